@@ -1,4 +1,4 @@
-//! Parts of a disk that need not be archived, and the proof that it is so.
+//! Finds the parts of a disk that need not be archived, and proves that they are not needed.
 
 pub mod left_out;
 pub mod proof;

@@ -1,19 +1,21 @@
-//! What is inside a disk: its partitions, and the files of their file systems, read at any offset and without a mount.
+//! Reads the contents of a disk: its partitions, and the files of their file systems, at any offset
+//! and without a mount.
 //!
 //! ```text
 //! ReadAt (a whole disk) ─▶ partitions ─▶ ReadAt (a part of it) ─▶ FileSystem ─▶ files
 //! ```
 //!
-//! What must always be true:
-//! - Every byte of a disk is hostile: no reader panics, recurses without a bound, or takes memory in proportion to a number
-//!   that it has only read.
-//! - Nothing is written, and what cannot be read is named as what it is.
-//! - Numbers of files are stable: the same disk gives the same file the same [`FileId`], today and in a year.
+//! Invariants:
+//! - Every byte of a disk is hostile. No reader panics, recurses without a bound, or allocates
+//!   memory in proportion to a number that it has only read.
+//! - Nothing is written. A reader names the part that it cannot read, and the reason.
+//! - File numbers are stable: the same disk gives the same file the same [`FileId`], today and in a
+//!   year.
 //!
-//! Read first: `file_systems/file_system.rs` (the trait), `disks/disk.rs` (a disk and its volumes) and
-//! `leave_out/proof.rs` (when bytes need not be kept).
+//! Read first: `file_systems/file_system.rs` (the trait), `disks/disk.rs` (a disk and its volumes)
+//! and `leave_out/proof.rs` (the proof that bytes need not be kept).
 //!
-//! This crate knows nothing of snapshots or stores: it reads whatever implements [`ReadAt`].
+//! This crate knows nothing of snapshots or stores: it reads any type that implements [`ReadAt`].
 
 mod bytes;
 mod disks;

@@ -1,8 +1,8 @@
-//! Numbers at fixed places in bytes that others wrote. A place beyond the end reads as zero: whoever needs to tell the two apart
-//! looks at the length first.
+//! Reads numbers at fixed offsets of foreign bytes. An offset beyond the end reads as zero: a
+//! caller that must tell the two apart checks the length first.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-/// The `N` bytes at `at`.
+/// Returns the `N` bytes at `at`.
 pub(crate) fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().unwrap_or([0; N])
 }
@@ -23,7 +23,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(array_at(bytes, at))
 }
 
-/// Whether `expected` stands at `at`.
+/// Returns true if the bytes at `at` are `expected`.
 pub(crate) fn has_at(bytes: &[u8], at: usize, expected: &[u8]) -> bool {
     bytes.get(at..).is_some_and(|rest| rest.starts_with(expected))
 }

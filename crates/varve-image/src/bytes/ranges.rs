@@ -1,16 +1,17 @@
-//! Sets of numbers, as ranges: in ascending order, apart from each other, and none of them empty.
+//! Sets of numbers, stored as ranges: in ascending order, apart from each other, and none of them
+//! empty.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
 
-/// A set of places, such as the bytes of a disk that need not be kept.
+/// A set of offsets, such as the bytes of a disk that need not be stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ranges {
     sorted: Vec<Range<u64>>,
 }
 
 impl Ranges {
-    /// Puts a range in. Cheap if it lies at or after the last.
+    /// Adds a range. This is cheap if it begins at or after the last range of the set.
     pub fn add(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -25,7 +26,7 @@ impl Ranges {
     }
 
     fn insert(&mut self, range: Range<u64>) {
-        // All that touch it become one with it.
+        // All ranges that touch the new one are merged with it.
         let from = self.sorted.partition_point(|known| known.end < range.start);
         let to = self.sorted.partition_point(|known| known.start <= range.end);
         let touched = self.sorted.get(from..to).unwrap_or_default();
@@ -34,7 +35,7 @@ impl Ranges {
         self.sorted.splice(from..to, std::iter::once(start..end));
     }
 
-    /// What is in this set and not in the other.
+    /// Returns the members of this set that are not in `other`.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         let mut left = Self::default();
@@ -50,26 +51,26 @@ impl Ranges {
         left
     }
 
-    /// How many numbers are in it.
+    /// Returns the count of numbers in the set.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.sorted.iter().map(|range| range.end.saturating_sub(range.start)).fold(0, u64::saturating_add)
     }
 
-    /// Whether there are none.
+    /// Returns true if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
 
-    /// The first range that ends after `place`.
+    /// Returns the first range that ends after `place`.
     #[must_use]
     pub fn next_after(&self, place: u64) -> Option<Range<u64>> {
         let at = self.sorted.partition_point(|known| known.end <= place);
         self.sorted.get(at).cloned()
     }
 
-    /// The ranges, in ascending order.
+    /// Iterates over the ranges in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = Range<u64>> {
         self.sorted.iter().cloned()
     }

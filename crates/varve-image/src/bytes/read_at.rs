@@ -1,21 +1,21 @@
-//! Bytes that can be read at any place: a disk, a part of one, a file.
+//! Random access to bytes: of a disk, a part of a disk, or a file.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// Something of a known size that can be read anywhere, by many at the same time.
+/// Bytes of a known size that several threads may read at any offset at the same time.
 pub trait ReadAt: Send + Sync {
-    /// In bytes.
+    /// Returns the size in bytes.
     fn size(&self) -> u64;
 
     /// Fills `into` with the bytes from `offset`.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::UnexpectedEof`] if there are not so many bytes; else whatever kept them from being read. What `into`
-    /// then holds is not said.
+    /// [`io::ErrorKind::UnexpectedEof`] if fewer bytes follow `offset`; otherwise the error of the
+    /// read. The contents of `into` are then unspecified.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 }
 
@@ -29,7 +29,8 @@ impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
     }
 }
 
-/// A raw image on a disk. Of a block device the size is taken as 0: open it as an image source instead.
+/// A raw image file. The size of a block device is reported as 0: open a block device as an image
+/// source instead.
 impl ReadAt for File {
     fn size(&self) -> u64 {
         self.metadata().map_or(0, |metadata| metadata.len())
@@ -52,7 +53,7 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// A part of something: a partition, a logical volume's piece.
+/// A contiguous part of other bytes, such as a partition or a segment of a logical volume.
 pub struct Part {
     whole: Arc<dyn ReadAt>,
     start: u64,
@@ -60,7 +61,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// The `size` bytes from `start`, or those of them that there are.
+    /// Makes the part with the `size` bytes from `start`, or as many of them as exist.
     #[must_use]
     pub fn new(whole: Arc<dyn ReadAt>, start: u64, size: u64) -> Self {
         let size = size.min(whole.size().saturating_sub(start));

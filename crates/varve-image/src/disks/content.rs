@@ -1,4 +1,5 @@
-//! What a part of a disk holds, told by the numbers that every kind of file system puts at a place of its own.
+//! Detects the content of a part of a disk by the magic numbers that each kind of file system has
+//! at a place of its own.
 
 use std::fmt;
 
@@ -7,65 +8,50 @@ use crate::bytes::read_at::ReadAt;
 use crate::disks::signatures::Places;
 use crate::disks::swap_header;
 
-/// What a volume holds.
+/// The kind of content of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VolumeContent {
-    /// Files.
+    /// A file system.
     FileSystem(FileSystemKind),
-    /// Memory that was put aside, or room for it.
+    /// Swap space, or a hibernation image in it.
     Swap,
-    /// A part of a group of LVM, whose logical volumes are listed beside it.
+    /// A member of an LVM volume group, whose logical volumes are listed beside it.
     LvmMember,
-    /// Encrypted by LUKS.
     Luks,
-    /// Encrypted by BitLocker.
     BitLocker,
-    /// A part of a Linux software RAID.
+    /// A member of a Linux software RAID.
     RaidMember,
-    /// A bcache device.
     Bcache,
-    /// A device of DRBD.
     Drbd,
-    /// Something that nobody here knows.
+    /// Content that this crate does not recognise.
     Unknown,
-    /// Zeros, wherever anything would say what it is.
+    /// Zeros at every place where a signature could be.
     Empty,
 }
 
-/// The kinds of file systems that are told apart. Not all of them can be read.
+/// The kinds of file systems that are recognised. Not all of them can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileSystemKind {
     /// Without a journal.
     Ext2,
     /// With a journal.
     Ext3,
-    /// With extents, or anything else that is newer than ext3.
+    /// With extents, or another feature newer than ext3.
     Ext4,
     /// FAT with 12, 16 or 32 bits.
     Fat,
-    /// exFAT.
     ExFat,
-    /// NTFS.
     Ntfs,
-    /// ISO 9660, with or without its extensions.
+    /// With or without extensions.
     Iso9660,
-    /// UDF.
     Udf,
-    /// Btrfs.
     Btrfs,
-    /// XFS.
     Xfs,
-    /// ZFS.
     Zfs,
-    /// F2FS.
     F2fs,
-    /// Bcachefs.
     Bcachefs,
-    /// NILFS2.
     Nilfs2,
-    /// JFS.
     Jfs,
-    /// `ReiserFS`.
     ReiserFs,
     /// UFS2, of the BSDs.
     Ufs2,
@@ -73,26 +59,19 @@ pub enum FileSystemKind {
     Ufs1,
     /// GFS and GFS2.
     Gfs2,
-    /// OCFS2.
     Ocfs2,
-    /// VMFS.
     Vmfs,
     /// HFS or HFS+.
     Hfs,
-    /// APFS.
     Apfs,
-    /// `ReFS`.
     ReFs,
-    /// `SquashFS`.
     SquashFs,
-    /// EROFS.
     Erofs,
-    /// Cramfs.
     CramFs,
 }
 
 impl FileSystemKind {
-    /// As `mount -t` would have it.
+    /// Returns the name that `mount -t` accepts.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -127,7 +106,7 @@ impl FileSystemKind {
     }
 }
 
-/// In few words: `ext4`, `swap`, `LVM`, `LUKS`, `unknown`.
+/// A short name: `ext4`, `swap`, `LVM`, `LUKS`, `unknown`.
 impl fmt::Display for VolumeContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -145,7 +124,7 @@ impl fmt::Display for VolumeContent {
     }
 }
 
-/// What a volume holds.
+/// Detects the content of a volume.
 pub(crate) fn detect(volume: &dyn ReadAt) -> VolumeContent {
     let mut places = Places::of(volume);
     let found = places.content();
@@ -157,7 +136,7 @@ pub(crate) fn detect(volume: &dyn ReadAt) -> VolumeContent {
         Some(content) => content,
         None => match swap_header::memory_in(&head) {
             Some(memory) => {
-                // Whatever was made over swap may have left its page as it was.
+                // A file system that was made over swap may have left the swap header in place.
                 let own_bytes = swap_header::own_bytes(memory.start);
                 match places.find_other(swap_header::OWN_NAMES, &own_bytes) {
                     Ok(None) | Err(_) => VolumeContent::Swap,
@@ -170,12 +149,13 @@ pub(crate) fn detect(volume: &dyn ReadAt) -> VolumeContent {
     }
 }
 
-/// Whether a disk begins as ISO 9660 does, and as nothing that comes before it in the table of signatures.
+/// Returns true if the first signature of the table that matches the beginning of the disk is that
+/// of ISO 9660.
 pub(crate) fn begins_as_iso(disk: &dyn ReadAt) -> bool {
     Places::of(disk).content_of_head() == Some(VolumeContent::FileSystem(FileSystemKind::Iso9660))
 }
 
-/// Which of its ages an ext file system is of.
+/// Returns the generation of an ext file system: ext2, ext3 or ext4.
 pub(crate) fn ext_kind(head: &[u8]) -> Option<FileSystemKind> {
     const HAS_JOURNAL: u32 = 0x4;
     const EXT3_INCOMPATIBLE: u32 = 0x2 | 0x4 | 0x8 | 0x10;
@@ -193,7 +173,7 @@ pub(crate) fn ext_kind(head: &[u8]) -> Option<FileSystemKind> {
     })
 }
 
-/// A boot sector whose numbers only FAT would have.
+/// Returns true for a boot sector whose numbers only FAT would have.
 pub(crate) fn is_fat(head: &[u8]) -> bool {
     let sector_bytes = u16_at(head, 11);
     let (cluster_sectors, reserved, tables, media) =

@@ -1,4 +1,4 @@
-//! The checksums that partition tables and file systems carry, eight bytes at a time.
+//! The checksums of partition tables and file systems, computed eight bytes at a time.
 
 /// The remainders of one polynomial, for eight bytes at once.
 type Table = [[u32; 256]; 8];
@@ -56,22 +56,22 @@ fn update(table: &Table, mut remainder: u32, bytes: &[u8]) -> u32 {
     remainder
 }
 
-/// CRC-32, as zip and GPT have it.
+/// Computes CRC-32 as zip and GPT do.
 pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     !update(&IEEE, !0, bytes)
 }
 
-/// CRC-32 from `seed` on and without the inversions, as LVM has it.
+/// Continues CRC-32 from `seed`, without the inversions, as LVM does.
 pub(crate) fn crc32_from(seed: u32, bytes: &[u8]) -> u32 {
     update(&IEEE, seed, bytes)
 }
 
-/// CRC-32C from `seed` on and without the inversions, as ext4 has it.
+/// Continues CRC-32C from `seed`, without the inversions, as ext4 does.
 pub(crate) fn crc32c_from(seed: u32, bytes: &[u8]) -> u32 {
     update(&CASTAGNOLI, seed, bytes)
 }
 
-/// CRC-16 (polynomial 0xA001) from `seed` on, as old ext4 group descriptors have it.
+/// Continues CRC-16 (polynomial 0xA001) from `seed`, as old ext4 group descriptors do.
 pub(crate) fn crc16_from(seed: u16, bytes: &[u8]) -> u16 {
     bytes.iter().fold(seed, |remainder, byte| {
         (0..8).fold(remainder ^ u16::from(*byte), |remainder, _| {

@@ -1,4 +1,4 @@
-//! A disk, and what volumes it has.
+//! A disk and its volumes.
 
 use std::sync::Arc;
 
@@ -9,19 +9,21 @@ use crate::disks::lvm;
 use crate::disks::partitions::{self, TableKind};
 use crate::disks::volume::Volume;
 
-/// What is on a disk.
+/// An opened disk: its partition table and its volumes.
 pub struct Disk {
     bytes: Arc<dyn ReadAt>,
     table: Option<TableKind>,
     volumes: Vec<Volume>,
     problems: Vec<DiskProblem>,
-    /// How many of them, the first ones, are of the partition table itself.
+    /// The number of `problems` that concern the partition table itself. They come first.
     table_problem_count: usize,
 }
 
 impl Disk {
-    /// Looks at a disk. Never fails for what is on it: what cannot be understood is listed by [`Disk::problems`], and a disk of
-    /// which nothing is understood has one volume, `p0`, which is all of it.
+    /// Reads the partition table and the volumes of a disk.
+    ///
+    /// Damage never makes this fail: [`Disk::problems`] lists the parts that cannot be understood.
+    /// A disk without a table that makes sense has one volume, `p0`, which is the whole disk.
     #[must_use]
     pub fn open(disk: Arc<dyn ReadAt>) -> Self {
         let mut problems = Vec::new();
@@ -29,7 +31,8 @@ impl Disk {
         let table_problem_count = problems.len();
         let mut volumes = Vec::new();
         let has_partitions = table.as_ref().is_some_and(|table| !table.partitions.is_empty());
-        // Images of installation media are both: ISO 9660 from the beginning on, and a table for those who start from a stick.
+        // Images of installation media are both: ISO 9660 from the first byte on, with a partition
+        // table for booting from a USB stick.
         if !has_partitions || content::begins_as_iso(&disk) {
             volumes.push(Volume::whole(&disk));
         }
@@ -41,35 +44,35 @@ impl Disk {
         Self { bytes: disk, table: table.map(|table| table.kind), volumes, problems, table_problem_count }
     }
 
-    /// All of its bytes.
+    /// Returns all bytes of the disk.
     pub(crate) fn bytes(&self) -> &Arc<dyn ReadAt> {
         &self.bytes
     }
 
-    /// The first problem of the partition table itself.
+    /// Returns the first problem of the partition table itself.
     pub(crate) fn table_problem(&self) -> Option<&DiskProblem> {
         self.problems.get(..self.table_problem_count).and_then(<[_]>::first)
     }
 
-    /// The kind of its partition table; `None` if it has none.
+    /// Returns the kind of the partition table; `None` if the disk has none.
     #[must_use]
     pub fn table(&self) -> Option<TableKind> {
         self.table
     }
 
-    /// All of them, in the order of the table, and logical volumes of LVM after those.
+    /// Returns all volumes: partitions in the order of the table, then logical volumes of LVM.
     #[must_use]
     pub fn volumes(&self) -> &[Volume] {
         &self.volumes
     }
 
-    /// The volume of that name.
+    /// Returns the volume called `name`.
     #[must_use]
     pub fn volume(&self, name: &str) -> Option<&Volume> {
         self.volumes.iter().find(|volume| volume.name() == name)
     }
 
-    /// What is wrong with it, as far as was seen.
+    /// Returns the problems that were found while the disk was opened.
     #[must_use]
     pub fn problems(&self) -> &[DiskProblem] {
         &self.problems

@@ -1,8 +1,8 @@
-//! What is wrong with a disk.
+//! Problems of a disk.
 
 use std::fmt;
 
-/// Something that is wrong with a disk, though not so wrong that nothing else can be shown.
+/// A problem of a disk that does not prevent the rest of the disk from being read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskProblem {
     what: String,
@@ -15,7 +15,7 @@ impl DiskProblem {
     }
 }
 
-/// A sentence: `the second copy of the GPT is missing`.
+/// One sentence: `the second copy of the GPT is missing`.
 impl fmt::Display for DiskProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.what, self.problem)

@@ -1,4 +1,4 @@
-//! Ranges of a disk as if they were one.
+//! Presents several ranges of a disk as one.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use crate::bytes::read_at::ReadAt;
 
-/// Pieces of a disk, one after the other.
+/// Ranges of a disk, one after the other.
 pub(crate) struct Joined {
     disk: Arc<dyn ReadAt>,
-    /// Where each piece begins in the whole, and where it lies.
+    /// The offset of each piece in the whole, and its range on the disk.
     pieces: Vec<(u64, Range<u64>)>,
     size: u64,
 }

@@ -1,7 +1,8 @@
-//! Logical volumes of LVM that lie on one disk, as far as they are linear: one piece after the other.
+//! Finds the linear logical volumes of LVM on one disk. A linear volume consists of consecutive
+//! segments.
 //!
-//! Every member of a group has a label in one of its first sectors, which leads to a text that describes the whole group. The
-//! text with the highest number counts.
+//! Every member of a group has a label in one of its first sectors. The label leads to a text that
+//! describes the whole group. The text with the highest sequence number counts.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod text;
@@ -26,17 +27,17 @@ const CHECKSUM_SEED: u32 = 0xf597_a6cf;
 const TEXT_BYTES_MAX: u64 = 8 << 20;
 const AREA_COUNT_MAX: usize = 8;
 
-/// Groups by their names.
+/// Groups with their names.
 type Groups = Vec<(String, Section)>;
 
-/// A volume that is part of a group.
+/// A volume that is a member of a group.
 struct Member<'a> {
     volume: &'a Volume,
-    /// Without the dashes that it has in texts.
+    /// The UUID, without the dashes that it has in texts.
     id: [u8; 32],
 }
 
-/// The linear logical volumes of all groups that have members among `volumes`.
+/// Returns the linear logical volumes of all groups that have members among `volumes`.
 pub(crate) fn volumes(
     disk: &Arc<dyn ReadAt>,
     volumes: &[Volume],
@@ -88,7 +89,7 @@ fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(allowed)
 }
 
-/// The identity of a member, and the groups that its texts describe.
+/// Returns the UUID of a member, and the groups that its texts describe.
 fn read_member(volume: &Volume) -> Result<([u8; 32], Groups), String> {
     let bytes = volume.read();
     let mut head = [0; 2048];
@@ -96,7 +97,8 @@ fn read_member(volume: &Volume) -> Result<([u8; 32], Groups), String> {
     let label = head.chunks_exact(512).find(|sector| has_at(sector, 0, b"LABELONE")).ok_or("has no label")?;
     let header_at = usize::try_from(u32_at(label, 20)).unwrap_or(usize::MAX);
     let header = label.get(header_at..).ok_or("has a damaged label")?;
-    // Two lists of places, each with an empty one at its end: where extents are, and where texts are.
+    // Two lists of positions, each with an empty one at its end: those of the extents, and those of
+    // the texts.
     let mut places = header
         .get(40..)
         .unwrap_or_default()
@@ -114,7 +116,7 @@ fn read_member(volume: &Volume) -> Result<([u8; 32], Groups), String> {
     if groups.is_empty() { Err(problem) } else { Ok((array_at(header, 0), groups)) }
 }
 
-/// The text that an area's header points to.
+/// Reads the text to which an area's header points.
 fn read_area(bytes: &dyn ReadAt, start: u64, size: u64) -> Result<Groups, String> {
     let mut header = [0; 512];
     bytes
@@ -130,7 +132,7 @@ fn read_area(bytes: &dyn ReadAt, start: u64, size: u64) -> Result<Groups, String
     if length > TEXT_BYTES_MAX || length > size || offset >= size {
         return Err(format!("has a description that is said to have {length} bytes"));
     }
-    // The area is a ring behind its header.
+    // The area is a ring after its header.
     let mut text = vec![0; usize::try_from(length).unwrap_or(0)];
     let before_end = size.saturating_sub(offset).min(length);
     let (first, rest) = text.split_at_mut(usize::try_from(before_end).unwrap_or(0));
@@ -149,7 +151,7 @@ fn read_area(bytes: &dyn ReadAt, start: u64, size: u64) -> Result<Groups, String
     Ok(whole.into_sections().collect())
 }
 
-/// Where a logical volume lies, and what is wrong with that.
+/// Returns the ranges of a logical volume on the disk, and the problem with them if there is one.
 fn pieces(
     group: &Section,
     volume: &Section,

@@ -1,7 +1,8 @@
-//! Partition tables: which parts a disk says that it has.
+//! Partition tables.
 //!
-//! Numbers are those of Linux: the slots of an MBR are 1 to 4 and logical partitions count from 5; the slots of a GPT count from 1.
-//! Damage is reported and read around: a partition is shown if any copy of any table names it.
+//! Partitions have the numbers of Linux: the slots of an MBR are 1 to 4, and logical partitions
+//! count from 5; the slots of a GPT count from 1. Damage is reported and read around: a partition
+//! is shown if any copy of any table names it.
 
 mod gpt;
 mod mbr;
@@ -15,22 +16,22 @@ pub(crate) use purpose::Purpose;
 use crate::bytes::read_at::ReadAt;
 use crate::disks::disk_problem::DiskProblem;
 
-/// Which kind of table a disk has.
+/// The kind of a partition table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TableKind {
-    /// A master boot record, of DOS.
+    /// The master boot record of DOS.
     Mbr,
-    /// A GUID partition table, of UEFI.
+    /// The GUID partition table of UEFI.
     Gpt,
 }
 
-/// A disk's table.
+/// A disk's partition table.
 pub(crate) struct PartitionTable {
     pub(crate) kind: TableKind,
     pub(crate) partitions: Vec<Partition>,
 }
 
-/// Finds the table of a disk; `None` if there is none that makes sense.
+/// Finds the partition table of a disk. Returns `None` if no table makes sense.
 pub(crate) fn read(disk: &dyn ReadAt, problems: &mut Vec<DiskProblem>) -> Option<PartitionTable> {
     let mut first = [0; 512];
     if disk.size() < SECTOR_BYTES {

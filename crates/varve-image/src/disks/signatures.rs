@@ -1,12 +1,13 @@
-//! The signatures by which kinds of content are recognised, as data, and the search for them.
+//! The signatures by which kinds of content are recognised, as a table, and the search for them.
 //!
-//! The list has every signature for which libblkid looks (util-linux 2.41; the file that knows it is named in each row), at both ends
-//! of a volume, and those of partition tables. Detection believes the first row that fits, in the order of the table: a container hides
-//! its content, and the newer of two file systems usually overwrites the older one. The decision to leave something out believes none
-//! of them: there any second signature is a contradiction.
+//! The table has every signature that libblkid knows (util-linux 2.41; each row names the source
+//! file there), at both ends of a volume, and those of partition tables. Detection uses the first
+//! row that matches, in the order of the table: a container hides its content, and the newer of two
+//! file systems usually overwrites the older one. The decision to leave something out trusts no row
+//! alone: there any second signature is a contradiction.
 //!
-//! A row whose content is `Unknown` is a contradiction, but never the name of a volume: its magic alone decides too little, or this crate
-//! has no name for it.
+//! A row with the content `Unknown` counts as a contradiction, but never names the content of a
+//! volume: its magic number alone is too weak, or this crate has no name for the content.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeMap;
@@ -16,37 +17,37 @@ use std::ops::Range;
 use crate::bytes::read_at::ReadAt;
 use crate::disks::content::{FileSystemKind as K, VolumeContent as V, ext_kind, is_fat};
 
-/// Where a magic stands.
+/// The position of a magic number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Anchor {
-    /// So many bytes from the beginning.
+    /// An offset from the beginning.
     Start(u64),
-    /// So many bytes before the end, after the size was rounded down to a multiple of `align`.
+    /// `before` bytes before the end, after the size was rounded down to a multiple of `align`.
     End { align: u64, before: u64 },
 }
 
-/// What must hold besides the magic.
+/// A condition in addition to the magic number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Check {
     Magic,
     /// The numbers of a FAT boot sector.
     Fat,
-    /// A size of blocks that ext can have.
+    /// A block size that ext allows.
     Ext,
 }
 
-/// One magic at one place.
+/// One magic number at one position.
 #[derive(Debug)]
 pub(crate) struct Signature {
     pub(crate) name: &'static str,
     pub(crate) content: V,
     anchor: Anchor,
-    /// The magic may stand at this many places, `step` bytes apart.
+    /// The number of positions at which the magic number may be, `step` bytes apart.
     count: u64,
     step: u64,
     magic: &'static [u8],
     check: Check,
-    /// The file of libblkid that has it.
+    /// The source file of libblkid that has it.
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the table, and for its test"))]
     source: &'static str,
 }
@@ -82,7 +83,7 @@ impl Signature {
         Self { check, ..self }
     }
 
-    /// The places where the magic may stand in a volume of this size.
+    /// Returns the positions of the magic number in a volume of `size` bytes.
     pub(crate) fn places(&self, size: u64) -> impl Iterator<Item = Range<u64>> {
         let first = match self.anchor {
             Anchor::Start(place) => Some(place),
@@ -113,7 +114,7 @@ impl Signature {
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
-/// How many bytes of the beginning detection reads before it looks anywhere else.
+/// The bytes at the beginning that detection reads first.
 const HEAD_BYTES: u64 = 68 * KIB;
 
 const MD: &[u8] = b"\xfc\x4e\x2b\xa9";
@@ -122,19 +123,19 @@ const BCACHE: &[u8] = b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca\x82\x65\xf5\x7f\x48\xba
 const BCACHEFS: &[u8] = b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef";
 const STRATIS: &[u8] = b"!Stra0tis\x86\xff\x02^\x41rh";
 const PROMISE: &[u8] = b"Promise Technology, Inc.";
-/// An uberblock, and the head of the list of names and values, as hosts of either byte order write them.
+/// An uberblock, and the head of the name-value list, in both byte orders.
 const UBERBLOCK: &[u8] = b"\x0c\xb1\xba\0\0\0\0\0";
 const UBERBLOCK_BIG: &[u8] = b"\0\0\0\0\0\xba\xb1\x0c";
 const ZFS_LIST: &[u8] = b"\x01\x01\0\0\0\0\0\0\0\0\0\x01";
 const ZFS_LIST_BIG: &[u8] = b"\x01\0\0\0\0\0\0\0\0\0\0\x01";
 /// Each of the four labels has 128 KiB of uberblocks, in slots of 1 KiB or more.
 const UBERBLOCK_COUNT: u64 = 128;
-/// Revision 2, and the magic behind it.
+/// Revision 2, followed by the magic number.
 const NILFS2: &[u8] = b"\x02\0\0\0\0\0\x34\x34";
 const BLUESTORE: &[u8] = b"bluestore block device";
-/// XFS's log may begin in any of the first sectors of a device that has nothing else.
+/// The log of XFS may begin in any of the first sectors of an external log device.
 const XFS_LOG_SECTORS: u64 = 512;
-/// The labels of ZFS at the end, and their uberblocks.
+/// The ZFS labels at the end of the device, and their uberblocks.
 const ZFS_2: (u64, u64) = (256 * KIB, 496 * KIB);
 const ZFS_3: (u64, u64) = (256 * KIB, 240 * KIB);
 const ZFS_2_UBERBLOCKS: (u64, u64) = (256 * KIB, 384 * KIB);
@@ -144,7 +145,7 @@ const fn fs(kind: K) -> V {
     V::FileSystem(kind)
 }
 
-/// All of them.
+/// All signatures, in the order in which detection tries them.
 #[rustfmt::skip]
 pub(crate) static SIGNATURES: &[Signature] = &[
     at("LVM2", V::LvmMember, 0x018, b"LVM2 001", "lvm.c"),
@@ -176,7 +177,8 @@ pub(crate) static SIGNATURES: &[Signature] = &[
     at("UFS2", fs(K::Ufs2), 64 * KIB + 1372, b"\x19\x01\x54\x19", "ufs.c"),
     at("ext", fs(K::Ext2), KIB + 56, b"\x53\xef", "ext.c").checked(Check::Ext),
     at("FAT", fs(K::Fat), 510, b"\x55\xaa", "vfat.c").checked(Check::Fat),
-    // Less is known of those below, or a live file system of those above may keep their remains.
+    // The rows below are weaker evidence, or a live file system of a row above may contain their
+    // remnants.
     at("GFS", fs(K::Gfs2), 64 * KIB, b"\x01\x16\x19\x70", "gfs.c"),
     at("OCFS2", fs(K::Ocfs2), KIB, b"OCFSV2", "ocfs.c"),
     at("OCFS2", fs(K::Ocfs2), 2 * KIB, b"OCFSV2", "ocfs.c"),
@@ -206,7 +208,7 @@ pub(crate) static SIGNATURES: &[Signature] = &[
     at("ZFS", fs(K::Zfs), 16 * KIB, ZFS_LIST_BIG, "zfs.c"),
     at("VMFS", fs(K::Vmfs), MIB, b"\x0d\xd0\x01\xc0", "vmfs.c"),
     at("VMFS", fs(K::Vmfs), 2 * MIB, b"\x5e\xf1\xab\x2f", "vmfs.c"),
-    // From here on a row contradicts, and names nothing.
+    // The rows from here on count as contradictions and name no content.
     at("ZFS", V::Unknown, 384 * KIB, UBERBLOCK, "zfs.c").times(UBERBLOCK_COUNT, KIB),
     at("ZFS", V::Unknown, 384 * KIB, UBERBLOCK_BIG, "zfs.c").times(UBERBLOCK_COUNT, KIB),
     at("ZFS", V::Unknown, 272 * KIB, ZFS_LIST, "zfs.c"),
@@ -219,7 +221,7 @@ pub(crate) static SIGNATURES: &[Signature] = &[
     end("ZFS", V::Unknown, ZFS_3_UBERBLOCKS, UBERBLOCK_BIG, "zfs.c").times(UBERBLOCK_COUNT, KIB),
     end("ZFS", V::Unknown, ZFS_3, ZFS_LIST, "zfs.c"),
     end("ZFS", V::Unknown, ZFS_3, ZFS_LIST_BIG, "zfs.c"),
-    // Swap of any page size, old and new, asleep or not.
+    // Swap of any page size, old or new, suspended or not.
     at("swap", V::Unknown, 0xff6, b"SWAPSPACE2", "swap.c"),
     at("swap", V::Unknown, 0x1ff6, b"SWAPSPACE2", "swap.c"),
     at("swap", V::Unknown, 0x3ff6, b"SWAPSPACE2", "swap.c"),
@@ -251,7 +253,7 @@ pub(crate) static SIGNATURES: &[Signature] = &[
     at("sleep", V::Unknown, 0xfff6, b"S2SUSPEND", "swap.c"),
     at("sleep", V::Unknown, 0xfff6, b"ULSUSPEND", "swap.c"),
     at("sleep", V::Unknown, 0xfff6, b"LINHIB0001", "swap.c"),
-    // Parts of RAIDs that a BIOS makes, each at the end.
+    // Members of BIOS RAIDs, whose magic numbers are at the end.
     end("DDF RAID", V::Unknown, (512, 512), b"\xde\x11\xde\x11", "ddf_raid.c"),
     end("DDF RAID", V::Unknown, (512, 257 * 512), b"\xde\x11\xde\x11", "ddf_raid.c"),
     end("DDF RAID", V::Unknown, (512, 512), b"\x11\xde\x11\xde", "ddf_raid.c"),
@@ -311,7 +313,7 @@ pub(crate) static SIGNATURES: &[Signature] = &[
     at("bcachefs", V::Unknown, 2 * MIB + 24, BCACHEFS, "bcache.c"),
     end("bcachefs", V::Unknown, (512, MIB - 24), BCACHEFS, "bcache.c"),
     at("external XFS log", V::Unknown, 0, b"\xfe\xed\xba\xbe", "xfs.c").times(XFS_LOG_SECTORS, 512),
-    // Other file systems, and other places of those above.
+    // Other file systems, and other positions of those above.
     at("F2FS", V::Unknown, 5 * KIB, b"\x10\x20\xf5\xf2", "f2fs.c"),
     end("NILFS2", V::Unknown, (512, 8 * 512), NILFS2, "nilfs.c"),
     at("FAT", V::Unknown, 0x52, b"MSWIN", "vfat.c"),
@@ -403,7 +405,7 @@ pub(crate) static SIGNATURES: &[Signature] = &[
     at("System V", V::Unknown, 15 * KIB + 512 + 504, b"\xfd\x18\x7e\x20", "sysv.c"),
     at("System V", V::Unknown, 18 * KIB + 512 + 504, b"\x20\x7e\x18\xfd", "sysv.c"),
     at("System V", V::Unknown, 18 * KIB + 512 + 504, b"\xfd\x18\x7e\x20", "sysv.c"),
-    // Partition tables; that of DOS is read as such where it matters.
+    // Partition tables. The code that needs a DOS table parses it instead.
     at("GPT", V::Unknown, 512, b"EFI PART", "gpt.c"),
     at("GPT", V::Unknown, 4 * KIB, b"EFI PART", "gpt.c"),
     end("GPT", V::Unknown, (512, 512), b"EFI PART", "gpt.c"),
@@ -420,21 +422,21 @@ pub(crate) static SIGNATURES: &[Signature] = &[
     at("an Ultrix disk label", V::Unknown, 16384 - 72, b"\x02\x29\x57", "ultrix.c"),
 ];
 
-/// Bytes are read in pieces of this size, at multiples of it.
+/// The volume is read in pieces of this size, aligned to it.
 const PIECE_BYTES: u64 = 64 << 10;
-/// If a piece cannot be read, its parts are.
+/// If a piece cannot be read, its sectors of this size are read one by one.
 const SECTOR_BYTES: u64 = 4 << 10;
 
-/// A volume, of which the places of signatures are read once.
+/// A volume with a cache of the pieces that were searched for signatures.
 pub(crate) struct Places<'a> {
     volume: &'a dyn ReadAt,
     size: u64,
     pieces: BTreeMap<u64, Vec<u8>>,
-    /// Sectors that could not be read, and are zeros in `pieces`.
+    /// The sectors that could not be read. They are zeros in `pieces`.
     unreadable: Vec<u64>,
 }
 
-/// A signature that was found, and where.
+/// A signature that was found, and its position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sighting {
     pub(crate) signature: &'static Signature,
@@ -447,7 +449,7 @@ impl fmt::Display for Sighting {
     }
 }
 
-/// Why it is not known whether there is a signature.
+/// A place that could not be read, so that it is unknown if it has a signature.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnreadablePlace(pub(crate) u64);
 
@@ -456,12 +458,13 @@ impl<'a> Places<'a> {
         Self { volume, size: volume.size(), pieces: BTreeMap::new(), unreadable: Vec::new() }
     }
 
-    /// The first bytes, up to where nearly all signatures stand. Parts that cannot be read are zeros.
+    /// Returns the first bytes, which contain nearly all signatures. Parts that cannot be read are
+    /// zeros.
     pub(crate) fn head(&mut self) -> Vec<u8> {
         self.bytes(0..HEAD_BYTES.min(self.size))
     }
 
-    /// Bytes of the volume. Parts that cannot be read are zeros.
+    /// Returns bytes of the volume. Parts that cannot be read are zeros.
     fn bytes(&mut self, range: Range<u64>) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut place = range.start;
@@ -510,7 +513,7 @@ impl<'a> Places<'a> {
             }
     }
 
-    /// The first place where a signature stands.
+    /// Returns the first position at which a signature is found.
     fn find(&mut self, signature: &'static Signature) -> Option<Sighting> {
         signature
             .places(self.size)
@@ -518,12 +521,13 @@ impl<'a> Places<'a> {
             .map(|place| Sighting { signature, place: place.start })
     }
 
-    /// The content that the first row names which fits; places that cannot be read have no signature.
+    /// Returns the content that the first matching row names. A place that cannot be read matches
+    /// no row.
     pub(crate) fn content(&mut self) -> Option<V> {
         self.first_named(|_| true)
     }
 
-    /// The same by the rows of the beginning alone.
+    /// Does the same with the rows of the beginning alone.
     pub(crate) fn content_of_head(&mut self) -> Option<V> {
         self.first_named(|anchor| matches!(anchor, Anchor::Start(place) if place < HEAD_BYTES))
     }
@@ -535,10 +539,10 @@ impl<'a> Places<'a> {
         named.find(|signature| self.find(signature).is_some()).map(|signature| signature.content)
     }
 
-    /// The first signature but those of these names, and but those in bytes that are known to have another meaning.
+    /// Finds the first signature other than those in `own_names` and those within `own_bytes`.
     ///
     /// # Errors
-    /// A place where one might be cannot be read.
+    /// A place where a signature may be cannot be read.
     pub(crate) fn find_other(
         &mut self,
         own_names: &[&str],

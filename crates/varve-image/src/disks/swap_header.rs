@@ -1,8 +1,8 @@
-//! The page in which swap says what it is.
+//! The header page of swap.
 //!
-//! | place  | bytes | name           | meaning                                                           |
+//! | offset | bytes | name           | meaning                                                           |
 //! |-------:|------:|----------------|-------------------------------------------------------------------|
-//! |      0 |  1024 | boot block     | not swap's                                                        |
+//! |      0 |  1024 | boot block     | not part of swap                                                  |
 //! |   1024 |     4 | version        | 1                                                                 |
 //! |   1028 |     4 | last_page      | the number of the last page, counted from this page               |
 //! |   1032 |     4 | bad_page_count | at most 637 with pages of 4 KiB                                   |
@@ -10,37 +10,38 @@
 //! |   1052 |    16 | label          |                                                                   |
 //! |   1068 |   468 | padding        | zeros                                                             |
 //! |   1536 |   4 n | bad pages      | their numbers, in ascending order                                 |
-//! |        |       |                | zeros; where a machine sleeps, its own notes in the last bytes    |
-//! |  -10   |    10 | magic          | `SWAPSPACE2`, or what a sleeping machine has put there            |
+//! |        |       |                | zeros; while suspended, the kernel's own data in the last bytes   |
+//! |  -10   |    10 | magic          | `SWAPSPACE2`, or the magic of a suspended machine                 |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
 
 use crate::bytes::fields::{has_at, u32_at};
 
-/// A page is as long as this, and in its end swap says what it is.
+/// The possible page sizes. The magic number is at the end of the first page.
 const PAGES: [usize; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 const AWAKE: &[u8] = b"SWAPSPACE2";
-/// The last three: a machine has gone to sleep in it.
+/// The last three mean that a machine has hibernated into it.
 const MAGIC: [&[u8]; 4] = [AWAKE, b"S1SUSPEND", b"S2SUSPEND", b"ULSUSPEND"];
 const MAGIC_BYTES: usize = 10;
 const VERSION_AT: usize = 1024;
-/// Zeros up to the list of bad pages: where other kinds of content have their own numbers.
+/// Zeros up to the list of bad pages. Other kinds of content have their own fields here.
 const PADDING: Range<usize> = 1068..1536;
 const BAD_PAGES_AT: usize = 1536;
 const BAD_PAGES_MAX: u32 = 637;
-/// A sleeping machine keeps at most this many bytes of its own before the magic.
+/// A hibernating kernel keeps at most this many bytes before the magic number.
 const SLEEP_BYTES_MAX: usize = 128;
 
-/// Names of signatures that swap has itself.
+/// The names of signatures that swap has itself.
 pub(crate) const OWN_NAMES: &[&str] = &["swap", "sleep"];
 
-/// The bytes of the first page that a valid header explains: a UUID may have any magic in it.
+/// Returns the bytes of the first page that a valid header explains. A UUID may contain any magic
+/// number.
 pub(crate) fn own_bytes(page: u64) -> Range<u64> {
     VERSION_AT as u64..page
 }
 
-/// The size of the page whose end has a magic of swap.
+/// Returns the page size at whose end a magic number of swap is found.
 fn page_of(head: &[u8]) -> Option<usize> {
     PAGES.into_iter().find(|page| {
         let place = page.checked_sub(MAGIC_BYTES);
@@ -48,8 +49,8 @@ fn page_of(head: &[u8]) -> Option<usize> {
     })
 }
 
-/// Where the memory is in something that begins with `head`, counted from its beginning; `None` if it does not look like swap. This
-/// proves nothing: see [`check`].
+/// Returns the range of memory in a volume or file that begins with `head`, counted from its
+/// beginning; `None` if it does not look like swap. This proves nothing: see [`check`].
 pub(crate) fn memory_in(head: &[u8]) -> Option<Range<u64>> {
     let page = page_of(head)?;
     let last_page = u32_at(head, 1028);
@@ -61,10 +62,10 @@ pub(crate) fn memory_in(head: &[u8]) -> Option<Range<u64>> {
     is_header.then(|| page..u64::from(last_page).saturating_add(1).saturating_mul(page))
 }
 
-/// Checks every field of the header of swap that has `size` bytes.
+/// Checks every field of the header of swap with `size` bytes.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// The invalid field, in words.
 pub(crate) fn check(head: &[u8], size: u64) -> Result<(), String> {
     let Some(page) = page_of(head) else { return Err("it has no swap header".into()) };
     let version = u32_at(head, VERSION_AT);
@@ -117,7 +118,7 @@ mod tests {
         asleep[4086..4096].copy_from_slice(b"S1SUSPEND\0");
         assert_eq!(memory_in(&asleep), Some(4096..40960));
         assert_eq!(memory_in(&header(4096, 0)), None);
-        // A file system that was made over it, and left the end of the page as it was.
+        // A file system made over swap that left the end of the page intact.
         let mut over = header(4096, 9);
         over[1080] = 0x53;
         assert_eq!(memory_in(&over), None);

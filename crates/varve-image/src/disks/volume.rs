@@ -1,4 +1,4 @@
-//! The parts of a disk that stand for themselves.
+//! Volumes: the parts of a disk that hold content of their own.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,17 +12,17 @@ use crate::disks::partitions::{Partition, PartitionType};
 use crate::file_systems::open;
 use crate::{FileSystem, FileSystemError};
 
-/// A part of a disk that stands for itself: a partition, a logical volume, or the whole of it.
+/// A part of a disk with content of its own: a partition, a logical volume, or the whole disk.
 #[derive(Clone)]
 pub struct Volume {
     name: String,
-    /// Where it lies on the disk, in its own order.
+    /// The ranges of the disk that make up the volume, in the volume's order.
     pieces: Vec<Range<u64>>,
     bytes: Arc<dyn ReadAt>,
     partition_type: Option<PartitionType>,
     label: Option<String>,
     content: VolumeContent,
-    /// Whether the disk ends before it does.
+    /// True if the disk ends before the volume does.
     is_cut_off: bool,
     is_logical: bool,
 }
@@ -41,7 +41,7 @@ impl Volume {
         }
     }
 
-    /// `None` if it lies beyond the disk.
+    /// Returns `None` if the partition lies beyond the end of the disk.
     pub(crate) fn of_partition(
         disk: &Arc<dyn ReadAt>,
         partition: &Partition,
@@ -67,7 +67,7 @@ impl Volume {
         Some(Self { name, pieces, bytes, partition_type, label, content, is_cut_off, is_logical: false })
     }
 
-    /// A logical volume, of pieces that are known to lie on the disk.
+    /// Makes a logical volume of pieces that are known to lie on the disk.
     pub(crate) fn logical(
         disk: &Arc<dyn ReadAt>,
         name: String,
@@ -82,32 +82,37 @@ impl Volume {
         Self { name, pieces, bytes, partition_type: None, label: None, content, is_cut_off, is_logical: true }
     }
 
-    /// What it is called: `p1`, `p2`, … as Linux numbers partitions, logical ones from `p5` on; `p0` for the whole disk, if it has no table
-    /// or also makes sense without it; `GROUP-VOLUME` for a logical volume of LVM, as below `/dev/mapper`.
+    /// Returns the name of the volume.
+    ///
+    /// Partitions are `p1`, `p2`, … with the numbers of Linux, so logical partitions count from
+    /// `p5`. The whole disk is `p0`, if it has no table or also makes sense without it. A logical
+    /// volume of LVM is `GROUP-VOLUME`, as under `/dev/mapper`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it begins on the disk, in bytes.
+    /// Returns the offset on the disk at which the volume begins, in bytes.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.pieces.first().map_or(0, |piece| piece.start)
     }
 
-    /// In bytes, as far as the disk has them.
+    /// Returns the number of its bytes that the disk has.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.bytes.size()
     }
 
-    /// Where it lies on the disk, in its own order. One piece, but for logical volumes.
+    /// Returns the ranges of the disk that make up the volume, in its order. Only a logical volume
+    /// has more than one.
     #[must_use]
     pub fn pieces(&self) -> &[Range<u64>] {
         &self.pieces
     }
 
-    /// Where a range of it lies on the disk, as far as it is there.
+    /// Maps a range of the volume to ranges of the disk. Parts that the disk does not have are
+    /// dropped.
     pub(crate) fn on_disk(&self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut found = Vec::new();
         let mut before = 0_u64;
@@ -122,46 +127,46 @@ impl Volume {
         found
     }
 
-    /// What the partition table says that it is for.
+    /// Returns the purpose of the volume according to the partition table.
     #[must_use]
     pub fn partition_type(&self) -> Option<PartitionType> {
         self.partition_type
     }
 
-    /// The name that the partition table has for it. Only a GPT has such.
+    /// Returns the name of the volume in the partition table. Only a GPT has names.
     #[must_use]
     pub fn label(&self) -> Option<&str> {
         self.label.as_deref()
     }
 
-    /// What it holds.
+    /// Returns the kind of its content.
     #[must_use]
     pub fn content(&self) -> VolumeContent {
         self.content
     }
 
-    /// Whether the disk ends before it does, so that some of its bytes are not there.
+    /// Returns true if the disk ends before the volume does, so that its last bytes are missing.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.is_cut_off
     }
 
-    /// Whether it is a logical volume of LVM.
+    /// Returns true if this is a logical volume of LVM.
     pub(crate) fn is_logical(&self) -> bool {
         self.is_logical
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     #[must_use]
     pub fn read(&self) -> Arc<dyn ReadAt> {
         Arc::clone(&self.bytes)
     }
 
-    /// Its files.
+    /// Opens its file system.
     ///
     /// # Errors
     ///
-    /// [`FileSystemError::Unsupported`] if it holds no file system, or one that cannot be read here; others if it is damaged. Its
-    /// bytes can still be [read](Self::read).
+    /// [`FileSystemError::Unsupported`] if it holds no file system, or one that this crate cannot
+    /// read; other errors if it is damaged. Its bytes can still be [read](Self::read).
     pub fn open_file_system(&self) -> Result<Arc<dyn FileSystem>, FileSystemError> {
         open::file_system(self.name(), self.content, self.read())
     }

@@ -1,4 +1,4 @@
-//! Moments as other systems write them.
+//! Converts the dates and times of foreign formats.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::file_systems::file_time::FileTime;
@@ -6,10 +6,11 @@ use crate::file_systems::file_time::FileTime;
 const HUNDREDTH_NANOSECONDS: u32 = 10_000_000;
 const DAY_SECONDS: i64 = 86_400;
 
-/// Midnight of a day of the Gregorian calendar, in days since 1970. A month or a day that there is not is the nearest one that there is.
+/// Converts a date of the Gregorian calendar to days since 1970. A month or day out of range is
+/// replaced by the nearest one in range.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (month, day) = (month.clamp(1, 12), day.clamp(1, 31));
-    // Years begin in March, so that the day that some lack is their last.
+    // Years are counted from March, so that a leap day is the last day of its year.
     let year = if month <= 2 { year.saturating_sub(1) } else { year };
     let month = if month <= 2 { month.saturating_add(9) } else { month.saturating_sub(3) };
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
@@ -20,7 +21,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     era.saturating_mul(146_097).saturating_add(day_of_era).saturating_sub(719_468)
 }
 
-/// A moment of UTC.
+/// Converts a date and time in UTC.
 pub(crate) fn moment(date: [i64; 3], time: [i64; 3], nanoseconds: u32) -> FileTime {
     let [year, month, day] = date;
     let [hour, minute, second] = time;
@@ -32,7 +33,7 @@ pub(crate) fn moment(date: [i64; 3], time: [i64; 3], nanoseconds: u32) -> FileTi
     FileTime::new(seconds, nanoseconds)
 }
 
-/// A date and a time as DOS packs them, and hundredths of a second up to 199.
+/// Converts a packed date and time of DOS, and up to 199 hundredths of a second.
 pub(crate) fn dos_moment(date: u16, time: u16, hundredths: u8) -> FileTime {
     let (date, time) = (i64::from(date), i64::from(time));
     let year = (date >> 9).saturating_add(1980);
@@ -69,7 +70,7 @@ mod tests {
         let date = (2026 - 1980) << 9 | 5 << 5 | 1;
         let time = (23 << 11) | (15 << 5) | 3;
         assert_eq!(dos_moment(date, time, 150), FileTime::new(1_777_677_306 + 1, 500_000_000));
-        // No month, no day.
+        // Month 0 and day 0.
         assert_eq!(dos_moment(0, 0, 0), FileTime::new(315_532_800, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! Files as chains of clusters, as all kinds of FAT keep them.
+//! Files as chains of clusters, as FAT and exFAT store them.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::VecDeque;
@@ -11,40 +11,41 @@ use crate::FileSystemError;
 use crate::bytes::fields::{u16_at, u32_at};
 use crate::bytes::read_at::ReadAt;
 
-/// The first cluster that there is.
+/// The number of the first cluster.
 pub(crate) const FIRST_CLUSTER: u32 = 2;
-/// How much of the table is read at a time.
+/// The bytes of the table that are read at a time.
 const WINDOW_BYTES: u64 = 4096;
-/// A file in more pieces than this is refused: nobody can say how many a disk would claim.
+/// A file with more runs than this is refused: the count is controlled by the disk and would be
+/// unbounded.
 const RUN_COUNT_MAX: usize = 1 << 20;
-/// The chains of so many files are remembered.
+/// The number of files whose chains are cached.
 const CHAIN_COUNT_MAX: usize = 4;
 
-/// How many bits an entry of the table has.
+/// The width of an entry in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TableWidth {
     Twelve,
     Sixteen,
-    /// Of which the upper four mean nothing.
+    /// 32 bits, of which the upper four are reserved.
     TwentyEight,
     ThirtyTwo,
 }
 
-/// Neighbouring clusters of a file.
+/// Consecutive clusters of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Run {
-    /// How many clusters of the file come before it.
+    /// The number of clusters of the file before this run.
     pub(crate) before: u32,
-    /// Its first one.
+    /// The first cluster.
     pub(crate) cluster: u32,
-    /// How many it has.
+    /// The number of clusters.
     pub(crate) count: u32,
 }
 
-/// The clusters of a file, in its order.
+/// The runs of a file, in its order.
 pub(crate) type Chain = Arc<[Run]>;
 
-/// Where clusters lie, and which comes after which.
+/// The positions of clusters, and the table that chains them.
 pub(crate) struct Clusters {
     volume: Arc<dyn ReadAt>,
     width: TableWidth,
@@ -52,11 +53,11 @@ pub(crate) struct Clusters {
     heap_start: u64,
     cluster_bytes: u64,
     cluster_count: u32,
-    /// By their first clusters, those that were asked for last at the end.
+    /// Chains by their first cluster. The most recently used ones are at the end.
     known: Mutex<VecDeque<(u32, Chain)>>,
 }
 
-/// What follows a cluster.
+/// The successor of a cluster.
 enum Next {
     Cluster(u32),
     End,
@@ -79,7 +80,8 @@ impl Clusters {
         self.cluster_bytes
     }
 
-    /// The number of the cluster in which a byte of the volume lies, and how far it is into it.
+    /// Returns the number of the cluster that contains a byte of the volume, and the offset within
+    /// it.
     pub(crate) fn locate(&self, position: u64) -> Option<(u32, u64)> {
         let within = position.checked_sub(self.heap_start)?;
         let number = u32::try_from(within.checked_div(self.cluster_bytes)?).ok()?;
@@ -87,13 +89,13 @@ impl Clusters {
         Some((cluster, within.checked_rem(self.cluster_bytes)?)).filter(|_| number < self.cluster_count)
     }
 
-    /// Where a cluster begins in the volume.
+    /// Returns the position of a cluster in the volume.
     pub(crate) fn position(&self, cluster: u32) -> Option<u64> {
         let number = cluster.checked_sub(FIRST_CLUSTER).filter(|number| *number < self.cluster_count)?;
         self.heap_start.checked_add(u64::from(number).checked_mul(self.cluster_bytes)?)
     }
 
-    /// All clusters from `first` on, as the table chains them.
+    /// Returns all clusters from `first` on, as the table chains them.
     pub(crate) fn chain(&self, first: u32, what: &str) -> Result<Chain, FileSystemError> {
         if let Some(chain) = self.remembered(first) {
             return Ok(chain);
@@ -105,7 +107,7 @@ impl Clusters {
             if self.position(cluster).is_none() {
                 return Err(damaged(what, format!("it goes on in cluster {cluster}, which there is not")));
             }
-            // A chain that is longer than the heap goes in circles.
+            // A chain that is longer than the heap is a cycle.
             if before >= self.cluster_count {
                 return Err(damaged(what, "its clusters go round in circles".into()));
             }
@@ -157,7 +159,8 @@ impl Clusters {
         Ok(())
     }
 
-    /// Where a byte of a chain lies in the volume, and how many are there in a row.
+    /// Returns the position of a byte of a chain in the volume, and the number of bytes that follow
+    /// contiguously.
     pub(crate) fn run_at(&self, chain: &[Run], offset: u64) -> Option<(u64, u64)> {
         let number = u32::try_from(offset.checked_div(self.cluster_bytes)?).ok()?;
         let place = chain.partition_point(|run| run.before <= number).checked_sub(1)?;
@@ -168,7 +171,7 @@ impl Clusters {
         (left > 0).then_some((position, left))
     }
 
-    /// Where the first bytes of a chain lie in the volume.
+    /// Returns the ranges of the volume that hold the first `bytes` of a chain.
     pub(crate) fn places(&self, chain: &[Run], bytes: u64) -> Vec<Range<u64>> {
         let of_run = |run: &Run| {
             let before = u64::from(run.before).saturating_mul(self.cluster_bytes);
@@ -204,11 +207,11 @@ impl Clusters {
         Ok(Next::Cluster(value))
     }
 
-    /// The four bytes at a place of the table, zeros beyond the volume's end.
+    /// Returns the four bytes at an offset of the volume; zeros beyond its end.
     fn entry_bytes(&self, at: u64, window: &mut Window) -> Result<[u8; 4], FileSystemError> {
         let start = at & !WINDOW_BYTES.wrapping_sub(1);
         if window.start != start {
-            // Entries of twelve bits lie across the ends of windows.
+            // Entries of twelve bits may cross the end of a window.
             let length = self.volume.size().saturating_sub(start).min(WINDOW_BYTES.saturating_add(4));
             window.bytes.clear();
             window.bytes.resize(usize::try_from(length).unwrap_or(0), 0);

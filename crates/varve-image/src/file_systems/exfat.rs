@@ -1,12 +1,13 @@
-//! exFAT.
+//! Reads exFAT.
 //!
 //! ```text
 //! boot region │ its copy │ … │ table │ … │ clusters: folders, files
 //! ```
 //!
-//! Whatever has a checksum is shown only if it is right: the boot region, of which there are two, and every file's entries. A file whose clusters
-//! follow each other has no chain in the table. A file's number is made of where its folder begins and which entry of it the file's first one
-//! is; the root's is 0.
+//! Structures with a wrong checksum are not shown: neither copy of the boot region, nor the entries
+//! of a file. A file whose clusters are contiguous has no chain in the table. A file's number is
+//! made of the position of its folder and the index of the file's first entry there; the root's
+//! number is 0.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod boot;
@@ -24,11 +25,11 @@ use crate::file_systems::fat::folder_status;
 use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
 
 const ROOT: FileId = FileId(0);
-/// How much of a folder is read at a time.
+/// The bytes of a folder that are read at a time.
 const FOLDER_READ_BYTES: u64 = 4096;
-/// No folder is longer.
+/// The largest size of a folder.
 const FOLDER_BYTES_MAX: u64 = 256 << 20;
-/// How many bits of a file's number say which entry of its folder it is.
+/// The number of bits of a file's number that hold the index of its entry.
 const INDEX_BITS: u32 = 23;
 
 /// An exFAT file system.
@@ -38,14 +39,14 @@ pub(crate) struct ExFat {
     boot: Boot,
 }
 
-/// Where a folder's entries lie, and how many bytes they are at most.
+/// The position of a folder's entries, and the largest number of their bytes.
 struct Entries {
     place: Place,
     chain: Chain,
     bytes: u64,
 }
 
-/// Where a folder begins, and whether its clusters follow each other.
+/// The first cluster of a folder; `is_contiguous` is true if its clusters follow each other.
 #[derive(Clone, Copy)]
 struct Place {
     cluster: u32,
@@ -53,7 +54,7 @@ struct Place {
 }
 
 impl Place {
-    /// The number of the file whose first entry is the one numbered `index`.
+    /// Returns the number of the file whose first entry has the given index.
     fn number(self, index: u64) -> FileId {
         let folder = u64::from(self.cluster) << 1 | u64::from(self.is_contiguous);
         FileId(folder << INDEX_BITS | index)
@@ -81,7 +82,7 @@ impl ExFat {
         Ok(Self { volume, clusters, boot })
     }
 
-    /// Clusters that follow each other: so many as hold `bytes`.
+    /// Returns a chain of as many contiguous clusters as hold `bytes`.
     fn contiguous(&self, first: u32, bytes: u64, what: &str) -> Result<Chain, FileSystemError> {
         let count = bytes.div_ceil(self.boot.cluster_bytes.max(1));
         let count = u32::try_from(count).ok().filter(|count| *count > 0);
@@ -99,7 +100,8 @@ impl ExFat {
         let (place, index) = Place::of(file).filter(|_| file != ROOT).ok_or_else(absent)?;
         self.clusters.position(place.cluster).ok_or_else(absent)?;
         let chain = if place.is_contiguous {
-            // How long the folder is its own entry says. Here it is enough that nothing beyond the heap is read.
+            // The length of the folder is in its own entry. Here it is enough to stay within the
+            // heap.
             let count = self.boot.cluster_count.saturating_sub(place.cluster.saturating_sub(FIRST_CLUSTER));
             Arc::new([Run { before: 0, cluster: place.cluster, count }]) as Chain
         } else {
@@ -114,7 +116,7 @@ impl ExFat {
         EntrySet::decode(&bytes).map_err(|problem| damaged("entry of a file", problem))
     }
 
-    /// Where the content of a file or of a folder lies; nothing, if it has none.
+    /// Returns the clusters with the content of a file or folder; none if it is empty.
     fn chain(&self, entry: &EntrySet, what: &str) -> Result<Chain, FileSystemError> {
         let heap_bytes = u64::from(self.boot.cluster_count).saturating_mul(self.boot.cluster_bytes);
         if entry.size == 0 {
@@ -148,7 +150,7 @@ impl ExFat {
         Ok(Entries { place, chain: self.chain(&entry, "folder")?, bytes: entry.size })
     }
 
-    /// Shows every entry in use with its number, up to the folder's end.
+    /// Passes every entry in use and its index to `visit`, up to the folder's end.
     fn slots(
         &self,
         entries: &Entries,
@@ -173,7 +175,7 @@ impl ExFat {
     }
 }
 
-/// The entries of a file as they come by.
+/// Collects the entries of a file as they are read.
 #[derive(Default)]
 struct Gathered {
     first: u64,
@@ -182,13 +184,14 @@ struct Gathered {
 }
 
 impl Gathered {
-    /// Takes another entry. Tells what file there is once all its entries are there, and what is wrong with those that belong to none.
+    /// Takes another entry. Returns the file once its entries are complete, or the problem of
+    /// entries that form no file.
     fn push(&mut self, index: u64, slot: &[u8; 32]) -> Option<Result<(u64, EntrySet), String>> {
         let is_secondary = u8_at(slot, 0) & (IN_USE | 0x40) == IN_USE | 0x40;
         if self.wanted > 0 && !is_secondary {
             self.wanted = 0;
             let cut_off = "the entries of a file are cut off".to_owned();
-            // The entry that is here begins something of its own.
+            // This entry begins a new file.
             let _ = self.push(index, slot);
             return Some(Err(cut_off));
         }
@@ -231,7 +234,7 @@ impl FileSystem for ExFat {
         self.slots(&entries, &mut |index, slot| {
             match gathered.push(index, slot) {
                 None => {}
-                // The files beside it are whole.
+                // The other files of the folder are still valid.
                 Some(Err(problem)) => drop(trouble.get_or_insert(problem)),
                 Some(Ok((index, entry))) => {
                     number = number.saturating_add(1);
@@ -257,7 +260,7 @@ impl FileSystem for ExFat {
         let left = entry.size.saturating_sub(offset);
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(into.len());
         let Some(wanted) = into.get_mut(..length).filter(|wanted| !wanted.is_empty()) else { return Ok(0) };
-        // What was never written is zeros, whatever lies there.
+        // Bytes that were never written read as zeros, regardless of the bytes on the disk.
         let written = usize::try_from(entry.written.saturating_sub(offset)).unwrap_or(usize::MAX);
         let (written, rest) = wanted.split_at_mut(written.min(length));
         rest.fill(0);

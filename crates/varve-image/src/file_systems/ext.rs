@@ -1,4 +1,4 @@
-//! ext2, ext3 and ext4.
+//! Reads ext2, ext3 and ext4.
 //!
 //! ```text
 //! superblock ─▶ group descriptors ─▶ inode ─┬▶ map: extents, or pointers ─▶ blocks of the file
@@ -6,8 +6,10 @@
 //!                                           └▶ extended attributes
 //! ```
 //!
-//! Every number is a claim until it was compared with something. Whatever has a checksum is shown only if it is right, as a mount
-//! would do; what is beside it goes on being read. What waits in the journal is shown as made. All metadata passes one small cache, file contents do not.
+//! Every number is untrusted until it has been compared with another. Metadata with a wrong
+//! checksum is not shown, as with a mount; the metadata beside it is still read. Transactions in
+//! the journal are shown as if they were applied. All metadata passes through one small cache; file
+//! contents do not.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod bitmap;
@@ -39,21 +41,21 @@ use superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock, read_only};
 use crate::bytes::read_at::ReadAt;
 use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
 
-/// The longest target that Linux takes.
+/// The longest target that Linux accepts.
 const TARGET_BYTES_MAX: u64 = 64 << 10;
 
-/// An ext2, ext3 or ext4 file system, with what others hide: where its blocks are.
+/// An ext2, ext3 or ext4 file system. Unlike [`FileSystem`], it also tells the positions of blocks.
 pub struct ExtFileSystem {
     volume: Arc<dyn ReadAt>,
     superblock: Superblock,
     blocks: BlockCache,
     bookmarks: Bookmarks,
     needs_recovery: bool,
-    /// Why what it shows is not all that a mount would show.
+    /// The reason why this reader shows less than a mount would.
     recovery_problem: Option<String>,
-    /// Whether a part of that is in the fast-commit area of the journal.
+    /// True if some of the missing changes are in the fast-commit area of the journal.
     has_fast_commits: bool,
-    /// Whether the first superblock made no sense, and a copy did.
+    /// True if the first superblock was invalid and a copy was used.
     is_by_copy: bool,
 }
 
@@ -62,17 +64,19 @@ fn damaged(what: impl Into<String>, problem: &str) -> FileSystemError {
 }
 
 impl ExtFileSystem {
-    /// Opens what a volume holds; by a copy of its superblock if the first is damaged. If changes wait in the journal, they are
-    /// shown as made, as far as they can be read.
+    /// Opens the file system of a volume. Uses a copy of the superblock if the first one is
+    /// damaged. Shows the readable transactions of the journal as if they were applied.
     ///
     /// # Errors
     ///
-    /// [`FileSystemError`] if no superblock makes sense, or it asks for more than is known here.
+    /// [`FileSystemError`] if no superblock is valid, or if the file system needs a feature that is
+    /// not supported.
     pub fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
         let first = read_superblock(&volume, SUPERBLOCK_AT);
         let is_by_copy = first.is_err();
         let superblock = first.or_else(|error| {
-            // Where a copy is depends on the size of blocks, which is what is not known.
+            // The position of a copy depends on the block size, which is unknown. All of them are
+            // tried.
             let places = [1024_u64, 2048, 4096, 8192, 16384, 32768, 65536].map(|bytes| {
                 bytes.saturating_mul(bytes.saturating_mul(8).saturating_add(u64::from(bytes == 1024)))
             });
@@ -120,49 +124,51 @@ impl ExtFileSystem {
         }
     }
 
-    /// Whether changes wait in its journal, which a mount would make before it shows anything.
+    /// Returns true if the journal has transactions that a mount would replay first.
     #[must_use]
     pub fn needs_recovery(&self) -> bool {
         self.needs_recovery
     }
 
-    /// Why some of the changes that wait in the journal are not shown; `None` if all are, or none wait.
+    /// Returns the reason why some transactions of the journal are not shown; `None` if all are
+    /// shown or there are none.
     #[must_use]
     pub fn recovery_problem(&self) -> Option<&str> {
         self.recovery_problem.as_deref()
     }
 
-    /// Whether it was left in order: unmounted, with nothing half done.
+    /// Returns true if the file system was left in a clean state: unmounted, with no operation
+    /// unfinished.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.superblock.is_clean() && !self.needs_recovery
     }
 
-    /// Bytes of a block.
+    /// Returns the block size in bytes.
     #[must_use]
     pub fn block_bytes(&self) -> u32 {
         self.superblock.block_bytes
     }
 
-    /// How many blocks it has.
+    /// Returns the number of blocks.
     #[must_use]
     pub fn block_count(&self) -> u64 {
         self.superblock.block_count
     }
 
-    /// Its identity.
+    /// Returns the UUID.
     #[must_use]
     pub fn uuid(&self) -> [u8; 16] {
         self.superblock.uuid
     }
 
-    /// What it is called; empty if it has no name.
+    /// Returns the label; empty if there is none.
     #[must_use]
     pub fn label(&self) -> &[u8] {
         self.superblock.label.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
-    /// The blocks of a file, in its order, without its holes.
+    /// Returns the runs of blocks of a file, in its order, without holes.
     ///
     /// # Errors
     ///
@@ -183,7 +189,7 @@ impl ExtFileSystem {
         self.superblock.has(read_only::METADATA_CHECKSUM)
     }
 
-    /// A block that is no file's content.
+    /// Reads a block of metadata.
     fn metadata(&self, block: u64, what: impl Fn() -> String) -> Result<Block, FileSystemError> {
         if block >= self.superblock.block_count {
             return Err(damaged(what(), &format!("it is said to be in block {block}, which there is not")));
@@ -204,7 +210,8 @@ impl ExtFileSystem {
         }
     }
 
-    /// Whether its map is one: devices and short targets use the same bytes for something else.
+    /// Returns true if the inode has a block map: devices and short link targets use the same bytes
+    /// otherwise.
     fn has_blocks(&self, inode: &Inode) -> bool {
         !inode.has_inline_data()
             && match inode.kind() {
@@ -256,7 +263,7 @@ impl ExtFileSystem {
     }
 }
 
-/// Whether a link's target is in the place of its map.
+/// Returns true if a link's target is stored in place of the block map.
 fn is_short(link: &Inode) -> bool {
     link.size < inode::MAP_BYTES as u64 && !link.has_extents()
 }

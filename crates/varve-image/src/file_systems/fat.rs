@@ -1,11 +1,12 @@
-//! FAT with 12, 16 and 32 bits, with long names.
+//! Reads FAT with 12, 16 and 32 bits, with long names.
 //!
 //! ```text
 //! boot sector │ … reserved │ table │ table │ root folder (12 and 16 bits) │ clusters
 //! ```
 //!
-//! A file's number is the place of its short entry in the volume, in units of entries; the root's is 0. Times are the clock on the wall of whoever
-//! wrote them: they are shown as if that had been UTC.
+//! A file's number is the position of its short entry in the volume, in units of entries; the
+//! root's is 0. Times are in the unknown local time of their writer; they are shown as if they were
+//! UTC.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod boot;
@@ -23,9 +24,10 @@ use crate::file_systems::clusters::{Chain, Clusters, FIRST_CLUSTER, damaged};
 use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
 
 const ROOT: FileId = FileId(0);
-/// How much of a folder is read at a time.
+/// The bytes of a folder that are read at a time.
 const FOLDER_READ_BYTES: u64 = 4096;
-/// A folder has no more entries, so that its numbers fit 16 bits; anything longer is damage.
+/// A folder has at most 65536 entries, so that their numbers fit into 16 bits. A longer folder is
+/// damaged.
 const FOLDER_BYTES_MAX: u64 = 65536 * ENTRY_BYTES;
 
 /// A FAT file system.
@@ -35,7 +37,7 @@ pub(crate) struct Fat {
     root: Root,
 }
 
-/// Where a folder's entries lie.
+/// The position of a folder's entries.
 enum Entries {
     Range(Range<u64>),
     Chain(Chain),
@@ -50,7 +52,7 @@ impl Fat {
         Ok(Self { volume, clusters, root })
     }
 
-    /// The entry of a file that is not the root.
+    /// Reads the entry of a file that is not the root.
     fn entry(&self, file: FileId) -> Result<Entry, FileSystemError> {
         let absent = || FileSystemError::Absent { what: format!("file number {}", file.0) };
         let position = file.0.checked_mul(ENTRY_BYTES).ok_or_else(absent)?;
@@ -68,7 +70,7 @@ impl Fat {
     }
 
     fn decode(&self, slot: &[u8; 32]) -> Slot {
-        // Only with 32 bits the root is a file as all others.
+        // Only with 32 bits is the root stored in clusters like any other folder.
         Slot::decode(slot, matches!(self.root, Root::Cluster(_)))
     }
 
@@ -100,7 +102,8 @@ impl Fat {
         self.clusters.chain(entry.first_cluster, "file")
     }
 
-    /// Where the entry that is so many bytes into a folder lies, and how many bytes are there in a row.
+    /// Returns the position of the entry at an offset of a folder, and the number of bytes that
+    /// follow contiguously.
     fn place(&self, entries: &Entries, offset: u64) -> Option<(u64, u64)> {
         match entries {
             Entries::Range(range) => {
@@ -112,7 +115,8 @@ impl Fat {
         }
     }
 
-    /// Shows every slot of a folder with its place in the volume, up to its end.
+    /// Passes every slot of a folder and its position in the volume to `visit`, up to the folder's
+    /// end.
     fn slots(
         &self,
         folder: FileId,

@@ -1,146 +1,139 @@
-//! Files that can be looked at, whatever keeps them: the one trait that every reader of a file system implements, and that
-//! listing, restoring, comparing, mounting and serving are written against.
+//! The one interface to files: each reader of a file system implements the trait [`FileSystem`],
+//! and listing, restoring, comparing, mounting and serving use it.
 
 use std::io;
 use std::ops::{ControlFlow, Range};
 
 use crate::file_systems::file_time::FileTime;
 
-/// The number of a file: its inode where the file system has such, else one made from where it lies. The same file of the same
-/// bytes has the same number whenever and by whomever it is read.
+/// The number of a file: its inode number if the file system has inodes, otherwise a number made
+/// from the position of its record. The same bytes always give the same file the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u64);
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     /// A regular file.
     File,
-    /// A folder.
     Folder,
-    /// A symbolic link.
     SymbolicLink,
-    /// A character device.
     CharacterDevice,
-    /// A block device.
     BlockDevice,
     /// A named pipe.
     Fifo,
-    /// A socket of the Unix kind.
+    /// A Unix-domain socket.
     Socket,
 }
 
-/// The numbers of a device.
+/// The number of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceNumber {
-    /// Which driver.
+    /// The number of the driver.
     pub major: u32,
-    /// Which of its devices.
+    /// The number of the device among those of its driver.
     pub minor: u32,
 }
 
-/// All that `stat` would tell of a file.
+/// The metadata of a file, as `stat` reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileStatus {
-    /// What it is.
     pub kind: FileKind,
-    /// The permission bits, with setuid, setgid and sticky; where the file system has none, what a read-only one would show.
+    /// The permission bits, with setuid, setgid and sticky. If the file system stores none, those
+    /// of a read-only file.
     pub mode: u16,
-    /// The owner; 0 where the file system has none.
+    /// The owner; 0 if the file system stores none.
     pub uid: u32,
-    /// The group; 0 where the file system has none.
+    /// The group; 0 if the file system stores none.
     pub gid: u32,
-    /// How many names it has.
+    /// The number of hard links.
     pub links: u32,
-    /// Bytes of a file or of a link's target; 0 for all else.
+    /// The bytes of a file or of a link's target; 0 for all other kinds.
     pub size: u64,
-    /// Bytes that it occupies.
+    /// The bytes that it occupies on the disk.
     pub allocated: u64,
-    /// When its content last changed.
+    /// The time of the last change to its content.
     pub modified: FileTime,
-    /// When it last changed in any way.
+    /// The time of the last change to its content or metadata.
     pub changed: Option<FileTime>,
-    /// When it was last read.
+    /// The time of the last access.
     pub accessed: Option<FileTime>,
-    /// When it was made.
+    /// The time of its creation.
     pub created: Option<FileTime>,
-    /// Set for devices.
+    /// Set for devices only.
     pub device: Option<DeviceNumber>,
 }
 
-/// What a folder holds under one name.
+/// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Child {
-    /// As bytes, one component of a path: never empty, `.` or `..`, and without `/` and zero.
+    /// One component of a path, as bytes: never empty, `.` or `..`, and without `/` and NUL.
     pub name: Vec<u8>,
-    /// Which file.
     pub id: FileId,
-    /// What it is, as the folder says.
+    /// The kind according to the folder's entry.
     pub kind: FileKind,
 }
 
-/// An extended attribute, as a kernel would give it.
+/// An extended attribute, as the Linux kernel would return it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Xattr {
-    /// With its namespace: `user.comment`, `system.posix_acl_access`.
+    /// The name with its namespace: `user.comment`, `system.posix_acl_access`.
     pub name: Vec<u8>,
-    /// Any bytes.
     pub value: Vec<u8>,
 }
 
-/// Why something inside a file system cannot be read. What is beside it may well be readable.
+/// The reason why a part of a file system cannot be read. Other parts may still be readable.
 #[derive(Debug, thiserror::Error)]
 pub enum FileSystemError {
     /// The bytes below could not be read.
     #[error("the {what} could not be read")]
     Read {
-        /// What was wanted.
+        /// The part that was to be read.
         what: String,
-        /// What kept it from being read.
         source: io::Error,
     },
-    /// The bytes are there and make no sense.
+    /// The bytes were read and make no sense.
     #[error("the {what} is damaged: {problem}")]
     Damaged {
-        /// What was looked at.
+        /// The damaged part.
         what: String,
-        /// What is wrong with it.
         problem: String,
     },
-    /// There is no such file, or it is not of the kind that was asked for.
+    /// There is no such file, or it is not of the requested kind.
     #[error("there is no {what}")]
     Absent {
-        /// What was wanted.
+        /// The requested item.
         what: String,
     },
-    /// The file system is sound, but this reader cannot read it.
+    /// The file system is intact, but this reader does not support it.
     #[error("{what} cannot be read: {feature} is not known here")]
     Unsupported {
-        /// What was wanted.
+        /// The requested item.
         what: String,
-        /// What it needs.
+        /// The feature that it needs.
         feature: String,
     },
 }
 
-/// The files of a file system, for reading only, by many at the same time.
+/// The files of a file system: read-only, and usable by several threads at the same time.
 pub trait FileSystem: Send + Sync {
-    /// The folder in which all else is.
+    /// Returns the root folder.
     fn root(&self) -> FileId;
 
-    /// All about a file but its name.
+    /// Returns the metadata of a file.
     ///
     /// # Errors
     ///
     /// [`FileSystemError`]
     fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError>;
 
-    /// Shows what a folder holds, in the folder's own order, from the child numbered `first` on, until the visitor has enough. A
-    /// name that no path can have is shown as one that can, and the same whenever it is asked for.
+    /// Passes the children of a folder to `visit`, in the folder's own order, from the child
+    /// numbered `first` on, until `visit` breaks. A name that no path may contain is escaped,
+    /// always in the same way.
     ///
     /// # Errors
     ///
-    /// [`FileSystemError`]; children that were shown before stay valid.
+    /// [`FileSystemError`]; children that were passed before stay valid.
     fn children(
         &self,
         folder: FileId,
@@ -148,7 +141,7 @@ pub trait FileSystem: Send + Sync {
         visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError>;
 
-    /// What a folder holds under a name.
+    /// Looks up a name in a folder.
     ///
     /// # Errors
     ///
@@ -165,16 +158,16 @@ pub trait FileSystem: Send + Sync {
         Ok(found)
     }
 
-    /// Fills `into` with a file's bytes from `offset`, zeros where it has holes. Returns how many there were: fewer than asked for
-    /// only at the end.
+    /// Fills `into` with the bytes of a file from `offset`; holes read as zeros. Returns the number
+    /// of bytes read, which is less than requested only at the end of the file.
     ///
     /// # Errors
     ///
     /// [`FileSystemError`]
     fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError>;
 
-    /// The first range of the file at or after `offset` that is no hole; `None` if there is none before the end. A reader that does not know says that
-    /// all is data.
+    /// Returns the first range at or after `offset` that is not a hole; `None` if only holes
+    /// follow. A reader that knows no holes reports the whole file as data.
     ///
     /// # Errors
     ///
@@ -184,9 +177,12 @@ pub trait FileSystem: Send + Sync {
         Ok((offset < size).then_some(offset..size))
     }
 
-    /// Where the bytes of a file lie in its volume: ranges in the order of the file, none for its holes, and every byte of them
-    /// the file's own. `None` if they do not lie there as they are (compressed, or packed beside others), or if the reader does
-    /// not know for certain, as of a file system that was not left in order. Such a range may be longer than the file, by what is left of its last block.
+    /// Returns the ranges of the volume that hold the bytes of a file: in the order of the file,
+    /// without its holes. Every byte of these ranges belongs to the file alone. The last range may
+    /// extend past the end of the file to the end of its block.
+    ///
+    /// Returns `None` if the bytes are not stored as they are (compressed, or packed together with
+    /// other data), or if the reader is not certain, as after an unclean shutdown.
     ///
     /// # Errors
     ///
@@ -196,8 +192,9 @@ pub trait FileSystem: Send + Sync {
         Ok(None)
     }
 
-    /// The ranges of its volume that belong to no file and keep nothing that the file system needs, in ascending order. `None` if
-    /// that is not certain: the reader does not know, or it was not left in a clean state.
+    /// Returns the ranges of the volume that belong to no file and hold nothing that the file
+    /// system needs, in ascending order. Returns `None` if that is not certain: the reader does not
+    /// know, or the file system was not left in a clean state.
     ///
     /// # Errors
     ///
@@ -206,27 +203,29 @@ pub trait FileSystem: Send + Sync {
         Ok(None)
     }
 
-    /// Where a symbolic link points.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
     ///
     /// [`FileSystemError`]
     fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError>;
 
-    /// In ascending order of their names; none where the file system has no such thing.
+    /// Returns the extended attributes in ascending order of their names. Returns none if the file
+    /// system does not support them.
     ///
     /// # Errors
     ///
     /// [`FileSystemError`]
     fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError>;
 
-    /// What is shown may be less, or older, than what a mount would show: why, in words; `None` if it is not.
+    /// Returns the reason, in words, if this reader shows fewer or older files than a mount would;
+    /// `None` if both show the same.
     fn warning(&self) -> Option<String> {
         None
     }
 
-    /// Says that nobody will use this number any more until it is shown again. Who keeps a note for each file that was shown
-    /// lets go of it; to everybody else this means nothing.
+    /// Tells that this file number is no longer in use until it is returned again. A file system
+    /// that keeps a record for each returned file drops it; for all others this does nothing.
     fn forget(&self, file: FileId) {
         let _ = file;
     }

@@ -1,16 +1,16 @@
-//! Times of files, as exact as any file system keeps them.
+//! Times of files, with all the range and precision that any file system has.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 const NANOSECONDS_PER_SECOND: u32 = 1_000_000_000;
 
 /// A time of a file: seconds since 1970-01-01 UTC, leap seconds not counted, and nanoseconds.
 ///
-/// File systems keep times that 64 bits of nanoseconds cannot hold, which end in 1677 and 2262: ext4 keeps them until 2446, XFS until
-/// 2486, NTFS until 60056 and btrfs for longer than the sun will shine.
+/// 64 bits of nanoseconds cover only 1677 to 2262. File systems store later times: ext4 up to 2446,
+/// XFS up to 2486, NTFS up to 60056, and btrfs longer than the sun will shine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FileTime {
     seconds: i64,
-    /// Less than a second, and counted upwards also before 1970.
+    /// Less than a second. Counts forward, also before 1970.
     nanoseconds: u32,
 }
 
@@ -18,20 +18,22 @@ impl FileTime {
     /// The beginning of 1970.
     pub const EPOCH: Self = Self { seconds: 0, nanoseconds: 0 };
 
-    /// A time from its seconds and nanoseconds. More nanoseconds than a second has are taken for its last one.
+    /// Makes a time from seconds and nanoseconds. Nanoseconds beyond a whole second are clamped to
+    /// the last nanosecond of that second.
     #[must_use]
     pub const fn new(seconds: i64, nanoseconds: u32) -> Self {
         let last = NANOSECONDS_PER_SECOND.saturating_sub(1);
         Self { seconds, nanoseconds: if nanoseconds > last { last } else { nanoseconds } }
     }
 
-    /// A time from nanoseconds since 1970.
+    /// Makes a time from nanoseconds since 1970.
     #[must_use]
     pub fn from_nanoseconds(nanoseconds: i64) -> Self {
         Self::from_wide_nanoseconds(i128::from(nanoseconds))
     }
 
-    /// A time from nanoseconds since 1970; the first or last one that there is for those beyond.
+    /// Makes a time from nanoseconds since 1970, clamped to the first or last time that can be
+    /// represented.
     #[must_use]
     pub fn from_wide_nanoseconds(nanoseconds: i128) -> Self {
         let second = i128::from(NANOSECONDS_PER_SECOND);
@@ -43,38 +45,38 @@ impl FileTime {
         }
     }
 
-    /// The whole seconds since 1970, rounded down.
+    /// Returns the whole seconds since 1970, rounded down.
     #[must_use]
     pub const fn seconds(self) -> i64 {
         self.seconds
     }
 
-    /// The nanoseconds after [`seconds`](Self::seconds), fewer than a second has.
+    /// Returns the nanoseconds after [`seconds`](Self::seconds), less than a whole second.
     #[must_use]
     pub const fn subsecond_nanoseconds(self) -> u32 {
         self.nanoseconds
     }
 
-    /// All nanoseconds since 1970.
+    /// Returns all nanoseconds since 1970.
     #[must_use]
     pub fn wide_nanoseconds(self) -> i128 {
         let second = i128::from(NANOSECONDS_PER_SECOND);
         i128::from(self.seconds).saturating_mul(second).saturating_add(i128::from(self.nanoseconds))
     }
 
-    /// All nanoseconds since 1970, where 64 bits can hold them: from 1677 to 2262.
+    /// Returns all nanoseconds since 1970 if 64 bits can hold them: from 1677 to 2262.
     #[must_use]
     pub fn nanoseconds(self) -> Option<i64> {
         i64::try_from(self.wide_nanoseconds()).ok()
     }
 
-    /// The nanoseconds since 1970, or the first or last that 64 bits can hold.
+    /// Returns the nanoseconds since 1970, clamped to the range of 64 bits.
     #[must_use]
     pub fn clamped_nanoseconds(self) -> i64 {
         self.nanoseconds().unwrap_or(if self.seconds < 0 { i64::MIN } else { i64::MAX })
     }
 
-    /// This time, some seconds earlier.
+    /// Returns the time that is `seconds` earlier.
     #[must_use]
     pub(crate) fn minus_seconds(self, seconds: i64) -> Self {
         Self { seconds: self.seconds.saturating_sub(seconds), ..self }

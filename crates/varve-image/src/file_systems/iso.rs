@@ -1,11 +1,12 @@
-//! ISO 9660, with Rock Ridge or Joliet where they are.
+//! Reads ISO 9660, with Rock Ridge or Joliet where present.
 //!
 //! ```text
-//! 16 sectors │ descriptors: primary, Joliet, end │ … folders and files, each in one piece or in several extents
+//! 16 sectors │ descriptors: primary, Joliet, end │ … folders and files, in one or more extents
 //! ```
 //!
-//! A file's number is the place of its record in the volume. With Rock Ridge, names, modes, owners, times and links are those of the system that it was made on;
-//! else names are shown as Linux shows them: in small letters and without versions.
+//! A file's number is the position of its record in the volume. With Rock Ridge, names, modes,
+//! owners, times and links are those of the source system. Otherwise names are shown as Linux shows
+//! them: in lower case and without versions.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod descriptor;
@@ -21,11 +22,11 @@ use self::rock_ridge::RockRidge;
 use crate::bytes::read_at::ReadAt;
 use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
 
-/// No record straddles such a piece of a folder.
+/// No record of a folder crosses a boundary of this size.
 const SECTOR_BYTES: u64 = 2048;
-/// A folder is not longer; no tool makes one a hundredth of it.
+/// The limit of a folder's size. Known tools make less than a hundredth of it.
 const FOLDER_BYTES_MAX: u64 = 64 << 20;
-/// A file in more extents than this is damage: one of them has up to 4 GiB.
+/// A file with more extents than this is damaged: one extent has up to 4 GiB.
 const EXTENT_COUNT_MAX: usize = 4096;
 
 /// An ISO 9660 file system.
@@ -36,7 +37,7 @@ pub(crate) struct Iso {
     naming: Naming,
 }
 
-/// A file: its record, what Rock Ridge says, and where its bytes lie.
+/// A file: its record, its Rock Ridge fields, and the position of its bytes.
 struct File {
     record: Record,
     rock_ridge: RockRidge,
@@ -52,7 +53,8 @@ impl Iso {
             Self { volume, block_bytes: primary.block_bytes, root: primary.root, naming: Naming::Plain };
         let root = iso.record(primary.root)?;
         let start = iso.position(&root).ok_or_else(|| damaged("root folder", "it lies nowhere".into()))?;
-        // The first record of the root says how far into the others Rock Ridge's fields begin.
+        // The first record of the root tells the offset at which the Rock Ridge fields begin in
+        // other records.
         if let Ok(first) = iso.record(start)
             && let Some(skipped) = rock_ridge::announced(&first.system_use)
         {
@@ -71,7 +73,7 @@ impl Iso {
         Ok(iso)
     }
 
-    /// The record at a place of the volume.
+    /// Reads the record at a position of the volume.
     fn record(&self, position: u64) -> Result<Record, FileSystemError> {
         let mut bytes = [0; 256];
         let left = self.volume.size().saturating_sub(position);
@@ -85,7 +87,7 @@ impl Iso {
         Record::decode(&bytes).ok_or_else(|| FileSystemError::Absent { what: what() })
     }
 
-    /// Where the content of a record begins.
+    /// Returns the position of a record's content.
     fn position(&self, record: &Record) -> Option<u64> {
         let block = u64::from(record.block).checked_add(u64::from(record.attribute_blocks))?;
         block.checked_mul(self.block_bytes)
@@ -123,7 +125,7 @@ impl Iso {
             place = place.saturating_add(u64::from(part.length));
             part = match self.record(place) {
                 Ok(part) => part,
-                // The rest of a sector is empty where a record does not fit.
+                // The rest of a sector is empty if the next record does not fit.
                 Err(FileSystemError::Absent { .. }) => {
                     place = place.next_multiple_of(SECTOR_BYTES);
                     self.record(place)?
@@ -133,7 +135,7 @@ impl Iso {
         }
     }
 
-    /// The child that a record of a folder stands for; `None` if it stands for nothing that is shown.
+    /// Returns the child that a record of a folder describes; `None` if the record is not shown.
     fn child_of(&self, position: u64, record: &Record) -> Result<Option<Child>, FileSystemError> {
         let rock_ridge = self.rock_ridge(record)?;
         if rock_ridge.is_relocated {
@@ -143,7 +145,8 @@ impl Iso {
             (Some(name), _) => crate::file_systems::wide_names::from_bytes(name),
             (None, naming) => record.name(naming),
         };
-        // A folder that lay too deep lies elsewhere, and its own first record stands for it.
+        // A folder that was nested too deeply was moved; the first record at its new position
+        // stands for it.
         let moved = rock_ridge.child_block.and_then(|block| u64::from(block).checked_mul(self.block_bytes));
         if let Some(place) = moved {
             return Ok(Some(Child { name, id: FileId(place), kind: FileKind::Folder }));

@@ -1,10 +1,12 @@
-//! NTFS, by way of the crate `ntfs`, which knows its structures. Files that Windows has compressed or encrypted, or whose content it keeps elsewhere,
-//! are shown, and their content is not.
+//! Reads NTFS by means of the crate `ntfs`. Files that are compressed or encrypted, or whose
+//! content is stored elsewhere, are listed, but their content is refused.
 //!
-//! A file's number is that of its record. Further streams of a file, and whom Windows lets do what, are not shown.
+//! A file's number is that of its record. Alternate data streams and access-control lists are not
+//! shown.
 //!
-//! The crate was written for disks that nobody has made to harm. So each call gets a cursor that gives only so many bytes, which ends
-//! every way in circles, and a panic in it ends the call and not the program, without a word.
+//! The crate was not written for malicious disks. So each call gets a cursor with a limited number
+//! of bytes, which ends every cycle. A panic within the crate ends the call instead of the program,
+//! and is not printed.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod cursor;
@@ -35,19 +37,19 @@ use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xa
 const ROOT: FileId = FileId(5);
 /// The log's record.
 const LOG: FileId = FileId(2);
-/// Records below this are the file system's own.
+/// Lower record numbers belong to the file system itself.
 const FIRST_OWN_RECORD: u64 = 16;
-/// The record's number, without how often it was used again.
+/// The record number without its sequence number.
 const RECORD_MASK: u64 = (1 << 48) - 1;
-/// What is read of a folder at most: that of a folder with two million names.
+/// The limit of bytes read of a folder. It suffices for two million names.
 const FOLDER_BYTES_MAX: u64 = 256 << 20;
-/// What is read to find out about a file.
+/// The limit of bytes read for the metadata of a file.
 const FILE_BYTES_MAX: u64 = 4 << 20;
-/// A link's target is no longer.
+/// The longest reparse point.
 const REPARSE_BYTES_MAX: u64 = 16 << 10;
-/// Pieces of a file beyond so many are not told apart.
+/// A file with more runs than this is not mapped.
 const RUN_COUNT_MAX: usize = 1 << 20;
-/// Between 1601 and 1970, in units of 100 nanoseconds.
+/// The time between 1601 and 1970, in units of 100 nanoseconds.
 const TICKS_TO_1970: i128 = 116_444_736_000_000_000;
 
 /// An NTFS file system.
@@ -56,7 +58,7 @@ pub(crate) struct NtfsFiles {
     ntfs: Ntfs,
 }
 
-/// Why a call fails.
+/// The failure of a call.
 enum Trouble {
     Library(NtfsError),
     Named(FileSystemError),
@@ -74,7 +76,7 @@ impl From<FileSystemError> for Trouble {
     }
 }
 
-/// Where a file's content is, and how much of it was ever written.
+/// The size and state of a file's content. `written` is the number of bytes that were ever written.
 struct Content {
     size: u64,
     written: u64,
@@ -83,7 +85,7 @@ struct Content {
     is_elsewhere: bool,
 }
 
-/// Pieces of a file: where each lies in the file, and where on the disk.
+/// Runs of a file: the range in the file, and the position on the disk.
 type Runs = Vec<(Range<u64>, u64)>;
 
 impl NtfsFiles {
@@ -93,7 +95,7 @@ impl NtfsFiles {
         Ok(Self { volume, ntfs })
     }
 
-    /// Does something with a file's record.
+    /// Calls `work` with a file's record.
     fn with<T>(
         &self,
         id: FileId,
@@ -111,7 +113,7 @@ impl NtfsFiles {
         })
     }
 
-    /// Does something with a file's content; `None` if it has none.
+    /// Calls `work` with a file's content. Returns `None` if the file has none.
     fn with_content<T>(
         &self,
         id: FileId,
@@ -139,20 +141,22 @@ impl NtfsFiles {
         let position = attribute.position().value().map(std::num::NonZero::get).filter(|_| !is_resident);
         let content = Content { size, written: size, flags, is_resident, is_elsewhere: false };
         let Some(position) = position else { return Ok(content) };
-        // The crate does not tell how much was written; all behind that is zeros, whatever lies on the disk.
+        // The crate does not report the initialized size. Bytes after it read as zeros, regardless
+        // of the bytes on the disk.
         let place = position.saturating_add(56);
         let mut bytes = [0; 8];
         let read = aloud(|| self.volume.read_at(place, &mut bytes));
         read.map_err(|source| FileSystemError::Read { what: "length of a file".into(), source })?;
         let mut written = u64::from_le_bytes(bytes);
         if place & 511 == 504 {
-            // The last two bytes of a sector are kept elsewhere; no file is so large that they are not zeros.
+            // The last two bytes of a sector are stored elsewhere. They are zeros, because no file
+            // is that large.
             written &= RECORD_MASK;
         }
         Ok(Content { written: written.min(size), ..content })
     }
 
-    /// The pieces of a file that lie on the disk: where they begin in the file, and on the disk. `None` where that is not known.
+    /// Returns the runs of a file on the disk. Returns `None` if they are not known.
     fn runs(&self, id: FileId) -> Result<Option<(Content, Runs)>, FileSystemError> {
         let found = self.with_content(id, 0, |cursor, _, attribute, content| {
             let content = Content { ..*content };
@@ -185,7 +189,7 @@ impl NtfsFiles {
     }
 }
 
-/// Calls the crate. What it complains of, and what it panics at, is damage of the disk.
+/// Calls the crate. Its errors and panics are reported as damage of the disk.
 fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T, Trouble>) -> Result<T, FileSystemError> {
     match catch_unwind(AssertUnwindSafe(|| quietly(work))) {
         Ok(Ok(done)) => Ok(done),
@@ -287,7 +291,7 @@ impl FileSystem for NtfsFiles {
                 let attributes = name.file_attributes();
                 let kind =
                     match (attributes.contains(NtfsFileAttributeFlags::REPARSE_POINT), name.is_directory()) {
-                        // Only the file itself tells whether it is a link.
+                        // Only the file itself tells if it is a link.
                         (true, is_folder) => self.reparse_kind(FileId(record), is_folder),
                         (false, true) => FileKind::Folder,
                         (false, false) => FileKind::File,
@@ -363,7 +367,8 @@ impl FileSystem for NtfsFiles {
 }
 
 impl NtfsFiles {
-    /// Whether it was left in order: nothing says that it is to be checked, and nothing in its log is still to be done.
+    /// Returns true if the volume was left in a clean state: it is not marked for a check, and its
+    /// log has no pending records.
     pub(crate) fn was_left_in_order(&self) -> Result<bool, FileSystemError> {
         let is_dirty = guarded("NTFS volume", || {
             let about = self.ntfs.volume_info(&mut Cursor::new(&*self.volume, FILE_BYTES_MAX))?;
@@ -374,7 +379,7 @@ impl NtfsFiles {
         Ok(!is_dirty && head.get(..length).is_some_and(log::is_done))
     }
 
-    /// What a reparse point is: a link, or what it would be without.
+    /// Returns the kind of a file with a reparse point: a link, or the kind without it.
     fn reparse_kind(&self, id: FileId, is_folder: bool) -> FileKind {
         match self.link_target(id) {
             Ok(_) => FileKind::SymbolicLink,
@@ -396,8 +401,9 @@ fn reparse_point(cursor: &mut Cursor<'_>, file: &NtfsFile<'_>) -> Result<Option<
     Ok(None)
 }
 
-/// Whether a reparse point that is no link stands for bytes of a file that are not here. Whoever keeps them leaves a hole, and fills it when
-/// somebody wants them: what has no hole is here.
+/// Returns true if a reparse point other than a link replaces content that is stored elsewhere. The
+/// driver that stores it elsewhere leaves a hole and fills it on demand: a file without a hole is
+/// complete.
 fn is_elsewhere(
     cursor: &mut Cursor<'_>,
     file: &NtfsFile<'_>,
@@ -415,7 +421,7 @@ fn is_elsewhere(
         return Ok(false);
     }
     Ok(match attribute.value(cursor)? {
-        // In a record there is no room for a hole: there it is zeros.
+        // A resident file has no holes: its replaced content is zeros.
         NtfsAttributeValue::Resident(value) => value.data().iter().all(|byte| *byte == 0),
         NtfsAttributeValue::NonResident(value) => {
             let mut here = 0_u64;
@@ -428,7 +434,7 @@ fn is_elsewhere(
             }
             here.min(content.written) < content.size
         }
-        // Its pieces are in several records, and nobody here looks through all of them.
+        // The runs are in several records, which are not searched here.
         NtfsAttributeValue::AttributeListNonResident(_) => true,
     })
 }

@@ -1,4 +1,4 @@
-//! From a volume to its files: the one place that knows which reader reads what.
+//! Opens the file system of a volume. Only this module knows which reader reads which file system.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::file_systems::iso::Iso;
 use crate::file_systems::ntfs::NtfsFiles;
 use crate::{ExtFileSystem, FileSystem, FileSystemError, FileSystemKind as Kind};
 
-/// Opens the files of the volume of this name.
+/// Opens the file system on the volume called `volume`, whose kind is `content`.
 pub(crate) fn file_system(
     volume: &str,
     content: VolumeContent,

@@ -1,25 +1,26 @@
-//! Names as other systems write them, as bytes that a path can have.
+//! Converts names of foreign formats to bytes that a path may contain.
 //!
-//! What cannot be shown as it is (`/`, zero, half of a pair of UTF-16) is shown as `%` and its number in hexadecimal, and so is then every `%` of the
-//! same name. The same name is always shown the same way.
+//! A character that a path cannot contain (`/`, NUL, an unpaired surrogate of UTF-16) becomes `%`
+//! and its number in hexadecimal. In such a name each `%` is escaped too. The same name always
+//! gives the same result.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::fmt::Write;
 
-/// The upper half of code page 437, in which old names are written.
+/// The upper half of code page 437, in which names of DOS are written.
 const CODE_PAGE_437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
 
-/// A name in UTF-16.
+/// Converts a name in UTF-16.
 pub(crate) fn from_utf16(units: impl IntoIterator<Item = u16>) -> Vec<u8> {
     shown(char::decode_utf16(units).map(|read| read.map_err(|lone| u32::from(lone.unpaired_surrogate()))))
 }
 
-/// A name of bytes, of which each is a character.
+/// Converts a name in code page 437, one byte for each character.
 pub(crate) fn from_code_page(bytes: &[u8]) -> Vec<u8> {
     shown(bytes.iter().map(|byte| Ok(character(*byte))))
 }
 
-/// A name of bytes that are shown as they are.
+/// Converts a name whose bytes are used as they are.
 pub(crate) fn from_bytes(bytes: &[u8]) -> Vec<u8> {
     let is_plain = |byte: &u8| !matches!(byte, b'/' | 0);
     if bytes.iter().all(is_plain) && !matches!(bytes, b"" | b"." | b"..") {
@@ -36,7 +37,7 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Vec<u8> {
     if name.is_empty() { b"%".to_vec() } else { name }
 }
 
-/// A character of code page 437.
+/// Decodes a character of code page 437.
 fn character(byte: u8) -> char {
     let upper = byte.checked_sub(0x80).and_then(|place| CODE_PAGE_437.chars().nth(usize::from(place)));
     upper.unwrap_or(char::from(byte))

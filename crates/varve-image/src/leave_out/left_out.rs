@@ -1,4 +1,5 @@
-//! What of a disk is not kept, and what is though it was asked to be left out.
+//! The report on the parts of a disk that are left out, and on those that were requested but are
+//! kept.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
@@ -6,18 +7,17 @@ use std::ops::Range;
 use crate::bytes::ranges::Ranges;
 use crate::disks::volume::Volume;
 
-/// One thing that is left out, or kept though it was asked to be left out.
+/// A part of a disk that is left out, or that is kept although leaving it out was requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOutPart {
-    /// The volume.
     pub volume: String,
-    /// Which part of it: `swap`, `free blocks`, or the path of a file.
+    /// The part of the volume: `swap`, `free blocks`, or the path of a file.
     pub what: String,
-    /// How many bytes of it are left out.
+    /// The number of its bytes that are left out.
     pub bytes: u64,
-    /// What proves that nobody misses them; empty if it is kept.
+    /// The proof that these bytes are not needed; empty if the part is kept.
     pub why: String,
-    /// What contradicts, so that none are left out.
+    /// The contradiction because of which nothing is left out.
     pub kept_because: Option<String>,
 }
 
@@ -30,7 +30,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// Adds places in a volume.
+    /// Adds ranges of a volume.
     pub(crate) fn add(
         &mut self,
         volume: &Volume,
@@ -47,32 +47,32 @@ impl LeftOut {
         self.parts.push(LeftOutPart { volume, what, bytes, why, kept_because: None });
     }
 
-    /// Remembers what could not be left out.
+    /// Records a part that is kept, and the reason.
     pub(crate) fn keep(&mut self, volume: &Volume, what: &str, because: &str) {
         let (volume, what) = (volume.name().into(), what.into());
         let (why, kept_because) = (String::new(), Some(because.into()));
         self.parts.push(LeftOutPart { volume, what, bytes: 0, why, kept_because });
     }
 
-    /// Remembers a volume whose newest changes no reader here shows.
+    /// Records a volume whose newest changes this crate cannot show.
     pub(crate) fn add_fast_commits(&mut self, volume: &Volume) {
         self.fast_commits.push(volume.name().into());
     }
 
-    /// Where on the disk, in bytes.
+    /// Returns the left-out ranges of the disk, in bytes.
     #[must_use]
     pub fn ranges(&self) -> &Ranges {
         &self.ranges
     }
 
-    /// Volumes whose newest changes are in the fast-commit area of their journal: a mount of the restored disk makes them, and no
-    /// reader here shows them.
+    /// Returns the volumes whose newest changes are in the fast-commit area of their journal. A
+    /// mount of the restored disk applies these changes; the readers of this crate do not.
     #[must_use]
     pub fn fast_commits(&self) -> &[String] {
         &self.fast_commits
     }
 
-    /// All that was found.
+    /// Returns all parts that were found.
     #[must_use]
     pub fn parts(&self) -> &[LeftOutPart] {
         &self.parts

@@ -1,8 +1,10 @@
-//! The proof that a volume holds what it seems to hold, without which nothing of it is left out.
+//! Proves that a volume holds exactly the content that it seems to hold. Without this proof,
+//! nothing of a volume is left out.
 //!
-//! Everything must agree: the partition table is sound and its type says the same or nothing; the disk has all of the volume; and no
-//! second signature stands anywhere where one is looked for, neither in the volume nor in what it lies in: the members of its LVM
-//! group, and the whole disk. A signature that cannot be looked for counts as one.
+//! All evidence must agree. The partition table must be intact, and its type must not contradict.
+//! The disk must have the whole volume. There must be no second signature at any known place: in
+//! the volume, in the members of its LVM group, or on the disk as a whole. A place that cannot be
+//! read counts as a signature.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::cell::OnceCell;
@@ -15,20 +17,20 @@ use crate::disks::partitions::{self, Purpose, TableKind};
 use crate::disks::signatures::{Places, UnreadablePlace};
 use crate::disks::volume::Volume;
 
-/// What a volume seems to hold.
+/// The supposed content of a volume.
 #[derive(Debug, Clone)]
 pub(crate) struct Claim {
     pub(crate) purpose: Purpose,
-    /// The names of the signatures that it has itself.
+    /// The names of the signatures that this content has itself.
     pub(crate) names: &'static [&'static str],
-    /// The bytes that were checked to be its own: no other signature counts in them.
+    /// The bytes that were checked to belong to this content. Other signatures are ignored there.
     pub(crate) own_bytes: Range<u64>,
 }
 
-/// The volumes of a disk, to be proven.
+/// Proves claims about the volumes of one disk.
 pub(crate) struct Proof<'a> {
     disk: &'a Disk,
-    /// Why nothing on this disk is proven.
+    /// The reason why no claim about this disk can be proven; `None` if there is no such reason.
     doubt: OnceCell<Option<String>>,
 }
 
@@ -37,10 +39,10 @@ impl<'a> Proof<'a> {
         Self { disk, doubt: OnceCell::new() }
     }
 
-    /// Checks that a volume holds what is claimed and nothing else.
+    /// Checks that a volume holds the claimed content and no other.
     ///
     /// # Errors
-    /// Says what contradicts.
+    /// The contradiction, in words.
     pub(crate) fn check(&self, volume: &Volume, claim: &Claim) -> Result<(), String> {
         if let Some(doubt) = self.doubt.get_or_init(|| self.disk_doubt()) {
             return Err(doubt.clone());
@@ -61,7 +63,7 @@ impl<'a> Proof<'a> {
         Ok(())
     }
 
-    /// What is wrong with the disk as a whole.
+    /// Returns the reason to doubt the disk as a whole.
     fn disk_doubt(&self) -> Option<String> {
         if let Some(problem) = self.disk.table_problem() {
             return Some(format!("the partition table is in doubt: {problem}"));
@@ -70,12 +72,13 @@ impl<'a> Proof<'a> {
             return Some("two volumes of the disk overlap".into());
         }
         let names: &[&str] = match self.disk.table() {
-            // Then the one volume is the disk.
+            // The only volume is the whole disk, and `check_volume` examines it.
             None => return None,
             Some(TableKind::Gpt) => &["GPT"],
             Some(TableKind::Mbr) => &[],
         };
-        // A boot loader keeps its program in the first sector: no numbers of a file system are in it.
+        // The first sector holds the code of a boot loader, so it cannot be tested for the numbers
+        // of FAT.
         let names = [names, &["FAT"]].concat();
         no_other(self.disk.bytes(), &names, &(0..0))
             .err()
@@ -109,8 +112,9 @@ fn no_other(bytes: &dyn ReadAt, names: &[&str], own_bytes: &Range<u64>) -> Resul
     }
 }
 
-/// Whether any two volumes share bytes, but for the members of a group and the logical volumes in them. Then one of them is a
-/// mistake, and nobody knows which.
+/// Returns true if two volumes share bytes. A logical volume may share bytes with the members of
+/// its group. Any other overlap means that one of the volumes is a mistake, and it is unknown
+/// which.
 fn overlaps(volumes: &[Volume]) -> bool {
     let is_member = |volume: &Volume| volume.content() == VolumeContent::LvmMember;
     let is_logical = |volume: &Volume| volume.is_logical();

@@ -1,8 +1,9 @@
-//! Which parts of a disk need not be kept: they may be archived as zeros, and the disk is as good as before to whoever starts it.
+//! Finds the parts of a disk that need not be stored. They may be archived as zeros, and the
+//! restored disk still boots and works as before.
 //!
 //! ```text
-//! candidates (what looks like swap, or free) ─▶ proof (everything agrees) ─┬▶ left out, and why
-//!                                                                          └▶ kept, and because of what
+//! candidates (seem to be swap, or free) ─▶ proof (all evidence agrees) ─┬▶ left out, with proof
+//!                                                                       └▶ kept, with the reason
 //! ```
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -24,28 +25,30 @@ use crate::leave_out::proof::{Claim, Proof};
 use crate::leave_out::swap::{self, Candidate};
 use crate::{FileSystem, FileSystemError};
 
-/// What is to be left out.
+/// The kinds of content to leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaveOut {
-    /// Swap partitions and files, `pagefile.sys`, `hiberfil.sys`.
+    /// Swap partitions and swap files, `pagefile.sys`, `hiberfil.sys`.
     pub swap: bool,
-    /// Blocks that belong to no file, of file systems that were left in order.
+    /// Blocks that belong to no file, on file systems that were left in a clean state.
     pub free: bool,
 }
 
-/// An ext file system, opened once for all that looks into it.
+/// An ext file system, opened once for all checks that read it.
 pub(crate) struct OpenExt<'a> {
     pub(crate) volume: &'a Volume,
     pub(crate) files: Result<ExtFileSystem, FileSystemError>,
 }
 
-/// The signatures that ext has itself, and the bytes of its superblock: counts in it may look like other magics.
+/// Returns the signatures that ext has itself, and the bytes of its superblock: counts in it may
+/// look like the magic numbers of other content.
 pub(crate) fn ext_claim() -> Claim {
     Claim { purpose: Purpose::LinuxFiles, names: &["ext"], own_bytes: 1024..2048 }
 }
 
 impl LeftOut {
-    /// Looks for what can be left out of a disk. All that is damaged, unknown or not proven is kept.
+    /// Finds the parts of a disk that can be left out. Everything that is damaged, unknown or not
+    /// proven is kept.
     #[must_use]
     pub fn find(disk: Arc<dyn ReadAt>, wanted: LeaveOut) -> Self {
         let mut found = Self::default();
@@ -68,8 +71,8 @@ impl LeftOut {
         found
     }
 
-    /// All that any version of this program may have left out of this disk as swap, proven or not: each range was left out as a whole
-    /// or not at all.
+    /// Returns all ranges that any version of this program may have left out of this disk as swap,
+    /// proven or not. Each range was left out as a whole or not at all.
     #[must_use]
     pub fn ever_possible(disk: Arc<dyn ReadAt>) -> Vec<Range<u64>> {
         let disk = Disk::open(disk);

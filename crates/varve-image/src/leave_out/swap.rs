@@ -1,9 +1,11 @@
-//! What a disk keeps of memory: swap partitions, swap files, `pagefile.sys` and `hiberfil.sys`. A machine that is started again
-//! makes nothing of it.
+//! Finds copies of memory on a disk: swap partitions, swap files, `pagefile.sys` and
+//! `hiberfil.sys`. A machine that boots anew does not use their content.
 //!
-//! This finds candidates, each with the checks of its own; `proof` checks what is around them. Swap files count only if they say that
-//! they are swap, belong to root, are named where machines name theirs, and are on a file system that was left in order. The page in
-//! which swap says what it is, is not among these ranges: without it swap would lose its identity.
+//! This module finds candidates and applies the checks that concern each alone; `proof` checks
+//! their surroundings. A swap file counts only if it has a swap header, belongs to root, has one of
+//! the usual names or one from `/etc/fstab`, and lies on a file system that was left in a clean
+//! state. The page with the swap header is not part of the ranges: without it, swap would lose its
+//! identity.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeSet;
@@ -20,40 +22,40 @@ use crate::leave_out::proof::Claim;
 use crate::leave_out::search::{OpenExt, ext_claim};
 use crate::{Child, FileId, FileKind, FileSystem, FileSystemError};
 
-/// What is read of a header: the largest page.
+/// The bytes that are read of a header: the largest page size.
 const HEAD_BYTES: usize = 64 << 10;
-/// Where installers put swap files.
+/// The paths that installers use for swap files.
 const USUAL_NAMES: [&str; 6] =
     ["/swapfile", "/swap.img", "/.swapfile", "/swap/swapfile", "/var/swap", "/var/swapfile"];
 const WINDOWS_NAMES: [&[u8]; 3] = [b"pagefile.sys", b"hiberfil.sys", b"swapfile.sys"];
-/// What is read of `/etc/fstab`.
+/// The bytes that are read of `/etc/fstab`.
 const FSTAB_BYTES_MAX: usize = 256 << 10;
 const FSTAB_ENTRIES_MAX: usize = 64;
 
-/// Something that looks like memory.
+/// A possible copy of memory.
 pub(crate) struct Candidate<'a> {
     pub(crate) volume: &'a Volume,
     pub(crate) what: String,
-    /// Where it is in the volume, as far as that is known.
+    /// Its known ranges in the volume.
     pub(crate) places: Vec<Range<u64>>,
-    /// What already contradicts.
+    /// A contradiction that is already known.
     doubt: Option<String>,
     within: Within<'a>,
 }
 
-/// What a candidate lies in.
+/// The container of a candidate.
 enum Within<'a> {
-    /// It is the volume.
+    /// The candidate is the volume.
     Volume,
     Ext(&'a ExtFileSystem),
     Ntfs(NtfsFiles),
 }
 
 impl Candidate<'_> {
-    /// Checks it, and the file system that it is in.
+    /// Checks the candidate and the file system that contains it.
     ///
     /// # Errors
-    /// Says what contradicts.
+    /// The contradiction, in words.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(doubt) = &self.doubt {
             return Err(doubt.clone());
@@ -66,7 +68,7 @@ impl Candidate<'_> {
         .map_err(|reason| format!("its file system is in doubt: {reason}"))
     }
 
-    /// What must be proven of the volume.
+    /// Returns the claim to prove about the volume.
     pub(crate) fn claim(&self) -> Claim {
         match &self.within {
             Within::Volume => {
@@ -75,14 +77,14 @@ impl Candidate<'_> {
                 Claim { purpose: Purpose::Swap, names: swap_header::OWN_NAMES, own_bytes }
             }
             Within::Ext(_) => ext_claim(),
-            // The first file is the program that starts it, of 8 KiB.
+            // The first file of NTFS is its boot code, of 8 KiB.
             Within::Ntfs(_) => {
                 Claim { purpose: Purpose::WindowsFiles, names: &["NTFS"], own_bytes: 0..8 << 10 }
             }
         }
     }
 
-    /// What proves it, in words.
+    /// Returns the proof in words.
     pub(crate) fn why(&self) -> String {
         match &self.within {
             Within::Volume => "a valid swap header, and no other signature".into(),
@@ -94,7 +96,8 @@ impl Candidate<'_> {
     }
 }
 
-/// All that looks like swap on a disk. The ranges of those that are in doubt are what an older version of this program left out.
+/// Returns all candidates on a disk. The ranges of doubtful candidates are those that an older
+/// version of this program left out.
 pub(crate) fn candidates<'a>(disk: &'a Disk, opened: &'a [OpenExt<'a>]) -> Vec<Candidate<'a>> {
     let mut found: Vec<_> = disk.volumes().iter().filter_map(swap_volume).collect();
     let names = fstab_names(opened);
@@ -110,7 +113,7 @@ pub(crate) fn candidates<'a>(disk: &'a Disk, opened: &'a [OpenExt<'a>]) -> Vec<C
     found
 }
 
-/// A volume that has a swap header, or of which the table says that it is swap.
+/// Returns a candidate if the volume has a swap header, or if the partition table marks it as swap.
 fn swap_volume(volume: &Volume) -> Option<Candidate<'_>> {
     let is_called_swap = volume.partition_type().is_some_and(|kind| kind.is_swap());
     let mut head = vec![0; HEAD_BYTES];
@@ -121,7 +124,8 @@ fn swap_volume(volume: &Volume) -> Option<Candidate<'_>> {
     };
     let places = match memory {
         Some(memory) => vec![memory],
-        // Older versions left it all out: never made swap, or under a random key.
+        // Older versions left out the whole volume: it was never formatted as swap, or is encrypted
+        // with a random key.
         None if is_called_swap && volume.content() == VolumeContent::Empty => {
             std::iter::once(0..volume.size()).collect()
         }
@@ -131,8 +135,9 @@ fn swap_volume(volume: &Volume) -> Option<Candidate<'_>> {
     Some(Candidate { volume, what: "swap".into(), places, doubt, within: Within::Volume })
 }
 
-/// Swap files that `/etc/fstab` names on any volume, and the usual ones: as paths, and without the folders in which their
-/// volume may be mounted.
+/// Returns the paths of swap files: those in `/etc/fstab` on any volume, and the usual ones. Each
+/// path from `/etc/fstab` is also tried without its leading folders, because its volume may be
+/// mounted there.
 fn fstab_names(opened: &[OpenExt<'_>]) -> BTreeSet<Vec<u8>> {
     let mut names: BTreeSet<Vec<u8>> = USUAL_NAMES.iter().map(|name| name.as_bytes().to_vec()).collect();
     for files in opened.iter().filter_map(|opened| opened.files.as_ref().ok()) {
@@ -151,14 +156,14 @@ fn fstab_names(opened: &[OpenExt<'_>]) -> BTreeSet<Vec<u8>> {
     names
 }
 
-/// The file that a line of `/etc/fstab` makes swap.
+/// Returns the path of the swap file that a line of `/etc/fstab` names.
 fn swap_file_of_line(line: &[u8]) -> Option<&[u8]> {
     let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
     let (what, _, kind) = (words.next()?, words.next()?, words.next()?);
     (what.first() == Some(&b'/') && !what.starts_with(b"/dev/") && kind == b"swap").then_some(what)
 }
 
-/// Follows a path, and no links.
+/// Follows a path without following links.
 fn find(files: &dyn FileSystem, path: &[u8]) -> Result<Option<Child>, FileSystemError> {
     let mut at: Option<Child> = None;
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
@@ -197,14 +202,16 @@ fn add_named_files<'a>(
     }
 }
 
-/// Where a swap file has its memory, and what contradicts; `None` if it is no swap file.
+/// Returns the ranges of memory in a swap file, and the contradiction if there is one; `None` if
+/// the file is not a swap file.
 #[expect(clippy::type_complexity, reason = "of one use")]
 fn memory_in_file(
     files: &dyn FileSystem,
     file: FileId,
 ) -> Result<Option<(Vec<Range<u64>>, Option<String>)>, FileSystemError> {
     let status = files.status(file)?;
-    // Nobody but root can have made it, and nobody else can have read it: else it may be anything that only looks so.
+    // Only root can have made it and only root can have read it. Otherwise the file may be any data
+    // that looks like swap.
     let is_private = status.uid == 0 && status.mode & 0o7177 == 0 && status.links == 1;
     if status.kind != FileKind::File || !is_private {
         return Ok(None);
@@ -217,7 +224,8 @@ fn memory_in_file(
     let Some(places) = files.places(file)? else {
         return uncertain("its file system was not left in order");
     };
-    // Such files have no holes, so that a place in the file is one in the sum of its places.
+    // A swap file has no holes, so an offset in the file is an offset in the concatenation of its
+    // ranges.
     let total = places.iter().map(|place| place.end.saturating_sub(place.start)).fold(0, u64::saturating_add);
     if total < status.size {
         return uncertain("it has holes, which no swap file in use has");
@@ -249,7 +257,7 @@ fn add_windows_files<'a>(volume: &'a Volume, found: &mut Vec<Candidate<'a>>) {
     if listed.is_err() || children.is_empty() {
         return;
     }
-    // What waits in the log may give their places to other files.
+    // Pending records of the log may assign these clusters to other files.
     let is_in_order = files.was_left_in_order().unwrap_or(false);
     for child in children {
         let (places, doubt) = match files.places(child.id) {

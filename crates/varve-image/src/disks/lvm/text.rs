@@ -1,10 +1,11 @@
-//! The language in which LVM describes a group: sections of numbers, texts, lists and sections.
+//! Parses the language in which LVM describes a group: sections of numbers, texts, lists and
+//! sections.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 /// LVM nests four deep.
 const DEPTH_MAX: usize = 16;
 
-/// What a name stands for.
+/// The value of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Value {
     Number(i64),
@@ -23,7 +24,7 @@ impl Value {
     }
 }
 
-/// Names and what they stand for, in their order.
+/// Names and their values, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Section(Vec<(String, Value)>);
 
@@ -67,7 +68,7 @@ impl Section {
     }
 }
 
-/// Reads a whole text; `None` if it is not of this language.
+/// Parses a whole text; `None` if it is not in this language.
 pub(super) fn parse(text: &[u8]) -> Option<Section> {
     let mut parser = Parser { rest: text };
     let whole = parser.section(0)?;
@@ -98,7 +99,7 @@ impl<'a> Parser<'a> {
         taken
     }
 
-    /// Takes `expected` if it comes next.
+    /// Consumes `expected` if it comes next.
     fn take(&mut self, expected: u8) -> bool {
         self.skip_blank();
         let rest = self.rest.strip_prefix(&[expected]);
@@ -106,7 +107,7 @@ impl<'a> Parser<'a> {
         rest.is_some()
     }
 
-    /// Up to a closing brace, which is not taken, or the end.
+    /// Parses up to a closing brace, which is not consumed, or to the end.
     fn section(&mut self, depth: usize) -> Option<Section> {
         let mut section = Section::default();
         loop {
@@ -146,7 +147,7 @@ impl<'a> Parser<'a> {
     fn plain(&mut self) -> Option<Value> {
         if !self.take(b'"') {
             let word = self.take_while(|byte| byte.is_ascii_digit() || b"+-.".contains(&byte));
-            // Fractions are of no use here.
+            // Fractions are dropped: no caller uses them.
             let whole = word.split(|byte| *byte == b'.').next()?;
             return Some(Value::Number(std::str::from_utf8(whole).ok()?.parse().ok()?));
         }

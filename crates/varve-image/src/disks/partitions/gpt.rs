@@ -1,4 +1,5 @@
-//! The table of UEFI: a header and an array of entries after the first sector, and the same again at the end of the disk.
+//! The partition table of UEFI: a header and an array of entries after the first sector, and a
+//! second copy of both at the end of the disk.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::partition::{Partition, PartitionType, SECTOR_BYTES};
@@ -10,24 +11,24 @@ use crate::disks::disk_problem::DiskProblem;
 const MAGIC: &[u8; 8] = b"EFI PART";
 const HEADER_BYTES: usize = 92;
 const ENTRY_BYTES_MIN: usize = 128;
-/// 128 entries of 128 bytes are usual; more than this is not read.
+/// Tables usually have 128 entries of 128 bytes. Larger tables than this are not read.
 const TABLE_BYTES_MAX: u64 = 4 << 20;
-/// Disks that write 512 and those that write 4096 bytes at a time.
+/// The sector sizes of disks: 512 and 4096 bytes.
 const SECTORS: [u64; 2] = [SECTOR_BYTES, 4096];
 
-/// A guess at where a header is, and what was found.
+/// One copy of the table, read at a guessed position.
 struct Copy {
     sector_bytes: u64,
     entries: Vec<u8>,
     entry_bytes: usize,
-    /// Where the other copy's header should be, in sectors.
+    /// The sector of the other copy's header, according to this one.
     other: u64,
     first_usable: u64,
-    /// What is wrong with it.
+    /// Set if this copy is damaged.
     problem: Option<String>,
 }
 
-/// Reads the better of the two copies. `expected` says that the first sector promises a table.
+/// Reads the better of the two copies. `expected` is true if the first sector promises a GPT.
 pub(super) fn read(
     disk: &dyn ReadAt,
     expected: bool,
@@ -47,7 +48,8 @@ pub(super) fn read(
         }
         return None;
     }
-    // Without a protective first sector only a copy whose codes are right is believed: it may be left over from before.
+    // Without a protective first sector, only a copy with correct checksums is believed: it may be
+    // a remnant of an earlier use of the disk.
     let whole = |copy: &Option<Copy>| copy.as_ref().is_some_and(|copy| copy.problem.is_none());
     if !expected {
         if !whole(&primary) && !whole(&backup) {
@@ -80,7 +82,7 @@ pub(super) fn read(
 }
 
 impl Copy {
-    /// `None` if there is no header.
+    /// Returns `None` if no header is there.
     fn read(disk: &dyn ReadAt, sector_bytes: u64, at: u64) -> Option<Self> {
         let mut header = [0; 512];
         disk.read_at(at.checked_mul(sector_bytes)?, &mut header).ok()?;
@@ -114,7 +116,7 @@ impl Copy {
         entries.filter_map(|(number, entry)| self.partition(number, entry)).collect()
     }
 
-    /// `None` for a slot that is not used.
+    /// Returns `None` for a slot that is not used.
     fn partition(&self, number: u32, entry: &[u8]) -> Option<Partition> {
         let kind: [u8; 16] = array_at(entry, 0);
         let (first, last) = (u64_at(entry, 32), u64_at(entry, 40));

@@ -1,5 +1,5 @@
-//! The table of DOS: four slots in the first sector, of which some may be *extended*: the head of a chain of sectors, each of
-//! which names one logical partition and the next sector.
+//! The partition table of DOS: four slots in the first sector. A slot may be *extended*: it is the
+//! head of a chain of sectors, each of which names one logical partition and the next sector.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeSet;
@@ -44,7 +44,7 @@ impl Slot {
         EXTENDED.contains(&self.kind)
     }
 
-    /// In bytes, of slots that count from sector `base`.
+    /// Converts the slot to a partition in bytes. Its start counts from sector `base`.
     fn partition(self, number: u32, base: u64) -> Partition {
         let start = base.saturating_add(u64::from(self.start)).saturating_mul(SECTOR_BYTES);
         let size = u64::from(self.count).saturating_mul(SECTOR_BYTES);
@@ -57,13 +57,14 @@ fn slots(sector: &[u8; 512]) -> [Slot; 4] {
     [0, 1, 2, 3].map(|number| Slot::parse(&array_at(sector, at(number))))
 }
 
-/// A first sector that has the form of a table.
+/// A first sector that has the form of a partition table.
 pub(super) struct BootSector {
     slots: [Slot; 4],
 }
 
 impl BootSector {
-    /// `None` if it is not a table: the first sectors of many file systems look nearly like one.
+    /// Returns `None` if the sector is not a table: the first sectors of many file systems look
+    /// similar.
     pub(super) fn parse(sector: &[u8; 512]) -> Option<Self> {
         let slots = slots(sector);
         let is_table = has_at(sector, 510, &SIGNATURE)
@@ -72,17 +73,17 @@ impl BootSector {
         is_table.then_some(Self { slots })
     }
 
-    /// Whether it stands before a GPT to say to old tools that the disk is taken.
+    /// Returns true if this table precedes a GPT and tells old tools that the disk is in use.
     pub(super) fn protects_gpt(&self) -> bool {
         self.slots.iter().any(|slot| slot.kind == PROTECTIVE && slot.is_used())
     }
 
-    /// Whether it names nothing.
+    /// Returns true if no slot is used.
     pub(super) fn is_empty(&self) -> bool {
         !self.slots.iter().any(|slot| slot.is_used())
     }
 
-    /// All partitions, logical ones after those of the slots.
+    /// Returns all partitions: those of the slots, then the logical ones.
     pub(super) fn partitions(&self, disk: &dyn ReadAt, problems: &mut Vec<DiskProblem>) -> Vec<Partition> {
         let used = || (1..).zip(self.slots).filter(|(_, slot)| slot.is_used());
         let mut found: Vec<_> = used()
@@ -100,14 +101,16 @@ impl BootSector {
     }
 }
 
-/// NTFS, exFAT and FAT say in the first sector what they are; the bytes of a table would be program there.
+/// NTFS, exFAT and FAT identify themselves in their first sector. The bytes of the table are
+/// program code there.
 fn is_boot_sector_of_a_file_system(sector: &[u8; 512]) -> bool {
     let is_named = [&b"NTFS    "[..], b"EXFAT   "].iter().any(|name| has_at(sector, 3, name));
     let is_fat = [54, 82].iter().any(|at| has_at(sector, *at, b"FAT")) && u8_at(sector, 21) >= 0xf0;
     is_named || is_fat
 }
 
-/// Adds what the chain below an extended partition names. Returns why it ended early, if it did.
+/// Adds the logical partitions in the chain of an extended partition. Returns the reason if the
+/// chain ended early.
 fn follow(disk: &dyn ReadAt, extended: Slot, logical: &mut Vec<Partition>) -> Option<String> {
     let first = u64::from(extended.start);
     let end = first.saturating_add(u64::from(extended.count));
@@ -133,7 +136,8 @@ fn follow(disk: &dyn ReadAt, extended: Slot, logical: &mut Vec<Partition>) -> Op
             }
             let number = u32::try_from(logical.len()).unwrap_or(u32::MAX).saturating_add(5);
             let partition = slot.partition(number, sector_number);
-            // The last two slots are never used by honest tools; Linux believes them only if they lie inside.
+            // Well-formed tables do not use the last two slots. Linux accepts them only if they lie
+            // inside the extended partition.
             let inside = partition.start.saturating_add(partition.size) <= end.saturating_mul(SECTOR_BYTES);
             if place < 2 || inside {
                 logical.push(partition);

@@ -1,19 +1,19 @@
-//! A partition as any table names it.
+//! A partition as its table describes it.
 
 use std::fmt;
 
 pub(crate) const SECTOR_BYTES: u64 = 512;
 
-/// What a table says that a partition is for.
+/// The purpose of a partition according to its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PartitionType {
     /// The type byte of an MBR.
     Mbr(u8),
-    /// The type of a GPT, as its bytes lie on the disk.
+    /// The type GUID of a GPT, in the byte order of the disk.
     Gpt([u8; 16]),
 }
 
-/// As `82` or as `0657fd6d-a4ab-43c4-84e5-0933c84b4f4f`.
+/// Written as `82` or as `0657fd6d-a4ab-43c4-84e5-0933c84b4f4f`.
 impl fmt::Display for PartitionType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -23,14 +23,14 @@ impl fmt::Display for PartitionType {
     }
 }
 
-/// A part of a disk as its table names it; not yet compared with the disk's size.
+/// A partition according to its table. It has not been compared with the size of the disk yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Partition {
     pub(crate) number: u32,
     pub(crate) start: u64,
     pub(crate) size: u64,
     pub(crate) kind: PartitionType,
-    /// As the table has it; an MBR has none.
+    /// An MBR has none.
     pub(crate) label: Option<String>,
 }
 

@@ -1,23 +1,20 @@
-//! What partition types are for, as far as it matters for what they may hold.
+//! Maps partition types to the kinds of content that they allow.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::partition::PartitionType;
 
-/// Kinds of content that a partition type may be for.
+/// The kinds of content that a partition type may be for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Swap of Linux.
     Swap,
-    /// A file system of Linux.
     LinuxFiles,
-    /// A file system of Windows.
     WindowsFiles,
-    /// A member of a group of LVM.
+    /// A member of an LVM volume group.
     Lvm,
 }
 
 impl Purpose {
-    /// In words, for messages.
+    /// Returns the name for messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Swap => "swap",
@@ -27,7 +24,8 @@ impl Purpose {
         }
     }
 
-    /// The types of an MBR: swap; Linux, and the extended boot partition; NTFS, and its hidden and recovery forms; LVM.
+    /// Returns the types of an MBR: swap; Linux, and the extended boot partition; NTFS, and its
+    /// hidden and recovery forms; LVM.
     fn of_mbr(self) -> &'static [u8] {
         match self {
             Self::Swap => &[0x82],
@@ -37,7 +35,7 @@ impl Purpose {
         }
     }
 
-    /// The types of a GPT, as they are written.
+    /// Returns the types of a GPT as text.
     fn of_gpt(self) -> &'static [&'static str] {
         match self {
             Self::Swap => &["0657fd6d-a4ab-43c4-84e5-0933c84b4f4f"],
@@ -51,13 +49,14 @@ impl Purpose {
 }
 
 impl PartitionType {
-    /// Whether the table calls it Linux swap.
+    /// Returns true if the table marks the partition as Linux swap.
     #[must_use]
     pub fn is_swap(&self) -> bool {
         self.is_for(Purpose::Swap)
     }
 
-    /// Whether the table says that the partition is for this. A type that is not known here is for something else.
+    /// Returns true if the partition type allows `purpose`. A type that is unknown to this crate
+    /// allows none.
     pub(crate) fn is_for(&self, purpose: Purpose) -> bool {
         match self {
             Self::Mbr(number) => purpose.of_mbr().contains(number),
@@ -66,7 +65,8 @@ impl PartitionType {
     }
 }
 
-/// File systems in general, and those of the Discoverable Partitions Specification that may be written to.
+/// Linux file systems in general, and those of the Discoverable Partitions Specification that may
+/// be written to.
 const LINUX_FILES: &[&str] = &[
     "0fc63daf-8483-4772-8e79-3d69d8477de4", // Linux filesystem
     "3b8f8425-20e0-4f3b-907f-1a25a76f98e8", // /srv

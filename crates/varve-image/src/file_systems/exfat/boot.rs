@@ -1,4 +1,5 @@
-//! The boot region: twelve sectors that say where everything lies, and a copy of them behind.
+//! The boot region: twelve sectors that describe the layout of the volume, followed by a copy of
+//! them.
 //!
 //! | offset | bytes | meaning                                                        |
 //! |-------:|------:|----------------------------------------------------------------|
@@ -28,7 +29,7 @@ const CHECKED_SECTORS: usize = 11;
 const SECTOR_SHIFTS: std::ops::RangeInclusive<u32> = 9..=12;
 /// Clusters have 32 MiB at most.
 const CLUSTER_SHIFT_MAX: u32 = 25;
-/// More than these cannot be named.
+/// Higher cluster numbers are reserved.
 const CLUSTER_COUNT_MAX: u32 = 0xffff_fff5;
 
 #[derive(Debug)]
@@ -39,12 +40,12 @@ pub(super) struct Boot {
     pub(super) cluster_count: u32,
     /// The root folder's first cluster.
     pub(super) root: u32,
-    /// Whether it was in use when it was last written to.
+    /// True if it was mounted when it was last written.
     pub(super) is_dirty: bool,
 }
 
 impl Boot {
-    /// Reads the region, or its copy if it is damaged.
+    /// Reads the boot region, or its copy if the first is damaged.
     pub(super) fn read(volume: &dyn ReadAt) -> Result<Self, FileSystemError> {
         let region = |start: u64, shift: u32| {
             let mut bytes = vec![0; SECTORS << shift];

@@ -1,4 +1,5 @@
-//! Entries of a folder: 32 bytes each, and a file has three or more in a row: itself, where it lies, and its name in parts.
+//! Entries of a folder have 32 bytes each. A file has three or more in a row: the file itself, the
+//! position of its content, and its name in parts.
 //!
 //! | offset | bytes | of a file (0x85)          | offset | bytes | of where it lies (0xc0)             |
 //! |-------:|------:|---------------------------|-------:|------:|-------------------------------------|
@@ -9,7 +10,8 @@
 //! |     20 |     2 | made, changed: 10 ms      |     24 |     8 | size                                |
 //! |     22 |     3 | made, changed, read: quarters of an hour from UTC | | |                         |
 //!
-//! A part of a name (0xc1) has fifteen characters at 2. Other entries that belong to a file have bit 5 set, and are passed.
+//! A part of a name (0xc1) has fifteen characters at 2. Other entries that belong to a file have
+//! bit 5 set, and are skipped.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::FileStatus;
@@ -20,9 +22,9 @@ use crate::file_systems::file_time::FileTime;
 use crate::file_systems::wide_names;
 
 pub(super) const ENTRY_BYTES: u64 = 32;
-/// The bit of an entry's kind that says that it is in use.
+/// The bit of an entry's kind that marks it as in use.
 pub(super) const IN_USE: u8 = 0x80;
-/// A file has at most so many: a byte says how many follow.
+/// The largest number of entries of a file: a byte counts those that follow the first.
 pub(super) const SET_ENTRIES_MAX: usize = 256;
 const FILE: u8 = 0x85;
 const STREAM: u8 = 0xc0;
@@ -33,7 +35,7 @@ const FOLDER: u16 = 0x10;
 /// In seconds.
 const QUARTER: i64 = 15 * 60;
 
-/// A file or a folder, by all its entries.
+/// A file or a folder, decoded from all its entries.
 #[derive(Debug)]
 pub(super) struct EntrySet {
     pub(super) name: Vec<u8>,
@@ -41,7 +43,7 @@ pub(super) struct EntrySet {
     pub(super) is_contiguous: bool,
     pub(super) first_cluster: u32,
     pub(super) size: u64,
-    /// The rest was never written, and is zeros.
+    /// The bytes that were ever written. The rest reads as zeros.
     pub(super) written: u64,
     is_read_only: bool,
     created: FileTime,
@@ -50,12 +52,13 @@ pub(super) struct EntrySet {
 }
 
 impl EntrySet {
-    /// How many entries a file has that begins with this one; `None` if no file does.
+    /// Returns the number of entries of the file that begins with this one; `None` if no file
+    /// begins here.
     pub(super) fn count(first: &[u8; 32]) -> Option<usize> {
         (u8_at(first, 0) == FILE).then(|| usize::from(u8_at(first, 1)).saturating_add(1))
     }
 
-    /// Takes all entries of a file.
+    /// Decodes all entries of a file.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         let (entries, _) = bytes.as_chunks::<32>();
         let (Some(file), Some(stream)) = (entries.first(), entries.get(1)) else {
@@ -107,11 +110,12 @@ impl EntrySet {
     }
 }
 
-/// A time of the clock on the wall, and how far that was from UTC if it is told; as if it had been UTC if not.
+/// Decodes a local time and its offset from UTC. If the offset is missing, the time is taken as
+/// UTC.
 fn moment(file: &[u8; 32], at: usize, hundredths: u8, zone_at: usize) -> FileTime {
     let (time, date) = (u16_at(file, at), u16_at(file, at.saturating_add(2)));
     let zone = u8_at(file, zone_at);
-    // Seven bits, of which the first is a sign.
+    // Seven bits, of which the first is the sign.
     let quarters = if zone & 0x80 != 0 { i64::from((zone << 1).cast_signed() >> 1) } else { 0 };
     calendar::dos_moment(date, time, hundredths).minus_seconds(quarters.saturating_mul(QUARTER))
 }
@@ -156,7 +160,7 @@ mod tests {
         let file = EntrySet::decode(&entries()).unwrap();
         assert_eq!(file.name, b"twenty characters in");
         assert_eq!((file.size, file.written, file.first_cluster, file.is_contiguous), (7, 5, 9, true));
-        // Two hours earlier at Greenwich.
+        // Two hours earlier in UTC.
         assert_eq!(file.modified, FileTime::new(1_777_586_400, 0));
         assert_eq!(EntrySet::count(entries().first_chunk().unwrap()), Some(4));
     }

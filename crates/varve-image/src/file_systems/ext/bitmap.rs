@@ -1,4 +1,4 @@
-//! What is free: the bitmaps of blocks, and of inodes.
+//! Free space: the bitmaps of blocks and of inodes.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
@@ -9,12 +9,12 @@ use crate::FileSystemError;
 use crate::bytes::ranges::Ranges;
 
 impl ExtFileSystem {
-    /// The blocks that nobody uses, in ascending order, as far as the bitmaps tell. That they tell the truth is certain only of a
-    /// file system that is [clean](Self::is_clean).
+    /// Returns the blocks that the bitmaps mark as free, in ascending order. The bitmaps are
+    /// certain to be correct only if the file system is [clean](Self::is_clean).
     ///
     /// # Errors
     ///
-    /// [`FileSystemError`] if any bitmap is damaged: then nothing is said to be free.
+    /// [`FileSystemError`] if any bitmap is damaged: then no block is reported as free.
     pub fn free_blocks(&self) -> Result<Vec<Range<u64>>, FileSystemError> {
         let mut free = Ranges::default();
         let mut layout = Ranges::default();
@@ -23,7 +23,7 @@ impl ExtFileSystem {
             self.add_layout(&group, &mut layout);
             self.add_free(&group, &mut free)?;
         }
-        // A bitmap that was never written does not know what the layout itself takes.
+        // A bitmap that was never written does not contain the blocks of the layout itself.
         Ok(free.without(&layout).into_iter().collect())
     }
 
@@ -31,13 +31,15 @@ impl ExtFileSystem {
         0..u32::try_from(self.superblock.group_count()).unwrap_or(u32::MAX)
     }
 
-    /// What a group's own tables take, wherever they are.
+    /// Adds the blocks of a group's own tables, wherever they lie.
     fn add_layout(&self, group: &Group, layout: &mut Ranges) {
-        // One more than there may be, for the boot block that shifts the first group of file systems with blocks of 1 KiB.
+        // Adds one block more than necessary: the boot block shifts the first group on file systems
+        // with blocks of 1 KiB.
         self.add_layout_with(group, u64::from(group.number == 0), layout);
     }
 
-    /// The same; `boot` is how many blocks before the group's copy of the superblock count to it.
+    /// Does the same with a given number of `boot` blocks before the group's copy of the
+    /// superblock.
     pub(super) fn add_layout_with(&self, group: &Group, boot: u64, layout: &mut Ranges) {
         let superblock = &self.superblock;
         let mut add = |start: u64, count: u64| layout.add(start..start.saturating_add(count));
@@ -112,7 +114,7 @@ fn bits(bitmap: &[u8]) -> impl Iterator<Item = bool> {
     bitmap.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1))
 }
 
-/// The runs of zeros among the first `count` bits.
+/// Returns the runs of zeros among the first `count` bits.
 fn zero_runs(bitmap: &[u8], count: u64) -> Vec<Range<u64>> {
     let mut runs = Vec::new();
     let mut start = None;

@@ -1,4 +1,4 @@
-//! Where the blocks of a file are: by extents, or by blocks of pointers as ext2 and ext3 have them.
+//! Finds the blocks of a file: by extents, or by the pointer blocks of ext2 and ext3.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::inode::Inode;
@@ -11,20 +11,20 @@ const EXTENT_MAGIC: u16 = 0xf30a;
 const NODE_BYTES: usize = 12;
 /// More levels than 2^32 blocks can need.
 const DEPTH_MAX: u16 = 5;
-/// Longer extents are reserved: they have blocks, and read as zeros.
+/// Longer extents are preallocated: they have blocks, but read as zeros.
 const INITIALIZED_MAX: u16 = 32768;
 const DIRECT: u64 = 12;
 
-/// Blocks of a file that follow each other on the disk too, or a hole.
+/// Blocks of a file that are also contiguous on the disk, or a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// The first of them in the file, in blocks.
+    /// The offset of the first block in the file, in blocks.
     pub logical: u64,
-    /// How many. Of the last hole of a file, more than the file has.
+    /// The number of blocks. For the last hole of a file, it may exceed the end of the file.
     pub count: u64,
-    /// The first of them on the volume, in blocks; `None` for a hole.
+    /// The first block on the volume; `None` for a hole.
     pub physical: Option<u64>,
-    /// Whether they are only reserved, and read as zeros.
+    /// True if the blocks are only preallocated and read as zeros.
     pub reserved: bool,
 }
 
@@ -33,20 +33,20 @@ impl Run {
         Self { logical, count, physical: None, reserved: false }
     }
 
-    /// Where its bytes come from; `None` if they are zeros.
+    /// Returns the first block with data; `None` if the run reads as zeros.
     pub(super) fn data(&self) -> Option<u64> {
         self.physical.filter(|_| !self.reserved)
     }
 }
 
 impl ExtFileSystem {
-    /// The run that `logical` is in, from there on. Never empty.
+    /// Returns the run that contains `logical`, from there on. It is never empty.
     pub(super) fn run_at(&self, inode: &Inode, logical: u64) -> Result<Run, FileSystemError> {
         self.run_before(inode, logical, &mut 0)
     }
 
-    /// The same; `end` becomes where the run ends. If it cannot be read, where that part of the map ends which tells of it, as far as is known:
-    /// behind it is what may be read.
+    /// Does the same, and sets `end` to the end of the run. After an error, `end` is the known end
+    /// of the unreadable part of the map: the blocks after it may be readable.
     pub(super) fn run_before(
         &self,
         inode: &Inode,
@@ -58,7 +58,7 @@ impl ExtFileSystem {
             return Ok(Run::hole(logical, u64::MAX.saturating_sub(logical)));
         }
         let run = match u32::try_from(logical) {
-            // No file has blocks beyond.
+            // No file has blocks beyond 2^32.
             Err(_) => Run::hole(logical, u64::MAX.saturating_sub(logical)),
             Ok(logical) if inode.has_extents() => self.run_in_extents(inode, logical, end)?,
             Ok(logical) => self.run_in_pointers(inode, logical, end)?,
@@ -77,7 +77,7 @@ impl ExtFileSystem {
         Ok(run)
     }
 
-    /// `end` is where the branch that was taken ends: a hole goes no further.
+    /// Sets `end` to the end of the branch that was followed: a hole extends no further.
     fn run_in_extents(&self, inode: &Inode, logical: u32, end: &mut u64) -> Result<Run, FileSystemError> {
         let root = inode.map();
         let mut node = Node::parse(&root, inode)?;
@@ -119,7 +119,7 @@ impl ExtFileSystem {
         Ok(())
     }
 
-    /// `end` is where the blocks of the pointer end that was followed.
+    /// Sets `end` to the end of the range that the followed pointer covers.
     fn run_in_pointers(&self, inode: &Inode, logical: u32, end: &mut u64) -> Result<Run, FileSystemError> {
         let logical = u64::from(logical);
         let map = inode.map();
@@ -128,7 +128,7 @@ impl ExtFileSystem {
             let direct = map.get(..48).unwrap_or_default();
             return Ok(pointer_run(direct, logical, logical, 1));
         }
-        // How many blocks a pointer stands for, level by level.
+        // The number of blocks that a pointer covers, level by level.
         let (mut place, mut span, mut slot) = (logical.saturating_sub(DIRECT), per_block, 48);
         while place >= span && slot < 56 {
             place = place.saturating_sub(span);
@@ -179,7 +179,7 @@ impl ExtFileSystem {
         Ok(())
     }
 
-    /// A file of more blocks than there are goes in circles.
+    /// A file with more blocks than the file system has a cycle in its map.
     pub(super) fn check_amount(&self, inode: &Inode, blocks: u64) -> Result<(), FileSystemError> {
         if blocks > self.superblock.block_count {
             return Err(damaged(what(inode), "it has more blocks than the file system"));
@@ -192,7 +192,7 @@ fn what(inode: &Inode) -> String {
     format!("map of inode {}", inode.number)
 }
 
-/// A node of a tree of extents, its entries in the order of the file.
+/// A node of an extent tree, with its entries in the order of the file.
 struct Node<'a> {
     depth: u16,
     entries: &'a [u8],
@@ -210,7 +210,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The last entry that begins at or before `logical`, and where the next one begins.
+    /// Returns the last entry that begins at or before `logical`, and the start of the next one.
     fn find(&self, logical: u32) -> (Option<&'a [u8]>, Option<u32>) {
         let (entries, _) = self.entries.as_chunks::<NODE_BYTES>();
         let after = entries.partition_point(|entry| u32_at(entry, 0) <= logical);
@@ -219,7 +219,7 @@ impl<'a> Node<'a> {
     }
 }
 
-/// What an extent says of `logical`; `None` if it ends before.
+/// Returns the run that an extent has for `logical`; `None` if the extent ends before it.
 fn leaf_run(entry: &[u8], logical: u32, end: u64) -> Option<Run> {
     let length = u16_at(entry, 4);
     let reserved = length > INITIALIZED_MAX;
@@ -228,12 +228,13 @@ fn leaf_run(entry: &[u8], logical: u32, end: u64) -> Option<Run> {
     let count = u32::from(length).checked_sub(inside).filter(|count| *count > 0)?;
     let start = u64::from(u16_at(entry, 6)) << 32 | u64::from(u32_at(entry, 8));
     let logical = u64::from(logical);
-    // Extents that overlap are damage; the later one wins, so that reading goes on.
+    // Overlapping extents are damage. The later one wins, so that reading can continue.
     let count = u64::from(count).min(end.saturating_sub(logical)).max(1);
     Some(Run { logical, count, physical: Some(start.saturating_add(u64::from(inside))), reserved })
 }
 
-/// The run of equal kind that begins with pointer `index`, of which each stands for `span` blocks.
+/// Returns the run of pointers of equal kind that begins at `index`. Each pointer covers `span`
+/// blocks.
 fn pointer_run(pointers: &[u8], index: u64, logical: u64, span: u64) -> Run {
     let (pointers, _) = pointers.as_chunks::<4>();
     let rest = usize::try_from(index).ok().and_then(|index| pointers.get(index..)).unwrap_or_default();

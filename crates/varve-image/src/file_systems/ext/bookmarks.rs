@@ -1,10 +1,11 @@
-//! Where folders were left off, so that whoever asks for the next children need not pass the ones before again.
+//! Remembers positions in folders, so that a reader that continues a listing need not pass the
+//! earlier children again.
 
 use parking_lot::Mutex;
 
 use super::folder::Bookmark;
 
-/// One for each reader of a big folder, at most.
+/// At most this many readers of large folders are served well.
 const BOOKMARKS_MAX: usize = 64;
 
 /// The newest come first.
@@ -12,7 +13,7 @@ const BOOKMARKS_MAX: usize = 64;
 pub(super) struct Bookmarks(Mutex<Vec<Bookmark>>);
 
 impl Bookmarks {
-    /// The place nearest before a child.
+    /// Returns the nearest bookmark at or before a child.
     pub(super) fn find(&self, folder: u32, child: u64) -> Option<Bookmark> {
         let marks = self.0.lock();
         let before = |mark: &&Bookmark| mark.folder == folder && mark.children_before <= child;

@@ -1,4 +1,5 @@
-//! Blocks of metadata that were read, a few at a time: what lies together is wanted together.
+//! A cache of metadata blocks. Neighbouring blocks are read together, because they are usually
+//! needed together.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
@@ -9,9 +10,9 @@ use quick_cache::sync::Cache;
 
 use crate::bytes::read_at::ReadAt;
 
-/// How much is read at once, if blocks are not longer.
+/// The bytes that are read at once, unless blocks are larger.
 const CHUNK_BYTES: u64 = 16 << 10;
-/// How much is kept.
+/// The capacity of the cache.
 const CACHE_BYTES: u64 = 32 << 20;
 
 /// A block of metadata.
@@ -29,7 +30,7 @@ impl Deref for Block {
     }
 }
 
-/// Reads blocks, and keeps the newest.
+/// Reads blocks, and caches the newest.
 pub(super) struct BlockCache {
     volume: Arc<dyn ReadAt>,
     block_bytes: u64,
@@ -46,7 +47,7 @@ impl BlockCache {
         Self { volume, block_bytes, chunk_bytes, chunks }
     }
 
-    /// A block, with whatever lies beside it read along.
+    /// Returns a block. Its neighbours are read along with it.
     pub(super) fn get(&self, block: u64) -> io::Result<Block> {
         let at = block.checked_mul(self.block_bytes).ok_or(io::ErrorKind::UnexpectedEof)?;
         let number = at.checked_div(self.chunk_bytes).unwrap_or(0);
@@ -57,7 +58,7 @@ impl BlockCache {
         let chunk = self.chunks.get_or_insert_with(&number, || self.read_chunk(number));
         match chunk {
             Ok(chunk) if chunk.len() >= place.end => Ok(Block { chunk, place }),
-            // A neighbour may be what cannot be read.
+            // A neighbour may be the unreadable part: the block is read alone.
             _ => {
                 let mut bytes = vec![0; length];
                 self.volume.read_at(at, &mut bytes)?;

@@ -1,13 +1,13 @@
-//! Folders: blocks of names, one after the other. The index that large folders have besides is made so that who does not look at it sees
-//! empty names in its place.
+//! Folders: blocks of names, one after the other. Large folders also have an index, made so that a
+//! reader without support for it sees empty entries in its place.
 //!
 //! | last bytes of a block of | 8 before the end                | 4 before the end           |
 //! |--------------------------|---------------------------------|----------------------------|
 //! | names                    | an empty entry's, from 12 before | checksum of all before these 12 |
 //! | the index                | anything                        | checksum, as `index` has it |
 //!
-//! So the last bytes do not tell which of the two a block is: a folder whose first block became the root of its index keeps there what that block
-//! had as one of names.
+//! So the last bytes do not tell the two kinds apart: a folder whose first block became the root of
+//! its index keeps the tail that the block had as a block of names.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::ControlFlow;
@@ -21,12 +21,12 @@ use crate::{Child, FileId, FileKind, FileSystemError};
 
 const HEAD_BYTES: usize = 8;
 const TAIL_BYTES: usize = 12;
-/// What an empty entry says that is none, but the place of the block's checksum.
+/// The tail of a block: an empty entry that only marks the place of the checksum.
 const TAIL: [u8; 8] = [0, 0, 0, 0, 12, 0, 0, 0xde];
-/// Inline folders keep their parent's number where others have `.` and `..`.
+/// Inline folders store the inode of their parent where other folders have `.` and `..`.
 const PARENT_BYTES: usize = 4;
 
-/// Where the reading of a folder was left off: the block, and how many children came before it.
+/// A position in a folder: a block, and the number of children before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bookmark {
     pub(super) folder: u32,
@@ -36,14 +36,14 @@ pub(super) struct Bookmark {
     pub(super) lost_block: Option<u64>,
 }
 
-/// An entry as it lies in a folder.
+/// An entry of a folder as stored.
 struct Entry<'a> {
     inode: u32,
     kind: u8,
     name: &'a [u8],
 }
 
-/// Takes entries apart; ends at what makes no sense, and says so.
+/// Parses entries. Stops with an error at the first invalid one.
 struct Entries<'a> {
     rest: &'a [u8],
     has_kinds: bool,
@@ -72,7 +72,7 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// A name as a path can have it: honest ones as they are.
+/// Escapes a name for use in a path. Valid names stay as they are.
 fn shown_name(name: &[u8]) -> Vec<u8> {
     if !name.iter().any(|byte| [b'/', 0].contains(byte)) {
         return name.to_vec();
@@ -89,8 +89,9 @@ fn shown_name(name: &[u8]) -> Vec<u8> {
 }
 
 impl ExtFileSystem {
-    /// Shows the children of a folder from the one numbered `first` on. What cannot be read of it is passed over, and the first problem is
-    /// told at the end, also to who begins behind it.
+    /// Passes the children of a folder to `visit`, from the one numbered `first` on. Unreadable
+    /// blocks are skipped. The first problem is returned at the end, also if it lies before
+    /// `first`.
     pub(super) fn visit_children(
         &self,
         folder: &Inode,
@@ -158,7 +159,7 @@ impl ExtFileSystem {
         problem.map_or(Ok(()), Err)
     }
 
-    /// Shows the children of one block.
+    /// Visits the children of one block.
     fn visit_block(
         &self,
         folder: &Inode,
@@ -171,7 +172,7 @@ impl ExtFileSystem {
         self.visit_entries(folder, &bytes, counter)
     }
 
-    /// What is wrong with a block of a folder.
+    /// Returns the problem of a block of a folder.
     fn problem_at(&self, folder: &Inode, block: u64) -> Option<FileSystemError> {
         let shown_to_nobody = &mut |_| ControlFlow::Continue(());
         let mut counter = Counter { next: 0, first: u64::MAX, visit: shown_to_nobody };
@@ -208,7 +209,7 @@ impl ExtFileSystem {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// As the entry says, or its inode where it does not.
+    /// Returns the kind from the entry, or from the inode if the entry has none.
     fn kind_of(&self, entry: &Entry<'_>) -> FileKind {
         match entry.kind & 7 {
             1 => FileKind::File,
@@ -218,12 +219,14 @@ impl ExtFileSystem {
             5 => FileKind::Fifo,
             6 => FileKind::Socket,
             7 => FileKind::SymbolicLink,
-            // A name without an inode is shown all the same; asking for its status tells what is wrong.
+            // A name without a valid inode is still shown; a request for its status reports the
+            // problem.
             _ => self.inode(entry.inode).map_or(FileKind::File, |inode| inode.kind()),
         }
     }
 
-    /// Checks block number `number` of a folder, if it is one of names: those of the index are checked by who makes use of it.
+    /// Checks block number `number` of a folder, if it is a block of names. The code that uses the
+    /// index checks the blocks of the index.
     pub(super) fn check_folder_block(
         &self,
         folder: &Inode,
@@ -245,7 +248,7 @@ impl ExtFileSystem {
     }
 }
 
-/// How long an entry says that it is.
+/// Returns the length of an entry according to the entry.
 pub(super) fn entry_bytes(entry: &[u8]) -> usize {
     match u16_at(entry, 4) {
         0 | u16::MAX => 1 << 16,
@@ -257,7 +260,7 @@ fn what(folder: &Inode) -> String {
     format!("folder of inode {}", folder.number)
 }
 
-/// Counts children, and shows those that are wanted.
+/// Counts children, and passes on those from `first`.
 pub(super) struct Counter<'a> {
     pub(super) next: u64,
     pub(super) first: u64,

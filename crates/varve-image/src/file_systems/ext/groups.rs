@@ -1,4 +1,4 @@
-//! Group descriptors: where each group of blocks has its bitmaps and its inodes.
+//! Group descriptors: the positions of the bitmaps and inodes of each group of blocks.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::superblock::{Superblock, incompatible, read_only};
@@ -11,7 +11,7 @@ const INODES_UNUSED: u16 = 0x1;
 const BLOCKS_UNUSED: u16 = 0x2;
 const CHECKSUM_AT: usize = 30;
 
-/// What a group says of itself.
+/// The descriptor of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Group {
     pub(super) number: u32,
@@ -26,25 +26,25 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Whether its bitmap of blocks was never written: none is used but what the layout itself takes.
+    /// Returns true if its block bitmap was never written: only the layout itself uses blocks.
     pub(super) fn has_no_block_bitmap(&self) -> bool {
         self.flags & BLOCKS_UNUSED != 0
     }
 
-    /// Whether its bitmap of inodes was never written: none is used.
+    /// Returns true if its inode bitmap was never written: no inode is in use.
     pub(super) fn has_no_inodes(&self) -> bool {
         self.flags & INODES_UNUSED != 0
     }
 }
 
-/// In which block the descriptor of a group is, and at which place of it.
+/// Returns the block that has the descriptor of a group, and the offset within it.
 fn locate(superblock: &Superblock, group: u32) -> (u64, usize) {
     let block_bytes = superblock.block_bytes;
     let per_block = block_bytes.checked_div(u32::from(superblock.descriptor_bytes)).unwrap_or(1).max(1);
     let (index, place) =
         (group.checked_div(per_block).unwrap_or(0), group.checked_rem(per_block).unwrap_or(0));
     let at = usize::try_from(place).unwrap_or(0).saturating_mul(usize::from(superblock.descriptor_bytes));
-    // With blocks of 1 KiB the superblock is block 1, else it is in block 0.
+    // With blocks of 1 KiB the superblock is block 1, otherwise it is in block 0.
     let superblock_block = u64::from(block_bytes == 1024);
     if !superblock.needs(incompatible::META_GROUPS) || index < superblock.first_meta_group {
         return (superblock_block.saturating_add(1).saturating_add(u64::from(index)), at);
@@ -60,7 +60,8 @@ fn locate(superblock: &Superblock, group: u32) -> (u64, usize) {
     (block, at)
 }
 
-/// How many blocks behind a group's copy of the superblock are taken by descriptors, or kept for more of them.
+/// Returns the number of blocks after a group's copy of the superblock that hold descriptors or are
+/// reserved for them.
 pub(super) fn descriptor_blocks(superblock: &Superblock, group: u32) -> u64 {
     let per_block = u64::from(superblock.block_bytes)
         .checked_div(u64::from(superblock.descriptor_bytes))
@@ -75,7 +76,8 @@ pub(super) fn descriptor_blocks(superblock: &Superblock, group: u32) -> u64 {
     if index < u64::from(superblock.first_meta_group) {
         return u64::from(superblock.first_meta_group);
     }
-    // The first, the second and the last group of a meta group have a copy of its one block.
+    // The first, second and last group of a meta group each have a copy of its single descriptor
+    // block.
     let place = u64::from(group).checked_rem(per_block).unwrap_or(0);
     u64::from(place <= 1 || place == per_block.saturating_sub(1))
 }
@@ -96,7 +98,7 @@ fn checksum(superblock: &Superblock, group: u32, bytes: &[u8]) -> Option<u16> {
 }
 
 impl ExtFileSystem {
-    /// The descriptor of a group that exists.
+    /// Reads the descriptor of a group that exists.
     pub(super) fn group(&self, number: u32) -> Result<Group, FileSystemError> {
         let superblock = &self.superblock;
         let (block, at) = locate(superblock, number);
@@ -132,7 +134,8 @@ impl ExtFileSystem {
         })
     }
 
-    /// Whether a checksum of a bitmap is right. Narrow descriptors have only half of it.
+    /// Returns true if the checksum of a bitmap is correct. Descriptors of 32 bytes store only its
+    /// lower half.
     pub(super) fn bitmap_matches(&self, bitmap: &[u8], recorded: u32) -> bool {
         if !self.superblock.has(read_only::METADATA_CHECKSUM) {
             return true;

@@ -1,12 +1,14 @@
-//! The index of a large folder: a tree from the hash of a name to the block that has it, so that nobody reads all blocks for one name.
+//! The index of a large folder: a tree from the hash of a name to the block that contains the name,
+//! so that a lookup need not read all blocks.
 //!
 //! | block    | where its rows begin | a row                            |
 //! |----------|---------------------:|----------------------------------|
 //! | the root |                   32 | least hash, block; of the first, room and count of rows in place of the hash |
 //! | a node   |                    8 | the same                         |
 //!
-//! The root has the kind of its hashes at 28, and at 30 how many levels of nodes there are. An index that makes no sense, or that does not match
-//! its checksum, is not used: the names are all there without it.
+//! The root has the kind of its hashes at 28, and the number of levels of nodes at 30. An index
+//! that is invalid, or that does not match its checksum, is not used: the blocks of names contain
+//! all names without it.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::ControlFlow;
@@ -24,14 +26,14 @@ const ROOT_ROWS_AT: usize = 32;
 const NODE_ROWS_AT: usize = 8;
 const ROW_BYTES: usize = 8;
 const LEVELS_MAX: u8 = 3;
-/// Upper bits of a block's number mean something else.
+/// The upper bits of a block number have other meanings.
 const BLOCK_MASK: u32 = 0x0fff_ffff;
-/// Names of one hash may fill several blocks; of more than these somebody has made it up.
+/// Names with one hash may fill several blocks. More blocks than this are not plausible.
 const LEAVES_MAX: usize = 64;
 
-/// What an index says of a name.
+/// The answer of an index to a lookup.
 pub(super) enum Indexed {
-    /// The folder has this under it, or nothing.
+    /// The child with this name, or none.
     Told(Option<Child>),
     /// There is no index that can be used.
     Unusable,
@@ -46,7 +48,7 @@ struct Rows {
 
 impl Rows {
     fn hash(&self, row: usize) -> u32 {
-        // The first has none: it stands for all that come before the second.
+        // The first row has no hash: it covers all names before the second row.
         if row == 0 { 0 } else { u32_at(&self.block, self.place(row)) }
     }
 
@@ -60,15 +62,15 @@ impl Rows {
 }
 
 impl ExtFileSystem {
-    /// Looks a name up in a folder's index.
+    /// Looks up a name in a folder's index.
     pub(super) fn child_by_index(&self, folder: &Inode, name: &[u8]) -> Indexed {
-        // What is spelled is not what lies there, so its hash tells nothing.
+        // An escaped name differs from the stored one, so its hash is useless.
         let is_plain = !name.contains(&b'%');
         if !is_plain || !self.has_index(folder) || folder.has_inline_data() || folder.folds_case() {
             return Indexed::Unusable;
         }
         match self.find_by_index(folder, name) {
-            // That a name is not there an index is believed only if something vouches for it.
+            // An index is trusted about a missing name only if a checksum protects it.
             Ok(Some(found)) if found.is_some() || self.has_checksums() => Indexed::Told(found),
             Ok(_) | Err(_) => Indexed::Unusable,
         }
@@ -78,8 +80,9 @@ impl ExtFileSystem {
         self.superblock.compatible & compatible::FOLDER_INDEX != 0 && folder.is_indexed()
     }
 
-    /// Whether a block of a folder, which is number `number` of it, is one of its index and holds no names: the root, in which `..` reaches to
-    /// the end, or a node, which is one empty entry and matches its checksum. What only looks like a node may be names that were damaged.
+    /// Returns true if block `number` of a folder belongs to its index and holds no names. The root
+    /// is recognised by its `..` entry, which reaches to the end of the block. A node is one empty
+    /// entry and matches its checksum: without the checksum it may be a damaged block of names.
     pub(super) fn is_of_index(&self, folder: &Inode, number: u64, block: &[u8]) -> bool {
         const PARENT_AT: usize = 12;
         let reaches_end = |at: usize| {
@@ -95,7 +98,7 @@ impl ExtFileSystem {
             }
     }
 
-    /// `None`: the index cannot be used.
+    /// Returns `None` if the index cannot be used.
     fn find_by_index(&self, folder: &Inode, name: &[u8]) -> Result<Option<Option<Child>>, FileSystemError> {
         let Some(root) = self.folder_block(folder, 0)? else { return Ok(None) };
         let (kind, levels) = (u8_at(&root, 28), u8_at(&root, 30));
@@ -104,7 +107,7 @@ impl ExtFileSystem {
         let (Some(kind), true) = (kind, is_root) else { return Ok(None) };
         let wanted = hash(name, kind, self.superblock.hash_seed);
         let Some(root) = self.rows(folder, root, ROOT_ROWS_AT) else { return Ok(None) };
-        // The way down: nodes, and which row of each was taken.
+        // The path from the root: nodes, and the row that was taken in each.
         let mut way = vec![(root, 0)];
         let Some(mut leaf) = self.descend(folder, &mut way, levels, wanted)? else { return Ok(None) };
         for _ in 0..LEAVES_MAX {
@@ -121,7 +124,7 @@ impl ExtFileSystem {
         Ok(None)
     }
 
-    /// Goes from the last node of `way` to the leaf for `wanted`, over `levels` more.
+    /// Goes from the last node of `way` down `levels` more levels to the leaf for `wanted`.
     fn descend(
         &self,
         folder: &Inode,
@@ -143,8 +146,8 @@ impl ExtFileSystem {
         Ok(None)
     }
 
-    /// The leaf after the one that `way` leads to, if the names of this hash go on there: it is marked by the lowest bit. `None`: the index
-    /// cannot be used.
+    /// Returns the leaf after the one that `way` leads to, if it continues the names of this hash:
+    /// the lowest bit marks that. Returns `None` if the index cannot be used.
     fn next_leaf(
         &self,
         folder: &Inode,
@@ -170,7 +173,7 @@ impl ExtFileSystem {
         Ok(Some(Some(below)))
     }
 
-    /// A block of a folder; `None` if it has no such.
+    /// Returns a block of a folder; `None` if the folder has no such block.
     fn folder_block(&self, folder: &Inode, number: u32) -> Result<Option<Block>, FileSystemError> {
         let number = u64::from(number);
         if number >= folder.size.div_ceil(u64::from(self.superblock.block_bytes).max(1)) {
@@ -182,7 +185,7 @@ impl ExtFileSystem {
             .transpose()
     }
 
-    /// The rows of a node, if they make sense.
+    /// Returns the rows of a node, if they are valid.
     fn rows(&self, folder: &Inode, block: Block, at: usize) -> Option<Rows> {
         let (room, count) =
             (usize::from(u16_at(&block, at)), usize::from(u16_at(&block, at.saturating_add(2))));
@@ -197,7 +200,8 @@ impl ExtFileSystem {
         (1..count).all(|row| rows.hash(row.saturating_sub(1)) <= rows.hash(row)).then_some(rows)
     }
 
-    /// Whether a node matches the checksum behind the room for its rows, which begin at `at`.
+    /// Returns true if a node matches the checksum after the room for its rows, which begin at
+    /// `at`.
     fn matches_checksum(&self, folder: &Inode, block: &[u8], at: usize) -> bool {
         let place = |row: u16| usize::from(row).saturating_mul(ROW_BYTES).saturating_add(at);
         let (end, used) = (place(u16_at(block, at)), place(u16_at(block, at.saturating_add(2))));
@@ -225,7 +229,7 @@ impl ExtFileSystem {
             ControlFlow::Continue(())
         };
         self.check_folder_block(folder, u64::from(number), block)?;
-        // Whether there are more after it says nothing here.
+        // The search ends here in either case.
         let _ = self.visit_entries(folder, block, &mut Counter { next: 0, first: 0, visit: &mut visit })?;
         Ok(found)
     }

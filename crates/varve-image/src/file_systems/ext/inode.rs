@@ -1,4 +1,4 @@
-//! Inodes: all about a file but its names.
+//! Inodes: all metadata of a file except its names.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::superblock::{incompatible, read_only};
@@ -10,7 +10,7 @@ use crate::{DeviceNumber, FileKind, FileStatus, FileSystemError};
 
 pub(super) const ROOT: u32 = 2;
 const OLD_BYTES: usize = 128;
-/// How many bytes an inode has for its map, its target or its content.
+/// The bytes of an inode that hold its block map, its link target or its content.
 pub(super) const MAP_BYTES: usize = 60;
 
 const IS_INDEXED: u32 = 0x1000;
@@ -20,14 +20,14 @@ const HAS_EXTENTS: u32 = 0x8_0000;
 const HAS_INLINE_DATA: u32 = 0x1000_0000;
 const IS_ENCRYPTED: u32 = 0x800;
 
-/// An inode as it lies on the disk.
+/// An inode as stored.
 #[derive(Clone)]
 pub(super) struct Inode {
     pub(super) number: u32,
     bytes: Vec<u8>,
     kind: FileKind,
     pub(super) size: u64,
-    /// What the checksums of all that belongs to it begin with.
+    /// The seed for the checksums of everything that belongs to it.
     pub(super) checksum_seed: u32,
 }
 
@@ -52,12 +52,12 @@ impl Inode {
         self.flags() & IS_ENCRYPTED != 0
     }
 
-    /// Whether it is a folder with an index.
+    /// Returns true if it is a folder with an index.
     pub(super) fn is_indexed(&self) -> bool {
         self.flags() & IS_INDEXED != 0
     }
 
-    /// Whether it is a folder in which large and small letters are the same.
+    /// Returns true if it is a folder that ignores case.
     pub(super) fn folds_case(&self) -> bool {
         self.flags() & FOLDS_CASE != 0
     }
@@ -66,12 +66,12 @@ impl Inode {
         u16_at(&self.bytes, 26)
     }
 
-    /// The block with its extended attributes; 0 if there is none.
+    /// Returns the block with its extended attributes; 0 if there is none.
     pub(super) fn xattr_block(&self) -> u64 {
         u64::from(u16_at(&self.bytes, 118)) << 32 | u64::from(u32_at(&self.bytes, 104))
     }
 
-    /// What is left of it behind its fields: room for extended attributes.
+    /// Returns the bytes after its fields: room for extended attributes.
     pub(super) fn spare(&self) -> &[u8] {
         let fields_end = OLD_BYTES.saturating_add(usize::from(self.extra_bytes()));
         self.bytes.get(fields_end..).unwrap_or_default()
@@ -85,12 +85,13 @@ impl Inode {
         if self.bytes.len() > OLD_BYTES { u16_at(&self.bytes, 128) } else { 0 }
     }
 
-    /// Whether its fields reach as far as one of four bytes at `at`.
+    /// Returns true if its fields include one of four bytes at `at`.
     fn reaches(&self, at: usize) -> bool {
         at.saturating_add(4) <= OLD_BYTES.saturating_add(usize::from(self.extra_bytes()))
     }
 
-    /// A time from its lower 32 bits of seconds at one place, and at another two more bits and the nanoseconds.
+    /// Decodes a time: the lower 32 bits of the seconds are at `seconds_at`, two more bits and the
+    /// nanoseconds at `extra_at`.
     fn time(&self, seconds_at: usize, extra_at: usize) -> FileTime {
         let seconds = i64::from(u32_at(&self.bytes, seconds_at).cast_signed());
         let extra = if self.reaches(extra_at) { u32_at(&self.bytes, extra_at) } else { 0 };
@@ -116,15 +117,15 @@ impl Inode {
 }
 
 impl ExtFileSystem {
-    /// Reads an inode that is in use, and checks it.
+    /// Reads and checks an inode that is in use.
     pub(super) fn inode(&self, number: u32) -> Result<Inode, FileSystemError> {
         let absent = || FileSystemError::Absent { what: format!("inode {number}") };
         let inode = self.inode_if_used(number)?;
-        // Values of extended attributes have an inode with links too.
+        // An inode that holds the value of an extended attribute has links too.
         inode.filter(|inode| inode.links() > 0).ok_or_else(absent)
     }
 
-    /// Reads an inode; `None` if it never was of any file.
+    /// Reads an inode. Returns `None` if it was never used.
     pub(super) fn inode_if_used(&self, number: u32) -> Result<Option<Inode>, FileSystemError> {
         let superblock = &self.superblock;
         let what = || format!("inode {number}");

@@ -1,8 +1,9 @@
-//! The journal (jbd2): what a mount would write to its place before it shows anything. Nothing is written here: blocks that have a
-//! newer form in the journal are read from there.
+//! Replays the journal (jbd2), as a mount does before it shows anything. Nothing is written: blocks
+//! with a newer version in the journal are read from there.
 //!
-//! A transaction is a row of blocks: descriptors, each followed by the blocks that it names; revocations, which say that what earlier
-//! transactions have for a block no longer counts; and a commit, without which none of it counts. All numbers are big-endian.
+//! A transaction is a sequence of blocks: descriptors, each followed by the blocks that it names;
+//! revocations, which cancel the versions of a block in earlier transactions; and a commit, without
+//! which the transaction is ignored. All numbers are big-endian.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ const CHECKSUMS_3: u32 = 0x10;
 const FAST_COMMITS: u32 = 0x20;
 const KNOWN: u32 = 0x3f;
 
-/// So much of a journal may be revocations: they are kept in memory.
+/// The limit on the bytes of revocations in a journal, because they are kept in memory.
 const REVOKED_BYTES_MAX: usize = 16 << 20;
 
 const ESCAPED: u32 = 1;
@@ -45,12 +46,13 @@ fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(array_at(bytes, at))
 }
 
-/// Where the newest form of a block is.
+/// The newest version of a block.
 #[derive(Debug, Clone, Copy)]
 struct Newest {
-    /// In blocks of the volume.
+    /// Its block on the volume.
     at: u64,
-    /// Its first four bytes are the magic number of journals, and were cleared so that nobody takes it for a part of one.
+    /// True if its first four bytes are the magic number of the journal. The journal stores them as
+    /// zeros, so that the block is not mistaken for a journal block.
     escaped: bool,
 }
 
@@ -61,12 +63,12 @@ pub(super) struct Recovered {
     newest: BTreeMap<u64, Newest>,
 }
 
-/// What was found in a journal.
+/// The result of reading a journal.
 pub(super) struct Replay {
     pub(super) volume: Recovered,
-    /// Why something of it could not be replayed.
+    /// The reason why some of it could not be replayed.
     pub(super) problem: Option<String>,
-    /// Whether a part of that is in the fast-commit area.
+    /// True if some of that is in the fast-commit area.
     pub(super) has_fast_commits: bool,
 }
 
@@ -97,7 +99,7 @@ impl ReadAt for Recovered {
     }
 }
 
-/// What one transaction says.
+/// The content of one transaction.
 #[derive(Default)]
 struct Transaction {
     writes: Vec<(u64, Newest)>,
@@ -108,18 +110,18 @@ struct Journal<'a> {
     files: &'a ExtFileSystem,
     /// The journal's own blocks on the volume, in its order.
     runs: Vec<Run>,
-    /// Its blocks that are a ring of transactions.
+    /// The blocks that form the ring of transactions.
     ring: Range<u32>,
-    /// Where changes are that were committed fast, if it has room for such.
+    /// The first block of the fast-commit area, if there is one.
     fast: Option<u32>,
     features: u32,
     checksum_seed: u32,
     place: u32,
-    /// How many blocks may still be read: once round.
+    /// The number of blocks that may still be read: once around the ring.
     left: u32,
 }
 
-/// Reads a journal that waits to be replayed.
+/// Reads a journal that has transactions to replay.
 pub(super) fn replay(files: &ExtFileSystem) -> Result<Replay, FileSystemError> {
     let block_bytes = u64::from(files.superblock.block_bytes);
     let volume = Recovered { volume: Arc::clone(&files.volume), block_bytes, newest: BTreeMap::new() };
@@ -155,7 +157,7 @@ pub(super) fn replay(files: &ExtFileSystem) -> Result<Replay, FileSystemError> {
 }
 
 impl<'a> Journal<'a> {
-    /// The journal, and the number of the transaction that it begins with; `None` if it is empty.
+    /// Opens the journal and returns the number of its first transaction; `None` if it is empty.
     fn open(files: &'a ExtFileSystem, runs: Vec<Run>) -> Result<Option<(Self, u32)>, FileSystemError> {
         let wrong = |problem: &str| Err(damaged("journal", problem));
         let mut journal =
@@ -178,7 +180,7 @@ impl<'a> Journal<'a> {
         journal.checksum_seed = crc32c_from(!0, &array_at::<16>(&superblock, 48));
         let (mut end, first) = (be32(&superblock, 16), be32(&superblock, 20));
         if journal.features & FAST_COMMITS != 0 {
-            // 256 blocks, if it does not say how many.
+            // The default is 256 blocks.
             let fast = Some(be32(&superblock, 0x54)).filter(|count| *count > 0).unwrap_or(256);
             end = end.saturating_sub(fast);
             journal.fast = Some(end);
@@ -213,7 +215,7 @@ impl<'a> Journal<'a> {
         self.files.metadata(self.physical(block)?, || "journal".into())
     }
 
-    /// The next block of the ring; `None` when it has been read all round.
+    /// Returns the next block of the ring; `None` after a full round.
     fn next(&mut self) -> Option<u32> {
         self.left = self.left.checked_sub(1)?;
         let place = self.place;
@@ -222,7 +224,8 @@ impl<'a> Journal<'a> {
         Some(place)
     }
 
-    /// Whether the fast-commit area adds to the transactions before the one of this number. If that cannot be read, it may.
+    /// Returns true if the fast-commit area extends the transactions before number `sequence`, or
+    /// if it cannot be read.
     fn has_fast_commits(&self, sequence: u32) -> bool {
         let Some(place) = self.fast else { return false };
         self.block(place).map_or(true, |block| begins_fast_commit(&block, sequence))
@@ -232,14 +235,15 @@ impl<'a> Journal<'a> {
         self.features & (CHECKSUMS_2 | CHECKSUMS_3) != 0
     }
 
-    /// Whether a block of the journal's own is whole; its checksum is at `at`.
+    /// Returns true if a journal block matches its checksum at `at`.
     fn is_whole(&self, block: &[u8], at: usize) -> bool {
         let (before, rest) = block.split_at_checked(at).unwrap_or((block, &[]));
         let code = crc32c_from(crc32c_from(self.checksum_seed, before), &[0; 4]);
         !self.has_checksums() || crc32c_from(code, rest.get(4..).unwrap_or_default()) == be32(block, at)
     }
 
-    /// All that were committed, and what was wrong with the one after them, if anything but its not being there.
+    /// Returns all committed transactions, and the problem of the one after them unless it is
+    /// simply absent.
     fn transactions(&mut self, first: u32) -> Result<(Vec<Transaction>, Option<String>), FileSystemError> {
         let mut transactions = Vec::new();
         let mut sequence = first;
@@ -272,7 +276,7 @@ impl<'a> Journal<'a> {
                     }
                     self.add_revoked(&block, &mut current);
                 }
-                // Its checksum is at 16: one that is torn was never promised to anybody.
+                // The checksum of a commit is at 16. A torn commit was never acknowledged.
                 COMMIT if !self.is_whole(&block, 16) => break,
                 COMMIT => {
                     transactions.push(std::mem::take(&mut current));
@@ -284,7 +288,8 @@ impl<'a> Journal<'a> {
         Ok((transactions, None))
     }
 
-    /// Adds the blocks that follow a descriptor. False if one of them is not as it was written.
+    /// Adds the blocks that follow a descriptor. Returns false if one of them does not match its
+    /// checksum.
     fn add_writes(
         &mut self,
         descriptor: &[u8],

@@ -1,7 +1,8 @@
-//! The hashes of names by which folders are indexed: what every kernel since 2002 computes.
+//! The name hashes of folder indexes, as every Linux kernel since 2002 computes them.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-/// With which function a folder's names are hashed, and whether their bytes count as signed: that was once the machine's choice.
+/// The hash function of a folder, and the signedness of its bytes: that once depended on the
+/// machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HashKind {
     function: Function,
@@ -15,13 +16,13 @@ enum Function {
     Tea,
 }
 
-/// What stands where no seed was chosen.
+/// The seed if the file system has none.
 const SEED: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
-/// The hash that means the end of a folder.
+/// The reserved hash that marks the end of a folder.
 const END: u32 = 0xffff_fffe;
 
 impl HashKind {
-    /// By the number in an index; `None` if that is not known here.
+    /// Decodes the number in an index; `None` if it is unknown.
     pub(super) fn of(number: u8, are_unsigned: bool) -> Option<Self> {
         let function = match number {
             0 | 3 => Function::Legacy,
@@ -32,13 +33,13 @@ impl HashKind {
         Some(Self { function, is_unsigned: number >= 3 || are_unsigned })
     }
 
-    /// A byte as a number of 32 bits.
+    /// Widens a byte to 32 bits.
     fn widen(self, byte: u8) -> u32 {
         if self.is_unsigned { u32::from(byte) } else { i32::from(byte.cast_signed()).cast_unsigned() }
     }
 }
 
-/// The hash of a name. Its lowest bit is none of it.
+/// Returns the hash of a name. Its lowest bit is always zero.
 pub(super) fn hash(name: &[u8], kind: HashKind, seed: [u32; 4]) -> u32 {
     let seed = if seed == [0; 4] { SEED } else { seed };
     let hash = match kind.function {
@@ -56,7 +57,8 @@ pub(super) fn hash(name: &[u8], kind: HashKind, seed: [u32; 4]) -> u32 {
     if hash == END { END.wrapping_sub(2) } else { hash }
 }
 
-/// What is left of a name at every `bytes` of it: its length is part of what is hashed.
+/// Returns the rest of a name at each multiple of `bytes`. The length of the rest is part of the
+/// hash input.
 fn parts(name: &[u8], bytes: usize) -> impl Iterator<Item = &[u8]> {
     (0..name.len()).step_by(bytes).filter_map(|from| name.get(from..))
 }
@@ -70,7 +72,7 @@ fn legacy(name: &[u8], kind: HashKind) -> u32 {
     name.iter().fold((0x12a3_fe2d, 0x37ab_e8f9), step).0 << 1
 }
 
-/// As many words as there are to be, of a name's bytes and, behind them, of its length.
+/// Packs the bytes of a name into `N` words, padded with its length.
 fn words<const N: usize>(name: &[u8], kind: HashKind) -> [u32; N] {
     let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
     let pad = length | length << 8;
@@ -97,7 +99,7 @@ fn tea(state: [u32; 4], [a, b, c, d]: [u32; 4]) -> [u32; 4] {
     [first.wrapping_add(one), second.wrapping_add(other), third, fourth]
 }
 
-/// The order in which each round takes the words, and how far it turns.
+/// For each round: the order of the words, the rotations, and the constant.
 const ROUNDS: [([usize; 8], [u32; 4], u32); 3] = [
     ([0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19], 0),
     ([1, 3, 5, 7, 0, 2, 4, 6], [3, 5, 9, 13], 0x5a82_7999),
@@ -125,7 +127,7 @@ fn half_md4(state: [u32; 4], words: [u32; 8]) -> [u32; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    /// What e2fsprogs computes.
+    /// Computed by e2fsprogs.
     const KNOWN: [(&str, [u32; 3]); 4] = [
         ("a", [0xe74b_53e2, 0xd5fa_7d7a, 0x6d0e_a4c0]),
         ("etc", [0xd4a6_d32e, 0x0cf6_5492, 0x83c9_58ec]),

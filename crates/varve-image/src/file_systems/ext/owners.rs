@@ -1,4 +1,4 @@
-//! Whose a block is.
+//! Maps blocks to the files that own them.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
@@ -9,30 +9,30 @@ use crate::{FileId, FileSystemError};
 /// Blocks that belong to one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockOwner {
-    /// The blocks, on the volume.
+    /// Blocks of the volume.
     pub blocks: Range<u64>,
-    /// The file.
     pub file: FileId,
-    /// The place of the first of them in the file, in blocks.
+    /// The offset of the first block in the file, in blocks.
     pub logical: u64,
 }
 
 /// The owners of all blocks that hold content of files or names of folders.
 #[derive(Debug, Clone, Default)]
 pub struct BlockOwners {
-    /// By their first block.
+    /// Sorted by their first block.
     owners: Vec<BlockOwner>,
 }
 
 impl BlockOwners {
-    /// Asks every inode. Costs a reading of all metadata, and memory for each run of each file.
+    /// Reads every inode. Costs a read of all metadata, and memory for each run of each file.
     ///
     /// # Errors
     ///
-    /// [`FileSystemError`] if the inodes in use cannot be told. Of an inode that is damaged, the blocks have no owner.
+    /// [`FileSystemError`] if the inodes in use cannot be determined. The blocks of a damaged inode
+    /// have no owner.
     pub fn scan(files: &ExtFileSystem) -> Result<Self, FileSystemError> {
         let mut owners = Vec::new();
-        // No honest file system has more runs than blocks.
+        // A valid file system has at most as many runs as blocks.
         let runs_max = usize::try_from(files.block_count()).unwrap_or(usize::MAX);
         files.for_each_inode_in_use(|number| {
             let file = FileId(u64::from(number));
@@ -48,7 +48,7 @@ impl BlockOwners {
         Ok(Self { owners })
     }
 
-    /// Whose a block is; `None` if it is free, or the file system's own.
+    /// Returns the owner of a block; `None` if it is free or belongs to the file system itself.
     #[must_use]
     pub fn of(&self, block: u64) -> Option<&BlockOwner> {
         let after = self.owners.partition_point(|owner| owner.blocks.start <= block);
@@ -56,7 +56,7 @@ impl BlockOwners {
         owner.blocks.contains(&block).then_some(owner)
     }
 
-    /// All of them, by their first block.
+    /// Returns all owners, sorted by their first block.
     #[must_use]
     pub fn all(&self) -> &[BlockOwner] {
         &self.owners

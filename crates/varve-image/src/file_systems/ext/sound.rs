@@ -1,7 +1,9 @@
-//! Whether an ext file system is live, or the remains of one over which something else was made: a superblock alone proves little.
+//! Decides if an ext file system is live, or the remnant of one that was overwritten: a superblock
+//! alone proves little.
 //!
-//! Each check reads what a live file system must have and what others overwrite sooner or later: the root folder, the copies of
-//! the superblock, and the bitmaps with all their checksums and counts.
+//! Each check reads something that a live file system must have and that new content overwrites
+//! sooner or later: the root folder, the copies of the superblock, and the bitmaps with all their
+//! checksums and counts.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
@@ -22,10 +24,11 @@ fn said(error: FileSystemError) -> String {
 }
 
 impl ExtFileSystem {
-    /// Checks that the superblock, its copies and the root folder belong together, and that the volume has all blocks.
+    /// Checks that the superblock, its copies and the root folder belong together, and that the
+    /// volume contains all blocks.
     ///
     /// # Errors
-    /// Says what is not so.
+    /// The failed check, in words.
     pub(crate) fn check_live(&self) -> Result<(), String> {
         let superblock = &self.superblock;
         if self.is_by_copy {
@@ -55,7 +58,7 @@ impl ExtFileSystem {
             let block = self.metadata(first.ok_or("its root folder is empty")?, || "root folder".into());
             let block = block.map_err(said)?;
             self.check_folder_block(&root, 0, &block).map_err(said)?;
-            // The root is its own parent: the first two entries, of 12 bytes each or more, say so.
+            // The root is its own parent, as its first two entries show. Each has 12 bytes or more.
             has_at(&block, 0, &number)
                 && has_at(&block, 4, &[12, 0, 1])
                 && has_at(&block, 8, b".\0")
@@ -84,10 +87,10 @@ impl ExtFileSystem {
         Ok(())
     }
 
-    /// Checks that the bitmaps say of all these bytes that they are in use.
+    /// Checks that the bitmaps mark all these bytes as in use.
     ///
     /// # Errors
-    /// Says what is not so.
+    /// The failed check, in words.
     pub(crate) fn check_in_use(&self, places: &[Range<u64>]) -> Result<(), String> {
         let superblock = &self.superblock;
         let block_bytes = u64::from(superblock.block_bytes).max(1);
@@ -114,10 +117,10 @@ impl ExtFileSystem {
         Ok(())
     }
 
-    /// Checks that all bitmaps and counts of what is free agree with each other and with the layout.
+    /// Checks that all bitmaps and free counts agree with each other and with the layout.
     ///
     /// # Errors
-    /// Says what does not.
+    /// The disagreement, in words.
     pub(crate) fn check_free_counts(&self) -> Result<(), String> {
         let superblock = &self.superblock;
         let mut layout = Ranges::default();
@@ -137,7 +140,8 @@ impl ExtFileSystem {
             if !has_no_bitmap && without_layout != free {
                 return Err(format!("the block bitmap of group {number} calls the group's own tables free"));
             }
-            // A group without a bitmap has no files; a cluster may then be shared by the layout and nothing.
+            // A group without a bitmap has no files. With bigalloc, the layout may use only a part
+            // of a cluster, so the count is uncertain there.
             let is_known = !has_no_bitmap || superblock.cluster_blocks == 1;
             let counted = without_layout
                 .iter()
@@ -167,21 +171,23 @@ impl ExtFileSystem {
         Err(format!("the {} does not match its checksum", what()))
     }
 
-    /// What a group's tables and copies take for certain.
+    /// Adds exactly the blocks that a group's tables and copies occupy.
     fn add_exact_layout(&self, group: &Group, layout: &mut Ranges) {
         let superblock = &self.superblock;
-        // With blocks of 1 KiB the boot block is one, and may be a part of the first group.
+        // With blocks of 1 KiB the boot block is a block of its own, and may be part of the first
+        // group.
         let has_boot_block = superblock.block_bytes == 1024 && superblock.first_data_block == 0;
         self.add_layout_with(group, u64::from(group.number == 0 && has_boot_block), layout);
     }
 
-    /// Whether the newest changes are where this reader does not look: in the fast-commit area of the journal.
+    /// Returns true if the newest changes are in the fast-commit area of the journal, which this
+    /// reader does not replay.
     #[must_use]
     pub fn has_fast_commits(&self) -> bool {
         self.has_fast_commits
     }
 
-    /// How its age is called.
+    /// Returns the name of its generation: ext2, ext3 or ext4.
     pub(crate) fn age(&self) -> &'static str {
         const HAS_JOURNAL: u32 = 0x4;
         let is_new =
@@ -194,8 +200,8 @@ impl ExtFileSystem {
     }
 }
 
-/// Whether the first block of a fast-commit area begins one for this transaction: a head of 8 bytes, of which the last four are the
-/// transaction's number.
+/// Returns true if the first block of a fast-commit area begins one for this transaction: a head of
+/// 8 bytes, of which the last four are the transaction's number.
 pub(super) fn begins_fast_commit(block: &[u8], sequence: u32) -> bool {
     const HEAD: u16 = 9;
     u16_at(block, 0) == HEAD && u16_at(block, 2) == 8 && u32_at(block, 8) == sequence

@@ -1,4 +1,4 @@
-//! The superblock: how an ext file system is laid out, and in what state it was left.
+//! The superblock: the layout of an ext file system, and the state in which it was left.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::damaged;
@@ -6,20 +6,20 @@ use crate::FileSystemError;
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
 
-/// It lies this far from the beginning, whatever the size of blocks.
+/// Its offset from the beginning, for every block size.
 pub(super) const SUPERBLOCK_AT: u64 = 1024;
 pub(super) const SUPERBLOCK_BYTES: usize = 1024;
 
 const MAGIC: u16 = 0xef53;
 const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
-/// Features that a reader may do without.
+/// Features that a reader may ignore.
 pub(super) mod compatible {
     pub(crate) const FOLDER_INDEX: u32 = 0x20;
     pub(crate) const SPARSE_SUPER2: u32 = 0x200;
 }
 
-/// Features that a reader must know.
+/// Features that a reader must support.
 pub(super) mod incompatible {
     pub(crate) const COMPRESSION: u32 = 0x1;
     pub(crate) const FILE_TYPE: u32 = 0x2;
@@ -51,7 +51,7 @@ pub(super) mod incompatible {
         | CASE_FOLDING;
 }
 
-/// Features that only a writer must know.
+/// Features that only a writer must support.
 pub(super) mod read_only {
     pub(crate) const SPARSE_SUPER: u32 = 0x1;
     pub(crate) const HUGE_FILES: u32 = 0x8;
@@ -61,13 +61,13 @@ pub(super) mod read_only {
     pub(crate) const ORPHANS_PRESENT: u32 = 0x1_0000;
 }
 
-/// What a reader needs of it; every number has been compared with the others.
+/// The fields that a reader needs. Every number has been checked against the others.
 #[derive(Debug, Clone)]
 pub(super) struct Superblock {
     pub(super) block_bytes: u32,
     pub(super) block_count: u64,
     pub(super) first_data_block: u64,
-    /// Blocks that are taken and given back together; 1 without bigalloc.
+    /// The blocks of an allocation unit; 1 without bigalloc.
     pub(super) cluster_blocks: u64,
     pub(super) blocks_per_group: u64,
     pub(super) clusters_per_group: u64,
@@ -83,12 +83,12 @@ pub(super) struct Superblock {
     pub(super) read_only: u32,
     pub(super) uuid: [u8; 16],
     pub(super) label: [u8; 16],
-    /// Where changes wait; 0 if that is not on this volume.
+    /// The inode of the journal; 0 if the journal is not on this volume.
     pub(super) journal_inode: u32,
     pub(super) checksum_seed: u32,
-    /// What the hashes of names in indexes begin with.
+    /// The seed for the hashes of names in indexes.
     pub(super) hash_seed: [u32; 4],
-    /// Whether bytes of names count as unsigned in those hashes.
+    /// True if those hashes treat the bytes of names as unsigned.
     pub(super) has_unsigned_hashes: bool,
     is_valid: bool,
     has_errors: bool,
@@ -164,7 +164,7 @@ impl Superblock {
         superblock.check()
     }
 
-    /// Nothing below divides by zero, or takes a size that is not there.
+    /// Checks the fields, so that no later code divides by zero or uses an impossible size.
     fn check(self) -> Result<Self, FileSystemError> {
         let wrong = |problem: &str| Err(damaged("superblock", problem));
         let bits = u64::from(self.block_bytes).saturating_mul(8);
@@ -200,12 +200,12 @@ impl Superblock {
         Ok(self)
     }
 
-    /// Whether it has one of these features, for which only a writer must care.
+    /// Returns true if any of these features for writers is set.
     pub(super) fn has(&self, read_only: u32) -> bool {
         self.read_only & read_only != 0
     }
 
-    /// Whether it has one of these features.
+    /// Returns true if any of these features is set.
     pub(super) fn needs(&self, incompatible: u32) -> bool {
         self.incompatible & incompatible != 0
     }
@@ -214,7 +214,7 @@ impl Superblock {
         self.block_count.saturating_sub(self.first_data_block).div_ceil(self.blocks_per_group.max(1))
     }
 
-    /// How many blocks a group has: the last one may be shorter.
+    /// Returns the number of blocks of a group: the last one may be shorter.
     pub(super) fn blocks_of_group(&self, group: u32) -> u64 {
         let before = u64::from(group).saturating_mul(self.blocks_per_group);
         let data_blocks = self.block_count.saturating_sub(self.first_data_block);
@@ -225,7 +225,7 @@ impl Superblock {
         u64::from(group).saturating_mul(self.blocks_per_group).saturating_add(self.first_data_block)
     }
 
-    /// Whether a group begins with a copy of the superblock.
+    /// Returns true if a group begins with a copy of the superblock.
     pub(super) fn group_has_superblock(&self, group: u32) -> bool {
         if self.compatible & compatible::SPARSE_SUPER2 != 0 {
             return group == 0 || self.backup_groups.contains(&group);
@@ -243,17 +243,19 @@ impl Superblock {
         [3, 5, 7].into_iter().any(is_power)
     }
 
-    /// Whether changes wait in the journal.
+    /// Returns true if the journal has transactions to replay.
     pub(super) fn needs_recovery(&self) -> bool {
         self.needs(incompatible::RECOVER)
     }
 
-    /// Whether what it says is so, if nothing waits in the journal: nothing was seen to be wrong.
+    /// Returns true if no errors were recorded, so that the metadata can be trusted once the
+    /// journal is empty.
     pub(super) fn is_in_order(&self) -> bool {
         self.is_valid && !self.has_errors
     }
 
-    /// Whether it was left in order: unmounted, no errors seen, nothing half removed.
+    /// Returns true if the file system was left in a clean state: unmounted, no errors recorded, no
+    /// deletion unfinished.
     pub(super) fn is_clean(&self) -> bool {
         let orphans = self.has_orphans || self.has(read_only::ORPHANS_PRESENT);
         self.is_in_order() && !orphans && !self.needs_recovery()

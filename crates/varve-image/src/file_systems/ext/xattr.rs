@@ -1,4 +1,5 @@
-//! Extended attributes: behind the fields of an inode, in a block of their own, and long values in inodes of their own.
+//! Extended attributes: after the fields of an inode, in a block of their own, and long values in
+//! inodes of their own.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::inode::{Inode, MAP_BYTES};
@@ -11,12 +12,12 @@ const MAGIC: u32 = 0xea02_0000;
 const ENTRY_BYTES: usize = 16;
 const BLOCK_HEAD_BYTES: usize = 32;
 const CHECKSUM_AT: usize = 16;
-/// The longest value that Linux takes.
+/// The longest value that Linux accepts.
 const VALUE_BYTES_MAX: u32 = 64 << 10;
 
 const SYSTEM: u8 = 7;
 const ENCRYPTION: u8 = 9;
-/// The one in which files keep content that has no room in the inode.
+/// The attribute that holds the rest of inline content when the inode has no room.
 const INLINE_DATA: (u8, &[u8]) = (SYSTEM, b"data");
 
 fn prefix(index: u8) -> Option<&'static [u8]> {
@@ -34,17 +35,17 @@ fn prefix(index: u8) -> Option<&'static [u8]> {
     })
 }
 
-/// An attribute as it lies on the disk.
+/// An attribute as stored.
 struct Entry<'a> {
     index: u8,
     name: &'a [u8],
-    /// The inode that has the value; 0 if it is here.
+    /// The inode that holds the value; 0 if the value is in this list.
     inode: u32,
     value_at: usize,
     value_bytes: u32,
 }
 
-/// The attributes in a list, up to its end or to what makes no sense.
+/// Iterates over the attributes of a list, up to its end or its first invalid entry.
 fn entries(mut rest: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, &'static str>> {
     std::iter::from_fn(move || {
         if rest.len() < 4 || u32_at(rest, 0) == 0 {
@@ -68,7 +69,7 @@ fn entries(mut rest: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, &'static s
 }
 
 impl ExtFileSystem {
-    /// All that a kernel would show of a file.
+    /// Returns all attributes that the kernel would show.
     pub(super) fn xattrs_of(&self, inode: &Inode) -> Result<Vec<Xattr>, FileSystemError> {
         let mut found = Vec::new();
         self.visit_xattrs(inode, |entry, value| {
@@ -87,7 +88,8 @@ impl ExtFileSystem {
         Ok(found)
     }
 
-    /// What a file has in place of a map, and in the attribute that goes on from there. Zeros follow, if it is longer.
+    /// Returns inline content: from the place of the block map, continued in an attribute. Zeros
+    /// follow if the file is longer.
     pub(super) fn inline_data(&self, inode: &Inode) -> Result<Vec<u8>, FileSystemError> {
         let mut data = inode.map().to_vec();
         let size = usize::try_from(inode.size).unwrap_or(usize::MAX);
@@ -161,7 +163,8 @@ fn what(inode: &Inode) -> String {
     format!("attributes of inode {}", inode.number)
 }
 
-/// From the access list of ext to that of the kernel: the same entries, all of one length.
+/// Converts an access list from the format of ext to that of the kernel: the same entries, all of
+/// one length.
 fn access_list(stored: &[u8]) -> Option<Vec<u8>> {
     const USER: u16 = 2;
     const GROUP: u16 = 8;

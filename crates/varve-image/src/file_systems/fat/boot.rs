@@ -1,4 +1,4 @@
-//! The boot sector: where everything lies.
+//! The boot sector describes the layout of the volume.
 //!
 //! | offset | bytes | meaning                                                |
 //! |-------:|------:|--------------------------------------------------------|
@@ -11,7 +11,7 @@
 //! |     22 |     2 | sectors of a table; 0 with 32 bits                     |
 //! |     32 |     4 | sectors of the volume, if the other number is 0        |
 //! |     36 |     4 | sectors of a table, with 32 bits                       |
-//! |     40 |     2 | with 32 bits: bit 7 says that one table alone is kept, the lower four which |
+//! |     40 |     2 | with 32 bits: bit 7: only one table is kept up to date; the lower four: its number |
 //! |     44 |     4 | the root folder's first cluster, with 32 bits          |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
@@ -23,11 +23,11 @@ use crate::bytes::fields::{u8_at, u16_at, u32_at};
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::clusters::{TableWidth, damaged};
 
-/// Fewer clusters than this: 12 bits.
+/// With fewer clusters, the table has 12 bits.
 const TWELVE_BITS_BELOW: u64 = 4085;
-/// Fewer than this: 16 bits.
+/// With fewer clusters, the table has 16 bits.
 const SIXTEEN_BITS_BELOW: u64 = 65525;
-/// More than these cannot be named.
+/// Higher cluster numbers are reserved.
 const CLUSTER_COUNT_MAX: u64 = 0x0fff_fff5;
 
 pub(super) struct Boot {
@@ -39,11 +39,11 @@ pub(super) struct Boot {
     pub(super) root: Root,
 }
 
-/// Where the root folder is.
+/// The position of the root folder.
 pub(super) enum Root {
-    /// In a place of its own.
+    /// An area of its own.
     Range(Range<u64>),
-    /// In clusters, as all others.
+    /// Clusters, as for other folders.
     Cluster(u32),
 }
 

@@ -1,4 +1,4 @@
-//! Entries of a folder: 32 bytes for a file, after as many as its long name needs.
+//! Entries of a folder: one of 32 bytes for each file, preceded by those that its long name needs.
 //!
 //! | offset | bytes | of a file                      | offset | bytes | of a long name's part          |
 //! |-------:|------:|--------------------------------|-------:|------:|--------------------------------|
@@ -12,7 +12,8 @@
 //! |     26 |     2 | lower half of the first cluster |       |       |                                |
 //! |     28 |     4 | size                           |        |       |                                |
 //!
-//! With 12 and 16 bits, OS/2 and Windows NT keep at 20 where a file's extended attributes are.
+//! With 12 and 16 bits, OS/2 and Windows NT use offset 20 for the position of a file's extended
+//! attributes.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
@@ -26,17 +27,17 @@ const READ_ONLY: u8 = 0x01;
 const VOLUME_LABEL: u8 = 0x08;
 const FOLDER: u8 = 0x10;
 const LONG_NAME: u8 = 0x0f;
-/// A long name has at most so many parts, of 13 characters each.
+/// The largest number of parts of a long name, of 13 characters each.
 const PART_COUNT_MAX: usize = 20;
 const PART_UNITS: usize = 13;
 const SMALL_LETTERS_NAME: u8 = 0x08;
 const SMALL_LETTERS_ENDING: u8 = 0x10;
 
-/// What one entry is.
+/// A decoded entry.
 pub(super) enum Slot {
     File(Entry),
     LongName(LongNamePart),
-    /// A file that was deleted, or the label of the volume.
+    /// A deleted file, or the label of the volume.
     Other,
 }
 
@@ -61,7 +62,7 @@ pub(super) struct LongNamePart {
 }
 
 impl Slot {
-    /// `has_wide_clusters`: the table has 32 bits.
+    /// Decodes an entry. `has_wide_clusters` is true if the table has 32 bits.
     pub(super) fn decode(bytes: &[u8; 32], has_wide_clusters: bool) -> Self {
         let attributes = u8_at(bytes, 11);
         match u8_at(bytes, 0) {
@@ -104,11 +105,11 @@ impl Slot {
 }
 
 impl Entry {
-    /// The short name, as it is shown where there is no long one.
+    /// Returns the short name as shown if there is no long one.
     pub(super) fn name(&self) -> Vec<u8> {
         let (name, ending) = self.short_name.split_at_checked(8).unwrap_or_default();
         let mut shown = Self::part(name, self.small_letters & SMALL_LETTERS_NAME != 0);
-        // The number of a deleted file stands for this letter at the beginning.
+        // As a first byte, 0x05 stands for the character 0xE5, which marks deleted files there.
         if let Some(first @ 0x05) = shown.first_mut() {
             *first = 0xe5;
         }
@@ -141,7 +142,7 @@ impl Entry {
     }
 }
 
-/// What the attributes of a FAT or exFAT entry tell.
+/// Returns the status that the attributes of a FAT or exFAT entry imply.
 pub(crate) fn entry_status(is_folder: bool, is_read_only: bool) -> FileStatus {
     match (is_folder, is_read_only) {
         (true, _) => folder_status(),
@@ -150,7 +151,7 @@ pub(crate) fn entry_status(is_folder: bool, is_read_only: bool) -> FileStatus {
     }
 }
 
-/// What is known of a root folder.
+/// Returns the status of a root folder.
 pub(crate) fn folder_status() -> FileStatus {
     FileStatus {
         kind: FileKind::Folder,
@@ -168,12 +169,12 @@ pub(crate) fn folder_status() -> FileStatus {
     }
 }
 
-/// The parts of a long name, of which the last comes first.
+/// The parts of a long name.
 #[derive(Default)]
 pub(super) struct LongName {
-    /// The last part first.
+    /// In stored order: the last part of the name comes first.
     parts: Vec<[u16; PART_UNITS]>,
-    /// The number of the part that is to come.
+    /// The number of the next part.
     next: u8,
     checksum: u8,
 }
@@ -195,7 +196,7 @@ impl LongName {
         self.next = part.number.saturating_sub(1);
     }
 
-    /// The name, if it is whole and belongs to this entry.
+    /// Returns the name if it is complete and belongs to this entry.
     pub(super) fn finish(self, entry: &Entry) -> Option<Vec<u8>> {
         let is_whole = !self.parts.is_empty() && self.next == 0 && self.checksum == entry.checksum();
         let units = self.parts.iter().rev().flatten().copied().take_while(|unit| *unit != 0);

@@ -1,4 +1,4 @@
-//! Volume descriptors, one a sector from the sixteenth on.
+//! Volume descriptors: one in each sector, from sector 16 on.
 //!
 //! | offset | bytes | meaning                                      |
 //! |-------:|------:|----------------------------------------------|
@@ -14,14 +14,14 @@ use crate::bytes::fields::{has_at, u8_at, u16_at};
 use crate::bytes::read_at::ReadAt;
 
 const FIRST_SECTOR: u64 = 16;
-/// Nobody writes more.
+/// More descriptors than any tool writes.
 const COUNT_MAX: u64 = 64;
 const SECTOR_BYTES: u64 = 2048;
 const ROOT_AT: u64 = 156;
 
 pub(super) struct Descriptor {
     pub(super) block_bytes: u64,
-    /// Where the root's record lies.
+    /// The position of the root's record.
     pub(super) root: u64,
 }
 

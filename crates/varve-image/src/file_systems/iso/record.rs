@@ -7,10 +7,10 @@
 //! |      2 |     4 | first block                                   |
 //! |     10 |     4 | bytes                                         |
 //! |     18 |     7 | year from 1900, month, day, hour, minute, second, quarters of an hour from UTC |
-//! |     25 |     1 | 2 folder, 128 goes on in the next record      |
+//! |     25 |     1 | 2 folder, 128 continues in the next record     |
 //! |     26 |     1 | not 0: interleaved                            |
 //! |     32 |     1 | bytes of the name                             |
-//! |     33 |       | name, a byte to make it even, what systems add |
+//! |     33 |       | name, padding to an even offset, system use |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::bytes::fields::{u8_at, u32_at};
@@ -22,11 +22,11 @@ const NAME_AT: usize = 33;
 const IS_FOLDER: u8 = 2;
 const GOES_ON: u8 = 128;
 
-/// How names are written.
+/// The encoding of names.
 pub(super) enum Naming {
     Plain,
     Joliet,
-    /// Fields of systems begin so many bytes after the name.
+    /// System-use fields begin `skipped` bytes after the name.
     RockRidge {
         skipped: u8,
     },
@@ -47,7 +47,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// `None` if no record begins here.
+    /// Returns `None` if no record begins here.
     pub(super) fn decode(bytes: &[u8; 256]) -> Option<Self> {
         let length = u8_at(bytes, 0);
         let record = bytes.get(..usize::from(length))?;
@@ -70,12 +70,12 @@ impl Record {
         })
     }
 
-    /// Whether it stands for the folder itself, or the one above.
+    /// Returns true if the record stands for the folder itself or its parent.
     pub(super) fn is_special(&self) -> bool {
         matches!(self.raw_name.as_slice(), [] | [0] | [1])
     }
 
-    /// Its name, but for what Rock Ridge says.
+    /// Returns the name without regard to Rock Ridge.
     pub(super) fn name(&self, naming: &Naming) -> Vec<u8> {
         if let Naming::Joliet = naming {
             let units: Vec<_> =
@@ -90,14 +90,15 @@ impl Record {
     }
 }
 
-/// A moment of seven bytes.
+/// Decodes a time of seven bytes.
 pub(super) fn short_moment(bytes: &[u8]) -> FileTime {
     let number = |at: usize| i64::from(u8_at(bytes, at));
     let date = [number(0).saturating_add(1900), number(1), number(2)];
     zoned(calendar::moment(date, [number(3), number(4), number(5)], 0), u8_at(bytes, 6))
 }
 
-/// A moment of seventeen bytes: sixteen digits, the last two hundredths of a second, and the zone.
+/// Decodes a time of seventeen bytes: sixteen digits, the last two of them hundredths of a second,
+/// and the zone.
 pub(super) fn long_moment(bytes: &[u8]) -> FileTime {
     let number = |from: usize, count: usize| {
         let digits = bytes.get(from..).unwrap_or_default().iter().take(count);

@@ -1,4 +1,5 @@
-//! Rock Ridge: what a record of a folder says beyond ISO 9660, as fields of a sign of two letters, a length and a version.
+//! Rock Ridge: additional fields in the records of a folder. A field has a sign of two letters, a
+//! length and a version.
 //!
 //! | sign | meaning                                   | sign | meaning                          |
 //! |------|-------------------------------------------|------|----------------------------------|
@@ -15,12 +16,12 @@ use crate::bytes::read_at::ReadAt;
 use crate::file_systems::file_time::FileTime;
 use crate::{DeviceNumber, FileKind, FileSystemError};
 
-/// A record whose fields go on elsewhere more often than this goes in circles.
+/// A record with more continuation areas than this has a cycle.
 const CONTINUATION_COUNT_MAX: usize = 32;
 const CONTINUATION_BYTES_MAX: u32 = 64 << 10;
 /// The longest name, and the longest target.
 const TEXT_BYTES_MAX: usize = 4096;
-/// A text that goes on in the next field.
+/// The flag of a text that continues in the next field.
 const GOES_ON: u8 = 1;
 
 #[derive(Default)]
@@ -38,16 +39,17 @@ pub(super) struct RockRidge {
     pub(super) changed: Option<FileTime>,
     pub(super) accessed: Option<FileTime>,
     pub(super) created: Option<FileTime>,
-    /// Where a folder really lies.
+    /// The block to which a folder was moved.
     pub(super) child_block: Option<u32>,
-    /// It is shown where its name was before it was moved.
+    /// True for the record of a moved folder at its new position: the folder is shown where it was
+    /// before.
     pub(super) is_relocated: bool,
     pub(super) is_compressed: bool,
-    /// Whether the next part of the target belongs to the component before it.
+    /// True if the next part of the target continues the component before it.
     is_within_component: bool,
 }
 
-/// How far into the others their fields begin, as the root's first record says.
+/// Returns the offset of the fields in other records, from the root's first record.
 pub(super) fn announced(system_use: &[u8]) -> Option<u8> {
     let is_announced =
         system_use.starts_with(b"SP") && u8_at(system_use, 4) == 0xbe && u8_at(system_use, 5) == 0xef;
@@ -55,7 +57,7 @@ pub(super) fn announced(system_use: &[u8]) -> Option<u8> {
 }
 
 impl RockRidge {
-    /// All fields of a record.
+    /// Reads all fields of a record.
     pub(super) fn read(
         volume: &dyn ReadAt,
         block_bytes: u64,
@@ -63,7 +65,8 @@ impl RockRidge {
         skipped: u8,
     ) -> Result<Self, FileSystemError> {
         let mut found = Self::default();
-        // The first record of all begins with its announcement, and nothing is skipped there.
+        // The first record of the root begins with the announcement itself, and nothing is skipped
+        // there.
         let skipped = if announced(system_use).is_some() { 0 } else { usize::from(skipped) };
         let mut area = system_use.get(skipped..).unwrap_or_default().to_vec();
         for _ in 0..CONTINUATION_COUNT_MAX {
@@ -76,7 +79,7 @@ impl RockRidge {
         Err(super::damaged("record", "its fields go round in circles".into()))
     }
 
-    /// Takes the fields of an area; returns where more of them are.
+    /// Takes the fields of an area. Returns the position of the next area.
     fn take_all(&mut self, area: &[u8]) -> Option<(u32, u32, u32)> {
         let (mut rest, mut next) = (area, None);
         while let [first, second, length, _, ..] = *rest {
@@ -102,7 +105,7 @@ impl RockRidge {
             }
             b"PN" => self.device = Some(DeviceNumber { major: u32_at(data, 0), minor: u32_at(data, 8) }),
             b"NM" => {
-                // Bits 1 and 2: the folder itself, and the one above, which have no other name.
+                // Bits 1 and 2 mark the folder itself and its parent, which have no other name.
                 if u8_at(data, 0) & 6 == 0 {
                     append(self.name.get_or_insert_default(), data.get(1..).unwrap_or_default());
                 }
@@ -117,7 +120,7 @@ impl RockRidge {
         self.has_any = true;
     }
 
-    /// Components of a link's target, each with flags, a length, and its bytes.
+    /// Takes the components of a link's target. Each has flags, a length, and its bytes.
     fn take_target(&mut self, data: &[u8]) {
         let target = self.target.get_or_insert_default();
         let mut rest = data.get(1..).unwrap_or_default();

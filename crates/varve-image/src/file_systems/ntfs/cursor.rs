@@ -1,4 +1,4 @@
-//! A place in a volume that moves forward as it is read, and refuses to go on for ever.
+//! A read position in a volume, with a limit on the bytes read, so that no cycle is endless.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,7 +13,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At the beginning, with so many bytes to give.
+    /// Makes a cursor at offset 0 that yields at most `bytes_max` bytes.
     pub(super) fn new(volume: &'a dyn ReadAt, bytes_max: u64) -> Self {
         Self { volume, position: 0, bytes_left: bytes_max }
     }

@@ -1,24 +1,24 @@
-//! The log of NTFS, by its first two pages: the newer one tells how it was left.
+//! The log of NTFS. The newer of its first two pages tells the state in which it was left.
 //!
 //! | offset | bytes | of a page            | offset | bytes | of its area                        |
 //! |-------:|------:|----------------------|-------:|------:|------------------------------------|
 //! |      0 |     4 | `RSTR`               |      0 |     8 | number of the last record          |
-//! |     24 |     2 | where its area begins |    12 |     2 | who uses it: nobody, if 0xffff     |
-//! |        |       |                      |     14 |     2 | flags: 2, if nothing is half done  |
+//! |     24 |     2 | where its area begins |    12 |     2 | client in use; 0xffff: none         |
+//! |        |       |                      |     14 |     2 | flags: 2, if it is clean            |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::bytes::fields::{u16_at, u64_at};
 
 const PAGE_BYTES: usize = 4096;
-/// What is to be read of a log.
+/// The bytes of a log that are read.
 pub(super) const HEAD_BYTES: usize = 2 * PAGE_BYTES;
 const NOBODY: u16 = 0xffff;
 const IS_CLEAN: u16 = 2;
 
-/// Whether nothing that a log holds is still to be done, for certain.
+/// Returns true if a log certainly has no pending records.
 pub(super) fn is_done(head: &[u8]) -> bool {
     let (pages, _) = head.as_chunks::<PAGE_BYTES>();
-    // One that was never written, or that Linux has emptied.
+    // A log that was never written, or that Linux has emptied.
     if !pages.is_empty() && pages.as_flattened().iter().all(|byte| *byte == 0xff) {
         return true;
     }
@@ -26,7 +26,7 @@ pub(super) fn is_done(head: &[u8]) -> bool {
         let area = page.get(usize::from(u16_at(page, 24))..).filter(|_| page.starts_with(b"RSTR"))?;
         Some((u64_at(area, 0), u16_at(area, 12) == NOBODY || u16_at(area, 14) & IS_CLEAN != 0))
     };
-    // Of a page that is torn nobody knows whether it was the newer one.
+    // A torn page may have been the newer one.
     let areas = pages.iter().map(area).collect::<Option<Vec<_>>>().unwrap_or_default();
     areas.into_iter().max().is_some_and(|(_, is_done)| is_done)
 }

@@ -1,4 +1,4 @@
-//! Panics that are expected, and that nobody is to see: what the crate `ntfs` panics at is told as damage.
+//! Suppresses the output of expected panics: a panic in the crate `ntfs` is reported as damage.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::cell::Cell;
@@ -9,7 +9,7 @@ thread_local! {
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on panics are shown as they were, but for those of quiet threads.
+/// Installs a panic hook that shows all panics as before, except those of quiet threads.
 fn install() {
     let show = take_hook();
     set_hook(Box::new(move |panic| {
@@ -19,7 +19,7 @@ fn install() {
     }));
 }
 
-/// While it lives, panics of this thread are shown or not; then again as before.
+/// Sets the visibility of this thread's panics while it lives, and restores the previous state.
 pub(super) struct Quiet {
     before: bool,
 }
@@ -27,7 +27,7 @@ pub(super) struct Quiet {
 impl Quiet {
     fn set(is_quiet: bool) -> Self {
         static INSTALLED: Once = Once::new();
-        // Whoever panics already cannot change what panics call.
+        // A thread that is panicking cannot change the panic hook.
         if !std::thread::panicking() {
             INSTALLED.call_once(install);
         }
@@ -41,13 +41,13 @@ impl Drop for Quiet {
     }
 }
 
-/// Does something whose panics are not shown.
+/// Runs `work` without showing its panics.
 pub(super) fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let _quiet = Quiet::set(true);
     work()
 }
 
-/// Does something in the midst of that whose panics are mistakes of ours.
+/// Runs `work` within quiet code and shows its panics, because they are bugs of this crate.
 pub(super) fn aloud<T>(work: impl FnOnce() -> T) -> T {
     let _shown = Quiet::set(false);
     work()
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn only_what_is_expected_is_not_shown() {
-        // Other tests may do this at any moment: so it is done before.
+        // Other tests may install the hook at any moment, so it is installed first.
         quietly(|| ());
         let (shown, here) = (Arc::new(AtomicUsize::new(0)), thread::current().id());
         let (count, show) = (Arc::clone(&shown), take_hook());

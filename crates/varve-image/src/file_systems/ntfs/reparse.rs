@@ -1,4 +1,5 @@
-//! Reparse points. Those that are links are understood; of the others it is known for some who keeps the content of the file.
+//! Reparse points. Links are decoded. For some of the other kinds, the keeper of the file's content
+//! is known.
 //!
 //! | offset | bytes | of a symbolic link | of a junction |
 //! |-------:|------:|--------------------|---------------|
@@ -14,10 +15,10 @@ use crate::bytes::fields::{u16_at, u32_at};
 
 const SYMBOLIC_LINK: u32 = 0xa000_000c;
 const JUNCTION: u32 = 0xa000_0003;
-/// What a link of the Linux subsystem is, with its target in UTF-8 from offset 12 on.
+/// A link of the Windows Subsystem for Linux. Its target is in UTF-8 from offset 12 on.
 const LINUX_LINK: u32 = 0xa000_001d;
 
-/// Where a link leads; `None` if it is none. Windows's separators are shown as ours.
+/// Returns the target of a link; `None` if it is not a link. Backslashes become slashes.
 pub(super) fn target(bytes: &[u8]) -> Option<Vec<u8>> {
     let names = match u32_at(bytes, 0) {
         SYMBOLIC_LINK => 20,
@@ -30,7 +31,8 @@ pub(super) fn target(bytes: &[u8]) -> Option<Vec<u8>> {
         let end = usize::from(u16_at(bytes, at.checked_add(2)?)).checked_add(start)?;
         bytes.get(start..end).filter(|name| !name.is_empty())
     };
-    // The one for people, if there is one: the other may begin with what only a kernel knows.
+    // The name for display is preferred: the other may begin with a prefix that only the Windows
+    // kernel knows.
     let name = of_names(12).or_else(|| of_names(8))?;
     let units = name.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit));
     let text: String = char::decode_utf16(units).map(|read| read.unwrap_or('\u{fffd}')).collect();
@@ -38,7 +40,8 @@ pub(super) fn target(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(text.into_bytes()).filter(|target| is_target(target))
 }
 
-/// What would be needed to read a file whose content is kept elsewhere by a reparse point.
+/// Returns the feature that is needed to read a file whose content a reparse point stores
+/// elsewhere.
 pub(super) fn keeper(bytes: &[u8]) -> String {
     const ANY_CLOUD: u32 = 0xffff_0fff;
     match u32_at(bytes, 0) {

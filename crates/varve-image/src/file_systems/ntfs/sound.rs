@@ -1,4 +1,4 @@
-//! Whether an NTFS file system is live, or the remains of one over which something else was made.
+//! Decides if an NTFS file system is live, or the remnant of one that was overwritten.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
@@ -14,7 +14,7 @@ const BITMAP: FileId = FileId(6);
 const BOOT_BYTES: usize = 512;
 /// The first records of the table, of which there is a copy.
 const COPY_BYTES: usize = 4096;
-/// How much of the bitmap is read at a time.
+/// The bytes of the bitmap that are read at a time.
 const BITMAP_BYTES: usize = 64 << 10;
 
 fn said(error: FileSystemError) -> String {
@@ -22,10 +22,11 @@ fn said(error: FileSystemError) -> String {
 }
 
 impl NtfsFiles {
-    /// Checks that the copies of the boot sector and of the first records agree with them, and that the volume has all sectors.
+    /// Checks that the copies of the boot sector and of the first records agree with the originals,
+    /// and that the volume has all sectors.
     ///
     /// # Errors
-    /// Says what is not so.
+    /// The failed check, in words.
     pub(crate) fn check_live(&self) -> Result<(), String> {
         let mut boot = [0; BOOT_BYTES];
         let unreadable = |error| format!("a boot sector cannot be read: {error}");
@@ -48,10 +49,10 @@ impl NtfsFiles {
         Ok(())
     }
 
-    /// Checks that the bitmap says of all these bytes that they are in use.
+    /// Checks that the bitmap marks all these bytes as in use.
     ///
     /// # Errors
-    /// Says what is not so.
+    /// The failed check, in words.
     pub(crate) fn check_in_use(&self, places: &[Range<u64>]) -> Result<(), String> {
         let mut boot = [0; BOOT_BYTES];
         self.volume

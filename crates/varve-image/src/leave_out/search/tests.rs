@@ -1,4 +1,4 @@
-//! Swap that is perfect is left out; with any one thing beside it that contradicts, it is kept.
+//! Valid swap is left out. Any single contradiction beside it keeps it.
 
 use std::io;
 use std::ops::Range;
@@ -13,7 +13,7 @@ const SIZE: u64 = 64 * MIB;
 const PAGE: u64 = 4096;
 const SECTOR: u64 = 512;
 
-/// Zeros, with some bytes written, and perhaps a place that cannot be read.
+/// A disk of zeros with some bytes written, and an optional range that cannot be read.
 #[derive(Clone)]
 struct Sketch {
     size: u64,
@@ -31,7 +31,7 @@ impl Sketch {
         self
     }
 
-    /// Swap of this many bytes at this place, with something in it.
+    /// Adds swap of `size` bytes at `place`, with a header and some content.
     fn with_swap(self, place: u64, size: u64) -> Self {
         let last_page = u32::try_from(size / PAGE - 1).unwrap();
         self.with(place + 1024, &1_u32.to_le_bytes())
@@ -41,7 +41,7 @@ impl Sketch {
             .with(place + 5 * MIB, &[0xa5; 64])
     }
 
-    /// One partition of an MBR, in sectors.
+    /// Adds one partition to an MBR. Its numbers are in sectors.
     fn with_partition(self, kind: u8, start: u32, count: u32) -> Self {
         let slot = [&[0, 0, 0, 0, kind, 0, 0, 0][..], &start.to_le_bytes(), &count.to_le_bytes()].concat();
         self.with(446, &slot).with(510, &[0x55, 0xaa])
@@ -73,7 +73,7 @@ impl ReadAt for Sketch {
     }
 }
 
-/// How many bytes of swap are left out of a disk, or why none.
+/// Returns the bytes of swap that are left out of a disk, or the reason why none are.
 fn swap_of(disk: &Sketch) -> Result<u64, String> {
     let found = LeftOut::find(Arc::new(disk.clone()), LeaveOut { swap: true, free: false });
     let [part] = found.parts() else {
@@ -98,7 +98,8 @@ fn swap_beside_any_other_signature_is_kept() {
     for signature in SIGNATURES.iter().filter(|signature| !OWN_NAMES.contains(&signature.name)) {
         let places: Vec<_> = signature.places(SIZE).collect();
         for place in [places.first().unwrap(), places.last().unwrap()] {
-            // The FAT row asks for the numbers of a boot sector, and those that stand in the page of swap for the fields around them.
+            // The FAT row needs the numbers of a boot sector. Before a magic number within the swap
+            // header page, filler replaces the fields of the header.
             let boot = [&[0, 2, 4, 1, 0, 2, 0, 2, 0, 0, 0xf8, 8, 0][..], &[0; 8], &[0, 0, 2, 0]].concat();
             let swap = if signature.name == "FAT" { swap.clone().with(11, &boot) } else { swap.clone() };
             let before = if place.start < 2 * 1024 { place.start.saturating_sub(1024) } else { 0 };
