@@ -1,4 +1,4 @@
-//! Trees that are cut by content: bytes in, entry out.
+//! Writes content-cut trees: bytes in, entry out.
 
 use varve_block::{BlockKind, BlockStore, PutError, Score};
 
@@ -7,28 +7,29 @@ use crate::entry::Entry;
 use crate::leaves::put_truncated;
 use crate::rows::RowWriter;
 
-/// How many bytes are gathered before they are cut and put.
+/// The bytes that are gathered before they are cut and put.
 const BATCH_BYTES: usize = 1 << 20;
-/// How much of one long write is cut and put at a time.
+/// The bytes of one long write that are cut and put at a time.
 const WRITE_BYTES_MAX: usize = 4 << 20;
 
-/// Writes a file: bytes in order, then [`finish`](Self::finish). Nothing leads to what was written until then.
+/// Writes a file: bytes in order, then [`finish`](Self::finish). Until then, no block refers to the
+/// written blocks.
 ///
-/// Holds at most about 1 MiB, one leaf and one pointer block a level. Bytes of long writes (1 MiB or more) are put from
-/// where they are; only what is left at the end of a write is copied.
+/// Holds at most about 1 MiB, one leaf and one pointer block a level. A long write (1 MiB or more)
+/// is put without a copy; only its last bytes are copied.
 pub struct ContentWriter<'a> {
     store: &'a dyn BlockStore,
     leaf_kind: BlockKind,
     cutting: Cutting,
     cutter: Cutter,
-    /// Bytes that no leaf has yet: fewer than [`BATCH_BYTES`] and a window.
+    /// Bytes that are not in a leaf yet: fewer than [`BATCH_BYTES`] and a window.
     gathered: Vec<u8>,
     rows: RowWriter<'a>,
     size: u64,
 }
 
 impl<'a> ContentWriter<'a> {
-    /// An empty file.
+    /// Makes a writer of an empty file.
     #[must_use]
     pub fn new(store: &'a dyn BlockStore, leaf_kind: BlockKind, cutting: Cutting) -> Self {
         Self {
@@ -42,16 +43,16 @@ impl<'a> ContentWriter<'a> {
         }
     }
 
-    /// How many bytes were written, holes counted.
+    /// Returns the number of bytes written, including holes.
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
         self.size
     }
 
-    /// Appends bytes. However they are sliced, the tree is the same.
+    /// Appends bytes. The tree does not depend on the sizes of the writes.
     ///
     /// # Errors
-    /// As [`BlockStore::put_batch`]; the writer is of no further use.
+    /// As [`BlockStore::put_batch`]; the writer must not be used afterwards.
     ///
     /// # Panics
     /// When the file would be larger than `u64::MAX` bytes.
@@ -67,8 +68,8 @@ impl<'a> ContentWriter<'a> {
         Ok(())
     }
 
-    /// Appends a hole: zeros that cost nothing. The leaf before it ends where it begins, so a file that is written
-    /// with a hole and one that is written with the zeros themselves have different trees.
+    /// Appends a hole: zeros that take no space. The leaf before the hole ends there, so a file
+    /// written with a hole and a file written with the zeros themselves have different trees.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -84,7 +85,7 @@ impl<'a> ContentWriter<'a> {
         self.rows.push(count, &self.store.empty_score())
     }
 
-    /// Writes what is left, and returns the entry.
+    /// Writes the remaining bytes and returns the entry.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -98,13 +99,14 @@ impl<'a> ContentWriter<'a> {
         self.size = self.size.checked_add(bytes).expect("no file is larger than u64::MAX bytes");
     }
 
-    /// Cuts and puts what was gathered and `bytes`, but for an end whose cut further bytes decide.
+    /// Cuts and puts the gathered bytes and `bytes`, except a tail whose cut depends on further
+    /// bytes.
     fn write_batch(&mut self, bytes: &[u8]) -> Result<(), PutError> {
         let window = self.cutter.window();
         let mut joined = std::mem::take(&mut self.gathered);
         let gathered_bytes = joined.len();
-        // A leaf that begins in what was gathered ends within a window of `bytes`; the ones after it lie in `bytes`
-        // alone.
+        // A leaf that begins in the gathered bytes ends within the first window of `bytes`; the
+        // later leaves lie in `bytes` alone.
         joined.extend_from_slice(&bytes[..bytes.len().min(window)]);
         let (mut leaves, mut start) = (Vec::new(), 0);
         while start < gathered_bytes && joined.len() - start >= window {
@@ -131,7 +133,7 @@ impl<'a> ContentWriter<'a> {
         Ok(())
     }
 
-    /// Cuts and puts all that was gathered: a hole or the end comes after it.
+    /// Cuts and puts all gathered bytes: a hole or the end of the file follows.
     fn write_gathered(&mut self) -> Result<(), PutError> {
         let gathered = std::mem::take(&mut self.gathered);
         let (mut leaves, mut rest) = (Vec::new(), gathered.as_slice());
@@ -149,8 +151,8 @@ impl<'a> ContentWriter<'a> {
     }
 }
 
-/// Writes many small files at once, each as one leaf, in one batch: the entries come in the files' order, and are those
-/// that a [`ContentWriter`] with the same cutting would give.
+/// Writes many small files in one batch, each as one leaf. The entries are in the order of the
+/// files, and equal those of a [`ContentWriter`] with the same cutting.
 ///
 /// # Errors
 /// As [`BlockStore::put_batch`].

@@ -1,5 +1,5 @@
-//! Copying a tree into another store, whatever that calls its blocks: the leaves come out as they were cut, and the pointer blocks
-//! above them are made anew with the names that the other store gives.
+//! Copies a tree into another store, which may use other scores: the leaves keep their cuts, and
+//! the pointer blocks above them are built anew with the scores of the other store.
 
 use std::ops::Range;
 
@@ -17,33 +17,36 @@ use crate::rows::RowWriter;
 use crate::shape::Shape;
 use crate::unchanged::{Earlier, PushUnchangedError};
 
-/// How many bytes of leaves are read and put at a time.
+/// The bytes of leaves that are read and put at a time.
 const BATCH_BYTES: u64 = 4 << 20;
-/// The size of pointer blocks where those of the tree are too small for the other store's names.
+/// The size of pointer blocks if those of the tree are too small for the other store's scores.
 const POINTER_BYTES: u32 = 16 << 10;
 
-/// Why a tree was not copied. What was put until then leads nowhere.
+/// The reason why a tree was not copied. No block refers to the blocks that were already put.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyTreeError {
-    /// It cannot be read.
+    /// The tree cannot be read.
     #[error(transparent)]
     Read(#[from] ReadTreeError),
     /// A block cannot be written.
     #[error(transparent)]
     Put(#[from] PutError),
-    /// What was copied before, and is to be shared, cannot be read where it was copied to.
+    /// The earlier copy, whose subtrees are to be shared, cannot be read.
     #[error("what was copied before cannot be read there")]
     Shared(#[source] ReadPointerError),
-    /// Such trees are copied by other means.
+    /// Trees of Venti clients are copied together with their archive.
     #[error("it is a tree that a Venti client wrote, and can only be copied together with its archive")]
     Foreign,
-    /// Whoever watches has had enough.
+    /// The caller cancelled the copy.
     #[error("interrupted")]
     Cancelled,
 }
 
-/// Copies the tree that `entry` leads to, and returns the entry that leads to the copy. `before` is a tree of which a copy is there, and that entry: what
-/// the two share is neither read nor put, if they are fixed trees. `watch` is told how many bytes were copied, and says whether to go on.
+/// Copies the tree of `entry`, and returns the entry of the copy.
+///
+/// `before` is a tree that was copied earlier, and the entry of its copy. If both trees are fixed,
+/// the subtrees that they share are neither read nor put. `watch` is called with the number of
+/// bytes copied, and returns false to cancel.
 ///
 /// Holds one pointer block a level and a batch of leaves.
 ///
@@ -64,7 +67,7 @@ pub fn copy_tree(
     }
 }
 
-/// Is told of each extent, and of the name that its leaf has in the other store.
+/// Receives each extent, and the score of its leaf in the other store.
 type TakeLeaf<'f> = dyn FnMut(&Extent, Option<Score>) -> Result<(), CopyTreeError> + 'f;
 
 struct TreeCopier<'a> {
@@ -109,7 +112,8 @@ impl TreeCopier<'_> {
         Ok(builder.finish(self.entry.size())?)
     }
 
-    /// The sizes of the copy: those of the tree, if the other store's names fit into its pointer blocks.
+    /// Returns the sizes of the copy: those of the tree, if the other store's scores fit into its
+    /// pointer blocks.
     fn shape(&self) -> Shape {
         let (leaf_kind, leaf_bytes) = (self.entry.leaf_kind(), self.entry.leaf_bytes());
         let shape = |pointer_bytes| Shape { leaf_kind, leaf_bytes, pointer_bytes };
@@ -128,7 +132,7 @@ impl TreeCopier<'_> {
     ) -> Result<(), CopyTreeError> {
         let leaf_bytes = u64::from(self.entry.leaf_bytes());
         let end = offset.min(self.entry.size());
-        // The last leaf of the file is a leaf, though it be short.
+        // The last leaf of the file may be short.
         let count = if end == self.entry.size() { end.div_ceil(leaf_bytes) } else { end / leaf_bytes };
         let missing = count.saturating_sub(builder.leaf_count());
         builder.push_unchanged(earlier, missing).map_err(|error| match error {
@@ -138,7 +142,7 @@ impl TreeCopier<'_> {
         self.tell(missing.saturating_mul(leaf_bytes))
     }
 
-    /// Copies all leaves, of those that are not there yet, that overlap `range`.
+    /// Copies the leaves that overlap `range` and were not copied yet.
     fn copy_range(&mut self, builder: &mut FixedBuilder<'_>, range: Range<u64>) -> Result<(), CopyTreeError> {
         let leaf_bytes = u64::from(self.entry.leaf_bytes());
         let start = builder.leaf_count().saturating_mul(leaf_bytes);
@@ -149,7 +153,8 @@ impl TreeCopier<'_> {
         })
     }
 
-    /// Puts the leaves of a range, and hands each extent over with the name that its leaf has in the other store.
+    /// Puts the leaves of a range. Passes each extent to `take` with the score of its leaf in the
+    /// other store.
     fn copy_leaves(&mut self, range: Range<u64>, take: &mut TakeLeaf<'_>) -> Result<(), CopyTreeError> {
         let mut extents = self.reader.extents(range);
         loop {
@@ -193,7 +198,7 @@ mod tests {
     use crate::fixed_writer::FixedWriter;
     use crate::read::Piece;
 
-    /// Calls blocks by numbers, so that a copy has nothing but its content in common with the tree.
+    /// A store with numbers as scores, so that a copy shares only its content with the tree.
     #[derive(Default)]
     struct Numbered(Mutex<BTreeMap<Score, Bytes>>);
 

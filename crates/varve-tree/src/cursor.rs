@@ -1,7 +1,7 @@
-//! A place in a tree that moves forward: what every reader of trees is made of.
+//! A position in a tree that only moves forward. All readers of trees use it.
 //!
-//! Invariant: what a cursor passes on its way, skipped or descended into, stands for all bytes of the file, each once,
-//! in order. It holds one pointer block a level.
+//! Invariant: the subtrees that a cursor passes, skipped or descended into, cover all bytes of the
+//! file, each once, in order. It holds one pointer block a level.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
@@ -13,31 +13,29 @@ use crate::entry::Entry;
 use crate::pointers::{Children, Geometry, MalformedPointer, Root, Subtree};
 use crate::read_ahead::ReadAhead;
 
-/// Why what lies below a pointer block is out of reach.
+/// The reason why the bytes below a pointer block cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadPointerError {
-    /// The store does not give the block.
+    /// The store does not return the block.
     #[error("bytes {}..{}: what leads to them cannot be read", range.start, range.end)]
     Get {
-        /// The bytes of the file that lie below.
+        /// The bytes of the file below the block.
         range: Range<u64>,
-        /// What the store says, and of which block.
+        /// The store's error, with the name of the block.
         source: GetError,
     },
-    /// The store gives a block, but no writer made it for this place.
+    /// The store returns a block, but it is not valid at this place of the tree.
     #[error("bytes {}..{}: {name} leads to them, and is malformed", range.start, range.end)]
     Malformed {
-        /// The bytes of the file that lie below.
+        /// The bytes of the file below the block.
         range: Range<u64>,
-        /// The block.
         name: BlockName,
-        /// What is wrong with it.
         source: MalformedPointer,
     },
 }
 
 impl ReadPointerError {
-    /// The bytes of the file that are out of reach.
+    /// Returns the bytes of the file that cannot be read.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         match self {
@@ -45,7 +43,7 @@ impl ReadPointerError {
         }
     }
 
-    /// The pointer block at fault; the depth of its type is its level.
+    /// Returns the faulty pointer block. Its level is the depth in its type.
     #[must_use]
     pub fn name(&self) -> BlockName {
         match self {
@@ -55,7 +53,7 @@ impl ReadPointerError {
     }
 }
 
-/// The block that a store did not give.
+/// Returns the name of the block that a store did not return.
 pub(crate) fn name_of(error: &GetError) -> BlockName {
     match error {
         GetError::NotFound { name } | GetError::Damaged { name, .. } | GetError::Failed { name, .. } => *name,
@@ -72,7 +70,7 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At the root; nothing is read yet.
+    /// Makes a cursor at the root. Reads nothing yet.
     pub(crate) fn new(store: &'a dyn BlockStore, entry: &Entry) -> Self {
         let geometry = Geometry::new(entry, store.empty_score());
         let root = geometry.subtree(0, entry.size(), entry.depth(), entry.root());
@@ -80,23 +78,23 @@ impl<'a> Cursor<'a> {
         Self { store, leaf_kind: entry.leaf_kind(), geometry, above: Vec::new(), current, ahead: None }
     }
 
-    /// For who is going to descend into most of what there is.
+    /// Enables read-ahead, for callers that will descend into most of the tree.
     pub(crate) fn reading_ahead(self) -> Self {
         let ahead = ReadAhead::new(self.geometry.pointer_bytes());
         Self { ahead: Some(ahead), ..self }
     }
 
-    /// The subtree at this place; `None` at the end of the file.
+    /// Returns the current subtree; `None` at the end of the file.
     pub(crate) fn current(&self) -> Option<Subtree> {
         self.current
     }
 
-    /// What all blocks of the tree have in common.
+    /// Returns the properties that all blocks of the tree share.
     pub(crate) fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// The name of the block that is a subtree's root.
+    /// Returns the name of a subtree's root block.
     pub(crate) fn name(&self, subtree: &Subtree) -> BlockName {
         let leaf = BlockType::leaf(self.leaf_kind);
         let block_type = match subtree.level {
@@ -106,7 +104,7 @@ impl<'a> Cursor<'a> {
         BlockName { score: subtree.score, block_type }
     }
 
-    /// Past the current subtree, without reading it.
+    /// Moves past the current subtree without reading it.
     pub(crate) fn skip(&mut self) {
         self.current = None;
         while let Some(children) = self.above.last_mut() {
@@ -118,8 +116,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// To the first child of the current subtree, by reading one pointer block. Stays where it is on an error, and
-    /// where there are no children.
+    /// Moves to the first child of the current subtree by reading one pointer block. Stays in place
+    /// on an error, or if there are no children.
     pub(crate) fn descend(&mut self) -> Result<(), ReadPointerError> {
         let Some(subtree) = self.current.filter(|subtree| subtree.root == Root::Pointer) else {
             return Ok(());
@@ -137,7 +135,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Reads a pointer block, and perhaps those beside it. Of those that lead to pointer blocks there are few.
+    /// Reads a pointer block, with read-ahead at level 1 only: there are few pointer blocks above.
     fn read(&mut self, subtree: &Subtree, name: BlockName) -> Result<Bytes, GetError> {
         let Some(mut ahead) = self.ahead.take_if(|_| subtree.level == 1) else {
             return self.store.get(&name);

@@ -1,4 +1,4 @@
-//! Where two files differ, found without reading what they share.
+//! Finds the differences between two files without reading the subtrees that they share.
 
 use std::ops::Range;
 
@@ -8,22 +8,25 @@ use crate::cursor::{Cursor, ReadPointerError};
 use crate::entry::Entry;
 use crate::pointers::{Root, Subtree};
 
-/// The byte ranges in which two files differ, in order, with something equal between any two.
+/// The byte ranges in which two files differ, in order. There are equal bytes between any two
+/// ranges.
 ///
-/// A pointer block that cannot be read comes as an error; the bytes below it count as different.
+/// An unreadable pointer block is returned as an error; the bytes below it count as different.
 pub struct Differences<'a> {
     a: Side<'a>,
     b: Side<'a>,
-    /// Whether equal scores above the leaves mean equal subtrees.
+    /// True if equal scores above the leaves mean equal subtrees.
     points_alike: bool,
     position: u64,
     run: Option<Range<u64>>,
 }
 
-/// Compares two trees by their scores. No leaf is read, and no pointer block that both lead to in the same place of the
-/// file, if they have the same layout (and, when fixed, the same sizes). So two leaves with any difference count as
-/// different altogether, as do leaves that begin in different places. The bytes by which one file is longer are
-/// different. Holds one pointer block a level of each tree.
+/// Compares two trees by their scores.
+///
+/// Leaves are not read. A pointer block at the same place of both trees is not read either, if the
+/// trees have the same layout and, when fixed, the same sizes. So two leaves with any difference
+/// count as entirely different, and so do leaves that begin at different offsets. The tail of the
+/// longer file is different. Holds one pointer block a level of each tree.
 #[must_use]
 pub fn difference<'a>(store: &'a dyn BlockStore, a: &Entry, b: &Entry) -> Differences<'a> {
     Differences {
@@ -38,16 +41,16 @@ pub fn difference<'a>(store: &'a dyn BlockStore, a: &Entry, b: &Entry) -> Differ
 struct Side<'a> {
     cursor: Cursor<'a>,
     size: u64,
-    /// The current subtree cannot be read: it equals nothing.
+    /// True if the current subtree cannot be read. It equals no other.
     opaque: bool,
 }
 
 enum Step {
-    /// Both are the same up to here.
+    /// Both files are equal up to this offset.
     Same(u64),
-    /// Both may differ up to here.
+    /// The files may differ up to this offset.
     Differ(u64),
-    /// Closer to an answer.
+    /// A pointer block was read, and the comparison continues below it.
     Descended,
 }
 
@@ -97,7 +100,8 @@ impl Differences<'_> {
             return a.root == b.root;
         }
         let alike = match a.level {
-            // The block is no longer than the shorter of the two, so that the rest of the longer is zeros.
+            // The block is at most as long as the shorter of the two, so the rest of the longer one
+            // is zeros.
             0 => a.offset == b.offset,
             _ => self.points_alike && a.range() == b.range(),
         };

@@ -1,4 +1,4 @@
-//! An entry: what leads to a tree. Little-endian.
+//! An entry: the root of a tree and its sizes. Little-endian.
 //!
 //! | offset | bytes | field         | meaning                                                                        |
 //! |-------:|------:|---------------|--------------------------------------------------------------------------------|
@@ -11,7 +11,8 @@
 //! |     12 |     8 | size          | of the file in bytes                                                           |
 //! |     20 |       | root          | the root's score: 32 bytes, 20, or 24 in a by-value store                      |
 //!
-//! Invariant: the depth of a fixed tree is the smallest that its size needs, so that one content has one entry.
+//! Invariant: the depth of a fixed tree is the smallest that its size needs, so that one content
+//! has one entry.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::{BLOCK_BYTES_MAX, BlockKind, BlockType, Score};
@@ -21,25 +22,25 @@ use crate::shape::Shape;
 /// The size of an encoded entry without the root's score, which follows it.
 pub const ENTRY_HEADER_BYTES: usize = 20;
 
-/// The bytes of a row's length, in a pointer block of a tree that is cut by content.
+/// The bytes of the length in a row of a content-cut tree's pointer block.
 pub(crate) const ROW_LENGTH_BYTES: usize = 8;
 
-/// How a file is cut into leaves.
+/// The way in which a file is cut into leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Layout {
-    /// At multiples of the leaf size. A pointer block is scores.
+    /// Cut at multiples of the leaf size. A pointer block consists of scores.
     Fixed = 0,
-    /// Where the bytes themselves say so, so that an insertion moves few cuts. A pointer block is rows of length and
-    /// score.
+    /// Cut by content, so that an insertion moves few cuts. A pointer block consists of rows of
+    /// length and score.
     ContentCut = 1,
-    /// As Venti's clients write: at multiples of the leaf size, as deep as they like, with pointer blocks of one kind
-    /// whatever the leaves hold, and blocks that may go on beyond what they stand for. Only met in trees of other
-    /// programs: an entry of ours never says so.
+    /// The layout of Venti clients: cut at multiples of the leaf size and of any depth. Pointer
+    /// blocks have one type for leaves of every kind, and blocks may extend past the bytes that
+    /// they stand for. Only trees of other programs have it, and no stored entry.
     Venti = 2,
 }
 
-/// The root of a tree, with its sizes: 20 bytes and a score that lead to a file of any size.
+/// The root of a tree with its sizes: 20 bytes and a score that lead to a file of any size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
     leaf_kind: BlockKind,
@@ -51,69 +52,48 @@ pub struct Entry {
     root: Score,
 }
 
-/// Why bytes are not an entry.
+/// The reason why bytes are not an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeEntryError {
-    /// Too short or too long.
     #[error("an entry of {actual} bytes: in this store it has {expected}")]
     Length {
-        /// What the width of the store's scores asks for.
+        /// The length for the score width of the store.
         expected: usize,
-        /// What is there.
         actual: usize,
     },
-    /// Not the type of any leaf.
     #[error("{byte} is not the type of a leaf")]
-    Type {
-        /// The byte found.
-        byte: u8,
-    },
-    /// A layout that this version does not know.
+    Type { byte: u8 },
     #[error("{byte} is not a layout that this version knows")]
-    Layout {
-        /// The byte found.
-        byte: u8,
-    },
-    /// The byte that must be zero is not.
+    Layout { byte: u8 },
+    /// The reserved byte is not zero.
     #[error("the entry's fourth byte is {byte}, and must be 0")]
-    Reserved {
-        /// The byte found.
-        byte: u8,
-    },
-    /// Leaves of no bytes, or of more than any block has.
+    Reserved { byte: u8 },
+    /// The leaf size is 0 or larger than any block.
     #[error("leaves of {leaf_bytes} bytes: they have 1 to {BLOCK_BYTES_MAX}")]
-    LeafBytes {
-        /// The size found.
-        leaf_bytes: u32,
-    },
-    /// Pointer blocks that cannot hold two pointers, or larger than any block.
+    LeafBytes { leaf_bytes: u32 },
+    /// Pointer blocks have no room for two pointers, or are larger than any block.
     #[error("pointer blocks of {pointer_bytes} bytes: they have {least} to {BLOCK_BYTES_MAX}")]
     PointerBytes {
-        /// The size found.
         pointer_bytes: u32,
-        /// The room that two pointers take.
+        /// The size of two pointers.
         least: usize,
     },
-    /// A depth that does not fit the size.
+    /// The depth does not fit the size.
     #[error("a depth of {depth} for a file of {size} bytes")]
-    Depth {
-        /// The depth found.
-        depth: u8,
-        /// The size found.
-        size: u64,
-    },
+    Depth { depth: u8, size: u64 },
 }
 
 impl Entry {
-    /// The entry of a fixed tree, as deep as its size needs; `None` where that is deeper than any tree.
+    /// Makes the entry of a fixed tree with the depth that its size needs. Returns `None` if that
+    /// exceeds the largest depth.
     pub(crate) fn fixed(shape: &Shape, score_bytes: usize, size: u64, root: Score) -> Option<Self> {
         let Shape { leaf_kind, leaf_bytes, pointer_bytes } = *shape;
         let depth = fixed_depth(leaf_bytes, fixed_fanout(pointer_bytes, score_bytes), size)?;
         Some(Self { leaf_kind, layout: Layout::Fixed, depth, leaf_bytes, pointer_bytes, size, root })
     }
 
-    /// The entry of a tree that a Venti client wrote; `None` where its depth is less than the size needs, or a size is
-    /// that of no block.
+    /// Makes the entry of a tree that a Venti client wrote. Returns `None` if its depth is too
+    /// small for the size, or if a block size is out of range.
     pub(crate) fn venti(shape: &Shape, depth: u8, size: u64, root: Score) -> Option<Self> {
         let Shape { leaf_kind, leaf_bytes, pointer_bytes } = *shape;
         let score_bytes = root.as_bytes().len();
@@ -126,17 +106,18 @@ impl Entry {
         is_good.then_some(Self { leaf_kind, layout, depth, leaf_bytes, pointer_bytes, size, root })
     }
 
-    /// The same entry with leaves of another kind, as Venti's pointer blocks do not tell them apart.
+    /// Returns the same entry with leaves of another kind: Venti's pointer blocks have one type for
+    /// all kinds.
     pub(crate) fn of_kind(self, leaf_kind: BlockKind) -> Self {
         Self { leaf_kind, layout: Layout::Venti, ..self }
     }
 
-    /// The same entry with another root.
+    /// Returns the same entry with another root.
     pub(crate) fn with_root(self, root: Score) -> Self {
         Self { root, ..self }
     }
 
-    /// The entry of a tree that is cut by content.
+    /// Makes the entry of a content-cut tree.
     pub(crate) fn content_cut(
         leaf_kind: BlockKind,
         leaf_bytes: u32,
@@ -148,56 +129,58 @@ impl Entry {
         Self { leaf_kind, layout: Layout::ContentCut, depth, leaf_bytes, pointer_bytes, size, root }
     }
 
-    /// What the leaves, and the pointer blocks above them, hold.
+    /// Returns the kind of the leaves and of the pointer blocks above them.
     #[must_use]
     pub fn leaf_kind(&self) -> BlockKind {
         self.leaf_kind
     }
 
-    /// How the file is cut.
+    /// Returns the way in which the file is cut.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// How many levels of pointer blocks stand above the leaves: 0 where the root is the only leaf. At most
-    /// [`BlockType::DEPTH_MAX`].
+    /// Returns the number of levels of pointer blocks above the leaves, at most
+    /// [`BlockType::DEPTH_MAX`]. It is 0 if the root is the only leaf.
     #[must_use]
     pub fn depth(&self) -> u8 {
         self.depth
     }
 
-    /// How many bytes of the file a leaf stands for (fixed; the last one for what is left), or stands for at most.
+    /// Returns the bytes of the file in a leaf: the exact number in a fixed tree, except for the
+    /// last leaf; otherwise the largest number.
     #[must_use]
     pub fn leaf_bytes(&self) -> u32 {
         self.leaf_bytes
     }
 
-    /// The size of the largest pointer block.
+    /// Returns the size of the largest pointer block.
     #[must_use]
     pub fn pointer_bytes(&self) -> u32 {
         self.pointer_bytes
     }
 
-    /// The size of the file in bytes.
+    /// Returns the size of the file in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The name of the root, which is a leaf if the depth is 0. The store's score of the empty block: a file of zeros.
+    /// Returns the score of the root, which is a leaf if the depth is 0. The score of the empty
+    /// block stands for a file of zeros.
     #[must_use]
     pub fn root(&self) -> Score {
         self.root
     }
 
-    /// Whether a reader can treat pointer blocks of the same score in both trees as the same subtree.
+    /// Returns true if pointer blocks with the same score in both trees are the same subtree.
     pub(crate) fn points_like(&self, other: &Self) -> bool {
         let shape = |entry: &Self| (entry.leaf_bytes, entry.pointer_bytes);
         self.layout == other.layout && (self.layout == Layout::ContentCut || shape(self) == shape(other))
     }
 
-    /// The entry as it is stored: [`ENTRY_HEADER_BYTES`] and the root's score.
+    /// Encodes the entry as it is stored: [`ENTRY_HEADER_BYTES`] and the root's score.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![BlockType::leaf(self.leaf_kind).to_byte(), self.layout as u8, self.depth, 0];
@@ -208,10 +191,10 @@ impl Entry {
         bytes
     }
 
-    /// Reads an entry of a store whose scores have `score_bytes` bytes. Nothing below the root is looked at.
+    /// Decodes an entry of a store whose scores have `score_bytes` bytes. Reads no blocks.
     ///
     /// # Errors
-    /// [`DecodeEntryError`] says which field no writer would have written.
+    /// [`DecodeEntryError`] names the field that no writer would have written.
     pub fn decode(bytes: &[u8], score_bytes: usize) -> Result<Self, DecodeEntryError> {
         let wrong_length = DecodeEntryError::Length {
             expected: ENTRY_HEADER_BYTES.saturating_add(score_bytes),
@@ -274,23 +257,24 @@ impl Entry {
     }
 }
 
-/// Whether some block may have this size, and it is at least `least`.
+/// Returns true if a block may have this size, and it is at least `least`.
 pub(crate) fn is_block_size(bytes: u32, least: usize) -> bool {
     usize::try_from(bytes).is_ok_and(|bytes| (least..=BLOCK_BYTES_MAX).contains(&bytes))
 }
 
-/// How many scores a pointer block of a fixed tree holds.
+/// Returns the number of scores in a pointer block of a fixed tree.
 pub(crate) fn fixed_fanout(pointer_bytes: u32, score_bytes: usize) -> u64 {
     u64::from(pointer_bytes).checked_div(score_bytes as u64).unwrap_or(0)
 }
 
-/// How many bytes of a file a block of a fixed tree stands for, at this level above the leaves; beyond any file, the
-/// largest.
+/// Returns the bytes of a file below a block of a fixed tree at a level above the leaves, clamped
+/// to `u64::MAX`.
 pub(crate) fn fixed_span(leaf_bytes: u32, fanout: u64, level: u8) -> u64 {
     u64::from(leaf_bytes).saturating_mul(fanout.saturating_pow(u32::from(level)))
 }
 
-/// The depth of the smallest fixed tree for a file of `size` bytes; `None` where it is deeper than any tree.
+/// Returns the depth of the smallest fixed tree for a file of `size` bytes; `None` if that exceeds
+/// the largest depth.
 pub(crate) fn fixed_depth(leaf_bytes: u32, fanout: u64, size: u64) -> Option<u8> {
     (0..=BlockType::DEPTH_MAX).find(|depth| fixed_span(leaf_bytes, fanout, *depth) >= size)
 }

@@ -1,4 +1,4 @@
-//! A file as the leaves and holes that it is made of.
+//! A file as a sequence of leaves and holes.
 
 use std::ops::Range;
 
@@ -7,44 +7,46 @@ use varve_block::Score;
 use crate::cursor::{Cursor, ReadPointerError};
 use crate::pointers::Root;
 
-/// A run of a file's bytes that one leaf holds, or that are zeros and held by none.
+/// A range of a file that is stored in one leaf, or that is zeros without a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Where it begins in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// How many bytes it has; not 0.
+    /// The number of bytes; not 0.
     pub length: u64,
-    /// The leaf, whose block may be shorter: what is missing is zeros. `None`: all zeros.
+    /// The leaf. If its block is shorter than the extent, the rest is zeros. `None` for a hole.
     pub leaf: Option<Score>,
 }
 
 impl Extent {
-    /// The bytes of the file that it stands for.
+    /// Returns the range of the file.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.length
     }
 }
 
-/// The extents of a range of a file, in order: see [`TreeReader::extents`](crate::TreeReader::extents).
+/// The extents of a range of a file, in order: see
+/// [`TreeReader::extents`](crate::TreeReader::extents).
 ///
-/// A pointer block that cannot be read comes as an error in the place of the extents below it, and the iterator goes on
-/// after it.
+/// An unreadable pointer block is returned as an error in place of the extents below it, and the
+/// iterator continues after it.
 pub struct Extents<'a> {
     cursor: Cursor<'a>,
     range: Range<u64>,
-    /// What comes after the hole that was returned.
+    /// The damage that follows the hole that was returned.
     damage: Option<ReadPointerError>,
 }
 
 impl<'a> Extents<'a> {
     pub(crate) fn new(cursor: Cursor<'a>, range: Range<u64>) -> Self {
-        // Nothing begins before 0, whereas something may begin before the end of an empty range further on.
+        // Nothing begins before 0. An empty range further on could lie inside an extent.
         let range = if range.is_empty() { 0..0 } else { range };
         Self { cursor, range, damage: None }
     }
 
-    /// Extents until their leaves reach `leaf_bytes_max` in sum (one more may), and the damage that ended them.
+    /// Returns extents until the sum of their leaves reaches `leaf_bytes_max` (and may exceed it by
+    /// one leaf), and the damage that ended them.
     pub(crate) fn batch(&mut self, leaf_bytes_max: u64) -> (Vec<Extent>, Result<(), ReadPointerError>) {
         let (mut extents, mut leaf_bytes) = (Vec::new(), 0);
         while leaf_bytes < leaf_bytes_max && extents.len() < EXTENT_COUNT_MAX {
@@ -61,7 +63,7 @@ impl<'a> Extents<'a> {
     }
 }
 
-/// How many extents a batch has at most, however small they are.
+/// The largest number of extents in a batch, even if they are small.
 const EXTENT_COUNT_MAX: usize = 4096;
 
 impl Iterator for Extents<'_> {

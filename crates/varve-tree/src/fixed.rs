@@ -1,4 +1,4 @@
-//! Fixed trees: leaves of one size, and pointer blocks of scores alone.
+//! Fixed trees: leaves of one size, and pointer blocks that consist of scores.
 
 use varve_block::{Block, BlockStore, BlockType, PutError, Score};
 
@@ -6,9 +6,11 @@ use crate::entry::{Entry, fixed_fanout, is_block_size};
 use crate::leaves::put_truncated;
 use crate::shape::Shape;
 
-/// Puts the leaves of a piece of a file, in one batch, and returns their scores in order; a leaf of zeros has the score
-/// of the empty block and is not put. `bytes` begins at a multiple of the leaf size; only the last leaf of a file may
-/// be shorter. Nothing is kept between calls, so that many threads may each put a piece.
+/// Puts the leaves of a part of a file in one batch, and returns their scores in order. A leaf of
+/// zeros has the score of the empty block and is not put.
+///
+/// `bytes` must begin at a multiple of the leaf size; only the last leaf of a file may be shorter.
+/// No state is kept between calls, so several threads may each put a part.
 ///
 /// # Errors
 /// As [`BlockStore::put_batch`].
@@ -29,7 +31,8 @@ pub struct FixedBuilder<'a> {
     levels: Vec<OpenPointer>,
 }
 
-/// A pointer block that still fills: `count` pointers, of which those after the last in `scores` are zeros.
+/// A pointer block that is being filled. It has `count` pointers; those after the last in `scores`
+/// are zeros.
 #[derive(Default)]
 struct OpenPointer {
     scores: Vec<u8>,
@@ -37,7 +40,7 @@ struct OpenPointer {
 }
 
 impl<'a> FixedBuilder<'a> {
-    /// A tree without leaves.
+    /// Makes a builder of a tree without leaves.
     ///
     /// # Panics
     /// When a size of the shape is out of the bounds that [`Shape`] names.
@@ -51,22 +54,23 @@ impl<'a> FixedBuilder<'a> {
         Self { store, shape, empty: store.empty_score(), fanout, leaf_count: 0, levels: Vec::new() }
     }
 
-    /// How many leaves there are so far.
+    /// Returns the number of leaves so far.
     #[must_use]
     pub fn leaf_count(&self) -> u64 {
         self.leaf_count
     }
 
-    /// Appends leaves, as [`put_leaves`] returned them.
+    /// Appends leaves, as returned by [`put_leaves`].
     ///
     /// # Errors
-    /// As [`BlockStore::put`]: a full pointer block was not stored, and the builder is of no further use.
+    /// As [`BlockStore::put`]: a full pointer block was not stored. The builder must not be used
+    /// afterwards.
     pub fn push(&mut self, scores: &[Score]) -> Result<(), PutError> {
         self.leaf_count = self.leaf_count.saturating_add(scores.len() as u64);
         scores.iter().try_for_each(|score| self.push_pointer(0, score))
     }
 
-    /// Appends leaves of zeros. Takes a few steps a level, however many there are.
+    /// Appends leaves of zeros. Takes a few steps a level, independent of `leaf_count`.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -93,14 +97,15 @@ impl<'a> FixedBuilder<'a> {
         Ok(())
     }
 
-    /// Writes what is still open, and returns the entry of a file of `size` bytes. Whatever is missing up to there is
-    /// zeros.
+    /// Writes the open blocks, and returns the entry of a file of `size` bytes. Missing leaves up
+    /// to there are zeros.
     ///
     /// # Errors
     /// As [`push`](Self::push).
     ///
     /// # Panics
-    /// When `size` ends before the last leaf begins, or needs a tree deeper than [`BlockType::DEPTH_MAX`].
+    /// When `size` ends before the last leaf begins, or needs a tree deeper than
+    /// [`BlockType::DEPTH_MAX`].
     pub fn finish(mut self, size: u64) -> Result<Entry, PutError> {
         assert!(
             self.leaf_count <= size.div_ceil(u64::from(self.shape.leaf_bytes)),
@@ -119,13 +124,13 @@ impl<'a> FixedBuilder<'a> {
         Ok(entry.with_root(root))
     }
 
-    /// The sizes that it builds with.
+    /// Returns the sizes that it builds with.
     pub(crate) fn shape(&self) -> &Shape {
         &self.shape
     }
 
-    /// Appends a subtree of `leaf_count` leaves whose root stands `level` levels above them. It is full, and as many leaves as
-    /// it has, or a multiple of that, come before it.
+    /// Appends a full subtree of `leaf_count` leaves, whose root is `level` levels above them. The
+    /// number of leaves before it must be a multiple of `leaf_count`.
     pub(crate) fn push_full_subtree(
         &mut self,
         level: u8,

@@ -1,4 +1,4 @@
-//! Fixed trees from bytes in order, as a Venti client writes files.
+//! Writes fixed trees from bytes in order, as Venti clients do.
 
 use varve_block::{BlockStore, PutError};
 
@@ -6,11 +6,13 @@ use crate::entry::Entry;
 use crate::fixed::{FixedBuilder, put_leaves};
 use crate::shape::Shape;
 
-/// How many bytes are gathered before they are put.
+/// The bytes that are gathered before they are put.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// Writes a file as a fixed tree: bytes in order, then [`finish`](Self::finish). Nothing leads to what was written until
-/// then. Holds at most about 1 MiB and a leaf, and one pointer block a level.
+/// Writes a file as a fixed tree: bytes in order, then [`finish`](Self::finish). Until then, no
+/// block refers to the written blocks.
+///
+/// Holds at most about 1 MiB and a leaf, and one pointer block a level.
 pub struct FixedWriter<'a> {
     store: &'a dyn BlockStore,
     shape: Shape,
@@ -21,7 +23,7 @@ pub struct FixedWriter<'a> {
 }
 
 impl<'a> FixedWriter<'a> {
-    /// An empty file.
+    /// Makes a writer of an empty file.
     ///
     /// # Panics
     /// When a size of the shape is out of the bounds that [`Shape`] names.
@@ -30,23 +32,23 @@ impl<'a> FixedWriter<'a> {
         Self { store, shape, builder: FixedBuilder::new(store, shape), gathered: Vec::new(), size: 0 }
     }
 
-    /// How many bytes were written, holes counted.
+    /// Returns the number of bytes written, including holes.
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
         self.size
     }
 
-    /// Appends bytes. However they are sliced, the tree is the same.
+    /// Appends bytes. The tree does not depend on the sizes of the writes.
     ///
     /// # Errors
-    /// As [`BlockStore::put_batch`]; the writer is of no further use.
+    /// As [`BlockStore::put_batch`]; the writer must not be used afterwards.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), PutError> {
         self.size = self.size.saturating_add(bytes.len() as u64);
         self.gathered.extend_from_slice(bytes);
         if self.gathered.len() >= BATCH_BYTES { self.put_whole_leaves() } else { Ok(()) }
     }
 
-    /// Appends a hole: the same tree as of the zeros themselves, without the work.
+    /// Appends a hole. The tree is the same as with the zeros themselves, at less cost.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -64,7 +66,7 @@ impl<'a> FixedWriter<'a> {
         self.extend_zeros(rest % leaf_bytes)
     }
 
-    /// Writes what is left, and returns the entry.
+    /// Writes the remaining bytes and returns the entry.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -76,7 +78,7 @@ impl<'a> FixedWriter<'a> {
         self.builder.finish(self.size)
     }
 
-    /// Less than a leaf of them.
+    /// Appends fewer zeros than a leaf has.
     fn extend_zeros(&mut self, count: u64) -> Result<(), PutError> {
         const ZEROS: [u8; 4096] = [0; 4096];
         let mut left = usize::try_from(count).unwrap_or(0);

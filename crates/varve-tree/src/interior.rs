@@ -1,8 +1,8 @@
-//! All that leads to the leaves of a file, read at once: for who is going to read here and there in all of it, through a store that
-//! remembers.
+//! Reads all pointer blocks of a file at once, in preparation for random reads through a store with
+//! a cache.
 //!
-//! One by one, each pointer block costs a read of the disk that the read of its leaf has to wait for; together they are read as
-//! they lie in the log, which is side by side for most of them.
+//! Read one by one, each pointer block costs a disk read for which the read of its leaf has to
+//! wait. Read together, they are read in the order of the log, in which most of them are adjacent.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BlockName;
@@ -11,15 +11,16 @@ use crate::cursor::Cursor;
 use crate::pointers::{Children, Root, Subtree};
 use crate::read::TreeReader;
 
-/// How many pointer blocks are asked for at a time.
+/// The pointer blocks that are requested at a time.
 const BATCH_COUNT: usize = 64;
 
 impl TreeReader<'_> {
-    /// Reads the pointer blocks of the file, level by level from the root, as long as they are `pointer_count_max` at most: a level
-    /// that would make them more is not begun. Returns the names of leaves, in order and about evenly spread over the file,
-    /// `leaf_count_max` at most; none if not everything that leads to leaves was read.
+    /// Reads the pointer blocks of the file, level by level from the root. A level that would
+    /// exceed `pointer_count_max` in total is not begun.
     ///
-    /// What cannot be read is passed over: whoever wants what lies below meets it again.
+    /// Returns the names of at most `leaf_count_max` leaves, in order and spread about evenly over
+    /// the file. Returns none if the lowest level of pointer blocks was not read. Unreadable blocks
+    /// are skipped: a later read of the bytes below them reports the error.
     #[must_use]
     pub fn read_interior(&self, pointer_count_max: usize, leaf_count_max: usize) -> Vec<BlockName> {
         let cursor = Cursor::new(self.store, &self.entry);
@@ -45,7 +46,7 @@ impl TreeReader<'_> {
         Vec::new()
     }
 
-    /// Reads the pointer blocks right above the leaves, and picks leaves.
+    /// Reads the pointer blocks directly above the leaves, and selects leaves.
     fn read_lowest(&self, cursor: &Cursor<'_>, level: &[Subtree], leaf_count_max: usize) -> Vec<BlockName> {
         let of_each = leaf_count_max.checked_div(level.len()).unwrap_or(0);
         let mut picked = Vec::new();
@@ -59,7 +60,7 @@ impl TreeReader<'_> {
         picked
     }
 
-    /// The children of these pointer blocks, those that could be read.
+    /// Returns the children of those of these pointer blocks that could be read.
     fn children(&self, cursor: &Cursor<'_>, parents: &[Subtree]) -> Vec<Children> {
         let names: Vec<_> = parents.iter().map(|parent| cursor.name(parent)).collect();
         let read = self.store.get_batch(&names);
@@ -75,7 +76,8 @@ mod tests {
     use super::*;
     use crate::{Entry, FixedBuilder, Shape, put_leaves};
 
-    /// 16 scores to a pointer block, so that 2000 leaves have three levels above them: 125, 8 and 1.
+    /// 16 scores to a pointer block, so that 2000 leaves have three levels above them: 125, 8 and
+    /// 1.
     const SHAPE: Shape = Shape { leaf_kind: BlockKind::Data, leaf_bytes: 512, pointer_bytes: 512 };
 
     fn archived(store: &MemoryBlockStore) -> (Entry, Vec<BlockName>) {

@@ -1,8 +1,8 @@
-//! Putting leaves: zero truncation, and one batch for all.
+//! Puts leaves: zero truncation, and one batch for all.
 
 use varve_block::{Block, BlockKind, BlockStore, BlockType, PutError, Score};
 
-/// `bytes` without the zeros at their end.
+/// Returns `bytes` without the zeros at the end.
 pub(crate) fn zero_truncated(mut bytes: &[u8]) -> &[u8] {
     while let Some(rest) = bytes.strip_suffix(&[0; 256]) {
         bytes = rest;
@@ -11,7 +11,8 @@ pub(crate) fn zero_truncated(mut bytes: &[u8]) -> &[u8] {
     &bytes[..length]
 }
 
-/// Puts each of `leaves`, zero-truncated, in one batch; the scores come in their order. Leaves of zeros are not put.
+/// Puts each of `leaves`, zero-truncated, in one batch, and returns the scores in the same order.
+/// Leaves of zeros are not put.
 pub(crate) fn put_truncated<'a>(
     store: &dyn BlockStore,
     kind: BlockKind,

@@ -8,25 +8,29 @@
 //!               leaf leaf leaf leaf  leaf         trailing zeros of a leaf are not stored
 //! ```
 //!
-//! An [`Entry`] leads to a tree. A *fixed* tree has leaves of one size and is what disk images are made of:
-//! [`put_leaves`] stores leaves on as many threads as the caller likes, [`FixedBuilder`] takes their scores in order, or
-//! takes what has not changed from an [`Earlier`] tree, a subtree at a time. A
-//! tree that is *cut by content* is what the files of a folder are made of: [`ContentWriter`] takes bytes,
-//! [`put_whole`] many small files at once. Both are read by [`TreeReader`]; [`walk`] names every block of a tree, and
-//! [`difference`] compares two trees by what they do not share.
+//! An [`Entry`] leads to a tree. A *fixed* tree has leaves of one size and holds a disk image:
+//! [`put_leaves`] stores leaves, on as many threads as the caller likes; [`FixedBuilder`] takes
+//! their scores in order, or takes unchanged subtrees from an [`Earlier`] tree. A tree that is *cut
+//! by content* holds a file of a folder: [`ContentWriter`] takes bytes, [`put_whole`] many small
+//! files at once. [`TreeReader`] reads both kinds; [`walk`] visits every block of a tree, and
+//! [`difference`] compares two trees without reading the subtrees that they share.
 //!
-//! What must always be true:
+//! Invariants:
 //!
-//! - The same bytes, written with the same settings, give the same entry, however the writes were sliced.
-//! - Zeros cost nothing: a hole of any size is one score, and no operation takes time in proportion to it.
-//! - Memory is bounded by one pointer block a level and one batch of leaves, whatever the file's size.
-//! - What is read is believed only after it is checked against its parent: a tree that was made to harm gives errors,
-//!   never a panic, a loop, or bytes that its entry does not lead to.
+//! - The same bytes, written with the same settings, give the same entry, regardless of the sizes
+//!   of the writes.
+//! - Zeros cost nothing: a hole of any size is one score, and no operation takes time in proportion
+//!   to it.
+//! - Memory is bounded by one pointer block a level and one batch of leaves, for a file of any
+//!   size.
+//! - Each block that is read is checked against its parent before it is used. A malicious tree
+//!   causes errors, and never a panic, an endless loop, or bytes to which its entry does not lead.
 //!
-//! Trees that a Venti client wrote are fixed trees too: [`VentiRoot`], [`VentiEntry`] and [`VentiFolder`] lead to them, and
-//! [`VacFolderBuilder`] with [`FixedWriter`] writes such.
+//! The trees of Venti clients are fixed trees too: [`VentiRoot`], [`VentiEntry`] and
+//! [`VentiFolder`] lead to them, and [`VacFolderBuilder`] with [`FixedWriter`] writes them.
 //!
-//! On purpose absent: threads, files, names, time. A cache of pointer blocks is the block store's to have.
+//! Absent on purpose: threads, files, names, time. A cache of pointer blocks is the task of the
+//! block store.
 
 mod content;
 mod copy;

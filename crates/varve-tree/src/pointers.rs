@@ -1,6 +1,7 @@
-//! What a pointer block leads to. Little-endian. The block's type has the depth of its level.
+//! Pointer blocks and their children. Little-endian. The depth in a block's type is its level.
 //!
-//! Fixed: scores, one for each child, in the children's order. Trailing scores of the empty block are not stored.
+//! Fixed: scores, one for each child, in the children's order. Trailing scores of the empty block
+//! are not stored.
 //!
 //! | offset | bytes | field  | meaning                                                                  |
 //! |-------:|------:|--------|--------------------------------------------------------------------------|
@@ -13,7 +14,7 @@
 //! |      0 |     8 | length | how many bytes of the file lie below; not 0                              |
 //! |      8 |       | score  | of the child; of the empty block for zeros                               |
 //!
-//! A block is checked against what its parent says of it before any of its pointers is followed.
+//! A block is checked against its parent before any of its pointers is followed.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
@@ -23,54 +24,51 @@ use varve_block::{BlockKind, Score};
 
 use crate::entry::{Entry, Layout, ROW_LENGTH_BYTES, fixed_fanout, fixed_span};
 
-/// What is wrong with a pointer block that was read.
+/// The reason why a pointer block that was read is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MalformedPointer {
-    /// No whole number of pointers, or more than the tree's pointer blocks have room for.
+    /// The length is not a multiple of the pointer size, or exceeds the tree's largest pointer
+    /// block.
     #[error("it has {actual} bytes: it holds pointers of {pointer} bytes, {most} bytes of them at most")]
     Length {
-        /// The block's size.
         actual: usize,
         /// The size of one pointer.
         pointer: usize,
-        /// The size that the block may have.
+        /// The largest allowed size.
         most: usize,
     },
-    /// More scores than there are bytes to stand for.
+    /// There are more scores than the bytes below need.
     #[error("it has {actual} pointers where {needed} stand for all its bytes")]
     TooMany {
-        /// How many there are.
         actual: u64,
-        /// How many the length below its parent's pointer needs.
+        /// The number that the length below its parent's pointer needs.
         needed: u64,
     },
-    /// A row that stands for nothing.
     #[error("row {row} has length 0")]
     EmptyRow {
         /// The row, counted from 0.
         row: usize,
     },
-    /// A leaf that stands for more bytes than the entry allows.
+    /// A leaf stands for more bytes than the entry allows.
     #[error("row {row} gives a leaf {length} bytes: leaves have at most {most}")]
     LongLeaf {
         /// The row, counted from 0.
         row: usize,
-        /// The length that the row claims.
+        /// The length in the row.
         length: u64,
         /// The tree's largest leaf.
         most: u32,
     },
-    /// Rows that do not sum to what the parent says.
+    /// The sum of the rows differs from the length in the parent.
     #[error("its rows sum to {actual} bytes, and its parent says {expected}")]
     Sum {
-        /// What the parent says.
+        /// The length in the parent.
         expected: u64,
-        /// The sum.
         actual: u128,
     },
 }
 
-/// What every block of one tree has in common.
+/// The properties that all blocks of one tree share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Geometry {
     layout: Layout,
@@ -81,18 +79,16 @@ pub(crate) struct Geometry {
     empty: Score,
 }
 
-/// A part of a file that one score stands for.
+/// The part of a file below one score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subtree {
-    /// Where it begins in the file.
+    /// The offset in the file.
     pub(crate) offset: u64,
-    /// How many bytes it stands for; not 0, and not beyond the file's end.
+    /// The number of bytes; not 0, and not beyond the file's end.
     pub(crate) length: u64,
-    /// How many levels above the leaves its root stands.
+    /// The level of its root above the leaves.
     pub(crate) level: u8,
-    /// Its root.
     pub(crate) score: Score,
-    /// What kind of root that is.
     pub(crate) root: Root,
 }
 
@@ -103,8 +99,8 @@ pub(crate) enum Root {
     Pointer,
 }
 
-/// The children of a pointer block that was checked, in order: together they stand for just the parent's bytes. Zeros
-/// at the end of a fixed block come as one.
+/// The children of a checked pointer block, in order. Together they cover exactly the parent's
+/// bytes. Zeros at the end of a fixed block are returned as one child.
 #[derive(Debug, Clone)]
 pub(crate) struct Children {
     geometry: Geometry,
@@ -127,7 +123,7 @@ impl Geometry {
         }
     }
 
-    /// What the pointer blocks of a tree are stored as, whose leaves are of this kind.
+    /// Returns the kind of a tree's pointer blocks, given the kind of its leaves.
     pub(crate) fn pointer_kind(&self, leaf_kind: BlockKind) -> BlockKind {
         if self.layout == Layout::Venti { BlockKind::Data } else { leaf_kind }
     }
@@ -141,7 +137,7 @@ impl Geometry {
         Subtree { offset, length, level, score, root }
     }
 
-    /// The most bytes that a pointer block has.
+    /// Returns the largest size of a pointer block.
     pub(crate) fn pointer_bytes(&self) -> usize {
         self.pointer_bytes
     }
@@ -153,7 +149,7 @@ impl Geometry {
         }
     }
 
-    /// The bytes below one pointer of a block at `level`, in a fixed tree.
+    /// Returns the bytes below one pointer of a block at `level` of a fixed tree.
     fn child_span(&self, level: u8) -> u64 {
         fixed_span(self.leaf_bytes, self.fanout, level.saturating_sub(1))
     }
@@ -161,7 +157,8 @@ impl Geometry {
     fn check(&self, parent: &Subtree, bytes: &[u8]) -> Result<(), MalformedPointer> {
         let width = self.pointer_width();
         if self.layout == Layout::Venti {
-            // What goes on beyond the end of the file, and what is too short for a pointer, is not looked at.
+            // Pointers beyond the end of the file, and a rest that is too short for a pointer, are
+            // ignored.
             return Ok(());
         }
         if bytes.len() > self.pointer_bytes || !bytes.len().is_multiple_of(width) {
@@ -214,7 +211,7 @@ impl Subtree {
 }
 
 impl Children {
-    /// Checks the bytes of the pointer block that is the root of `parent`.
+    /// Checks and decodes the root block of `parent`.
     pub(crate) fn decode(
         geometry: Geometry,
         parent: &Subtree,
@@ -225,7 +222,7 @@ impl Children {
         Ok(Self { geometry, rest: bytes, offset: parent.offset, end: parent.end(), level })
     }
 
-    /// The next pointer: its length, unless that is for the layout to say, and its score.
+    /// Returns the next pointer: its score, and its length unless the layout implies it.
     fn pointer(&mut self) -> Option<(Option<u64>, Score)> {
         let length = match self.geometry.layout {
             Layout::Fixed | Layout::Venti => None,

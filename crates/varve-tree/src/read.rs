@@ -1,4 +1,4 @@
-//! Reading a file back: at any place, by extents, or as a stream.
+//! Reads files: at any offset, by extents, or as a stream.
 
 use std::io;
 use std::ops::Range;
@@ -10,47 +10,46 @@ use crate::cursor::{Cursor, ReadPointerError, name_of};
 use crate::entry::{Entry, Layout};
 use crate::extents::{Extent, Extents};
 
-/// How many bytes of leaves are asked for at a time.
+/// The bytes of leaves that are requested at a time.
 const BATCH_BYTES: u64 = 1 << 20;
 
-/// Why bytes of a file could not be read.
+/// The reason why bytes of a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadTreeError {
-    /// There are no such bytes.
+    /// The range exceeds the file.
     #[error("bytes {offset} and {length} more of a file of {size} bytes")]
     BeyondEnd {
-        /// Where the read begins.
+        /// The start of the read.
         offset: u64,
-        /// How many bytes it asks for.
+        /// The length of the read.
         length: u64,
         /// The size of the file.
         size: u64,
     },
-    /// A block on the way to the leaves is out of reach.
+    /// A pointer block above the leaves cannot be read.
     #[error(transparent)]
     Pointer(#[from] ReadPointerError),
-    /// The store does not give a leaf.
+    /// The store does not return a leaf.
     #[error("bytes {}..{} cannot be read", range.start, range.end)]
     Leaf {
-        /// The bytes of the file that the leaf stands for.
+        /// The bytes of the file in the leaf.
         range: Range<u64>,
-        /// What the store says, and of which leaf.
+        /// The store's error, with the name of the leaf.
         source: GetError,
     },
-    /// The store gives a leaf, but no writer made it for this place.
+    /// The store returns a leaf, but it is not valid at this place of the tree.
     #[error("bytes {}..{}: {name} stands for them, and has {actual} bytes", range.start, range.end)]
     LeafLength {
-        /// The bytes of the file that the leaf stands for.
+        /// The bytes of the file in the leaf.
         range: Range<u64>,
-        /// The leaf.
         name: BlockName,
-        /// Its size.
+        /// The size of the leaf.
         actual: usize,
     },
 }
 
 impl ReadTreeError {
-    /// The bytes of the file that cannot be had.
+    /// Returns the bytes of the file that cannot be read.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         match self {
@@ -60,7 +59,7 @@ impl ReadTreeError {
         }
     }
 
-    /// The block at fault; `None` where none is.
+    /// Returns the faulty block; `None` if there is none.
     #[must_use]
     pub fn name(&self) -> Option<BlockName> {
         match self {
@@ -72,16 +71,16 @@ impl ReadTreeError {
     }
 }
 
-/// Why a stream ended early.
+/// The reason why a stream ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// The tree could not be read further. All before was written.
+    /// The tree could not be read further. All bytes before were written.
     #[error(transparent)]
     Read(#[from] ReadTreeError),
-    /// The taker of the stream failed.
+    /// The receiver of the stream failed.
     #[error("what was read could not be written")]
     Write {
-        /// What the taker says.
+        /// The error of the receiver.
         source: io::Error,
     },
 }
@@ -91,11 +90,12 @@ pub enum StreamError {
 pub enum Piece<'a> {
     /// Bytes of a leaf; at least one.
     Bytes(&'a [u8]),
-    /// So many zeros, at least one: a hole, or the end of a leaf. Neighbouring ones come as one piece.
+    /// A number of zeros, at least one: a hole, or the end of a leaf. Adjacent zeros are merged
+    /// into one piece.
     Zeros(u64),
 }
 
-/// A file, to be read. Holds no blocks; may be shared by many threads.
+/// A reader of one file. Holds no blocks; may be shared between threads.
 #[derive(Clone, Copy)]
 pub struct TreeReader<'a> {
     pub(crate) store: &'a dyn BlockStore,
@@ -103,20 +103,21 @@ pub struct TreeReader<'a> {
 }
 
 impl<'a> TreeReader<'a> {
-    /// The file that `entry` leads to. Reads nothing.
+    /// Makes a reader of the file of `entry`. Reads nothing.
     #[must_use]
     pub fn new(store: &'a dyn BlockStore, entry: &Entry) -> Self {
         Self { store, entry: *entry }
     }
 
-    /// The size of the file in bytes.
+    /// Returns the size of the file in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.entry.size()
     }
 
-    /// The leaves and holes that overlap `range`, in order, with nothing between them. Leaves are whole: the first may
-    /// begin before the range and the last end after it. Holes are cut to the range, and neighbouring ones are one.
+    /// Returns the leaves and holes that overlap `range`, in order and without gaps. Leaves are
+    /// whole: the first may begin before the range, and the last may end after it. Holes are cut to
+    /// the range, and adjacent ones are merged.
     ///
     /// Reads the pointer blocks on the way and no leaves; holds one pointer block a level.
     #[must_use]
@@ -124,12 +125,12 @@ impl<'a> TreeReader<'a> {
         Extents::new(Cursor::new(self.store, &self.entry), range)
     }
 
-    /// Reads the leaves of many extents of this file in one batch. The answers come in the extents' order, one each, so
-    /// that a damaged leaf does not hide its neighbours.
+    /// Reads the leaves of many extents of this file in one batch. There is one answer for each
+    /// extent, in the same order, so that a damaged leaf does not hide its neighbours.
     ///
-    /// The bytes are those of the block: where they are fewer than the extent's length, the rest is zeros. Those of a
-    /// hole are none. A leaf that is longer than its extent, or stands for more bytes than a leaf of this tree may, is
-    /// damage.
+    /// The bytes are those of the block: if there are fewer than the extent's length, the rest is
+    /// zeros. A hole has none. A leaf is damaged if it is longer than its extent, or if its extent
+    /// is longer than a leaf of this tree may be.
     #[must_use]
     pub fn read_extents(&self, extents: &[Extent]) -> Vec<Result<Bytes, ReadTreeError>> {
         let names: Vec<BlockName> =
@@ -158,11 +159,12 @@ impl<'a> TreeReader<'a> {
         extents.iter().map(&mut answer).collect()
     }
 
-    /// Fills `into` with the bytes from `offset` on. Reads only the blocks that lead to them, in batches of leaves of
-    /// about 1 MiB.
+    /// Fills `into` with the bytes from `offset` on. Reads only the blocks that lead to them, in
+    /// batches of leaves of about 1 MiB.
     ///
     /// # Errors
-    /// [`ReadTreeError`] for the first bytes that cannot be had; what `into` holds then means nothing.
+    /// [`ReadTreeError`] for the first bytes that cannot be read. The contents of `into` are then
+    /// unspecified.
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadTreeError> {
         let (length, size) = (into.len() as u64, self.size());
         let Some(end) = offset.checked_add(length).filter(|end| *end <= size) else {
@@ -181,11 +183,12 @@ impl<'a> TreeReader<'a> {
         }
     }
 
-    /// Hands over the whole file in order, in pieces. Holds one batch of leaves of about 1 MiB.
+    /// Passes the whole file to `write` in order, in pieces. Holds one batch of leaves of about 1
+    /// MiB.
     ///
     /// # Errors
-    /// [`StreamError::Read`] at the first damage, once all before it is written; [`StreamError::Write`] when `write`
-    /// fails.
+    /// [`StreamError::Read`] at the first damage, after all bytes before it were written;
+    /// [`StreamError::Write`] when `write` fails.
     pub fn stream(&self, write: &mut dyn FnMut(Piece<'_>) -> io::Result<()>) -> Result<(), StreamError> {
         let mut pieces = MergedPieces { write, zeros: 0 };
         let streamed = self.stream_extents(&mut pieces);
@@ -213,7 +216,7 @@ impl<'a> TreeReader<'a> {
     }
 }
 
-/// Holds zeros back until it is known how many there are.
+/// Delays zeros until their number is known.
 struct MergedPieces<'w> {
     write: &'w mut dyn FnMut(Piece<'_>) -> io::Result<()>,
     zeros: u64,
@@ -237,7 +240,8 @@ impl MergedPieces<'_> {
     }
 }
 
-/// Copies to `into`, which begins at `offset` of the file, what it shares with an extent of these bytes and zeros.
+/// Copies the overlap of an extent with the range of the file that begins at `offset` into `into`.
+/// `bytes` are the stored bytes of the extent; zeros follow.
 fn fill(into: &mut [u8], offset: u64, extent: &Extent, bytes: &[u8]) {
     let range = extent.range();
     let from = range.start.max(offset);

@@ -1,5 +1,5 @@
-//! Pointer blocks that will be asked for next, read together with the one that is: they lie side by side in the log for the most part, and one by one each
-//! costs a read of the disk.
+//! Read-ahead of pointer blocks: the next ones are read together with the requested one. Most of
+//! them are adjacent in the log, and each costs a disk read if it is read alone.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::VecDeque;
@@ -7,28 +7,28 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use varve_block::{BlockName, BlockStore, GetError};
 
-/// How many blocks are read at a time, at most.
+/// The largest number of blocks that are read at a time.
 const COUNT_MAX: usize = 64;
-/// How many bytes they have, at most.
+/// The largest number of bytes that are read at a time.
 const BYTES_MAX: usize = 4 << 20;
 
-/// Reads twice as many blocks each time as long as all of them are asked for, and begins with one again as soon as one is not: so what is read in vain is less than what is
-/// not.
+/// Doubles the number of blocks with each read, as long as all of them are requested, and falls
+/// back to one as soon as one is not. So fewer blocks are read in vain than are used.
 pub(crate) struct ReadAhead {
-    /// What was read and not asked for yet, in order.
+    /// Blocks that were read and not requested yet, in order.
     read: VecDeque<(BlockName, Result<Bytes, GetError>)>,
     next_count: usize,
     count_max: usize,
 }
 
 impl ReadAhead {
-    /// For blocks of at most so many bytes.
+    /// Makes a read-ahead for blocks of at most `block_bytes` bytes.
     pub(crate) fn new(block_bytes: usize) -> Self {
         let count_max = BYTES_MAX.checked_div(block_bytes).unwrap_or(COUNT_MAX).clamp(1, COUNT_MAX);
         Self { read: VecDeque::new(), next_count: 1, count_max }
     }
 
-    /// The block `name`, and in the same read, perhaps, some of those that `next` names.
+    /// Returns the block `name`. The same read may include some of the blocks in `next`.
     pub(crate) fn get(
         &mut self,
         store: &dyn BlockStore,
@@ -54,7 +54,8 @@ mod tests {
 
     use super::*;
 
-    /// As many blocks as there are answers in `is_wanted`, of which those that are are asked for. Returns how many were read.
+    /// Stores one block for each item of `is_wanted`, and requests those that are true. Returns the
+    /// number of blocks read.
     fn read_count(is_wanted: &[bool]) -> u64 {
         let store = MemoryBlockStore::new();
         let block_type = BlockType::DATA;

@@ -1,26 +1,27 @@
-//! Writing the pointer blocks of trees that are cut by content.
+//! Writes the pointer blocks of content-cut trees.
 //!
-//! The blocks are cut by content as well: after a row whose score says so. So what an insertion moves is, on each
-//! level, the block that it falls into and perhaps the next; the others are found to be there already.
+//! The pointer blocks are cut by content too: after a row whose score meets a condition. So an
+//! insertion changes, on each level, the block that contains it and perhaps the next one; the
+//! others are duplicates of stored ones.
 
 use varve_block::{Block, BlockKind, BlockStore, BlockType, PutError, Score};
 
 use crate::entry::ROW_LENGTH_BYTES;
 
-/// No cut before so many rows, but at the end.
+/// The number of rows before which there is no cut, except at the end.
 const ROW_COUNT_MIN: usize = 16;
-/// A cut after so many rows, whatever their scores.
+/// The number of rows after which there is always a cut.
 const ROW_COUNT_MAX: usize = 256;
-/// A row ends its block when so many bits of its mixed score are zero: one in 64 does.
+/// A row ends its block when this many bits of its mixed score are zero: one in 64 does.
 const CUT_BITS: u32 = 6;
 
-/// Rows in, a root out. Holds one pointer block a level.
+/// Builds a tree from rows. Holds one pointer block a level.
 pub(crate) struct RowWriter<'a> {
     store: &'a dyn BlockStore,
     kind: BlockKind,
     empty: Score,
     levels: Vec<OpenRows>,
-    /// The bytes of a hole that may still grow, after all rows.
+    /// The bytes of a hole after all rows that may still grow.
     hole: u64,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct RowWriter<'a> {
 struct OpenRows {
     bytes: Vec<u8>,
     row_count: usize,
-    /// How many bytes of the file lie below.
+    /// The bytes of the file below.
     length: u64,
     /// The score of the last row.
     last: Option<Score>,
@@ -39,12 +40,12 @@ impl<'a> RowWriter<'a> {
         Self { store, kind, empty: store.empty_score(), levels: Vec::new(), hole: 0 }
     }
 
-    /// The size of the largest pointer block.
+    /// Returns the size of the largest pointer block.
     pub(crate) fn pointer_bytes(score_bytes: usize) -> u32 {
         u32::try_from(ROW_COUNT_MAX * (ROW_LENGTH_BYTES + score_bytes)).expect("some kilobytes")
     }
 
-    /// Appends a leaf that stands for `length` bytes. Neighbouring leaves of zeros are one row.
+    /// Appends a leaf that stands for `length` bytes. Adjacent leaves of zeros become one row.
     pub(crate) fn push(&mut self, length: u64, score: &Score) -> Result<(), PutError> {
         if *score == self.empty {
             self.hole += length;
@@ -54,7 +55,7 @@ impl<'a> RowWriter<'a> {
         self.push_row(0, length, score)
     }
 
-    /// Writes what is still open; the depth and the root of the tree.
+    /// Writes the open blocks. Returns the depth and the root of the tree.
     pub(crate) fn finish(mut self) -> Result<(u8, Score), PutError> {
         self.end_hole()?;
         let mut level = 0;
@@ -99,7 +100,8 @@ impl<'a> RowWriter<'a> {
         }
     }
 
-    /// Puts the open block, unless all below it is zeros, and points to it from the level above.
+    /// Puts the open block, unless all bytes below it are zeros, and points to it from the level
+    /// above.
     fn close(&mut self, level: usize) -> Result<(), PutError> {
         let open = std::mem::take(&mut self.levels[level]);
         let is_hole = open.row_count == 1 && open.last == Some(self.empty);
@@ -116,7 +118,7 @@ impl<'a> RowWriter<'a> {
     }
 }
 
-/// Mixed first, so that scores that are addresses serve as well as hashes.
+/// The score is mixed first, so that scores that are addresses serve as well as hashes.
 fn ends_a_block(score: &Score) -> bool {
     let leading = score.as_bytes().iter().take(8).fold(0u64, |mixed, byte| mixed << 8 | u64::from(*byte));
     leading.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - CUT_BITS) == 0

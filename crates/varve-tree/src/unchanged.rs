@@ -1,4 +1,5 @@
-//! A fixed tree made of an earlier one and of what has changed since: what has not changed is shared, a subtree at a time.
+//! Builds a fixed tree from an earlier one and the changes since: unchanged subtrees are shared as
+//! a whole.
 
 use varve_block::{BlockStore, PutError};
 
@@ -8,14 +9,14 @@ use crate::fixed::FixedBuilder;
 use crate::pointers::{Root, Subtree};
 use crate::shape::Shape;
 
-/// The earlier tree, of which leaves are taken in order. Holds one pointer block a level.
+/// The earlier tree, whose leaves are taken in order. Holds one pointer block a level.
 pub struct Earlier<'a> {
     cursor: Cursor<'a>,
     shape: Shape,
     fanout: u64,
 }
 
-/// Why unchanged leaves were not taken. The builder is of no further use.
+/// The reason why unchanged leaves were not taken. The builder must not be used afterwards.
 #[derive(Debug, thiserror::Error)]
 pub enum PushUnchangedError {
     /// The earlier tree cannot be read.
@@ -27,7 +28,8 @@ pub enum PushUnchangedError {
 }
 
 impl<'a> Earlier<'a> {
-    /// The tree that `entry` leads to; `None` unless it is a fixed one of the same shape, for no other shares a subtree.
+    /// Opens the tree of `entry`. Returns `None` unless it is a fixed tree of the same shape: no
+    /// other tree can share subtrees.
     #[must_use]
     pub fn new(store: &'a dyn BlockStore, entry: &Entry, shape: &Shape) -> Option<Self> {
         let own = Shape {
@@ -43,8 +45,8 @@ impl<'a> Earlier<'a> {
         })
     }
 
-    /// The largest subtree that holds the byte at `offset` and begins there, or else a leaf or zeros around it.
-    /// `None` beyond the end.
+    /// Returns the largest subtree that begins at `offset`, or else the leaf or zeros that contain
+    /// it. Returns `None` beyond the end.
     fn subtree_at(&mut self, offset: u64) -> Result<Option<Subtree>, ReadPointerError> {
         loop {
             match self.cursor.current() {
@@ -60,9 +62,9 @@ impl<'a> Earlier<'a> {
 }
 
 impl FixedBuilder<'_> {
-    /// Appends the next `leaf_count` leaves as they are at the same places of an earlier tree, whose bytes beyond its end are
-    /// zeros. Neither reads nor puts what lies below a pointer block that is shared whole: it takes steps in proportion to the
-    /// depth, not to the leaves.
+    /// Appends the next `leaf_count` leaves from the same positions of an earlier tree. The bytes
+    /// beyond its end are zeros. Blocks below a pointer block that is shared whole are neither read
+    /// nor put: the cost is in proportion to the depth, not to the number of leaves.
     ///
     /// # Errors
     /// [`PushUnchangedError`].
@@ -89,9 +91,10 @@ impl FixedBuilder<'_> {
                     let zeros = subtree.end().div_ceil(leaf_bytes) - self.leaf_count();
                     self.push_zeros(zeros.min(left))?;
                 }
-                // Cut short by the end of the file it may still be the same leaf, since zeros at the end are not stored.
+                // A leaf that the end of the file truncates may still be the same leaf, since
+                // trailing zeros are not stored.
                 Root::Leaf => self.push(&[subtree.score])?,
-                // One that is cut short by the end of the file has other neighbours in a longer one.
+                // A subtree that the end of the file truncates has other children in a longer file.
                 Root::Pointer if subtree.length == span && span / leaf_bytes <= left => {
                     self.push_full_subtree(subtree.level, &subtree.score, span / leaf_bytes)?;
                 }
@@ -120,7 +123,7 @@ mod tests {
         builder.finish(bytes.len() as u64).unwrap()
     }
 
-    /// The tree of `after`, of which only the leaves in `changed` are looked at.
+    /// Builds the tree of `after`. Of its leaves, only those in `changed` are read.
     fn spliced(store: &dyn BlockStore, before: &Entry, after: &[u8], changed: &[Range<usize>]) -> Entry {
         let mut earlier = Earlier::new(store, before, &SHAPE).unwrap();
         let mut builder = FixedBuilder::new(store, SHAPE);
@@ -135,7 +138,7 @@ mod tests {
         builder.finish(after.len() as u64).unwrap()
     }
 
-    /// Which leaves differ, as ranges.
+    /// Returns the leaves that differ, as ranges.
     fn changed_leaves(before: &[u8], after: &[u8]) -> Vec<Range<usize>> {
         let leaf = SHAPE.leaf_bytes as usize;
         let at = |bytes: &[u8], number: usize| {
@@ -182,7 +185,8 @@ mod tests {
         let changed = changed_leaves(&before, &after);
         let (block_count, get_count) = (store.block_count(), store.get_count());
         let made = spliced(&store, &entry, &after, &changed);
-        // 62,500 leaves below 11 levels: paths down to the change and to the file's end, and the first of them written anew.
+        // 62,500 leaves below 11 levels: the reads are the paths to the change and to the file's
+        // end; the path to the change is written anew.
         let depth = u64::from(entry.depth());
         assert!(store.get_count() - get_count <= 3 * depth, "{} reads", store.get_count() - get_count);
         assert!(store.block_count() - block_count <= 1 + usize::from(entry.depth()));

@@ -1,5 +1,5 @@
-//! What Venti's clients put in blocks: roots, entries, and the directories of vac. Big-endian. Pure, but for
-//! [`VentiFolder`] and the writers, which read and put blocks.
+//! The block formats of Venti clients: roots, entries, and the directories of vac. Big-endian. Only
+//! [`VentiFolder`] and the writers read or put blocks; the rest is pure.
 //!
 //! ```text
 //!   vac:SCORE ──> VentiRoot ──> three VentiEntry: ─┬─ source: a tree of the entries of all that the folder holds
@@ -7,11 +7,11 @@
 //!                                                  └─ a meta block with the record of the root itself
 //! ```
 //!
-//! A file is one entry: its bytes. A folder is two: its source and its meta. A record says which entries of the source its
-//! file has, so neither tree is of use without the other.
+//! A file is one entry: its bytes. A folder is two: its source and its meta. A record names the
+//! entries of the source that belong to its file, so neither tree is of use without the other.
 //!
-//! What must always be true: whatever the bytes say, decoding ends, takes memory in proportion to the bytes that are there,
-//! and returns only what lies within them.
+//! Invariant: for any input, decoding terminates, takes memory in proportion to the input, and
+//! returns only bytes within it.
 
 mod builder;
 mod copy;
@@ -31,16 +31,16 @@ pub use meta_block::{DecodeMetaBlockError, MetaBlock, MetaBlockBuilder};
 pub use record::{DecodeVacRecordError, VacMode, VacRecord};
 pub use root::{DecodeVentiRootError, VENTI_ROOT_BYTES, VentiRoot};
 
-/// How many bytes a score of Venti has: they are SHA-1.
+/// The bytes of a Venti score, which is SHA-1.
 pub const VENTI_SCORE_BYTES: usize = varve_block::SHA1_BYTES;
 
-/// A size that 16 bits may not hold: `(v >> 5) << (v & 31)`.
+/// Decodes a size that may not fit into 16 bits: `(v >> 5) << (v & 31)`.
 pub(crate) fn decode_big(value: u16) -> Option<u32> {
     let number = u64::from(value >> 5) << (value & 31);
     u32::try_from(number).ok()
 }
 
-/// The form of a size of 64 KiB or more; `None` if it is not exact in it.
+/// Encodes a size of 64 KiB or more; `None` if it cannot be represented exactly.
 pub(crate) fn encode_big(size: u32) -> Option<u16> {
     let (mut mantissa, mut shift) = (size, 0_u16);
     while mantissa >= 1 << 11 {

@@ -1,4 +1,4 @@
-//! Naming every block of a tree: what verification and reclaiming are made of.
+//! Visits every block of a tree. Verification is built on it.
 
 use std::ops::Range;
 
@@ -8,36 +8,39 @@ use crate::cursor::{Cursor, ReadPointerError};
 use crate::entry::Entry;
 use crate::pointers::Root;
 
-/// A block of a tree, as [`walk`] finds it.
+/// A block of a tree, as passed by [`walk`].
 #[derive(Debug, Clone)]
 pub struct Node<'a> {
-    /// The block. Not yet read, and perhaps not there.
+    /// The name of the block. It has not been read yet, and may be missing.
     pub name: BlockName,
-    /// The bytes of the file that it stands for.
+    /// The bytes of the file below it.
     pub range: Range<u64>,
-    /// How many levels above the leaves it stands: 0 for a leaf.
+    /// Its level above the leaves: 0 for a leaf.
     pub level: u8,
-    /// Set on the second visit of a pointer block that could not be read: nothing below it is visited.
+    /// Set on the second visit of a pointer block that could not be read. Nothing below it is
+    /// visited.
     pub damage: Option<&'a ReadPointerError>,
 }
 
-/// What a visitor wants next.
+/// The answer of a visitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Visit {
-    /// Read this pointer block and visit what it leads to.
+    /// Read this pointer block and visit its children.
     Descend,
-    /// Leave out what lies below: it was visited before, or is of no interest.
+    /// Skip the blocks below: they were visited before, or are not needed.
     Skip,
 }
 
-/// Visits every block of a tree, each pointer block before what it leads to, in the order of the file. Holes have no
-/// blocks.
+/// Visits every block of a tree in the order of the file, each pointer block before its children.
+/// Holes have no blocks.
 ///
-/// A block is visited before it is read, so that [`Visit::Skip`] saves the read; leaves are never read. Of several pointer blocks in a
-/// row that are descended into the next ones are read together. A pointer block that turns out to be missing or malformed is visited a
-/// second time, with its [`damage`](Node::damage), and the walk goes on behind it. Holds one pointer block a level, and a few MiB of
-/// those that come next. A block that stands in several places is visited in each of them: to visit it once is for the visitor, who knows
-/// what it has seen.
+/// A block is visited before it is read, so that [`Visit::Skip`] saves the read; leaves are never
+/// read. Consecutive pointer blocks are read together when they are descended into. A pointer block
+/// that turns out to be missing or malformed is visited a second time, with its
+/// [`damage`](Node::damage), and the walk continues after it.
+///
+/// Holds one pointer block a level, and a few MiB of read-ahead. A block that occurs at several
+/// places is visited at each of them: a visitor that wants to see it once must remember it.
 pub fn walk(store: &dyn BlockStore, entry: &Entry, visitor: &mut dyn FnMut(Node<'_>) -> Visit) {
     let mut cursor = Cursor::new(store, entry).reading_ahead();
     while let Some(subtree) = cursor.current() {

@@ -1,4 +1,5 @@
-//! Writing a folder of vac: entries and records in, the entries of its source and of its meta out.
+//! Writes a folder of vac: takes entries and records, and returns the entries of its source and of
+//! its meta.
 
 use varve_block::{Block, BlockKind, BlockStore, BlockType, PutError, Score};
 
@@ -24,19 +25,20 @@ impl Default for VacShape {
 }
 
 impl VacShape {
-    /// Blocks of this size, from 512 bytes to 56 KiB, which is the largest that Venti's servers take; `None` for others.
+    /// Makes a shape with blocks of this size, from 512 bytes to 56 KiB, the largest size that
+    /// Venti servers accept. Returns `None` for other sizes.
     #[must_use]
     pub fn new(block_bytes: u32) -> Option<Self> {
         (512..=57_344).contains(&block_bytes).then_some(Self { block_bytes })
     }
 
-    /// The size of a block of data.
+    /// Returns the size of a data block.
     #[must_use]
     pub fn block_bytes(self) -> u32 {
         self.block_bytes
     }
 
-    /// How a file's bytes are cut.
+    /// Returns the shape of a file's tree.
     #[must_use]
     pub fn data(self) -> Shape {
         self.of(BlockKind::Data)
@@ -49,16 +51,17 @@ impl VacShape {
     }
 }
 
-/// The entry of a file whose bytes these are, with the mark that vac would have left on it. `None` where Venti cannot express
-/// the tree.
+/// Encodes the entry of a file, with the mark that vac would have left on it. Returns `None` if
+/// Venti cannot express the tree.
 fn encoded(entry: &VentiEntry, is_partly_filled: bool) -> Option<[u8; VENTI_ENTRY_BYTES]> {
     let tree = &entry.tree;
     let was_local = tree.size() > 0 && (tree.depth() > 0 || is_partly_filled);
     entry.encode(was_local)
 }
 
-/// Puts the root of an archive and the three entries that it leads to: of the root folder's source and meta, and of the meta in which
-/// that folder has its own `record`. Returns the archive's score; `None` if the record is too long.
+/// Puts the root of an archive and its three entries: those of the root folder's source and meta,
+/// and that of the meta with the root folder's own `record`. Returns the archive's score; `None` if
+/// the record is too long.
 ///
 /// # Errors
 /// As [`BlockStore::put`].
@@ -71,7 +74,7 @@ pub fn put_vac_root(
 ) -> Result<Option<Score>, PutError> {
     let mut builder = VacFolderBuilder::new(store, shape);
     let Some(bytes) = record.encode() else { return Ok(None) };
-    // vac makes it without the numbers' range, and adds that in the end.
+    // vac makes the record without the range of file numbers, and adds the range at the end.
     let first = VacRecord { qid_space: None, ..record.clone() };
     let first_bytes = first.encode().map_or(bytes.len(), |first| first.len());
     if !builder.push_record(&record.name, &bytes, first_bytes)? {
@@ -94,7 +97,7 @@ pub fn put_vac_root(
 pub struct VacFolderBuilder<'a> {
     store: &'a dyn BlockStore,
     shape: VacShape,
-    /// Entries that no block has yet.
+    /// Entries that are not in a block yet.
     entries: Vec<u8>,
     entry_count: u32,
     source: FixedBuilder<'a>,
@@ -104,10 +107,10 @@ pub struct VacFolderBuilder<'a> {
 }
 
 impl<'a> VacFolderBuilder<'a> {
-    /// An empty folder.
+    /// Makes a builder of an empty folder.
     ///
     /// # Panics
-    /// Where the store's scores are not those of Venti.
+    /// When the store's scores are not those of Venti.
     #[must_use]
     pub fn new(store: &'a dyn BlockStore, shape: VacShape) -> Self {
         assert_eq!(store.score_bytes(), super::VENTI_SCORE_BYTES, "Venti's scores are SHA-1");
@@ -123,26 +126,27 @@ impl<'a> VacFolderBuilder<'a> {
         }
     }
 
-    /// The number that the next entry will have.
+    /// Returns the number of the next entry.
     #[must_use]
     pub fn next_entry(&self) -> u32 {
         self.entry_count
     }
 
-    /// Appends the entry of a file. Returns whether Venti can express its tree; if not, nothing happened.
+    /// Appends the entry of a file. Returns false, without any effect, if Venti cannot express its
+    /// tree.
     ///
     /// # Errors
-    /// As [`BlockStore::put`]; the builder is of no further use.
+    /// As [`BlockStore::put`]; the builder must not be used afterwards.
     pub fn push_file(&mut self, tree: &Entry) -> Result<bool, PutError> {
         let is_partly_filled = tree.size() < u64::from(tree.leaf_bytes());
         self.push_entry(tree, is_partly_filled)
     }
 
-    /// Appends the entries of a folder: of its source and its meta, as [`finish`](Self::finish) returned them. Returns whether Venti can
-    /// express them; if not, nothing happened.
+    /// Appends the entries of a folder's source and meta, as [`finish`](Self::finish) returned
+    /// them. Returns false if Venti cannot express one of them; that one is not appended.
     ///
     /// # Errors
-    /// As [`BlockStore::put`]; the builder is of no further use.
+    /// As [`BlockStore::put`]; the builder must not be used afterwards.
     pub fn push_folder(&mut self, source: &Entry, meta: &Entry) -> Result<bool, PutError> {
         Ok(self.push_entry(source, true)? && self.push_entry(meta, true)?)
     }
@@ -161,10 +165,11 @@ impl<'a> VacFolderBuilder<'a> {
         Ok(true)
     }
 
-    /// Appends a record; see [`MetaBlockBuilder::push`]. Returns `false` if no block has room for it: then nothing happened.
+    /// Appends a record; see [`MetaBlockBuilder::push`]. Returns false, without any effect, if no
+    /// block has room for it.
     ///
     /// # Errors
-    /// As [`BlockStore::put`]; the builder is of no further use.
+    /// As [`BlockStore::put`]; the builder must not be used afterwards.
     pub fn push_record(&mut self, name: &[u8], record: &[u8], first_bytes: usize) -> Result<bool, PutError> {
         if self.meta_block.push(name, record, first_bytes) {
             return Ok(true);
@@ -176,7 +181,7 @@ impl<'a> VacFolderBuilder<'a> {
         Ok(self.meta_block.push(name, record, first_bytes))
     }
 
-    /// Writes what is left: the trees of its source and of its meta.
+    /// Writes the remaining blocks. Returns the trees of the folder's source and meta.
     ///
     /// # Errors
     /// As [`BlockStore::put`].
@@ -205,7 +210,7 @@ impl<'a> VacFolderBuilder<'a> {
 }
 
 impl VacShape {
-    /// Pointer blocks of directories are of the same kind as those of data.
+    /// The pointer blocks of directories have the same kind as those of data.
     fn pointers_of_entries(self) -> Shape {
         self.of(BlockKind::Data)
     }

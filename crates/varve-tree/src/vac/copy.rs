@@ -1,9 +1,12 @@
-//! Copying an archive from one store to another whose scores are the same: all that its root leads to, and the roots before it.
+//! Copies an archive between stores with the same scores: all blocks below its root, and the
+//! earlier roots.
 //!
-//! What a block leads to is there before it is put. So a copy that was interrupted goes on where it stopped; and a block that leads to others
-//! and is there already says that they are as well, unless somebody has removed or damaged them: [`CopyMode::Fast`] believes that.
+//! A block is put only after all blocks below it. So an interrupted copy resumes where it stopped.
+//! A pointer block at the destination implies that all blocks below it are there too, unless some
+//! were removed or damaged: [`CopyMode::Fast`] relies on this.
 //!
-//! The destination is only asked in order to save work. If it does not say that a block is there, the block is written.
+//! The destination is queried only to save work. If it does not confirm that it has a block, the
+//! block is written.
 
 use std::collections::BTreeSet;
 
@@ -14,101 +17,93 @@ use super::VENTI_SCORE_BYTES;
 use super::entry::{DecodeVentiEntryError, VENTI_ENTRY_BYTES, VentiEntry};
 use super::root::{DecodeVentiRootError, VentiRoot};
 
-/// How deep blocks may lead into each other: far deeper than folders of any system.
+/// The largest depth of blocks that lead to each other: far deeper than the folders of any system.
 const DEPTH_MAX: usize = 8192;
-/// How many leaves are looked for at a time.
+/// The leaves that are looked up at a time.
 const BATCH_LEAF_COUNT: usize = 256;
-/// Of how many blocks it is remembered that all below them was copied: some 80 bytes each.
+/// The largest number of blocks that are remembered as copied together with all blocks below: some
+/// 80 bytes each.
 const REMEMBERED_MAX: usize = 1 << 20;
 
-/// How much is believed of what is there already.
+/// The degree to which the destination is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyMode {
-    /// Nothing: all that a block leads to is looked for, though it be there.
+    /// Looks up all blocks below a block, even if the block is present.
     Whole,
-    /// What leads to other blocks, and is there, is taken for whole.
+    /// Assumes that all blocks below a present block are present.
     Fast,
 }
 
-/// How much was done.
+/// The progress of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Copied {
     /// Blocks that were copied.
     pub block_count: u64,
-    /// Their bytes.
+    /// The bytes of the copied blocks.
     pub bytes: u64,
-    /// Blocks that were there; where one stands for all below it, only that one.
+    /// Blocks that were present. A block that stands for all below it counts as one.
     pub present_count: u64,
 }
 
-/// Why a copy ended early. What was copied until then need not be copied again.
+/// The reason why a copy ended early. The blocks copied until then need not be copied again.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// The scores of a store are others than Venti's.
+    /// A store's scores are not those of Venti.
     #[error("only stores with SHA-1 scores, as those of Venti, name the same block alike")]
     OtherScores,
-    /// The source does not give a block.
+    /// The source does not return a block.
     #[error("the source cannot be read")]
     Source(#[source] GetError),
-    /// The destination does not take a block.
+    /// The destination does not accept a block.
     #[error("the destination cannot be written")]
     Destination(#[source] PutError),
-    /// The destination may lose what was copied.
+    /// The destination may lose copied blocks.
     #[error("the destination cannot be made durable")]
     Sync(#[source] SyncError),
-    /// The root is none.
+    /// The root is invalid.
     #[error("{score} is not the root of an archive")]
-    Root {
-        /// Which.
-        score: Score,
-        /// What is wrong.
-        source: DecodeVentiRootError,
-    },
-    /// A block of entries has one that is none.
+    Root { score: Score, source: DecodeVentiRootError },
+    /// A block of entries has an invalid entry.
     #[error("{name} has an entry that is malformed")]
-    Entry {
-        /// The block.
-        name: BlockName,
-        /// What is wrong.
-        source: DecodeVentiEntryError,
-    },
-    /// The other store calls a block by another name.
+    Entry { name: BlockName, source: DecodeVentiEntryError },
+    /// The two stores name the same block differently.
     #[error(
         "{name} has the name {other} in the other store: one of the two does not name its blocks as Venti does"
     )]
     OtherName {
-        /// Its name here.
+        /// Its name in the source.
         name: BlockName,
-        /// Its score there.
+        /// Its score in the destination.
         other: Score,
     },
-    /// Blocks lead to blocks further than any folder is deep.
+    /// Blocks are nested deeper than any folder.
     #[error("the archive is deeper than {DEPTH_MAX} blocks")]
     TooDeep,
-    /// Whoever watches has had enough.
+    /// The caller cancelled the copy.
     #[error("interrupted")]
     Cancelled,
 }
 
-/// A block that leads to others, and what kind of leaves stand at the bottom.
+/// A block that leads to others, and the kind of the leaves below it.
 #[derive(Debug, Clone, Copy)]
 struct Child {
     name: BlockName,
     leaf_kind: BlockKind,
 }
 
-/// A block that is put when all below it is there.
+/// A block that is put when all blocks below it are present.
 struct Frame {
     child: Child,
     bytes: Bytes,
     is_there: bool,
-    /// Blocks below it that lead to others, the next one last.
+    /// Blocks below it that lead to others, with the next one last.
     inner: Vec<Child>,
 }
 
-/// Copies the archive whose root is `score`. Durable when this returns. `watch` is told from time to time how much was done, and says whether to go on.
+/// Copies the archive with the root `score`. It is durable when this returns. `watch` is called
+/// from time to time with the progress, and returns false to cancel.
 ///
-/// Holds the blocks on the way from the root to where it is, and a batch of leaves.
+/// Holds the blocks on the path from the root to the current position, and a batch of leaves.
 ///
 /// # Errors
 /// [`CopyError`].
@@ -124,7 +119,8 @@ pub fn copy_archive(
         return Err(CopyError::OtherScores);
     }
     let mut copier = Copier { from, to, mode, copied: Copied::default(), done: BTreeSet::new(), watch };
-    // An archive before comes before what follows it, so that what is there leads to nothing that is not.
+    // An earlier archive is copied before its successor, so that no present block leads to a
+    // missing one.
     let mut roots = vec![root_child(score)];
     let mut next = Some(score);
     while let Some(root) = next.filter(|_| roots.len() < REMEMBERED_MAX) {
@@ -155,13 +151,13 @@ struct Copier<'a> {
     to: &'a dyn BlockStore,
     mode: CopyMode,
     copied: Copied,
-    /// Blocks that lead to others, and all below them, that were met in this run.
+    /// Blocks that lead to others and were copied, with all blocks below, in this run.
     done: BTreeSet<BlockName>,
     watch: &'a mut dyn FnMut(&Copied) -> bool,
 }
 
 impl Copier<'_> {
-    /// Whether a block stands for all below it.
+    /// Returns true if the presence of a block stands for all blocks below it.
     fn believes(&self, name: &BlockName) -> bool {
         self.mode == CopyMode::Fast && self.is_there(name)
     }
@@ -170,15 +166,15 @@ impl Copier<'_> {
         self.are_there(std::slice::from_ref(name)).first() == Some(&true)
     }
 
-    /// Which of these blocks the destination says it has. An error to this question is a "no": the write that follows will tell
-    /// whether the destination works.
+    /// Asks the destination which of these blocks it has. An error counts as "no": the following
+    /// write shows if the destination works.
     fn are_there(&self, names: &[BlockName]) -> Vec<bool> {
         match self.to.has_batch(names) {
             Ok(there) => there,
-            // The destination could not be asked at all: another question would wait as long.
+            // The destination could not be reached. Another request would wait as long.
             Err(GetError::Failed { .. }) => vec![false; names.len()],
             Err(_) if names.len() == 1 => vec![false],
-            // One of the answers was unclear.
+            // One of the answers was not definite, so each block is queried alone.
             Err(_) => names.iter().map(|name| self.is_there(name)).collect(),
         }
     }
@@ -207,7 +203,7 @@ impl Copier<'_> {
         Ok(())
     }
 
-    /// Reads a block that leads to others, and copies the leaves among those.
+    /// Reads a block that leads to others, and copies the leaves among them.
     fn enter(&mut self, child: Child) -> Result<Option<Frame>, CopyError> {
         if self.done.contains(&child.name) {
             return Ok(None);
@@ -228,7 +224,7 @@ impl Copier<'_> {
         Ok(Some(Frame { child, bytes, is_there, inner }))
     }
 
-    /// What a block leads to.
+    /// Returns the children of a block.
     fn below(&self, child: &Child, bytes: &Bytes) -> Result<Vec<Child>, CopyError> {
         let empty = self.from.empty_score();
         let block_type = child.name.block_type;
@@ -279,11 +275,12 @@ impl Copier<'_> {
     }
 }
 
-/// The topmost blocks of the trees that a block of entries leads to.
+/// Returns the root blocks of the trees in a block of entries.
 fn entries_below(name: BlockName, bytes: &[u8]) -> Result<Vec<Child>, CopyError> {
     let mut below = Vec::new();
     for entry in bytes.chunks(VENTI_ENTRY_BYTES) {
-        // What was cut off of the last one is zeros. A rest at the end of a full block is none, and is zeros too.
+        // The truncated bytes of the last entry are zeros. A rest at the end of a full block is too
+        // short for an entry, and is zeros too.
         let mut whole = [0; VENTI_ENTRY_BYTES];
         whole[..entry.len()].copy_from_slice(entry);
         let decoded = VentiEntry::decode(&whole).map_err(|source| CopyError::Entry { name, source })?;
@@ -296,7 +293,8 @@ fn entries_below(name: BlockName, bytes: &[u8]) -> Result<Vec<Child>, CopyError>
     Ok(below)
 }
 
-/// The type of a block so far above leaves of this kind; pointer blocks of both kinds have one.
+/// Returns the type of a block at a depth above leaves of this kind. Pointer blocks of both kinds
+/// have one type.
 fn type_at(leaf_kind: BlockKind, depth: u8) -> BlockType {
     let kind = if depth == 0 { leaf_kind } else { BlockKind::Data };
     BlockType::at_depth(kind, depth).unwrap_or(BlockType::leaf(leaf_kind))

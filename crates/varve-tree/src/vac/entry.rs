@@ -1,4 +1,4 @@
-//! An entry: what leads to a tree of Venti. 40 bytes, big-endian.
+//! An entry: the root of a Venti tree and its sizes. 40 bytes, big-endian.
 //!
 //! | at | size | what          |                                                                                       |
 //! |---:|-----:|---------------|---------------------------------------------------------------------------------------|
@@ -27,36 +27,30 @@ const DEPTH_SHIFT: u8 = 2;
 const LOCAL: u8 = 0x20;
 const BIG: u8 = 0x40;
 const BLOCK_BYTES_MIN: u32 = 256;
-/// What some old archives mean by sizes of 0.
+/// The meaning of size 0 in some old archives.
 const BLOCK_BYTES_OLD: u32 = 4096;
 const SIZE_MAX: u64 = (1 << 48) - 1;
 
-/// A tree, and the generation of its place in a directory.
+/// A tree, and the generation of its slot in a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VentiEntry {
-    /// Tells a file from another one that had the same place before.
+    /// Distinguishes a file from an earlier one in the same slot.
     pub generation: u32,
-    /// Where its bytes, or entries, are.
+    /// The tree of its bytes or entries.
     pub tree: Entry,
 }
 
-/// Why bytes are not an entry.
+/// The reason why bytes are not an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeVentiEntryError {
-    /// Entries are of one size.
     #[error("an entry of {actual} bytes: it has {VENTI_ENTRY_BYTES}")]
-    Length {
-        /// Its size.
-        actual: usize,
-    },
-    /// Sizes that no block has, or a depth that is less than the size needs.
+    Length { actual: usize },
+    /// A size that no block has, or a depth that is too small for the size.
     #[error(
         "an entry of {size} bytes at depth {depth}, in leaves of {leaf_bytes} and pointer blocks of {pointer_bytes} bytes"
     )]
     Sizes {
-        /// The size of a leaf.
         leaf_bytes: u32,
-        /// The size of a pointer block.
         pointer_bytes: u32,
         /// The levels of pointer blocks.
         depth: u8,
@@ -66,10 +60,10 @@ pub enum DecodeVentiEntryError {
 }
 
 impl VentiEntry {
-    /// Reads an entry; `None` where the place is not in use.
+    /// Decodes an entry; `None` if the slot is not in use.
     ///
     /// # Errors
-    /// [`DecodeVentiEntryError`] says what no writer would have written.
+    /// [`DecodeVentiEntryError`] names the numbers that no writer would have written.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, DecodeVentiEntryError> {
         let wrong_length = || DecodeVentiEntryError::Length { actual: bytes.len() };
         let whole: &[u8; VENTI_ENTRY_BYTES] = bytes.try_into().map_err(|_| wrong_length())?;
@@ -101,8 +95,9 @@ impl VentiEntry {
         Ok(Some(Self { generation: u32::from_be_bytes([g0, g1, g2, g3]), tree }))
     }
 
-    /// The entry's bytes; `None` for a tree that Venti cannot express: one that is cut by content, too deep or too large, or
-    /// has other scores. `was_local` is a mark that vac leaves on most entries and that readers do not look at.
+    /// Encodes the entry. Returns `None` for a tree that Venti cannot express: one that is cut by
+    /// content, is too deep or too large, or has other scores. `was_local` sets a mark that vac
+    /// leaves on most entries and that readers ignore.
     #[must_use]
     pub fn encode(&self, was_local: bool) -> Option<[u8; VENTI_ENTRY_BYTES]> {
         let Self { generation, tree } = self;
@@ -158,7 +153,7 @@ mod tests {
             (0x21, SIZES, 8192),
             (0x23, SIZES, 40),
             (0x29, SIZES, 3_350_529),
-            // Deeper than need be.
+            // Deeper than necessary.
             (0x2d, SIZES, 1),
             (0x61, [0xea, 0x65, 0x80, 0x06], 65_536),
         ] {

@@ -1,4 +1,4 @@
-//! Reading a folder of vac: the records of its meta, and the entries of its source.
+//! Reads a folder of vac: the records of its meta, and the entries of its source.
 
 use std::ops::ControlFlow;
 
@@ -11,21 +11,20 @@ use crate::cursor::ReadPointerError;
 use crate::entry::Entry;
 use crate::read::{ReadTreeError, TreeReader};
 
-/// So many blocks of one folder's meta are read, and no more: more names than any folder has.
+/// The limit of meta blocks that are read of one folder: more names than any folder has.
 const META_BLOCK_COUNT_MAX: usize = 1 << 20;
 
-/// Why something of a folder cannot be read.
+/// The reason why a part of a folder cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadVentiFolderError {
     /// A block cannot be read.
     #[error(transparent)]
     Tree(#[from] ReadTreeError),
-    /// A block of the folder's meta is not one.
+    /// A block of the folder's meta is invalid.
     #[error("what names a folder's files is malformed at byte {offset}")]
     MetaBlock {
-        /// Where in the meta.
+        /// The offset in the meta.
         offset: u64,
-        /// What is wrong.
         source: DecodeMetaBlockError,
     },
     /// A record is malformed.
@@ -33,13 +32,8 @@ pub enum ReadVentiFolderError {
     Record(#[from] DecodeVacRecordError),
     /// An entry is malformed.
     #[error("entry {number} of the folder is malformed")]
-    Entry {
-        /// Which.
-        number: u32,
-        /// What is wrong.
-        source: DecodeVentiEntryError,
-    },
-    /// More than any writer writes.
+    Entry { number: u32, source: DecodeVentiEntryError },
+    /// The meta is longer than any writer makes it.
     #[error(
         "what names the folder's files has more than {META_BLOCK_COUNT_MAX} blocks; the others are left out"
     )]
@@ -52,24 +46,25 @@ impl From<ReadPointerError> for ReadVentiFolderError {
     }
 }
 
-/// A folder of vac: the trees of its source and of its meta. Keeps the block of entries that was read last.
+/// A folder of vac: the trees of its source and of its meta. Caches the block of entries that was
+/// read last.
 pub struct VentiFolder<'a> {
     store: &'a dyn BlockStore,
     source: Entry,
     meta: Entry,
-    /// Which leaf of the source, and its bytes, filled up with zeros.
+    /// The number of the cached leaf of the source, and its bytes, padded with zeros.
     leaf: Option<(u64, Vec<u8>)>,
 }
 
 impl<'a> VentiFolder<'a> {
-    /// Reads nothing.
+    /// Makes a reader of a folder. Reads nothing.
     #[must_use]
     pub fn new(store: &'a dyn BlockStore, source: &Entry, meta: &Entry) -> Self {
         Self { store, source: *source, meta: *meta, leaf: None }
     }
 
-    /// Hands over the records of the folder, block by block, each in the order of its slots. What cannot be read comes as
-    /// an error, and the others after it. Holds one block.
+    /// Passes the records of the folder to `visit`, block by block, each in the order of its slots.
+    /// An unreadable part is passed as an error, and the records after it follow. Holds one block.
     pub fn records(&self, visit: &mut dyn FnMut(Result<VacRecord, ReadVentiFolderError>) -> ControlFlow<()>) {
         let reader = TreeReader::new(self.store, &self.meta);
         let mut block = Vec::new();
@@ -98,11 +93,11 @@ impl<'a> VentiFolder<'a> {
         }
     }
 
-    /// Which entry of the source has this number; `None` if it is not in use, or beyond the end. Cheap for numbers that follow each
-    /// other.
+    /// Returns the entry of the source with this number; `None` if it is not in use, or beyond the
+    /// end. Consecutive numbers are cheap.
     ///
     /// # Errors
-    /// [`ReadVentiFolderError`]: the entry cannot be read, or is none.
+    /// [`ReadVentiFolderError`]: the entry cannot be read, or is invalid.
     pub fn entry(&mut self, number: u32) -> Result<Option<VentiEntry>, ReadVentiFolderError> {
         let leaf_bytes = u64::from(self.source.leaf_bytes());
         let entries_a_leaf = (leaf_bytes / VENTI_ENTRY_BYTES as u64).max(1);

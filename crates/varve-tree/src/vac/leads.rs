@@ -1,4 +1,4 @@
-//! What a block leads to, as far as its bytes and its type tell, without knowing the tree that it is part of.
+//! Finds the children of a block from its bytes and its type alone, without knowledge of its tree.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::{BlockKind, BlockName, BlockType, Score};
@@ -7,10 +7,12 @@ use super::VENTI_SCORE_BYTES;
 use super::entry::{VENTI_ENTRY_BYTES, VentiEntry};
 use super::root::VentiRoot;
 
-/// The blocks that a block of Venti's names: those below a pointer block, the trees of a directory's entries, the directory of a root. Bytes that no client of
-/// Venti has written lead to nothing, or to blocks that nobody has.
+/// Returns the names of the blocks to which a Venti block leads: the children of a pointer block,
+/// the trees of a directory's entries, or the directory of a root. Other bytes lead to nothing, or
+/// to blocks that do not exist.
 ///
-/// A pointer block does not say what kind of leaves it leads to: below one to data they may be of data or of directories.
+/// A pointer block does not tell the kind of its leaves: below a pointer block of type data, the
+/// leaves may be data or directories.
 #[must_use]
 pub fn leads_to(name: &BlockName, bytes: &[u8]) -> Vec<BlockName> {
     let kind = name.block_type.kind();
@@ -73,7 +75,7 @@ mod tests {
             let found = leads_to(&named(9, pointer(depth)), &bytes);
             assert_eq!(found, [named(1, below), named(2, below)]);
         }
-        // Half a score is none.
+        // Half a score is ignored.
         assert_eq!(leads_to(&named(9, pointer(1)), &bytes[..39]), [named(1, BlockType::DATA)]);
     }
 

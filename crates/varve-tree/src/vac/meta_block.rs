@@ -2,14 +2,14 @@
 //!
 //! | at | size | what          |                                                                                |
 //! |---:|-----:|---------------|--------------------------------------------------------------------------------|
-//! |  0 |    4 | magic         | 0x5656fc79, or 0x5656fc7a, where a name stands before longer ones that begin with it |
-//! |  4 |    2 | size          | how much of the block is used                                                  |
-//! |  6 |    2 | free          | how much of that is holes; a hint                                              |
-//! |  8 |    2 | slots         | how many slots there are                                                       |
-//! | 10 |    2 | records       | how many of them are in use                                                    |
-//! | 12 |    4 | slot *        | where a record begins, and its length: in the order of the names               |
+//! |  0 |    4 | magic         | 0x5656fc79, or 0x5656fc7a, in which a name precedes longer names that begin with it |
+//! |  4 |    2 | size          | the bytes of the block that are used                                           |
+//! |  6 |    2 | free          | the bytes of holes among them; a hint                                          |
+//! |  8 |    2 | slots         | the number of slots                                                            |
+//! | 10 |    2 | records       | the number of slots in use                                                     |
+//! | 12 |    4 | slot *        | the offset and length of a record; slots are in the order of the names         |
 //!
-//! Records lie behind the slots. A reader of ours takes them in any order.
+//! Records follow the slots. This reader accepts them in any order.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::cmp::Ordering;
@@ -20,9 +20,9 @@ const MAGIC: u32 = 0x5656_fc79;
 const MAGIC_UNBOTCHED: u32 = 0x5656_fc7a;
 const HEADER_BYTES: usize = 12;
 const SLOT_BYTES: usize = 4;
-/// So many bytes of a block are reckoned for each slot.
+/// vac plans one slot for this many bytes of a block.
 const BYTES_A_SLOT: usize = 100;
-/// A block is full when so much of it is used.
+/// A block is full when this share of it is used.
 const FULL_PERCENT: usize = 80;
 
 /// The records of a block, checked to lie within it.
@@ -32,44 +32,33 @@ pub struct MetaBlock<'a> {
     slots: &'a [u8],
 }
 
-/// Why bytes are not a meta block.
+/// The reason why bytes are not a meta block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeMetaBlockError {
-    /// Something else.
     #[error("{magic:#010x} does not begin a block of a vac directory")]
-    Magic {
-        /// What it begins with.
-        magic: u32,
-    },
-    /// Its numbers do not fit together.
+    Magic { magic: u32 },
+    /// The sizes in the header are inconsistent.
     #[error("a block of a vac directory with {records} records in {slots} slots and {size} of {bytes} bytes")]
     Sizes {
-        /// Its bytes.
+        /// The size of the block.
         bytes: usize,
-        /// How many it says are used.
+        /// The used bytes according to the header.
         size: usize,
-        /// How many slots it says there are.
+        /// The slots according to the header.
         slots: usize,
-        /// How many of them it says are in use.
+        /// The slots in use according to the header.
         records: usize,
     },
-    /// A record that is not in the block, or more of them than fit in it.
+    /// A record lies outside of the block, or the records together exceed it.
     #[error("record {number} of a block of a vac directory lies at {offset}, and has {length} bytes")]
-    Slot {
-        /// Which.
-        number: usize,
-        /// Where it should begin.
-        offset: usize,
-        /// How long it should be.
-        length: usize,
-    },
+    Slot { number: usize, offset: usize, length: usize },
 }
 
 impl<'a> MetaBlock<'a> {
-    /// Looks at a block of which no zeros were cut off.
+    /// Decodes a block whose trailing zeros have been restored.
     ///
     /// # Errors
-    /// [`DecodeMetaBlockError`] says what no writer would have written.
+    /// [`DecodeMetaBlockError`] names the numbers that no writer would have written.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeMetaBlockError> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(Self { block: &[], slots: &[] });
@@ -95,7 +84,8 @@ impl<'a> MetaBlock<'a> {
         Ok(block)
     }
 
-    /// Every record lies behind the slots, and together they are no more than the block.
+    /// Checks that every record lies after the slots, and that together they do not exceed the
+    /// block.
     fn check(&self, slots_end: usize) -> Result<(), DecodeMetaBlockError> {
         let mut total = 0_usize;
         for (number, (offset, length)) in self.places().enumerate() {
@@ -116,7 +106,8 @@ impl<'a> MetaBlock<'a> {
         })
     }
 
-    /// The records, in the order of the slots; one that is malformed hides no other.
+    /// Iterates over the records in the order of the slots. A malformed record does not hide the
+    /// others.
     pub fn records(&self) -> impl Iterator<Item = Result<VacRecord, DecodeVacRecordError>> {
         self.places().map(|(offset, length)| {
             let bytes = self.block.get(offset..offset.saturating_add(length)).unwrap_or_default();
@@ -131,13 +122,13 @@ pub struct MetaBlockBuilder {
     block_bytes: usize,
     slot_count: usize,
     records: Vec<u8>,
-    /// Where records begin among all, how long they are, and their names: in the order of the slots.
+    /// The offset of each record in `records`, its length, and its name, in the order of the slots.
     slots: Vec<(u16, u16, Vec<u8>)>,
     free: u16,
 }
 
 impl MetaBlockBuilder {
-    /// An empty block, of 512 to 65,535 bytes; `None` for others.
+    /// Makes an empty block of 512 to 65,535 bytes; `None` for other sizes.
     #[must_use]
     pub fn new(block_bytes: u32) -> Option<Self> {
         let block_bytes = usize::from(u16::try_from(block_bytes).ok()?);
@@ -150,15 +141,15 @@ impl MetaBlockBuilder {
         self.slot_count.saturating_mul(SLOT_BYTES).saturating_add(HEADER_BYTES)
     }
 
-    /// Whether it holds no record.
+    /// Returns true if it holds no record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Appends a record, unless it belongs in the next block: then `false`. `first_bytes` is how long vac would have made it at
-    /// first, before it gave it its owner: it decides by that, and counts what it grew by as free. With the same decisions,
-    /// blocks are the same as vac's, and a store that has vac's holds them once.
+    /// Appends a record. Returns false if it belongs in the next block. `first_bytes` is the size
+    /// of the record before vac adds the owner: vac decides by that size, and counts the growth as
+    /// free. With the same decisions, the blocks equal those of vac, and a store keeps them once.
     pub fn push(&mut self, name: &[u8], record: &[u8], first_bytes: usize) -> bool {
         let offset = self.slots_end().saturating_add(self.records.len());
         let room = self.block_bytes.saturating_mul(FULL_PERCENT).checked_div(100).unwrap_or(0);
@@ -180,7 +171,7 @@ impl MetaBlockBuilder {
         true
     }
 
-    /// The block.
+    /// Returns the bytes of the block.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         let short = |number: usize| u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes();
@@ -201,7 +192,8 @@ impl MetaBlockBuilder {
     }
 }
 
-/// The order that the magic of vac's blocks stands for: a name comes after every longer one that begins with it.
+/// The order that the magic number of vac's blocks stands for: a name follows every longer one that
+/// begins with it.
 fn slot_order(one: &[u8], other: &[u8]) -> Ordering {
     let by_bytes = one.iter().zip(other).map(|(one, other)| one.cmp(other)).find(|order| order.is_ne());
     by_bytes.unwrap_or_else(|| other.len().cmp(&one.len()))

@@ -1,4 +1,4 @@
-//! A record: what a directory of vac says of one file, but for its size and bytes. Big-endian.
+//! A record: the metadata of one file in a directory of vac, except its size and bytes. Big-endian.
 //!
 //! ```text
 //! magic 4 │ version 2 │ name │ entry 4 │ version 9: generation 4, meta entry 4, meta generation 4
@@ -6,114 +6,105 @@
 //! mtime 4 │ mcount 4 │ ctime 4 │ atime 4 │ mode 4 │ sections: kind 1, length 2, body; up to the end
 //! ```
 //!
-//! A name, or any other text, is its length in 2 bytes and then itself. Readers skip sections of kinds that they do not know.
+//! A name, or any other text, is its length in 2 bytes and then itself. Readers skip sections of
+//! kinds that they do not know.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 const MAGIC: u32 = 0x1c4d_9072;
-/// What is written, as vac does.
+/// The version that is written, as vac does.
 const VERSION: u16 = 8;
 const UNUSED_BYTES: usize = 20;
 
 const SECTION_PLAN9: u8 = 1;
 const SECTION_QID_SPACE: u8 = 3;
-/// Ours: what else the file had.
+/// The section of this program, for metadata that vac has no field for.
 const SECTION_OWN: u8 = b'v';
 
-/// The mode of a file as vac has it: permissions, and bits that say what it is.
+/// The mode of a file in vac: permissions, and bits for its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VacMode(pub u32);
 
 impl VacMode {
-    /// Read, write, execute: for the owner, the group, and all.
+    /// Read, write, execute: for the owner, the group, and others.
     pub const PERMISSIONS: u32 = 0o777;
-    /// As Unix's sticky bit.
+    /// The sticky bit of Unix.
     pub const STICKY: u32 = 0x200;
-    /// As Unix's setuid bit.
+    /// The setuid bit of Unix.
     pub const SETUID: u32 = 0x400;
-    /// As Unix's setgid bit.
+    /// The setgid bit of Unix.
     pub const SETGID: u32 = 0x800;
     /// A symbolic link; its content is the target.
     pub const LINK: u32 = 0x4000;
     /// A folder.
     pub const FOLDER: u32 = 0x8000;
-    /// A device; its content says which.
+    /// A device; its content holds its number.
     pub const DEVICE: u32 = 0x20_0000;
     /// A named pipe.
     pub const PIPE: u32 = 0x40_0000;
 
-    /// Whether one of these bits is set.
+    /// Returns true if one of these bits is set.
     #[must_use]
     pub fn has(self, bits: u32) -> bool {
         self.0 & bits != 0
     }
 }
 
-/// What a directory says of a file.
+/// The record of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VacRecord {
-    /// Any bytes: whoever uses it as a name looks at it first.
+    /// Any bytes: a caller must check them before it uses them as a name.
     pub name: Vec<u8>,
-    /// Which entry of the folder's source has its bytes, or its source.
+    /// The number of the entry in the folder's source with the file's bytes, or with the source of
+    /// a subfolder.
     pub entry: u32,
-    /// What that entry's generation has to be.
+    /// The expected generation of that entry.
     pub generation: u32,
-    /// Of a folder: which entry has its meta.
+    /// Of a folder: the number of the entry with its meta.
     pub meta_entry: u32,
-    /// What that one's generation has to be.
+    /// The expected generation of that entry.
     pub meta_generation: u32,
     /// The file's number.
     pub qid: u64,
     /// A name, or a number in decimal digits.
     pub owner: Vec<u8>,
-    /// The same.
+    /// A name, or a number in decimal digits.
     pub group: Vec<u8>,
-    /// The same; vac leaves it empty.
+    /// A name, or a number in decimal digits; vac leaves it empty.
     pub changed_by: Vec<u8>,
-    /// When its content changed, in seconds since 1970.
+    /// The time of the last change to the content, in seconds since 1970.
     pub mtime: u32,
-    /// How often it was changed.
+    /// The number of changes.
     pub mcount: u32,
-    /// When it changed in any way; vac says when it was archived.
+    /// The time of the last change of any kind; vac stores the time of archiving.
     pub ctime: u32,
-    /// When it was read.
+    /// The time of the last access.
     pub atime: u32,
-    /// What it is, and who may do what.
+    /// The kind and the permissions.
     pub mode: VacMode,
-    /// What is added to the numbers of all files below, and the first number that none of them has.
+    /// The offset to add to the numbers of all files below, and the first number that none of them
+    /// has.
     pub qid_space: Option<(u64, u64)>,
-    /// What else a writer of ours knew, and vac has no place for.
+    /// Metadata of this program that vac has no field for.
     pub own: Option<Vec<u8>>,
 }
 
-/// Why bytes are not a record.
+/// The reason why bytes are not a record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeVacRecordError {
-    /// It ends before it should.
+    /// The record ends too early.
     #[error("a record of {bytes} bytes ends within its {field}")]
     Short {
-        /// Its size.
         bytes: usize,
-        /// Where it ends.
+        /// The field in which it ends.
         field: &'static str,
     },
-    /// Something else.
     #[error("{magic:#010x} does not begin a record")]
-    Magic {
-        /// What it begins with.
-        magic: u32,
-    },
-    /// A version that nobody knows.
+    Magic { magic: u32 },
     #[error("a record of version {version}: 7, 8 and 9 are known")]
-    Version {
-        /// The version.
-        version: u16,
-    },
-    /// A section that is there twice, or has another length than all of its kind.
+    Version { version: u16 },
+    /// A section that occurs twice, or has a wrong length for its kind.
     #[error("a record with a second or a misshapen section {kind}")]
-    Section {
-        /// Its kind.
-        kind: u8,
-    },
+    Section { kind: u8 },
 }
 
 /// Takes fields from the front.
@@ -152,10 +143,10 @@ impl<'a> Rest<'a> {
 }
 
 impl VacRecord {
-    /// Reads a record of any version.
+    /// Decodes a record of any version.
     ///
     /// # Errors
-    /// [`DecodeVacRecordError`] says what no writer would have written.
+    /// [`DecodeVacRecordError`] names the part that no writer would have written.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeVacRecordError> {
         let mut rest = Rest { bytes, whole: bytes.len() };
         let magic = rest.number("magic")?;
@@ -171,7 +162,7 @@ impl VacRecord {
         let (generation, meta_entry, meta_generation) = if version == 9 {
             (rest.number("generation")?, rest.number("meta entry")?, rest.number("meta generation")?)
         } else {
-            // No folder has so many entries: what is beyond them is not found there.
+            // No folder has that many entries: a larger number is not found.
             (0, entry.saturating_add(1), 0)
         };
         let qid = u64::from_be_bytes(rest.array("qid")?);
@@ -238,8 +229,8 @@ impl VacRecord {
         Ok(())
     }
 
-    /// The record's bytes, of version 8: its generations are 0, and its meta is the entry after its source. `None` if a text is
-    /// longer than can be said.
+    /// Encodes the record in version 8, in which generations are 0 and the meta is the entry after
+    /// the source. Returns `None` if a text is too long.
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -296,7 +287,7 @@ mod tests {
         }
     }
 
-    /// The same with bytes put in, and another version.
+    /// Returns the bytes of a record with another version and some bytes inserted.
     fn of_version(version: u8, at: usize, inserted: &[u8]) -> Vec<u8> {
         let mut bytes = record().encode().unwrap();
         bytes[5] = version;

@@ -2,7 +2,7 @@
 //!
 //! | at  | size | what         |                                                                         |
 //! |----:|-----:|--------------|-------------------------------------------------------------------------|
-//! |   0 |    2 | version      | 2; with the highest bit set where the block size is in its big form     |
+//! |   0 |    2 | version      | 2; with the highest bit set if the block size is in its big form        |
 //! |   2 |  128 | name         | filled up with zeros                                                    |
 //! | 130 |  128 | kind         | `vac`, `ext2`, `ffs`, `hfs`, `file`; filled up with zeros               |
 //! | 258 |   20 | score        | of the block of directory entries that the archive begins with         |
@@ -22,49 +22,38 @@ const VERSION: u16 = 2;
 const BIG: u16 = 0x8000;
 const BLOCK_BYTES_MIN: u32 = 256;
 
-/// What an archive begins with.
+/// The root of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VentiRoot {
-    /// What was archived, as far as its maker says; vac leaves it empty.
+    /// The name that its maker gave it; vac leaves it empty.
     pub name: Vec<u8>,
-    /// Of what kind the archive is.
+    /// The kind of archive.
     pub kind: Vec<u8>,
-    /// The block of directory entries that leads to everything.
+    /// The block of directory entries that leads to the whole archive.
     pub score: Score,
     /// The largest block of data.
     pub block_bytes: u32,
-    /// The root before it.
+    /// The preceding root.
     pub previous: Option<Score>,
 }
 
-/// Why a block is not a root.
+/// The reason why a block is not a root.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeVentiRootError {
-    /// Roots are of one size.
     #[error("a root of {actual} bytes: it has {VENTI_ROOT_BYTES}")]
-    Length {
-        /// Its size.
-        actual: usize,
-    },
-    /// A version that nobody knows.
+    Length { actual: usize },
     #[error("a root of version {version}: {VERSION} is known")]
-    Version {
-        /// The version.
-        version: u16,
-    },
-    /// A size that no block has.
+    Version { version: u16 },
+    /// The size is not that of any block.
     #[error("a root whose blocks have {bytes} bytes: they have {BLOCK_BYTES_MIN} to {BLOCK_BYTES_MAX}")]
-    BlockBytes {
-        /// The size; `None` where it is beyond all numbers.
-        bytes: u32,
-    },
+    BlockBytes { bytes: u32 },
 }
 
 impl VentiRoot {
-    /// Reads a root.
+    /// Decodes a root.
     ///
     /// # Errors
-    /// [`DecodeVentiRootError`] says what no writer would have written.
+    /// [`DecodeVentiRootError`] names the field that no writer would have written.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeVentiRootError> {
         let length = || DecodeVentiRootError::Length { actual: bytes.len() };
         let whole: &[u8; VENTI_ROOT_BYTES] = bytes.try_into().map_err(|_| length())?;
@@ -94,7 +83,8 @@ impl VentiRoot {
         })
     }
 
-    /// The block; `None` if a text is too long, or the block size cannot be said.
+    /// Encodes the block. Returns `None` if a text is too long, or if the block size cannot be
+    /// represented.
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         let (version, block_bytes) = match u16::try_from(self.block_bytes) {
@@ -117,7 +107,7 @@ impl VentiRoot {
     }
 }
 
-/// Up to the first zero.
+/// Returns the bytes before the first zero.
 fn text(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
