@@ -1,4 +1,5 @@
-//! A checkpoint: the whole index as bytes, little-endian. A header, a note, then one section for each segment.
+//! A checkpoint: the whole index as bytes, little-endian. A header, a note, then one section for
+//! each segment.
 //!
 //! | offset | bytes | field          | meaning                                                           |
 //! |-------:|------:|----------------|-------------------------------------------------------------------|
@@ -19,22 +20,23 @@
 //! |      16 |    8s | slots          | `slot_count` of them, strictly ascending; remainder, then address   |
 //! | 16 + 8s |    32 | authentication | `BLAKE3(key, x)`, where `x` is the code before ‖ bytes 0..16 + 8s   |
 //!
-//! A segment holds the fingerprints that begin with its prefix. Its number is its prefix read backwards: the first bit is
-//! the lowest. Of `2^b + m` segments, `m < 2^b`, those numbered `0..m` and `2^b..2^b + m` have a prefix of `b + 1` bits, the
-//! others one of `b` bits (p, in the table). The `64 - address_bits` bits of the fingerprint that follow the prefix are the
-//! slot's remainder.
+//! A segment holds the fingerprints that begin with its prefix. Its number is its prefix with the
+//! bits reversed: the first bit is the lowest. Of `2^b + m` segments, `m < 2^b`, those numbered
+//! `0..m` and `2^b..2^b + m` have a prefix of `b + 1` bits, the others one of `b` bits (p, in the
+//! table). The `64 - address_bits` bits of the fingerprint that follow the prefix are the slot's
+//! remainder.
 //!
 //! Invariant: the checkpoint has `96 + note_bytes + 48 × segment_count + 8 × block_count` bytes.
 //!
-//! The key is for one store and this one purpose. Each code covers the one before it, so no section can be moved, nor put
-//! into another checkpoint.
+//! The key belongs to one store and serves this purpose only. Each code covers the one before it,
+//! so no section can be moved, within a checkpoint or to another one.
 
 mod read;
 mod write;
 
 pub use read::ReadCheckpointError;
 
-/// The longest note that a checkpoint carries.
+/// The longest note of a checkpoint.
 pub const CHECKPOINT_NOTE_BYTES_MAX: u64 = 16 << 20;
 
 const MAGIC: &[u8; 8] = b"varveIX1";
@@ -43,7 +45,7 @@ const SECTION_HEADER_BYTES: usize = 16;
 const SLOT_BYTES: usize = 8;
 const CODE_BYTES: usize = blake3::OUT_LEN;
 
-/// At most so many bytes are read or written in one call.
+/// The largest number of bytes that are read or written in one call.
 const PIECE_BYTES: usize = 1 << 20;
 
 struct Header {
@@ -62,7 +64,7 @@ impl Header {
         bytes
     }
 
-    /// The length of the whole checkpoint; `None` when no file can be as long.
+    /// Returns the length of the whole checkpoint; `None` if it exceeds 64 bits.
     fn checkpoint_bytes(&self) -> Option<u64> {
         let sections = self.segment_count.checked_mul((SECTION_HEADER_BYTES + CODE_BYTES) as u64)?;
         let slots = self.block_count.checked_mul(SLOT_BYTES as u64)?;
@@ -71,7 +73,7 @@ impl Header {
     }
 }
 
-/// Makes the code of what follows something that has the code `before`.
+/// Begins the code that covers `before` and the bytes after it.
 fn code_after(before: &blake3::Hash, key: &[u8; 32]) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new_keyed(key);
     hasher.update(before.as_bytes());
@@ -85,7 +87,7 @@ mod tests {
 
     const KEY: [u8; 32] = [9; 32];
 
-    /// A checkpoint with right codes, whatever it says.
+    /// Makes a checkpoint with correct codes and any contents.
     fn authentic(header: &Header, sections: &[&[u64]]) -> Vec<u8> {
         let mut bytes = header.to_bytes().to_vec();
         let mut code = blake3::keyed_hash(&KEY, &bytes);

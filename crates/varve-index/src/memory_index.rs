@@ -1,26 +1,29 @@
-//! All segments together, and the order in which they are split.
+//! The index in memory: all segments, and the order in which they are split.
 
 use varve_block::{Fingerprint, LogAddress};
 
 use crate::segment::{Segment, address_bits};
 
-/// The most blocks that an index holds.
+/// The largest number of blocks that an index holds.
 pub const BLOCK_COUNT_MAX: u64 = 1 << 32;
 
-/// A candidate's fingerprint agrees in at least so many bits, however long the log: of 2^32 blocks, one in 64 lookups finds
-/// one that is not meant. In a log whose addresses are small for its count of blocks, more bits are kept.
+/// The least number of bits in which a candidate's fingerprint agrees, for a log of any length: of
+/// 2^32 blocks, one look-up in 64 finds a false candidate. If a log's addresses are small for its
+/// count of blocks, more bits are kept.
 pub const FINGERPRINT_BITS_MIN: u32 = 38;
 
-/// What an empty index gives to addresses, so that the first blocks do not make it rebuild its only segment each time.
+/// The address bits of an empty index, chosen so that the first blocks do not each cause a rebuild
+/// of its only segment.
 const ADDRESS_BITS_FIRST: u32 = 16;
 
-/// Where each block may be.
+/// Maps fingerprints to candidates.
 ///
-/// `PAGE_SLOTS` is 512, save in tests: tiny pages grow, overflow and split after few blocks.
+/// `PAGE_SLOTS` is 512, except in tests: tiny pages grow, overflow and split after a few blocks.
 #[derive(Debug, Clone)]
 pub struct MemoryIndex<const PAGE_SLOTS: usize = 512> {
-    /// The number of a segment is its prefix read backwards. With 2^b segments, all prefixes have b bits; beyond that, the
-    /// first segments have been split once more, in order. So a new segment always goes to the end.
+    /// The number of a segment is its prefix with the bits reversed. With 2^b segments, all
+    /// prefixes have b bits; beyond that, the first segments have been split once more, in order.
+    /// So a new segment is always appended.
     segments: Vec<Segment<PAGE_SLOTS>>,
     len: u64,
     /// The slots of the segment that is being rebuilt.
@@ -33,7 +36,7 @@ pub struct MemoryIndex<const PAGE_SLOTS: usize = 512> {
 pub struct IndexFull;
 
 impl MemoryIndex {
-    /// An empty index, in less than a kilobyte.
+    /// Makes an empty index, in less than a kilobyte.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -47,10 +50,11 @@ impl<const PAGE_SLOTS: usize> Default for MemoryIndex<PAGE_SLOTS> {
 }
 
 impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
-    /// So many blocks to a segment, on average; half to twice as many to each.
+    /// The average number of blocks in a segment; each has half to twice as many.
     const SEGMENT_BLOCKS: u64 = 32 * PAGE_SLOTS as u64;
 
-    /// `segments` is not empty, and each has the prefix that [`prefix_bits`] tells.
+    /// Makes an index of segments. `segments` is not empty, and each has the prefix of
+    /// [`prefix_bits`].
     pub(crate) fn from_segments(segments: Vec<Segment<PAGE_SLOTS>>) -> Self {
         let len = segments.iter().map(|segment| segment.len() as u64).sum();
         Self { segments, len, scratch: Vec::new() }
@@ -60,19 +64,20 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
         &self.segments
     }
 
-    /// How many pairs of fingerprint and address it holds.
+    /// Returns the number of pairs of fingerprint and address.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether it holds none.
+    /// Returns true if it holds no pairs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// All memory that it takes, with what the allocator adds and what is spare. Walks the segments, not the blocks.
+    /// Returns its memory, including the allocator's overhead and unused capacity. Takes time in
+    /// proportion to the segments, not to the blocks.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let segments = self.segments.iter().map(Segment::heap_bytes).sum::<usize>();
@@ -80,18 +85,20 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
         (size_of::<Self>() + segments + headers + self.scratch.capacity() * size_of::<u64>()) as u64
     }
 
-    /// Where the block with this fingerprint may be, in order: every address that was inserted for it, and seldom another.
-    /// Looks at about seven neighbouring slots; allocates nothing.
+    /// Returns the candidates of a fingerprint in order: every address that was inserted for it,
+    /// and seldom another. Looks at about seven adjacent slots, and allocates nothing.
     pub fn candidates(&self, fingerprint: Fingerprint) -> impl Iterator<Item = LogAddress> {
         self.segments[self.segment_of(fingerprint)].candidates(fingerprint)
     }
 
-    /// Adds `address` to the candidates of `fingerprint`. Returns whether it was not among them before.
+    /// Adds `address` to the candidates of `fingerprint`. Returns true if it was not among them
+    /// before.
     ///
-    /// An address should have one fingerprint. Two that share an address, and all the bits that are kept, count as one.
+    /// An address should have one fingerprint. Two fingerprints with the same address that agree in
+    /// all kept bits count as one.
     ///
-    /// Stops for one pass over one segment at most, as long as addresses do not leap: where one is more than twice as far
-    /// as any before it, all segments may be split at once.
+    /// Pauses for at most one pass over one segment, as long as addresses do not jump: if an
+    /// address is more than twice as large as any before it, all segments may be split at once.
     ///
     /// # Errors
     /// [`IndexFull`] when the pair is new and there are [`BLOCK_COUNT_MAX`] already.
@@ -112,7 +119,7 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
         Ok(added)
     }
 
-    /// Takes `address` from the candidates of `fingerprint`. Returns whether it was among them.
+    /// Removes `address` from the candidates of `fingerprint`. Returns true if it was among them.
     pub fn remove(&mut self, fingerprint: Fingerprint, address: LogAddress) -> bool {
         let number = self.segment_of(fingerprint);
         let removed = self.segments[number].remove(fingerprint, address, &mut self.scratch);
@@ -127,9 +134,10 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
         if number < self.segments.len() { number } else { low_bits(backwards, level) }
     }
 
-    /// Segments must not grow too large, nor have so short a prefix that, beside `address`, a slot could not hold the rest
-    /// of [`FINGERPRINT_BITS_MIN`]: `address_bits - (64 - FINGERPRINT_BITS_MIN)` bits of prefix are needed. Where addresses
-    /// rise by less than 2^25 a block, either asks for one segment at a time.
+    /// Segments must not grow too large. Their prefix must also be long enough that a slot with
+    /// `address` keeps [`FINGERPRINT_BITS_MIN`] bits: `address_bits - (64 - FINGERPRINT_BITS_MIN)`
+    /// bits of prefix are needed. As long as addresses rise by less than 2^25 a block, either
+    /// condition requires one segment at a time.
     fn is_due_to_split(&self, address: LogAddress) -> bool {
         let segment_count = self.segments.len() as u64;
         let for_address = (address.granule() + 1) >> (u64::BITS - FINGERPRINT_BITS_MIN - 1);
@@ -149,7 +157,8 @@ fn low_bits(bits: u64, count: u32) -> usize {
     (bits & ((1 << count) - 1)) as usize
 }
 
-/// How many first bits of a fingerprint choose segment `number` of `segment_count`.
+/// Returns the number of leading bits of a fingerprint that select segment `number` of
+/// `segment_count`.
 pub(crate) fn prefix_bits(number: usize, segment_count: usize) -> u32 {
     let level = segment_count.ilog2();
     let split_count = segment_count - (1 << level);
@@ -191,7 +200,7 @@ mod tests {
         }
     }
 
-    /// The first blocks that an index meets may lie far out in an old log.
+    /// The first blocks of an index may have high addresses in an old log.
     #[test]
     fn far_addresses_leave_enough_bits_to_fingerprints() {
         let mut index = MemoryIndex::new();

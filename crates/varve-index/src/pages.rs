@@ -1,7 +1,7 @@
-//! A row of slots in equal pages. A row grows and shrinks by whole pages, so what one gives back fits the next that asks,
-//! and the memory of a process that runs for years does not fragment.
+//! A sequence of slots in equal pages. It grows and shrinks by whole pages, so a freed page fits
+//! the next allocation, and the memory of a process that runs for years does not fragment.
 
-/// A slot that holds nothing. It is above every other, so a search for a place ends at it; no address packs to it.
+/// An empty slot. It is above every other value, so a search ends at it; no address packs to it.
 pub(crate) const EMPTY: u64 = u64::MAX;
 
 /// The slots beyond the last page are empty.
@@ -9,7 +9,7 @@ pub(crate) const EMPTY: u64 = u64::MAX;
 pub(crate) struct Pages<const PAGE_SLOTS: usize>(Vec<Box<[u64; PAGE_SLOTS]>>);
 
 impl<const PAGE_SLOTS: usize> Pages<PAGE_SLOTS> {
-    /// What it takes on the heap, if an allocator adds two words to each allocation.
+    /// Returns its heap memory, assuming that the allocator adds two words to each allocation.
     pub(crate) fn heap_bytes(&self) -> usize {
         const ALLOCATION_BYTES: usize = 16;
         let page_bytes = size_of::<[u64; PAGE_SLOTS]>() + ALLOCATION_BYTES;
@@ -24,7 +24,7 @@ impl<const PAGE_SLOTS: usize> Pages<PAGE_SLOTS> {
         self.0.len() * PAGE_SLOTS
     }
 
-    /// The slots that are not empty, each with its place.
+    /// Returns the slots that are not empty, each with its place.
     pub(crate) fn taken(&self) -> impl Iterator<Item = (usize, u64)> {
         let slots = self.0.iter().flat_map(|page| page.iter()).copied().enumerate();
         slots.filter(|(_, slot)| *slot != EMPTY)
@@ -41,7 +41,7 @@ impl<const PAGE_SLOTS: usize> Pages<PAGE_SLOTS> {
         self.0[place / PAGE_SLOTS][place % PAGE_SLOTS] = slot;
     }
 
-    /// Puts `slot` at `place`, and moves what is there, and all after it, on by one place, up to the next empty one.
+    /// Puts `slot` at `place`, and shifts the slots up to the next empty one by one place.
     pub(crate) fn put_before(&mut self, place: usize, slot: u64) {
         let (mut number, mut first) = (place / PAGE_SLOTS, place % PAGE_SLOTS);
         let mut carried = slot;
@@ -57,7 +57,7 @@ impl<const PAGE_SLOTS: usize> Pages<PAGE_SLOTS> {
         }
     }
 
-    /// Becomes `page_count` pages of empty slots.
+    /// Replaces all slots by `page_count` pages of empty slots.
     pub(crate) fn reset(&mut self, page_count: usize) {
         self.0.truncate(page_count);
         for page in &mut self.0 {

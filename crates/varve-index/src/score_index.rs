@@ -1,23 +1,23 @@
-//! The index of a store, of whichever kind it is.
+//! The index of a store, of either kind.
 
 use parking_lot::{RwLock, RwLockReadGuard};
 use varve_block::{Fingerprint, LogAddress};
 
 use crate::{DiskIndex, Found, IndexFull, MemoryIndex, Near};
 
-/// Where each block may be. Callable from many threads at once.
+/// Maps fingerprints to candidates. May be used from several threads at once.
 ///
-/// Whatever was inserted is in [`near`](Self::near), if that says that it is all, and in [`candidates`](Self::candidates), if that
-/// says that it is complete.
+/// Every inserted address is in [`near`](Self::near), if that returns all, and in
+/// [`candidates`](Self::candidates), if that is complete.
 pub enum ScoreIndex {
-    /// A word of memory for each block.
+    /// One word of memory for each block.
     Memory(RwLock<MemoryIndex>),
-    /// A fixed amount of memory, and most of it on disk.
+    /// A fixed amount of memory, and most of the index on disk.
     Disk(Box<DiskIndex>),
 }
 
 impl ScoreIndex {
-    /// What is known of a fingerprint without reading the disk.
+    /// Returns the candidates of a fingerprint that are known without a disk read.
     #[must_use]
     pub fn near(&self, fingerprint: Fingerprint) -> Near {
         match self {
@@ -26,7 +26,7 @@ impl ScoreIndex {
         }
     }
 
-    /// Where the block with this fingerprint may be; reads the disk if need be.
+    /// Returns the candidates of a fingerprint. Reads the disk if necessary.
     #[must_use]
     pub fn candidates(&self, fingerprint: Fingerprint) -> Found {
         match self {
@@ -38,10 +38,10 @@ impl ScoreIndex {
         }
     }
 
-    /// Adds where blocks may be. Returns how many of these were new, as far as it is known.
+    /// Adds entries. Returns the number of new ones, as far as it is known.
     ///
     /// # Errors
-    /// [`IndexFull`] when an index in memory is full; some of them were added then.
+    /// [`IndexFull`] when an index in memory is full; some entries may have been added.
     pub fn insert_all(&self, entries: &[(Fingerprint, LogAddress)]) -> Result<u64, IndexFull> {
         match self {
             Self::Memory(index) => {
@@ -56,7 +56,7 @@ impl ScoreIndex {
         }
     }
 
-    /// How many pairs of fingerprint and address it holds.
+    /// Returns the number of pairs of fingerprint and address.
     #[must_use]
     pub fn len(&self) -> u64 {
         match self {
@@ -65,13 +65,13 @@ impl ScoreIndex {
         }
     }
 
-    /// Whether it holds none.
+    /// Returns true if it holds no pairs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All memory that it takes.
+    /// Returns its memory.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         match self {
@@ -80,7 +80,7 @@ impl ScoreIndex {
         }
     }
 
-    /// The one on disk, if it is that.
+    /// Returns the index on disk, if it is of that kind.
     #[must_use]
     pub fn disk(&self) -> Option<&DiskIndex> {
         match self {
@@ -89,7 +89,7 @@ impl ScoreIndex {
         }
     }
 
-    /// The one in memory, if it is that.
+    /// Returns the index in memory, if it is of that kind.
     pub fn memory(&self) -> Option<RwLockReadGuard<'_, MemoryIndex>> {
         match self {
             Self::Memory(index) => Some(read(index)),

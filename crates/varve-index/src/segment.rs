@@ -1,9 +1,10 @@
-//! One segment: the slots of all fingerprints that share a prefix, in order, with gaps (ordered linear probing, Amble and
-//! Knuth 1974).
+//! One segment: the slots of all fingerprints that share a prefix, in order, with gaps (ordered
+//! linear probing, Amble and Knuth 1974).
 //!
-//! A slot's *key* is its remainder, with zeros where the address is. Its *home* is the key scaled to the number of home
-//! slots, so the order of homes is the order of keys. What must always be true: taken slots strictly ascend; none lies
-//! before its home; none between it and its home is [`EMPTY`].
+//! A slot's *key* is its remainder, with zeros in place of the address. Its *home* is the key
+//! scaled to the number of home slots, so the order of homes is the order of keys. Invariants:
+//! taken slots strictly ascend; no slot lies before its home; no place between a slot and its home
+//! is [`EMPTY`].
 
 use varve_block::{Fingerprint, LogAddress};
 
@@ -12,7 +13,7 @@ use crate::pages::{EMPTY, Pages};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Segment<const PAGE_SLOTS: usize> {
-    /// The homes, then a tail for what the last of them push beyond them.
+    /// The homes, then a tail for slots that are pushed past the last home.
     pages: Pages<PAGE_SLOTS>,
     home_slots: usize,
     len: usize,
@@ -20,23 +21,25 @@ pub(crate) struct Segment<const PAGE_SLOTS: usize> {
     address_bits: u32,
 }
 
-/// How many low bits of a slot `address` needs. Not all of them may be ones: that could be [`EMPTY`].
+/// Returns the number of low bits of a slot that `address` needs. Not all of them may be ones: that
+/// could be [`EMPTY`].
 pub(crate) fn address_bits(address: LogAddress) -> u32 {
     u64::BITS - (address.granule() + 1).leading_zeros()
 }
 
 impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
-    /// Slots that are nobody's home, at the end of the segment: few enough to cost little, and enough that another page
-    /// for what is pushed beyond them is seldom needed.
+    /// Slots at the end of the segment that are no home: few enough to cost little, and enough that
+    /// another page for pushed slots is seldom needed.
     const TAIL_SLOTS: usize = PAGE_SLOTS / 16;
 
-    /// An empty segment takes no page.
+    /// Makes an empty segment, without pages.
     pub(crate) fn new(prefix_bits: u32, address_bits: u32) -> Self {
         Self { pages: Pages::default(), home_slots: 0, len: 0, prefix_bits, address_bits }
     }
 
-    /// A segment of `slots` from outside; `None` when they do not strictly ascend, when one of them packs no address, or
-    /// when no segment compares so many or so few bits of fingerprints.
+    /// Makes a segment of untrusted `slots`. Returns `None` when they do not strictly ascend, when
+    /// one of them has an invalid address, or when the number of compared fingerprint bits is out
+    /// of range.
     pub(crate) fn from_slots(prefix_bits: u32, address_bits: u32, slots: &[u64]) -> Option<Self> {
         let address_bits_max = prefix_bits + u64::BITS - FINGERPRINT_BITS_MIN;
         if !(prefix_bits.max(1)..=address_bits_max).contains(&address_bits) {
@@ -60,7 +63,7 @@ impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
         self.address_bits
     }
 
-    /// How many bits of a fingerprint this segment compares, its prefix included.
+    /// Returns the number of fingerprint bits that this segment compares, including its prefix.
     pub(crate) fn fingerprint_bits(&self) -> u32 {
         self.prefix_bits + u64::BITS - self.address_bits
     }
@@ -73,17 +76,17 @@ impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
         self.pages.heap_bytes()
     }
 
-    /// The taken slots, ascending.
+    /// Returns the taken slots in ascending order.
     pub(crate) fn slots(&self) -> impl Iterator<Item = u64> {
         self.pages.taken().map(|(_, slot)| slot)
     }
 
-    /// For each taken slot, how many slots a search for it looks at.
+    /// Returns, for each taken slot, the number of slots that a search for it examines.
     pub(crate) fn probe_lengths(&self) -> impl Iterator<Item = usize> {
         self.pages.taken().map(|(place, slot)| place - self.home(self.key_of(slot)) + 1)
     }
 
-    /// How many slots agree with each other, for each fingerprint of which there is one.
+    /// Returns, for each key, the number of slots that have it.
     pub(crate) fn candidate_counts(&self) -> impl Iterator<Item = usize> {
         let mut keys = self.slots().map(|slot| self.key_of(slot)).peekable();
         std::iter::from_fn(move || {
@@ -96,7 +99,7 @@ impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
         })
     }
 
-    /// The addresses of all slots that agree with `fingerprint`.
+    /// Returns the addresses of all slots that agree with `fingerprint`.
     pub(crate) fn candidates(&self, fingerprint: Fingerprint) -> impl Iterator<Item = LogAddress> {
         let key = self.key(fingerprint);
         let mut place = self.search(key);
@@ -115,7 +118,8 @@ impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
         packed.is_some_and(|packed| self.pages.get(self.search(packed)) == packed)
     }
 
-    /// Adds a slot for an address that fits, see [`widen`](Self::widen). Returns whether it was not there before.
+    /// Adds a slot for an address that fits, see [`widen`](Self::widen). Returns true if it was not
+    /// there before.
     pub(crate) fn insert(
         &mut self,
         fingerprint: Fingerprint,
@@ -135,7 +139,7 @@ impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
         true
     }
 
-    /// Takes a slot away, and moves those back that it had pushed. Returns whether it was there.
+    /// Removes a slot, and moves the slots back that it had pushed. Returns true if it was there.
     pub(crate) fn remove(
         &mut self,
         fingerprint: Fingerprint,
@@ -163,8 +167,8 @@ impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
         true
     }
 
-    /// Gives addresses `address_bits` bits of each slot, if they have fewer; so many last bits of the remainders are lost.
-    /// Slots that become the same are one from then on.
+    /// Extends the address to `address_bits` bits of each slot, unless it has as many. The
+    /// remainders lose as many low bits. Slots that become equal are merged.
     pub(crate) fn widen(&mut self, address_bits: u32, scratch: &mut Vec<u64>) {
         if address_bits <= self.address_bits {
             return;
@@ -181,8 +185,8 @@ impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
         self.refill(scratch);
     }
 
-    /// Lengthens the prefix by one bit, and returns the slots that have a one there as a segment of their own. The bit that
-    /// the slots need no more goes to the address.
+    /// Lengthens the prefix by one bit, and returns the slots with a one there as a new segment.
+    /// The bit that becomes free in each slot goes to the address.
     pub(crate) fn split(&mut self, scratch: &mut Vec<u64>) -> Self {
         self.copy_slots(scratch);
         let boundary = scratch.partition_point(|slot| *slot < 1 << (u64::BITS - 1));
@@ -211,7 +215,7 @@ impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
         slot & !self.address_mask()
     }
 
-    /// `None` when the address does not fit, so that no slot can hold it.
+    /// Returns `None` when the address does not fit into a slot.
     fn pack(&self, fingerprint: Fingerprint, address: LogAddress) -> Option<u64> {
         (address.granule() < self.address_mask()).then(|| self.key(fingerprint) | address.granule())
     }
@@ -221,7 +225,8 @@ impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
         ((u128::from(key) * self.home_slots as u128) >> u64::BITS) as usize
     }
 
-    /// The place of the first slot that is not below `slot`: where it is, or where it belongs.
+    /// Returns the place of the first slot that is not below `slot`: its place, or the place where
+    /// it belongs.
     fn search(&self, slot: u64) -> usize {
         let mut place = self.home(self.key_of(slot));
         while self.pages.get(place) < slot {
@@ -230,7 +235,8 @@ impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
         place
     }
 
-    /// Pages for `len` slots, so that 8 of 9 or somewhat fewer are taken.
+    /// Returns the number of pages for `len` slots, so that 8 of 9 slots or somewhat fewer are
+    /// taken.
     fn pages_for(len: usize) -> usize {
         match len {
             0 => 0,
@@ -248,7 +254,7 @@ impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
         into.extend(self.slots());
     }
 
-    /// Holds exactly `slots` from now on, which strictly ascend, in as many pages as they need.
+    /// Replaces all slots by `slots`, which strictly ascend, in as many pages as they need.
     fn refill(&mut self, slots: &[u64]) {
         self.pages.reset(Self::pages_for(slots.len()));
         self.home_slots = self.slot_count().saturating_sub(Self::TAIL_SLOTS);
@@ -272,7 +278,7 @@ mod tests {
         LogAddress::new(granule).unwrap()
     }
 
-    /// What the module promises of every slot.
+    /// Checks the invariants of the module.
     fn check(segment: &Segment<4>) {
         let slots: Vec<u64> = segment.slots().collect();
         assert_eq!(slots.len(), segment.len());

@@ -1,4 +1,5 @@
-//! The entries of an index on several disks: a file is cut into pieces of 256 KiB, which lie in the folders of the disks in turn.
+//! Spreads the entries of an index over several disks: a file is cut into pieces of 256 KiB, which
+//! are distributed to the folders of the disks in turn.
 //!
 //! ```text
 //! file      │ piece 0 │ piece 1 │ piece 2 │ piece 3 │ piece 4 ▪▪│
@@ -6,9 +7,10 @@
 //! .2-of-2   │ piece 1 │ piece 3 │
 //! ```
 //!
-//! A file is there if all its parts are, and as long as they say together; parts that do not fit one another are no file. The name of a part says of
-//! how many it is one, so what was written for other folders is never taken for it. What is in the parts is not looked at here: each page of an index
-//! has a code that says whose it is.
+//! A file exists if all its parts exist, and its length is their sum; parts whose lengths do not
+//! fit together are no file. The name of a part includes the number of parts, so a part that was
+//! written for another set of folders is never used. The contents are not checked here: each page
+//! of an index has a code that identifies its index.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,22 +18,22 @@ use std::sync::Arc;
 
 use varve_world::{FileLock, FileName, LockError, Storage};
 
-/// Bytes of a piece: what a pass reads or writes at a time.
+/// The bytes of a piece: the unit in which a pass reads and writes.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// A store's folder, with the files of entries of its index in other folders.
+/// A store's folder, with the index's files of entries in other folders.
 pub struct Spread {
     own: Arc<dyn Storage>,
     places: Vec<Arc<dyn Storage>>,
     is_spread: fn(&FileName) -> bool,
 }
 
-/// Whether a file is one of the entries of an index on disk.
+/// Returns true for a file of entries of an index on disk.
 fn is_run(file: &FileName) -> bool {
     file.as_str().starts_with("index/disk-")
 }
 
-/// The name of the file that this is a part of.
+/// Returns the name of the file to which a part belongs.
 fn whole_of(part: &FileName) -> Option<FileName> {
     let (whole, number) = part.as_str().rsplit_once('.')?;
     let (number, count) = number.split_once("-of-")?;
@@ -40,7 +42,8 @@ fn whole_of(part: &FileName) -> Option<FileName> {
 }
 
 impl Spread {
-    /// The files of entries go to these folders; there is at least one. All others stay in the store's own.
+    /// Puts the files of entries into the folders `places`, of which there is at least one. All
+    /// other files stay in the store's own folder.
     #[must_use]
     pub fn new(own: Arc<dyn Storage>, places: Vec<Arc<dyn Storage>>) -> Self {
         assert!(!places.is_empty(), "a file lies somewhere");
@@ -51,7 +54,7 @@ impl Spread {
         self.places.len() as u64
     }
 
-    /// The parts of a file, and where they are.
+    /// Returns the parts of a file and their folders.
     fn parts(&self, file: &FileName) -> impl Iterator<Item = (&dyn Storage, FileName)> {
         let count = self.places.len();
         let name = move |number: usize| FileName::new(&format!("{file}.{}-of-{count}", number + 1));
@@ -60,7 +63,7 @@ impl Spread {
         })
     }
 
-    /// How long part `number` of a file of `length` bytes is.
+    /// Returns the length of part `number` of a file of `length` bytes.
     fn part_length(&self, number: u64, length: u64) -> u64 {
         let (pieces, rest) = (length / PIECE_BYTES, length % PIECE_BYTES);
         let (rounds, begun) = (pieces / self.count(), pieces % self.count());
@@ -72,7 +75,8 @@ impl Spread {
         rounds * PIECE_BYTES + more
     }
 
-    /// Cuts the bytes from `offset` on at the ends of pieces: how many, of which part, and where in it.
+    /// Cuts the bytes from `offset` on at the ends of pieces. Returns, for each, the length, the
+    /// number of the part, and the offset in the part.
     fn cut(&self, offset: u64, length: usize) -> impl Iterator<Item = (usize, usize, u64)> {
         let count = self.count();
         let (mut offset, mut left) = (offset, length as u64);
@@ -84,7 +88,7 @@ impl Spread {
             let taken = left.min(PIECE_BYTES - within);
             let place = piece / count * PIECE_BYTES + within;
             (offset, left) = (offset + taken, left - taken);
-            // None is larger than a length in memory, or than the count of places.
+            // Neither exceeds a length in memory or the number of folders.
             Some((usize::try_from(taken).ok()?, usize::try_from(piece % count).ok()?, place))
         })
     }
@@ -223,7 +227,8 @@ impl Storage for Spread {
         if !(self.is_spread)(file) {
             return self.own.sync(file);
         }
-        // With their names: whoever makes the store's own folder durable after this says that the file is there.
+        // The names of the parts are synced too: a later sync of the store's own folder promises
+        // that the file exists.
         self.each_part(file, |place, part| {
             place.sync(part)?;
             place.sync_folder(part.folder())
@@ -241,7 +246,7 @@ impl Storage for Spread {
         self.parts(from).zip(self.parts(to)).try_for_each(|((place, from), (_, to))| place.rename(&from, &to))
     }
 
-    /// Removes what has this name, and parts of that name that were written for other folders.
+    /// Removes the file, and parts with its name that were written for other sets of folders.
     fn remove(&self, file: &FileName) -> io::Result<()> {
         self.remove_by(file, |place, part| place.remove(part))
     }
@@ -250,7 +255,7 @@ impl Storage for Spread {
         self.remove_by(file, |place, part| place.remove_and_free_soon(part))
     }
 
-    /// As a file of entries whatever is left of one is listed.
+    /// A file is listed if any part of it exists.
     fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
         let mut files: BTreeSet<_> = self.own.list(folder)?.into_iter().collect();
         for place in &self.places {
@@ -325,7 +330,7 @@ mod tests {
         assert_eq!(spread.length(&file).unwrap_err().kind(), io::ErrorKind::InvalidData);
         places[1].remove(&part).unwrap();
         assert_eq!(spread.length(&file).unwrap_err().kind(), io::ErrorKind::NotFound);
-        // What is left of it is listed, and can be removed.
+        // The remaining part is listed, and can be removed.
         assert_eq!(spread.list("index").unwrap(), std::slice::from_ref(&file));
         spread.remove(&file).unwrap();
         assert!(places[0].names().is_empty());

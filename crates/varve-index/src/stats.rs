@@ -1,43 +1,46 @@
-//! What an index looks like inside, for `varve stats`.
+//! Statistics of an index in memory, for `varve stats`.
 
 use crate::MemoryIndex;
 use crate::segment::Segment;
 
-/// How well an index is filled, and what a lookup in it costs.
+/// The fill of an index, and the cost of its look-ups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexStats {
     /// Pairs of fingerprint and address.
     pub block_count: u64,
-    /// All memory of the index, overhead and spare included.
+    /// All memory of the index, including overhead and unused capacity.
     pub memory_bytes: u64,
-    /// Parts that are rebuilt one at a time.
+    /// The number of segments, each of which is rebuilt by itself.
     pub segment_count: usize,
-    /// The longest stop that growing can make: the slots of the largest segment.
+    /// The slots of the largest segment, which bound the longest pause of an insertion.
     pub segment_slots_max: usize,
-    /// How many segments are filled by 0 to 5 %, by 5 to 10 %, and so on.
+    /// The number of segments that are filled by 0 to 5 %, by 5 to 10 %, and so on.
     pub fills: [usize; 20],
-    /// How many blocks are found by looking at 1 slot, at 2, at up to 4, 8, 16, and so on; the last also counts any beyond.
+    /// The number of blocks that are found by examining 1 slot, 2, up to 4, 8, 16, and so on; the
+    /// last also counts any beyond.
     pub probe_lengths: [u64; 16],
-    /// How many blocks have 1 candidate, 2, 3, and so on, themselves among them; the last also counts any beyond.
+    /// The number of blocks with 1 candidate, 2, 3, and so on, including themselves; the last also
+    /// counts any beyond.
     pub candidates: [u64; 8],
-    /// Bits that a candidate's fingerprint surely has in common with the one looked up, in the segment that keeps least.
+    /// The least number of bits in which a candidate's fingerprint agrees with the requested one,
+    /// over all segments.
     pub fingerprint_bits: u32,
-    /// How many candidates a lookup of an absent fingerprint finds, on average.
+    /// The average number of candidates that a look-up of an absent fingerprint finds.
     pub false_candidates_per_lookup: f64,
 }
 
 impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
-    /// How many blocks each segment has.
+    /// Returns the number of blocks of each segment.
     pub fn segment_lengths(&self) -> impl Iterator<Item = usize> {
         self.segments().iter().map(Segment::len)
     }
 
-    /// For each block, how many slots a search for it looks at.
+    /// Returns, for each block, the number of slots that a search for it examines.
     pub fn probe_lengths(&self) -> impl Iterator<Item = usize> {
         self.segments().iter().flat_map(Segment::probe_lengths)
     }
 
-    /// Measures the index. Walks all blocks: about a second for 100 million.
+    /// Measures the index. Reads all blocks: about a second for 100 million.
     #[must_use]
     pub fn stats(&self) -> IndexStats {
         let segments = self.segments();

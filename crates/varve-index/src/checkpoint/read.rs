@@ -1,5 +1,6 @@
-//! The bytes of a checkpoint to an index. Nothing is believed before the code that covers it has been checked, and no
-//! length before it has been compared with what is there.
+//! Reads an index from the bytes of a checkpoint. Bytes are used only after the code that covers
+//! them has been checked, and a length before that only after it was compared with the bytes that
+//! exist.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
@@ -12,43 +13,37 @@ use crate::MemoryIndex;
 use crate::memory_index::prefix_bits;
 use crate::segment::Segment;
 
-/// Why no index came from a checkpoint. It can always be made again from the directories of the log.
+/// The reason why a checkpoint could not be read. The index can always be rebuilt from the
+/// directories of the log.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadCheckpointError {
-    /// It begins with something else.
+    /// The magic number is wrong.
     #[error("this is not the checkpoint of an index, or one of another version: it begins with {found:02x?}")]
-    Magic {
-        /// Its first bytes.
-        found: [u8; 8],
-    },
-    /// It was cut, or something was appended.
+    Magic { found: [u8; 8] },
+    /// The checkpoint was truncated, or bytes were appended.
     #[error("the checkpoint needs {needed} bytes, but has {actual}")]
     Length {
-        /// What its header says; where it is shorter than that, what a header takes.
+        /// The length according to the header, or the length of a header if there is no whole one.
         needed: u64,
-        /// What there is.
         actual: u64,
     },
-    /// Bytes are not what was written.
+    /// The code does not match the bytes.
     #[error("checkpoint, offset {offset}: what begins here is damaged, or was written under another key")]
     Unauthentic {
-        /// Where the damaged header, note or section begins.
+        /// The start of the damaged header, note or section.
         offset: u64,
     },
-    /// The key is right, but no index writes such a thing.
+    /// The code is correct, but no index has such content.
     #[error("checkpoint, offset {offset}: what begins here is authentic, but makes no sense")]
     Senseless {
-        /// Where the header or section begins.
+        /// The start of the header or section.
         offset: u64,
     },
-    /// Reading failed.
     #[error("checkpoint, offset {offset}: cannot read {bytes} bytes")]
     Read {
-        /// Where.
         offset: u64,
-        /// How many.
         bytes: usize,
-        /// What the reader said.
+        /// The error of the reader.
         source: io::Error,
     },
 }
@@ -56,7 +51,7 @@ pub enum ReadCheckpointError {
 /// Fills a slice with the next bytes.
 type Read<'a> = dyn FnMut(&mut [u8]) -> io::Result<()> + 'a;
 
-/// What has not been read yet of a checkpoint.
+/// The unread rest of a checkpoint.
 struct Source<'a, 'b> {
     read: &'a mut Read<'b>,
     key: &'a [u8; 32],
@@ -65,14 +60,15 @@ struct Source<'a, 'b> {
 }
 
 impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
-    /// Reads a checkpoint of `bytes_total` bytes, and returns the index and the note that it was written with. `read` fills
-    /// the slice that it is handed, at most 1 MiB, with the next bytes.
+    /// Reads a checkpoint of `bytes_total` bytes, and returns the index and its note. `read` fills
+    /// the slice that it gets, at most 1 MiB, with the next bytes.
     ///
-    /// However damaged the checkpoint, this takes no more memory than the index of an undamaged one of `bytes_total` bytes.
+    /// A damaged checkpoint takes no more memory than the index of an undamaged one of
+    /// `bytes_total` bytes.
     ///
     /// # Errors
-    /// [`ReadCheckpointError`] when it is not, to the byte, what [`write_checkpoint`](Self::write_checkpoint) wrote with
-    /// `key`, or when `read` fails.
+    /// [`ReadCheckpointError`] when the bytes are not exactly those that
+    /// [`write_checkpoint`](Self::write_checkpoint) wrote with `key`, or when `read` fails.
     pub fn read_checkpoint(
         key: &[u8; 32],
         bytes_total: u64,
@@ -128,14 +124,14 @@ impl Source<'_, '_> {
         Ok((note, code))
     }
 
-    /// Compares the next bytes with the code of what was read since `offset`; in constant time.
+    /// Compares the next bytes with the code of the bytes read since `offset`, in constant time.
     fn check(&mut self, code: &blake3::Hash, offset: u64) -> Result<(), ReadCheckpointError> {
         let mut recorded = [0; CODE_BYTES];
         self.fill(&mut recorded)?;
         if *code == recorded { Ok(()) } else { Err(ReadCheckpointError::Unauthentic { offset }) }
     }
 
-    /// A length that the thing at `offset` claims: believed only when so many bytes are there.
+    /// Returns the length that the part at `offset` claims, if that many bytes exist.
     fn present(&self, claimed: u64, offset: u64) -> Result<usize, ReadCheckpointError> {
         match usize::try_from(claimed) {
             Ok(length) if claimed <= self.bytes_total.saturating_sub(self.offset) => Ok(length),
@@ -165,10 +161,10 @@ impl Source<'_, '_> {
 
 struct Sections<'a, 'b> {
     source: Source<'a, 'b>,
-    /// The code of what was read last.
+    /// The code of the part that was read last.
     code: blake3::Hash,
     segment_count: u64,
-    /// The bytes last read.
+    /// The bytes that were read last.
     piece: Vec<u8>,
     /// The slots of the section that is being read.
     slots: Vec<u64>,
@@ -201,7 +197,7 @@ impl Sections<'_, '_> {
         self.segment(number, address_bits).ok_or(ReadCheckpointError::Senseless { offset })
     }
 
-    /// `None` where no segment with this number has such slots.
+    /// Returns `None` if no segment with this number has such slots.
     fn segment<const PAGE_SLOTS: usize>(
         &self,
         number: u64,
@@ -213,7 +209,7 @@ impl Sections<'_, '_> {
     }
 }
 
-/// `bytes` as `WORDS` numbers: exactly as many as there are.
+/// Decodes `bytes` as `WORDS` numbers. The length must match exactly.
 fn words<const WORDS: usize>(bytes: &[u8]) -> [u64; WORDS] {
     let mut words = [0; WORDS];
     for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {

@@ -1,4 +1,4 @@
-//! An index to the bytes of a checkpoint.
+//! Writes an index as the bytes of a checkpoint.
 
 use std::io;
 
@@ -7,11 +7,13 @@ use crate::MemoryIndex;
 use crate::segment::Segment;
 
 impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
-    /// Hands the bytes of a checkpoint to `write`, in pieces of at most 1 MiB: the index, and `note`, in which the caller
-    /// keeps what part of the log the index covers. `key` authenticates all of it.
+    /// Passes the bytes of a checkpoint to `write`, in pieces of at most 1 MiB: the index, and
+    /// `note`, in which the caller records the part of the log that the index covers. `key`
+    /// authenticates all of it.
     ///
     /// # Errors
-    /// Whatever `write` returns, at once; and `InvalidInput` when `note` has more than [`CHECKPOINT_NOTE_BYTES_MAX`] bytes.
+    /// The first error of `write`; and `InvalidInput` when `note` has more than
+    /// [`CHECKPOINT_NOTE_BYTES_MAX`] bytes.
     pub fn write_checkpoint(
         &self,
         note: &[u8],
@@ -41,7 +43,7 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
     }
 }
 
-/// Returns the code of the section.
+/// Writes a section, and returns its code.
 fn write_section<const PAGE_SLOTS: usize>(
     segment: &Segment<PAGE_SLOTS>,
     mut hasher: blake3::Hasher,

@@ -1,7 +1,8 @@
-//! The buffer of new entries: a [table](super::table) that grows, and beside it a tree for keys that crowd one place of the table (a
-//! store's blocks may be chosen by an enemy).
+//! The buffer of new entries: a [table](super::table) that grows, and a tree for keys that crowd
+//! one place of the table (an attacker may choose the blocks of a store).
 //!
-//! Growing, it moves to a larger table a few entries at a time, with insertions: none waits until millions have moved.
+//! The table grows by moving to a larger one, a few entries with each insertion. So no insertion
+//! waits until millions of entries have moved.
 
 use std::collections::BTreeSet;
 
@@ -10,40 +11,42 @@ use varve_block::LogAddress;
 use super::Entry;
 use super::table::{Inserted, SLOT_BYTES, Table};
 
-/// Of so many slots, [`ENTRIES`] are taken before the table grows.
+/// Of this many slots, [`ENTRIES`] are taken before the table grows.
 const SLOTS: usize = 20;
 const ENTRIES: usize = 17;
-/// A table that has room for all that a buffer is to take takes so many before it grows: entries come by the thousand, and the last
-/// of them are a few too many.
+/// The number of entries per [`SLOTS`] in a table of final size. It is larger than [`ENTRIES`],
+/// because entries come by the thousand and the last batch may exceed the capacity a little.
 const ENTRIES_MAX: usize = 18;
-/// Slots of a new table.
+/// The slots of a new table.
 const SLOTS_FIRST: usize = 1 << 12;
-/// A buffer takes as many entries as go into so many slots, however little memory there is.
+/// The least number of slots for which a buffer is sized, however little memory there is.
 const SLOTS_MIN: usize = 100;
-/// With each insertion so many entries of a table that was outgrown move to the next one: that is an eighth larger at least, so the
-/// last has moved before it is full.
+/// The number of entries that move from the outgrown table with each insertion. The new table is
+/// larger by an eighth at least, so the last entry has moved before it is full.
 const MOVES: usize = 16;
-/// About what an entry of the tree takes.
+/// The approximate memory of an entry in the tree.
 const CROWDED_BYTES: usize = 40;
 
 /// New entries, in order.
 #[derive(Debug, Clone)]
 pub(super) struct Buffer {
     table: Table,
-    /// What has not moved to the table yet, since it was made: entries that come after all that are in it.
+    /// The former table, from which entries are still moving. Those that remain follow all entries
+    /// of `table`.
     outgrown: Option<Outgrown>,
     crowded: BTreeSet<Entry>,
 }
 
-/// A table whose entries are moving to a larger one, in order. Those from `first` on are only in this one still; those before it stay
-/// where they are, so that what comes after them is found, and count no more.
+/// A table whose entries are moving to a larger one, in order. Entries from `first` on exist only
+/// here. Earlier ones stay in their slots, so that a search finds the entries after them, but no
+/// longer count.
 #[derive(Debug, Clone)]
 struct Outgrown {
     table: Table,
     first: Entry,
-    /// Where `first` is.
+    /// The slot of `first`.
     at: usize,
-    /// How many have not moved.
+    /// The number of entries that have not moved.
     left: usize,
 }
 
@@ -52,17 +55,18 @@ impl Buffer {
         Self::of(Table::new(SLOTS_FIRST))
     }
 
-    /// One that takes so many entries without growing, in zeros for all of its slots.
+    /// Makes a buffer in the given memory, which must be all zeros. It takes `entries` entries
+    /// without growing.
     pub(super) fn in_memory(keys: Vec<u64>, addresses: Vec<[u8; 5]>, entries: usize) -> Self {
         Self::of(Table::in_memory(keys, addresses, Self::homes_for(entries)))
     }
 
-    /// How many slots one has that takes so many entries.
+    /// Returns the number of slots of a buffer that takes `entries` entries.
     pub(super) fn slots_for(entries: usize) -> usize {
         Table::slots_for(Self::homes_for(entries))
     }
 
-    /// The memory of its table, as it was left.
+    /// Returns the memory of its table, without clearing it.
     pub(super) fn into_memory(self) -> (Vec<u64>, Vec<[u8; 5]>) {
         self.table.into_memory()
     }
@@ -71,7 +75,7 @@ impl Buffer {
         Self { table, outgrown: None, crowded: BTreeSet::new() }
     }
 
-    /// How many entries fit into this much memory.
+    /// Returns the number of entries that fit into `memory_bytes`.
     pub(super) fn capacity_in(memory_bytes: u64) -> usize {
         let slots = usize::try_from(memory_bytes / SLOT_BYTES as u64).unwrap_or(usize::MAX / SLOTS);
         slots.max(SLOTS_MIN) / SLOTS * ENTRIES
@@ -90,7 +94,7 @@ impl Buffer {
         self.len() == 0
     }
 
-    /// Whether it has two tables, one of which it has outgrown.
+    /// Returns true if entries are still moving from an outgrown table.
     pub(super) fn is_growing(&self) -> bool {
         self.outgrown.is_some()
     }
@@ -100,8 +104,8 @@ impl Buffer {
         self.table.memory_bytes() + outgrown + (self.crowded.len() * CROWDED_BYTES) as u64
     }
 
-    /// Adds an entry; returns whether it was not there. Grows to what `capacity` entries need and not beyond; more than
-    /// that make it slower.
+    /// Adds an entry. Returns true if it was new. The table grows to the size for `capacity`
+    /// entries and no further; more entries make it slower.
     pub(super) fn insert(&mut self, entry: Entry, capacity: usize) -> bool {
         self.grow_towards(capacity);
         if self.crowded.contains(&entry) {
@@ -118,7 +122,7 @@ impl Buffer {
         }
     }
 
-    /// Begins a larger table when this one is full, and goes on with what was begun.
+    /// Continues to move entries to the larger table. Begins a larger table if this one is full.
     fn grow_towards(&mut self, capacity: usize) {
         if let Some(outgrown) = self.outgrown.take() {
             self.outgrown = self.take_from(outgrown);
@@ -134,7 +138,7 @@ impl Buffer {
         }
     }
 
-    /// Takes the next few entries of a table that was outgrown; returns what is left of it.
+    /// Moves the next few entries of an outgrown table. Returns the rest of it.
     fn take_from(&mut self, outgrown: Outgrown) -> Option<Outgrown> {
         let Outgrown { table, mut at, mut left, .. } = outgrown;
         for _ in 0..MOVES {
@@ -147,7 +151,7 @@ impl Buffer {
         Outgrown::of(table, at, left)
     }
 
-    /// Every address that was inserted for `key`.
+    /// Adds every address that was inserted for `key` to `into`.
     pub(super) fn addresses_of(&self, key: u64, into: &mut Vec<LogAddress>) {
         into.extend(self.table.entries_of(key).map(|entry| entry.address));
         if let Some(outgrown) = self.outgrown.as_ref().filter(|outgrown| outgrown.first.key <= key) {
@@ -162,7 +166,7 @@ impl Buffer {
         }
     }
 
-    /// The first entry of the tables at place `at` or after it, and the place after that.
+    /// Returns the first entry of the tables at slot `at` or after it, and the slot after that.
     pub(super) fn next_in_table(&self, at: usize) -> Option<(Entry, usize)> {
         if let Some(found) = self.table.next(at) {
             return Some(found);
@@ -173,7 +177,7 @@ impl Buffer {
         Some((entry, slots + next))
     }
 
-    /// The first entry of the tree after `last`.
+    /// Returns the first entry of the tree after `last`.
     pub(super) fn next_crowded(&self, last: Option<Entry>) -> Option<Entry> {
         use std::ops::Bound::{Excluded, Unbounded};
         self.crowded.range((last.map_or(Unbounded, Excluded), Unbounded)).next().copied()
@@ -191,13 +195,13 @@ impl Buffer {
 }
 
 impl Outgrown {
-    /// What is left of a table from a place on; `None` if that is nothing.
+    /// Makes the rest of a table from slot `at` on; `None` if no entry is left there.
     fn of(table: Table, at: usize, left: usize) -> Option<Self> {
         let (first, next) = table.next(at)?;
         Some(Self { table, first, at: next - 1, left })
     }
 
-    /// Adds an entry that is not before the first one: so that one stays where it is.
+    /// Adds an entry that is not before the first one, so that the first one keeps its slot.
     fn insert(&mut self, entry: Entry) -> Inserted {
         let inserted = self.table.insert(entry);
         self.left += usize::from(matches!(inserted, Inserted::New));
@@ -214,7 +218,7 @@ mod tests {
         Entry { key, address: LogAddress::new(granule).unwrap() }
     }
 
-    /// Every kind of key: spread, crowded at one place, all the same, and at the very end.
+    /// Keys of every kind: spread, crowded at one place, all equal, and at the very end.
     fn key(number: u64) -> u64 {
         match number % 4 {
             0 => number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
@@ -254,7 +258,7 @@ mod tests {
         let mut model = BTreeSet::new();
         let mut growing = 0;
         for number in 0..40_000u64 {
-            // Each key three times, with other places and again with the same.
+            // Each key occurs three times: with different addresses, and again with the same.
             let entry = entry(key(number / 3), number % 3 / 2);
             assert_eq!(buffer.insert(entry, 35_000), model.insert(entry), "{number}");
             assert_eq!(buffer.len(), model.len());

@@ -1,4 +1,4 @@
-//! All parts together: what is asked, what is inserted, and how far the pass has come.
+//! The index on disk as a whole: look-ups, insertions, and the progress of the pass.
 
 mod saving;
 
@@ -20,65 +20,72 @@ use super::stats::{Counters, DiskIndexStats};
 use super::summary::{OpenDiskIndexError, RunIdentity, Summary, summary_file};
 pub use saving::{Ready, SaveDiskIndexError};
 
-/// So many entries are taken on in one step, if fewer blocks are inserted.
+/// The least number of entries that a pass processes in one step.
 const STEP_ENTRIES_MIN: u64 = 1 << 12;
-/// So many are taken on at a time, however many are to be: their keys are kept for a larger filter meanwhile.
+/// The largest number of entries that a pass processes at a time. Their keys are kept in memory
+/// meanwhile if a larger filter is being filled.
 const STEP_ENTRIES_MAX: u64 = 1 << 18;
-/// A larger filter takes so many keys at a time from a pass: whoever asks waits no longer.
+/// The number of keys that a larger filter takes from a pass at a time. It bounds the wait of
+/// look-ups for the lock.
 const FILTER_KEYS: usize = 1 << 12;
-/// What is needed when the active buffer is full is ready when so many more parts of it, of all that it takes, have come in.
+/// Spare memory is prepared this many times as fast as the active buffer fills: it is ready after a
+/// quarter of the capacity has been inserted.
 const READY_PARTS: usize = 4;
-/// A buffer for fewer entries has so few pages that none is made ready beforehand.
+/// A buffer for fewer entries has so few pages that nothing is prepared for it.
 const SPARE_ENTRIES_MIN: usize = 1 << 17;
-/// How often a look-up is tried again because the run was replaced while it was being read.
+/// The number of retries of a look-up when its run was replaced during the read.
 const TRIES_MAX: usize = 8;
 
-/// How an index on disk is made.
+/// The settings of an index on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskIndexSettings {
-    /// Memory of the buffers and the cache: all but the filter, and eight bytes for 400 blocks.
+    /// The memory of the buffers and the cache. The filter, and eight bytes for 400 blocks, come on
+    /// top.
     pub memory_bytes: u64,
-    /// How many blocks the filter is made for. With more it is made anew, larger.
+    /// The number of blocks for which the filter is sized. With more blocks, a larger filter
+    /// replaces it.
     pub expected_blocks: u64,
-    /// Leading bits of fingerprints that are kept, 32 to 64. Of n blocks, one look-up in 2^bits / n finds a place that is not meant.
+    /// The number of leading bits of fingerprints that are kept, 32 to 64. Of n blocks, one look-up
+    /// in 2^bits / n finds a false candidate.
     pub fingerprint_bits: u32,
 }
 
-/// What is known of a fingerprint without reading the disk.
+/// The addresses of a fingerprint that are known without a disk read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Near {
-    /// All places; often none.
+    /// All candidates; often none.
     All(Vec<LogAddress>),
-    /// Some places; there may be others.
+    /// Some candidates; there may be others.
     Some(Vec<LogAddress>),
 }
 
-/// What is known of a fingerprint after reading the disk.
+/// The addresses of a fingerprint that are known after a disk read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// Where the block may be.
+    /// The candidates.
     pub addresses: Vec<LogAddress>,
-    /// Whether it can be nowhere else. If not, only the log's directories can tell.
+    /// True if there are no other candidates. Otherwise only the log's directories can tell.
     pub is_complete: bool,
-    /// Whether the disk was read for it: what stands beside it in the log may be asked for next.
+    /// True if the disk was read: the neighbours of this block in the log may be requested next.
     pub is_from_disk: bool,
 }
 
-/// Where each block may be: most of it on disk. Callable from many threads at once.
+/// Maps fingerprints to candidates. Most of it is on disk. May be used from several threads at
+/// once.
 pub struct DiskIndex {
     storage: Arc<dyn Storage>,
     key: [u8; 32],
     settings: DiskIndexSettings,
     key_bits: u32,
-    /// Names the runs of one writer; a reader has none, and writes nothing.
+    /// Part of the identity of this writer's runs. A reader has none, and writes nothing.
     session: Option<[u8; 16]>,
-    /// How many entries the active buffer takes.
+    /// The capacity of the active buffer in entries.
     capacity: usize,
-    /// Whether it works as Venti's own does.
+    /// True if it works like Venti's own index.
     is_plain: bool,
-    /// While a page is written in place, nobody reads one.
+    /// Locked for writing while a page is written in place, so that no page is read then.
     pages: RwLock<()>,
-    // Taken in this order.
+    // Locks are taken in this order.
     pass: Mutex<Option<Pass>>,
     state: RwLock<State>,
     spare: Mutex<Spare>,
@@ -87,8 +94,8 @@ pub struct DiskIndex {
 }
 
 impl DiskIndex {
-    /// An empty index; a writer has a session, drawn at random. Whatever is there of another index is removed by a writer, as
-    /// far as it can be.
+    /// Makes an empty index. A writer passes a random session, and removes the files of another
+    /// index as far as possible.
     #[must_use]
     pub fn new(
         storage: Arc<dyn Storage>,
@@ -96,7 +103,7 @@ impl DiskIndex {
         settings: DiskIndexSettings,
         session: Option<[u8; 16]>,
     ) -> Self {
-        // Nobody waits yet, as insertions would.
+        // All memory is prepared at once: no insertions are waiting yet.
         let filter = SpareFilter::expecting(settings.expected_blocks, 0).finish();
         let key_bits = settings.fingerprint_bits.clamp(32, u64::BITS);
         let index = Self::with((storage, key, settings, session), key_bits, filter, None);
@@ -107,10 +114,10 @@ impl DiskIndex {
         index
     }
 
-    /// Opens the index that is there, and returns the note that it was saved with.
+    /// Opens the saved index, and returns its note.
     ///
     /// # Errors
-    /// [`OpenDiskIndexError`]; it is to be made anew then, from the log.
+    /// [`OpenDiskIndexError`]: the index must be rebuilt from the log.
     pub fn open(
         storage: Arc<dyn Storage>,
         key: [u8; 32],
@@ -147,7 +154,8 @@ impl DiskIndex {
     ) -> Self {
         let saved = run.as_ref().map(|named| named.identity.clone());
         let next_generation = saved.as_ref().map_or(1, |saved| saved.generation.wrapping_add(1));
-        // Two buffers of a quarter each, and the cache; an eighth is left for fences and for what a pass reads and writes.
+        // The two buffers take a quarter of the memory each, and the cache three eighths. The last
+        // eighth is left for the fences and for the input and output of a pass.
         Self {
             storage,
             key,
@@ -177,21 +185,23 @@ impl DiskIndex {
         }
     }
 
-    /// Lets it work as Venti's own index does, to be compared with: no look-up asks the filter, and each entry is written to its
-    /// page on disk, in place. The buffers have what finds no room there until the next pass, which leaves half of each page free. Much slower; and a reader beside a
-    /// writer may meet a page that is just being written, and take it for damaged.
+    /// Makes it work like Venti's own index, for comparison: no look-up uses the filter, and each
+    /// entry is written to its page on disk, in place. The buffers hold the entries without room
+    /// there until the next pass, which leaves half of each page free. This is much slower. A
+    /// reader may also read a page while the writer overwrites it, and report it as damaged.
     #[must_use]
     pub fn plain(self) -> Self {
         Self { is_plain: true, ..self }
     }
 
-    /// How it was made.
+    /// Returns the settings with which it was made.
     #[must_use]
     pub fn settings(&self) -> DiskIndexSettings {
         self.settings
     }
 
-    /// How many pairs of fingerprint and address it holds; those that were inserted again after a crash count twice until the next pass.
+    /// Returns the number of pairs of fingerprint and address. Pairs that were inserted again after
+    /// a crash count twice until the next pass.
     #[must_use]
     pub fn len(&self) -> u64 {
         let state = self.state.read();
@@ -199,13 +209,13 @@ impl DiskIndex {
         in_run + state.buffered()
     }
 
-    /// Whether it holds none.
+    /// Returns true if it holds no pairs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many of them no saved run holds.
+    /// Returns the number of pairs that are not in the saved run.
     #[must_use]
     pub fn unsaved(&self) -> u64 {
         let state = self.state.read();
@@ -215,21 +225,21 @@ impl DiskIndex {
         }
     }
 
-    /// Whether it has written what no summary names: lost, that would have to be written again.
+    /// Returns true if it has written a run that no summary names: a crash would lose that work.
     #[must_use]
     pub fn has_unsaved_run(&self) -> bool {
         let state = self.state.read();
         state.run.as_ref().is_some_and(|named| !state.is_saved(named))
     }
 
-    /// All memory that it takes, with the filter.
+    /// Returns its memory, including the filter.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let stats = self.stats();
         stats.memory_bytes + stats.filter_bytes
     }
 
-    /// What it looks like inside.
+    /// Returns its statistics.
     #[must_use]
     pub fn stats(&self) -> DiskIndexStats {
         let nearby_bytes = self.nearby.lock().memory_bytes();
@@ -258,21 +268,23 @@ impl DiskIndex {
         }
     }
 
-    /// What keeps it from being used or written; it is slower then, or forgets at the end what it could not write.
+    /// Returns the reason why it cannot be read or written. Until that is solved, it is slower, or
+    /// loses unwritten entries when it closes.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.state.read().trouble.clone()
     }
 
-    // ---- asking
+    // ---- look-ups
 
-    /// What is known of a fingerprint without reading the disk.
+    /// Returns the candidates of a fingerprint that are known without a disk read.
     #[must_use]
     pub fn near(&self, fingerprint: Fingerprint) -> Near {
         self.counters.lookups.add(1);
         let key = self.key_of(fingerprint);
         let mut found = Vec::new();
-        // First of all, since that is the smallest of the tables: whoever asks in order finds there what is asked for.
+        // The cache comes first because its tables are the smallest, and it answers sequential
+        // requests.
         self.nearby.lock().find(fingerprint, &mut found);
         if !found.is_empty() {
             return Near::Some(found);
@@ -289,7 +301,7 @@ impl DiskIndex {
         if is_all { Near::All(found) } else { Near::Some(found) }
     }
 
-    /// Where the block with this fingerprint may be: reads one page, seldom two.
+    /// Returns the candidates of a fingerprint. Reads one page, seldom two.
     #[must_use]
     pub fn candidates(&self, fingerprint: Fingerprint) -> Found {
         let key = self.key_of(fingerprint);
@@ -319,7 +331,8 @@ impl DiskIndex {
                     let is_complete = lookup.is_complete && !is_incomplete;
                     return Found { addresses, is_complete, is_from_disk: lookup.pages_read > 0 };
                 }
-                // The run may have been replaced, and its file removed: by our own pass, or by the writer that we follow.
+                // The run may have been replaced and its file removed: by a pass of this process,
+                // or by the writer whose store this process reads.
                 Err(error) => {
                     let is_same = generation == Some(run.identity.generation);
                     if is_same || !self.look_again(&run) {
@@ -337,7 +350,7 @@ impl DiskIndex {
         self.is_plain || state.filter.may_contain(key)
     }
 
-    /// Takes note of where blocks are that may be asked for soon.
+    /// Caches entries that may be requested soon.
     pub fn remember(&self, entries: impl IntoIterator<Item = (Fingerprint, LogAddress)>) {
         let mut nearby = self.nearby.lock();
         let mut count = 0;
@@ -348,24 +361,25 @@ impl DiskIndex {
         self.counters.remembered.add(count);
     }
 
-    /// How many entries it makes sense to remember at a time.
+    /// Returns the number of entries that may usefully be cached at a time.
     #[must_use]
     pub fn remember_max(&self) -> u64 {
         self.nearby.lock().capacity() / 4
     }
 
-    /// After a failed reading: whether there is something else to read now.
+    /// Returns true if a retry after a failed read makes sense.
     fn look_again(&self, failed: &NamedRun) -> bool {
         if self.session.is_some() {
-            // Once more, too: one bad reading is no damage.
+            // A retry also serves the same run: one failed read is not damage yet.
             return true;
         }
         let Ok(summary) = Summary::read_without_filter(self.storage.as_ref(), &self.key) else { return true };
         let mut state = self.state.write();
         let is_news = summary.identity != failed.identity && summary.identity.key_bits == self.key_bits;
         if is_news {
-            // What the writer has added is in the active buffer, too, as far as we have followed it; the run holds at least as
-            // much as the one before, so what the filter knows is still enough.
+            // The active buffer already has the entries that the writer added, as far as this
+            // reader has followed it. The new run holds at least the entries of the old one, so the
+            // filter remains sufficient.
             let identity = summary.identity;
             let run = Arc::new(Run {
                 storage: Arc::clone(&self.storage),
@@ -392,9 +406,10 @@ impl DiskIndex {
         }
     }
 
-    // ---- inserting
+    // ---- insertions
 
-    /// Adds where blocks may be. Returns how many of these were not in the buffer. Does its share of the pass that is under way.
+    /// Adds entries. Returns the number of those that were not in the buffer. Does a share of the
+    /// current pass.
     pub fn insert_all(&self, entries: &[(Fingerprint, LogAddress)]) -> u64 {
         if self.is_plain && self.session.is_some() {
             let (in_place, rest) = self.write_in_place(entries);
@@ -403,10 +418,11 @@ impl DiskIndex {
         self.insert_buffered(entries)
     }
 
-    /// Writes entries to their pages. Returns how many, and those for which there is no room.
+    /// Writes entries to their pages. Returns the number written, and the entries without room.
     fn write_in_place(&self, entries: &[(Fingerprint, LogAddress)]) -> (u64, Vec<(Fingerprint, LogAddress)>) {
         let mut slot = self.pass.lock();
-        // What is written in place of the run before would be missing in the next one. A failure is kept as the index's trouble.
+        // An entry that is written into the old run during a pass would be missing in the next run,
+        // so the pass is finished first. Its failure is recorded as the trouble of the index.
         let _ = self.step(&mut slot, u64::MAX);
         let run = self.state.read().run.clone();
         let (Some(run), true) = (run, slot.is_none()) else { return (0, entries.to_vec()) };
@@ -453,12 +469,12 @@ impl DiskIndex {
         added
     }
 
-    /// A reader cannot write: its buffer holds what no run that it knows holds.
+    /// A reader cannot write runs: its buffer holds all entries that are in no run it knows.
     fn buffer_capacity(&self) -> usize {
         if self.session.is_some() { self.capacity } else { usize::MAX / 64 }
     }
 
-    /// Whether the active buffer is full and a pass is to be begun.
+    /// Returns true if the active buffer is full and a pass should begin.
     #[must_use]
     pub fn is_due(&self) -> bool {
         let state = self.state.read();
@@ -468,14 +484,14 @@ impl DiskIndex {
             && (state.frozen.is_none() || state.trouble.is_some())
     }
 
-    /// Makes a piece of the memory ready that will be needed when the active buffer is full.
+    /// Prepares a part of the memory that is needed when the active buffer is full.
     fn make_ready(&self, entries: usize) {
         if self.session.is_none() {
             return;
         }
         let (is_soon, larger) = {
             let state = self.state.read();
-            // Two tables of one that grows and a spare one would be more memory than there is.
+            // Both tables of a growing buffer and a spare one would exceed the memory.
             let has_room = state.frozen.is_none() && !state.active.is_growing();
             let has_room = has_room && self.capacity >= SPARE_ENTRIES_MIN;
             let is_soon = has_room && state.active.len() >= self.capacity / 2;
@@ -493,35 +509,36 @@ impl DiskIndex {
         spare.lay((entries.saturating_mul(READY_PARTS), self.capacity));
     }
 
-    /// The buffer that is filled after this one.
+    /// Returns the next active buffer.
     fn next_buffer(&self) -> Buffer {
         let spare = self.spare.lock().buffer.take();
-        // After one that was filled comes another one.
+        // If the present buffer is full, the next one will be filled too.
         let is_full = self.state.read().active.len() >= self.capacity;
         let spare = spare.or_else(|| is_full.then(|| SpareBuffer::new(self.capacity)));
         spare.map_or_else(Buffer::new, SpareBuffer::finish)
     }
 
-    /// For how many keys the next filter is, with so many entries that are in no run.
+    /// Returns the capacity of the next filter in keys, with `buffered` entries that are in no run.
     fn larger_capacity(state: &State, buffered: u64) -> u64 {
-        // By what there is, not by how many keys the filter is said to have: that is a number from the disk.
+        // The real count of entries is used, and not the filter's own count of keys: that number
+        // comes from the disk.
         let entries = state.run.as_ref().map_or(0, |named| named.run.entry_count) + buffered;
         state.filter.capacity().max(entries).saturating_mul(2)
     }
 
     fn larger_filter(&self, capacity: u64) -> Filter {
         let spare = self.spare.lock().filter.take();
-        // The last insertion has brought a few more than it was begun for.
+        // The last insertion brought a few more entries than the spare filter was begun for.
         match spare.filter(|spare| spare.is_done() && spare.capacity() >= capacity / 8 * 7) {
             Some(spare) => spare.finish(),
             None => Filter::new(capacity),
         }
     }
 
-    /// Freezes the active buffer, and begins to write the next run. `note` says which part of the log is in the index now;
-    /// without one the run is used, and not saved.
+    /// Freezes the active buffer, and begins to write the next run. `note` names the part of the
+    /// log that the index now covers; without a note the run is used but not saved.
     pub fn begin(&self, note: Option<Vec<u8>>) {
-        // While the run is being saved, nothing begins; the caller asks again soon.
+        // Nothing begins while the run is being saved; the caller retries soon.
         if let Some(mut pass) = self.pass.try_lock() {
             self.begin_in(&mut pass, note);
         }
@@ -532,7 +549,8 @@ impl DiskIndex {
         if self.state.read().is_incomplete {
             return;
         }
-        // Whoever holds the slot freezes; and what is not ready yet is made ready when nobody waits for the state.
+        // The holder of the slot freezes the buffer. Memory is prepared before the state is locked,
+        // so that nothing waits for it.
         let next = self.state.read().frozen.is_none().then(|| self.next_buffer());
         let mut state = self.state.write();
         if let Some(next) = next {
@@ -540,14 +558,15 @@ impl DiskIndex {
             state.frozen = Some(Frozen { buffer, note });
         }
         let generation = state.next_generation;
-        // It comes from the disk; what matters is that the next one is another.
+        // The number comes from the disk and may be the largest one. It only has to differ from the
+        // last.
         state.next_generation = generation.wrapping_add(1);
         let identity = RunIdentity { generation, session, key_bits: self.key_bits };
         let (old, frozen) = (state.run.clone(), state.frozen.clone());
         if state.needs_larger_filter(0) {
             let frozen_len = frozen.as_ref().map_or(0, |frozen| frozen.buffer.len() as u64);
             let mut larger = self.larger_filter(Self::larger_capacity(&state, frozen_len));
-            // Some are there only if a pass has failed.
+            // The active buffer has entries here only if a pass has failed.
             state.active.iter().for_each(|entry| larger.insert(entry.key));
             state.larger_filter = Some(larger);
         }
@@ -562,19 +581,20 @@ impl DiskIndex {
         }
     }
 
-    /// Does a share of the pass, as large as the insertion of so many entries asks for: it ends when the active buffer is half full.
+    /// Does a share of the pass in proportion to the inserted entries, so that it ends when the
+    /// active buffer is half full.
     fn advance(&self, entries: u64) {
         if let Some(mut slot) = self.pass.try_lock()
             && let Some(pass) = slot.as_mut()
         {
             let share = u128::from(pass.entries_total) * u128::from(entries) * 2 / self.capacity as u128;
             let share = u64::try_from(share).unwrap_or(u64::MAX);
-            // A failure is kept as the index's trouble.
+            // A failure is recorded as the trouble of the index.
             let _ = self.step(&mut slot, share.max(STEP_ENTRIES_MIN));
         }
     }
 
-    /// Ends the pass that is under way, or begins one and ends it, so that there is room in the active buffer.
+    /// Finishes the current pass, or begins and finishes one, to make room in the active buffer.
     fn make_room(&self) {
         let mut slot = self.pass.lock();
         if slot.is_some() && self.step(&mut slot, u64::MAX).is_err() {
@@ -610,7 +630,7 @@ impl DiskIndex {
         let passed = pass.finish().inspect_err(|error| self.give_up(&file, error))?;
         self.counters.passes.add(1);
         let mut state = self.state.write();
-        // What is let go is let go when nobody waits for the state.
+        // Replaced memory is freed after the lock on the state is released.
         let frozen = state.frozen.take();
         let note = frozen.as_ref().and_then(|frozen| frozen.note.clone());
         let outdated_filter =
@@ -630,13 +650,14 @@ impl DiskIndex {
             self.spare.lock().buffer.get_or_insert(again);
         }
         if let Some(old) = unsaved {
-            // What stays is removed when the index is opened again.
+            // A file that cannot be removed is removed when the index is opened again.
             let _ = self.storage.remove_and_free_soon(&old.run.file);
         }
         Ok(())
     }
 
-    /// A pass has failed: what is frozen stays where it is, and another pass is tried later.
+    /// Handles the failure of a pass: the frozen buffer stays in use, and another pass is tried
+    /// later.
     fn give_up(&self, file: &FileName, error: &PassError) {
         let _ = self.storage.remove(file);
         let mut state = self.state.write();
@@ -649,7 +670,7 @@ impl DiskIndex {
         }
     }
 
-    /// Removes what is not named by the summary, as far as it can be removed.
+    /// Removes all runs that the summary does not name, as far as possible.
     fn remove_leftovers(&self) {
         let kept = self.state.read().saved.as_ref().map(RunIdentity::file);
         let Ok(files) = self.storage.list("index") else { return };
@@ -659,13 +680,14 @@ impl DiskIndex {
         }
     }
 
-    /// What is not found may be in what cannot be read; and the next opening makes the index anew.
+    /// Marks the index as incomplete, because missing entries may be in the unreadable part. The
+    /// next opening rebuilds it.
     fn let_go_of_saved(&self) {
         self.state.write().is_incomplete = true;
         self.remove_summary();
     }
 
-    /// So that the next opening makes the index anew.
+    /// Removes the summary, so that the next opening rebuilds the index.
     fn remove_summary(&self) {
         if self.session.is_some() && self.storage.remove(&summary_file()).is_ok() {
             let _ = self.storage.sync_folder("index");
@@ -678,7 +700,7 @@ impl DiskIndex {
     }
 }
 
-/// The filter of all that is in a run.
+/// Builds the filter of all entries of a run.
 fn filter_of(run: &Arc<Run>, expected_blocks: u64) -> Result<Filter, OpenDiskIndexError> {
     let mut filter = SpareFilter::expecting(expected_blocks, run.entry_count).finish();
     let mut reader = RunReader::new(Arc::clone(run));

@@ -1,48 +1,50 @@
-//! The filter in front of the index on disk: says for certain that a key is not there, and seldom that it may be when it is not.
+//! The filter in front of the index on disk. It reports with certainty that a key is absent, and
+//! seldom lets an absent key through.
 //!
-//! A blocked Bloom filter (Putze, Sanders, Singler 2007): a key chooses one line of 512 bits, and one bit in each of its eight
-//! words, so a look-up costs one miss of the processor's cache. At 16 bits a key, fewer than one absent key in a thousand gets
-//! through when it is full.
+//! A blocked Bloom filter (Putze, Sanders, Singler 2007): a key chooses one line of 512 bits, and
+//! one bit in each of its eight words, so a look-up costs one miss of the processor's cache. At 16
+//! bits a key, a full filter lets fewer than one absent key in a thousand through.
 
-/// Words of a line: one line of the processor's cache.
+/// The words of a line, which is one line of the processor's cache.
 const LINE_WORDS: usize = 8;
-/// Bits of a filter for each key that it is made for.
+/// The bits of a filter for each key of its capacity.
 const BITS_PER_KEY: u64 = 16;
-/// Bits of a line.
+/// The bits of a line.
 const LINE_BITS: u64 = 512;
 
-/// Bytes of one line.
+/// The bytes of a line.
 pub(super) const LINE_BYTES: u64 = LINE_BITS / 8;
 
 pub(super) type Line = [u64; LINE_WORDS];
 
-/// Which keys may be there.
+/// A set of keys with false positives.
 #[derive(Debug, Clone)]
 pub(super) struct Filter {
     lines: Vec<Line>,
     capacity: u64,
-    /// How many keys were inserted; one that was inserted twice counts twice.
+    /// The number of inserted keys. A key that was inserted twice counts twice.
     key_count: u64,
 }
 
 impl Filter {
-    /// An empty filter that is full with so many keys.
+    /// Makes an empty filter for `capacity` keys.
     pub(super) fn new(capacity: u64) -> Self {
         Self::in_memory(vec![Line::default(); Self::lines_for(capacity)], capacity)
     }
 
-    /// The same in as many lines of zeros as it has.
+    /// Makes an empty filter in the given lines of zeros.
     pub(super) fn in_memory(lines: Vec<Line>, capacity: u64) -> Self {
         Self { lines, capacity, key_count: 0 }
     }
 
-    /// How many lines a filter has that memory can hold.
+    /// Returns the number of lines of a filter that must fit into memory.
     pub(super) fn lines_for(capacity: u64) -> usize {
         let line_count = Self::line_count(capacity).and_then(|count| usize::try_from(count).ok());
         line_count.expect("a filter that memory can hold")
     }
 
-    /// The lines that a filter for so many keys has; `None` if there is no such filter.
+    /// Returns the number of lines of a filter for `capacity` keys; `None` if there is no such
+    /// filter.
     pub(super) fn line_count(capacity: u64) -> Option<u64> {
         Some(capacity.checked_mul(BITS_PER_KEY)?.div_ceil(LINE_BITS).max(1))
     }
@@ -71,18 +73,18 @@ impl Filter {
         self.key_count = self.key_count.saturating_add(1);
     }
 
-    /// Whether `key` may have been inserted; true for all that were.
+    /// Returns true if `key` may have been inserted. It is always true for inserted keys.
     pub(super) fn may_contain(&self, key: u64) -> bool {
         self.lines[self.line_of(key)].iter().zip(bits_of(key)).all(|(word, bit)| word >> bit & 1 == 1)
     }
 
-    /// The bytes of `count` lines from line `first` on, or of as many as there are.
+    /// Returns the bytes of `count` lines from line `first` on, or of as many as exist.
     pub(super) fn lines_as_bytes(&self, first: usize, count: usize) -> Vec<u8> {
         let lines = self.lines.iter().skip(first).take(count);
         lines.flatten().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Takes the bits of the lines from line `first` on from bytes.
+    /// Sets the lines from line `first` on from bytes.
     pub(super) fn set_lines(&mut self, first: usize, bytes: &[u8]) {
         let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
         for (place, word) in self.lines.iter_mut().skip(first).flatten().zip(words) {
@@ -90,16 +92,16 @@ impl Filter {
         }
     }
 
-    /// The upper bits choose the line, so keys that come in order go through the filter in order.
+    /// The upper bits choose the line, so keys in ascending order access the filter sequentially.
     #[expect(clippy::cast_possible_truncation, reason = "less than the count of lines")]
     fn line_of(&self, key: u64) -> usize {
         ((u128::from(key) * self.lines.len() as u128) >> 64) as usize
     }
 }
 
-/// One bit for each word of a line.
+/// Returns the number of a bit in each word of a line.
 fn bits_of(key: u64) -> impl Iterator<Item = u64> {
-    // MurmurHash3's finalizer: keys of one line differ in their lower bits only.
+    // The finalizer of MurmurHash3: keys of one line differ in their lower bits only.
     let mut mixed = key;
     mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     mixed = (mixed ^ (mixed >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

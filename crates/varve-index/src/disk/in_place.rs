@@ -1,8 +1,9 @@
-//! Entries written in place: each to its page, as Venti writes them to its buckets (Quinlan and Dorward 2002). A page is
-//! read, and written again with the entry in it; a pass leaves half of each page free for that.
+//! Writes entries in place: each to its page, as Venti writes them to its buckets (Quinlan and
+//! Dorward 2002). A page is read, and written again with the new entry; a pass leaves half of each
+//! page free for that.
 //!
-//! What a crash leaves of a page that was being written is damage like any other: its code tells. The note of a run says what part
-//! of the log it has at least, and what was written in place only adds to that.
+//! A page that was torn by a crash is damage like any other: its code detects it. The note of a run
+//! names the part of the log that it covers at least; entries written in place only add to that.
 
 use parking_lot::RwLock;
 use varve_block::{Fingerprint, LogAddress};
@@ -11,28 +12,30 @@ use super::Entry;
 use super::page::{PAGE_BYTES, PageBuilder};
 use super::run::{ReadRunError, Run};
 
-/// What became of an entry.
+/// The result for an entry.
 enum Outcome {
-    /// It is in its page now.
+    /// The entry was added to its page.
     Written,
-    /// It was there.
+    /// The entry was present.
     Known,
-    /// Its page is full, or it comes before all pages, or pages cannot be written in place here: it has to wait for the next pass.
+    /// The page is full, the entry precedes all pages, or pages cannot be written in place here:
+    /// the entry waits for the next pass.
     NoRoom,
 }
 
-/// What became of many.
+/// The result for many entries.
 pub(super) struct Placed {
-    /// Of those that were written.
+    /// The keys of the entries that were written.
     pub(super) keys: Vec<u64>,
-    /// Those that wait.
+    /// The entries that wait.
     pub(super) rest: Vec<(Fingerprint, LogAddress)>,
-    /// Why some of them do, if it is not for want of room.
+    /// The failure, if entries wait for another reason than lack of room.
     pub(super) failed: Option<ReadRunError>,
 }
 
 impl Run {
-    /// Writes each entry to its page. While one is written, nobody holds `pages`.
+    /// Writes each entry to its page. `pages` is locked during each write, so that no page is read
+    /// then.
     pub(super) fn put_all_in_place(
         &self,
         entries: &[(Fingerprint, LogAddress)],
@@ -59,7 +62,7 @@ impl Run {
         placed
     }
 
-    /// Reads the page of an entry, and writes it again with the entry in it.
+    /// Reads the page of an entry, and writes it again with the entry.
     fn put_in_place(&self, entry: Entry) -> Result<Outcome, ReadRunError> {
         let Some(number) = self.fences.partition_point(|fence| *fence <= entry.key).checked_sub(1) else {
             return Ok(Outcome::NoRoom);
@@ -79,7 +82,8 @@ impl Run {
             return Ok(Outcome::NoRoom);
         }
         let written = self.storage.overwrite(&self.file, number * PAGE_BYTES as u64, &builder.finish(number));
-        // Whatever went wrong, the entry is not lost: it waits. A page that was half written is found out by whoever reads it.
+        // If the write fails, the entry is not lost: it waits. A half-written page is detected by
+        // its code.
         Ok(written.map_or(Outcome::NoRoom, |()| Outcome::Written))
     }
 }

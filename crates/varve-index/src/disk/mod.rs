@@ -1,21 +1,24 @@
-//! The index on disk: for stores whose blocks are too many to keep a word of memory for each.
+//! The index on disk, for stores with too many blocks for one word of memory each.
 //!
 //! ```text
-//! filter    │ a key is surely not there, or may be                        memory, 2 bytes a block
-//! active    │ new entries, in order with gaps                             memory, a fixed share
-//! frozen    │ the same, full: on its way into the next run                memory, a fixed share
-//! nearby    │ entries that stand beside what was found last               memory, a fixed share
-//! run       │▪▪▪▪▪▪▪▪│▪▪▪▪▪▪▪▪│▪▪▪▪▪▪▪▪│…  all others, in order           disk, 8 to 10 bytes a block
-//!             fence     fence     fence    the first key of each page     memory, 8 bytes for 400 blocks
+//! filter    │ a key is certainly absent, or may be present        memory, 2 bytes a block
+//! active    │ new entries, in order with gaps                     memory, a fixed share
+//! frozen    │ a full buffer that is being merged                  memory, a fixed share
+//! nearby    │ neighbours of the entries that were found last      memory, a fixed share
+//! run       │▪▪▪▪▪▪▪▪│▪▪▪▪▪▪▪▪│▪▪▪▪▪▪▪▪│…  all others, in order   disk, 8 to 10 bytes a block
+//!             fence    fence    fence   first key of each page  memory, 8 bytes for 400 blocks
 //! ```
 //!
-//! A new key that the filter does not know costs nothing more. One that it knows is looked for in the buffers and in the cache
-//! of neighbours, and only then on disk, in one page. When the active buffer is full it is frozen, and a [pass](pass) writes the
-//! next run from it and the run before, in the order of keys. The work is divided among the insertions, so none waits long; so is making
-//! ready the [memory](spare) that is needed next.
+//! A look-up of a key that the filter rejects costs nothing more. Other keys are searched in the
+//! buffers and in the cache of neighbours, and only then on disk, in one page. When the active
+//! buffer is full, it is frozen. Then a [pass](pass) merges it with the present run into the next
+//! run, in the order of keys. The work is divided among the insertions, so that none waits long; so
+//! is the preparation of the [memory](spare) that is needed next.
 //!
-//! Nothing is written in place, if the index was not made [to be](in_place) for comparison: a [summary](summary) names the run that holds, and is replaced when the next run is durable. So
-//! a crash leaves the run before, with the note that says which part of the log it covers.
+//! Nothing is written in place, unless the index was configured [for that](in_place) as a
+//! comparison. A [summary](summary) names the valid run, and is replaced when the next run is
+//! durable. So a crash leaves the previous run, with the note that names the part of the log that
+//! it covers.
 
 mod buffer;
 mod disk_index;
@@ -37,7 +40,8 @@ pub use disk_index::{DiskIndex, DiskIndexSettings, Found, Near, Ready, SaveDiskI
 pub use stats::DiskIndexStats;
 pub use summary::OpenDiskIndexError;
 
-/// The leading bits of a fingerprint, the rest zeros; and where that block may be.
+/// The leading bits of a fingerprint with zeros after them, and the candidate address of that
+/// block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     key: u64,

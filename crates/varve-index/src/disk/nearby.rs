@@ -1,17 +1,19 @@
-//! The cache of entries: what is likely to be asked for next, since it stands beside what was asked for last. Two tables; when the
-//! young one is full it becomes the old one, and the old one is let go. What is found in the old one goes to the young one.
+//! The cache of entries that are likely to be requested next, because they are neighbours of the
+//! last found ones in the log. It has two tables: when the young one is full, it becomes the old
+//! one, and the former old one is dropped. An entry that is found in the old table is copied to the
+//! young one.
 
 use varve_block::{Fingerprint, LogAddress};
 
 use crate::MemoryIndex;
 
-/// About what an entry takes.
+/// The approximate memory of an entry.
 const ENTRY_BYTES: u64 = 10;
 
 pub(super) struct Nearby {
     young: MemoryIndex,
     old: MemoryIndex,
-    /// Entries of one table.
+    /// The entries of one table.
     capacity: u64,
 }
 
@@ -21,7 +23,7 @@ impl Nearby {
         Self { young: MemoryIndex::new(), old: MemoryIndex::new(), capacity }
     }
 
-    /// How many entries it holds at most.
+    /// Returns the largest number of entries.
     pub(super) fn capacity(&self) -> u64 {
         self.capacity * 2
     }
@@ -34,7 +36,7 @@ impl Nearby {
         if self.young.len() >= self.capacity {
             self.old = std::mem::take(&mut self.young);
         }
-        // Full is impossible at this size; and if it were, a cache need not keep anything.
+        // The table cannot be full at this size, and a cache may lose entries.
         let _ = self.young.insert(fingerprint, address);
     }
 

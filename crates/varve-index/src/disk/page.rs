@@ -8,9 +8,10 @@
 //! |     11 |     1 | address_bytes | 0 to 5                                                                        |
 //! |     12 |     4 | zero          |                                                                               |
 //! |     16 |     8 | first_key     | the key of the first entry                                                    |
-//! |     24 |       | entries       | key less `first_key`, without the bits that no key has: `key_bytes`; address: `address_bytes` |
+//! |     24 |       | entries       | key less `first_key`, without the unused low bits: `key_bytes`; address: `address_bytes` |
 //!
-//! Entries ascend, and are as wide as the widest of their page needs: nothing of a key is lost. The last 8 bytes are zeros.
+//! Entries ascend. Each is as wide as the widest entry of the page, so that no bits of a key are
+//! lost. The last 8 bytes are zeros.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::LogAddress;
@@ -18,20 +19,20 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::Entry;
 
-/// Length of a page in bytes.
+/// The length of a page in bytes.
 pub(super) const PAGE_BYTES: usize = 4096;
 const HEADER_BYTES: usize = 24;
 const TAIL_BYTES: usize = 8;
-/// An entry is written as one word.
+/// An entry is written as one word of this length.
 const WORD_BYTES: usize = 16;
-/// What entries may take.
+/// The room for entries.
 const ENTRIES_BYTES: usize = PAGE_BYTES - HEADER_BYTES - TAIL_BYTES;
 
-/// What the codes of one file's pages depend on beside their bytes.
+/// The parameters of the codes of one file's pages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageCodes {
     pub(super) seed: u64,
-    /// Bits that keys have; those below are zeros.
+    /// The number of leading bits that keys have; the others are zeros.
     pub(super) key_bits: u32,
 }
 
@@ -46,10 +47,11 @@ impl PageCodes {
     }
 }
 
-/// The most entries that one page has: no two are the same, so more than 256 of them take two bytes each.
+/// The largest number of entries in one page: all entries differ, so more than 256 of them take two
+/// bytes each.
 pub(super) const PAGE_ENTRIES_MAX: u64 = ENTRIES_BYTES as u64 / 2;
 
-/// Gathers the entries of a page.
+/// Collects the entries of a page.
 #[derive(Debug)]
 pub(super) struct PageBuilder {
     codes: PageCodes,
@@ -74,7 +76,7 @@ impl PageBuilder {
         width.saturating_mul(self.entries.len()) >= ENTRIES_BYTES / 2
     }
 
-    /// Adds an entry that is not before the last one; returns whether there was room for it.
+    /// Adds an entry that is not before the last one. Returns false if there is no room for it.
     pub(super) fn push(&mut self, entry: Entry) -> bool {
         if self.entries.is_empty() {
             self.first_key = entry.key;
@@ -84,7 +86,7 @@ impl PageBuilder {
         let address_bytes = self.address_bytes.max(width(entry.address.granule()));
         let count = self.entries.len().saturating_add(1);
         let fits = key_bytes.saturating_add(address_bytes).saturating_mul(count) <= ENTRIES_BYTES;
-        // Entries of no width at all would be endless.
+        // Entries of width zero would have no other limit.
         if !fits || count > usize::from(u16::MAX) {
             return false;
         }
@@ -93,7 +95,7 @@ impl PageBuilder {
         true
     }
 
-    /// The page with number `number`, of what was pushed; the next page begins.
+    /// Returns page `number` with the pushed entries, and begins the next page.
     pub(super) fn finish(&mut self, number: u64) -> [u8; PAGE_BYTES] {
         let mut page = [0; PAGE_BYTES + WORD_BYTES];
         let mut write = |at: usize, word: u128| {
@@ -107,7 +109,7 @@ impl PageBuilder {
         let key_bits = self.key_bytes.saturating_mul(8).min(64);
         let mut at = HEADER_BYTES;
         for (key, granule) in self.entries.drain(..) {
-            // What it writes too much are zeros, and the next one comes over them.
+            // The excess bytes are zeros, and the next entry overwrites them.
             write(at, u128::from(granule) << key_bits | u128::from(key));
             at = at.saturating_add(self.key_bytes).saturating_add(self.address_bytes);
         }
@@ -125,18 +127,18 @@ fn narrow(bytes: usize) -> u8 {
     u8::try_from(bytes).unwrap_or(u8::MAX)
 }
 
-/// The bits of so many bytes.
+/// Returns the mask of a number with `bytes` bytes.
 fn mask(bytes: usize) -> u64 {
     let unwanted = 8_usize.saturating_sub(bytes).saturating_mul(8);
     if unwanted == 64 { 0 } else { u64::MAX >> unwanted }
 }
 
-/// How many bytes a number needs.
+/// Returns the number of bytes that a number needs.
 fn width(number: u64) -> usize {
     (u64::BITS.saturating_sub(number.leading_zeros())).div_ceil(8) as usize
 }
 
-/// A page whose code was right.
+/// A page whose code has been checked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Page<'a> {
     entries: &'a [u8],
@@ -148,7 +150,7 @@ pub(super) struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Takes bytes as page `number` of a file; `None` if that is not what they are.
+    /// Opens bytes as page `number` of a file; `None` if they are not that page.
     pub(super) fn open(bytes: &'a [u8; PAGE_BYTES], number: u64, codes: PageCodes) -> Option<Self> {
         if u64::from_le_bytes(*bytes.first_chunk()?) != codes.code(number, bytes) {
             return None;
@@ -169,7 +171,7 @@ impl<'a> Page<'a> {
         self.entry_count
     }
 
-    /// Entry `number`, counted from 0.
+    /// Returns entry `number`, counted from 0.
     pub(super) fn entry(&self, number: usize) -> Option<Entry> {
         let at = self.key_bytes.checked_add(self.address_bytes)?.checked_mul(number)?;
         if number >= self.entry_count {
@@ -182,14 +184,14 @@ impl<'a> Page<'a> {
         Some(Entry { key, address: LogAddress::new(granule)? })
     }
 
-    /// All entries, in the place of what is there; `None` if one of them makes no sense.
+    /// Replaces the contents of `into` by all entries; `None` if one of them is invalid.
     pub(super) fn read_all(&self, into: &mut Vec<Entry>) -> Option<()> {
         into.clear();
         let width = self.key_bytes.checked_add(self.address_bytes)?;
         let (key_mask, granule_mask) = (mask(self.key_bytes), mask(self.address_bytes));
         let mut rest = self.entries;
         while into.len() < self.entry_count {
-            // The last ones, if they are narrow, have no whole word behind them.
+            // If the last entries are narrow, fewer bytes than a word follow them.
             let (Some(word), Some(granule)) =
                 (rest.first_chunk(), rest.get(self.key_bytes..).and_then(|rest| rest.first_chunk()))
             else {
@@ -206,7 +208,7 @@ impl<'a> Page<'a> {
         Some(())
     }
 
-    /// The addresses of all entries with this key.
+    /// Adds the addresses of all entries with this key to `into`.
     pub(super) fn addresses_of(&self, key: u64, into: &mut Vec<LogAddress>) {
         let (mut low, mut high) = (0, self.entry_count);
         while low < high {

@@ -1,5 +1,5 @@
-//! A pass: the run and the buffer that was full become the next run, in one sequential reading and one sequential writing, a
-//! bounded step at a time. Until it has ended, both are looked up as they were.
+//! A pass merges the present run and the full buffer into the next run, with one sequential read
+//! and one sequential write, in steps of bounded size. Look-ups use both inputs until it ends.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::buffer::Buffer;
 use super::page::PageCodes;
 use super::run::{ReadRunError, Run, RunReader, RunWriter};
 
-/// Why a pass did not end.
+/// The reason why a pass failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PassError {
     #[error(transparent)]
@@ -21,31 +21,31 @@ pub(super) enum PassError {
 }
 
 impl PassError {
-    /// Whether the disk does not give what was written.
+    /// Returns true if the disk does not return written bytes.
     pub(super) fn is_unreadable(&self) -> bool {
         matches!(self, Self::Read(ReadRunError::Storage { source, .. }) if !is_exhausted(source))
     }
 }
 
-/// A pass that is under way.
+/// A pass in progress.
 pub(super) struct Pass {
     old: Option<RunReader>,
     frozen: Arc<Buffer>,
-    /// How far the frozen buffer was read: its table, and its tree.
+    /// The position in the frozen buffer: in its table, and in its tree.
     in_table: usize,
     next_in_table: Option<Entry>,
     next_crowded: Option<Entry>,
     writer: RunWriter,
     file: FileName,
     last: Option<Entry>,
-    /// The keys that were taken on, if a larger filter is to have them.
+    /// The keys that were processed, if a larger filter needs them.
     keys: Option<Vec<u64>>,
     pub(super) generation: u64,
-    /// Entries to be read, all in all.
+    /// The number of entries to read in total.
     pub(super) entries_total: u64,
 }
 
-/// What a pass has made.
+/// The result of a pass.
 pub(super) struct Passed {
     pub(super) run: Run,
     pub(super) generation: u64,
@@ -83,14 +83,14 @@ impl Pass {
         &self.file
     }
 
-    /// Takes up to so many entries on their way. Returns whether there are more.
+    /// Processes up to `entries` entries. Returns true if there are more.
     pub(super) fn step(&mut self, entries: u64) -> Result<bool, PassError> {
         let mut left = entries;
         while left > 0 {
             let buffered = [self.next_in_table, self.next_crowded].into_iter().flatten().min();
             let Self { old, last, keys, writer, file, .. } = self;
             let mut take = |entry: Entry| {
-                // Opening after a crash may insert once more what is there already.
+                // An opening after a crash may insert an entry again that is already present.
                 if *last == Some(entry) {
                     return Ok(());
                 }
@@ -100,7 +100,7 @@ impl Pass {
                 }
                 writer.push(entry).map_err(|source| PassError::Write { file: file.clone(), source })
             };
-            // Between two of the buffer there are many of the run.
+            // There are many entries of the run between two of the buffer.
             let mut taken = 0;
             if let Some(reader) = old {
                 let ready = reader.ready()?;
@@ -124,7 +124,8 @@ impl Pass {
         Ok(true)
     }
 
-    /// The keys that were taken on since this was last asked, for a larger filter; none, if there is none to fill.
+    /// Returns the keys processed since the last call, for a larger filter; none if there is no
+    /// such filter.
     pub(super) fn take_keys(&mut self) -> Vec<u64> {
         self.keys.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -135,7 +136,7 @@ impl Pass {
         Ok(Passed { run, generation })
     }
 
-    /// Goes on behind the least entry of the buffer.
+    /// Advances past the least entry of the buffer.
     fn go_on_behind(&mut self, least: Entry) {
         if self.next_in_table == Some(least) {
             let next = self.frozen.next_in_table(self.in_table);

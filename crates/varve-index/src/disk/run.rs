@@ -1,5 +1,5 @@
-//! A run: all entries up to some moment, in order, in a file of pages that never changes. What is in memory of it is the first
-//! key of each page, so a look-up reads one page.
+//! A run: all entries up to some moment, in order, in a file of pages that never changes. The first
+//! key of each page is kept in memory, so a look-up reads one page.
 
 use std::io;
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use varve_world::{FileName, Storage};
 use super::Entry;
 use super::page::{PAGE_BYTES, Page, PageBuilder, PageCodes};
 
-/// So many bytes are read or written at a time.
+/// The bytes that are read or written at a time.
 const PIECE_BYTES: usize = 64 * PAGE_BYTES;
-/// A file that is being written is made durable in parts of so many bytes, so that its end is not waited for long.
+/// A file that is being written is synced after this many bytes, so that the last sync is short.
 const SYNC_BYTES: u64 = 8 << 20;
-/// The most pages that one look-up reads: more than that have one key only if somebody has made blocks for it.
+/// The largest number of pages that one look-up reads. Only an attacker can make one key fill more
+/// pages.
 const LOOKUP_PAGES_MAX: usize = 16;
 
-/// Why a run cannot be read.
+/// The reason why a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadRunError {
     #[error("{file}: page {page} is damaged, or another index's")]
@@ -36,10 +37,10 @@ pub(super) struct Run {
     pub(super) entry_count: u64,
 }
 
-/// What a look-up in a run has found.
+/// The result of a look-up in a run.
 pub(super) struct RunLookup {
     pub(super) pages_read: u64,
-    /// Whether these are all.
+    /// True if all pages with the key were read.
     pub(super) is_complete: bool,
 }
 
@@ -52,7 +53,7 @@ impl Run {
         (self.fences.capacity() * size_of::<u64>()) as u64
     }
 
-    /// Every address of `key`.
+    /// Adds every address of `key` to `into`.
     pub(super) fn addresses_of(
         &self,
         key: u64,
@@ -86,10 +87,10 @@ impl Run {
 pub(super) struct RunReader {
     run: Arc<Run>,
     piece: Vec<u8>,
-    /// The page that begins the piece.
+    /// The first page of the piece.
     piece_page: u64,
     entries: Vec<Entry>,
-    /// How many of `entries` were taken.
+    /// The number of `entries` that were taken.
     taken: usize,
     next_page: u64,
 }
@@ -99,7 +100,7 @@ impl RunReader {
         Self { run, piece: Vec::new(), piece_page: 0, entries: Vec::new(), taken: 0, next_page: 0 }
     }
 
-    /// Entries that come next, as many as are at hand; none at the end.
+    /// Returns the next entries, as many as are in memory; none at the end.
     pub(super) fn ready(&mut self) -> Result<&[Entry], ReadRunError> {
         if self.taken == self.entries.len() && !self.open_next_page()? {
             return Ok(&[]);
@@ -107,7 +108,7 @@ impl RunReader {
         Ok(self.entries.get(self.taken..).unwrap_or_default())
     }
 
-    /// Goes on behind so many of them.
+    /// Advances past `count` of them.
     pub(super) fn take(&mut self, count: usize) {
         self.taken += count;
     }
@@ -126,7 +127,7 @@ impl RunReader {
         }
         let last = self.entries.last().map(|entry| entry.key);
         if !self.take_page(page, offset, last) {
-            // One bad reading is no damage.
+            // One failed read is not damage yet.
             self.read(offset)?;
             if !self.take_page(page, offset, last) {
                 return Err(ReadRunError::Damaged { file: self.run.file.clone(), page });
@@ -136,7 +137,7 @@ impl RunReader {
         Ok(true)
     }
 
-    /// Reads the piece, from this place in it on.
+    /// Reads the piece from an offset within it.
     fn read(&mut self, offset: usize) -> Result<(), ReadRunError> {
         let page = self.piece_page + (offset / PAGE_BYTES) as u64;
         self.run
@@ -145,15 +146,16 @@ impl RunReader {
             .map_err(|source| ReadRunError::Storage { file: self.run.file.clone(), page, source })
     }
 
-    /// Takes the entries of the page at this place of the piece; returns whether they make sense behind the last key.
+    /// Decodes the page at an offset of the piece. Returns true if its entries are valid after the
+    /// last key.
     fn take_page(&mut self, page: u64, offset: usize, last: Option<u64>) -> bool {
         let bytes = self.piece[offset..].first_chunk();
         let opened = bytes.and_then(|bytes| Page::open(bytes, page, self.run.codes));
         if opened.and_then(|opened| opened.read_all(&mut self.entries)).is_none() {
             return false;
         }
-        // Out of order, the next run would be searched in vain for what is in it. Of one key the places may come in any order: those that
-        // were written in place do.
+        // Entries out of order would make the next run unsearchable. The addresses of one key may
+        // be in any order: those written in place are.
         let first = self.entries.first().map(|entry| entry.key);
         let fence = usize::try_from(page).ok().and_then(|page| self.run.fences.get(page)).copied();
         last <= first && self.entries.is_sorted_by_key(|entry| entry.key) && first == fence
@@ -170,12 +172,12 @@ pub(super) struct RunWriter {
     fences: Vec<u64>,
     entry_count: u64,
     unsynced_bytes: u64,
-    /// Whether half of each page stays free.
+    /// True if half of each page must stay free.
     is_half_empty: bool,
 }
 
 impl RunWriter {
-    /// Begins a file, in the place of one that was never finished.
+    /// Creates the file, and replaces one that was never finished.
     pub(super) fn create(
         storage: Arc<dyn Storage>,
         file: FileName,
@@ -226,7 +228,7 @@ impl RunWriter {
         Ok(())
     }
 
-    /// Writes what is left. The file is not durable yet.
+    /// Writes the rest. The file is not durable yet.
     pub(super) fn finish(mut self) -> io::Result<Run> {
         self.finish_page()?;
         self.write_piece()?;

@@ -1,18 +1,19 @@
-//! Memory that is made ready before it is needed, a piece with each insertion.
+//! Prepares memory before it is needed, a part with each insertion.
 //!
-//! A large piece of zeros from the system costs nothing until it is written to; then each of its pages costs a fault: a microsecond, and in a
-//! virtual machine whose host has to find the page first up to a hundred. Entries come in no order, so the first few thousand of them
-//! would meet nearly as many such pages. What a pass has written is cleared and used again, in the same way.
+//! Fresh zeroed memory costs nothing until it is written to. Then each page costs a fault: a
+//! microsecond, or up to a hundred in a virtual machine whose host has to find the page first.
+//! Entries come in random order, so the first few thousand of them would touch nearly as many such
+//! pages. The memory of a buffer that a pass has written is cleared and reused in the same way.
 
 use std::collections::TryReserveError;
 
 use super::buffer::Buffer;
 use super::filter::{Filter, Line};
 
-/// What a filter is made for where there is no memory for as many keys as are expected.
+/// The capacity of a filter if the memory for the expected keys is not available.
 const FEW_KEYS: u64 = 1 << 20;
 
-/// A list of one item over and over, as far as it was laid out.
+/// A list that is being filled with copies of one item.
 pub(super) struct Laid<T> {
     items: Vec<T>,
     item: T,
@@ -20,26 +21,26 @@ pub(super) struct Laid<T> {
 }
 
 impl<T: Copy> Laid<T> {
-    /// One that will have so many items. No memory of it has been touched.
+    /// Makes a list that will have `count` items. None of its memory is touched yet.
     pub(super) fn new(item: T, count: usize) -> Self {
         Self { items: Vec::with_capacity(count), item, count }
     }
 
-    /// The same, if there is so much memory.
+    /// Does the same, and fails if the memory is not available.
     fn reserve(item: T, count: usize) -> Result<Self, TryReserveError> {
         let mut items = Vec::new();
         items.try_reserve_exact(count)?;
         Ok(Self { items, item, count })
     }
 
-    /// The same in memory that was used before.
+    /// Does the same with used memory.
     pub(super) fn again(mut items: Vec<T>, item: T, count: usize) -> Self {
         items.clear();
         items.reserve_exact(count);
         Self { items, item, count }
     }
 
-    /// Lays out a share of all, or what is missing.
+    /// Fills a share of the list, or the rest if that is less.
     pub(super) fn lay(&mut self, (share, of): (usize, usize)) {
         let items = (self.count as u128 * share as u128).div_ceil(of.max(1) as u128);
         let len = self.items.len().saturating_add(usize::try_from(items).unwrap_or(usize::MAX));
@@ -50,7 +51,7 @@ impl<T: Copy> Laid<T> {
         self.items.len() == self.count
     }
 
-    /// All of it; what is missing is laid out now.
+    /// Returns the whole list, and fills the rest now.
     pub(super) fn finish(mut self) -> Vec<T> {
         self.items.resize(self.count, self.item);
         self.items
@@ -61,7 +62,7 @@ impl<T: Copy> Laid<T> {
     }
 }
 
-/// What is being made ready.
+/// The memory that is being prepared.
 #[derive(Default)]
 pub(super) struct Spare {
     pub(super) buffer: Option<SpareBuffer>,
@@ -69,7 +70,7 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Makes a share of all ready.
+    /// Prepares a share of the memory.
     pub(super) fn lay(&mut self, share: (usize, usize)) {
         if let Some(buffer) = &mut self.buffer {
             buffer.lay(share);
@@ -79,26 +80,26 @@ impl Spare {
         }
     }
 
-    /// Without the filter's.
+    /// Returns the memory without that of the filter.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.buffer.as_ref().map_or(0, |buffer| buffer.keys.memory_bytes() + buffer.addresses.memory_bytes())
     }
 }
 
-/// A filter that is larger than the one that will be full soon.
+/// A filter to replace the one that will soon be full.
 pub(super) struct SpareFilter {
     lines: Laid<Line>,
     capacity: u64,
 }
 
 impl SpareFilter {
-    /// A filter for so many keys.
+    /// Makes a filter for `capacity` keys.
     pub(super) fn new(capacity: u64) -> Self {
         Self { lines: Laid::new(Line::default(), Filter::lines_for(capacity)), capacity }
     }
 
-    /// A filter for as many keys as are expected, and no fewer than there are. What is expected is a number out of a file or off a command
-    /// line: where there is no memory for so many, the filter is made for a few, and grows.
+    /// Makes a filter for the larger of `expected` and `present` keys. `expected` comes from a file
+    /// or the command line: if there is not enough memory, the filter begins small and grows.
     pub(super) fn expecting(expected: u64, present: u64) -> Self {
         let capacity = expected.max(present).max(1);
         let line_count = Filter::line_count(capacity).and_then(|count| usize::try_from(count).ok());
@@ -108,7 +109,7 @@ impl SpareFilter {
         }
     }
 
-    /// For how many keys it is.
+    /// Returns its capacity in keys.
     pub(super) fn capacity(&self) -> u64 {
         self.capacity
     }
@@ -122,7 +123,7 @@ impl SpareFilter {
     }
 }
 
-/// The buffer that comes after the active one, while there is none on its way into a run.
+/// The next active buffer. It is prepared while no buffer is frozen.
 pub(super) struct SpareBuffer {
     keys: Laid<u64>,
     addresses: Laid<[u8; 5]>,
@@ -130,13 +131,13 @@ pub(super) struct SpareBuffer {
 }
 
 impl SpareBuffer {
-    /// A buffer with room for so many entries.
+    /// Makes a buffer with room for `entries` entries.
     pub(super) fn new(entries: usize) -> Self {
         let slots = Buffer::slots_for(entries);
         Self { keys: Laid::new(0, slots), addresses: Laid::new([0; 5], slots), entries }
     }
 
-    /// The same in the memory of one that has had as much room; `None` if it has not.
+    /// Does the same with the memory of a used buffer of the same size; `None` if the size differs.
     pub(super) fn again(used: Buffer, entries: usize) -> Option<Self> {
         let slots = Buffer::slots_for(entries);
         let (keys, addresses) = used.into_memory();

@@ -1,4 +1,5 @@
-//! What the index on disk has in memory, behind one lock; and which run on disk goes with it.
+//! The parts of the index on disk that are in memory, behind one lock, and the run that belongs to
+//! them.
 
 use std::sync::Arc;
 
@@ -11,20 +12,20 @@ use super::summary::RunIdentity;
 
 pub(super) struct State {
     pub(super) run: Option<NamedRun>,
-    /// What the summary names.
+    /// The run that the summary names.
     pub(super) saved: Option<RunIdentity>,
     pub(super) frozen: Option<Frozen>,
     pub(super) active: Buffer,
-    /// How many entries were written in place of the run.
+    /// The number of entries that were written into the run in place.
     pub(super) placed_count: u64,
     pub(super) filter: Filter,
-    /// A larger one, if that is full: the pass that is under way fills it, and so does what comes meanwhile.
+    /// A larger filter to replace a full one. The current pass and new insertions fill it.
     pub(super) larger_filter: Option<Filter>,
     pub(super) next_generation: u64,
-    /// With so many entries in the active buffer a pass that has failed is tried again.
+    /// A failed pass is retried when the active buffer has this many entries.
     pub(super) retry_len: usize,
     pub(super) trouble: Option<String>,
-    /// Whether entries were let go, or the run is damaged: what is not found may be there.
+    /// True if entries were lost or the run is damaged: an entry that is not found may exist.
     pub(super) is_incomplete: bool,
 }
 
@@ -32,7 +33,7 @@ pub(super) struct State {
 pub(super) struct NamedRun {
     pub(super) run: Arc<Run>,
     pub(super) identity: RunIdentity,
-    /// What part of the log it covers; `None` if that is not known.
+    /// The part of the log that the run covers; `None` if that is unknown.
     pub(super) note: Option<Vec<u8>>,
 }
 
@@ -64,7 +65,8 @@ impl State {
         }
     }
 
-    /// Whether the filter has more keys than it is made for, once so many more are there, and no larger one is being filled.
+    /// Returns true if the filter with `more` keys exceeds its capacity, and no larger one is being
+    /// filled.
     pub(super) fn needs_larger_filter(&self, more: u64) -> bool {
         self.larger_filter.is_none() && self.filter.key_count().saturating_add(more) > self.filter.capacity()
     }

@@ -1,4 +1,5 @@
-//! The summary of the index on disk: the file that says which run holds, and what has to be in memory of it. Little-endian.
+//! The summary of the index on disk: the file that names the valid run, and has those parts of it
+//! that must be in memory. Little-endian.
 //!
 //! | offset      | bytes | field           | meaning                                                                    |
 //! |------------:|------:|-----------------|----------------------------------------------------------------------------|
@@ -17,8 +18,9 @@
 //! |             |   64f | filter          | lines of the filter                                                        |
 //! |             |    32 | authentication  | `BLAKE3(key, the code before ‖ the filter)`                                |
 //!
-//! The filter holds every key of the run, and others. If its part is damaged it is made from the run again; if the part before
-//! it is, there is no index. The seed of the pages' codes is the first 8 bytes of `BLAKE3(key, session ‖ generation)`.
+//! The filter holds every key of the run, and others. If its part is damaged, it is rebuilt from
+//! the run; if the part before it is damaged, there is no index. The seed of the pages' codes is
+//! the first 8 bytes of `BLAKE3(key, session ‖ generation)`.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
@@ -32,42 +34,34 @@ const MAGIC: &[u8; 8] = b"varveID1";
 const HEADER_BYTES: usize = 80;
 const CODE_BYTES: usize = 32;
 const NOTE_BYTES_MAX: u64 = 16 << 20;
-/// A filter is read and written in pieces of so many lines.
+/// A filter is read and written in pieces of this many lines.
 const PIECE_LINES: usize = 16 << 10;
 
-/// Why there is no index on disk to start from.
+/// The reason why there is no index on disk to open.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenDiskIndexError {
-    /// There is none.
     #[error("there is no index on disk")]
     Missing,
-    /// Its summary is not what was written.
+    /// The code of the summary does not match.
     #[error("{file} is damaged, or another store's")]
     Damaged {
         /// The summary.
         file: FileName,
     },
-    /// The file of entries is not the one that the summary means.
+    /// The file of entries is not the one that the summary names.
     #[error("{file} has {bytes} bytes, and should have {expected}")]
     Length {
         /// The file of entries.
         file: FileName,
-        /// Its length.
         bytes: u64,
-        /// What the summary says.
+        /// The length according to the summary.
         expected: u64,
     },
-    /// A file cannot be read.
     #[error("cannot read {file}")]
-    Storage {
-        /// Which one.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Storage { file: FileName, source: io::Error },
 }
 
-/// What a summary says of its run.
+/// The identity of a run in its summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RunIdentity {
     pub(super) generation: u64,
@@ -75,7 +69,7 @@ pub(super) struct RunIdentity {
     pub(super) key_bits: u32,
 }
 
-/// A summary, but for its filter.
+/// A summary without its filter.
 pub(super) struct Summary {
     pub(super) identity: RunIdentity,
     pub(super) entry_count: u64,
@@ -121,7 +115,7 @@ impl Summary {
         head
     }
 
-    /// Writes the summary in the place of the one before, whole or not at all. `filter_bytes` hands out the filter's lines.
+    /// Replaces the summary atomically. `filter_bytes` returns lines of the filter.
     pub(super) fn write(
         &self,
         storage: &dyn Storage,
@@ -147,7 +141,7 @@ impl Summary {
         })
     }
 
-    /// Reads the summary, and the filter if its part is whole.
+    /// Reads the summary, and the filter if its part is intact.
     pub(super) fn read(
         storage: &dyn Storage,
         key: &[u8; 32],
@@ -180,7 +174,8 @@ impl Summary {
         let mut header = [0; HEADER_BYTES];
         storage.read_at(&file, 0, &mut header).map_err(failed)?;
         let (mut summary, lengths) = Self::from_header(&header).ok_or_else(damaged)?;
-        // What the file claims is compared with its length before memory is taken for it; a filter that was cut off is made anew.
+        // Lengths in the file are compared with the file's length before memory is allocated. A
+        // truncated filter is rebuilt.
         let body_bytes = lengths.body_bytes().filter(|bytes| *bytes <= bytes_total).ok_or_else(damaged)?;
         let mut body = vec![0; usize::try_from(body_bytes).map_err(|_| damaged())?];
         storage.read_at(&file, 0, &mut body).map_err(failed)?;
@@ -207,7 +202,8 @@ impl Summary {
         let (pages, entry_count) = (numbers.next()?, numbers.next()?);
         let (filter_capacity, filter_keys, note) = (numbers.next()?, numbers.next()?, numbers.next()?);
         let generation = u64::from_le_bytes(*generation);
-        // What is made of the count of entries is no larger than what the file of them holds, whoever wrote the summary.
+        // Allocations in proportion to the count of entries are bounded by the file of entries,
+        // even if the summary is malicious.
         let entries_max = pages.checked_mul(PAGE_ENTRIES_MAX)?;
         if magic != MAGIC || note > NOTE_BYTES_MAX || entry_count > entries_max {
             return None;
@@ -244,7 +240,7 @@ impl Summary {
         (hasher.finalize() == found).then_some(filter)
     }
 
-    /// Whether the file of entries is as long as it should be. What is in its pages is checked when they are read.
+    /// Checks the length of the file of entries. Its pages are checked when they are read.
     fn check_run(&self, storage: &dyn Storage) -> Result<(), OpenDiskIndexError> {
         let file = self.identity.file();
         let expected = (self.fences.len() as u64).saturating_mul(PAGE_BYTES as u64);
@@ -256,12 +252,12 @@ impl Summary {
     }
 }
 
-/// What comes before the filter, once its code was checked.
+/// The part before the filter, after its code was checked.
 struct Body {
     code: [u8; CODE_BYTES],
-    /// Where it ends.
+    /// The end of this part.
     end: u64,
-    /// Where the file ends.
+    /// The end of the file.
     bytes_total: u64,
 }
 

@@ -1,34 +1,36 @@
-//! A table of entries in order of keys, with gaps, so that it is searched and filled at random and read in order.
+//! A table of entries in the order of their keys, with gaps. It is searched and filled at random,
+//! and read in order.
 //!
-//! An entry's home is where its key would be if keys were spread evenly. It is at its home or after it, with no gap between.
+//! An entry's home is the slot of its key if keys were spread evenly. The entry is at its home or
+//! after it, with no gap between.
 
 use varve_block::LogAddress;
 
 use super::Entry;
 
-/// An entry that would be farther from its home is not taken.
+/// An entry that would be farther from its home is refused.
 const DISTANCE_MAX: usize = 512;
-/// No address. That of the last place of all is the same; it is not taken.
+/// An empty slot. The last address of all has the same value, and is refused.
 const NOTHING: [u8; 5] = [0; 5];
-/// Bytes of a slot.
+/// The bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 13;
 
 #[derive(Debug, Clone)]
 pub(super) struct Table {
     keys: Vec<u64>,
-    /// As many as keys; the complement of an address, so that memory of zeros is an empty table.
+    /// One for each key: the complement of the address, so that zeroed memory is an empty table.
     addresses: Vec<[u8; 5]>,
     home_count: usize,
     len: usize,
 }
 
-/// What became of an entry.
+/// The result of an insertion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Inserted {
     New,
-    /// It was there.
+    /// The entry was present.
     Known,
-    /// It was not taken: too many entries have its home, or homes beside it.
+    /// The entry was refused: too many entries have its home, or homes near it.
     TooFar,
 }
 
@@ -38,17 +40,18 @@ impl Table {
         Self::in_memory(vec![0; slot_count], vec![NOTHING; slot_count], home_count)
     }
 
-    /// An empty one in as many zeros as it has slots.
+    /// Makes an empty table in memory of zeros.
     pub(super) fn in_memory(keys: Vec<u64>, addresses: Vec<[u8; 5]>, home_count: usize) -> Self {
         Self { keys, addresses, home_count, len: 0 }
     }
 
-    /// What is pushed over the last home has a place of its own.
+    /// Returns the number of slots: the homes, and room for entries that are pushed past the last
+    /// home.
     pub(super) fn slots_for(home_count: usize) -> usize {
         home_count + DISTANCE_MAX
     }
 
-    /// Its memory, as it was left.
+    /// Returns its memory, without clearing it.
     pub(super) fn into_memory(self) -> (Vec<u64>, Vec<[u8; 5]>) {
         (self.keys, self.addresses)
     }
@@ -89,13 +92,13 @@ impl Table {
         Inserted::New
     }
 
-    /// All entries with this key, in order.
+    /// Returns all entries with this key, in order.
     pub(super) fn entries_of(&self, key: u64) -> impl Iterator<Item = Entry> {
         let from_home = (self.home(key)..).map_while(|at| self.get(at));
         from_home.take_while(move |there| there.key <= key).filter(move |there| there.key == key)
     }
 
-    /// The first entry at place `at` or after it, and the place after that.
+    /// Returns the first entry at slot `at` or after it, and the slot after that.
     pub(super) fn next(&self, at: usize) -> Option<(Entry, usize)> {
         (at..self.keys.len()).find_map(|place| Some((self.get(place)?, place + 1)))
     }
@@ -108,7 +111,7 @@ impl Table {
         Some(Entry { key: self.keys[place], address: LogAddress::new(granule)? })
     }
 
-    /// Puts `entry` at a place, and moves what is there, and all up to the next gap, on by one.
+    /// Puts `entry` into a slot, and shifts the entries up to the next gap by one.
     fn put_before(&mut self, place: usize, entry: Entry) {
         let gap = (place..self.keys.len()).find(|at| self.addresses[*at] == NOTHING).unwrap_or_else(|| {
             self.keys.push(0);

@@ -1,4 +1,5 @@
-//! Making runs durable: the one that the index begins with when it is opened is replaced when the next one is whole.
+//! Makes runs durable. A saved run becomes the one with which the index opens, and replaces the one
+//! saved before only when it is complete.
 
 use std::io;
 
@@ -9,31 +10,23 @@ use super::super::pass::{Pass, PassError};
 use super::super::summary::{Summary, summary_file};
 use super::DiskIndex;
 
-/// A run that can be made to hold, once all is durable that was in the log when it was begun.
+/// A run that may be saved once all of the log at the time of the call is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ready(u64);
 
-/// Why the index was not saved. What was saved before is there still.
+/// The reason why the index was not saved. The run that was saved before is still there.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveDiskIndexError {
     /// The next run could not be made.
     #[error("the index cannot be written: {reason}")]
-    Pass {
-        /// What went wrong.
-        reason: String,
-    },
+    Pass { reason: String },
     /// A file could not be written.
     #[error("cannot write {file}")]
-    Storage {
-        /// Which one.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Storage { file: FileName, source: io::Error },
 }
 
 impl DiskIndex {
-    /// The run that could be saved now, if all is made durable that the log holds now.
+    /// Returns the run that may be saved as soon as the present contents of the log are durable.
     #[must_use]
     pub fn ready(&self) -> Option<Ready> {
         let state = self.state.read();
@@ -41,12 +34,12 @@ impl DiskIndex {
         (!state.is_incomplete).then_some(Ready(named.identity.generation))
     }
 
-    /// Makes a run durable, and the one that the index begins with when it is opened. Insertions go on meanwhile.
+    /// Makes a run durable, so that the index opens with it. Insertions continue meanwhile.
     ///
     /// # Errors
-    /// [`SaveDiskIndexError`]; what was saved before is there still.
+    /// [`SaveDiskIndexError`]; the run that was saved before is still there.
     pub fn save_ready(&self, ready: Ready) -> Result<(), SaveDiskIndexError> {
-        // Held so that neither the run nor the filter is replaced.
+        // The lock is held so that neither the run nor the filter is replaced.
         let _slot = self.pass.lock();
         self.save_run(ready)
     }
@@ -75,17 +68,18 @@ impl DiskIndex {
         summary.write(self.storage.as_ref(), &self.key, &mut filter_bytes).map_err(failed(summary_file()))?;
         let old = self.state.write().saved.replace(named.identity.clone());
         if let Some(old) = old.filter(|old| *old != named.identity) {
-            // What stays is removed when the index is opened again.
+            // A file that cannot be removed is removed when the index is opened again.
             let _ = self.storage.remove_and_free_soon(&old.file());
         }
         Ok(())
     }
 
-    /// Writes all that it holds, durably. `note` says which part of the log that is; all of that must be durable.
+    /// Writes all entries durably. `note` names the part of the log that they cover, which must be
+    /// durable.
     ///
     /// # Errors
-    /// [`SaveDiskIndexError`]; what was saved before is there still, unless the disk does not give it any more: then the next opening makes
-    /// the index anew.
+    /// [`SaveDiskIndexError`]; the run that was saved before is still there, unless it can no
+    /// longer be read: then the next opening rebuilds the index.
     pub fn save(&self, note: Vec<u8>) -> Result<(), SaveDiskIndexError> {
         if self.session.is_none() {
             return Ok(());
@@ -93,7 +87,7 @@ impl DiskIndex {
         let mut slot = self.pass.lock();
         let mut passed = self.pass_all(&mut slot, note.clone());
         if passed.as_ref().is_err_and(PassError::is_unreadable) {
-            // Once is no damage, and to make it anew takes long.
+            // One failed read is not damage yet, and a rebuild takes long.
             passed = self.pass_all(&mut slot, note);
             if passed.as_ref().is_err_and(PassError::is_unreadable) {
                 self.let_go_of_saved();
@@ -113,7 +107,7 @@ impl DiskIndex {
         ready.map_or(Ok(()), |ready| self.save_run(ready))
     }
 
-    /// Ends the pass that is under way, and makes another one of all that has come in since.
+    /// Finishes the current pass, and makes another one for all entries inserted since.
     fn pass_all(&self, slot: &mut Option<Pass>, note: Vec<u8>) -> Result<(), PassError> {
         let unfinished = self.state.read().frozen.is_some();
         if unfinished {
@@ -124,10 +118,11 @@ impl DiskIndex {
         self.step(slot, u64::MAX)
     }
 
-    /// What was written before this, or is being written, is used and not saved: the part of the log that it was noted with is not what it
-    /// was. What it holds is saved with the next note.
+    /// Discards the notes of the runs that were written or are being written: the part of the log
+    /// that they name has changed. These runs are used but not saved. The next run with a note
+    /// contains their entries.
     pub fn forget_notes(&self) {
-        // Held so that nothing is being saved.
+        // The lock is held so that nothing is being saved.
         let _slot = self.pass.lock();
         let mut state = self.state.write();
         if let Some(run) = &mut state.run {
@@ -138,7 +133,7 @@ impl DiskIndex {
         }
     }
 
-    /// Lets go of what is not saved, and removes its files: nothing is to be asked any more.
+    /// Drops the unsaved run and removes its files. The index must not be used afterwards.
     pub fn abandon(&self) {
         let mut slot = self.pass.lock();
         if self.session.is_some() {
