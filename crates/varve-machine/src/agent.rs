@@ -1,4 +1,4 @@
-//! The guest agent: a program inside the machine that can hold its file systems still for a moment.
+//! The QEMU guest agent: a program inside the guest that can freeze its file systems for a moment.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,41 +9,36 @@ use varve_block::visible;
 use crate::edge::Deadline;
 use crate::json_lines::{JsonLines, LineError};
 
-/// Why the guest did not hold still.
+/// The reason why the guest's file systems were not frozen.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Nothing sensible came back.
+    /// There was no valid answer.
     #[error("the guest agent does not answer {command}")]
-    Line {
-        /// The command.
-        command: String,
-        /// What went wrong below.
-        source: LineError,
-    },
-    /// The agent did not do it.
+    Line { command: String, source: LineError },
+    /// The agent refused the command.
     #[error("the guest agent refused {command}: {said}")]
     Refused {
-        /// The command.
         command: String,
-        /// What it says.
+        /// The reason that it gives.
         said: String,
     },
 }
 
-/// A connection to the agent of a machine.
+/// A connection to the guest agent of a machine.
 pub struct Agent {
     lines: JsonLines,
     patience: Duration,
 }
 
-/// A guest whose file systems hold still. It goes on when this is dropped.
+/// A guest with frozen file systems. They are thawed when this is dropped.
 pub struct Frozen<'a> {
     agent: &'a mut Agent,
     is_thawed: bool,
 }
 
 impl Agent {
-    /// Connects and makes sure that somebody is there. A guest that a killed run has left frozen goes on.
+    /// Connects, and checks that the agent answers. Thaws a guest that a killed run has left
+    /// frozen.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -52,7 +47,7 @@ impl Agent {
         let lines = JsonLines::connect(path)
             .map_err(|source| AgentError::Line { command: command.into(), source })?;
         let mut agent = Self { lines, patience };
-        // Whatever an earlier client has left unread comes before the answer that has this number.
+        // The answer with this number follows everything that an earlier client has left unread.
         let number = u64::from(std::process::id());
         agent.send(command, &json!({ "id": number }), b"\xff")?;
         let deadline = Deadline::after(patience);
@@ -61,7 +56,7 @@ impl Agent {
             match answer {
                 Ok(answer) if answer["return"].as_u64() == Some(number) => break,
                 Ok(_) => {}
-                // The rest of a line that was meant for somebody else.
+                // The rest of a line that was addressed to an earlier client.
                 Err(AgentError::Line { source: LineError::Nonsense { .. }, .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -73,12 +68,13 @@ impl Agent {
         Ok(agent)
     }
 
-    /// Holds the guest's file systems still.
+    /// Freezes the guest's file systems.
     ///
     /// # Errors
-    /// [`AgentError`]; the guest goes on.
+    /// [`AgentError`]; the guest is thawed.
     pub fn freeze(&mut self) -> Result<Frozen<'_>, AgentError> {
-        // Made first: an agent that gives no answer may well have frozen.
+        // Made before the command: an agent that gives no answer may have frozen the guest all the
+        // same.
         let mut frozen = Frozen { agent: self, is_thawed: false };
         frozen.agent.ask("guest-fsfreeze-freeze")?;
         let _ = &mut frozen;
@@ -108,13 +104,14 @@ impl Agent {
 }
 
 impl Frozen<'_> {
-    /// Lets the guest go on.
+    /// Thaws the guest.
     ///
     /// # Errors
     /// [`AgentError`]: it may still be frozen.
     pub fn thaw(mut self) -> Result<(), AgentError> {
         self.is_thawed = true;
-        // Once more if need be: a frozen guest is the worst that can be left behind.
+        // The command is repeated once if it fails: a frozen guest is the worst state to leave
+        // behind.
         self.agent.ask("guest-fsfreeze-thaw").or_else(|_| self.agent.ask("guest-fsfreeze-thaw")).map(drop)
     }
 }

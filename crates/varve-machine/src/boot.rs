@@ -1,13 +1,13 @@
-//! Starting a machine from an archived disk, in QEMU.
+//! Boots a machine from an archived disk, in QEMU.
 //!
 //! ```text
-//! snapshot ─▶ NBD on a socket ─▶ QEMU ◀─ Hardware: as the snapshot's description says, or as its disk looks
-//!                                 │ └─ what the guest writes: into the export's overlay, or into a qcow2 that is kept
-//!                                 └─ console, monitor ─▶ a terminal, a window, or somebody who waits for a text
+//! snapshot ─▶ NBD on a socket ─▶ QEMU ◀─ Hardware: from the description, or from the disk
+//!                                 │ └─ the guest's writes ─▶ the export's overlay, or a kept qcow2
+//!                                 └─ console, monitor ─▶ a terminal, a window, or `check`
 //! ```
 //!
-//! What must always be true: the archive is never written to; QEMU ends with whoever started it; and a guest gets a network only if that
-//! was asked for.
+//! Invariants: the archive is never written to; QEMU ends with the process that started it; and a
+//! guest gets a network only on request.
 
 mod boot_error;
 mod check;

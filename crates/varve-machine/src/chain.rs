@@ -1,43 +1,43 @@
-//! Whether a record of changes proves what has changed since an archived night. Pure.
+//! Decides if a dirty bitmap proves what has changed on a drive since an archived snapshot. Pure.
 //!
 //! ```text
-//! varve-STORE-NIGHT          what has changed since the moment of NIGHT
-//! varve-STORE-NIGHT-BEFORE   the same; at that moment the record that began with BEFORE was stopped
+//! varve-STORE-NIGHT          changes since the moment of the snapshot NIGHT
+//! varve-STORE-NIGHT-BEFORE   the same; the record of BEFORE was stopped at that moment
 //! ```
 //!
-//! NIGHT is the id of a snapshot. A record is begun and the one before it stopped in the same transaction in which the
-//! machine's disk is held for reading; so if the night fails, the two together say what has changed since BEFORE.
+//! NIGHT is the ID of a snapshot. A record is begun, and the one before it stopped, in the same
+//! transaction in which the machine's disk is held for reading. So if the new snapshot fails, the
+//! two records together contain the changes since BEFORE.
 //!
-//! What must always be true: a record is believed only if its night is in the catalog and QEMU says that it recorded without
-//! a gap. Whatever cannot be proven is read whole.
+//! Invariant: a record is trusted only if its snapshot is in the catalog and QEMU reports that it
+//! recorded without a gap. Everything that cannot be proven unchanged is read.
 
 use varve_archive::SnapshotId;
 
-/// A dirty bitmap: QEMU's record of what was written to.
+/// A dirty bitmap: QEMU's record of the writes to a drive.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Bitmap {
-    /// What it is called.
     pub name: String,
-    /// Whether what is written now is noted.
+    /// True if it records new writes.
     pub is_recording: bool,
-    /// Whether QEMU could not save it when it ended.
+    /// True if QEMU could not save it when it ended.
     pub is_inconsistent: bool,
-    /// Whether somebody uses it.
+    /// True if an operation of QEMU uses it.
     pub is_busy: bool,
 }
 
-/// The name of a record, taken apart.
+/// The parts of the name of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordName {
-    /// Which store's.
+    /// The store to which the record belongs.
     pub store: StoreTag,
-    /// The night that it begins with.
+    /// The snapshot with which the record begins.
     pub night: SnapshotId,
-    /// The night whose record was stopped then.
+    /// The snapshot whose record was stopped at that moment.
     pub before: Option<SnapshotId>,
 }
 
-/// What tells the records of one store from another's: the first bytes of its id.
+/// Distinguishes the records of different stores: the first bytes of the store's ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoreTag(pub [u8; 4]);
 
@@ -55,14 +55,15 @@ impl std::fmt::Display for RecordName {
 }
 
 impl RecordName {
-    /// What a name says; `None` if it is not one of ours.
+    /// Parses a name. Returns `None` if it is not one of this program's.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix("varve-")?.split('-');
         let store = StoreTag(from_hex(parts.next()?)?);
         let night = SnapshotId(from_hex(parts.next()?)?);
         let before = parts.next().map(from_hex).map(|id| id.map(SnapshotId));
         let parsed = Self { store, night, before: before.map_or(Some(None), |id| id.map(Some))? };
-        // Only the one way to write it: nobody else's name is taken for ours.
+        // Only the canonical spelling is accepted, so that no other program's bitmap is taken for
+        // one of ours.
         (parsed.to_string() == name).then_some(parsed)
     }
 }
@@ -78,27 +79,28 @@ fn from_hex<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
     Some(bytes)
 }
 
-/// What the records on a drive allow.
+/// The usable records of a drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chain {
-    /// The record that says what has changed, and since which night; or why all has to be read.
+    /// The record to use and the snapshot with which it begins, or the reason why the whole drive
+    /// must be read.
     pub since: Result<Since, String>,
-    /// Our other records, of which nothing can be had any more.
+    /// Our other records, which are of no more use.
     pub useless: Vec<String>,
 }
 
-/// A record that is believed.
+/// A trusted record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Since {
-    /// The night.
+    /// The snapshot with which the record begins.
     pub night: SnapshotId,
-    /// The record.
     pub record: String,
-    /// What goes on from it, since it was stopped for a night that failed.
+    /// The record that continues it: it was stopped for a snapshot that failed.
     pub goes_on: Option<String>,
 }
 
-/// Finds the record to go by. `rank` says how new an archived night is, and why a night that may not be built on may not.
+/// Finds the record to use. `rank` returns the age order of an archived snapshot, or the reason why
+/// it cannot be used.
 pub(crate) fn find(
     store: StoreTag,
     bitmaps: &[Bitmap],
@@ -181,7 +183,7 @@ mod tests {
         Bitmap { name: name(of, before).to_string(), is_recording, ..Bitmap::default() }
     }
 
-    /// Nights 1 to 5 are archived, in this order.
+    /// Snapshots 1 to 5 are archived, in this order.
     fn chain(bitmaps: &[Bitmap]) -> Chain {
         find(STORE, bitmaps, &|id| match id.0[0] {
             number @ 1..=5 => Ok(number.into()),
@@ -218,11 +220,12 @@ mod tests {
     #[test]
     fn the_newest_archived_night_is_gone_by() {
         assert_eq!(since(&chain(&[record(3, Some(2), true)])), (night(3), false));
-        // A run was killed after its snapshot was archived, and before it removed the record before.
+        // A run was killed after its snapshot was archived, and before it removed the previous
+        // record.
         let both = chain(&[record(3, Some(2), false), record(4, Some(3), true)]);
         assert_eq!(since(&both), (night(4), false));
         assert_eq!(both.useless, [name(3, Some(2)).to_string()]);
-        // It was killed before that: night 9 is not archived.
+        // A run was killed before its snapshot was archived: 9 is not in the catalog.
         let failed = chain(&[record(3, Some(2), false), record(9, Some(3), true)]);
         assert_eq!(since(&failed), (night(3), true));
         assert!(failed.useless.is_empty());

@@ -1,10 +1,11 @@
-//! Other programs: what they are started with, and those that end with this one, even if it is killed.
+//! Starts other programs: without secrets in their environment, and optionally so that they end
+//! with this process, even if it is killed.
 
 use std::ffi::OsString;
 use std::process::Command;
 
-/// What this program is told in its environment that opens stores and the places of replicas. No other program needs any of it, and whoever
-/// can look at a process can read its environment.
+/// Variables of this program's environment with secrets that open stores and targets. No other
+/// program needs them, and any process that may inspect another one can read its environment.
 const SECRETS: [&str; 8] = [
     "VARVE_PASSPHRASE",
     "VARVE_NEW_PASSPHRASE",
@@ -16,7 +17,7 @@ const SECRETS: [&str; 8] = [
     "AWS_SESSION_TOKEN",
 ];
 
-/// A command for another program, which is not told what is secret. This is the one place of the crate that makes one.
+/// Makes a command without the secret variables. No other place of this crate makes a command.
 pub(crate) fn program(name: &str) -> Command {
     let mut command = Command::new(name);
     for secret in SECRETS {
@@ -25,10 +26,10 @@ pub(crate) fn program(name: &str) -> Command {
     command
 }
 
-/// A command for a program that is killed when the thread that starts it ends, where the system has `setpriv` (util-linux). So it is to be
-/// started by a thread that lives as long as the program is wanted.
+/// Makes a command for a program that is killed when the thread that starts it ends, if the system
+/// has `setpriv` (util-linux). So the starting thread must live as long as the program is needed.
 pub(crate) fn companion(name: &str) -> Command {
-    // Without the program itself, `setpriv` would be what is started, and what complains.
+    // Without this check, `setpriv` would start and report that the program is missing.
     if !is_there("setpriv") || !is_there(name) {
         return program(name);
     }
@@ -37,7 +38,7 @@ pub(crate) fn companion(name: &str) -> Command {
     command
 }
 
-/// Whether a program is installed.
+/// Returns true if a program is installed.
 pub(crate) fn is_there(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())

@@ -1,4 +1,4 @@
-//! What it takes to start a machine again, as far as QEMU tells.
+//! Describes a running machine, so that it can be booted again from its snapshots.
 
 use serde_json::{Value, json};
 use varve_archive::{Firmware, Machine, MachineDrive};
@@ -6,10 +6,10 @@ use varve_archive::{Firmware, Machine, MachineDrive};
 use crate::drives::Drive;
 use crate::qmp::{Qmp, QmpError};
 
-/// What pieces of the name of a firmware's file say that it is UEFI.
+/// Parts of the name of a firmware file that identify UEFI.
 const UEFI_WORDS: [&str; 4] = ["ovmf", "edk2", "aavmf", "efi"];
 
-/// Describes a machine; what QEMU does not tell stays empty.
+/// Describes a machine. Facts that QEMU does not report stay empty.
 pub(crate) fn describe(qmp: &mut Qmp, drives: &[Drive]) -> Result<Machine, QmpError> {
     let [name, uuid, target, memory, cpus] = qmp.execute_together([
         ("query-name", json!({})),
@@ -48,7 +48,7 @@ fn describe_drives(qmp: &mut Qmp, drives: &[Drive]) -> Result<Vec<MachineDrive>,
     let answers = properties(qmp, &asked)?;
     let answer = |which: usize, number: usize| answers.get(which * drives.len() + number);
     let mut described = Vec::with_capacity(drives.len());
-    // Of a drive on a bus, where the controller of the bus is; empty for others.
+    // For a drive on a bus, the path of the bus controller; empty for others.
     let mut controllers = Vec::with_capacity(drives.len());
     for (number, drive) in drives.iter().enumerate() {
         let device = answer(0, number).map(text).unwrap_or_default();
@@ -71,18 +71,18 @@ fn describe_drives(qmp: &mut Qmp, drives: &[Drive]) -> Result<Vec<MachineDrive>,
     Ok(described)
 }
 
-/// Whether a thread of its own does the drive's reading and writing.
+/// Returns true if an I/O thread serves the drive.
 pub(crate) fn has_thread(qmp: &mut Qmp, drive: &Drive) -> Result<bool, QmpError> {
     let Some(path) = &drive.device_path else { return Ok(false) };
     let [bus, own] = texts(qmp, [(path, "parent_bus"), (path, "iothread")])?;
-    // Of a drive on a SCSI bus it is the controller that has the thread.
+    // On a SCSI bus, the controller has the thread.
     let controller = above(&bus);
     let backend_of = controller.strip_suffix("/virtio-backend").unwrap_or_default();
     let above = texts(qmp, [(controller.as_str(), "iothread"), (backend_of, "iothread")])?;
     Ok(!own.is_empty() || above.iter().any(|thread| !thread.is_empty()))
 }
 
-/// What a path is below.
+/// Returns the parent of a path.
 fn above(path: &str) -> String {
     path.rsplit_once('/').map_or_else(String::new, |(above, _)| above.to_owned())
 }
@@ -98,7 +98,7 @@ fn firmware(architecture: &str, flash: &str, file: &str) -> Firmware {
     }
 }
 
-/// An answer, or nothing where this QEMU does not know the question.
+/// Returns an answer, or null if this QEMU does not know the command.
 fn known(answer: Result<Value, QmpError>) -> Result<Value, QmpError> {
     match answer {
         Err(QmpError::Refused { .. }) => Ok(Value::Null),
@@ -106,7 +106,8 @@ fn known(answer: Result<Value, QmpError>) -> Result<Value, QmpError> {
     }
 }
 
-/// Properties of QEMU's objects: path and name. Nothing is asked of a path that is empty, nor said of it.
+/// Reads properties of QEMU's objects, given as path and name. An empty path is not queried and
+/// gives null.
 fn properties(qmp: &mut Qmp, of: &[(String, &str)]) -> Result<Vec<Value>, QmpError> {
     let is_asked = |(path, _): &&(String, &str)| !path.is_empty();
     let question = |(path, name): &(String, &str)| ("qom-get", json!({ "path": path, "property": name }));
@@ -117,7 +118,7 @@ fn properties(qmp: &mut Qmp, of: &[(String, &str)]) -> Result<Vec<Value>, QmpErr
         .collect()
 }
 
-/// The same of those that are text.
+/// Reads properties that are text.
 fn texts<const COUNT: usize>(qmp: &mut Qmp, of: [(&str, &str); COUNT]) -> Result<[String; COUNT], QmpError> {
     let of = of.map(|(path, name)| (path.to_owned(), name));
     let answers: Vec<String> = properties(qmp, &of)?.iter().map(text).collect();
@@ -132,7 +133,7 @@ fn without_ending(text: &str, ending: &str) -> String {
     text.strip_suffix(ending).unwrap_or(text).to_owned()
 }
 
-/// `None` too for the UUID of all zeros, which QEMU has when it was given none.
+/// Returns `None` also for the UUID of all zeros, which QEMU reports if it has none.
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let digits: String = text.chars().filter(|digit| *digit != '-').collect();
     if digits.len() != 32 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {

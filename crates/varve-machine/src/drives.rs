@@ -1,34 +1,34 @@
-//! What disks a running machine has, and what QEMU knows of each.
+//! Lists the drives of a running machine.
 
 use serde_json::{Value, json};
 
 use crate::chain::Bitmap;
 use crate::qmp::{Qmp, QmpError};
 
-/// A disk of a running machine.
+/// A drive of a running machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Drive {
-    /// What we call it, as far as possible the same from start to start.
+    /// Our name for it, stable across restarts as far as possible.
     pub name: String,
-    /// All that its owner may call it.
+    /// All names that the user may use for it.
     pub words: Vec<String>,
     /// The node that the machine writes to.
     pub node: String,
     /// In bytes.
     pub size: u64,
-    /// Of the node.
+    /// The format of the node.
     pub format: String,
-    /// Where its bytes are.
+    /// The file with its contents.
     pub file: String,
-    /// Its device, as a path in QEMU's tree of objects.
+    /// Its device, as a path in QEMU's object tree.
     pub device_path: Option<String>,
-    /// Whether it is a disk that is written to; not so a medium that can be changed, or firmware.
+    /// True for a writable fixed disk; false for removable media and firmware.
     pub is_disk: bool,
     /// The records of changes that are attached to the node.
     pub bitmaps: Vec<Bitmap>,
 }
 
-/// All drives that have something in them, in the machine's order.
+/// Returns all drives with a medium, in the machine's order.
 pub(crate) fn list(qmp: &mut Qmp) -> Result<Vec<Drive>, QmpError> {
     let [blocks, nodes] = qmp.execute_together([
         ("query-block", json!({})),
@@ -58,7 +58,8 @@ fn read(block: &Value, inserted: &Value, number: usize) -> Option<Drive> {
         None => path,
     });
     let size = inserted["image"]["virtual-size"].as_u64()?;
-    // A path in QEMU's tree begins with a slash if its owner gave the device no name, and a node's with # likewise.
+    // A path in QEMU's tree begins with a slash if the user gave the device no name. A node's name
+    // then begins with #.
     let own_words = [
         text(block, "device"),
         device_path.as_deref().and_then(own_name),
@@ -80,7 +81,7 @@ fn read(block: &Value, inserted: &Value, number: usize) -> Option<Drive> {
     })
 }
 
-/// The name that its owner gave a device.
+/// Returns the name that the user gave to a device.
 fn own_name(path: &str) -> Option<String> {
     let name = match path.strip_prefix("/machine/peripheral/") {
         Some(rest) => rest.split('/').next()?,

@@ -1,8 +1,9 @@
-//! The one place of this crate that asks the machine for time and sleep: it talks to other programs, and these may hang.
+//! The only access of this crate to clock and sleep: it talks to other programs, and these may
+//! hang.
 
 use std::time::{Duration, Instant};
 
-/// A moment by which an answer must have come.
+/// The time by which an answer must have come.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(Instant);
 
@@ -15,7 +16,7 @@ impl Deadline {
         Self(Instant::now() + patience)
     }
 
-    /// How long there is still; `None` if it has passed.
+    /// Returns the remaining time; `None` if the deadline has passed.
     #[expect(
         clippy::disallowed_methods,
         reason = "how long another program is waited for is the machine's own time"
@@ -25,7 +26,7 @@ impl Deadline {
     }
 }
 
-/// Waits.
+/// Sleeps for `pause`.
 #[expect(
     clippy::disallowed_methods,
     reason = "other programs are asked from time to time whether they are done"

@@ -1,4 +1,4 @@
-//! Disk images in other formats than raw, read through QEMU's own server of block devices.
+//! Reads disk images in formats other than raw, through QEMU's NBD server.
 
 mod header;
 mod layer;
@@ -29,76 +29,60 @@ use crate::private_folder::PrivateFolder;
 use crate::visible::visible_path;
 
 const CONNECTION_COUNT: usize = 4;
-/// How long QEMU may take to open an image, and for each answer.
+/// The time limit for QEMU to open an image, and for each answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long a program that has closed a connection may take to end, and so to have said why.
+/// The time limit for a program that has closed a connection to end and report the reason.
 const GRACE: Duration = Duration::from_secs(2);
-/// How much of what QEMU complains of is passed on.
+/// The bytes of QEMU's error output that are passed on.
 const COMPLAINT_BYTES_MAX: u64 = 2000;
 
-/// Why an image in another format cannot be read.
+/// The reason why an image in a foreign format cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenForeignError {
-    /// It names files that it may not, or makes no sense.
+    /// It names files that are not allowed, or it is invalid.
     #[error(transparent)]
     Layer(#[from] LayerError),
-    /// QEMU's tools are not there.
+    /// QEMU's tools are not installed.
     #[error(
         "{program} is not installed: images in other formats than raw are read through QEMU's tools (on Debian the package qemu-utils)"
     )]
-    NotInstalled {
-        /// What was looked for.
-        program: &'static str,
-    },
+    NotInstalled { program: &'static str },
     /// QEMU's tool cannot be started.
     #[error("cannot start {program}")]
-    Start {
-        /// Which.
-        program: &'static str,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// QEMU cannot open it.
+    Start { program: &'static str, source: io::Error },
+    /// QEMU cannot open the image.
     #[error("{path}: QEMU cannot open it: {said}", path = visible_path(path))]
     Refused {
-        /// The image.
         path: PathBuf,
-        /// What QEMU says.
+        /// QEMU's complaint.
         said: String,
     },
-    /// Something of it is not there.
+    /// A part of the image is missing.
     #[error(
         "{path} is damaged or cut short, and what is missing would be archived as zeros ({said}): qemu-img check -r all may mend it, best a copy of it; --format raw archives the file as it is", path = visible_path(path)
     )]
     Damaged {
-        /// The image, or one that it stands on.
+        /// The image, or one of its backing images.
         path: PathBuf,
-        /// What QEMU says first.
+        /// The first complaint of QEMU.
         said: String,
     },
-    /// It was changed while QEMU was about to open it.
+    /// The image was changed while QEMU opened it.
     #[error("{path} was changed while it was opened: does a program write to it?", path = visible_path(path))]
-    Changed {
-        /// The image.
-        path: PathBuf,
-    },
-    /// QEMU does not serve it as it should.
+    Changed { path: PathBuf },
+    /// QEMU does not serve the image correctly.
     #[error("{path}: cannot be read through QEMU", path = visible_path(path))]
-    Connect {
-        /// The image.
-        path: PathBuf,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Connect { path: PathBuf, source: io::Error },
 }
 
-/// A disk in an image of any format, while a program of QEMU's serves it. The program ends when this is dropped, and if we are killed:
-/// with the last connection to it, and, where the system can see to that, also before there was one.
+/// A disk in an image of any format, served by a QEMU process. The process ends when this is
+/// dropped. It also ends if this program is killed: with the last connection to it and, if the
+/// system supports that, also before there was one.
 pub struct ForeignImage {
     disk: NbdDisk,
     _server: Server,
-    /// Each file, and how it was when it was opened.
+    /// Each file, and its state when it was opened.
     files: Vec<(PathBuf, FileState)>,
 }
 
@@ -119,7 +103,8 @@ impl ForeignImage {
         }
         let mut server = Server::start(&["--read-only".into(), format!("json:{}", found.node).into()])?;
         let disk = server.connect(path)?;
-        // QEMU reads the headers anew. Where they said something else meanwhile, it has opened files that nobody has looked at.
+        // QEMU reads the headers again. If they were changed meanwhile, it has opened files that
+        // were not checked.
         if layers(path, format, allowed)? != found || inodes() != before {
             return Err(OpenForeignError::Changed { path: path.into() });
         }
@@ -153,12 +138,12 @@ fn state_of(file: &Path) -> FileState {
     fs::metadata(file).ok().map(|now| (now.len(), now.mtime(), now.mtime_nsec()))
 }
 
-/// What is another one after each change of a file, and cannot be put back.
+/// Returns values that differ after each change of a file, and that cannot be reset.
 fn inode_of(file: &Path) -> Option<(u64, u64, i64, i64)> {
     fs::metadata(file).ok().map(|now| (now.dev(), now.ino(), now.ctime(), now.ctime_nsec()))
 }
 
-/// `qemu-nbd`, which ends when its last client has gone.
+/// The process `qemu-nbd`, which ends with its last client.
 struct Server {
     child: Child,
     complaints: File,
@@ -195,7 +180,7 @@ impl Server {
                 Ok(disk) => return Ok(disk),
                 Err(error) => error,
             };
-            // It may listen before it has looked at the image, and then end.
+            // It may listen before it has opened the image, and then end.
             let is_early = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
             let grace = Deadline::after(if is_early { PAUSE } else { GRACE });
             while grace.left().is_some() {
@@ -210,7 +195,7 @@ impl Server {
         }
     }
 
-    /// Waits until it has ended, now that nobody is connected to it, and has closed what it served.
+    /// Waits until it has ended after its last client left, and has closed the image.
     fn finish(mut self, path: &Path) -> Result<(), OpenForeignError> {
         let failed = |source| OpenForeignError::Connect { path: path.into(), source };
         let deadline = Deadline::after(PATIENCE);
@@ -240,7 +225,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has no clients by now and may have ended. Either way it is gone after this.
+        // It has no clients by now and may have ended. In either case it is gone afterwards.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Files whose names come from elsewhere: opened to be read, and never waited for.
+//! Opens files whose names come from untrusted sources, for reading and without blocking.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io;
@@ -7,10 +7,11 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Opens a file or a block device. Whatever else it is, is not opened: to open some devices does something, and a fifo keeps whoever does.
+/// Opens a file or a block device. Other kinds are refused: opening some devices has effects, and
+/// opening a FIFO blocks.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     known(path.metadata()?.file_type())?;
-    // It may be something else by now.
+    // The path may lead to something else by now.
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
     let file = OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path)?;
     known(file.metadata()?.file_type())?;

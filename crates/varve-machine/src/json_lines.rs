@@ -1,4 +1,4 @@
-//! Lines of JSON over a socket, with a bound on their length and on the time that they may take.
+//! Lines of JSON over a socket, with limits on their length and time.
 
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::edge::Deadline;
 
-/// The longest line that is taken. What QEMU says of a machine with hundreds of disks is far shorter.
+/// The longest accepted line. QEMU's answer for a machine with hundreds of disks is far shorter.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
 /// A socket on which both sides write lines of JSON.
@@ -20,51 +20,32 @@ pub(crate) struct JsonLines {
     socket: UnixStream,
     path: PathBuf,
     read: Vec<u8>,
-    /// How much of `read` is known to have no end of a line.
+    /// The length of the prefix of `read` that is known to contain no line end.
     searched: usize,
 }
 
-/// Why a line did not come or go.
+/// The reason why a line was not sent or received.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
-    /// Nobody listens.
+    /// The connection was refused.
     #[error("cannot connect to {path}", path = path.display())]
-    Connect {
-        /// The socket.
-        path: PathBuf,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Connect { path: PathBuf, source: io::Error },
     /// The connection broke.
     #[error("the connection to {path} broke", path = path.display())]
-    Broken {
-        /// The socket.
-        path: PathBuf,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// It was closed at the other end.
+    Broken { path: PathBuf, source: io::Error },
+    /// The connection was closed by the peer.
     #[error("{path} was closed at the other end", path = path.display())]
-    Closed {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// No line came in time.
+    Closed { path: PathBuf },
+    /// No line arrived in time.
     #[error("no answer from {path} within {seconds} s", path = path.display())]
     Late {
-        /// The socket.
         path: PathBuf,
-        /// How long it was waited for.
+        /// The time limit.
         seconds: u64,
     },
-    /// What came is no line of JSON.
+    /// The received line is not JSON.
     #[error("{path} does not speak as it should: {problem}", path = path.display())]
-    Nonsense {
-        /// The socket.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
+    Nonsense { path: PathBuf, problem: String },
 }
 
 impl JsonLines {
@@ -78,7 +59,7 @@ impl JsonLines {
         &self.path
     }
 
-    /// Writes lines, and passes an open file along with the first byte.
+    /// Sends lines, and passes an open file along with the first byte.
     pub(crate) fn send(
         &mut self,
         before: &[u8],
@@ -112,7 +93,7 @@ impl JsonLines {
         Ok(())
     }
 
-    /// The next line, by the deadline.
+    /// Receives the next line before the deadline.
     pub(crate) fn receive(&mut self, deadline: Deadline, patience: Duration) -> Result<Value, LineError> {
         loop {
             let fresh = self.read.get(self.searched..).unwrap_or_default();
@@ -120,7 +101,8 @@ impl JsonLines {
                 let end = self.searched + found;
                 let line: Vec<u8> = self.read.drain(..=end).collect();
                 self.searched = 0;
-                // The guest agent marks the first answer to a new client with a byte that no JSON has.
+                // The guest agent prefixes the first answer to a new client with a byte that does
+                // not occur in JSON.
                 let line = line.trim_ascii();
                 let line = line.strip_prefix(b"\xff").unwrap_or(line);
                 if line.is_empty() {

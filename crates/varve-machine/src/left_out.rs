@@ -1,11 +1,13 @@
-//! What of a running machine's disk is left out, night after night.
+//! Determines the parts of a running machine's disk that are left out, across several snapshots.
 //!
-//! A record of changes tells what has changed on the disk. What was left out of a night is not on that night as it was on the disk,
-//! so it is never taken for unchanged: it is left out again, or read. That keeps this true of every night: where it leaves out, it is all
-//! zeros, and everywhere else it is as the disk was.
+//! A dirty bitmap tells what has changed on the disk. A part that was left out of a snapshot is not
+//! in that snapshot as it was on the disk, so it is never treated as unchanged: it is left out
+//! again, or read. So the following holds for every snapshot: the parts that it leaves out are all
+//! zeros, and the rest is as the disk was.
 //!
-//! The earlier image itself tells where that may be: whatever says where swap is stays in it. It is asked for every place that any
-//! version of this program may have left out, proven or not, and not for what this version would leave out.
+//! The earlier image tells where such parts may be: the headers that identify swap are stored in
+//! it. The search returns every range that any version of this program may have left out, proven or
+//! not, instead of the ranges that this version would leave out.
 
 use std::io;
 use std::ops::Range;
@@ -15,14 +17,15 @@ use parking_lot::Mutex;
 use varve_archive::{ImageReader, Place, PlaceError, ServedImage, Told, ToldRun};
 use varve_image::{LeftOut, Ranges, ReadAt};
 
-/// Where an earlier night may not be as the disk was, because it was left out there.
+/// Returns the ranges that may differ between an earlier snapshot and the disk, because the
+/// snapshot left them out.
 ///
 /// # Errors
-/// The earlier night cannot be read, where that has to be known.
+/// The earlier snapshot cannot be read at a place that matters.
 pub(crate) fn left_out_before(earlier: ImageReader, block_bytes: u32) -> io::Result<Ranges> {
     let earlier = Arc::new(Attentive { reader: earlier, failure: Mutex::default() });
     let possible = LeftOut::ever_possible(Arc::clone(&earlier) as _);
-    // Whoever looks for something to leave out takes what cannot be read for nothing of the kind.
+    // The search treats unreadable bytes as content that is never left out.
     if let Some(failure) = earlier.failure.lock().take() {
         return Err(failure);
     }
@@ -35,7 +38,8 @@ pub(crate) fn left_out_before(earlier: ImageReader, block_bytes: u32) -> io::Res
     Ok(left_out)
 }
 
-/// Whether what could have been left out was archived: then there is more than zeros, in blocks that have nothing else.
+/// Returns true if a candidate range was archived: then blocks that lie entirely within it have
+/// data.
 fn was_kept(earlier: &ImageReader, range: &Range<u64>, block_bytes: u64) -> io::Result<bool> {
     let blocks = range.start.next_multiple_of(block_bytes)..range.end / block_bytes * block_bytes;
     if blocks.is_empty() {
@@ -44,7 +48,7 @@ fn was_kept(earlier: &ImageReader, range: &Range<u64>, block_bytes: u64) -> io::
     Ok(earlier.next_data_in(blocks).map_err(io::Error::other)?.is_some())
 }
 
-/// A reader that remembers that something could not be read.
+/// A reader that remembers its first read error.
 struct Attentive {
     reader: ImageReader,
     failure: Mutex<Option<io::Error>>,
@@ -67,7 +71,7 @@ impl ReadAt for Attentive {
     }
 }
 
-/// A disk of which some places are not unchanged, whatever is said of them.
+/// A disk on which some ranges never count as unchanged.
 pub(crate) struct NeverUnchanged<D> {
     pub(crate) disk: D,
     pub(crate) places: Ranges,

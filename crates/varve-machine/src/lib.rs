@@ -1,23 +1,29 @@
-//! Machines that run, and disks in other formats, as sources of snapshots: everything that is done through QEMU.
+//! Running machines, and disks in foreign formats, as sources of snapshots: all that involves QEMU.
 //!
 //! ```text
-//! running machine ◀─QMP─▶ night ─▶ a moment, held in QEMU ─▶ NBD ─▶ NbdDisk ─▶ image = earlier night + what has changed
-//! qcow2, VMDK, … ─▶ what it is, what it stands on ─▶ qemu-nbd ─▶ NBD ─▶ NbdDisk ─▶ image
+//! running machine ◀─QMP─▶ a moment, held in QEMU ─▶ NBD ─▶ NbdDisk ─▶ image = earlier + changes
+//! qcow2, VMDK, … ─▶ format, backing images ─▶ qemu-nbd ─▶ NBD ─▶ NbdDisk ─▶ image
 //! ```
 //!
-//! [`boot`] starts a machine from an archived disk. [`archive_night`] archives the disks of a machine while it runs, as they are at one
-//! moment. [`ForeignImage`] is a disk in an image of another format than raw, and [`restore_foreign`] makes one.
+//! [`boot`] boots a machine from an archived disk. [`archive_night`] archives the disks of a
+//! running machine as they are at one moment. [`ForeignImage`] is a disk in an image of a format
+//! other than raw, and [`restore_foreign`] makes one.
 //!
-//! What must always be true:
-//! - The machine comes first: it is never paused, its writes never wait for the archive, and a night that runs out of room is given up.
-//! - A record of changes is gone by only if it proves that it covers the time since the night that it is built on; else all is
-//!   read, and it is said why.
-//! - Where a night leaves swap out it is zeros, and everywhere else as the disk was, whatever the nights before have left out.
-//! - Nothing is left behind in QEMU but that record; what a killed run has left, the next run removes. What is not ours is never touched.
-//! - An image never leads to a file that the user has not allowed: QEMU is told of each file that it may open.
-//! - QEMU, the guest agent and the images are not trusted: each answer has a limit in time and size.
+//! Invariants:
+//! - The machine has priority: it is never paused, its writes never wait for the archive, and a
+//!   snapshot that runs out of scratch space is given up.
+//! - A dirty bitmap is used only if it proves that it covers the time since the snapshot on which
+//!   the new one builds. Otherwise the whole disk is read, and the reason is reported.
+//! - The ranges of swap that a snapshot leaves out are zeros, and the rest is as the disk was,
+//!   regardless of the ranges that earlier snapshots left out.
+//! - Only that bitmap is left behind in QEMU; the next run removes the remains of a killed run.
+//!   Objects of others are never touched.
+//! - An image never leads to a file that the user has not allowed: QEMU is told of each file that
+//!   it may open.
+//! - QEMU, the guest agent and the images are not trusted: each answer has a limit in time and
+//!   size.
 //!
-//! This crate is an edge of the house: it talks to other programs over sockets, and waits for them.
+//! This crate is one of the edges: it talks to other programs over sockets, and waits for them.
 
 mod agent;
 pub mod boot;

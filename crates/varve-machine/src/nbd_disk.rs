@@ -1,4 +1,4 @@
-//! A disk behind a server of network block devices: read over a few connections, with many requests under way on each.
+//! A disk behind an NBD server, read over a few connections with many requests in flight on each.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -14,16 +14,16 @@ use varve_nbd::{
     Reply, Wanted,
 };
 
-/// How many bytes one request reads. A piece of an image is read with sixteen of them under way.
+/// The bytes of one read request. A piece of an image is read with sixteen requests in flight.
 const REQUEST_BYTES: u32 = 64 << 10;
-/// How many bytes one request writes.
+/// The bytes of one write request.
 const WRITE_BYTES: usize = 1 << 20;
-/// How much a server is asked to tell of at once.
+/// The bytes of one block-status request.
 const STATUS_BYTES: u32 = 1 << 30;
-/// In a context made of a dirty bitmap: this has changed.
+/// The flag for changed data in a context made of a dirty bitmap.
 const DIRTY: u32 = 1;
 
-/// A disk of which a server shows one moment.
+/// A disk whose state at one moment a server exports.
 pub struct NbdDisk {
     connections: Mutex<Connections>,
     returned: Condvar,
@@ -46,23 +46,22 @@ struct Connection {
     changes: Option<u32>,
 }
 
-/// What was told last: runs in order, the first of which begins at `start`.
+/// The last block status: runs in order, the first of which begins at `start`.
 #[derive(Default)]
 struct ToldRuns {
     start: u64,
     runs: Vec<ToldRun>,
 }
 
-/// Which disk, and of which moment what has changed is wanted.
+/// The export to connect to, and the dirty bitmap to query.
 #[derive(Debug, Clone, Default)]
 pub struct NbdDiskOptions {
-    /// The export's name.
     pub export: String,
-    /// The context that says what has changed, such as `qemu:dirty-bitmap:b0`. A server that does not have it is refused.
+    /// The context with the changes, such as `qemu:dirty-bitmap:b0`. A server without it is
+    /// refused.
     pub changes: Option<String>,
-    /// How many connections.
     pub connection_count: usize,
-    /// How long an answer may take.
+    /// The time limit for an answer.
     pub patience: Duration,
 }
 
@@ -70,7 +69,7 @@ impl NbdDisk {
     /// Connects to a server on a Unix socket.
     ///
     /// # Errors
-    /// [`io::Error`] that says what the server did wrong.
+    /// [`io::Error`] with the server's mistake.
     pub fn connect(socket: &Path, options: &NbdDiskOptions) -> io::Result<Self> {
         let (first, info) = Connection::open(socket, options)?;
         let mut idle = vec![first];
@@ -98,7 +97,8 @@ impl NbdDisk {
         })
     }
 
-    /// Does something with a connection that nobody else uses meanwhile. One that has failed is not used again.
+    /// Calls `work` with a connection for its exclusive use. A connection that has failed is not
+    /// used again.
     fn with_connection<T>(&self, work: impl FnOnce(&mut Connection) -> io::Result<T>) -> io::Result<T> {
         let mut connection = {
             let mut connections = self.connections.lock();
@@ -142,7 +142,7 @@ impl ServedImage for NbdDisk {
         let place = told.runs.partition_point(|run| run.end <= offset);
         let run =
             told.runs.get(place).ok_or_else(|| wrong("the server tells nothing of a part of the disk"))?;
-        // The last one may go on beyond the end.
+        // The last run may extend past the end.
         Ok(ToldRun { end: run.end.min(self.size), ..*run })
     }
 
@@ -180,7 +180,7 @@ impl ServedImage for NbdDisk {
 }
 
 impl NbdDisk {
-    /// Fills places that begin and end where the server lets them, over one connection.
+    /// Fills places that are aligned to the server's block size, over one connection.
     fn ask_for(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
         let mut failed_at = places.first().map_or(0, |place| place.offset);
         let read =
@@ -188,10 +188,10 @@ impl NbdDisk {
         read.map_err(|source| PlaceError { offset: failed_at, source })
     }
 
-    /// Makes durable what was written.
+    /// Makes earlier writes durable.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's error.
     pub fn flush(&self) -> io::Result<()> {
         self.with_connection(Connection::flush)
     }
@@ -230,11 +230,12 @@ impl Connection {
         Ok((Self { socket, replies, allocation, changes: changes.transpose()? }, info))
     }
 
-    /// Fills places that come one after the other, with up to so many requests under way. `failed_at` is which of them went wrong, if one did.
+    /// Fills places in ascending order, with a bounded number of requests in flight. `failed_at` is
+    /// the offset of the failed one, if any.
     fn read(&mut self, places: &mut [Place<'_>], request_bytes: u32, failed_at: &mut u64) -> io::Result<()> {
         const UNDER_WAY_MAX: usize = 32;
         let mut unasked = Requests::of(places, request_bytes);
-        // What was asked for by which request, and is not there yet.
+        // The offsets of the requests in flight.
         let mut asked = BTreeMap::new();
         let mut requests = Vec::new();
         loop {
@@ -272,7 +273,8 @@ impl Connection {
         }
     }
 
-    /// Has all of `bytes` kept. One request after the other, since a server need not read while it waits for us to.
+    /// Writes all of `bytes`. There is one request at a time, because a server need not read while
+    /// this side does not read its answers.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut place = offset;
         for data in bytes.chunks(WRITE_BYTES) {
@@ -286,7 +288,7 @@ impl Connection {
         self.ask(Command::Flush)
     }
 
-    /// Asks for something and waits until it is done.
+    /// Sends a request and waits until it is done.
     fn ask(&mut self, command: Command) -> io::Result<()> {
         let mut request = Vec::new();
         self.replies.ask(command, CommandFlags::default(), &mut request);
@@ -297,7 +299,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Runs from `start` on: at least one.
+    /// Returns at least one run from `start` on.
     fn status(&mut self, start: u64, length: u32, has_changes: bool) -> io::Result<Vec<ToldRun>> {
         if self.allocation.is_none() && !has_changes {
             return Ok(vec![ToldRun { told: Told::Data, end: start + u64::from(length) }]);
@@ -327,14 +329,14 @@ impl Connection {
         if has_changes && changes.is_empty() {
             return Err(wrong("the server does not tell what has changed"));
         }
-        // Of what nothing is said, everything has to be read.
+        // Parts without a status must be read.
         let everything = |flags| vec![Extent { length, flags }];
         let allocation = if allocation.is_empty() { everything(0) } else { allocation };
         let changes = if changes.is_empty() { everything(DIRTY) } else { changes };
         Ok(joined(start, &allocation, &changes))
     }
 
-    /// Takes what comes next, and hands over what of it has come whole.
+    /// Receives bytes, and passes on each reply that is complete.
     fn answer(&mut self, take: &mut dyn FnMut(Reply) -> io::Result<()>) -> io::Result<()> {
         let bytes = some(&mut self.socket)?;
         self.replies.receive(&bytes);
@@ -345,16 +347,16 @@ impl Connection {
     }
 }
 
-/// An error, where the server answers with one.
+/// Returns the error of an error reply.
 fn refusal(chunk: &Chunk) -> io::Result<()> {
     let Chunk::Error { code, message, offset } = chunk else { return Ok(()) };
     let place = offset.map_or_else(String::new, |offset| format!(" at {offset}"));
     Err(io::Error::other(format!("the server answers with {code}{place} {message}")))
 }
 
-/// The requests that it takes to read places, in order.
+/// The requests that are necessary to read places, in order.
 struct Requests {
-    /// From where to where, of each place, as far as it was not asked for.
+    /// The part of each place that was not requested yet, in reverse order.
     left: Vec<Range<u64>>,
     request_bytes: u32,
 }
@@ -380,7 +382,7 @@ impl Iterator for Requests {
     }
 }
 
-/// What two contexts say of the same bytes, as far as both say something.
+/// Combines the statuses of two contexts for the bytes that both cover.
 fn joined(start: u64, allocation: &[Extent], changes: &[Extent]) -> Vec<ToldRun> {
     let mut runs: Vec<ToldRun> = Vec::new();
     let (mut first, mut second) = (allocation.iter().copied(), changes.iter().copied());
@@ -406,7 +408,7 @@ fn joined(start: u64, allocation: &[Extent], changes: &[Extent]) -> Vec<ToldRun>
     runs
 }
 
-/// Where so many bytes from `offset` of the disk on belong, in one of the places.
+/// Returns the part of a place that belongs to the bytes at an offset of the disk.
 fn target<'a>(places: &'a mut [Place<'_>], offset: u64, length: usize) -> io::Result<&'a mut [u8]> {
     let number = places.partition_point(|place| place.offset <= offset).checked_sub(1);
     let place = number.and_then(|number| places.get_mut(number));
@@ -417,7 +419,7 @@ fn target<'a>(places: &'a mut [Place<'_>], offset: u64, length: usize) -> io::Re
     part.ok_or_else(|| wrong("the server sends what was not asked for"))
 }
 
-/// Bytes that have come: at least one.
+/// Reads at least one byte.
 fn some(socket: &mut UnixStream) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 256 << 10];
     let count = loop {

@@ -1,4 +1,4 @@
-//! A night of a running machine: its disks at one moment, archived while it goes on.
+//! Archives the disks of a running machine at one moment, while it runs.
 
 use std::fs::File;
 use std::io;
@@ -29,150 +29,138 @@ use crate::point::{Held, HoldError, Point, dismantle, part, prepare};
 use crate::qmp::{Qmp, QmpError};
 use crate::records;
 
-/// How many connections a drive is read over.
+/// The number of connections over which a drive is read.
 const CONNECTION_COUNT: usize = 4;
-/// Before this one, QEMU serves a drive that has a thread of its own over NBD only until a client goes: then it may crash, and the machine
-/// with it (its assertion in `nbd_blockdev_client_closed` is the frequent case).
+/// Older versions of QEMU may crash, together with the machine, when a client disconnects from an
+/// NBD export of a drive with an I/O thread. Its assertion in `nbd_blockdev_client_closed` is the
+/// frequent case.
 const VERSION_OF_THREADS: (u64, u64, u64) = (8, 2, 1);
-/// How much room the scratch folder must keep: the night is given up before the machine's writes have nowhere to go.
+/// The space that must remain in the scratch folder. The snapshot is given up before the machine's
+/// writes run out of space.
 const SCRATCH_ROOM_MIN: u64 = 64 << 20;
-/// The room is looked at once in so many reads.
+/// The space is checked once in this many reads.
 const READS_A_LOOK: u64 = 16;
 
-/// What is to be archived, and how.
+/// The options of a snapshot of a running machine.
 #[derive(Debug, Clone)]
 pub struct NightOptions {
-    /// The machine's monitor.
+    /// The socket of the machine's monitor.
     pub qmp: PathBuf,
-    /// The guest agent, if the guest's file systems are to hold still at the moment that is archived.
+    /// The socket of the guest agent, if the guest's file systems are to be frozen at the moment of
+    /// the snapshot.
     pub agent: Option<PathBuf>,
-    /// Which drives; all disks if empty.
+    /// The drives; all disks if empty.
     pub drives: Vec<String>,
-    /// Where there is room for what the machine overwrites meanwhile.
+    /// The folder for the data that the machine overwrites meanwhile.
     pub scratch: PathBuf,
-    /// Read all, whatever has changed.
+    /// Read everything, including unchanged data.
     pub whole: bool,
     /// Archive swap as it is.
     pub keep_swap: bool,
-    /// How long QEMU, or the agent, may take for an answer.
+    /// The time limit for an answer of QEMU or the agent.
     pub patience: Duration,
 }
 
-/// What of a drive had to be read.
+/// The extent of the read of a drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
-    /// What has changed since a night.
+    /// Only the changes since an earlier snapshot.
     Since {
-        /// Its snapshot.
         night: SnapshotId,
-        /// The moment that it shows.
+        /// The moment that the snapshot shows.
         time: Timestamp,
     },
-    /// All but holes.
-    Whole {
-        /// Why.
-        reason: String,
-    },
+    /// Everything except holes.
+    Whole { reason: String },
 }
 
 /// A drive that was archived.
 #[derive(Debug, Clone)]
 pub struct DriveTaken {
-    /// What the machine calls it.
+    /// The machine's name for it.
     pub drive: String,
     /// Its snapshot.
     pub taken: Taken,
-    /// What had to be read.
+    /// The extent of the read.
     pub reading: Reading,
-    /// How much was read.
+    /// The bytes that were read.
     pub read_bytes: u64,
-    /// What was archived as zeros instead of being read.
+    /// The parts that were archived as zeros instead of being read.
     pub left_out: LeftOut,
 }
 
-/// Who is told what happens.
+/// Callbacks during a snapshot.
 #[derive(Clone, Copy)]
 pub struct NightWatch<'a> {
-    /// Of the drive that is being read.
+    /// The progress of the drive that is being read.
     pub progress: &'a Progress,
-    /// A drive is begun: the name of its snapshot.
+    /// A drive was begun: the name of its snapshot.
     pub begun: &'a dyn Fn(&str),
     /// A drive is done.
     pub done: &'a dyn Fn(&DriveTaken),
-    /// Something is not as it should be, and the night goes on.
+    /// A warning; the snapshot continues.
     pub warn: &'a dyn Fn(&str),
 }
 
-/// Why a night failed. Drives that were reported as done are archived.
+/// The reason why the run failed. Drives that were reported as done are archived.
 #[derive(Debug, thiserror::Error)]
 pub enum NightError {
-    /// QEMU does not do what it takes.
+    /// QEMU failed.
     #[error(transparent)]
     Qmp(#[from] QmpError),
-    /// A drive's snapshot would have a name that belongs to something else.
+    /// The name of a drive's snapshot already belongs to another source.
     #[error(transparent)]
     Name(#[from] NameTaken),
     /// The moment could not be held.
     #[error(transparent)]
     Hold(#[from] HoldError),
-    /// The guest did not hold still.
+    /// The guest could not be frozen.
     #[error(transparent)]
     Agent(#[from] AgentError),
-    /// There is no such drive.
     #[error("the machine has no drive {wanted}; it has {}", if known.is_empty() { "none".to_owned() } else { visible(&known.join(", ")) })]
     NoDrive {
-        /// What was asked for.
+        /// The requested name.
         wanted: String,
-        /// What there is.
+        /// The names of all drives.
         known: Vec<String>,
     },
-    /// There is nothing to archive.
+    /// The machine has no disks.
     #[error("the machine has no disks that it writes to")]
     NoDisks,
-    /// Reading it might take the machine down.
+    /// Reading the drive may crash the machine.
     #[error(
         "{drive} has an I/O thread, and QEMU {version} may crash when such a drive has been read over NBD: it takes QEMU 8.2.1 or newer, or the drive without its iothread", drive = visible(drive), version = format!("{}.{}.{}", version.0, version.1, version.2)
     )]
     Thread {
-        /// Which.
         drive: String,
-        /// QEMU's.
+        /// The version of QEMU.
         version: (u64, u64, u64),
     },
-    /// Nobody has said what to call it.
+    /// Neither the user nor QEMU gives a name.
     #[error("the machine has no name: give one with --name, or start QEMU with -name")]
     NoName,
-    /// The disk cannot be read.
+    /// The drive cannot be read.
     #[error("{drive}: cannot be read from QEMU", drive = visible(drive))]
-    Connect {
-        /// Which.
-        drive: String,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// Its snapshot was not taken.
+    Connect { drive: String, source: io::Error },
+    /// The snapshot of the drive failed.
     #[error("{drive} was not archived", drive = visible(drive))]
-    Take {
-        /// Which.
-        drive: String,
-        /// What went wrong below.
-        source: TakeError,
-    },
+    Take { drive: String, source: TakeError },
 }
 
-/// A drive of this night, and what is gone by.
+/// A drive of this run, and the earlier snapshot on which its new one builds.
 struct Planned {
     drive: Drive,
     reading: Reading,
     since: Option<(Since, Entry)>,
     record: RecordName,
     is_persistent: bool,
-    /// Records that are of no more use once this night is archived.
+    /// Records that become useless once this snapshot is archived.
     superseded: Vec<String>,
 }
 
-/// Archives the drives of a running machine as they are at one moment. Each becomes a snapshot of its own, durable when it is
-/// reported as done. Whatever was made in QEMU for it is gone when this returns, but for the record of what changes from now on.
+/// Archives the drives of a running machine as they are at one moment. Each drive becomes a
+/// snapshot of its own, which is durable when it is reported as done. When this returns, all
+/// objects that were made in QEMU are removed, except the record of changes from now on.
 ///
 /// # Errors
 /// [`NightError`].
@@ -221,8 +209,8 @@ pub fn archive_night(
     let taken = night.run(&qmp);
     let Night { archived, scratch, .. } = night;
     match clean_up(&mut qmp.lock(), store, &planned, &archived) {
-        // A machine that is paused keeps the files open until it goes on: their room need not wait for that. If one cannot be
-        // cut short, it still goes then.
+        // A paused machine keeps the files open until it continues; truncation frees their space at
+        // once. If that fails, the space is freed later.
         Ok(()) => scratch.iter().for_each(|file| drop(file.set_len(0))),
         Err(error) => {
             let said = format!(
@@ -235,7 +223,7 @@ pub fn archive_night(
     taken
 }
 
-/// Which drives are meant.
+/// Returns the selected drives.
 fn choose<'a>(all: &'a [Drive], wanted: &[String]) -> Result<Vec<&'a Drive>, NightError> {
     if wanted.is_empty() {
         let disks: Vec<_> = all.iter().filter(|drive| drive.is_disk).collect();
@@ -255,7 +243,7 @@ fn choose<'a>(all: &'a [Drive], wanted: &[String]) -> Result<Vec<&'a Drive>, Nig
     Ok(chosen)
 }
 
-/// Finds what can be gone by, and puts the records in order that an earlier run has left.
+/// Decides on the earlier snapshot to build on, and tidies the records that earlier runs have left.
 fn plan(
     archive: &Archive,
     options: &NightOptions,
@@ -267,7 +255,7 @@ fn plan(
     let Chain { mut since, useless } = find(store, &drive.bitmaps, &|id| rank(archive, machine, drive, id));
     let mut superseded = Vec::new();
     if let Err(reason) = may_build(archive, options) {
-        // If this night fails, the next one may still go by what there is.
+        // If this snapshot fails, the next one may still use the present records.
         let known = since.into_iter().flat_map(|since| [Some(since.record), since.goes_on]);
         superseded = known.flatten().chain(useless).collect();
         since = Err(reason);
@@ -304,7 +292,7 @@ fn plan(
     Ok(Planned { drive: drive.clone(), reading, since, record, is_persistent, superseded })
 }
 
-/// Whether an earlier night may be gone by at all.
+/// Checks that any earlier snapshot may be used at all.
 fn may_build(archive: &Archive, options: &NightOptions) -> Result<(), String> {
     if options.whole {
         return Err("--reread asks for all of it".into());
@@ -322,7 +310,8 @@ fn find_snapshot<'a>(archive: &'a Archive, id: &SnapshotId) -> Option<&'a Snapsh
     archive.snapshots().iter().find(|snapshot| snapshot.id == *id)
 }
 
-/// How new an archived night of this very drive is; or why it may not be built on.
+/// Returns the age order of an archived snapshot of this drive, or the reason why it cannot be
+/// used.
 fn rank(archive: &Archive, machine: &Machine, drive: &Drive, id: &SnapshotId) -> Result<u64, String> {
     let place = archive.snapshots().iter().position(|snapshot| snapshot.id == *id);
     let no_night = "the night that the record of changes begins with was not finished, or is not in the archive any more";
@@ -359,9 +348,9 @@ struct Night<'a> {
     store: StoreTag,
     machine: Machine,
     planned: &'a [Planned],
-    /// The new nights that are in the catalog.
+    /// The new snapshots that are in the catalog.
     archived: Vec<SnapshotId>,
-    /// The scratch files, as long as QEMU has them.
+    /// The scratch files, as long as QEMU uses them.
     scratch: Vec<Arc<File>>,
 }
 
@@ -398,7 +387,7 @@ impl Night<'_> {
         Ok(())
     }
 
-    /// What the snapshot of each drive is called.
+    /// Returns the name of each drive's snapshot.
     fn names(&self) -> Result<Vec<String>, NightError> {
         let given = Some(&self.request.name).filter(|name| !name.is_empty());
         if let (Some(name), [_]) = (given, self.planned) {
@@ -411,7 +400,7 @@ impl Night<'_> {
         Ok(self.planned.iter().map(name).collect())
     }
 
-    /// The moment itself; the guest's file systems hold still for as long as it takes.
+    /// Takes the moment. The guest's file systems are frozen for its duration.
     fn hold(&self, qmp: &mut Qmp, point: &Point, agent: Option<&mut Agent>) -> Result<Timestamp, NightError> {
         let held: Vec<_> = self
             .planned
@@ -426,7 +415,7 @@ impl Night<'_> {
         let frozen = agent.map(Agent::freeze).transpose()?;
         let time = self.archive.store().world().clock.now();
         let done = point.hold(qmp, &held);
-        // First of all, and whatever came of it.
+        // The guest is thawed first, regardless of the result.
         let thawed = frozen.map_or(Ok(()), crate::agent::Frozen::thaw);
         done?;
         if let Err(error) = thawed {
@@ -505,7 +494,8 @@ impl Night<'_> {
         let taken = match before_tonight {
             Ok(None) => archive_from(None, Ranges::default()),
             Ok(Some((earlier, left_out_before))) => match archive_from(Some(earlier), left_out_before) {
-                // The moment is still held: so it is read whole, and what was lost comes back with it.
+                // The moment is still held, so the whole drive is read, and lost blocks are stored
+                // again.
                 Err(TakeError::Image(ArchiveImageError::Earlier(damage))) => {
                     read_whole(&damage);
                     archive_from(None, Ranges::default())
@@ -522,13 +512,13 @@ impl Night<'_> {
         Ok(DriveTaken { drive, taken, reading, read_bytes, left_out })
     }
 
-    /// Where a night of this drive may not be as the disk was.
+    /// Returns the ranges in which a snapshot of this drive may differ from the disk.
     fn left_out_of(&self, night: &Entry) -> io::Result<Ranges> {
         let blocks = Arc::new(CachedBlocks::new(self.archive.blocks()));
         left_out_before(ImageReader::new(blocks, night), self.archive.store().config().block_bytes)
     }
 
-    /// What of the disk is not worth keeping, at the moment that is archived.
+    /// Returns the parts of the disk to leave out, at the moment of the snapshot.
     fn left_out(&self, held: &Arc<HeldDisk>, path: &Path) -> io::Result<LeftOut> {
         let wanted = LeaveOut { swap: !self.options.keep_swap, free: false };
         let disk = ImageSource::served(Box::new(Arc::clone(held)), path, None).reader()?;
@@ -554,7 +544,8 @@ struct HeldDisk {
 }
 
 impl HeldDisk {
-    /// The machine's writes must not wait for us, and must not fail for want of room either.
+    /// Checks the free space: the machine's writes must neither wait for us nor fail for lack of
+    /// space.
     fn check_room(&self) -> io::Result<()> {
         if !self.reads.fetch_add(1, Ordering::Relaxed).is_multiple_of(READS_A_LOOK) {
             return Ok(());
@@ -599,7 +590,8 @@ impl ServedImage for HeldDisk {
     }
 }
 
-/// Takes everything out of QEMU that was made for this night, and leaves on each drive the one record that the next one goes by.
+/// Removes all objects of this run from QEMU, and leaves on each drive the one record that the next
+/// run needs.
 fn clean_up(
     qmp: &mut Qmp,
     store: StoreTag,
@@ -612,7 +604,7 @@ fn clean_up(
     dismantle(qmp, store)?;
     let drives = list(qmp)?;
     for Planned { drive, since, record, superseded, .. } in planned {
-        // If the moment never came there is no new record, and the old one was not stopped.
+        // If the moment was never taken, there is no new record, and the old one was not stopped.
         let has_new = drives.iter().any(|now| {
             now.node == drive.node && now.bitmaps.iter().any(|bitmap| bitmap.name == record.to_string())
         });

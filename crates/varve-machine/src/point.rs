@@ -1,16 +1,18 @@
-//! A moment of a running machine's disks, held in QEMU for reading while the machine goes on.
+//! Holds a moment of a running machine's disks in QEMU for reading, while the machine runs.
 //!
 //! ```text
-//! machine ─▶ drive ◀──backing── scratch ─▶ export ─▶ us
-//!              └─ before a write: what was there ─▶┘
+//! machine ─▶ drive ◀──backing── scratch ─▶ export ─▶ this process
+//!              └─ before a write: the old data ─▶┘
 //! ```
 //!
-//! Each drive gets a scratch image that shows the drive through itself. From the moment of the transaction on, QEMU copies to
-//! it what the machine is about to overwrite. The scratch file and the socket are ours, open and without a name, and are handed
-//! over as open files: so QEMU needs no rights in our folders, and a crash of either side leaves no file behind.
+//! Each drive gets a scratch image with the drive as its backing image. From the transaction on,
+//! QEMU copies data to it before the machine overwrites it. The scratch file and the socket belong
+//! to this process, have no name, and are passed as open files. So QEMU needs no permissions in our
+//! folders, and a crash of either side leaves no file behind.
 //!
-//! Whatever is made in QEMU has a name that begins with that of the store, which only one program writes to at a time. So
-//! [`dismantle`] removes what this run has made, or a run that was killed, and never what belongs to another.
+//! All objects that are made in QEMU have a name with the store's tag as prefix, and only one
+//! program at a time writes to a store. So [`dismantle`] removes the objects of this run or of a
+//! killed run, and never those of others.
 
 use std::fs::File;
 use std::io;
@@ -29,64 +31,59 @@ use crate::edge::{Deadline, sleep};
 use crate::private_folder::PrivateFolder;
 use crate::qmp::{Qmp, QmpError};
 
-/// How long QEMU is left alone before it is asked again whether something has ended: most of it takes less than a millisecond, and each pause is
-/// twice as long as the one before.
+/// The pauses between queries for the end of an operation. Most operations take less than a
+/// millisecond, and each pause is twice as long as the one before.
 const PAUSE_MIN: Duration = Duration::from_micros(500);
 const PAUSE_MAX: Duration = Duration::from_millis(16);
 
-/// What keeps a moment from being held.
+/// The reason why a moment could not be held.
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
-    /// QEMU does not do it.
+    /// QEMU failed.
     #[error(transparent)]
     Qmp(#[from] QmpError),
-    /// There is no room for what the machine overwrites meanwhile.
+    /// There is no space for the data that the machine overwrites meanwhile.
     #[error("cannot make a scratch file in {folder}", folder = folder.display())]
-    Scratch {
-        /// Where it was to be.
-        folder: std::path::PathBuf,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Scratch { folder: std::path::PathBuf, source: io::Error },
     /// There is no socket to read through.
     #[error("cannot make a socket to read through")]
     Socket(#[source] io::Error),
-    /// A job of QEMU did not end as it should.
+    /// A job of QEMU failed.
     #[error("QEMU did not prepare the scratch file: {said}")]
     Job {
-        /// What it says.
+        /// The reason that QEMU gives.
         said: String,
     },
-    /// Its only server of block devices is taken.
+    /// QEMU's only NBD server is in use.
     #[error(
         "this QEMU serves block devices for another program already ({said}): try again when that is done, or end its server with nbd-server-stop"
     )]
     ServerTaken {
-        /// What it says.
+        /// QEMU's refusal.
         said: String,
     },
 }
 
-/// A drive that is to be held, and what is to be noted from then on.
+/// A drive to hold, and the record to begin.
 pub(crate) struct Held<'a> {
     pub drive: &'a Drive,
     pub since: Option<&'a Since>,
     /// The record that begins with this moment.
     pub record: RecordName,
-    /// Whether the record outlives QEMU.
+    /// True if the record outlives QEMU.
     pub is_persistent: bool,
 }
 
-/// What was made to hold a moment.
+/// The objects that hold a moment.
 pub(crate) struct Point {
     store: StoreTag,
-    /// What the machine overwrites goes here; one for each drive.
+    /// The files for overwritten data, one for each drive.
     pub scratch: Vec<Arc<File>>,
-    /// Where the socket is.
+    /// The folder of the socket.
     folder: PrivateFolder,
 }
 
-/// Prepares to hold drives. The machine does not notice.
+/// Prepares to hold drives. This does not affect the machine.
 pub(crate) fn prepare(
     qmp: &mut Qmp,
     store: StoreTag,
@@ -128,7 +125,7 @@ fn add_scratch(
     let number_of_set = set["fdset-id"].as_u64();
     let number_of_set =
         number_of_set.ok_or(QmpError::Lacks { command: "add-fd".into(), what: "fdset-id" })?;
-    // The file has no name, and is gone with whoever holds it: so nobody is to wait until the disk has it.
+    // The file has no name and disappears with its users, so it need not be flushed to the disk.
     let file_options = json!({
         "driver": "file", "node-name": file_node, "filename": format!("/dev/fdset/{number_of_set}"),
         "cache": { "no-flush": true },
@@ -151,8 +148,8 @@ fn add_scratch(
     Ok(())
 }
 
-/// Waits until a job that ends by itself has ended; `jobs` is what was said of all jobs last. It has to be dismissed then, as [`dismantle`]
-/// does where it has failed.
+/// Waits until a job that ends by itself has ended. `jobs` is the last known list of jobs. The job
+/// must then be dismissed; [`dismantle`] does that after a failure.
 fn wait_for_job(qmp: &mut Qmp, id: &str, mut jobs: Value) -> Result<(), HoldError> {
     let (deadline, mut pauses) = (Deadline::after(Duration::from_secs(60)), Pauses::default());
     loop {
@@ -170,7 +167,7 @@ fn wait_for_job(qmp: &mut Qmp, id: &str, mut jobs: Value) -> Result<(), HoldErro
     }
 }
 
-/// The pauses between questions whether something has ended.
+/// The pauses between queries for the end of an operation.
 struct Pauses(Duration);
 
 impl Default for Pauses {
@@ -190,18 +187,19 @@ fn find(list: &Value, id: &str) -> Option<Value> {
     list.as_array()?.iter().find(|job| job["id"].as_str() == Some(id)).cloned()
 }
 
-/// What a part of ours is called in QEMU: a node, a job, an export. At most 31 bytes, which is what nodes may have.
+/// Returns the name of one of our objects in QEMU: a node, a job, an export. Nodes allow 31 bytes.
 pub(crate) fn part(store: StoreTag, number: usize) -> String {
     format!("varve-{store}-{number}")
 }
 
 impl Point {
-    /// The moment: for all drives the same.
+    /// Takes the moment, which is the same for all drives.
     ///
-    /// The order matters where a drive has a thread of its own. What is written between two of these steps is noted in both
-    /// records, so that neither night lacks it.
+    /// The order matters if a drive has an I/O thread. A write between two of these steps is
+    /// recorded in both records, so that neither snapshot lacks it.
     pub(crate) fn hold(&self, qmp: &mut Qmp, drives: &[Held<'_>]) -> Result<(), QmpError> {
-        // Where QEMU knows it, a full scratch file costs us the night, and not the machine its write.
+        // If QEMU supports this option, a full scratch file fails the snapshot and not the
+        // machine's write.
         match self.transact(qmp, drives, &json!({ "on-cbw-error": "break-snapshot" })) {
             Err(QmpError::Refused { said, .. }) if said.contains("on-cbw-error") => {
                 self.transact(qmp, drives, &json!({}))
@@ -236,7 +234,7 @@ impl Point {
         qmp.execute("transaction", json!({ "actions": actions })).map(drop)
     }
 
-    /// Makes what is held readable. The name of the export is the part's.
+    /// Exports a held drive. The export has the name of the node.
     pub(crate) fn export(&self, qmp: &mut Qmp, number: usize, record: Option<&str>) -> Result<(), QmpError> {
         let name = part(self.store, number);
         let mut export =
@@ -247,12 +245,12 @@ impl Point {
         qmp.execute("block-export-add", export).map(drop)
     }
 
-    /// Where it is read.
+    /// Returns the path of the socket for reading.
     pub(crate) fn socket(&self) -> std::path::PathBuf {
         self.folder.path().join("nbd")
     }
 
-    /// Whether every drive is still held: a job that has ended has let go.
+    /// Returns true if every drive is still held: a job that has ended holds nothing.
     pub(crate) fn is_held(store: StoreTag, qmp: &mut Qmp, count: usize) -> Result<bool, QmpError> {
         let jobs = qmp.execute("query-jobs", json!({}))?;
         let is_held = |number: usize| {
@@ -265,7 +263,7 @@ impl Point {
     }
 }
 
-/// Removes everything of ours from QEMU but the records of changes. Returns how much there was.
+/// Removes all our objects from QEMU, except the records of changes. Returns their number.
 pub(crate) fn dismantle(qmp: &mut Qmp, store: StoreTag) -> Result<usize, QmpError> {
     let is_ours =
         |name: &str| name == format!("varve-{store}") || name.starts_with(&format!("varve-{store}-"));
@@ -294,7 +292,8 @@ pub(crate) fn dismantle(qmp: &mut Qmp, store: StoreTag) -> Result<usize, QmpErro
             let said = format!("{left} parts of an earlier night are in use and cannot be removed");
             return Err(QmpError::Refused { command: "blockdev-del".into(), said });
         }
-        // As long as something goes, nothing is waited for. After a pause, what was seen before it is not gone by.
+        // There is no pause as long as objects disappear. After a pause, the earlier count is not
+        // compared.
         if left >= left_before {
             pauses.wait();
             left_before = usize::MAX;
@@ -310,11 +309,11 @@ pub(crate) fn dismantle(qmp: &mut Qmp, store: StoreTag) -> Result<usize, QmpErro
             commands.push((if is_over { "job-dismiss" } else { "job-cancel" }, json!({ "id": job })));
         }
         if our_exports.is_empty() && our_jobs.is_empty() {
-            // The server may go once nothing is exported; if it serves others, it stays.
+            // The server may be stopped once nothing is exported; if it serves others, it stays.
             if exports.as_array().is_none_or(Vec::is_empty) {
                 commands.push(("nbd-server-stop", json!({})));
             }
-            // What stands on a file goes before the file, whose name is longer.
+            // A node is removed before its file node, whose name is longer.
             our_nodes.sort_by_key(String::len);
             commands.extend(our_nodes.iter().map(|node| ("blockdev-del", json!({ "node-name": node }))));
         }
@@ -340,7 +339,7 @@ pub(crate) fn dismantle(qmp: &mut Qmp, store: StoreTag) -> Result<usize, QmpErro
     Ok(count)
 }
 
-/// What is refused here is gone already, or is asked for again.
+/// Ignores a refusal: the object is gone already, or the command is repeated.
 pub(crate) fn refused_is_well(done: Result<Value, QmpError>) -> Result<Option<Value>, QmpError> {
     match done {
         Ok(answer) => Ok(Some(answer)),

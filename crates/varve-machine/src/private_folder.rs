@@ -1,7 +1,9 @@
-//! A folder for the sockets and small files of one run, that nobody else may look into. What runs that were killed have left goes with the next one.
+//! A private folder for the sockets and small files of one run. The next run removes the folders of
+//! killed runs.
 //!
-//! Whoever has such a folder holds a lock on a file in it as long as it lives, and the file has its name only once it is locked. So a folder
-//! whose file can be locked belongs to nobody any more; one without such a file is left alone.
+//! The owner of a folder holds a lock on a file in it for as long as it lives, and the file gets
+//! its name only after it is locked. So a folder whose file can be locked has no owner any more; a
+//! folder without such a file is left alone.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -15,17 +17,18 @@ use tempfile::TempDir;
 const OWNER: &str = "owner";
 const OWNER_BEFORE: &str = "owner-to-be";
 
-/// See the module. Removed, with all that is in it, when this is dropped.
+/// A private folder. It is removed with its contents when this is dropped.
 pub struct PrivateFolder {
     folder: TempDir,
     _lock: File,
 }
 
 impl PrivateFolder {
-    /// Makes one in the system's folder for temporary files, with a name that begins like this, and removes those like it whose runs are dead.
+    /// Makes a folder with this name prefix in the system's folder for temporary files, and removes
+    /// those with the same prefix whose runs have ended.
     ///
     /// # Errors
-    /// It cannot be made. That an old one cannot be removed is no error.
+    /// The folder cannot be made. A failure to remove an old one is not an error.
     pub fn create(prefix: &str) -> io::Result<Self> {
         let above = std::env::temp_dir();
         remove_dead(&above, prefix);
@@ -40,7 +43,7 @@ impl PrivateFolder {
         Ok(Self { folder, _lock: lock })
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.folder.path()
@@ -57,7 +60,8 @@ fn remove_dead(above: &Path, prefix: &str) {
     }
 }
 
-/// Only our own folder, and of it only what we put into such: no folders.
+/// Removes a folder only if it belongs to this user, and only the files in it: we make no folders
+/// there.
 fn remove_if_dead(folder: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(folder)?;
     if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
@@ -65,7 +69,8 @@ fn remove_if_dead(folder: &Path) -> io::Result<()> {
     }
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let owner = OpenOptions::new().read(true).custom_flags(flags).open(folder.join(OWNER))?;
-    // Held until all is gone, so that two that come at the same time do not remove twice.
+    // The lock is held until everything is removed, so that two concurrent runs do not both remove
+    // it.
     flock(&owner, FlockOperation::NonBlockingLockExclusive)?;
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,8 +1,9 @@
-//! QEMU's monitor protocol: commands to a running machine, and their answers. QEMU does one after the other; those that do not wait for each
-//! other's answers are sent together, since most of what a command takes is the way there and back.
+//! QEMU's monitor protocol (QMP): commands to a running machine, and their answers. QEMU executes
+//! one command after the other. Independent commands are sent together, since most of the time of a
+//! command is the round trip.
 //!
-//! Invariant: after an error other than [`QmpError::Refused`] nobody knows what the machine has done, and the connection is
-//! not used again; [`Qmp::again`] makes a new one.
+//! Invariant: after an error other than [`QmpError::Refused`] the state of the machine is unknown,
+//! and the connection is not used again; [`Qmp::again`] makes a new one.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -14,53 +15,36 @@ use varve_block::visible;
 use crate::edge::Deadline;
 use crate::json_lines::{JsonLines, LineError};
 
-/// How many commands are under way at most: so few that a socket takes all of their lines, and nobody waits to send what the other end does
-/// not take because it waits itself.
+/// The largest number of commands in flight. All their lines fit into the socket's buffer, so that
+/// both sides never block on sending.
 const TOGETHER_MAX: usize = 32;
-/// The oldest QEMU that has all the commands that are used here.
+/// The oldest QEMU with all the commands that are used here.
 const VERSION_MIN: (u64, u64) = (5, 2);
 
-/// Why a command was not done, or not known to be done.
+/// The reason why a command failed, or why its result is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
-    /// Nothing sensible came back.
+    /// There was no valid answer.
     #[error("{command}: no answer")]
-    Line {
-        /// The command.
-        command: String,
-        /// What went wrong below.
-        source: LineError,
-    },
-    /// QEMU did not do it.
+    Line { command: String, source: LineError },
+    /// QEMU refused the command.
     #[error("QEMU refused {command}: {said}")]
     Refused {
-        /// The command.
         command: String,
-        /// What QEMU says.
+        /// The reason that QEMU gives.
         said: String,
     },
-    /// There is no QEMU, or somebody else talks to it.
+    /// The peer is not QEMU, or another client uses the socket.
     #[error("{path} has no greeting of QEMU: is it a QMP socket, and does no other program hold it? A socket serves one at a time", path = path.display())]
-    Greeting {
-        /// The socket.
-        path: std::path::PathBuf,
-        /// What went wrong below.
-        source: LineError,
-    },
-    /// Too old.
+    Greeting { path: std::path::PathBuf, source: LineError },
+    /// QEMU is too old.
     #[error("QEMU {major}.{minor} cannot do this: it takes 5.2")]
-    Version {
-        /// As it says.
-        major: u64,
-        /// As it says.
-        minor: u64,
-    },
-    /// An answer lacks what every such answer has.
+    Version { major: u64, minor: u64 },
+    /// An answer lacks a mandatory field.
     #[error("{command}: the answer has no {what}")]
     Lacks {
-        /// The command.
         command: String,
-        /// What is not there.
+        /// The missing field.
         what: &'static str,
     },
 }
@@ -75,7 +59,7 @@ pub struct Qmp {
 }
 
 impl Qmp {
-    /// Connects, and waits for each answer as long as `patience`.
+    /// Connects. `patience` is the time limit for each answer.
     ///
     /// # Errors
     /// [`QmpError`].
@@ -97,25 +81,25 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Where it is connected to.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.lines.path()
     }
 
-    /// QEMU's version.
+    /// Returns QEMU's version.
     #[must_use]
     pub fn version(&self) -> (u64, u64, u64) {
         self.version
     }
 
-    /// Whether an answer is outstanding that will never be waited for.
+    /// Returns true if the connection is in an unknown state and must not be used.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.is_lost
     }
 
-    /// A new connection to the same machine, after this one was lost.
+    /// Connects to the same machine again, after this connection was lost.
     ///
     /// # Errors
     /// [`QmpError`].
@@ -124,7 +108,7 @@ impl Qmp {
         Ok(())
     }
 
-    /// Has a command done.
+    /// Executes a command.
     ///
     /// # Errors
     /// [`QmpError`].
@@ -132,7 +116,7 @@ impl Qmp {
         self.execute_with(command, arguments, None)
     }
 
-    /// Has a command done that takes an open file.
+    /// Executes a command that takes an open file.
     ///
     /// # Errors
     /// [`QmpError`].
@@ -146,8 +130,8 @@ impl Qmp {
         answers.pop().expect("there is an answer to each command")
     }
 
-    /// Has commands done, in order, each whatever became of those before it. The answers, in the same order: what QEMU says, or
-    /// [`QmpError::Refused`].
+    /// Executes commands in order, each regardless of the results before it. Returns the answers in
+    /// the same order: QEMU's result, or [`QmpError::Refused`].
     ///
     /// # Errors
     /// Any other [`QmpError`].
@@ -162,7 +146,7 @@ impl Qmp {
         Ok(answers)
     }
 
-    /// The same for as many commands as the caller has names for the answers.
+    /// Executes a fixed number of commands in the same way.
     ///
     /// # Errors
     /// As [`Self::execute_all`].
@@ -208,7 +192,7 @@ impl Qmp {
         Ok(answers)
     }
 
-    /// The answer to the command that was sent with this number.
+    /// Receives the answer to the command with this number.
     fn answer(&mut self, id: u64) -> Result<Value, LineError> {
         let deadline = Deadline::after(self.patience);
         loop {
@@ -235,7 +219,8 @@ mod tests {
     const GREETING: &str =
         r#"{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}}, "capabilities": []}}"#;
 
-    /// A machine that greets, and then says each of `lines` after one more command; what the client makes of a command.
+    /// Runs a machine that greets, and sends each of `lines` after one more command. Returns the
+    /// client's result of a command.
     #[allow(clippy::disallowed_methods, reason = "the other end needs a thread")]
     fn talk(greeting: &str, lines: Vec<String>) -> Result<Value, QmpError> {
         let folder = tempfile::tempdir().unwrap();
@@ -252,7 +237,7 @@ mod tests {
                 }
                 let _ = writeln!(socket, "{line}");
             }
-            // Until the client has had enough.
+            // Until the client disconnects.
             let _ = commands.count();
         });
         let patience = Duration::from_millis(300);
@@ -302,7 +287,8 @@ mod tests {
         assert!(problem(GREETING, agreed(&" ".repeat(LINE_BYTES))).contains("more than"));
     }
 
-    /// A machine that takes all of some commands before it says anything, and then says each of these.
+    /// Runs a machine that reads all of some commands before it answers, and then sends each of
+    /// these lines.
     #[allow(clippy::disallowed_methods, reason = "the other end needs a thread")]
     fn talk_together(count: usize, lines: &[&str]) -> (Result<Vec<String>, QmpError>, bool) {
         let folder = tempfile::tempdir().unwrap();
@@ -374,7 +360,7 @@ mod tests {
             let _ = writeln!(socket, "{GREETING}");
             for line in commands.map_while(Result::ok) {
                 let question: Value = serde_json::from_str(&line).unwrap();
-                // More than a socket holds, all together.
+                // All answers together exceed the buffer of a socket.
                 let answer = json!({ "return": "x".repeat(100_000), "id": question["id"] });
                 writeln!(socket, "{answer}").unwrap();
             }

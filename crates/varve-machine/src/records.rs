@@ -1,4 +1,5 @@
-//! The records of changes that stay on a drive from night to night: QEMU's dirty bitmaps, begun, joined and removed.
+//! The records of changes that stay on a drive between snapshots: QEMU's dirty bitmaps. Begins,
+//! merges and removes them.
 
 use serde_json::{Value, json};
 
@@ -7,14 +8,14 @@ use crate::drives::Drive;
 use crate::point::refused_is_well;
 use crate::qmp::{Qmp, QmpError};
 
-/// Whether a record on this drive can outlive QEMU.
+/// Returns true if a record on this drive can outlive QEMU.
 pub(crate) fn can_persist(qmp: &mut Qmp, drive: &Drive, name: RecordName) -> Result<bool, QmpError> {
     if drive.format != "qcow2" {
         return Ok(false);
     }
     let name = name.to_string();
     let trial = json!({ "node": drive.node, "name": name, "persistent": true, "disabled": true });
-    // Nothing else has this name: so if the first is refused, the other finds nothing to remove.
+    // The name is unique: if the addition is refused, there is nothing to remove.
     let [added, removed] = qmp.execute_together([
         ("block-dirty-bitmap-add", trial),
         ("block-dirty-bitmap-remove", json!({ "node": drive.node, "name": name })),
@@ -23,10 +24,11 @@ pub(crate) fn can_persist(qmp: &mut Qmp, drive: &Drive, name: RecordName) -> Res
     Ok(refused_is_well(added)?.is_some())
 }
 
-/// Makes one record of the one that was stopped and the one that goes on from it.
+/// Merges a stopped record and the one that continues it.
 pub(crate) fn join(qmp: &mut Qmp, drive: &Drive, stopped: &str, goes_on: &str) -> Result<(), QmpError> {
     let action = |kind: &str, data: Value| json!({ "type": kind, "data": data });
-    // In this order: what is written meanwhile is in one of the two at least when they are joined.
+    // The order ensures that a concurrent write is in at least one of the two records when they are
+    // merged.
     let actions = [
         action("block-dirty-bitmap-enable", json!({ "node": drive.node, "name": stopped })),
         action(
@@ -38,13 +40,14 @@ pub(crate) fn join(qmp: &mut Qmp, drive: &Drive, stopped: &str, goes_on: &str) -
     qmp.execute("transaction", json!({ "actions": actions })).map(drop)
 }
 
-/// Removes a record. One that is not there is no error.
+/// Removes a record. A missing record is not an error.
 pub(crate) fn remove(qmp: &mut Qmp, drive: &Drive, name: &str) -> Result<(), QmpError> {
     let record = json!({ "node": drive.node, "name": name });
     refused_is_well(qmp.execute("block-dirty-bitmap-remove", record)).map(drop)
 }
 
-/// After a night: of a drive that was archived the new record stays, of one that was not the old one.
+/// Tidies the records after a run: an archived drive keeps its new record, any other drive its old
+/// one.
 pub(crate) fn settle(
     qmp: &mut Qmp,
     drive: &Drive,

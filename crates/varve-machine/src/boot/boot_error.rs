@@ -1,4 +1,4 @@
-//! Why a machine does not start.
+//! The errors of booting a machine.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,61 +7,55 @@ use super::keep::KeepError;
 use super::setting::Accelerator;
 use crate::qmp::QmpError;
 
-/// The program.
+/// The name of the QEMU program.
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 
-/// Why a machine could not be started, or not be used.
+/// The reason why a machine could not be started or used.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
-    /// QEMU is not there.
+    /// QEMU is not installed.
     #[error(
         "{PROGRAM} is not installed, and booting needs it: install qemu-system-x86 (or your system's package of QEMU)"
     )]
     NotInstalled,
-    /// UEFI is not there.
+    /// UEFI for QEMU is not installed.
     #[error(
         "the machine starts with UEFI, and UEFI for QEMU is not installed: install ovmf (or edk2-ovmf), or try --firmware bios"
     )]
     NoFirmware,
-    /// There are no windows.
+    /// QEMU was built without support for windows.
     #[error(
         "this QEMU cannot show a window: install qemu-system-gui (or your system's package of it), or use --vnc or --console, which need none"
     )]
     NoWindows,
-    /// There is no place for a window.
+    /// No display is available.
     #[error("QEMU can show no window here ({said}): --vnc and --console need none")]
     NoDisplay {
-        /// What it says.
+        /// QEMU's complaint.
         said: String,
     },
-    /// What it needs could not be prepared.
+    /// A file or socket for the machine could not be prepared.
     #[error("the machine could not be prepared")]
     Prepare(#[source] io::Error),
-    /// A file that is kept is another than it was.
+    /// A kept file was changed while QEMU opened it.
     #[error("{path} was changed while QEMU opened it", path = path.display())]
-    KeptChanged {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A file cannot be used to keep what a guest writes.
+    KeptChanged { path: PathBuf },
+    /// A file cannot be used to keep the guest's writes.
     #[error(transparent)]
     Keep(#[from] KeepError),
-    /// The file for UEFI's variables is none.
+    /// The file for UEFI's variables is not a regular file.
     #[error("{path} is a link, or no file, and UEFI's variables are not kept there: move it away", path = path.display())]
-    Variables {
-        /// What is no file.
-        path: PathBuf,
-    },
-    /// It did not start.
+    Variables { path: PathBuf },
+    /// QEMU did not start.
     #[error("{PROGRAM} could not be started")]
     Start(#[source] io::Error),
-    /// It has ended before it could be talked to.
+    /// QEMU ended before its monitor answered.
     #[error("QEMU has ended at once: {said}")]
     EndedAtOnce {
-        /// What it said last.
+        /// The last lines of its output.
         said: String,
     },
-    /// It says nothing.
+    /// The monitor does not answer.
     #[error("QEMU's monitor does not answer")]
     Monitor(#[from] QmpError),
     /// The console could not be read.
@@ -70,7 +64,7 @@ pub enum BootError {
 }
 
 impl BootError {
-    /// Whether it may work with another accelerator than this one.
+    /// Returns true if another accelerator than this one may work.
     #[must_use]
     pub fn is_of(&self, accelerator: Accelerator) -> bool {
         accelerator == Accelerator::Kvm

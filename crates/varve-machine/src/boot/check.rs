@@ -1,4 +1,5 @@
-//! Whether a machine comes up: it is started without a screen, and its console is listened to until it says what is waited for.
+//! Checks that a machine boots: starts it without a screen, and reads its console until the
+//! expected text appears.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -10,53 +11,55 @@ use super::setting::Accelerator;
 use super::transcript::{Transcript, is_login};
 use crate::edge::{Deadline, sleep};
 
-/// How long one look at the console takes.
+/// The time of one look at the console.
 const LOOK: Duration = Duration::from_millis(200);
-/// Every how many looks the rest is looked at, which costs the machine some time.
+/// The number of looks between the more expensive checks, which cost the machine some time.
 const RARELY: u32 = 5;
-/// How many lines of what was said are told.
+/// The number of console lines in the outcome.
 const TAIL_LINES: usize = 12;
 
-/// What is waited for.
+/// The text that shows that the machine is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// This text, anywhere.
+    /// This text, anywhere in the output.
     Text(String),
-    /// A question for a name, as the last thing that is said.
+    /// A login prompt as the last output.
     Login,
 }
 
-/// How it went.
+/// The outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckOutcome {
-    /// What was waited for has come.
+    /// True if the expected text appeared.
     pub is_up: bool,
-    /// How long it took, or was waited for, from the last start on.
+    /// The time from the last start to the text, or to the end of the check.
     pub elapsed: Duration,
-    /// Who did the machine's work.
+    /// The accelerator that was used.
     pub accelerator: Accelerator,
-    /// The last lines of what it said.
+    /// The last lines of the console.
     pub said: String,
-    /// Why it ended without that, if it did.
+    /// The reason why the check ended without the text.
     pub ended: Option<String>,
 }
 
-/// Who looks on.
+/// The limits and callbacks of a check.
 pub struct CheckWatch<'a> {
-    /// How long to wait.
+    /// The time limit.
     pub timeout: Duration,
-    /// Where to draw the screen at the end.
+    /// The file for a screenshot at the end.
     pub screenshot: Option<&'a Path>,
-    /// Whether somebody has had enough.
+    /// Returns true if the user cancelled the check.
     pub is_cancelled: &'a dyn Fn() -> bool,
-    /// Is told when the machine is started again, in software.
+    /// Called when the machine is restarted with software emulation.
     pub starts_again: &'a dyn Fn(),
 }
 
-/// Starts a machine with `start`, and waits for what is wanted. Where KVM gives up, it is started again in software.
+/// Starts a machine with `start`, and waits for the expected text. If KVM fails, the machine is
+/// restarted with software emulation.
 ///
 /// # Errors
-/// [`BootError`], when it could not even be started. That it does not come up is no error.
+/// [`BootError`], when the machine could not be started. A machine that does not come up is not an
+/// error.
 pub fn check(
     wanted: &Wanted,
     watch: &CheckWatch<'_>,
@@ -77,7 +80,7 @@ pub fn check(
     }
 }
 
-/// `None`: the accelerator has given up.
+/// Returns `None` if the accelerator has failed.
 fn check_once(
     wanted: &Wanted,
     watch: &CheckWatch<'_>,
@@ -127,7 +130,7 @@ fn check_once(
     Ok(Some(CheckOutcome { is_up, elapsed, accelerator: machine.accelerator(), said, ended }))
 }
 
-/// Takes what the console says within one look. `false`: it will say no more.
+/// Reads the output of the console during one look. Returns false if the console is closed.
 fn listen(machine: &Emulator, transcript: &mut Transcript) -> Result<bool, BootError> {
     let Some(mut console) = machine.console() else {
         sleep(LOOK);

@@ -1,4 +1,4 @@
-//! What QEMU is told when it starts. Pure.
+//! Makes the command line of QEMU. Pure.
 
 use std::path::Path;
 
@@ -8,19 +8,20 @@ use varve_archive::Firmware;
 use super::hardware::{Bus, Hardware};
 use super::setting::{Accelerator, BootDisk, Screen};
 
-/// Where QEMU finds what it needs, and where it is found.
+/// The paths of QEMU's sockets and files.
 pub(super) struct Places<'a> {
-    /// The socket of its monitor, which it makes.
+    /// The socket of its monitor, which QEMU creates.
     pub(super) monitor: &'a Path,
-    /// The socket of the first serial line, at which somebody listens already; `None` if nobody wants to hear it.
+    /// The socket of the first serial line, on which this process already listens; `None` if the
+    /// console is not read.
     pub(super) console: Option<&'a Path>,
-    /// The code of UEFI, and the file of its variables, which is written to.
+    /// The code of UEFI, and the file of its variables, which QEMU writes.
     pub(super) firmware: Option<(&'a Path, &'a Path)>,
-    /// QEMU's word for a window.
+    /// QEMU's name for the kind of window.
     pub(super) window: &'a str,
 }
 
-/// Everything after the program's name.
+/// Returns all arguments after the program's name.
 pub(super) fn command_line(
     hardware: &Hardware,
     disks: &[BootDisk],
@@ -31,7 +32,7 @@ pub(super) fn command_line(
     let mut words: Vec<String> = Vec::new();
     let mut say = |option: &str, value: String| words.extend([option.to_owned(), value]);
     let (accel, processor) = match accelerator {
-        // Where KVM runs inside another machine it may refuse to pass this one feature on, and QEMU then does not even start.
+        // Nested KVM may refuse to pass on this feature, and QEMU then does not start.
         Accelerator::Kvm => ("kvm", "host,arch-capabilities=off"),
         Accelerator::Software => ("tcg", "max"),
     };
@@ -79,19 +80,20 @@ pub(super) fn command_line(
         Screen::Window => say("-display", places.window.into()),
     }
     if *screen != Screen::None {
-        // A pointer that is where it is shown.
+        // A tablet reports absolute positions, so that the guest's pointer follows the host's.
         say("-device", "qemu-xhci".into());
         say("-device", "usb-tablet".into());
     }
     if disks.iter().any(|disk| disk.kept.is_some()) {
-        // Until those files have been looked at once more.
+        // The guest starts only after the kept files have been checked again.
         words.push("-S".to_owned());
     }
     words.extend(["-nodefaults".to_owned(), "-no-user-config".to_owned()]);
     words
 }
 
-/// What the disks hang on, each at the next place of its bus, and what that needs.
+/// Returns the devices of the disks, each at the next place of its bus, and the controllers that
+/// they need.
 fn devices(disks: &[BootDisk], is_q35: bool) -> Vec<String> {
     let mut devices = Vec::new();
     for (number, disk) in disks.iter().enumerate() {
@@ -104,7 +106,7 @@ fn devices(disks: &[BootDisk], is_q35: bool) -> Vec<String> {
         devices.extend(controller.filter(|_| before == 0).map(str::to_owned));
         let device = match disk.bus {
             Bus::Virtio => "virtio-blk-pci".into(),
-            // What the newer board has in its place takes one disk each.
+            // The controller of the newer board takes one disk on each of its buses.
             Bus::Ide if is_q35 => format!("ide-hd,bus=ide.{before}"),
             Bus::Ide => format!("ide-hd,bus=ide.{},unit={}", before / 2, before % 2),
             Bus::Sata => format!("ide-hd,bus=sata.{before}"),
@@ -116,7 +118,8 @@ fn devices(disks: &[BootDisk], is_q35: bool) -> Vec<String> {
     devices
 }
 
-/// A disk, from what lies below to what the guest sees, which is called `disk` and its number.
+/// Returns the block nodes of a disk, from the lowest up to the one for the guest, which is called
+/// `disk` and its number.
 fn block_nodes(number: usize, disk: &BootDisk) -> Vec<serde_json::Value> {
     let server = json!({ "type": "unix", "path": disk.socket.to_string_lossy() });
     let [archive, seen, kept] = ["archive", "disk", "kept"].map(|kind| format!("{kind}{number}"));
@@ -137,7 +140,7 @@ fn block_nodes(number: usize, disk: &BootDisk) -> Vec<serde_json::Value> {
     nodes
 }
 
-/// A path among options that are parted by commas.
+/// Escapes a path in an option whose parts are separated by commas.
 fn doubled_commas(path: &Path) -> String {
     path.to_string_lossy().replace(',', ",,")
 }

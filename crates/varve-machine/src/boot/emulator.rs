@@ -1,4 +1,4 @@
-//! QEMU itself: started, watched, and ended.
+//! The QEMU process: start, observation, and end.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,18 +21,20 @@ use crate::companion::{companion, is_there};
 use crate::edge::{Deadline, sleep};
 use crate::qmp::{Qmp, QmpError};
 
-/// How long QEMU may take until its monitor answers.
+/// The time limit until QEMU's monitor answers.
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// How long it may take for one answer.
+/// The time limit for one answer.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long it may take to end.
+/// The time limit for its end.
 const END_PATIENCE: Duration = Duration::from_secs(5);
-/// How often it is looked at.
+/// The interval between checks of its state.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Where the screen's text is, in the memory of a machine that shows text, and how much of it there is: 80 times 25 of two bytes.
+/// The address and size of the text screen in the memory of a machine in text mode: 80 times 25
+/// cells of two bytes.
 const TEXT_SCREEN: (u64, usize) = (0xb8000, 80 * 25 * 2);
 
-/// UEFI for QEMU: its code, and what its variables are at first. In the places where systems have them.
+/// UEFI for QEMU: its code, and the initial contents of its variables, at the paths of several
+/// distributions.
 const FIRMWARE: [(&str, &str); 7] = [
     ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
     ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
@@ -43,20 +45,21 @@ const FIRMWARE: [(&str, &str); 7] = [
     ("/usr/share/qemu/ovmf-x86_64-code.bin", "/usr/share/qemu/ovmf-x86_64-vars.bin"),
 ];
 
-/// A machine that runs. It ends when this is dropped.
+/// A running machine. It ends when this is dropped.
 pub struct Emulator {
     child: Child,
     monitor: Qmp,
     console: Option<UnixStream>,
     accelerator: Accelerator,
     folder: PathBuf,
-    /// What it complains of.
+    /// The file with its error output.
     complaints: PathBuf,
 }
 
 impl Emulator {
-    /// Starts a machine with these disks. `folder` is private, and empty but for what the caller has put there; sockets and other small files are made
-    /// in it. UEFI's variables are kept in the file `variables`, or thrown away. With `with_console`, the first serial line can be listened to.
+    /// Starts a machine with these disks. `folder` is private, and empty except for the caller's
+    /// own files; sockets and other small files are made in it. UEFI's variables are kept in the
+    /// file `variables`, or discarded. `with_console` makes the first serial line available.
     ///
     /// # Errors
     /// [`BootError`]
@@ -100,7 +103,8 @@ impl Emulator {
         })?;
         let console = listener.map(|listener| starting.console(&listener)).transpose()?;
         if disks.iter().any(|disk| disk.kept.is_some()) {
-            // QEMU has opened these files, and the guest has not begun: what they say now is what QEMU has gone by.
+            // QEMU has opened these files, and the guest has not started. So the present contents
+            // of the files are those that QEMU uses.
             disks.iter().try_for_each(is_still_kept)?;
             monitor.execute("cont", json!({}))?;
         }
@@ -115,25 +119,25 @@ impl Emulator {
         })
     }
 
-    /// Who does its work.
+    /// Returns its accelerator.
     #[must_use]
     pub fn accelerator(&self) -> Accelerator {
         self.accelerator
     }
 
-    /// Its first serial line.
+    /// Returns its first serial line.
     #[must_use]
     pub fn console(&self) -> Option<&UnixStream> {
         self.console.as_ref()
     }
 
-    /// Whether it has ended, and how.
+    /// Returns its exit status if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Whether the guest does something that this accelerator cannot do, so that it stands still for ever: boot loaders of 16 and 32 bits
-    /// do, where KVM runs inside another machine.
+    /// Returns true if the guest hangs because of something that the accelerator cannot do. Boot
+    /// loaders of 16 and 32 bits cause this with nested KVM.
     pub fn has_given_up(&mut self) -> bool {
         if self.accelerator == Accelerator::Software {
             return false;
@@ -144,29 +148,31 @@ impl Emulator {
         is_stuck || said.contains("KVM internal error") || said.contains("emulation failure")
     }
 
-    /// Whether the guest stands still because something that it writes finds no room. QEMU stops it before it would notice.
+    /// Returns true if QEMU has stopped the guest because there is no space for its writes. The
+    /// guest does not notice this.
     pub fn waits_for_room(&mut self) -> bool {
         self.monitor.execute("query-status", json!({})).is_ok_and(|status| status["status"] == "io-error")
     }
 
-    /// Lets a guest go on that waited for room: what found none is written again. Where there still is none, it waits again.
+    /// Resumes a guest that waits for space. The failed writes are repeated, and it waits again if
+    /// there is still no space.
     pub fn try_again(&mut self) {
         drop(self.monitor.execute("cont", json!({})));
     }
 
-    /// What QEMU has complained of.
+    /// Returns the error output of QEMU.
     #[must_use]
     pub fn said(&self) -> String {
         last_words(&self.complaints)
     }
 
-    /// Where its screen can be looked at with VNC.
+    /// Returns the address of its VNC server.
     pub fn vnc_address(&mut self) -> Option<String> {
         let vnc = self.monitor.execute("query-vnc", json!({})).ok()?;
         Some(format!("{}:{}", vnc["host"].as_str()?, vnc["service"].as_str()?))
     }
 
-    /// The lines of the screen, if it shows text as machines do before they show anything else.
+    /// Returns the lines of the screen if it is in text mode, as at the beginning of a boot.
     pub fn screen_text(&mut self) -> Vec<String> {
         let file = self.folder.join("screen");
         let arguments =
@@ -182,18 +188,18 @@ impl Emulator {
     /// Draws the screen into a PNG file.
     ///
     /// # Errors
-    /// [`QmpError`]; QEMU before 7.1 cannot.
+    /// [`QmpError`]; QEMU before 7.1 cannot do this.
     pub fn screenshot(&mut self, file: &Path) -> Result<(), QmpError> {
         let arguments = json!({ "filename": file.to_string_lossy(), "format": "png" });
         self.monitor.execute("screendump", arguments).map(drop)
     }
 
-    /// Ends it, with what the guest has written so far; in a bad case by force.
+    /// Ends it, with the guest's writes up to now; kills it if necessary.
     pub fn end(&mut self) {
         if self.ended().is_some() {
             return;
         }
-        // A monitor that does not answer is one more reason.
+        // A monitor that does not answer is one more reason to end it.
         drop(self.monitor.execute("quit", json!({})));
         let deadline = Deadline::after(END_PATIENCE);
         while self.ended().is_none() {
@@ -213,7 +219,7 @@ impl Drop for Emulator {
     }
 }
 
-/// A machine that is being started; killed if that fails.
+/// A machine that is being started. It is killed if that fails.
 struct Starting<'a> {
     child: Option<Child>,
     complaints: &'a Path,
@@ -240,7 +246,7 @@ impl Starting<'_> {
         }
     }
 
-    /// QEMU connects when it starts, before its monitor answers.
+    /// Accepts the console. QEMU connects to it at its start, before its monitor answers.
     fn console(&mut self, listener: &UnixListener) -> Result<UnixStream, BootError> {
         listener.set_nonblocking(true).map_err(BootError::Console)?;
         let deadline = Deadline::after(START_PATIENCE);
@@ -267,7 +273,7 @@ impl Drop for Starting<'_> {
     }
 }
 
-/// Starts QEMU. It ends with the thread that calls this, where the system can see to that.
+/// Starts QEMU. It ends with the calling thread, if the system supports that.
 fn spawn(words: &[String], complaints: File) -> Result<Child, BootError> {
     if !is_there(PROGRAM) {
         return Err(BootError::NotInstalled);
@@ -277,7 +283,7 @@ fn spawn(words: &[String], complaints: File) -> Result<Child, BootError> {
     command.spawn().map_err(BootError::Start)
 }
 
-/// Whether what a guest writes still goes where it should.
+/// Checks that the guest's writes still go to the right file.
 fn is_still_kept(disk: &BootDisk) -> Result<(), BootError> {
     let Some(path) = &disk.kept else { return Ok(()) };
     match Kept::read(path)? {
@@ -286,13 +292,14 @@ fn is_still_kept(disk: &BootDisk) -> Result<(), BootError> {
     }
 }
 
-/// The code of UEFI, and a file for its variables: the one that is given, or one to be thrown away.
+/// Returns the code of UEFI, and a file for its variables: the given one, or a temporary one.
 fn uefi(folder: &Path, variables: Option<&Path>) -> Result<(PathBuf, PathBuf), BootError> {
     let is_there =
         |(code, variables): &&(&str, &str)| Path::new(code).is_file() && Path::new(variables).is_file();
     let (code, fresh) = FIRMWARE.iter().find(is_there).ok_or(BootError::NoFirmware)?;
     let variables = variables.map_or_else(|| folder.join("variables"), Path::to_path_buf);
-    // Somebody else may have laid it there: a link would lead the guest to another file.
+    // The path may have been created by another user: a link would lead the guest's writes to
+    // another file.
     match fs::symlink_metadata(&variables) {
         Ok(there) if there.is_file() => {}
         Ok(_) => return Err(BootError::Variables { path: variables }),
@@ -301,7 +308,7 @@ fn uefi(folder: &Path, variables: Option<&Path>) -> Result<(PathBuf, PathBuf), B
     Ok((code.into(), variables))
 }
 
-/// What a program has said last, in one line.
+/// Returns the last output of a program, in one line.
 fn last_words(file: &Path) -> String {
     const BYTES_MAX: usize = 16 << 10;
     let bytes = fs::read(file).unwrap_or_default();
@@ -310,7 +317,7 @@ fn last_words(file: &Path) -> String {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(visible).collect::<Vec<_>>().join("; ")
 }
 
-/// A cell of the screen, as far as it is plain text.
+/// Converts a cell of the screen, if it is plain text.
 fn shown(cell: Option<u8>) -> char {
     match cell {
         Some(byte @ b' '..=b'~') => char::from(byte),

@@ -1,49 +1,50 @@
-//! What a machine is made of, as far as an archived disk needs it.
+//! The hardware of a machine, as far as an archived disk needs it.
 
 use std::sync::Arc;
 
 use varve_archive::{Firmware, Machine, MachineDrive, SnapshotId};
 use varve_image::{Disk, PartitionType, ReadAt, TableKind};
 
-/// Memory where nothing is known of a machine.
+/// The memory of a machine about which nothing is known.
 const MEMORY_BYTES: u64 = 2 << 30;
 const MEMORY_BYTES_MIN: u64 = 64 << 20;
-/// The type of a partition that UEFI starts from, as its bytes lie in a GPT: c12a7328-f81f-11d2-ba4b-00a0c93ec93b.
+/// The type of an EFI system partition, in the byte order of a GPT:
+/// c12a7328-f81f-11d2-ba4b-00a0c93ec93b.
 const EFI_SYSTEM: [u8; 16] =
     [0x28, 0x73, 0x2a, 0xc1, 0x1f, 0xf8, 0xd2, 0x11, 0xba, 0x4b, 0x00, 0xa0, 0xc9, 0x3e, 0xc9, 0x3b];
 
-/// What a disk hangs on.
+/// The bus of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bus {
-    /// For guests that know that they are guests.
+    /// For paravirtualised guests.
     Virtio,
-    /// Of the old kind.
+    /// Parallel ATA.
     Ide,
     /// AHCI.
     Sata,
-    /// SCSI, by virtio.
+    /// Virtio SCSI.
     Scsi,
     /// NVM Express.
     Nvme,
 }
 
-/// A machine that can be started.
+/// The hardware of a machine that can be booted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hardware {
     /// In bytes.
     pub memory: u64,
-    /// How many processors.
+    /// The number of processors.
     pub cpu_count: u64,
-    /// What it starts with.
     pub firmware: Firmware,
-    /// Whether it has the newer board, with PCI Express.
+    /// True for the newer board, with PCI Express.
     pub is_q35: bool,
-    /// Whether it reaches the network.
+    /// True if the guest has a network.
     pub network: bool,
 }
 
 impl Hardware {
-    /// The machine that a disk is from, as its snapshot describes it; where that says nothing, as the disk looks.
+    /// Returns the hardware of the machine that a disk belongs to. Facts that the snapshot's
+    /// description lacks are derived from the disk.
     #[must_use]
     pub fn of(machine: Option<&Machine>, disk: Arc<dyn ReadAt>) -> Self {
         let seen = if has_efi_system_partition(&disk) { Firmware::Uefi } else { Firmware::Bios };
@@ -66,21 +67,22 @@ impl Hardware {
     }
 }
 
-/// A drive of a machine, to be attached again.
+/// A drive of a machine that is to be attached again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
-    /// What the machine calls it; empty if nobody knows.
+    /// The machine's name for it; empty if unknown.
     pub name: String,
-    /// The snapshot that has it.
+    /// The snapshot with its contents.
     pub snapshot: SnapshotId,
-    /// What it hangs on.
+    /// The bus to which it is attached.
     pub bus: Bus,
-    /// Its place in the order in which firmware looks for something to start, from 1 on.
+    /// Its place in the boot order of the firmware, from 1 on.
     pub boot_index: u64,
 }
 
-/// All drives of the machine that a snapshot of a disk of `size` bytes is from: those that were archived with it, in the machine's order. Without
-/// a description, or where that does not name the snapshot, this disk alone.
+/// Returns all drives of the machine that a snapshot of a disk of `size` bytes belongs to: those
+/// that were archived with it, in the machine's order. Returns this disk alone if there is no
+/// description, or if it does not name the snapshot.
 #[must_use]
 pub fn attached(machine: Option<&Machine>, snapshot: SnapshotId, size: u64) -> Vec<Attached> {
     let drives = machine.map_or(&[][..], |machine| &machine.drives);
@@ -93,7 +95,7 @@ pub fn attached(machine: Option<&Machine>, snapshot: SnapshotId, size: u64) -> V
     let archived: Vec<_> =
         drives.iter().filter_map(|drive| drive.snapshot.map(|snapshot| (drive, snapshot))).collect();
     let mut order: Vec<usize> = (0..archived.len()).collect();
-    // Those without a place come last, and all that have the same in the machine's order.
+    // Drives without a place come last. Drives with the same place stay in the machine's order.
     order.sort_by_key(|place| archived[*place].0.boot_index.unwrap_or(u64::MAX));
     archived
         .iter()
@@ -111,7 +113,7 @@ pub fn attached(machine: Option<&Machine>, snapshot: SnapshotId, size: u64) -> V
         .collect()
 }
 
-/// The bus of a device, as QEMU calls the two.
+/// Returns the bus of a device from QEMU's names for the device and its controller.
 fn bus_of(device: &str, controller: &str) -> Bus {
     match device {
         device if device.starts_with("nvme") => Bus::Nvme,
@@ -122,7 +124,7 @@ fn bus_of(device: &str, controller: &str) -> Bus {
     }
 }
 
-/// Whether firmware of the newer kind finds something to start on a disk that was made for it.
+/// Returns true if a disk has a partition that UEFI can boot from.
 fn has_efi_system_partition(disk: &Arc<dyn ReadAt>) -> bool {
     let disk = Disk::open(Arc::clone(disk));
     let is_efi = |kind: Option<PartitionType>| kind == Some(PartitionType::Gpt(EFI_SYSTEM));
@@ -197,7 +199,7 @@ mod tests {
         ];
         drives[2].boot_index = Some(0);
         let machine = Machine { drives, ..Machine::default() };
-        // Whichever of them is asked for.
+        // The result does not depend on the requested drive.
         for asked in [1, 2, 3] {
             let found = attached(Some(&machine), SnapshotId([asked; 16]), 4096);
             let found: Vec<_> =

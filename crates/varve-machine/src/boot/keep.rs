@@ -1,7 +1,8 @@
-//! What a guest has written, kept as a qcow2 over the archived disk.
+//! Keeps a guest's writes as a qcow2 over the archived disk.
 //!
-//! The file says in its head what it lies over: `nbd+unix:///ID?socket=varve.sock`, ID being the snapshot's. So `varve boot` finds the
-//! snapshot again, and any other tool can use the file where somebody serves that snapshot at that socket.
+//! The file names its backing file in its header: `nbd+unix:///ID?socket=varve.sock`, with the
+//! snapshot's ID. So `varve boot` finds the snapshot again, and any other tool can use the file if
+//! the snapshot is served at that socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,60 +14,54 @@ use crate::companion::program;
 use crate::foreign::plain_qcow2_over_raw;
 use crate::image_file;
 
-/// What a kept file says it lies over, but for the snapshot's id between these.
+/// The name of the backing file, before and after the snapshot's ID.
 const BEFORE_ID: &str = "nbd+unix:///";
 const AFTER_ID: &str = "?socket=varve.sock";
 
 /// A kept file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
-    /// Where it is.
     pub path: PathBuf,
-    /// The snapshot that it lies over: its whole id.
+    /// The whole ID of the snapshot that it lies over.
     pub snapshot: String,
 }
 
-/// Why a file cannot be used to keep what a guest writes.
+/// The reason why a file cannot be used to keep the guest's writes.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// The program that makes such files is not there, or does not start.
+    /// The program that makes such files is not installed, or does not start.
     #[error(
         "qemu-img cannot be started, and a new file for --keep needs it: install qemu-utils (or your system's package of QEMU's tools)"
     )]
     NoTool(#[source] io::Error),
-    /// It says no.
+    /// The program refused.
     #[error("qemu-img cannot use {}: {said}", path.display())]
     Refused {
-        /// The file.
         path: PathBuf,
-        /// What it says.
+        /// The reason that it gives.
         said: String,
     },
-    /// The file is something else.
+    /// The file is of another kind.
     #[error("{} was not made by `varve boot --keep`, and what QEMU would write to is not certain: choose another file", path.display())]
-    NotOurs {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: io::Error,
-    },
+    NotOurs { path: PathBuf, source: io::Error },
 }
 
 impl Kept {
-    /// Where what is written to another drive of the machine is kept, beside this file.
+    /// Returns the path, beside this file, for the writes to another drive of the machine.
     #[must_use]
     pub fn beside(path: &Path, drive: &str) -> PathBuf {
         with_ending(path, &format!(".disk-{}", drive.replace(['/', '\0'], "-")))
     }
 
-    /// Where UEFI's variables are kept, beside this file.
+    /// Returns the path, beside this file, for UEFI's variables.
     #[must_use]
     pub fn variables(path: &Path) -> PathBuf {
         with_ending(path, ".uefi")
     }
 
-    /// What is known of a file that was kept; `None` if there is no such file. One that `create` would not have made is refused: QEMU writes to
-    /// it for a guest, and to whatever else it names.
+    /// Reads the header of a kept file; `None` if there is no such file. A file that `create` would
+    /// not have made is refused: QEMU writes to it, and to any file that it names, on behalf of a
+    /// guest.
     ///
     /// # Errors
     /// [`KeepError`]
@@ -89,16 +84,17 @@ impl Kept {
         }
     }
 
-    /// Makes a file for what is written over a disk of `size` bytes.
+    /// Makes a file for the writes over a disk of `size` bytes.
     ///
     /// # Errors
     /// [`KeepError`]
     pub fn create(path: &Path, snapshot: &str, size: u64) -> Result<Self, KeepError> {
         let backing = format!("{BEFORE_ID}{snapshot}{AFTER_ID}");
-        // The disk need not be served for it: its size is known.
+        // The size is known, so the disk need not be served now.
         let size = size.to_string();
         let words = ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", &backing];
-        // From the root on: what else it begins with, QEMU may take for something other than a path.
+        // The path is made absolute: QEMU may interpret the beginning of a relative one as
+        // something other than a path.
         let whole = std::path::absolute(path).unwrap_or_else(|_| path.into());
         let output = program("qemu-img").args(words).arg(whole).arg(size).stdin(Stdio::null()).output();
         let output = output.map_err(KeepError::NoTool)?;

@@ -1,21 +1,21 @@
-//! What is chosen for one start of a machine: who does its work, where its disks are, what its screen is shown on.
+//! The settings of one boot of a machine: its accelerator, its disks, and its screen.
 
 use std::fs::OpenOptions;
 use std::path::PathBuf;
 
 use super::hardware::Bus;
 
-/// Who does the guest's work.
+/// The way in which the guest's instructions are executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accelerator {
-    /// The processor itself.
+    /// By the processor itself.
     Kvm,
-    /// QEMU, in software: many times slower, and anywhere.
+    /// By QEMU in software: many times slower, but possible everywhere.
     Software,
 }
 
 impl Accelerator {
-    /// The best that this machine has, for this user.
+    /// Returns the best accelerator that is available to this user.
     #[must_use]
     pub fn best() -> Self {
         let is_there = OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
@@ -32,28 +32,27 @@ impl std::fmt::Display for Accelerator {
     }
 }
 
-/// Where a disk of the guest's is, and where the guest has it.
+/// The source of a disk of the guest, and its place in the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootDisk {
-    /// The socket that it is served at.
+    /// The socket of the server that exports it.
     pub socket: PathBuf,
-    /// Its name there. It is written to, unless what is written is kept elsewhere.
+    /// The name of the export. It is written to, unless the writes are kept elsewhere.
     pub export: String,
-    /// The qcow2 that is written to in its place.
+    /// The qcow2 that receives the writes instead.
     pub kept: Option<PathBuf>,
-    /// What it hangs on.
+    /// The bus to which it is attached.
     pub bus: Bus,
-    /// Its place in the order in which firmware looks for something to start, from 1 on.
+    /// Its place in the boot order of the firmware, from 1 on.
     pub boot_index: u64,
 }
 
-/// What the guest's screen is shown on.
+/// The output of the guest's screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Screen {
-    /// A window.
     Window,
     /// VNC, at `ADDRESS:NUMBER`.
     Vnc(String),
-    /// Nothing.
+    /// No output.
     None,
 }

@@ -1,9 +1,9 @@
-//! What a machine has said on its console, and whether it has said what is waited for.
+//! The output of a machine's console, and the search for the expected text in it.
 
-/// How much of the end is kept.
+/// The bytes that are kept of the end.
 const BYTES_MAX: usize = 256 << 10;
 
-/// The text of a console without what only moves its cursor.
+/// The text of a console without control sequences.
 #[derive(Debug, Default)]
 pub(super) struct Transcript {
     text: Vec<u8>,
@@ -23,7 +23,7 @@ enum Escape {
 }
 
 impl Transcript {
-    /// Takes bytes that have come.
+    /// Takes bytes that were received.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.escape = match (self.escape, byte) {
@@ -47,17 +47,17 @@ impl Transcript {
         }
     }
 
-    /// Whether a text was said.
+    /// Returns true if the text has appeared.
     pub(super) fn has(&self, wanted: &str) -> bool {
         has(&self.text, wanted.as_bytes())
     }
 
-    /// Whether the last thing that was said is a question for a name.
+    /// Returns true if the last output is a login prompt.
     pub(super) fn ends_with_login(&self) -> bool {
         is_login(&String::from_utf8_lossy(self.text.rsplit(|byte| *byte == b'\n').next().unwrap_or_default()))
     }
 
-    /// The last lines.
+    /// Returns the last lines.
     pub(super) fn tail(&self, line_count: usize) -> String {
         let text = String::from_utf8_lossy(&self.text);
         let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
@@ -65,7 +65,7 @@ impl Transcript {
     }
 }
 
-/// Whether a line asks for a name.
+/// Returns true if a line is a login prompt.
 pub(super) fn is_login(line: &str) -> bool {
     line.trim_end().to_ascii_lowercase().ends_with("login:")
 }
@@ -80,7 +80,7 @@ mod tests {
 
     fn heard(bytes: &[u8]) -> Transcript {
         let mut transcript = Transcript::default();
-        // Byte by byte: sequences are cut anywhere.
+        // Byte by byte, so that sequences are cut at every place.
         bytes.iter().for_each(|byte| transcript.receive(&[*byte]));
         transcript
     }

@@ -1,14 +1,16 @@
-//! Which windows QEMU has: what it was built without, and what its packages leave out, is not there.
+//! Detects the kinds of windows that QEMU supports: some are excluded at build time, or are in
+//! other packages.
 
 use std::process::Stdio;
 
 use super::boot_error::{BootError, PROGRAM};
 use crate::companion::program;
 
-/// QEMU's words for windows, the best first.
+/// QEMU's names for kinds of windows, best first.
 const KINDS: [&str; 3] = ["gtk", "sdl", "cocoa"];
 
-/// The best window that there is. If nobody said which, QEMU would take the next best thing: a VNC server that nobody knows of.
+/// Returns the best kind of window that is available. Without a choice, QEMU may fall back to a VNC
+/// server that the user does not know of.
 pub(super) fn kind() -> Result<&'static str, BootError> {
     let listed = program(PROGRAM).args(["-display", "help"]).stdin(Stdio::null()).output();
     let listed = listed.map_err(BootError::Start)?;
@@ -19,7 +21,7 @@ fn of(listed: &str) -> Option<&'static str> {
     KINDS.into_iter().find(|kind| listed.lines().any(|line| line.trim() == *kind))
 }
 
-/// Whether QEMU has complained that there is no place for a window.
+/// Returns true if QEMU has complained about a missing display.
 pub(super) fn is_missing(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
     ["gtk init", "could not initialize sdl", "cannot open display", "no available video device"]

@@ -1,7 +1,8 @@
-//! What a disk image is, and which other files it names, read from its beginning and nothing opened but itself.
+//! Determines the format of a disk image and the other files that it names, from its first bytes.
+//! Opens no other file.
 //!
-//! Whoever fills a disk can make its first bytes say anything; so what is found here decides what QEMU is told to open, and QEMU
-//! never decides that by itself.
+//! The writer of a disk can make its first bytes say anything. So the result here decides which
+//! files QEMU is told to open, and QEMU never decides that by itself.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::fs::File;
@@ -13,32 +14,32 @@ use super::vmdk;
 /// A format of disk images.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageFormat {
-    /// Byte for byte.
+    /// The plain bytes of the disk.
     Raw,
-    /// QEMU's own.
+    /// The native format of QEMU.
     Qcow2,
-    /// What QEMU had before that. It is known so that it can be said what to do with it.
+    /// The predecessor of qcow2. It is recognised only to explain the conversion.
     Qcow,
-    /// `VMware`'s.
+    /// The format of `VMware`.
     Vmdk,
-    /// Hyper-V's.
+    /// The format of Hyper-V.
     Vhdx,
-    /// `VirtualBox`'s.
+    /// The format of `VirtualBox`.
     Vdi,
-    /// Virtual PC's, `.vhd`.
+    /// The format of Virtual PC, `.vhd`.
     Vpc,
 }
 
-/// What the beginning of an image says.
+/// The relevant fields of an image's header.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Header {
-    /// The image that it stands on, and its format if that is said.
+    /// The backing image, and its format if the header names it.
     pub backing: Option<(String, Option<String>)>,
-    /// The file that has its data (qcow2).
+    /// The file with its data (qcow2).
     pub data_file: Option<NamedFile>,
-    /// The files that have its parts (VMDK).
+    /// The files with its extents (VMDK).
     pub extents: Vec<NamedFile>,
-    /// How long it is itself, at least.
+    /// The least size of the image file.
     pub bytes_min: u64,
 }
 
@@ -46,7 +47,7 @@ pub(super) struct Header {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedFile {
     pub name: String,
-    /// How long it is, at least.
+    /// The least size of that file.
     pub bytes_min: u64,
 }
 
@@ -55,27 +56,28 @@ const QCOW2_MAGIC: &[u8] = b"QFI\xfb";
 const QCOW2_BACKING_FORMAT: u32 = 0xe279_2aca;
 const QCOW2_DATA_FILE: u32 = 0x4441_5441;
 const QCOW2_END: u32 = 0;
-/// The names of features, which readers that do not know them may show.
+/// The names of features, for readers that do not know them.
 const QCOW2_FEATURE_NAMES: u32 = 0x6803_f857;
-/// The feature bit that says that the image is damaged.
+/// The feature bit of a damaged image.
 const QCOW2_IS_CORRUPT: u64 = 1 << 1;
-/// The feature bit that says that the data is in a file of its own.
+/// The feature bit of an image whose data is in a separate file.
 const QCOW2_HAS_DATA_FILE: u64 = 1 << 2;
-/// What has no names for its features, as they came with version 3.
+/// The header length of version 2, which has no feature fields.
 const QCOW2_OLD_HEADER_BYTES: u32 = 72;
-/// The longest name of a backing file, by its format's definition.
+/// The longest name of a backing file according to the specification.
 const QCOW2_NAME_BYTES_MAX: u32 = 1023;
 const QCOW2_CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
 const VDI_MAGIC: [u8; 4] = 0xbeda_107f_u32.to_le_bytes();
 const VDI_MAGIC_OFFSET: usize = 64;
-/// Growing, and of fixed size. Others show only what differs from an image that QEMU does not look for.
+/// Dynamic and fixed size. The other kinds hold only the differences to an image for which QEMU
+/// does not look.
 const VDI_WHOLE: [u32; 2] = [1, 2];
 const VPC_MAGIC: &[u8] = b"conectix";
 const VPC_KIND_OFFSET: usize = 60;
 const VPC_DIFFERENCING: u32 = 4;
 
 impl ImageFormat {
-    /// QEMU's word for it.
+    /// Returns QEMU's name for it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -89,7 +91,7 @@ impl ImageFormat {
         }
     }
 
-    /// The format of a word of QEMU's, or of a common name of it.
+    /// Returns the format with this name in QEMU, or this common name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
@@ -100,7 +102,7 @@ impl ImageFormat {
         }
     }
 
-    /// The format that the first bytes of a file say it is; raw if they say nothing.
+    /// Detects the format from the first bytes of a file; raw if there is no magic number.
     ///
     /// # Errors
     /// [`io::Error`] if they cannot be read.
@@ -125,10 +127,10 @@ impl ImageFormat {
         })
     }
 
-    /// Which other files an image of this format names.
+    /// Reads the names of the other files of an image of this format.
     ///
     /// # Errors
-    /// [`io::Error`] if it cannot be read, or makes no sense.
+    /// [`io::Error`] if it cannot be read, or is invalid.
     pub(super) fn header(self, file: &File) -> io::Result<Header> {
         match self {
             Self::Qcow2 => qcow2(file),
@@ -138,13 +140,13 @@ impl ImageFormat {
                 "qcow is an older format than qcow2: qemu-img convert -f qcow -O qcow2 makes such a one of it, and --format raw archives the file as it is",
             )),
             Self::Vpc => vpc(file),
-            // QEMU knows no VHDX that stands on another, and says itself if one is cut short.
+            // QEMU supports no VHDX with a backing image, and reports a truncated one itself.
             Self::Raw | Self::Vhdx => Ok(Header::default()),
         }
     }
 }
 
-/// As many bytes as there are, up to so many.
+/// Reads up to `length` bytes, fewer only at the end of the file.
 pub(super) fn read(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     let mut filled = 0;
@@ -178,21 +180,21 @@ fn u64_at(bytes: &[u8], offset: usize) -> io::Result<u64> {
     field.map(|field| u64::from_be_bytes(*field)).ok_or_else(|| wrong("its header is cut short"))
 }
 
-/// The header of a qcow2, not yet believed.
+/// The header of a qcow2, not checked yet.
 struct Qcow2 {
     version: u32,
-    /// Of the disk, in bytes.
+    /// The size of the disk in bytes.
     size: u64,
-    /// The image that it stands on.
+    /// The backing image.
     backing: Option<String>,
-    /// The format of that, if it is said.
+    /// The format of the backing image, if the header names it.
     backing_format: Option<String>,
     data_file: Option<String>,
     encryption: u32,
     snapshot_count: u32,
-    /// What a reader must know, may leave alone, and must take back if it does not know it.
+    /// The incompatible, compatible and autoclear features.
     features: [u64; 3],
-    /// All kinds of extensions that there are.
+    /// The types of all header extensions.
     extensions: Vec<u32>,
 }
 
@@ -269,17 +271,17 @@ fn qcow2(file: &File) -> io::Result<Header> {
     if features & QCOW2_HAS_DATA_FILE != 0 && data_file.is_none() {
         return Err(wrong("its data is in another file, which it does not name"));
     }
-    // Everything lies there where it is on the disk.
+    // Data is at the same offset in that file as on the disk.
     let data_file = data_file.map(|name| NamedFile { name, bytes_min: qcow2.size });
     let format = qcow2.backing_format;
     Ok(Header { backing: qcow2.backing.map(|name| (name, format)), data_file, ..Header::default() })
 }
 
-/// What a qcow2 stands on, of those that `qemu-img create` makes over a raw disk if nothing more is asked of it, and that have all their data in
-/// themselves.
+/// Returns the backing image of a qcow2 that `qemu-img create` makes over a raw disk without
+/// further options, and that has all its data in itself.
 ///
 /// # Errors
-/// [`io::Error`], which says what else it has, if it is no such file.
+/// [`io::Error`] that names the other feature, if it is not such a file.
 pub(crate) fn plain_qcow2_over_raw(file: &File) -> io::Result<String> {
     let qcow2 = Qcow2::read(file)?;
     let [features, compatible, autoclear] = qcow2.features;
@@ -308,7 +310,7 @@ pub(crate) fn plain_qcow2_over_raw(file: &File) -> io::Result<String> {
 
 fn vpc(file: &File) -> io::Result<Header> {
     let start = read(file, 0, 512)?;
-    // One of fixed size says it at its end.
+    // A fixed VHD has its header only at the end.
     if start.starts_with(VPC_MAGIC) && u32_at(&start, VPC_KIND_OFFSET)? == VPC_DIFFERENCING {
         return Err(wrong(
             "it is a VHD that has only what differs from another image, which QEMU does not look for: --format raw archives the file as it is",

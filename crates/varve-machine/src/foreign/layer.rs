@@ -1,8 +1,10 @@
-//! An image and all the files that it stands on: found, held against what the user allows, and put in words for QEMU.
+//! Finds an image and all its backing files, checks them against the folders that the user allows,
+//! and describes them for QEMU.
 //!
-//! An image names other files, and may have been filled by somebody who should not read them: a guest that writes the header of a
-//! qcow2 to its raw disk, an image that was downloaded. So no other file is opened unless it lies in a folder that the user has named, and
-//! QEMU is told of each file by its path and format, so that it looks for none by itself.
+//! An image names other files, and may have been written by someone who must not read them: a guest
+//! that writes a qcow2 header to its raw disk, or the author of a downloaded image. So no other
+//! file is opened unless it lies in a folder that the user has named. QEMU is told the path and
+//! format of each file, so that it looks for none by itself.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
@@ -16,90 +18,82 @@ use super::header::{ImageFormat, NamedFile};
 use crate::image_file;
 use crate::visible::visible_path;
 
-/// How many images may stand on each other.
+/// The largest number of images in a backing chain.
 const LAYERS_MAX: usize = 64;
 
-/// Why an image cannot be read.
+/// The reason why an image cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
-    /// It cannot be opened, or makes no sense.
+    /// It cannot be opened, or is invalid.
     #[error("{path}: cannot be read as {}", format.name(), path = visible_path(path))]
     Read {
-        /// The image.
         path: PathBuf,
-        /// What it was taken for.
+        /// The expected format.
         format: ImageFormat,
-        /// What went wrong below.
         source: io::Error,
     },
-    /// It names another file, and nobody has allowed that.
+    /// It names another file, which the user has not allowed.
     #[error(
         "{path} needs {named}, and whoever filled the image may have chosen that: if it is as it should be, allow its folder with --allow-backing", path = visible_path(path)
     )]
     NotAllowed {
-        /// The image.
         path: PathBuf,
-        /// What it names.
+        /// The name of the other file.
         named: String,
     },
-    /// It names something that is no file.
+    /// It names a path that is not a file.
     #[error("{path} needs {named}, which is no file on this machine", path = visible_path(path))]
     NoFile {
-        /// The image.
         path: PathBuf,
-        /// What it names.
+        /// The name of the other file.
         named: String,
     },
-    /// It stands on an image in a format that is not known.
+    /// Its backing image has an unknown format.
     #[error("{path} stands on an image in the format {format}, which is not known here", path = visible_path(path))]
     Format {
-        /// The image.
         path: PathBuf,
-        /// What it says.
+        /// The name of the format in the header.
         format: String,
     },
-    /// It stands on itself, or on too many.
+    /// It is its own backing image, or the chain is too long.
     #[error("{path} stands on more than {LAYERS_MAX} images, or on itself", path = visible_path(path))]
     Endless {
         /// The first image.
         path: PathBuf,
     },
-    /// It is cut short.
+    /// It is truncated.
     #[error(
         "{path} has {actual} bytes of the {needed} that it should have, and what is missing would be archived as zeros: --format raw archives the file as it is", path = visible_path(path)
     )]
     Short {
         /// The image, or another file that it needs.
         path: PathBuf,
-        /// How long it is.
+        /// The length of the file.
         actual: u64,
-        /// How long it is, by what the image says.
+        /// The length according to the image.
         needed: u64,
     },
-    /// Its path cannot be told to QEMU.
+    /// Its path cannot be passed to QEMU.
     #[error("{path}: QEMU takes no path that is not UTF-8", path = visible_path(path))]
-    Path {
-        /// The image.
-        path: PathBuf,
-    },
+    Path { path: PathBuf },
 }
 
-/// An image with all that it stands on.
+/// An image with its backing chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layers {
-    /// What QEMU is to open.
+    /// The block node that QEMU must open.
     pub node: Value,
-    /// The images from the top down, and what QEMU is to open to see one of them without what it stands on.
+    /// The images from the top down, and for each the block node without its backing image.
     pub alone: Vec<(PathBuf, ImageFormat, Value)>,
-    /// All the files.
+    /// All files.
     pub files: Vec<PathBuf>,
 }
 
-/// Finds all the files of an image. Those that it names must lie in one of the folders `allowed`.
+/// Finds all files of an image. Those that it names must lie in one of the folders `allowed`.
 pub(super) fn layers(path: &Path, format: ImageFormat, allowed: &[PathBuf]) -> Result<Layers, LayerError> {
     let allowed: Vec<_> = allowed.iter().filter_map(|folder| folder.canonicalize().ok()).collect();
     let mut files = Vec::new();
-    // From the top down; the words for QEMU are put together from the bottom up.
+    // From the top down; the block nodes are built from the bottom up.
     let mut alone: Vec<(PathBuf, ImageFormat, Value)> = Vec::new();
     let mut next = Some((path.to_owned(), format));
     while let Some((path, format)) = next.take() {
@@ -123,7 +117,7 @@ pub(super) fn layers(path: &Path, format: ImageFormat, allowed: &[PathBuf]) -> R
         for named in &header.extents {
             let (extent, file) = find_whole(&path, named, &allowed)?;
             let own = ImageFormat::Vmdk.header(&file);
-            // A part of an image may be a list of parts itself. No program makes such.
+            // An extent may itself be a list of extents. No program makes such images.
             if own.is_ok_and(|own| !own.extents.is_empty()) {
                 return Err(LayerError::NotAllowed {
                     path,
@@ -152,17 +146,17 @@ pub(super) fn layers(path: &Path, format: ImageFormat, allowed: &[PathBuf]) -> R
     Ok(Layers { node: node.unwrap_or_default(), alone, files })
 }
 
-/// A file that an image names.
+/// Resolves the name of a file in an image.
 fn find(image: &Path, named: &str, allowed: &[PathBuf]) -> Result<PathBuf, LayerError> {
     let no_file = || LayerError::NoFile { path: image.into(), named: visible(named) };
-    // What has a colon before any slash is no path for QEMU, but a protocol.
+    // QEMU interprets a name with a colon before any slash as a protocol.
     let path = named.strip_prefix("file:").unwrap_or(named);
     if path.split('/').next().is_some_and(|start| start.contains(':')) {
         return Err(no_file());
     }
     let folder = image.canonicalize().ok().and_then(|image| image.parent().map(Path::to_owned));
     let whole = folder.unwrap_or_default().join(path);
-    // Before it is looked at: that it is there is nobody's business either.
+    // Checked before the file is accessed: an image must not reveal the existence of a file either.
     let not_allowed = || LayerError::NotAllowed { path: image.into(), named: visible_path(&whole) };
     if allowed.is_empty() {
         return Err(not_allowed());
@@ -174,7 +168,7 @@ fn find(image: &Path, named: &str, allowed: &[PathBuf]) -> Result<PathBuf, Layer
     Ok(real)
 }
 
-/// A file that an image names, as long as it should be.
+/// Opens a file that an image names, and checks its length.
 fn find_whole(image: &Path, named: &NamedFile, allowed: &[PathBuf]) -> Result<(PathBuf, File), LayerError> {
     let path = find(image, &named.name, allowed)?;
     let failed = |source| LayerError::Read { path: path.clone(), format: ImageFormat::Raw, source };
@@ -184,7 +178,7 @@ fn find_whole(image: &Path, named: &NamedFile, allowed: &[PathBuf]) -> Result<(P
 }
 
 fn not_shorter(path: &Path, mut file: &File, needed: u64) -> Result<(), LayerError> {
-    // Of a device too.
+    // Seeking also gives the size of a device.
     let actual = file.seek(SeekFrom::End(0)).map_err(|source| LayerError::Read {
         path: path.into(),
         format: ImageFormat::Raw,
@@ -196,7 +190,8 @@ fn not_shorter(path: &Path, mut file: &File, needed: u64) -> Result<(), LayerErr
     Ok(())
 }
 
-/// How QEMU is to open a file: by the path that leads through no links, since QEMU looks beside that for what the file names.
+/// Returns the protocol node for a file. The path is without links, since QEMU resolves the names
+/// in the file relative to it.
 pub(super) fn protocol(path: &Path) -> Result<Value, LayerError> {
     let whole = path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.into());
     let name = whole.to_str().ok_or_else(|| LayerError::Path { path: path.into() })?;

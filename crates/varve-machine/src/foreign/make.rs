@@ -1,4 +1,5 @@
-//! Restoring an image in another format than raw: QEMU makes an empty one and we fill it, so it takes no more room than it has.
+//! Restores an image in a format other than raw: QEMU makes an empty one and this program fills it,
+//! so it occupies only the space that it needs.
 
 use std::fs;
 use std::io;
@@ -18,41 +19,37 @@ use super::{ImageFormat, OpenForeignError, Server};
 use crate::companion::program;
 
 const PROGRAM: &str = "qemu-img";
-/// What a format may add to the size of a disk: the rest of a sector.
+/// The unit to which a format may round up the size of a disk: a sector.
 const SECTOR_BYTES: u64 = 512;
 
-/// Why an image was not restored. What was there before is as it was.
+/// The reason why an image was not restored. Existing files are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreForeignError {
-    /// It could not be filled, or there is something already.
+    /// The image could not be filled, or the destination exists.
     #[error(transparent)]
     Restore(#[from] RestoreImageError),
-    /// QEMU does not do it.
+    /// QEMU failed.
     #[error(transparent)]
     Qemu(#[from] OpenForeignError),
-    /// A device has no format but its own.
+    /// A block device can only hold a raw image.
     #[error("{path} is a block device: only a raw image goes onto one", path = path.display())]
-    Device {
-        /// The destination.
-        path: PathBuf,
-    },
-    /// The format has no disk of this size.
+    Device { path: PathBuf },
+    /// The format does not support a disk of this size.
     #[error("{path}: as {format} the disk would have {actual} bytes, and the image has {needed}", path = path.display())]
     Size {
-        /// The destination.
         path: PathBuf,
-        /// QEMU's word for the format.
+        /// QEMU's name for the format.
         format: &'static str,
-        /// What QEMU has made.
+        /// The size of the image that QEMU made.
         actual: u64,
-        /// The image's size.
+        /// The size of the disk.
         needed: u64,
     },
 }
 
-/// Restores an image to a file in a format that QEMU knows. It comes into place only when complete, and a failure leaves nothing to go on
-/// with. With `damaged`, ranges that cannot be read are zeros, and are added to it. A size that is no whole number of
-/// sectors is rounded up to one.
+/// Restores an image to a file in a format that QEMU supports. The file appears only when it is
+/// complete, and a failure leaves nothing to resume. With `damaged`, unreadable ranges become zeros
+/// and are added to the list. A size that is not a multiple of a sector is rounded up.
 ///
 /// # Errors
 /// [`RestoreForeignError`].
@@ -69,7 +66,8 @@ pub fn restore_foreign(
         return Err(RestoreForeignError::Device { path: destination.into() });
     }
     make_image(destination, overwrite, |_, partial| {
-        // From the root on: what else it begins with, QEMU may take for something other than a path.
+        // The path is made absolute: QEMU may interpret the beginning of a relative one as
+        // something other than a path.
         let partial = std::path::absolute(partial)
             .map_err(|source| RestoreImageError::Write { path: destination.into(), source })?;
         make(&partial, format, image.size())?;
@@ -77,12 +75,12 @@ pub fn restore_foreign(
     })
 }
 
-/// An empty image.
+/// Makes an empty image.
 fn make(partial: &Path, format: ImageFormat, size: u64) -> Result<(), RestoreForeignError> {
     let mut command = program(PROGRAM);
     command.args(["create", "-q", "-f", format.name()]);
     if format == ImageFormat::Vpc {
-        // Else it has the next size that could be told in cylinders and heads.
+        // Otherwise the size is rounded up to one that cylinders and heads can express.
         command.args(["-o", "force_size=on"]);
     }
     command.arg(partial).arg(size.to_string()).stdin(Stdio::null());

@@ -1,5 +1,5 @@
-//! Whether all is there that an image says it has. QEMU reads zeros where a file ends too early, and nobody would notice before the disk
-//! is wanted back.
+//! Checks that an image is complete. QEMU reads zeros beyond the end of a truncated file, and
+//! nobody would notice before the disk is needed.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -12,12 +12,13 @@ use super::{COMPLAINT_BYTES_MAX, ImageFormat, OpenForeignError};
 use crate::companion::companion;
 
 const PROGRAM: &str = "qemu-img";
-/// `qemu-img check` found nothing, or only clusters that nobody uses.
+/// Exit codes of `qemu-img check` for an intact image, and for one with leaked clusters.
 const SOUND: [i32; 2] = [0, 3];
-/// It checks no images of this format.
+/// The exit code for formats that it does not check.
 const UNCHECKED: i32 = 63;
 
-/// Has the tables of one image checked, not its data. `node` is what QEMU is to open: the image without what it stands on.
+/// Checks the tables of one image, not its data. `node` is the block node of the image without its
+/// backing image.
 pub(super) fn check(path: &Path, format: ImageFormat, node: &Value) -> Result<(), OpenForeignError> {
     if format == ImageFormat::Raw {
         return Ok(());
@@ -30,7 +31,7 @@ pub(super) fn check(path: &Path, format: ImageFormat, node: &Value) -> Result<()
         io::ErrorKind::NotFound => OpenForeignError::NotInstalled { program: PROGRAM },
         _ => failed(error),
     })?;
-    // It may have a line for each of very many places.
+    // The output may have a line for each of very many clusters.
     let (mut said, mut complaints) = (Vec::new(), child.stderr.take().expect("it is piped"));
     let read = Read::by_ref(&mut complaints)
         .take(COMPLAINT_BYTES_MAX)
@@ -43,7 +44,7 @@ pub(super) fn check(path: &Path, format: ImageFormat, node: &Value) -> Result<()
     }
     let said = String::from_utf8_lossy(&said);
     let first = said.lines().next().map_or_else(|| format!("qemu-img check ended with {status}"), visible);
-    // It may be locked by a machine that runs.
+    // The image may be locked by a running machine.
     Err(match code == Some(1) && first.contains("Could not open") {
         true => {
             OpenForeignError::Refused { path: path.into(), said: visible(&said.trim().replace('\n', "; ")) }

@@ -1,4 +1,4 @@
-//! What a VMDK says: the text that names its parts and what it stands on, read as QEMU reads it.
+//! Reads the descriptor of a VMDK, which names its extents and its parent, in the same way as QEMU.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::fs::File;
@@ -9,11 +9,12 @@ use super::header::{Header, NamedFile, read, wrong};
 pub(super) const MAGIC: &[u8] = b"KDMV";
 pub(super) const OLD_MAGIC: &[u8] = b"COWD";
 pub(super) const TEXT: &[u8] = b"# Disk DescriptorFile";
-/// Where the text is in an image that has data too.
+/// The offset of the descriptor in an image that also has data.
 const TEXT_OFFSET: u64 = 512;
-/// As much of the text as is looked at. QEMU looks at a byte less where there is nothing else, and at 20 sectors where there is data too.
+/// The limit of the descriptor's length. QEMU reads one byte less from a pure descriptor file, and
+/// 20 sectors from an image with data.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// The longest name that QEMU reads; it leaves out the rest.
+/// The longest name that QEMU reads; it truncates longer ones.
 const NAME_BYTES_MAX: usize = 511;
 const SECTOR_BYTES: u64 = 512;
 
@@ -30,11 +31,12 @@ pub(super) fn header(file: &File) -> io::Result<Header> {
     };
     let (capacity, text_sector) = (little(12).unwrap_or(0), little(28).unwrap_or(0));
     if capacity == 0 {
-        // It only says where its parts are, though it looks as if it had data. QEMU leaves out of the place what is too much for it.
+        // An image of capacity 0 looks like one with data, but is a list of extents. QEMU drops the
+        // bits of the offset that overflow.
         return text_header(&read(file, text_sector.wrapping_mul(SECTOR_BYTES), TEXT_BYTES_MAX)?);
     }
     let said = text_header(&read(file, TEXT_OFFSET, TEXT_BYTES_MAX)?)?;
-    // The only part that its text names is itself.
+    // The only extent in its descriptor is the image itself.
     Ok(Header { extents: Vec::new(), ..said })
 }
 
@@ -46,7 +48,8 @@ fn text_header(bytes: &[u8]) -> io::Result<Header> {
     let mut rest = text.as_ref();
     while !rest.is_empty() {
         let (line, below) = rest.split_once('\n').unwrap_or((rest, ""));
-        // An empty line begins with what the next one begins with.
+        // An empty line is skipped: `extent` ignores line ends, and would find the extent of the
+        // next line twice.
         if !line.chars().all(is_c_space) {
             header.extents.extend(extent(rest)?);
         }
@@ -65,7 +68,8 @@ fn text_header(bytes: &[u8]) -> io::Result<Header> {
     Ok(header)
 }
 
-/// The part that a text begins with, as QEMU would see it: there the spaces between words may be ends of lines, and some may be left out.
+/// Parses the extent at the beginning of a text as QEMU does: line ends count as spaces between
+/// words, and some spaces are optional.
 fn extent(text: &str) -> io::Result<Option<NamedFile>> {
     let (access, rest) = word(text);
     if !["RW", "RDONLY", "NOACCESS"].contains(&access) {
@@ -73,7 +77,7 @@ fn extent(text: &str) -> io::Result<Option<NamedFile>> {
     }
     let Some((sectors, rest)) = number(rest) else { return Ok(None) };
     let rest = rest.trim_start_matches(is_c_space);
-    // No space ends a word that has as many letters as QEMU has room for.
+    // A word of QEMU's maximal length ends without a space.
     let kind_ends = rest.find(|c| is_c_space(c) || c == '"').unwrap_or(rest.len());
     let (kind, rest) = rest.split_at(kind_ends);
     let Some(rest) = rest.trim_start_matches(is_c_space).strip_prefix('"') else { return Ok(None) };
@@ -93,13 +97,14 @@ fn is_c_space(c: char) -> bool {
     matches!(c, ' ' | '\t'..='\r')
 }
 
-/// The first word of a text, and the rest.
+/// Returns the first word of a text, and the rest.
 fn word(text: &str) -> (&str, &str) {
     let text = text.trim_start_matches(is_c_space);
     text.split_at(text.find(is_c_space).unwrap_or(text.len()))
 }
 
-/// The number that a text begins with, and the rest; more than there can be is as much as there can be.
+/// Parses the number at the beginning of a text, and returns the rest. A number that is too large
+/// is clamped to the maximum.
 fn number(text: &str) -> Option<(u64, &str)> {
     let text = text.trim_start_matches(is_c_space);
     let text = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -130,7 +135,7 @@ mod tests {
         let named = |name: &str, bytes_min| NamedFile { name: name.into(), bytes_min };
         assert_eq!(said.extents, [named("disk-flat.vmdk", 1 << 20), named("/etc/passwd", 0)]);
         assert_eq!(said.backing, Some(("base.vmdk".into(), Some("vmdk".into()))));
-        // With data, and with none at all, which makes it a list of parts.
+        // An image with data, and one without, which is a list of extents.
         let mut sparse = [MAGIC, &[0; 60], &[0; 448], text.as_bytes()].concat();
         sparse[28] = 1;
         assert_eq!(header_of(&sparse).extents.len(), 2);
@@ -157,10 +162,10 @@ mod tests {
             let x = NamedFile { name: "x".into(), bytes_min: 5 * 512 };
             assert!(said.extents.contains(&x), "{line:?}: {:?}", said.extents);
         }
-        // The end of a name may be missing, or be left out.
+        // The closing quote of a name may be missing, and so may the space before it.
         assert_eq!(header_of(b"RW 3 SPARSE \"x\n").extents[0].name, "x");
         assert_eq!(header_of(b"RW 3 VMFSSPARSE\"x\"").extents[0].name, "x");
-        // A list of parts whose place is told by a number that is too large for QEMU, which leaves out what is too much.
+        // A list of extents at an offset that overflows in QEMU, which drops the excess bits.
         let text = "RW 3 SPARSE \"x\"";
         let mut list = [MAGIC, &[0; 508], text.as_bytes()].concat();
         list[28..36].copy_from_slice(&((1_u64 << 55) | 1).to_le_bytes());
