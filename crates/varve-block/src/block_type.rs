@@ -1,9 +1,10 @@
-//! What a block is for. The type is part of a block's name: the same bytes under two types are two blocks.
+//! The type of a block. It is part of the block's name: the same bytes under two types are two
+//! blocks.
 //!
-//! Stored as one byte: the kind in the upper three bits, the depth in the lower five. Venti's types are the same pairs
-//! with another numbering (venti(7)).
+//! It is stored as one byte: the kind in the upper three bits, the depth in the lower five. Venti's
+//! types are the same pairs with another numbering (venti(7)).
 
-/// What a block holds, pointer depth aside.
+/// The kind of content below a block, without the depth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum BlockKind {
@@ -11,13 +12,13 @@ pub enum BlockKind {
     Data = 0,
     /// Entries of a folder. Venti's `VtDirType`.
     Directory = 1,
-    /// The root of an archive that another program wrote. Venti's `VtRootType`.
+    /// The root of an archive of another program. Venti's `VtRootType`.
     Root = 2,
-    /// The root of a catalog: the last such block in a log leads to everything.
+    /// The root of a catalog. The last such block in a log leads to the whole archive.
     Catalog = 3,
 }
 
-/// A block's kind, and how many levels of pointer blocks lie between it and what it leads to.
+/// The kind of a block, and the number of levels of pointer blocks between it and its leaves.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockType(u8);
 
@@ -30,22 +31,24 @@ impl BlockType {
     pub const ROOT: Self = Self::leaf(BlockKind::Root);
     /// The root of a catalog.
     pub const CATALOG: Self = Self::leaf(BlockKind::Catalog);
-    /// The deepest pointer block. A tree of 512-byte blocks this deep holds more than any disk.
+    /// The largest depth of a pointer block. A tree of 512-byte blocks of this depth holds more
+    /// than any disk.
     pub const DEPTH_MAX: u8 = 31;
 
-    /// A block that holds the thing itself.
+    /// Makes the type of a leaf.
     #[must_use]
     pub const fn leaf(kind: BlockKind) -> Self {
         Self((kind as u8) << 5)
     }
 
-    /// A pointer block, `depth` levels above the leaves; `None` beyond [`Self::DEPTH_MAX`]. Depth 0 is the leaf itself.
+    /// Makes the type of a pointer block, `depth` levels above the leaves; `None` beyond
+    /// [`Self::DEPTH_MAX`]. Depth 0 is a leaf.
     #[must_use]
     pub fn at_depth(kind: BlockKind, depth: u8) -> Option<Self> {
         (depth <= Self::DEPTH_MAX).then_some(Self((kind as u8) << 5 | depth))
     }
 
-    /// The kind.
+    /// Returns the kind.
     #[must_use]
     pub fn kind(self) -> BlockKind {
         match self.0 >> 5 {
@@ -56,19 +59,19 @@ impl BlockType {
         }
     }
 
-    /// How many levels of pointers lie below this block: 0 for a leaf.
+    /// Returns the number of levels of pointers below this block: 0 for a leaf.
     #[must_use]
     pub fn depth(self) -> u8 {
         self.0 & Self::DEPTH_MAX
     }
 
-    /// The byte that stands for this type in every format.
+    /// Returns the byte for this type, which is the same in every format.
     #[must_use]
     pub fn to_byte(self) -> u8 {
         self.0
     }
 
-    /// The type that a stored byte stands for; `None` where no version knows such a type.
+    /// Returns the type of a stored byte; `None` if no version has such a type.
     #[must_use]
     pub fn from_byte(byte: u8) -> Option<Self> {
         (byte >> 5 <= BlockKind::Catalog as u8).then_some(Self(byte))

@@ -3,12 +3,13 @@
 use std::error::Error;
 use std::iter::successors;
 
-/// An error, what has caused it, and so on down.
+/// Iterates over an error and the chain of its causes.
 pub fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     successors(Some(error), |error| (*error).source())
 }
 
-/// An error and what has caused it, in one line. A layer that says what the one below it says is shown once.
+/// Formats an error and its causes in one line. A cause whose text the error already ends with is
+/// not repeated.
 #[must_use]
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();

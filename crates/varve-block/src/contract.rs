@@ -1,11 +1,12 @@
-//! What every [`BlockStore`](crate::BlockStore) must do, as one suite that all its forms pass.
+//! The contract of every [`BlockStore`](crate::BlockStore), as one test suite that all
+//! implementations pass.
 
 use crate::{BLOCK_BYTES_MAX, Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError};
 
-/// Runs the whole suite on stores that `fresh` makes, each empty.
+/// Runs the whole suite on stores that `fresh` makes. Each must be empty.
 ///
 /// # Panics
-/// When a store breaks its promise; the message says which.
+/// When a store breaks its contract; the message names the broken rule.
 pub fn check<S: BlockStore>(fresh: &mut dyn FnMut() -> S) {
     what_is_put_comes_back(&fresh());
     the_same_block_has_the_same_name(&fresh());

@@ -1,23 +1,20 @@
-//! Hexadecimal, the way scores and keys are shown to people.
+//! Hexadecimal, as scores and keys are shown to users.
 
-/// Why a text is not hexadecimal.
+/// The reason why a text is not hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FromHexError {
-    /// Hexadecimal spells each byte with two digits.
+    /// Each byte needs two digits.
     #[error("{digits} hexadecimal digits: an even number is needed")]
-    OddLength {
-        /// How many digits there were.
-        digits: usize,
-    },
-    /// Something other than `0-9`, `a-f` or `A-F`.
+    OddLength { digits: usize },
+    /// The text has a character other than `0-9`, `a-f` or `A-F`.
     #[error("character {position} is not a hexadecimal digit")]
     NotADigit {
-        /// The place of the character, counted from 0.
+        /// The position of the character, counted from 0.
         position: usize,
     },
 }
 
-/// Spells `bytes` in lower-case hexadecimal.
+/// Encodes `bytes` in lower-case hexadecimal.
 #[must_use]
 pub fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -28,7 +25,7 @@ pub fn to_hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Reads hexadecimal of either case.
+/// Decodes hexadecimal of either case.
 ///
 /// # Errors
 /// [`FromHexError`] when `text` is not an even number of hexadecimal digits.

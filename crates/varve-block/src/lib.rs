@@ -1,11 +1,12 @@
-//! The words of the house: blocks, their types, their names, and the trait that everything stands on.
+//! The basic types: blocks, their types, their names, and the trait [`BlockStore`] on which all
+//! other crates build.
 //!
-//! A *block* is up to [`BLOCK_BYTES_MAX`] bytes with a [`BlockType`]. Its name is a [`Score`]. A [`BlockStore`] turns
-//! blocks into scores and scores back into blocks; it is the waist of the hourglass, and knows nothing of files,
-//! snapshots or disks.
+//! A *block* is up to [`BLOCK_BYTES_MAX`] bytes with a [`BlockType`]. Its name is a [`Score`]. A
+//! [`BlockStore`] turns blocks into scores and scores back into blocks. It is the narrow interface
+//! between the layers above and below, and knows nothing of files, snapshots or disks.
 //!
-//! What must always be true: a `get` that succeeds returns exactly the bytes that some `put` was given, with the type
-//! that it was given; and the score that a `put` returns names those bytes for ever.
+//! Invariants: a successful `get` returns exactly the bytes that were passed to a `put` with the
+//! same type; and the score that a `put` returns names those bytes for ever.
 
 mod address;
 mod block_type;

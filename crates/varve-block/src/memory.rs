@@ -1,4 +1,5 @@
-//! A block store in memory: the simplest thing that keeps the contract, and what trees are tested on.
+//! A block store in memory: the simplest implementation of the contract, and the one on which trees
+//! are tested.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,8 @@ use parking_lot::Mutex;
 
 use crate::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 
-/// Blocks in a map, named by BLAKE3. Counts what it is asked, so that a test can say "this reads one block".
+/// Blocks in a map, named by BLAKE3. Counts the reads, so that a test can assert "this reads one
+/// block".
 #[derive(Debug, Default)]
 pub struct MemoryBlockStore {
     blocks: Mutex<BTreeMap<BlockName, Bytes>>,
@@ -15,36 +17,36 @@ pub struct MemoryBlockStore {
 }
 
 impl MemoryBlockStore {
-    /// An empty store.
+    /// Makes an empty store.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many blocks it holds.
+    /// Returns the number of blocks.
     #[must_use]
     pub fn block_count(&self) -> usize {
         self.blocks.lock().len()
     }
 
-    /// The sizes of all its blocks, summed.
+    /// Returns the total size of all blocks.
     #[must_use]
     pub fn stored_bytes(&self) -> usize {
         self.blocks.lock().values().map(Bytes::len).sum()
     }
 
-    /// How many blocks were asked for so far.
+    /// Returns the number of blocks that were requested so far.
     #[must_use]
     pub fn get_count(&self) -> u64 {
         self.get_count.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Forgets a block, as damage would. Returns whether it was there.
+    /// Removes a block, as damage would. Returns true if it was there.
     pub fn lose(&self, name: &BlockName) -> bool {
         self.blocks.lock().remove(name).is_some()
     }
 
-    /// Every block's name, in order.
+    /// Returns the names of all blocks, in order.
     #[must_use]
     pub fn names(&self) -> Vec<BlockName> {
         self.blocks.lock().keys().copied().collect()

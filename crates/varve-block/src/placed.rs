@@ -1,4 +1,5 @@
-//! The name of a block in a by-value store: where it was first written, and no hash that anything is concluded from.
+//! The name of a block in a by-value store: the place where the block was first written, and a
+//! fingerprint as a check.
 //!
 //! | offset | bytes | field       | meaning                                                                       |
 //! |-------:|------:|-------------|-------------------------------------------------------------------------------|
@@ -8,27 +9,28 @@
 //! |     16 |     4 | clump       | which clump of that session                                                   |
 //! |     20 |     4 | arena       | in which arena it was first written                                           |
 //!
-//! No two blocks have the same last 16 bytes: a session gives each of its places once, and no other session draws its salt. So a name
-//! that a crash has cut off is never given again, whatever is written in its place. The fingerprint only ever says no: it tells that a
-//! name is not from this store, or was tampered with, and is never taken for a proof that two blocks are equal.
+//! No two blocks have the same last 16 bytes: a session gives each of its places once, and no other
+//! session draws its salt. So the name of a block that was lost in a crash is never assigned again,
+//! even if its place is. The fingerprint is used only for refusals: it shows that a name is not
+//! from this store, or was tampered with. It never serves as proof that two blocks are equal.
 
 use crate::Score;
 
-/// How many bytes the name of a block has in a by-value store.
+/// The bytes of a block's name in a by-value store.
 pub const PLACED_SCORE_BYTES: usize = 24;
-/// How many bytes of it differ from block to block of one clump: fingerprint and slot.
+/// The bytes of it that differ between the blocks of one clump: fingerprint and slot.
 pub const PLACED_MARK_BYTES: usize = 10;
-/// How many bytes of it all blocks of a clump share.
+/// The bytes of it that all blocks of a clump share.
 pub const CLUMP_NAME_BYTES: usize = PLACED_SCORE_BYTES - PLACED_MARK_BYTES;
-/// How many bytes of a session's salt its names carry.
+/// The bytes of a session's salt that names contain.
 pub const SESSION_MARK_BYTES: usize = 6;
 
-/// What the names of all blocks of a clump end with: what the clump is called, wherever it lies.
+/// The common end of the names of all blocks of a clump. It identifies the clump wherever it lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClumpName {
     /// The first bytes of the salt of the session that wrote it.
     pub session: [u8; SESSION_MARK_BYTES],
-    /// Which clump of that session it is.
+    /// The number of the clump in that session.
     pub clump: u32,
     /// The arena in which it was first written.
     pub arena: u32,
@@ -39,14 +41,13 @@ pub struct ClumpName {
 pub struct PlacedName {
     /// The first bytes of the keyed hash of the block.
     pub fingerprint: [u8; 8],
-    /// Which block of its clump it was first written as.
+    /// The number of the block in the clump in which it was first written.
     pub slot: u16,
-    /// The clump.
     pub clump: ClumpName,
 }
 
 impl ClumpName {
-    /// The name as it is stored.
+    /// Encodes the name as stored.
     #[must_use]
     pub fn to_bytes(self) -> [u8; CLUMP_NAME_BYTES] {
         let mut bytes = [0; CLUMP_NAME_BYTES];
@@ -58,7 +59,7 @@ impl ClumpName {
         bytes
     }
 
-    /// The name that is stored so.
+    /// Decodes a stored name.
     #[must_use]
     pub fn from_bytes(bytes: [u8; CLUMP_NAME_BYTES]) -> Self {
         let [s0, s1, s2, s3, s4, s5, c0, c1, c2, c3, a0, a1, a2, a3] = bytes;
@@ -69,7 +70,7 @@ impl ClumpName {
         }
     }
 
-    /// The name of the block with this mark.
+    /// Returns the name of the block with this mark.
     #[must_use]
     pub fn score(self, mark: [u8; PLACED_MARK_BYTES]) -> Score {
         let mut bytes = [0; PLACED_SCORE_BYTES];
@@ -81,10 +82,11 @@ impl ClumpName {
 }
 
 impl PlacedName {
-    /// What stands for the empty block, which every by-value store has, and which lies nowhere. No slot has its number.
+    /// The name of the empty block, which every by-value store has, and which lies nowhere. No slot
+    /// has its number.
     pub const EMPTY: [u8; PLACED_SCORE_BYTES] = [0xff; PLACED_SCORE_BYTES];
 
-    /// The parts of a name; `None` if it has not the width of one, or is that of the empty block.
+    /// Returns the parts of a name; `None` if it has another width, or is that of the empty block.
     #[must_use]
     pub fn of(score: &Score) -> Option<Self> {
         let bytes: &[u8; PLACED_SCORE_BYTES] = score.as_bytes().try_into().ok()?;
@@ -100,13 +102,13 @@ impl PlacedName {
         })
     }
 
-    /// The name as a score.
+    /// Returns the name as a score.
     #[must_use]
     pub fn score(self) -> Score {
         self.clump.score(self.mark())
     }
 
-    /// What tells it from the other blocks of its clump.
+    /// Returns the part that distinguishes it from the other blocks of its clump.
     #[must_use]
     pub fn mark(self) -> [u8; PLACED_MARK_BYTES] {
         let mut mark = [0; PLACED_MARK_BYTES];

@@ -2,20 +2,20 @@
 
 use crate::hex::{FromHexError, from_hex, to_hex};
 
-/// The widest score: a BLAKE3 hash. SHA-1 takes 20 bytes of it, an address 24.
+/// The width of the widest score: a BLAKE3 hash. SHA-1 takes 20 bytes of it, an address 24.
 pub const SCORE_BYTES_MAX: usize = 32;
 
 /// The name of a block: its hash in a by-hash store, its address in a by-value one.
 ///
-/// All scores of one store have the same width. The bytes beyond the width are zero, so that scores of one width order
-/// and compare as their bytes do.
+/// All scores of one store have the same width. The bytes beyond the width are zero, so that scores
+/// of one width are ordered and compared like their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Score {
     bytes: [u8; SCORE_BYTES_MAX],
     width: u8,
 }
 
-/// A slice too short or too long to be a score.
+/// A slice is too short or too long to be a score.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{actual} bytes cannot be a score: it has 1 to {SCORE_BYTES_MAX}")]
 pub struct ScoreFromSliceError {
@@ -24,16 +24,17 @@ pub struct ScoreFromSliceError {
 }
 
 impl Score {
-    /// The bytes of this score, as many as its store's scores are wide.
+    /// Returns the bytes of this score, as many as the scores of its store have.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.width)]
     }
 
-    /// Reads a score from hexadecimal of either case.
+    /// Decodes a score from hexadecimal of either case.
     ///
     /// # Errors
-    /// [`FromHexError`] when `text` is not hexadecimal; a text of the wrong length counts as one of odd length.
+    /// [`FromHexError`] when `text` is not hexadecimal; a text of the wrong length counts as one of
+    /// odd length.
     pub fn from_hex(text: &str) -> Result<Self, FromHexError> {
         let bytes = from_hex(text)?;
         Self::try_from(bytes.as_slice()).map_err(|_| FromHexError::OddLength { digits: text.len() })

@@ -1,28 +1,31 @@
-//! Scores as Venti computes them.
+//! The scores of Venti: SHA-1.
 
 use sha1::{Digest as _, Sha1};
 
 use crate::Score;
 
-/// How many bytes a score of Venti's has.
+/// The bytes of a Venti score.
 pub const SHA1_BYTES: usize = 20;
 
-/// How many blocks are hashed in turns.
+/// The number of blocks that are hashed in turns.
 const LANES: usize = 4;
-/// How much of each at a turn: one step of the hash.
+/// The bytes of each block in a turn: one step of the hash.
 const STEP_BYTES: usize = 64;
 
 impl Score {
-    /// The score of a block in a store of SHA-1 scores: the hash of its bytes (Quinlan and Dorward, "Venti", section 3).
+    /// Computes the score of a block in a store of SHA-1 scores: the hash of its bytes (Quinlan and
+    /// Dorward, "Venti", section 3).
     #[must_use]
     pub fn sha1(bytes: &[u8]) -> Self {
         Self::from_sha1(Sha1::digest(bytes).as_slice())
     }
 
-    /// The scores of several blocks, in their order: as [`sha1`](Self::sha1) of each, sooner.
+    /// Computes the scores of several blocks, in their order. The result is that of
+    /// [`sha1`](Self::sha1) for each, but faster.
     ///
-    /// Every step of the hash waits for the one before it, so one block leaves a processor that has instructions for SHA-1 idle half
-    /// of the time. The steps of four blocks wait for none of each other's: taken in turns, they take 0.65 of the time.
+    /// Every step of the hash depends on the one before it, so one block leaves a processor with
+    /// SHA-1 instructions idle half of the time. The steps of four blocks are independent of each
+    /// other: taken in turns, they need 0.65 of the time.
     #[must_use]
     pub fn sha1_of_each<'a>(blocks: impl IntoIterator<Item = &'a [u8]>) -> Vec<Self> {
         let blocks: Vec<&[u8]> = blocks.into_iter().collect();
@@ -54,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// FIPS 180-4's example, and the block that Venti calls zero.
+    /// The example of FIPS 180-4, and the block that Venti calls zero.
     #[test]
     fn known_scores() {
         assert_eq!(Score::sha1(b"abc").to_string(), "a9993e364706816aba3e25717850c26c9cd0d89d");

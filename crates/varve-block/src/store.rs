@@ -1,4 +1,4 @@
-//! The waist of the hourglass.
+//! The trait of block stores, and its errors.
 
 use std::error::Error;
 
@@ -9,21 +9,20 @@ use crate::{BlockType, Score};
 /// The largest block, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
 
-/// What is put.
+/// A block to put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block<'a> {
-    /// What the bytes are for.
     pub block_type: BlockType,
-    /// At most [`BLOCK_BYTES_MAX`] of them.
+    /// At most [`BLOCK_BYTES_MAX`] bytes.
     pub bytes: &'a [u8],
 }
 
-/// What is asked for.
+/// The name under which a block is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockName {
-    /// The score that a put returned.
+    /// The score that `put` returned.
     pub score: Score,
-    /// The type that was put.
+    /// The type with which the block was put.
     pub block_type: BlockType,
 }
 
@@ -33,38 +32,41 @@ impl std::fmt::Display for BlockName {
     }
 }
 
-/// A store of blocks. Every form of it (the local engine, a remote server, a cache, a set of shards) passes the suite
-/// in `contract`.
+/// A store of blocks. Every implementation (the local store, a remote server, a cache, a set of
+/// shards) passes the suite in `contract`.
 ///
-/// Callable from many threads at once. A block is readable, through the same store, as soon as its put has returned;
-/// it survives power loss as soon as a `sync` that began later has returned.
+/// A store may be used from several threads at once. A block is readable, through the same store,
+/// as soon as its put has returned. It survives power loss as soon as a `sync` that began later has
+/// returned.
 pub trait BlockStore: Send + Sync {
-    /// How many bytes each score of this store has.
+    /// Returns the width of this store's scores in bytes.
     fn score_bytes(&self) -> usize;
 
-    /// The score that stands for the empty block. Trees use it for all zeros and never put that block; a store that is
-    /// given it stores it like any other.
+    /// Returns the score of the empty block. Trees use it for all zeros and never put that block; a
+    /// store that gets it stores it like any other.
     fn empty_score(&self) -> Score;
 
-    /// Stores `block`, unless it is there already, and returns its name.
+    /// Stores `block`, unless it is already stored, and returns its score.
     ///
     /// # Errors
-    /// See [`PutError`]. Blocks put earlier stay as they were.
+    /// See [`PutError`]. Blocks that were put earlier are unchanged.
     fn put(&self, block: Block<'_>) -> Result<Score, PutError>;
 
-    /// Reads a block back.
+    /// Reads a block.
     ///
     /// # Errors
     /// See [`GetError`]. Never returns bytes that were not put under this name.
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError>;
 
-    /// Returns once every block put before the call survives power loss.
+    /// Returns once every block that was put before the call survives power loss.
     ///
     /// # Errors
-    /// See [`SyncError`]: some earlier block may be lost, and the store says so at every later sync as well.
+    /// See [`SyncError`]: an earlier block may be lost, and every later sync reports the error
+    /// again.
     fn sync(&self) -> Result<(), SyncError>;
 
-    /// Puts many blocks; the scores come back in the blocks' order. Duplicates within the batch are stored once.
+    /// Puts many blocks, and returns the scores in the order of the blocks. Duplicates within the
+    /// batch are stored once.
     ///
     /// # Errors
     /// As [`put`](Self::put); some of the blocks may have been stored.
@@ -72,20 +74,21 @@ pub trait BlockStore: Send + Sync {
         blocks.iter().map(|block| self.put(*block)).collect()
     }
 
-    /// Reads many blocks, in whatever order is cheapest; the results come back in the names' order, one each, so that
-    /// a damaged block does not hide its neighbours.
+    /// Reads many blocks, in the cheapest order. Returns one result for each name, in the order of
+    /// the names, so that a damaged block does not hide its neighbours.
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
         names.iter().map(|name| self.get(name)).collect()
     }
 
-    /// Told that some of these blocks, and others like them, will be asked for one at a time. A store may have in memory what will
-    /// make that quicker, or do nothing; nothing follows from it.
+    /// Announces that some of these blocks, and similar ones, will be requested one at a time. A
+    /// store may prefetch data in memory that makes this faster, or do nothing. The call has no
+    /// other effect.
     fn expect(&self, _names: &[BlockName]) {}
 
-    /// Whether each of these blocks is stored, without reading it.
+    /// Returns, for each of these blocks, true if it is stored. Need not read the blocks.
     ///
     /// # Errors
-    /// As [`get`](Self::get), but a block that is missing is an answer and not an error.
+    /// As [`get`](Self::get), but a missing block is an answer and not an error.
     fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
         names
             .iter()
@@ -98,66 +101,51 @@ pub trait BlockStore: Send + Sync {
     }
 }
 
-/// Why a block was not stored.
+/// The reason why a block was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum PutError {
-    /// No store takes a block this large.
+    /// The block is larger than any store accepts.
     #[error("a block of {bytes} bytes: the largest has {BLOCK_BYTES_MAX}")]
     TooLarge {
-        /// The block's size.
+        /// The size of the block.
         bytes: usize,
     },
-    /// Another block with other bytes already has this name. Happens only where somebody has forged a hash collision.
+    /// Another block with other bytes already has this name. Only a forged hash collision causes
+    /// this.
     #[error("{name}: another block with this score but other bytes is stored; the new one is refused")]
     Collision {
-        /// The name that two blocks share.
+        /// The name that the two blocks share.
         name: BlockName,
     },
-    /// The store was opened to be read, or has turned read-only after a fault.
+    /// The store was opened read-only, or became read-only after a fault.
     #[error("the store is read-only: {reason}")]
-    ReadOnly {
-        /// Why.
-        reason: String,
-    },
-    /// The store could not do it.
+    ReadOnly { reason: String },
+    /// The store failed.
     #[error("a block could not be stored")]
-    Failed {
-        /// What went wrong below.
-        source: Box<dyn Error + Send + Sync>,
-    },
+    Failed { source: Box<dyn Error + Send + Sync> },
 }
 
-/// Why a block was not read.
+/// The reason why a block was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum GetError {
     /// No block has this name.
     #[error("{name} is not in the store")]
-    NotFound {
-        /// What was asked for.
-        name: BlockName,
-    },
-    /// The block's place is known, but what is there is not the block.
+    NotFound { name: BlockName },
+    /// The block's place is known, but its bytes are not the block.
     #[error("{name} is damaged")]
     Damaged {
-        /// What was asked for.
         name: BlockName,
-        /// What was found in its place.
+        /// The contents of its place.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The store could not do it: the block may well be there.
+    /// The store failed: the block may still be there.
     #[error("{name} could not be read")]
-    Failed {
-        /// What was asked for.
-        name: BlockName,
-        /// What went wrong below.
-        source: Box<dyn Error + Send + Sync>,
-    },
+    Failed { name: BlockName, source: Box<dyn Error + Send + Sync> },
 }
 
-/// Why earlier blocks may not survive power loss.
+/// The reason why earlier blocks may not survive power loss.
 #[derive(Debug, thiserror::Error)]
 #[error("what was written since the last sync may be lost")]
 pub struct SyncError {
-    /// What went wrong below.
     pub source: Box<dyn Error + Send + Sync>,
 }

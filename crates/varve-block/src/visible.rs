@@ -1,6 +1,6 @@
-//! Text from outside, on its way to a terminal or into an error.
+//! Escapes text from outside for terminals and errors.
 
-/// The text, with everything that could mislead a terminal made visible; in one line.
+/// Returns the text in one line, with all control characters escaped that could mislead a terminal.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
