@@ -10,6 +10,7 @@
 
 mod address;
 mod block_type;
+mod byte_reader;
 mod causes;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
@@ -23,6 +24,7 @@ mod visible;
 
 pub use address::{Fingerprint, LogAddress};
 pub use block_type::{BlockKind, BlockType};
+pub use byte_reader::{BigEndian, ByteReader, LittleEndian};
 pub use causes::{causes, with_causes};
 pub use hex::{FromHexError, from_hex, to_hex};
 pub use memory::MemoryBlockStore;

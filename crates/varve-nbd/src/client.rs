@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use varve_block::BigEndian;
+
 use crate::export::{BlockSizes, ExportInfo, TransmissionFlags};
-use crate::fields::Fields;
 use crate::inbox::Inbox;
 use crate::option::OptionRequest;
 use crate::option_reply::{DecodeOptionReplyError, OptionReply, Refusal, RefusalKind};
@@ -162,7 +163,7 @@ impl ClientNegotiation {
     }
 
     fn greet(&mut self) -> Result<bool, ConnectError> {
-        let mut greeting = Fields(self.inbox.waiting());
+        let mut greeting = BigEndian::new(self.inbox.waiting());
         let Some(magic) = greeting.u64() else { return Ok(false) };
         if magic != SERVER_MAGIC {
             return Err(ConnectError::Magic { found: magic });
@@ -244,8 +245,8 @@ impl ClientNegotiation {
 
     fn take_export_name(&mut self) -> bool {
         let zeroes = if self.no_zeroes { 0 } else { EXPORT_NAME_ZEROES };
-        let mut answer = Fields(self.inbox.waiting());
-        let (Some(size), Some(flags), Some(_)) = (answer.u64(), answer.u16(), answer.bytes(zeroes)) else {
+        let mut answer = BigEndian::new(self.inbox.waiting());
+        let (Some(size), Some(flags), Some(_)) = (answer.u64(), answer.u16(), answer.take(zeroes)) else {
             return false;
         };
         self.inbox.take(zeroes.saturating_add(10));
@@ -366,7 +367,7 @@ impl Replies {
     /// # Errors
     /// [`ReplyError`]: all later bytes are unusable.
     pub fn next_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
-        match Fields(self.inbox.waiting()).u32() {
+        match BigEndian::new(self.inbox.waiting()).u32() {
             None => Ok(None),
             Some(SIMPLE_REPLY_MAGIC) => self.simple_reply(),
             Some(CHUNK_MAGIC) => self.chunk(),
@@ -375,7 +376,7 @@ impl Replies {
     }
 
     fn simple_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
-        let mut fields = Fields(self.inbox.waiting());
+        let mut fields = BigEndian::new(self.inbox.waiting());
         let (Some(_), Some(error), Some(cookie)) = (fields.u32(), fields.u32(), fields.u64()) else {
             return Ok(None);
         };
@@ -389,7 +390,7 @@ impl Replies {
             _ if error != 0 => Chunk::Error { code: ErrorCode(error), message: String::new(), offset: None },
             Kind::Read => {
                 let length = usize::try_from(asked.length).unwrap_or(usize::MAX);
-                let Some(bytes) = fields.bytes(length) else { return Ok(None) };
+                let Some(bytes) = fields.take(length) else { return Ok(None) };
                 byte_count = byte_count.saturating_add(length);
                 Chunk::Data { offset: asked.offset, bytes: bytes.to_vec() }
             }
@@ -401,7 +402,7 @@ impl Replies {
     }
 
     fn chunk(&mut self) -> Result<Option<Reply>, ReplyError> {
-        let mut fields = Fields(self.inbox.waiting());
+        let mut fields = BigEndian::new(self.inbox.waiting());
         let (Some(_), Some(flags), Some(kind)) = (fields.u32(), fields.u16(), fields.u16()) else {
             return Ok(None);
         };
@@ -416,7 +417,7 @@ impl Replies {
             return Err(ReplyError::TooLong { claimed, allowed });
         }
         let length = usize::try_from(claimed).unwrap_or(usize::MAX);
-        let Some(data) = fields.bytes(length) else { return Ok(None) };
+        let Some(data) = fields.take(length) else { return Ok(None) };
         let Some(chunk) = Chunk::from_data(kind, data) else { return wrong("is malformed or not known") };
         let done = flags & CHUNK_DONE != 0;
         if let Err(problem) = asked.take(&chunk, done, &self.contexts) {

@@ -22,13 +22,13 @@
 
 mod client;
 mod export;
-mod fields;
 mod inbox;
 mod option;
 mod option_reply;
 mod reply;
 mod request;
 mod server;
+mod text;
 mod wire;
 
 pub use client::{ClientNegotiation, ConnectError, Connected, Replies, ReplyError, Wanted};

@@ -3,7 +3,9 @@
 //! An option is the magic `IHAVEOPT`, a number (4 bytes), the length of its data (4), and its data.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use crate::fields::{Fields, length_u32, put_text};
+use varve_block::BigEndian;
+
+use crate::text::{length_u32, put_text, read_text};
 use crate::wire::{
     OPTION_ABORT, OPTION_EXPORT_NAME, OPTION_GO, OPTION_HEAD_BYTES, OPTION_INFO, OPTION_LIST,
     OPTION_LIST_META_CONTEXT, OPTION_MAGIC, OPTION_SET_META_CONTEXT, OPTION_STARTTLS,
@@ -104,7 +106,7 @@ impl OptionRequest {
     /// # Errors
     /// [`DecodeOptionError`]: the peer violates the protocol.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, DecodeOptionError> {
-        let mut head = Fields(bytes);
+        let mut head = BigEndian::new(bytes);
         let Some(magic) = head.u64() else { return Ok(None) };
         if magic != OPTION_MAGIC {
             return Err(DecodeOptionError::Magic { found: magic });
@@ -114,14 +116,14 @@ impl OptionRequest {
         if length > OPTION_BYTES_MAX {
             return Err(DecodeOptionError::TooLong { option: number, claimed });
         }
-        let Some(data) = head.bytes(length) else { return Ok(None) };
+        let Some(data) = head.take(length) else { return Ok(None) };
         let request = Self::from_data(number, data).unwrap_or(Self::Malformed(number));
         Ok(Some((request, OPTION_HEAD_BYTES.saturating_add(length))))
     }
 
     /// Returns `None` if the data is malformed.
     fn from_data(number: u32, data: &[u8]) -> Option<Self> {
-        let mut data = Fields(data);
+        let mut data = BigEndian::new(data);
         let request = match number {
             OPTION_EXPORT_NAME => Self::ExportName(name(data.rest())?),
             OPTION_ABORT => {
@@ -133,15 +135,15 @@ impl OptionRequest {
             OPTION_STARTTLS => Self::StartTls,
             OPTION_STRUCTURED_REPLY => Self::StructuredReply,
             OPTION_INFO | OPTION_GO => {
-                let name = name(data.text()?)?;
+                let name = name(read_text(&mut data)?)?;
                 let count = data.u16()?;
                 let wanted = (0..count).map(|_| data.u16()).collect::<Option<_>>()?;
                 if number == OPTION_GO { Self::Go(name, wanted) } else { Self::Info(name, wanted) }
             }
             OPTION_LIST_META_CONTEXT | OPTION_SET_META_CONTEXT => {
-                let export = name(data.text()?)?;
+                let export = name(read_text(&mut data)?)?;
                 let count = usize::try_from(data.u32()?).ok().filter(|count| *count <= QUERY_COUNT_MAX)?;
-                let queries = (0..count).map(|_| name(data.text()?)).collect::<Option<_>>()?;
+                let queries = (0..count).map(|_| name(read_text(&mut data)?)).collect::<Option<_>>()?;
                 if number == OPTION_SET_META_CONTEXT {
                     Self::SetContexts(export, queries)
                 } else {

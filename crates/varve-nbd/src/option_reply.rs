@@ -4,8 +4,10 @@
 //! its data (4), and its data.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_block::BigEndian;
+
 use crate::export::{BlockSizes, Listed, TransmissionFlags};
-use crate::fields::{Fields, length_u32, put_text};
+use crate::text::{length_u32, put_text, read_text};
 use crate::wire::{
     INFO_BLOCK_SIZE, INFO_DESCRIPTION, INFO_EXPORT, INFO_NAME, OPTION_REPLY_HEAD_BYTES, OPTION_REPLY_MAGIC,
     REPLY_ACK, REPLY_INFO, REPLY_IS_ERROR, REPLY_META_CONTEXT, REPLY_SERVER,
@@ -223,7 +225,7 @@ impl OptionReply {
     /// # Errors
     /// [`DecodeOptionReplyError`]: the peer violates the protocol.
     pub fn decode(bytes: &[u8]) -> Result<Option<(u32, Self, usize)>, DecodeOptionReplyError> {
-        let mut head = Fields(bytes);
+        let mut head = BigEndian::new(bytes);
         let Some(magic) = head.u64() else { return Ok(None) };
         if magic != OPTION_REPLY_MAGIC {
             return Err(DecodeOptionReplyError::Magic { found: magic });
@@ -235,17 +237,17 @@ impl OptionReply {
         if length > OPTION_BYTES_MAX {
             return Err(DecodeOptionReplyError::TooLong { option, claimed });
         }
-        let Some(data) = head.bytes(length) else { return Ok(None) };
+        let Some(data) = head.take(length) else { return Ok(None) };
         let reply = Self::from_data(kind, data).ok_or(DecodeOptionReplyError::Malformed { option, kind })?;
         Ok(Some((option, reply, OPTION_REPLY_HEAD_BYTES.saturating_add(length))))
     }
 
     fn from_data(kind: u32, data: &[u8]) -> Option<Self> {
-        let mut data = Fields(data);
+        let mut data = BigEndian::new(data);
         let reply = match kind {
             REPLY_ACK => Self::Ack,
             REPLY_SERVER => {
-                let name = text(data.text()?)?;
+                let name = text(read_text(&mut data)?)?;
                 Self::Server(Listed { name, description: text(data.rest())? })
             }
             REPLY_INFO => match data.u16()? {

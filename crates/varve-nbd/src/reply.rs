@@ -7,8 +7,10 @@
 
 use std::ops::Range;
 
+use varve_block::BigEndian;
+
 use crate::MESSAGE_BYTES_MAX;
-use crate::fields::{Fields, length_u32};
+use crate::text::length_u32;
 use crate::wire::{
     CHUNK_BLOCK_STATUS, CHUNK_DATA, CHUNK_DONE, CHUNK_ERROR, CHUNK_ERROR_OFFSET, CHUNK_HOLE, CHUNK_IS_ERROR,
     CHUNK_MAGIC, CHUNK_NONE, ErrorCode, SIMPLE_REPLY_MAGIC,
@@ -154,7 +156,7 @@ fn append_zeros(into: &mut Vec<u8>, length: usize) -> Range<usize> {
 impl Chunk {
     /// Decodes a chunk's data; `None` if it is malformed.
     pub(crate) fn from_data(kind: u16, data: &[u8]) -> Option<Self> {
-        let mut data = Fields(data);
+        let mut data = BigEndian::new(data);
         let chunk = match kind {
             CHUNK_NONE => Self::None,
             CHUNK_DATA => Self::Data { offset: data.u64()?, bytes: data.rest().to_vec() },
@@ -166,7 +168,7 @@ impl Chunk {
                     return None;
                 }
                 let extent = |pair: &[u8; 8]| {
-                    let mut fields = Fields(pair);
+                    let mut fields = BigEndian::new(pair);
                     Some(Extent { length: fields.u32()?, flags: fields.u32()? })
                 };
                 Self::Status { context, extents: pairs.iter().map(extent).collect::<Option<_>>()? }
@@ -174,7 +176,7 @@ impl Chunk {
             kind if kind & CHUNK_IS_ERROR != 0 => {
                 let code = ErrorCode(data.u32()?);
                 let length = usize::from(data.u16()?);
-                let message = String::from_utf8_lossy(data.bytes(length)?).into_owned();
+                let message = String::from_utf8_lossy(data.take(length)?).into_owned();
                 let offset = if kind == CHUNK_ERROR_OFFSET { Some(data.u64()?) } else { None };
                 if kind != CHUNK_ERROR && kind != CHUNK_ERROR_OFFSET {
                     // A future kind of error may have more data.

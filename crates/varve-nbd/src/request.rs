@@ -4,9 +4,11 @@
 //! (4), and the data of a write.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_block::BigEndian;
+
 use crate::export::{ExportInfo, TransmissionFlags};
-use crate::fields::{Fields, length_u32};
 use crate::inbox::Inbox;
+use crate::text::length_u32;
 use crate::wire::{
     COMMAND_BLOCK_STATUS, COMMAND_CACHE, COMMAND_DISCONNECT, COMMAND_FLUSH, COMMAND_READ, COMMAND_TRIM,
     COMMAND_WRITE, COMMAND_WRITE_ZEROES, ErrorCode, REQUEST_BYTES, REQUEST_MAGIC,
@@ -239,7 +241,7 @@ impl Requests {
     /// # Errors
     /// [`RequestError`]: all later bytes are unusable.
     pub fn next_request(&mut self) -> Result<Option<Request>, RequestError> {
-        let mut head = Fields(self.inbox.waiting());
+        let mut head = BigEndian::new(self.inbox.waiting());
         let Some(magic) = head.u32() else { return Ok(None) };
         if magic != REQUEST_MAGIC {
             return Err(RequestError::Magic { found: magic });
@@ -256,7 +258,7 @@ impl Requests {
                 if length > self.payload_bytes_max {
                     return Err(RequestError::TooLong { claimed: length, allowed: self.payload_bytes_max });
                 }
-                let Some(data) = head.bytes(data_length) else { return Ok(None) };
+                let Some(data) = head.take(data_length) else { return Ok(None) };
                 byte_count = byte_count.saturating_add(data_length);
                 Command::Write { offset, data: data.to_vec() }
             }

@@ -1,8 +1,9 @@
 //! The server's side of the handshake.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_block::BigEndian;
+
 use crate::export::{ExportInfo, Listed};
-use crate::fields::Fields;
 use crate::inbox::Inbox;
 use crate::option::{DecodeOptionError, OptionRequest};
 use crate::option_reply::{OptionReply, Refusal, RefusalKind};
@@ -158,7 +159,7 @@ impl ServerNegotiation {
     }
 
     fn take_flags(&mut self) -> Result<bool, NegotiationError> {
-        let Some(flags) = Fields(self.inbox.waiting()).u32() else { return Ok(false) };
+        let Some(flags) = BigEndian::new(self.inbox.waiting()).u32() else { return Ok(false) };
         if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
             return Err(NegotiationError::ClientFlags { flags });
         }

@@ -11,6 +11,8 @@ mod head;
 mod partition;
 mod trailer;
 
+use varve_block::BigEndian;
+
 pub use clump::{CLUMP_HEADER_BYTES, ClumpHeader, DIRECTORY_ENTRY_BYTES, OpenClumpError};
 pub use head::{ARENA_HEAD_BYTES, ArenaHead, DecodeArenaHeadError};
 pub use partition::{
@@ -21,37 +23,11 @@ pub use trailer::{ARENA_TRAILER_BYTES, ArenaTrailer, DecodeArenaTrailerError};
 /// The length of an arena's name, padded with zeros.
 const NAME_BYTES: usize = 64;
 
-/// Reads fields from the front of a slice. Returns `None` if too few bytes are left.
-struct Rest<'a>(&'a [u8]);
-
-impl<'a> Rest<'a> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    fn u8(&mut self) -> Option<u8> {
-        self.array::<1>().map(|[byte]| byte)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_be_bytes)
-    }
-
-    fn name(&mut self) -> Option<String> {
-        let name = self.array::<NAME_BYTES>()?;
-        let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
-        Some(String::from_utf8_lossy(text).into_owned())
-    }
+/// Reads the name of an arena.
+fn read_name(from: &mut BigEndian<'_>) -> Option<String> {
+    let name = from.take(NAME_BYTES)?;
+    let text = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Some(String::from_utf8_lossy(text).into_owned())
 }
 
 /// Reports whether a Venti server may use this block size in its files.

@@ -11,9 +11,10 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::Bytes;
+use varve_block::BigEndian;
 
-use crate::fields::{Fields, put_text};
 use crate::frames::put_head;
+use crate::text::{put_text, read_text};
 use crate::{SCORE_BYTES, TEXT_BYTES_MAX, Version};
 
 pub(crate) const ERROR: u8 = 1;
@@ -93,8 +94,8 @@ impl Reply {
             READ => Ok(Self::Read(body)),
             WRITE => body.as_ref().try_into().map(Self::Write).map_err(|_| malformed()),
             ERROR => {
-                let mut fields = Fields(&body);
-                let text = fields.text().filter(|_| fields.is_empty()).ok_or_else(malformed)?;
+                let mut fields = BigEndian::new(&body);
+                let text = read_text(&mut fields).filter(|_| fields.is_empty()).ok_or_else(malformed)?;
                 // The text is for people. Invalid bytes in it need not hide the rest.
                 Ok(Self::Error(String::from_utf8_lossy(text).into_owned()))
             }
@@ -159,8 +160,8 @@ pub fn encode_read_head(
 }
 
 fn decode_hello(body: &[u8]) -> Option<Hello> {
-    let mut fields = Fields(body);
-    let sid = String::from_utf8_lossy(fields.text()?).into_owned();
+    let mut fields = BigEndian::new(body);
+    let sid = String::from_utf8_lossy(read_text(&mut fields)?).into_owned();
     let hello = Hello { sid, crypto: fields.u8()?, codec: fields.u8()? };
     fields.is_empty().then_some(hello)
 }

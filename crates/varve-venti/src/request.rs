@@ -13,9 +13,10 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::{Buf as _, Bytes};
+use varve_block::BigEndian;
 
-use crate::fields::{Fields, put_text};
 use crate::frames::put_head;
+use crate::text::{put_text, read_text};
 use crate::{SCORE_BYTES, TEXT_BYTES_MAX, Version, WireType};
 
 pub(crate) const PING: u8 = 2;
@@ -199,16 +200,22 @@ pub(crate) fn encode_write(
 }
 
 fn decode_hello(body: &Bytes) -> Option<ClientHello> {
-    let mut fields = Fields(body);
+    let mut fields = BigEndian::new(body);
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
     let hello = ClientHello {
-        version: text(fields.text()?)?,
-        uid: text(fields.text()?)?,
+        version: text(read_text(&mut fields)?)?,
+        uid: text(read_text(&mut fields)?)?,
         strength: fields.u8()?,
-        crypto: body.slice_ref(fields.short()?),
-        codec: body.slice_ref(fields.short()?),
+        crypto: body.slice_ref(read_short(&mut fields)?),
+        codec: body.slice_ref(read_short(&mut fields)?),
     };
     fields.is_empty().then_some(hello)
+}
+
+/// Reads bytes with a length of one byte in front.
+fn read_short<'a>(from: &mut BigEndian<'a>) -> Option<&'a [u8]> {
+    let length = usize::from(from.u8()?);
+    from.take(length)
 }
 
 fn encode_hello(hello: &ClientHello) -> Vec<u8> {
@@ -224,11 +231,11 @@ fn encode_hello(hello: &ClientHello) -> Vec<u8> {
 }
 
 fn decode_read(body: &[u8]) -> Option<Request> {
-    let mut fields = Fields(body);
-    let score = fields.score()?;
+    let mut fields = BigEndian::new(body);
+    let score = fields.array()?;
     let wire_type = WireType::from_byte(fields.u8()?);
     fields.u8()?;
-    let is_wide = fields.0.len() != 2;
+    let is_wide = fields.left().len() != 2;
     let count = if is_wide { fields.u32()? } else { u32::from(fields.u16()?) };
     fields.is_empty().then_some(Request::Read { score, wire_type, count, is_wide })
 }

@@ -15,6 +15,7 @@
 //! Invariant: `log_bytes + 24 * page_count + 96` is the length of the file.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_block::LittleEndian;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::arenas::address::{ArenaMap, GRANULE_BYTES, Granule};
@@ -22,7 +23,7 @@ use crate::arenas::sectors::{in_sectors, may_be_lost};
 use crate::keys::cipher::{CODE_BYTES, constant_time_equal};
 use crate::keys::log_keys::LogKeys;
 use crate::records::directory_page::EMPTY_PAGE_BYTES;
-use crate::records::field_reader::{Decoder, to_usize};
+use crate::records::field_reader::to_usize;
 use crate::records::record_header::record_bytes;
 
 pub(crate) const FOOTER_BYTES: usize = 96;
@@ -161,7 +162,7 @@ impl Footer {
         map: ArenaMap,
     ) -> Result<Self, FooterError> {
         let (covered, checksum) = bytes.split_at(88);
-        let mut decoder = Decoder(covered);
+        let mut decoder = LittleEndian::new(covered);
         if decoder.array() != Some(MAGIC) || checksum != xxh3_64(covered).to_le_bytes() {
             return Err(FooterError::NotSealed);
         }
@@ -176,7 +177,7 @@ impl Footer {
         is_possible.then_some(footer).ok_or(FooterError::NotSealed)
     }
 
-    fn fields(mut decoder: Decoder<'_>) -> Option<Self> {
+    fn fields(mut decoder: LittleEndian<'_>) -> Option<Self> {
         let page_count = decoder.u32()?;
         let log_bytes = decoder.u64()?;
         let ordinal = decoder.u64()?;
@@ -216,7 +217,7 @@ impl Footer {
 }
 
 fn page_row(bytes: &[u8; PAGE_ROW_BYTES]) -> Option<PageRow> {
-    let mut decoder = Decoder(bytes);
+    let mut decoder = LittleEndian::new(bytes);
     Some(PageRow { granule: Granule(decoder.u32()?), body_bytes: decoder.u32()?, code: decoder.array()? })
 }
 

@@ -16,13 +16,14 @@
 //! |    480 |    32 | header_code      | `BLAKE3(seal key, bytes 0..480)`                                            |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_block::LittleEndian;
+
 use crate::arenas::address::ArenaId;
 use zeroize::Zeroizing;
 
 use crate::keys::cipher::{WrapError, constant_time_equal, unwrap_secret, wrap_secret};
 use crate::keys::hpke;
 use crate::keys::log_keys::{Hex, LogKeys, Wrapping};
-use crate::records::field_reader::Decoder;
 
 /// Length of an arena's header in bytes. A later version may make it longer: `header_bytes` says.
 pub const ARENA_HEADER_BYTES: usize = 512;
@@ -166,7 +167,7 @@ impl ArenaHeader {
         arena: ArenaId,
     ) -> Result<Self, ArenaHeaderError> {
         let (coded, code) = bytes.split_at(CODED_BYTES);
-        let mut decoder = Decoder(coded);
+        let mut decoder = LittleEndian::new(coded);
         if decoder.array() != Some(MAGIC) {
             return Err(ArenaHeaderError::NotAnArena);
         }
@@ -201,7 +202,7 @@ impl ArenaHeader {
     /// The store that an arena's first bytes say it belongs to; `None` if they are no header's. Nothing vouches for it.
     #[must_use]
     pub fn claimed_store(bytes: &[u8]) -> Option<[u8; 16]> {
-        let mut decoder = Decoder(bytes);
+        let mut decoder = LittleEndian::new(bytes);
         let is_header =
             decoder.array() == Some(MAGIC) && decoder.u32().is_some() && decoder.u32() == Some(512);
         if is_header { decoder.array() } else { None }
@@ -211,11 +212,11 @@ impl ArenaHeader {
     #[must_use]
     pub fn claims_encryption(bytes: &[u8]) -> Option<bool> {
         Self::claimed_store(bytes)?;
-        let mut decoder = Decoder(bytes.get(44..)?);
+        let mut decoder = LittleEndian::new(bytes.get(44..)?);
         Some(decoder.u32()? != 0)
     }
 
-    fn fields(version: u32, mut decoder: Decoder<'_>, code: &[u8]) -> Option<Self> {
+    fn fields(version: u32, mut decoder: LittleEndian<'_>, code: &[u8]) -> Option<Self> {
         if decoder.u32()? != 512 {
             return None;
         }

@@ -1,12 +1,13 @@
 //! The header of a parity file: which arena it is of, and how it is laid out. `parity.rs` has its bytes.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_block::LittleEndian;
+
 use crate::arenas::address::ArenaId;
 use crate::keys::cipher::constant_time_equal;
 use crate::keys::log_keys::LogKeys;
 use crate::parity::layout::{PARITY_HEADER_BYTES, ParityLayout, ParityPercent};
 use crate::parity::table::ParityKey;
-use crate::records::field_reader::Decoder;
 
 const MAGIC: [u8; 8] = *b"varvePR1";
 const VERSION: u32 = 1;
@@ -84,11 +85,11 @@ impl ParityHeader {
         arena: ArenaId,
         generation: u32,
     ) -> Result<(Self, ParityKey), ParityHeaderError> {
-        let mut whole = Decoder(bytes);
+        let mut whole = LittleEndian::new(bytes);
         let (Some(coded), Some(code)) = (whole.take(CODED_BYTES), whole.array::<CODE_BYTES>()) else {
             return Err(ParityHeaderError::NotParity);
         };
-        let mut decoder = Decoder(coded);
+        let mut decoder = LittleEndian::new(coded);
         if decoder.array() != Some(MAGIC) {
             return Err(ParityHeaderError::NotParity);
         }
@@ -107,7 +108,7 @@ impl ParityHeader {
         Ok((header, ParityKey::new(keys, &code)))
     }
 
-    fn fields(mut decoder: Decoder<'_>) -> Option<Self> {
+    fn fields(mut decoder: LittleEndian<'_>) -> Option<Self> {
         let percent = ParityPercent::new(u8::try_from(decoder.u32()?).ok()?)?;
         let store_id = decoder.array()?;
         let arena = ArenaId(decoder.u64()?);

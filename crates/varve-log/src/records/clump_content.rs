@@ -2,11 +2,11 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::Bytes;
-use varve_block::BlockType;
+use varve_block::{BlockType, LittleEndian};
 
 use crate::records::clump::{BODY_HEADER_BYTES, from_size_and_type};
 use crate::records::compression::{Codec, DecompressError, decompress};
-use crate::records::field_reader::{Decoder, to_usize};
+use crate::records::field_reader::{to_usize, u32s};
 use crate::records::frame_table::{CONTENT_BYTES_MAX, FrameRow};
 
 /// Why the authenticated body of a clump could not be read.
@@ -41,7 +41,7 @@ impl FrameContent {
     /// Reads the body of a clump that is not framed.
     pub(crate) fn of_body(body: Vec<u8>) -> Result<Self, OpenClumpError> {
         let malformed = |part| OpenClumpError::Malformed { part };
-        let mut decoder = Decoder(&body);
+        let mut decoder = LittleEndian::new(&body);
         let codec = decoder.u32().and_then(Codec::from_number).ok_or(malformed("codec"))?;
         let content_bytes =
             decoder.u32().filter(|bytes| *bytes <= CONTENT_BYTES_MAX).ok_or(malformed("length"))?;
@@ -73,10 +73,10 @@ impl FrameContent {
     }
 
     fn table(content: &[u8]) -> Option<Vec<ContentBlock>> {
-        let mut decoder = Decoder(content);
+        let mut decoder = LittleEndian::new(content);
         let block_count = to_usize(decoder.u32()?);
-        let words = decoder.u32s(block_count)?;
-        let mut start = u32::try_from(content.len().checked_sub(decoder.0.len())?).ok()?;
+        let words = u32s(&mut decoder, block_count)?;
+        let mut start = u32::try_from(content.len().checked_sub(decoder.left().len())?).ok()?;
         let mut blocks = Vec::with_capacity(block_count);
         for word in words {
             let (size, block_type) = from_size_and_type(word)?;

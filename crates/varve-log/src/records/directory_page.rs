@@ -25,7 +25,7 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use varve_block::{BlockName, BlockType, PLACED_SCORE_BYTES, SHA1_BYTES, Score};
+use varve_block::{BlockName, BlockType, LittleEndian, PLACED_SCORE_BYTES, SHA1_BYTES, Score};
 
 use crate::arenas::address::Granule;
 use crate::arenas::seals::Ledger;
@@ -33,7 +33,7 @@ use crate::keys::cipher::CODE_BYTES;
 use crate::keys::log_keys::{DIGEST_BYTES, Digest};
 use crate::records::clump::{BlockRow, from_size_and_type, size_and_type};
 use crate::records::compression::{Codec, CompressionLevel, DecompressError, compress, decompress};
-use crate::records::field_reader::{Decoder, to_usize};
+use crate::records::field_reader::{to_usize, u32s};
 use crate::records::key_buckets::{Buckets, SCAN_MAX};
 use crate::records::record_header::record_bytes;
 
@@ -337,9 +337,9 @@ impl DirectoryPage {
     /// Reads a body that has been authenticated and decrypted.
     pub(crate) fn decode(body: &[u8]) -> Result<Self, DirectoryPageError> {
         let malformed = |part| DirectoryPageError::Malformed { part };
-        let mut decoder = Decoder(body);
+        let mut decoder = LittleEndian::new(body);
         let header = Header::decode(&mut decoder).ok_or(malformed("header"))?;
-        let column = |decoder: &mut Decoder<'_>, count: usize, width: usize| {
+        let column = |decoder: &mut LittleEndian<'_>, count: usize, width: usize| {
             count.checked_mul(width).and_then(|bytes| decoder.take(bytes)).map(<[u8]>::to_vec)
         };
         let scores =
@@ -348,8 +348,8 @@ impl DirectoryPage {
             column(&mut decoder, header.block_count, header.digest_bytes).ok_or(malformed("digests"))?;
         let codes = column(&mut decoder, header.clump_count, CODE_BYTES).ok_or(malformed("codes"))?;
         let table = match header.codec {
-            Codec::Stored => decoder.0.to_vec(),
-            Codec::Zstd => decompress(decoder.0, header.table_bytes)?,
+            Codec::Stored => decoder.left().to_vec(),
+            Codec::Zstd => decompress(decoder.left(), header.table_bytes)?,
         };
         if table.len() != header.table_bytes {
             return Err(malformed("table"));
@@ -388,7 +388,7 @@ struct Header {
 }
 
 impl Header {
-    fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
+    fn decode(decoder: &mut LittleEndian<'_>) -> Option<Self> {
         let clump_count = to_usize(decoder.u32()?);
         let block_count = to_usize(decoder.u32()?);
         let durable = Granule(decoder.u32()?);
@@ -417,11 +417,11 @@ impl Header {
 }
 
 fn columns(header: &Header, codes: &[u8], table: &[u8]) -> Option<(Vec<ClumpRow>, Vec<u32>)> {
-    let mut decoder = Decoder(table);
-    let granules = decoder.u32s(header.clump_count)?;
-    let lengths = decoder.u32s(header.clump_count)?;
-    let counts = decoder.u32s(header.clump_count)?;
-    let words = decoder.u32s(header.block_count)?.collect();
+    let mut decoder = LittleEndian::new(table);
+    let granules = u32s(&mut decoder, header.clump_count)?;
+    let lengths = u32s(&mut decoder, header.clump_count)?;
+    let counts = u32s(&mut decoder, header.clump_count)?;
+    let words = u32s(&mut decoder, header.block_count)?.collect();
     let codes = codes.as_chunks::<CODE_BYTES>().0;
     let clumps = granules
         .zip(lengths)

@@ -30,11 +30,11 @@
 
 use std::ops::Range;
 
-use varve_block::{CLUMP_NAME_BYTES, ClumpName, PLACED_MARK_BYTES, PlacedName, Score};
+use varve_block::{CLUMP_NAME_BYTES, ClumpName, LittleEndian, PLACED_MARK_BYTES, PlacedName, Score};
 
 use crate::keys::cipher::{CODE_BYTES, Message};
 use crate::records::compression::Codec;
-use crate::records::field_reader::{Decoder, to_usize};
+use crate::records::field_reader::to_usize;
 use crate::records::key_buckets::{Buckets, SCAN_MAX};
 use crate::records::record_header::RecordHeader;
 
@@ -153,7 +153,7 @@ pub(crate) fn encode(rows: &[FrameRow], scores: impl ExactSizeIterator<Item = Sc
 impl FrameTable {
     /// Reads a table that was authenticated and decrypted. `None` where it makes no sense.
     pub(crate) fn decode(table: &[u8], header: &RecordHeader) -> Option<Self> {
-        let mut decoder = Decoder(table);
+        let mut decoder = LittleEndian::new(table);
         let frame_count = to_usize(decoder.u32()?);
         let block_count = to_usize(decoder.u32()?);
         let sound = (1..=block_count).contains(&frame_count)
@@ -182,11 +182,11 @@ impl FrameTable {
             first_block = first_block.checked_add(row.block_count)?;
             content_bytes = content_bytes.checked_add(row.content_bytes)?;
         }
-        read.marks = if decoder.0.len() == placed_bytes(block_count) {
+        read.marks = if decoder.left().len() == placed_bytes(block_count) {
             let clump = ClumpName::from_bytes(decoder.array()?);
-            Marks::Places(clump, decoder.0.as_chunks().0.to_vec())
+            Marks::Places(clump, decoder.left().as_chunks().0.to_vec())
         } else {
-            Marks::of_hashes(decoder.0.as_chunks().0.to_vec())
+            Marks::of_hashes(decoder.left().as_chunks().0.to_vec())
         };
         let fits = start == header.body_bytes
             && to_usize(first_block) == block_count

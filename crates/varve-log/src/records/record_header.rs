@@ -12,11 +12,11 @@
 //! |     56 |     8 | checksum    | `XXH3` of bytes 0..56                                                            |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use varve_block::LittleEndian;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::arenas::address::{GRANULE_BYTES, Granule};
 use crate::keys::cipher::CODE_BYTES;
-use crate::records::field_reader::Decoder;
 
 /// Length of a record's header in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 64;
@@ -121,7 +121,7 @@ impl RecordHeader {
         if checksum != xxh3_64(header).to_le_bytes() {
             return Err(RecordError::NotARecord);
         }
-        let header = Self::fields(Decoder(header)).ok_or(RecordError::NotARecord)?;
+        let header = Self::fields(LittleEndian::new(header)).ok_or(RecordError::NotARecord)?;
         if header.granule != granule {
             return Err(RecordError::Misplaced { actual: header.granule.byte_offset() });
         }
@@ -131,7 +131,7 @@ impl RecordHeader {
         Ok(header)
     }
 
-    fn fields(mut decoder: Decoder<'_>) -> Option<Self> {
+    fn fields(mut decoder: LittleEndian<'_>) -> Option<Self> {
         let magic = decoder.array()?;
         let kind = [RecordKind::Clump, RecordKind::Page].into_iter().find(|kind| kind.magic() == magic)?;
         let body_bytes = decoder.u32()?;

@@ -16,7 +16,8 @@
 
 use std::borrow::Cow;
 
-use super::Rest;
+use varve_block::BigEndian;
+
 use crate::whack::{UnwhackError, unwhack};
 use crate::{SCORE_BYTES, WireType};
 
@@ -70,7 +71,7 @@ impl ClumpHeader {
     /// Decodes a header. Returns `None` if the bytes are too few, or do not begin with this magic.
     #[must_use]
     pub fn decode(bytes: &[u8], magic: u32) -> Option<Self> {
-        let mut rest = Rest(bytes);
+        let mut rest = BigEndian::new(bytes);
         if rest.u32()? != magic {
             return None;
         }

@@ -10,7 +10,9 @@
 //! | 84 |    4 | clump_magic  | version 5 only                                 |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use super::{Rest, is_block_size};
+use varve_block::BigEndian;
+
+use super::{is_block_size, read_name};
 
 /// The number of bytes to read for a head.
 pub const ARENA_HEAD_BYTES: usize = 88;
@@ -52,13 +54,13 @@ impl ArenaHead {
     /// # Errors
     /// [`DecodeArenaHeadError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeArenaHeadError> {
-        let mut rest = Rest(bytes);
+        let mut rest = BigEndian::new(bytes);
         let not_one = || DecodeArenaHeadError::NotOne;
         if rest.u32() != Some(MAGIC) {
             return Err(not_one());
         }
         let version = rest.u32().ok_or_else(not_one)?;
-        let name = rest.name().ok_or_else(not_one)?;
+        let name = read_name(&mut rest).ok_or_else(not_one)?;
         let block_bytes = rest.u32().ok_or_else(not_one)?;
         let size = rest.u64().ok_or_else(not_one)?;
         let clump_magic = match version {

@@ -14,7 +14,9 @@
 
 use std::ops::Range;
 
-use super::{Rest, is_block_size};
+use varve_block::BigEndian;
+
+use super::is_block_size;
 
 /// The position of the header in a partition.
 pub const PARTITION_HEADER_AT: u64 = 256 << 10;
@@ -72,7 +74,7 @@ impl PartitionHeader {
     /// # Errors
     /// [`DecodePartitionError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodePartitionError> {
-        let mut rest = Rest(bytes);
+        let mut rest = BigEndian::new(bytes);
         let mut number = || rest.u32().ok_or(DecodePartitionError::NotOne);
         if number()? != MAGIC {
             return Err(DecodePartitionError::NotOne);

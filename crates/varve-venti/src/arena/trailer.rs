@@ -20,7 +20,9 @@
 //! as zeros. They are the last ones of the block.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use super::Rest;
+use varve_block::BigEndian;
+
+use super::read_name;
 use crate::SCORE_BYTES;
 
 /// The number of bytes to read for a trailer, without the score at the end of its block.
@@ -65,7 +67,7 @@ struct Counts {
     is_sealed: bool,
 }
 
-fn tail_counts(clumps: u32, rest: &mut Rest<'_>) -> Option<Counts> {
+fn tail_counts(clumps: u32, rest: &mut BigEndian<'_>) -> Option<Counts> {
     Some(Counts { clumps, used: rest.u64()?, plain_bytes: rest.u64()?, is_sealed: rest.u8()? == 1 })
 }
 
@@ -76,7 +78,7 @@ impl ArenaTrailer {
     /// [`DecodeArenaTrailerError`].
     pub fn decode(block: &[u8]) -> Result<Self, DecodeArenaTrailerError> {
         let not_one = || DecodeArenaTrailerError::NotOne;
-        let mut rest = Rest(block);
+        let mut rest = BigEndian::new(block);
         if rest.u32() != Some(MAGIC) {
             return Err(not_one());
         }
@@ -93,8 +95,8 @@ impl ArenaTrailer {
     }
 }
 
-fn fields(rest: &mut Rest<'_>, version: u32) -> Option<(String, Counts, Option<Counts>)> {
-    let name = rest.name()?;
+fn fields(rest: &mut BigEndian<'_>, version: u32) -> Option<(String, Counts, Option<Counts>)> {
+    let name = read_name(rest)?;
     let (clumps, _compressed, _first, _last) = (rest.u32()?, rest.u32()?, rest.u32()?, rest.u32()?);
     if version == 5 {
         rest.u32()?;
