@@ -20,7 +20,7 @@ pub use header::ImageFormat;
 pub(crate) use header::plain_qcow2_over_raw;
 pub use layer::LayerError;
 use layer::layers;
-pub use make::{RestoreForeignError, restore_foreign};
+pub use make::{ForeignFile, RestoreForeignError, restore_foreign};
 
 use crate::companion::companion;
 use crate::edge::{Deadline, sleep};

@@ -46,7 +46,8 @@ mod visible;
 
 pub use agent::{Agent, AgentError, Frozen};
 pub use foreign::{
-    ForeignImage, ImageFormat, LayerError, OpenForeignError, RestoreForeignError, restore_foreign,
+    ForeignFile, ForeignImage, ImageFormat, LayerError, OpenForeignError, RestoreForeignError,
+    restore_foreign,
 };
 pub use json_lines::LineError;
 pub use nbd_disk::{NbdDisk, NbdDiskOptions};

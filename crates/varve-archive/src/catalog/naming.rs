@@ -22,7 +22,8 @@ pub struct NameTaken {
 #[must_use]
 pub fn default_name<'n>(
     snapshots: &[Snapshot],
-    (host, source): (&str, &[u8]),
+    host: &str,
+    source: &[u8],
     name: &'n str,
     older: Option<&'n str>,
 ) -> &'n str {
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn a_series_keeps_the_name_that_it_began_with() {
         let names = |snapshots: &[Snapshot], source: &str| {
-            default_name(snapshots, ("h", source.as_bytes()), "disk.img", Some("disk")).to_owned()
+            default_name(snapshots, "h", source.as_bytes(), "disk.img", Some("disk")).to_owned()
         };
         let old = of(1, "h", "/srv/disk.img", "disk", 1);
         assert_eq!(names(&[], "/srv/disk.img"), "disk.img");
@@ -100,7 +101,7 @@ mod tests {
         );
         let renamed = of(3, "h", "/srv/disk.img", "disk.img", 3);
         assert_eq!(names(&[old, renamed], "/srv/disk.img"), "disk.img");
-        assert_eq!(default_name(&[], ("h", b"/etc"), "etc", None), "etc");
+        assert_eq!(default_name(&[], "h", b"/etc", "etc", None), "etc");
     }
 
     #[test]

@@ -116,7 +116,7 @@ pub fn plan_repair(
     before.note_walk(snapshots, walked);
     let plan = RepairPlan::new(&before.damage);
     let mut recording =
-        Recording::begin(store, store, (&found.catalog, found.was_lost), &store.catalog_roots()?);
+        Recording::begin(store, store, &found.catalog, found.was_lost, &store.catalog_roots()?);
     recording.foresee(&plan)?;
     recording.note_lost_roots(store);
     if found.end_was_lost {
@@ -180,7 +180,7 @@ pub fn repair(
         before.note_walk(catalog.snapshots(), walked);
     }
     store.remember_lost(&before.lost);
-    let mut recording = Recording::begin(store, &mended, (&catalog, was_lost), &roots);
+    let mut recording = Recording::begin(store, &mended, &catalog, was_lost, &roots);
     let mut wanted = before.lost.clone();
     wanted.extend(recording.names());
     if !is_all_named {

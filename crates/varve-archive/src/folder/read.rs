@@ -168,7 +168,7 @@ impl FileReader<'_> {
             let FileToRead { number, folder, mut node, seen, earlier } = file;
             let place = read.nodes.len();
             let mut reported_bytes = 0;
-            match self.read_file(&folder, &mut node, &seen, (&mut small, place), &mut reported_bytes) {
+            match self.read_file(&folder, &mut node, &seen, &mut small, place, &mut reported_bytes) {
                 Ok(read_bytes) => {
                     read.read_count += 1;
                     read.read_bytes += read_bytes;
@@ -207,7 +207,8 @@ impl FileReader<'_> {
         folder: &SourceFolder,
         node: &mut Node,
         seen: &Status,
-        (small, place): (&mut SmallFiles, usize),
+        small: &mut SmallFiles,
+        place: usize,
         reported_bytes: &mut u64,
     ) -> Result<u64, ReadError> {
         if self.watch.progress.is_cancelled() {

@@ -131,7 +131,7 @@ impl<'a> Walker<'a> {
                     let folder = Arc::clone(&frame.folder);
                     let previous = frame.previous.take(&name);
                     let listed = frame.listed.and_then(|listed| listed.below(&name));
-                    self.visit(name, kind, &folder, (listed, previous));
+                    self.visit(name, kind, &folder, listed, previous);
                 }
                 None => {
                     self.stack.pop();
@@ -189,7 +189,8 @@ impl<'a> Walker<'a> {
         name: Vec<u8>,
         listed_kind: Option<NodeKind>,
         folder: &Arc<SourceFolder>,
-        (listed, previous): (Option<&'a ListedPaths>, Option<Node>),
+        listed: Option<&'a ListedPaths>,
+        previous: Option<Node>,
     ) {
         let status = match Status::of_name(&folder.descriptor, &name) {
             Ok(status) => status,

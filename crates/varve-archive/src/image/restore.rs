@@ -202,7 +202,8 @@ pub fn fill_image(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
     image: &ImagePart,
-    (into, destination): (&dyn ImageSink, &Path),
+    into: &dyn ImageSink,
+    destination: &Path,
     damaged: Option<&DamageList>,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {

@@ -14,7 +14,7 @@ use super::filter::Filter;
 use super::nearby::Nearby;
 use super::pass::{Pass, PassError};
 use super::run::{ReadRunError, Run, RunReader};
-use super::spare::{Spare, SpareBuffer, SpareFilter};
+use super::spare::{Share, Spare, SpareBuffer, SpareFilter};
 use super::state::{Frozen, NamedRun, State};
 use super::stats::{Counters, DiskIndexStats};
 use super::summary::{OpenDiskIndexError, RunIdentity, Summary, summary_file};
@@ -93,6 +93,14 @@ pub struct DiskIndex {
     counters: Counters,
 }
 
+/// What an index is made with.
+struct Setup {
+    storage: Arc<dyn Storage>,
+    key: [u8; 32],
+    settings: DiskIndexSettings,
+    session: Option<[u8; 16]>,
+}
+
 impl DiskIndex {
     /// Makes an empty index. A writer passes a random session, and removes the files of another
     /// index as far as possible.
@@ -106,7 +114,7 @@ impl DiskIndex {
         // All memory is prepared at once: no insertions are waiting yet.
         let filter = SpareFilter::expecting(settings.expected_blocks, 0).finish();
         let key_bits = settings.fingerprint_bits.clamp(32, u64::BITS);
-        let index = Self::with((storage, key, settings, session), key_bits, filter, None);
+        let index = Self::with(Setup { storage, key, settings, session }, key_bits, filter, None);
         if session.is_some() {
             index.remove_summary();
             index.remove_leftovers();
@@ -139,19 +147,15 @@ impl DiskIndex {
         };
         let key_bits = identity.key_bits;
         let named = NamedRun { run, identity, note: Some(summary.note.clone()) };
-        let index = Self::with((storage, key, settings, session), key_bits, filter, Some(named));
+        let index = Self::with(Setup { storage, key, settings, session }, key_bits, filter, Some(named));
         if session.is_some() {
             index.remove_leftovers();
         }
         Ok((index, summary.note))
     }
 
-    fn with(
-        (storage, key, settings, session): (Arc<dyn Storage>, [u8; 32], DiskIndexSettings, Option<[u8; 16]>),
-        key_bits: u32,
-        filter: Filter,
-        run: Option<NamedRun>,
-    ) -> Self {
+    fn with(setup: Setup, key_bits: u32, filter: Filter, run: Option<NamedRun>) -> Self {
+        let Setup { storage, key, settings, session } = setup;
         let saved = run.as_ref().map(|named| named.identity.clone());
         let next_generation = saved.as_ref().map_or(1, |saved| saved.generation.wrapping_add(1));
         // The two buffers take a quarter of the memory each, and the cache three eighths. The last
@@ -506,7 +510,7 @@ impl DiskIndex {
         if let Some(capacity) = larger {
             spare.filter.get_or_insert_with(|| SpareFilter::new(capacity));
         }
-        spare.lay((entries.saturating_mul(READY_PARTS), self.capacity));
+        spare.lay(Share { part: entries.saturating_mul(READY_PARTS), whole: self.capacity });
     }
 
     /// Returns the next active buffer.
@@ -573,9 +577,9 @@ impl DiskIndex {
         let fills_filter = state.larger_filter.is_some();
         drop(state);
         let Some(frozen) = frozen else { return };
-        let place = (Arc::clone(&self.storage), identity.file(), generation);
         let old = old.map(|named| named.run);
-        match Pass::begin(place, identity.codes(&self.key), old, frozen.buffer, fills_filter, self.is_plain) {
+        let (storage, codes) = (Arc::clone(&self.storage), identity.codes(&self.key));
+        match Pass::begin(storage, &identity, codes, old, frozen.buffer, fills_filter, self.is_plain) {
             Ok(pass) => *slot = Some(pass),
             Err(error) => self.give_up(&identity.file(), &error),
         }

@@ -10,6 +10,7 @@ use super::Entry;
 use super::buffer::Buffer;
 use super::page::PageCodes;
 use super::run::{ReadRunError, Run, RunReader, RunWriter};
+use super::summary::RunIdentity;
 
 /// The reason why a pass failed.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +54,8 @@ pub(super) struct Passed {
 
 impl Pass {
     pub(super) fn begin(
-        (storage, file, generation): (Arc<dyn Storage>, FileName, u64),
+        storage: Arc<dyn Storage>,
+        identity: &RunIdentity,
         codes: PageCodes,
         old: Option<Arc<Run>>,
         frozen: Arc<Buffer>,
@@ -61,6 +63,7 @@ impl Pass {
         is_half_empty: bool,
     ) -> Result<Self, PassError> {
         let entries_total = old.as_ref().map_or(0, |run| run.entry_count) + frozen.len() as u64;
+        let file = identity.file();
         let writer = RunWriter::create(storage, file.clone(), codes, is_half_empty)
             .map_err(|source| PassError::Write { file: file.clone(), source })?;
         let first = frozen.next_in_table(0);
@@ -74,7 +77,7 @@ impl Pass {
             file,
             last: None,
             keys: fills_filter.then(Vec::new),
-            generation,
+            generation: identity.generation,
             entries_total,
         })
     }

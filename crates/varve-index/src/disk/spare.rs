@@ -20,6 +20,13 @@ pub(super) struct Laid<T> {
     count: usize,
 }
 
+/// The share `part` of `whole`.
+#[derive(Clone, Copy)]
+pub(super) struct Share {
+    pub(super) part: usize,
+    pub(super) whole: usize,
+}
+
 impl<T: Copy> Laid<T> {
     /// Makes a list that will have `count` items. None of its memory is touched yet.
     pub(super) fn new(item: T, count: usize) -> Self {
@@ -41,8 +48,8 @@ impl<T: Copy> Laid<T> {
     }
 
     /// Fills a share of the list, or the rest if that is less.
-    pub(super) fn lay(&mut self, (share, of): (usize, usize)) {
-        let items = (self.count as u128 * share as u128).div_ceil(of.max(1) as u128);
+    pub(super) fn lay(&mut self, share: Share) {
+        let items = (self.count as u128 * share.part as u128).div_ceil(share.whole.max(1) as u128);
         let len = self.items.len().saturating_add(usize::try_from(items).unwrap_or(usize::MAX));
         self.items.resize(len.min(self.count), self.item);
     }
@@ -71,7 +78,7 @@ pub(super) struct Spare {
 
 impl Spare {
     /// Prepares a share of the memory.
-    pub(super) fn lay(&mut self, share: (usize, usize)) {
+    pub(super) fn lay(&mut self, share: Share) {
         if let Some(buffer) = &mut self.buffer {
             buffer.lay(share);
         }
@@ -148,7 +155,7 @@ impl SpareBuffer {
         })
     }
 
-    fn lay(&mut self, share: (usize, usize)) {
+    fn lay(&mut self, share: Share) {
         self.keys.lay(share);
         self.addresses.lay(share);
     }
@@ -169,9 +176,9 @@ mod tests {
     fn a_filter_is_ready_when_all_its_lines_are() {
         let mut spare = SpareFilter::new(1000);
         let lines = Filter::lines_for(1000);
-        spare.lines.lay((lines - 1, lines));
+        spare.lines.lay(Share { part: lines - 1, whole: lines });
         assert!(!spare.is_done());
-        spare.lines.lay((1, 1000));
+        spare.lines.lay(Share { part: 1, whole: 1000 });
         assert!(spare.is_done());
         let filter = spare.finish();
         assert_eq!((filter.capacity(), filter.memory_bytes()), (1000, lines as u64 * 64));
@@ -197,7 +204,7 @@ mod tests {
             address: LogAddress::new(number).unwrap(),
         };
         let mut spare = SpareBuffer::new(entries);
-        spare.lay((1, 100));
+        spare.lay(Share { part: 1, whole: 100 });
         let mut buffer = spare.finish();
         let memory_bytes = buffer.memory_bytes();
         for round in 0..3 {
@@ -207,7 +214,7 @@ mod tests {
             }
             assert_eq!((buffer.len(), buffer.memory_bytes()), (entries, memory_bytes));
             let mut spare = SpareBuffer::again(buffer, entries).unwrap();
-            (0..round).for_each(|_| spare.lay((3, 5)));
+            (0..round).for_each(|_| spare.lay(Share { part: 3, whole: 5 }));
             buffer = spare.finish();
             assert_eq!(buffer.memory_bytes(), memory_bytes);
             assert!(buffer.is_empty() && buffer.iter().next().is_none());

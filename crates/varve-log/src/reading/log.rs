@@ -372,7 +372,8 @@ impl Log {
         &self,
         arena: &OpenedArena,
         header: &RecordHeader,
-        (message, code): (Message, &[u8; CODE_BYTES]),
+        message: Message,
+        code: &[u8; CODE_BYTES],
         bytes: &mut [u8],
     ) -> Result<(), ReadLogError> {
         let opened = self.cipher(arena, header)?.open(message, &arena.associated(header), code, bytes);
@@ -384,7 +385,8 @@ impl Log {
         &self,
         arena: &OpenedArena,
         header: &RecordHeader,
-        (message, code): (Message, &[u8; CODE_BYTES]),
+        message: Message,
+        code: &[u8; CODE_BYTES],
         bytes: &[u8],
         scratch: &mut Vec<u8>,
     ) -> Result<(), ReadLogError> {
@@ -412,7 +414,7 @@ impl Log {
     }
 
     pub(crate) fn read_at(&self, arena: ArenaId, offset: u64, into: &mut [u8]) -> Result<(), ReadLogError> {
-        read_twice((arena, offset), into, |file, into| self.storage.read_at(file, offset, into))
+        read_twice(arena, offset, into, |file, into| self.storage.read_at(file, offset, into))
     }
 
     /// The same past the system's memory of files.
@@ -422,13 +424,14 @@ impl Log {
         offset: u64,
         into: &mut [u8],
     ) -> Result<(), ReadLogError> {
-        read_twice((arena, offset), into, |file, into| self.storage.read_uncached_at(file, offset, into))
+        read_twice(arena, offset, into, |file, into| self.storage.read_uncached_at(file, offset, into))
     }
 }
 
 /// Once may be a cable; a sector that is gone fails again.
 fn read_twice(
-    (arena, offset): (ArenaId, u64),
+    arena: ArenaId,
+    offset: u64,
     into: &mut [u8],
     read: impl Fn(&FileName, &mut [u8]) -> io::Result<()>,
 ) -> Result<(), ReadLogError> {

@@ -340,7 +340,7 @@ impl Window<'_> {
     ) -> Result<Vec<u8>, ReadLogError> {
         let start = header.granule.byte_offset() + RECORD_HEADER_BYTES as u64 + u64::from(place.start);
         let mut bytes = self.take(start, place.len())?;
-        self.log.open_in_place(self.arena, header, (message, code), &mut bytes)?;
+        self.log.open_in_place(self.arena, header, message, code, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -363,12 +363,12 @@ impl Window<'_> {
             RecordKind::Clump => self.read_map(granule)?.table,
         };
         let Some(table) = table else {
-            self.check(&header, (0..header.body_bytes, Message::body(header.counter), header.code))?;
+            self.check(&header, 0..header.body_bytes, Message::body(header.counter), &header.code)?;
             return Ok(header);
         };
         for frame in 0..table.frame_count() {
             let (place, row) = table.place(frame).zip(table.row(frame)).expect("they were just counted");
-            self.check(&header, (place, Message::frame(header.counter, frame), row.code))?;
+            self.check(&header, place, Message::frame(header.counter, frame), &row.code)?;
         }
         Ok(header)
     }
@@ -377,12 +377,14 @@ impl Window<'_> {
     fn check(
         &mut self,
         header: &RecordHeader,
-        (place, message, code): (Range<u32>, Message, [u8; CODE_BYTES]),
+        place: Range<u32>,
+        message: Message,
+        code: &[u8; CODE_BYTES],
     ) -> Result<(), ReadLogError> {
         let start = header.granule.byte_offset() + RECORD_HEADER_BYTES as u64 + u64::from(place.start);
         let (log, arena, mut scratch) = (self.log, self.arena, std::mem::take(&mut self.scratch));
         let bytes = self.bytes(start, place.len())?;
-        let checked = log.check(arena, header, (message, &code), bytes, &mut scratch);
+        let checked = log.check(arena, header, message, code, bytes, &mut scratch);
         self.scratch = scratch;
         checked
     }

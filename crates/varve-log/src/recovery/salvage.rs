@@ -209,7 +209,7 @@ impl Replacement {
         let session = Session::new(random).map_err(failed)?;
         let file = id.file_name().unfinished();
         log.storage().remove_if_there(&file).map_err(failed)?;
-        let writer = ArenaWriter::begin(log, random, &session, (id, generation), file.clone())?;
+        let writer = ArenaWriter::begin(log, random, &session, id, generation, file.clone())?;
         Ok(Self { log: Arc::clone(log), session, writer, file, ordinal, ledger, pages: Vec::new() })
     }
 

@@ -240,7 +240,7 @@ impl Appender {
         self.next = ArenaId(id.0 + 1);
         self.names_given += 1;
         let random = self.random.as_ref();
-        let writer = ArenaWriter::begin(&self.log, random, &self.session, (id, 0), id.file_name())?;
+        let writer = ArenaWriter::begin(&self.log, random, &self.session, id, 0, id.file_name())?;
         self.open = Some(writer);
         tracing::debug!(arena = %id, "began an arena");
         Ok(())

@@ -113,7 +113,8 @@ impl ArenaWriter {
         log: &Log,
         random: &dyn Random,
         session: &Session,
-        (id, generation): (ArenaId, u32),
+        id: ArenaId,
+        generation: u32,
         file: FileName,
     ) -> Result<Self, AppendError> {
         let failed = |source| AppendError::Storage { arena: id, source };
@@ -206,7 +207,7 @@ impl ArenaWriter {
         clump: PackedClump,
     ) -> Result<Granule, AppendError> {
         let PackedClump { rows, record, table_bytes } = clump;
-        let header = self.write_record(storage, session, (RecordKind::Clump, table_bytes), record)?;
+        let header = self.write_record(storage, session, RecordKind::Clump, table_bytes, record)?;
         self.waiting.push(header.granule, header.body_bytes, header.code, &rows);
         Ok(header.granule)
     }
@@ -225,7 +226,7 @@ impl ArenaWriter {
         page.finish(Granule::at_or_after(durable).unwrap_or_default(), ledger);
         let mut record = vec![0; RECORD_HEADER_BYTES];
         page.encode(&mut record);
-        let header = self.write_record(storage, session, (RecordKind::Page, 0), record)?;
+        let header = self.write_record(storage, session, RecordKind::Page, 0, record)?;
         let row = PageRow { granule: header.granule, body_bytes: header.body_bytes, code: header.code };
         self.pages.push(row);
         Ok(Appended { arena: self.id(), row, page: Arc::new(page) })
@@ -236,7 +237,8 @@ impl ArenaWriter {
         &mut self,
         storage: &dyn Storage,
         session: &mut Session,
-        (kind, table_bytes): (RecordKind, u32),
+        kind: RecordKind,
+        table_bytes: u32,
         mut record: Vec<u8>,
     ) -> Result<RecordHeader, AppendError> {
         let granule = Granule::at_or_after(self.log_bytes).ok_or(AppendError::LogFull)?;

@@ -65,7 +65,8 @@ impl Emulator {
     /// [`BootError`]
     pub fn start(
         hardware: &Hardware,
-        (disks, variables): (&[BootDisk], Option<&Path>),
+        disks: &[BootDisk],
+        variables: Option<&Path>,
         screen: &Screen,
         accelerator: Accelerator,
         folder: &Path,

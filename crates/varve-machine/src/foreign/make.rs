@@ -47,6 +47,13 @@ pub enum RestoreForeignError {
     },
 }
 
+/// A file that an image is restored to.
+#[derive(Debug, Clone, Copy)]
+pub struct ForeignFile<'a> {
+    pub path: &'a Path,
+    pub format: ImageFormat,
+}
+
 /// Restores an image to a file in a format that QEMU supports. The file appears only when it is
 /// complete, and a failure leaves nothing to resume. With `damaged`, unreadable ranges become zeros
 /// and are added to the list. A size that is not a multiple of a sector is rounded up.
@@ -57,11 +64,12 @@ pub fn restore_foreign(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
     image: &ImagePart,
-    (destination, format): (&Path, ImageFormat),
+    to: ForeignFile<'_>,
     overwrite: bool,
     damaged: Option<&DamageList>,
     progress: &Progress,
 ) -> Result<(), RestoreForeignError> {
+    let ForeignFile { path: destination, format } = to;
     if fs::metadata(destination).is_ok_and(|existing| existing.file_type().is_block_device()) {
         return Err(RestoreForeignError::Device { path: destination.into() });
     }
@@ -71,7 +79,7 @@ pub fn restore_foreign(
         let partial = std::path::absolute(partial)
             .map_err(|source| RestoreImageError::Write { path: destination.into(), source })?;
         make(&partial, format, image.size())?;
-        fill(blocks, workers, image, (&partial, format), damaged, progress)
+        fill(blocks, workers, image, ForeignFile { path: &partial, format }, damaged, progress)
     })
 }
 
@@ -99,10 +107,11 @@ fn fill(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
     image: &ImagePart,
-    (partial, format): (&Path, ImageFormat),
+    to: ForeignFile<'_>,
     damaged: Option<&DamageList>,
     progress: &Progress,
 ) -> Result<(), RestoreForeignError> {
+    let ForeignFile { path: partial, format } = to;
     let failed = |source| OpenForeignError::Connect { path: partial.into(), source };
     let file = protocol(partial).map_err(OpenForeignError::from)?;
     let node = json!({ "driver": format.name(), "file": file });
@@ -117,7 +126,7 @@ fn fill(
             needed,
         });
     }
-    fill_image(blocks, workers, image, (&disk, partial), damaged, progress)?;
+    fill_image(blocks, workers, image, &disk, partial, damaged, progress)?;
     disk.flush().map_err(failed)?;
     drop(disk);
     Ok(server.finish(partial)?)

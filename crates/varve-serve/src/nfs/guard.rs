@@ -90,64 +90,82 @@ impl Patience {
     }
 }
 
-/// Reads the length of the next record, and whether it is the last one of its message. Returns
-/// `None` at the end of the stream.
-async fn record(from: &mut OwnedReadHalf, patience: &mut Patience) -> io::Result<Option<(u32, bool)>> {
-    let mut mark = [0; 4];
-    match patience.wait(from.read_exact(&mut mark)).await {
-        Ok(_) => {
-            let mark = u32::from_be_bytes(mark);
-            Ok(Some((mark & !LAST, mark & LAST != 0)))
+/// One end of a connection, with the patience that is left for it.
+struct Waited<T> {
+    half: T,
+    patience: Patience,
+}
+
+/// The mark in front of each record: its length, and the bit [`LAST`].
+#[derive(Clone, Copy)]
+struct RecordMark(u32);
+
+impl RecordMark {
+    fn length(self) -> u32 {
+        self.0 & !LAST
+    }
+
+    /// Reports whether the record is the last one of its message.
+    fn is_last(self) -> bool {
+        self.0 & LAST != 0
+    }
+
+    /// Reads the next mark. Returns `None` at the end of the stream.
+    async fn read(from: &mut Waited<OwnedReadHalf>) -> io::Result<Option<Self>> {
+        let mut mark = [0; 4];
+        match from.patience.wait(from.half.read_exact(&mut mark)).await {
+            Ok(_) => Ok(Some(Self(u32::from_be_bytes(mark)))),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
         }
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(error) => Err(error),
     }
 }
 
 async fn pass_record(
-    (from, reading): (&mut OwnedReadHalf, &mut Patience),
-    (to, writing): (&mut OwnedWriteHalf, &mut Patience),
-    (length, is_last): (u32, bool),
+    from: &mut Waited<OwnedReadHalf>,
+    to: &mut Waited<OwnedWriteHalf>,
+    mark: RecordMark,
     piece: &mut [u8],
 ) -> io::Result<()> {
-    let mark = length | if is_last { LAST } else { 0 };
-    writing.wait(to.write_all(&mark.to_be_bytes())).await?;
-    let mut left = usize::try_from(length).unwrap_or(usize::MAX);
+    to.patience.wait(to.half.write_all(&mark.0.to_be_bytes())).await?;
+    let mut left = usize::try_from(mark.length()).unwrap_or(usize::MAX);
     while left > 0 {
         let room = left.min(piece.len());
-        let read = reading.wait(from.read(&mut piece[..room])).await?;
+        let read = from.patience.wait(from.half.read(&mut piece[..room])).await?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        writing.wait(to.write_all(&piece[..read])).await?;
+        to.patience.wait(to.half.write_all(&piece[..read])).await?;
         left -= read;
     }
     Ok(())
 }
 
 async fn pass_requests(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    from: OwnedReadHalf,
+    to: OwnedWriteHalf,
     requests: Arc<Semaphore>,
     place: &Place,
 ) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
+    let mut from = Waited { half: from, patience: Patience(MESSAGE_TIMEOUT) };
+    let mut to = Waited { half: to, patience: Patience::ENDLESS };
     // An idle client may wait without limit.
-    while from.peek(&mut [0]).await? > 0 {
-        let (mut reading, mut writing) = (Patience(MESSAGE_TIMEOUT), Patience::ENDLESS);
+    while from.half.peek(&mut [0]).await? > 0 {
+        from.patience = Patience(MESSAGE_TIMEOUT);
         let (mut message_bytes, mut is_last) = (0u64, false);
         while !is_last {
-            let Some(record) = record(&mut from, &mut reading).await? else { return Ok(()) };
+            let Some(mark) = RecordMark::read(&mut from).await? else { return Ok(()) };
             // Count the mark as well, so that a message of endless empty records hits the limit.
-            message_bytes += u64::from(record.0) + 4;
+            message_bytes += u64::from(mark.length()) + 4;
             if message_bytes > MESSAGE_BYTES_MAX {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
                     "a message that is longer than any request",
                 ));
             }
-            pass_record((&mut from, &mut reading), (&mut to, &mut writing), record, &mut piece).await?;
-            is_last = record.1;
+            pass_record(&mut from, &mut to, mark, &mut piece).await?;
+            is_last = mark.is_last();
         }
         place.note_activity();
         // `pass_answers` returns the permit when the answer has been sent.
@@ -158,19 +176,20 @@ async fn pass_requests(
 }
 
 async fn pass_answers(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    from: OwnedReadHalf,
+    to: OwnedWriteHalf,
     requests: Arc<Semaphore>,
     place: &Place,
 ) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
-    let mut reading = Patience::ENDLESS;
-    while let Some(record) = record(&mut from, &mut reading).await? {
+    let mut from = Waited { half: from, patience: Patience::ENDLESS };
+    let mut to = Waited { half: to, patience: Patience(ANSWER_TIMEOUT) };
+    while let Some(mark) = RecordMark::read(&mut from).await? {
         place.note_activity();
-        let mut writing = Patience(ANSWER_TIMEOUT);
-        pass_record((&mut from, &mut reading), (&mut to, &mut writing), record, &mut piece).await?;
+        to.patience = Patience(ANSWER_TIMEOUT);
+        pass_record(&mut from, &mut to, mark, &mut piece).await?;
         place.note_activity();
-        if record.1 {
+        if mark.is_last() {
             requests.add_permits(1);
         }
     }

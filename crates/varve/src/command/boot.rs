@@ -235,8 +235,8 @@ impl Starter {
         self.server = Some(server.context("the disks cannot be served to QEMU")?);
         let variables =
             self.keep.as_ref().map(|path| std::path::absolute(Kept::variables(path))).transpose()?;
-        let disks = (disks.as_slice(), variables.as_deref());
-        Ok(Emulator::start(&self.hardware, disks, screen, accelerator, self.folder.path(), with_console)?)
+        let (variables, folder) = (variables.as_deref(), self.folder.path());
+        Ok(Emulator::start(&self.hardware, &disks, variables, screen, accelerator, folder, with_console)?)
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
         }
         (false, [archive]) => {
             if let Some((line, [])) = vac_place(OsStr::new(archive))? {
-                return copy_vac(arguments, words, (from, to), (&line.to_string(), line.score));
+                return copy_vac(arguments, words, from, to, &line.to_string(), line.score);
             }
         }
         _ => {}
@@ -45,11 +45,11 @@ pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
         let said = "--fast is for archives of vac and vbackup: what is the same from snapshot to snapshot is never read twice";
         bail!(WrongWords(said.into()));
     }
-    copy_snapshots(arguments, words, (from, to), &what)
+    copy_snapshots(arguments, words, from, to, &what)
 }
 
 /// Both stores, the first to be read.
-fn open(arguments: &Arguments, words: &Copy, (from, to): (&Path, &Path)) -> Result<(Store, Store)> {
+fn open(arguments: &Arguments, words: &Copy, from: &Path, to: &Path) -> Result<(Store, Store)> {
     let source = session::as_source(arguments, from, words.from_key_file.as_deref())?;
     let from = session::read_store_at(&source, from)?;
     let to = session::write_store_at(arguments, to)?;
@@ -62,10 +62,11 @@ fn open(arguments: &Arguments, words: &Copy, (from, to): (&Path, &Path)) -> Resu
 fn copy_snapshots(
     arguments: &Arguments,
     words: &Copy,
-    (from_path, to_path): (&Path, &Path),
+    from_path: &Path,
+    to_path: &Path,
     what: &[String],
 ) -> Result<Outcome> {
-    let (from, to) = open(arguments, words, (from_path, to_path))?;
+    let (from, to) = open(arguments, words, from_path, to_path)?;
     let from = Archive::open(from).with_context(|| format!("cannot read {}", from_path.display()))?;
     let mut to = Archive::open(to).with_context(|| format!("cannot read {}", to_path.display()))?;
     let chosen = choose(&Choice::new(arguments, from.snapshots(), &words.which), what)?;
@@ -154,8 +155,10 @@ fn print(
 fn copy_vac(
     arguments: &Arguments,
     words: &Copy,
-    (from_path, to_path): (&Path, &Path),
-    (line, score): (&str, Score),
+    from_path: &Path,
+    to_path: &Path,
+    line: &str,
+    score: Score,
 ) -> Result<Outcome> {
     let source = session::as_source(arguments, from_path, words.from_key_file.as_deref())?;
     let from = session::read_blocks_at(&source, from_path)?;

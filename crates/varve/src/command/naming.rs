@@ -67,8 +67,8 @@ pub(super) fn settle(
     snapshots: &[Snapshot],
 ) -> Result<()> {
     for Planned { request, older_name } in planned.iter_mut().filter(|plan| !plan.request.name_is_given) {
-        let origin = (request.host.as_str(), request.source.as_slice());
-        let name = default_name(snapshots, origin, &request.name, older_name.as_deref()).to_owned();
+        let older = older_name.as_deref();
+        let name = default_name(snapshots, &request.host, &request.source, &request.name, older).to_owned();
         if name != request.name && !arguments.quiet {
             let (source, shown) = (show::name(&request.source), show::name(name.as_bytes()));
             let other = show::name(request.name.as_bytes());

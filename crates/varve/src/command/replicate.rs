@@ -172,7 +172,7 @@ fn one(
             "hint: `varve verify --replica {text}` says what is still missing there; `--replace OBJECT` uploads it again"
         );
     }
-    print_done(arguments, &done, text, (present, &wrong));
+    print_done(arguments, &done, text, present, &wrong);
     Ok(outcome)
 }
 
@@ -254,7 +254,7 @@ fn print_dry_run(arguments: &Arguments, plan: &ReplicationPlan, text: &str) {
     }
 }
 
-fn print_done(arguments: &Arguments, done: &Replicated, text: &str, (present, wrong): (u64, &[String])) {
+fn print_done(arguments: &Arguments, done: &Replicated, text: &str, present: u64, wrong: &[String]) {
     let total = present + done.uploaded_bytes;
     if arguments.json {
         let value = json!({

@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &Arguments, restore: &Restore) -> Result<Outcome> {
             damaged: Some(&damaged),
         };
         let shown = Shown::start(&place.name(), &progress, arguments.quiet || restore.dry_run);
-        let restored = restore_one(from, (place, content), restore, target, &progress);
+        let restored = restore_one(from, place, content, restore, target, &progress);
         drop(shown);
         healing::report_lost(arguments, &blocks);
         let restored = restored.with_context(|| not_restored(text));
@@ -117,9 +117,8 @@ pub(super) fn cat(arguments: &Arguments, cat: &Cat) -> Result<Outcome> {
         which: cat.which.clone(),
     };
     let content = place.content(&blocks);
-    let written = content.and_then(|content| {
-        restore_one(from, (&place, &content), &whole, Path::new(OUTPUT), &Progress::new())
-    });
+    let written = content
+        .and_then(|content| restore_one(from, &place, &content, &whole, Path::new(OUTPUT), &Progress::new()));
     healing::report_lost(arguments, &blocks);
     written.map(|_| Outcome::Done)
 }
@@ -214,7 +213,8 @@ fn counted(counts: &RestoreCounts) -> String {
 /// Restores what is at a place. `None`: it went to standard output, or was only planned, and nothing is to be said of it.
 fn restore_one(
     from: Origin<'_>,
-    (place, content): (&Place<'_>, &Content<'_>),
+    place: &Place<'_>,
+    content: &Content<'_>,
     restore: &Restore,
     destination: &Path,
     progress: &Progress,
@@ -222,10 +222,10 @@ fn restore_one(
     let source = source_of(place, restore);
     let (files, node) = match content {
         Content::Disk(disk) => {
-            return restore_image(from, (place, &disk.raw(), &source), restore, destination, progress);
+            return restore_image(from, place, &disk.raw(), &source, restore, destination, progress);
         }
         Content::Raw(part) => {
-            return restore_image(from, (place, part, &source), restore, destination, progress);
+            return restore_image(from, place, part, &source, restore, destination, progress);
         }
         Content::Node { files, node } => (&**files, &**node),
     };
@@ -243,7 +243,7 @@ fn restore_one(
             damaged: from.damaged.filter(|_| restore.keep_damaged),
             ..RestoreOptions::default()
         };
-        return restore_tree(from, Tree { files, root: node }, restore, (destination, options), progress);
+        return restore_tree(from, Tree { files, root: node }, restore, destination, options, progress);
     }
     if node.kind != NodeKind::File {
         let name = place.name();
@@ -269,7 +269,9 @@ fn source_of(place: &Place<'_>, restore: &Restore) -> Vec<u8> {
 
 fn restore_image(
     from: Origin<'_>,
-    (place, part, source): (&Place<'_>, &varve_archive::ImagePart, &[u8]),
+    place: &Place<'_>,
+    part: &varve_archive::ImagePart,
+    source: &[u8],
     restore: &Restore,
     destination: &Path,
     progress: &Progress,
@@ -317,7 +319,8 @@ fn restore_tree(
     from: Origin<'_>,
     tree: Tree<'_>,
     restore: &Restore,
-    (destination, options): (&Path, RestoreOptions<'_>),
+    destination: &Path,
+    options: RestoreOptions<'_>,
     progress: &Progress,
 ) -> Result<Option<Restored>> {
     if restore.dry_run {
@@ -327,7 +330,7 @@ fn restore_tree(
     if restore.delete {
         plan::consent_to_delete(from.arguments, restore, tree, destination, options)?;
     }
-    let (mut counts, is_damaged) = write_tree(from, tree, (destination, options), progress)?;
+    let (mut counts, is_damaged) = write_tree(from, tree, destination, options, progress)?;
     if restore.verify {
         let report = |problem: Problem| complaint::report_problem(&problem);
         let watch = Watch { progress, report: &report };
@@ -341,7 +344,8 @@ fn restore_tree(
 fn write_tree(
     from: Origin<'_>,
     tree: Tree<'_>,
-    (destination, options): (&Path, RestoreOptions<'_>),
+    destination: &Path,
+    options: RestoreOptions<'_>,
     progress: &Progress,
 ) -> Result<(RestoreCounts, bool)> {
     let is_folder = tree.root.kind == NodeKind::Folder;

@@ -58,10 +58,8 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
         let not_archived = || format!("{} was not archived", source.display());
         let chosen = source::choose(words, source, &request, taker.snapshots()).with_context(not_archived)?;
         let shown = Shown::start(&request.name, &progress, arguments.quiet || arguments.json);
-        let watched = (&progress, &shown);
-        let (taken, fast_commits) =
-            take(&mut taker, arguments, words, (source, selected), (&chosen, request), watched)
-                .with_context(not_archived)?;
+        let next = Next { source, chosen: &chosen, selected, request, progress: &progress, shown: &shown };
+        let (taken, fast_commits) = take(&mut taker, arguments, words, next).with_context(not_archived)?;
         drop(shown);
         if taken.changed_meanwhile {
             remark!("varve: {} changed while it was read: the snapshot mixes two moments", source.display());
@@ -128,29 +126,28 @@ fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The source that is archived next.
+struct Next<'a> {
+    source: &'a Path,
+    chosen: &'a Chosen,
+    /// What goes in, if it is a folder.
+    selected: FolderOptions,
+    request: Request,
+    progress: &'a Arc<Progress>,
+    shown: &'a Shown,
+}
+
 fn take(
     taker: &mut Taker,
     arguments: &Arguments,
     words: &TakeSnapshot,
-    (source, selected): (&Path, FolderOptions),
-    (chosen, request): (&Chosen, Request),
-    (progress, shown): (&Arc<Progress>, &Shown),
+    next: Next<'_>,
 ) -> Result<(Taken, Vec<String>)> {
-    let form = match chosen.form {
-        Form::Folder | Form::File => {
-            let taken = take_files(
-                taker,
-                arguments,
-                words,
-                (source, selected),
-                (chosen.form, request),
-                (progress, shown),
-            )?;
-            return Ok((taken, Vec::new()));
-        }
-        form => form,
-    };
-    let image = match form {
+    if matches!(next.chosen.form, Form::Folder | Form::File) {
+        return Ok((take_files(taker, arguments, words, next)?, Vec::new()));
+    }
+    let Next { source, chosen, request, progress, .. } = next;
+    let image = match chosen.form {
         Form::Stream(AsChoice::File) => {
             let mut stream = input::open(words, progress)?;
             let taken = taker.take_stream(&mut *stream, stream_owner(), request, progress);
@@ -197,13 +194,12 @@ fn take_files(
     taker: &mut Taker,
     arguments: &Arguments,
     words: &TakeSnapshot,
-    (source, selected): (&Path, FolderOptions),
-    (form, request): (Form, Request),
-    (progress, shown): (&Progress, &Shown),
+    next: Next<'_>,
 ) -> Result<Taken> {
+    let Next { source, chosen, selected, request, progress, shown } = next;
     let report = |problem: Problem| complaint::report_problem(&problem);
     let watch = Watch { progress, report: &report };
-    let taken = if form == Form::File {
+    let taken = if chosen.form == Form::File {
         // A file that was named itself is never left out.
         let options = folder_options(arguments, words, source, FolderOptions::default())?;
         taker.take_file(source, options, words.reread, request, watch)

@@ -99,7 +99,7 @@ fn mark(arguments: &Arguments, numbers: &[u64], is_aside: bool, dry_run: bool) -
         mark_sessions(&store, numbers, is_aside)?;
     }
     close(store, dry_run)?;
-    print(arguments, (is_aside, dry_run), before_count.abs_diff(after_count), after_count);
+    print(arguments, is_aside, dry_run, before_count.abs_diff(after_count), after_count);
     Ok(Outcome::Done)
 }
 
@@ -110,7 +110,7 @@ fn close(store: Store, dry_run: bool) -> Result<()> {
     Ok(())
 }
 
-fn print(arguments: &Arguments, (is_aside, dry_run): (bool, bool), changed: u64, all: u64) {
+fn print(arguments: &Arguments, is_aside: bool, dry_run: bool, changed: u64, all: u64) {
     if arguments.json {
         let kind = if is_aside { "venti_set_aside" } else { "venti_put_back" };
         say::record(kind, json!({ "blocks": changed, "blocks_set_aside": all, "dry_run": dry_run }));

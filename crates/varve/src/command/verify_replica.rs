@@ -72,7 +72,7 @@ pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<O
     drop(shown);
     let has_nothing = has_nothing(&audit, compared.as_ref());
     if arguments.json {
-        print_json(text, &audit, compared.as_ref(), &harm, (is_older, has_nothing));
+        print_json(text, &audit, compared.as_ref(), &harm, is_older, has_nothing);
     } else {
         print(arguments, text, &audit, compared.as_ref(), &harm);
     }
@@ -204,7 +204,8 @@ fn print_json(
     audit: &Audit,
     compared: Option<&Compared>,
     harm: &[Harm],
-    (is_older, has_nothing): (bool, bool),
+    is_older: bool,
+    has_nothing: bool,
 ) {
     let findings: Vec<_> = audit
         .findings

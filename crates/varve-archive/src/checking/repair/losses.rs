@@ -30,7 +30,8 @@ impl<'a> Recording<'a> {
     pub(super) fn begin(
         store: &'a Store,
         blocks: &dyn BlockStore,
-        (catalog, was_lost): (&Catalog, bool),
+        catalog: &Catalog,
+        was_lost: bool,
         roots: &[CatalogRoot],
     ) -> Self {
         let mut losses = catalog.losses(blocks);
@@ -77,12 +78,20 @@ impl<'a> Recording<'a> {
             if self.losses.block_count().saturating_add(lost.len()) > BLOCKS_MAX {
                 // So many names are not kept: what they were is not known any more.
                 let range = LostRange { first: 0, last: None };
-                self.add_place((*id, loss.generation), range, true, loss.whole);
+                self.add_place(PlaceId {
+                    arena: *id,
+                    generation: loss.generation,
+                    range,
+                    may_hide_snapshots: true,
+                    witness: loss.whole,
+                });
                 continue;
             }
             lost.into_iter().for_each(|(name, size)| self.add_block(name, Some(size.into())));
             for (range, witness) in loss.ranges {
-                self.add_place((*id, loss.generation), range, self.may_hide_snapshots(*id, range), witness);
+                let may_hide_snapshots = self.may_hide_snapshots(*id, range);
+                let (arena, generation) = (*id, loss.generation);
+                self.add_place(PlaceId { arena, generation, range, may_hide_snapshots, witness });
             }
         }
         Ok(())
@@ -120,15 +129,8 @@ impl<'a> Recording<'a> {
 
     /// In a store that nobody else writes archives to, all that counts is reached from the catalog: there a place that hides no
     /// snapshot tells nothing that the snapshots do not tell.
-    fn add_place(
-        &mut self,
-        (arena, generation): (ArenaId, Option<u32>),
-        range: LostRange,
-        hides: bool,
-        witness: Option<Witness>,
-    ) {
-        if hides || self.store.may_have_foreign_roots() {
-            let id = PlaceId { arena, generation, range, may_hide_snapshots: hides, witness };
+    fn add_place(&mut self, id: PlaceId) {
+        if id.may_hide_snapshots || self.store.may_have_foreign_roots() {
             self.losses.add_place(LostPlace { id, noticed: self.now, accepted: None });
         }
     }

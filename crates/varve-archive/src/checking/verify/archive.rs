@@ -121,7 +121,7 @@ impl Walker<'_> {
         match (at(SOURCE), at(META), at(ROOT_META)) {
             (Some(source), Some(meta), Some(root_meta)) if root.kind == VAC => {
                 self.tree(b"", &root_meta)?;
-                self.folder(b"", (&source, &meta), 0)?;
+                self.folder(b"", &source, &meta, 0)?;
             }
             // Fossil has one entry here, for a folder that has the three.
             (Some(only), _, None) if root.kind == VAC => self.folder_of_fossil(&only)?,
@@ -146,7 +146,7 @@ impl Walker<'_> {
                 if let Ok(Some(root_meta)) = root_meta {
                     self.tree(b"", root_meta)?;
                 }
-                self.folder(b"", (source, meta), 0)
+                self.folder(b"", source, meta, 0)
             }
             _ => {
                 self.report_if_silent(0, b"", "it has no entries that lead to files".into());
@@ -180,7 +180,8 @@ impl Walker<'_> {
     fn folder(
         &mut self,
         path: &[u8],
-        (source, meta): (&Entry, &Entry),
+        source: &Entry,
+        meta: &Entry,
         depth: usize,
     ) -> Result<(), VerifyArchiveError> {
         self.found.file_count += 1;
@@ -239,15 +240,15 @@ impl Walker<'_> {
         let path = joined(path, &record.name);
         let harm_before = self.found.harm.len();
         used.insert(record.entry);
-        let content = self.entry_of(&path, folder, (record.entry, record.generation));
+        let content = self.entry_of(&path, folder, record.entry, record.generation);
         if !record.mode.has(VacMode::FOLDER) {
             self.found.file_count += 1;
             return Ok(content.map_or(Ok(()), |content| self.tree(&path, &content))?);
         }
         used.insert(record.meta_entry);
-        let meta = self.entry_of(&path, folder, (record.meta_entry, record.meta_generation));
+        let meta = self.entry_of(&path, folder, record.meta_entry, record.meta_generation);
         match (content, meta) {
-            (Some(source), Some(meta)) => self.folder(&path, (&source, &meta), depth + 1)?,
+            (Some(source), Some(meta)) => self.folder(&path, &source, &meta, depth + 1)?,
             // What of it is there is read all the same.
             (one, other) => {
                 for tree in one.iter().chain(&other) {
@@ -264,7 +265,8 @@ impl Walker<'_> {
         &mut self,
         path: &[u8],
         folder: &mut VentiFolder<'_>,
-        (number, generation): (u32, u32),
+        number: u32,
+        generation: u32,
     ) -> Option<Entry> {
         match folder.entry(number) {
             Ok(Some(entry)) if entry.generation == generation => Some(entry.tree),

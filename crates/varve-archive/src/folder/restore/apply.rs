@@ -120,7 +120,7 @@ impl<'a> Restore<'a> {
         let descriptor = new.open_folder()?;
         let made = rustix::io::dup(&descriptor).map_err(|error| new.failed(error.into()))?;
         let target = self.target(rules, Some(unfinished));
-        let counts = self.write_tree(target, (descriptor, is_new, Action::Create));
+        let counts = self.write_tree(target, descriptor, is_new, Action::Create);
         self.place(new, counts, attributes, Some(made))
     }
 
@@ -177,7 +177,7 @@ impl<'a> Restore<'a> {
         let for_deletion = rustix::io::dup(&folder).ok().filter(|_| self.options.delete);
         let root = rustix::io::dup(&folder).ok();
         let target = TreeTarget { is_placed, ..self.target(rules, None) };
-        let mut counts = self.write_tree(target, (folder, false, Action::Keep))?;
+        let mut counts = self.write_tree(target, folder, false, Action::Keep)?;
         if let Some(folder) = for_deletion {
             counts.is_delete_withheld = counts.problem_count > 0;
             if !counts.is_delete_withheld {
@@ -221,11 +221,14 @@ impl<'a> Restore<'a> {
     fn write_tree(
         &self,
         target: TreeTarget<'_>,
-        root: (OwnedFd, bool, Action),
+        folder: OwnedFd,
+        is_new: bool,
+        action: Action,
     ) -> Result<RestoreCounts, RestoreFolderError> {
         let writer = self.writer(target.rules.attributes);
         let written = pipeline::run(self.workers, &|job| writer.write(job), |pipeline| {
-            TreeWriter::new(&writer, pipeline, self.watch, target).write_folder(self.root, root)
+            TreeWriter::new(&writer, pipeline, self.watch, target)
+                .write_folder(self.root, folder, is_new, action)
         });
         end(written, writer)
     }

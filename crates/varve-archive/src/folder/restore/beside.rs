@@ -93,9 +93,11 @@ pub(super) fn make(name: &[u8], mut make: impl FnMut(&[u8]) -> Result<(), Errno>
 /// Gives what was made its name. `path` is what it is called in messages.
 pub(super) fn place(
     folder: &OwnedFd,
-    (partial, name): (&[u8], &[u8]),
+    partial: &[u8],
+    name: &[u8],
     over: Over,
-    (guards, path): (&Guards, &Path),
+    guards: &Guards,
+    path: &Path,
 ) -> Result<(), PlaceError> {
     let renamed = |error: Errno| PlaceError::Rename(error.into());
     match over {

@@ -42,8 +42,9 @@ pub(super) fn delete_extras(
     let at = |descriptor, path| At::There(Arc::new(TargetFolder { descriptor, path, _token: Arc::new(()) }));
     // Nothing is written any more: what is there stays, and its folders are gone through.
     let going_through = Rules { policy: Policy::Merge(Overwrite::Never), ..rules };
-    let root_at = (root, at(folder, PathBuf::new()), Action::Keep);
-    let mut steps = Steps::new(files, going_through, Wanted::WritesAndDeletes, root_at);
+    let at_root = at(folder, PathBuf::new());
+    let wanted = Wanted::WritesAndDeletes;
+    let mut steps = Steps::new(files, going_through, wanted, root, at_root, Action::Keep);
     while let Some(step) = steps.next_step() {
         if watch.progress.is_cancelled() {
             return Err(RestoreFolderError::Cancelled { unfinished: None });

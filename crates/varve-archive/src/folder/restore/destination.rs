@@ -207,7 +207,7 @@ impl Destination {
             return Err(failed(Errno::NOENT));
         }
         rustix::fs::syncfs(&self.parent).map_err(failed)?;
-        match beside::place(&self.parent, (&partial, &self.name), over, (guards, &self.path)) {
+        match beside::place(&self.parent, &partial, &self.name, over, guards, &self.path) {
             Ok(()) => {}
             Err(error @ PlaceError::NotRemoved(_)) => return Ok(Some(error)),
             Err(error) => {
@@ -344,8 +344,8 @@ impl New {
                 .look_through(&destination.parent, &destination.name, &destination.path, &|_, _| false)
                 .map_err(|hindrance| self.unplaced(destination.hindered(hindrance)))?;
         }
-        let names = (partial, destination.name.as_slice());
-        match beside::place(&destination.parent, names, over, (guards, &destination.path)) {
+        let Destination { parent, name, path, .. } = destination;
+        match beside::place(parent, partial, name, over, guards, path) {
             Ok(()) => Ok(None),
             Err(error @ PlaceError::NotRemoved(_)) => Ok(Some(error)),
             // Something has come there meanwhile. The work is worth too much to be thrown away because of a name.

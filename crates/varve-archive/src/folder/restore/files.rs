@@ -374,8 +374,8 @@ impl<'a> FileWriter<'a> {
             if let Err(error) = rustix::fs::fsync(&open.descriptor) {
                 return self.leave_out(file, Some(open), error.into());
             }
-            let names = (partial.as_slice(), file.node.name.as_slice());
-            match beside::place(&file.folder.descriptor, names, over, (self.guards, &file.path)) {
+            let (parent, name) = (&file.folder.descriptor, &file.node.name);
+            match beside::place(parent, partial, name, over, self.guards, &file.path) {
                 Ok(()) => {}
                 Err(error @ PlaceError::NotRemoved(_)) => {
                     self.watch.report(&file.path, error);

@@ -111,7 +111,7 @@ pub fn plan_restore(
     plan.entry(PathBuf::new(), root, decision.clone());
     if is_entered {
         let wanted = if options.delete { Wanted::WritesAndDeletes } else { Wanted::Writes };
-        plan.walk(Steps::new(files, rules, wanted, (root, at, decision.0)), &guards);
+        plan.walk(Steps::new(files, rules, wanted, root, at, decision.0), &guards);
     }
     Ok(plan.counts)
 }

@@ -143,7 +143,9 @@ impl<'a> Steps<'a> {
         files: &'a dyn Files,
         rules: Rules<'a>,
         wanted: Wanted,
-        (root, at, action): (&Node, At, Action),
+        root: &Node,
+        at: At,
+        action: Action,
     ) -> Self {
         let mut steps = Self {
             files,

@@ -144,7 +144,9 @@ impl<'a> TreeWriter<'a> {
     pub(super) fn write_folder(
         mut self,
         root: &Node,
-        (descriptor, is_new, action): (OwnedFd, bool, Action),
+        descriptor: OwnedFd,
+        is_new: bool,
+        action: Action,
     ) -> Result<RestoreCounts, Stopped> {
         if is_new {
             remove_inherited(&descriptor);
@@ -152,7 +154,7 @@ impl<'a> TreeWriter<'a> {
         let folder = self.target_folder(descriptor, PathBuf::new());
         self.root = Some(Arc::clone(&folder));
         let at = if is_new { At::New(folder) } else { At::There(folder) };
-        let mut steps = Steps::new(self.writer.files, self.target.rules, Wanted::Writes, (root, at, action));
+        let mut steps = Steps::new(self.writer.files, self.target.rules, Wanted::Writes, root, at, action);
         while let Some(step) = steps.next_step() {
             if self.writer.is_stopped() {
                 break;
@@ -446,7 +448,7 @@ impl<'a> TreeWriter<'a> {
     fn replace_by_folder(&mut self, parent: &TargetFolder, path: &Path, node: &Node) -> io::Result<OwnedFd> {
         let (folder, guards) = (&parent.descriptor, self.target.rules.guards);
         let partial = beside::make(&node.name, |name| rustix::fs::mkdirat(folder, name, Mode::RWXU))?;
-        match beside::place(folder, (&partial, &node.name), Over::Tree, (guards, path)) {
+        match beside::place(folder, &partial, &node.name, Over::Tree, guards, path) {
             Ok(()) => {}
             Err(error @ PlaceError::NotRemoved(_)) => self.report(path, error),
             Err(error) => {
@@ -548,7 +550,7 @@ impl<'a> TreeWriter<'a> {
             }
         };
         let given = self.writer.attributes.give_named(parent, &name, node);
-        if self.place(folder, path, (&name, &node.name), over) {
+        if self.place(folder, path, &name, &node.name, over) {
             self.count_file();
         } else if let Some(group) = node.link_group {
             self.linked.remove(&group);
@@ -563,12 +565,13 @@ impl<'a> TreeWriter<'a> {
         &mut self,
         folder: &TargetFolder,
         path: &Path,
-        (partial, name): (&[u8], &[u8]),
+        partial: &[u8],
+        name: &[u8],
         over: Option<Over>,
     ) -> bool {
         let Some(over) = over else { return true };
         let guards = self.target.rules.guards;
-        match beside::place(&folder.descriptor, (partial, name), over, (guards, path)) {
+        match beside::place(&folder.descriptor, partial, name, over, guards, path) {
             Ok(()) => true,
             Err(error @ PlaceError::NotRemoved(_)) => {
                 self.report(path, error);
@@ -606,7 +609,7 @@ impl<'a> TreeWriter<'a> {
         );
         match linked {
             Ok(name) => {
-                if self.place(&folder, path, (&name, &node.name), over_any) {
+                if self.place(&folder, path, &name, &node.name, over_any) {
                     self.count_file();
                 }
             }

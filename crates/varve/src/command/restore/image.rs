@@ -10,7 +10,7 @@ use varve_archive::{
     Action, ImageOptions, ImagePart, Overwrite, Progress, Reason, RestoreCounts, read_back_image,
     restore_image, write_image_around,
 };
-use varve_machine::{ImageFormat, restore_foreign};
+use varve_machine::{ForeignFile, ImageFormat, restore_foreign};
 use varve_world::Timestamp;
 
 use super::targets::OUTPUT;
@@ -115,7 +115,7 @@ pub(super) fn restore_bytes(
         let options = ImageOptions { overwrite, source: image.source, damaged, ..ImageOptions::default() };
         restore_image(&**blocks, workers, image.part, destination, options, progress)?;
     } else {
-        let to = (destination, restore.format);
+        let to = ForeignFile { path: destination, format: restore.format };
         restore_foreign(&**blocks, workers, image.part, to, overwrite, damaged, progress)?;
     }
     if restore.verify {
