@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use varve_block::{Fingerprint, LogAddress};
 use varve_index::{DiskIndex, DiskIndexSettings, Near, OpenDiskIndexError};
-use varve_world::{FileLock, FileName, LockError, MemoryStorage, Storage};
+use varve_world::{FileName, MemoryStorage, Storage, forward_storage};
 
 const KEY: [u8; 32] = [1; 32];
 const SETTINGS: DiskIndexSettings =
@@ -207,6 +207,8 @@ impl Failing {
 }
 
 impl Storage for Failing {
+    forward_storage!(inner: length, sync_soon, sync_folder, list, lock);
+
     fn create(&self, file: &FileName) -> io::Result<()> {
         self.write()?;
         self.inner.create(file)
@@ -232,26 +234,14 @@ impl Storage for Failing {
         Ok(())
     }
 
-    fn length(&self, file: &FileName) -> io::Result<u64> {
-        self.inner.length(file)
-    }
-
     fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
         self.note_removed(self.inner.length(file)? - length);
         self.inner.truncate(file, length)
     }
 
-    fn sync_soon(&self, file: &FileName) {
-        self.inner.sync_soon(file);
-    }
-
     fn sync(&self, file: &FileName) -> io::Result<()> {
         self.write()?;
         self.inner.sync(file)
-    }
-
-    fn sync_folder(&self, folder: &str) -> io::Result<()> {
-        self.inner.sync_folder(folder)
     }
 
     fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
@@ -266,14 +256,6 @@ impl Storage for Failing {
 
     fn remove_and_free_soon(&self, file: &FileName) -> io::Result<()> {
         self.inner.remove(file)
-    }
-
-    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
-        self.inner.list(folder)
-    }
-
-    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
-        self.inner.lock(file, holder)
     }
 }
 

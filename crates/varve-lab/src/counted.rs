@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use varve_world::{FileLock, FileName, LockError, Storage};
+use varve_world::{FileName, Storage, forward_storage};
 
 /// What was asked of a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -60,9 +60,9 @@ impl CountedStorage {
 }
 
 impl Storage for CountedStorage {
-    fn create(&self, file: &FileName) -> io::Result<()> {
-        self.inner.create(file)
-    }
+    forward_storage!(
+        inner: create, length, truncate, sync_soon, rename, remove, remove_and_free_soon, list, lock
+    );
 
     fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
         let start = self.inner.append(file, bytes)?;
@@ -91,18 +91,6 @@ impl Storage for CountedStorage {
         Ok(())
     }
 
-    fn length(&self, file: &FileName) -> io::Result<u64> {
-        self.inner.length(file)
-    }
-
-    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
-        self.inner.truncate(file, length)
-    }
-
-    fn sync_soon(&self, file: &FileName) {
-        self.inner.sync_soon(file);
-    }
-
     fn sync(&self, file: &FileName) -> io::Result<()> {
         self.state.lock().work.syncs += 1;
         self.inner.sync(file)
@@ -111,26 +99,6 @@ impl Storage for CountedStorage {
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
         self.state.lock().work.syncs += 1;
         self.inner.sync_folder(folder)
-    }
-
-    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn remove(&self, file: &FileName) -> io::Result<()> {
-        self.inner.remove(file)
-    }
-
-    fn remove_and_free_soon(&self, file: &FileName) -> io::Result<()> {
-        self.inner.remove_and_free_soon(file)
-    }
-
-    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
-        self.inner.list(folder)
-    }
-
-    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
-        self.inner.lock(file, holder)
     }
 }
 

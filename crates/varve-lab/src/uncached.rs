@@ -10,9 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use varve_world::{
-    FileLock, FileName, LockError, PAGE_BYTES, PageBuffer, RealStorage, Storage, open_uncached,
-};
+use varve_world::{FileName, PAGE_BYTES, PageBuffer, RealStorage, Storage, forward_storage, open_uncached};
 
 /// How many files are held open at most.
 const OPEN_FILES_MAX: usize = 256;
@@ -99,13 +97,11 @@ fn read_pages(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
 }
 
 impl Storage for UncachedStorage {
+    forward_storage!(inner: append, length, truncate, sync_soon, sync, sync_folder, list, lock);
+
     fn create(&self, file: &FileName) -> io::Result<()> {
         self.forget(file);
         self.inner.create(file)
-    }
-
-    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
-        self.inner.append(file, bytes)
     }
 
     fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -136,26 +132,6 @@ impl Storage for UncachedStorage {
         })
     }
 
-    fn length(&self, file: &FileName) -> io::Result<u64> {
-        self.inner.length(file)
-    }
-
-    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
-        self.inner.truncate(file, length)
-    }
-
-    fn sync_soon(&self, file: &FileName) {
-        self.inner.sync_soon(file);
-    }
-
-    fn sync(&self, file: &FileName) -> io::Result<()> {
-        self.inner.sync(file)
-    }
-
-    fn sync_folder(&self, folder: &str) -> io::Result<()> {
-        self.inner.sync_folder(folder)
-    }
-
     fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
         self.inner.rename(from, to)?;
         self.forget(from);
@@ -171,14 +147,6 @@ impl Storage for UncachedStorage {
     fn remove_and_free_soon(&self, file: &FileName) -> io::Result<()> {
         self.forget(file);
         self.inner.remove_and_free_soon(file)
-    }
-
-    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
-        self.inner.list(folder)
-    }
-
-    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
-        self.inner.lock(file, holder)
     }
 }
 

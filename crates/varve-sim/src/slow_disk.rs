@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use varve_world::{FileLock, FileName, LockError, Storage};
+use varve_world::{FileName, Storage, forward_storage};
 
 use crate::disk::Disk;
 
@@ -21,9 +21,8 @@ fn slowly<T>(done: T) -> T {
 }
 
 impl Storage for SlowDisk {
-    fn create(&self, file: &FileName) -> io::Result<()> {
-        self.0.create(file)
-    }
+    forward_storage!(0: create, read_at, length, truncate, sync_soon, rename, remove, list, lock);
+
     fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
         let (begun, rest) = bytes.split_at(bytes.len() / PAGE_BYTES / 2 * PAGE_BYTES);
         if begun.is_empty() {
@@ -34,34 +33,10 @@ impl Storage for SlowDisk {
         self.0.append(file, rest)?;
         Ok(start)
     }
-    fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(file, offset, into)
-    }
-    fn length(&self, file: &FileName) -> io::Result<u64> {
-        self.0.length(file)
-    }
-    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
-        self.0.truncate(file, length)
-    }
-    fn sync_soon(&self, file: &FileName) {
-        self.0.sync_soon(file);
-    }
     fn sync(&self, file: &FileName) -> io::Result<()> {
         slowly(self.0.sync(file))
     }
     fn sync_folder(&self, folder: &str) -> io::Result<()> {
         slowly(self.0.sync_folder(folder))
-    }
-    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
-        self.0.rename(from, to)
-    }
-    fn remove(&self, file: &FileName) -> io::Result<()> {
-        self.0.remove(file)
-    }
-    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
-        self.0.list(folder)
-    }
-    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
-        self.0.lock(file, holder)
     }
 }

@@ -13,7 +13,7 @@ use varve_store::{
     Access, DamageKind, Encryption, MendError, ParityDamage, PassphraseCost, RepairPlan, Secret, Store,
     StoreConfig, WriteParityError,
 };
-use varve_world::{FileLock, FileName, LockError, MemoryStorage, Random, SeededRandom, Storage, World};
+use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World, forward_storage};
 use zeroize::Zeroizing;
 
 const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
@@ -465,12 +465,10 @@ const EIO: i32 = 5;
 const EMFILE: i32 = 24;
 
 impl Storage for BadSectors {
-    fn create(&self, file: &FileName) -> io::Result<()> {
-        self.storage.create(file)
-    }
-    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
-        self.storage.append(file, bytes)
-    }
+    forward_storage!(
+        storage: create, append, length, truncate, sync_soon, sync, sync_folder, remove, list, lock
+    );
+
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let sectors = offset / 4096..(offset + into.len() as u64).div_ceil(4096);
         let is_old = *file == self.file && !self.was_replaced.load(Ordering::Relaxed);
@@ -479,33 +477,9 @@ impl Storage for BadSectors {
         }
         self.storage.read_at(file, offset, into)
     }
-    fn length(&self, file: &FileName) -> io::Result<u64> {
-        self.storage.length(file)
-    }
-    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
-        self.storage.truncate(file, length)
-    }
-    fn sync_soon(&self, file: &FileName) {
-        self.storage.sync_soon(file);
-    }
-    fn sync(&self, file: &FileName) -> io::Result<()> {
-        self.storage.sync(file)
-    }
-    fn sync_folder(&self, folder: &str) -> io::Result<()> {
-        self.storage.sync_folder(folder)
-    }
     fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
         self.was_replaced.fetch_or(*to == self.file, Ordering::Relaxed);
         self.storage.rename(from, to)
-    }
-    fn remove(&self, file: &FileName) -> io::Result<()> {
-        self.storage.remove(file)
-    }
-    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
-        self.storage.list(folder)
-    }
-    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
-        self.storage.lock(file, holder)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_store::{Access, PassphraseCost, Secret, Store, StoreConfig};
-use varve_world::{FileLock, FileName, LockError, MemoryStorage, Random, SeededRandom, Storage, World};
+use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World, forward_storage};
 use zeroize::Zeroizing;
 
 const BLOCK_BYTES: usize = 8 << 10;
@@ -27,43 +27,14 @@ impl Counted {
 }
 
 impl Storage for Counted {
-    fn create(&self, file: &FileName) -> io::Result<()> {
-        self.storage.create(file)
-    }
-    fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
-        self.storage.append(file, bytes)
-    }
+    forward_storage!(
+        storage: create, append, length, truncate, sync_soon, sync, sync_folder, rename, remove, list, lock
+    );
+
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(into.len() as u64, Ordering::Relaxed);
         self.storage.read_at(file, offset, into)
-    }
-    fn length(&self, file: &FileName) -> io::Result<u64> {
-        self.storage.length(file)
-    }
-    fn truncate(&self, file: &FileName, length: u64) -> io::Result<()> {
-        self.storage.truncate(file, length)
-    }
-    fn sync_soon(&self, file: &FileName) {
-        self.storage.sync_soon(file);
-    }
-    fn sync(&self, file: &FileName) -> io::Result<()> {
-        self.storage.sync(file)
-    }
-    fn sync_folder(&self, folder: &str) -> io::Result<()> {
-        self.storage.sync_folder(folder)
-    }
-    fn rename(&self, from: &FileName, to: &FileName) -> io::Result<()> {
-        self.storage.rename(from, to)
-    }
-    fn remove(&self, file: &FileName) -> io::Result<()> {
-        self.storage.remove(file)
-    }
-    fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {
-        self.storage.list(folder)
-    }
-    fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError> {
-        self.storage.lock(file, holder)
     }
 }
 

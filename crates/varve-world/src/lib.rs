@@ -10,6 +10,7 @@
 mod clock;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+mod forward;
 mod in_order;
 mod memory;
 mod page_buffer;
