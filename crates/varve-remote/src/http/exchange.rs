@@ -344,6 +344,13 @@ impl Answer {
         if self.status.is_success() { Ok(self) } else { Err(self.trouble()) }
     }
 
+    /// The length that the server tells, also of a body that it was not asked for.
+    pub fn content_length(&self) -> Result<u64, Trouble> {
+        let length = self.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+        let length = length.and_then(|length| length.parse().ok());
+        length.ok_or_else(|| Trouble::refused("the server tells no length"))
+    }
+
     /// The server's own name for what went wrong, if it is one of S3's.
     pub fn code(&self) -> String {
         xml::first_text(&self.body, "Code")

@@ -24,7 +24,7 @@ use object_store::client::{HttpRequest, HttpRequestBody};
 use object_store::{RetryConfig, StaticCredentialProvider};
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, RANGE};
+use reqwest::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, RANGE};
 use reqwest::{Method, Request, StatusCode};
 use url::Url;
 use varve_world::FileName;
@@ -199,10 +199,7 @@ impl S3 {
     async fn head(&self, name: &FileName) -> Result<u64, Trouble> {
         let key = self.key(name.as_str());
         let answer = self.send(Method::HEAD, &key, &[], HeaderMap::new(), Bytes::new()).await?.success()?;
-        let length = answer.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-        length
-            .and_then(|length| length.parse().ok())
-            .ok_or_else(|| Trouble::refused("the server tells no length"))
+        answer.content_length()
     }
 
     async fn is_there(&self, name: &FileName) -> Result<bool, Trouble> {

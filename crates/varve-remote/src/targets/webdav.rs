@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, RANGE};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, RANGE};
 use reqwest::{Method, Request, StatusCode};
 use url::Url;
 use varve_world::FileName;
@@ -100,10 +100,7 @@ impl Webdav {
 
     async fn head(&self, path: &str) -> Result<u64, Trouble> {
         let answer = self.send(Method::HEAD, path).await?.success()?;
-        let length = answer.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-        length
-            .and_then(|length| length.parse().ok())
-            .ok_or_else(|| Trouble::refused("the server tells no length"))
+        answer.content_length()
     }
 
     async fn is_there(&self, path: &str) -> Result<bool, Trouble> {

@@ -101,10 +101,6 @@ impl LargeFile {
     pub(super) fn path(&self) -> &Path {
         &self.file.path
     }
-
-    fn note_written(&self, range: Range<u64>) {
-        self.written.lock().add(range);
-    }
 }
 
 /// What is written by one job.
@@ -302,7 +298,7 @@ impl<'a> FileWriter<'a> {
             match self.write_range(&file.open.descriptor, &file.file, range.clone()) {
                 // A hole that damage has left is met, and told, once more by the next run.
                 Ok(()) if self.is_damaged(&file.file, &range) => {}
-                Ok(()) => file.note_written(range),
+                Ok(()) => file.written.lock().add(range),
                 Err(error) => {
                     if !file.has_failed.swap(true, Ordering::Relaxed) {
                         self.report_left_out(&file.file, error);

@@ -179,7 +179,7 @@ impl Login {
         };
         for identity in identities {
             let AgentIdentity::PublicKey { key, comment } = identity else { continue };
-            if is_rsa(&key) {
+            if matches!(key.algorithm(), Algorithm::Rsa { .. }) {
                 continue;
             }
             offered.push(format!("the agent's {comment:?}"));
@@ -221,10 +221,6 @@ impl Login {
         }
         Ok(false)
     }
-}
-
-fn is_rsa(key: &PublicKey) -> bool {
-    matches!(key.algorithm(), Algorithm::Rsa { .. })
 }
 
 /// Asks the server for the kinds of key that it is known by, before any others.
