@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use russh::client::{self, AuthResult, Handle, KeyboardInteractiveAuthResponse};
 use russh::keys::agent::AgentIdentity;
 use russh::keys::agent::client::AgentClient;
-use russh::keys::{Algorithm, PrivateKeyWithHashAlg, PublicKey, PublicKeyBase64, PublicKeyOrCertificate};
+use russh::keys::{Algorithm, PrivateKeyWithHashAlg, PublicKeyBase64, PublicKeyOrCertificate};
 
 use tokio::sync::watch;
 
