@@ -1,4 +1,5 @@
-//! The catalog: the list of all snapshots, and of what was lost. Snapshots are named, filtered and selected here.
+//! The catalog: the list of all snapshots and of all losses. Its modules also name, filter and
+//! select snapshots.
 
 pub mod catalog_root;
 pub mod left_out_record;

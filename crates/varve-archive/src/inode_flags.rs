@@ -1,12 +1,12 @@
-//! Flags that a file system keeps with a file besides its mode: `chattr` sets them and `lsattr`
+//! The flags that a file system keeps for a file besides its mode. `chattr` sets them and `lsattr`
 //! shows them. Pure.
 
-/// Flags of a file: those of `ioctl_iflags(2)` that a user may set, and that mean the same on every
-/// file system.
+/// Flags of a file: those of `ioctl_iflags(2)` that a user may set, and that have the same meaning
+/// on every file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct InodeFlags(u32);
 
-/// Their bits, as `linux/fs.h` has them, and their names.
+/// The bits and names of the flags. The bits are those of `linux/fs.h`.
 const NAMES: [(u32, &str); 16] = [
     (0x0000_0001, "secure_deletion"),
     (0x0000_0002, "undelete"),
@@ -27,7 +27,7 @@ const NAMES: [(u32, &str); 16] = [
 ];
 
 impl InodeFlags {
-    /// No flag.
+    /// The empty set of flags.
     pub const NONE: Self = Self(0);
     /// A file with this flag cannot be changed, renamed, linked or removed.
     pub const IMMUTABLE: Self = Self(0x10);
@@ -40,47 +40,47 @@ impl InodeFlags {
     pub const BEFORE_CONTENT: Self = Self(0x0080_0404);
     /// The file's data goes through the journal.
     pub const JOURNALED_DATA: Self = Self(0x4000);
-    /// All that are kept.
+    /// All flags that are archived.
     pub const KEPT: Self = Self(all());
 
-    /// The flags that are kept of those that the system reports. The others describe how a file
-    /// system stores the file, for example in extents.
+    /// Selects the flags to keep among those that the system reports. The other flags describe how
+    /// a file system stores the file, for example in extents.
     #[must_use]
     pub fn of_system(bits: u32) -> Self {
         Self(bits & Self::KEPT.0)
     }
 
-    /// The flags as they were stored, also those that this version does not know.
+    /// The flags as they were stored, including those that this version does not know.
     #[must_use]
     pub fn from_bits(bits: u32) -> Self {
         Self(bits)
     }
 
-    /// As `ioctl_iflags(2)` has them.
+    /// The bits as `ioctl_iflags(2)` defines them.
     #[must_use]
     pub fn bits(self) -> u32 {
         self.0
     }
 
-    /// Whether there are none.
+    /// Whether no flag is set.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether all of the other flags are among these.
+    /// Whether all flags of `other` are set.
     #[must_use]
     pub fn contain(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The flags that are in both.
+    /// The flags that are in both sets.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// The flags that are not in the other.
+    /// The flags that are not in `other`.
     #[must_use]
     pub fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -91,7 +91,7 @@ impl InodeFlags {
         (0..u32::BITS).map(|place| Self(1 << place)).filter(move |flag| self.contain(*flag))
     }
 
-    /// The names of those that this version knows, in the order of the bits.
+    /// The names of the flags that this version knows, in the order of the bits.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         NAMES.into_iter().filter(move |(bit, _)| self.0 & bit != 0).map(|(_, name)| name)
     }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_file_system_s_own_flags_are_not_kept() {
-        // Extents, a hashed folder, encrypted, verity, inline data.
+        // Extents, hashed folder, encrypted, verity, inline data.
         for own in [0x0008_0000, 0x1000, 0x0800, 0x0010_0000, 0x1000_0000] {
             assert!(InodeFlags::of_system(own).is_empty(), "{own:x}");
         }

@@ -1,20 +1,24 @@
-//! Snapshots: disk images and folders, archived into a block store, kept in a catalog, and brought back.
+//! Snapshots: disk images and folders, archived into a block store, listed in a catalog, and
+//! restored.
 //!
 //! ```text
 //! catalog root ─▶ list of snapshots ─▶ image: fixed tree
 //!                                  └─▶ folder: node ─▶ nodes ─▶ … ─▶ file: tree cut by content
 //! ```
 //!
-//! What must always be true:
-//! - A snapshot is in the catalog only once all that it leads to is durable; the catalog's root is the last thing written.
+//! Invariants:
+//! - A snapshot is in the catalog only once everything that it leads to is durable. The root of the
+//!   catalog is written last.
 //! - Memory is bounded, whatever the size of a file, an image or a folder.
-//! - What is restored comes into place whole or not at all, and nothing that a snapshot says leads out of its destination.
+//! - A restored file appears complete or not at all, and no data in a snapshot leads out of the
+//!   destination.
 //!
-//! Read first: `taking/take.rs` (a night, from content to catalog), `folder/archive.rs` (a tree of files)
-//! and `restoring/unfinished_restore.rs` (what makes a restore safe to stop).
+//! Read first: `taking/take.rs` (archiving a source, from content to catalog), `folder/archive.rs`
+//! (a tree of files) and `restoring/unfinished_restore.rs` (makes it safe to interrupt a restore).
 //!
-//! This crate starts no threads and asks no time: it is given [`Workers`](varve_world::Workers), and told what to call a
-//! moment. It reads and writes the files that are archived and restored; a store's own files are the store's.
+//! This crate starts no threads and reads no clock: the caller passes
+//! [`Workers`](varve_world::Workers) and the time. It reads and writes the files that are archived
+//! and restored. The store reads and writes its own files.
 
 mod browsing;
 mod catalog;

@@ -1,4 +1,4 @@
-//! How far a long operation is, what went wrong on its way, and how to end it early. Nothing is printed.
+//! Progress, problems and cancellation of a long operation. Nothing is printed.
 
 use std::error::Error;
 use std::os::unix::ffi::OsStrExt;
@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-/// Counted up by whoever works, and looked at by whoever waits. The totals are 0 as long as they are not known.
+/// Counters that the worker threads increase and a display reads. The totals are 0 until they are
+/// known.
 #[derive(Debug, Default)]
 pub struct Progress {
     bytes_total: AtomicU64,
@@ -20,66 +21,66 @@ pub struct Progress {
     current: Mutex<Vec<u8>>,
 }
 
-/// Where an operation stood at one moment.
+/// The state of an operation at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProgressSnapshot {
-    /// How many bytes there are to do; 0: not known.
+    /// Bytes to process; 0 if unknown.
     pub bytes_total: u64,
-    /// How many bytes are done, those of unchanged files too.
+    /// Bytes processed, including those of unchanged files.
     pub bytes_done: u64,
-    /// How many bytes were read, from the source or from the store.
+    /// Bytes read from the source or from the store.
     pub bytes_read: u64,
-    /// How many files there are to do; 0: not known.
+    /// Files to process; 0 if unknown.
     pub files_total: u64,
-    /// How many files, folders and other nodes are done.
+    /// Files, folders and other nodes processed.
     pub files_done: u64,
-    /// How many problems were met.
     pub problem_count: u64,
-    /// What is being worked on, more or less.
+    /// Approximately the path that is being processed.
     pub current: PathBuf,
 }
 
 impl Progress {
-    /// At the beginning.
+    /// A progress with all counters at 0.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Says how much there is to do.
+    /// Sets the totals.
     pub fn set_total(&self, files_total: u64, bytes_total: u64) {
         self.files_total.store(files_total, Ordering::Relaxed);
         self.bytes_total.store(bytes_total, Ordering::Relaxed);
     }
 
-    /// So many more bytes are done.
+    /// Adds bytes that were processed.
     pub fn add_bytes_done(&self, bytes: u64) {
         self.bytes_done.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many more bytes were read.
+    /// Adds bytes that were read.
     pub fn add_bytes_read(&self, bytes: u64) {
         self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// So many more files, folders and other nodes are done.
+    /// Adds files, folders and other nodes that were processed.
     pub fn add_files_done(&self, files: u64) {
         self.files_done.fetch_add(files, Ordering::Relaxed);
     }
 
-    /// One more problem was met.
+    /// Adds one problem.
     pub fn add_problem(&self) {
         self.problem_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Says what is being worked on.
+    /// Sets the path that is being processed.
     pub fn set_current(&self, path: &Path) {
         let mut current = self.current.lock();
         current.clear();
         current.extend_from_slice(path.as_os_str().as_bytes());
     }
 
-    /// Asks the operation to end soon, with an error that says so. May be called from anywhere, at any time.
+    /// Requests that the operation end soon, with an error that reports the cancellation. May be
+    /// called from any thread at any time.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Relaxed);
     }
@@ -90,7 +91,7 @@ impl Progress {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    /// Where the operation stands.
+    /// The state of the operation now.
     #[must_use]
     pub fn snapshot(&self) -> ProgressSnapshot {
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -105,18 +106,17 @@ impl Progress {
         }
     }
 
-    /// How many bytes are done.
+    /// Bytes processed.
     pub(crate) fn bytes_done(&self) -> u64 {
         self.bytes_done.load(Ordering::Relaxed)
     }
 }
 
-/// Something that did not stop an operation, but that its result lacks.
+/// A problem that did not stop an operation, but left its result incomplete.
 #[derive(Debug)]
 pub struct Problem {
     /// The file or folder, from the root of the snapshot.
     pub path: PathBuf,
-    /// What happened to it.
     pub error: Box<dyn Error + Send + Sync>,
 }
 
@@ -126,7 +126,7 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// The first problems of an operation, and how many there were in all: what to hand to an operation that wants to report.
+/// The first problems of an operation, and the count of all. An operation reports to it.
 #[derive(Debug)]
 pub struct ProblemList {
     kept_max: usize,
@@ -134,13 +134,13 @@ pub struct ProblemList {
 }
 
 impl ProblemList {
-    /// Keeps at most so many.
+    /// An empty list that keeps at most this many problems.
     #[must_use]
     pub fn new(kept_max: usize) -> Self {
         Self { kept_max, problems: Mutex::new((Vec::new(), 0)) }
     }
 
-    /// Takes one more. Callable from many threads.
+    /// Adds a problem. May be called from many threads.
     pub fn report(&self, problem: Problem) {
         let mut problems = self.problems.lock();
         problems.1 += 1;
@@ -149,7 +149,8 @@ impl ProblemList {
         }
     }
 
-    /// Those that were kept, in the order in which they were met, and how many there were.
+    /// The problems that were kept, in the order in which they were met, and the count of all
+    /// problems.
     #[must_use]
     pub fn into_problems(self) -> (Vec<Problem>, u64) {
         self.problems.into_inner()

@@ -1,4 +1,4 @@
-//! Records: how nodes and lists of them are written, and read one at a time.
+//! Records: encodes nodes and lists of nodes, and reads them one at a time.
 
 pub mod fields;
 pub mod node;

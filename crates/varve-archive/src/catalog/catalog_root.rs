@@ -1,4 +1,5 @@
-//! The list of all snapshots, itself stored in the log: the last thing that a finished snapshot writes.
+//! The catalog, itself stored in the log. Its root is the last block that a finished snapshot
+//! writes.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -24,51 +25,52 @@ use crate::records::record_list::{ReadRecordsError, Records};
 pub struct Catalog {
     sequence: u64,
     snapshots: Vec<Snapshot>,
-    /// The roots before, the first of which that can be read is the one, if this process may not read them itself.
+    /// The earlier roots, newest first, if this process may not read the catalog. A reader follows
+    /// the first one that is readable.
     unread: Option<Vec<Score>>,
-    /// Where the list of what is lost is.
+    /// The entry of the list of losses.
     losses: Option<Entry>,
-    /// Whether blocks are lost of a catalog that was added by somebody who may not read: it is not in this one.
+    /// True if blocks are lost of a catalog that a write-only key has added. Its snapshots are
+    /// missing here.
     lacks_added: bool,
-    /// Fields of its roots that a later version has written, the newest root's last.
+    /// Fields of its roots that this version does not know. Those of the newest root come last.
     unknown: UnknownFields,
 }
 
-/// How many roots a reader follows at most: with a new one every night, some thousand years.
+/// Upper bound on the roots that a reader follows. With one new root a day, it lasts for more than
+/// 2,800 years.
 const ROOT_COUNT_MAX: usize = 1 << 20;
 
 /// Why the catalog could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadCatalogError {
-    /// Its root is lost.
+    /// The root is lost.
     #[error("the catalog's root cannot be read")]
     Root(#[from] GetError),
-    /// Its root makes no sense.
+    /// The root is malformed.
     #[error("the catalog's root is malformed")]
     Malformed(#[from] FieldError),
-    /// Nobody has taken so many snapshots.
+    /// There are more than [`ROOT_COUNT_MAX`] roots.
     #[error("the catalog has more than {ROOT_COUNT_MAX} roots")]
     Endless,
-    /// Its root has no list.
+    /// The root names no list.
     #[error("the catalog's root has no list of snapshots")]
     NoList,
-    /// Its list's entry makes no sense.
     #[error("the catalog's list is malformed")]
     Entry(#[from] DecodeEntryError),
-    /// Its list could not be read.
     #[error("the catalog's list cannot be read")]
     List(#[from] ReadRecordsError),
-    /// A snapshot in it makes no sense.
     #[error(transparent)]
     Snapshot(#[from] DecodeSnapshotError),
-    /// The next catalog would be without what somebody has added.
+    /// The next catalog would lack snapshots that a write-only key has added.
     #[error(
         "a catalog that a write-only key has added cannot be read, and the next one would be without its snapshots"
     )]
     LacksAdded,
 }
 
-/// Whether a catalog could not be read for a reason that may pass: the store failed, or the disk does not give what is there.
+/// Whether the error may be temporary: the store failed, or the disk does not return data that it
+/// has.
 fn may_come_back(error: &LoadCatalogError) -> bool {
     if matches!(error, LoadCatalogError::Root(GetError::Failed { .. })) {
         return true;
@@ -78,27 +80,25 @@ fn may_come_back(error: &LoadCatalogError) -> bool {
         .is_some_and(|error| !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound))
 }
 
-/// Whether blocks are missing or damaged. Else they are what their writer has put.
+/// Whether blocks are missing or damaged. Otherwise their writer has stored malformed data.
 fn is_lost(error: &LoadCatalogError) -> bool {
     causes(error).any(|error| error.is::<GetError>())
 }
 
-/// Why a snapshot was not added. The catalog in the store is as it was.
+/// Why a snapshot was not added. The catalog in the store is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveCatalogError {
-    /// The snapshot's own data could not be made durable.
     #[error("the snapshot could not be made durable")]
     Data(#[source] SyncError),
-    /// The catalog could not be written.
     #[error("the catalog could not be written")]
     Put(#[from] PutError),
-    /// The catalog was written, but may not survive power loss.
+    /// The catalog was written, but may not survive a power loss.
     #[error("the catalog could not be made durable")]
     Catalog(#[source] SyncError),
 }
 
 impl Catalog {
-    /// Reads the catalog that `root` leads to; `None` stands for a store without snapshots.
+    /// Reads the catalog that `root` leads to. `None` means a store without snapshots.
     ///
     /// # Errors
     /// [`LoadCatalogError`].
@@ -106,12 +106,15 @@ impl Catalog {
         Self::load_all(blocks, root.as_slice())
     }
 
-    /// Reads the catalogs that these roots lead to, as one. The first is that of somebody who could read the one before it; the others
-    /// were added since, the oldest first, by writers who may not read: what one of them leaves out, or spoils, hides nothing of the others.
-    /// Of those, what is lost is left out; see [`Catalog::require_all`].
+    /// Reads the catalogs that these roots lead to, and joins them into one. The first root was
+    /// written by a process that could read the catalog before it. The others were added since
+    /// then, oldest first, by write-only keys. A root that omits or spoils something hides nothing
+    /// that the others hold. Lost catalogs among the added ones are omitted; see
+    /// [`Catalog::require_all`].
     ///
     /// # Errors
-    /// [`LoadCatalogError`]. If the first is lost there is no catalog: the others do not tell what was in it.
+    /// [`LoadCatalogError`]. If the first catalog is lost, the call fails, because the others do
+    /// not repeat its contents.
     pub fn load_all(blocks: &dyn BlockStore, roots: &[BlockName]) -> Result<Self, LoadCatalogError> {
         let mut catalog = Self::default();
         let (mut passed, mut known) = (BTreeSet::new(), BTreeSet::new());
@@ -128,7 +131,7 @@ impl Catalog {
                         .snapshots
                         .extend(snapshots.into_iter().filter(|snapshot| known.insert(snapshot.id)));
                 }
-                // What cannot be read now may be read later: nothing may be decided by it.
+                // A temporary error decides nothing: the catalog may be readable later.
                 Err(error) if may_come_back(&error) => return Err(error),
                 Err(error) if Some(root) == roots.first() && is_lost(&error) => return Err(error),
                 Err(error) if Some(root) == roots.first() => failure = Some(error),
@@ -139,13 +142,13 @@ impl Catalog {
             }
         }
         match failure {
-            // Later ones may lead to it, or to what comes before it.
+            // Later roots may lead to this root, or to the ones before it.
             Some(error) if catalog.snapshots.is_empty() => Err(error),
             _ => Ok(catalog),
         }
     }
 
-    /// Whether the next catalog may take the place of this one: nothing that was added is left out of it.
+    /// Returns the catalog if the next catalog may replace it: it lacks no snapshot that was added.
     ///
     /// # Errors
     /// [`LoadCatalogError::LacksAdded`].
@@ -153,27 +156,29 @@ impl Catalog {
         if self.lacks_added { Err(LoadCatalogError::LacksAdded) } else { Ok(self) }
     }
 
-    /// A catalog that can be added to and not be read, after these roots: the newest first, and after it those that come next if a
-    /// crash has taken it.
+    /// A catalog for a process that can add snapshots but not read them. `roots` are the earlier
+    /// roots, newest first. The older ones serve if a crash has taken the newest.
     #[must_use]
     pub fn unread(roots: &[BlockName]) -> Self {
         Self { unread: Some(roots.iter().map(|root| root.score).collect()), ..Self::default() }
     }
 
-    /// All snapshots, in the order in which they were finished; those that were added, if it may not be read.
+    /// All snapshots, in the order in which they were finished. If the catalog may not be read,
+    /// only the snapshots that this process has added.
     #[must_use]
     pub fn snapshots(&self) -> &[Snapshot] {
         &self.snapshots
     }
 
-    /// What was stored once and cannot be read, as far as it was noted. Some of it may have come back since.
+    /// The recorded losses. Some of these blocks may have become readable since.
     #[must_use]
     pub fn losses(&self, blocks: &dyn BlockStore) -> Losses {
         Losses::read(blocks, self.losses.as_ref())
     }
 
-    /// What the newest of these roots knows to be lost whose list of it is whole, and what younger ones still tell. `roots` are the
-    /// newest first. Only those count that lead to all that was there.
+    /// Joins the losses that these catalogs record. `roots` are newest first. The search ends at
+    /// the first root whose list of losses is complete; younger roots contribute what is readable
+    /// in theirs. Only final roots count: their writers could read all earlier catalogs.
     pub(crate) fn losses_of_any(blocks: &dyn BlockStore, roots: &[CatalogRoot]) -> Losses {
         let mut found = Losses::default();
         for root in roots.iter().filter(|root| root.is_final) {
@@ -191,7 +196,8 @@ impl Catalog {
         found
     }
 
-    /// Names the blocks of the lists that a root leads to, as far as they can be found; none of what the lists tell of.
+    /// Collects the names of the blocks in the lists of a root, as far as they are readable. The
+    /// contents of the snapshots are not included.
     pub(crate) fn own_blocks(blocks: &dyn BlockStore, root: &BlockName, names: &mut BTreeSet<BlockName>) {
         let decoded = blocks.get(root).map(|block| decode_root(&block, blocks.score_bytes()));
         let Ok(Ok(Root { list, losses, .. })) = decoded else { return };
@@ -203,7 +209,8 @@ impl Catalog {
         }
     }
 
-    /// Stores the list of what is lost, for the next root to lead to, and says whether it is another one than before.
+    /// Stores the list of losses for the next root. Returns whether it differs from the previous
+    /// list.
     pub(crate) fn set_losses(
         &mut self,
         blocks: &dyn BlockStore,
@@ -213,7 +220,7 @@ impl Catalog {
         Ok(before != self.losses)
     }
 
-    /// The root of the newest snapshot of a folder with this name and source.
+    /// The root node of the newest folder snapshot with this name and source.
     pub(crate) fn newest_folder(&self, name: &str, source: &[u8]) -> Option<&Node> {
         let source = Path::new(OsStr::from_bytes(source));
         let same = |snapshot: &&Snapshot| snapshot.name == name && source_path(snapshot) == source;
@@ -223,8 +230,8 @@ impl Catalog {
         })
     }
 
-    /// Adds a snapshot, for ever: first everything that it leads to is made durable, then the catalog that leads to it.
-    /// Returns the new root.
+    /// Adds a snapshot for ever. First makes everything that it leads to durable, and then the
+    /// catalog that leads to it. Returns the new root.
     ///
     /// # Errors
     /// [`SaveCatalogError`].
@@ -241,11 +248,11 @@ impl Catalog {
         Ok(root)
     }
 
-    /// Puts other snapshots in the places of those with the same ids. Nothing that one of them leads to may be new. The
-    /// catalogs before stay in the log. Returns the new root.
+    /// Replaces the snapshots that have the same ids as those in `changed`. They may lead to no new
+    /// blocks. The previous catalogs stay in the log. Returns the new root.
     ///
     /// # Errors
-    /// [`SaveCatalogError`]; the catalog is then as it was.
+    /// [`SaveCatalogError`]; the catalog is then unchanged.
     pub(crate) fn change(
         &mut self,
         blocks: &dyn BlockStore,
@@ -262,9 +269,11 @@ impl Catalog {
         Ok(root)
     }
 
-    /// What can still be read of catalogs, of which `roots` are the newest first: all that the newest whole one knows, and
-    /// what younger ones that are damaged still tell. Only that of somebody who could read the one before it is whole by
-    /// itself; what the others add comes with what they lead to.
+    /// Collects the snapshots that are still readable in these catalogs. `roots` are newest first.
+    /// The result holds the whole of the newest intact catalog, and the readable snapshots of the
+    /// younger, damaged ones. Only a final root is complete by itself, because its writer could
+    /// read the catalog before it. An added root is complete only together with the roots that it
+    /// leads to.
     #[must_use]
     pub fn salvage(blocks: &dyn BlockStore, roots: &[CatalogRoot]) -> Self {
         let mut salvaged = Self::default();
@@ -296,7 +305,7 @@ impl Catalog {
         salvaged
     }
 
-    /// Takes in the snapshots of another copy's catalog that this one lacks.
+    /// Adds the snapshots of another copy's catalog that this catalog lacks.
     pub fn add_unknown(&mut self, other: &Self) {
         self.sequence = self.sequence.max(other.sequence);
         let mut unknown = other.unknown.clone();
@@ -311,7 +320,7 @@ impl Catalog {
         }
     }
 
-    /// Stores the catalog as it is, with a new root.
+    /// Stores the unchanged catalog under a new root.
     ///
     /// # Errors
     /// [`SaveCatalogError`].
@@ -329,8 +338,8 @@ impl Catalog {
             list.write(&record)?;
         }
         let list = list.finish()?;
-        // A crash between the two syncs leaves the old catalog; without the first, it could leave a catalog that leads
-        // to blocks that were lost.
+        // A crash between the two syncs leaves the old catalog. Without the first sync, it could
+        // leave a catalog that leads to lost blocks.
         blocks.sync().map_err(SaveCatalogError::Data)?;
         let losses = self.losses.as_ref().map(Entry::encode);
         let root = match &self.unread {
@@ -353,7 +362,7 @@ impl Catalog {
     }
 }
 
-/// What a root says.
+/// The contents of a root.
 struct Root {
     sequence: u64,
     list: Entry,
@@ -362,16 +371,16 @@ struct Root {
     unknown: UnknownFields,
 }
 
-/// All that a root and those before it say.
+/// The joined contents of a root and of the roots before it.
 struct Chain {
     sequence: u64,
     snapshots: Vec<Snapshot>,
-    /// As the last of them has it.
+    /// The losses of the oldest root in the chain.
     losses: Option<Entry>,
     unknown: UnknownFields,
 }
 
-/// The snapshots that a root leads to, up to roots that were passed before.
+/// Reads the snapshots that a root leads to. Stops at roots that are already in `passed`.
 fn read_chain(
     blocks: &dyn BlockStore,
     root: Score,
@@ -381,7 +390,8 @@ fn read_chain(
     let mut unknown = UnknownFields::default();
     while let Some(root) = first_root(blocks, &wanted, passed)? {
         sequence = root.sequence.max(sequence);
-        // Whoever can read all that was there names no root before it: that one tells what is lost.
+        // A root whose writer could read all earlier snapshots names no previous root. It ends the
+        // chain, and its list of losses counts.
         losses = root.losses;
         lists.push(root.list);
         let mut earlier = root.unknown;
@@ -399,7 +409,8 @@ fn read_chain(
     Ok(Chain { sequence, snapshots, losses, unknown })
 }
 
-/// The first of these roots that can be read, unless it was passed. Those before it were taken by a crash.
+/// The first of these roots that is readable, unless it was passed before. A crash has taken the
+/// ones before it in the list.
 fn first_root(
     blocks: &dyn BlockStore,
     wanted: &[Score],
@@ -493,7 +504,7 @@ mod tests {
         let store = MemoryBlockStore::new();
         let mut full = Catalog::default();
         let mut root = full.add(&store, snapshot(0, "web", 0)).unwrap();
-        // Three nights of two snapshots each, by somebody who sees only their own.
+        // Three rounds of two snapshots each, by a writer that sees only its own.
         for night in 0..3 {
             let mut unread = Catalog::unread(&[root]);
             for number in [2 * night + 1, 2 * night + 2] {
@@ -508,7 +519,7 @@ mod tests {
         let read = store.get_count();
         assert_eq!(ids(&Catalog::load(&store, Some(root)).unwrap()), [0, 1, 2, 3, 4, 5, 6, 7]);
         assert!(store.get_count() - read <= 3, "folded: a root and its list");
-        // The first in a store.
+        // The first snapshot in a store.
         let first = Catalog::unread(&[]).add(&store, snapshot(9, "web", 9)).unwrap();
         assert_eq!(ids(&Catalog::load(&store, Some(first)).unwrap()), [9]);
     }
@@ -518,7 +529,7 @@ mod tests {
         let store = MemoryBlockStore::new();
         let base = Catalog::default().add(&store, snapshot(1, "web", 1)).unwrap();
         let honest = Catalog::unread(&[base]).add(&store, snapshot(2, "web", 2)).unwrap();
-        // One that leaves out all before it, and some that make no sense.
+        // One root that omits all roots before it, and some that are malformed.
         let forged = Catalog::unread(&[]).add(&store, snapshot(3, "web", 3)).unwrap();
         let mut roots = vec![base, honest, forged];
         for bytes in [&b"rubbish"[..], b"", &[0]] {
@@ -528,7 +539,8 @@ mod tests {
         let loaded = Catalog::load_all(&store, &roots).unwrap();
         assert_eq!(loaded.snapshots().iter().map(|one| one.id.0[0]).collect::<Vec<_>>(), [1, 2, 3]);
         assert!(loaded.require_all().is_ok(), "what makes no sense was never there");
-        // What is lost is another matter: what was in it nobody knows, and the next catalog would be without it.
+        // A lost catalog is different: its contents are unknown, and the next catalog would lack
+        // them.
         assert!(store.lose(&honest));
         let loaded = Catalog::load_all(&store, &roots).unwrap();
         assert_eq!(loaded.snapshots().iter().map(|one| one.id.0[0]).collect::<Vec<_>>(), [1, 3]);
@@ -573,14 +585,14 @@ mod tests {
         let root = salvaged.write_again(&store).unwrap();
         assert_eq!(Catalog::load(&store, Some(root)).unwrap(), salvaged);
         assert_eq!(Catalog::salvage(&store, &[]), Catalog::default());
-        // What somebody who may not read has added hides nothing of what was there before.
+        // A catalog that a write-only key has added hides no earlier snapshot.
         let added = Catalog::unread(&[roots[2]]).add(&store, snapshot(9, "web", 9)).unwrap();
         let added = CatalogRoot { name: added, is_final: false };
         let with_added = Catalog::salvage(&store, &[&[added], &finals[..]].concat());
         assert_eq!(with_added.snapshots().len(), 4);
     }
 
-    /// Puts a root again as a later version would write it: with one more field.
+    /// Puts a root again with one more field, as a later version would write it.
     fn add_field(store: &MemoryBlockStore, root: &BlockName, field: (u8, &[u8])) -> BlockName {
         let block = store.get(root).unwrap();
         let added = FieldWriter::new().bytes(field.0, field.1).finish();
@@ -609,7 +621,7 @@ mod tests {
             let root = add_field(&store, &root, (number, &bytes));
             let loaded = Catalog::load(&store, Some(root)).unwrap();
             let finals = [CatalogRoot { name: root, is_final: true }];
-            // However the next catalog comes about.
+            // The fields survive in every way to write the next catalog.
             let mut copied = Catalog::default();
             copied.add_unknown(&loaded);
             let ways = [Catalog::salvage(&store, &finals), copied, loaded];
@@ -619,7 +631,8 @@ mod tests {
                 let again = next.write_again(&store).unwrap();
                 proptest::prop_assert_eq!(later_fields_of(&store, &again), vec![(number, bytes.clone())]);
             }
-            // A root that was added by somebody who may not read says more; the later one is last.
+            // A root that a write-only key has added has more such fields. The later root comes
+            // last.
             let added = Catalog::unread(&[root]).add(&store, snapshot(3, "web", 3)).unwrap();
             let added = add_field(&store, &added, (number, &other));
             let mut both = Catalog::load_all(&store, &[root, added]).unwrap();
@@ -648,11 +661,11 @@ mod tests {
         assert!(!catalog.set_losses(&store, &Losses::default()).unwrap());
         assert!(catalog.set_losses(&store, &a_loss()).unwrap());
         let first = catalog.write_again(&store).unwrap();
-        // A store may have lost something and have no snapshot.
+        // A store may have losses and no snapshot.
         let mut next = Catalog::load(&store, Some(first)).unwrap();
         assert_eq!((next.losses(&store), next.snapshots().len()), (a_loss(), 0));
         let second = next.add(&store, snapshot(1, "web", 1)).unwrap();
-        // Whoever may not read does not say what is lost, and takes nothing away.
+        // A write-only key reports no losses, and removes none.
         let added = Catalog::unread(&[second]).add(&store, snapshot(2, "web", 2)).unwrap();
         for roots in [&[second, added][..], &[added]] {
             let mut folded = Catalog::load_all(&store, roots).unwrap();
@@ -660,7 +673,7 @@ mod tests {
             let root = folded.add(&store, snapshot(3, "web", 3)).unwrap();
             assert_eq!(Catalog::load(&store, Some(root)).unwrap().losses(&store), a_loss());
         }
-        // A root that says so in the place of one that adds is not asked.
+        // Losses in the root of a write-only key are ignored.
         let mut forged = Catalog::default();
         forged.set_losses(&store, &a_loss()).unwrap();
         let forged = forged.write_again(&store).unwrap();

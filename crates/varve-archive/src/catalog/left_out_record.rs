@@ -1,4 +1,5 @@
-//! What of an image a snapshot does not have, and what it has though it was asked to be left out. Pure.
+//! Records of the parts of an image that were left out, and of the parts that were kept although
+//! they were to be left out. Pure.
 //!
 //! | number | field        | value                                                                                      |
 //! |-------:|--------------|--------------------------------------------------------------------------------------------|
@@ -13,30 +14,31 @@ use varve_image::LeftOut;
 
 use crate::records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
 
-/// The most records that are read of one snapshot, and as many as are written at most.
+/// Upper bound on the records that are read, and on the records that are written, for one snapshot.
 pub(crate) const RECORD_COUNT_MAX: usize = 257;
-/// A name or a reason is cut off behind this many characters: a disk that was made to harm may have any.
+/// Names and reasons are cut to this many characters. A malicious disk may hold longer ones.
 const CHARS_MAX: usize = 400;
 
-/// One part of an image that was left out, or kept though it was asked to be left out.
+/// One part of an image that was left out, or kept although it was to be left out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LeftOutRecord {
-    /// The volume, as `p1`; empty where several are meant.
+    /// The volume, as `p1`. Empty if the record covers several volumes.
     pub volume: String,
     /// `swap`, `free blocks`, or the path of a file.
     pub what: String,
-    /// How many bytes were archived as zeros.
+    /// Bytes that were archived as zeros.
     pub bytes: u64,
-    /// What proved that nobody misses them.
+    /// The proof that these bytes are not needed.
     pub why: String,
-    /// What contradicted, so that it was kept.
+    /// The contradiction that prevented leaving the part out.
     pub kept_because: Option<String>,
-    /// Fields that a later version has written.
+    /// Fields that this version does not know.
     pub unknown: UnknownFields,
 }
 
 impl LeftOutRecord {
-    /// The records of what was found in a disk. If there are very many, the last one stands for all that follow.
+    /// Makes the records for the parts that were found in a disk. If there are too many, the last
+    /// record sums up the remaining parts.
     #[must_use]
     pub fn list(found: &LeftOut) -> Vec<Self> {
         let cut = |text: &str| text.chars().take(CHARS_MAX).collect::<String>();
@@ -61,7 +63,7 @@ impl LeftOutRecord {
         records
     }
 
-    /// Its record's fields.
+    /// Encodes the fields of the record.
     pub(crate) fn encode(&self) -> Vec<u8> {
         FieldWriter::new()
             .bytes(1, self.volume.as_bytes())
@@ -72,7 +74,7 @@ impl LeftOutRecord {
             .finish_with(&self.unknown)
     }
 
-    /// Reads a record's fields.
+    /// Decodes the fields of a record.
     ///
     /// # Errors
     /// [`FieldError`].
@@ -104,7 +106,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Something that was left out, and something that was kept.
+    /// One part that was left out, and one that was kept.
     pub(crate) fn records() -> Vec<LeftOutRecord> {
         let (volume, what) = ("p2".to_owned(), "swap".to_owned());
         let (bytes, why) = (1 << 30, "a header".into());

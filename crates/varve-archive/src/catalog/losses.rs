@@ -1,6 +1,8 @@
-//! What was stored once and cannot be read: the list that the catalog's root leads to, so that nobody forgets it.
+//! The list of losses: blocks and places of the log that were stored once and are now unreadable.
+//! The root of the catalog leads to it, so that no loss is forgotten.
 //!
-//! An entry leaves the list when its bytes can be read again. One that somebody has accepted stays, with the time.
+//! An entry leaves the list when its bytes are readable again. An accepted loss stays in the list,
+//! with the time of its acceptance.
 //!
 //! | number | field              | value                                                                                |
 //! |-------:|--------------------|--------------------------------------------------------------------------------------|
@@ -29,61 +31,56 @@ use varve_world::Timestamp;
 use crate::records::fields::{FieldError, FieldReader, FieldWriter, frame};
 use crate::records::record_list::Records;
 
-/// So many blocks are noted by name. What is lost beyond them is noted by its place.
+/// Upper bound on the lost blocks that are listed by name. Further losses are listed by place.
 pub(crate) const BLOCKS_MAX: usize = 1 << 20;
-/// So many places are noted.
+/// Upper bound on the lost places that are listed.
 const PLACES_MAX: usize = 1 << 16;
-/// So many blocks are read at a time to find out whether they are back.
+/// Blocks per batch when the list is checked for blocks that are readable again.
 const READ_COUNT: usize = 64;
 
-/// A block that was stored and cannot be read.
+/// A block that was stored and is unreadable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostBlock {
-    /// Its name.
     pub name: BlockName,
-    /// Its size in bytes, where that is known.
+    /// The size in bytes, if it is known.
     pub size: Option<u64>,
-    /// When it was noticed.
     pub noticed: Timestamp,
-    /// When somebody said that it may be forgotten.
+    /// The time at which the loss was accepted.
     pub accepted: Option<Timestamp>,
 }
 
-/// A part of the log whose blocks cannot be read, nor named.
+/// A part of the log whose blocks are neither readable nor known by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostPlace {
-    /// Which part.
     pub id: PlaceId,
-    /// When it was noticed.
     pub noticed: Timestamp,
-    /// When somebody said that it may be forgotten.
+    /// The time at which the loss was accepted.
     pub accepted: Option<Timestamp>,
 }
 
-/// What tells one lost part of the log from another.
+/// Identifies a lost part of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PlaceId {
-    /// In which arena.
     pub arena: ArenaId,
-    /// Of which generation; `None` where nothing tells.
+    /// The arena's generation, if it is known.
     pub generation: Option<u32>,
-    /// Which of its bytes.
+    /// The lost bytes of the arena.
     pub range: LostRange,
-    /// Whether snapshots may be lost with it that no catalog names any more.
+    /// True if the part may have held a newer catalog, whose snapshots are then lost.
     pub may_hide_snapshots: bool,
-    /// What tells a copy that had it; `None` where nothing does.
+    /// Identifies a copy that had the lost part, if anything does.
     pub witness: Option<Witness>,
 }
 
 impl PlaceId {
-    /// Whether it is the end of the log, and all that came after it.
+    /// Whether the place is the end of the log: all of it from one byte on.
     #[must_use]
     pub fn is_end_of_log(&self) -> bool {
         self.range.last.is_none() && matches!(self.witness, Some(Witness::Page(_)))
     }
 }
 
-/// When something was noticed, and accepted.
+/// The times at which a loss was noticed and accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Noted {
     noticed: Timestamp,
@@ -91,8 +88,9 @@ struct Noted {
 }
 
 impl Noted {
-    /// Takes in a note of the same thing. What was lost once more after somebody has accepted it has not been accepted. No times are
-    /// compared: clocks are set back.
+    /// Merges two notes of the same loss. If only one of them is accepted, the open one wins: a
+    /// loss that happens again after its acceptance is not accepted. Times do not decide this,
+    /// because clocks are set back.
     fn merge(&mut self, other: Self) {
         *self = match (self.accepted, other.accepted) {
             (Some(_), None) => other,
@@ -104,27 +102,28 @@ impl Noted {
     }
 }
 
-/// All that was stored once and cannot be read, as far as it is known.
+/// All known losses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Losses {
     blocks: BTreeMap<BlockName, (Option<u64>, Noted)>,
     places: BTreeMap<PlaceId, Noted>,
-    /// Whether more is lost, which this list does not tell: it was damaged itself, or there was too much.
+    /// Set if there are losses beyond this list: it was damaged, or it was full.
     more: Option<Noted>,
-    /// Whether the list could not be read to its end just now: an earlier one may tell what was in it.
+    /// True if the list was not readable to its end just now. An earlier list may have the rest.
     is_cut: bool,
 }
 
-/// What one record holds.
+/// The contents of one record.
 enum Loss {
     Block(LostBlock),
     Place(LostPlace),
-    /// It names nothing: more is lost than the list tells.
+    /// A record without names: there are losses beyond the list.
     More(Noted),
 }
 
 impl Losses {
-    /// Reads the list that `entry` leads to. What cannot be read of it is left out, and [`is_incomplete`](Self::is_incomplete) says so.
+    /// Reads the list that `entry` leads to. Unreadable entries are omitted, and
+    /// [`is_incomplete`](Self::is_incomplete) then returns true.
     pub(crate) fn read(blocks: &dyn BlockStore, entry: Option<&Entry>) -> Self {
         let mut losses = Self::default();
         let Some(entry) = entry else { return losses };
@@ -149,14 +148,14 @@ impl Losses {
             }
         }
         if !is_whole {
-            // Whatever was accepted earlier: this is known only now.
+            // Earlier acceptances do not cover this new damage.
             losses.more = Some(Noted { noticed: Timestamp(0), accepted: None });
             losses.is_cut = true;
         }
         losses
     }
 
-    /// Stores the list; `None` if there is nothing in it.
+    /// Stores the list. Returns `None` if it is empty.
     pub(crate) fn write(&self, blocks: &dyn BlockStore) -> Result<Option<Entry>, PutError> {
         if self.is_empty() {
             return Ok(None);
@@ -173,7 +172,7 @@ impl Losses {
         list.finish().map(Some)
     }
 
-    /// The blocks, in the order of their names.
+    /// The lost blocks, in the order of their names.
     pub fn blocks(&self) -> impl Iterator<Item = LostBlock> + '_ {
         self.blocks.iter().map(|(name, (size, Noted { noticed, accepted }))| LostBlock {
             name: *name,
@@ -183,7 +182,7 @@ impl Losses {
         })
     }
 
-    /// The places, in the order of the log.
+    /// The lost places, in the order of the log.
     pub fn places(&self) -> impl Iterator<Item = LostPlace> + '_ {
         self.places.iter().map(|(id, Noted { noticed, accepted })| LostPlace {
             id: *id,
@@ -192,30 +191,30 @@ impl Losses {
         })
     }
 
-    /// How many blocks are named.
+    /// The number of lost blocks that are listed by name.
     #[must_use]
     pub fn block_count(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Whether nothing is lost, as far as is known.
+    /// Whether no loss is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.places.is_empty() && self.more.is_none()
     }
 
-    /// Whether more is lost than the list tells: it was damaged itself, or there was too much for it.
+    /// Whether there are losses beyond the list: it was damaged, or it was full.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
         self.more.is_some()
     }
 
-    /// Whether an earlier list may tell what this one does not: it could not be read to its end.
+    /// Whether the list was not readable to its end, so that an earlier list may have the rest.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// What nobody has accepted.
+    /// The losses that are not accepted.
     #[must_use]
     pub fn unaccepted(&self) -> Self {
         let mut open = self.clone();
@@ -225,7 +224,7 @@ impl Losses {
         open
     }
 
-    /// Adds a block. Beyond a bound nothing is added, and the list says that it is not complete.
+    /// Adds a block. If the list is full, it is marked as incomplete instead.
     pub(crate) fn add_block(&mut self, block: LostBlock) {
         if self.blocks.len() >= BLOCKS_MAX && !self.blocks.contains_key(&block.name) {
             return self.add_more(Noted { noticed: block.noticed, accepted: block.accepted });
@@ -236,7 +235,7 @@ impl Losses {
         known.merge(noted);
     }
 
-    /// Adds a place; as for [`add_block`](Self::add_block).
+    /// Adds a place. If the list is full, it is marked as incomplete instead.
     pub(crate) fn add_place(&mut self, place: LostPlace) {
         if self.places.len() >= PLACES_MAX && !self.places.contains_key(&place.id) {
             return self.add_more(Noted { noticed: place.noticed, accepted: place.accepted });
@@ -249,7 +248,8 @@ impl Losses {
         self.more.get_or_insert(noted).merge(noted);
     }
 
-    /// Adds what only an earlier list tells, one that this list has taken the place of. What both have is as this one has it.
+    /// Adds the losses that only an earlier, replaced list has. For losses in both lists, this list
+    /// counts.
     pub(crate) fn absorb_earlier(&mut self, earlier: &Self) {
         let known = self.clone();
         earlier
@@ -268,15 +268,15 @@ impl Losses {
         notes.chain(&mut self.more)
     }
 
-    /// Takes out the places for which `is_settled` says so.
+    /// Removes the places for which `is_settled` returns true.
     pub(crate) fn settle_places(&mut self, mut is_settled: impl FnMut(&PlaceId) -> bool) {
         self.places.retain(|id, _| !is_settled(id));
     }
 
-    /// Takes out the blocks that can be read again.
+    /// Removes the blocks that are readable again.
     ///
     /// # Errors
-    /// [`GetError::Failed`] when the store does not answer: nothing is known then.
+    /// [`GetError::Failed`] if the store does not answer: the state of the blocks is then unknown.
     pub(crate) fn drop_readable(&mut self, blocks: &dyn BlockStore) -> Result<(), GetError> {
         let names: Vec<_> = self.blocks.keys().copied().collect();
         for names in names.chunks(READ_COUNT) {
@@ -291,7 +291,7 @@ impl Losses {
         Ok(())
     }
 
-    /// Says of all that nobody has accepted yet that it may be forgotten.
+    /// Accepts all open losses.
     pub(crate) fn accept(&mut self, now: Timestamp) {
         self.notes().for_each(|noted| noted.accepted = noted.accepted.or(Some(now)));
     }
@@ -452,7 +452,7 @@ mod tests {
         let accepted = LostBlock { accepted: Some(Timestamp(11)), ..block(2) };
         assert_eq!(losses.blocks().collect::<Vec<_>>(), [accepted]);
         assert!(losses.unaccepted().is_empty());
-        // Lost once more: that is another loss, whatever the clock says.
+        // A block that is lost again is another loss, at whatever time the clock shows.
         let again = LostBlock { noticed: Timestamp(4), ..block(2) };
         losses.add_block(again);
         assert_eq!(losses.unaccepted().blocks().collect::<Vec<_>>(), [again]);

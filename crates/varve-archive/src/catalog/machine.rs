@@ -1,4 +1,5 @@
-//! The machine whose disk an image is, as far as it takes to start it again. Pure.
+//! The description of the machine whose disk an image holds: enough to start the machine again.
+//! Pure.
 //!
 //! | number | field        | value                                                                                      |
 //! |-------:|--------------|--------------------------------------------------------------------------------------------|
@@ -12,7 +13,7 @@
 //! |      8 | firmware     | 1 BIOS, 2 UEFI; 0 is not known                                                             |
 //! |      9 | drive *      | the fields of a drive, in the order in which the machine has them                          |
 //!
-//! Of a drive:
+//! The fields of a drive:
 //!
 //! | number | field        | value                                                                                      |
 //! |-------:|--------------|--------------------------------------------------------------------------------------------|
@@ -29,72 +30,68 @@
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields};
 
-/// The most drives that are read of one machine.
+/// Upper bound on the drives of one machine.
 const DRIVE_COUNT_MAX: usize = 4096;
 
-/// A machine.
+/// A machine and its drives.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Machine {
-    /// What its owner calls it; may be empty.
+    /// The name that its owner gave it; may be empty.
     pub name: String,
-    /// What tells it from others.
     pub uuid: Option<[u8; 16]>,
-    /// As QEMU says: `x86_64`.
+    /// In QEMU's words: `x86_64`.
     pub architecture: String,
-    /// As QEMU says: `pc-q35-8.0`.
+    /// In QEMU's words: `pc-q35-8.0`.
     pub board: String,
-    /// As QEMU says: `qemu64`.
+    /// In QEMU's words: `qemu64`.
     pub processor: String,
-    /// How many processors it has.
     pub cpu_count: u64,
-    /// In bytes.
+    /// Bytes.
     pub memory: u64,
-    /// What it starts with.
     pub firmware: Firmware,
-    /// In the order in which it has them.
+    /// The drives, in the order in which the machine has them.
     pub drives: Vec<MachineDrive>,
-    /// Fields that a later version has written.
+    /// Fields that this version does not know.
     pub unknown: UnknownFields,
 }
 
-/// What a machine starts with.
+/// The firmware that starts a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Firmware {
-    /// Not known.
     #[default]
     Unknown = 0,
-    /// A BIOS of the old kind.
+    /// A traditional PC BIOS.
     Bios = 1,
-    /// UEFI.
     Uefi = 2,
 }
 
 /// A drive of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MachineDrive {
-    /// Its place in the machine, the same from start to start.
+    /// Its position in the machine, which stays the same from start to start.
     pub name: String,
-    /// As QEMU says: `virtio-blk-pci`.
+    /// In QEMU's words: `virtio-blk-pci`.
     pub device: String,
-    /// What it hangs on; may be empty.
+    /// The controller to which it is attached; may be empty.
     pub controller: String,
-    /// Its place in the order of booting.
+    /// Its position in the boot order.
     pub boot_index: Option<u64>,
-    /// In bytes.
+    /// Bytes.
     pub size: u64,
-    /// Where the machine keeps it.
+    /// The file in which the machine keeps it.
     pub file: String,
-    /// How: `qcow2`.
+    /// The format of that file: `qcow2`.
     pub format: String,
-    /// The snapshot of the same moment, if one was to be taken. It is in the catalog unless that has failed.
+    /// The snapshot of the same time, if one was requested. It is in the catalog unless it has
+    /// failed.
     pub snapshot: Option<SnapshotId>,
-    /// Fields that a later version has written.
+    /// Fields that this version does not know.
     pub unknown: UnknownFields,
 }
 
 impl Machine {
-    /// Its record's fields.
+    /// Encodes the fields of the record.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let head = FieldWriter::new()
@@ -112,7 +109,7 @@ impl Machine {
             .finish_with(&self.unknown)
     }
 
-    /// Reads a record's fields.
+    /// Decodes the fields of a record.
     ///
     /// # Errors
     /// [`FieldError`].
@@ -191,7 +188,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A machine of two drives.
+    /// A machine with two drives.
     pub(crate) fn machine() -> Machine {
         let drive = |name: &str, boot_index, snapshot| MachineDrive {
             name: name.into(),

@@ -1,5 +1,5 @@
-//! How a snapshot comes by its name, and when a name belongs to something else. Pure but for one question to the
-//! file system: whether two paths lead to the same thing.
+//! Chooses the name of a snapshot, and detects a name that belongs to another source. Pure, except
+//! that it asks the file system whether two paths lead to the same file.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,16 +9,17 @@ use crate::catalog::request::Request;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_filter::source_path;
 
-/// A name under which something else was archived last.
+/// The name belongs to another source, which was archived last under it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("the name {:?} belongs to {} on the host {:?}: its newest snapshot is {}", holder.name, source_path(holder).display(), holder.host, holder.id)]
 pub struct NameTaken {
-    /// The newest snapshot of that name.
+    /// The newest snapshot with that name.
     pub holder: Box<Snapshot>,
 }
 
-/// The name of a source if nobody gives one: `name`; or `older`, the name that an earlier version gave to it, as long as
-/// this host has archived the source under that one and not yet under `name`. A series that has begun keeps its name.
+/// The name of a source if the user gives none. This is `name`, with one exception: an earlier
+/// version of the program named sources differently. If this host has archived the source under the
+/// name `older`, and not yet under `name`, it is `older`. A series that has begun keeps its name.
 #[must_use]
 pub fn default_name<'n>(
     snapshots: &[Snapshot],
@@ -35,10 +36,11 @@ pub fn default_name<'n>(
     older.filter(|older| !is_known_as(name) && is_known_as(older)).unwrap_or(name)
 }
 
-/// Whether the name of a request is free for it: nothing was archived under it yet, or last this very source.
+/// Checks that the name of a request is free for it: it is unused, or its newest snapshot is of the
+/// same source.
 ///
 /// # Errors
-/// [`NameTaken`]: the newest snapshot of that name came from another host or another path.
+/// [`NameTaken`]: the newest snapshot with that name came from another host or another path.
 pub fn check_name(snapshots: &[Snapshot], request: &Request) -> Result<(), NameTaken> {
     let named = snapshots.iter().filter(|snapshot| snapshot.name == request.name);
     if request.name_is_given {
@@ -50,17 +52,17 @@ pub fn check_name(snapshots: &[Snapshot], request: &Request) -> Result<(), NameT
     }
 }
 
-/// Whether a snapshot is of the source that a request is for.
+/// Whether the source of a snapshot is the source of the request.
 fn is_of(snapshot: &Snapshot, request: &Request) -> bool {
     let uuid = |machine: &Option<crate::Machine>| machine.as_ref().and_then(|machine| machine.uuid);
-    // A machine in QEMU may run on another host tomorrow, with its disks elsewhere.
+    // A QEMU machine may run on another host tomorrow, with its disks elsewhere.
     if let (Some(one), Some(other)) = (uuid(&snapshot.machine), uuid(&request.machine)) {
         return one == other;
     }
     snapshot.host == request.host && is_path(source_path(snapshot), &request.source)
 }
 
-/// Whether two paths are the same, or lead to the same thing today.
+/// Whether two paths are equal, or lead to the same file now.
 fn is_path(one: &Path, other: &[u8]) -> bool {
     let other = Path::new(OsStr::from_bytes(other));
     one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
@@ -114,7 +116,7 @@ mod tests {
             let taken = check_name(&all, &other).unwrap_err();
             assert_eq!(taken.holder.id.0[0], 2);
         }
-        // What shows the latest moment counts, as it does for whoever gives the name alone.
+        // The snapshot with the latest time counts, as it does for a name that is given alone.
         let later = [all[1].clone(), all[0].clone()];
         assert!(check_name(&later, &request("a", "/etc", "etc")).is_err());
     }

@@ -1,4 +1,4 @@
-//! What a snapshot is to be called.
+//! A request to archive a source: the description of the new snapshot.
 
 use varve_world::Timestamp;
 
@@ -6,32 +6,32 @@ use crate::catalog::left_out_record::LeftOutRecord;
 use crate::catalog::machine::Machine;
 use crate::catalog::snapshot_id::SnapshotId;
 
-/// What a snapshot is to be called.
+/// The description of a new snapshot.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// Its name: the same from night to night.
+    /// The name, which stays the same from snapshot to snapshot.
     pub name: String,
-    /// The moment that it shows; the moment at which it was begun, if not given.
+    /// The time of the source. If absent, the time at which the snapshot was begun.
     pub time: Option<Timestamp>,
-    /// The path that it is made of, as it is to be remembered.
+    /// The path of the source, as it is recorded.
     pub source: Vec<u8>,
-    /// The machine that it is made on.
+    /// The host name of the machine that takes the snapshot.
     pub host: String,
     /// `KEY=VALUE`.
     pub tags: Vec<String>,
-    /// Whether its user has given it this name, and not the program: it may then be a name under which something else was
-    /// archived before.
+    /// True if the user chose the name, and not the program. It may then be the name of another
+    /// source.
     pub name_is_given: bool,
-    /// A line about it; empty if none.
+    /// A line of text about the snapshot; may be empty.
     pub comment: String,
-    /// Its identity, where something had to be named after it before it was there; drawn at random if not given.
+    /// The id, if something had to be named after it in advance. Drawn at random if absent.
     pub id: Option<SnapshotId>,
-    /// The machine whose disk it is.
     pub machine: Option<Machine>,
-    /// What of an image is archived as zeros, and what is not though it was asked for.
+    /// The parts of an image that are archived as zeros, and those that are kept although they were
+    /// to be left out.
     pub left_out: Vec<LeftOutRecord>,
-    /// How many problems of the source are known before it is read.
+    /// The number of problems that were found before the source is read.
     pub problem_count: u64,
-    /// Whether an image is to be packed so that small reads from it are fast, for some more room.
+    /// True if an image is packed for fast small reads, at the cost of some more space.
     pub read_in_pieces: bool,
 }

@@ -1,9 +1,11 @@
-//! Naming a snapshot: `NAME`, `HOST:NAME`, `latest`, any of them with `@WHEN`, `@WHEN` alone, or the first digits of an id. Pure.
+//! Selects a snapshot by text: `NAME`, `HOST:NAME`, `latest`, any of them with `@WHEN`, `@WHEN`
+//! alone, or the first digits of an id. Pure.
 //!
-//! A path within the snapshot may follow after a colon. Which colon it is depends on the snapshots that there are:
-//! `HOST:NAME` is read where a snapshot of that host has that name, and no snapshot is itself called HOST. A snapshot's own
-//! name always comes first, and a host before an id, so that one more snapshot changes the meaning of a text only if it is
-//! called so.
+//! A path within the snapshot may follow after a colon. The existing snapshots decide which colon
+//! begins it: `HOST:NAME` is recognised if a snapshot of that host has that name, and no snapshot
+//! is itself called HOST. A snapshot's own name takes precedence, and a host takes precedence over
+//! an id. A new snapshot therefore changes the meaning of a text only if the new snapshot has that
+//! name.
 
 use varve_world::Timestamp;
 
@@ -11,68 +13,58 @@ use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_filter::source_path;
 use crate::catalog::snapshot_id::SnapshotId;
 
-/// The fewest digits of an id that can name a snapshot.
+/// The minimum number of digits that select a snapshot by its id.
 const ID_DIGITS_MIN: usize = 4;
-/// How many near names a complaint lists.
+/// Upper bound on the similar names that an error lists.
 const NEAR_MAX: usize = 5;
-/// How alike a name must be to be listed.
+/// The minimum similarity of a name that an error lists.
 const ALIKE_MIN: f64 = 0.6;
 
-/// Why a text names no snapshot.
+/// Why a text selects no snapshot.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SelectError {
-    /// Nothing was archived yet.
+    /// The archive has no snapshot.
     #[error("the store has no snapshots yet")]
     Empty,
-    /// None is left by the filter.
+    /// The filter removed all snapshots.
     #[error("no snapshot of the store passes the filter")]
     NoneLeft,
-    /// No snapshot has this name or id.
     #[error("no snapshot is called {text:?}{}", near_text(near))]
     Unknown {
-        /// What was asked for.
         text: String,
-        /// Names that are like it.
+        /// Similar names.
         near: Vec<String>,
     },
-    /// Several have ids that begin like this.
+    /// Several ids begin with these digits.
     #[error("{text:?} could be {}", candidates.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "))]
-    Ambiguous {
-        /// What was asked for.
-        text: String,
-        /// Whose ids begin so.
-        candidates: Vec<SnapshotId>,
-    },
-    /// There are such snapshots, but all are younger.
+    Ambiguous { text: String, candidates: Vec<SnapshotId> },
+    /// The series exists, but all of its snapshots are younger.
     #[error("{text:?}: nothing that old; the oldest is {oldest}")]
     TooOld {
-        /// What was asked for.
         text: String,
-        /// The oldest that there is.
+        /// The oldest snapshot of the series.
         oldest: SnapshotId,
     },
-    /// What follows the `@` is no date.
+    /// The text after the `@` is no date.
     #[error("{text:?} is not a moment: write 2026-05-01, or 2026-05-01T23:15")]
-    NotAMoment {
-        /// What was asked for.
-        text: String,
-    },
+    NotAMoment { text: String },
 }
 
 fn near_text(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; there is {}", near.join(", ")) }
 }
 
-/// A snapshot that was named, and what the name could have meant besides.
+/// A selected snapshot, and the other snapshots that the text may have meant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Selected<'a> {
-    /// The newest that the text names.
+    /// The newest snapshot that matches the text.
     pub snapshot: &'a Snapshot,
-    /// Of each other host and path that has archived something under the same name, the newest.
+    /// The newest snapshot of each other host and path with the same name.
     pub passed_over: Vec<&'a Snapshot>,
 }
 
-/// Finds the snapshot that `text` names. `moment` reads a date or a time, and gives the last moment that it means.
+/// Finds the snapshot that `text` selects. `moment` parses a date or a time, and returns the last
+/// moment that it covers.
 ///
 /// # Errors
 /// [`SelectError`].
@@ -106,7 +98,7 @@ pub fn select<'a>(
     Ok(Selected { snapshot, passed_over })
 }
 
-/// All snapshots that `NAME` or `HOST:NAME` names; none if there are none of such a name.
+/// All snapshots that match `NAME` or `HOST:NAME`; may be empty.
 #[must_use]
 pub fn series<'a>(snapshots: &[&'a Snapshot], name: &str) -> Vec<&'a Snapshot> {
     let named: Vec<_> = snapshots.iter().copied().filter(|snapshot| snapshot.name == name).collect();
@@ -118,7 +110,7 @@ pub fn series<'a>(snapshots: &[&'a Snapshot], name: &str) -> Vec<&'a Snapshot> {
     }
 }
 
-/// Splits `SNAPSHOT[:PATH]` into what names the snapshot, and the path.
+/// Splits `SNAPSHOT[:PATH]` into the text that selects the snapshot, and the path.
 #[must_use]
 pub fn split_place<'t>(snapshots: &[&Snapshot], text: &'t [u8]) -> (&'t [u8], &'t [u8]) {
     let Some(at) = path_at(text, 0) else { return (text, b"") };
@@ -134,12 +126,12 @@ pub fn split_place<'t>(snapshots: &[&Snapshot], text: &'t [u8]) -> (&'t [u8], &'
     (first, rest)
 }
 
-/// Whether a text stands for every snapshot.
+/// Whether a text matches every snapshot.
 fn is_any(name: &str) -> bool {
     name.is_empty() || name == "latest"
 }
 
-/// Whether a text that stands before a colon is a host, and not the name of a snapshot.
+/// Whether the text before a colon is a host, and not the name of a snapshot.
 fn is_host(snapshots: &[&Snapshot], text: &[u8]) -> bool {
     let is_name = text.is_empty()
         || text == b"latest"
@@ -147,24 +139,24 @@ fn is_host(snapshots: &[&Snapshot], text: &[u8]) -> bool {
     !is_name && snapshots.iter().any(|snapshot| snapshot.host.as_bytes() == text)
 }
 
-/// Where, from `start` on, the first colon is that belongs to no time of day.
+/// The position of the first colon at or after `start` that is not part of a time of day.
 fn path_at(text: &[u8], start: usize) -> Option<usize> {
     (start..text.len()).find(|at| text[*at] == b':' && !is_in_time(text, *at))
 }
 
-/// Whether the colon at `at` stands between two digits, after an `@`.
+/// Whether the colon at `at` is between two digits, after an `@`.
 fn is_in_time(text: &[u8], at: usize) -> bool {
     let digit =
         |place: Option<usize>| place.and_then(|place| text.get(place)).is_some_and(u8::is_ascii_digit);
     text[..at].contains(&b'@') && digit(at.checked_sub(1)) && digit(Some(at + 1))
 }
 
-/// The newest of these; of two that show the same moment, the one that was finished later.
+/// The newest of these snapshots. If two have the same time, the one that was finished later.
 fn newest<'a>(snapshots: &[&'a Snapshot]) -> Option<&'a Snapshot> {
     snapshots.iter().copied().max_by_key(|snapshot| snapshot.time)
 }
 
-/// Of each host and path but those of `chosen`, the newest snapshot.
+/// The newest snapshot of each host and path other than those of `chosen`.
 fn other_origins<'a>(snapshots: &[&'a Snapshot], chosen: &Snapshot) -> Vec<&'a Snapshot> {
     let mut others: Vec<&Snapshot> = Vec::new();
     for snapshot in snapshots.iter().copied().filter(|snapshot| !has_same_origin(snapshot, chosen)) {
@@ -200,7 +192,7 @@ fn by_id<'a>(snapshots: &[&'a Snapshot], text: &str) -> Result<Selected<'a>, Sel
     }
 }
 
-/// Names that somebody who wrote `text` may have meant.
+/// Names that are similar to `text`.
 fn near(snapshots: &[&Snapshot], text: &str) -> Vec<String> {
     let wanted = text.split('@').next().unwrap_or(text);
     let wanted = wanted.rsplit(':').next().unwrap_or(wanted);
@@ -297,7 +289,8 @@ mod tests {
         assert!(matches!(selected("there:web"), Err(SelectError::Unknown { .. })), "no such host");
     }
 
-    /// Snapshots of two hosts with one name, and of a host that is called as a snapshot is.
+    /// Snapshots of two hosts with the same name, and of a host whose name is also the name of a
+    /// snapshot.
     fn of_hosts() -> Vec<Snapshot> {
         let of = |number, host: &str, name: &str, time| Snapshot {
             host: host.into(),
@@ -330,7 +323,7 @@ mod tests {
         for text in ["a:etc", "latest", "@3", "01010101"] {
             assert_eq!(select(&all, text, &moment).unwrap().passed_over, Vec::<&Snapshot>::new(), "{text}");
         }
-        // A path with a `/` more is the same path.
+        // A path with a trailing `/` is the same path.
         let same = [&snapshots[0], &Snapshot { source: b"/etc/".to_vec(), ..snapshots[2].clone() }];
         assert_eq!(select(&same, "etc", &moment).unwrap().passed_over, Vec::<&Snapshot>::new());
     }
@@ -345,7 +338,7 @@ mod tests {
             ("a:etc@2026-05-01T23:15:p1/x:y", "a:etc@2026-05-01T23:15", "p1/x:y"),
             ("a:etc@2026-05-01:p1", "a:etc@2026-05-01", "p1"),
             ("a:home", "a", "home"),
-            // A snapshot is called so: its own name comes first.
+            // A snapshot has this name, which takes precedence.
             ("b:etc", "b", "etc"),
             ("b:etc:x", "b", "etc:x"),
             // A host that could be an id.
@@ -367,7 +360,7 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing is lost where a text is split, and the name of a snapshot never becomes a host.
+        /// Splitting loses no byte, and never takes the name of a snapshot for a host.
         #[test]
         fn a_split_loses_nothing(text in proptest::collection::vec(
             proptest::sample::select(b"ab:@1etcx".to_vec()), 0..16)) {
@@ -381,7 +374,7 @@ mod tests {
             }
         }
 
-        /// HOST:NAME names the same as NAME does among that host's own snapshots.
+        /// HOST:NAME selects the same snapshot as NAME does among the snapshots of that host.
         #[test]
         fn a_host_leaves_only_its_own(host in proptest::sample::select(vec!["a", "cafe"]),
             name in "[ab]|etc|x", when in proptest::option::of(0i64..6)) {

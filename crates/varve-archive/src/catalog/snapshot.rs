@@ -1,4 +1,4 @@
-//! A snapshot as the catalog keeps it. `docs/internals/format.md`, section 5.
+//! A snapshot as a record of the catalog: `docs/internals/format.md`, section 5.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::borrow::Cow;
@@ -17,86 +17,83 @@ use crate::records::node::{DecodeNodeError, Node, is_component};
 
 const KIND: u8 = 4;
 
-/// What a snapshot shows.
+/// The contents of a snapshot.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SnapshotContent {
     /// A disk image, byte for byte.
     Image(Entry),
-    /// A folder, by its root.
+    /// A folder, by its root node.
     Folder(Box<Node>),
 }
 
-/// An image or a folder at a moment.
+/// An image or a folder at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
-    /// Its identity.
     pub id: SnapshotId,
-    /// What it is called: the same from night to night.
+    /// The name, which stays the same from snapshot to snapshot.
     pub name: String,
-    /// The moment that it shows.
+    /// The time of the source that the snapshot shows.
     pub time: Timestamp,
-    /// What it shows.
     pub content: SnapshotContent,
-    /// The path that was archived.
+    /// The path of the source.
     pub source: Vec<u8>,
-    /// Where.
+    /// The name of the host that was archived.
     pub host: String,
-    /// `KEY=VALUE`, as its maker wanted.
+    /// `KEY=VALUE`, chosen by the user.
     pub tags: Vec<String>,
-    /// Bytes of the image, or in all files.
+    /// Bytes of the image, or of all files.
     pub size: u64,
-    /// Files, folders and everything else in a folder; 0 for an image.
+    /// The number of nodes in a folder; 0 for an image.
     pub file_count: u64,
-    /// How many of them have a problem: could not be read, or changed meanwhile. Of an image, how many of its volumes cannot be shown
-    /// as they were, and one more if it changed meanwhile.
+    /// For a folder: the number of nodes that were unreadable, or that changed while they were
+    /// read. For an image: the number of volumes whose files cannot be shown exactly, plus one if
+    /// the image changed while it was read.
     pub problem_count: u64,
-    /// What it has added to its store; `None` where whoever keeps the blocks does not say.
+    /// The growth of the store. `None` if the block store does not report it.
     pub growth: Option<Growth>,
-    /// How long it took, in nanoseconds.
+    /// The time that it took, in nanoseconds.
     pub elapsed: u64,
-    /// The machine whose disk it is, where that is known.
+    /// The machine whose disk it is, if known.
     pub machine: Option<Machine>,
-    /// What of an image was archived as zeros, and what was not though it was asked for.
+    /// The parts of an image that were archived as zeros, and those that were kept although they
+    /// were to be left out.
     pub left_out: Vec<LeftOutRecord>,
-    /// A line that its owner has written about it; empty if none.
+    /// A line of text by the user; may be empty.
     pub comment: String,
-    /// Set where it is of a single file: the name of that file in the folder, which holds nothing else.
+    /// Set for a snapshot of a single file: the name of that file, which is the only node in the
+    /// folder.
     pub file: Option<Vec<u8>>,
-    /// Fields that a later version has written.
+    /// Fields that this version does not know.
     pub unknown: UnknownFields,
 }
 
-/// What a snapshot has added to its store.
+/// The growth of a store by one snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Growth {
     /// Bytes in blocks that the store did not have.
     pub new_bytes: u64,
-    /// By how much the log grew.
+    /// Bytes by which the log grew.
     pub stored_bytes: u64,
 }
 
 /// Why a record of the catalog is not a snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeSnapshotError {
-    /// A field is malformed.
     #[error("a snapshot's record is malformed")]
     Field(#[from] FieldError),
     /// The image's entry is malformed.
     #[error("a snapshot's image is malformed")]
     Entry(#[from] DecodeEntryError),
-    /// The root folder is malformed.
+    /// The root node is malformed.
     #[error("a snapshot's root is malformed")]
     Root(#[from] DecodeNodeError),
-    /// Something that every snapshot has is not there.
+    /// A mandatory field is missing.
     #[error("a snapshot without {what}")]
-    Missing {
-        /// What.
-        what: &'static str,
-    },
+    Missing { what: &'static str },
 }
 
 impl Snapshot {
-    /// Its record's fields.
+    /// Encodes the fields of the record.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let (kind, image, root) = match &self.content {
@@ -128,8 +125,9 @@ impl Snapshot {
             .finish_with(&self.unknown)
     }
 
-    /// Where in it a path of its user leads: within the single file that it is of, or from its root on. That file is also
-    /// found under its own name, as an earlier version of this program shows it.
+    /// Translates a path that the user gave into a path from the root of the snapshot. In a
+    /// snapshot of a single file, the path continues inside that file. That file is also found
+    /// under its own name, because an earlier version of this program shows it so.
     #[must_use]
     pub fn path_within<'p>(&self, path: &'p Path) -> Cow<'p, Path> {
         match &self.file {
@@ -140,7 +138,7 @@ impl Snapshot {
         }
     }
 
-    /// Reads a record's fields.
+    /// Decodes the fields of a record.
     ///
     /// # Errors
     /// [`DecodeSnapshotError`].
@@ -202,7 +200,7 @@ impl Parts {
             1 => self.id = Some(SnapshotId(field.bytes.try_into().map_err(|_| field.unexpected())?)),
             2 => self.name = Some(field.text()?.into()),
             3 => self.time = Some(Timestamp(field.signed()?)),
-            // It follows from the content, unless a later version knows more kinds.
+            // The kind follows from the content, unless a later version knows more kinds.
             KIND if matches!(field.value(), Ok(1_u64 | 2)) => {}
             5 => self.source = field.bytes.to_vec(),
             6 => self.host = field.text()?.into(),
@@ -294,7 +292,7 @@ pub(crate) mod tests {
         assert!(Snapshot::decode(&evil, 32).is_err(), "no path");
     }
 
-    /// Fields that this version does not know, of a record whose known ones are up to `last`.
+    /// Fields that this version does not know, with numbers greater than `last`.
     fn later_fields(last: u8) -> impl Strategy<Value = Vec<(u8, Vec<u8>)>> {
         let field = (last + 1..=u8::MAX, proptest::collection::vec(any::<u8>(), 0..40));
         proptest::collection::vec(field, 0..6).prop_map(|mut fields| {
@@ -309,8 +307,8 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// A snapshot, its root, its machine and that machine's drives, as a later version may
-        /// write them, are written again byte for byte.
+        /// A snapshot, its root, its machine and the drives of that machine keep the fields of a
+        /// later version byte for byte when they are written again.
         #[test]
         fn a_record_of_a_later_version_is_written_again_as_it_was(
             (is_image, held) in (any::<bool>(), any::<[bool; 2]>()),

@@ -1,4 +1,4 @@
-//! Which snapshots are considered, before one of them is named or all of them are listed. Pure.
+//! Filters snapshots before one of them is selected or all of them are listed. Pure.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,40 +9,40 @@ use varve_world::Timestamp;
 
 use crate::catalog::snapshot::Snapshot;
 
-/// The tag under which the score of an archive for vac's tools is kept. Nothing else leads to it.
+/// The tag that holds the score of an archive for vac's tools. Nothing else leads to that archive.
 pub(crate) const VAC_KEY: &str = "vac";
 
-/// Conditions that a snapshot has to meet. The default is met by all of them.
+/// Conditions on a snapshot. Every snapshot meets the default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SnapshotFilter {
-    /// The hosts that it may be of; any host if empty.
+    /// The allowed hosts; any host if empty.
     pub hosts: Vec<String>,
-    /// The paths that it may be of; any path if empty.
+    /// The allowed paths; any path if empty.
     pub paths: Vec<PathBuf>,
-    /// Tags that it has, all of them: `KEY=VALUE`, or `KEY` for any value.
+    /// Required tags, all of them: `KEY=VALUE`, or `KEY` for any value.
     pub tags: Vec<String>,
-    /// The earliest moment that it may show.
+    /// The earliest allowed time.
     pub since: Option<Timestamp>,
-    /// The latest moment that it may show.
+    /// The latest allowed time.
     pub until: Option<Timestamp>,
-    /// How many of each series may pass, the newest first. A series is what one host has archived
-    /// under one name. The other conditions are applied before.
+    /// The number of snapshots of each series that pass, newest first. A series is the snapshots of
+    /// one host with one name. The other conditions are applied first.
     pub latest: Option<usize>,
 }
 
 impl SnapshotFilter {
-    /// Whether every snapshot meets it.
+    /// Whether every snapshot meets the filter.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The snapshots that meet all conditions, in the same order.
+    /// The snapshots that meet all conditions, in the original order.
     #[must_use]
     pub fn apply<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Vec<&'a Snapshot> {
         let mut passed: Vec<_> = snapshots.into_iter().filter(|snapshot| self.matches(snapshot)).collect();
         let Some(latest) = self.latest else { return passed };
-        // Of two that show the same moment, the one that was finished later is the newer one.
+        // If two snapshots have the same time, the one that was finished later counts as newer.
         let mut newest_first: Vec<_> = passed.iter().copied().enumerate().collect();
         newest_first.sort_by_key(|(place, snapshot)| std::cmp::Reverse((snapshot.time, *place)));
         let mut counts = BTreeMap::new();
@@ -59,7 +59,7 @@ impl SnapshotFilter {
         passed
     }
 
-    /// Whether one snapshot meets the conditions that concern it alone.
+    /// Whether a snapshot meets the conditions that concern it alone.
     fn matches(&self, snapshot: &Snapshot) -> bool {
         let has = |tag: &String| {
             snapshot
@@ -75,7 +75,7 @@ impl SnapshotFilter {
     }
 }
 
-/// The path that a snapshot is of. Compared as a path: a `/` more or less makes no other.
+/// The path of a snapshot's source, as a path: a trailing `/` makes no difference to comparisons.
 pub(crate) fn source_path(snapshot: &Snapshot) -> &Path {
     Path::new(OsStr::from_bytes(&snapshot.source))
 }
@@ -119,8 +119,8 @@ mod tests {
     }
 
     proptest! {
-        /// What passes meets every condition; what does not pass fails one, or has as many newer
-        /// ones of its series before it as may pass.
+        /// A snapshot that passes meets every condition. A snapshot that does not pass fails one,
+        /// or its series has enough newer snapshots that pass.
         #[test]
         fn the_conditions_are_met(all in snapshots(), filter in filters()) {
             let passed = filter.apply(&all);

@@ -1,19 +1,19 @@
-//! What a snapshot is called among all there are.
+//! The id of a snapshot.
 
 use std::io;
 
 use varve_block::to_hex;
 use varve_world::Random;
 
-/// The identity of a snapshot: random.
+/// A random id that identifies a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotId(pub [u8; 16]);
 
 impl SnapshotId {
-    /// Draws one.
+    /// Draws a random id.
     ///
     /// # Errors
-    /// Any of the system's.
+    /// Any error of the random source.
     pub(crate) fn draw(random: &dyn Random) -> io::Result<Self> {
         let mut id = [0; 16];
         random.fill(&mut id)?;

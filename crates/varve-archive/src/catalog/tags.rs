@@ -1,4 +1,4 @@
-//! How the tags of a snapshot change. Pure.
+//! Changes to the tags of a snapshot. Pure.
 
 use crate::catalog::snapshot_filter::VAC_KEY;
 
@@ -7,26 +7,26 @@ use crate::catalog::snapshot_filter::VAC_KEY;
 pub struct TagChanges {
     /// Tags to remove: `KEY=VALUE`, or `KEY` for every value of it.
     pub remove: Vec<String>,
-    /// `KEY=VALUE`: the only values that their keys have from now on.
+    /// `KEY=VALUE`: replaces all values of the key.
     pub set: Vec<String>,
-    /// `KEY=VALUE`: values beside those that their keys have.
+    /// `KEY=VALUE`: adds a value to those of the key.
     pub add: Vec<String>,
     /// The new comment; an empty one removes it.
     pub comment: Option<String>,
 }
 
-/// Why tags are not changed.
+/// Why tags were not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TagError {
-    /// A tag that the archive itself needs.
+    /// The tag is reserved for the archive itself.
     #[error("the tag {VAC_KEY} leads to what vac's tools read of the snapshot, and stays as it is")]
     Reserved,
-    /// More than a snapshot can have.
+    /// More tags than a snapshot can have.
     #[error("a snapshot has {TAG_COUNT_MAX} tags at most")]
     TooMany,
 }
 
-/// The most tags that a snapshot can be given.
+/// Upper bound on the tags of a snapshot.
 const TAG_COUNT_MAX: usize = 1000;
 
 impl TagChanges {

@@ -1,19 +1,20 @@
-//! Records of fields: how nodes, snapshots and the catalog's root are written. Pure.
+//! Records of fields: the encoding of nodes, snapshots and the catalog's root. Pure.
 //!
 //! ```text
 //! record  │ length: varint │ number: 1 byte │ length: varint │ bytes │ number │ length │ bytes │ …
 //!                          └─────────────── fields, in ascending order of their numbers ───────┘
 //! ```
 //!
-//! A number within a field is a varint: unsigned LEB128 of at most 10 bytes. A signed number `n` is the varint of
-//! `(n << 1) ^ (n >> 63)`. `docs/internals/format.md` says which fields there are, section 5.
+//! A number within a field is a varint: unsigned LEB128 of at most 10 bytes. A signed number `n` is
+//! the varint of `(n << 1) ^ (n >> 63)`. The fields are listed in `docs/internals/format.md`,
+//! section 5.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-/// The longest varint, in bytes.
+/// The length of the longest varint, in bytes.
 const VARINT_BYTES_MAX: usize = 10;
-/// How many bits of a number each byte of a varint holds.
+/// Bits of a number in each byte of a varint.
 const VARINT_BITS: u32 = 7;
-/// Set in each byte of a varint but the last.
+/// Set in each byte of a varint except the last.
 const VARINT_MORE: u8 = 0x80;
 
 /// Writes the fields of one record.
@@ -24,16 +25,16 @@ pub struct FieldWriter {
 }
 
 impl FieldWriter {
-    /// No fields.
+    /// A record without fields.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A field of bytes. The same number may come several times.
+    /// Appends a field of bytes. A number may occur several times.
     ///
     /// # Panics
-    /// When a field with a greater number was written before.
+    /// If a field with a greater number was written before.
     #[must_use]
     pub fn bytes(mut self, number: u8, bytes: &[u8]) -> Self {
         self.begin(number, bytes.len() as u64);
@@ -41,7 +42,7 @@ impl FieldWriter {
         self
     }
 
-    /// A field of one number.
+    /// Appends a field with one number.
     ///
     /// # Panics
     /// As [`bytes`](Self::bytes).
@@ -53,7 +54,7 @@ impl FieldWriter {
         self
     }
 
-    /// A field of one signed number.
+    /// Appends a field with one signed number.
     ///
     /// # Panics
     /// As [`bytes`](Self::bytes).
@@ -62,7 +63,7 @@ impl FieldWriter {
         self.number(number, fold_sign(value))
     }
 
-    /// A field of bytes that may be absent.
+    /// Appends a field of bytes, if there are any.
     ///
     /// # Panics
     /// As [`bytes`](Self::bytes).
@@ -74,7 +75,7 @@ impl FieldWriter {
         }
     }
 
-    /// A field of one number that may be absent.
+    /// Appends a field with one number, if there is one.
     ///
     /// # Panics
     /// As [`bytes`](Self::bytes).
@@ -86,7 +87,7 @@ impl FieldWriter {
         }
     }
 
-    /// A field of one signed number that may be absent.
+    /// Appends a field with one signed number, if there is one.
     ///
     /// # Panics
     /// As [`bytes`](Self::bytes).
@@ -98,13 +99,13 @@ impl FieldWriter {
         }
     }
 
-    /// The fields, without their length.
+    /// Returns the fields, without their length.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         self.fields
     }
 
-    /// The record: the length, then the fields.
+    /// Returns the record: the length, then the fields.
     #[must_use]
     pub fn finish_record(self) -> Vec<u8> {
         let mut record = Vec::with_capacity(self.fields.len().saturating_add(VARINT_BYTES_MAX));
@@ -112,7 +113,8 @@ impl FieldWriter {
         record
     }
 
-    /// The fields, with those that an earlier reading did not know at their places among them.
+    /// Returns the fields, merged in the order of their numbers with the fields that an earlier
+    /// reading did not know.
     #[must_use]
     pub fn finish_with(self, unknown: &UnknownFields) -> Vec<u8> {
         if unknown.is_empty() { self.fields } else { unknown.merge(&self.fields) }
@@ -132,7 +134,8 @@ pub fn frame(fields: &[u8], into: &mut Vec<u8>) {
     into.extend_from_slice(fields);
 }
 
-/// The fields of the record with which `bytes` begins, and what follows it; `None` where the record is not whole.
+/// The fields of the record at the start of `bytes`, and the bytes after it. `None` if the record
+/// is incomplete.
 #[must_use]
 pub fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = split_varint(bytes)?;
@@ -144,42 +147,27 @@ pub fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 pub enum FieldError {
     /// A field ends beyond the record.
     #[error("field {number} ends beyond its record")]
-    Truncated {
-        /// The field.
-        number: u8,
-    },
-    /// The numbers do not ascend.
+    Truncated { number: u8 },
+    /// The numbers are not in ascending order.
     #[error("field {number} comes after field {previous}")]
-    Order {
-        /// The field.
-        number: u8,
-        /// The one before it.
-        previous: u8,
-    },
-    /// A field holds what it may not hold.
+    Order { number: u8, previous: u8 },
+    /// A field holds an invalid value.
     #[error("field {number} of {length} bytes does not hold what it should")]
-    Value {
-        /// The field.
-        number: u8,
-        /// How many bytes it has.
-        length: usize,
-    },
+    Value { number: u8, length: usize },
 }
 
 /// One field of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Says what the field is.
     pub number: u8,
-    /// What it holds.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Field<'a> {
-    /// The number that the field holds, in a type that may be narrower than a varint.
+    /// The number in the field, as a type that may be narrower than a varint.
     ///
     /// # Errors
-    /// [`FieldError::Value`]: not one varint, or too large.
+    /// [`FieldError::Value`]: not exactly one varint, or too large.
     pub fn value<N: TryFrom<u64>>(&self) -> Result<N, FieldError> {
         match split_varint(self.bytes) {
             Some((value, [])) => N::try_from(value).map_err(|_| self.unexpected()),
@@ -187,7 +175,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// The signed number that the field holds.
+    /// The signed number in the field.
     ///
     /// # Errors
     /// As [`value`](Self::value).
@@ -195,7 +183,7 @@ impl<'a> Field<'a> {
         self.value().map(unfold_sign)
     }
 
-    /// The text that the field holds.
+    /// The text in the field.
     ///
     /// # Errors
     /// [`FieldError::Value`]: not UTF-8.
@@ -203,14 +191,14 @@ impl<'a> Field<'a> {
         std::str::from_utf8(self.bytes).map_err(|_| self.unexpected())
     }
 
-    /// The error that says that this field does not hold what it should.
+    /// The error for an invalid value in this field.
     #[must_use]
     pub fn unexpected(&self) -> FieldError {
         FieldError::Value { number: self.number, length: self.bytes.len() }
     }
 }
 
-/// Reads the fields of one record in their order, the unknown ones too. Ends after the first error.
+/// Reads the fields of one record in order, including unknown ones. Ends after the first error.
 #[derive(Debug, Clone)]
 pub struct FieldReader<'a> {
     rest: &'a [u8],
@@ -218,7 +206,7 @@ pub struct FieldReader<'a> {
 }
 
 impl<'a> FieldReader<'a> {
-    /// The fields of a record, which come without their length.
+    /// Reads the fields of a record, given without their length.
     #[must_use]
     pub fn new(fields: &'a [u8]) -> Self {
         Self { rest: fields, previous: 0 }
@@ -244,31 +232,32 @@ impl<'a> Iterator for FieldReader<'a> {
 
 /// Fields of a record whose numbers this version does not know.
 ///
-/// A record that is written again is written with them, so that an older program loses nothing of
-/// what a newer one has added.
+/// A record that is written again keeps them, so that an older program does not lose the additions
+/// of a newer one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnknownFields(Vec<(u8, Box<[u8]>)>);
 
 impl UnknownFields {
-    /// Whether there are none.
+    /// Whether there are no unknown fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether there is a field of this number.
+    /// Whether there is a field with this number.
     #[must_use]
     pub fn has(&self, number: u8) -> bool {
         self.0.iter().any(|(kept, _)| *kept == number)
     }
 
-    /// Keeps one more field, of the same number as the one before it or of a greater one.
+    /// Appends a field. Its number must not be smaller than that of the field before it.
     pub fn keep(&mut self, field: &Field<'_>) {
         self.0.push((field.number, field.bytes.into()));
     }
 
-    /// Takes in the fields of a later record of the same kind, each of them once: of a field that
-    /// may be there only once, the later one counts.
+    /// Adds the fields of a later record of the same kind. Equal fields are kept once. The fields
+    /// of the later record come last among those with the same number, so a reader takes the later
+    /// value of a field that occurs once.
     pub fn extend(&mut self, later: &Self) {
         for field in &later.0 {
             if let Some(place) = self.0.iter().position(|kept| kept == field) {
@@ -279,7 +268,7 @@ impl UnknownFields {
         self.0.sort_by_key(|(number, _)| *number);
     }
 
-    /// These fields and the known ones, in the order of their numbers.
+    /// Merges these fields with the known ones, in the order of their numbers.
     fn merge(&self, known: &[u8]) -> Vec<u8> {
         let mut all: Vec<_> = FieldReader::new(known).flatten().collect();
         all.extend(self.0.iter().map(|(number, bytes)| Field { number: *number, bytes }));
@@ -299,12 +288,12 @@ pub(crate) fn push_signed(into: &mut Vec<u8>, value: i64) {
     push_varint(into, fold_sign(value));
 }
 
-/// The signed number with which `bytes` begins, and what follows it; `None` where there is none.
+/// The signed number at the start of `bytes`, and the bytes after it. `None` if there is none.
 pub(crate) fn split_signed(bytes: &[u8]) -> Option<(i64, &[u8])> {
     split_varint(bytes).map(|(value, rest)| (unfold_sign(value), rest))
 }
 
-/// The sign becomes the lowest bit, so that small numbers of either sign have short varints.
+/// Moves the sign into the lowest bit, so that small numbers of either sign have short varints.
 fn fold_sign(value: i64) -> u64 {
     (value << 1 ^ value >> 63).cast_unsigned()
 }
@@ -313,7 +302,8 @@ fn unfold_sign(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ (value & 1).cast_signed().wrapping_neg()
 }
 
-/// The varint with which `bytes` begins, and what follows it; `None` where there is none that ends, or fits 64 bits.
+/// The varint at the start of `bytes`, and the bytes after it. `None` if it does not end, or does
+/// not fit 64 bits.
 pub(crate) fn split_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0u64;
     let mut rest = bytes;
@@ -333,7 +323,7 @@ pub(crate) fn split_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// A varint, and how many of the bytes it has.
+/// A varint in a buffer, and its length.
 #[expect(clippy::cast_possible_truncation, reason = "the lowest bits are what goes into a byte")]
 fn encode_varint(mut value: u64) -> ([u8; VARINT_BYTES_MAX], usize) {
     let mut bytes = [0; VARINT_BYTES_MAX];

@@ -1,4 +1,4 @@
-//! Nodes: what a folder holds, and how it is written. Pure.
+//! Nodes: the records of files and folders, and their encoding. Pure.
 //!
 //! | number | field       | value                                                                                       |
 //! |-------:|-------------|---------------------------------------------------------------------------------------------|
@@ -21,11 +21,13 @@
 //! |     17 | ctime_wide  | the same for field 7                                                                         |
 //! |     18 | inode_flags | flags that `chattr` sets, as `ioctl_iflags(2)` numbers them                                  |
 //!
-//! Field 6 holds times from 1677 to 2262. For a time beyond them it has the nearest one, which is all that an older reader shows, and
-//! `mtime_wide` has the exact time.
+//! Field 6 holds times from 1677 to 2262. For a time outside this range, it holds the nearest time
+//! in it, and `mtime_wide` holds the exact time. An older reader shows field 6.
 //!
-//! Invariant of a decoded node: its name is one component of a path, and never leads out of the folder it is in; its
-//! content is a tree of the kind that its own kind asks for, and a file's size is its content's.
+//! Invariants of a decoded node:
+//! - Its name is one path component, and never leads out of its folder.
+//! - Its content is a tree of the kind that matches the kind of the node.
+//! - The size of a file is the size of its content.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BlockKind;
@@ -57,26 +59,22 @@ const MTIME_WIDE: u8 = 16;
 const CTIME_WIDE: u8 = 17;
 const INODE_FLAGS: u8 = 18;
 
-/// The permission bits: read, write and execute for three, and setuid, setgid and sticky.
+/// The permission bits: read, write and execute for user, group and others, and setuid, setgid and
+/// sticky.
 pub const MODE_MASK: u16 = 0o7777;
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum NodeKind {
-    /// A regular file.
     File = 1,
-    /// A folder.
     Folder = 2,
-    /// A symbolic link.
     SymbolicLink = 3,
-    /// A character device.
     CharacterDevice = 4,
-    /// A block device.
     BlockDevice = 5,
     /// A named pipe.
     Fifo = 6,
-    /// A socket of the Unix kind.
+    /// A Unix domain socket.
     Socket = 7,
 }
 
@@ -95,7 +93,7 @@ impl NodeKind {
         .find(|kind| *kind as u8 == number)
     }
 
-    /// Whether it is a device of either kind.
+    /// Whether it is a character or a block device.
     #[must_use]
     pub fn is_device(self) -> bool {
         matches!(self, Self::CharacterDevice | Self::BlockDevice)
@@ -116,15 +114,15 @@ impl std::fmt::Display for NodeKind {
     }
 }
 
-/// What went wrong while a node was archived.
+/// A problem that occurred while a node was archived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum NodeProblem {
-    /// It, or some of it, could not be read: what the node lacks was there.
+    /// The node, or a part of it, was unreadable. The missing part existed.
     Unreadable = 1,
-    /// It changed while it was read: its content may be part old and part new.
+    /// The node changed while it was read. Its content may be partly old and partly new.
     Changed = 2,
-    /// It was gone before it could be read.
+    /// The node vanished before it was read.
     Vanished = 3,
 }
 
@@ -147,103 +145,88 @@ impl std::fmt::Display for NodeProblem {
 /// The numbers of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceNumber {
-    /// Which driver.
+    /// Selects the driver.
     pub major: u32,
-    /// Which of its devices.
+    /// Selects the device of the driver.
     pub minor: u32,
 }
 
-/// An extended attribute, as the kernel gives it: ACLs and file capabilities are such.
+/// An extended attribute as the kernel reports it, for example an ACL or a file capability.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Xattr {
-    /// With its namespace: `user.comment`, `system.posix_acl_access`.
+    /// The name with its namespace: `user.comment`, `system.posix_acl_access`.
     pub name: Vec<u8>,
-    /// Any bytes.
     pub value: Vec<u8>,
 }
 
-/// Something that a folder holds, with all that is needed to make it again.
+/// A file, folder, link or device in a snapshot, with everything that is needed to create it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// One component of a path, as bytes; empty for the root of a snapshot.
+    /// One path component, as bytes; empty for the root of a snapshot.
     pub name: Vec<u8>,
-    /// What it is.
     pub kind: NodeKind,
     /// The permission bits: [`MODE_MASK`].
     pub mode: u16,
-    /// The owner.
     pub uid: u32,
-    /// The group.
     pub gid: u32,
-    /// When its content last changed.
+    /// The time of the last change to the content.
     pub mtime: FileTime,
-    /// When it last changed in any way; `None` where nothing may be concluded from it.
+    /// The time of the last change of any kind. `None` if it is not reliable evidence of a change.
     pub ctime: Option<FileTime>,
-    /// Of a file that is being archived: when it last changed in any way, also where `ctime` is left out. Not stored.
+    /// For a file that is being archived: the time of its last change of any kind, even if `ctime`
+    /// is absent. Not stored.
     pub last_change: Option<FileTime>,
-    /// Its number in its file system.
+    /// The inode number in its file system.
     pub inode: u64,
-    /// Set where the file has other names: all nodes of one snapshot with this value are the same file.
+    /// Set if the file has several names. All nodes of a snapshot with this value are the same
+    /// file.
     pub link_group: Option<u64>,
-    /// Bytes of a file; 0 for all else.
+    /// Bytes of a file; 0 for other kinds.
     pub size: u64,
-    /// The bytes of a file, or the nodes of a folder; `None` where there are none.
+    /// The bytes of a file, or the nodes of a folder; `None` if empty.
     pub content: Option<Entry>,
-    /// Of a folder that vac archived: the tree that names what `content` leads to. Not stored.
+    /// For a folder that vac archived: the tree with the names of the files in `content`. Not
+    /// stored.
     pub meta: Option<Entry>,
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     pub target: Vec<u8>,
     /// Set for devices.
     pub device: Option<DeviceNumber>,
-    /// In ascending order of their names.
+    /// Sorted by name, ascending.
     pub xattrs: Vec<Xattr>,
-    /// What went wrong while it was archived.
+    /// The problem that occurred while it was archived.
     pub problem: Option<NodeProblem>,
-    /// What `chattr` sets.
+    /// The flags that `chattr` sets.
     pub inode_flags: InodeFlags,
-    /// Fields that a later version has written.
+    /// Fields that this version does not know.
     pub unknown: UnknownFields,
 }
 
 /// Why bytes are not a node.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeNodeError {
-    /// Not the fields of a record, or not those of a node.
+    /// The bytes are not valid fields of a node's record.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// A name that is not one component of a path.
+    /// The name is not one path component.
     #[error("{:?} is not a name", String::from_utf8_lossy(name))]
-    Name {
-        /// What was found.
-        name: Vec<u8>,
-    },
-    /// There is no field `kind`.
+    Name { name: Vec<u8> },
+    /// The field `kind` is missing.
     #[error("a node of no kind")]
     NoKind,
     /// The content is not an entry.
     #[error("the content of a node cannot be found")]
-    Content {
-        /// What is wrong with the entry.
-        source: DecodeEntryError,
-    },
-    /// The content is not what a node of this kind has.
+    Content { source: DecodeEntryError },
+    /// The content does not match the kind or the size of the node.
     #[error("a {kind} of {size} bytes whose content is a tree of another kind or size")]
-    ContentMismatch {
-        /// What the node is.
-        kind: NodeKind,
-        /// Its size.
-        size: u64,
-    },
-    /// A symbolic link with no target, or a target or device with something that has none.
+    ContentMismatch { kind: NodeKind, size: u64 },
+    /// A symbolic link without a target, or a target or device number in a node of another kind.
     #[error("a {kind} without what makes it one")]
-    Incomplete {
-        /// What the node is.
-        kind: NodeKind,
-    },
+    Incomplete { kind: NodeKind },
 }
 
 impl Node {
-    /// A node of which nothing else is known.
+    /// A node with a name and a kind; all else is empty.
     #[must_use]
     pub fn new(name: Vec<u8>, kind: NodeKind) -> Self {
         Self {
@@ -269,7 +252,7 @@ impl Node {
         }
     }
 
-    /// The fields of the node, without their length.
+    /// Encodes the fields of the node, without their length.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let content = self.content.map(|entry| entry.encode());
@@ -303,19 +286,20 @@ impl Node {
             .finish_with(&self.unknown)
     }
 
-    /// Reads a node of a folder, of a store whose scores have `score_bytes` bytes.
+    /// Decodes a node of a folder. The scores of its store have `score_bytes` bytes.
     ///
     /// # Errors
-    /// [`DecodeNodeError`] says what no writer would have written.
+    /// [`DecodeNodeError`]: no writer would have written these fields.
     pub fn decode(fields: &[u8], score_bytes: usize) -> Result<Self, DecodeNodeError> {
         let node = Self::decode_any(fields, score_bytes)?;
         if is_component(&node.name) { Ok(node) } else { Err(DecodeNodeError::Name { name: node.name }) }
     }
 
-    /// Reads the root of a snapshot, which has no name, of a store whose scores have `score_bytes` bytes.
+    /// Decodes the root of a snapshot, which has no name. The scores of its store have
+    /// `score_bytes` bytes.
     ///
     /// # Errors
-    /// [`DecodeNodeError`] says what no writer would have written.
+    /// [`DecodeNodeError`]: no writer would have written these fields.
     pub fn decode_root(fields: &[u8], score_bytes: usize) -> Result<Self, DecodeNodeError> {
         let node = Self::decode_any(fields, score_bytes)?;
         if node.name.is_empty() { Ok(node) } else { Err(DecodeNodeError::Name { name: node.name }) }
@@ -356,7 +340,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Whether the fields agree with each other.
+    /// Checks that the fields agree with each other.
     fn check(&self) -> Result<(), DecodeNodeError> {
         let Self { kind, size, .. } = *self;
         let content_fits = match (kind, &self.content) {
@@ -375,7 +359,7 @@ impl Node {
         let has_target = !self.target.is_empty();
         let target_fits = has_target == (kind == NodeKind::SymbolicLink);
         let device_fits = self.device.is_some() == kind.is_device();
-        // What vanished or could not be read may lack what makes it what it was.
+        // A node that vanished or was unreadable may lack the fields of its kind.
         let lacks_only = self.problem.is_some() && !has_target && self.device.is_none();
         if target_fits && device_fits || lacks_only {
             Ok(())
@@ -385,7 +369,7 @@ impl Node {
     }
 }
 
-/// Whether a name is one component of a path: it stays in the folder that it is in.
+/// Whether a name is one path component, and so stays inside its folder.
 pub(crate) fn is_component(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
 }
@@ -403,7 +387,8 @@ fn decode_target(field: &Field<'_>) -> Result<Vec<u8>, FieldError> {
     if field.bytes.contains(&0) { Err(field.unexpected()) } else { Ok(field.bytes.to_vec()) }
 }
 
-/// A time that 64 bits of nanoseconds cannot hold; `None` for all others, which have a field of their own.
+/// Encodes a time that does not fit 64 bits of nanoseconds. `None` for all other times, which fit
+/// the narrow field.
 fn encode_wide(time: FileTime) -> Option<Vec<u8>> {
     if time.nanoseconds().is_some() {
         return None;

@@ -1,4 +1,4 @@
-//! The nodes of a folder, read one at a time, whatever their number.
+//! Reads the nodes of a folder one at a time, whatever their number.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::cmp::Ordering;
@@ -10,85 +10,61 @@ use varve_tree::{Entry, ReadVentiFolderError};
 use crate::records::node::{DecodeNodeError, Node, NodeKind};
 use crate::records::record_list::{ReadRecordsError, Records};
 
-/// Why a folder's nodes could not all be read.
+/// Why the nodes of a folder were not all readable.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadFolderError {
-    /// The list could not be read.
     #[error(transparent)]
     Records(#[from] ReadRecordsError),
-    /// The list holds something that is not a node.
+    /// The list holds a record that is not a node.
     #[error("a folder holds something that is not a node")]
-    Node {
-        /// What is wrong with it.
-        source: DecodeNodeError,
-    },
-    /// The file system that the folder is of does not give it.
+    Node { source: DecodeNodeError },
+    /// The file system of the folder reported an error.
     #[error(transparent)]
     FileSystem(#[from] FileSystemError),
-    /// A name that leads elsewhere, or nowhere.
+    /// A name is not one path component.
     #[error("{:?} is not a name; what has it is left out", String::from_utf8_lossy(name))]
-    Name {
-        /// What was found.
-        name: Vec<u8>,
-    },
-    /// A folder is shown that lies in another one: a way in circles.
+    Name { name: Vec<u8> },
+    /// A folder appears inside another folder as well: the tree may have a cycle.
     #[error("the folder {:?} lies elsewhere too, and is left out here", String::from_utf8_lossy(name))]
     Elsewhere {
         /// Its name here.
         name: Vec<u8>,
     },
-    /// A file of which no file system has so many.
+    /// The file number is greater than any file system uses.
     #[error("{:?} has the impossible number {number}, and is left out", String::from_utf8_lossy(name))]
-    Number {
-        /// Its name.
-        name: Vec<u8>,
-        /// Its number.
-        number: u64,
-    },
-    /// More than can be put in order.
+    Number { name: Vec<u8>, number: u64 },
+    /// More nodes than can be sorted.
     #[error("the folder holds more than {count} names; the others are left out")]
     TooMany {
-        /// How many were read.
+        /// The number of nodes that were read.
         count: usize,
     },
-    /// A block or a record of a folder that vac archived.
+    /// A block or record of a folder that vac archived.
     #[error(transparent)]
     Venti(Box<ReadVentiFolderError>),
-    /// The entry of a file that vac archived cannot be read.
+    /// The entry of a file that vac archived is unreadable.
     #[error("where {:?} is cannot be read, and it is left out", String::from_utf8_lossy(name))]
-    Entry {
-        /// Its name.
-        name: Vec<u8>,
-        /// What is wrong.
-        source: Box<ReadVentiFolderError>,
-    },
-    /// A file that vac archived, and of which there is no more than the name.
+    Entry { name: Vec<u8>, source: Box<ReadVentiFolderError> },
+    /// A file that vac archived, with nothing left but its name.
     #[error("{:?} was removed, or never written, and is left out", String::from_utf8_lossy(name))]
-    Broken {
-        /// Its name.
-        name: Vec<u8>,
-    },
-    /// A second file of one name.
+    Broken { name: Vec<u8> },
+    /// Two files have the same name.
     #[error("{:?} is there twice; the second one is left out", String::from_utf8_lossy(name))]
-    Twice {
-        /// The name.
-        name: Vec<u8>,
-    },
-    /// The names do not ascend: two nodes may have one name.
+    Twice { name: Vec<u8> },
+    /// The names are not in ascending order: two nodes may have one name.
     #[error(
         "{:?} does not come after {:?}",
         String::from_utf8_lossy(name),
         String::from_utf8_lossy(previous)
     )]
     Order {
-        /// The node's name.
         name: Vec<u8>,
-        /// The name of the one before it.
+        /// The name of the node before it.
         previous: Vec<u8>,
     },
 }
 
-/// A place in a folder's list, between two nodes.
+/// A position between two nodes in the list of a folder.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ListPlace {
     /// In bytes.
@@ -97,7 +73,8 @@ pub(crate) struct ListPlace {
     pub(crate) previous: Vec<u8>,
 }
 
-/// The nodes of a folder in strictly ascending order of their names' bytes. Ends after the first error.
+/// The nodes of a folder in strictly ascending order of the bytes of their names. Ends after the
+/// first error.
 pub struct NodeList<'a> {
     records: Option<Records<'a>>,
     score_bytes: usize,
@@ -105,7 +82,7 @@ pub struct NodeList<'a> {
 }
 
 impl<'a> NodeList<'a> {
-    /// What `folder` holds; nothing, if it is not a folder. Reads nothing yet.
+    /// Lists the nodes of `folder`; none if it is not a folder. Reads nothing yet.
     #[must_use]
     pub fn new(store: &'a dyn BlockStore, folder: &Node) -> Self {
         let is_folder = folder.kind == NodeKind::Folder;
@@ -113,14 +90,14 @@ impl<'a> NodeList<'a> {
         Self::of_content(store, content.as_ref(), &ListPlace::default())
     }
 
-    /// What the folder with this content holds, from `place` on. Reads nothing yet.
+    /// Lists the nodes of the folder with this content, from `place` on. Reads nothing yet.
     pub(crate) fn of_content(store: &'a dyn BlockStore, content: Option<&Entry>, place: &ListPlace) -> Self {
         let content = content.filter(|entry| entry.leaf_kind() == BlockKind::Directory);
         let records = content.map(|entry| Records::starting_at(store, entry, place.offset));
         Self { records, score_bytes: store.score_bytes(), previous: place.previous.clone() }
     }
 
-    /// Where the list goes on after what was read of it.
+    /// The position of the next node.
     pub(crate) fn place(&self) -> ListPlace {
         ListPlace {
             offset: self.records.as_ref().map_or(0, Records::offset),
@@ -128,10 +105,10 @@ impl<'a> NodeList<'a> {
         }
     }
 
-    /// The node of this name. Reads the nodes up to it, and passes those before.
+    /// Finds the node with this name. Reads and skips the nodes before it.
     ///
     /// # Errors
-    /// [`ReadFolderError`]: the list cannot be read as far as the name would be.
+    /// [`ReadFolderError`]: the list is not readable up to the position of the name.
     pub fn find(&mut self, name: &[u8]) -> Result<Option<Node>, ReadFolderError> {
         for node in self {
             let node = node?;

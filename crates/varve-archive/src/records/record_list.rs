@@ -1,6 +1,7 @@
-//! Lists of records, as folders and the catalog keep them: the content of a tree, read one record at a time.
+//! Lists of records, as folders and the catalog store them: the content of a tree, read one record
+//! at a time.
 //!
-//! Invariant: at most one record, and one batch of leaves, is in memory.
+//! Invariant: memory holds at most one record and one batch of leaves.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BlockStore;
@@ -8,27 +9,29 @@ use varve_tree::{Entry, Extent, Extents, ReadTreeError, TreeReader};
 
 use crate::records::fields::{split_record, split_varint};
 
-/// The largest record, in bytes: an extended attribute has up to 64 KiB, and a file may have some.
+/// The largest record, in bytes. An extended attribute has up to 64 KiB, and a file may have
+/// several.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 
-/// How many leaves are asked for at a time. Most folders have fewer.
+/// Leaves that are requested at a time. Most folders have fewer.
 const BATCH_LEAF_COUNT: usize = 32;
-/// How many bytes the leaves of a batch stand for, but for the last.
+/// A batch ends once its leaves cover this many bytes.
 const BATCH_BYTES: u64 = 1 << 20;
 
-/// Why a list of records could not be read to its end.
+/// Why a list of records was not readable to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadRecordsError {
-    /// The list's tree could not be read. What follows is out of reach: a record may begin anywhere.
+    /// The list's tree is unreadable. Later records are out of reach, because a record may begin at
+    /// any byte.
     #[error(transparent)]
     Tree(#[from] ReadTreeError),
     /// The list ends within a record.
     #[error("the list ends within a record, of which it has {bytes_left} bytes")]
     Truncated {
-        /// How many bytes follow the last whole record.
+        /// Bytes after the last whole record.
         bytes_left: usize,
     },
-    /// No writer writes such a record.
+    /// The record is larger than any that a writer writes.
     #[error("a record that claims more than {RECORD_BYTES_MAX} bytes")]
     TooLarge,
 }
@@ -38,21 +41,21 @@ pub struct Records<'a> {
     reader: TreeReader<'a>,
     extents: Option<Extents<'a>>,
     buffer: Vec<u8>,
-    /// Where in `buffer` the next record begins.
+    /// The position in `buffer` at which the next record begins.
     start: usize,
-    /// Where in the list `buffer` begins.
+    /// The position in the list at which `buffer` begins.
     buffer_offset: u64,
 }
 
 impl<'a> Records<'a> {
-    /// The list that `entry` leads to. Reads nothing yet.
+    /// Reads the list that `entry` leads to. Reads nothing yet.
     #[must_use]
     pub fn new(store: &'a dyn BlockStore, entry: &Entry) -> Self {
         Self::starting_at(store, entry, 0)
     }
 
-    /// The part of the list from `offset` on, where a record begins: an [`offset`](Self::offset) of an earlier reading. Reads
-    /// nothing yet.
+    /// Reads the list from `offset` on, which must be the start of a record: an
+    /// [`offset`](Self::offset) of an earlier reading. Reads nothing yet.
     #[must_use]
     pub fn starting_at(store: &'a dyn BlockStore, entry: &Entry, offset: u64) -> Self {
         let reader = TreeReader::new(store, entry);
@@ -60,7 +63,7 @@ impl<'a> Records<'a> {
         Self { reader, extents, buffer: Vec::new(), start: 0, buffer_offset: offset }
     }
 
-    /// Where in the list the next record begins, in bytes.
+    /// The position in the list of the next record, in bytes.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.buffer_offset.saturating_add(self.start as u64)
@@ -69,7 +72,7 @@ impl<'a> Records<'a> {
     /// The fields of the next record; `None` at the end.
     ///
     /// # Errors
-    /// [`ReadRecordsError`]; no record comes after it.
+    /// [`ReadRecordsError`]; no record follows it.
     #[expect(clippy::should_implement_trait, reason = "what it returns borrows from the reader")]
     pub fn next(&mut self) -> Option<Result<&[u8], ReadRecordsError>> {
         let filled = self.fill();
@@ -84,7 +87,7 @@ impl<'a> Records<'a> {
         Some(Ok(fields))
     }
 
-    /// Reads until a whole record is there. Returns false at the end of the list.
+    /// Reads until the buffer holds a whole record. Returns false at the end of the list.
     fn fill(&mut self) -> Result<bool, ReadRecordsError> {
         loop {
             let bytes = self.buffer.get(self.start..).unwrap_or_default();
@@ -108,7 +111,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Appends some leaves to the buffer. Returns false where there are no more.
+    /// Appends a batch of leaves to the buffer. Returns false at the end of the list.
     fn read_batch(&mut self) -> Result<bool, ReadRecordsError> {
         let Some(extents) = &mut self.extents else { return Ok(false) };
         let mut batch: Vec<Extent> = Vec::new();
@@ -121,10 +124,10 @@ impl<'a> Records<'a> {
         }
         let wanted_from = self.buffer_offset.saturating_add(self.buffer.len() as u64);
         for (extent, bytes) in batch.iter().zip(self.reader.read_extents(&batch)) {
-            // Only the first leaf of a part may begin before it.
+            // Only the first leaf of a batch may begin before the requested position.
             let passed = usize::try_from(wanted_from.saturating_sub(extent.offset)).unwrap_or(usize::MAX);
             let buffered = self.buffer.len();
-            // Zeros within an attribute may be a hole, but no longer one than a record.
+            // Zeros within an attribute may be a hole, but a hole is at most as long as a record.
             let length = usize::try_from(extent.length).ok().filter(|length| *length <= RECORD_BYTES_MAX);
             let end = self.buffer.len().saturating_add(length.ok_or(ReadRecordsError::TooLarge)?);
             self.buffer.extend_from_slice(&bytes?);
