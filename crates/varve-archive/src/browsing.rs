@@ -1,4 +1,4 @@
-//! Looking into a snapshot: its files, whether it is a folder or a disk image.
+//! Browsing: reads the files of a snapshot, whether it is a folder or a disk image.
 
 pub mod allocated_bytes;
 pub mod files;

@@ -1,4 +1,4 @@
-//! Verifying what is stored and what damage harms; repairing it.
+//! Verifies an archive, reports which snapshots the damage harms, and repairs it.
 
 pub mod repair;
 pub mod verify;

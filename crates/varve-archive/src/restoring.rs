@@ -1,4 +1,4 @@
-//! Restoring: files under unfinished names, what a stopped restore left, and bytes that could not be read.
+//! Restoring: partial files, the state of an interrupted restore, and the list of unreadable bytes.
 
 pub mod comparison;
 pub mod damage_list;

@@ -1,4 +1,4 @@
-//! Taking a snapshot: content is archived, and then the catalog names it.
+//! Taking a snapshot: the content is archived first, and then added to the catalog.
 
 pub mod archived;
 pub mod copy;

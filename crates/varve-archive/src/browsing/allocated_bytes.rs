@@ -1,4 +1,4 @@
-//! What can be told of an archived file's bytes without reading them: where it has holes, and how much of it is none.
+//! Finds the holes and the allocated bytes of an archived file without reading its data.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
@@ -6,19 +6,22 @@ use std::ops::Range;
 use varve_block::BlockStore;
 use varve_tree::{Entry, ReadTreeError, TreeReader, Visit, walk};
 
-/// How many pointer blocks are read at most to tell how much of a file is no hole.
+/// Upper bound on the pointer blocks that are read to count allocated bytes.
 const POINTERS_MAX: u32 = 64;
-/// Of a file that is smaller than this nobody cares how much of it is holes, and a listing comes to many of them.
+/// A smaller file counts as fully allocated. A listing contains many small files, and their holes
+/// do not matter.
 const SMALL_BYTES: u64 = 1 << 20;
-/// How long a range of data is told at most: to find its end, every pointer block above it is read.
+/// Upper bound on the length of a reported data range. Finding the end of a range reads every
+/// pointer block above it.
 const DATA_BYTES_MAX: u64 = 1 << 30;
 
-/// How many bytes of a file are no holes. Of what many pointer blocks would have to be read for it is taken to be none.
+/// The number of bytes of a file that are not in holes. Ranges beyond [`POINTERS_MAX`] pointer
+/// blocks count as allocated.
 pub(crate) fn allocated_bytes(blocks: &dyn BlockStore, content: &Entry) -> u64 {
     allocated_bytes_in(blocks, content, std::slice::from_ref(&(0..content.size())))
 }
 
-/// The same of some pieces of a file, which lie apart from each other.
+/// The number of allocated bytes in some disjoint pieces of a file.
 #[must_use]
 pub fn allocated_bytes_in(blocks: &dyn BlockStore, content: &Entry, pieces: &[Range<u64>]) -> u64 {
     let overlap = |range: &Range<u64>| {
@@ -43,7 +46,7 @@ pub fn allocated_bytes_in(blocks: &dyn BlockStore, content: &Entry, pieces: &[Ra
     allocated
 }
 
-/// The first range at or after `offset` that is no hole. A long one may be told in parts.
+/// The first data range that ends after `offset`. A long range may be reported in parts.
 pub(crate) fn next_data(
     blocks: &dyn BlockStore,
     content: &Entry,

@@ -1,4 +1,5 @@
-//! Files as all that looks at them sees them, whatever keeps them: an archived folder, or a disk image with file systems in it.
+//! The interface to the files of a snapshot. It hides whether the snapshot is an archived folder,
+//! or a disk image with file systems.
 //!
 //! ```text
 //! list, lookup, compare, restore ──▶ Files ─┬─ StoredFiles: an archived folder
@@ -20,37 +21,39 @@ use crate::progress::Progress;
 use crate::records::node::Node;
 use crate::records::node_list::ReadFolderError;
 
-/// The nodes of a folder in strictly ascending order of their names' bytes. What cannot be read of the folder comes as an error
-/// after all that can.
+/// The nodes of a folder in strictly ascending order of the bytes of their names. Errors come after
+/// all readable nodes.
 pub type Nodes<'a> = Box<dyn Iterator<Item = Result<Node, ReadFolderError>> + 'a>;
 
-/// Files of one snapshot. Nodes are understood by those files alone that gave them.
+/// The files of one snapshot. A node is valid only for the `Files` that returned it.
 pub trait Files: Send + Sync {
-    /// The store in which it all lies.
+    /// The store that holds the snapshot.
     fn blocks(&self) -> &dyn BlockStore;
 
-    /// What a folder holds; nothing, if it is not a folder.
+    /// The nodes of a folder; none if `folder` is not a folder.
     fn nodes(&self, folder: &Node) -> Nodes<'_>;
 
-    /// What a folder holds under a name.
+    /// Finds the node with a name in a folder.
     ///
     /// # Errors
-    /// [`ReadFolderError`]: the folder cannot be read as far as the name would be.
+    /// [`ReadFolderError`]: the folder is not readable up to the position of the name.
     fn find(&self, folder: &Node, name: &[u8]) -> Result<Option<Node>, ReadFolderError>;
 
-    /// What is wrong with a node, if anything is.
+    /// The problem of a node, if it has one.
     fn trouble(&self, node: &Node) -> Option<Trouble>;
 
-    /// The contents of files that are small enough to be read whole and in one go; `None` for others, and for those that have none.
-    /// The answers come in the files' order, one each. What an answer lacks of its file's size is zeros.
+    /// Reads the contents of files that are small enough to be read whole and at once. The result
+    /// has one element for each file, in order. It is `None` for larger files and for files without
+    /// content. A content that is shorter than its file ends in zeros.
     fn small_contents(&self, files: &[&Node]) -> Vec<Option<Result<Bytes, ReadContentError>>> {
         files.iter().map(|_| None).collect()
     }
 
-    /// Hands over what a file has in `range`, in order, each piece with its place in the file. What is left out is zeros.
+    /// Passes the data of a file in `range` to `take`, in order, each piece with its offset in the
+    /// file. Gaps between pieces are zeros.
     ///
     /// # Errors
-    /// [`ReadContentError`] at the first damage, or when `take` fails.
+    /// [`ReadContentError`] at the first damage, or if `take` fails.
     fn read(
         &self,
         file: &Node,
@@ -58,8 +61,8 @@ pub trait Files: Send + Sync {
         take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> Result<(), ReadContentError>;
 
-    /// The same, around what is damaged: each range that cannot be had goes to `lost`, and what was handed over of it does not
-    /// count.
+    /// Reads like [`read`](Self::read), but continues after damage. Each unreadable range is passed
+    /// to `lost`; data of that range that `take` received before is void.
     ///
     /// # Errors
     /// [`ReadContentError::Take`].
@@ -80,10 +83,10 @@ pub trait Files: Send + Sync {
         }
     }
 
-    /// Writes a file's content to a stream.
+    /// Writes the content of a file to a stream.
     ///
     /// # Errors
-    /// [`RestoreImageError`]; `into` has then got all bytes before the one that could not be had.
+    /// [`RestoreImageError`]; `into` has then received all bytes before the first unreadable one.
     fn write_to(
         &self,
         workers: &dyn Workers,
@@ -92,79 +95,79 @@ pub trait Files: Send + Sync {
         progress: &Progress,
     ) -> Result<(), RestoreImageError>;
 
-    /// What tells whether the contents of two files are the same without reading them.
+    /// A key that shows, without reading the files, whether two files have the same content.
     fn content_key(&self, file: &Node) -> ContentKey;
 }
 
-/// Some of the files of a snapshot: a node, and all below it.
+/// A node of a snapshot, and all nodes below it.
 #[derive(Clone, Copy)]
 pub struct Tree<'a> {
-    /// The files that it is of.
     pub files: &'a dyn Files,
-    /// The node.
     pub root: &'a Node,
 }
 
 impl<'a> Tree<'a> {
-    /// Another node of the same files.
+    /// The tree below another node of the same files.
     pub(crate) fn at(self, root: &'a Node) -> Self {
         Self { root, ..self }
     }
 }
 
-/// What is wrong with a node.
+/// A problem of a node.
 #[derive(Debug)]
 pub struct Trouble {
-    /// What happened to it.
     pub error: Box<dyn Error + Send + Sync>,
-    /// Whether no more is known of it than that it is there.
+    /// True if nothing is known of the node except that it exists.
     pub lacks_all: bool,
-    /// Whether it was met now. If not, the snapshot itself tells of it, and whoever took it was told.
+    /// True for damage that was found now. False for a problem that the snapshot records, which was
+    /// reported when it was taken.
     pub is_damage: bool,
 }
 
-/// What two files have in common if their contents are the same.
+/// A key for the content of a file. Equal keys mean equal contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentKey {
-    /// A stored tree, cut as all of its kind are: other trees have other bytes.
+    /// A tree that this program cut. Different trees have different bytes.
     Stored(Option<Entry>),
-    /// Trees that another program made: the same ones have the same bytes, and others may have.
+    /// Trees that another program made. Equal trees have equal bytes; different trees may have
+    /// equal bytes too.
     Foreign {
-        /// The bytes of a file, or what a folder leads to.
+        /// The bytes of a file, or the entries of a folder.
         content: Option<Entry>,
-        /// What names the files of a folder.
+        /// The names of the files in a folder.
         meta: Option<Entry>,
     },
     /// A part of an image.
     Image(ImagePart),
-    /// A file that lies in a volume as it is: of the same bytes, if it lies in the same places and nothing has changed there.
+    /// A file stored unencoded in a volume. It has the same bytes if its places are the same, and
+    /// the volume is unchanged there.
     Placed {
-        /// The volume.
         volume: ImagePart,
-        /// Where the file lies in it, in its own order, but for its holes.
+        /// The ranges of the volume that hold the file, in file order, without holes.
         places: Vec<Range<u64>>,
-        /// Set where the file has holes: when it last changed. Nothing else tells that they are where they were.
+        /// Set if the file has holes: the time of its last change. Only this time shows that the
+        /// holes did not move.
         changed: Option<FileTime>,
     },
-    /// The file cannot be read.
+    /// The file is unreadable.
     Lost,
-    /// Nothing but the bytes tells.
+    /// Only the bytes themselves can be compared.
     Unknown,
 }
 
-/// Why a file's content could not be read.
+/// Why the content of a file was unreadable.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadContentError {
-    /// Its tree cannot be read.
+    /// Its tree is unreadable.
     #[error(transparent)]
     Tree(#[from] ReadTreeError),
-    /// Its only block cannot be read.
+    /// Its only block is unreadable.
     #[error(transparent)]
     Get(#[from] GetError),
-    /// The file system in which it lies does not give it.
+    /// The file system of the file reported an error.
     #[error(transparent)]
     FileSystem(#[from] FileSystemError),
-    /// Who takes the bytes failed.
+    /// The receiver of the bytes failed.
     #[error("what was read could not be written")]
     Take(#[source] io::Error),
 }

@@ -1,4 +1,4 @@
-//! Inside an archived disk: the files of its volumes, as if they were folders of one tree.
+//! Shows an archived disk as one tree of folders, with the files of its volumes.
 //!
 //! ```text
 //! image ─┬─ p1/        the files of a volume
@@ -7,9 +7,10 @@
 //!        └─ disk.raw   the bytes of the whole disk  ┘ twice otherwise
 //! ```
 //!
-//! What must always be true:
-//! - Every name is one component of a path, whatever a file system says, and no folder is come to in two ways: a walk ends.
-//! - Nothing is read before it is asked for, and then through one bounded cache.
+//! Invariants:
+//! - Every name is one path component, whatever a file system contains. No folder is reachable in
+//!   two ways, so every walk ends.
+//! - Data is read only on request, through one bounded cache.
 
 mod volume;
 
@@ -29,39 +30,39 @@ use crate::progress::Progress;
 use crate::records::node::{Node, NodeKind, NodeProblem};
 use crate::records::node_list::ReadFolderError;
 
-/// What the bytes of the whole disk are called.
+/// The name of the file with all bytes of the disk.
 const DISK_RAW: &[u8] = b"disk.raw";
-/// What is added to the name of a volume for its bytes.
+/// The suffix that turns the name of a volume into the name of the file with its bytes.
 const RAW_ENDING: &str = ".raw";
-/// How a file's number in its volume, and the volume's, make one number.
+/// The node number is the volume's number shifted left by this many bits, plus the file's number in
+/// its volume.
 const VOLUME_SHIFT: u32 = 56;
-/// How many volumes can be looked into; others are shown as their bytes.
+/// Upper bound on the volumes whose files are shown. Further volumes are shown as their bytes.
 const VOLUME_COUNT_MAX: usize = 255;
 /// The files inside an archived disk.
 pub struct ImageFiles {
     blocks: Arc<CachedBlocks>,
     entry: Entry,
     disk: Disk,
-    /// The volumes' files, each opened when first asked for.
+    /// The files of the volumes, each opened at the first request.
     opened: Vec<OnceLock<Result<VolumeFiles, FileSystemError>>>,
 }
 
-/// A volume as a listing shows it.
+/// A volume in a listing.
 pub struct ListedVolume<'a> {
-    /// The volume.
     pub volume: &'a Volume,
-    /// Why it has no files to show, if so.
+    /// The reason why it shows no files, if it shows none.
     pub unreadable: Option<&'a FileSystemError>,
 }
 
-/// A volume has a file system, and none of its files can be shown.
+/// The volume has a file system, and none of its files is readable.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}; it is shown as its bytes")]
 struct UnreadableVolume {
     reason: String,
 }
 
-/// What a node's number stands for.
+/// The decoded number of a node.
 enum Place<'a> {
     Disk,
     Raw(ImagePart),
@@ -69,7 +70,7 @@ enum Place<'a> {
 }
 
 impl ImageFiles {
-    /// Looks at the disk that `entry` leads to. Never fails for what is on it.
+    /// Opens the disk that `entry` leads to. Its contents cannot make this fail.
     #[must_use]
     pub fn open(blocks: Arc<CachedBlocks>, entry: &Entry) -> Self {
         let disk = Disk::open(Arc::new(ImageReader::new(Arc::clone(&blocks), entry)));
@@ -89,7 +90,8 @@ impl ImageFiles {
         ImagePart::whole(&self.entry)
     }
 
-    /// What the bytes are that a node stands for; `None` if it is a file or a folder of a volume.
+    /// The part of the disk that a node shows as raw bytes. `None` for a file or a folder of a
+    /// volume.
     #[must_use]
     pub fn raw_of(&self, node: &Node) -> Option<ImagePart> {
         match self.place(node) {
@@ -98,25 +100,25 @@ impl ImageFiles {
         }
     }
 
-    /// The disk's volumes, in its own order.
+    /// The volumes of the disk, in disk order.
     pub fn volumes(&self) -> impl Iterator<Item = ListedVolume<'_>> {
         let listed = |(index, volume)| ListedVolume { volume, unreadable: self.volume_files(index).err() };
         self.disk.volumes().iter().enumerate().map(listed)
     }
 
-    /// What is wrong with the disk, as far as was seen.
+    /// The problems of the disk that were found so far.
     #[must_use]
     pub fn problems(&self) -> &[DiskProblem] {
         self.disk.problems()
     }
 
-    /// What whoever looked into volumes should know of them: each with the volume's name.
+    /// Warnings about the volumes that were opened, each with the name of its volume.
     pub fn warnings(&self) -> impl Iterator<Item = (&str, String)> {
         let opened = self.disk.volumes().iter().zip(&self.opened);
         opened.filter_map(|(volume, opened)| Some((volume.name(), opened.get()?.as_ref().ok()?.warning()?)))
     }
 
-    /// What holds a volume that is shown as its bytes.
+    /// The content type of a volume that is shown as its bytes.
     #[must_use]
     pub fn content_of(&self, node: &Node) -> Option<VolumeContent> {
         let index = usize::try_from(node.inode.checked_sub(2)?).ok()?;
@@ -137,13 +139,13 @@ impl ImageFiles {
         self.opened[index].get_or_init(open).as_ref()
     }
 
-    /// What stands for a volume among the others: the folder that all its files are in, or its bytes.
+    /// The node of a volume: the folder with its files, or a file with its bytes.
     fn volume_node(&self, index: usize) -> Node {
         let name = self.disk.volumes()[index].name().as_bytes().to_vec();
         match self.volume_files(index) {
             Ok(files) => files.root(name),
             Err(FileSystemError::Unsupported { .. }) => self.raw_node(name, index),
-            // There were files: whoever looks for them is to hear of it.
+            // The volume has files, so a user who looks for them must see that there is a problem.
             Err(_) => Node { problem: Some(NodeProblem::Unreadable), ..self.raw_node(name, index) },
         }
     }
@@ -167,7 +169,7 @@ impl ImageFiles {
         index_of(name).map(|index| self.volume_node(index)).or_else(raw)
     }
 
-    /// The volume that a file is of.
+    /// The volume that holds a file.
     fn part_of(&self, node: &Node) -> Option<ImagePart> {
         self.part(usize::try_from(node.inode >> VOLUME_SHIFT).ok()?.checked_sub(1)?)
     }
@@ -224,7 +226,7 @@ impl Files for ImageFiles {
         let index = usize::try_from(node.inode.checked_sub(2)?).ok()?;
         let error =
             Box::new(UnreadableVolume { reason: self.opened.get(index)?.get()?.as_ref().err()?.to_string() });
-        // The bytes are there.
+        // The bytes of the volume are readable.
         Some(Trouble { error, lacks_all: false, is_damage: true })
     }
 

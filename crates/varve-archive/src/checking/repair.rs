@@ -1,11 +1,12 @@
-//! Repair: what was lost is fetched from where it is still whole, and damaged arenas are written anew without it.
+//! Repair: fetches lost blocks from intact copies, and salvages damaged arenas.
 //!
 //! ```text
 //! check ─▶ mend from parity, or from a copy ─▶ catalog ─▶ fetch what was lost ─▶ write damaged arenas anew ─▶ what is still harmed
 //! ```
 //!
-//! What a repair costs is in proportion to what is lost if that is known: by what the log itself shows, by a read that failed, or by an
-//! earlier check. Only where nobody can tell which blocks were in a damaged place are the trees of all snapshots walked.
+//! If the lost blocks are known, the cost of a repair is in proportion to the loss. They are known
+//! from the log itself, from a read that failed, or from an earlier check. The trees of all
+//! snapshots are walked only if nothing tells which blocks a damaged place held.
 
 mod accept;
 mod losses;
@@ -32,74 +33,71 @@ use crate::checking::verify::{
 };
 use crate::progress::Progress;
 
-/// Where damage is looked for.
+/// Where to look for damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepairScope {
-    /// Where something speaks of it already; everywhere, if nothing does.
+    /// Only at places with recorded suspicions; everywhere, if there are none.
     Known,
     /// Everywhere: every byte is read.
     All,
 }
 
-/// What was found, what was done about it, and what is left.
+/// The result of a repair: the damage found, the work done, and the harm left.
 #[derive(Debug, Default)]
 pub struct RepairReport {
-    /// What was wrong before, and what it harmed.
+    /// The damage before the repair, and the harm that it did.
     pub before: Verified,
-    /// The arenas that were, or are to be, written anew.
+    /// The arenas that were written anew, or would be.
     pub plan: RepairPlan,
-    /// Whether the catalog was lost and put together from older ones.
+    /// True if the catalog was lost, and was put together from older ones.
     pub catalog_was_lost: bool,
-    /// Whether the end of the log was gone, and with it snapshots that only a copy can name.
+    /// True if the end of the log was gone, and with it snapshots that only a copy can name.
     pub end_was_lost: bool,
-    /// Snapshots that only a copy still knew, or a catalog that no page named any more.
+    /// Snapshots that were found only in a copy, or in a catalog that no page named any more.
     pub brought_back_count: u64,
-    /// Arenas that are again what they were, by their parity.
+    /// Arenas that were mended from their parity.
     pub mended: Vec<ArenaId>,
-    /// Arenas that are again what they were, taken from a copy.
+    /// Arenas that were mended from a copy.
     pub copied: Vec<ArenaId>,
-    /// Whether every byte was read to find what is damaged.
+    /// True if every byte was read to find the damage.
     pub is_all_checked: bool,
-    /// Blocks that came from elsewhere.
+    /// Blocks that were fetched from copies.
     pub fetched_block_count: u64,
-    /// What was done to the log.
+    /// The changes to the log.
     pub repaired: Repaired,
-    /// What snapshots still lack.
+    /// The harm to snapshots that remains.
     pub harm_left: Vec<Harm>,
-    /// What is lost for good, or until its bytes come back: whether or not a snapshot needs it. Of a plan, what would be.
+    /// The open losses, whether or not a snapshot needs them. In a plan, the losses that the repair
+    /// would leave.
     pub losses: Losses,
 }
 
-/// Why a repair did not come to its end. What it had not reached is as it was.
+/// Why a repair stopped. The parts of the store that it had not reached are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairArchiveError {
-    /// The store could not be checked.
     #[error(transparent)]
     Verify(#[from] VerifyError),
-    /// The arenas could not be listed.
     #[error(transparent)]
     List(#[from] OpenLogError),
-    /// A block that was fetched could not be stored.
+    /// A fetched block could not be stored.
     #[error("what was fetched cannot be stored")]
     Put(#[from] PutError),
-    /// What was fetched could not be made durable.
+    /// The fetched blocks could not be made durable.
     #[error("what was fetched cannot be made durable")]
     Sync(#[from] SyncError),
-    /// The log could not be repaired.
     #[error(transparent)]
     Log(#[from] RepairError),
-    /// An arena may be mended from its parity or from a copy, and the disk does not take it.
+    /// An arena could be mended from its parity or from a copy, but the disk refuses the write.
     #[error("what is damaged can be mended, and the disk does not take it; it is as it was")]
     Mend(#[source] MendError),
-    /// The files of parity could not be listed.
     #[error("the files of parity cannot be listed")]
     Parity(#[source] std::io::Error),
-    /// The catalog could not be written again.
+    /// The catalog could not be written anew.
     #[error("the catalog cannot be put together again")]
     Catalog(#[from] SaveCatalogError),
 }
 
-/// What `repair` would do, without doing it.
+/// Plans what [`repair`] would do, without doing it.
 ///
 /// # Errors
 /// [`RepairArchiveError`].
@@ -134,8 +132,8 @@ pub fn plan_repair(
     })
 }
 
-/// Mends what can be mended. `sources` are copies of this store: they are asked for blocks that are damaged or gone, and
-/// for the catalog if the newest one is lost.
+/// Repairs a store. `sources` are copies of it: they supply blocks that are damaged or missing, and
+/// the catalog if the newest one is lost.
 ///
 /// # Errors
 /// [`RepairArchiveError`].
@@ -154,10 +152,11 @@ pub fn repair(
     if is_ledger_wrong(&before.damage) && !store.take_in_replaced()?.is_empty() {
         (before, is_all_checked) = check(store, scope, progress)?;
     }
-    // What comes back may name snapshots that nothing else does: nobody has seen those names when the store was opened.
+    // Mended arenas may name snapshots that nothing else names. Those names were unknown when the
+    // store was opened.
     let roots = store.catalog_roots()?;
     let mut known: BTreeSet<_> = roots.iter().map(|root| root.name).collect();
-    // First what makes all of it good again.
+    // First mend whole arenas, which brings all of their blocks back.
     let parity_mended = mend_from_parity(store, &before.damage)?;
     drop_mended(store, &mut before, &parity_mended)?;
     let copied = mend_from_copies(store, sources, &before.damage)?;
@@ -166,7 +165,7 @@ pub fn repair(
     let found = find_catalog(store, &mended, sources, &before.damage)?;
     let FoundCatalog { mut catalog, was_lost, end_was_lost, brought_back_count } = found;
     if was_lost {
-        // What a root leads to may be whole, and only the page that named it lost.
+        // The blocks below a root may be intact, even if the page that named the root is lost.
         known.clear();
     }
     let is_all_named =
@@ -184,11 +183,12 @@ pub fn repair(
     let mut wanted = before.lost.clone();
     wanted.extend(recording.names());
     if !is_all_named {
-        // Through the sources, so that what lies below a pointer that was lost is met as well.
+        // This walk reads through the sources, so that it also finds losses below a pointer block
+        // that was lost.
         let reached = walk_snapshots(store, &mended, catalog.snapshots(), &before.damage, progress)?;
         wanted.extend(reached.lost);
     }
-    // What no source has stays lost, and is reported below.
+    // A block that no source has stays lost, and is reported below.
     let mut is_all_back = true;
     for name in &wanted {
         is_all_back &= mended.get(name).is_ok();
@@ -203,8 +203,9 @@ pub fn repair(
     recording.settle_places(sources, &mended);
     let fetched_block_count = mended.into_fetched_count()?;
     let is_recorded = !recording.set(&mut catalog)?;
-    // Before anything that leads to it is written elsewhere, it is whole, and at the end of the log. Not for a lost end alone: with the root that
-    // it has, this log is still told to be an older state of its copies.
+    // Before a block that leads to the catalog is written elsewhere, the catalog must be complete
+    // and at the end of the log. A lost end alone does not demand this: with the root that it has,
+    // this log is still recognised as an older state of its copies.
     let is_due = was_lost || brought_back_count > 0 || !plan.arenas.is_empty() || !is_recorded;
     if is_due || !lists_all(store, &catalog)? {
         catalog.write_again(store)?;
@@ -220,11 +221,13 @@ pub fn repair(
         repaired.arena_count > 0 || is_ledger_wrong(&before.damage) || was_lost || brought_back_count > 0;
     recording.drop_readable()?;
     if recording.set(&mut catalog)? || is_changed {
-        // The page that noted the new seals names nothing, and a crash takes it; this one stays, and its ledger with it.
+        // The page that recorded the new seals names no blocks, and a crash removes it. This page
+        // stays, and keeps its ledger.
         catalog.write_again(store)?;
     }
     if is_changed || end_was_lost {
-        // If the end of the log was gone, only the ledger of what was written now tells how many arenas there were.
+        // If the end of the log was gone, only the ledger of the new pages tells how many arenas
+        // there were.
         let late = RepairPlan::new(&store.check_order()?);
         if !late.is_empty() {
             recording.foresee(&late)?;
@@ -264,7 +267,7 @@ pub fn repair(
     })
 }
 
-/// Looks for damage, and says whether every byte was read.
+/// Looks for damage. Returns the findings, and whether every byte was read.
 fn check(store: &Store, scope: RepairScope, progress: &Progress) -> Result<(Verified, bool), VerifyError> {
     if scope == RepairScope::Known
         && let Some(known) = check_known(store, !noted_losses(store).is_empty(), progress)?
@@ -274,20 +277,21 @@ fn check(store: &Store, scope: RepairScope, progress: &Progress) -> Result<(Veri
     Ok((check_log(store, Some(AuditShare::ALL), progress)?, true))
 }
 
-/// What is noted to be lost, and was not accepted; nothing, if the catalog cannot be read.
+/// The recorded losses that are not accepted; none if the catalog is unreadable.
 fn noted_losses(store: &Store) -> Losses {
     Catalog::load_all(store, &store.catalogs())
         .map(|catalog| catalog.losses(store).unaccepted())
         .unwrap_or_default()
 }
 
-/// Whether the last page has seen other seals than there are: it is behind a repair, or an arena is another one than it was.
+/// Whether the ledger of the last page differs from the existing seals: the page is older than a
+/// repair, or an arena was replaced.
 fn is_ledger_wrong(damage: &[Damage]) -> bool {
     damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger))
 }
 
-/// Whether it is known of all damage which blocks are lost with it. If the last page has seen other seals than there are, an arena may be
-/// one of another history, which lacks what nobody can name.
+/// Whether all damage names the blocks that it destroyed. If the ledger differs from the existing
+/// seals, an arena may be from another history, and its missing blocks are unknown.
 fn is_named(damage: &[Damage]) -> bool {
     damage.iter().all(|damage| match damage.kind {
         DamageKind::Parity(_) | DamageKind::TornEnd => true,
@@ -295,7 +299,7 @@ fn is_named(damage: &[Damage]) -> bool {
     })
 }
 
-/// Takes out of what was found what is mended: each mended arena was checked as a whole.
+/// Removes the damage of mended arenas from the findings. Each mended arena was checked as a whole.
 fn drop_mended(store: &Store, found: &mut Verified, mended: &[ArenaId]) -> Result<(), RepairArchiveError> {
     if mended.is_empty() {
         return Ok(());
@@ -309,7 +313,8 @@ fn drop_mended(store: &Store, found: &mut Verified, mended: &[ArenaId]) -> Resul
     Ok(())
 }
 
-/// Takes from copies, as they are, the sealed arenas of which nobody can tell what was in the damaged places, and says which.
+/// Replaces sealed arenas by those of a copy, if the blocks in their damaged places are unknown.
+/// Returns the mended arenas.
 fn mend_from_copies(
     store: &Store,
     sources: &[&Store],
@@ -330,8 +335,9 @@ fn mend_from_copies(
     Ok(mended)
 }
 
-/// A page that was lost may have named a newer catalog than any that was known, or parts of one. If its blocks are whole they are named again
-/// by now: takes in the snapshots that only it knows, and says how many they are.
+/// Adds the snapshots that only a rediscovered catalog names. A lost page may have named a newer
+/// catalog than any that was known, or parts of one. If its blocks are intact, the repair has named
+/// them again. Returns the number of snapshots added.
 fn add_found_again(
     store: &Store,
     known: &BTreeSet<BlockName>,
@@ -349,7 +355,7 @@ fn add_found_again(
     Ok((catalog.snapshots().len() - count) as u64)
 }
 
-/// Mends what parity can of the arenas that are damaged or gone, and says which are whole again.
+/// Mends damaged and missing arenas from parity. Returns the arenas that are intact again.
 fn mend_from_parity(store: &Store, damage: &[Damage]) -> Result<Vec<ArenaId>, RepairArchiveError> {
     let with_parity: BTreeSet<_> =
         store.parity_files().map_err(RepairArchiveError::Parity)?.into_iter().map(|(id, _)| id).collect();
@@ -364,9 +370,10 @@ fn mend_from_parity(store: &Store, damage: &[Damage]) -> Result<Vec<ArenaId>, Re
     Ok(mended)
 }
 
-/// Mends an arena, if that can be. What follows writes it anew without all that its parity or a copy still has: not for a fault that
-/// passes, nor because the disk does not take what would mend it. With `reads_again` it is read from this disk: what is far away has been asked
-/// more than once already.
+/// Mends an arena if possible. Otherwise the repair writes it anew, which discards everything that
+/// its parity or a copy still has. Temporary faults must not lead to that, nor a disk that refuses
+/// the mended bytes: they are retried or returned as errors. `reads_again` is set if the bytes come
+/// from this disk. A remote source has retried its reads already.
 fn is_mended(
     reads_again: bool,
     mend: impl Fn() -> Result<(), MendError>,
@@ -389,13 +396,14 @@ fn is_mended(
 
 struct FoundCatalog {
     catalog: Catalog,
-    /// Whether the newest one was lost, and this one put together from others.
+    /// True if the newest catalog was lost, and this one was put together from others.
     was_lost: bool,
     end_was_lost: bool,
     brought_back_count: u64,
 }
 
-/// The newest catalog; if it is lost, or came after this log's end, what older ones know, and those of the sources.
+/// Finds the newest catalog. If it is lost, or was written after the end of this log, the result
+/// joins older catalogs and those of the sources.
 fn find_catalog(
     store: &Store,
     blocks: &dyn BlockStore,
@@ -403,7 +411,7 @@ fn find_catalog(
     damage: &[Damage],
 ) -> Result<FoundCatalog, OpenLogError> {
     let roots = store.catalogs();
-    // One that leads nowhere is as good as lost, even if others hide it.
+    // A root that leads nowhere counts as lost, even if other roots hide it.
     let unreadable = roots.iter().find_map(|root| Catalog::load(blocks, Some(*root)).err());
     let newest = unreadable.map_or_else(|| Catalog::load_all(blocks, &roots), Err);
     let was_lost = newest.is_err();
@@ -412,7 +420,7 @@ fn find_catalog(
         Err(_) => Catalog::salvage(blocks, &store.catalog_roots()?),
     };
     let end_was_lost = damage.iter().any(|damage| matches!(damage.kind, DamageKind::EndLost));
-    // A page that is lost may have named a newer root than any that is known here.
+    // A lost page may have named a newer root than any that is known here.
     let may_lack_newest = was_lost
         || end_was_lost
         || !RepairPlan::new(damage).arenas.is_empty()
@@ -429,16 +437,16 @@ fn find_catalog(
     Ok(FoundCatalog { catalog, was_lost, end_was_lost, brought_back_count })
 }
 
-/// Whether whoever opens the store next finds all that `catalog` lists: what was mended may lie behind the newest root, and what a copy gave
-/// is known to this session alone.
+/// Whether the next opening of the store finds all snapshots in `catalog`. Mended blocks may come
+/// after the newest root, and snapshots from a copy are known only to this session.
 fn lists_all(store: &Store, catalog: &Catalog) -> Result<bool, OpenLogError> {
     let Ok(found) = Catalog::load_all(store, &store.newest_catalog_roots()?) else { return Ok(false) };
     let ids: BTreeSet<_> = found.snapshots().iter().map(|snapshot| snapshot.id).collect();
     Ok(catalog.snapshots().iter().all(|snapshot| ids.contains(&snapshot.id)))
 }
 
-/// Whether a copy has all that these roots lead to, and goes on where they end: the log that they are from is an older state of it, or
-/// has lost its end and does not know it.
+/// Whether a copy holds all of these roots and newer ones. The log of the roots is then an older
+/// state of the copy, or has lost its end without noticing.
 fn goes_on(source: &Store, roots: &[BlockName]) -> Result<bool, OpenLogError> {
     let theirs = source.catalogs();
     if theirs.iter().all(|root| roots.contains(root)) {
@@ -448,17 +456,17 @@ fn goes_on(source: &Store, roots: &[BlockName]) -> Result<bool, OpenLogError> {
     Ok(roots.iter().all(|root| known.contains(root)))
 }
 
-/// A store that asks others for what it has lost, and keeps what they give.
+/// A store that fetches its lost blocks from copies, and keeps them.
 struct Mended<'a> {
     store: &'a Store,
     sources: &'a [&'a Store],
     fetched_count: AtomicU64,
-    /// Why something that was fetched could not be kept.
+    /// The first failure to keep a fetched block.
     failure: Mutex<Option<PutError>>,
 }
 
 impl Mended<'_> {
-    /// How many blocks came from a source.
+    /// The number of blocks that came from a source.
     fn into_fetched_count(self) -> Result<u64, PutError> {
         match self.failure.into_inner() {
             Some(error) => Err(error),
@@ -466,13 +474,15 @@ impl Mended<'_> {
         }
     }
 
-    /// A block that has its hash is the one, wherever it comes from. Where names are no hashes, only a copy of this very store has it.
+    /// Whether blocks of a source are acceptable. If scores are hashes, a block with the right hash
+    /// is right, wherever it comes from. In a by-value store, only a copy of the same store can
+    /// supply it.
     fn may_believe(&self, source: &Store) -> bool {
         let (own, theirs) = (self.store.config(), source.config());
         own.compare == CompareMode::Hash || (own.id, own.encryption) == (theirs.id, theirs.encryption)
     }
 
-    /// Takes a block from the first source that has it whole.
+    /// Fetches a block from the first source that has it intact.
     fn fetch(&self, name: &BlockName) -> Option<Bytes> {
         let is_right = |bytes: &Bytes| self.store.namer().named_again(&name.score, bytes) == name.score;
         let bytes = self

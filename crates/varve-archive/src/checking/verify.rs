@@ -1,4 +1,4 @@
-//! Verifying: what is damaged, and what that harms: which snapshots, which files, which bytes.
+//! Verify: finds the damage of a store, and the snapshots, files and bytes that it harms.
 
 mod archive;
 mod arenas;
@@ -26,80 +26,78 @@ use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::NodeList;
 use crate::taking::take::Archive;
 
-/// Something that a snapshot has lost.
+/// A part of a snapshot that is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Harm {
-    /// Which snapshot.
     pub snapshot: SnapshotId,
-    /// What that is called.
     pub snapshot_name: String,
-    /// Which file or folder in it; empty for an image.
+    /// The file or folder in the snapshot; empty for an image.
     pub path: Vec<u8>,
-    /// Which of its bytes, as far as that is known.
+    /// The lost bytes, if known.
     pub range: Option<Range<u64>>,
-    /// Why.
     pub reason: String,
 }
 
-/// What was found.
+/// The result of a verification.
 #[derive(Debug, Default)]
 pub struct Verified {
     /// Arenas that were checked.
     pub arena_count: u64,
-    /// Blocks that they name.
+    /// Blocks that these arenas name.
     pub block_count: u64,
     /// Bytes of clumps that were read and checked.
     pub checked_bytes: u64,
     /// Arenas of which every byte was read.
     pub read_count: u64,
-    /// When the arena that was read longest ago was read; `None` if one never was, or has no seal yet.
+    /// The oldest time of the last full read of an arena. `None` if an arena was never read in
+    /// full, or has no seal yet.
     pub oldest_read: Option<Timestamp>,
     /// Snapshots whose trees were walked.
     pub snapshot_count: u64,
-    /// What is wrong with the log.
+    /// The damage of the log.
     pub damage: Vec<Damage>,
-    /// What that harms.
+    /// The harm that the damage does.
     pub harm: Vec<Harm>,
-    /// The blocks that cannot be had though the log names them or a snapshot needs them, as far as their names are known.
+    /// The unreadable blocks that the log names or a snapshot needs, as far as their names are
+    /// known.
     pub lost: BTreeSet<BlockName>,
-    /// What was stored once and cannot be read, whether or not a snapshot needs it, but for what somebody has accepted.
+    /// All losses that are not accepted, whether or not a snapshot needs them.
     pub losses: Losses,
-    /// What a crash has left, and the next writer cuts off: no damage.
+    /// Remains of a crash that the next writer cuts off. They are no damage.
     pub unfinished: Vec<Unfinished>,
-    /// Those of `lost` that the log still names.
+    /// The blocks in `lost` that the log still names.
     lost_in_log: BTreeSet<BlockName>,
 }
 
-/// Why nothing could be verified.
+/// Why nothing was verified.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    /// The arenas could not be listed.
     #[error(transparent)]
     List(#[from] OpenLogError),
-    /// An arena, or its parity, could not be read, for a reason that is no damage.
+    /// An arena or its parity was unreadable for a reason other than damage.
     #[error(transparent)]
     Read(#[from] CheckArenaError),
-    /// A block could not be looked up, for a reason that is no damage.
+    /// A block lookup failed for a reason other than damage.
     #[error(transparent)]
     LookUp(#[from] GetError),
-    /// It was asked to stop.
     #[error("interrupted")]
     Cancelled,
 }
 
-/// Checks the log's structure, every byte of the share `data` of it, and that all that the snapshots lead to is there. What
-/// was read is noted, even if this is interrupted: the next share begins with what was not.
+/// Checks the structure of the log, every byte of the share `data` of it, and the presence of all
+/// blocks that the snapshots need. The arenas that were read are recorded, even after an
+/// interruption, and the next share begins with others.
 ///
 /// # Errors
-/// [`VerifyError`]. Damage is no error, but an answer.
+/// [`VerifyError`]. Damage is no error, but a result.
 pub fn verify(
     archive: &Archive,
     data: Option<AuditShare>,
     progress: &Progress,
 ) -> Result<Verified, VerifyError> {
     let (store, snapshots) = (archive.store(), archive.snapshots());
-    // The snapshots are walked while the disk gives the log. Damage is seldom found; only then they are walked once more, for what it
-    // harms.
+    // The snapshots are walked while the disk reads the log. If damage is found, which is rare,
+    // they are walked again to find the harm.
     let walk = |damage: &[Damage]| walk_snapshots(store, store, snapshots, damage, progress);
     let workers = store.world().workers.as_ref();
     let (checked, walked) = both(workers, || check_log(store, data, progress), || walk(&[]));
@@ -112,7 +110,8 @@ pub fn verify(
     Ok(verified)
 }
 
-/// What is lost: what was noted, but for what was accepted and what can be read again; and what the log has lost since.
+/// The open losses: the recorded ones that are neither accepted nor readable again, and the later
+/// losses of the log.
 fn losses_now(store: &Store, noted: Losses, in_log: &BTreeSet<BlockName>) -> Result<Losses, GetError> {
     let mut losses = noted.unaccepted();
     losses.drop_readable(store)?;
@@ -123,7 +122,7 @@ fn losses_now(store: &Store, noted: Losses, in_log: &BTreeSet<BlockName>) -> Res
     Ok(losses)
 }
 
-/// The part of [`verify`] that needs no snapshot: the log alone.
+/// The part of [`verify`] that needs no snapshots: it checks the log alone.
 pub(crate) fn check_log(
     store: &Store,
     data: Option<AuditShare>,
@@ -147,7 +146,8 @@ pub(crate) fn check_log(
     Ok(verified)
 }
 
-/// Notes where damage was found, so that a repair can begin there. What was read to the last byte and is whole is forgotten.
+/// Records the damaged arenas, so that a repair can begin there. Arenas that were read in full and
+/// are intact are removed from the record.
 fn note_damaged(store: &Store, checks: &[(ArenaId, ArenaCheck)], read: &[ArenaId]) {
     let mut damaged = store.damaged_arenas();
     damaged.retain(|id| read.binary_search(id).is_err());
@@ -158,8 +158,9 @@ fn note_damaged(store: &Store, checks: &[(ArenaId, ArenaCheck)], read: &[ArenaId
     store.note_damaged(&damaged);
 }
 
-/// The part of [`verify`] that needs no snapshot, for what is known to be damaged and for what was never sealed: nothing else is
-/// read. `None` if nothing is known. `is_loss_noted`: something is known to be lost that the log does not show any more.
+/// The part of [`verify`] that needs no snapshots, limited to suspected and unsealed arenas.
+/// Returns `None` if nothing is suspected. `is_loss_noted` is set if a recorded loss no longer
+/// shows in the log.
 pub(crate) fn check_known(
     store: &Store,
     is_loss_noted: bool,
@@ -190,12 +191,12 @@ impl Verified {
             self.block_count += check.block_count;
             self.checked_bytes += check.checked_bytes;
             self.damage.extend(check.damage);
-            // What is left of a seal that was lost is told as that.
+            // The remains of a lost seal are reported as that damage.
             self.unfinished.extend(check.unfinished.filter(|_| !has_lost_seal.contains(&id)));
         }
     }
 
-    /// Takes in what a walk through all snapshots has found.
+    /// Adds the findings of a walk through all snapshots.
     pub(crate) fn note_walk(&mut self, snapshots: &[Snapshot], walked: Walked) {
         self.snapshot_count = snapshots.len() as u64;
         self.harm = walked.harm;
@@ -204,19 +205,20 @@ impl Verified {
     }
 }
 
-/// What a walk through all snapshots finds.
+/// The findings of a walk through all snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct Walked {
     pub(crate) harm: Vec<Harm>,
     pub(crate) lost: BTreeSet<BlockName>,
-    /// What the log still names, and nobody can read.
+    /// Unreadable blocks that the log still names.
     pub(crate) lost_in_log: BTreeSet<BlockName>,
 }
 
-/// What snapshots have lost, if these blocks are lost besides those that are not in the store.
+/// Finds the harm to snapshots if these blocks are lost, in addition to the blocks that the store
+/// lacks.
 ///
 /// # Errors
-/// [`VerifyError`]. Harm is no error, but an answer.
+/// [`VerifyError`]. Harm is no error, but a result.
 pub fn harm_of(
     store: &Store,
     snapshots: &[Snapshot],
@@ -226,7 +228,7 @@ pub fn harm_of(
     Ok(walk_without(store, store, snapshots, lost, progress)?.harm)
 }
 
-/// Walks the trees of all snapshots through `blocks`, and tells what they lack, given what is damaged.
+/// Walks the trees of all snapshots through `blocks`, and finds what they lack, given this damage.
 pub(crate) fn walk_snapshots(
     store: &Store,
     blocks: &dyn BlockStore,
@@ -235,15 +237,16 @@ pub(crate) fn walk_snapshots(
     progress: &Progress,
 ) -> Result<Walked, VerifyError> {
     let mut lost = blocks_without_copy(store, damage)?;
-    // What was found earlier, in a part of the log that may not have been read now. What the log does not name any more is not there for a
-    // walk either.
+    // Add the blocks that were found lost earlier, since their part of the log may not have been
+    // read now. The walk itself finds the blocks that the log no longer names.
     for name in store.lost_blocks() {
         if store.has_batch(&[name])? == [true] && store.get(&name).is_err() {
             lost.insert(name);
         }
     }
     let mut walked = walk_without(store, blocks, snapshots, lost.clone(), progress)?;
-    // Whether or not a snapshot needs them: whoever stores them again stores them anew.
+    // Add them whether or not a snapshot needs them, so that they are stored anew when they are put
+    // again.
     walked.lost.extend(&lost);
     walked.lost_in_log = lost;
     Ok(walked)
@@ -259,7 +262,7 @@ fn walk_without(
     walk_all(Leaves::AskedFor(store, progress), blocks, snapshots, lost, progress)
 }
 
-/// What snapshots have lost of which nothing is known but their blocks: no log, and no damage. Leaves are asked for, or read.
+/// Finds the harm to snapshots in a block store without a log. Leaves are looked up, or read.
 pub(crate) fn verify_blocks(
     blocks: &dyn BlockStore,
     snapshots: &[Snapshot],
@@ -287,7 +290,7 @@ fn walk_all(
     Ok(Walked { harm: walker.harm, lost: walker.check.needed, lost_in_log: BTreeSet::new() })
 }
 
-/// The blocks in damaged clumps that no other clump has.
+/// The blocks in damaged clumps that are in no other clump.
 pub(crate) fn blocks_without_copy(store: &Store, damage: &[Damage]) -> Result<BTreeSet<BlockName>, GetError> {
     let places = damage.iter().map(|damage| (damage.arena, damage.offset)).collect();
     let mut lost = BTreeSet::new();
@@ -299,13 +302,13 @@ pub(crate) fn blocks_without_copy(store: &Store, damage: &[Damage]) -> Result<BT
     Ok(lost)
 }
 
-/// Walks the trees of all snapshots; a subtree that was found whole once is not walked again.
+/// Walks the trees of all snapshots. A subtree that was found intact is not walked again.
 struct Walker<'a> {
     check: TreeCheck<'a>,
     harm: Vec<Harm>,
 }
 
-/// Which snapshot, and which part of it, is being walked.
+/// The snapshot, and the path in it, that is being walked.
 struct Place<'a> {
     snapshot: &'a Snapshot,
     path: Vec<u8>,
@@ -323,7 +326,8 @@ impl Walker<'_> {
     fn folder(&mut self, place: &Place<'_>, folder: &Node) -> Result<(), VerifyError> {
         let Some(content) = folder.content else { return Ok(()) };
         let root = root_name(&content);
-        // Under a mark of its own: a list of nodes that is whole says nothing of what the nodes lead to.
+        // The mark differs from the root's name: an intact list of nodes does not prove that the
+        // trees of its nodes are intact.
         let mark = root.map(|name| BlockName { block_type: BlockType::ROOT, ..name });
         if mark.is_some_and(|mark| self.check.whole.contains(&mark)) {
             return Ok(());
@@ -364,7 +368,7 @@ impl Walker<'_> {
 
     fn report(&mut self, place: &Place<'_>, range: Option<Range<u64>>, reason: String) {
         let snapshot = place.snapshot;
-        // Neighbouring leaves that are lost are one harm.
+        // Adjacent lost leaves are one harm.
         if let (Some(last), Some(range)) = (self.harm.last_mut(), &range)
             && last.snapshot == snapshot.id
             && last.path == place.path
@@ -396,7 +400,7 @@ mod tests {
 
     const SHAPE: Shape = Shape { leaf_kind: BlockKind::Data, leaf_bytes: 512, pointer_bytes: 512 };
 
-    /// Blocks that are asked for until somebody has had enough, which is at once.
+    /// A block store whose lookups cancel the operation at once.
     struct Impatient<'a> {
         below: MemoryBlockStore,
         progress: &'a Progress,

@@ -1,4 +1,4 @@
-//! Comparing what lies on a disk with what it should be.
+//! Compares a file on disk with its contents in a snapshot.
 
 use std::error::Error;
 use std::fs::File;
@@ -9,33 +9,30 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-/// How much of a hole is read at a time.
+/// Bytes of a hole that are read at a time.
 const HOLE_BYTES: usize = 1 << 20;
 
-/// How something that was restored differs from what the snapshot has.
+/// How a restored file differs from the snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum Unlike {
-    /// It is another kind of thing, or another size.
+    /// The kind, the size or another attribute differs.
     #[error("read back, it is not what the snapshot has: {what} differs")]
-    Status {
-        /// What differs.
-        what: &'static str,
-    },
-    /// Its bytes differ.
+    Status { what: &'static str },
+    /// The bytes differ.
     #[error("read back, it differs from the snapshot at byte {at}")]
     Bytes {
         /// The first byte that differs.
         at: u64,
     },
-    /// It cannot be read.
+    /// The restored file is unreadable.
     #[error("it cannot be read back")]
     Read(#[source] io::Error),
-    /// The snapshot cannot be read.
+    /// The snapshot is unreadable.
     #[error("it cannot be compared with the snapshot, which cannot be read")]
     Content(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// Compares what a file has at `offset`.
+/// Compares the bytes of a file at `offset`.
 pub(crate) fn compare_bytes(file: &File, offset: u64, bytes: &[u8]) -> Result<(), Unlike> {
     let mut there = vec![0; bytes.len()];
     file.read_exact_at(&mut there, offset).map_err(Unlike::Read)?;
@@ -45,15 +42,15 @@ pub(crate) fn compare_bytes(file: &File, offset: u64, bytes: &[u8]) -> Result<()
     }
 }
 
-/// Compares a hole: the file has a hole there too, or zeros.
+/// Compares a hole: the file must have a hole or zeros there.
 pub(crate) fn compare_zeros(file: &File, range: Range<u64>) -> Result<(), Unlike> {
     let mut offset = range.start;
     while offset < range.end {
         let data = match rustix::fs::seek(file, SeekFrom::Data(offset)) {
             Ok(data) => data.max(offset),
-            // There is nothing but a hole up to the end.
+            // The file has only a hole up to its end.
             Err(Errno::NXIO) => return Ok(()),
-            // The file system knows of no holes.
+            // The file system does not report holes.
             Err(_) => offset,
         };
         if data >= range.end {

@@ -1,4 +1,4 @@
-//! The bytes that a restore could not read, and has left as holes.
+//! The list of bytes that a restore could not read, and left as holes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-/// How many ranges are told apart. From then on a new one is joined with the one before it in its file.
+/// Upper bound on separate ranges. Beyond it, a new range is joined with the range before it in its
+/// file.
 const RANGE_COUNT_MAX: usize = 1 << 20;
 
-/// Which bytes of which files could not be read. Filled by many threads; neighbouring ranges of a file become one.
+/// The unreadable byte ranges of files. Many threads may add to it. Adjacent ranges of a file are
+/// joined.
 #[derive(Debug, Default)]
 pub struct DamageList {
     ranges: Mutex<Ranges>,
@@ -17,7 +19,7 @@ pub struct DamageList {
 
 #[derive(Debug, Default)]
 struct Ranges {
-    /// Of each file the end of each range by its start.
+    /// For each file, a map from the start of each range to its end.
     files: BTreeMap<PathBuf, BTreeMap<u64, u64>>,
     count: usize,
 }
@@ -29,7 +31,8 @@ impl DamageList {
         Self::default()
     }
 
-    /// Adds a range of a file; of an image or a file restored by itself the path is empty.
+    /// Adds a range of a file. The path is empty for an image, and for a file that is restored by
+    /// itself.
     pub fn add(&self, path: &Path, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -42,27 +45,27 @@ impl DamageList {
         *count += file.len();
     }
 
-    /// Whether everything could be read.
+    /// Whether there is no damage.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.lock().files.is_empty()
     }
 
-    /// How many bytes are damaged, in all files together.
+    /// The number of damaged bytes in all files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let ranges = self.ranges.lock();
         ranges.files.values().flatten().map(|(start, end)| end - start).sum()
     }
 
-    /// How many ranges there are, and in how many files.
+    /// The number of ranges, and the number of files that have them.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         let ranges = self.ranges.lock();
         (ranges.count, ranges.files.len())
     }
 
-    /// Whether a range of a file touches one that is damaged.
+    /// Whether a range of a file overlaps a damaged one.
     #[must_use]
     pub fn touches(&self, path: &Path, range: &Range<u64>) -> bool {
         let ranges = self.ranges.lock();
@@ -70,7 +73,7 @@ impl DamageList {
         ranges.files.get(path).and_then(before).is_some_and(|end| end > range.start)
     }
 
-    /// Shows all ranges, file by file, in order.
+    /// Passes all ranges to `show`, file by file, in order.
     pub fn for_each(&self, mut show: impl FnMut(&Path, Range<u64>)) {
         for (path, file) in &self.ranges.lock().files {
             file.iter().for_each(|(start, end)| show(path, *start..*end));
@@ -78,7 +81,8 @@ impl DamageList {
     }
 }
 
-/// Adds a range to those of one file. Without room for another one, it is joined with the one before it.
+/// Adds a range to those of one file. If the list is full, the range is joined with the one before
+/// it.
 fn insert(file: &mut BTreeMap<u64, u64>, range: Range<u64>, has_room: bool) {
     let Range { mut start, mut end } = range;
     if let Some((before, before_end)) = file.range(..=start).next_back().map(|(start, end)| (*start, *end))

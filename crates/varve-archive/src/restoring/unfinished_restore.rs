@@ -1,4 +1,5 @@
-//! An unfinished restore: where it is made, and how much of it is known to be whole, so that a later run goes on with it.
+//! An unfinished restore: its partial file or folder, and the record of its durable part, from
+//! which a later run continues.
 //!
 //! ```text
 //! folder/ ─┬─ .NAME.varve-partial-0         <─ what is made: a file or a folder
@@ -6,9 +7,10 @@
 //!          └─ NAME                          <─ renamed to this once it is complete and durable
 //! ```
 //!
-//! The state file is text, one record a line. Records are only appended, each with a checksum, and the last valid one counts. A
-//! record is written only after all that it speaks of has been synced, so a power cut can lose records but never makes one
-//! untrue. The file names the inode of what is made: nobody can put something else in its place.
+//! The state file is text, with one record on each line. Records are only appended, each with a
+//! checksum, and the last valid record counts. A record is written only after everything that it
+//! covers has been synced. A power cut can therefore lose records, but never makes one untrue. The
+//! file records the inode of the partial file or folder, so that a replacement is detected.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -27,47 +29,48 @@ use crate::restoring::partial::partial_names;
 
 /// The first line of a state file.
 const HEADER: &str = "varve: a restore that is not finished; the same command goes on with it";
-/// Appended to the name of what is made.
+/// Appended to the name of the partial file or folder.
 const STATE_ENDING: &[u8] = b".state";
-/// No state file is larger.
+/// Upper bound on the size of a state file.
 const STATE_BYTES_MAX: u64 = 64 << 20;
-/// A source that no other run goes on with.
+/// Marks a restore that no later run continues.
 const NAMELESS: &str = "-";
-/// How many hexadecimal digits of a hash guard a record.
+/// The number of hexadecimal digits in the checksum of a record.
 const CHECKSUM_DIGITS: usize = 16;
 
-/// How much of an unfinished restore is whole and durable.
+/// The part of an unfinished restore that is complete and durable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Noted {
-    /// All that comes before this path in the order of the walk, and the path itself.
+    /// Everything up to and including this path, in the order of the walk, is done.
     pub(crate) after: Option<PathBuf>,
-    /// The first bytes of this file; the path is empty if the file is all that is restored.
+    /// The number of leading bytes that are done of this file. The path is empty if the restore is
+    /// of a single file.
     pub(crate) large: Option<(PathBuf, u64)>,
-    /// Set once everything is written, and what was made is on its way to its place.
+    /// Set once everything is written, and the move to the final place has begun.
     pub(crate) is_placing: bool,
 }
 
-/// Which ranges of something are written, when they are written in any order.
+/// The written ranges of a file whose parts are written in any order.
 #[derive(Debug, Default)]
 pub(crate) struct WrittenRanges {
-    /// Everything before this.
+    /// Everything before this offset is written.
     end: u64,
-    /// Those after a gap: their ends by their starts.
+    /// The ranges after a gap: a map from start to end.
     later: BTreeMap<u64, u64>,
 }
 
 impl WrittenRanges {
-    /// Everything before `end` is written.
+    /// A file of which everything before `end` is written.
     pub(crate) fn up_to(end: u64) -> Self {
         Self { end, later: BTreeMap::new() }
     }
 
-    /// Up to where everything is written.
+    /// The end of the range from 0 that is written without a gap.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Adds a range. None overlaps another.
+    /// Adds a range. Ranges must not overlap.
     pub(crate) fn add(&mut self, range: Range<u64>) {
         self.later.insert(range.start, range.end);
         while let Some(next) = self.later.remove(&self.end) {
@@ -76,14 +79,15 @@ impl WrittenRanges {
     }
 }
 
-/// What is made.
+/// The kind of a partial file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Made {
     File,
     Folder,
 }
 
-/// Something that is being restored, under another name than it will have. Locked: no other run works on it.
+/// A file or folder that is being restored under a partial name. It is locked, so that no other run
+/// works on it.
 pub(crate) struct Unfinished {
     folder: OwnedFd,
     name: Vec<u8>,
@@ -93,8 +97,8 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
-    /// Goes on with what an earlier run from the same `source` has left for the name `wanted` in `folder`, or begins anew under a
-    /// name that is free. What is made can be seen by its owner alone.
+    /// Continues what an earlier run from the same `source` left for the name `wanted` in `folder`,
+    /// or begins anew under a free name. Only the owner can read the partial file or folder.
     pub(crate) fn open(folder: OwnedFd, wanted: &[u8], made: Made, source: &[u8]) -> Result<Self, Errno> {
         let source = line_of(source);
         for name in partial_names(wanted) {
@@ -115,7 +119,7 @@ impl Unfinished {
         Err(Errno::EXIST)
     }
 
-    /// Whether an earlier run from `source` has begun to move what it made to its place.
+    /// Whether an earlier run from `source` has begun to move its result to the final place.
     pub(crate) fn is_placing(folder: &OwnedFd, wanted: &[u8], source: &[u8]) -> Result<bool, Errno> {
         let source = line_of(source);
         for name in partial_names(wanted) {
@@ -132,43 +136,43 @@ impl Unfinished {
         Ok(false)
     }
 
-    /// The folder in which it is made.
+    /// The folder that holds the partial file or folder.
     pub(crate) fn folder(&self) -> &OwnedFd {
         &self.folder
     }
 
-    /// What it is called there.
+    /// The partial name.
     pub(crate) fn name(&self) -> &[u8] {
         &self.name
     }
 
-    /// Its path, beside or below this one.
+    /// The partial path, given the path of its folder.
     pub(crate) fn path_in(&self, folder: &Path) -> PathBuf {
         folder.join(OsStr::from_bytes(&self.name))
     }
 
-    /// Whether an earlier run has begun it, and something of it may be there.
+    /// Whether an earlier run began it, so that parts of it may exist.
     pub(crate) fn is_continued(&self) -> bool {
         self.is_continued
     }
 
-    /// What earlier runs have noted.
+    /// The record of earlier runs.
     pub(crate) fn noted(&self) -> &Noted {
         &self.noted
     }
 
-    /// Notes how much is durable now. What `noted` speaks of must have been synced.
+    /// Records the durable part. The caller must have synced everything that `noted` covers.
     pub(crate) fn note(&self, noted: &Noted) -> io::Result<()> {
         append(&self.state, &record_of(noted))
     }
 
-    /// Removes the state file: what was made has got its name, or was removed.
+    /// Removes the state file, once the result has its final name or was removed.
     pub(crate) fn forget(&self) {
         let _ = rustix::fs::unlinkat(&self.folder, state_name(&self.name), AtFlags::empty());
     }
 }
 
-/// Whether a name is one under which something unfinished, or its state, may lie for the name `wanted`.
+/// Whether a name may belong to a partial file of the name `wanted`, or to its state file.
 pub(crate) fn is_unfinished_name(name: &[u8], wanted: &[u8]) -> bool {
     let first = partial_names(wanted).next().unwrap_or_default();
     let stem = first.strip_suffix(b"0").unwrap_or(&first);
@@ -177,7 +181,7 @@ pub(crate) fn is_unfinished_name(name: &[u8], wanted: &[u8]) -> bool {
     !number.is_empty() && number.iter().all(u8::is_ascii_digit)
 }
 
-/// A source as the state file has it.
+/// The form of a source in the state file.
 fn line_of(source: &[u8]) -> String {
     if source.is_empty() { NAMELESS.to_owned() } else { blake3::hash(source).to_hex().to_string() }
 }
@@ -186,7 +190,7 @@ fn state_name(name: &[u8]) -> Vec<u8> {
     [name, STATE_ENDING].concat()
 }
 
-/// A state file that is locked.
+/// A locked state file.
 struct Claim {
     file: File,
     source: String,
@@ -196,9 +200,9 @@ struct Claim {
 
 enum Existing {
     None,
-    /// A state file of this user that nobody else works with.
+    /// A state file of this user that no other run has locked.
     Ours(Claim),
-    /// Something else has one of the two names, or another run works there.
+    /// Another file has one of the two names, or another run has the lock.
     Foreign,
 }
 
@@ -213,7 +217,7 @@ impl Claim {
         };
         if !is_private_file(&rustix::fs::fstat(&opened)?)
             || rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive).is_err()
-            // Another run may have finished between the two calls, and have removed the file.
+            // Between the two calls, another run may have finished and removed the file.
             || rustix::fs::fstat(&opened)?.st_nlink != 1
         {
             return Ok(Existing::Foreign);
@@ -224,7 +228,7 @@ impl Claim {
             return Ok(Existing::Foreign);
         }
         if text.is_empty() {
-            // A crash between the making of the file and its first line.
+            // A crash came between creating the file and writing its first line.
             return Ok(Existing::Ours(Self {
                 file,
                 source: String::new(),
@@ -252,7 +256,8 @@ impl Claim {
         }
     }
 
-    /// `None`: what lies there belongs to another restore, and stays. A claim without an inode: nothing is there any more.
+    /// Returns `None` if the partial file belongs to another restore, and stays. Returns a claim
+    /// without an inode if the partial file is gone.
     fn go_on(self, folder: &OwnedFd, name: &[u8], made: Made, source: &str) -> Result<Option<Self>, Errno> {
         let there = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(there) => there,
@@ -264,7 +269,8 @@ impl Claim {
         Ok((is_same && is_of_kind).then_some(self))
     }
 
-    /// Makes what is to be filled, and the first lines of the state file. `None`: the name was taken meanwhile.
+    /// Creates the partial file or folder, and writes the first lines of the state file. Returns
+    /// `None` if the name was taken meanwhile.
     fn begin(self, folder: &OwnedFd, name: &[u8], made: Made, source: &str) -> Result<Option<File>, Errno> {
         let created = match made {
             Made::Folder => rustix::fs::mkdirat(folder, name, Mode::RWXU),
@@ -279,7 +285,7 @@ impl Claim {
             let lines = format!("{HEADER}\nsource {source}\ninode {inode}\n");
             rustix::fs::ftruncate(&self.file, 0)?;
             append(&self.file, &lines).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-            // Where a folder cannot be synced, a crash costs what was done, and no more.
+            // If the folder cannot be synced, a crash costs only the work done so far.
             let _ = rustix::fs::fsync(folder);
             Ok(())
         });
@@ -297,7 +303,7 @@ impl Claim {
     }
 }
 
-/// A name with no state file is free, or belongs to somebody else.
+/// A name without a state file is free, or belongs to another program.
 fn if_free(folder: &OwnedFd, name: &[u8]) -> Result<Existing, Errno> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => Ok(Existing::None),
@@ -313,7 +319,7 @@ fn file_type(made: Made) -> FileType {
     }
 }
 
-/// Whether nobody but this user can have written it.
+/// Whether only this user can have written the file.
 fn is_private_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && stat.st_uid == rustix::process::geteuid().as_raw()
@@ -328,13 +334,14 @@ fn append(mut file: &File, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// `noted PLACING AFTER LARGE BYTES CHECKSUM`, where a path is `-` or hexadecimal after a `+`.
+/// Format: `noted PLACING AFTER LARGE BYTES CHECKSUM`. A path is `-`, or `+` followed by
+/// hexadecimal digits.
 fn record_of(noted: &Noted) -> String {
     let hex = |path: &Path| format!("+{}", to_hex(path.as_os_str().as_bytes()));
     let after = noted.after.as_deref().map_or("-".into(), hex);
     let (large, bytes) = noted.large.as_ref().map_or(("-".into(), 0), |(path, bytes)| (hex(path), *bytes));
     let fields = format!("noted {} {after} {large} {bytes}", u8::from(noted.is_placing));
-    // A line break first: what a crash has left of the record before is ended by it.
+    // The leading line break ends the fragment of a record that a crash may have left.
     format!("\n{fields} {}\n", checksum(&fields))
 }
 
@@ -342,7 +349,7 @@ fn checksum(fields: &str) -> String {
     blake3::hash(fields.as_bytes()).to_hex()[..CHECKSUM_DIGITS].to_owned()
 }
 
-/// The source, the inode, and the last record.
+/// Parses the source, the inode and the last record.
 fn parse(text: &[u8]) -> Option<(String, u64, Noted)> {
     let text = String::from_utf8_lossy(text);
     let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));

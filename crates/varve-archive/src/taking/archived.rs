@@ -1,4 +1,4 @@
-//! What was archived, before it has a place in a catalog.
+//! Archived content that has no entry in the catalog yet.
 
 use std::io;
 
@@ -12,21 +12,21 @@ use crate::image::ArchivedImage;
 use crate::records::fields::UnknownFields;
 use crate::vac::ArchivedVac;
 
-/// An image, or a folder.
+/// An archived image or folder.
 pub(crate) struct Archived {
     content: SnapshotContent,
     size: u64,
     file_count: u64,
     problem_count: u64,
-    /// Whether an image changed while it was read.
+    /// True if an image changed while it was read.
     pub(crate) changed_meanwhile: bool,
-    /// What of a folder was written for vac's tools.
+    /// The archive of a folder that was written for vac's tools.
     pub(crate) vac: Option<ArchivedVac>,
-    /// The name of the file, if the folder was archived for the sake of one.
+    /// The name of the file, if a single file was archived.
     file: Option<Vec<u8>>,
-    /// What of a folder is not in it.
+    /// The parts of a folder that were left out.
     pub(crate) left_out: LeftOutOfFolder,
-    /// How much a folder was.
+    /// The counts of a folder.
     pub(crate) counts: Option<FolderCounts>,
 }
 
@@ -66,8 +66,8 @@ impl From<ArchivedFolder> for Archived {
 }
 
 impl Archived {
-    /// The snapshot of it that was asked for, begun at `began_at`. What it has cost is not known yet. Fails where there is no randomness for an
-    /// id.
+    /// Makes the requested snapshot, begun at `began_at`. The cost is not known yet. Fails if there
+    /// are no random bytes for an id.
     pub(crate) fn into_snapshot(
         self,
         request: Request,
@@ -75,7 +75,8 @@ impl Archived {
         random: &dyn Random,
     ) -> io::Result<Snapshot> {
         let id = request.id.map_or_else(|| SnapshotId::draw(random), Ok)?;
-        // Nothing else leads to what vac's tools need besides the files' bytes.
+        // This tag is the only pointer to the data that vac's tools need besides the bytes of the
+        // files.
         let vac = self.vac.map(|vac| format!("vac={}", vac.score));
         Ok(Snapshot {
             id,

@@ -1,13 +1,14 @@
-//! Copying snapshots into another archive, whatever names, encryption or index its store has: what the catalog says of a snapshot goes with
-//! it, and each block gets the name that the other store gives it.
+//! Copies snapshots into another archive, whatever scores, encryption or index its store has. The
+//! catalog record of a snapshot is copied with it. Each block gets the score that the other store
+//! gives it.
 //!
 //! ```text
 //! snapshot ─▶ image: its tree, leaf by leaf; what it shares with the image before is shared again
 //!         └─▶ folder ─▶ nodes, each with its content's new entry ─▶ a new list of nodes
 //! ```
 //!
-//! A snapshot is in the other catalog as soon as all of it is durable there, and keeps its id: so a copy that was interrupted goes on with the
-//! snapshots that are not there yet.
+//! A snapshot keeps its id, and is in the other catalog as soon as all of it is durable there. An
+//! interrupted copy therefore continues with the snapshots that are still missing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,45 +25,40 @@ use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::{NodeList, ReadFolderError};
 use crate::taking::take::{Archive, TakeError};
 
-/// Of so many files and folders is it known that they were copied, twice over at the most: some 150 bytes each.
+/// Upper bound on remembered copies of files and folders, in each of two generations. One takes
+/// about 150 bytes.
 const KNOWN_MAX: usize = 1 << 18;
-/// How deep folders may lie in each other.
+/// Upper bound on the nesting of folders.
 const DEPTH_MAX: usize = 4096;
-/// The tag that leads to what was written for vac's tools.
+/// The tag that leads to the data for vac's tools.
 const VAC_TAG: &str = "vac=";
 
-/// Why a snapshot was not copied. Those before it were, and the other archive is as good as it was.
+/// Why a snapshot was not copied. The snapshots before it were copied, and the other archive is
+/// intact.
 #[derive(Debug, thiserror::Error)]
 pub enum CopySnapshotError {
-    /// A tree in it could not be copied.
+    /// A tree could not be copied.
     #[error("{}", path_text(path))]
     Tree {
-        /// The file, or the folder, from the root of the snapshot; empty for an image.
+        /// The file or folder, from the root of the snapshot; empty for an image.
         path: Vec<u8>,
-        /// What went wrong.
         source: Box<CopyTreeError>,
     },
-    /// The list of a folder cannot be read.
+    /// The list of a folder is unreadable.
     #[error("the folder {} cannot be read", path_text(path))]
-    Folder {
-        /// Which one.
-        path: Vec<u8>,
-        /// What is wrong with it.
-        source: Box<ReadFolderError>,
-    },
-    /// No file system has such folders.
+    Folder { path: Vec<u8>, source: Box<ReadFolderError> },
+    /// The folders are nested deeper than in any file system.
     #[error("folders lie in each other more than {DEPTH_MAX} deep")]
     TooDeep,
     /// The list of a folder was not stored.
     #[error("a folder cannot be stored")]
     Put(#[from] PutError),
-    /// What was written for vac's tools could not be copied.
+    /// The data for vac's tools could not be copied.
     #[error("what was written for vac's tools cannot be copied")]
     Vac(#[source] Box<CopyError>),
-    /// It could not be entered in the catalog.
+    /// The snapshot could not be added to the catalog.
     #[error(transparent)]
     Enter(#[from] TakeError),
-    /// Whoever watches has had enough.
     #[error("interrupted")]
     Cancelled,
 }
@@ -71,11 +67,12 @@ fn path_text(path: &[u8]) -> String {
     if path.is_empty() { "the image".into() } else { String::from_utf8_lossy(path).into_owned() }
 }
 
-/// Copies snapshots from one store, one after the other. Knows what it has copied, within bounds, so that what is the same from night to night is read once.
+/// Copies snapshots from one store, one after the other. It remembers a bounded number of copies,
+/// so that content that several snapshots share is read once.
 pub struct SnapshotCopier<'a> {
     from: &'a dyn BlockStore,
     progress: &'a Progress,
-    /// Copies of files and folders: those that were met last, and those before.
+    /// Copies of files and folders: the recent ones, and the ones before.
     known: [BTreeMap<Vec<u8>, Entry>; 2],
     /// The last image of each name, and its copy.
     images: BTreeMap<String, (Entry, Entry)>,
@@ -89,13 +86,14 @@ struct OpenFolder<'a> {
 }
 
 impl<'a> SnapshotCopier<'a> {
-    /// Copies from the store that keeps these blocks.
+    /// Creates a copier that reads from this store.
     #[must_use]
     pub fn new(from: &'a dyn BlockStore, progress: &'a Progress) -> Self {
         Self { from, progress, known: Default::default(), images: BTreeMap::new() }
     }
 
-    /// Copies a snapshot, and returns what the other catalog says of it; `None` if one with its id is there.
+    /// Copies a snapshot, and returns its record in the other catalog. Returns `None` if that
+    /// catalog has a snapshot with its id.
     ///
     /// # Errors
     /// [`CopySnapshotError`].
@@ -198,7 +196,7 @@ impl<'a> SnapshotCopier<'a> {
         }
     }
 
-    /// A node with its content as it is in the other store; `None` for a folder that is not there yet.
+    /// The node with its content in the other store. `None` for a folder that is not copied yet.
     fn copy_content(
         &mut self,
         node: &Node,
@@ -239,7 +237,8 @@ impl<'a> SnapshotCopier<'a> {
         young.insert(entry.encode(), copy);
     }
 
-    /// What is written for vac's tools is named by its hash, and goes along where names are the same; elsewhere nothing can lead to it.
+    /// Copies the tags. The data for vac's tools is named by a hash. It is copied if both stores
+    /// use the same scores; otherwise nothing could lead to it, and its tag is dropped.
     fn copy_tags(&self, tags: &[String], to: &dyn BlockStore) -> Result<Vec<String>, CopySnapshotError> {
         let mut kept = Vec::new();
         for tag in tags {
@@ -259,7 +258,7 @@ impl<'a> SnapshotCopier<'a> {
     }
 }
 
-/// Where a node of the last of these folders is.
+/// The path of a node in the last of these folders.
 fn path_of(folders: &[OpenFolder<'_>], name: &[u8]) -> Vec<u8> {
     let names = folders.iter().map(|folder| folder.node.name.as_slice()).chain([name]);
     names.filter(|name| !name.is_empty()).collect::<Vec<_>>().join(&b'/')

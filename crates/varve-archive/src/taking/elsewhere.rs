@@ -1,5 +1,5 @@
-//! Snapshots in blocks that somebody else keeps: any block store, without a log in which the newest catalog could be found. Whoever takes snapshots there
-//! remembers the score of the catalog's root, and gives it back the next time.
+//! Snapshots in any block store, without a log in which the newest catalog could be found. The
+//! caller keeps the score of the catalog's root, and passes it the next time.
 
 use std::io::Read;
 use std::path::Path;
@@ -22,10 +22,10 @@ use crate::progress::Progress;
 use crate::taking::archived::Archived;
 use crate::taking::take::{ChangeError, TakeError, Taken, changed};
 
-/// Files in blocks that every Venti takes: 16, 32 and 56 KiB.
+/// Cuts files into blocks that every Venti server accepts: 16, 32 and 56 KiB.
 const VENTI_CUTTING: Cutting = Cutting::new(16 << 10, 32 << 10, 56 << 10).expect("even and ascending");
 
-/// Blocks elsewhere, with their catalog.
+/// A block store and its catalog.
 pub struct Elsewhere {
     blocks: Arc<dyn BlockStore>,
     world: World,
@@ -34,7 +34,8 @@ pub struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Reads the catalog that a root leads to; without one, there is none yet. Of the world only clock, randomness and workers are used.
+    /// Reads the catalog that a root leads to. Without a root, the catalog is empty. Uses only the
+    /// clock, the random bytes and the workers of the world.
     ///
     /// # Errors
     /// [`LoadCatalogError`]
@@ -48,16 +49,16 @@ impl Elsewhere {
         Ok(Self { blocks, world, catalog, root })
     }
 
-    /// All snapshots.
+    /// All snapshots, in the order in which they were finished.
     #[must_use]
     pub fn snapshots(&self) -> &[Snapshot] {
         self.catalog.snapshots()
     }
 
-    /// Reads the catalog anew, if another root is the newest now. Returns whether it is.
+    /// Reads the catalog again if the root has changed. Returns whether it has.
     ///
     /// # Errors
-    /// [`LoadCatalogError`]; what was known before stays known.
+    /// [`LoadCatalogError`]; the catalog is then unchanged.
     pub fn follow(&mut self, root: Option<Score>) -> Result<bool, LoadCatalogError> {
         if root == self.root {
             return Ok(false);
@@ -68,22 +69,23 @@ impl Elsewhere {
         Ok(true)
     }
 
-    /// Whether all that the snapshots lead to is there; with `reads`, every block of it is read, which compares it with its score. What is not
-    /// there, or cannot be read, harms somebody: that is the answer.
+    /// Checks that all blocks that the snapshots need exist. With `reads`, reads every block, which
+    /// compares it with its score. Missing and unreadable blocks are returned as harm.
     ///
     /// # Errors
-    /// [`VerifyError`], when nobody answers.
+    /// [`VerifyError`] if the block store does not answer.
     pub fn verify(&self, reads: bool, progress: &Progress) -> Result<Vec<Harm>, VerifyError> {
         verify_blocks(&*self.blocks, self.snapshots(), reads, progress)
     }
 
-    /// The score of the newest root: to be remembered once a snapshot was taken.
+    /// The score of the newest root, which the caller keeps after each snapshot.
     #[must_use]
     pub fn root(&self) -> Option<Score> {
         self.root
     }
 
-    /// Takes a snapshot of a disk image. Durable when this returns, but for the root's score, which is the caller's to remember.
+    /// Takes a snapshot of a disk image. All of it is durable on return, except the score of the
+    /// root, which the caller must keep.
     ///
     /// # Errors
     /// [`TakeError`]
@@ -99,11 +101,12 @@ impl Elsewhere {
         self.finish(at, image.into(), request)
     }
 
-    /// Takes a snapshot of a folder; what has not changed since the last one of the same name is not read again, unless `reread`. Durable when this
-    /// returns, but for the root's score, which is the caller's to remember.
+    /// Takes a snapshot of a folder. Files that are unchanged since the last snapshot with the same
+    /// name are not read again, unless `reread`. All of it is durable on return, except the score
+    /// of the root, which the caller must keep.
     ///
     /// # Errors
-    /// [`TakeError`]. Files that cannot be read are reported, counted, and no error.
+    /// [`TakeError`]. Unreadable files are reported and counted, and are no error.
     pub fn take_folder(
         &mut self,
         source: &Path,
@@ -120,10 +123,10 @@ impl Elsewhere {
         self.finish(at, folder.into(), request)
     }
 
-    /// Takes a snapshot of a single file. Otherwise as [`take_folder`](Self::take_folder).
+    /// Takes a snapshot of a single file, like [`take_folder`](Self::take_folder).
     ///
     /// # Errors
-    /// [`TakeError`]; also where the file cannot be read, which is reported besides.
+    /// [`TakeError`]; also if the file is unreadable, which is reported too.
     pub fn take_file(
         &mut self,
         file: &Path,
@@ -137,7 +140,7 @@ impl Elsewhere {
         self.take_folder(&folder, options, reread, request, watch)
     }
 
-    /// Takes a snapshot of all that a stream gives, as a file. If the stream fails there is no snapshot.
+    /// Takes a snapshot of a whole stream, as a file. If the stream fails, there is no snapshot.
     ///
     /// # Errors
     /// [`TakeError`]
@@ -153,7 +156,8 @@ impl Elsewhere {
         self.finish(at, folder.into(), request)
     }
 
-    /// Whether the name of a request is free for it, as [`Archive::check_name`](crate::Archive::check_name) says.
+    /// Checks that the name of a request is free for it, like
+    /// [`Archive::check_name`](crate::Archive::check_name).
     ///
     /// # Errors
     /// [`NameTaken`]
@@ -161,8 +165,8 @@ impl Elsewhere {
         check_name(self.snapshots(), request)
     }
 
-    /// Changes the tags and comments of these snapshots, and returns those that are not as they were. The score of the new
-    /// root is the caller's to remember.
+    /// Changes the tags and comments of these snapshots, and returns the ones that have changed.
+    /// The caller must keep the score of the new root.
     ///
     /// # Errors
     /// [`ChangeError`]; nothing is changed then.
@@ -174,7 +178,8 @@ impl Elsewhere {
         Ok(changed)
     }
 
-    /// Enters it in the catalog, which makes all of it durable first. Whoever keeps the blocks does not say which were new.
+    /// Adds the snapshot to the catalog, which first makes all of it durable. The block store does
+    /// not report which blocks were new.
     fn finish(
         &mut self,
         began_at: Timestamp,

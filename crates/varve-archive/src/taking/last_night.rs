@@ -1,8 +1,10 @@
-//! What a machine remembers of its last night, if it may not read the store: which files it archived, so that those that have not
-//! changed are not read again.
+//! A file on a machine that may not read the store. It records the files of the last snapshot, so
+//! that unchanged files are not read again.
 //!
-//! It is kept in a file that only the holder of this machine's key can read, and says as little as will do: of each file a hash of its
-//! path, size, times and inode, and what leads to its content. The hashes have a key of their own, so that two nights cannot be compared.
+//! Only the holder of this machine's key can read it, and it holds as little as possible. For each
+//! file, it has a hash of the path, size, times and inode, and the entry of the content. The hashes
+//! are keyed with a new random key for each snapshot, so that two of these files cannot be
+//! compared.
 //!
 //! | offset | bytes | field    | meaning                                                                          |
 //! |-------:|------:|----------|----------------------------------------------------------------------------------|
@@ -21,7 +23,8 @@ use zeroize::Zeroizing;
 
 use crate::records::node::{Node, NodeKind};
 
-/// What is beyond this is not remembered, and read again the next night: some millions of files fit.
+/// Upper bound on the size of the rows. Files beyond it are read again the next time. Some millions
+/// of files fit.
 const ROWS_BYTES_MAX: usize = 256 << 20;
 const HASH_BYTES: usize = 16;
 const HASH_KEY_BYTES: usize = 32;
@@ -29,7 +32,7 @@ const HEAD_BYTES: usize = LogMark::BYTES + HASH_KEY_BYTES;
 
 type Hash = [u8; HASH_BYTES];
 
-/// The memory of the night before, and that of this one, which is still being made.
+/// The record of the last snapshot, and the record that is being made of this one.
 #[derive(Clone)]
 pub(crate) struct LastNight(Arc<Nights>);
 
@@ -45,7 +48,7 @@ struct Next {
     bytes: usize,
 }
 
-/// A night as it was read.
+/// The record of the last snapshot.
 struct Remembered {
     hash_key: [u8; HASH_KEY_BYTES],
     contents: Zeroizing<Vec<u8>>,
@@ -53,7 +56,7 @@ struct Remembered {
     score_bytes: usize,
 }
 
-/// Why a night is not remembered. The next one reads every file again, and is otherwise as good.
+/// Why a record was not saved. The next snapshot reads every file again, and is otherwise as good.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RememberError {
     #[error("what the store holds cannot be told")]
@@ -69,10 +72,11 @@ impl std::fmt::Debug for LastNight {
 }
 
 impl LastNight {
-    /// What is remembered under a name; nothing, if that is not there, or holds no longer.
+    /// Loads the record for the source `about`. It is empty if there is none, or if it is no longer
+    /// valid.
     ///
     /// # Errors
-    /// [`io::Error`] when there are no random bytes.
+    /// [`io::Error`] if there are no random bytes.
     pub(crate) fn load(store: &Store, about: &[u8], is_wanted: bool) -> io::Result<Self> {
         let mut hash_key = [0; HASH_KEY_BYTES];
         store.world().random.fill(&mut hash_key)?;
@@ -80,7 +84,7 @@ impl LastNight {
         Ok(Self(Arc::new(Nights { last, hash_key, next: Mutex::default() })))
     }
 
-    /// The same node with what is remembered of its content, if it is as it was.
+    /// Returns the node with its recorded content, if the file is unchanged.
     pub(crate) fn recall(&self, path: &[u8], node: &Node) -> Option<Node> {
         let last = self.0.last.as_ref()?;
         let known = last.find(&hash(&last.hash_key, path, node)?)?;
@@ -91,7 +95,7 @@ impl LastNight {
         Some(Node { content, xattrs, inode_flags, ..node.clone() })
     }
 
-    /// Takes down a file of this night.
+    /// Records a file of this snapshot.
     pub(crate) fn remember(&self, path: &[u8], node: &Node) {
         let Some(hash) = hash(&self.0.hash_key, path, node) else { return };
         let mut kept = Node::new(Vec::new(), NodeKind::File);
@@ -108,7 +112,7 @@ impl LastNight {
         }
     }
 
-    /// Keeps this night for the next one. All that it leads to must be durable.
+    /// Saves the record for the next snapshot. Everything that it leads to must be durable.
     ///
     /// # Errors
     /// [`RememberError`].
@@ -168,7 +172,8 @@ impl Remembered {
     }
 }
 
-/// `None` for what cannot be known again: it is no file, has a problem, or changed just now.
+/// The hash of a file. `None` if the file cannot be recognised later: it is not a regular file, has
+/// a problem, or has just changed.
 fn hash(key: &[u8; HASH_KEY_BYTES], path: &[u8], node: &Node) -> Option<Hash> {
     let ctime = node.ctime?;
     if node.kind != NodeKind::File || node.problem.is_some() {
@@ -180,11 +185,11 @@ fn hash(key: &[u8; HASH_KEY_BYTES], path: &[u8], node: &Node) -> Option<Hash> {
     hasher.update(&ctime.clamped_nanoseconds().to_le_bytes());
     hasher.update(&node.inode.to_le_bytes());
     for time in [node.mtime, ctime].into_iter().filter(|time| time.nanoseconds().is_none()) {
-        // No path contains a zero: what is hashed here is never the beginning of one.
+        // No path contains a zero byte, so these bytes never equal the start of a path.
         hasher.update(&[0]);
         hasher.update(&time.wide_nanoseconds().to_le_bytes());
     }
-    // Last: all before it has a length that follows from its own beginning.
+    // The path is last: the length of everything before it follows from its own first bytes.
     hasher.update(path);
     let mut hash = [0; HASH_BYTES];
     hasher.finalize_xof().fill(&mut hash);

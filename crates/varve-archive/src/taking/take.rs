@@ -1,7 +1,7 @@
-//! Taking a snapshot: first the content is archived, then the snapshot is added to the catalog.
+//! Taking a snapshot: the content is archived first, and then the snapshot is added to the catalog.
 //!
 //! Everything that a snapshot leads to is durable before the catalog's new root is written, and the
-//! root is the last thing that is written. So a crash leaves the old catalog or the new one.
+//! root is written last. A crash therefore leaves the old catalog or the new one.
 
 use std::io::Read;
 use std::path::Path;
@@ -33,44 +33,41 @@ use crate::vac::ArchivedVac;
 pub struct Archive {
     store: Arc<Store>,
     catalog: Catalog,
-    /// The roots that the catalog was read from.
+    /// The roots from which the catalog was read.
     roots: Vec<BlockName>,
 }
 
 /// A snapshot that was taken, and is durable.
 #[derive(Debug, Clone)]
 pub struct Taken {
-    /// What the catalog says of it.
     pub snapshot: Snapshot,
-    /// Whether an image changed while it was read.
+    /// True if an image changed while it was read.
     pub changed_meanwhile: bool,
-    /// What of a folder was written for vac's tools, if it was asked for.
+    /// The archive of a folder for vac's tools, if it was requested.
     pub vac: Option<ArchivedVac>,
-    /// What of a folder is not in it.
+    /// The parts of a folder that were left out.
     pub left_out: LeftOutOfFolder,
-    /// How much a folder was, and what of it was new.
+    /// The size of a folder, and the new part of it.
     pub counts: Option<FolderCounts>,
 }
 
-/// Why a snapshot was not taken. Earlier ones are as they were.
+/// Why a snapshot was not taken. Earlier snapshots are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeError {
-    /// The image could not be archived.
     #[error(transparent)]
     Image(#[from] ArchiveImageError),
-    /// The folder could not be archived.
     #[error(transparent)]
     Folder(#[from] ArchiveFolderError),
-    /// The log did not take the last of it.
+    /// The log did not accept the last of the data.
     #[error("the snapshot could not be stored")]
     WriteOut(#[source] AppendError),
     /// The catalog could not be written.
     #[error(transparent)]
     Catalog(#[from] SaveCatalogError),
-    /// The store's size could not be told.
+    /// The size of the store could not be determined.
     #[error(transparent)]
     Stats(#[from] OpenLogError),
-    /// There was no randomness for an id.
+    /// There were no random bytes for an id.
     #[error("the system gives no random bytes")]
     Random(#[source] std::io::Error),
 }
@@ -78,10 +75,10 @@ pub enum TakeError {
 /// Why the tags of snapshots were not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// The key does not allow it.
+    /// The role of the key does not permit it.
     #[error("tags decide what is kept: only a key that may remove snapshots changes them")]
     NotPermitted(#[from] NotPermitted),
-    /// The changes are not possible.
+    /// The changes are invalid.
     #[error(transparent)]
     Tags(#[from] TagError),
     /// The catalog could not be written.
@@ -89,7 +86,7 @@ pub enum ChangeError {
     Catalog(#[from] SaveCatalogError),
 }
 
-/// Those of the snapshots that are to be changed which are not as they are to be.
+/// The selected snapshots that the changes alter, with the changes applied.
 pub(crate) fn changed(
     snapshots: &[Snapshot],
     ids: &[SnapshotId],
@@ -107,18 +104,16 @@ pub(crate) fn changed(
     Ok(changed)
 }
 
-/// Why it is not known what another process has archived since.
+/// Why the additions of another process are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
-    /// The log could not be read.
     #[error("the log cannot be followed")]
     Log(#[from] OpenError),
-    /// The catalog could not be read.
     #[error(transparent)]
     Catalog(#[from] LoadCatalogError),
 }
 
-/// How things stood before a snapshot was begun.
+/// The state of the store before a snapshot was begun.
 pub(crate) struct Begun {
     at: Timestamp,
     log_bytes: u64,
@@ -126,9 +121,9 @@ pub(crate) struct Begun {
 }
 
 impl Archive {
-    /// Reads the catalog of a store. If the store is open for writing, a catalog that cannot be read
-    /// completely is an error. With a write-only key the catalog can only be extended, and shows the
-    /// snapshots that were added since.
+    /// Reads the catalog of a store. If the store is open for writing, an incomplete catalog is an
+    /// error. With a write-only key the catalog can only be extended, and shows the snapshots of
+    /// this session.
     ///
     /// # Errors
     /// [`LoadCatalogError`].
@@ -142,26 +137,29 @@ impl Archive {
         Ok(Self::with_catalog(Arc::new(store), catalog))
     }
 
-    /// The store with a catalog that was read in another way, as from a replica where it is lost here.
+    /// Joins a store with a catalog that was read in another way, for example from a replica if it
+    /// is lost here.
     #[must_use]
     pub fn with_catalog(store: Arc<Store>, catalog: Catalog) -> Self {
         let roots = store.catalogs();
         Self { store, catalog, roots }
     }
 
-    /// The store.
+    /// The store of the archive.
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The store's blocks, for whoever has to own them: a reader of an image, that lives as long as somebody looks into it.
+    /// The store, as a shared block store for a reader that must own it, such as the reader of an
+    /// image.
     #[must_use]
     pub fn blocks(&self) -> Arc<Store> {
         Arc::clone(&self.store)
     }
 
-    /// Closes the store. One whose blocks somebody else still reads is only synced: the next opening takes longer.
+    /// Closes the store. A store that a reader still shares is only synced, and the next opening
+    /// takes longer.
     ///
     /// # Errors
     /// [`CloseError`].
@@ -172,23 +170,23 @@ impl Archive {
         }
     }
 
-    /// All snapshots.
+    /// All snapshots, in the order in which they were finished.
     #[must_use]
     pub fn snapshots(&self) -> &[Snapshot] {
         self.catalog.snapshots()
     }
 
-    /// What was stored once and cannot be read, as far as it was noted; nothing, for a key that may not read.
+    /// The recorded losses; none for a key that may not read.
     #[must_use]
     pub fn losses(&self) -> Losses {
         self.catalog.losses(&*self.store)
     }
 
-    /// Reads what another process has archived since, and returns whether the list of snapshots has
-    /// changed. A store that is open for writing has no other writer, so nothing is read then.
+    /// Reads the additions of another process. Returns whether the list of snapshots has changed. A
+    /// store that is open for writing has no other writer, so nothing is read then.
     ///
     /// # Errors
-    /// [`FollowError`]; what was known before stays known, and the next call tries again.
+    /// [`FollowError`]; the catalog is then unchanged, and the next call tries again.
     pub fn follow(&mut self) -> Result<bool, FollowError> {
         self.store.follow()?;
         let roots = self.store.catalogs();
@@ -202,7 +200,7 @@ impl Archive {
         Ok(is_new)
     }
 
-    /// Takes a snapshot of a disk image, in blocks of `block_bytes`. Durable when this returns.
+    /// Takes a snapshot of a disk image, in blocks of `block_bytes`. It is durable on return.
     ///
     /// # Errors
     /// [`TakeError`].
@@ -220,11 +218,11 @@ impl Archive {
         self.finish(begun, image.into(), request)
     }
 
-    /// Takes a snapshot of a folder; what has not changed since the last one of the same name is not read again, unless
-    /// `reread`. Durable when this returns.
+    /// Takes a snapshot of a folder. Files that are unchanged since the last snapshot with the same
+    /// name are not read again, unless `reread`. It is durable on return.
     ///
     /// # Errors
-    /// [`TakeError`]. Files that cannot be read are reported, counted, and no error.
+    /// [`TakeError`]. Unreadable files are reported and counted, and are no error.
     pub fn take_folder(
         &mut self,
         source: &Path,
@@ -247,18 +245,18 @@ impl Archive {
         self.store.expect_reads_in_pieces(false);
         let folder = archive_folder_after(&*self.store, workers.as_ref(), source, &before, &options, watch)?;
         let taken = self.finish(begun, folder.into(), request)?;
-        // Only now: what is remembered must be there.
+        // The record is saved last, because everything that it leads to must exist.
         if let Some(Err(error)) = last_night.map(|night| night.save(&self.store, &remembered)) {
             tracing::warn!(%error, "this night is not remembered; the next one reads every file again");
         }
         Ok(taken)
     }
 
-    /// Takes a snapshot of a single file; if it has not changed since the last one of the same name it is not read again,
-    /// unless `reread`. Durable when this returns.
+    /// Takes a snapshot of a single file. If it is unchanged since the last snapshot with the same
+    /// name, it is not read again, unless `reread`. It is durable on return.
     ///
     /// # Errors
-    /// [`TakeError`]; also where the file cannot be read, which is reported besides.
+    /// [`TakeError`]; also if the file is unreadable, which is reported too.
     pub fn take_file(
         &mut self,
         file: &Path,
@@ -272,8 +270,8 @@ impl Archive {
         self.take_folder(&folder, options, reread, request, watch)
     }
 
-    /// Takes a snapshot of all that a stream gives, as a file. If the stream fails there is no snapshot. Durable when this
-    /// returns.
+    /// Takes a snapshot of a whole stream, as a file. If the stream fails, there is no snapshot. It
+    /// is durable on return.
     ///
     /// # Errors
     /// [`TakeError`].
@@ -291,8 +289,9 @@ impl Archive {
         self.finish(begun, folder.into(), request)
     }
 
-    /// Whether the name of a request is free for it: nothing was archived under it yet, or last this very source, or its
-    /// user has given it. A key that may not read knows of no snapshots but those of this session.
+    /// Checks that the name of a request is free for it: it is unused, or its newest snapshot is of
+    /// the same source, or the user chose it. A key that may not read knows only the snapshots of
+    /// this session.
     ///
     /// # Errors
     /// [`NameTaken`].
@@ -300,13 +299,13 @@ impl Archive {
         check_name(self.snapshots(), request)
     }
 
-    /// Changes the tags and comments of these snapshots, and returns those that are not as they were. Durable when this
-    /// returns; the catalogs before stay in the log.
+    /// Changes the tags and comments of these snapshots, and returns the ones that have changed.
+    /// The change is durable on return. The previous catalogs stay in the log.
     ///
     /// # Errors
     /// [`ChangeError`]; nothing is changed then.
     pub fn change(&mut self, ids: &[SnapshotId], changes: &TagChanges) -> Result<Vec<Snapshot>, ChangeError> {
-        // What is kept for how long will depend on tags.
+        // The retention of snapshots will depend on tags.
         self.store.role().require(Permission::Destroy)?;
         let changed = changed(self.snapshots(), ids, changes)?;
         if !changed.is_empty() {
@@ -315,7 +314,7 @@ impl Archive {
         Ok(changed)
     }
 
-    /// An identity for a snapshot that is yet to be taken.
+    /// Draws an id for a future snapshot.
     ///
     /// # Errors
     /// [`TakeError::Random`].

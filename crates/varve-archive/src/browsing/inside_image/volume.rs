@@ -1,4 +1,4 @@
-//! The files of one volume as nodes.
+//! Shows the files of one volume as nodes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Write};
@@ -16,23 +16,23 @@ use crate::progress::Progress;
 use crate::records::node::{DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr, is_component};
 use crate::records::node_list::ReadFolderError;
 
-/// How much of a file is read at a time.
+/// Bytes of a file that are read at a time.
 const READ_BYTES: u64 = 1 << 20;
-/// How much is read at a time where something is damaged: no file system known here has smaller blocks of data, but for some that are
-/// nearly gone.
+/// Bytes that are read at a time around damage. Almost all supported file systems have data blocks
+/// of at least this size.
 const AROUND_BYTES: u64 = 4096;
-/// So many names of one folder are held, and no more.
+/// Upper bound on the names of one folder that are held in memory.
 const CHILD_COUNT_MAX: usize = 4 << 20;
-/// So much of what is wrong with a folder is told, and no more.
+/// Upper bound on the problems that are reported for one folder.
 const TROUBLE_COUNT_MAX: usize = 100;
 
-/// The files of one volume, and what is known of where its folders lie.
+/// The files of one volume, and the known position of its folders.
 pub(super) struct VolumeFiles {
     files: Arc<dyn FileSystem>,
-    /// What is added to the numbers of its files.
+    /// The bits of the volume in the numbers of its files.
     tag: u64,
-    /// In which folder each folder lies that was come to: some bytes for each of them. Without it a damaged volume might lead round
-    /// in circles, or to the same place in a million ways.
+    /// The parent of each folder that was visited, at a cost of some bytes per folder. Without this
+    /// map, a damaged volume could lead in circles, or to one folder by a million paths.
     places: Mutex<BTreeMap<FileId, Option<FileId>>>,
 }
 
@@ -89,7 +89,7 @@ impl VolumeFiles {
         Ok(Some(node))
     }
 
-    /// Takes note of where a folder lies; `false` if it is known to lie elsewhere.
+    /// Records the parent of a folder. Returns false if the folder has another parent already.
     fn lies_in(&self, folder: FileId, parent: FileId) -> bool {
         *self.places.lock().entry(folder).or_insert(Some(parent)) == Some(parent)
     }
@@ -110,7 +110,7 @@ impl VolumeFiles {
         Some(Trouble { error: Box::new(error), lacks_all, is_damage: true })
     }
 
-    /// Where a file lies in its volume, if it lies there as it is.
+    /// The key of a file that is stored unencoded in its volume.
     pub(super) fn content_key(&self, id: FileId, node: &Node, volume: ImagePart) -> ContentKey {
         let Ok(Some(places)) = self.files.places(id) else { return ContentKey::Unknown };
         let placed_bytes: u64 = places.iter().map(|place| place.end.saturating_sub(place.start)).sum();
@@ -122,7 +122,7 @@ impl VolumeFiles {
         }
     }
 
-    /// Hands over what is no hole of a file that is said to have `size` bytes.
+    /// Passes the data of a file to `take`, without its holes. Its status claims `size` bytes.
     pub(super) fn read(
         &self,
         id: FileId,
@@ -133,8 +133,8 @@ impl VolumeFiles {
         self.read_with(id, size, range, take, &mut |_, damage| Err(damage))
     }
 
-    /// The same, around what is damaged, in steps of [`AROUND_BYTES`]. If the places of the data cannot be read, everything from there
-    /// on is lost.
+    /// Reads like [`read`](Self::read), but skips damage in steps of [`AROUND_BYTES`]. If the
+    /// file's data ranges are unreadable, the rest of the range is lost.
     pub(super) fn read_around(
         &self,
         id: FileId,
@@ -149,7 +149,7 @@ impl VolumeFiles {
         })
     }
 
-    /// `lost` decides whether damage ends the read.
+    /// Reads a range of a file. `lost` decides whether damage ends the read.
     fn read_with(
         &self,
         id: FileId,
@@ -161,7 +161,7 @@ impl VolumeFiles {
         let end = range.end.min(size);
         let mut offset = range.start;
         let mut buffer = Vec::new();
-        // Where small steps end that go around damage.
+        // Small steps around damage end here.
         let mut careful_until = 0;
         while offset < end {
             let data = match self.files.next_data(id, offset) {
@@ -193,7 +193,7 @@ impl VolumeFiles {
                         offset += length;
                     }
                     Err(damage) => {
-                        // An empty range is no loss, but lets the caller end the read.
+                        // An empty range is no loss. The call lets the caller end the read.
                         lost(offset..offset, damage.into())?;
                         careful_until = offset + length;
                     }
@@ -229,7 +229,8 @@ impl VolumeFiles {
         }
     }
 
-    /// All about a file. What cannot be read is left out, and the node says that there is a problem.
+    /// Builds the node of a file. Unreadable fields stay empty, and the node then records a
+    /// problem.
     fn node(&self, name: Vec<u8>, id: FileId, kind: FileKind) -> Node {
         let blank = Node { inode: self.tag | id.0, ..Node::new(name, node_kind(kind)) };
         let unreadable = Some(NodeProblem::Unreadable);
@@ -252,13 +253,13 @@ impl VolumeFiles {
     }
 }
 
-/// The nodes of a folder, and what is wrong with it after them.
+/// The nodes of a folder, followed by its problems.
 struct VolumeNodes<'a> {
     files: &'a VolumeFiles,
     folder: FileId,
     children: std::vec::IntoIter<Child>,
     last: Vec<u8>,
-    /// Those that this folder has shown.
+    /// The folders that were returned so far.
     folders: BTreeSet<u64>,
     trouble: VecDeque<ReadFolderError>,
 }
@@ -301,7 +302,7 @@ impl VolumeNodes<'_> {
     }
 
     fn note(&mut self, problem: ReadFolderError) {
-        // A folder of nothing but nonsense is described well enough by some of it.
+        // If a folder contains nothing but garbage, the first problems suffice.
         if self.trouble.len() < TROUBLE_COUNT_MAX {
             self.trouble.push_back(problem);
         }

@@ -1,4 +1,4 @@
-//! Saying that what is lost may be forgotten: first a plan with a name, then that plan and no other.
+//! Accepts losses in two steps: first a plan with a name, then exactly that plan.
 
 use varve_store::{Permission, RepairError, Store};
 
@@ -7,38 +7,38 @@ use crate::catalog::catalog_root::{Catalog, LoadCatalogError};
 use crate::catalog::losses::Losses;
 use crate::checking::verify::VerifyError;
 
-/// How many digits the name of a plan has.
+/// The number of digits in the name of a plan.
 const NAME_DIGITS: usize = 8;
 
-/// What would be forgotten.
+/// The losses that would be accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcceptPlan {
-    /// What is lost, and was not accepted earlier.
+    /// The losses that were not accepted earlier.
     pub losses: Losses,
-    /// Names these losses and no others.
+    /// A name for exactly these losses.
     pub name: String,
 }
 
-/// Why nothing was accepted.
+/// Why no loss was accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptLossError {
-    /// The catalog could not be read: it may list more.
+    /// The catalog was unreadable, and may list more losses.
     #[error("what is lost cannot be told")]
     Catalog(#[from] LoadCatalogError),
-    /// Something else is lost by now than the plan says.
+    /// The losses are no longer those of the plan.
     #[error("another plan is called {wanted}: what is lost now is called {actual}")]
     OtherPlan {
-        /// The name that was given.
+        /// The name that the caller gave.
         wanted: String,
-        /// The name of what is lost now.
+        /// The name of the current losses.
         actual: String,
     },
-    /// It could not be found out what is back, or not be written down.
+    /// Checking for readable blocks failed, or writing the list failed.
     #[error(transparent)]
     Repair(#[from] RepairArchiveError),
 }
 
-/// What is lost and was not accepted yet.
+/// Plans the acceptance of all losses that are not accepted yet.
 ///
 /// # Errors
 /// [`AcceptLossError`].
@@ -49,10 +49,11 @@ pub fn plan_to_accept(store: &Store) -> Result<AcceptPlan, AcceptLossError> {
     Ok(AcceptPlan { name: name_of(store, &losses), losses: losses.unaccepted() })
 }
 
-/// Accepts what is lost, if it is what the plan of this name says. The list keeps it, with the time. Returns what was accepted.
+/// Accepts the losses, if they are those of the plan with this name. The list keeps them, with the
+/// time. Returns the accepted losses.
 ///
 /// # Errors
-/// [`AcceptLossError`]; what is lost is noted as it was.
+/// [`AcceptLossError`]; the list of losses is then unchanged.
 pub fn accept_losses(store: &Store, name: &str) -> Result<Losses, AcceptLossError> {
     let denied = |error| RepairArchiveError::from(RepairError::from(error));
     store.role().require(Permission::Destroy).map_err(denied)?;
@@ -69,7 +70,7 @@ pub fn accept_losses(store: &Store, name: &str) -> Result<Losses, AcceptLossErro
     Ok(accepted)
 }
 
-/// What is noted, but for what can be read again.
+/// The recorded losses, without the blocks that are readable again.
 fn noted(store: &Store, catalog: &Catalog) -> Result<Losses, RepairArchiveError> {
     let mut losses = catalog.losses(store);
     losses.drop_readable(store).map_err(VerifyError::from)?;

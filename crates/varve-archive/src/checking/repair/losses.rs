@@ -1,5 +1,5 @@
-//! What a repair cannot bring back. It is noted in the log before an arena is written anew that still shows the damage: a crash
-//! in between leaves either the damage or the note.
+//! Records the losses that a repair leaves. The record is in the log before a damaged arena is
+//! written anew. A crash in between therefore leaves either the damage or the record.
 
 use std::collections::BTreeSet;
 
@@ -13,20 +13,21 @@ use crate::catalog::catalog_root::{Catalog, SaveCatalogError};
 use crate::catalog::losses::{BLOCKS_MAX, Losses, LostBlock, LostPlace, PlaceId};
 use crate::checking::verify::VerifyError;
 
-/// The list of what is lost, while a repair changes it.
+/// The list of losses during a repair.
 pub(super) struct Recording<'a> {
     store: &'a Store,
     losses: Losses,
     now: Timestamp,
-    /// The roots that held before the repair.
+    /// The current roots before the repair.
     held: Vec<BlockName>,
-    /// Where the last of those roots lay that leads to all that was there. What is lost before it hides no snapshot.
+    /// The place of the last final root among those. A loss before this place hides no snapshot.
     held_at: Option<(ArenaId, u64)>,
 }
 
 impl<'a> Recording<'a> {
-    /// Begins with what is noted already. `roots` are all that the log names, the newest first; they are asked if the list of
-    /// `catalog` cannot be read, or the catalog was lost and put together from them.
+    /// Starts with the recorded losses. `roots` are all roots that the log names, newest first.
+    /// Their lists are added if the list of `catalog` is unreadable, or if the catalog was lost and
+    /// put together from them.
     pub(super) fn begin(
         store: &'a Store,
         blocks: &dyn BlockStore,
@@ -42,12 +43,13 @@ impl<'a> Recording<'a> {
         Self { store, losses, now: store.world().clock.now(), held, held_at }
     }
 
-    /// The blocks that are noted to be lost.
+    /// The names of the blocks that are recorded as lost.
     pub(super) fn names(&self) -> BTreeSet<BlockName> {
         self.losses.blocks().map(|block| block.name).collect()
     }
 
-    /// Notes the roots of the catalog that cannot be had through `blocks`: nobody knows what they alone have listed.
+    /// Records the roots that are unreadable through `blocks`: the snapshots that only they list
+    /// are unknown.
     pub(super) fn note_lost_roots(&mut self, blocks: &dyn BlockStore) {
         for name in self.held.clone() {
             if matches!(blocks.get(&name), Err(GetError::NotFound { .. } | GetError::Damaged { .. })) {
@@ -56,7 +58,8 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Notes that the end of the log is gone, which a hint had noted; unless a place is noted that ends with the same page.
+    /// Records that the end of the log is gone, if a hint says so. Does nothing if a place that
+    /// ends with the same page is recorded already.
     pub(super) fn note_lost_end(&mut self) {
         let Some(LostEnd { arena, range, page }) = self.store.lost_end() else { return };
         let witness = Some(Witness::Page(page));
@@ -67,7 +70,8 @@ impl<'a> Recording<'a> {
         }
     }
 
-    /// Notes what is lost when this plan is carried out. Other arenas may have some of it: see [`drop_readable`](Self::drop_readable).
+    /// Records the losses that this plan causes. Other arenas may hold some of these blocks: see
+    /// [`drop_readable`](Self::drop_readable).
     pub(super) fn foresee(&mut self, plan: &RepairPlan) -> Result<(), RepairArchiveError> {
         let roots = OnceRoots::default();
         for id in plan.arenas.keys() {
@@ -76,7 +80,7 @@ impl<'a> Recording<'a> {
             let mut lost = loss.blocks;
             lost.retain(|name, _| !superseded.contains(name));
             if self.losses.block_count().saturating_add(lost.len()) > BLOCKS_MAX {
-                // So many names are not kept: what they were is not known any more.
+                // The list has no room for so many names, so they are recorded as one place.
                 let range = LostRange { first: 0, last: None };
                 self.add_place(PlaceId {
                     arena: *id,
@@ -97,7 +101,8 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// Those of `names` that only roots which do not hold any more lead to, for their own lists: nothing needs them.
+    /// The blocks among `names` that belong only to the lists of roots that are no longer current.
+    /// Nothing needs these blocks.
     fn superseded<'n>(
         &self,
         roots: &OnceRoots,
@@ -118,7 +123,7 @@ impl<'a> Recording<'a> {
         Ok(lost.into_iter().filter(|name| is_root(name) || own.contains(name)).collect())
     }
 
-    /// Whether a catalog may have been in this place that is newer than those that are known.
+    /// Whether this place may have held a catalog that is newer than the known ones.
     fn may_hide_snapshots(&self, arena: ArenaId, range: LostRange) -> bool {
         self.held_at.is_none_or(|held_at| (arena, range.last.unwrap_or(u64::MAX)) > held_at)
     }
@@ -127,15 +132,17 @@ impl<'a> Recording<'a> {
         self.losses.add_block(LostBlock { name, size, noticed: self.now, accepted: None });
     }
 
-    /// In a store that nobody else writes archives to, all that counts is reached from the catalog: there a place that hides no
-    /// snapshot tells nothing that the snapshots do not tell.
+    /// Adds a place if it may hide data. If only Varve writes to a store, everything that counts is
+    /// reachable from its catalog. A lost place that hides no snapshot then adds nothing to what
+    /// the snapshots themselves show.
     fn add_place(&mut self, id: PlaceId) {
         if id.may_hide_snapshots || self.store.may_have_foreign_roots() {
             self.losses.add_place(LostPlace { id, noticed: self.now, accepted: None });
         }
     }
 
-    /// Takes out the places of which a copy of this store still knows what was in them, if all of that can be had through `blocks`.
+    /// Removes the places whose contents a copy of this store still names, if all of those blocks
+    /// are readable through `blocks`.
     pub(super) fn settle_places(&mut self, sources: &[&Store], blocks: &dyn BlockStore) {
         let store = self.store;
         let is_copy = |source: &&Store| {
@@ -146,29 +153,31 @@ impl<'a> Recording<'a> {
         self.losses.settle_places(|place| copies.iter().any(|copy| brings_back(copy, place, blocks)));
     }
 
-    /// Takes out what can be read again.
+    /// Removes the blocks that are readable again.
     pub(super) fn drop_readable(&mut self) -> Result<(), RepairArchiveError> {
         self.losses.drop_readable(self.store).map_err(VerifyError::from)?;
         Ok(())
     }
 
-    /// Lets the next root of the catalog lead to the list, and says whether it is another one than before.
+    /// Stores the list for the next root of the catalog. Returns whether it differs from the
+    /// previous list.
     pub(super) fn set(&self, catalog: &mut Catalog) -> Result<bool, SaveCatalogError> {
         catalog.set_losses(self.store, &self.losses)
     }
 
-    /// What is lost and was not accepted.
+    /// The losses that are not accepted.
     pub(super) fn into_unaccepted(self) -> Losses {
         self.losses.unaccepted()
     }
 }
 
-/// What the roots of the catalog that do not hold any more consist of, once somebody has asked.
+/// The blocks of the roots that are no longer current, computed at the first request.
 #[derive(Default)]
 struct OnceRoots(std::cell::OnceCell<BTreeSet<BlockName>>);
 
 impl OnceRoots {
-    /// The blocks of the lists of all roots, but for those that the roots which held lead to as well.
+    /// The blocks in the lists of all roots, without those that the lists of the current roots need
+    /// too.
     fn own_blocks(&self, store: &Store, held: &[BlockName]) -> Result<&BTreeSet<BlockName>, OpenLogError> {
         if let Some(known) = self.0.get() {
             return Ok(known);
@@ -183,8 +192,9 @@ impl OnceRoots {
     }
 }
 
-/// Whether a copy had named all that was in a lost place, which its witness proves, and all of it can be had through `blocks`, which
-/// asks the copy. Without a witness nothing tells whether the copy went the same way: the place stays noted.
+/// Whether a copy named everything that a lost place held, and all of it is readable through
+/// `blocks`, which reads from the copy. The witness proves the first. Without a witness, the copy
+/// may have a different history, so the place stays recorded.
 fn brings_back(copy: &Store, place: &PlaceId, blocks: &dyn BlockStore) -> bool {
     let has_named = place.witness.is_some_and(|witness| copy.has_named(place.arena, place.range, &witness));
     if !has_named {
@@ -193,13 +203,13 @@ fn brings_back(copy: &Store, place: &PlaceId, blocks: &dyn BlockStore) -> bool {
     if !place.is_end_of_log() {
         return has_all_of(copy, place.arena, blocks);
     }
-    // What came after it may lie in later arenas as well.
+    // Later arenas may hold further blocks of the lost end.
     let Ok(ids) = copy.arenas() else { return false };
     let mut after = ids.into_iter().filter(|id| *id >= place.arena);
     copy.is_unbroken_from(place.arena) && after.all(|id| has_all_of(copy, id, blocks))
 }
 
-/// Whether all that an arena of a copy names can be had.
+/// Whether all blocks that an arena of a copy names are readable.
 fn has_all_of(copy: &Store, id: ArenaId, blocks: &dyn BlockStore) -> bool {
     let Ok(found) = copy.names_in_arena(id) else { return false };
     let counts = |name: &&BlockName| name.block_type != BlockType::CATALOG;

@@ -1,5 +1,5 @@
-//! Checking an archive that vac or vbackup wrote: every block below its root is read, and what cannot be had is named by the file
-//! that needs it.
+//! Checks an archive that vac or vbackup wrote. Every block below its root is read, and unreadable
+//! data is reported with the file that needs it.
 
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
@@ -15,44 +15,44 @@ use super::tree::{Leaves, TreeCheck};
 use crate::progress::Progress;
 use crate::vac::{OpenVacError, VacLine};
 
-/// What tells the archive of a folder.
+/// The kind of the archive of a folder.
 const VAC: &[u8] = b"vac";
-/// Where the entries of such an archive stand.
+/// The positions of the entries in such an archive.
 const SOURCE: usize = 0;
 const META: usize = 1;
 const ROOT_META: usize = 2;
-/// How deep folders may lie in each other.
+/// Upper bound on the nesting of folders.
 const DEPTH_MAX: usize = 1024;
-/// So many names of one folder are held, and no more.
+/// Upper bound on the names of one folder that are held in memory.
 const NAME_COUNT_MAX: usize = 1 << 20;
 
-/// Something that an archive has lost.
+/// A part of an archive that is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveHarm {
-    /// Which file or folder in it; empty for what leads to all of it, and for an image.
+    /// The file or folder in the archive. Empty for blocks that lead to all of it, and for an
+    /// image.
     pub path: Vec<u8>,
-    /// Which of its bytes, as far as that is known.
+    /// The lost bytes, if known.
     pub range: Option<Range<u64>>,
-    /// Why.
     pub reason: String,
 }
 
-/// What was found in an archive.
+/// The result of checking an archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VerifiedArchive {
-    /// Files and folders, as far as they can be found.
+    /// Files and folders that were found.
     pub file_count: u64,
-    /// What is missing or damaged.
+    /// The missing and damaged parts.
     pub harm: Vec<ArchiveHarm>,
 }
 
-/// Why an archive could not be checked.
+/// Why an archive was not checked.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyArchiveError {
-    /// No store with such scores has an archive of vac's.
+    /// A store with scores of this length cannot hold an archive of vac's.
     #[error(transparent)]
     Open(#[from] OpenVacError),
-    /// The store does not answer, or it was asked to stop.
+    /// The store does not answer, or the operation was cancelled.
     #[error(transparent)]
     Verify(#[from] VerifyError),
 }
@@ -63,10 +63,11 @@ impl From<GetError> for VerifyArchiveError {
     }
 }
 
-/// Reads every block that the root of an archive leads to; not those that only an archive before it leads to.
+/// Reads every block that the root of an archive leads to. Blocks that only a previous archive
+/// leads to are not read.
 ///
 /// # Errors
-/// [`VerifyArchiveError`]. That something is missing or damaged is no error, but an answer.
+/// [`VerifyArchiveError`]. Missing and damaged blocks are no error, but a result.
 pub fn verify_archive(
     blocks: &dyn BlockStore,
     line: &VacLine,
@@ -81,11 +82,11 @@ pub fn verify_archive(
     Ok(walker.found)
 }
 
-/// Walks an archive; a folder that was found whole once is not walked again.
+/// Walks an archive. A folder that was found intact is not walked again.
 struct Walker<'a> {
     check: TreeCheck<'a>,
     progress: &'a Progress,
-    /// The source and the meta of folders that are whole with all below them.
+    /// The source and meta scores of folders that are intact with everything below them.
     whole: BTreeSet<(Score, Score)>,
     found: VerifiedArchive,
 }
@@ -104,7 +105,7 @@ impl Walker<'_> {
         let name = BlockName { score: root.score, block_type: BlockType::DIRECTORY };
         let Some(block) = self.read(&name)? else { return Ok(()) };
         let mut bytes = block.to_vec();
-        // What was cut off of the last one is zeros.
+        // Zeros that were cut off the last entry are restored.
         bytes.resize(bytes.len().next_multiple_of(VENTI_ENTRY_BYTES), 0);
         let entries: Vec<_> = bytes.chunks_exact(VENTI_ENTRY_BYTES).map(VentiEntry::decode).collect();
         let mut trees = Vec::new();
@@ -155,7 +156,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Reads a block that leads to the rest; `None`, and a report, if it cannot be had.
+    /// Reads a block that leads to others. If it is unreadable, reports it and returns `None`.
     fn read(&mut self, name: &BlockName) -> Result<Option<Bytes>, GetError> {
         match self.check.blocks.get(name) {
             Ok(block) => {
@@ -208,7 +209,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// What a folder says of the files in it.
+    /// The records of the files in a folder.
     fn records(&mut self, folder: &VentiFolder<'_>, path: &[u8], harm_before: usize) -> Vec<VacRecord> {
         let (mut records, mut failure) = (Vec::new(), None);
         folder.records(&mut |record| {
@@ -228,7 +229,7 @@ impl Walker<'_> {
         records
     }
 
-    /// Checks a file or a folder of a folder, and notes which entries it has used.
+    /// Checks a file or folder inside a folder, and adds the numbers of its entries to `used`.
     fn below(
         &mut self,
         path: &[u8],
@@ -249,7 +250,7 @@ impl Walker<'_> {
         let meta = self.entry_of(&path, folder, record.meta_entry, record.meta_generation);
         match (content, meta) {
             (Some(source), Some(meta)) => self.folder(&path, &source, &meta, depth + 1)?,
-            // What of it is there is read all the same.
+            // The readable part is checked all the same.
             (one, other) => {
                 for tree in one.iter().chain(&other) {
                     self.tree(&path, tree)?;
@@ -260,7 +261,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// The tree that an entry of a folder leads to.
+    /// The tree of an entry of a folder.
     fn entry_of(
         &mut self,
         path: &[u8],
@@ -281,7 +282,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Reads what entries lead to that no name has.
+    /// Reads the trees of entries without a name.
     fn unnamed(
         &mut self,
         path: &[u8],
@@ -290,7 +291,7 @@ impl Walker<'_> {
         used: &BTreeSet<u32>,
     ) -> Result<(), VerifyError> {
         let count = u32::try_from(source.size() / VENTI_ENTRY_BYTES as u64).unwrap_or(u32::MAX);
-        // More than are named, and some that are not in use.
+        // Allows for more entries than names, because some entries are not in use.
         let count = count.min(u32::try_from(2 * NAME_COUNT_MAX).unwrap_or(u32::MAX));
         for number in (0..count).filter(|number| !used.contains(number)) {
             if self.progress.is_cancelled() {
@@ -303,7 +304,7 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Reports what is wrong, unless something of the same thing was reported already.
+    /// Reports a problem, unless a problem of the same file was reported already.
     fn report_if_silent(&mut self, harm_before: usize, path: &[u8], reason: String) {
         if self.found.harm.len() == harm_before {
             self.report(path, None, reason);
@@ -311,7 +312,7 @@ impl Walker<'_> {
     }
 
     fn report(&mut self, path: &[u8], range: Option<Range<u64>>, reason: String) {
-        // Neighbouring leaves that are lost are one harm.
+        // Adjacent lost leaves are one harm.
         if let (Some(last), Some(range)) = (self.found.harm.last_mut(), &range)
             && last.path == path
             && let Some(before) = &mut last.range

@@ -1,5 +1,5 @@
-//! Checking arenas by several hands, which all read the same few arenas, in the order in which the disk has them: one that has a head to
-//! move need not move it for each of them.
+//! Checks arenas with several workers. All of them read the same few arenas in disk order, so that
+//! a disk with a moving head seeks little.
 
 use parking_lot::Mutex;
 use varve_log::ArenaId;
@@ -9,11 +9,11 @@ use varve_world::{PageBuffer, read_each, read_each_with};
 use super::VerifyError;
 use crate::progress::Progress;
 
-/// Where only the outline of arenas is read, of so many at a time.
+/// The number of arenas in a group of which only the structure is read.
 const OUTLINE_COUNT: usize = 256;
 
-/// Checks all arenas, and those in `read` to the last byte. The checks come in the arenas' order; those that were made before it was stopped
-/// come too.
+/// Checks all arenas, and every byte of those in `read`. The results are sorted by arena. Results
+/// that were complete before a cancellation are included.
 pub(super) fn check_arenas(
     store: &Store,
     ids: &[ArenaId],
@@ -37,7 +37,7 @@ pub(super) fn check_arenas(
     (checks, failure.map_or(Ok(()), Err))
 }
 
-/// How many bytes the files of these arenas have, as far as that can be told.
+/// The total size of the files of these arenas, as far as it is known.
 fn file_bytes(store: &Store, ids: &[ArenaId]) -> u64 {
     let length = |id: &ArenaId| store.world().storage.length(&id.file_name()).unwrap_or(0);
     ids.iter().map(length).sum()
@@ -46,12 +46,12 @@ fn file_bytes(store: &Store, ids: &[ArenaId]) -> u64 {
 struct Checking<'a> {
     store: &'a Store,
     progress: &'a Progress,
-    /// The first one; nothing is begun after it.
+    /// The first failure. No work starts after it.
     failure: Mutex<Option<VerifyError>>,
 }
 
 impl Checking<'_> {
-    /// The checks of those arenas that were looked at to their end.
+    /// The results of the arenas that were checked completely.
     fn group(&self, ids: &[ArenaId], data: bool, memories: &mut [PageBuffer]) -> Vec<(ArenaId, ArenaCheck)> {
         let workers = self.store.world().workers.as_ref();
         let begun = read_each(workers, ids, |id| self.unless_stopped(|| self.begin(*id, data)));
@@ -109,7 +109,8 @@ impl Checking<'_> {
     }
 }
 
-/// Adds what was found in further parts of the arenas with these numbers. Of an arena of which not all was looked at nothing is left.
+/// Adds findings in further parts of the arenas with these numbers. An arena that was not checked
+/// completely loses its result.
 fn add_to(checks: &mut [Option<ArenaCheck>], numbers: &[usize], found: Vec<Option<ArenaCheck>>) {
     for (number, found) in numbers.iter().zip(found) {
         checks[*number] = checks[*number].take().zip(found).map(|(mut check, found)| {

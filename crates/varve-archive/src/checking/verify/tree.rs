@@ -1,4 +1,4 @@
-//! Checking one tree: every block of it is asked for, or read.
+//! Checks one tree: every block of it is looked up or read.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -9,26 +9,26 @@ use varve_tree::{Entry, Visit, walk};
 use super::VerifyError;
 use crate::progress::Progress;
 
-/// How many names are looked up at a time.
+/// Names per lookup.
 const LOOKUP_COUNT: usize = 1024;
-/// How many leaves are read at a time.
+/// Leaves per read.
 const READ_COUNT: usize = 64;
 
-/// How it is found out whether leaves can be had.
+/// The way to check that leaves exist.
 #[derive(Clone, Copy)]
 pub(super) enum Leaves<'a> {
-    /// By asking whether they are there.
+    /// Looks them up in the index.
     AskedFor(&'a dyn BlockStore, &'a Progress),
-    /// By reading them.
+    /// Reads them.
     Read(&'a dyn BlockStore, &'a Progress),
 }
 
 impl Leaves<'_> {
-    /// Of each name, why it cannot be had, if so.
+    /// For each name, the reason why it is unreadable, or `None`.
     fn look_up(self, names: &[BlockName]) -> Result<Vec<Option<String>>, VerifyError> {
         let absent = |name: &BlockName| format!("{name} is not in the store");
         match self {
-            // A walk through a large disk is long, and goes on while the log is read.
+            // The walk of a large disk takes long, and runs while the log is read.
             Self::AskedFor(_, progress) | Self::Read(_, progress) if progress.is_cancelled() => {
                 Err(VerifyError::Cancelled)
             }
@@ -36,7 +36,7 @@ impl Leaves<'_> {
                 Ok(present) => {
                     Ok(names.iter().zip(present).map(|(name, is)| (!is).then(|| absent(name))).collect())
                 }
-                // Of which of them that is so is found out by reading them.
+                // Reading the blocks shows which of them caused the error.
                 Err(_) => Leaves::Read(store, &Progress::new()).look_up(names),
             },
             Self::Read(store, progress) => {
@@ -63,24 +63,25 @@ impl Leaves<'_> {
     }
 }
 
-/// Checks trees; a subtree that was found whole once is not walked again.
+/// Checks trees. A subtree that was found intact is not walked again.
 pub(super) struct TreeCheck<'a> {
     leaves: Leaves<'a>,
-    /// Where pointers and folders are read.
+    /// The store from which pointer blocks and folders are read.
     pub(super) blocks: &'a dyn BlockStore,
     lost: BTreeSet<BlockName>,
-    /// Blocks that cannot be had.
+    /// Unreadable blocks.
     pub(super) needed: BTreeSet<BlockName>,
     pub(super) whole: BTreeSet<BlockName>,
 }
 
 impl<'a> TreeCheck<'a> {
-    /// `lost` are blocks that are known to be lost, though the store may say that it has them.
+    /// `lost` are blocks that are known to be lost, even if the store reports that it has them.
     pub(super) fn new(leaves: Leaves<'a>, blocks: &'a dyn BlockStore, lost: BTreeSet<BlockName>) -> Self {
         Self { leaves, blocks, lost, needed: BTreeSet::new(), whole: BTreeSet::new() }
     }
 
-    /// Walks one tree: looks up every block, and reads pointer blocks. Returns which bytes of it are lost, and why.
+    /// Walks one tree: looks up every leaf, and reads pointer blocks. Returns the lost byte ranges
+    /// with their reasons.
     pub(super) fn tree(&mut self, entry: &Entry) -> Result<Vec<(Range<u64>, String)>, VerifyError> {
         let mut open: Vec<(u8, BlockName, usize)> = Vec::new();
         let mut waiting: Vec<(BlockName, Range<u64>)> = Vec::new();
@@ -122,7 +123,7 @@ impl<'a> TreeCheck<'a> {
     }
 }
 
-/// Ends a subtree: it is whole if nothing was found in it.
+/// Ends a subtree. It is intact if it added no finding.
 fn close(open: &mut Vec<(u8, BlockName, usize)>, whole: &mut BTreeSet<BlockName>, found_count: usize) {
     if let Some((_, name, found_before)) = open.pop()
         && found_before == found_count
@@ -131,7 +132,7 @@ fn close(open: &mut Vec<(u8, BlockName, usize)>, whole: &mut BTreeSet<BlockName>
     }
 }
 
-/// Looks up leaves that were met, and notes those that are lost.
+/// Looks up the waiting leaves, and records the lost ones.
 fn look_up(
     leaves: Leaves<'_>,
     lost: &BTreeSet<BlockName>,
