@@ -1,12 +1,16 @@
-//! Folders: archived with all that a Linux system needs to come back, looked into, compared, and restored.
+//! Folders: archives them with everything that a Linux system needs, and lists, compares and
+//! restores them.
 //!
-//! What must always be true:
-//! - Nothing outside of the source is read, and nothing outside of the destination is written, whatever is renamed meanwhile
-//!   and whatever a snapshot says: every step goes from an open folder to one name in it, never through a symbolic link.
-//! - A file that cannot be archived or restored is reported and counted; it hides nothing but itself.
-//! - Memory is bounded by what is in flight and by the names of one folder; besides, a node for each file with several names.
+//! Invariants:
+//! - Nothing outside the source is read, and nothing outside the destination is written, whatever
+//!   is renamed meanwhile and whatever a snapshot contains. Every step goes from an open folder to
+//!   one name in it, and never through a symbolic link.
+//! - A file that cannot be archived or restored is reported and counted. It affects no other file.
+//! - Memory is bounded by the work in flight and by the names of one folder, plus one node for each
+//!   file with several names.
 //!
-//! Nothing here starts a thread: work is handed to [`Workers`](varve_world::Workers), and done where it is waited for.
+//! This module starts no threads: it passes work to [`Workers`](varve_world::Workers), and the
+//! waiting thread helps.
 
 mod archive;
 mod cache_tag;

@@ -1,4 +1,4 @@
-//! Archiving a folder: the walk through it, and the hands that read its files.
+//! Archives a folder: starts the walk, and the workers that read its files.
 
 use std::ffi::OsStr;
 use std::io;
@@ -22,17 +22,20 @@ use super::watch::Watch;
 use crate::records::node::{Node, NodeKind};
 use crate::taking::last_night::LastNight;
 
-/// Archives the folder `source`. What it was is known only by the root that is returned: nothing in the store leads to it.
+/// Archives the folder `source`. Only the returned root leads to the result: nothing else in the
+/// store names it.
 ///
-/// `previous` is the root of an earlier snapshot of the same folder: a file of the same path, size, times and inode as there
-/// is not opened, and keeps its content. What cannot be read of it is as if it were not there.
+/// `previous` is the root of an earlier snapshot of the same folder. A file with the same path,
+/// size, times and inode as there is not opened, and keeps its content. Unreadable parts of the
+/// earlier snapshot count as absent.
 ///
-/// A file that cannot be read, changes or vanishes is reported, and its node says so; the rest is archived. Blocks come to
-/// the store about in the order of the walk: depth first, names in the order of their bytes. Holds a bounded number of files
-/// whatever their size; but all names of a folder, and a node for each file that has several names.
+/// A file that is unreadable, changes or vanishes is reported, and its node records the problem.
+/// The rest is archived. Blocks are put roughly in the order of the walk: depth first, names in the
+/// order of their bytes. Memory holds a bounded number of files whatever their size, but all names
+/// of one folder, and a node for each file with several names.
 ///
 /// # Errors
-/// [`ArchiveFolderError`]. What was stored until then speeds up the next attempt.
+/// [`ArchiveFolderError`]. Blocks that were stored before the error speed up the next attempt.
 pub fn archive_folder(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
@@ -51,15 +54,15 @@ pub fn archive_folder(
     )
 }
 
-/// What is known from before.
+/// Earlier snapshots with which the folder is compared.
 pub(crate) struct Before<'a> {
     /// The root of an earlier snapshot.
     pub(crate) root: Option<&'a Node>,
-    /// What is remembered of the last night, by whoever cannot read that.
+    /// The record of the last snapshot, if this process cannot read snapshots.
     pub(crate) last_night: Option<LastNight>,
 }
 
-/// As [`archive_folder`], for whoever may not be able to read the snapshot before.
+/// Archives like [`archive_folder`], also for a process that cannot read the previous snapshot.
 pub(crate) fn archive_folder_after(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
@@ -73,7 +76,7 @@ pub(crate) fn archive_folder_after(
     }
     let unreadable =
         |error: io::Error| ArchiveFolderError::Source { path: source.to_path_buf(), source: error };
-    // Of a folder of which only one file is wanted, the names need not be readable.
+    // If only one file of a folder is archived, the names in the folder need not be readable.
     let access = if options.only.is_some() { OFlags::PATH } else { OFlags::RDONLY };
     let (descriptor, status) = open_source(source, access).map_err(unreadable)?;
     let description = Description { began_at: options.began_at, adjust: options.adjust };
@@ -94,7 +97,7 @@ pub(crate) fn archive_folder_after(
         walker.walk(root, descriptor, before.root)
     })?;
     match &options.only {
-        // Why is reported already.
+        // The reason was reported already.
         Some(name) if archived.counts.read_count + archived.counts.unchanged_count == 0 => {
             let path = source.join(OsStr::from_bytes(name));
             Err(ArchiveFolderError::File { path, source: io::Error::other("it was not read") })
@@ -103,7 +106,7 @@ pub(crate) fn archive_folder_after(
     }
 }
 
-/// Opens a folder by a path that somebody has given, through symbolic links if need be.
+/// Opens a folder by a path from the user, following symbolic links.
 pub(super) fn open_source(path: &Path, access: OFlags) -> io::Result<(OwnedFd, Status)> {
     let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let descriptor = rustix::fs::openat(CWD, path, flags, Mode::empty())?;

@@ -1,4 +1,4 @@
-//! Comparing two trees, without reading what they are known to share.
+//! Compares two trees, without reading the parts that they are known to share.
 
 use std::cmp::Ordering;
 use std::error::Error;
@@ -17,36 +17,37 @@ use crate::image::ImagePart;
 use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::ReadFolderError;
 
-/// How much of two files is compared at a time.
+/// Bytes of two files that are compared at a time.
 const COMPARED_BYTES: u64 = 1 << 20;
-/// So many changed places of a volume are told apart; beyond, all counts as changed.
+/// Upper bound on separate changed ranges of a volume. Beyond it, the last range is extended to the
+/// newest change.
 const CHANGE_COUNT_MAX: usize = 1 << 20;
 
-/// How a path differs between an old tree and a new one.
+/// A difference of a path between an old tree and a new one.
 #[derive(Debug)]
 pub enum Change<'a> {
-    /// Only the new one has it. What a new folder holds comes after it.
+    /// Only the new tree has it. The contents of a new folder follow.
     Added(&'a Node),
-    /// Only the old one has it. What a removed folder held comes after it.
+    /// Only the old tree has it. The contents of a removed folder follow.
     Removed(&'a Node),
-    /// Both have it, of the same kind, but not the same.
+    /// Both trees have it, with the same kind, but with differences.
     Changed {
-        /// What it was.
         old: &'a Node,
-        /// What it is.
         new: &'a Node,
-        /// Whether the bytes of a file differ, or where a link points, or which device it is. A folder's content does not
-        /// count: what differs in it comes after it.
+        /// True if the bytes of a file, the target of a link or the device number differ. Always
+        /// false for a folder, whose differences follow.
         content: bool,
-        /// Whether owner, permissions, times or attributes differ.
+        /// True if owner, permissions, times or attributes differ.
         metadata: bool,
     },
-    /// A file or a folder that both have, but of which one cannot be read, or not further. The comparison goes on after it.
+    /// Both trees have the file or folder, but one of them is unreadable, at least from some point
+    /// on. The comparison continues after it.
     Unreadable(Box<dyn Error + Send + Sync>),
 }
 
-/// Tells of each path in which `new` differs from `old`, depth first, names in the order of their bytes. Folders that are known to have
-/// the same content are not read, nor are files. Something that is of another kind is removed, and added.
+/// Reports each path in which `new` differs from `old`, depth first, names in the order of their
+/// bytes. Files and folders that are known to have the same content are not read. A node whose kind
+/// has changed is reported as removed and added.
 pub fn compare_folders(old: Tree<'_>, new: Tree<'_>, visitor: &mut dyn FnMut(&Path, Change<'_>)) {
     let mut comparison = Comparison {
         old,
@@ -69,7 +70,7 @@ struct Comparison<'a, 'v> {
     volumes: VolumeChanges,
 }
 
-/// Where the volume that was asked for last differs between two nights.
+/// The differences of the last requested volume between two snapshots.
 #[derive(Default)]
 struct VolumeChanges {
     of: Option<(ImagePart, ImagePart)>,
@@ -98,7 +99,8 @@ impl VolumeChanges {
         Ok(&self.ranges)
     }
 
-    /// Whether these places of a volume have the same bytes in both nights, as far as can be told without reading them.
+    /// Whether these ranges of a volume are known to have the same bytes in both snapshots, without
+    /// reading them.
     fn is_untouched(
         &mut self,
         blocks: &dyn BlockStore,
@@ -114,7 +116,7 @@ impl VolumeChanges {
     }
 }
 
-/// A folder's nodes, the next one looked at.
+/// An iterator over the nodes of a folder that can look at the next one.
 type Side<'a> = Peekable<Nodes<'a>>;
 
 impl Comparison<'_, '_> {
@@ -123,7 +125,7 @@ impl Comparison<'_, '_> {
             let name = |side: Option<&Result<Node, ReadFolderError>>| {
                 side.map(|node| node.as_ref().map(|node| node.name.clone()).unwrap_or_default())
             };
-            // What cannot be read has no name, and comes first.
+            // An error has no name, and sorts first.
             let order = match (name(old.peek()), name(new.peek())) {
                 (None, None) => {
                     self.leave();
@@ -189,7 +191,8 @@ impl Comparison<'_, '_> {
         }
     }
 
-    /// Whether the contents of two nodes of one kind differ; of folders, whether they may.
+    /// Whether the contents of two nodes of the same kind differ. For folders, whether they may
+    /// differ.
     fn differs(&mut self, old: Tree<'_>, new: Tree<'_>) -> Result<bool, Box<dyn Error + Send + Sync>> {
         let is_folder = old.root.kind == NodeKind::Folder;
         match (old.files.content_key(old.root), new.files.content_key(new.root)) {
@@ -248,7 +251,7 @@ fn bytes_differ(old: Tree<'_>, new: Tree<'_>) -> Result<bool, ReadContentError> 
     Ok(false)
 }
 
-/// Fills `into` with a range of a file, holes too.
+/// Fills `into` with a range of a file, including its holes.
 fn read_whole(file: Tree<'_>, range: Range<u64>, into: &mut Vec<u8>) -> Result<(), ReadContentError> {
     into.clear();
     into.resize(usize::try_from(range.end - range.start).expect("a bounded range"), 0);
@@ -260,7 +263,7 @@ fn read_whole(file: Tree<'_>, range: Range<u64>, into: &mut Vec<u8>) -> Result<(
     })
 }
 
-/// An empty path below adds no `/`.
+/// Joins two paths. An empty path below adds no `/`.
 fn join(path: &Path, below: &Path) -> PathBuf {
     if below.as_os_str().is_empty() { path.to_path_buf() } else { path.join(below) }
 }

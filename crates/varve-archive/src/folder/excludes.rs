@@ -1,4 +1,4 @@
-//! What of a folder is left out by its name: patterns as in `.gitignore`.
+//! Excludes files by their names: patterns as in `.gitignore`.
 
 mod pattern;
 
@@ -11,17 +11,19 @@ use globset::{GlobSet, GlobSetBuilder};
 
 use self::pattern::Pattern;
 
-/// Patterns of what to leave out, in the order in which they were given, for any number of sources.
+/// Exclude patterns for any number of sources, in the order in which they were given.
 ///
-/// They mean what they mean in a `.gitignore` at the root of the source: the last that matches decides, `!` takes back, a `/` at the
-/// front or in the middle binds to the root, one at the end means folders. A pattern that begins with the absolute path of a source and
-/// goes on below it is taken relative to that source, and is none for the others.
+/// A pattern has the meaning that it has in a `.gitignore` at the root of the source. The last
+/// pattern that matches decides, and `!` includes a file again. A `/` at the front or in the middle
+/// anchors the pattern at the root, and one at the end restricts it to folders. A pattern that
+/// begins with the absolute path of a source and continues below it is relative to that source, and
+/// does not apply to the others.
 #[derive(Debug, Clone, Default)]
 pub struct ExcludeRules {
     rules: Vec<Arc<ExcludeRule>>,
 }
 
-/// One of the patterns.
+/// One exclude pattern.
 #[derive(Debug)]
 pub struct ExcludeRule {
     pattern: Pattern,
@@ -31,25 +33,24 @@ pub struct ExcludeRule {
     has_matched: AtomicBool,
 }
 
-/// Where a pattern stands.
+/// The place where a pattern was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleOrigin {
-    /// It was given by itself.
+    /// A command-line argument.
     Argument,
-    /// It is a line of a file.
+    /// A line of a file.
     Line {
-        /// The file.
         path: PathBuf,
-        /// Which line, counted from 1.
+        /// The line number, from 1.
         number: u64,
     },
 }
 
-/// Patterns bound to one source.
+/// Exclude patterns that are bound to one source.
 #[derive(Debug, Clone)]
 pub struct Excludes {
     globs: GlobSet,
-    /// What each of the globs belongs to.
+    /// The rule of each glob.
     bound: Vec<BoundRule>,
 }
 
@@ -60,47 +61,37 @@ struct BoundRule {
     only_folders: bool,
 }
 
-/// Why patterns cannot be used.
+/// Why patterns are unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum ExcludesError {
-    /// A pattern given by itself has a slip.
+    /// A pattern argument is malformed.
     #[error("the pattern {pattern:?} cannot be used: {what}")]
     Pattern {
-        /// The pattern.
         pattern: String,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
-    /// A line of a file of patterns has a slip.
+    /// A line of a pattern file is malformed.
     #[error("{}, line {number}: {line:?} is not a pattern: {what}", path.display())]
     Line {
-        /// The file.
         path: PathBuf,
-        /// Which line, counted from 1.
+        /// The line number, from 1.
         number: u64,
-        /// What it says.
+        /// The text of the line.
         line: String,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
-    /// A file of patterns.
+    /// A pattern file is unreadable.
     #[error("the patterns in {} cannot be used", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: std::io::Error,
-    },
-    /// All of them together.
+    File { path: PathBuf, source: std::io::Error },
+    /// The patterns cannot be combined.
     #[error("the patterns cannot be used together")]
-    Together {
-        /// What is wrong with them.
-        source: globset::Error,
-    },
+    Together { source: globset::Error },
 }
 
 impl ExcludeRules {
-    /// Adds a pattern. `any_case`: capital and small letters are the same.
+    /// Adds a pattern. With `any_case`, it ignores the case of letters.
     ///
     /// # Errors
     /// [`ExcludesError::Pattern`].
@@ -113,15 +104,16 @@ impl ExcludeRules {
         Ok(())
     }
 
-    /// Adds the lines of a file of patterns.
+    /// Adds the lines of a pattern file.
     ///
     /// # Errors
-    /// [`ExcludesError`] names the file, or the line in it, that cannot be used.
+    /// [`ExcludesError`] names the unusable file or line.
     pub fn add_file(&mut self, path: &Path) -> Result<(), ExcludesError> {
-        // Once: it may be a pipe.
+        // Read the file only once, because it may be a pipe.
         let text = fs::read_to_string(path)
             .map_err(|source| ExcludesError::File { path: path.to_path_buf(), source })?;
-        // As git has it, the mark with which some editors begin a file is none of the first pattern.
+        // As in git, the byte order mark with which some editors begin a file is not part of the
+        // first pattern.
         for (number, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
             let Some(pattern) = Pattern::of_line(line) else { continue };
             let path = path.to_path_buf();
@@ -138,7 +130,8 @@ impl ExcludeRules {
         self.rules.push(Arc::new(ExcludeRule { pattern, any_case, text: text.into(), origin, has_matched }));
     }
 
-    /// The patterns as they apply to one of several sources. Of each source all absolute paths are given under which somebody may know it.
+    /// Binds the patterns to one of several sources. The caller passes all absolute paths by which
+    /// users may know each source.
     ///
     /// # Errors
     /// [`ExcludesError::Together`].
@@ -166,20 +159,20 @@ impl ExcludeRules {
         Ok(Excludes { globs: globs.build().map_err(together)?, bound })
     }
 
-    /// The patterns that have matched nothing in any source so far.
+    /// The patterns that have not matched anything in any source so far.
     pub fn unmatched(&self) -> impl Iterator<Item = &ExcludeRule> {
         self.rules.iter().map(AsRef::as_ref).filter(|rule| !rule.has_matched.load(Ordering::Relaxed))
     }
 }
 
 impl ExcludeRule {
-    /// As it was written.
+    /// The pattern as it was written.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Where it stands.
+    /// The place where the pattern was written.
     #[must_use]
     pub fn origin(&self) -> &RuleOrigin {
         &self.origin
@@ -193,16 +186,17 @@ impl Default for Excludes {
 }
 
 impl Excludes {
-    /// Leaves nothing out.
+    /// Excludes that match nothing.
     #[must_use]
     pub fn none() -> Self {
         Self { globs: GlobSet::empty(), bound: Vec::new() }
     }
 
-    /// What the lines of these files say, in their order, and then these patterns, for a source of any path.
+    /// Combines the lines of these files, in order, and then these patterns, for a source with any
+    /// path.
     ///
     /// # Errors
-    /// [`ExcludesError`] names the pattern, or the file, that cannot be read or understood.
+    /// [`ExcludesError`] names the unusable pattern or file.
     pub fn new(patterns: &[String], files: &[PathBuf]) -> Result<Self, ExcludesError> {
         let mut rules = ExcludeRules::default();
         files.iter().try_for_each(|file| rules.add_file(file))?;
@@ -210,13 +204,14 @@ impl Excludes {
         rules.bind(&[], &[])
     }
 
-    /// Whether it leaves nothing out.
+    /// Whether there are no patterns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bound.is_empty()
     }
 
-    /// The rule by which `path`, from the root of the source on, is left out. What lies in a folder that is left out is not asked for.
+    /// The rule that excludes `path`, which is relative to the root of the source. Callers do not
+    /// ask for paths inside an excluded folder.
     #[must_use]
     pub fn rule_against(&self, path: &Path, is_folder: bool) -> Option<&ExcludeRule> {
         if self.bound.is_empty() {
@@ -234,8 +229,8 @@ impl Excludes {
     }
 }
 
-/// What is wrong with a pattern that is given by itself. A `[` without its `]`, which git and what reads such lines for us would take for
-/// itself, or for nothing, is a slip.
+/// The fault of a pattern argument, if it has one. A `[` without `]` is a fault, although git and
+/// the glob library accept it as a literal or as nothing.
 #[must_use]
 pub fn wrong_in_pattern(text: &str) -> Option<String> {
     Pattern::of_argument(text)?.fault()
@@ -283,7 +278,7 @@ mod tests {
         assert_eq!(text(&of_bob, "home/anna/src"), None);
         assert_eq!(text(&of_bob, "a/b.o").as_deref(), Some("*.o"));
         assert_eq!(rules.unmatched().count(), 0);
-        // Where it is below no source, it is bound to the root of each.
+        // A pattern that is below no source is anchored at the root of each.
         let elsewhere = rules.bind(&[PathBuf::from("/srv")], &bob).unwrap();
         assert_eq!(text(&elsewhere, "home/anna/src").as_deref(), Some("/home/anna/src"));
     }

@@ -1,11 +1,13 @@
-//! An archived folder as a file system: looked at in place, by many at the same time.
+//! An archived folder as a file system that many clients can read in place at the same time.
 //!
-//! The number of a file is made from the number of its folder and its name, with a key of the snapshot's own: the same on
-//! every machine and in every year, and nobody who chooses names can make two files have one number. All names of a file that has
-//! several (hard links) have the number that is made from their group instead.
+//! The number of a file is a keyed hash of its name and the number of its folder. The key belongs
+//! to the snapshot. The number is therefore the same on every machine and at any time, and a user
+//! who chooses names cannot give two files one number. All names of a file with several names (hard
+//! links) have a number that is made from their link group instead.
 //!
-//! What stands behind a number is noted when the file is shown, in some 50 bytes, and forgotten when it is said that nobody uses
-//! the number any more. Everything else is read again when it is asked for.
+//! The place of a numbered file is recorded when the file is shown, which takes about 50 bytes. It
+//! is forgotten when the client reports that the number is no longer in use. Everything else is
+//! read again on request.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeMap;
@@ -23,15 +25,15 @@ use crate::browsing::allocated_bytes::{allocated_bytes, next_data};
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::records::node::{Node, NodeKind};
 
-/// The number of the folder that was archived.
+/// The number of the root folder.
 pub const ROOT: FileId = FileId(1);
 
-/// What is hashed to make the number of a file that has one name.
+/// Hash prefix for the number of a file with one name.
 const BY_NAME: u8 = 0;
-/// The same for one that has several.
+/// Hash prefix for the number of a file with several names.
 const BY_GROUP: u8 = 1;
 
-/// The files of a snapshot of a folder.
+/// The files of a folder snapshot.
 pub struct FolderFiles {
     blocks: Arc<dyn BlockStore>,
     pages: Arc<FolderPages>,
@@ -41,7 +43,7 @@ pub struct FolderFiles {
     places: Mutex<BTreeMap<FileId, Place>>,
 }
 
-/// A folder of which something was shown.
+/// A folder of which children were shown.
 struct OpenFolder {
     id: FileId,
     content: Option<Entry>,
@@ -49,16 +51,16 @@ struct OpenFolder {
     parent: Option<Arc<OpenFolder>>,
 }
 
-/// Where a node lies.
+/// The position of a node in its folder.
 #[derive(Clone)]
 struct Place {
     folder: Arc<OpenFolder>,
     number: u64,
-    /// If it is a folder itself, of which something was shown.
+    /// Set if the node is a folder of which children were shown.
     opened: Option<Arc<OpenFolder>>,
 }
 
-/// A node, wherever it is kept.
+/// A node, in the root field or in a page.
 enum Found<'a> {
     Root(&'a Node),
     Kept(KeptNode),
@@ -74,7 +76,7 @@ impl Found<'_> {
 }
 
 impl FolderFiles {
-    /// The files of the snapshot `id`, whose folder is `root`.
+    /// The files of the snapshot `id`, whose root folder is `root`.
     #[must_use]
     pub fn new(blocks: Arc<dyn BlockStore>, pages: Arc<FolderPages>, id: SnapshotId, root: Node) -> Self {
         let key = blake3::derive_key("varve 1 numbers of files", &id.0);
@@ -98,7 +100,7 @@ impl FolderFiles {
         Ok((Found::Kept(found.ok_or_else(|| absent("file of this number"))?), Some(place)))
     }
 
-    /// The folder of this number, to be looked into.
+    /// The folder with this number, opened for listing.
     fn folder(&self, file: FileId) -> Result<Arc<OpenFolder>, FileSystemError> {
         if file == ROOT {
             return Ok(Arc::clone(&self.root_folder));
@@ -132,11 +134,11 @@ impl FolderFiles {
         }
         let mut number = [0; 8];
         hasher.finalize_xof().fill(&mut number);
-        // No file has the number of the root, or none.
+        // No file has the number of the root, or 0.
         FileId(u64::from_le_bytes(number).max(ROOT.0.saturating_add(1)))
     }
 
-    /// Notes where a node lies, that is about to be shown.
+    /// Records the place of a node that is about to be shown.
     fn show(&self, folder: &Arc<OpenFolder>, number: u64, node: &Node) -> Child {
         let id = self.id_of(folder, node);
         let place = || Place { folder: Arc::clone(folder), number, opened: None };
@@ -152,7 +154,7 @@ impl FolderFiles {
 }
 
 impl OpenFolder {
-    /// From the root of the snapshot on, to be shown to people.
+    /// The path from the root of the snapshot, for messages.
     fn path(&self) -> String {
         let mut names = vec![String::from_utf8_lossy(&self.name)];
         let mut above = self.parent.as_ref();
@@ -167,7 +169,7 @@ impl OpenFolder {
 
 impl Drop for OpenFolder {
     fn drop(&mut self) {
-        // One after the other: a path may be deeper than a stack.
+        // Drops the ancestors in a loop: recursion could overflow the stack with a deep path.
         let mut above = self.parent.take();
         while let Some(mut folder) = above.and_then(Arc::into_inner) {
             above = folder.parent.take();
@@ -200,8 +202,9 @@ impl FileSystem for FolderFiles {
         ROOT
     }
 
-    /// Of a file with several names it is not known how many there are: two are shown, so that programs look for the others. Folders
-    /// show one, which tells programs to count for themselves.
+    /// The number of links of a file with several names is unknown. It is reported as 2, so that
+    /// programs look for the other names. Folders report 1, which tells programs to count for
+    /// themselves.
     fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
         let (found, _) = self.found(file)?;
         let node = found.node()?;

@@ -1,4 +1,4 @@
-//! Flags of open files, and the flags that a status reports.
+//! Inode flags of open files, and the flags that a status reports.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,14 +8,14 @@ use super::status::{Status, open_file};
 use crate::inode_flags::InodeFlags;
 use crate::records::node::Node;
 
-/// The flags of an open file or folder; none where the file system has no such thing.
+/// The flags of an open file or folder. Empty if the file system has no flags.
 pub(super) fn read(file: impl AsFd) -> InodeFlags {
     rustix::fs::ioctl_getflags(file).map_or(InodeFlags::NONE, |flags| InodeFlags::of_system(flags.bits()))
 }
 
-/// Whether a file whose times have not changed may have the flags that it was archived with. A
-/// build that did not know flags has archived it with none. Some file systems report flags in a
-/// status that no `lsattr` shows, so the file is opened before it counts as changed.
+/// Whether a file with unchanged times may still have its archived flags. A version that did not
+/// know flags has archived it with none. Some file systems report flags in a status that `lsattr`
+/// does not show, so the file is opened before it counts as changed.
 pub(super) fn may_be_those(status: &Status, folder: &OwnedFd, known: &Node) -> bool {
     status.flags.may_be(known.inode_flags)
         || open_file(folder, &known.name).is_ok_and(|file| read(file) == known.inode_flags)
@@ -25,7 +25,7 @@ pub(super) fn may_be_those(status: &Status, folder: &OwnedFd, known: &Node) -> b
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StatusFlags {
     set: InodeFlags,
-    /// Those that the file system reports.
+    /// The flags that the file system supports.
     known: InodeFlags,
 }
 
@@ -43,7 +43,7 @@ impl StatusFlags {
         flags.and(self.known) == self.set
     }
 
-    /// Those that refuse changes.
+    /// The flags that refuse changes.
     pub(super) fn locks(self) -> InodeFlags {
         self.set.and(InodeFlags::LOCKS)
     }

@@ -1,4 +1,4 @@
-//! What of a source is left out: each thing with its reason, and how much it was.
+//! Records what is left out of a source, with the reasons and the sizes.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -7,35 +7,36 @@ use super::excludes::{ExcludeRule, RuleOrigin};
 use super::status::{Names, Status, open_folder};
 use crate::records::node::NodeKind;
 
-/// So many of those that nobody asked for, and of those that rules leave out, are told one by one; all are counted.
+/// Upper bound on the entries that are listed one by one, for excluded files and for the others.
+/// All of them are counted.
 const NOTICES_MAX: usize = 1000;
-/// How deep a folder is measured. A store is less deep.
+/// Upper bound on the depth to which a folder is measured. A store is less deep.
 const MEASURED_DEPTH_MAX: u32 = 16;
 
-/// Why something of a source is left out.
+/// The reason why a part of a source is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeftOutReason {
     /// A pattern matches it.
     Pattern {
-        /// As it was written.
+        /// The pattern as it was written.
         text: String,
-        /// Where it stands.
+        /// The place where it was written.
         origin: RuleOrigin,
     },
-    /// It has more bytes than this.
+    /// It has more bytes than this limit.
     LargerThan(u64),
-    /// It is a folder with a file of this name, and is archived with that file alone.
+    /// The folder contains a file with this name, and is archived with that file alone.
     Marked {
         /// The name of the file.
         by: Vec<u8>,
     },
     /// It is on another file system than the source.
     OtherFileSystem,
-    /// It is a mounted file system that holds no data, of this name. Left empty.
+    /// It is a mounted virtual file system with this name, and is archived as an empty folder.
     Virtual(&'static str),
-    /// It is a mounted archive. Left empty.
+    /// It is a mounted archive, and is archived as an empty folder.
     MountedArchive,
-    /// It is the store that the snapshot goes to.
+    /// It is the store that receives the snapshot.
     OwnStore,
 }
 
@@ -44,7 +45,7 @@ impl LeftOutReason {
         Self::Pattern { text: rule.text().into(), origin: rule.origin().clone() }
     }
 
-    /// Whether somebody has asked for it.
+    /// Whether an option of the user left it out.
     #[must_use]
     pub fn is_asked_for(&self) -> bool {
         match self {
@@ -54,33 +55,33 @@ impl LeftOutReason {
     }
 }
 
-/// Something that is left out.
+/// A file or folder that is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOutEntry {
-    /// From the root of the source on.
+    /// The path from the root of the source.
     pub path: PathBuf,
-    /// What it is.
     pub kind: NodeKind,
-    /// Bytes of a file; of the own store, bytes of all its files; 0 for other folders, which are not looked into.
+    /// Bytes of a file. For the store itself, bytes of all its files. 0 for other folders, which
+    /// are not examined.
     pub bytes: u64,
-    /// Why.
     pub reason: LeftOutReason,
 }
 
-/// How much is left out because somebody asked for it, and what else is.
+/// The files and folders that are left out: those that the user excluded, and the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOutOfFolder {
-    /// All that is not a folder.
+    /// Excluded nodes that are not folders.
     pub file_count: u64,
-    /// Folders, which are not looked into.
+    /// Excluded folders. Their contents are not counted.
     pub folder_count: u64,
-    /// Bytes of those files.
+    /// Bytes of the excluded files.
     pub bytes: u64,
-    /// The first of those files and folders, in the order in which they were met.
+    /// The first excluded files and folders, in the order in which they were met.
     pub asked: Vec<LeftOutEntry>,
-    /// What is left out though nobody asked for it: the first of them, in the order in which they were met.
+    /// The first files and folders that are left out for other reasons, in the order in which they
+    /// were met.
     pub notices: Vec<LeftOutEntry>,
-    /// How many of these there are in all.
+    /// The number of all files and folders that are left out for other reasons.
     pub notice_count: u64,
 }
 
@@ -104,7 +105,7 @@ impl LeftOutOfFolder {
     }
 }
 
-/// The bytes of all files in the folder of this name.
+/// The bytes of all files in the folder with this name.
 pub(super) fn measure(parent: impl AsFd, name: &[u8]) -> u64 {
     open_folder(parent, name).map_or(0, |folder| measure_open(folder, MEASURED_DEPTH_MAX))
 }
@@ -125,7 +126,7 @@ fn measure_open(folder: impl AsFd, depth_left: u32) -> u64 {
     bytes
 }
 
-/// For people.
+/// The text for messages.
 impl std::fmt::Display for LeftOutReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Listing a tree.
+//! Lists a tree.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -7,37 +7,33 @@ use super::read::JoinName;
 use crate::browsing::files::Files;
 use crate::records::node::{Node, NodeKind};
 
-/// What a listing comes to. Paths begin at the node that is listed, which has the empty one.
+/// An event of a listing. Paths are relative to the listed node, whose own path is empty.
 #[derive(Debug)]
 pub enum Listed<'a> {
-    /// A node: a folder before what it holds.
-    Node {
-        /// Where it is.
-        path: &'a Path,
-        /// What it is.
-        node: &'a Node,
-    },
-    /// Something of this node, or what else the folder holds, cannot be read. The listing goes on after it.
+    /// A node. A folder comes before its contents.
+    Node { path: &'a Path, node: &'a Node },
+    /// A part of this node, or the rest of the folder, is unreadable. The listing continues after
+    /// it.
     Unreadable {
-        /// The node.
+        /// The path of the node.
         path: &'a Path,
-        /// What is wrong with it.
         error: Box<dyn Error + Send + Sync>,
     },
 }
 
-/// What is wanted after a node.
+/// The next step of a listing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListNext {
-    /// What the folder holds, if it is one; then its neighbours.
+    /// List the contents of the folder, if it is one, and then its siblings.
     Descend,
-    /// Only its neighbours.
+    /// List only its siblings.
     Skip,
-    /// Nothing more.
+    /// End the listing.
     Stop,
 }
 
-/// Comes to `root` and all below it, depth first, names in the order of their bytes. Holds one node and one list a level.
+/// Lists `root` and everything below it, depth first, names in the order of their bytes. Holds one
+/// node and one list per level.
 pub fn list(files: &dyn Files, root: &Node, visitor: &mut dyn FnMut(Listed<'_>) -> ListNext) {
     let mut path = PathBuf::new();
     let mut open = match visitor(Listed::Node { path: &path, node: root }) {
@@ -58,7 +54,7 @@ pub fn list(files: &dyn Files, root: &Node, visitor: &mut dyn FnMut(Listed<'_>) 
             Some(Ok(node)) => {
                 let node_path = path.join_name(&node.name);
                 let next = visitor(Listed::Node { path: &node_path, node: &node });
-                // What the snapshot itself tells of a node is no news.
+                // Problems that the snapshot records are not reported again.
                 let damage = files.trouble(&node).filter(|trouble| trouble.is_damage);
                 if let (Some(damage), false) = (damage, next == ListNext::Stop) {
                     let unreadable = Listed::Unreadable { path: &node_path, error: damage.error };

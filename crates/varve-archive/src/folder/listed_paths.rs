@@ -1,26 +1,28 @@
-//! Paths that go in, and nothing beside them: what a list of files names. Pure.
+//! A set of paths that are archived, to the exclusion of all others: the contents of a list of
+//! files. Pure.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-/// A set of paths from the root of a source on. What lies in a folder that is named goes in as well.
+/// A set of paths from the root of a source. A listed folder includes its contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListedPaths {
     is_whole: bool,
     below: BTreeMap<Vec<u8>, ListedPaths>,
 }
 
-/// A path leads out of the source that it is for.
+/// A path leads out of its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it leads out of the source")]
 pub struct LeadsOut;
 
 impl ListedPaths {
-    /// Adds a path that is relative to the root of the source. An empty one, or `.`, is the source itself.
+    /// Adds a path that is relative to the root of the source. An empty path, or `.`, is the source
+    /// itself.
     ///
     /// # Errors
-    /// [`LeadsOut`]: it is absolute, or goes up.
+    /// [`LeadsOut`]: the path is absolute, or contains `..`.
     pub fn add(&mut self, path: &Path) -> Result<(), LeadsOut> {
         let mut place = self;
         for component in path.components() {
@@ -34,17 +36,17 @@ impl ListedPaths {
         Ok(())
     }
 
-    /// Whether everything here goes in.
+    /// Whether everything at this level is included.
     pub(super) fn is_whole(&self) -> bool {
         self.is_whole
     }
 
-    /// The names here, in ascending order of their bytes.
+    /// The names at this level, in ascending order of their bytes.
     pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.below.keys().map(Vec::as_slice)
     }
 
-    /// What is listed below a name. `None`: everything that lies there.
+    /// The listed paths below a name. `None` if everything there is included.
     pub(super) fn below(&self, name: &[u8]) -> Option<&Self> {
         self.below.get(name).filter(|below| !below.is_whole)
     }

@@ -1,4 +1,4 @@
-//! Finding the node at a path.
+//! Finds the node at a path.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -10,40 +10,35 @@ use crate::records::node_list::ReadFolderError;
 /// Why there is no node at a path.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// A folder on the way does not have the name.
+    /// A folder on the path does not have the next name.
     #[error("there is no {}", path.display())]
     NotFound {
-        /// The path up to the name that is missing.
+        /// The path up to and including the missing name.
         path: PathBuf,
     },
-    /// Something on the way is not a folder.
+    /// A node on the path is not a folder.
     #[error("{} is a {kind}, not a folder", path.display())]
     NotAFolder {
-        /// The path up to it.
+        /// The path up to that node.
         path: PathBuf,
-        /// What it is.
         kind: NodeKind,
     },
-    /// A path with `..` in it: a snapshot does not say what lies above it.
+    /// The path contains `..`: the parent of a snapshot's root is unknown.
     #[error("{}: `..` leads out of a snapshot", path.display())]
     Upward {
         /// The whole path.
         path: PathBuf,
     },
-    /// A folder on the way cannot be read.
+    /// A folder on the path is unreadable.
     #[error("the folder {} cannot be read", path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: Box<ReadFolderError>,
-    },
+    Folder { path: PathBuf, source: Box<ReadFolderError> },
 }
 
-/// The node at `path`, from the node `root` on; `root` itself for an empty path or `/`. No symbolic link is followed.
+/// Finds the node at `path`, relative to the node `root`. An empty path or `/` is `root` itself.
+/// Symbolic links are not followed.
 ///
 /// # Errors
-/// [`LookupError`] says how far the path leads.
+/// [`LookupError`] tells how far the path leads.
 pub fn lookup(files: &dyn Files, root: &Node, path: &Path) -> Result<Node, LookupError> {
     let mut node = root.clone();
     let mut passed = PathBuf::new();

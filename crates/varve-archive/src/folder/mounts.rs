@@ -1,29 +1,33 @@
-//! What the system's table of mounts says of file systems that are mounted in a source.
+//! Reads the system's table of mounts, to find special file systems that are mounted in a source.
 
 use std::fs;
 
 use crate::records::node::DeviceNumber;
 
-/// How the types and sources of mounted archives (`varve mount`) begin. One that root mounts has only the second.
+/// The types and sources of mounted archives (`varve mount`) begin with these. An archive that root
+/// has mounted begins with the second.
 const ARCHIVE_MARKS: [&str; 2] = ["fuse.varve ", "fuse varve:"];
 
-/// The devices of file systems that are treated in a way of their own.
+/// The devices of file systems that are treated specially.
 #[derive(Debug, Default)]
 pub(super) struct Mounts {
-    /// Archives: left empty, or each night would hold all nights before it once more.
+    /// Mounted archives. They are archived as empty folders; otherwise each snapshot would contain
+    /// all snapshots before it.
     archives: Vec<DeviceNumber>,
-    /// Where names are made into mounts as soon as somebody goes there (autofs with an indirect map): its root is an ordinary folder.
+    /// Folders in which access to a name mounts a file system (autofs with an indirect map). Their
+    /// root is an ordinary folder.
     indirect: Vec<DeviceNumber>,
 }
 
 impl Mounts {
-    /// As they are now; none, where the system does not tell.
+    /// Reads the current mounts. Empty if the system does not report them.
     pub(super) fn read() -> Self {
         fs::read("/proc/self/mountinfo")
             .map_or_else(|_| Self::default(), |table| Self::in_table(&String::from_utf8_lossy(&table)))
     }
 
-    /// Those of a table as in `proc_pid_mountinfo(5)`: the third field is the device, and the type comes after the dash.
+    /// Parses a table as in `proc_pid_mountinfo(5)`: the third field is the device, and the type
+    /// comes after the dash.
     fn in_table(table: &str) -> Self {
         let mut mounts = Self::default();
         for line in table.lines() {

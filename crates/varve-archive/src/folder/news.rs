@@ -1,28 +1,29 @@
-//! What is new in a folder since the snapshot before: for each entry that is no folder.
+//! Classifies each entry of a folder that is not a folder itself as new, changed or unchanged since
+//! the previous snapshot.
 
 use std::path::Path;
 
 use crate::records::node::{Node, NodeProblem};
 
-/// How an entry stands to the snapshot before.
+/// The state of an entry relative to the previous snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileNews {
-    /// There was none at its path.
+    /// The previous snapshot has no entry at its path.
     New,
-    /// There was one, with other content or attributes.
+    /// Its content or attributes differ.
     Changed,
-    /// It was read, and nobody knows what it was: the snapshot before cannot be read with this key.
+    /// The entry was read, but its earlier state is unknown: the previous snapshot is not readable
+    /// with this key.
     NewOrChanged,
-    /// It is as it was.
     Unchanged,
 }
 
-/// What an entry was in the snapshot before.
+/// The state of an entry in the previous snapshot.
 #[derive(Debug, Clone)]
 pub(super) enum Earlier {
     Known(Box<Node>),
     Absent,
-    /// That snapshot cannot be read with this key.
+    /// The previous snapshot is not readable with this key.
     Unknown,
 }
 
@@ -35,21 +36,22 @@ impl Earlier {
     }
 }
 
-/// How many there are of each.
+/// The number of entries in each state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NewsCounts {
-    /// Entries at paths that had none.
+    /// Entries at new paths.
     pub new_count: u64,
     /// Entries with other content or attributes.
     pub changed_count: u64,
-    /// Entries that were read, where the snapshot before cannot be read.
+    /// Entries that were read while the previous snapshot is not readable.
     pub new_or_changed_count: u64,
-    /// Entries that are as they were.
+    /// Entries without changes.
     pub unchanged_count: u64,
 }
 
 impl NewsCounts {
-    /// Counts an entry that was archived, and passes it on. One that could not be read is not counted.
+    /// Counts an entry that was archived, and passes its state to `note`. Unreadable entries are
+    /// not counted.
     pub(super) fn add(&mut self, node: &Node, earlier: &Earlier, note: impl FnOnce(FileNews)) {
         if matches!(node.problem, Some(NodeProblem::Unreadable | NodeProblem::Vanished))
             && node.content.is_none()
@@ -79,7 +81,7 @@ impl NewsCounts {
     }
 }
 
-/// Whether nothing that a restore would bring back differs.
+/// Whether everything that a restore would bring back is equal.
 fn is_same(earlier: &Node, node: &Node) -> bool {
     let owner = |node: &Node| (node.kind, node.mode, node.uid, node.gid, node.mtime, node.size, node.device);
     owner(earlier) == owner(node)
@@ -89,5 +91,6 @@ fn is_same(earlier: &Node, node: &Node) -> bool {
         && earlier.inode_flags == node.inode_flags
 }
 
-/// Takes each entry as it becomes known, with its path from the root of the source on. Called from many threads.
+/// Receives the state of each entry once it is known, with its path from the root of the source.
+/// Called from many threads.
 pub type NoteNews = fn(FileNews, &Path);

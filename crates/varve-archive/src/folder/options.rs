@@ -1,4 +1,4 @@
-//! What can be asked for when a folder is archived.
+//! The options for archiving a folder.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,44 +14,50 @@ use super::news::NoteNews;
 use crate::records::node::Node;
 use crate::vac::VacOptions;
 
-/// What is archived, and what is not.
+/// Selects the parts of a folder that are archived, and the way they are archived.
 #[derive(Debug, Clone)]
 pub struct FolderOptions {
-    /// What is left out by its name.
+    /// Patterns for names that are excluded.
     pub excludes: Excludes,
-    /// Files of more bytes are left out.
+    /// Files with more bytes are excluded.
     pub larger_than: Option<u64>,
-    /// A folder that holds something of one of these names is archived with that alone.
+    /// A folder that contains one of these names is archived with that entry alone.
     pub if_present: Vec<Vec<u8>>,
-    /// Only these paths go in, if given.
+    /// If given, only these paths are archived.
     pub listed: Option<Arc<ListedPaths>>,
-    /// Whether of a folder that holds a `CACHEDIR.TAG` only that tag is archived.
+    /// True if a folder with a `CACHEDIR.TAG` is archived with that tag alone.
     pub exclude_caches: bool,
-    /// Whether folders in which other file systems are mounted are archived as empty ones.
+    /// True if mount points of other file systems are archived as empty folders.
     pub one_file_system: bool,
-    /// Whether file systems that hold no data, such as proc, are archived where they are mounted in the source. Otherwise they are left
-    /// empty, but for one that is the source itself.
+    /// True if virtual file systems that hold no data, such as proc, are archived where they are
+    /// mounted in the source. Otherwise they are archived as empty folders, unless one is the
+    /// source itself.
     pub virtual_file_systems: bool,
-    /// A folder to leave out wherever it is met: the store's own.
+    /// The folder of the store, which is left out wherever it is found.
     pub store_folder: Option<PathBuf>,
-    /// Only this file of the folder is archived. The folder itself need not be readable; what it is called and to whom it
-    /// belongs comes along.
+    /// Only this file of the folder is archived. The folder itself need not be readable. Its name,
+    /// owner and mode are archived too.
     pub only: Option<Vec<u8>>,
-    /// When the run began. A file that changed since then, or right before, is read again by the next one, as it may change
-    /// once more without a sign. [`Timestamp`]`(i64::MAX)`: files are known to keep still.
+    /// The time at which the run began. A file that changed since then, or just before, is read
+    /// again by the next run, because it may change once more without a visible sign.
+    /// [`Timestamp`]`(i64::MAX)` means that no file changes during the run.
     pub began_at: Timestamp,
-    /// Blocks that are known to be lost: a file that needs one is read again though it has not changed.
+    /// Blocks that are known to be lost. A file that needs one is read again even if it is
+    /// unchanged.
     pub lost: BTreeSet<BlockName>,
-    /// How files are cut. Its smallest leaf is that of [`Cutting::FILE`]: smaller files are one leaf.
+    /// The cutting of files. Its smallest leaf is that of [`Cutting::FILE`]: smaller files are one
+    /// leaf.
     pub cutting: Cutting,
-    /// What is changed in what the system says of a file, before anything is made of it. Nothing: [`Node`]s say what the system says.
-    /// Whoever has to archive the same bytes on every machine leaves out what differs: inodes, owners, times of change.
+    /// Modifies each node as the system reported it, before it is used. The default changes
+    /// nothing. A caller that must archive the same bytes on every machine removes what differs:
+    /// inodes, owners and change times.
     pub adjust: fn(&mut Node),
-    /// Whether every file is read, whatever is known of it.
+    /// True if every file is read, even if it appears unchanged.
     pub reread: bool,
-    /// Takes what is new and what has changed since the snapshot before, and what has not.
+    /// Receives the state of each entry relative to the previous snapshot.
     pub note: NoteNews,
-    /// What is written besides for vac's tools. Files are then cut as those do: at multiples of a block.
+    /// Set if an archive for vac's tools is written too. Files are then cut as vac does: at
+    /// multiples of a block.
     pub vac: Option<VacOptions>,
 }
 

@@ -1,4 +1,4 @@
-//! What comes of archiving a folder.
+//! The result of archiving a folder.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,58 +13,40 @@ use crate::vac::ArchivedVac;
 /// A folder that was archived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchivedFolder {
-    /// Leads to everything. Has no name.
+    /// The root node, which leads to everything and has no name.
     pub root: Node,
-    /// How much it was.
     pub counts: FolderCounts,
-    /// What of the source is not in it.
+    /// The parts of the source that were left out.
     pub left_out: LeftOutOfFolder,
-    /// What was written for vac's tools, if it was asked for.
+    /// The archive for vac's tools, if it was requested.
     pub vac: Option<ArchivedVac>,
-    /// The name of the file, if the folder was archived for the sake of one, and holds nothing else.
+    /// The name of the file, if a single file was archived. The folder holds nothing else.
     pub only: Option<Vec<u8>>,
 }
 
 /// Why a folder was not archived.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveFolderError {
-    /// The source itself cannot be read.
+    /// The source itself is unreadable.
     #[error("the folder {} cannot be read", path.display())]
-    Source {
-        /// The source.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// A file that was to be archived by itself cannot be read.
+    Source { path: PathBuf, source: io::Error },
+    /// A file that was to be archived by itself is unreadable.
     #[error("the file {} cannot be read", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// A stream that was to become a file failed.
     #[error("the stream cannot be read to its end")]
-    Stream {
-        /// Why.
-        source: io::Error,
-    },
-    /// The source is the store that the snapshot would go to.
+    Stream { source: io::Error },
+    /// The source is the store that would receive the snapshot.
     #[error("{} is the store itself, which would grow by what it reads: replicate it instead", path.display())]
-    OwnStore {
-        /// The source.
-        path: PathBuf,
-    },
+    OwnStore { path: PathBuf },
     /// vac's tools cannot read from this store.
     #[error(
         "the scores of this store are no SHA-1 hashes, as those of vac are: make a store with `init --score sha1`"
     )]
     NotForVac,
-    /// Nothing more can be stored.
+    /// The store accepts no more data.
     #[error("what was read could not be stored")]
     Store {
-        /// What the store says.
         #[from]
         source: PutError,
     },

@@ -1,10 +1,12 @@
-//! Any node of a folder, by its number or its name, whatever the folder's size: lists are read in pages, and pages are kept.
+//! Finds a node of a folder by number or name, whatever the size of the folder. Lists are read in
+//! pages, and pages are cached.
 //!
-//! A list has no index, so it is read once from its beginning. What is kept of that is where each page begins and the first name in it;
-//! the nodes themselves are kept for as long as there is room, and read again from there.
+//! A list has no index, so it is read once from its beginning. The position and the first and last
+//! name of each page are kept. The nodes are cached while there is room, and are read again from
+//! those positions.
 //!
-//! Pages are kept by the content of the folder and not by its path: a folder that did not change from night to night is
-//! read once for all of them.
+//! The cache key of a page is the content of the folder, and not its path. A folder that is the
+//! same in several snapshots is read once for all of them.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
@@ -18,20 +20,20 @@ use varve_tree::Entry;
 use crate::records::node::{Node, Xattr};
 use crate::records::node_list::{ListPlace, NodeList, ReadFolderError};
 
-/// How many nodes a page has; the last one of a list may have fewer.
+/// Nodes per page. The last page of a list may have fewer.
 const PAGE_NODES: usize = 256;
-/// How much memory the nodes may take that are kept.
+/// Upper bound on the memory of cached nodes.
 const PAGES_BYTES_MAX: u64 = 64 << 20;
-/// How much memory the tables may take that say where pages begin.
+/// Upper bound on the memory of the tables of pages.
 const TABLES_BYTES_MAX: u64 = 16 << 20;
 
-/// Some nodes of a folder that follow each other.
+/// Consecutive nodes of a folder.
 pub(super) struct NodePage {
     nodes: Vec<Node>,
     weight: u64,
 }
 
-/// Where the pages of a folder's list begin.
+/// The positions of the pages in the list of a folder.
 pub(super) struct PageTable {
     starts: Vec<ListPlace>,
     /// The last name of each page.
@@ -62,7 +64,7 @@ where
     ByWeight: Weighter<K, V>,
 {
     let items = usize::try_from(bytes_max.checked_div(bytes_each).unwrap_or(1)).unwrap_or(usize::MAX);
-    // One shard only: an item may then be as heavy as the whole cache.
+    // With a single shard, one item may be as heavy as the whole cache.
     let options = OptionsBuilder::new()
         .weight_capacity(bytes_max)
         .estimated_items_capacity(items)
@@ -72,7 +74,8 @@ where
     Cache::with_options(options, ByWeight, Hasher::default(), DefaultLifecycle::default())
 }
 
-/// What was read of folders, shared by all that look into the snapshots of one store. Takes some 80 MiB at most.
+/// A cache of folders, shared by all readers of the snapshots of one store. It takes at most about
+/// 80 MiB.
 pub struct FolderPages {
     pages: Cache<(Entry, u32), Arc<NodePage>, ByWeight, Hasher>,
     tables: Cache<Entry, Arc<PageTable>, ByWeight, Hasher>,
@@ -84,22 +87,22 @@ impl Default for FolderPages {
     }
 }
 
-/// A node within a page that is kept as long as somebody looks at it.
+/// A node in a page. The page stays in memory as long as this value.
 pub(super) struct KeptNode {
     page: Arc<NodePage>,
     place: usize,
 }
 
 impl KeptNode {
-    /// `None` only for a place that its page does not have.
+    /// The node. `None` only if the page has no such position.
     pub(super) fn get(&self) -> Option<&Node> {
         self.page.nodes.get(self.place)
     }
 }
 
 impl FolderPages {
-    /// The nodes of a folder from the one numbered `first` on, page by page, each with the number of its first node, until the
-    /// visitor returns false. What precedes an error was shown.
+    /// Passes the nodes of a folder to `visit`, beginning with number `first`, each with its
+    /// number, until `visit` returns false. Nodes before an error have been passed.
     pub(super) fn visit(
         &self,
         blocks: &dyn BlockStore,
@@ -118,7 +121,7 @@ impl FolderPages {
                 }
                 number = number.saturating_add(1);
             }
-            // A page that is shorter than the table says would never end this.
+            // A page that is shorter than the table claims would make this loop endless.
             if page.nodes.len() <= skipped {
                 break;
             }
@@ -126,7 +129,7 @@ impl FolderPages {
         damage.map_or(Ok(()), Err)
     }
 
-    /// The node of this number, if the folder has so many.
+    /// The node with this number, if the folder has one.
     pub(super) fn node(
         &self,
         blocks: &dyn BlockStore,
@@ -145,7 +148,7 @@ impl FolderPages {
         Ok((place < page.nodes.len()).then_some(KeptNode { page, place }))
     }
 
-    /// The node of this name, with its number.
+    /// The node with this name, and its number.
     pub(super) fn find(
         &self,
         blocks: &dyn BlockStore,
@@ -166,7 +169,8 @@ impl FolderPages {
         Ok(Some((number_of(page_number, place), KeptNode { page, place })))
     }
 
-    /// Where the pages of a folder begin, and what kept the rest of it from being read. Only a table that is whole is kept.
+    /// The table of the pages of a folder, and the error that ended the reading of its list. Only a
+    /// complete table is cached.
     fn table(&self, blocks: &dyn BlockStore, folder: &Entry) -> (Arc<PageTable>, Option<ReadFolderError>) {
         if let Some(table) = self.tables.get(folder) {
             return (table, None);
@@ -237,7 +241,7 @@ impl NodePage {
     }
 }
 
-/// The page in which a node is, and its place there.
+/// The page of a node, and its position there.
 fn page_of(number: u64) -> (u32, usize) {
     let size = PAGE_NODES as u64;
     let page = number.checked_div(size).and_then(|page| u32::try_from(page).ok()).unwrap_or(u32::MAX);

@@ -1,18 +1,19 @@
-//! A queue of jobs between one producer and whoever helps.
+//! A queue of jobs between one producer and its helpers.
 //!
-//! Nobody waits for work that nobody does: a producer that finds the queue full, or that needs a result, runs a queued job
-//! itself. So the same code runs on one thread, one job after the other, and on many.
+//! No thread waits for work that no thread does: a producer that finds the queue full, or needs a
+//! result, runs a queued job itself. The same code therefore works on one thread, one job after the
+//! other, and on many.
 
 use std::collections::VecDeque;
 
 use parking_lot::{Condvar, Mutex};
 use varve_world::{Task, Workers};
 
-/// How many jobs may be queued for each worker, before the producer has to help.
+/// Jobs that may be queued per worker before the producer has to help.
 const QUEUED_A_WORKER_MAX: usize = 3;
 
-/// Runs `produce`, and on as many workers as there are the jobs that it submits. Jobs are begun in the order in which they
-/// were submitted. Those that are still queued when the producer returns are dropped.
+/// Runs `produce`, and runs the jobs that it submits on all workers. Jobs start in the order in
+/// which they were submitted. Jobs that are still queued when the producer returns are dropped.
 pub(super) fn run<Job: Send, Done: Send, Output: Send>(
     workers: &dyn Workers,
     work: &(dyn Fn(Job) -> Done + Sync),
@@ -21,7 +22,8 @@ pub(super) fn run<Job: Send, Done: Send, Output: Send>(
     let pipeline = Pipeline::new(work, workers.width());
     let producer = Mutex::new(Some(produce));
     let output = Mutex::new(None);
-    // Whichever task is started first produces: one that waits for the producer waits for a task that has started.
+    // The first task that starts is the producer. A task that waits for the producer therefore
+    // waits for a running task.
     let take_part = || {
         let produce = producer.lock().take();
         match produce {
@@ -37,7 +39,7 @@ pub(super) fn run<Job: Send, Done: Send, Output: Send>(
     output.into_inner().expect("workers run every task to its end")
 }
 
-/// What the producer sees of it.
+/// The producer's view of the queue.
 pub(super) struct Pipeline<'a, Job, Done> {
     work: &'a (dyn Fn(Job) -> Done + Sync),
     queued_max: usize,
@@ -72,7 +74,7 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
         }
     }
 
-    /// Queues a job, and runs the oldest ones while the queue is full.
+    /// Queues a job. While the queue is full, runs the oldest job.
     pub(super) fn submit(&self, job: Job) {
         let mut state = self.state.lock();
         state.queued.push_back(job);
@@ -84,15 +86,17 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
         }
     }
 
-    /// What the jobs that have ended since the last call gave, in the order in which they ended.
+    /// The results of the jobs that have ended since the last call, in the order in which they
+    /// ended.
     pub(super) fn take_done(&self) -> Vec<Done> {
         std::mem::take(&mut self.state.lock().done)
     }
 
-    /// Runs the oldest queued job, or waits until one that runs has ended. Returns false if there is none of either.
+    /// Runs the oldest queued job, or waits until a running job has ended. Returns false if there
+    /// are neither.
     ///
     /// # Panics
-    /// When a job has panicked.
+    /// If a job has panicked.
     pub(super) fn help_or_wait(&self) -> bool {
         let mut state = self.state.lock();
         if let Some(job) = state.queued.pop_front() {
@@ -141,7 +145,8 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
     }
 }
 
-/// Counts a job as ended however it ends: a producer that waits for it must not wait for ever.
+/// Counts a job as ended when it is dropped, even after a panic. Otherwise a producer could wait
+/// for ever.
 struct Running<'p, 'a, Job, Done> {
     pipeline: &'p Pipeline<'a, Job, Done>,
     done: Option<Done>,
@@ -174,7 +179,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs its tasks one after the other, and says that it is wide.
+    /// Runs its tasks one after the other, but reports a large width.
     struct WideInline;
 
     impl Workers for WideInline {

@@ -1,25 +1,26 @@
-//! The same folder in the snapshot before, read alongside.
+//! Reads the same folder in the previous snapshot in step with the walk.
 
 use varve_block::BlockStore;
 
 use crate::records::node::Node;
 use crate::records::node_list::NodeList;
 
-/// The nodes of a folder, taken by ascending names. Where they cannot be read, there are no more.
+/// The nodes of a folder, taken by ascending names. An unreadable list ends early.
 pub(super) struct PreviousFolder<'a> {
     nodes: Option<NodeList<'a>>,
     next: Option<Node>,
 }
 
 impl<'a> PreviousFolder<'a> {
-    /// What `folder` held.
+    /// The nodes of `folder`.
     pub(super) fn new(blocks: &'a dyn BlockStore, folder: Option<&Node>) -> Self {
         let mut previous = Self { nodes: folder.map(|folder| NodeList::new(blocks, folder)), next: None };
         previous.read();
         previous
     }
 
-    /// The node of this name. The names that are asked for ascend; those between are passed.
+    /// The node with this name. Names must be requested in ascending order. Nodes in between are
+    /// skipped.
     pub(super) fn take(&mut self, name: &[u8]) -> Option<Node> {
         while self.next.as_ref().is_some_and(|next| next.name.as_slice() < name) {
             self.read();

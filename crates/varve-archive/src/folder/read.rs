@@ -1,4 +1,4 @@
-//! Reading files of a source: the jobs that the walker hands out.
+//! Reads files of a source: the jobs that the walker submits.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,44 +18,44 @@ use super::watch::Watch;
 use super::xattrs::XattrPlace;
 use crate::records::node::{DeviceNumber, Node, NodeKind, NodeProblem};
 
-/// The largest file that is put together with others: one leaf, whatever it holds.
+/// The largest file that is read together with others. Any file of this size is one leaf.
 pub(super) const SMALL_FILE_BYTES_MAX: u64 = Cutting::FILE.min() as u64;
-/// How much of a large file is read at a time.
+/// Bytes of a large file that are read at a time.
 const READ_BYTES: usize = 4 << 20;
-/// How much is read of a file that says that it is empty, to see whether it is.
+/// Bytes that are read first of a file whose status reports size 0.
 const UNSIZED_FIRST_BYTES: usize = 4 << 10;
-/// How much is then read at a time.
+/// Bytes that are then read at a time.
 const UNSIZED_READ_BYTES: usize = 256 << 10;
 
-/// An open folder of the source, for as long as the walker is in it or a job needs it.
+/// An open folder of the source. It lives as long as the walker is in it, or a job needs it.
 pub(super) struct SourceFolder {
     pub(super) descriptor: OwnedFd,
-    /// From the root of the source on.
+    /// The path from the root of the source.
     pub(super) path: PathBuf,
-    /// The device of the file system that it is on.
+    /// The device of its file system.
     pub(super) device: DeviceNumber,
-    /// The name of that file system, if it is one that holds no data.
+    /// The name of its file system, if that is a virtual one without data.
     pub(super) virtual_name: Option<&'static str>,
-    /// Shared by all of them, so that somebody can count how many there are.
+    /// Shared by all open folders, so that they can be counted.
     pub(super) _token: Arc<()>,
 }
 
-/// A file to be read.
+/// A file to read.
 pub(super) struct FileToRead {
-    /// The number of its event.
+    /// Its number in the sequence of events.
     pub(super) number: u64,
     pub(super) folder: Arc<SourceFolder>,
-    /// What the walker saw.
+    /// The node as the walker saw it.
     pub(super) node: Node,
     pub(super) seen: Status,
-    /// What it was in the snapshot before.
+    /// Its state in the previous snapshot.
     pub(super) earlier: Earlier,
 }
 
-/// Files to be read together.
+/// Files that are read together.
 pub(super) type Job = Vec<FileToRead>;
 
-/// What became of them.
+/// The result of a job.
 #[derive(Default)]
 pub(super) struct ReadFiles {
     pub(super) nodes: Vec<(u64, Node)>,
@@ -64,18 +64,18 @@ pub(super) struct ReadFiles {
     pub(super) news: NewsCounts,
 }
 
-/// Reads files and puts what they hold.
+/// Reads files and puts their contents.
 pub(super) struct FileReader<'a> {
     pub(super) blocks: &'a dyn BlockStore,
     pub(super) watch: Watch<'a>,
     pub(super) description: Description,
     pub(super) cutting: Cutting,
-    /// Set where vac's tools are to read the files, too.
+    /// Set if an archive for vac's tools is written too.
     pub(super) vac: Option<VacShape>,
     pub(super) note: NoteNews,
 }
 
-/// The tree of a file that is being read: cut by content, or as vac's tools cut it.
+/// The tree of a file that is being read: cut by content, or in blocks as vac does.
 enum FileTree<'a> {
     Cut(Box<ContentWriter<'a>>),
     Fixed(FixedWriter<'a>),
@@ -125,9 +125,9 @@ impl<'a> FileTree<'a> {
 
 /// Why a file has no content.
 enum ReadError {
-    /// It cannot be read. The snapshot goes on.
+    /// The file is unreadable. The snapshot continues.
     File(io::Error),
-    /// Nothing can be stored.
+    /// The store accepts no more data.
     Store(PutError),
     Cancelled,
 }
@@ -150,11 +150,11 @@ impl From<Errno> for ReadError {
     }
 }
 
-/// Small files that were read and are not yet put.
+/// Small files that were read, but not put yet.
 #[derive(Default)]
 struct SmallFiles {
     bytes: Vec<u8>,
-    /// Which of the nodes, and where its bytes end.
+    /// For each file, the index of its node and the end of its bytes.
     ends: Vec<(usize, usize)>,
 }
 
@@ -200,8 +200,9 @@ impl FileReader<'_> {
         Ok(read)
     }
 
-    /// Returns how many bytes were read. The content of a small file waits in `small`. Counts in `reported_bytes` what of
-    /// a large file is already reported as done.
+    /// Reads a file, and returns the number of bytes read. The content of a small file is added to
+    /// `small`. `reported_bytes` counts the bytes of a large file that are already reported as
+    /// done.
     fn read_file(
         &self,
         folder: &SourceFolder,
@@ -246,7 +247,7 @@ impl FileReader<'_> {
             read_bytes
         };
         node.size = node.content.map_or(read_bytes, |content| content.size());
-        // Where the kernel makes up what it shows, a look may change the times.
+        // In a virtual file system, reading a file may change its times.
         let may_be_compared = folder.virtual_name.is_none();
         if may_be_compared && !Status::of_open(&file)?.is_still(&opened) {
             node.problem = Some(NodeProblem::Changed);
@@ -255,7 +256,8 @@ impl FileReader<'_> {
         Ok(read_bytes)
     }
 
-    /// Reads a file that says that it is empty, once and to its end: those of procfs and of some mounts of clouds say so and are not.
+    /// Reads a file whose status reports size 0, once and to its end. Files of procfs and of some
+    /// cloud mounts report 0 although they have content.
     fn read_unsized(&self, file: &OwnedFd) -> Result<(Option<Entry>, u64), ReadError> {
         let mut first = [0; UNSIZED_FIRST_BYTES];
         let filled = read_next(file, &mut first)?;
@@ -278,7 +280,7 @@ impl FileReader<'_> {
         Ok((content.finish()?, read_bytes))
     }
 
-    /// Streams a file, hole by hole and piece by piece, up to the size that it had when it was opened.
+    /// Reads a file in pieces, skipping its holes, up to the size that it had when it was opened.
     fn read_large(
         &self,
         file: &OwnedFd,
@@ -308,7 +310,8 @@ impl FileReader<'_> {
                 read_bytes += filled as u64;
                 rest -= filled as u64;
                 if filled < wanted {
-                    // It has become shorter: that it changed is seen when all is read.
+                    // The file has become shorter. The comparison at the end reports that it
+                    // changed.
                     return Ok((content.finish()?, read_bytes));
                 }
             }
@@ -356,17 +359,17 @@ impl SmallFiles {
     }
 }
 
-/// What is reported of a file that did not keep still.
+/// The report of a file that changed while it was read.
 #[derive(Debug, thiserror::Error)]
 #[error("it changed while it was read")]
 struct FileChanged;
 
-/// The next run of data from `position` on; an empty one at the end if only a hole follows.
+/// The next data range from `position` on. An empty range at the end if only a hole follows.
 fn next_data(file: &OwnedFd, position: u64, size: u64) -> io::Result<std::ops::Range<u64>> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(position)) {
         Ok(start) => start.clamp(position, size),
         Err(Errno::NXIO) => return Ok(size..size),
-        // A file system that does not tell holes from data.
+        // The file system does not distinguish holes from data.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(position..size),
         Err(error) => return Err(error.into()),
     };
@@ -374,7 +377,8 @@ fn next_data(file: &OwnedFd, position: u64, size: u64) -> io::Result<std::ops::R
     Ok(start..end)
 }
 
-/// Reads on from where the last read ended. Where a file is made up while it is read, its parts fit together only in this way.
+/// Reads from where the last read ended. Only sequential reads give consistent parts of a generated
+/// file.
 fn read_next(file: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::io::read(file, &mut *into) {
@@ -384,7 +388,7 @@ fn read_next(file: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Fills `into` as far as the file goes.
+/// Fills `into` up to the end of the file.
 fn read_full(file: impl AsFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
@@ -398,9 +402,9 @@ fn read_full(file: impl AsFd, into: &mut [u8], offset: u64) -> io::Result<usize>
     Ok(filled)
 }
 
-/// Appending a name that is bytes.
+/// Appends a name that is bytes.
 pub(super) trait JoinName {
-    /// This path, and one more component.
+    /// This path with one more component.
     fn join_name(&self, name: &[u8]) -> PathBuf;
 }
 

@@ -1,4 +1,4 @@
-//! Restoring: a tree of a snapshot is made at a new place, or merged into a folder that is there.
+//! Restoring: creates a tree of a snapshot at a new place, or merges it into an existing folder.
 //!
 //! ```text
 //! new place      parent/ ─┬─ .NAME.varve-partial-0   <─ everything is made here; an interrupted run is continued here
@@ -8,7 +8,8 @@
 //!                         └─ FILE                    <─ renamed to this once it is whole and durable
 //! ```
 //!
-//! All three take the same [steps], which are decided by the same [rules](decision). A plan shows them.
+//! All three take the same [steps], which follow the same [rules](decision). A plan shows the
+//! steps.
 
 mod apply;
 mod attributes;
@@ -40,108 +41,96 @@ pub use self::plan::{PlanCounts, PlannedEntry, plan_restore};
 pub use self::read_back::read_back;
 use crate::records::node::NodeKind;
 
-/// How much was restored.
+/// The counts of a restore.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RestoreCounts {
-    /// Everything that was written and is not a folder.
+    /// Nodes that were written and are not folders.
     pub file_count: u64,
-    /// Folders, those that were there before too.
+    /// Folders, including those that existed before.
     pub folder_count: u64,
-    /// Bytes in files that were written, those in holes too; those of a file with several names once.
+    /// Bytes in files that were written, including holes. A file with several names counts once.
     pub bytes: u64,
-    /// Files, links and the like that were there and have stayed as they were.
+    /// Files, links and special files that existed and stayed unchanged.
     pub kept_count: u64,
-    /// Those that were there and have got owner, mode, times or attributes.
+    /// Existing nodes whose owner, mode, times or attributes were set.
     pub attributes_count: u64,
-    /// What was removed because the snapshot does not have it.
+    /// Nodes that were removed because the snapshot does not have them.
     pub deleted_count: u64,
-    /// How many files or folders are missing, or lack something, or should be gone and are not.
+    /// Files and folders that are missing or incomplete, or that should have been removed and were
+    /// not.
     pub problem_count: u64,
-    /// How many files and folders lack a flag that `chattr` sets. This is no problem.
+    /// Files and folders that lack a flag that `chattr` sets. This is no problem.
     pub lacking_flags_count: u64,
-    /// Whether nothing was removed, because not everything was restored.
+    /// True if nothing was removed, because the restore was incomplete.
     pub is_delete_withheld: bool,
 }
 
-/// Why nothing was restored, or not to where it should be.
+/// Why nothing was restored, or not at its place.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreFolderError {
-    /// There is something already.
+    /// The destination exists.
     #[error("{} exists", path.display())]
-    Exists {
-        /// The destination.
-        path: PathBuf,
-    },
-    /// What is there cannot be written into or replaced: it is, or holds, something that must stay.
+    Exists { path: PathBuf },
+    /// The destination cannot be written into or replaced: it is, or contains, a path that must
+    /// stay.
     #[error("{} cannot be written to or replaced: {} must stay", path.display(), kept.display())]
     Holds {
-        /// The destination.
         path: PathBuf,
-        /// What must stay.
+        /// The path that must stay.
         kept: PathBuf,
     },
-    /// Another store is there.
+    /// The destination holds another store.
     #[error("{} is a Varve store, and nothing is restored into one", path.display())]
     Store {
-        /// The store.
+        /// The path of the store.
         path: PathBuf,
     },
-    /// What is there cannot be replaced: its removal would go on in another file system.
+    /// The destination cannot be replaced: its removal would cross into another file system.
     #[error("{} cannot be replaced: a file system is mounted at {}; unmount it first, or restore elsewhere", path.display(), at.display())]
     Mounted {
-        /// The destination.
         path: PathBuf,
-        /// Where the other one begins.
+        /// The mount point of the other file system.
         at: PathBuf,
     },
-    /// Something of another kind is there.
+    /// The destination is a node of another kind.
     #[error("{} is a {there}, which is not replaced by a {kind}", path.display())]
     OtherKind {
-        /// The destination.
         path: PathBuf,
-        /// What it is.
+        /// The kind of the destination.
         there: NodeKind,
-        /// What was to be restored.
+        /// The kind of the node in the snapshot.
         kind: NodeKind,
     },
-    /// Everything is restored, but for what was reported, and could not get its name.
+    /// The restore is complete except for reported problems, but could not be moved to its final
+    /// name.
     #[error("what was restored cannot come to {}; it is complete, and stays at {}", path.display(), finished.display())]
     Unplaced {
-        /// The destination.
         path: PathBuf,
-        /// Where all of it is.
+        /// The path of the result.
         finished: PathBuf,
-        /// What kept it from its place.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// A path such as `/` or `..`, that names nothing in a folder.
+    /// The path does not name an entry of a folder, for example `/` or `..`.
     #[error("{} is not a name that can be made", path.display())]
-    NoName {
-        /// The destination.
-        path: PathBuf,
-    },
-    /// The destination cannot be made.
+    NoName { path: PathBuf },
+    /// The destination cannot be created.
     #[error("{} cannot be restored to", path.display())]
-    Destination {
-        /// The destination.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The disk was full, or gone. What was done so far serves the next run.
+    Destination { path: PathBuf, source: io::Error },
+    /// The disk is full or gone. The next run continues from the work done.
     #[error("{}{}", not_written(path), unfinished_note(unfinished.as_ref()))]
     Stopped {
-        /// The file at which it was; empty if it is all that is restored.
+        /// The file that was being written. Empty if the restore is of a single file.
         path: PathBuf,
-        /// Where the unfinished restore lies; `None`: each file of the destination is the old or the new one.
+        /// The path of the unfinished restore. `None` if each file of the destination is the old or
+        /// the new one.
         unfinished: Option<PathBuf>,
-        /// What the system says.
         source: io::Error,
     },
     /// [`Progress::cancel`](crate::Progress::cancel) was called.
     #[error("interrupted{}", unfinished_note(unfinished.as_ref()))]
     Cancelled {
-        /// Where the unfinished restore lies; `None`: each file of the destination is the old or the new one.
+        /// The path of the unfinished restore. `None` if each file of the destination is the old or
+        /// the new one.
         unfinished: Option<PathBuf>,
     },
 }

@@ -1,50 +1,51 @@
-//! One pattern, as `gitignore(5)` has them. Pure.
+//! One pattern in the syntax of `gitignore(5)`. Pure.
 
 use globset::{ErrorKind, Glob, GlobBuilder};
 
-/// What one pattern says.
+/// A parsed pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
-    /// It begins with `!`: what an earlier pattern leaves out goes in after all.
+    /// True if it begins with `!`: files that an earlier pattern excludes are included again.
     pub(super) takes_back: bool,
-    /// It ends with `/`.
+    /// True if it ends with `/`.
     pub(super) only_folders: bool,
-    /// The rest, with the `/` that it may begin with.
+    /// The rest, including a leading `/`.
     body: String,
 }
 
 impl Pattern {
-    /// A line of a file of patterns; `None` for an empty line and for a comment.
+    /// Parses a line of a pattern file. `None` for an empty line or a comment.
     pub(super) fn of_line(line: &str) -> Option<Self> {
         if line.starts_with('#') { None } else { Self::of_argument(line) }
     }
 
-    /// A pattern that was given by itself, which is no comment; `None` for an empty one.
+    /// Parses a pattern argument, in which `#` begins no comment. `None` for an empty one.
     pub(super) fn of_argument(text: &str) -> Option<Self> {
         let text = without_trailing_spaces(text);
         let (takes_back, body) = match text.strip_prefix('!') {
             Some(body) => (true, body),
             None => (false, text),
         };
-        // A backslash before the last slash would protect what it need not.
+        // A backslash before the last slash would escape nothing.
         let folder = body.strip_suffix('/').map(|body| body.strip_suffix('\\').unwrap_or(body));
         let pattern =
             Self { takes_back, only_folders: folder.is_some(), body: folder.unwrap_or(body).into() };
         (!pattern.body.is_empty()).then_some(pattern)
     }
 
-    /// This pattern for a source at `root`, an absolute path, if it begins with that path and goes on below it.
+    /// The pattern relative to a source at `root`, an absolute path, if it begins with that path
+    /// and continues below it.
     pub(super) fn below(&self, root: &str) -> Option<Self> {
         let rest = after_literal(&self.body, root.trim_end_matches('/'))?;
         (rest.len() > 1 && rest.starts_with('/')).then(|| Self { body: rest.into(), ..self.clone() })
     }
 
-    /// What it matches: paths from the root of the source on.
+    /// The glob for paths relative to the root of the source.
     pub(super) fn glob(&self, any_case: bool) -> Result<Glob, globset::Error> {
         let is_bound = self.body.contains('/');
         let body = self.body.strip_prefix('/').unwrap_or(&self.body);
         let mut glob = if is_bound { body.into() } else { format!("**/{body}") };
-        // All that a folder holds is not the folder.
+        // The pattern matches everything in the folder, but not the folder itself.
         if glob.ends_with("/**") {
             glob.push_str("/*");
         }
@@ -55,7 +56,7 @@ impl Pattern {
             .build()
     }
 
-    /// Why it cannot be used.
+    /// The reason why it is unusable, if it is.
     pub(super) fn fault(&self) -> Option<String> {
         let error = self.glob(false).err()?;
         Some(match error.kind() {
@@ -66,7 +67,7 @@ impl Pattern {
     }
 }
 
-/// Spaces at the end do not count, but for one that a backslash protects, and those before it.
+/// Removes trailing spaces. A space that a backslash escapes is kept, with everything before it.
 fn without_trailing_spaces(text: &str) -> &str {
     let mut end = 0;
     let mut is_protected = false;
@@ -79,7 +80,8 @@ fn without_trailing_spaces(text: &str) -> &str {
     &text[..end]
 }
 
-/// What follows `literal` in a pattern that begins with it, with or without backslashes before its characters.
+/// The rest of a pattern after the prefix `literal`, whose characters may be escaped with
+/// backslashes.
 fn after_literal<'a>(pattern: &'a str, literal: &str) -> Option<&'a str> {
     let mut rest = pattern;
     for character in literal.chars() {
@@ -133,18 +135,20 @@ mod tests {
         assert_eq!(below("/home/anna/src", "/home/anna").unwrap(), "/src");
         assert_eq!(below("!/home/anna/*.o/", "/home/anna").unwrap(), "/*.o");
         assert_eq!(below("/home/anna/a/b", "/home").unwrap(), "/anna/a/b");
-        // The source itself is no part of it, and neither is a neighbour whose name begins in the same way.
+        // The source itself is not below the source, and neither is a sibling whose name has the
+        // same prefix.
         assert_eq!(below("/home/anna", "/home/anna"), None);
         assert_eq!(below("/home/anna/", "/home/anna"), None);
         assert_eq!(below("/home/anna2/src", "/home/anna"), None);
         assert_eq!(below("home/anna/src", "/home/anna"), None);
-        // Wildcards do not stand for a part of the source's path, or `/*/src` would have two meanings.
+        // Wildcards do not match parts of the source's path. Otherwise `/*/src` would have two
+        // meanings.
         assert_eq!(below("/*/anna/src", "/home/anna"), None);
-        // A source whose own name has special characters may be written with or without backslashes.
+        // Special characters in the path of a source may be escaped or not.
         for pattern in ["/a [b]/x", "/a \\[b\\]/x", "/a\\ [b]/x"] {
             assert_eq!(below(pattern, "/a [b]").unwrap(), "/x", "{pattern}");
         }
-        // Everything lies below the root.
+        // Every path is below the root.
         assert_eq!(below("/home/x", "/").unwrap(), "/home/x");
         let folders = Pattern::of_line("/home/anna/cache/").unwrap().below("/home/anna").unwrap();
         assert!(folders.only_folders && folders.body == "/cache");

@@ -1,4 +1,4 @@
-//! A restore as a whole: which way it goes, and how it ends.
+//! Runs a whole restore: chooses the way that it takes, and ends it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,17 +25,19 @@ use crate::browsing::files::Files;
 use crate::records::node::{Node, NodeKind};
 use crate::restoring::unfinished_restore::{Made, Unfinished};
 
-/// Restores a node, and all below it, to `destination`; its own name does not matter.
+/// Restores a node, and everything below it, to `destination`. The node's own name does not matter.
 ///
-/// A new destination comes into being whole and durable, or not at all: an interrupted restore, or one that met a full disk, leaves what it
-/// has made beside it, and the next one from the same [source](RestoreOptions::source) goes on with that. A folder that is there
-/// gets what the snapshot has, one file at a time, each replaced in one step; what the snapshot does not have stays unless
-/// [`delete`](RestoreOptions::delete) says otherwise, and nothing is removed if anything could not be restored.
+/// A new destination appears complete and durable, or not at all. A restore that was interrupted,
+/// or that filled the disk, leaves its partial result beside the destination, and the next one from
+/// the same [source](RestoreOptions::source) continues from it. An existing folder receives the
+/// snapshot's files one at a time, each replaced in one step. Files that the snapshot does not have
+/// stay, unless [`delete`](RestoreOptions::delete) is set. Nothing is removed if the restore has a
+/// problem.
 ///
-/// What is missing in the store, what cannot be read in a file system, and what the system refuses,
-/// is reported and left out; the rest is restored. Holes come back as holes. Holds a bounded number
-/// of files whatever their size, and a path for each file that has several names or is locked by
-/// its flags.
+/// Blocks that the store lacks, unreadable file systems and refusals of the system are reported,
+/// and the files are left out. The rest is restored. Holes are restored as holes. Memory holds a
+/// bounded number of files whatever their size, and a path for each file that has several names or
+/// is locked by its flags.
 ///
 /// # Errors
 /// [`RestoreFolderError`].
@@ -82,7 +84,7 @@ pub fn restore_folder(
     }
 }
 
-/// What is restored, and how.
+/// The source and the settings of a restore.
 struct Restore<'a> {
     files: &'a dyn Files,
     workers: &'a dyn Workers,
@@ -107,7 +109,7 @@ impl<'a> Restore<'a> {
         FileWriter::new(self.files, self.watch, (attributes, self.flags), self.guards, self.options.damaged)
     }
 
-    /// Makes a folder that is new, and puts it in its place.
+    /// Creates a new folder, and moves it to its place.
     fn make_folder(&self, new: New) -> Result<RestoreCounts, RestoreFolderError> {
         let attributes = self.attributes(false);
         if new.is_made() {
@@ -124,7 +126,8 @@ impl<'a> Restore<'a> {
         self.place(new, counts, attributes, Some(made))
     }
 
-    /// An earlier run has made everything, and was about to move it to its place. What it could not restore is missing there.
+    /// Finishes a restore for which an earlier run created everything, and had begun to move it to
+    /// its place. Nodes that the earlier run could not restore stay missing.
     fn go_on_placing(&self, new: New, attributes: Attributes) -> Result<RestoreCounts, RestoreFolderError> {
         let folder = new.put_in_place(self.root, attributes, self.guards)?.1;
         match folder {
@@ -133,7 +136,7 @@ impl<'a> Restore<'a> {
         }
     }
 
-    /// Makes something that is not a folder.
+    /// Creates a node that is not a folder.
     fn make_one(&self, destination: Destination, over: Over) -> Result<RestoreCounts, RestoreFolderError> {
         let attributes = self.attributes(true);
         if self.root.kind == NodeKind::File {
@@ -166,7 +169,7 @@ impl<'a> Restore<'a> {
         Ok(counts)
     }
 
-    /// Merges a folder into one that is there. `is_placed`: see [`TreeTarget::is_placed`].
+    /// Merges a folder into an existing one. `is_placed`: see [`TreeTarget::is_placed`].
     fn merge(
         &self,
         folder: OwnedFd,
@@ -198,14 +201,14 @@ impl<'a> Restore<'a> {
         Ok(counts)
     }
 
-    /// Gives the folder that everything was restored to its flags.
+    /// Sets the flags of the destination folder.
     fn give_root_flags(&self, root: Option<&OwnedFd>) {
         if let Some(root) = root.filter(|_| !self.root.inode_flags.is_empty()) {
             self.flags.give(root, Path::new(""), self.root);
         }
     }
 
-    /// Sets the flags that refuse changes. Nothing else may follow.
+    /// Sets the flags that refuse changes. This must be the last step.
     fn lock(&self, root: Option<&OwnedFd>, counts: &mut RestoreCounts) -> Result<(), RestoreFolderError> {
         counts.lacking_flags_count = self
             .flags
@@ -233,8 +236,8 @@ impl<'a> Restore<'a> {
         end(written, writer)
     }
 
-    /// Puts what was made in its place: `made` is what was opened of it. An unfinished restore
-    /// stays, and its place is named.
+    /// Moves the partial result to its place. `made` is an open descriptor of it. After an error
+    /// the partial result stays, and the error has its path.
     fn place(
         &self,
         new: New,
@@ -268,7 +271,7 @@ impl<'a> Restore<'a> {
     }
 }
 
-/// Why the work ended early, if it did.
+/// Adds the reason to a restore that stopped early.
 fn end(
     written: Result<RestoreCounts, Stopped>,
     writer: FileWriter<'_>,

@@ -1,6 +1,7 @@
-//! Giving a file all that it had besides its content.
+//! Sets the attributes of a restored file: everything besides its content.
 //!
-//! The order matters: a change of owner takes away setuid bits and capabilities, and a write changes the time.
+//! The order matters: a change of owner removes setuid bits and capabilities, and a write changes
+//! the time.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -17,17 +18,17 @@ use crate::records::node::{Node, NodeKind, Xattr};
 
 /// Setuid and setgid.
 const RUN_AS_BITS: u16 = 0o6000;
-/// What anybody may set on a file of theirs.
+/// Extended attributes that any user may set on own files.
 const XATTRS_FOR_ALL: [&[u8]; 2] = [b"user.", b"system.posix_acl_"];
 
-/// What anything may get from the folder that it is made in.
+/// The extended attribute that any new node may inherit from its folder.
 pub(super) const INHERITED_BY_ALL: &[u8] = b"system.posix_acl_access";
-/// What the system itself gives to files, and nobody restores.
+/// Extended attributes that the system sets itself, and that are not restored.
 const XATTRS_OF_SYSTEM: &[u8] = b"security.";
-/// But this.
+/// The exception, which is restored.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// Which attributes are restored.
+/// Selects the attributes that are restored.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attributes {
     owners: bool,
@@ -37,12 +38,14 @@ pub(super) struct Attributes {
 }
 
 impl Attributes {
-    /// `may_inherit`: what is made may have got an ACL from a folder that is not ours.
+    /// `may_inherit` is set if new files may inherit an ACL from a folder that this restore did not
+    /// create.
     pub(super) fn new(owners: bool, may_inherit: bool) -> Self {
         Self { owners, may_inherit, permitted: flag_giver::permitted() }
     }
 
-    /// To an open file or folder. The first error that is met is returned; what can be given is given.
+    /// Sets the attributes of an open file or folder. Sets as many as possible, and returns the
+    /// first error.
     pub(super) fn give_open(self, file: impl AsFd, node: &Node, has_times: bool) -> io::Result<()> {
         let owned = self.owner(node).map_or(Ok(()), |(uid, gid)| rustix::fs::fchown(&file, uid, gid));
         let attributed = self.give_xattrs(&XattrPlace::open(&file), node);
@@ -54,7 +57,7 @@ impl Attributes {
         Ok(timed?)
     }
 
-    /// To what was just made under this name, and is not opened.
+    /// Sets the attributes of a new node that is not open.
     pub(super) fn give_named(self, folder: &OwnedFd, name: &[u8], node: &Node) -> io::Result<()> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let owned =
@@ -71,8 +74,8 @@ impl Attributes {
         Ok(timed?)
     }
 
-    /// To an open file or folder that was there before: what it has and the node has not is taken
-    /// away. One that is locked must have it all.
+    /// Sets the attributes of an open file or folder that existed before, and removes those that
+    /// the node lacks. A locked file cannot be changed, so it must have them all.
     pub(super) fn give_existing(self, file: impl AsFd, node: &Node) -> io::Result<()> {
         let (place, status) = (XattrPlace::open(&file), Status::of_open(&file)?);
         if let Some(locked) = Locked::entry(&status) {
@@ -87,13 +90,14 @@ impl Attributes {
         Ok(taken?)
     }
 
-    /// Whether something that was there before has all that would be given to it, but for its times.
+    /// Whether an existing node has all attributes that a restore would set, except its times.
     pub(super) fn are_given(self, folder: &OwnedFd, name: &[u8], node: &Node, status: &Status) -> bool {
         self.are_given_at(&XattrPlace::named(folder, name), node, status)
             && self.has_flags(folder, name, node)
     }
 
-    /// A flag that this process cannot set is no difference: it would be one forever.
+    /// Flags that this process cannot set are ignored. Otherwise they would be a difference for
+    /// ever.
     fn has_flags(self, folder: &OwnedFd, name: &[u8], node: &Node) -> bool {
         let flags = node.inode_flags.and(self.permitted);
         let opened = match node.kind {
@@ -105,7 +109,7 @@ impl Attributes {
         opened.map_or(true, |file| flag_giver::has(file, flags))
     }
 
-    /// All but flags.
+    /// Compares all attributes except flags.
     fn are_given_at(self, place: &XattrPlace<'_>, node: &Node, status: &Status) -> bool {
         let has_mode = node.kind == NodeKind::SymbolicLink
             || Mode::from_raw_mode(u32::from(status.mode)) == self.mode(node);
@@ -131,9 +135,9 @@ impl Attributes {
         self.is_given(xattr) && !is_of_system && !node.xattrs.iter().any(|own| own.name == xattr.name)
     }
 
-    /// `None`: stays with whoever restores.
+    /// The owner to set. `None` leaves the file to the user who restores.
     fn owner(self, node: &Node) -> Option<(Option<Uid>, Option<Gid>)> {
-        // The largest number is nobody's: it asks for no change.
+        // The largest number is no valid id: the system takes it for no change.
         let uid = (node.uid != u32::MAX).then(|| Uid::from_raw(node.uid));
         let gid = (node.gid != u32::MAX).then(|| Gid::from_raw(node.gid));
         self.owners.then_some((uid, gid))
@@ -148,7 +152,7 @@ impl Attributes {
 
     fn give_xattrs(self, place: &XattrPlace<'_>, node: &Node) -> io::Result<()> {
         if self.may_inherit && node.kind != NodeKind::SymbolicLink {
-            // Most have none, and some file systems know of none.
+            // Most files have none, and some file systems do not support them.
             let _ = place.remove(INHERITED_BY_ALL);
         }
         let mut given = Ok(());
@@ -159,7 +163,8 @@ impl Attributes {
     }
 }
 
-/// Sets the mode of something that is not opened. A link that somebody has put in its place meanwhile is not followed.
+/// Sets the mode of a node that is not open. A symbolic link that has replaced it meanwhile is not
+/// followed.
 fn chmod_named(folder: &OwnedFd, name: &[u8], mode: Mode) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let pinned = rustix::fs::openat(folder, name, flags, Mode::empty())?;

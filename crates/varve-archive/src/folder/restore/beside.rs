@@ -1,6 +1,8 @@
-//! Replacing one entry of a folder: the new one is made beside it under a partial name, and takes its name in one step.
+//! Replaces one entry of a folder: the new one is created beside it under a partial name, and takes
+//! the name in one step.
 //!
-//! So a name always leads to a whole file: the old one or the new one, also after a power cut.
+//! The name therefore always leads to a complete file: the old one or the new one, also after a
+//! power cut.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,36 +13,37 @@ use rustix::io::Errno;
 use super::guards::{Guards, Hindrance};
 use crate::restoring::partial::{self, Rename, exists, is_unknown_flag, partial_names, rename_new};
 
-/// What is there under the name that something gets.
+/// The existing entry under the name that the new one takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Over {
-    /// Nothing: what comes there meanwhile is not replaced.
+    /// None. An entry that appears meanwhile is not replaced.
     Nothing,
-    /// Anything but a folder.
+    /// Any entry except a folder.
     File,
-    /// A folder, or a file in the place of which a folder comes. It was looked through, and is removed.
+    /// A folder, or a file that a folder replaces. It was searched for paths that must stay, and is
+    /// removed.
     Tree,
 }
 
-/// Why something that was made did not get its name.
+/// Why a new entry did not get its name.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PlaceError {
     #[error("it cannot get its name")]
     Rename(#[source] std::io::Error),
-    /// On a file system that cannot exchange two names.
+    /// Occurs only on a file system that cannot exchange two names.
     #[error("what was there is at {} now, and cannot be put back", String::from_utf8_lossy(aside))]
     NotPutBack {
         aside: Vec<u8>,
         #[source]
         source: std::io::Error,
     },
-    /// The new one is in place.
+    /// The new entry is in place, and the old one remains.
     #[error("what was there before is not all removed")]
     NotRemoved(#[source] Hindrance),
 }
 
-/// Makes a file that only its owner can see into, beside the one that will be called `name`. It is locked while it is open. Files
-/// that a killed run has left are removed.
+/// Creates a file that only its owner can read, beside its future place `name`. It is locked while
+/// it is open. Files that a killed run has left are removed.
 pub(super) fn create_file(folder: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Vec<u8>), Errno> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for partial in partial_names(name) {
@@ -49,7 +52,8 @@ pub(super) fn create_file(folder: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Vec
             Err(Errno::EXIST) => {}
             Err(error) => return Err(error),
             Ok(file) => {
-                // Where files cannot be locked, another run would at most remove this one, which then is missed.
+                // If the file system has no locks, another run may at worst remove this file, and
+                // the rename then fails.
                 let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
                 return Ok((file, partial));
             }
@@ -58,8 +62,8 @@ pub(super) fn create_file(folder: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Vec
     Err(Errno::EXIST)
 }
 
-/// Removes what a killed run has left under a partial name: a file of this user that nobody has locked, and that no unfinished
-/// restore of its own goes on with.
+/// Removes a file that a killed run has left under a partial name: it belongs to this user, is not
+/// locked, and has no state file for a later run.
 fn remove_if_stale(folder: &OwnedFd, partial: &[u8]) {
     let is_stale = || -> Result<bool, Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -78,7 +82,8 @@ fn remove_if_stale(folder: &OwnedFd, partial: &[u8]) {
     }
 }
 
-/// Makes something else than a file beside what will be called `name`, by the first partial name that is free.
+/// Creates an entry other than a file beside its future place `name`, under the first free partial
+/// name.
 pub(super) fn make(name: &[u8], mut make: impl FnMut(&[u8]) -> Result<(), Errno>) -> Result<Vec<u8>, Errno> {
     for partial in partial_names(name) {
         match make(&partial) {
@@ -90,7 +95,7 @@ pub(super) fn make(name: &[u8], mut make: impl FnMut(&[u8]) -> Result<(), Errno>
     Err(Errno::EXIST)
 }
 
-/// Gives what was made its name. `path` is what it is called in messages.
+/// Renames a new entry to its final name. `path` is its path in messages.
 pub(super) fn place(
     folder: &OwnedFd,
     partial: &[u8],
@@ -118,17 +123,19 @@ pub(super) fn place(
 /// Why two names were not exchanged.
 #[derive(Debug, PartialEq, Eq)]
 enum ExchangeError {
-    /// Both are as they were.
+    /// Both names are unchanged.
     Rename(Errno),
-    /// What had the second name has this one.
+    /// The old entry now has the name `aside`.
     NotPutBack { aside: Vec<u8>, error: Errno },
 }
 
-/// Gives `from` the name `to`, and returns the name that what was there has got. At no moment does anything cease to be.
+/// Renames `from` to `to`, and returns the new name of the old entry. Both entries exist at every
+/// moment.
 fn exchange(folder: &OwnedFd, from: &[u8], to: &[u8], rename: &Rename<'_>) -> Result<Vec<u8>, ExchangeError> {
     match rename(folder, from, to, RenameFlags::EXCHANGE) {
         Ok(()) => return Ok(from.to_vec()),
-        // In two steps then, where the file system knows no better. For a moment nothing has the name.
+        // The file system cannot exchange names, so this takes two steps. For a moment nothing has
+        // the name.
         Err(error) if is_unknown_flag(error) => {}
         Err(error) => return Err(ExchangeError::Rename(error)),
     }
@@ -157,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with an old and a new one in it.
+    /// A folder with an old and a new entry.
     fn old_and_new() -> (tempfile::TempDir, OwnedFd) {
         let folder = tempfile::tempdir().unwrap();
         for (name, content) in [("name", "old"), (".name.varve-partial-0", "new")] {
@@ -190,7 +197,7 @@ mod tests {
     #[test]
     fn what_cannot_be_replaced_is_put_back() {
         let (folder, opened) = old_and_new();
-        // The new one cannot be moved.
+        // The new entry cannot be moved.
         let stuck = |folder: &OwnedFd, from: &[u8], to: &[u8], flags: RenameFlags| match flags {
             RenameFlags::EXCHANGE => Err(Errno::INVAL),
             _ if from == PARTIAL => Err(Errno::BUSY),
@@ -198,7 +205,7 @@ mod tests {
         };
         assert_eq!(exchange(&opened, PARTIAL, NAME, &stuck), Err(ExchangeError::Rename(Errno::BUSY)));
         assert_eq!((content(&folder, NAME), content(&folder, PARTIAL)), ("old".into(), "new".into()));
-        // Nor can the old one be put back.
+        // The old entry cannot be put back either.
         let lost = |folder: &OwnedFd, from: &[u8], to: &[u8], flags: RenameFlags| match flags {
             RenameFlags::EXCHANGE => Err(Errno::INVAL),
             _ if to == NAME => Err(Errno::IO),

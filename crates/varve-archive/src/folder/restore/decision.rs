@@ -1,4 +1,4 @@
-//! What becomes of one entry of a restore, and why. Pure.
+//! Decides the action for one entry of a restore, with the reason. Pure.
 
 use std::path::PathBuf;
 
@@ -7,20 +7,20 @@ use super::locked::Locked;
 use super::options::Overwrite;
 use crate::records::node::{Node, NodeKind};
 
-/// What a restore does with an entry.
+/// The action of a restore for an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
-    /// Nothing is there: it is made.
+    /// The entry does not exist, and is created.
     Create,
-    /// It takes the place of what is there.
+    /// The entry replaces the existing one.
     Replace,
-    /// What is there has the content, and gets owner, mode, times and attributes.
+    /// The existing entry has the content already, and gets owner, mode, times and attributes.
     Attributes,
-    /// What is there stays as it is.
+    /// The existing entry stays unchanged.
     Keep,
-    /// What is there is removed.
+    /// The existing entry is removed.
     Delete,
-    /// It should be restored or removed, and is not.
+    /// The entry should be restored or removed, and is not.
     Skip,
 }
 
@@ -37,46 +37,44 @@ impl std::fmt::Display for Action {
     }
 }
 
-/// Why a restore does something with an entry, or does not.
+/// The reason for an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// Nothing is there.
+    /// Nothing exists there.
     Missing,
-    /// Everything is to be written anew.
+    /// Every file is written anew.
     Always,
-    /// Its size, time of change, target or device differs.
+    /// The size, modification time, target or device differs.
     Differs,
-    /// The snapshot has a later time of change.
+    /// The snapshot has a later modification time.
     Newer,
-    /// It is another kind of thing.
+    /// The existing entry is of another kind.
     OtherKind(NodeKind),
-    /// The same file has other names, which the snapshot does not know of.
+    /// The existing file has other names that are not in the snapshot.
     Linked,
     /// Owner, mode, extended attributes or flags differ.
     AttributesDiffer,
-    /// Nothing differs.
     Equal,
-    /// The snapshot has no later time of change.
+    /// The snapshot has no later modification time.
     NotNewer,
-    /// Something is there, and nothing is replaced.
+    /// An entry exists, and nothing is replaced.
     Exists,
-    /// The snapshot does not have it.
     NotInSnapshot,
     /// An exclude matches it, or no include does.
     Excluded,
-    /// Something that is kept lies in it.
+    /// It contains an entry that is kept.
     NotEmptied,
-    /// It is the store itself, or something else that must stay.
+    /// It is the store itself, or another path that must stay.
     MustStay(PathBuf),
     /// Another file system is mounted there.
     Mount,
     /// It is a Varve store.
     Store,
-    /// It, or the folder that it is in, has a flag that refuses changes.
+    /// The entry, or its folder, has a flag that refuses changes.
     Locked(Locked),
-    /// The snapshot has nothing of it but the name.
+    /// The snapshot has only its name.
     NotArchived,
-    /// What is there cannot be looked at.
+    /// The existing entry is unreadable.
     Unreadable(String),
 }
 
@@ -106,30 +104,31 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// An action, and why.
+/// An action with its reason.
 pub(super) type Decision = (Action, Reason);
 
-/// How entries are decided upon.
+/// The rules for existing entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Policy {
-    /// What is there is somebody's.
+    /// Existing entries belong to the user.
     Merge(Overwrite),
-    /// What is there was made by an earlier run of this restore.
+    /// Existing entries are from an earlier run of this restore.
     Continue,
 }
 
-/// What is there already.
+/// The existing entry.
 pub(super) struct There<'t> {
     pub(super) status: &'t Status,
-    /// Whether it is known to be whole, if its size and times say so.
+    /// True if it is known to be complete once its size and times match.
     pub(super) is_trusted: bool,
-    /// Whether a symbolic link leads where it should.
+    /// Whether a symbolic link has the right target.
     pub(super) has_target: &'t dyn Fn() -> bool,
-    /// Whether owner, mode, extended attributes and flags are as they should be.
+    /// Whether owner, mode, extended attributes and flags are right.
     pub(super) has_attributes: &'t dyn Fn() -> bool,
 }
 
-/// What becomes of an entry that is a name of its own; further names of a file are [`decide_link`]'s.
+/// Decides the action for an entry with its own name. [`decide_link`] decides for further names of
+/// a file.
 pub(super) fn decide(
     policy: Policy,
     replace_types: bool,
@@ -156,7 +155,8 @@ pub(super) fn decide(
     if node.kind == NodeKind::Folder {
         return match policy {
             Policy::Merge(Overwrite::IfNewer | Overwrite::Never) => (Action::Keep, Reason::Exists),
-            // Its time is given once everything in it is done, and is no difference of its own.
+            // The time of a folder is set once everything in it is done, and is no difference by
+            // itself.
             Policy::Merge(_) | Policy::Continue => attributes(),
         };
     }
@@ -172,8 +172,8 @@ pub(super) fn decide(
     }
 }
 
-/// What becomes of a further name of a file, of which the first name has been decided upon. `is_same`: the two are names of one
-/// file already, and it stays.
+/// Decides the action for a further name of a file whose first name is decided. `is_same` is set if
+/// both names already lead to one file, which stays.
 pub(super) fn decide_link(
     policy: Policy,
     replace_types: bool,
@@ -204,7 +204,8 @@ fn if_newer(node: &Node, status: &Status) -> Decision {
     }
 }
 
-/// Changing what is there would change another file, and keeping it would keep the two linked.
+/// A change to the existing file would change another file, and keeping it would keep the two
+/// linked.
 fn is_linked_elsewhere(node: &Node, status: &Status) -> bool {
     node.link_group.is_none() && status.link_count > 1
 }
@@ -221,7 +222,8 @@ fn is_equal(node: &Node, there: &There<'_>) -> bool {
         }
 }
 
-/// Kinds that may take each other's place. A device that somebody has named by mistake is not replaced by a file.
+/// Kinds that may replace each other. A device that the user named by mistake is not replaced by a
+/// file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Group {
     Folder,

@@ -1,4 +1,4 @@
-//! Removing what a folder has and the snapshot has not: after everything is restored, and only then.
+//! Removes the entries of a folder that the snapshot does not have, once everything is restored.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -16,21 +16,21 @@ use super::{RestoreCounts, RestoreFolderError};
 use crate::browsing::files::Files;
 use crate::records::node::{Node, NodeKind};
 
-/// Something that should be gone.
+/// The report of an entry that could not be removed.
 #[derive(Debug, thiserror::Error)]
 #[error("it is not in the snapshot, and cannot be removed")]
 struct NotRemoved {
     source: std::io::Error,
 }
 
-/// Something that should be gone, and must not be removed.
+/// The report of an entry that must not be removed.
 #[derive(Debug, thiserror::Error)]
 #[error("it is not in the snapshot, and is not removed: {reason}")]
 struct MustStay {
     reason: Reason,
 }
 
-/// Removes what the snapshot does not have, as a plan shows it.
+/// Removes the entries that the snapshot does not have, as the plan shows them.
 pub(super) fn delete_extras(
     files: &dyn Files,
     rules: Rules<'_>,
@@ -40,7 +40,7 @@ pub(super) fn delete_extras(
     counts: &mut RestoreCounts,
 ) -> Result<(), RestoreFolderError> {
     let at = |descriptor, path| At::There(Arc::new(TargetFolder { descriptor, path, _token: Arc::new(()) }));
-    // Nothing is written any more: what is there stays, and its folders are gone through.
+    // This pass writes nothing. It keeps existing entries, and enters their folders.
     let going_through = Rules { policy: Policy::Merge(Overwrite::Never), ..rules };
     let at_root = at(folder, PathBuf::new());
     let wanted = Wanted::WritesAndDeletes;
@@ -85,10 +85,10 @@ pub(super) fn delete_extras(
     Ok(())
 }
 
-/// What is removed changes the time of the folder that it was in.
+/// Sets the time of a folder again, because removing an entry changed it.
 fn give_back_times(folder: &TargetFolder, node: &Node, rules: Rules<'_>) {
     if let Policy::Merge(Overwrite::Always | Overwrite::IfChanged) = rules.policy {
-        // That it cannot be given was reported when it was tried first.
+        // A failure was reported at the first attempt.
         let _ = rules.attributes.give_existing(&folder.descriptor, node);
     }
 }

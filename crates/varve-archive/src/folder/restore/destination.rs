@@ -1,4 +1,4 @@
-//! The place that is restored to: what is there, and how what is made comes there.
+//! The destination of a restore: examines what exists there, and moves the result to it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,27 +20,27 @@ use crate::records::node::{Node, NodeKind};
 use crate::restoring::partial::{self, exists, rename_new};
 use crate::restoring::unfinished_restore::{Made, Noted, Unfinished, is_unfinished_name};
 
-/// A path that is restored to, and the folder that it is in.
+/// The path of a destination, and its open parent folder.
 pub(super) struct Destination {
     path: PathBuf,
     parent: OwnedFd,
     name: Vec<u8>,
 }
 
-/// What is at a destination.
+/// The state of a destination.
 pub(super) enum Situation {
-    /// Nothing.
+    /// Nothing exists there.
     Free,
-    /// A folder that holds nothing, or only what an interrupted restore has left.
+    /// An empty folder, or a folder with nothing but the remains of an interrupted restore.
     Empty(OwnedFd),
-    /// A folder with something in it, in the place of a folder.
+    /// A folder with contents, if the node is a folder too.
     Folder(OwnedFd),
-    /// Something else, and what becomes of it.
+    /// Any other entry, with the decision about it.
     Entry(Decision),
 }
 
 impl Destination {
-    /// Opens the folder that the destination is in.
+    /// Opens the parent folder of the destination.
     pub(super) fn open(path: &Path) -> Result<Self, RestoreFolderError> {
         let Some(name) = path.file_name().map(|name| name.as_bytes().to_vec()) else {
             return Err(RestoreFolderError::NoName { path: path.to_path_buf() });
@@ -56,7 +56,7 @@ impl Destination {
         Ok(Self { path: path.to_path_buf(), parent, name })
     }
 
-    /// Looks at what is there. Changes nothing.
+    /// Examines the destination, without changing it.
     pub(super) fn look(
         &self,
         root: &Node,
@@ -79,7 +79,7 @@ impl Destination {
         Ok(Situation::Entry(decision))
     }
 
-    /// The folder that is there; through a link too, as somebody has named it.
+    /// Opens the folder at the destination. A symbolic link is followed, because the user named it.
     fn open_folder(&self, status: &Status) -> Result<Option<OwnedFd>, Errno> {
         if !matches!(status.kind, Some(NodeKind::Folder | NodeKind::SymbolicLink)) {
             return Ok(None);
@@ -111,7 +111,7 @@ impl Destination {
         Ok(if is_free { Situation::Empty(folder) } else { Situation::Folder(folder) })
     }
 
-    /// What becomes of something that is no folder, or in the place of something that is none.
+    /// Decides the action if the node or the existing entry is not a folder.
     fn decide(
         &self,
         root: &Node,
@@ -150,8 +150,8 @@ impl Destination {
         }
     }
 
-    /// Gives what is there owner, mode, times, attributes and flags. Returns the file that has got
-    /// flags.
+    /// Sets owner, mode, times, attributes and flags of the existing entry. Returns the file whose
+    /// flags were set.
     pub(super) fn give_attributes(
         &self,
         root: &Node,
@@ -169,7 +169,7 @@ impl Destination {
         }
     }
 
-    /// Where a new file or folder is made: beside the destination.
+    /// Begins a new file or folder beside the destination.
     pub(super) fn begin(self, made: Made, source: &[u8], over: Over) -> Result<New, RestoreFolderError> {
         let folder = rustix::io::dup(&self.parent).map_err(|error| self.failed(error.into()))?;
         let unfinished = Unfinished::open(folder, &self.name, made, source).map_err(|error| {
@@ -179,7 +179,8 @@ impl Destination {
         Ok(New { to: Whither::Beside { over }, unfinished, destination: self })
     }
 
-    /// The same below an empty folder: it may be all of a file system, or all that this user can write to.
+    /// Begins a new folder inside an empty one. That folder may be a whole file system, or the only
+    /// place that this user can write to.
     pub(super) fn begin_below(self, folder: OwnedFd, source: &[u8]) -> Result<New, RestoreFolderError> {
         let below = rustix::io::dup(&folder).map_err(|error| self.failed(error.into()))?;
         let unfinished = Unfinished::open(below, &self.name, Made::Folder, source)
@@ -187,7 +188,7 @@ impl Destination {
         Ok(New { to: Whither::Into { folder }, unfinished, destination: self })
     }
 
-    /// A partial name for something that is made at once, and the folder in which it is made.
+    /// Creates an entry in one step under a partial name, and moves it to its place.
     pub(super) fn make_at_once(
         &self,
         make: impl FnOnce(OwnedFd, &[u8]) -> bool,
@@ -232,7 +233,7 @@ impl Destination {
         failed(&self.path, source)
     }
 
-    /// Why what is there stays.
+    /// The error for an existing entry that stays.
     pub(super) fn refused(&self, root: &Node, reason: Reason) -> RestoreFolderError {
         let path = self.path.clone();
         match reason {
@@ -256,7 +257,7 @@ impl Destination {
     }
 }
 
-/// Something that is being made, and comes to the destination once it is whole.
+/// A partial result that moves to the destination once it is complete.
 pub(super) struct New {
     destination: Destination,
     unfinished: Unfinished,
@@ -264,9 +265,9 @@ pub(super) struct New {
 }
 
 enum Whither {
-    /// It takes the destination's name.
+    /// It takes the name of the destination.
     Beside { over: Over },
-    /// What is in it is moved up into the destination.
+    /// Its contents move up into the destination.
     Into { folder: OwnedFd },
 }
 
@@ -275,12 +276,12 @@ impl New {
         &self.unfinished
     }
 
-    /// Whether an earlier run has made all of it, and was moving it to its place.
+    /// Whether an earlier run completed it, and had begun to move it to its place.
     pub(super) fn is_made(&self) -> bool {
         self.unfinished.noted().is_placing
     }
 
-    /// Where what is made lies until it is whole.
+    /// The path of the partial result.
     pub(super) fn partial_path(&self) -> PathBuf {
         match &self.to {
             Whither::Beside { .. } => {
@@ -294,7 +295,7 @@ impl New {
         self.destination.failed(source)
     }
 
-    /// Opens the folder that is made.
+    /// Opens the new folder.
     pub(super) fn open_folder(&self) -> Result<OwnedFd, RestoreFolderError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (folder, name) = (self.unfinished.folder(), self.unfinished.name());
@@ -303,8 +304,9 @@ impl New {
             .map_err(|error| self.failed(error.into()))
     }
 
-    /// Makes what was restored durable, and gives it its name. `root` is what it is to be. Returns what is left of what it has
-    /// replaced, and the folder that it was moved into, if it was.
+    /// Makes the partial result durable, and moves it to its place. `root` is the node that is
+    /// restored. Returns the failure to remove what it replaced, and the folder into which it was
+    /// moved, if any.
     pub(super) fn put_in_place(
         self,
         root: &Node,
@@ -329,7 +331,7 @@ impl New {
         Ok((not_removed, into))
     }
 
-    /// Removes what was made.
+    /// Removes the partial result.
     pub(super) fn discard(&self, guards: &Guards) {
         let (folder, name) = (self.unfinished.folder(), self.unfinished.name());
         let _ = guards.remove(folder, name, &self.partial_path());
@@ -339,7 +341,7 @@ impl New {
     fn take_name(&self, over: Over, guards: &Guards) -> Result<Option<PlaceError>, RestoreFolderError> {
         let (destination, partial) = (&self.destination, self.unfinished.name());
         if over == Over::Tree {
-            // Much can have happened since the work began.
+            // The entry may have changed since the work began.
             guards
                 .look_through(&destination.parent, &destination.name, &destination.path, &|_, _| false)
                 .map_err(|hindrance| self.unplaced(destination.hindered(hindrance)))?;
@@ -348,13 +350,14 @@ impl New {
         match beside::place(parent, partial, name, over, guards, path) {
             Ok(()) => Ok(None),
             Err(error @ PlaceError::NotRemoved(_)) => Ok(Some(error)),
-            // Something has come there meanwhile. The work is worth too much to be thrown away because of a name.
+            // Another entry has appeared there meanwhile. The result is kept under its partial
+            // name.
             Err(error) => Err(self.unplaced(error)),
         }
     }
 
-    /// Moves everything that was made up into the folder that was there, and gives that what the snapshot's folder has. If this
-    /// is interrupted, the next run goes on with it.
+    /// Moves the new entries up into the existing folder, and sets the attributes of that folder.
+    /// If this is interrupted, the next run continues.
     fn move_up(
         &self,
         folder: &OwnedFd,
@@ -373,7 +376,8 @@ impl New {
         }
         let name = self.unfinished.name();
         rustix::fs::unlinkat(folder, name, AtFlags::REMOVEDIR).map_err(failed)?;
-        // Before the folder gets its time, and a mode that may close it to this user.
+        // Remove the state file before the folder gets its time, and a mode that may lock this user
+        // out.
         self.unfinished.forget();
         attributes.give_existing(folder, root).map_err(|error| self.failed(error))
     }
@@ -387,8 +391,8 @@ impl New {
     }
 }
 
-/// Moves something to another folder of the same file system, and replaces nothing. A folder that is closed to this user is opened for
-/// the moment: a move changes what it says of the folder that it is in.
+/// Moves an entry to another folder of the same file system, without replacing. A folder that this
+/// user may not write to gets write permission for a moment, because a move changes its `..` entry.
 fn move_to(from: &OwnedFd, to: &OwnedFd, name: &[u8], kind: Option<NodeKind>) -> Result<(), Errno> {
     let rename = |_: &OwnedFd, _: &[u8], _: &[u8], flags: rustix::fs::RenameFlags| match flags.is_empty() {
         true => rustix::fs::renameat(from, name, to, name),

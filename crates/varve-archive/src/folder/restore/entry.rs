@@ -1,4 +1,4 @@
-//! Single entries of a folder: made and opened by one name, and never through a symbolic link.
+//! Creates and opens single entries of a folder by one name, and never through a symbolic link.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -9,10 +9,10 @@ use rustix::io::Errno;
 use super::attributes::INHERITED_BY_ALL;
 use crate::records::node::{Node, NodeKind};
 
-/// What a folder may hand down to what is made in it.
+/// The extended attributes that a new entry may inherit from its folder.
 const INHERITED_XATTRS: [&[u8]; 2] = [b"system.posix_acl_default", INHERITED_BY_ALL];
 
-/// Makes anything but a file or a folder.
+/// Creates any node other than a file or a folder.
 pub(super) fn make_node(parent: &OwnedFd, name: &[u8], node: &Node) -> Result<(), Errno> {
     let device = node.device.map_or(0, |device| rustix::fs::makedev(device.major, device.minor));
     let mknod = |file_type| rustix::fs::mknodat(parent, name, file_type, Mode::RUSR | Mode::WUSR, device);
@@ -26,22 +26,23 @@ pub(super) fn make_node(parent: &OwnedFd, name: &[u8], node: &Node) -> Result<()
     }
 }
 
-/// Takes away what a new folder has got from the one that it was made in.
+/// Removes the attributes that a new folder has inherited from its parent.
 pub(super) fn remove_inherited(folder: &OwnedFd) {
     for name in INHERITED_XATTRS {
-        // Most have none, and some file systems know of none.
+        // Most folders have none, and some file systems do not support them.
         let _ = rustix::fs::fremovexattr(folder, name);
     }
 }
 
-/// Opens a folder, through no symbolic link.
+/// Opens a folder, without following a symbolic link.
 pub(super) fn open_folder(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(parent, name, flags, Mode::empty())
 }
 
-/// Whether a link that was refused leaves a way to have the file: it has too many names, or the first one cannot be reached any more,
-/// in a folder that is closed already and lets nobody through, or the file system has no links.
+/// Whether a file can be copied after a hard link to it was refused. The file may have too many
+/// names. Its first name may be out of reach, in a folder that already has its final mode. The file
+/// system may have no hard links.
 pub(super) fn can_be_copied(error: Errno) -> bool {
     matches!(
         error,
@@ -49,7 +50,7 @@ pub(super) fn can_be_copied(error: Errno) -> bool {
     )
 }
 
-/// Opens a folder step by step, through no symbolic link.
+/// Opens a folder step by step, without following symbolic links.
 pub(super) fn open_beneath(root: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
     let mut folder = rustix::io::dup(root)?;
     for name in path {
