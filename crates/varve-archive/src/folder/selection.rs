@@ -1,4 +1,5 @@
-//! What of a source goes in. One place decides, for the walk that archives and for the one that only tells.
+//! Selects the parts of a source that are archived. The archiving walk and the survey share these
+//! decisions.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -13,7 +14,7 @@ use super::status::{FileId, Names, Status};
 use super::virtual_file_systems::{name_of, name_of_unopened};
 use crate::records::node::NodeKind;
 
-/// All that decides what goes in.
+/// The settings that select the archived parts of a source.
 pub(super) struct Selection<'a> {
     options: &'a FolderOptions,
     root_id: FileId,
@@ -22,17 +23,17 @@ pub(super) struct Selection<'a> {
 }
 
 impl<'a> Selection<'a> {
-    /// `store_folder`: the store that the snapshot goes to.
+    /// `store_folder` is the store that receives the snapshot.
     pub(super) fn new(options: &'a FolderOptions, root_id: FileId, store_folder: Option<FileId>) -> Self {
         Self { options, root_id, store_folder, mounts: Mounts::read() }
     }
 
-    /// What is listed of the source, if not everything goes in.
+    /// The listed paths of the source; `None` if everything is archived.
     pub(super) fn listed(&self) -> Option<&'a ListedPaths> {
         self.options.listed.as_deref().filter(|listed| !listed.is_whole())
     }
 
-    /// Whether something is left out whole: no node is made of it.
+    /// Whether a node is left out altogether, with the reason.
     pub(super) fn leaves_out(
         &self,
         folder: &SourceFolder,
@@ -58,7 +59,7 @@ impl<'a> Selection<'a> {
         Some(entry(LeftOutReason::LargerThan(largest), size))
     }
 
-    /// Whether something is archived without what it holds, and must not be opened.
+    /// Whether a node is archived without its contents, and must not be opened, with the reason.
     pub(super) fn leaves_empty(
         &self,
         folder: &SourceFolder,
@@ -75,7 +76,7 @@ impl<'a> Selection<'a> {
             NodeKind::Folder if self.is_elsewhere(status) && self.mounts.is_archive(device) => {
                 return Some(LeftOutReason::MountedArchive);
             }
-            // A file can be mounted, too: those of nsfs are.
+            // A file can be a mount point too: those of nsfs are.
             NodeKind::Folder | NodeKind::File => {}
             _ => return None,
         }
@@ -83,13 +84,14 @@ impl<'a> Selection<'a> {
         if self.options.virtual_file_systems || !is_to_be_looked_at {
             return None;
         }
-        // Whoever opens a folder of autofs mounts something there.
+        // Opening a folder of autofs mounts a file system there.
         let name = name_of_unopened(&folder.descriptor, name)?;
         let is_plain_root = is_mount && self.mounts.is_indirect_autofs(device);
         (!is_plain_root).then_some(LeftOutReason::Virtual(name))
     }
 
-    /// The name of the virtual file system that an open folder is on; and whether the folder is left empty for it.
+    /// The name of the virtual file system of an open folder, and the reason if the folder is
+    /// therefore archived as empty.
     pub(super) fn virtual_file_system(
         &self,
         parent: Option<&SourceFolder>,
@@ -106,7 +108,7 @@ impl<'a> Selection<'a> {
         (name, reason)
     }
 
-    /// The one file that an open folder is archived with, where that file says so.
+    /// The only entry of an open folder that is archived, if a marker file in it demands so.
     pub(super) fn keeps_only(&self, descriptor: &OwnedFd, names: &Names) -> Option<Vec<u8>> {
         if self.options.exclude_caches && names.contain(CACHE_TAG_NAME) && is_cache(descriptor) {
             return Some(CACHE_TAG_NAME.to_vec());
@@ -114,19 +116,19 @@ impl<'a> Selection<'a> {
         self.options.if_present.iter().find(|name| names.contain(name)).cloned()
     }
 
-    /// Whether something is on another file system than the root.
+    /// Whether a node is on another file system than the root.
     fn is_elsewhere(&self, status: &Status) -> bool {
         status.id.file_system != self.root_id.file_system
     }
 }
 
-/// A folder of which only a file that marks it goes in.
+/// The record of a folder that is archived with its marker file alone.
 pub(super) fn marked(path: &Path, by: Vec<u8>) -> LeftOutEntry {
     let reason = LeftOutReason::Marked { by };
     LeftOutEntry { path: path.to_path_buf(), kind: NodeKind::Folder, bytes: 0, reason }
 }
 
-/// Something that goes in without what it holds.
+/// The record of a node that is archived without its contents.
 pub(super) fn empty(path: &Path, kind: NodeKind, reason: LeftOutReason) -> LeftOutEntry {
     LeftOutEntry { path: path.to_path_buf(), kind, bytes: 0, reason }
 }

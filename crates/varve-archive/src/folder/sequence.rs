@@ -1,14 +1,15 @@
-//! What the walker met, in order, waiting to be written.
+//! The events of the walk, in order, which wait until they can be written.
 //!
-//! The contents of files become known in any order, but a folder lists its nodes in the order of their names, and is
-//! written once all that is in it is known. So what the walker meets is kept in a queue, and leaves it at the front:
+//! The contents of files become known in any order. A folder lists its nodes in the order of their
+//! names, and is written once everything in it is known. The events of the walk are therefore kept
+//! in a queue, and leave it at the front:
 //!
 //! ```text
 //! front │ Node a │ Awaited │ Node c │ Open d/ │ Awaited │ Close │ …   <─ the walker
 //!   └> written to the folders that are open
 //! ```
 //!
-//! Invariant: each folder's content is written up to the front of the queue, and nothing behind the front is.
+//! Invariant: each folder's content is written up to the front of the queue, and no further.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,45 +22,45 @@ use crate::records::node::{Node, NodeKind, NodeProblem};
 use crate::taking::last_night::LastNight;
 use crate::vac::{ArchivedVac, VacOptions, VacTreeWriter};
 
-/// Something that the walker met.
+/// An event of the walk.
 pub(super) enum Event {
-    /// A node of which everything is known. Not a folder whose content is still to come.
+    /// A complete node. Not a folder whose contents follow.
     Node(Node),
     /// A file that is still being read.
     Awaited,
-    /// Another name of a file that came before: has its content and attributes.
+    /// Another name of an earlier file, whose content and attributes it has.
     Link(Node),
-    /// A folder. What follows is in it, up to its `Close`.
+    /// A folder. The following events are in it, up to its `Close`.
     Open(Node),
     /// The end of the innermost open folder.
     Close,
 }
 
-/// How much was met.
+/// The counts of an archived folder.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FolderCounts {
-    /// All that is not a folder.
+    /// Nodes that are not folders.
     pub file_count: u64,
-    /// Folders, the source itself too.
+    /// Folders, including the source itself.
     pub folder_count: u64,
-    /// Bytes in files; those of a file with several names once.
+    /// Bytes in files. A file with several names counts once.
     pub bytes: u64,
-    /// Nodes that have a problem.
+    /// Nodes with a problem.
     pub problem_count: u64,
-    /// Files that were known from the previous snapshot, and not opened.
+    /// Files that are unchanged since the previous snapshot, and were not opened.
     pub unchanged_count: u64,
     /// Files that were opened and read.
     pub read_count: u64,
-    /// Bytes that were read from them; holes are not.
+    /// Bytes that were read from them, without holes.
     pub read_bytes: u64,
-    /// How they stand to the snapshot before.
+    /// The states of the nodes relative to the previous snapshot.
     pub news: NewsCounts,
 }
 
 pub(super) struct Sequence<'a> {
     blocks: &'a dyn BlockStore,
     events: VecDeque<Event>,
-    /// How many events have left the queue.
+    /// The number of events that have left the queue.
     passed_count: u64,
     open: Vec<OpenFolder<'a>>,
     /// The first node of each link group.
@@ -68,7 +69,7 @@ pub(super) struct Sequence<'a> {
     counts: FolderCounts,
     record: Vec<u8>,
     last_night: Option<LastNight>,
-    /// What is written for vac's tools, until it is done.
+    /// The writer of the archive for vac's tools, until it is done.
     vac: Option<VacTreeWriter<'a>>,
     vac_done: Option<ArchivedVac>,
 }
@@ -99,24 +100,24 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// How many events wait.
+    /// The number of waiting events.
     pub(super) fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// Appends an event; returns its number, by which [`settle`](Self::settle) knows it.
+    /// Appends an event. Returns its number for [`settle`](Self::settle).
     pub(super) fn push(&mut self, event: Event) -> u64 {
         self.events.push_back(event);
         self.passed_count + self.events.len() as u64 - 1
     }
 
-    /// Says what became of an event that is awaited.
+    /// Replaces an awaited event by its finished node.
     pub(super) fn settle(&mut self, number: u64, node: Node) {
         let place = usize::try_from(number - self.passed_count).expect("an awaited event is in the queue");
         self.events[place] = Event::Node(node);
     }
 
-    /// Writes what is known at the front of the queue.
+    /// Writes the complete events at the front of the queue.
     pub(super) fn advance(&mut self) -> Result<(), PutError> {
         while self.events.front().is_some_and(|event| !matches!(event, Event::Awaited)) {
             self.passed_count += 1;
@@ -137,7 +138,7 @@ impl<'a> Sequence<'a> {
         Ok(())
     }
 
-    /// The root, once everything is written, the counts, and what was written for vac's tools.
+    /// Returns the root, the counts, and the archive for vac's tools. Everything must be written.
     pub(super) fn finish(self) -> (Node, FolderCounts, Option<ArchivedVac>) {
         (self.root.expect("the root was opened, closed, and written"), self.counts, self.vac_done)
     }
@@ -160,13 +161,13 @@ impl<'a> Sequence<'a> {
         let first = name.link_group.and_then(|group| self.linked.get(&group));
         let node = match first {
             Some(first) => Node { name: name.name, ..first.clone() },
-            // The first name came to lead to another file before that was read.
+            // Before it was read, the first name came to lead to another file.
             None => Node { link_group: None, problem: Some(NodeProblem::Changed), ..name },
         };
         self.write_leaf(&node, false)
     }
 
-    /// Writes a node that no open folder stands for.
+    /// Writes a node that is not an open folder.
     fn write_leaf(&mut self, node: &Node, counts_bytes: bool) -> Result<(), PutError> {
         if let Some(vac) = &mut self.vac {
             vac.node(node)?;
@@ -204,7 +205,7 @@ impl<'a> Sequence<'a> {
         folder.content.write(&self.record)
     }
 
-    /// From the root of the source on.
+    /// The path from the root of the source.
     fn path_of(&self, node: &Node) -> Vec<u8> {
         let folders = self.open.iter().skip(1).map(|folder| folder.node.name.as_slice());
         folders.chain([node.name.as_slice()]).collect::<Vec<_>>().join(&b'/')

@@ -1,4 +1,5 @@
-//! A file by itself: archived as a folder that holds nothing else, so that every version of this program can read it.
+//! A single file, archived as a folder that holds nothing else, so that every version of this
+//! program can read it.
 
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -16,24 +17,22 @@ use crate::progress::Progress;
 use crate::records::fields::frame;
 use crate::records::node::{Node, NodeKind, is_component};
 
-/// How much of a stream is read at a time.
+/// Bytes of a stream that are read at a time.
 const READ_BYTES: usize = 1 << 20;
-/// Only its owner may read what came from a stream.
+/// Only the owner may read a file that was made from a stream.
 const FILE_MODE: u16 = 0o600;
 const FOLDER_MODE: u16 = 0o700;
 
-/// Whose a file is that was made of a stream, and of what moment.
+/// The owner and the time of a file that is made from a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamOwner {
-    /// The user.
     pub uid: u32,
-    /// The group.
     pub gid: u32,
-    /// When it was made.
+    /// The modification time.
     pub time: Timestamp,
 }
 
-/// The folder that a file lies in, through all links, and the file's name there.
+/// The folder of a file, after following all links, and the name of the file there.
 pub(crate) fn split(file: &Path) -> Result<(PathBuf, Vec<u8>), ArchiveFolderError> {
     let failed = |source| ArchiveFolderError::File { path: file.into(), source };
     let whole = file.canonicalize().map_err(failed)?;
@@ -43,7 +42,7 @@ pub(crate) fn split(file: &Path) -> Result<(PathBuf, Vec<u8>), ArchiveFolderErro
     }
 }
 
-/// Archives all that a stream gives as a file of this name, in a folder that holds nothing else.
+/// Archives a whole stream as a file with this name, in a folder that holds nothing else.
 pub(crate) fn archive_stream(
     blocks: &dyn BlockStore,
     stream: &mut dyn Read,

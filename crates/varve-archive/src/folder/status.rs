@@ -1,7 +1,7 @@
-//! What the system says about a file, and how a file is opened without going astray.
+//! The status of files, and safe ways to open them.
 //!
-//! Everything is reached from the folder that it is in, by one component, and never through a symbolic link: whatever is
-//! renamed or replaced meanwhile, nothing outside of the folder is opened.
+//! Everything is reached from its open folder by one path component, and never through a symbolic
+//! link. Whatever is renamed or replaced meanwhile, nothing outside the folder is opened.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,26 +15,27 @@ use varve_world::Timestamp;
 use super::flags::StatusFlags;
 use crate::records::node::{DeviceNumber, MODE_MASK, Node, NodeKind};
 
-/// How many bytes of names are asked for at a time.
+/// Bytes of names per system call.
 const NAMES_BUFFER_BYTES: usize = 32 << 10;
 const NANOSECONDS: i64 = 1_000_000_000;
-/// How coarsely most file systems keep time: by the kernel's ticks, which are no longer than this.
+/// The time resolution of most file systems: the kernel's ticks, which are at most this long.
 const STEP_NANOSECONDS: i64 = 50_000_000;
-/// How coarsely those do that know no parts of a second: ext2, ext3 and ext4 with small inodes count seconds, and FAT counts pairs of them.
-/// The kernel's clock that they round may be a tick behind.
+/// The time resolution of file systems without fractions of a second: ext2, ext3, and ext4 with
+/// small inodes count seconds, and FAT counts in units of two seconds. The kernel's clock that they
+/// round may be a tick behind.
 const COARSE_STEP_NANOSECONDS: i64 = 2 * NANOSECONDS + STEP_NANOSECONDS;
 
-/// Which file it is, of all on this machine.
+/// Identifies a file among all files of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FileId {
     pub(super) file_system: DeviceNumber,
     pub(super) inode: u64,
 }
 
-/// What the system says about a file at one moment.
+/// The status of a file at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Status {
-    /// `None`: a kind that this program does not know.
+    /// `None` for a kind that this program does not know.
     pub(super) kind: Option<NodeKind>,
     pub(super) id: FileId,
     pub(super) mode: u16,
@@ -49,24 +50,26 @@ pub(super) struct Status {
     pub(super) flags: StatusFlags,
 }
 
-/// How a file is described.
+/// The settings for describing a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Description {
-    /// When the run began. A time of change that is not well before it is left out: see [`Description::trusts`].
+    /// The time at which the run began. A change time that is not well before it is omitted: see
+    /// [`Description::trusts`].
     pub(super) began_at: Timestamp,
     /// See [`FolderOptions::adjust`](super::FolderOptions::adjust).
     pub(super) adjust: fn(&mut Node),
 }
 
 impl Description {
-    /// Whether a file that changed at this time and changes once more would show another time. The clock of a file system moves in steps,
-    /// and within one of them a second change has no sign of its own.
+    /// Whether another change of a file with this change time would show a different time. The
+    /// clock of a file system moves in steps, and a second change within one step is invisible.
     fn trusts(self, ctime: FileTime) -> bool {
         if self.began_at == Timestamp(i64::MAX) {
             return true;
         }
-        // No file system says how long its steps are. One that counts seconds has no nanoseconds; of those that have some, one file in
-        // very many shows none by chance, and is read once too often.
+        // A file system does not report the length of its steps. If it counts seconds, the
+        // nanoseconds are 0. On other file systems they are 0 by chance for very few files, which
+        // are then read once too often.
         let step =
             if ctime.subsecond_nanoseconds() == 0 { COARSE_STEP_NANOSECONDS } else { STEP_NANOSECONDS };
         ctime < FileTime::from_nanoseconds(self.began_at.0.saturating_sub(step))
@@ -74,13 +77,13 @@ impl Description {
 }
 
 impl Status {
-    /// Of what has this name in `folder`; of a symbolic link itself.
+    /// The status of the entry `name` in `folder`. A symbolic link is not followed.
     pub(super) fn of_name(folder: impl AsFd, name: &[u8]) -> io::Result<Self> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         Ok(Self::new(&rustix::fs::statx(folder, name, flags, StatxFlags::BASIC_STATS)?))
     }
 
-    /// Of an open file.
+    /// The status of an open file.
     pub(super) fn of_open(file: impl AsFd) -> io::Result<Self> {
         Ok(Self::new(&rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?))
     }
@@ -105,13 +108,13 @@ impl Status {
         }
     }
 
-    /// Whether nothing has happened to the file between the two.
+    /// Whether the file did not change between the two statuses.
     pub(super) fn is_still(&self, earlier: &Self) -> bool {
         let state = |status: &Self| (status.id, status.size, status.mtime, status.ctime);
         state(self) == state(earlier)
     }
 
-    /// Puts what is known into a node of the same kind. Its content is left as it is.
+    /// Copies the status into a node of the same kind. Leaves the node's content unchanged.
     pub(super) fn describe(&self, node: &mut Node, description: Description) {
         node.mode = self.mode;
         node.uid = self.uid;
@@ -130,7 +133,7 @@ fn time(time: &StatxTimestamp) -> FileTime {
     FileTime::new(time.tv_sec, time.tv_nsec)
 }
 
-/// `None` for what is none of the seven.
+/// The kind of a file; `None` if it is none of the seven.
 pub(super) fn kind_of(file_type: FileType) -> Option<NodeKind> {
     match file_type {
         FileType::RegularFile => Some(NodeKind::File),
@@ -144,17 +147,17 @@ pub(super) fn kind_of(file_type: FileType) -> Option<NodeKind> {
     }
 }
 
-/// Opens the file of this name to be read, if it is one; does not wait where it turns out to be a fifo.
+/// Opens the file with this name for reading. Does not block if it has become a fifo.
 pub(super) fn open_file(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     open(folder, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY)
 }
 
-/// Opens the folder of this name, if it is one.
+/// Opens the folder with this name.
 pub(super) fn open_folder(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     open(folder, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::DIRECTORY)
 }
 
-/// Without changing the time of last access, where that is allowed: to the owner, and to root.
+/// Opens without changing the access time where permitted, which is for the owner and for root.
 fn open(folder: impl AsFd, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC;
     match rustix::fs::openat(&folder, name, flags | OFlags::NOATIME, Mode::empty()) {
@@ -185,19 +188,19 @@ impl Names {
         Self { bytes: name.to_vec(), places: vec![place], next: 0 }
     }
 
-    /// Reads all names. On an error, also returns those that came before it.
+    /// Reads all names. On an error, also returns the names before it.
     pub(super) fn read(folder: impl AsFd) -> (Self, io::Result<()>) {
         let mut names = Self::default();
         let read = names.read_unsorted(folder);
         let Self { bytes, places, .. } = &mut names;
         places.sort_unstable_by(|a, b| name_at(bytes, a).cmp(name_at(bytes, b)));
-        // A name that is moved about while it is listed may be listed twice.
+        // A name that is moved during the listing may be listed twice.
         places.dedup_by(|a, b| name_at(bytes, a) == name_at(bytes, b));
         (names, read)
     }
 
     fn read_unsorted(&mut self, folder: impl AsFd) -> io::Result<()> {
-        // It may have been listed before, through this descriptor or a copy of it.
+        // The folder may have been listed before, through this descriptor or a copy of it.
         rustix::fs::seek(&folder, SeekFrom::Start(0))?;
         let mut buffer = [MaybeUninit::uninit(); NAMES_BUFFER_BYTES];
         let mut listing = RawDir::new(folder, &mut buffer);
@@ -213,7 +216,7 @@ impl Names {
         Ok(())
     }
 
-    /// These names, which ascend, whether they are there or not.
+    /// These names, which must be in ascending order, whether they exist or not.
     pub(super) fn listed<'a>(listed: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut names = Self::default();
         for name in listed {
@@ -224,23 +227,23 @@ impl Names {
         names
     }
 
-    /// How many there are.
+    /// The number of names.
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Keeps only this name.
+    /// Removes all names but this one.
     pub(super) fn retain_only(&mut self, name: &[u8]) {
         let Self { bytes, places, .. } = self;
         places.retain(|place| name_at(bytes, place) == name);
     }
 
-    /// Whether this name is there.
+    /// Whether this name is present.
     pub(super) fn contain(&self, name: &[u8]) -> bool {
         self.places.binary_search_by(|place| name_at(&self.bytes, place).cmp(name)).is_ok()
     }
 
-    /// The next name, and what the folder says it is.
+    /// The next name, and its kind as the folder reports it.
     pub(super) fn next(&mut self) -> Option<(&[u8], Option<NodeKind>)> {
         let place = self.places.get(self.next)?;
         self.next += 1;
@@ -256,14 +259,15 @@ fn name_at<'a>(bytes: &'a [u8], place: &NamePlace) -> &'a [u8] {
 mod tests {
     use super::*;
 
-    /// Whatever the step of its clock, a file that changes after a run has begun shows another time than one that the run trusts.
+    /// Whatever the resolution of its clock, a file that changes after a run has begun shows
+    /// another time than one that the run trusts.
     #[test]
     fn a_trusted_time_is_never_that_of_a_later_change() {
         for step in [1, 100, 4_000_000, 10_000_000, NANOSECONDS, 2 * NANOSECONDS] {
             for began_at in (0..4).map(|quarter| 1_000_000_007_000_000_001 + quarter * 499_999_999) {
                 let description = Description { began_at: Timestamp(began_at), adjust: |_| {} };
                 let time_of_change = |at: i64| at - at.rem_euclid(step);
-                // The clock that file systems ask lags behind the one that we ask.
+                // The clock of file systems lags behind the clock of the program.
                 let later = time_of_change(began_at - 10_000_000);
                 for before in (0..60).map(|tick| began_at - tick * 50_000_000) {
                     let seen = time_of_change(before);

@@ -14,14 +14,14 @@ use crate::progress::Progress;
 use crate::records::node::{Node, NodeKind, NodeProblem};
 use crate::records::node_list::{NodeList, ReadFolderError};
 
-/// Something that is left out because the snapshot does not have it.
+/// The report of a node that is left out because the snapshot does not have it.
 #[derive(Debug, thiserror::Error)]
 #[error("it {problem} when it was archived; what the snapshot lacks is left out")]
 struct NotArchived {
     problem: NodeProblem,
 }
 
-/// The files of archived folders, all that lie in one store.
+/// The files of all archived folders in one store.
 pub struct StoredFiles<'b> {
     blocks: &'b dyn BlockStore,
 }
@@ -41,7 +41,7 @@ impl<'b> StoredFiles<'b> {
         is_single.then_some(BlockName { score: content.root(), block_type })
     }
 
-    /// Refuses a leaf that is longer than what it stands for, as the tree's reader does.
+    /// Rejects a leaf that is longer than its content, as the tree reader does.
     fn check_leaf(&self, file: &Node, leaf: Bytes) -> Result<Bytes, ReadContentError> {
         let Some(content) = file.content else { return Ok(leaf) };
         if leaf.len() as u64 > content.size() || content.size() > u64::from(content.leaf_bytes()) {
@@ -126,7 +126,7 @@ impl Files for StoredFiles<'_> {
     }
 }
 
-/// Whether the snapshot knows of a node no more than that it was there.
+/// Whether the snapshot knows of a node only that it existed.
 pub(crate) fn lacks_all(node: &Node) -> bool {
     let lacks = match node.kind {
         NodeKind::File => {

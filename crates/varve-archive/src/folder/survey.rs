@@ -1,4 +1,4 @@
-//! Telling what of a folder would be archived, without reading any file.
+//! Shows what would be archived of a folder, without reading any file.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -17,49 +17,48 @@ use super::selection::{Selection, empty, marked};
 use super::status::{Names, Status, open_folder};
 use crate::records::node::{DeviceNumber, NodeKind};
 
-/// One thing that a survey comes to.
+/// An event of a survey.
 #[derive(Debug)]
 pub enum Surveyed<'a> {
-    /// It would be archived.
+    /// The node would be archived.
     GoesIn {
-        /// From the root of the source on; empty for the source itself.
+        /// The path from the root of the source; empty for the source itself.
         path: &'a Path,
-        /// What it is.
         kind: NodeKind,
-        /// Bytes of a file, as the system tells them.
+        /// Bytes of a file, as the system reports them.
         size: u64,
     },
-    /// It would be left out, or archived without what it holds.
+    /// The node would be left out, or archived without its contents.
     LeftOut(&'a LeftOutEntry),
-    /// It cannot be looked at.
+    /// The node is unreadable.
     Unreadable {
-        /// From the root of the source on.
+        /// The path from the root of the source.
         path: &'a Path,
-        /// What the system says.
         error: io::Error,
     },
 }
 
-/// How much it is.
+/// The counts of a survey.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FolderSurvey {
-    /// All that is not a folder and would be archived.
+    /// Nodes that would be archived and are not folders.
     pub file_count: u64,
-    /// Folders that would be, the source itself too.
+    /// Folders that would be archived, including the source itself.
     pub folder_count: u64,
-    /// Bytes of those files, once for each name.
+    /// Bytes of those files, counted once for each name.
     pub bytes: u64,
-    /// What cannot be looked at.
+    /// Unreadable nodes.
     pub problem_count: u64,
-    /// What would be left out.
+    /// The parts that would be left out.
     pub left_out: LeftOutOfFolder,
 }
 
-/// Walks through `source` as [`archive_folder`](super::archive_folder) would with these options, and tells what that would archive and
-/// what it would leave out, in the order of the walk. Files are not opened. Ends early where `visit` says so.
+/// Walks through `source` as [`archive_folder`](super::archive_folder) would with these options.
+/// Reports what it would archive and what it would leave out, in the order of the walk. Files are
+/// not opened. Ends early if `visit` returns `Break`.
 ///
 /// # Errors
-/// [`ArchiveFolderError`]: the source cannot be read, or is the store itself.
+/// [`ArchiveFolderError`]: the source is unreadable, or is the store itself.
 pub fn survey_folder(
     source: &Path,
     options: &FolderOptions,

@@ -1,14 +1,16 @@
-//! File systems that hold no data: the kernel makes up what they show.
+//! Virtual file systems, which hold no data: the kernel generates their contents.
 //!
-//! Their files change with each look, say sizes that are not theirs, block, or act when they are read. So what is mounted in a source is
-//! left empty if it is one of them, unless asked otherwise. Which one it is follows from the magic number that the system gives for the
-//! open folder (`statfs(2)`), and not from a table of mounts, which may be another one by then.
+//! Their files change with each look, report wrong sizes, block, or act when they are read. A
+//! virtual file system that is mounted in a source is therefore archived as an empty folder, unless
+//! an option demands otherwise. It is detected by the magic number that the system returns for the
+//! open folder (`statfs(2)`). A table of mounts could be outdated by then.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 
-/// Their magic numbers and names: `linux/magic.h`, and the file systems' own sources for those that it lacks.
+/// The magic numbers and names: from `linux/magic.h`, or from the sources of the file system if the
+/// number is missing there.
 const VIRTUAL: [(u32, &str); 33] = [
     (0x9fa0, "proc"),
     (0x6265_6572, "sysfs"),
@@ -46,14 +48,14 @@ const VIRTUAL: [(u32, &str); 33] = [
 ];
 const AUTOFS: u32 = 0x0187;
 
-/// What an open file or folder says of its file system: its name, if it is one of these.
+/// The name of the file system of an open file or folder, if it is a virtual one.
 pub(super) fn name_of(file: impl AsFd) -> Option<&'static str> {
     name(magic(file)?)
 }
 
 fn magic(file: impl AsFd) -> Option<u32> {
     let status = rustix::fs::fstatfs(file).ok()?;
-    // The number has 32 bits; the field is wider on some machines, and signed on some.
+    // The number has 32 bits. The field is wider on some machines, and signed on some.
     #[allow(clippy::unnecessary_cast, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     Some(status.f_type as u32)
 }
@@ -62,7 +64,8 @@ fn name(magic: u32) -> Option<&'static str> {
     VIRTUAL.iter().find(|(known, _)| *known == magic).map(|(_, name)| *name)
 }
 
-/// Looks at what has this name in `folder` without opening it: a folder where something would be mounted by being opened stays as it is.
+/// Checks the entry with this name in `folder` without opening it, so that an automount point stays
+/// unmounted.
 pub(super) fn name_of_unopened(folder: impl AsFd, name: &[u8]) -> Option<&'static str> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let place: OwnedFd = rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?;
@@ -85,7 +88,8 @@ mod tests {
 
     #[test]
     fn file_systems_with_data_are_none_of_them() {
-        // tmpfs, ramfs, devtmpfs (which is one of both), ext4, XFS, btrfs, overlay, NFS, FUSE, ZFS, squashfs, 9p, CIFS.
+        // tmpfs, ramfs, devtmpfs (which is one of both), ext4, XFS, btrfs, overlay, NFS, FUSE, ZFS,
+        // squashfs, 9p, CIFS.
         for magic in [
             0x0102_1994,
             0x8584_58f6,

@@ -33,18 +33,18 @@ use super::xattrs::XattrPlace;
 use crate::records::node::{DeviceNumber, Node, NodeKind, NodeProblem};
 use crate::taking::last_night::LastNight;
 
-/// How many files are read by one job, at most.
+/// Upper bound on the files in one job.
 const JOB_FILE_COUNT_MAX: usize = 256;
-/// How many bytes the files of a job have, but for the last.
+/// A job ends once its files have this many bytes.
 const JOB_BYTES: u64 = 1 << 20;
-/// How many events may wait for the file at the front.
+/// Upper bound on the events that wait for the file at the front.
 const WAITING_COUNT_MAX: usize = 16 << 10;
-/// How many folders may be open for jobs, besides those that the walker is in.
+/// Upper bound on the folders that are open for jobs, besides those that the walker is in.
 const OPEN_FOLDER_COUNT_MAX: usize = 256;
 
 pub(super) type FilePipeline<'p> = Pipeline<'p, Job, Result<ReadFiles, ArchiveFolderError>>;
 
-/// What a walk is given, and does not change.
+/// The fixed settings of a walk.
 pub(super) struct WalkSetting<'a> {
     pub(super) blocks: &'a dyn BlockStore,
     pub(super) pipeline: &'a FilePipeline<'a>,
@@ -59,12 +59,12 @@ pub(super) struct WalkSetting<'a> {
 pub(super) struct Walker<'a> {
     setting: WalkSetting<'a>,
     sequence: Sequence<'a>,
-    /// The folders from the root to where the walk is.
+    /// The folders from the root to the current one.
     stack: Vec<Frame<'a>>,
     /// Files for the next job.
     job: Job,
     job_bytes: u64,
-    /// Link groups, and the files that they stand for.
+    /// Link groups, and the files to which they belong.
     link_groups: BTreeMap<u64, FileId>,
     last_night: Option<LastNight>,
     folder_token: Arc<()>,
@@ -77,11 +77,11 @@ struct Frame<'a> {
     folder: Arc<SourceFolder>,
     names: Names,
     previous: PreviousFolder<'a>,
-    /// What goes in; everything, if nothing is listed.
+    /// The paths that are archived; `None` for everything.
     listed: Option<&'a ListedPaths>,
 }
 
-/// A name that the walk has come to.
+/// A name that the walk has reached.
 struct Found {
     node: Node,
     status: Status,
@@ -105,7 +105,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// With what is remembered of the last night, which is to remember this one.
+    /// Uses the record of the last snapshot, and adds this one to it.
     pub(super) fn remembering(self, last_night: Option<LastNight>) -> Self {
         let vac = self.setting.options.vac.as_ref();
         Self { sequence: Sequence::new(self.setting.blocks, last_night.clone(), vac), last_night, ..self }
@@ -158,7 +158,7 @@ impl<'a> Walker<'a> {
         })
     }
 
-    /// Writes what is known, and waits while too much is not.
+    /// Writes complete events, and waits while too many are incomplete.
     fn advance(&mut self) -> Result<(), ArchiveFolderError> {
         loop {
             for read in self.setting.pipeline.take_done() {
@@ -229,7 +229,7 @@ impl<'a> Walker<'a> {
                 && (kind != NodeKind::File || flags::may_be_those(&status, &folder.descriptor, known))
         };
         let vac = self.setting.options.vac.as_ref();
-        // One that was cut by content is read once more, and is then as vac's tools want it.
+        // A file that was cut by content is read once more, and then cut as vac does.
         let is_expressed = |known: &Node| {
             kind != NodeKind::File || vac.is_none_or(|vac| vac.can_express(known.content.as_ref()))
         };
@@ -281,7 +281,7 @@ impl<'a> Walker<'a> {
         SourceFolder { descriptor, path, device, virtual_name, _token: Arc::clone(&self.folder_token) }
     }
 
-    /// Opens a folder for the walk. The root is read with its attributes here.
+    /// Opens a folder for the walk. Reads the attributes of the root here.
     fn enter(
         &mut self,
         mut node: Node,
@@ -330,7 +330,7 @@ impl<'a> Walker<'a> {
         let is_another_name = self.join_link_group(&mut node, &status);
         if is_another_name {
             self.setting.watch.progress.add_files_done(1);
-            // What it leads to was compared under its first name.
+            // Its file was compared under the first name.
             let (content, xattrs, inode_flags) = previous
                 .as_ref()
                 .map(|known| (known.content, known.xattrs.clone(), known.inode_flags))
@@ -342,7 +342,7 @@ impl<'a> Walker<'a> {
         }
         let earlier = self.earlier(previous);
         if let Some(known) = earlier.known().filter(|known| is_known && !self.has_lost_blocks(known)) {
-            // All that the system says of it is in its node already, but for what belongs to this snapshot.
+            // The node has the current status already, except what only the previous snapshot has.
             self.unchanged_count += u64::from(node.kind == NodeKind::File);
             self.setting.watch.progress.add_files_done(1);
             self.setting.watch.progress.add_bytes_done(node.size);
@@ -371,12 +371,14 @@ impl<'a> Walker<'a> {
         found
     }
 
-    /// Gives a file with several names its link group. Returns whether one of the names came before.
+    /// Sets the link group of a file with several names. Returns whether another of its names came
+    /// before.
     fn join_link_group(&mut self, node: &mut Node, status: &Status) -> bool {
         if status.link_count < 2 {
             return false;
         }
-        // The inode's number, so that it stays the same from day to day; unless another file system has taken it.
+        // The inode number, so that it stays the same in each snapshot, unless a file on another
+        // file system has it already.
         let mut group = status.id.inode;
         while self.link_groups.get(&group).is_some_and(|id| *id != status.id) {
             group = group.wrapping_add(1 << 32 | 1);
@@ -393,7 +395,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Counts an entry that is not read by a job.
+    /// Counts an entry that no job reads.
     fn note(&mut self, node: &Node, earlier: &Earlier, folder: &SourceFolder) {
         let note = self.setting.options.note;
         self.read.news.add(node, earlier, |news| note(news, &folder.path.join_name(&node.name)));
@@ -421,7 +423,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// What is neither a file nor a folder is not opened: its name is enough.
+    /// A node that is neither a file nor a folder is not opened: its name suffices.
     fn read_special(&mut self, mut node: Node, folder: &SourceFolder, earlier: &Earlier) {
         if node.kind == NodeKind::SymbolicLink {
             match rustix::fs::readlinkat(&folder.descriptor, node.name.as_slice(), Vec::new()) {
@@ -448,7 +450,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Something that cannot be archived: its node says so.
+    /// Records the problem of a node that cannot be archived.
     fn give_up(&mut self, mut node: Node, folder: &SourceFolder, error: io::Error) {
         let is_gone = error.kind() == io::ErrorKind::NotFound;
         node.problem = Some(if is_gone { NodeProblem::Vanished } else { NodeProblem::Unreadable });

@@ -1,21 +1,21 @@
-//! Who is told how an operation on a folder goes.
+//! Reporting and cancellation for an operation on a folder.
 
 use std::error::Error;
 use std::path::Path;
 
 use crate::progress::{Problem, Progress};
 
-/// Who is told how an operation goes, and may end it.
+/// Receives progress and problems of an operation, and may cancel it.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
-    /// How far it is, and whether it is to end.
+    /// The progress, and the request to end.
     pub progress: &'a Progress,
-    /// Takes what goes wrong without ending it. Called from many threads.
+    /// Receives problems that do not end the operation. Called from many threads.
     pub report: &'a (dyn Fn(Problem) + Sync),
 }
 
 impl Watch<'_> {
-    /// Tells of a problem with this file or folder.
+    /// Reports a problem with this file or folder.
     pub(crate) fn report(&self, path: &Path, error: impl Into<Box<dyn Error + Send + Sync>>) {
         self.progress.add_problem();
         (self.report)(Problem { path: path.to_path_buf(), error: error.into() });

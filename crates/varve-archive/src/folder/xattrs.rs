@@ -1,4 +1,5 @@
-//! Extended attributes, read from and written to files of every kind. ACLs and file capabilities are such.
+//! Reads and writes extended attributes of files of every kind, including ACLs and file
+//! capabilities.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,18 +12,18 @@ use rustix::io::Errno;
 
 use crate::records::node::Xattr;
 
-/// What the kernel allows for the names of one file, and for one value.
+/// The kernel's limit for the names of one file, and for one value.
 const XATTR_BYTES_MAX: usize = 64 << 10;
-/// What the names of a file, or a value, seldom exceed.
+/// A size that names and values seldom exceed.
 const XATTR_BYTES_USUAL: usize = 1 << 10;
-/// How much one node may have of them: far less than a record.
+/// Upper bound on the attributes of one node, which is far below the limit of a record.
 const XATTRS_BYTES_MAX: usize = 8 << 20;
 
-/// Where the attributes of a file are found.
+/// The way to reach the attributes of a file.
 pub(super) enum XattrPlace<'a> {
-    /// At an open file or folder.
+    /// An open file or folder.
     Open(BorrowedFd<'a>),
-    /// At something that cannot be opened, or must not be: its path, by way of its open folder.
+    /// A node that cannot or must not be opened: its path through its open folder.
     Named(PathBuf),
 }
 
@@ -31,8 +32,8 @@ impl<'a> XattrPlace<'a> {
         Self::Open(file.as_fd())
     }
 
-    /// The system calls for attributes know no folders, but `/proc` has a path to each open one. It leads to the folder
-    /// itself, wherever it has been moved.
+    /// The system calls for attributes take no folder descriptor, but `/proc` has a path to each
+    /// open one. It leads to the folder itself, wherever it has been moved.
     pub(super) fn named(folder: &impl AsFd, name: &[u8]) -> Self {
         let folder = PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()));
         Self::Named(folder.join(OsStr::from_bytes(name)))
@@ -52,7 +53,8 @@ impl<'a> XattrPlace<'a> {
         }
     }
 
-    /// All attributes, in ascending order of their names; none where the file system knows no attributes.
+    /// Reads all attributes, in ascending order of their names. None if the file system has no
+    /// attributes.
     pub(super) fn read(&self) -> io::Result<Vec<Xattr>> {
         let names = match read_into_room(|room| self.list_into(room)) {
             Ok(names) => names,
@@ -63,7 +65,7 @@ impl<'a> XattrPlace<'a> {
         for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             let value = match read_into_room(|room| self.get_into(name, room)) {
                 Ok(value) => value,
-                // Taken away since the names were read.
+                // The attribute was removed after its name was read.
                 Err(Errno::NODATA) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -77,7 +79,7 @@ impl<'a> XattrPlace<'a> {
         Ok(xattrs)
     }
 
-    /// Takes one attribute away.
+    /// Removes one attribute.
     pub(super) fn remove(&self, name: &[u8]) -> Result<(), Errno> {
         match self {
             Self::Open(file) => rustix::fs::fremovexattr(file, name),
@@ -96,7 +98,8 @@ impl<'a> XattrPlace<'a> {
     }
 }
 
-/// Hands over some room, and all that there may be if that was too little; returns what was filled of it.
+/// Calls `read` with a small buffer, and with one of the maximum size if the small one is too
+/// short. Returns the bytes read.
 fn read_into_room(read: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut little = [0; XATTR_BYTES_USUAL];
     match read(&mut little) {

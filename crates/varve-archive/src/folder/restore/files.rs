@@ -1,4 +1,4 @@
-//! Writing files of a destination: the jobs that the tree's writer hands out.
+//! Writes files of a destination: the jobs that the tree writer submits.
 
 use std::error::Error;
 use std::io;
@@ -25,10 +25,11 @@ use crate::restoring::unfinished_restore::WrittenRanges;
 
 /// Larger files are written in parts of this size.
 const PART_BYTES: u64 = 16 << 20;
-/// In no more than so many, which are larger then: a hole costs one step, however long it is, but each part is a job.
+/// Upper bound on the parts of a file. Parts of very large files are larger. A hole costs one step,
+/// whatever its length, but each part is a job.
 const PART_COUNT_MAX: u64 = 1 << 14;
 
-/// In parts of how many bytes a file of this size is written.
+/// The size of the parts in which a file of this size is written.
 pub(super) fn part_bytes(size: u64) -> u64 {
     PART_BYTES.max(size.div_ceil(PART_COUNT_MAX))
 }
@@ -36,45 +37,45 @@ pub(super) fn part_bytes(size: u64) -> u64 {
 /// An open folder of the destination.
 pub(super) struct TargetFolder {
     pub(super) descriptor: OwnedFd,
-    /// From the root of what is restored on.
+    /// The path from the root of the restore.
     pub(super) path: PathBuf,
-    /// Shared by all of them, so that somebody can count how many there are.
+    /// Shared by all open folders, so that they can be counted.
     pub(super) _token: Arc<()>,
 }
 
-/// How a file comes to its place.
+/// The way in which a file gets to its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Placing {
-    /// It is made under its name: nobody looks into the folder before everything is done.
+    /// It is created under its final name. The tree is not in use until everything is done.
     Direct,
-    /// It was made before, and its first bytes are there.
+    /// It exists from an earlier run, with its first bytes.
     GoOn {
-        /// How many are.
+        /// The number of these bytes.
         bytes: u64,
     },
-    /// It is made beside its place, synced, and renamed.
+    /// It is created beside its place, synced, and renamed.
     Beside(Over),
 }
 
-/// A file to be made. Its node says under which name.
+/// A file to create. Its node has the name.
 pub(super) struct FileToWrite {
-    /// The number of its event.
+    /// Its number in the sequence of events.
     pub(super) number: u64,
     pub(super) folder: Arc<TargetFolder>,
     pub(super) node: Node,
     pub(super) placing: Placing,
-    /// From the root of what is restored on.
+    /// The path from the root of the restore.
     pub(super) path: PathBuf,
 }
 
 /// A file that is being written.
 struct OpenFile {
     descriptor: OwnedFd,
-    /// What it is called until it is complete; `None`: it has its name.
+    /// The partial name until it is complete. `None` if it has its final name.
     partial: Option<Vec<u8>>,
 }
 
-/// A file that many jobs write.
+/// A file that several jobs write.
 pub(super) struct LargeFile {
     file: FileToWrite,
     open: OpenFile,
@@ -84,12 +85,12 @@ pub(super) struct LargeFile {
 }
 
 impl LargeFile {
-    /// How many bytes from the beginning on are written without a gap.
+    /// The number of bytes that are written from the start without a gap.
     pub(super) fn written_bytes(&self) -> u64 {
         self.written.lock().end()
     }
 
-    /// From where on there is something to do.
+    /// The offset of the first byte to write.
     pub(super) fn start(&self) -> u64 {
         match self.file.placing {
             Placing::GoOn { bytes } => bytes,
@@ -97,13 +98,13 @@ impl LargeFile {
         }
     }
 
-    /// Its path from the root of what is restored on.
+    /// The path from the root of the restore.
     pub(super) fn path(&self) -> &Path {
         &self.file.path
     }
 }
 
-/// What is written by one job.
+/// The files, or the part of a file, that one job writes.
 pub(super) enum Job {
     Files(Vec<FileToWrite>),
     Part { file: Arc<LargeFile>, range: Range<u64> },
@@ -112,40 +113,33 @@ pub(super) enum Job {
 /// A file that is done.
 pub(super) struct Written {
     pub(super) number: u64,
-    /// `None`: it is left out.
+    /// `None` if the file is left out.
     pub(super) bytes: Option<u64>,
-    /// It is there, but lacks something, or it is left out.
+    /// True if the file is incomplete or left out.
     pub(super) has_problem: bool,
 }
 
 /// Why a file is left out.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteFileError {
-    /// Its content cannot be had.
+    /// Its content is unreadable.
     #[error("its content cannot be read; it is left out")]
-    Content {
-        /// What keeps it.
-        source: Box<dyn Error + Send + Sync>,
-    },
-    /// The system does not take it.
+    Content { source: Box<dyn Error + Send + Sync> },
+    /// The system refuses an operation.
     #[error("it cannot be written, and is left out")]
-    System {
-        /// What the system says.
-        source: io::Error,
-    },
-    /// It was written, and cannot come to its place.
+    System { source: io::Error },
+    /// It was written, but could not be moved to its place.
     #[error("it cannot be put in its place, and is left out")]
     Place(#[source] PlaceError),
-    /// The whole is being given up.
+    /// The whole restore ends.
     #[error("interrupted")]
     Cancelled,
 }
 
-/// Something that a file lacks, and that could not be given to it.
+/// The report of attributes that could not be set.
 #[derive(Debug, thiserror::Error)]
 #[error("its owner, permissions, times or attributes are not all restored")]
 pub(super) struct AttributesLacking {
-    /// What the system says.
     pub(super) source: io::Error,
 }
 
@@ -164,14 +158,14 @@ impl From<Errno> for WriteFileError {
     }
 }
 
-/// Whether an error says that nothing more can be written at all.
+/// Whether an error means that no more can be written at all.
 fn ends_everything(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
         || matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::NODEV | Errno::STALE))
 }
 
-/// Writes files with what the snapshot holds of them.
+/// Writes the contents of files from the snapshot.
 pub(super) struct FileWriter<'a> {
     pub(super) files: &'a dyn Files,
     pub(super) watch: Watch<'a>,
@@ -179,7 +173,7 @@ pub(super) struct FileWriter<'a> {
     pub(super) flags: &'a FlagGiver,
     pub(super) guards: &'a Guards,
     pub(super) damaged: Option<&'a DamageList>,
-    /// Why nothing more is written: the disk is full, or gone.
+    /// Set once the disk is full or gone, and the writer has stopped.
     stopped_by: OnceLock<(PathBuf, io::Error)>,
 }
 
@@ -194,17 +188,18 @@ impl<'a> FileWriter<'a> {
         Self { files, watch, attributes, flags, guards, damaged, stopped_by: OnceLock::new() }
     }
 
-    /// Whether nothing more is to be written.
+    /// Whether the writer has stopped.
     pub(super) fn is_stopped(&self) -> bool {
         self.watch.progress.is_cancelled() || self.stopped_by.get().is_some()
     }
 
-    /// The file at which the disk was full, or gone, and what the system said.
+    /// The file at which the disk was full or gone, and the system's error.
     pub(super) fn into_stopped_by(self) -> Option<(PathBuf, io::Error)> {
         self.stopped_by.into_inner()
     }
 
-    /// Takes an error that the system gave for an entry. `None`: the disk is full, or gone, and the work ends.
+    /// Handles an error of the system for an entry. Returns `None` if the disk is full or gone,
+    /// which ends the restore.
     pub(super) fn goes_on_after(&self, path: &Path, error: io::Error) -> Option<io::Error> {
         if !ends_everything(&error) {
             return Some(error);
@@ -213,7 +208,7 @@ impl<'a> FileWriter<'a> {
         None
     }
 
-    /// Writes what one job asks for. The job that writes the last part of a large file returns that it is done.
+    /// Runs one job. The job that writes the last part of a large file returns the file as done.
     pub(super) fn write(&self, job: Job) -> Vec<Written> {
         match job {
             Job::Files(files) => {
@@ -225,7 +220,7 @@ impl<'a> FileWriter<'a> {
         }
     }
 
-    /// Makes a large file, of which the parts can then be written.
+    /// Creates a large file, whose parts can then be written.
     pub(super) fn open_large(&self, file: FileToWrite) -> Result<LargeFile, Written> {
         let made = open(&file).and_then(|open| {
             rustix::fs::ftruncate(&open.descriptor, file.node.size)?;
@@ -250,7 +245,7 @@ impl<'a> FileWriter<'a> {
         }
     }
 
-    /// Ends a large file of which every part was written before.
+    /// Completes a large file whose parts were all written by earlier runs.
     pub(super) fn end_large(&self, file: &LargeFile) -> Written {
         self.complete(&file.file, &file.open)
     }
@@ -296,7 +291,8 @@ impl<'a> FileWriter<'a> {
         let part_bytes = range.end - range.start;
         if !file.has_failed.load(Ordering::Relaxed) {
             match self.write_range(&file.open.descriptor, &file.file, range.clone()) {
-                // A hole that damage has left is met, and told, once more by the next run.
+                // The range stays unrecorded, so that the next run finds and reports its hole
+                // again.
                 Ok(()) if self.is_damaged(&file.file, &range) => {}
                 Ok(()) => file.written.lock().add(range),
                 Err(error) => {
@@ -310,7 +306,8 @@ impl<'a> FileWriter<'a> {
             return None;
         }
         if file.has_failed.load(Ordering::Relaxed) {
-            // What was written of it serves the next run, unless it lacks something for good.
+            // If the restore stopped early, the written part helps the next run. Otherwise the file
+            // can never become complete.
             if !self.is_stopped() || file.open.partial.is_some() {
                 remove(&file.file, &file.open);
             }
@@ -320,7 +317,7 @@ impl<'a> FileWriter<'a> {
         }
     }
 
-    /// Writes what a file has in `range`. Holes are left as they are.
+    /// Writes the data of a file in `range`. Holes are skipped.
     fn write_range(
         &self,
         descriptor: &OwnedFd,
@@ -341,7 +338,7 @@ impl<'a> FileWriter<'a> {
                 self.files.read_around(&file.node, range, &mut take, &mut lost)
             }
         };
-        // What the system has said first of a full disk is worth more than that the work ends.
+        // An error that tells of a full disk is more useful than the fact that the restore ends.
         if self.is_stopped() && !matches!(&read, Err(ReadContentError::Take(error)) if ends_everything(error))
         {
             return Err(WriteFileError::Cancelled);
@@ -356,8 +353,8 @@ impl<'a> FileWriter<'a> {
     }
 
     fn complete(&self, file: &FileToWrite, open: &OpenFile) -> Written {
-        // A file with holes that do not belong there keeps the time at which it was written:
-        // nothing takes it for equal later. It is not locked, so that it can be replaced.
+        // A file with holes from damage keeps the time at which it was written, so that no later
+        // comparison takes it for equal. It is not locked, so that it can be replaced.
         let has_times = !self.is_damaged(file, &(0..file.node.size));
         let given = self.attributes.give_open(&open.descriptor, &file.node, has_times);
         let has_flags = flag_giver::give_now(&open.descriptor, &file.node);
@@ -366,7 +363,7 @@ impl<'a> FileWriter<'a> {
             self.watch.report(&file.path, AttributesLacking { source });
         }
         if let (Some(partial), Placing::Beside(over)) = (&open.partial, file.placing) {
-            // Only what survives a power cut may take the place of something that does.
+            // Sync first: after a power cut, the name must lead to a complete file.
             if let Err(error) = rustix::fs::fsync(&open.descriptor) {
                 return self.leave_out(file, Some(open), error.into());
             }
@@ -388,7 +385,8 @@ impl<'a> FileWriter<'a> {
     }
 
     fn leave_out(&self, file: &FileToWrite, open: Option<&OpenFile>, error: WriteFileError) -> Written {
-        // After the report, which may say that everything ends: what an unfinished run is named by stays for the next one.
+        // This comes after the report, which may stop the writer. A file that the next run
+        // continues is then kept.
         self.report_left_out(file, error);
         let is_kept = self.is_stopped() && matches!(file.placing, Placing::GoOn { .. });
         if let Some(open) = open.filter(|_| !is_kept) {
@@ -410,7 +408,7 @@ impl<'a> FileWriter<'a> {
     }
 }
 
-/// Makes a file that only its owner can see into, or opens the one that was made before.
+/// Creates a file that only its owner can read, or opens the one from an earlier run.
 fn open(file: &FileToWrite) -> Result<OpenFile, WriteFileError> {
     let opened = open_or_make(file)?;
     flag_giver::give_before_content(&opened.descriptor, &file.node);
@@ -428,7 +426,7 @@ fn open_or_make(file: &FileToWrite) -> Result<OpenFile, WriteFileError> {
         Placing::GoOn { bytes } => {
             let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let descriptor = rustix::fs::openat(folder, name, flags, Mode::empty())?;
-            // What comes after the bytes that are known may be anything.
+            // Bytes after the recorded ones may be anything.
             rustix::fs::ftruncate(&descriptor, bytes)?;
             Ok(OpenFile { descriptor, partial: None })
         }
@@ -439,7 +437,7 @@ fn open_or_make(file: &FileToWrite) -> Result<OpenFile, WriteFileError> {
     }
 }
 
-/// Half a file is no file. If it cannot be removed, it was reported already.
+/// Removes an incomplete file. If that fails, the problem was reported already.
 fn remove(file: &FileToWrite, open: &OpenFile) {
     let name = open.partial.as_deref().unwrap_or(&file.node.name);
     let _ = rustix::fs::unlinkat(&file.folder.descriptor, name, AtFlags::empty());

@@ -1,16 +1,16 @@
-//! Giving files the flags that `chattr` sets.
+//! Sets the flags that `chattr` sets.
 //!
-//! Flags are only added: a file keeps the flags that it has from the folder that it was made in,
-//! and those that somebody has set on an existing file. An immutable or append-only file can be
-//! neither written, renamed nor linked, and nothing can be made or removed in such a folder. So
-//! these two flags are set last, when everything else is done.
+//! Flags are only added. A file keeps the flags that it inherited from its folder, and an existing
+//! file keeps those that a user has set. An immutable or append-only file cannot be written,
+//! renamed or linked, and no entry of such a folder can be created or removed. These two flags are
+//! therefore set last, when everything else is done.
 //!
 //! ```text
 //! made (compressed, not copied on write) ─> content ─> owner, mode, times ─> other flags ─> in its place ─> … ─> locked
 //! ```
 //!
-//! If a restore is interrupted, no file that it has made is locked, and the next run can go on with
-//! all of them.
+//! If a restore is interrupted, none of its files is locked, and the next run can continue with all
+//! of them.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,35 +31,36 @@ use crate::records::node::Node;
 /// `CAP_LINUX_IMMUTABLE` and `CAP_SYS_RESOURCE`.
 const CAPABILITIES: [(u32, InodeFlags); 2] = [(9, InodeFlags::LOCKS), (24, InodeFlags::JOURNALED_DATA)];
 
-/// Gives flags, and counts the files that could not get all of theirs. That is no failure: other
-/// users, or another file system, may not be able to have them.
+/// Sets flags, and counts the files that lack some of theirs. A missing flag is no failure: it may
+/// be impossible for this user, or on this file system.
 #[derive(Debug, Default)]
 pub(super) struct FlagGiver {
     to_lock: Mutex<Vec<ToLock>>,
     lacking_count: AtomicU64,
 }
 
-/// A file or folder that is locked in the end.
+/// A file or folder that is locked at the end.
 #[derive(Debug)]
 struct ToLock {
-    /// From the root of what is restored on.
+    /// The path from the root of the restore.
     path: PathBuf,
-    /// Another file that comes to this path meanwhile is not locked.
+    /// Identifies the file. If another file has this path by then, it is not locked.
     id: FileId,
     locks: InodeFlags,
-    /// Whether it lacks another flag.
+    /// True if it lacks another flag.
     is_lacking: bool,
 }
 
 impl FlagGiver {
-    /// Gives an open file or folder its flags; those that lock it in the end. It is at `path`, from
-    /// the root of what is restored on.
+    /// Sets the flags of an open file or folder. Flags that lock it are set at the end. `path` is
+    /// its path from the root of the restore.
     pub(super) fn give(&self, file: impl AsFd, path: &Path, node: &Node) {
         let has_all = give_now(&file, node);
         self.give_rest(file, path, node, has_all);
     }
 
-    /// The same for a file that has got its other flags: `has_all` says whether it has all of them.
+    /// Registers a file whose other flags were set before. `has_all` tells whether it has all of
+    /// those.
     pub(super) fn give_rest(&self, file: impl AsFd, path: &Path, node: &Node, has_all: bool) {
         let locks = node.inode_flags.and(InodeFlags::LOCKS);
         if locks.is_empty() {
@@ -79,8 +80,8 @@ impl FlagGiver {
         self.count(node.inode_flags.and(InodeFlags::KEPT).is_empty());
     }
 
-    /// Locks what is to be locked, durably. `root` is what was restored, in its place. Returns how
-    /// many files and folders lack a flag.
+    /// Sets the locking flags, durably. `root` is the restored node at its final place. Returns the
+    /// number of files and folders that lack a flag.
     pub(super) fn finish(&self, root: Option<&OwnedFd>) -> io::Result<u64> {
         let to_lock = std::mem::take(&mut *self.to_lock.lock());
         for ToLock { path, id, locks, is_lacking } in &to_lock {
@@ -102,18 +103,17 @@ impl FlagGiver {
     }
 }
 
-/// Gives an empty file the flags that work only then. Whether it has got them shows when it gets
-/// the others.
+/// Sets the flags that work only on an empty file. A later call of [`give_now`] checks the result.
 pub(super) fn give_before_content(file: impl AsFd, node: &Node) {
     add(file, node.inode_flags.and(InodeFlags::BEFORE_CONTENT));
 }
 
-/// Gives an open file or folder all flags that do not lock it. Returns whether it has them.
+/// Sets all flags of an open file or folder that do not lock it. Returns whether it has them.
 pub(super) fn give_now(file: impl AsFd, node: &Node) -> bool {
     add(file, node.inode_flags.without(InodeFlags::LOCKS))
 }
 
-/// Whether an open file or folder has these flags, as far as its file system has flags.
+/// Whether an open file or folder has these flags. True if its file system has no flags.
 pub(super) fn has(file: impl AsFd, flags: InodeFlags) -> bool {
     ioctl_getflags(file).map_or(true, |there| InodeFlags::from_bits(there.bits()).contain(flags))
 }
@@ -128,7 +128,7 @@ pub(super) fn permitted() -> InodeFlags {
     })
 }
 
-/// Opens what lies at a path below `root`.
+/// Opens the node at a path below `root`.
 fn open(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     match path.file_name() {
         None => Ok(rustix::io::dup(root)?),
@@ -136,8 +136,8 @@ fn open(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Adds flags to those that a file has: all at once, or one by one where the system refuses some.
-/// Returns whether the file has them all.
+/// Adds flags to those of a file: all at once, or one by one if the system refuses some. Returns
+/// whether the file has them all.
 fn add(file: impl AsFd, flags: InodeFlags) -> bool {
     let flags = flags.and(InodeFlags::KEPT);
     let there = || ioctl_getflags(&file).map(|there| InodeFlags::from_bits(there.bits()));
@@ -153,6 +153,6 @@ fn add(file: impl AsFd, flags: InodeFlags) -> bool {
             let _ = set(flag);
         }
     }
-    // Some file systems accept a flag, and do not set it.
+    // Some file systems accept a flag without setting it.
     has_all()
 }

@@ -1,7 +1,8 @@
-//! What a restore must neither write into nor remove: the store and what opens it, any other store, and mounted file systems.
+//! Protects paths that a restore must neither write into nor remove: the store and its key files,
+//! other stores, and mounted file systems.
 //!
-//! A tree that is replaced is looked through first, and removed after. Both go from folder to folder within one mount and through no
-//! symbolic link.
+//! A tree that is replaced is searched first, and removed afterwards. Both walks stay within one
+//! mount and follow no symbolic links.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -22,21 +23,23 @@ use crate::records::node::NodeKind;
 /// Device and inode.
 type Id = (u64, u64);
 
-/// The files whose presence makes a folder a Varve store.
+/// The entries that identify a folder as a Varve store.
 const STORE_CONFIG: &[u8] = b"config.toml";
 const STORE_ARENAS: &[u8] = b"arenas";
 
-/// Files and folders that must stay, whatever is replaced: known by what they are, so that no link or bind mount hides one.
+/// Files and folders that must stay. They are identified by device and inode, so that no link or
+/// bind mount hides one.
 pub(super) struct Guards {
     ids: BTreeMap<Id, PathBuf>,
-    /// Whether any of them is no folder, so that files have to be looked at too.
+    /// True if any of them is not a folder, so that files must be checked too.
     has_files: bool,
 }
 
-/// Tells which paths of a tree must stay although nothing guards them.
+/// Whether a path of a tree must stay for another reason. The second argument tells whether it is a
+/// folder.
 pub(super) type Excluded<'a> = &'a dyn Fn(&Path, bool) -> bool;
 
-/// Why a tree cannot be taken away.
+/// Why a tree cannot be removed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Hindrance {
     #[error("{} must stay", kept.display())]
@@ -68,7 +71,7 @@ struct Frame {
 }
 
 impl Hindrance {
-    /// Why an entry of a restore is left alone.
+    /// The reason that a decision gives.
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::Kept { kept } => Reason::MustStay(kept.clone()),
@@ -82,11 +85,11 @@ impl Hindrance {
 }
 
 impl Guards {
-    /// Those of these that are there.
+    /// Guards for those of the paths that exist.
     pub(super) fn new(paths: &[PathBuf]) -> Self {
         let mut kept = Self { ids: BTreeMap::new(), has_files: false };
         for path in paths {
-            // A link that leads to it, and it itself.
+            // Guard the link and its target.
             for metadata in [std::fs::symlink_metadata(path), std::fs::metadata(path)].into_iter().flatten() {
                 kept.has_files |= !metadata.is_dir();
                 kept.ids.insert((metadata.dev(), metadata.ino()), path.clone());
@@ -95,7 +98,7 @@ impl Guards {
         kept
     }
 
-    /// Opens an existing folder that something may be written into or removed from.
+    /// Opens an existing folder for writing or removing entries.
     pub(super) fn enter(&self, parent: &OwnedFd, name: &[u8], path: &Path) -> Result<OwnedFd, Hindrance> {
         let failed = |source: Errno| Hindrance::System { path: path.into(), source: source.into() };
         let opened = open_in_mount(parent, name).map_err(|error| match error {
@@ -106,20 +109,20 @@ impl Guards {
         Ok(opened)
     }
 
-    /// Whether something may be written into an open folder.
+    /// Checks that an open folder may be written into.
     pub(super) fn check_folder(&self, folder: &OwnedFd, path: &Path) -> Result<(), Hindrance> {
         let failed = |source: Errno| Hindrance::System { path: path.into(), source: source.into() };
         self.check(&rustix::fs::fstat(folder).map_err(failed)?)?;
         if is_store(folder) { Err(Hindrance::Store { at: path.into() }) } else { Ok(()) }
     }
 
-    /// The file or folder that must stay and has this number, if there is one.
+    /// The guarded path with this device and inode, if any.
     pub(super) fn find(&self, id: Id) -> Option<&Path> {
         self.ids.get(&id).map(PathBuf::as_path)
     }
 
-    /// Finds what keeps `name`, and all below it, from being removed, as far as that can be told. `path` is what it is called in messages,
-    /// and what `excluded` is asked for.
+    /// Checks that `name`, and everything below it, may be removed, as far as that is known in
+    /// advance. `path` is used for messages and for `excluded`.
     pub(super) fn look_through(
         &self,
         parent: &OwnedFd,
@@ -130,7 +133,7 @@ impl Guards {
         self.walk(parent, name, path, Deed::Look, excluded)
     }
 
-    /// Removes `name` and all below it, or of that what can be removed; the first hindrance is returned.
+    /// Removes `name` and everything below it, as far as possible. Returns the first hindrance.
     pub(super) fn remove(&self, parent: &OwnedFd, name: &[u8], path: &Path) -> Result<(), Hindrance> {
         self.walk(parent, name, path, Deed::Remove, &|_, _| false)
     }
@@ -162,7 +165,7 @@ impl Guards {
             if deed == Deed::Look && first_met.is_err() {
                 return first_met;
             }
-            // Up to the next name, and then down again.
+            // Go up to the next name, and then down again.
             met = loop {
                 let Some(frame) = stack.last_mut() else { return first_met };
                 if let Some((name, kind)) = frame.names.next() {
@@ -183,7 +186,7 @@ impl Guards {
         }
     }
 
-    /// Comes to a name: a folder is opened, and anything else removed if that is what is done.
+    /// Visits a name: opens a folder. Anything else is removed if `deed` is to remove.
     fn meet(
         &self,
         folder: &OwnedFd,
@@ -225,7 +228,7 @@ impl Guards {
             }
             Err(Errno::NOENT) => Ok(None),
             Err(Errno::XDEV) => Err(Hindrance::Mount { at: path.into() }),
-            // It may be empty.
+            // The folder may be empty.
             Err(Errno::ACCESS) if deed == Deed::Remove => {
                 unlink(folder, name, path, AtFlags::REMOVEDIR).map(|()| None)
             }
@@ -254,12 +257,13 @@ fn id_of(stat: &Stat) -> Id {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Opens a folder in the same mount as the one that it is in; [`Errno::XDEV`] if something is mounted there.
+/// Opens a folder in the same mount as its parent. [`Errno::XDEV`] if it is a mount point.
 fn open_in_mount(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
     match rustix::fs::openat2(parent, name, flags, Mode::empty(), resolve) {
-        // A kernel before 5.6, or a sandbox that does not know the call: other devices at least can be told.
+        // A kernel before 5.6, or a sandbox, does not support the call. Mounts of other devices can
+        // still be detected.
         Err(Errno::NOSYS | Errno::PERM) => {
             let opened = rustix::fs::openat(parent, name, flags, Mode::empty())?;
             let device = |folder: &dyn AsFd| rustix::fs::fstat(folder.as_fd()).map(|stat| stat.st_dev);

@@ -10,28 +10,28 @@ use rustix::io::Errno;
 use super::super::status::Status;
 use crate::inode_flags::InodeFlags;
 
-/// An immutable or append-only file or folder. Nobody can replace, remove or change it, not even
-/// root, until `chattr` takes the flag away.
+/// An immutable or append-only file or folder. Not even root can replace, remove or change it until
+/// `chattr` removes the flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Locked {
-    /// `None`: the entry itself. An empty path is the destination.
+    /// `None` stands for the entry itself. An empty path is the destination.
     path: Option<PathBuf>,
     flags: InodeFlags,
 }
 
 impl Locked {
-    /// The entry that has this status, if it is locked.
+    /// The entry with this status, if it is locked.
     pub(super) fn entry(status: &Status) -> Option<Self> {
         Self::new(status, None)
     }
 
-    /// An open folder in which something is to be made, renamed or removed, or anything else that
-    /// has a path.
+    /// An open file or folder at a path, if it is locked. A locked folder refuses new, renamed and
+    /// removed entries.
     pub(super) fn open(file: impl AsFd, path: &Path) -> Option<Self> {
         Self::new(&Status::of_open(file).ok()?, Some(path))
     }
 
-    /// What has this name in a folder.
+    /// The entry with this name in a folder, if it is locked.
     pub(super) fn named(folder: impl AsFd, name: &[u8], path: &Path) -> Option<Self> {
         Self::new(&Status::of_name(folder, name).ok()?, Some(path))
     }
@@ -61,8 +61,8 @@ impl fmt::Display for Locked {
 
 impl std::error::Error for Locked {}
 
-/// The reason for an error that was met in a folder. The system says only that something is not
-/// permitted where the folder is locked.
+/// Explains an error of an operation in a folder. For a locked folder, the system reports only that
+/// the operation is not permitted.
 pub(super) fn explain(error: Errno, folder: impl AsFd, path: &Path) -> io::Error {
     match Locked::open(folder, path).filter(|_| error == Errno::PERM) {
         Some(locked) => io::Error::other(locked),

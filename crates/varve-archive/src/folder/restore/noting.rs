@@ -1,4 +1,4 @@
-//! How much of an unfinished restore is whole, noted from time to time.
+//! Records the durable part of an unfinished restore from time to time.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,16 @@ use super::steps::comes_after;
 use crate::progress::Progress;
 use crate::restoring::unfinished_restore::{Noted, Unfinished};
 
-/// After how many files the progress is made durable, however small they are.
+/// Progress is recorded after this many files, however small they are.
 const NOTE_FILE_COUNT: u64 = 1 << 19;
 
-/// What has been passed in the order of the walk, and how much of that was noted.
+/// The progress in the order of the walk, and the part of it that is recorded.
 pub(super) struct Noting<'a> {
     unfinished: &'a Unfinished,
     note_bytes: u64,
-    /// The last entry that is done, with all before it.
+    /// The last entry that is done, together with all entries before it.
     passed: Option<PathBuf>,
-    /// Whether what an earlier run has noted lies further on.
+    /// True while the walk is behind the record of an earlier run.
     is_behind: bool,
     count: u64,
     noted_bytes: u64,
@@ -36,7 +36,7 @@ impl<'a> Noting<'a> {
         }
     }
 
-    /// An entry is done, with all before it.
+    /// Notes that an entry is done, with all entries before it.
     pub(super) fn pass(&mut self, path: PathBuf) {
         self.count += 1;
         if self.is_behind {
@@ -48,7 +48,7 @@ impl<'a> Noting<'a> {
         self.passed = Some(path);
     }
 
-    /// Whether it is time to note; it is asked once for each time.
+    /// Whether a record is due. Returns true once for each record.
     pub(super) fn is_due(&mut self, progress: &Progress) -> bool {
         let bytes = progress.bytes_done();
         let is_due = bytes.saturating_sub(self.noted_bytes) >= self.note_bytes
@@ -59,7 +59,8 @@ impl<'a> Noting<'a> {
         is_due
     }
 
-    /// Makes durable what is done, and then notes it. Where that fails, what was noted before stays true.
+    /// Makes the finished part durable, and then records it. If that fails, the previous record
+    /// stays true.
     pub(super) fn note(&self, large: Option<(PathBuf, u64)>) {
         let noted = Noted { after: self.passed.clone(), large, is_placing: false };
         if rustix::fs::syncfs(self.unfinished.folder()).is_ok() {

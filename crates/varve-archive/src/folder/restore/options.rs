@@ -1,52 +1,56 @@
-//! What can be asked of a restore.
+//! The options of a restore.
 
 use std::path::{Path, PathBuf};
 
 use super::super::excludes::{Excludes, ExcludesError};
 use crate::restoring::damage_list::DamageList;
 
-/// When something that is there already is replaced.
+/// The condition under which an existing file is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Overwrite {
     /// Always: every file is written anew.
     Always,
-    /// When its kind, size or time of change differs from what the snapshot has.
+    /// If its kind, size or modification time differs from the snapshot's.
     IfChanged,
-    /// When what the snapshot has was changed later.
+    /// If the snapshot's modification time is later.
     IfNewer,
-    /// Never: only what is missing is added.
+    /// Never: only missing files are added.
     Never,
 }
 
-/// How a node is restored.
+/// The options of a restore.
 #[derive(Clone, Copy)]
 pub struct RestoreOptions<'a> {
-    /// When something that is there already is replaced. `None`: the destination must be new, or an empty folder.
+    /// The condition under which an existing file is replaced. `None` demands a destination that is
+    /// new, or an empty folder.
     pub overwrite: Option<Overwrite>,
-    /// Whether a folder may be replaced by something else, and something else by a folder.
+    /// True if a folder may replace a node of another kind, and the other way round.
     pub replace_types: bool,
-    /// Whether everything is removed that the snapshot does not have. Needs `overwrite`.
+    /// True if everything is removed that the snapshot does not have. Needs `overwrite`.
     pub delete: bool,
-    /// Which paths take part.
+    /// Selects the paths that take part.
     pub filter: &'a RestoreFilter,
-    /// Files and folders that must stay: nothing replaces or removes them, and nothing is written into them.
+    /// Files and folders that must stay: they are neither replaced, removed, nor written into.
     pub kept: &'a [PathBuf],
-    /// Whether owners and groups are restored, and the attributes that only root may set. Without, a file that would run as
-    /// somebody else loses its setuid and setgid bits.
+    /// True if owners, groups and the attributes that only root may set are restored. Otherwise a
+    /// file that would run as another user loses its setuid and setgid bits.
     pub owners: bool,
-    /// Names what is restored. An interrupted restore is continued only by one from the same source; with an empty one, by none.
+    /// Identifies the source of the restore. A later restore continues an interrupted one only if
+    /// both have the same source. An empty source is never continued.
     pub source: &'a [u8],
-    /// After how many bytes the progress is made durable, so that even a power cut costs no more.
+    /// Progress is made durable each time after this many bytes, which bounds the work that a power
+    /// cut costs.
     pub note_bytes: u64,
-    /// Takes the ranges that cannot be read, which then become holes. `None`: such a file is left out.
+    /// Receives the unreadable ranges, which become holes. With `None`, a file with unreadable
+    /// ranges is left out.
     pub damaged: Option<&'a DamageList>,
 }
 
-/// See [`RestoreOptions::note_bytes`]: some tens of seconds of work.
+/// The default of [`RestoreOptions::note_bytes`]: some tens of seconds of work.
 const NOTE_BYTES: u64 = 8 << 30;
 
 impl Default for RestoreOptions<'_> {
-    /// Overwrites nothing, and restores owners if the process may.
+    /// Overwrites nothing, and restores owners if the process is permitted to.
     fn default() -> Self {
         Self {
             overwrite: None,
@@ -62,41 +66,43 @@ impl Default for RestoreOptions<'_> {
     }
 }
 
-/// Which paths of a snapshot, and of a destination, take part in a restore.
+/// Selects the paths of a snapshot, and of a destination, that take part in a restore.
 #[derive(Debug, Clone)]
 pub struct RestoreFilter {
-    /// `None`: everything.
+    /// `None` includes everything.
     includes: Option<Excludes>,
     excludes: Option<Excludes>,
 }
 
 impl RestoreFilter {
-    /// Everything takes part.
+    /// Selects every path.
     pub const ALL: Self = Self { includes: None, excludes: None };
 
-    /// Only what matches one of `includes`, if there are any, or lies in a folder that does; and nothing that matches `excludes`. The
-    /// patterns are those of a `.gitignore` at the root of what is restored.
+    /// Selects the paths that match one of `includes`, if there are any, or that are in a folder
+    /// that matches. Paths that match `excludes` are not selected. The patterns are those of a
+    /// `.gitignore` at the root of the restore.
     ///
     /// # Errors
-    /// [`ExcludesError`] names the pattern that cannot be used.
+    /// [`ExcludesError`] names the unusable pattern.
     pub fn new(includes: &[String], excludes: &[String]) -> Result<Self, ExcludesError> {
         let patterns =
             |patterns: &[String]| (!patterns.is_empty()).then(|| Excludes::new(patterns, &[])).transpose();
         Ok(Self { includes: patterns(includes)?, excludes: patterns(excludes)? })
     }
 
-    /// Whether everything takes part.
+    /// Whether every path takes part.
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.includes.is_none() && self.excludes.is_none()
     }
 
-    /// Whether an exclude keeps this path out. What lies in a folder that is kept out is not asked for.
+    /// Whether an exclude matches this path. Callers do not ask for paths inside an excluded
+    /// folder.
     pub(super) fn excludes(&self, path: &Path, is_folder: bool) -> bool {
         self.excludes.as_ref().is_some_and(|excludes| excludes.rule_against(path, is_folder).is_some())
     }
 
-    /// Whether an include names this path, or everything is included.
+    /// Whether an include matches this path, or there are no includes.
     pub(super) fn includes(&self, path: &Path, is_folder: bool) -> bool {
         self.includes.as_ref().is_none_or(|includes| includes.rule_against(path, is_folder).is_some())
     }

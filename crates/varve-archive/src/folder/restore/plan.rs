@@ -1,4 +1,4 @@
-//! What a restore would do, entry by entry. Nothing is changed, and nothing is held of what was shown.
+//! Plans a restore, entry by entry, without changing or storing anything.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,41 +17,40 @@ use crate::records::node::{Node, NodeKind};
 /// An entry of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedEntry {
-    /// From the root of what is restored on; empty for the root.
+    /// The path from the root of the restore; empty for the root.
     pub path: PathBuf,
-    /// What it is in the snapshot, or there if the snapshot does not have it.
+    /// The kind in the snapshot. If the snapshot does not have the entry, its kind at the
+    /// destination.
     pub kind: Option<NodeKind>,
-    /// How many bytes are written.
+    /// Bytes that would be written.
     pub bytes: u64,
-    /// What becomes of it.
     pub action: Action,
-    /// Why.
     pub reason: Reason,
 }
 
-/// How many entries of a plan have each action.
+/// The number of entries with each action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlanCounts {
-    /// Made.
+    /// Entries to create.
     pub create: u64,
-    /// Put in the place of something.
+    /// Entries that replace existing ones.
     pub replace: u64,
-    /// Left as they are, but for owner, mode, times or attributes.
+    /// Existing entries that only get owner, mode, times or attributes.
     pub attributes: u64,
-    /// Left as they are.
+    /// Entries that stay unchanged.
     pub keep: u64,
-    /// Removed.
+    /// Entries to remove.
     pub delete: u64,
-    /// Not restored, or not removed, although they should be.
+    /// Entries that should be restored or removed, and are not.
     pub skip: u64,
-    /// How many bytes are written.
+    /// Bytes that would be written.
     pub bytes: u64,
-    /// Whether the destination is there and has something in it.
+    /// True if the destination exists and is not empty.
     pub is_merge: bool,
 }
 
 impl PlanCounts {
-    /// How many entries change anything that is there.
+    /// The number of entries that change the destination.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.create + self.replace + self.attributes + self.delete
@@ -71,8 +70,9 @@ impl PlanCounts {
     }
 }
 
-/// Shows what [`restore_folder`](super::restore_folder) would do with the same words, in the order in which it would. Without
-/// [`overwrite`](RestoreOptions::overwrite), a folder that is there is shown as [`Overwrite::IfChanged`] would treat it.
+/// Shows what [`restore_folder`](super::restore_folder) would do with the same arguments, in the
+/// same order. Without [`overwrite`](RestoreOptions::overwrite), an existing folder is shown as
+/// [`Overwrite::IfChanged`] would treat it.
 ///
 /// # Errors
 /// [`RestoreFolderError`]: nothing can be restored there.

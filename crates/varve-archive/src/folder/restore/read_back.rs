@@ -1,4 +1,4 @@
-//! Reading back what was restored, and comparing it with the snapshot.
+//! Reads restored files back, and compares them with the snapshot.
 
 use std::fs::File;
 use std::io;
@@ -18,9 +18,10 @@ use crate::browsing::files::{Files, ReadContentError};
 use crate::records::node::{Node, NodeKind};
 use crate::restoring::comparison::{Unlike, compare_bytes, compare_zeros};
 
-/// Reads everything back from the disk that [`restore_folder`](super::restore_folder) has written to `destination`, past the page cache
-/// where the system allows it, and reports what differs. What the options keep out, and what is damaged, is not looked at. Returns
-/// how many files were compared, and how many problems there are.
+/// Reads back from the disk everything that [`restore_folder`](super::restore_folder) wrote to
+/// `destination`, bypassing the page cache where the system allows it, and reports differences.
+/// Paths that the options exclude, and damaged ranges, are not compared. Returns the number of
+/// files compared, and the number of problems.
 ///
 /// # Errors
 /// The destination cannot be opened.
@@ -64,7 +65,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Everything in a folder.
+    /// Checks everything in a folder.
     fn folder(&self, root: OwnedFd, node: &Node, submit: &dyn Fn(FileToCheck)) {
         let filter = self.options.filter;
         let mut stack = vec![(root, PathBuf::new(), self.files.nodes(node), filter.is_all())];
@@ -76,7 +77,7 @@ impl Check<'_> {
                 stack.pop();
                 continue;
             };
-            // What cannot be read of the snapshot was reported when it was restored.
+            // Unreadable parts of the snapshot were reported during the restore.
             let Ok(node) = node else { continue };
             let (path, is_folder) = (path.join_name(&node.name), node.kind == NodeKind::Folder);
             let lacks_all = self.files.trouble(&node).is_some_and(|trouble| trouble.lacks_all);
@@ -100,7 +101,8 @@ impl Check<'_> {
         }
     }
 
-    /// What can be told without reading. Returns a file whose content is to be compared.
+    /// Checks an entry without reading its content. Returns a file whose content is still to be
+    /// compared.
     fn entry(&self, folder: &OwnedFd, node: &Node) -> Result<Option<File>, Unlike> {
         let status = Status::of_name(folder, &node.name).map_err(Unlike::Read)?;
         let differs = |what| Err(Unlike::Status { what });
@@ -130,7 +132,7 @@ impl Check<'_> {
 
     fn compare(&self, file: &FileToCheck) -> Result<(), Unlike> {
         let FileToCheck { file, node, .. } = file;
-        // What is written and synced is dropped from the page cache by this, so that it is read from the disk.
+        // This drops synced data from the page cache, so that it is read from the disk.
         let _ = fadvise(file, 0, None, Advice::DontNeed);
         let mut passed = 0;
         let mut unlike = None;
@@ -148,7 +150,7 @@ impl Check<'_> {
                 }
             }
         };
-        // A range that was damaged when it was restored is a hole. One that is damaged only now shows as bytes that differ.
+        // A range that was damaged during the restore is a hole. New damage shows as a difference.
         let read = match self.options.damaged {
             None => self.files.read(node, 0..node.size, &mut take),
             Some(_) => self.files.read_around(node, 0..node.size, &mut take, &mut |_, _| {}),

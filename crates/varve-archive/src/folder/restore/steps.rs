@@ -1,7 +1,9 @@
-//! The steps of a restore, in order: the snapshot's tree beside what is at the destination, one entry after the other.
+//! The steps of a restore, in order: walks the tree of the snapshot and the destination together,
+//! one entry after the other.
 //!
-//! A plan shows the steps, and a restore takes them: both go by the same decisions. Nothing is held but the folders that the walk
-//! is in, the names of their entries where something may be removed, and a number for each file with several names.
+//! A plan shows the steps, and a restore executes them, so both follow the same decisions. Memory
+//! holds only the folders that the walk is in, the names of their entries if entries may be
+//! removed, and an id for each file with several names.
 //!
 //! ```text
 //! snapshot  a/   a/one   a/two            b
@@ -27,16 +29,16 @@ use crate::browsing::files::{Files, Nodes};
 use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::ReadFolderError;
 
-/// Which steps are asked for.
+/// The kinds of steps that are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// What is written.
+    /// Only writes.
     Writes,
-    /// What is removed, too.
+    /// Writes and removals.
     WritesAndDeletes,
 }
 
-/// What all decisions go by.
+/// The settings of all decisions.
 #[derive(Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) policy: Policy,
@@ -44,18 +46,18 @@ pub(super) struct Rules<'a> {
     pub(super) filter: &'a RestoreFilter,
     pub(super) guards: &'a Guards,
     pub(super) attributes: Attributes,
-    /// Up to which path an earlier run has made everything durable. For [`Policy::Continue`].
+    /// The last path that an earlier run has made durable. For [`Policy::Continue`].
     pub(super) trusted: Option<&'a Path>,
 }
 
-/// A folder of the destination, as far as the walk has it.
+/// A folder of the destination during the walk.
 #[derive(Clone)]
 pub(super) enum At {
-    /// It is not there, and nothing in it.
+    /// It does not exist, and has no contents.
     Absent,
-    /// It was made by this run, and is empty.
+    /// This run created it, and it is empty.
     New(Arc<TargetFolder>),
-    /// It was there before.
+    /// It existed before.
     There(Arc<TargetFolder>),
 }
 
@@ -67,7 +69,7 @@ impl At {
         }
     }
 
-    /// What may hold entries from before.
+    /// The folder, if it may hold older entries.
     fn there(&self) -> Option<&Arc<TargetFolder>> {
         match self {
             Self::There(folder) => Some(folder),
@@ -76,13 +78,14 @@ impl At {
     }
 }
 
-/// One step.
+/// A step of a restore.
 pub(super) enum Step {
-    /// An entry of the snapshot. A folder that is not skipped has to be [entered](Steps::enter), or all below it is passed over.
+    /// An entry of the snapshot. The caller must [enter](Steps::enter) a folder that is not
+    /// skipped, or everything below it is omitted.
     Entry { at: At, path: PathBuf, node: Box<Node>, decision: Decision },
-    /// Something that is there, and not in the snapshot. A folder comes after all that is in it.
+    /// An entry that exists only at the destination. A folder comes after its contents.
     Extra { folder: Arc<TargetFolder>, path: PathBuf, kind: Option<NodeKind>, decision: Decision },
-    /// Some of a folder cannot be read.
+    /// A part of a folder is unreadable.
     CutShort { path: PathBuf, source: ReadFolderError },
     /// The end of a folder that was entered.
     Leave { at: At, node: Box<Node>, action: Action },
@@ -93,20 +96,20 @@ pub(super) struct Steps<'a> {
     rules: Rules<'a>,
     wanted: Wanted,
     frames: Vec<Frame<'a>>,
-    /// An entry that is included, while the folders on the way to it are entered.
+    /// An included entry that waits until the folders above it are entered.
     held: Option<Box<Node>>,
     /// A folder that was returned, and may be entered.
     offered: Option<Offered>,
-    /// Of each file with several names: which file it is, if it was there and stays.
+    /// For each link group, the id of its file if that existed and stays.
     groups: BTreeMap<u64, Option<FileId>>,
-    /// Those files.
+    /// The ids of those files.
     claimed: BTreeSet<FileId>,
 }
 
 enum Offered {
-    /// It is to come on top of the others.
+    /// The folder is not on the stack yet.
     New { node: Box<Node>, path: PathBuf, is_included: bool, action: Action },
-    /// It is among them already.
+    /// The folder is on the stack already.
     Pending { index: usize, action: Action },
 }
 
@@ -115,30 +118,30 @@ struct Frame<'a> {
     node: Box<Node>,
     path: PathBuf,
     nodes: Nodes<'a>,
-    /// `None`: nobody knows yet whether anything in it is included.
+    /// `None` while no entry in it is known to be included.
     at: Option<At>,
     action: Action,
-    /// Whether all below it is included.
+    /// True if everything below it is included.
     is_included: bool,
     extras: Extras,
 }
 
-/// What is in a folder and not in the snapshot's.
+/// The entries of a folder that the snapshot's folder does not have.
 enum Extras {
-    /// Nobody asks.
+    /// They are not requested.
     Ignored,
-    /// The snapshot's entries are being passed.
+    /// The snapshot's entries are still being passed.
     Collecting {
         names: Names,
         found: Vec<(Vec<u8>, Option<NodeKind>)>,
         peeked: Option<(Vec<u8>, Option<NodeKind>)>,
     },
-    /// They are returned one by one. `keeps`: one of them stays.
+    /// They are returned one by one. `keeps` is set if one of them stays.
     Returning { found: std::vec::IntoIter<(Vec<u8>, Option<NodeKind>)>, is_extra: bool, keeps: bool },
 }
 
 impl<'a> Steps<'a> {
-    /// `root` is at `at`, which is made or opened already.
+    /// Starts at `root`, which is created or opened already, at `at`.
     pub(super) fn new(
         files: &'a dyn Files,
         rules: Rules<'a>,
@@ -162,12 +165,12 @@ impl<'a> Steps<'a> {
         steps
     }
 
-    /// How many folders the walk is in.
+    /// The number of folders that the walk is in.
     pub(super) fn depth(&self) -> usize {
         self.frames.len()
     }
 
-    /// Goes into the folder that was returned last.
+    /// Enters the folder that was returned last.
     pub(super) fn enter(&mut self, at: At) {
         match self.offered.take() {
             Some(Offered::New { node, path, is_included, action }) => {
@@ -185,7 +188,7 @@ impl<'a> Steps<'a> {
     pub(super) fn next_step(&mut self) -> Option<Step> {
         match self.offered.take() {
             Some(Offered::Pending { index, .. }) => {
-                // Nobody went in: what is below it is passed over.
+                // The caller did not enter it, so everything below it is omitted.
                 self.frames.truncate(index);
                 self.held = None;
             }
@@ -213,7 +216,7 @@ impl<'a> Steps<'a> {
                     }
                 }
                 Some(Err(source)) => {
-                    // What cannot be read may be what is there.
+                    // An existing entry may be in the unreadable part, so nothing is removed.
                     frame.extras = Extras::Ignored;
                     let path = frame.path.clone();
                     return Some(Step::CutShort { path, source });
@@ -227,7 +230,8 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Whether an entry of the innermost folder takes part. A folder that is not included, but may hold something that is, waits.
+    /// Whether an entry of the innermost folder takes part. A folder that is not included waits,
+    /// because it may contain an included entry.
     fn takes_part(&mut self, node: &Node) -> bool {
         let Some(frame) = self.frames.last() else { return false };
         let (path, is_folder) = (frame.path.join_name(&node.name), node.kind == NodeKind::Folder);
@@ -254,12 +258,12 @@ impl<'a> Steps<'a> {
         let Some(folder) = at.there().filter(|_| self.wanted == Wanted::WritesAndDeletes) else {
             return Extras::Ignored;
         };
-        // Names that cannot be read are not removed.
+        // Names that are unreadable are not removed.
         let (names, _) = Names::read(&folder.descriptor);
         Extras::Collecting { names, found: Vec::new(), peeked: None }
     }
 
-    /// Offers a folder that waited until something in it was included.
+    /// Returns a folder that waited for an included entry.
     fn offer_pending(&mut self, index: usize) -> Step {
         let at = self.frames[index - 1].at.clone().unwrap_or(At::Absent);
         let node = self.frames[index].node.clone();
@@ -338,7 +342,7 @@ impl<'a> Steps<'a> {
             {
                 (Action::Replace, Reason::Linked)
             }
-            // Other names of it would change as well.
+            // A change would also affect its other names.
             (Action::Attributes, _)
                 if node.kind != NodeKind::Folder
                     && status.link_count > 1
@@ -362,7 +366,7 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Whether something may be removed that lies in a folder which is replaced.
+    /// Whether an entry of a folder that is replaced may be removed.
     fn may_go(&self, path: &Path, is_folder: bool) -> bool {
         let filter = self.rules.filter;
         let mut ancestors = path.ancestors();
@@ -371,7 +375,7 @@ impl<'a> Steps<'a> {
         !filter.excludes(path, is_folder) && is_included
     }
 
-    /// Notes which file the first of several names is of.
+    /// Records the file to which the first name of a link group leads.
     fn note_group(&mut self, node: &Node, (action, reason): &Decision, status: Option<&Status>) {
         let Some(group) = node.link_group.filter(|_| node.kind != NodeKind::Folder) else { return };
         match (action, reason) {
@@ -385,12 +389,12 @@ impl<'a> Steps<'a> {
                     self.claimed.extend(id);
                 }
             }
-            // It is not what the snapshot has, and no further name may lead to it.
+            // That file differs from the snapshot, so no further name may lead to it.
             _ => {}
         }
     }
 
-    /// What comes after the last entry of the innermost folder.
+    /// The step after the last entry of the innermost folder.
     fn next_extra(&mut self) -> Option<Step> {
         let frame = self.frames.last_mut()?;
         frame.extras.end_of_entries();
@@ -404,7 +408,8 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Something that the snapshot does not have. `None`: it is a folder, which was entered.
+    /// The step for an entry that the snapshot does not have. `None` if it is a folder, which was
+    /// entered.
     fn extra(&mut self, folder: &Arc<TargetFolder>, name: &[u8], kind: Option<NodeKind>) -> Option<Step> {
         let frame = self.frames.last()?;
         let path = frame.path.join_name(name);
@@ -469,7 +474,7 @@ impl<'a> Steps<'a> {
         });
     }
 
-    /// The folder that the walk is in cannot be removed.
+    /// Marks the current folder as one that cannot be removed.
     fn keep_above(&mut self) {
         if let Some(Frame { extras: Extras::Returning { keeps, .. }, .. }) = self.frames.last_mut() {
             *keeps = true;
@@ -494,7 +499,7 @@ impl<'a> Steps<'a> {
 }
 
 impl Extras {
-    /// Comes to an entry of the snapshot: the names before it are only there.
+    /// Passes an entry of the snapshot. The names before it exist only at the destination.
     fn pass(&mut self, name: &[u8]) {
         let Self::Collecting { names, found, peeked } = self else { return };
         loop {
@@ -510,7 +515,7 @@ impl Extras {
         }
     }
 
-    /// Everything that is left is only there.
+    /// The remaining names exist only at the destination.
     fn end_of_entries(&mut self) {
         if let Self::Collecting { names, found, peeked } = self {
             found.extend(peeked.take());
@@ -523,13 +528,12 @@ impl Extras {
     }
 }
 
-/// What locks an entry, or the folder in which it would be made, renamed or removed.
+/// The lock on an entry, or on the folder in which it would be created, renamed or removed.
 fn locked(folder: &TargetFolder, status: Option<&Status>) -> Option<Locked> {
     status.and_then(Locked::entry).or_else(|| Locked::open(&folder.descriptor, &folder.path))
 }
 
-/// Nothing is done that the system is known to refuse. A folder that is locked is entered all the
-/// same.
+/// Replaces a decision that the system is known to refuse. A locked folder is entered nevertheless.
 fn unless_locked(at: &At, node: &Node, status: Option<&Status>, decision: Decision) -> Decision {
     let Some(folder) = at.there() else { return decision };
     let found = match decision.0 {
@@ -540,13 +544,14 @@ fn unless_locked(at: &At, node: &Node, status: Option<&Status>, decision: Decisi
     found.map_or(decision, |locked| (Action::Skip, Reason::Locked(locked)))
 }
 
-/// Whether a path comes after another one in the order of the walk: name by name, and what is in a folder after the folder.
+/// Whether a path comes after another one in the order of the walk: compared name by name, with the
+/// contents of a folder after the folder.
 pub(super) fn comes_after(path: &Path, other: &Path) -> bool {
     let names = |path: &Path| path.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
     names(path) > names(other)
 }
 
-/// As the system numbers files in `stat`.
+/// The device and inode as `stat` reports them.
 fn number(id: FileId) -> (u64, u64) {
     (rustix::fs::makedev(id.file_system.major, id.file_system.minor), id.inode)
 }

@@ -1,7 +1,8 @@
-//! Making the tree of a destination: folders on the way down, their attributes on the way up.
+//! Creates the tree of a destination: folders on the way down, and their attributes on the way up.
 //!
-//! A folder gets its times once all that is in it is done, and a further name of a file is made once the file is. So what is to
-//! be done later waits in a queue behind the files that are still being written:
+//! The times of a folder are set once everything in it is done, and a further name of a file is
+//! created once the file is done. These later steps wait in a queue behind the files that are still
+//! being written:
 //!
 //! ```text
 //! front │ Awaited │ Link e │ Awaited │ Close d/ │ …   <─ the stored tree, depth first
@@ -33,38 +34,38 @@ use super::steps::{At, Rules, Step, Steps, Wanted, comes_after};
 use crate::records::node::{Node, NodeKind};
 use crate::restoring::unfinished_restore::Unfinished;
 
-/// How many files are written by one job, at most.
+/// Upper bound on the files in one job.
 const JOB_FILE_COUNT_MAX: usize = 128;
-/// How many bytes the files of a job have, but for the last.
+/// A job ends once its files have this many bytes.
 const JOB_BYTES: u64 = 2 << 20;
-/// How many events may wait for the file at the front.
+/// Upper bound on the events that wait for the file at the front.
 const WAITING_COUNT_MAX: usize = 16 << 10;
-/// How many folders may be open for what waits, besides those that the walk is in.
+/// Upper bound on the folders that are open for waiting events, besides those that the walk is in.
 const OPEN_FOLDER_COUNT_MAX: usize = 256;
-/// What the owner of a folder needs to make something in it.
+/// The permissions that the owner of a folder needs to create entries in it.
 const OWNER_BITS: u16 = 0o700;
 
 pub(super) type FilePipeline<'p> = Pipeline<'p, Job, Vec<Written>>;
 
 enum Event {
-    /// A file that is being written, and the group that it is the first of.
+    /// A file that is being written, and the link group of which it is the first.
     Awaited { path: PathBuf, link_group: Option<u64>, large: Option<Arc<LargeFile>> },
-    /// A file that is written, or left out.
+    /// A file that is written or left out.
     Done { path: PathBuf },
-    /// Another name of a file that came before.
+    /// Another name of an earlier file.
     Link { folder: Arc<TargetFolder>, path: PathBuf, node: Box<Node>, over: Over },
     /// The end of a folder.
     Close { at: At, node: Box<Node>, action: Action },
 }
 
-/// A folder of which some is left out.
+/// The report of a folder that is partly unreadable.
 #[derive(Debug, thiserror::Error)]
 #[error("the remaining entries are unreadable, and are left out")]
 struct FolderCutShort {
     source: crate::records::node_list::ReadFolderError,
 }
 
-/// A name that is a file of its own now, as the system makes no link there.
+/// The report of a name that became a separate file, because the system refused the link.
 #[derive(Debug, thiserror::Error)]
 #[error("it is a copy of {}, and no longer another name of it", first.display())]
 struct NotLinked {
@@ -72,25 +73,25 @@ struct NotLinked {
     source: io::Error,
 }
 
-/// An entry that something at the destination keeps from being restored.
+/// The report of an entry that was not restored because of an existing entry.
 #[derive(Debug, thiserror::Error)]
 #[error("it is not restored: {reason}")]
 struct Skipped {
     reason: Reason,
 }
 
-/// The work ended early: it was cancelled, or nothing more can be written.
+/// The restore ended early: it was cancelled, or no more can be written.
 pub(super) struct Stopped;
 
-/// How a tree is written.
+/// The settings for writing a tree.
 #[derive(Clone, Copy)]
 pub(super) struct TreeTarget<'a> {
     pub(super) rules: Rules<'a>,
-    /// Where progress is noted. Then nobody looks into the tree before it is done.
+    /// The place where progress is recorded. If set, the tree is not in use until it is done.
     pub(super) unfinished: Option<&'a Unfinished>,
     pub(super) note_bytes: u64,
-    /// Whether an earlier run has made everything and put it in its place, and was interrupted
-    /// before it gave the last flags.
+    /// True if an earlier run moved the complete tree to its place, and was interrupted before it
+    /// set the last flags.
     pub(super) is_placed: bool,
 }
 
@@ -101,11 +102,11 @@ pub(super) struct TreeWriter<'a> {
     target: TreeTarget<'a>,
     noting: Option<Noting<'a>>,
     events: VecDeque<Event>,
-    /// How many events have left the queue.
+    /// The number of events that have left the queue.
     passed_count: u64,
     job: Vec<FileToWrite>,
     job_bytes: u64,
-    /// Where the first file of each link group is.
+    /// The path of the first file in each link group.
     linked: BTreeMap<u64, PathBuf>,
     root: Option<Arc<TargetFolder>>,
     folder_token: Arc<()>,
@@ -140,7 +141,7 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    /// Makes a folder with everything in it. `action` is what becomes of the folder itself.
+    /// Writes a folder with everything in it. `action` is the action for the folder itself.
     pub(super) fn write_folder(
         mut self,
         root: &Node,
@@ -177,7 +178,7 @@ impl<'a> TreeWriter<'a> {
         self.finish()
     }
 
-    /// Makes a file under the name of what is unfinished.
+    /// Writes a file under the partial name.
     pub(super) fn write_file(
         mut self,
         root: &Node,
@@ -193,7 +194,7 @@ impl<'a> TreeWriter<'a> {
         self.finish()
     }
 
-    /// Makes anything but a file or a folder under this name.
+    /// Creates a node other than a file or a folder under this name.
     pub(super) fn write_special(mut self, root: &Node, parent: OwnedFd, name: &[u8]) -> RestoreCounts {
         let folder = self.target_folder(parent, PathBuf::new());
         let node = Node { link_group: None, name: name.to_vec(), ..root.clone() };
@@ -206,7 +207,8 @@ impl<'a> TreeWriter<'a> {
     fn finish(mut self) -> Result<RestoreCounts, Stopped> {
         self.submit_job();
         self.advance();
-        // The parts of a large file that were never handed out are never done.
+        // If the writer stops, some parts of a large file are never submitted, so their file never
+        // completes.
         while !self.events.is_empty() && !self.writer.is_stopped() {
             self.pipeline.help_or_wait();
             self.advance();
@@ -214,7 +216,7 @@ impl<'a> TreeWriter<'a> {
         if !self.writer.is_stopped() {
             return Ok(self.counts);
         }
-        // What is queued ends at once now.
+        // The queued jobs end at once now.
         while self.pipeline.help_or_wait() {}
         for written in self.pipeline.take_done().into_iter().flatten() {
             self.settle(&written);
@@ -224,7 +226,8 @@ impl<'a> TreeWriter<'a> {
         Err(Stopped)
     }
 
-    /// Does what is no longer waited for, and waits while too much is.
+    /// Runs the events at the front of the queue that need not wait. Blocks while too many events
+    /// wait.
     fn advance(&mut self) {
         loop {
             for written in self.pipeline.take_done().into_iter().flatten() {
@@ -288,7 +291,7 @@ impl<'a> TreeWriter<'a> {
         let place =
             usize::try_from(written.number - self.passed_count).expect("an awaited event is in the queue");
         if written.bytes.is_none() && self.writer.is_stopped() {
-            // It may not have been begun: the next run writes it.
+            // The file may not have been started. The next run writes it.
             return;
         }
         self.count(written);
@@ -297,7 +300,7 @@ impl<'a> TreeWriter<'a> {
         let (path, link_group) = (std::mem::take(path), *link_group);
         *event = Event::Done { path };
         if let (None, Some(group)) = (written.bytes, link_group) {
-            // The next name of the file is made by itself.
+            // The next name of the file is created as a separate file.
             self.linked.remove(&group);
         }
     }
@@ -310,7 +313,7 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    /// Takes a step. Returns the folder that the walk is to enter.
+    /// Executes a step. Returns the folder that the walk must enter.
     fn visit(&mut self, at: &At, path: PathBuf, node: Node, (action, reason): Decision) -> Option<At> {
         self.report_trouble(&path, &node);
         let parent = Arc::clone(at.folder()?);
@@ -376,7 +379,8 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    /// How something comes to its place. What an unfinished run has left of it is removed, or gone on with.
+    /// Chooses the way in which an entry gets to its place. The remains of an unfinished run are
+    /// removed or continued.
     fn placing(
         &self,
         parent: &TargetFolder,
@@ -399,7 +403,8 @@ impl<'a> TreeWriter<'a> {
         if over != Over::Nothing {
             rules.guards.remove(&parent.descriptor, &node.name, path).map_err(io::Error::other)?;
         }
-        // What an earlier run has noted as durable must be so again before anything says it is there.
+        // The record of an earlier run claims that this entry is durable. The entry must be durable
+        // again before it has its name.
         let is_noted = rules.trusted.is_some_and(|trusted| !comes_after(path, trusted));
         Ok(if is_noted { Placing::Beside(Over::Nothing) } else { Placing::Direct })
     }
@@ -437,8 +442,9 @@ impl<'a> TreeWriter<'a> {
         Ok(descriptor)
     }
 
-    /// Gives a new folder of a merge what it has, but for its time, before anything is in it: if the work is interrupted, the next run takes
-    /// it for one that was there. An error is met, and reported, once more at its end.
+    /// Sets the attributes of a new folder in a merge, except its time, before it has entries. If
+    /// the restore is interrupted, the next run takes it for an existing folder. Errors occur again
+    /// at the end of the folder, and are reported there.
     fn begin_folder(&self, descriptor: &OwnedFd, node: &Node) {
         remove_inherited(descriptor);
         let open_to_owner = Node { mode: node.mode | OWNER_BITS, ..node.clone() };
@@ -468,7 +474,7 @@ impl<'a> TreeWriter<'a> {
                 let reason = hindrance.reason();
                 self.report(path, Skipped { reason });
             }),
-            // It may have been closed to everybody by the run that made it.
+            // The run that created it may have removed all permissions.
             Policy::Continue => {
                 rustix::fs::chmodat(folder, node.name.as_slice(), Mode::RWXU, AtFlags::empty())
                     .and_then(|()| open_folder(folder, &node.name))
@@ -533,7 +539,8 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    /// Makes anything but a file or a folder: under its name, or beside it if something else may look there.
+    /// Creates a node other than a file or a folder. It gets its final name at once, or a partial
+    /// name first if the destination is in use.
     fn make_special(&mut self, folder: &TargetFolder, path: &Path, node: &Node, over: Option<Over>) {
         let parent = &folder.descriptor;
         let made = match over {
@@ -560,7 +567,8 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    /// Gives what was made beside its place its name. Returns whether it has it.
+    /// Renames an entry from its partial name to its final name. Returns whether it has the final
+    /// name.
     fn place(
         &mut self,
         folder: &TargetFolder,
@@ -585,7 +593,7 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    /// Gives a file another name; makes it, where the one that came before it is left out.
+    /// Creates another name of a file. If the first one was left out, creates the file.
     fn link(&mut self, folder: Arc<TargetFolder>, path: &Path, node: Node, over: Over) {
         let first = node.link_group.and_then(|group| self.linked.get(&group)).cloned();
         let (Some(first), Some(root)) = (first, self.root.clone()) else {
@@ -615,7 +623,8 @@ impl<'a> TreeWriter<'a> {
             }
             Err(error) if can_be_copied(error) => {
                 self.report(path, NotLinked { first: first.clone(), source: error.into() });
-                // Those that come after it are names of this one, where that can be had: the first may have as many as it can.
+                // Further names are links to this file where possible, since the first may have
+                // reached its limit.
                 node.link_group.map(|group| self.linked.insert(group, path.to_path_buf()));
                 self.make_now(folder, path, node, over);
             }
@@ -623,12 +632,12 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    /// Whether what is made comes to its place by a rename.
+    /// Whether new entries are moved to their place by a rename.
     fn is_beside(&self) -> bool {
         self.target.rules.policy != Policy::Continue
     }
 
-    /// Makes something whose turn is now: those that come after it do not wait for it.
+    /// Creates an entry immediately, without a place in the queue.
     fn make_now(&mut self, folder: Arc<TargetFolder>, path: &Path, node: Node, over: Over) {
         let over = self.is_beside().then_some(over);
         if node.kind != NodeKind::File {
@@ -645,7 +654,7 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    /// Gives a file that stays the flags that an interrupted run has not given to it.
+    /// Sets the flags of an unchanged file that an interrupted run did not set.
     fn give_flags(&self, parent: &TargetFolder, path: &Path, node: &Node) {
         let is_other_name = node.link_group.is_some_and(|group| self.linked.contains_key(&group));
         if node.inode_flags.is_empty() || node.kind != NodeKind::File || is_other_name {
@@ -660,7 +669,7 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    /// Gives a file that stays what it lacks.
+    /// Sets the missing attributes of an existing file.
     fn give_existing(&mut self, parent: &TargetFolder, path: &Path, node: &Node) {
         let (folder, attributes) = (&parent.descriptor, self.writer.attributes);
         let given = match node.kind {
@@ -691,7 +700,7 @@ impl<'a> TreeWriter<'a> {
             _ if is_left_alone && action == Action::Keep => Ok(()),
             _ => attributes.give_existing(&folder.descriptor, node),
         };
-        // The root gets its flags when it is in its place.
+        // The flags of the root are set once it is in its place.
         if !folder.path.as_os_str().is_empty() {
             self.writer.flags.give(&folder.descriptor, &folder.path, node);
         }
@@ -705,14 +714,15 @@ impl<'a> TreeWriter<'a> {
         self.watch.progress.add_files_done(1);
     }
 
-    /// Reports what the snapshot lacks of a node. Returns whether it lacks all.
+    /// Reports the problem that the snapshot has with a node. Returns whether the node has no data
+    /// at all.
     fn report_trouble(&mut self, path: &Path, node: &Node) -> bool {
         let Some(trouble) = self.writer.files.trouble(node) else { return false };
         self.report(path, trouble.error);
         trouble.lacks_all
     }
 
-    /// Reports what the system says, unless it says that nothing more can be written.
+    /// Reports an error of the system, unless the error stops the whole restore.
     fn report_system(&mut self, path: &Path, error: io::Error) {
         if let Some(source) = self.writer.goes_on_after(path, error) {
             self.report(path, WriteFileError::System { source });
