@@ -1,4 +1,5 @@
-//! Disk images: archived and restored by many hands at once, in order, without a byte of memory for their size.
+//! Disk images: archived and restored in order by many workers, in memory that does not depend on
+//! their size.
 
 mod archive;
 mod cached_blocks;

@@ -1,13 +1,13 @@
-//! Archives of other programs in a store of SHA-1 scores: what vac and vbackup wrote, looked into and restored as a snapshot is; and
-//! folders archived so that vac's tools read them.
+//! Archives of other programs in a store with SHA-1 scores. Archives of vac and vbackup are listed
+//! and restored like snapshots, and folders are archived in a form that vac's tools read.
 //!
 //! ```text
 //! vac:SCORE ──▶ root ─┬─ vac: three entries ──▶ VacFiles: folders of source and meta
 //!                     └─ ext2, ffs, hfs, file: one entry ──▶ an image, byte for byte
 //! ```
 //!
-//! What must always be true: whatever such an archive says, every name is one component of a path, a walk holds the names of one
-//! folder a level, and what cannot be read hides nothing but itself.
+//! Invariants, whatever such an archive contains: every name is one path component. A walk holds
+//! the names of one folder per level. Unreadable data affects nothing else.
 
 mod files;
 mod line;

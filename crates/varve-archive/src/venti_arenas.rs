@@ -1,14 +1,16 @@
-//! Blocks out of the files of plan9port's Venti, into a store.
+//! Imports blocks from the arena files of plan9port's Venti into a store.
 //!
-//! Each arena is read once, from its beginning to its end: its clumps are opened, hashed and stored, and its seal is checked on the way. How far it was
-//! read, and all of that was durable, is noted in a file of the store's own: the next run opens only what came since.
+//! Each arena is read once, from beginning to end. Its clumps are opened, hashed and stored, and
+//! its seal is checked on the way. A file of the store records how far the arena was read, as far
+//! as all of that is durable. The next run opens only later clumps.
 //!
 //! ```text
 //! file ──▶ arenas ──▶ clumps ──▶ blocks with the score that they should have ──▶ store
 //!                       └──▶ damage: from where to where, and why
 //! ```
 //!
-//! What must always be true: nothing is stored under a name that is not its own, and a damaged clump hides no other.
+//! Invariants: no block is stored under a score that is not its own, and a damaged clump hides no
+//! other clump.
 
 mod import;
 mod position;

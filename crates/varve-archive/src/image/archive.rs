@@ -1,4 +1,5 @@
-//! Archiving an image: several workers claim pieces in order, and read, name and store them; the scores are put together in order.
+//! Archives an image: several workers claim pieces in order, and read, name and store them. The
+//! scores are assembled in order.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,49 +17,45 @@ use crate::progress::Progress;
 /// The size of pointer blocks. `docs/decisions/0004-block-sizes.md` has the measurement.
 const POINTER_BYTES: u32 = 4 << 10;
 
-/// Small pieces are claimed and read many at a time, until they have so many bytes: with the last of them it may be a piece more.
+/// Small pieces are claimed and read in batches. A batch ends once it has this many bytes, so it
+/// may exceed them by one piece.
 const BATCH_BYTES: u64 = PIECE_BYTES / 2;
 const BATCH_PIECES_MAX: usize = 64;
-/// How many batches may be stored, and wait for the tree, before a worker waits for it: a few megabytes of scores.
+/// Upper bound on the stored batches that wait for the tree before a worker waits: a few megabytes
+/// of scores.
 const WAITING_MAX: usize = 512;
 
-/// An image that is in the store, though not yet durable.
+/// An image that is in the store, but not durable yet.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ArchivedImage {
-    /// What leads to it.
     pub entry: Entry,
-    /// Whether the source changed while it was read: the image is then a mixture of moments.
+    /// True if the source changed while it was read. The image is then a mixture of several times.
     pub changed_meanwhile: bool,
 }
 
 /// Why an image was not archived.
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveImageError {
-    /// The source could not be read.
+    /// The source was unreadable.
     #[error("{path}, offset {offset}: cannot read", path = path.display())]
     Read {
-        /// The source.
         path: PathBuf,
-        /// Where in it, in bytes.
+        /// The offset in bytes.
         offset: u64,
-        /// What went wrong below.
         source: io::Error,
     },
     /// The source ended before the size that it had when it was opened.
     #[error("{path} shrank while it was read: nothing at offset {offset} any more", path = path.display())]
     Shrank {
-        /// The source.
         path: PathBuf,
-        /// Where in it, in bytes.
+        /// The offset in bytes.
         offset: u64,
     },
-    /// What has not changed cannot be taken from the earlier image.
+    /// The earlier image that has the unchanged parts is unreadable.
     #[error("the earlier image, of which this one is to share what has not changed, cannot be read")]
     Earlier(#[source] ReadPointerError),
-    /// The store did not take it.
     #[error(transparent)]
     Put(#[from] PutError),
-    /// It was asked to stop.
     #[error("interrupted; what was stored so far will not be stored again")]
     Cancelled,
 }
@@ -72,7 +69,7 @@ impl From<PushUnchangedError> for ArchiveImageError {
     }
 }
 
-/// The tree that images in blocks of `block_bytes` become.
+/// The tree shape of images in blocks of `block_bytes`.
 #[must_use]
 pub fn image_shape(block_bytes: u32) -> Shape {
     Shape { leaf_kind: BlockKind::Data, leaf_bytes: block_bytes, pointer_bytes: POINTER_BYTES }
@@ -81,10 +78,11 @@ pub fn image_shape(block_bytes: u32) -> Shape {
 /// Stores an image in blocks of `block_bytes`.
 ///
 /// # Errors
-/// [`ArchiveImageError`]. What was stored so far stays, and is found as duplicates the next time.
+/// [`ArchiveImageError`]. Blocks that were stored before the error stay, and are found as
+/// duplicates the next time.
 ///
 /// # Panics
-/// When the source shares what has not changed with an earlier image of another shape than [`image_shape`].
+/// If the source has an earlier image of another shape than [`image_shape`].
 pub fn archive_image(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
@@ -108,7 +106,8 @@ pub fn archive_image(
             let mut buffer = Vec::new();
             claims.work_on_each(|batch| job.store_batch(batch, &mut buffer));
         },
-        // To push what has not changed may need blocks to be read: meanwhile the others go on with the next batches.
+        // Pushing unchanged parts may read blocks. The other workers continue with the next batches
+        // meanwhile.
         |leaves| leaves.into_iter().try_for_each(|leaves| assembly.push(leaves)),
     )?;
     let size = pieces.offset();
@@ -123,10 +122,10 @@ struct Job<'a> {
     progress: &'a Progress,
 }
 
-/// The tree, as far as it is known without a gap.
+/// The tree, as far as its leaves are known without a gap.
 struct Assembly<'a> {
     builder: FixedBuilder<'a>,
-    /// What has not changed is taken from here.
+    /// The earlier image, which has the unchanged parts.
     earlier: Option<Earlier<'a>>,
 }
 
@@ -137,14 +136,15 @@ enum Leaves {
 }
 
 impl Job<'_> {
-    /// Stores some pieces, and returns their leaves.
+    /// Stores a batch of pieces, and returns their leaves.
     fn store_batch(
         &self,
         pieces: Vec<Piece>,
         buffer: &mut Vec<u8>,
     ) -> Result<Vec<Leaves>, ArchiveImageError> {
         self.read(&pieces, buffer)?;
-        // Of what was read only the last piece of an image is not a whole number of blocks: so all of it is cut as each piece would be.
+        // Every piece except the last one of an image is a whole number of blocks. The joined bytes
+        // are therefore cut into the same blocks as each piece by itself.
         let mut scores = self.store(buffer)?.into_iter();
         let mut assembled = Vec::with_capacity(pieces.len());
         for piece in pieces {
@@ -167,7 +167,7 @@ impl Job<'_> {
         Ok(assembled)
     }
 
-    /// The next pieces, in order; `None` when there are no more.
+    /// The next batch of pieces, in order; `None` at the end.
     fn next_batch(&self, all: &mut Pieces<'_>) -> Result<Option<Vec<Piece>>, ArchiveImageError> {
         if self.progress.is_cancelled() {
             return Err(ArchiveImageError::Cancelled);
@@ -185,7 +185,7 @@ impl Job<'_> {
         Ok((!pieces.is_empty()).then_some(pieces))
     }
 
-    /// Makes `buffer` what has to be read of these pieces, one after the other.
+    /// Reads the data of these pieces into `buffer`, one after the other.
     fn read(&self, pieces: &[Piece], buffer: &mut Vec<u8>) -> Result<(), ArchiveImageError> {
         let data = pieces.iter().filter_map(|piece| match piece {
             Piece::Data { offset, bytes } => {

@@ -1,4 +1,4 @@
-//! A block store with a memory, for those who look here and there into the same images.
+//! A block store with a cache, for random reads of the same images.
 
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -8,13 +8,14 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 
-/// What is kept of leaves, unless something else is asked for.
+/// The default size of the cache of leaves.
 const LEAVES_BYTES: u64 = 64 << 20;
-/// A pointer block stands for hundreds of leaves, and every read of one of them asks for it.
+/// The cache of pointer blocks has this fraction of the size. A pointer block leads to hundreds of
+/// leaves, and each read of one of them needs it.
 const POINTERS_SHARE: u64 = 4;
-/// About what a block weighs.
+/// The approximate weight of a block.
 const BLOCK_BYTES: u64 = 16 << 10;
-/// What an entry costs besides its bytes.
+/// The overhead of a cache entry.
 const ENTRY_BYTES: u64 = 100;
 
 type BlockCache = Cache<BlockName, Bytes, BlockWeight, BuildHasherDefault<DefaultHasher>>;
@@ -28,10 +29,10 @@ impl Weighter<BlockName, Bytes> for BlockWeight {
     }
 }
 
-/// Blocks of a store, those that were asked for last in memory. Pointer blocks and leaves do not drive each other out: who
-/// reads a whole image keeps the way to all of it.
+/// A block store that caches the most recently read blocks. Pointer blocks and leaves have separate
+/// caches, so that a reader of a whole image keeps its pointer blocks.
 ///
-/// Many readers may share one: two nights of a disk are mostly the same blocks.
+/// Many readers may share one cache, because two snapshots of a disk have most blocks in common.
 pub struct CachedBlocks {
     below: Arc<dyn BlockStore>,
     leaves: BlockCache,
@@ -39,19 +40,19 @@ pub struct CachedBlocks {
 }
 
 impl CachedBlocks {
-    /// Remembers as much as a looker-on needs: 80 MiB at most.
+    /// A cache of the default size: at most 80 MiB.
     #[must_use]
     pub fn new(below: Arc<dyn BlockStore>) -> Self {
         Self::with_leaves_bytes(below, LEAVES_BYTES)
     }
 
-    /// Remembers at most so many bytes of leaves, and a fourth of that of what leads to them.
+    /// A cache of at most this many bytes of leaves, and a quarter of that of pointer blocks.
     #[must_use]
     pub fn with_leaves_bytes(below: Arc<dyn BlockStore>, leaves_bytes: u64) -> Self {
         Self { below, leaves: cache(leaves_bytes), pointers: cache(leaves_bytes / POINTERS_SHARE) }
     }
 
-    /// How many bytes of what leads to leaves may be asked for at once without driving out the most of what is remembered.
+    /// Bytes of pointer blocks that may be read at once without evicting most of the cache.
     pub(super) fn interior_bytes_max(&self) -> u64 {
         self.pointers.capacity() / 2
     }
@@ -61,14 +62,15 @@ impl CachedBlocks {
     }
 
     fn keep(&self, name: &BlockName, bytes: &Bytes) {
-        // A copy: what the store gives is a part of something larger, all of which would be kept.
+        // The block from the store is a part of a larger buffer. A copy avoids keeping all of that
+        // buffer.
         self.cache(name).insert(*name, Bytes::copy_from_slice(bytes));
     }
 }
 
 fn cache(bytes_max: u64) -> BlockCache {
     let items = usize::try_from(bytes_max / BLOCK_BYTES).unwrap_or(usize::MAX);
-    // One shard only: a block may then be as heavy as the whole cache.
+    // With a single shard, one block may be as heavy as the whole cache.
     let options = OptionsBuilder::new()
         .weight_capacity(bytes_max)
         .estimated_items_capacity(items)

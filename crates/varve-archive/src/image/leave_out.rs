@@ -1,13 +1,14 @@
-//! Parts of an image that are archived as zeros, whatever the source has there.
+//! Replaces left-out parts of an image by zeros, whatever the source holds there.
 
 use varve_image::Ranges;
 
 use super::piece::Piece;
 
-/// The next piece, as far as it is all to be read or all left out. Of data only: whatever else a source offers costs no reading.
+/// The first part of a piece that is entirely read or entirely left out. Only data is split,
+/// because other pieces cost no reading.
 ///
-/// Pieces begin at multiples of the block size. So what is left out is a hole only as far as it fills blocks, and is
-/// [blanked](blank) in those that it shares.
+/// Pieces begin at multiples of the block size. A left-out range therefore becomes a hole only
+/// where it fills whole blocks. In blocks that it shares with other data it is [blanked](blank).
 pub(super) fn part_of(piece: Piece, left_out: &Ranges, block_bytes: u64) -> Piece {
     let Piece::Data { offset, bytes } = piece else { return piece };
     let end = offset + bytes;
@@ -23,7 +24,7 @@ pub(super) fn part_of(piece: Piece, left_out: &Ranges, block_bytes: u64) -> Piec
     Piece::Data { offset, bytes: block_bytes.min(bytes) }
 }
 
-/// Makes zeros of what is left out among bytes that were read from `offset` on.
+/// Overwrites the left-out ranges with zeros in bytes that were read from `offset` on.
 pub(super) fn blank(bytes: &mut [u8], offset: u64, left_out: &Ranges) {
     let end = offset + bytes.len() as u64;
     let mut place = offset;
@@ -74,7 +75,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(archived, expected);
-            // Only what shares a block with something that is kept is read.
+            // Only blocks that contain kept data are read.
             let needed = (0..size).step_by(8).filter(|block| (*block..(block + BLOCK).min(size)).any(|at| {
                 left_out.next_after(at).is_none_or(|range| range.start > at)
             }));

@@ -1,4 +1,5 @@
-//! Whether an image, or a part of it, is mounted for writing: then it changes while it is read.
+//! Detects whether an image, or a part of it, is mounted for writing, and may therefore change
+//! while it is read.
 //!
 //! ```text
 //! path ─▶ its device, or the loop devices over it ─▶ their partitions and what stands on them ─▶ mounts of any of those
@@ -11,11 +12,11 @@ use std::path::Path;
 
 use rustix::fs::{major, minor};
 
-/// The numbers of a device, as the system writes them: `8:1`.
+/// The device number in the system's notation: `8:1`.
 type Device = String;
 
-/// Where the file systems are mounted for writing that lie on a block device or on an image in a file; none, where the system does not
-/// tell.
+/// The mount points of all file systems on a block device, or on an image in a file, that are
+/// mounted for writing. Empty if the system does not report them.
 #[must_use]
 pub fn mounted_for_writing(path: &Path) -> Vec<String> {
     let sys = Path::new("/sys");
@@ -49,7 +50,7 @@ fn names_in(folder: &Path) -> Vec<std::path::PathBuf> {
         .map_or_else(|_| Vec::new(), |entries| entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
 }
 
-/// The loop devices that show a file.
+/// The loop devices that are backed by a file.
 fn loops_over(sys: &Path, file: &Path) -> Vec<Device> {
     let Ok(whole) = file.canonicalize() else { return Vec::new() };
     let shows = |device: &std::path::PathBuf| {
@@ -59,7 +60,8 @@ fn loops_over(sys: &Path, file: &Path) -> Vec<Device> {
     devices.filter_map(|device| text(&device.join("dev"))).collect()
 }
 
-/// Devices, their partitions, and whatever stands on any of them: RAIDs, logical volumes, what is decrypted.
+/// Devices, their partitions, and all devices that are built on any of them: RAIDs, logical
+/// volumes, decrypted devices.
 fn with_all_above(sys: &Path, first: Vec<Device>) -> BTreeSet<Device> {
     let mut found = BTreeSet::new();
     let mut left = first;
@@ -75,8 +77,8 @@ fn with_all_above(sys: &Path, first: Vec<Device>) -> BTreeSet<Device> {
     found
 }
 
-/// The mounts of a table as in `proc_pid_mountinfo(5)` that write to any of these devices. Some file systems have a device of their own
-/// there, and name the real one as their source.
+/// The mounts in a table as in `proc_pid_mountinfo(5)` that write to any of these devices. Some
+/// file systems show a device number of their own there, and name the real device as their source.
 fn mounts_of(
     table: &str,
     devices: &BTreeSet<Device>,
@@ -95,7 +97,8 @@ fn mounts_of(
     mounts.into_iter().collect()
 }
 
-/// The table has blanks, tabs, line ends and backslashes as three octal digits after a backslash.
+/// Decodes a field of the table, in which spaces, tabs, line breaks and backslashes are escaped as
+/// a backslash and three octal digits.
 fn unescaped(field: &str) -> String {
     let mut parts = field.split('\\');
     let mut whole = parts.next().unwrap_or_default().to_owned();

@@ -1,4 +1,5 @@
-//! The file of an image in another format that is restored: it comes into place only when complete, and is made anew after a failure.
+//! The file of a restored image in a format other than raw. It gets its name only when it is
+//! complete, and starts from the beginning after a failure.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileType, Metadata};
@@ -14,14 +15,15 @@ use rustix::io::Errno;
 use super::restore::RestoreImageError;
 use crate::restoring::partial::{self, partial_names, rename_new};
 
-/// What is at the destination of an image: nothing, unless `overwrite` allows to replace it.
+/// Examines the destination of an image. It must be free, unless `overwrite` allows replacing it.
 pub(super) fn look_at(destination: &Path, overwrite: bool) -> Result<Option<FileType>, RestoreImageError> {
     let looked_at = |metadata: io::Result<Metadata>| match metadata {
         Ok(existing) => Ok(Some(existing)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(RestoreImageError::Write { path: destination.into(), source }),
     };
-    // A link leads to the device that it names; any other is replaced itself, and one that leads nowhere is there all the same.
+    // A link to a device stands for the device. Any other link is replaced itself, and a dangling
+    // link counts as existing.
     let existing = looked_at(fs::metadata(destination))?;
     let is_taken = existing.is_some() || looked_at(fs::symlink_metadata(destination))?.is_some();
     if is_taken && !overwrite {
@@ -30,11 +32,12 @@ pub(super) fn look_at(destination: &Path, overwrite: bool) -> Result<Option<File
     Ok(existing.map(|existing| existing.file_type()))
 }
 
-/// Makes the file of an image. `fill` is given it, empty, and its path until it is complete; then it is made durable, and comes into place.
-/// It can be read by its owner alone. `overwrite` allows to replace another file.
+/// Creates the file of an image. `fill` receives the empty file and its partial path. The file is
+/// then made durable, and gets its name. Only its owner can read it. `overwrite` allows replacing
+/// another file.
 ///
 /// # Errors
-/// [`RestoreImageError`], and whatever `fill` returns; what was there before is then as it was.
+/// [`RestoreImageError`], and any error of `fill`. The destination is then unchanged.
 pub fn make_image<E: From<RestoreImageError>>(
     destination: &Path,
     overwrite: bool,
@@ -66,11 +69,12 @@ pub(super) fn word_for(there: FileType) -> &'static str {
     }
 }
 
-/// A file that nobody but us has made, and that nobody but its owner sees into: a disk holds everybody's secrets.
+/// A file that this process has created, and that only its owner can read: a disk contains the
+/// secrets of all its users.
 struct NewFile {
     file: File,
     folder: OwnedFd,
-    /// What it is called until it is complete.
+    /// The name until the file is complete.
     partial_name: Vec<u8>,
     name: Vec<u8>,
 }
@@ -92,7 +96,7 @@ impl NewFile {
         Err(Errno::EXIST)
     }
 
-    /// Makes it durable, and gives it its name.
+    /// Makes the file durable, and gives it its final name.
     fn complete(&self, destination: &Path, overwrite: bool) -> Result<(), RestoreImageError> {
         let failed = |source| RestoreImageError::Write { path: destination.into(), source };
         self.file.sync_all().map_err(failed)?;
@@ -109,7 +113,7 @@ impl NewFile {
         rustix::fs::fsync(&self.folder).map_err(|error| failed(error.into()))
     }
 
-    /// What is left of it is of no use; that it cannot be removed adds nothing to the error.
+    /// Removes the useless remains. A failure to remove them would add nothing to the first error.
     fn discard(&self) {
         let _ = rustix::fs::unlinkat(&self.folder, &*self.partial_name, AtFlags::empty());
     }

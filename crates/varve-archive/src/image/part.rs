@@ -1,4 +1,4 @@
-//! An image, or a part of it that stands for itself: what can be restored and compared without knowing what it means.
+//! A part of an image that can be read, restored and compared without interpreting its contents.
 
 use std::io;
 use std::ops::Range;
@@ -9,9 +9,9 @@ use varve_tree::{Entry, Extent, Extents, ReadPointerError, ReadTreeError, TreeRe
 
 use crate::browsing::files::ReadContentError;
 
-/// How many bytes of leaves are asked for at a time.
+/// Bytes of leaves per request.
 const BATCH_BYTES: u64 = 4 << 20;
-/// How many leaves are asked for at a time, however small they are.
+/// Upper bound on the leaves per request, however small they are.
 const BATCH_LEAF_COUNT_MAX: usize = 1024;
 
 /// All bytes of an image, or those of a volume.
@@ -28,7 +28,7 @@ impl ImagePart {
         Self::of(entry, std::slice::from_ref(&(0..entry.size())))
     }
 
-    /// Some of it, in this order. Of pieces that go on beyond the end, what is there.
+    /// The bytes of these pieces, in this order. Pieces are cut at the end of the image.
     #[must_use]
     pub fn of(entry: &Entry, pieces: &[Range<u64>]) -> Self {
         let cut = |piece: &Range<u64>| piece.start.min(entry.size())..piece.end.min(entry.size());
@@ -36,28 +36,29 @@ impl ImagePart {
         Self { entry: *entry, pieces }
     }
 
-    /// In bytes.
+    /// The size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.end - piece.start).sum()
     }
 
-    /// The image.
+    /// The entry of the image.
     #[must_use]
     pub fn entry(&self) -> &Entry {
         &self.entry
     }
 
-    /// Where it lies in the image, in its own order.
+    /// The ranges of the image that the part consists of, in the order of the part.
     #[must_use]
     pub fn pieces(&self) -> &[Range<u64>] {
         &self.pieces
     }
 
-    /// Hands over what it has in `range` that is no hole, in order, each piece with its place in the part.
+    /// Passes the data of the part in `range` to `take`, without holes, in order, each piece with
+    /// its offset in the part.
     ///
     /// # Errors
-    /// [`ReadContentError`] at the first damage, or when `take` fails.
+    /// [`ReadContentError`] at the first damage, or if `take` fails.
     pub(crate) fn read(
         &self,
         blocks: &dyn BlockStore,
@@ -67,7 +68,8 @@ impl ImagePart {
         self.read_with(blocks, range, take, &mut |_, damage| Err(damage))
     }
 
-    /// The same, around what is damaged: each range that cannot be had goes to `lost`.
+    /// Reads like [`read`](Self::read), but continues after damage. Each unreadable range is passed
+    /// to `lost`.
     ///
     /// # Errors
     /// [`ReadContentError::Take`].
@@ -84,7 +86,7 @@ impl ImagePart {
         })
     }
 
-    /// `lost` decides whether damage ends the read.
+    /// Reads a range of the part. `lost` decides whether damage ends the read.
     fn read_with(
         &self,
         blocks: &dyn BlockStore,
@@ -126,7 +128,7 @@ impl ImagePart {
         }
     }
 
-    /// The leaves and holes that it is made of, each cut to what belongs to it.
+    /// The leaves and holes of the part in `range`, each cut to the bytes that belong to it.
     pub(crate) fn cuts_of<'a>(&self, reader: TreeReader<'a>, range: Range<u64>) -> Cuts<'a> {
         let mut passed = 0;
         let mut pieces = Vec::new();
@@ -141,11 +143,12 @@ impl ImagePart {
         Cuts { reader, pieces: pieces.into_iter(), piece: None }
     }
 
-    /// The ranges of bytes in which two parts differ, neighbours as one; counted from the part's beginning. Reads no leaf. Parts that lie in
-    /// different places differ wherever one of them has bytes that are not zeros.
+    /// Finds the byte ranges in which two parts differ, and joins adjacent ones. Offsets count from
+    /// the start of the part. Reads no leaves. Parts at different places differ wherever one of
+    /// them has bytes other than zeros.
     ///
     /// # Errors
-    /// [`ReadPointerError`]: what lies below it is out of reach.
+    /// [`ReadPointerError`]: the blocks below a pointer block are out of reach.
     pub fn differences(
         &self,
         blocks: &dyn BlockStore,
@@ -160,7 +163,7 @@ impl ImagePart {
                 (None, None) => break,
                 (Some(one), Some(two)) if one == two => one.clone(),
                 (Some(one), Some(two)) if one.start == two.start => one.start..one.end.max(two.end),
-                // Nothing lies where it lay.
+                // From here on the parts are at different places.
                 _ => {
                     let rest = self.size().max(other.size());
                     merge(&mut run, passed..rest, tell);
@@ -192,7 +195,7 @@ impl ImagePart {
     }
 }
 
-/// Adds a range to the one before, if it goes on with it; else tells of that one.
+/// Joins a range with the one before if they are adjacent. Otherwise reports the one before.
 fn merge(run: &mut Option<Range<u64>>, range: Range<u64>, tell: &mut dyn FnMut(Range<u64>)) {
     match run {
         _ if range.is_empty() => {}
@@ -205,40 +208,40 @@ fn merge(run: &mut Option<Range<u64>>, range: Range<u64>, tell: &mut dyn FnMut(R
     }
 }
 
-/// A leaf or a hole, and what of it belongs to a part.
+/// A leaf or a hole, and the bytes of it that belong to a part.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cut {
     /// The whole leaf.
     pub(crate) extent: Extent,
-    /// Where what belongs to the part begins in the leaf.
+    /// The offset in the leaf of the bytes that belong to the part.
     skipped: u64,
-    /// How many bytes of it belong to the part.
+    /// The number of these bytes.
     pub(crate) length: u64,
-    /// Where it lies in the part.
+    /// Their offset in the part.
     pub(crate) offset: u64,
 }
 
-/// What a part has of the bytes below a pointer block that cannot be read.
+/// The bytes of a part below an unreadable pointer block.
 #[derive(Debug)]
 pub(crate) struct LostCut {
-    /// Where they lie in the part.
+    /// Their place in the part.
     pub(crate) range: Range<u64>,
     pub(crate) source: ReadPointerError,
 }
 
 impl Cut {
-    /// So many zeros.
+    /// A hole over this range.
     pub(crate) fn hole(range: Range<u64>) -> Self {
         let (offset, length) = (range.start, range.end - range.start);
         Self { extent: Extent { offset, length, leaf: None }, skipped: 0, length, offset }
     }
 
-    /// Where it lies in the part.
+    /// The place in the part.
     pub(crate) fn range(&self) -> Range<u64> {
         self.offset..self.offset + self.length
     }
 
-    /// What of the leaf's bytes belongs to the part. What is missing is zeros.
+    /// The bytes of the leaf that belong to the part. Missing bytes are zeros.
     pub(crate) fn of(&self, leaf: &Bytes) -> Bytes {
         let within = |place: u64| usize::try_from(place).unwrap_or(usize::MAX).min(leaf.len());
         leaf.slice(within(self.skipped)..within(self.skipped + self.length))
@@ -247,7 +250,7 @@ impl Cut {
 
 pub(crate) struct Cuts<'a> {
     reader: TreeReader<'a>,
-    /// Where they lie in the image, and in the part.
+    /// The remaining pieces: the range in the image, and the offset in the part.
     pieces: std::vec::IntoIter<(Range<u64>, u64)>,
     piece: Option<(Range<u64>, u64, Extents<'a>)>,
 }

@@ -1,14 +1,15 @@
-//! Parts of an image, as its source offers them.
+//! The parts of an image, as its source delivers them.
 
 /// A part of an image.
 pub(super) enum Piece {
-    /// To be read from there.
+    /// Data that is still to be read.
     Data { offset: u64, bytes: u64 },
-    /// Already read.
+    /// Data that was read.
     Bytes(Vec<u8>),
-    /// Zeros that need not be read; a multiple of the block size, but for the last.
+    /// Zeros that need not be read. A multiple of the block size, except the last piece.
     Hole { bytes: u64 },
-    /// As in the earlier tree; a multiple of the block size, but for the last.
+    /// Data that is the same as in the earlier tree. A multiple of the block size, except the last
+    /// piece.
     Unchanged { bytes: u64 },
 }
 

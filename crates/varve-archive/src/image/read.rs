@@ -1,11 +1,13 @@
-//! Reading an archived image, or a file, at any place and by many at once: what looks into disks, mounts them and serves them stands on this.
+//! Random reads of an archived image or file by many readers at once. Browsing, mounting and
+//! serving disks are built on this.
 //!
-//! Who reads on from where a read ended gets what comes next in large batches; who jumps about reads nothing but what was
-//! asked for, until so many jumps have been seen that it pays to read what leads to all leaves.
+//! A sequential reader gets the following data in large batches. A random reader gets only what it
+//! requests. After enough random reads, it pays to read the pointer blocks of all leaves.
 //!
-//! What pays is done when somebody has the time for it: [`read`](ImageReader::read) notes what is due, and a door that has answered
-//! calls [`read_ahead`](ImageReader::read_ahead), so that the asker goes on meanwhile. Where no door does, reading on still gets its batches,
-//! each when what was read ahead is used up.
+//! Read-ahead runs outside of requests: [`read`](ImageReader::read) records what is due, and a
+//! front end that has answered calls [`read_ahead`](ImageReader::read_ahead), so that the client
+//! continues meanwhile. Without such a front end, sequential reads still get their batches, each
+//! when the one before is used up.
 
 use std::io;
 use std::ops::Range;
@@ -19,42 +21,46 @@ use varve_tree::{Entry, ReadTreeError, TreeReader};
 use super::cached_blocks::CachedBlocks;
 use super::streams::{Due, Streams};
 
-/// How many extents are looked at for one answer to where the next hole is.
+/// Upper bound on the extents that are examined to find the end of a data range.
 const EXTENT_COUNT_MAX: usize = 4096;
-/// To how many leaves the way is made ready for who jumps about: spread over the image, they lie in all of its clumps if it has no more than
-/// some gigabytes.
+/// Upper bound on the leaves whose places are looked up in advance for random reads. They are
+/// spread over the image, and so reach all of its clumps if it has no more than some gigabytes.
 const EXPECTED_COUNT_MAX: usize = 4096;
-/// To how many of them after one read, so that who does it is soon free again, also where the store is far away.
+/// Lookups in advance per call, so that the calling worker is soon free again, even if the store is
+/// far away.
 const EXPECTED_COUNT_EACH: usize = 64;
 
-/// An archived image, or the content of an archived file, as bytes that can be read anywhere.
+/// An archived image, or the content of an archived file, for random reads.
 pub struct ImageReader {
     blocks: Arc<CachedBlocks>,
     entry: Entry,
     streams: Mutex<Streams>,
-    /// Leaves to which the way is still to be made ready, the first ones last. Held by whoever reads ahead.
+    /// Leaves whose places are still to be looked up in advance, the first ones last. Locked by the
+    /// thread that reads ahead.
     expected: Mutex<Vec<BlockName>>,
 }
 
 impl ImageReader {
-    /// The bytes that `entry` leads to. Reads nothing.
+    /// A reader of the bytes that `entry` leads to. Reads nothing yet.
     #[must_use]
     pub fn new(blocks: Arc<CachedBlocks>, entry: &Entry) -> Self {
         Self { blocks, entry: *entry, streams: Mutex::default(), expected: Mutex::default() }
     }
 
-    /// What it reads.
+    /// The entry of the image.
     #[must_use]
     pub fn entry(&self) -> &Entry {
         &self.entry
     }
 
-    /// Does a part of what the reads so far have made due, if that is anything: reads on for who reads on, and for who jumps about what leads
-    /// to the leaves, unless that is much. Whoever comes while somebody else is at it has nothing to do: all hands of a door could be busy
-    /// with this, and none with what is asked for. What cannot be read is met again by whoever wants it.
+    /// Does a part of the read-ahead that earlier reads have made due. For sequential reads, it
+    /// reads the following data. For random reads, it reads the pointer blocks, unless there are
+    /// too many. A call returns at once if another thread is reading ahead. Otherwise all workers
+    /// of a front end could be busy with read-ahead, and none with requests. Errors are ignored: a
+    /// request for the same data meets them again.
     pub fn read_ahead(&self) {
         let Some(mut expected) = self.expected.try_lock() else { return };
-        // Outside of the match, which would keep everybody else from reading meanwhile.
+        // In the match, the lock would be held and block all other readers.
         let due = self.streams.lock().take_due();
         match due {
             Some(Due::Range(range)) => self.fetch(range),
@@ -76,7 +82,7 @@ impl ImageReader {
     /// Fills `into` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// [`ReadTreeError`] for the first bytes that cannot be had; what `into` holds then means nothing.
+    /// [`ReadTreeError`] for the first unreadable bytes. The contents of `into` are then undefined.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadTreeError> {
         let end = offset.saturating_add(into.len() as u64).min(self.entry.size());
         let ahead = self.streams.lock().note(offset..end);
@@ -86,16 +92,17 @@ impl ImageReader {
         self.reader().read_at(offset, into)
     }
 
-    /// The first range at or after `offset` that is no hole; `None` if there is none before the end. A range that goes on
-    /// further than a bounded look shows ends earlier: then another one begins at its end. Holes are known in steps of the image's blocks.
+    /// The first data range at or after `offset`; `None` if only a hole follows. The examined part
+    /// is bounded, so a long range may be reported in several parts. Holes have the granularity of
+    /// the image's blocks.
     ///
     /// # Errors
-    /// [`ReadTreeError`]: what leads to the bytes cannot be read.
+    /// [`ReadTreeError`]: a pointer block is unreadable.
     pub fn next_data(&self, offset: u64) -> Result<Option<Range<u64>>, ReadTreeError> {
         self.next_data_in(offset..self.entry.size())
     }
 
-    /// The same within a range, beyond whose end nothing is looked at.
+    /// Like [`next_data`](Self::next_data), within a range. Nothing beyond its end is examined.
     ///
     /// # Errors
     /// As [`next_data`](Self::next_data).
@@ -124,7 +131,8 @@ impl ImageReader {
         TreeReader::new(&*self.blocks, &self.entry)
     }
 
-    /// Has the leaves of a range in memory, as far as there are any. What cannot be read is met again by whoever wants it.
+    /// Reads the leaves of a range into the cache. Errors are ignored: a request for the same data
+    /// meets them again.
     fn fetch(&self, range: Range<u64>) {
         let range = range.start..range.end.min(self.entry.size());
         let reader = self.reader();
@@ -163,7 +171,7 @@ mod tests {
         builder.finish(bytes.len() as u64).unwrap()
     }
 
-    /// 4 MiB, of which no block is like another, but for a hole of 1 MiB.
+    /// 4 MiB of distinct blocks, except for a hole of 1 MiB.
     fn sample() -> Vec<u8> {
         let mut bytes = vec![0; 4 << 20];
         for (number, block) in bytes.chunks_mut(LEAF).enumerate() {
@@ -221,7 +229,7 @@ mod tests {
         let (store, reader) = reader(&bytes, 16 << 20);
         reader.read_at(0, &mut [0; 512]).unwrap();
         let before = store.get_count();
-        // Far enough from each other, whatever is known of those before.
+        // These places are far enough from each other to count as random reads.
         for (number, place) in [3 << 20, 2 << 20, (5 << 20) / 2].into_iter().enumerate() {
             reader.read_at(place, &mut [0; 512]).unwrap();
             assert!(store.get_count() - before <= 2 * (number as u64 + 1), "{place}");
@@ -230,7 +238,7 @@ mod tests {
 
     #[test]
     fn who_has_jumped_often_finds_what_leads_to_leaves() {
-        // A leaf every 2 MiB: each has a pointer block of its own above it, and all of these are below the root.
+        // A leaf every 2 MiB. Each has its own pointer block, and all of these are below the root.
         let (leaf_count, step) = (32, 2 << 20);
         let mut bytes = vec![0; leaf_count * step];
         for number in 0..leaf_count {
@@ -252,7 +260,7 @@ mod tests {
         assert_eq!(store.get_count(), 1 + 2 * 32);
     }
 
-    /// A store that notes what it is told to expect.
+    /// A store that records the names that it is told to expect.
     #[derive(Default)]
     struct Expecting {
         store: MemoryBlockStore,
@@ -283,7 +291,7 @@ mod tests {
     #[test]
     fn the_store_is_told_what_to_expect_a_little_at_a_time() {
         let below = Arc::new(Expecting::default());
-        // 8192 leaves, of which none is like another.
+        // 8192 distinct leaves.
         let mut bytes = vec![0; 32 << 20];
         for (number, block) in bytes.chunks_mut(LEAF).enumerate() {
             block.fill(u8::try_from(number % 250).unwrap() + 1);

@@ -1,4 +1,4 @@
-//! Reading back an image that was restored, and comparing it.
+//! Reads a restored image back, and compares it.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -12,8 +12,9 @@ use crate::browsing::files::ReadContentError;
 use crate::progress::Progress;
 use crate::restoring::comparison::{Unlike, compare_bytes, compare_zeros};
 
-/// Reads a raw image, or a part of one, back from a file or a block device, past the page cache where the system allows it. With
-/// `keeps_damaged`, ranges that cannot be read from the store are not looked at.
+/// Reads a raw image, or a part of one, back from a file or a block device, bypassing the page
+/// cache where the system allows it. With `keeps_damaged`, ranges that are unreadable in the store
+/// are not compared.
 ///
 /// # Errors
 /// [`Unlike`] names the first difference.
@@ -30,7 +31,7 @@ pub fn read_back_image(
     if size < image.size() || (is_file && size > image.size()) {
         return Err(Unlike::Status { what: "the size" });
     }
-    // What is synced is dropped from the page cache by this, so that it is read from the disk.
+    // This drops synced data from the page cache, so that it is read from the disk.
     let _ = fadvise(&file, 0, None, Advice::DontNeed);
     let mut passed = 0;
     let mut unlike = None;

@@ -1,4 +1,5 @@
-//! Restoring an image: several workers claim leaves in order, read and check them, and write them where they belong.
+//! Restores an image: several workers claim leaves in order, read and check them, and write them to
+//! their places.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,20 +22,21 @@ use crate::browsing::files::ReadContentError;
 use crate::progress::Progress;
 use crate::restoring::damage_list::DamageList;
 
-/// How much is claimed at a time.
+/// Bytes per claim.
 const BATCH_BYTES: u64 = 4 << 20;
-/// How many extents are claimed at a time, at most.
+/// Upper bound on the extents per claim.
 const BATCH_EXTENTS_MAX: usize = 8192;
 
-/// Where an image can be written at any place, by many at once.
+/// A destination that many workers can write to at any offset.
 pub trait ImageSink: Sync {
-    /// Keeps all of `bytes` from `offset` on.
+    /// Writes all of `bytes` at `offset`.
     ///
     /// # Errors
-    /// Whatever kept them from being written.
+    /// Any error of the write.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Hears that nothing more is coming for this part, so that it can be on its way to the disk while the next is unpacked.
+    /// Signals that a part is complete, so that it can be written to the disk while the next one is
+    /// unpacked.
     fn is_written(&self, _part: Range<u64>) {}
 }
 
@@ -44,99 +46,86 @@ impl ImageSink for File {
     }
 
     fn is_written(&self, part: Range<u64>) {
-        // Linux answers this advice by beginning to write what is dirty, and does not wait; then it lets go of what is clean
-        // already, of which there is nothing here. Only the sync at the end is a promise, so a refusal costs no more than time.
+        // On this advice, Linux starts to write dirty pages without waiting, and drops clean pages,
+        // of which there are none here. Only the final sync guarantees durability, so a refusal
+        // costs no more than time.
         let _ =
             fadvise(self, part.start, NonZeroU64::new(part.end.saturating_sub(part.start)), Advice::DontNeed);
     }
 }
 
-/// How an image is restored.
+/// The options for restoring an image.
 #[derive(Clone, Copy)]
 pub struct ImageOptions<'a> {
-    /// Whether a file that is there may be replaced, or a block device be written to.
+    /// True if an existing file may be replaced, or a block device may be written to.
     pub overwrite: bool,
-    /// Names what is restored. An interrupted restore is continued only by one from the same source; with an empty one, by none.
+    /// Identifies the source of the restore. A later restore continues an interrupted one only if
+    /// both have the same source. An empty source is never continued.
     pub source: &'a [u8],
-    /// After how many bytes the progress is made durable.
+    /// Progress is made durable each time after this many bytes.
     pub note_bytes: u64,
-    /// Takes the ranges that cannot be read, which then are zeros. `None`: damage ends the restore.
+    /// Receives the unreadable ranges, which become zeros. With `None`, damage ends the restore.
     pub damaged: Option<&'a DamageList>,
 }
 
-/// See [`ImageOptions::note_bytes`]: some tens of seconds of work.
+/// The default of [`ImageOptions::note_bytes`]: some tens of seconds of work.
 const NOTE_BYTES: u64 = 8 << 30;
 
 impl Default for ImageOptions<'_> {
-    /// Overwrites nothing.
+    /// Options that overwrite nothing.
     fn default() -> Self {
         Self { overwrite: false, source: &[], note_bytes: NOTE_BYTES, damaged: None }
     }
 }
 
-/// Why an image was not restored. A file that was to be made is not there then, or is as it was.
+/// Why an image was not restored. A destination file is then unchanged, or still absent.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreImageError {
-    /// There is something already.
+    /// The destination exists.
     #[error("{path} exists", path = path.display())]
-    Exists {
-        /// The destination.
-        path: PathBuf,
-    },
-    /// What is there is neither a file nor a block device.
+    Exists { path: PathBuf },
+    /// The destination is neither a file nor a block device.
     #[error("{path} is a {what}: an image is restored to a file or a block device", path = path.display())]
     NotAFile {
-        /// The destination.
         path: PathBuf,
-        /// What it is.
+        /// The kind of the destination.
         what: &'static str,
     },
-    /// The device is used by something else, which would go on writing to it.
+    /// The device is in use by another program or mount, which would continue writing to it.
     #[error("{path} is in use: it, or a part of it, is mounted or swapped to, or belongs to a RAID or a volume group; unmount it or release it, and then restore again", path = path.display())]
-    Busy {
-        /// The device.
-        path: PathBuf,
-    },
-    /// The device is too small.
+    Busy { path: PathBuf },
     #[error("{path} has {actual} bytes; the image has {needed}", path = path.display())]
     TooSmall {
-        /// The device.
         path: PathBuf,
-        /// Its size.
+        /// The size of the device.
         actual: u64,
-        /// The image's size.
+        /// The size of the image.
         needed: u64,
     },
-    /// The image could not be read from the store.
+    /// The image is unreadable in the store.
     #[error(transparent)]
     Read(#[from] ReadTreeError),
-    /// The file could not be read in the file system that it lies in.
+    /// The file is unreadable in its file system.
     #[error(transparent)]
     ReadFile(Box<ReadContentError>),
     /// The destination could not be written.
     #[error("cannot write {path}", path = path.display())]
-    Write {
-        /// The destination.
-        path: PathBuf,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// It was asked to stop.
+    Write { path: PathBuf, source: io::Error },
     #[error("interrupted")]
     Cancelled,
-    /// Some of it is made, and serves the next run.
+    /// A part was restored, and the next run can continue from it.
     #[error("the restore is not finished; what is done is kept at {unfinished}, and the same command goes on from there", unfinished = unfinished.display())]
     Unfinished {
-        /// Where it lies.
+        /// The path of the partial result.
         unfinished: PathBuf,
-        /// Why it ended.
         source: Box<RestoreImageError>,
     },
 }
 
-/// Restores an image, or a part of one, to a file, which is sparse where the image has zeros, comes into place only when complete, and
-/// can be read by its owner alone; or onto a block device that nothing else uses. A restore to a file that fails leaves what it has made
-/// beside the destination, and the next one from the same source goes on with that.
+/// Restores an image, or a part of one, to a file or onto a block device. A file is sparse where
+/// the image has zeros, gets its name only when complete, and is readable only by its owner. A
+/// block device must not be in use. A failed restore to a file leaves its partial result beside the
+/// destination, and the next one from the same source continues from it.
 ///
 /// # Errors
 /// [`RestoreImageError`].
@@ -173,14 +162,15 @@ fn restore_onto_device(
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
     let failed = |source| RestoreImageError::Write { path: destination.into(), source };
-    // Of a block device this asks for it to be ours alone: not mounted, nor any part of it, and nothing built upon it.
+    // For a block device, this flag demands exclusive use: neither it nor a part of it is mounted,
+    // and no other device is built on it.
     let flags = OFlags::WRONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let mut file: File = match rustix::fs::openat(CWD, destination, flags, Mode::empty()) {
         Err(Errno::BUSY) => return Err(RestoreImageError::Busy { path: destination.into() }),
         opened => opened.map_err(|error| failed(error.into()))?.into(),
     };
     if !file.metadata().map_err(failed)?.file_type().is_block_device() {
-        // It was another thing a moment ago.
+        // The entry was another file a moment ago.
         return Err(RestoreImageError::Exists { path: destination.into() });
     }
     let actual = io::Seek::seek(&mut file, io::SeekFrom::End(0)).map_err(failed)?;
@@ -193,8 +183,8 @@ fn restore_onto_device(
     file.sync_all().map_err(failed)
 }
 
-/// Writes an image, or a part of one, to something that is all zeros, and of which `destination` is the name in messages. With
-/// `damaged`, ranges that cannot be read stay zeros, and are added to it.
+/// Writes an image, or a part of one, to a destination that is all zeros. `destination` is its name
+/// in messages. With `damaged`, unreadable ranges stay zeros, and are added to it.
 ///
 /// # Errors
 /// [`RestoreImageError`].
@@ -214,7 +204,7 @@ pub fn fill_image(
 /// Writes an image, or a part of one, to a stream, in order.
 ///
 /// # Errors
-/// [`RestoreImageError`]; `into` has then got all bytes before the one that could not be had.
+/// [`RestoreImageError`]; `into` has then received all bytes before the first unreadable one.
 pub fn write_image(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
@@ -225,10 +215,11 @@ pub fn write_image(
     write_image_around(blocks, workers, image, into, None, progress)
 }
 
-/// The same; with `damaged`, ranges that cannot be read come as zeros, and are added to it.
+/// Writes like [`write_image`]. With `damaged`, unreadable ranges become zeros, and are added to
+/// it.
 ///
 /// # Errors
-/// [`RestoreImageError`]; `into` has then got all bytes before the one that could not be had.
+/// [`RestoreImageError`]; `into` has then received all bytes before the first unreadable one.
 pub fn write_image_around(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
@@ -242,11 +233,11 @@ pub fn write_image_around(
     restore_to(blocks, workers, job, target, Path::new("the output"), progress)
 }
 
-/// What is restored.
+/// The part of an image that is restored.
 #[derive(Clone, Copy)]
 struct ToRestore<'a> {
     image: &'a ImagePart,
-    /// Everything before this is there already.
+    /// Everything before this offset was restored by an earlier run.
     start: u64,
     damaged: Option<&'a DamageList>,
 }
@@ -294,11 +285,11 @@ struct Job<'a> {
     progress: &'a Progress,
 }
 
-/// Where the bytes go.
+/// The destination of the bytes.
 enum Target<'a> {
-    /// Anywhere, at any time. A new file is all zeros to begin with; a device is not.
+    /// Accepts writes at any offset. A new file is initially all zeros; a device is not.
     Placed { file: &'a dyn ImageSink, writes_zeros: bool, noting: Option<&'a Noting<'a>> },
-    /// One batch after the other.
+    /// Accepts batches only in order.
     Stream(&'a mut (dyn Write + Send)),
 }
 
@@ -348,7 +339,8 @@ impl Job<'_> {
         if let (Some(first), Some(last)) = (batch.first(), batch.last()) {
             let range = first.offset..last.offset + last.length;
             file.is_written(range.clone());
-            // What damage has left as zeros is met, and told, once more by the next run.
+            // A range with damage stays unrecorded, so that the next run finds and reports it
+            // again.
             let is_damaged = self.damaged.is_some_and(|damaged| damaged.touches(Path::new(""), &range));
             if let Some(noting) = noting.filter(|_| !is_damaged) {
                 noting.add(range);
@@ -379,7 +371,7 @@ impl Job<'_> {
     }
 }
 
-/// Writes neighbouring leaves in one go.
+/// Writes adjacent leaves with one call.
 fn place(file: &dyn ImageSink, writes_zeros: bool, batch: &[Cut], leaves: &[Bytes]) -> io::Result<()> {
     let mut run = Vec::new();
     let mut run_offset = 0;

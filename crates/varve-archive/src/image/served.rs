@@ -1,79 +1,77 @@
-//! A disk that somebody else keeps, and what its keeper says of it without its being read.
+//! A disk behind another program, and what that program reports about its contents without reading
+//! them.
 
 use std::io;
 use std::sync::Arc;
 
-/// What is said of a run of bytes.
+/// The reported contents of a run of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// They have to be read.
+    /// The bytes must be read.
     Data,
-    /// They are zeros.
     Zeros,
-    /// They are as they were in the earlier image that the source was given.
+    /// The bytes are the same as in the earlier image of the source.
     Unchanged,
 }
 
-/// A run of bytes of which one thing is said.
+/// A run of bytes with the same report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ToldRun {
-    /// What is said.
     pub told: Told,
-    /// Where the run ends: after the place that was asked for, and not beyond the image.
+    /// The end of the run: after the requested offset, and not beyond the image.
     pub end: u64,
 }
 
-/// A place of a disk, and where its bytes go.
+/// A read request: an offset on the disk, and the buffer for its bytes.
 #[derive(Debug)]
 pub struct Place<'a> {
-    /// Where it begins on the disk.
     pub offset: u64,
-    /// What is filled.
     pub into: &'a mut [u8],
 }
 
-/// A place was not read.
+/// A place could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read at {offset}")]
 pub struct PlaceError {
-    /// Where on the disk.
+    /// The offset on the disk.
     pub offset: u64,
-    /// What went wrong below.
     pub source: io::Error,
 }
 
-/// A disk of a known size that is read at any place by many at once.
+/// A disk of known size for random reads by many readers at once.
 pub trait ServedImage: Send + Sync {
-    /// In bytes.
+    /// The size in bytes.
     fn size(&self) -> u64;
 
-    /// What is said of the bytes from `offset`, which is before the end. Asked for ascending places.
+    /// The reported contents of the bytes from `offset`, which is before the end. Called with
+    /// ascending offsets.
     ///
     /// # Errors
-    /// Whatever kept it from being told.
+    /// Any error of the query.
     fn told_at(&self, offset: u64) -> io::Result<ToldRun>;
 
     /// Fills `into` with the bytes from `offset`.
     ///
     /// # Errors
-    /// Whatever kept them from being read.
+    /// Any error of the read.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Fills several places, which come one after the other on the disk. Whoever keeps the disk where every question has its price asks for all of
-    /// them at once.
+    /// Fills several places, in ascending order of their offsets. An implementation with a high
+    /// cost per request sends one request for all of them.
     ///
     /// # Errors
-    /// One of the places could not be read: what is in any of them means nothing.
+    /// A place was unreadable. The contents of all buffers are then undefined.
     fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
         places.iter_mut().try_for_each(|Place { offset, into }| {
             self.read_at(*offset, into).map_err(|source| PlaceError { offset: *offset, source })
         })
     }
 
-    /// Called when all is read: whether all of it was of one moment. If not, the image mixes several, and is kept with that said of it.
+    /// Whether all bytes that were read are of one time. Called when everything is read. If they
+    /// are not, the image mixes several times, and is kept with a note of that.
     ///
     /// # Errors
-    /// Nobody can tell, or it is no image of any kind: nothing is kept.
+    /// The answer is unknown, or the bytes are no valid image at all. Nothing is kept then.
     fn held_still(&self) -> io::Result<bool> {
         Ok(true)
     }

@@ -1,4 +1,5 @@
-//! Where the bytes of an image come from: a file with holes, a block device, a stream, or a disk that somebody else keeps.
+//! The sources of an image: a file with holes, a block device, a stream, or a disk behind another
+//! program.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,56 +16,45 @@ use super::leave_out::part_of;
 use super::piece::Piece;
 use super::served::{Place, PlaceError, ServedImage, Told};
 
-/// How much is claimed and read at a time. A multiple of every block size.
+/// Bytes that are claimed and read at a time. A multiple of every block size.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
 
-/// An image to be archived.
+/// An image to archive.
 pub struct ImageSource {
     kind: Kind,
     path: PathBuf,
-    /// What is archived as zeros.
+    /// The ranges that are archived as zeros.
     left_out: Ranges,
 }
 
 enum Kind {
-    /// Read at any place, by many at once; `size` is what it was when it was opened.
+    /// Many workers read it at any offset. `size` is the size that it had when it was opened.
     Placed { file: File, size: u64, changed: (i64, i64), has_holes: bool },
-    /// Read once, from its beginning to its end.
+    /// It is read once, from beginning to end.
     Stream(Mutex<Box<dyn Read + Send>>),
-    /// Read at any place, by many at once, from whoever keeps it.
+    /// Many workers read it at any offset from the program that keeps it.
     Served { image: Arc<dyn ServedImage>, earlier: Option<Entry> },
 }
 
 /// Why a source cannot be archived as an image.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenSourceError {
-    /// It cannot be opened.
     #[error("cannot open {path}", path = path.display())]
-    Open {
-        /// What was to be opened.
-        path: PathBuf,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// It says that it is empty, and has bytes.
+    Open { path: PathBuf, source: io::Error },
+    /// Its size is reported as 0, but it has content.
     #[error("{path} says that it is empty, and is not: archive what it gives with `varve snapshot - --name NAME < {path}`", path = path.display())]
-    Unsized {
-        /// What was opened.
-        path: PathBuf,
-    },
+    Unsized { path: PathBuf },
     /// It is neither a file nor a block device.
     #[error("{path} is neither a file nor a block device", path = path.display())]
-    Kind {
-        /// What was opened.
-        path: PathBuf,
-    },
+    Kind { path: PathBuf },
 }
 
-/// Opens a file to be read, and keeps the time of its last access where the system allows that: to its owner and to root. Never waits: a
-/// fifo would keep whoever opens it until somebody writes to it.
+/// Opens a file for reading, and preserves its access time where the system permits that, which is
+/// for the owner and for root. Never blocks: a fifo would block until another program opens it for
+/// writing.
 ///
 /// # Errors
-/// [`io::Error`], as the system has it.
+/// The system's [`io::Error`].
 pub fn open_to_read(path: &Path) -> io::Result<File> {
     let open =
         |flags: OFlags| OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
@@ -90,11 +80,11 @@ impl ImageSource {
         } else {
             return Err(OpenSourceError::Kind { path: path.into() });
         };
-        // Files that the system makes up say that they are empty, and are not, or cannot be read at all.
+        // Generated files of the system have size 0 although they have content, or are unreadable.
         if metadata.is_file() && size == 0 && FileExt::read_at(&file, &mut [0], 0).map_err(failed)? > 0 {
             return Err(OpenSourceError::Unsized { path: path.into() });
         }
-        // Only a hint: what cannot be advised is read all the same.
+        // A failure is ignored, because this is only a hint.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let changed = (metadata.mtime(), metadata.mtime_nsec());
         Ok(Self::of(Kind::Placed { file, size, changed, has_holes }, path))
@@ -110,17 +100,19 @@ impl ImageSource {
         Self { kind, path: path.into(), left_out: Ranges::default() }
     }
 
-    /// Archives these bytes as zeros, and does not read them. Whoever says so knows that nobody will miss them.
+    /// Archives these ranges as zeros, without reading them. The caller must know that they are not
+    /// needed.
     #[must_use]
     pub fn leaving_out(mut self, ranges: Ranges) -> Self {
         self.left_out = ranges;
         self
     }
 
-    /// Its bytes, to be looked at before it is archived; `None` if they can be read only once.
+    /// A reader for examining the source before it is archived. `None` if the source can be read
+    /// only once.
     ///
     /// # Errors
-    /// The system has no more open files to give.
+    /// The process has too many open files.
     pub fn reader(&self) -> io::Result<Option<Arc<dyn ReadAt>>> {
         Ok(match &self.kind {
             Kind::Placed { file, size, .. } => {
@@ -135,21 +127,22 @@ impl ImageSource {
         &self.left_out
     }
 
-    /// A disk that somebody else keeps; `path` is what it is called in messages. What it says is unchanged is as in `earlier`,
-    /// which must have its size; without that, all is read.
+    /// A disk behind another program. `path` is its name in messages. The parts that the program
+    /// reports as unchanged are taken from `earlier`, which must have the size of the disk. Without
+    /// it, everything is read.
     #[must_use]
     pub fn served(image: Box<dyn ServedImage>, path: &Path, earlier: Option<Entry>) -> Self {
         let earlier = earlier.filter(|entry| entry.size() == image.size());
         Self::of(Kind::Served { image: image.into(), earlier }, path)
     }
 
-    /// What it was opened from.
+    /// The path from which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its size in bytes, if that is known before it is read.
+    /// The size in bytes, if it is known before reading.
     #[must_use]
     pub fn size(&self) -> Option<u64> {
         match &self.kind {
@@ -159,7 +152,7 @@ impl ImageSource {
         }
     }
 
-    /// The tree with what it says is unchanged.
+    /// The tree that has the unchanged parts.
     pub(super) fn earlier(&self) -> Option<&Entry> {
         match &self.kind {
             Kind::Served { earlier, .. } => earlier.as_ref(),
@@ -167,7 +160,8 @@ impl ImageSource {
         }
     }
 
-    /// Whether it is now another than when it was opened. An error if what was read may be no image at all.
+    /// Whether the source has changed since it was opened. An error if the bytes that were read may
+    /// be no valid image at all.
     pub(super) fn has_changed(&self) -> io::Result<bool> {
         match &self.kind {
             Kind::Placed { file, size, changed, has_holes: true } => {
@@ -179,12 +173,12 @@ impl ImageSource {
         }
     }
 
-    /// Its pieces from the beginning on, in blocks of `block_bytes`.
+    /// The pieces of the image from its start, in blocks of `block_bytes`.
     pub(super) fn pieces(&self, block_bytes: u32) -> Pieces<'_> {
         Pieces { source: self, block_bytes: u64::from(block_bytes), offset: 0, data_end: 0 }
     }
 
-    /// Fills places that come one after the other.
+    /// Fills places, in ascending order of their offsets.
     pub(super) fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
         match &self.kind {
             Kind::Placed { file, .. } => places.iter_mut().try_for_each(|Place { offset, into }| {
@@ -201,13 +195,13 @@ impl ImageSource {
     }
 }
 
-/// A file or a device, of the size that it had when it was opened.
+/// A file or a device, with the size that it had when it was opened.
 struct Placed {
     file: File,
     size: u64,
 }
 
-/// What a keeper of disks gives, to be looked at.
+/// A reader of a disk behind another program.
 struct Served(Arc<dyn ServedImage>);
 
 impl ReadAt for Served {
@@ -233,17 +227,17 @@ impl ReadAt for Placed {
     }
 }
 
-/// Hands out the pieces of an image, one after the other.
+/// Iterates over the pieces of an image.
 pub(super) struct Pieces<'a> {
     source: &'a ImageSource,
     block_bytes: u64,
     offset: u64,
-    /// How far the source is known to have data without a hole.
+    /// The source has data without a hole up to here.
     data_end: u64,
 }
 
 impl Pieces<'_> {
-    /// Where the next piece begins; in the end, the size of the image.
+    /// The offset of the next piece. At the end, this is the size of the image.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
@@ -295,7 +289,7 @@ impl Pieces<'_> {
                 Told::Unchanged if has_earlier && whole > from => {
                     return Ok(Piece::Unchanged { bytes: whole - from });
                 }
-                // A block that is not of one kind all through is read.
+                // A block with mixed contents is read.
                 _ => self.data_end = run.end.next_multiple_of(self.block_bytes).min(size),
             }
         }
@@ -307,12 +301,12 @@ impl Pieces<'_> {
 fn data_range(file: &File, from: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
     let start = match seek(file, HoleSeek::Data(from)) {
         Ok(start) => start,
-        // So does a file end that has come nearer meanwhile: that is no hole.
+        // The error also occurs if the file has become shorter, which must not pass for a hole.
         Err(rustix::io::Errno::NXIO) if file.metadata()?.len() < size => {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         Err(rustix::io::Errno::NXIO) => return Ok(None),
-        // A file system that knows no holes.
+        // The file system does not support holes.
         Err(rustix::io::Errno::INVAL) => return Ok(Some((from, size))),
         Err(error) => return Err(error.into()),
     };

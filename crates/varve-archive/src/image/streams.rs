@@ -1,17 +1,19 @@
-//! Who reads where: what is worth reading before it is asked for. Knows places only, and reads nothing.
+//! Detects sequential and random reads, and decides what to read ahead. Handles only offsets, and
+//! reads nothing itself.
 
 use std::ops::Range;
 
-/// How many who read on are told apart.
+/// Upper bound on the sequential streams that are tracked.
 const STREAM_COUNT_MAX: usize = 8;
-/// A read that begins so close to where one ended goes on with it: many hands of one reader overtake each other.
+/// A read that begins this close to the end of a stream continues it. The workers of one reader
+/// overtake each other.
 const NEAR_BYTES: u64 = 512 << 10;
-/// How much is read ahead at first, and at most.
+/// The first and the largest read-ahead.
 const AHEAD_BYTES: Range<u64> = 128 << 10..2 << 20;
-/// After so many jumps it is likely that many others follow.
+/// After this many jumps, many more are likely.
 const JUMP_COUNT: u32 = 16;
 
-/// Those who read on, and how often somebody has jumped.
+/// The sequential streams, and the number of jumps.
 #[derive(Default)]
 pub(super) struct Streams {
     streams: Vec<Stream>,
@@ -21,27 +23,28 @@ pub(super) struct Streams {
 }
 
 struct Stream {
-    /// Where its last read ended.
+    /// The end of its last read.
     next: u64,
-    /// Up to where was read ahead.
+    /// The end of the bytes that were read ahead.
     fetched_to: u64,
-    /// How much is read ahead the next time; 0 before it has gone on even once.
+    /// The size of the next read-ahead; 0 until the stream has continued once.
     ahead: u64,
-    /// When it was last met.
+    /// The turn of its last read.
     turn: u64,
 }
 
-/// What to read before it is asked for.
+/// A read-ahead that is due.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// The bytes of a range. It may go beyond the end of what is read.
+    /// The bytes of a range, which may extend beyond the end of the image.
     Range(Range<u64>),
-    /// What leads to all bytes. Due once.
+    /// The pointer blocks of the whole image. Due once.
     Interior,
 }
 
 impl Streams {
-    /// Takes note of a read, and says what has to be read for it and ahead of it; nothing if that was done before.
+    /// Records a read. Returns the range that must be read for it and ahead of it, or `None` if
+    /// that was read before.
     pub(super) fn note(&mut self, range: Range<u64>) -> Option<Range<u64>> {
         self.turn += 1;
         let turn = self.turn;
@@ -63,13 +66,13 @@ impl Streams {
         Some(stream.fetch(range.start))
     }
 
-    /// What nobody waits for yet, and somebody will. Whoever takes it is to read it.
+    /// Takes the next read-ahead, which no request waits for yet. The caller must perform it.
     pub(super) fn take_due(&mut self) -> Option<Due> {
         if std::mem::take(&mut self.is_interior_due) {
             return Some(Due::Interior);
         }
         let stream = self.streams.iter_mut().max_by_key(|stream| stream.turn)?;
-        // What was fetched last is half used up: what comes next is to be there before the rest is.
+        // Half of the last batch is used up. The next batch should be in memory before the rest is.
         let is_due = stream.ahead > AHEAD_BYTES.start && stream.fetched_to < stream.next + stream.ahead / 2;
         is_due.then(|| Due::Range(stream.fetch(stream.next)))
     }
@@ -86,7 +89,7 @@ impl Streams {
 }
 
 impl Stream {
-    /// What to fetch, from `start` on if it was not before. Fetched from now on.
+    /// The next range to read ahead, not before `start`, which is marked as read.
     fn fetch(&mut self, start: u64) -> Range<u64> {
         let fetched = self.fetched_to.max(start)..self.next.max(self.fetched_to).saturating_add(self.ahead);
         self.fetched_to = fetched.end;
@@ -101,8 +104,9 @@ mod tests {
 
     const PIECE: u64 = 128 << 10;
 
-    /// Reads on from the beginning and takes what is due after each read, if asked to. Returns what was fetched in all and how many reads
-    /// had to wait for that.
+    /// Reads sequentially from the start, and takes the due read-ahead after each read if
+    /// `takes_due`. Returns all ranges that were read, and the number of reads that had to wait for
+    /// them.
     fn read_on(takes_due: bool) -> (Vec<Range<u64>>, usize) {
         let (mut streams, mut fetched, mut waits) = (Streams::default(), Vec::new(), 0);
         for number in 0..200 {

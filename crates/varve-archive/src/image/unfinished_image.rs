@@ -1,4 +1,4 @@
-//! The file of a raw image while it is restored: an interrupted restore goes on where it stopped.
+//! The file of a raw image during its restore. An interrupted restore continues where it stopped.
 
 use std::fs::{File, FileType};
 use std::ops::Range;
@@ -14,7 +14,7 @@ use super::restore::RestoreImageError;
 use crate::restoring::partial::{self, rename_new};
 use crate::restoring::unfinished_restore::{Made, Noted, Unfinished, WrittenRanges};
 
-/// A file that only its owner sees into: a disk holds everybody's secrets.
+/// A file that only its owner can read: a disk contains the secrets of all its users.
 pub(super) struct UnfinishedImage {
     unfinished: Unfinished,
     file: File,
@@ -23,7 +23,8 @@ pub(super) struct UnfinishedImage {
 }
 
 impl UnfinishedImage {
-    /// Begins, or goes on with what an earlier run has left. `there` is what is at the destination.
+    /// Begins a file, or continues the one of an earlier run. `there` is the kind of the existing
+    /// destination.
     pub(super) fn open(
         destination: &Path,
         there: Option<FileType>,
@@ -49,15 +50,15 @@ impl UnfinishedImage {
         &self.file
     }
 
-    /// Gives the file its size. Returns up to where it is written.
+    /// Sets the size of the file. Returns the end of the part that earlier runs have written.
     pub(super) fn begin(&self, size: u64) -> Result<u64, RestoreImageError> {
         let start = self.unfinished.noted().large.as_ref().map_or(0, |(_, bytes)| (*bytes).min(size));
-        // What comes after the bytes that are known may be anything.
+        // Bytes after the recorded ones may be anything.
         let sized = self.file.set_len(start).and_then(|()| self.file.set_len(size));
         sized.map(|()| start).map_err(|source| self.failed(source))
     }
 
-    /// Makes it durable, and gives it its name.
+    /// Makes the file durable, and gives it its final name.
     pub(super) fn complete(&self, overwrite: bool) -> Result<(), RestoreImageError> {
         self.file.sync_all().map_err(|error| self.failed(error))?;
         let (folder, from, to) = (self.unfinished.folder(), self.unfinished.name(), self.name.as_slice());
@@ -74,7 +75,7 @@ impl UnfinishedImage {
         rustix::fs::fsync(folder).map_err(|error| self.failed(error.into()))
     }
 
-    /// What happened to it, and where what is made of it lies.
+    /// Adds the path of the partial result to an error.
     pub(super) fn stays(&self, source: RestoreImageError) -> RestoreImageError {
         let folder = self.destination.parent().unwrap_or(Path::new(""));
         let unfinished = self.unfinished.path_in(folder);
@@ -86,11 +87,11 @@ impl UnfinishedImage {
     }
 }
 
-/// Notes from time to time how much of a file is durable.
+/// Records from time to time how much of a file is durable.
 pub(super) struct Noting<'a> {
     image: &'a UnfinishedImage,
     written: Mutex<WrittenRanges>,
-    /// Up to where it was noted.
+    /// The end of the recorded part.
     noted: Mutex<u64>,
     note_bytes: u64,
 }
@@ -100,14 +101,14 @@ impl<'a> Noting<'a> {
         Self { image, written: Mutex::new(WrittenRanges::up_to(start)), noted: Mutex::new(start), note_bytes }
     }
 
-    /// A range is written.
+    /// Adds a range that was written.
     pub(super) fn add(&self, range: Range<u64>) {
         let end = {
             let mut written = self.written.lock();
             written.add(range);
             written.end()
         };
-        // While another thread notes, this one goes on.
+        // If another thread is recording, this one continues.
         if let Some(mut noted) = self.noted.try_lock()
             && end.saturating_sub(*noted) >= self.note_bytes
         {
@@ -116,14 +117,15 @@ impl<'a> Noting<'a> {
         }
     }
 
-    /// Notes all that is written.
+    /// Records everything that is written.
     pub(super) fn note(&self) {
         let end = self.written.lock().end();
         let _noted = self.noted.lock();
         self.sync_and_note(end);
     }
 
-    /// Where that fails, what was noted before stays true.
+    /// Makes the data durable, and then records the end. If that fails, the previous record stays
+    /// true.
     fn sync_and_note(&self, end: u64) {
         if self.image.file.sync_data().is_ok() {
             let noted = Noted { large: Some((PathBuf::new(), end)), ..Noted::default() };

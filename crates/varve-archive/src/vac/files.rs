@@ -1,4 +1,4 @@
-//! The files of an archived folder of vac.
+//! The files of a folder that vac archived.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -17,12 +17,12 @@ use crate::progress::Progress;
 use crate::records::node::{Node, NodeKind, NodeProblem, is_component};
 use crate::records::node_list::ReadFolderError;
 
-/// So many names of one folder are held, and no more.
+/// Upper bound on the names of one folder that are held in memory.
 const NAME_COUNT_MAX: usize = 1 << 20;
-/// So much of what is wrong with a folder is told, and no more.
+/// Upper bound on the problems that are reported for one folder.
 const TROUBLE_COUNT_MAX: usize = 100;
 
-/// Something that vac has cut short.
+/// The report of a link target that vac has truncated.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the archive has only the first {there} of {size} bytes of the link's target, as vac stored it on some systems"
@@ -32,23 +32,23 @@ struct TargetCutShort {
     size: u64,
 }
 
-/// A device or a link whose bytes say nothing of the kind.
+/// The report of a device or a link whose content is malformed.
 #[derive(Debug, thiserror::Error)]
 #[error("what should say where this {kind} leads cannot be read; it is left out")]
 struct NotWhatItSays {
     kind: NodeKind,
 }
 
-/// The files of folders that vac archived, all that lie in one store.
+/// The files of all folders in one store that vac archived.
 pub struct VacFiles<'b> {
     blocks: &'b dyn BlockStore,
     owners: OwnerNames,
-    /// Contents are read as those of any other archived file.
+    /// Reads the contents, which are like those of any other archived file.
     stored: StoredFiles<'b>,
 }
 
 impl<'b> VacFiles<'b> {
-    /// The files in this store; `owners` says whose numbers the names of owners stand for.
+    /// The files in this store. `owners` translates the names of owners into numbers.
     #[must_use]
     pub fn new(blocks: &'b dyn BlockStore, owners: OwnerNames) -> Self {
         Self { blocks, owners, stored: StoredFiles::new(blocks) }
@@ -60,7 +60,7 @@ impl<'b> VacFiles<'b> {
         Some(VentiFolder::new(self.blocks, &source, &meta))
     }
 
-    /// The node that a record stands for.
+    /// The node of a record.
     fn resolve(&self, folder: &mut VentiFolder<'b>, record: VacRecord) -> Result<Node, ReadFolderError> {
         let (entry, generation) = (record.entry, record.generation);
         let (meta_entry, meta_generation) = (record.meta_entry, record.meta_generation);
@@ -92,8 +92,9 @@ impl<'b> VacFiles<'b> {
         Ok(node)
     }
 
-    /// The target is the content. Where the size says more than there is, some of it was lost when it was archived: the node's size says
-    /// so, which a link has not otherwise.
+    /// Takes the target of a link from its content. If the size exceeds the content, the target was
+    /// truncated when it was archived. The node's size, which links do not use otherwise, records
+    /// that.
     fn take_target(&self, node: &mut Node, content: &Entry) {
         let text = self.text(content).unwrap_or_default();
         let target = text.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -113,7 +114,7 @@ impl<'b> VacFiles<'b> {
     }
 }
 
-/// What an entry of a folder leads to, if it is what a record says.
+/// The tree of an entry in a folder, if it matches the record.
 fn tree(
     folder: &mut VentiFolder<'_>,
     node: &Node,
@@ -205,7 +206,8 @@ impl Files for VacFiles<'_> {
         self.stored.trouble(node)
     }
 
-    // No `small_contents`: a single block may go on beyond the end of its file here, and is cut as all others are.
+    // There is no `small_contents` here: a single block may extend beyond the end of its file, and
+    // must be cut like all others.
 
     fn read(
         &self,

@@ -1,18 +1,19 @@
-//! The line that names an archive: `vac:` and a score in 40 hexadecimal digits; instead of `vac` vbackup says what file system it is.
+//! The line that names an archive: `vac:` and a score in 40 hexadecimal digits. Instead of `vac`,
+//! vbackup writes the type of the file system.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::{Score, to_hex};
 
-/// What stands before the score.
+/// The prefixes of the score.
 const KINDS: [&str; 5] = ["vac", "ext2", "ffs", "hfs", "file"];
 const SCORE_DIGITS: usize = 40;
 
 /// The name of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VacLine {
-    /// Of what kind it should be: `vac`, or what vbackup calls a file system.
+    /// The expected kind: `vac`, or vbackup's name of a file system.
     pub kind: &'static str,
-    /// Its root.
+    /// The score of the root.
     pub score: Score,
 }
 
@@ -22,12 +23,12 @@ pub struct VacLine {
 pub struct ParseVacLineError;
 
 impl VacLine {
-    /// How an archive of any kind is shown whose root has this score.
+    /// The line of an archive of any kind, whose root has this score.
     pub(crate) fn show(kind: &[u8], score: &[u8]) -> String {
         format!("{}:{}", String::from_utf8_lossy(kind), to_hex(score))
     }
 
-    /// Reads the line at the beginning of a text; returns what comes after it, too.
+    /// Parses the line at the beginning of a text. Also returns the rest of the text.
     ///
     /// # Errors
     /// [`ParseVacLineError`].
@@ -39,7 +40,7 @@ impl VacLine {
         Ok((Self { kind, score }, rest))
     }
 
-    /// Reads the beginning of a `.vac` file. What comes after the line does not matter.
+    /// Parses the beginning of a `.vac` file. Data after the line is ignored.
     ///
     /// # Errors
     /// [`ParseVacLineError`].

@@ -1,7 +1,8 @@
-//! From a record of vac to a node, and back.
+//! Converts a record of vac to a node, and back.
 //!
-//! What vac has no place for travels in a section of the record that its tools skip: the fields of a node, as a folder of ours
-//! lists it. It is only there where something would be lost without it.
+//! Data that has no place in vac's format is kept in a section of the record that vac's tools skip:
+//! the fields of a node, as in a Varve folder. The section exists only if data would be lost
+//! without it.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_image::FileTime;
@@ -10,21 +11,21 @@ use varve_tree::{VacMode, VacRecord};
 use super::owners::OwnerNames;
 use crate::records::node::{DeviceNumber, Node, NodeKind};
 
-/// The longest target of a symbolic link, and the longest text that tells of a device.
+/// The longest target of a symbolic link, and the longest text that describes a device.
 pub(super) const TEXT_BYTES_MAX: u64 = 4096;
-/// The widths of scores do not matter here: a node in a record has no content.
+/// Any length of scores will do: a node in a record has no content.
 const NO_SCORE_BYTES: usize = 20;
 
-/// Bits that vac and Unix call by other values.
+/// Bits that have different values in vac and in Unix.
 const BITS: [(u32, u16); 3] =
     [(VacMode::STICKY, 0o1000), (VacMode::SETUID, 0o4000), (VacMode::SETGID, 0o2000)];
 
-/// What a record says of a file. Size, content, target and device are in the file's bytes, and not said here. A device is
-/// taken for one of characters until then.
+/// Converts a record. Size, content, target and device are in the file's bytes, and are not set
+/// here. A device counts as a character device until then.
 pub(super) fn node_of(record: VacRecord, owners: &OwnerNames) -> Node {
     let kind = kind_of(record.mode);
     let known = record.own.as_deref().and_then(|fields| Node::decode_root(fields, NO_SCORE_BYTES).ok());
-    // A program that knows nothing of it may have made something else of the file.
+    // A program that does not know the section may have changed the kind of the file.
     let known = known.filter(|known| kind_of(VacMode(kind_bits(known.kind))) == kind);
     let mode = BITS.iter().fold(record.mode.0 & VacMode::PERMISSIONS, |mode, (vac, unix)| {
         mode | if record.mode.has(*vac) { u32::from(*unix) } else { 0 }
@@ -66,7 +67,7 @@ fn kind_of(mode: VacMode) -> NodeKind {
     }
 }
 
-/// The bits of a mode that say what something is. A socket is a file without bytes.
+/// The mode bits of a node's kind. A socket is a file without bytes.
 fn kind_bits(kind: NodeKind) -> u32 {
     match kind {
         NodeKind::File | NodeKind::Socket => 0,
@@ -77,7 +78,7 @@ fn kind_bits(kind: NodeKind) -> u32 {
     }
 }
 
-/// A device from the text that stands for it: `c MINOR MAJOR`, or `b`.
+/// Parses the text that describes a device: `c MINOR MAJOR`, or `b` instead of `c`.
 pub(super) fn device_of(text: &[u8]) -> Option<(NodeKind, DeviceNumber)> {
     let mut words = std::str::from_utf8(text).ok()?.trim_end_matches('\0').split(' ');
     let kind = match words.next()? {
@@ -89,15 +90,17 @@ pub(super) fn device_of(text: &[u8]) -> Option<(NodeKind, DeviceNumber)> {
     words.next().is_none().then_some((kind, DeviceNumber { major, minor }))
 }
 
-/// The text that stands for a device.
+/// The text that describes a device.
 pub(super) fn device_text(node: &Node) -> Option<Vec<u8>> {
     let letter = if node.kind == NodeKind::BlockDevice { 'b' } else { 'c' };
     node.device.map(|device| format!("{letter} {} {}", device.minor, device.major).into_bytes())
 }
 
-/// What is said of a node; its place and its number are for the caller to say. `with_xattrs`: they may be too many.
+/// Makes the record of a node. The caller sets its entries and its qid. With `with_xattrs` false,
+/// the extended attributes are omitted, because there may be too many.
 ///
-/// Nothing in it depends on when the folder is archived, so that an unchanged folder has the same archive each night.
+/// The record does not depend on the time of archiving, so that an unchanged folder always has the
+/// same archive.
 pub(super) fn record_of(node: &Node, owners: &OwnerNames, with_xattrs: bool) -> VacRecord {
     let in_seconds = |time: FileTime| u32::try_from(time.seconds()).unwrap_or(0);
     let seconds = in_seconds(node.mtime);
@@ -185,7 +188,7 @@ mod tests {
             let record = record_of(&node, &owners(), true);
             let back = node_of(VacRecord::decode(&record.encode().unwrap()).unwrap(), &owners());
             assert_eq!(back, node);
-            // Of another kind by now: what was known of it then does not count.
+            // The record has another kind now, so the old section does not count.
             let other = VacRecord { mode: VacMode(VacMode::PIPE), ..record };
             let other = node_of(other, &owners());
             assert_eq!((other.kind, other.link_group, other.xattrs.len()), (NodeKind::Fifo, None, 0));

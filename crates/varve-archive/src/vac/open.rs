@@ -1,4 +1,4 @@
-//! From the score of an archive to what it holds.
+//! Opens an archive by its score.
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError, Score};
 use varve_tree::{
@@ -11,9 +11,9 @@ use super::node::node_of;
 use super::owners::OwnerNames;
 use crate::records::node::{Node, NodeKind};
 
-/// What tells the archive of a folder.
+/// The kind of the archive of a folder.
 const VAC: &[u8] = b"vac";
-/// Where the three entries of an archive stand.
+/// The positions of the three entries of an archive.
 const SOURCE: usize = 0;
 const META: usize = 1;
 const ROOT_META: usize = 2;
@@ -21,61 +21,57 @@ const ROOT_META: usize = 2;
 /// An archive that another program made.
 #[derive(Debug, Clone)]
 pub struct VacArchive {
-    /// Its root.
     pub root: VentiRoot,
-    /// What it shows.
     pub content: VacContent,
 }
 
-/// What an archive shows.
+/// The contents of an archive.
 #[derive(Debug, Clone)]
 pub enum VacContent {
-    /// A folder, by its root: understood by [`VacFiles`](super::VacFiles) alone.
+    /// A folder, by its root node, which is valid only for [`VacFiles`](super::VacFiles).
     Folder(Box<Node>),
     /// An image or a file, byte for byte.
     Image(Entry),
 }
 
-/// Why an archive cannot be looked into.
+/// Why an archive cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenVacError {
-    /// The store's scores are others than Venti's.
+    /// The store's scores are not those of Venti.
     #[error(
         "the scores of this store are no SHA-1 hashes, as those of vac are: make a store with `init --score sha1`"
     )]
     OtherScores,
-    /// A block cannot be had.
+    /// A block is unreadable.
     #[error(transparent)]
     Get(#[from] GetError),
-    /// The root is none.
+    /// The root is malformed.
     #[error("{score} is not the root of an archive")]
     Root {
-        /// What was asked for.
+        /// The requested score.
         score: Score,
-        /// What is wrong.
         source: DecodeVentiRootError,
     },
-    /// It is of another kind than was said.
+    /// The archive is of another kind than the line claims.
     #[error("{line} is the root of an archive of another kind: {}", String::from_utf8_lossy(kind))]
     Kind {
-        /// What was asked for.
+        /// The requested archive.
         line: VacLine,
-        /// What it says of itself.
+        /// The actual kind.
         kind: Vec<u8>,
     },
-    /// An entry is malformed.
     #[error("the archive begins with entries of which one is malformed")]
     Entry(#[from] DecodeVentiEntryError),
-    /// What leads to its files is not there.
+    /// The entries that lead to its files are missing.
     #[error("the archive has no entries that lead to files")]
     NoEntries,
-    /// What tells of the folder itself cannot be read.
+    /// The records of the folder itself are unreadable.
     #[error("what the archive says of its own folder cannot be read")]
     Folder(#[from] ReadVentiFolderError),
 }
 
 impl VacArchive {
-    /// Reads the beginning of the archive that `line` names.
+    /// Reads the first blocks of the archive that `line` names.
     ///
     /// # Errors
     /// [`OpenVacError`].
@@ -112,7 +108,7 @@ fn at(entries: &[Option<VentiEntry>], place: usize) -> Option<VentiEntry> {
 fn entries_of(blocks: &dyn BlockStore, score: &Score) -> Result<Vec<Option<VentiEntry>>, OpenVacError> {
     let block = blocks.get(&BlockName { score: *score, block_type: BlockType::DIRECTORY })?;
     let mut bytes = block.to_vec();
-    // What was cut off of the last one is zeros.
+    // Zeros that were cut off the last entry are restored.
     bytes.resize(bytes.len().next_multiple_of(VENTI_ENTRY_BYTES), 0);
     let first = bytes.chunks_exact(VENTI_ENTRY_BYTES).take(ROOT_META + 1);
     Ok(first.map(VentiEntry::decode).collect::<Result<_, _>>()?)
@@ -123,7 +119,7 @@ fn inner_entries(blocks: &dyn BlockStore, source: &Entry) -> Result<Vec<Option<V
     Ok((0..=2).map(|number| folder.entry(number)).collect::<Result<_, _>>()?)
 }
 
-/// The folder that was archived. It is read without what is said of it, if that cannot be.
+/// The root node of the archived folder. Attributes that are unreadable are omitted.
 fn root_node(
     blocks: &dyn BlockStore,
     entries: &[Option<VentiEntry>],

@@ -1,12 +1,12 @@
-//! Who is who: vac stores the names of owners, and a file system their numbers.
+//! Translates the names of owners, which vac stores, to and from the numbers of the file system.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeMap;
 
-/// Stands for nobody whose number is known: who restores leaves the owner as it is.
+/// Stands for an unknown owner. A restore leaves the owner of such a file unchanged.
 const NOBODY: u32 = u32::MAX;
 
-/// The names and numbers of users and groups, as one machine knows them.
+/// The names and numbers of users and groups on one machine.
 #[derive(Debug, Clone, Default)]
 pub struct OwnerNames {
     users: Names,
@@ -20,29 +20,29 @@ struct Names {
 }
 
 impl OwnerNames {
-    /// From what `/etc/passwd` and `/etc/group` hold. Lines that are none are passed over.
+    /// Parses the contents of `/etc/passwd` and `/etc/group`. Malformed lines are skipped.
     #[must_use]
     pub fn parse(passwd: &[u8], group: &[u8]) -> Self {
         Self { users: Names::parse(passwd), groups: Names::parse(group) }
     }
 
-    /// The number of a user; nobody's where it is not known.
+    /// The number of a user; [`NOBODY`] if unknown.
     pub(super) fn user(&self, name: &[u8]) -> u32 {
         self.users.number(name)
     }
 
-    /// The number of a group; nobody's where it is not known.
+    /// The number of a group; [`NOBODY`] if unknown.
     pub(super) fn group(&self, name: &[u8]) -> u32 {
         self.groups.number(name)
     }
 
-    /// The name of a user, or the number in digits, as vac writes it.
+    /// The name of a user. If unknown, the number in digits, as vac writes it.
     #[must_use]
     pub fn user_name(&self, number: u32) -> Vec<u8> {
         self.users.name(number)
     }
 
-    /// The name of a group, or the number in digits.
+    /// The name of a group. If unknown, the number in digits.
     #[must_use]
     pub fn group_name(&self, number: u32) -> Vec<u8> {
         self.groups.name(number)
@@ -50,7 +50,7 @@ impl OwnerNames {
 }
 
 impl Names {
-    /// Name, something, number; with colons between.
+    /// Parses lines of a name, another field and a number, separated by colons.
     fn parse(text: &[u8]) -> Self {
         let mut names = Self::default();
         for line in text.split(|byte| *byte == b'\n') {
@@ -58,7 +58,7 @@ impl Names {
             let (Some(name), Some(number)) = (fields.next(), fields.nth(1)) else { continue };
             let Some(number) = digits(number) else { continue };
             if !name.is_empty() {
-                // The first one counts, as for the system.
+                // The first line counts, as in the system.
                 names.numbers.entry(name.to_vec()).or_insert(number);
                 names.names.entry(number).or_insert_with(|| name.to_vec());
             }

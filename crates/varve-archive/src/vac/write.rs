@@ -1,7 +1,8 @@
-//! Writing what vac's tools read, while a folder is archived.
+//! Writes archives for vac's tools while a folder is archived.
 //!
-//! The files' bytes are stored once: their trees are those that the snapshot has. What comes to it are folders as vac has them.
-//! Where vac decides something, the same is decided here, so that a store that has what vac wrote shares its blocks.
+//! The bytes of the files are stored once: the archive uses the trees of the snapshot. Only folders
+//! in vac's format are added. Every choice is the same as vac's, so that a store with archives of
+//! vac shares its blocks.
 
 use varve_block::{BlockStore, PutError, Score};
 use varve_tree::{Entry, FixedWriter, Layout, VacFolderBuilder, VacMode, VacRecord, VacShape, put_vac_root};
@@ -11,24 +12,23 @@ use super::owners::OwnerNames;
 use crate::folder::lacks_all;
 use crate::records::node::{Node, NodeKind};
 
-/// What vac calls the folder that an archive begins with, and who owns it.
+/// The name and the owner that vac gives to the root folder of an archive.
 const ROOT_NAME: &[u8] = b"/";
 const ROOT_OWNER: &[u8] = b"vac";
 const ROOT_MODE: u32 = VacMode::FOLDER | 0o777;
 
-/// What is written for vac's tools.
+/// The options for an archive for vac's tools.
 #[derive(Debug, Clone)]
 pub struct VacOptions {
-    /// What the archived folder is called in the archive; `None`: what it holds is at the top.
+    /// The name of the archived folder in the archive. With `None`, its contents are at the top
+    /// level.
     pub name: Option<Vec<u8>>,
-    /// The sizes of blocks.
     pub shape: VacShape,
-    /// The names of owners.
     pub owners: OwnerNames,
 }
 
 impl VacOptions {
-    /// Whether a file's tree can be led to from the archive as it is.
+    /// Whether the archive can use the tree of a file as it is.
     pub(crate) fn can_express(&self, content: Option<&Entry>) -> bool {
         let shape = self.shape.data();
         content.is_none_or(|tree| {
@@ -38,24 +38,24 @@ impl VacOptions {
     }
 }
 
-/// An archive that vac's tools read.
+/// An archive that vac's tools can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchivedVac {
-    /// Its root.
+    /// The score of the root.
     pub score: Score,
-    /// How many files lack extended attributes in it, that do not fit in a record.
+    /// Files whose extended attributes are missing, because they do not fit in a record.
     pub without_xattrs: u64,
-    /// How many files it does not have, as they could not be read, or cannot be said in it.
+    /// Files that are missing, because they were unreadable or cannot be represented.
     pub left_out: u64,
 }
 
-/// Nodes in, in the order of the walk; an archive out.
+/// Builds an archive from nodes in the order of the walk.
 pub(crate) struct VacTreeWriter<'a> {
     blocks: &'a dyn BlockStore,
     options: &'a VacOptions,
     open: Vec<OpenFolder<'a>>,
     next_qid: u64,
-    /// Whether the folder that is archived was met.
+    /// True once the archived folder itself was opened.
     has_begun: bool,
     without_xattrs: u64,
     left_out: u64,
@@ -87,10 +87,10 @@ impl<'a> VacTreeWriter<'a> {
         }
     }
 
-    /// A folder begins. The first one is the one that is archived.
+    /// Begins a folder. The first one is the archived folder itself.
     pub(crate) fn open(&mut self, node: &Node) {
         if !std::mem::replace(&mut self.has_begun, true) && self.options.name.is_none() {
-            // It is the root of the archive itself.
+            // The folder is the root of the archive itself.
             return;
         }
         let owners = &self.options.owners;
@@ -103,7 +103,7 @@ impl<'a> VacTreeWriter<'a> {
         self.open.push(folder);
     }
 
-    /// The innermost open folder ends; `node` is what is known of it by now.
+    /// Ends the innermost open folder. `node` is its complete node.
     pub(crate) fn close(&mut self, node: &Node) -> Result<(), PutError> {
         if self.open.len() == 1 {
             return Ok(());
@@ -115,10 +115,10 @@ impl<'a> VacTreeWriter<'a> {
         self.push(&node, qid, &mut |parent| parent.push_folder(&source, &meta))
     }
 
-    /// Anything but a folder with something in it.
+    /// Adds a node other than a folder with contents.
     pub(crate) fn node(&mut self, node: &Node) -> Result<(), PutError> {
         if lacks_all(node) {
-            // To vac's tools it would look like a file that is there and empty.
+            // vac's tools would show it as an empty file.
             self.left_out += 1;
             return Ok(());
         }
@@ -142,7 +142,7 @@ impl<'a> VacTreeWriter<'a> {
         self.push(node, qid, &mut |parent| parent.push_file(&tree))
     }
 
-    /// Puts the beginning of the archive.
+    /// Puts the root of the archive.
     pub(crate) fn finish(mut self) -> Result<Option<ArchivedVac>, PutError> {
         let Some(root) = self.open.pop() else { return Ok(None) };
         let folder = root.builder.finish()?;
@@ -166,7 +166,7 @@ impl<'a> VacTreeWriter<'a> {
         qid
     }
 
-    /// Enters a file or a folder in the innermost open folder.
+    /// Adds a file or a folder to the innermost open folder.
     fn push(
         &mut self,
         node: &Node,

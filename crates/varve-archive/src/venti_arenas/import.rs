@@ -1,4 +1,4 @@
-//! One arena into a store.
+//! Imports one arena into a store.
 
 use std::borrow::Cow;
 use std::io;
@@ -19,91 +19,87 @@ use super::source::{VentiArenas, read_up_to};
 use crate::progress::Progress;
 use crate::vac::VacLine;
 
-/// How much of an arena is read at a time.
+/// Bytes of an arena that are read at a time.
 const READ_BYTES: usize = 1 << 20;
-/// So many bytes of blocks are stored together.
+/// Bytes of blocks that are stored together.
 const BATCH_BYTES: usize = 4 << 20;
-/// After so many bytes of an arena it is made durable what was stored, and noted how far that was.
+/// Each time after this many bytes of an arena, the stored blocks are made durable, and the
+/// position is recorded.
 const NOTED_BYTES: u64 = 256 << 20;
 
-/// A place of an arena where there is no block that could be stored.
+/// A place in an arena that holds no block that could be stored.
 #[derive(Debug)]
 pub struct ArenaDamage {
-    /// The bytes, from the beginning of the arena's clumps on.
+    /// The byte range, counted from the start of the arena's clumps.
     pub range: std::ops::Range<u64>,
-    /// Why the first of what is there is not a block.
+    /// The reason why there is no block at the start of the range.
     pub reason: ClumpDamage,
 }
 
 /// Why there is no block.
 #[derive(Debug, thiserror::Error)]
 pub enum ClumpDamage {
-    /// There should be a clump, and something else is there.
+    /// There should be a clump, but its magic number is missing.
     #[error("no clump begins here")]
     NoClump,
-    /// The file, or the room for clumps, ends before the clump does.
+    /// The file, or the space for clumps, ends before the clump does.
     #[error("the clump ends beyond the end of the arena, or of the file")]
     CutOff,
-    /// It cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenClumpError),
-    /// Its type means nothing.
+    /// The block type is unknown.
     #[error("its type is {byte}, which means nothing")]
-    Type {
-        /// The type.
-        byte: u8,
-    },
-    /// Its block is another one.
+    Type { byte: u8 },
+    /// The score of the block does not match.
     #[error("its block does not have the score that the clump says")]
     Score,
 }
 
-/// The root of an archive, as it was found.
+/// The root of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundRoot {
-    /// `vac:` and its score, or what else its kind is.
+    /// The line `vac:SCORE`, or the same with another kind.
     pub line: String,
-    /// What its maker called it.
+    /// The name that its creator gave it.
     pub name: Vec<u8>,
 }
 
-/// What is told while an arena is read.
+/// Receives events while an arena is read.
 pub trait ArenaObserver {
-    /// Something is damaged.
+    /// Reports a damaged place.
     fn damaged(&mut self, damage: ArenaDamage);
-    /// The root of an archive was found.
+    /// Reports the root of an archive.
     fn found(&mut self, root: FoundRoot);
 }
 
-/// What became of an arena.
+/// The result of reading an arena.
 #[derive(Debug)]
 pub struct ArenaReport {
-    /// Its name.
     pub name: String,
     /// The version of its format.
     pub version: u32,
-    /// Whether nothing more will be added to it.
+    /// True if no more clumps will be added to it.
     pub is_sealed: bool,
-    /// What its trailer says, if it can be read.
+    /// The decoded trailer.
     pub trailer: Result<ArenaTrailer, DecodeArenaTrailerError>,
-    /// Clumps that were found, those of earlier runs too.
+    /// Clumps that were found, including those of earlier runs.
     pub clump_count: u64,
-    /// Of those, how many an earlier run has stored.
+    /// Clumps among them that an earlier run has stored.
     pub known_count: u64,
-    /// Blocks that were stored, or were there already.
+    /// Blocks that were stored, or existed already.
     pub block_count: u64,
-    /// Their bytes.
+    /// The bytes of these blocks.
     pub block_bytes: u64,
     /// Damaged places.
     pub damage_count: u64,
-    /// Its seal.
     pub seal: SealCheck,
-    /// Whether the directory at its end says what was found; `None` where that cannot be told.
+    /// True if the directory at its end matches the clumps that were found. `None` if that is
+    /// unknown.
     pub directory_is_right: Option<bool>,
 }
 
 impl ArenaReport {
-    /// Whether nothing is wrong with it.
+    /// Whether no damage was found.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let is_sealed_well = self.seal != SealCheck::Bad && self.directory_is_right != Some(false);
@@ -114,33 +110,20 @@ impl ArenaReport {
 /// Why an arena was not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportArenaError {
-    /// The store's scores are others than Venti's.
+    /// The store's scores are not those of Venti.
     #[error(
         "the scores of this store are no SHA-1 hashes, as those of Venti are: make a store with `init --score sha1`"
     )]
     OtherScores,
-    /// The file cannot be read.
     #[error("{} cannot be read", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The arena does not begin as one.
+    Read { path: PathBuf, source: io::Error },
+    /// The head of the arena is malformed.
     #[error("arena {name} of {} cannot be read", path.display())]
-    Head {
-        /// The file.
-        path: PathBuf,
-        /// Its name.
-        name: String,
-        /// What is wrong.
-        source: DecodeArenaHeadError,
-    },
-    /// Nothing more can be stored.
+    Head { path: PathBuf, name: String, source: DecodeArenaHeadError },
+    /// The store accepts no more data.
     #[error(transparent)]
     Put(#[from] PutError),
-    /// What was stored may not survive.
+    /// The stored blocks may not be durable.
     #[error(transparent)]
     Sync(#[from] SyncError),
     /// [`Progress::cancel`](crate::Progress::cancel) was called.
@@ -148,13 +131,13 @@ pub enum ImportArenaError {
     Cancelled,
 }
 
-/// Reads an arena, and stores the blocks of all its clumps that are whole. Durable when this returns. A clump that an earlier run has stored is not
-/// opened again, but its bytes count for the seal.
+/// Reads an arena, and stores the blocks of all intact clumps. They are durable on return. A clump
+/// that an earlier run has stored is not opened again, but its bytes count for the seal.
 ///
-/// Holds 1 MiB of the arena, and 4 MiB of blocks.
+/// Memory holds 1 MiB of the arena, and 4 MiB of blocks.
 ///
 /// # Errors
-/// [`ImportArenaError`]. Damage is told to the observer, and is no error.
+/// [`ImportArenaError`]. Damage is reported to the observer, and is no error.
 pub fn import_venti_arena(
     store: &Store,
     arenas: &VentiArenas,
@@ -179,16 +162,16 @@ struct Import<'a> {
     head: ArenaHead,
     trailer: Result<ArenaTrailer, DecodeArenaTrailerError>,
     identity: ArenaIdentity,
-    /// Up to here an earlier run has stored everything.
+    /// An earlier run has stored everything up to this address.
     known_to: u64,
     seal: SealSum,
     directory: Sha1,
-    /// What was read and not yet looked at; it begins at `address`.
+    /// Bytes that were read, but not examined yet. They begin at `address`.
     window: Vec<u8>,
     address: u64,
-    /// Whether the end of the clumps was met.
+    /// True once the end of the clumps was found.
     has_ended: bool,
-    /// The damaged place that it is in.
+    /// The damaged place that is open at `address`.
     damage: Option<ArenaDamage>,
     batch: Vec<(BlockType, Vec<u8>)>,
     batch_bytes: usize,
@@ -205,11 +188,11 @@ struct Counts {
     damage_count: u64,
 }
 
-/// What comes of looking at the front of the window.
+/// The result of examining the front of the window.
 enum Step {
-    /// More has to be read.
+    /// More bytes are needed.
     More,
-    /// So many bytes are done with.
+    /// This many bytes are done.
     Past(usize),
     End,
 }
@@ -259,7 +242,7 @@ impl<'a> Import<'a> {
         })
     }
 
-    /// Where the clumps should end; `None` where the trailer does not say.
+    /// The end of the clumps according to the trailer. `None` if the trailer is unreadable.
     fn used(&self) -> Option<u64> {
         let middle = self.head.middle();
         self.trailer.as_ref().ok().map(|trailer| trailer.used.min(middle.end - middle.start))
@@ -299,7 +282,7 @@ impl<'a> Import<'a> {
             .map_err(|source| ImportArenaError::Read { path: self.arenas.path.clone(), source })
     }
 
-    /// Takes all clumps out of the window that are whole in it.
+    /// Takes all complete clumps out of the window.
     fn look(&mut self, is_last: bool) -> Result<(), ImportArenaError> {
         let mut passed = 0;
         let window = std::mem::take(&mut self.window);
@@ -347,7 +330,7 @@ impl<'a> Import<'a> {
         if end <= self.known_to && self.damage.is_none() {
             self.report.known_count += 1;
         } else if let Err(reason) = self.take(&header, data)? {
-            // Beyond what the trailer knows of, it is what a crash has left of an unfinished write.
+            // Beyond the end in the trailer, this is an unfinished write that a crash has left.
             if is_beyond {
                 return Ok(Step::End);
             }
@@ -363,7 +346,8 @@ impl<'a> Import<'a> {
         Ok(Step::Past(header.clump_bytes()))
     }
 
-    /// A whole clump is counted, and compared with the directory in the end.
+    /// Counts a complete clump. Its header is hashed for the comparison with the directory at the
+    /// end.
     fn count(&mut self, header: &ClumpHeader, bytes: &[u8]) {
         let listed = self.trailer.as_ref().map_or(0, |trailer| u64::from(trailer.clumps));
         if self.report.clump_count < listed {
@@ -373,7 +357,7 @@ impl<'a> Import<'a> {
         tracing::trace!(address = self.address, size = header.size, "clump");
     }
 
-    /// Opens a clump, and has its block stored.
+    /// Opens a clump, and queues its block for storing.
     fn take(
         &mut self,
         header: &ClumpHeader,
@@ -420,7 +404,8 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// All before the address is durable then, and need not be opened again. What is damaged is told again by the next run.
+    /// Makes everything before the address durable, so that it need not be opened again. If there
+    /// is damage, the position is not recorded, so that the next run reports it again.
     fn make_durable(&mut self) -> Result<(), ImportArenaError> {
         self.store.sync()?;
         self.noted = self.address;
@@ -438,7 +423,7 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// The damaged place ends where the next whole clump begins.
+    /// Ends the damaged place at the next intact clump.
     fn end_damage(&mut self) {
         if let Some(mut damage) = self.damage.take() {
             damage.range.end = damage.range.end.max(self.address);
@@ -450,7 +435,7 @@ impl<'a> Import<'a> {
     fn finish(mut self) -> Result<ArenaReport, ImportArenaError> {
         self.end_damage();
         self.put_batch()?;
-        // Clumps that the trailer knows of, and that the file no longer has.
+        // The trailer counts clumps that the file no longer has.
         let missing = self.used().filter(|used| *used > self.address);
         if let Some(used) = missing.filter(|_| self.report.damage_count == 0) {
             self.report.damage_count += 1;
@@ -475,7 +460,7 @@ impl<'a> Import<'a> {
         })
     }
 
-    /// Compares the directory with what was found, where all was found.
+    /// Compares the directory with the clumps that were found, if all of them were found.
     fn check_directory(&mut self) -> Result<Option<bool>, ImportArenaError> {
         let Ok(trailer) = &self.trailer else { return Ok(None) };
         let count = u64::from(trailer.clumps);
@@ -498,13 +483,13 @@ impl<'a> Import<'a> {
     }
 }
 
-/// To where the next clump may begin, at least so many bytes on.
+/// Skips to the next place where a clump may begin, at least `least` bytes further on.
 fn to_next(bytes: &[u8], least: usize, magic: u32, is_last: bool) -> Step {
     let magic = magic.to_be_bytes();
     let rest = bytes.get(least.max(1)..).unwrap_or_default();
     match rest.windows(magic.len()).position(|window| window == magic) {
         Some(place) => Step::Past(place + least.max(1)),
-        // It may begin with what was read, and go on with what was not.
+        // The magic number may begin in these bytes, and continue in bytes that were not read yet.
         None if !is_last => Step::Past(bytes.len().saturating_sub(magic.len() - 1).max(least.max(1))),
         None => Step::Past(bytes.len()),
     }

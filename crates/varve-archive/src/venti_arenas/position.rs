@@ -1,16 +1,17 @@
-//! How far an arena was read, and all of that is durable: a hint, noted in a file of the store's own.
+//! The position up to which an arena was read and everything is durable. It is a hint in a file of
+//! the store.
 //!
 //! ```text
 //! mark 48 │ address 8, little-endian
 //! ```
 //!
-//! It holds as long as the store's own log holds what it did then.
+//! It is valid as long as the store's log still has everything that it had then.
 
 use varve_store::{LogMark, Store};
 
 const BYTES: usize = LogMark::BYTES + 8;
 
-/// Which arena it is: its head, and the header of its first clump, which has a time and a score.
+/// Identifies an arena by its head and the header of its first clump, which has a time and a score.
 pub(super) struct ArenaIdentity(Vec<u8>);
 
 impl ArenaIdentity {
@@ -18,7 +19,7 @@ impl ArenaIdentity {
         Self([b"venti arena\0", head, first_clump].concat())
     }
 
-    /// The address up to which it was read; 0 where nothing is known, or it holds no longer.
+    /// The address up to which it was read; 0 if unknown, or no longer valid.
     pub(super) fn noted(&self, store: &Store) -> u64 {
         let read = || {
             let note = store.read_own(&self.0)?;
@@ -30,7 +31,8 @@ impl ArenaIdentity {
         read().unwrap_or(0)
     }
 
-    /// Notes an address, all before which is durable. Where that fails, more is read the next time.
+    /// Records an address. Everything before it must be durable. If this fails, the next run reads
+    /// more.
     pub(super) fn note(&self, store: &Store, address: u64) {
         let Ok(mark) = store.mark() else { return };
         let note = [&mark.as_bytes()[..], &address.to_le_bytes()].concat();

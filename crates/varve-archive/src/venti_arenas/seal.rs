@@ -1,23 +1,23 @@
-//! The seal of an arena: the hash of all of it, but for the place where the hash stands.
+//! The seal of an arena: the hash of the whole arena, except the bytes that hold the hash.
 
 use sha1::{Digest, Sha1};
 use varve_venti::SCORE_BYTES;
 
-/// What became of an arena's seal.
+/// The result of checking an arena's seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SealCheck {
-    /// The arena is as it was when it was sealed.
+    /// The arena is unchanged since it was sealed.
     Good,
-    /// Something in it is not.
+    /// The arena differs from its sealed state.
     Bad,
-    /// There is none: the arena was not full yet, or nobody has summed it.
+    /// The arena has no seal: it was not full yet, or was never hashed.
     Absent,
 }
 
-/// Sums an arena, as its bytes come.
+/// Hashes an arena as it is read.
 pub(super) struct SealSum {
     hasher: Sha1,
-    /// How many bytes are still to come, without the score.
+    /// The bytes that are still to come, without the score.
     left: u64,
 }
 

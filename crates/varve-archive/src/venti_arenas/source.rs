@@ -1,4 +1,4 @@
-//! A file with arenas in it: a partition, or a single arena.
+//! A file of arenas: a partition, or a single arena.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use varve_venti::{
     PARTITION_HEADER_BYTES, PartitionHeader,
 };
 
-/// A file with arenas in it.
+/// A file of arenas.
 #[derive(Debug)]
 pub struct VentiArenas {
     pub(super) file: File,
@@ -18,23 +18,16 @@ pub struct VentiArenas {
     arenas: Vec<ArenaPlace>,
 }
 
-/// Why a file cannot be looked into.
+/// Why a file cannot be opened as arenas.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenArenasError {
-    /// The system does not give it.
     #[error("{} cannot be read", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// It is neither a partition nor an arena.
     #[error("{} is neither a partition of Venti's arenas nor an arena", path.display())]
     NotArenas {
-        /// The file.
         path: PathBuf,
-        /// What is wrong with the partition, if it is one.
+        /// The fault of the partition, if it is one.
         source: DecodePartitionError,
     },
 }
@@ -57,7 +50,7 @@ impl VentiArenas {
         Ok(Self { file, path: path.to_path_buf(), arenas })
     }
 
-    /// The arenas, in their order.
+    /// The arenas, in the order of the file.
     #[must_use]
     pub fn arenas(&self) -> &[ArenaPlace] {
         &self.arenas
@@ -75,7 +68,7 @@ fn arenas_of(file: &File) -> io::Result<Result<Vec<ArenaPlace>, DecodePartitionE
     Ok(header.decode_table(&read_up_to(file, table.start, length)?))
 }
 
-/// So many bytes, or as many as there are.
+/// Reads this many bytes, or up to the end of the file.
 pub(super) fn read_up_to(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     let mut filled = 0;
