@@ -62,13 +62,13 @@ impl InodeFlags {
         self.0
     }
 
-    /// Whether no flag is set.
+    /// Returns whether no flag is set.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether all flags of `other` are set.
+    /// Returns whether all flags of `other` are set.
     #[must_use]
     pub fn contain(self, other: Self) -> bool {
         self.0 & other.0 == other.0

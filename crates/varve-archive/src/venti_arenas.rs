@@ -5,8 +5,8 @@
 //! as all of that is durable. The next run opens only later clumps.
 //!
 //! ```text
-//! file ──▶ arenas ──▶ clumps ──▶ blocks with the score that they should have ──▶ store
-//!                       └──▶ damage: from where to where, and why
+//! file ──▶ arenas ──▶ clumps ──▶ blocks whose score matches ──▶ store
+//!                       └──▶ damage: its range and its reason
 //! ```
 //!
 //! Invariants: no block is stored under a score that is not its own, and a damaged clump hides no

@@ -46,7 +46,7 @@ pub fn allocated_bytes_in(blocks: &dyn BlockStore, content: &Entry, pieces: &[Ra
     allocated
 }
 
-/// The first data range that ends after `offset`. A long range may be reported in parts.
+/// The first data range at or after `offset`. A long range may be reported in parts.
 pub(crate) fn next_data(
     blocks: &dyn BlockStore,
     content: &Entry,

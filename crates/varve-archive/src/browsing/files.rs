@@ -139,8 +139,8 @@ pub enum ContentKey {
     },
     /// A part of an image.
     Image(ImagePart),
-    /// A file stored unencoded in a volume. It has the same bytes if its places are the same, and
-    /// the volume is unchanged there.
+    /// A file whose bytes are in ranges of a volume, neither compressed nor encrypted. It has the
+    /// same bytes if its ranges are the same, and the volume is unchanged there.
     Placed {
         volume: ImagePart,
         /// The ranges of the volume that hold the file, in file order, without holes.

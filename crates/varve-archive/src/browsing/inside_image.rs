@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! image ─┬─ p1/        the files of a volume
-//!        ├─ p2         a volume of which the files cannot be read: its bytes, as one file
-//!        ├─ p1.raw     the bytes of any volume      ┐ found by their names, and not listed: they are there
-//!        └─ disk.raw   the bytes of the whole disk  ┘ twice otherwise
+//!        ├─ p2         a volume whose files are unreadable: its bytes, as one file
+//!        ├─ p1.raw     the bytes of any volume      ┐ found by name, but not listed,
+//!        └─ disk.raw   the bytes of the whole disk  ┘ because they repeat other files
 //! ```
 //!
 //! Invariants:

@@ -50,7 +50,7 @@ pub enum LoadCatalogError {
     /// The root is malformed.
     #[error("the catalog's root is malformed")]
     Malformed(#[from] FieldError),
-    /// There are more than [`ROOT_COUNT_MAX`] roots.
+    /// There are more roots than a reader follows.
     #[error("the catalog has more than {ROOT_COUNT_MAX} roots")]
     Endless,
     /// The root names no list.
@@ -69,8 +69,8 @@ pub enum LoadCatalogError {
     LacksAdded,
 }
 
-/// Whether the error may be temporary: the store failed, or the disk does not return data that it
-/// has.
+/// Returns whether the error may be temporary: the store failed, or the disk does not return data
+/// that it has.
 fn may_come_back(error: &LoadCatalogError) -> bool {
     if matches!(error, LoadCatalogError::Root(GetError::Failed { .. })) {
         return true;
@@ -80,7 +80,7 @@ fn may_come_back(error: &LoadCatalogError) -> bool {
         .is_some_and(|error| !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound))
 }
 
-/// Whether blocks are missing or damaged. Otherwise their writer has stored malformed data.
+/// Returns whether blocks are missing or damaged. Otherwise their writer has stored malformed data.
 fn is_lost(error: &LoadCatalogError) -> bool {
     causes(error).any(|error| error.is::<GetError>())
 }

@@ -73,7 +73,7 @@ pub struct PlaceId {
 }
 
 impl PlaceId {
-    /// Whether the place is the end of the log: all of it from one byte on.
+    /// Returns whether the place is the end of the log: all of it from one byte on.
     #[must_use]
     pub fn is_end_of_log(&self) -> bool {
         self.range.last.is_none() && matches!(self.witness, Some(Witness::Page(_)))
@@ -197,19 +197,20 @@ impl Losses {
         self.blocks.len()
     }
 
-    /// Whether no loss is known.
+    /// Returns whether no loss is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.places.is_empty() && self.more.is_none()
     }
 
-    /// Whether there are losses beyond the list: it was damaged, or it was full.
+    /// Returns whether there are losses beyond the list: it was damaged, or it was full.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
         self.more.is_some()
     }
 
-    /// Whether the list was not readable to its end, so that an earlier list may have the rest.
+    /// Returns whether the list was not readable to its end, so that an earlier list may have the
+    /// rest.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
     }

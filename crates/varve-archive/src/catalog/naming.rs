@@ -52,7 +52,7 @@ pub fn check_name(snapshots: &[Snapshot], request: &Request) -> Result<(), NameT
     }
 }
 
-/// Whether the source of a snapshot is the source of the request.
+/// Returns whether the source of a snapshot is the source of the request.
 fn is_of(snapshot: &Snapshot, request: &Request) -> bool {
     let uuid = |machine: &Option<crate::Machine>| machine.as_ref().and_then(|machine| machine.uuid);
     // A QEMU machine may run on another host tomorrow, with its disks elsewhere.
@@ -62,7 +62,7 @@ fn is_of(snapshot: &Snapshot, request: &Request) -> bool {
     snapshot.host == request.host && is_path(source_path(snapshot), &request.source)
 }
 
-/// Whether two paths are equal, or lead to the same file now.
+/// Returns whether two paths are equal, or lead to the same file now.
 fn is_path(one: &Path, other: &[u8]) -> bool {
     let other = Path::new(OsStr::from_bytes(other));
     one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))

@@ -126,12 +126,12 @@ pub fn split_place<'t>(snapshots: &[&Snapshot], text: &'t [u8]) -> (&'t [u8], &'
     (first, rest)
 }
 
-/// Whether a text matches every snapshot.
+/// Returns whether a text matches every snapshot.
 fn is_any(name: &str) -> bool {
     name.is_empty() || name == "latest"
 }
 
-/// Whether the text before a colon is a host, and not the name of a snapshot.
+/// Returns whether the text before a colon is a host, and not the name of a snapshot.
 fn is_host(snapshots: &[&Snapshot], text: &[u8]) -> bool {
     let is_name = text.is_empty()
         || text == b"latest"
@@ -144,7 +144,7 @@ fn path_at(text: &[u8], start: usize) -> Option<usize> {
     (start..text.len()).find(|at| text[*at] == b':' && !is_in_time(text, *at))
 }
 
-/// Whether the colon at `at` is between two digits, after an `@`.
+/// Returns whether the colon at `at` is between two digits, after an `@`.
 fn is_in_time(text: &[u8], at: usize) -> bool {
     let digit =
         |place: Option<usize>| place.and_then(|place| text.get(place)).is_some_and(u8::is_ascii_digit);
@@ -170,7 +170,7 @@ fn other_origins<'a>(snapshots: &[&'a Snapshot], chosen: &Snapshot) -> Vec<&'a S
     others
 }
 
-/// Whether two snapshots are of the same path on the same host.
+/// Returns whether two snapshots are of the same path on the same host.
 fn has_same_origin(one: &Snapshot, other: &Snapshot) -> bool {
     one.host == other.host && source_path(one) == source_path(other)
 }

@@ -31,7 +31,7 @@ pub struct SnapshotFilter {
 }
 
 impl SnapshotFilter {
-    /// Whether every snapshot meets the filter.
+    /// Returns whether every snapshot meets the filter.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -59,7 +59,7 @@ impl SnapshotFilter {
         passed
     }
 
-    /// Whether a snapshot meets the conditions that concern it alone.
+    /// Returns whether a snapshot meets the conditions that concern it alone.
     fn matches(&self, snapshot: &Snapshot) -> bool {
         let has = |tag: &String| {
             snapshot

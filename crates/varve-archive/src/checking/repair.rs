@@ -1,7 +1,8 @@
 //! Repair: fetches lost blocks from intact copies, and salvages damaged arenas.
 //!
 //! ```text
-//! check ─▶ mend from parity, or from a copy ─▶ catalog ─▶ fetch what was lost ─▶ write damaged arenas anew ─▶ what is still harmed
+//! check ─▶ mend from parity or a copy ─▶ find the catalog ─▶ fetch lost blocks
+//!       ─▶ write damaged arenas anew ─▶ report the remaining harm
 //! ```
 //!
 //! If the lost blocks are known, the cost of a repair is in proportion to the loss. They are known
@@ -33,7 +34,7 @@ use crate::checking::verify::{
 };
 use crate::progress::Progress;
 
-/// Where to look for damage.
+/// The extent of the search for damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepairScope {
     /// Only at places with recorded suspicions; everywhere, if there are none.
@@ -284,14 +285,14 @@ fn noted_losses(store: &Store) -> Losses {
         .unwrap_or_default()
 }
 
-/// Whether the ledger of the last page differs from the existing seals: the page is older than a
-/// repair, or an arena was replaced.
+/// Returns whether the ledger of the last page differs from the existing seals: the page is older
+/// than a repair, or an arena was replaced.
 fn is_ledger_wrong(damage: &[Damage]) -> bool {
     damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger))
 }
 
-/// Whether all damage names the blocks that it destroyed. If the ledger differs from the existing
-/// seals, an arena may be from another history, and its missing blocks are unknown.
+/// Returns whether all damage names the blocks that it destroyed. If the ledger differs from the
+/// existing seals, an arena may be from another history, and its missing blocks are unknown.
 fn is_named(damage: &[Damage]) -> bool {
     damage.iter().all(|damage| match damage.kind {
         DamageKind::Parity(_) | DamageKind::TornEnd => true,
@@ -437,16 +438,16 @@ fn find_catalog(
     Ok(FoundCatalog { catalog, was_lost, end_was_lost, brought_back_count })
 }
 
-/// Whether the next opening of the store finds all snapshots in `catalog`. Mended blocks may come
-/// after the newest root, and snapshots from a copy are known only to this session.
+/// Returns whether the next opening of the store finds all snapshots in `catalog`. Mended blocks
+/// may come after the newest root, and snapshots from a copy are known only to this session.
 fn lists_all(store: &Store, catalog: &Catalog) -> Result<bool, OpenLogError> {
     let Ok(found) = Catalog::load_all(store, &store.newest_catalog_roots()?) else { return Ok(false) };
     let ids: BTreeSet<_> = found.snapshots().iter().map(|snapshot| snapshot.id).collect();
     Ok(catalog.snapshots().iter().all(|snapshot| ids.contains(&snapshot.id)))
 }
 
-/// Whether a copy holds all of these roots and newer ones. The log of the roots is then an older
-/// state of the copy, or has lost its end without noticing.
+/// Returns whether a copy holds all of these roots and newer ones. The log of the roots is then an
+/// older state of the copy, or has lost its end without noticing.
 fn goes_on(source: &Store, roots: &[BlockName]) -> Result<bool, OpenLogError> {
     let theirs = source.catalogs();
     if theirs.iter().all(|root| roots.contains(root)) {
@@ -474,9 +475,9 @@ impl Mended<'_> {
         }
     }
 
-    /// Whether blocks of a source are acceptable. If scores are hashes, a block with the right hash
-    /// is right, wherever it comes from. In a by-value store, only a copy of the same store can
-    /// supply it.
+    /// Returns whether blocks of a source are acceptable. If scores are hashes, a block with the
+    /// right hash is right, wherever it comes from. In a by-value store, only a copy of the same
+    /// store can supply it.
     fn may_believe(&self, source: &Store) -> bool {
         let (own, theirs) = (self.store.config(), source.config());
         own.compare == CompareMode::Hash || (own.id, own.encryption) == (theirs.id, theirs.encryption)

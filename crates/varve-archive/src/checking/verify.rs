@@ -49,8 +49,8 @@ pub struct Verified {
     pub checked_bytes: u64,
     /// Arenas of which every byte was read.
     pub read_count: u64,
-    /// The oldest time of the last full read of an arena. `None` if an arena was never read in
-    /// full, or has no seal yet.
+    /// The time of the last full read of the arena that was read longest ago. `None` if an arena
+    /// was never read in full, or has no seal yet.
     pub oldest_read: Option<Timestamp>,
     /// Snapshots whose trees were walked.
     pub snapshot_count: u64,

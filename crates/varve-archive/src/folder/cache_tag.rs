@@ -10,7 +10,7 @@ pub(super) const CACHE_TAG_NAME: &[u8] = b"CACHEDIR.TAG";
 /// The first bytes of that file.
 const CACHE_TAG_SIGNATURE: &[u8; 43] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
-/// Whether the tag file in this folder is valid: it begins with the signature.
+/// Returns whether the tag file in this folder is valid: it begins with the signature.
 pub(super) fn is_cache(folder: impl AsFd) -> bool {
     let read = || -> io::Result<bool> {
         let tag = open_file(folder, CACHE_TAG_NAME)?;

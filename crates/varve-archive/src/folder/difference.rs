@@ -99,8 +99,8 @@ impl VolumeChanges {
         Ok(&self.ranges)
     }
 
-    /// Whether these ranges of a volume are known to have the same bytes in both snapshots, without
-    /// reading them.
+    /// Returns whether these ranges of a volume are known to have the same bytes in both snapshots,
+    /// without reading them.
     fn is_untouched(
         &mut self,
         blocks: &dyn BlockStore,
@@ -191,8 +191,8 @@ impl Comparison<'_, '_> {
         }
     }
 
-    /// Whether the contents of two nodes of the same kind differ. For folders, whether they may
-    /// differ.
+    /// Returns whether the contents of two nodes of the same kind differ. For folders, whether they
+    /// may differ.
     fn differs(&mut self, old: Tree<'_>, new: Tree<'_>) -> Result<bool, Box<dyn Error + Send + Sync>> {
         let is_folder = old.root.kind == NodeKind::Folder;
         match (old.files.content_key(old.root), new.files.content_key(new.root)) {

@@ -66,11 +66,7 @@ struct BoundRule {
 pub enum ExcludesError {
     /// A pattern argument is malformed.
     #[error("the pattern {pattern:?} cannot be used: {what}")]
-    Pattern {
-        pattern: String,
-        /// The reason.
-        what: String,
-    },
+    Pattern { pattern: String, what: String },
     /// A line of a pattern file is malformed.
     #[error("{}, line {number}: {line:?} is not a pattern: {what}", path.display())]
     Line {
@@ -79,7 +75,6 @@ pub enum ExcludesError {
         number: u64,
         /// The text of the line.
         line: String,
-        /// The reason.
         what: String,
     },
     /// A pattern file is unreadable.
@@ -204,7 +199,7 @@ impl Excludes {
         rules.bind(&[], &[])
     }
 
-    /// Whether there are no patterns.
+    /// Returns whether there are no patterns.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bound.is_empty()

@@ -13,9 +13,9 @@ pub(super) fn read(file: impl AsFd) -> InodeFlags {
     rustix::fs::ioctl_getflags(file).map_or(InodeFlags::NONE, |flags| InodeFlags::of_system(flags.bits()))
 }
 
-/// Whether a file with unchanged times may still have its archived flags. A version that did not
-/// know flags has archived it with none. Some file systems report flags in a status that `lsattr`
-/// does not show, so the file is opened before it counts as changed.
+/// Returns whether a file with unchanged times may still have its archived flags. A version that
+/// did not know flags has archived it with none. Some file systems report flags in a status that
+/// `lsattr` does not show, so the file is opened before it counts as changed.
 pub(super) fn may_be_those(status: &Status, folder: &OwnedFd, known: &Node) -> bool {
     status.flags.may_be(known.inode_flags)
         || open_file(folder, &known.name).is_ok_and(|file| read(file) == known.inode_flags)
@@ -38,7 +38,7 @@ impl StatusFlags {
         Self { set: flags(statx.stx_attributes.bits()).and(known), known }
     }
 
-    /// Whether a file with this status may have these flags.
+    /// Returns whether a file with this status may have these flags.
     fn may_be(self, flags: InodeFlags) -> bool {
         flags.and(self.known) == self.set
     }

@@ -45,7 +45,7 @@ impl LeftOutReason {
         Self::Pattern { text: rule.text().into(), origin: rule.origin().clone() }
     }
 
-    /// Whether an option of the user left it out.
+    /// Returns whether an option of the user left it out.
     #[must_use]
     pub fn is_asked_for(&self) -> bool {
         match self {

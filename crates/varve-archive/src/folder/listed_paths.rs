@@ -36,7 +36,7 @@ impl ListedPaths {
         Ok(())
     }
 
-    /// Whether everything at this level is included.
+    /// Returns whether everything at this level is included.
     pub(super) fn is_whole(&self) -> bool {
         self.is_whole
     }

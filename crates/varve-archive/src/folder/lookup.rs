@@ -25,10 +25,7 @@ pub enum LookupError {
     },
     /// The path contains `..`: the parent of a snapshot's root is unknown.
     #[error("{}: `..` leads out of a snapshot", path.display())]
-    Upward {
-        /// The whole path.
-        path: PathBuf,
-    },
+    Upward { path: PathBuf },
     /// A folder on the path is unreadable.
     #[error("the folder {} cannot be read", path.display())]
     Folder { path: PathBuf, source: Box<ReadFolderError> },

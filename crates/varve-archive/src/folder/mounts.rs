@@ -44,12 +44,12 @@ impl Mounts {
         mounts
     }
 
-    /// Whether a mounted archive has this device.
+    /// Returns whether a mounted archive has this device.
     pub(super) fn is_archive(&self, device: DeviceNumber) -> bool {
         self.archives.contains(&device)
     }
 
-    /// Whether this is the device of an autofs with an indirect map.
+    /// Returns whether this is the device of an autofs with an indirect map.
     pub(super) fn is_indirect_autofs(&self, device: DeviceNumber) -> bool {
         self.indirect.contains(&device)
     }

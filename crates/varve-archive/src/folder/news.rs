@@ -81,7 +81,7 @@ impl NewsCounts {
     }
 }
 
-/// Whether everything that a restore would bring back is equal.
+/// Returns whether everything that a restore would bring back is equal.
 fn is_same(earlier: &Node, node: &Node) -> bool {
     let owner = |node: &Node| (node.kind, node.mode, node.uid, node.gid, node.mtime, node.size, node.device);
     owner(earlier) == owner(node)

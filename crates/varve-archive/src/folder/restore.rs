@@ -1,11 +1,11 @@
 //! Restoring: creates a tree of a snapshot at a new place, or merges it into an existing folder.
 //!
 //! ```text
-//! new place      parent/ ─┬─ .NAME.varve-partial-0   <─ everything is made here; an interrupted run is continued here
-//!                         └─ NAME                    <─ renamed to this once it is whole and durable
-//! empty folder   NAME/ ───── .NAME.varve-partial-0   <─ made here, and then moved up
+//! new place      parent/ ─┬─ .NAME.varve-partial-0   <─ created here; the next run continues here
+//!                         └─ NAME                    <─ renamed once complete and durable
+//! empty folder   NAME/ ───── .NAME.varve-partial-0   <─ created here, and then moved up
 //! merge          NAME/… ──┬─ .FILE.varve-partial-0   <─ one file at a time
-//!                         └─ FILE                    <─ renamed to this once it is whole and durable
+//!                         └─ FILE                    <─ renamed once complete and durable
 //! ```
 //!
 //! All three take the same [steps], which follow the same [rules](decision). A plan shows the

@@ -33,7 +33,7 @@ impl<'a> Selection<'a> {
         self.options.listed.as_deref().filter(|listed| !listed.is_whole())
     }
 
-    /// Whether a node is left out altogether, with the reason.
+    /// Returns whether a node is left out altogether, with the reason.
     pub(super) fn leaves_out(
         &self,
         folder: &SourceFolder,
@@ -59,7 +59,8 @@ impl<'a> Selection<'a> {
         Some(entry(LeftOutReason::LargerThan(largest), size))
     }
 
-    /// Whether a node is archived without its contents, and must not be opened, with the reason.
+    /// Returns whether a node is archived without its contents, and must not be opened, with the
+    /// reason.
     pub(super) fn leaves_empty(
         &self,
         folder: &SourceFolder,
@@ -116,7 +117,7 @@ impl<'a> Selection<'a> {
         self.options.if_present.iter().find(|name| names.contain(name)).cloned()
     }
 
-    /// Whether a node is on another file system than the root.
+    /// Returns whether a node is on another file system than the root.
     fn is_elsewhere(&self, status: &Status) -> bool {
         status.id.file_system != self.root_id.file_system
     }

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! front │ Node a │ Awaited │ Node c │ Open d/ │ Awaited │ Close │ …   <─ the walker
-//!   └> written to the folders that are open
+//!   └> written to the open folders
 //! ```
 //!
 //! Invariant: each folder's content is written up to the front of the queue, and no further.

@@ -61,8 +61,8 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// Whether another change of a file with this change time would show a different time. The
-    /// clock of a file system moves in steps, and a second change within one step is invisible.
+    /// Returns whether another change of a file with this change time would show a different time.
+    /// The clock of a file system moves in steps, and a second change within one step is invisible.
     fn trusts(self, ctime: FileTime) -> bool {
         if self.began_at == Timestamp(i64::MAX) {
             return true;
@@ -108,7 +108,7 @@ impl Status {
         }
     }
 
-    /// Whether the file did not change between the two statuses.
+    /// Returns whether the file did not change between the two statuses.
     pub(super) fn is_still(&self, earlier: &Self) -> bool {
         let state = |status: &Self| (status.id, status.size, status.mtime, status.ctime);
         state(self) == state(earlier)
@@ -238,7 +238,7 @@ impl Names {
         places.retain(|place| name_at(bytes, place) == name);
     }
 
-    /// Whether this name is present.
+    /// Returns whether this name is present.
     pub(super) fn contain(&self, name: &[u8]) -> bool {
         self.places.binary_search_by(|place| name_at(&self.bytes, place).cmp(name)).is_ok()
     }

@@ -126,7 +126,7 @@ impl Files for StoredFiles<'_> {
     }
 }
 
-/// Whether the snapshot knows of a node only that it existed.
+/// Returns whether the snapshot knows of a node only that it existed.
 pub(crate) fn lacks_all(node: &Node) -> bool {
     let lacks = match node.kind {
         NodeKind::File => {

@@ -1,8 +1,8 @@
 //! The walk over a source: one step at a time, depth first, names in the order of their bytes.
 //!
 //! ```text
-//!   folder ── names, one status each ──> known from before ──────────────> sequence ──> folders' content
-//!                                   └──> to be read ── jobs ── pipeline ──────┘
+//!   folder ── names, one status each ──> unchanged ──────────────> sequence ──> folders' content
+//!                                   └──> to be read ── jobs ── pipeline ──┘
 //! ```
 
 use std::collections::BTreeMap;
@@ -342,7 +342,8 @@ impl<'a> Walker<'a> {
         }
         let earlier = self.earlier(previous);
         if let Some(known) = earlier.known().filter(|known| is_known && !self.has_lost_blocks(known)) {
-            // The node has the current status already, except what only the previous snapshot has.
+            // The node has the current status already. The rest is taken from the previous
+            // snapshot.
             self.unchanged_count += u64::from(node.kind == NodeKind::File);
             self.setting.watch.progress.add_files_done(1);
             self.setting.watch.progress.add_bytes_done(node.size);
@@ -359,7 +360,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Whether a file's content needs a block that is known to be lost.
+    /// Returns whether a file's content needs a block that is known to be lost.
     fn has_lost_blocks(&self, node: &Node) -> bool {
         let lost = &self.setting.options.lost;
         let Some(content) = node.content.filter(|_| !lost.is_empty()) else { return false };

@@ -2,7 +2,8 @@
 //! while it is read.
 //!
 //! ```text
-//! path ─▶ its device, or the loop devices over it ─▶ their partitions and what stands on them ─▶ mounts of any of those
+//! path ─▶ its device, or the loop devices over it ─▶ their partitions
+//!      ─▶ the devices built on all of these ─▶ their mounts
 //! ```
 
 use std::collections::BTreeSet;

@@ -21,7 +21,7 @@ use varve_tree::{Entry, ReadTreeError, TreeReader};
 use super::cached_blocks::CachedBlocks;
 use super::streams::{Due, Streams};
 
-/// Upper bound on the extents that are examined to find the end of a data range.
+/// Upper bound on the extents that one search for data examines.
 const EXTENT_COUNT_MAX: usize = 4096;
 /// Upper bound on the leaves whose places are looked up in advance for random reads. They are
 /// spread over the image, and so reach all of its clumps if it has no more than some gigabytes.

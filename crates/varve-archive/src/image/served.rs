@@ -67,8 +67,8 @@ pub trait ServedImage: Send + Sync {
         })
     }
 
-    /// Whether all bytes that were read are of one time. Called when everything is read. If they
-    /// are not, the image mixes several times, and is kept with a note of that.
+    /// Returns whether all bytes that were read are of one time. Called when everything is read. If
+    /// they are not, the image mixes several times, and is kept with a note of that.
     ///
     /// # Errors
     /// The answer is unknown, or the bytes are no valid image at all. Nothing is kept then.

@@ -160,8 +160,8 @@ impl ImageSource {
         }
     }
 
-    /// Whether the source has changed since it was opened. An error if the bytes that were read may
-    /// be no valid image at all.
+    /// Returns whether the source has changed since it was opened. An error if the bytes that were
+    /// read may be no valid image at all.
     pub(super) fn has_changed(&self) -> io::Result<bool> {
         match &self.kind {
             Kind::Placed { file, size, changed, has_holes: true } => {

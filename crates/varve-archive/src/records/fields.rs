@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A number within a field is a varint: unsigned LEB128 of at most 10 bytes. A signed number `n` is
-//! the varint of `(n << 1) ^ (n >> 63)`. The fields are listed in `docs/internals/format.md`,
-//! section 5.
+//! the varint of `(n << 1) ^ (n >> 63)`. The fields are listed in
+//! `docs/internals/format.md`, section 5.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 /// The length of the longest varint, in bytes.
@@ -238,13 +238,13 @@ impl<'a> Iterator for FieldReader<'a> {
 pub struct UnknownFields(Vec<(u8, Box<[u8]>)>);
 
 impl UnknownFields {
-    /// Whether there are no unknown fields.
+    /// Returns whether there are no unknown fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether there is a field with this number.
+    /// Returns whether there is a field with this number.
     #[must_use]
     pub fn has(&self, number: u8) -> bool {
         self.0.iter().any(|(kept, _)| *kept == number)

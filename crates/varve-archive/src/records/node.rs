@@ -93,7 +93,7 @@ impl NodeKind {
         .find(|kind| *kind as u8 == number)
     }
 
-    /// Whether it is a character or a block device.
+    /// Returns whether it is a character or a block device.
     #[must_use]
     pub fn is_device(self) -> bool {
         matches!(self, Self::CharacterDevice | Self::BlockDevice)
@@ -190,7 +190,7 @@ pub struct Node {
     pub meta: Option<Entry>,
     /// The target of a symbolic link.
     pub target: Vec<u8>,
-    /// Set for devices.
+    /// `Some` for devices only.
     pub device: Option<DeviceNumber>,
     /// Sorted by name, ascending.
     pub xattrs: Vec<Xattr>,
@@ -369,7 +369,7 @@ impl Node {
     }
 }
 
-/// Whether a name is one path component, and so stays inside its folder.
+/// Returns whether a name is one path component, and so stays inside its folder.
 pub(crate) fn is_component(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0)
 }

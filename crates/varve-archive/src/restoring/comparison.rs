@@ -12,13 +12,12 @@ use rustix::io::Errno;
 /// Bytes of a hole that are read at a time.
 const HOLE_BYTES: usize = 1 << 20;
 
-/// How a restored file differs from the snapshot.
+/// A difference between a restored file and the snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum Unlike {
     /// The kind, the size or another attribute differs.
     #[error("read back, it is not what the snapshot has: {what} differs")]
     Status { what: &'static str },
-    /// The bytes differ.
     #[error("read back, it differs from the snapshot at byte {at}")]
     Bytes {
         /// The first byte that differs.

@@ -45,7 +45,7 @@ impl DamageList {
         *count += file.len();
     }
 
-    /// Whether there is no damage.
+    /// Returns whether there is no damage.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.lock().files.is_empty()
@@ -65,7 +65,7 @@ impl DamageList {
         (ranges.count, ranges.files.len())
     }
 
-    /// Whether a range of a file overlaps a damaged one.
+    /// Returns whether a range of a file overlaps a damaged one.
     #[must_use]
     pub fn touches(&self, path: &Path, range: &Range<u64>) -> bool {
         let ranges = self.ranges.lock();

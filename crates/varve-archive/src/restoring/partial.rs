@@ -24,7 +24,7 @@ pub(crate) fn partial_names(name: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
 /// Renames a file within a folder from the first name to the second one, or exchanges the two.
 pub(crate) type Rename<'a> = dyn Fn(&OwnedFd, &[u8], &[u8], RenameFlags) -> Result<(), Errno> + 'a;
 
-/// The system's rename.
+/// Renames with the system call.
 pub(crate) fn rename(folder: &OwnedFd, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<(), Errno> {
     if flags.is_empty() {
         return rustix::fs::renameat(folder, from, folder, to);
@@ -32,7 +32,7 @@ pub(crate) fn rename(folder: &OwnedFd, from: &[u8], to: &[u8], flags: RenameFlag
     rustix::fs::renameat_with(folder, from, folder, to, flags)
 }
 
-/// Whether the file system or the kernel does not support the flags of a rename.
+/// Returns whether the file system or the kernel does not support the flags of a rename.
 pub(crate) fn is_unknown_flag(error: Errno) -> bool {
     matches!(error, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }
@@ -51,7 +51,7 @@ pub(crate) fn rename_new(folder: &OwnedFd, from: &[u8], to: &[u8], rename: &Rena
     }
 }
 
-/// Whether the name is in use, be it by a dangling link.
+/// Returns whether the name is in use, be it by a dangling link.
 pub(crate) fn exists(folder: &OwnedFd, name: &[u8]) -> Result<bool, Errno> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(_) => Ok(true),

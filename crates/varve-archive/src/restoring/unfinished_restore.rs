@@ -2,8 +2,8 @@
 //! which a later run continues.
 //!
 //! ```text
-//! folder/ ─┬─ .NAME.varve-partial-0         <─ what is made: a file or a folder
-//!          ├─ .NAME.varve-partial-0.state   <─ what it is made from, and how much of it is durable; locked while a run works on it
+//! folder/ ─┬─ .NAME.varve-partial-0         <─ the partial file or folder
+//!          ├─ .NAME.varve-partial-0.state   <─ its source and its durable part; locked while in use
 //!          └─ NAME                          <─ renamed to this once it is complete and durable
 //! ```
 //!
@@ -119,7 +119,8 @@ impl Unfinished {
         Err(Errno::EXIST)
     }
 
-    /// Whether an earlier run from `source` has begun to move its result to the final place.
+    /// Returns whether an earlier run from `source` has begun to move its result to the final
+    /// place.
     pub(crate) fn is_placing(folder: &OwnedFd, wanted: &[u8], source: &[u8]) -> Result<bool, Errno> {
         let source = line_of(source);
         for name in partial_names(wanted) {
@@ -151,7 +152,7 @@ impl Unfinished {
         folder.join(OsStr::from_bytes(&self.name))
     }
 
-    /// Whether an earlier run began it, so that parts of it may exist.
+    /// Returns whether an earlier run began it, so that parts of it may exist.
     pub(crate) fn is_continued(&self) -> bool {
         self.is_continued
     }
@@ -172,7 +173,7 @@ impl Unfinished {
     }
 }
 
-/// Whether a name may belong to a partial file of the name `wanted`, or to its state file.
+/// Returns whether a name may belong to a partial file of the name `wanted`, or to its state file.
 pub(crate) fn is_unfinished_name(name: &[u8], wanted: &[u8]) -> bool {
     let first = partial_names(wanted).next().unwrap_or_default();
     let stem = first.strip_suffix(b"0").unwrap_or(&first);
@@ -319,7 +320,7 @@ fn file_type(made: Made) -> FileType {
     }
 }
 
-/// Whether only this user can have written the file.
+/// Returns whether only this user can have written the file.
 fn is_private_file(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && stat.st_uid == rustix::process::geteuid().as_raw()

@@ -3,7 +3,7 @@
 //! gives it.
 //!
 //! ```text
-//! snapshot ─▶ image: its tree, leaf by leaf; what it shares with the image before is shared again
+//! snapshot ─▶ image: its tree, leaf by leaf; parts shared with the image before stay shared
 //!         └─▶ folder ─▶ nodes, each with its content's new entry ─▶ a new list of nodes
 //! ```
 //!

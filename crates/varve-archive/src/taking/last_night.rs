@@ -1,14 +1,14 @@
-//! A file on a machine that may not read the store. It records the files of the last snapshot, so
-//! that unchanged files are not read again.
+//! The record of the last snapshot, kept on a machine whose key may not read the store. It lists
+//! the files of the snapshot, so that unchanged files are not read again.
 //!
-//! Only the holder of this machine's key can read it, and it holds as little as possible. For each
-//! file, it has a hash of the path, size, times and inode, and the entry of the content. The hashes
-//! are keyed with a new random key for each snapshot, so that two of these files cannot be
-//! compared.
+//! It is in a file that only the holder of this machine's key can read, and it holds as little as
+//! possible. For each file of the snapshot, it has a hash of the path, size, times and inode, and
+//! the entry of the content. The hashes are keyed with a new random key for each snapshot, so that
+//! two records cannot be compared.
 //!
 //! | offset | bytes | field    | meaning                                                                          |
 //! |-------:|------:|----------|----------------------------------------------------------------------------------|
-//! |      0 |    48 | mark     | it holds as long as the log holds what it did then                               |
+//! |      0 |    48 | mark     | valid as long as the log still has everything that it had then                   |
 //! |     48 |    32 | hash_key | random                                                                           |
 //! |     80 |       | rows     | in ascending order: hash (16 bytes), length (`u32`), a node with size, content, xattrs and inode_flags only |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]

@@ -28,7 +28,7 @@ pub struct VacOptions {
 }
 
 impl VacOptions {
-    /// Whether the archive can use the tree of a file as it is.
+    /// Returns whether the archive can use the tree of a file as it is.
     pub(crate) fn can_express(&self, content: Option<&Entry>) -> bool {
         let shape = self.shape.data();
         content.is_none_or(|tree| {

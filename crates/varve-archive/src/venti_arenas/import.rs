@@ -80,7 +80,6 @@ pub struct ArenaReport {
     pub version: u32,
     /// True if no more clumps will be added to it.
     pub is_sealed: bool,
-    /// The decoded trailer.
     pub trailer: Result<ArenaTrailer, DecodeArenaTrailerError>,
     /// Clumps that were found, including those of earlier runs.
     pub clump_count: u64,
@@ -90,7 +89,6 @@ pub struct ArenaReport {
     pub block_count: u64,
     /// The bytes of these blocks.
     pub block_bytes: u64,
-    /// Damaged places.
     pub damage_count: u64,
     pub seal: SealCheck,
     /// True if the directory at its end matches the clumps that were found. `None` if that is
@@ -99,7 +97,7 @@ pub struct ArenaReport {
 }
 
 impl ArenaReport {
-    /// Whether no damage was found.
+    /// Returns whether no damage was found.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let is_sealed_well = self.seal != SealCheck::Bad && self.directory_is_right != Some(false);

@@ -110,7 +110,8 @@ impl VolumeFiles {
         Some(Trouble { error: Box::new(error), lacks_all, is_damage: true })
     }
 
-    /// The key of a file that is stored unencoded in its volume.
+    /// The key of a file. It lists the ranges of the volume that hold the file, if its bytes are
+    /// there as they are.
     pub(super) fn content_key(&self, id: FileId, node: &Node, volume: ImagePart) -> ContentKey {
         let Ok(Some(places)) = self.files.places(id) else { return ContentKey::Unknown };
         let placed_bytes: u64 = places.iter().map(|place| place.end.saturating_sub(place.start)).sum();

@@ -123,7 +123,7 @@ impl<'a> Recording<'a> {
         Ok(lost.into_iter().filter(|name| is_root(name) || own.contains(name)).collect())
     }
 
-    /// Whether this place may have held a catalog that is newer than the known ones.
+    /// Returns whether this place may have held a catalog that is newer than the known ones.
     fn may_hide_snapshots(&self, arena: ArenaId, range: LostRange) -> bool {
         self.held_at.is_none_or(|held_at| (arena, range.last.unwrap_or(u64::MAX)) > held_at)
     }
@@ -192,9 +192,9 @@ impl OnceRoots {
     }
 }
 
-/// Whether a copy named everything that a lost place held, and all of it is readable through
-/// `blocks`, which reads from the copy. The witness proves the first. Without a witness, the copy
-/// may have a different history, so the place stays recorded.
+/// Returns whether a copy named everything that a lost place held, and all of it is readable
+/// through `blocks`, which reads from the copy. The witness proves the first. Without a witness,
+/// the copy may have a different history, so the place stays recorded.
 fn brings_back(copy: &Store, place: &PlaceId, blocks: &dyn BlockStore) -> bool {
     let has_named = place.witness.is_some_and(|witness| copy.has_named(place.arena, place.range, &witness));
     if !has_named {
@@ -209,7 +209,7 @@ fn brings_back(copy: &Store, place: &PlaceId, blocks: &dyn BlockStore) -> bool {
     copy.is_unbroken_from(place.arena) && after.all(|id| has_all_of(copy, id, blocks))
 }
 
-/// Whether all blocks that an arena of a copy names are readable.
+/// Returns whether all blocks that an arena of a copy names are readable.
 fn has_all_of(copy: &Store, id: ArenaId, blocks: &dyn BlockStore) -> bool {
     let Ok(found) = copy.names_in_arena(id) else { return false };
     let counts = |name: &&BlockName| name.block_type != BlockType::CATALOG;

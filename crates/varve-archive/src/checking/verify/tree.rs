@@ -17,7 +17,7 @@ const READ_COUNT: usize = 64;
 /// The way to check that leaves exist.
 #[derive(Clone, Copy)]
 pub(super) enum Leaves<'a> {
-    /// Looks them up in the index.
+    /// Asks the store whether it has them.
     AskedFor(&'a dyn BlockStore, &'a Progress),
     /// Reads them.
     Read(&'a dyn BlockStore, &'a Progress),

@@ -90,7 +90,8 @@ impl Attributes {
         Ok(taken?)
     }
 
-    /// Whether an existing node has all attributes that a restore would set, except its times.
+    /// Returns whether an existing node has all attributes that a restore would set, except its
+    /// times.
     pub(super) fn are_given(self, folder: &OwnedFd, name: &[u8], node: &Node, status: &Status) -> bool {
         self.are_given_at(&XattrPlace::named(folder, name), node, status)
             && self.has_flags(folder, name, node)

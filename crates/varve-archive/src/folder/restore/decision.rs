@@ -121,9 +121,9 @@ pub(super) struct There<'t> {
     pub(super) status: &'t Status,
     /// True if it is known to be complete once its size and times match.
     pub(super) is_trusted: bool,
-    /// Whether a symbolic link has the right target.
+    /// Tells whether a symbolic link has the right target.
     pub(super) has_target: &'t dyn Fn() -> bool,
-    /// Whether owner, mode, extended attributes and flags are right.
+    /// Tells whether owner, mode, extended attributes and flags are right.
     pub(super) has_attributes: &'t dyn Fn() -> bool,
 }
 

@@ -276,7 +276,7 @@ impl New {
         &self.unfinished
     }
 
-    /// Whether an earlier run completed it, and had begun to move it to its place.
+    /// Returns whether an earlier run completed it, and had begun to move it to its place.
     pub(super) fn is_made(&self) -> bool {
         self.unfinished.noted().is_placing
     }

@@ -40,9 +40,9 @@ pub(super) fn open_folder(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errn
     rustix::fs::openat(parent, name, flags, Mode::empty())
 }
 
-/// Whether a file can be copied after a hard link to it was refused. The file may have too many
-/// names. Its first name may be out of reach, in a folder that already has its final mode. The file
-/// system may have no hard links.
+/// Returns whether a file can be copied after a hard link to it was refused. The file may have too
+/// many names. Its first name may be out of reach, in a folder that already has its final mode. The
+/// file system may have no hard links.
 pub(super) fn can_be_copied(error: Errno) -> bool {
     matches!(
         error,

@@ -158,7 +158,7 @@ impl From<Errno> for WriteFileError {
     }
 }
 
-/// Whether an error means that no more can be written at all.
+/// Returns whether an error means that no more can be written at all.
 fn ends_everything(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)
@@ -188,7 +188,7 @@ impl<'a> FileWriter<'a> {
         Self { files, watch, attributes, flags, guards, damaged, stopped_by: OnceLock::new() }
     }
 
-    /// Whether the writer has stopped.
+    /// Returns whether the writer has stopped.
     pub(super) fn is_stopped(&self) -> bool {
         self.watch.progress.is_cancelled() || self.stopped_by.get().is_some()
     }

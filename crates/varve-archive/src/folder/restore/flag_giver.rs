@@ -6,7 +6,8 @@
 //! therefore set last, when everything else is done.
 //!
 //! ```text
-//! made (compressed, not copied on write) ─> content ─> owner, mode, times ─> other flags ─> in its place ─> … ─> locked
+//! created (compressed, not copied on write) ─> content ─> owner, mode, times ─> other flags
+//!         ─> moved to its place ─> … ─> locked
 //! ```
 //!
 //! If a restore is interrupted, none of its files is locked, and the next run can continue with all
@@ -113,7 +114,7 @@ pub(super) fn give_now(file: impl AsFd, node: &Node) -> bool {
     add(file, node.inode_flags.without(InodeFlags::LOCKS))
 }
 
-/// Whether an open file or folder has these flags. True if its file system has no flags.
+/// Returns whether an open file or folder has these flags. True if its file system has no flags.
 pub(super) fn has(file: impl AsFd, flags: InodeFlags) -> bool {
     ioctl_getflags(file).map_or(true, |there| InodeFlags::from_bits(there.bits()).contain(flags))
 }

@@ -35,8 +35,8 @@ pub(super) struct Guards {
     has_files: bool,
 }
 
-/// Whether a path of a tree must stay for another reason. The second argument tells whether it is a
-/// folder.
+/// Tells whether a path of a tree must stay for another reason. The second argument tells whether
+/// it is a folder.
 pub(super) type Excluded<'a> = &'a dyn Fn(&Path, bool) -> bool;
 
 /// Why a tree cannot be removed.
@@ -244,7 +244,7 @@ impl Guards {
     }
 }
 
-/// Whether a folder is a Varve store, or a replica of one.
+/// Returns whether a folder is a Varve store, or a replica of one.
 fn is_store(folder: &OwnedFd) -> bool {
     let is_there = |name: &[u8], kind: FileType| {
         rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)

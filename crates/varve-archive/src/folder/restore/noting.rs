@@ -48,7 +48,7 @@ impl<'a> Noting<'a> {
         self.passed = Some(path);
     }
 
-    /// Whether a record is due. Returns true once for each record.
+    /// Returns whether a record is due. Returns true once for each record.
     pub(super) fn is_due(&mut self, progress: &Progress) -> bool {
         let bytes = progress.bytes_done();
         let is_due = bytes.saturating_sub(self.noted_bytes) >= self.note_bytes

@@ -90,19 +90,19 @@ impl RestoreFilter {
         Ok(Self { includes: patterns(includes)?, excludes: patterns(excludes)? })
     }
 
-    /// Whether every path takes part.
+    /// Returns whether every path takes part.
     #[must_use]
     pub fn is_all(&self) -> bool {
         self.includes.is_none() && self.excludes.is_none()
     }
 
-    /// Whether an exclude matches this path. Callers do not ask for paths inside an excluded
-    /// folder.
+    /// Returns whether an exclude matches this path. Callers do not ask for paths inside an
+    /// excluded folder.
     pub(super) fn excludes(&self, path: &Path, is_folder: bool) -> bool {
         self.excludes.as_ref().is_some_and(|excludes| excludes.rule_against(path, is_folder).is_some())
     }
 
-    /// Whether an include matches this path, or there are no includes.
+    /// Returns whether an include matches this path, or there are no includes.
     pub(super) fn includes(&self, path: &Path, is_folder: bool) -> bool {
         self.includes.as_ref().is_none_or(|includes| includes.rule_against(path, is_folder).is_some())
     }

@@ -8,7 +8,7 @@
 //! ```text
 //! snapshot  a/   a/one   a/two            b
 //! there     a/           a/two   a/three  b
-//! steps     keep create  replace delete   keep  ·  and a leave step after the last entry of each folder
+//! steps     keep create  replace delete   keep  (and a leave step at the end of each folder)
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -230,8 +230,8 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Whether an entry of the innermost folder takes part. A folder that is not included waits,
-    /// because it may contain an included entry.
+    /// Returns whether an entry of the innermost folder takes part. A folder that is not included
+    /// waits, because it may contain an included entry.
     fn takes_part(&mut self, node: &Node) -> bool {
         let Some(frame) = self.frames.last() else { return false };
         let (path, is_folder) = (frame.path.join_name(&node.name), node.kind == NodeKind::Folder);
@@ -366,7 +366,7 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// Whether an entry of a folder that is replaced may be removed.
+    /// Returns whether an entry of a folder that is replaced may be removed.
     fn may_go(&self, path: &Path, is_folder: bool) -> bool {
         let filter = self.rules.filter;
         let mut ancestors = path.ancestors();
@@ -544,8 +544,8 @@ fn unless_locked(at: &At, node: &Node, status: Option<&Status>, decision: Decisi
     found.map_or(decision, |locked| (Action::Skip, Reason::Locked(locked)))
 }
 
-/// Whether a path comes after another one in the order of the walk: compared name by name, with the
-/// contents of a folder after the folder.
+/// Returns whether a path comes after another one in the order of the walk: compared name by name,
+/// with the contents of a folder after the folder.
 pub(super) fn comes_after(path: &Path, other: &Path) -> bool {
     let names = |path: &Path| path.iter().map(|name| name.as_bytes().to_vec()).collect::<Vec<_>>();
     names(path) > names(other)

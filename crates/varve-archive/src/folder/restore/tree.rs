@@ -632,7 +632,7 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    /// Whether new entries are moved to their place by a rename.
+    /// Returns whether new entries are moved to their place by a rename.
     fn is_beside(&self) -> bool {
         self.target.rules.policy != Policy::Continue
     }
