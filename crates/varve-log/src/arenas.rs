@@ -1,4 +1,5 @@
-//! Arenas as files: addresses in the log, the header at the beginning of an arena, the footer and the seal at its end.
+//! Arenas as files: addresses in the log, the header at the beginning of an arena, the footer and
+//! the seal at its end.
 
 pub mod address;
 pub mod footer;

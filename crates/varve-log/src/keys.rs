@@ -1,6 +1,7 @@
-//! Keys, and the ciphers that they are for.
+//! Keys and ciphers.
 //!
-//! Depends on nothing else in this crate. `docs/internals/format.md`, section 1, has how each key comes from the master key.
+//! Depends on nothing else in this crate. `docs/internals/format.md`, section 1, describes how each
+//! key is derived from the master key.
 
 pub mod arena_keys;
 pub mod cipher;

@@ -5,22 +5,26 @@
 //!                   └──── named by ────┘      └ named by ┘        └── seal ──┘
 //! ```
 //!
-//! An *arena* is a bounded, append-only file. A *clump* holds the bytes of one or several blocks, compressed and encrypted
-//! together. A directory *page* names the blocks of the clumps before it; whatever follows the last page was never
-//! acknowledged. A full arena is *sealed*: a code over all its pages, which cover their clumps, ends it.
-//! `docs/internals/format.md` has the bytes, section 3.
+//! An *arena* is a bounded, append-only file. A *clump* holds the bytes of one or several blocks,
+//! compressed and encrypted together. A directory *page* names the blocks of the clumps before it.
+//! Records after the last page were never acknowledged. A full arena is *sealed*: it ends with a
+//! code over all its pages, which cover their clumps. `docs/internals/format.md`, section 3,
+//! describes the bytes.
 //!
-//! What must always be true:
-//! - Nothing that is read is believed before its code has been checked: [`DirectoryPage`] and [`FrameContent`] exist only for
-//!   bytes that this store's keys have written at that place of that arena.
-//! - A footer is written only once everything before it is durable; so a sealed arena is whole, or it was damaged.
-//! - No key encrypts two records with one nonce: a session's salt is drawn when a writer opens the log, and its counter
-//!   moves on with every record, whether or not the record could be written.
+//! Invariants:
+//! - Data is trusted only after its code has been checked. A [`DirectoryPage`] or a
+//!   [`FrameContent`] exists only for bytes that this store's keys have written at that place of
+//!   that arena.
+//! - A footer is written only after everything before it is durable. So a sealed arena is whole, or
+//!   it was damaged.
+//! - No key encrypts two records with one nonce. A session's salt is drawn when a writer opens the
+//!   log. Its counter grows with every record, even if the record could not be written.
 //!
-//! Read first: `records/clump.rs` (blocks become bytes), `writing/appender.rs` (bytes become durable) and
-//! `recovery/scan.rs` (what a crash has left of them).
+//! Read first: `records/clump.rs` (blocks become bytes), `writing/appender.rs` (bytes become
+//! durable) and `recovery/scan.rs` (the pages that survive a crash).
 //!
-//! The log does not know where a block is (the index does), nor what blocks are for. It starts no threads and asks no time.
+//! The log does not know where a block is; the index does. It does not know the use of a block. It
+//! starts no threads and does not read the clock.
 
 mod arenas;
 mod keys;

@@ -1,15 +1,17 @@
-//! Parity: recovery shards of a sealed arena, from which damaged parts of it can be computed again with no second copy.
+//! Parity: recovery shards of a sealed arena. Damaged parts of the arena can be computed from them
+//! without a second copy.
 //!
 //! ```text
 //! parity file  │ header │ table of group 0 │ recovery shards of group 0 │ … │ all tables again │ header again │
 //! ```
 //!
-//! The arena's file is cut into *shards*, the last one filled up with zeros. 64 neighbouring shards are a *piece*; piece P
-//! belongs to *group* P modulo `group_count`. Each group is a Reed–Solomon code of its own: with as many good shards, of
-//! data or of recovery, as it has data shards, all others can be computed. A *table* has a code for each shard, which tells
-//! the good ones from the bad ones.
+//! The arena's file is cut into *shards*; the last one is padded with zeros. 64 neighbouring shards
+//! are a *piece*; piece P belongs to *group* P modulo `group_count`. Each group is a separate
+//! Reed–Solomon code: if a group has N data shards, any N good shards, data or recovery, are enough
+//! to compute all others. A *table* has a code for each shard, which distinguishes good shards from
+//! bad ones.
 //!
-//! The header, 4096 bytes of which those after the table below are zeros:
+//! The header has 4096 bytes. The bytes after the fields of this table are zeros:
 //!
 //! | offset | bytes | field             | meaning                                                                    |
 //! |-------:|------:|-------------------|----------------------------------------------------------------------------|
@@ -27,17 +29,20 @@
 //! |     96 |    32 | arena_seal_code   | the seal code of the arena                                                 |
 //! |    128 |    32 | parity_code       | `BLAKE3(parity key, bytes 0..128)`                                         |
 //!
-//! A table is made of blocks of 4096 bytes, which have the codes of the group's data shards and then of its recovery shards:
+//! A table consists of blocks of 4096 bytes. They hold the codes of the group's data shards,
+//! followed by those of its recovery shards:
 //!
 //! | offset | bytes | field      | meaning                                                                           |
 //! |-------:|------:|------------|-----------------------------------------------------------------------------------|
 //! |      0 |  4080 | codes      | of 255 shards: the first 16 bytes of `BLAKE3(file key, the shard)`; zeros if there are fewer |
 //! |   4080 |    16 | block_code | the first 16 bytes of `BLAKE3(file key, "table" ‖ group as u32 ‖ number of the block in its table as u32 ‖ codes)` |
 //!
-//! What must always be true:
-//! - A shard is believed only if its code matches; a block of a table is taken from whichever copy is good.
-//! - Whoever may write may make parity: it covers what lies on the disk, and needs no key to read.
-//! - Everything here is bounded: a group, with its recovery shards, has at most 128 MiB.
+//! Invariants:
+//! - A shard is used only if its code matches. A block of a table is taken from the copy that is
+//!   good.
+//! - Every writer can make parity, also one without the read key: parity covers the bytes on the
+//!   disk.
+//! - Everything is bounded: a group with its recovery shards has at most 128 MiB.
 //!
 //! This module is pure: bytes in, bytes out. The store reads and writes the files.
 

@@ -1,4 +1,4 @@
-//! Reading: the log's arenas, records, pages and clumps. Each byte is checked before it is handed out.
+//! Reads the log's arenas, records, pages and clumps. Each byte is checked before it is returned.
 
 pub mod file_part;
 pub mod log;

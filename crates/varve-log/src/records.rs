@@ -1,6 +1,6 @@
 //! The records of an arena as bytes: clumps of blocks, and the directory pages that name them.
 //!
-//! Pure functions over bytes: nothing here reads or writes a file.
+//! Pure functions over bytes: this module does no I/O.
 
 pub mod clump;
 pub mod clump_content;

@@ -1,4 +1,5 @@
-//! After a crash or damage: the good part of an arena is found, the rest is judged, cut off or replaced.
+//! After a crash or damage: finds the good part of an arena, judges the rest, and cuts it off or
+//! replaces the arena.
 
 pub mod crash_or_damage;
 pub mod headerless_arena;

@@ -1,4 +1,4 @@
-//! Writing: the one appender of a log, the arena that it writes, and what makes both durable.
+//! Writing: the one appender of a log, the arena that it writes, and sync.
 
 pub mod appender;
 pub mod arena_writer;

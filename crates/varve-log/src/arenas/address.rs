@@ -1,25 +1,26 @@
-//! Where things are: arenas, places in them, and how the log's addresses lead to both.
+//! Addresses: arenas, offsets in arenas, and the map from log addresses to both.
 
 use varve_block::LogAddress;
 use varve_world::FileName;
 
 use crate::records::record_header::RECORD_BYTES_MAX;
 
-/// Records begin at multiples of this many bytes, so that an address of 40 bits reaches through 128 TiB of log.
+/// Records begin at multiples of this many bytes, so that an address of 40 bits reaches through 128
+/// TiB of log.
 pub const GRANULE_BYTES: u64 = 128;
 
-/// The number of an arena: they are counted from 0 as they are begun.
+/// The number of an arena. Arenas are counted from 0 in the order in which they are begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ArenaId(pub u64);
 
 impl ArenaId {
-    /// The arena's file.
+    /// Returns the name of the arena's file.
     #[must_use]
     pub fn file_name(self) -> FileName {
         FileName::new(&format!("{}/{:010}.arena", Self::FOLDER, self.0)).expect("digits make a good name")
     }
 
-    /// The arena whose file this is; `None` for any other file.
+    /// Returns the arena of a file; `None` if the file is not an arena.
     #[must_use]
     pub fn of_file(file: &FileName) -> Option<Self> {
         let digits = file.as_str().strip_prefix(Self::FOLDER)?.strip_prefix('/')?.strip_suffix(".arena")?;
@@ -27,7 +28,7 @@ impl ArenaId {
         (id.file_name() == *file).then_some(id)
     }
 
-    /// Where arenas are.
+    /// The folder of the arenas.
     pub const FOLDER: &'static str = "arenas";
 }
 
@@ -37,32 +38,34 @@ impl std::fmt::Display for ArenaId {
     }
 }
 
-/// A place in an arena, in units of [`GRANULE_BYTES`].
+/// An offset in an arena, in units of [`GRANULE_BYTES`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Granule(pub u32);
 
 impl Granule {
-    /// The place in bytes.
+    /// Returns the offset in bytes.
     #[must_use]
     pub fn byte_offset(self) -> u64 {
         u64::from(self.0) * GRANULE_BYTES
     }
 
-    /// The first granule at or after a place in bytes; `None` where no arena reaches.
+    /// Returns the first granule at or after an offset in bytes; `None` if the offset is too large
+    /// for a granule number.
     #[must_use]
     pub fn at_or_after(byte_offset: u64) -> Option<Self> {
         u32::try_from(byte_offset.div_ceil(GRANULE_BYTES)).ok().map(Self)
     }
 }
 
-/// How the log's addresses are spread over arenas: each arena takes as many as it has granules below its limit.
+/// Maps the log's addresses to arenas. Each arena has as many addresses as it has granules below
+/// its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArenaMap {
     granules_per_arena: u64,
 }
 
-/// The most records that end behind the limit of their arena: a clump that begins below it, the page that names it, and two pages that name
-/// nothing but what is sealed.
+/// The most records that end beyond the limit of their arena: a clump that begins below it, the
+/// page that names it, and two pages without blocks, which only carry the ledger.
 const RECORDS_BEHIND_LIMIT: u64 = 4;
 
 impl ArenaMap {
@@ -71,8 +74,9 @@ impl ArenaMap {
     /// The largest limit of an arena.
     pub const ARENA_BYTES_MAX: u64 = 1 << 34;
 
-    /// The map for arenas in which no clump begins at or beyond `arena_bytes`; `None` unless that is a multiple of
-    /// [`GRANULE_BYTES`] between [`Self::ARENA_BYTES_MIN`] and [`Self::ARENA_BYTES_MAX`].
+    /// Makes the map for arenas in which no clump begins at or beyond `arena_bytes`. Returns `None`
+    /// unless `arena_bytes` is a multiple of [`GRANULE_BYTES`] between [`Self::ARENA_BYTES_MIN`]
+    /// and [`Self::ARENA_BYTES_MAX`].
     #[must_use]
     pub fn new(arena_bytes: u64) -> Option<Self> {
         let fits = (Self::ARENA_BYTES_MIN..=Self::ARENA_BYTES_MAX).contains(&arena_bytes);
@@ -80,28 +84,30 @@ impl ArenaMap {
             .then_some(Self { granules_per_arena: arena_bytes / GRANULE_BYTES })
     }
 
-    /// Where arenas end, in bytes.
+    /// Returns the limit of an arena in bytes.
     #[must_use]
     pub fn arena_bytes(self) -> u64 {
         self.granules_per_arena * GRANULE_BYTES
     }
 
-    /// No arena's records go on behind this. The last clump begins below the limit; it, and the pages that name it and those before it, may
-    /// end behind it.
+    /// Returns the upper bound for the end of an arena's records, in bytes. The last clump begins
+    /// below the limit. The clump and the pages after it may end beyond the limit.
     #[must_use]
     pub fn log_bytes_max(self) -> u64 {
         self.arena_bytes() + RECORDS_BEHIND_LIMIT * RECORD_BYTES_MAX as u64
     }
 
-    /// The longest file that an arena may have. Behind the records come a row for each page, which is shorter than a quarter of a granule, where
-    /// a page is a granule at least; and a footer, which is shorter than a granule.
+    /// Returns the greatest length of an arena's file. The records are followed by a row for each
+    /// page and a footer. A row is shorter than a quarter of a granule, and a page takes at least
+    /// one granule. The footer is shorter than a granule.
     #[must_use]
     pub fn file_bytes_max(self) -> u64 {
         let log_bytes = self.log_bytes_max();
         log_bytes + log_bytes / 4 + GRANULE_BYTES
     }
 
-    /// The address of a place; `None` beyond the arena's limit, or beyond the end of any log.
+    /// Returns the address of a granule; `None` if it is beyond the arena's limit or beyond the
+    /// last address.
     #[must_use]
     pub fn address(self, arena: ArenaId, granule: Granule) -> Option<LogAddress> {
         if u64::from(granule.0) >= self.granules_per_arena {
@@ -111,7 +117,7 @@ impl ArenaMap {
         LogAddress::new(first.checked_add(u64::from(granule.0))?)
     }
 
-    /// The one way from a log address to a place in a file.
+    /// Returns the arena and the granule of a log address. There is no other way to compute them.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "an arena's limit keeps its granules below 2^27")]
     pub fn locate(self, address: LogAddress) -> (ArenaId, Granule) {

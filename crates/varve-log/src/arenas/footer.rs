@@ -1,5 +1,5 @@
-//! Arena footer: the last 96 bytes of a sealed arena, after a row for each of its pages. Written once, after everything
-//! before it is durable.
+//! Arena footer: the last 96 bytes of a sealed arena, after a row for each of its pages. It is
+//! written once, after everything before it is durable.
 //!
 //! | offset | bytes | field      | meaning                                                                           |
 //! |-------:|------:|------------|-----------------------------------------------------------------------------------|
@@ -33,57 +33,55 @@ pub(crate) const SEAL_CODE_BYTES: usize = 32;
 const MAGIC: [u8; 8] = *b"varveSL1";
 const VERSION: u32 = 1;
 
-/// Where a page is, and what vouches for it.
+/// The place of a page and its code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageRow {
-    /// The page's place in its arena.
     pub granule: Granule,
-    /// The length of its body in bytes.
+    /// The length of the page's body in bytes.
     pub body_bytes: u32,
-    /// The code of its header.
+    /// The code of the page's header.
     pub code: [u8; CODE_BYTES],
 }
 
 impl PageRow {
-    /// Where in its arena the next record begins, in bytes.
+    /// Returns the offset in the arena at which the next record begins, in bytes.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.granule.byte_offset().saturating_add(record_bytes(self.body_bytes))
     }
 
-    /// Whether the page names no block: it only says that what is before it is durable.
+    /// Returns true if the page names no block. Such a page only marks that everything before it is
+    /// durable.
     #[must_use]
     pub fn names_nothing(&self) -> bool {
         self.body_bytes <= EMPTY_PAGE_BYTES
     }
 }
 
-/// How an arena ends once it is sealed. Its checksum and lengths are right; its code is checked with the rows.
+/// The footer of a sealed arena. Its checksum and lengths are right. Its code is checked together
+/// with the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footer {
-    /// How many pages the arena has.
     pub page_count: u32,
-    /// Where its clumps and pages end, in bytes.
+    /// The end of the clumps and pages, in bytes.
     pub log_bytes: u64,
-    /// How many arenas had been sealed when this one was.
+    /// The number of arenas that were sealed before this one.
     pub ordinal: u64,
     /// The code over the whole arena.
     pub seal_code: [u8; SEAL_CODE_BYTES],
 }
 
-/// Why an arena's end is not a seal.
+/// The reason why the end of an arena is not a good seal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FooterError {
     /// The file does not end like a sealed arena.
     #[error("it is not sealed")]
     NotSealed,
-    /// A newer program sealed it.
+    /// A newer program sealed the arena.
     #[error("its seal has version {version}; this program reads version {VERSION}: use a newer one")]
-    NewerVersion {
-        /// The version.
-        version: u32,
-    },
-    /// The code does not match the pages: something was changed, removed, or put back as it was before.
+    NewerVersion { version: u32 },
+    /// The code does not match the pages: something was changed, removed, or replaced by an older
+    /// state.
     #[error("its seal is broken")]
     Forged,
 }
@@ -108,13 +106,14 @@ pub(crate) fn seal(
     (Footer { page_count, log_bytes, ordinal, seal_code }, bytes)
 }
 
-/// How long the seal over so many pages is.
+/// Returns the length of the seal over `page_count` pages, in bytes.
 pub(crate) fn seal_bytes(page_count: usize) -> usize {
     page_count.saturating_mul(PAGE_ROW_BYTES).saturating_add(FOOTER_BYTES)
 }
 
-/// Whether `left` is what a power cut has left of the seal over these pages: some sectors of it, and zeros or the file's end for the
-/// others. The ordinal and the code are not looked at: they say nothing while some of the seal is missing.
+/// Returns true if `left` is the remainder of the seal over these pages after a power cut: some of
+/// its sectors are there, and the others are zeros or beyond the end of the file. The ordinal and
+/// the code are ignored, because they cannot be checked while a part of the seal is missing.
 pub(crate) fn is_torn_seal(rows: &[PageRow], log_bytes: u64, left: &[u8]) -> bool {
     let known = encode_known(rows, log_bytes);
     let whole_bytes = seal_bytes(rows.len());
@@ -134,7 +133,7 @@ pub(crate) fn is_torn_seal(rows: &[PageRow], log_bytes: u64, left: &[u8]) -> boo
     is_any_lost
 }
 
-/// The rows, and what the footer says before its ordinal.
+/// Encodes the rows and the fields of the footer before its ordinal.
 fn encode_known(rows: &[PageRow], log_bytes: u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(seal_bytes(rows.len()));
     for row in rows {
@@ -154,8 +153,8 @@ fn count(rows: &[PageRow]) -> u32 {
 }
 
 impl Footer {
-    /// Parses the last bytes of an arena's file, which has `file_bytes`. Its code is not checked yet: it claims no more pages than there is
-    /// room for in the longest arena of this map.
+    /// Parses the last bytes of an arena's file, which has `file_bytes`. The code is not checked
+    /// yet, but the page count is bounded by the longest arena of this map.
     pub(crate) fn decode(
         bytes: &[u8; FOOTER_BYTES],
         file_bytes: u64,
@@ -185,18 +184,18 @@ impl Footer {
         Some(Self { page_count, log_bytes, ordinal, seal_code: decoder.array()? })
     }
 
-    /// The length of the file that it ends; `None` if no file is that long.
+    /// Returns the length of the sealed file; `None` if it overflows.
     #[must_use]
     pub fn file_bytes(&self) -> Option<u64> {
         self.log_bytes.checked_add(self.rows_bytes() as u64)?.checked_add(FOOTER_BYTES as u64)
     }
 
-    /// The length of the page rows in bytes.
+    /// Returns the length of the page rows in bytes.
     pub(crate) fn rows_bytes(&self) -> usize {
         to_usize(self.page_count).saturating_mul(PAGE_ROW_BYTES)
     }
 
-    /// Parses the page rows, and checks the seal over them.
+    /// Parses the page rows and checks the seal over them.
     pub(crate) fn open(
         &self,
         keys: &LogKeys,
@@ -270,7 +269,7 @@ mod tests {
     #[test]
     fn a_torn_seal_is_told_from_what_is_none() {
         let (_, rows, bytes) = sealed();
-        // Where the seal begins in its sector decides what a power cut takes of it.
+        // The offset of the seal in its sector determines the parts that a power cut can take.
         for place in (8192..8192 + 512).step_by(128) {
             let (_, bytes) = seal(&LogKeys::from_master(&[9; 32]), &[8; 32], &rows, place, 5);
             assert!(!is_torn_seal(&rows, place, &bytes), "a whole one is not torn");

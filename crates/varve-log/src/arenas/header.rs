@@ -25,28 +25,27 @@ use crate::keys::cipher::{WrapError, constant_time_equal, unwrap_secret, wrap_se
 use crate::keys::hpke;
 use crate::keys::log_keys::{Hex, LogKeys, Wrapping};
 
-/// Length of an arena's header in bytes. A later version may make it longer: `header_bytes` says.
+/// The length of an arena's header in bytes. A later version may make it longer and record that in
+/// `header_bytes`.
 pub const ARENA_HEADER_BYTES: usize = 512;
 
 const MAGIC: [u8; 8] = *b"varveAR1";
 const VERSION: u32 = 2;
-/// The first version, whose clumps are never framed. It differs in nothing else.
+/// The first version. Its clumps are never framed; nothing else differs.
 const VERSION_UNFRAMED: u32 = 1;
 const CODED_BYTES: usize = 480;
-/// What the wrapped data key is bound to.
+/// The associated data of the wrapped data key.
 const WRAP_ASSOCIATED_BYTES: usize = 72;
 const WRAPPED_BYTES: usize = 48;
 
-/// Who an arena is. Its code has been checked.
+/// The identity of an arena. Its code has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArenaHeader {
-    /// The store's identity.
     pub store_id: [u8; 16],
-    /// The arena's number.
     pub arena: ArenaId,
-    /// How often it has been rewritten.
+    /// The number of times that the arena was rewritten.
     pub generation: u32,
-    /// Random: no two arenas of any store share it.
+    /// Random. No two arenas of any store share it.
     pub uid: [u8; 16],
     version: u32,
     wrapped_data_key: WrappedDataKey,
@@ -60,34 +59,28 @@ enum WrappedDataKey {
     ToWriteKey([u8; hpke::SEALED_BYTES]),
 }
 
-/// Why bytes are not the header of this store's arena.
+/// The reason why bytes are not the header of this store's arena.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArenaHeaderError {
-    /// Something else, or an arena whose first bytes are gone.
+    /// The file is not an arena, or the first bytes of an arena are lost.
     #[error("this is not an arena")]
     NotAnArena,
     /// A newer program wrote it.
     #[error("it has format version {version}; this program reads version {VERSION}: use a newer one")]
-    NewerVersion {
-        /// The version.
-        version: u32,
-    },
-    /// It was copied here from another store.
+    NewerVersion { version: u32 },
+    /// The arena was copied here from another store.
     #[error("it belongs to store {actual}")]
-    ForeignStore {
-        /// That store's identity.
-        actual: String,
-    },
-    /// It was put in another arena's place.
+    ForeignStore { actual: String },
+    /// The file of one arena was put in the place of another.
     #[error("it is arena {actual}, put in this one's place")]
     Swapped {
-        /// What it is.
+        /// The number in the header.
         actual: ArenaId,
     },
-    /// Its code does not match: damaged or forged.
+    /// The code does not match: the header is damaged or forged.
     #[error("its header is damaged")]
     Forged,
-    /// Its data key does not open with this store's read key.
+    /// The data key cannot be opened with this store's read key.
     #[error("its data key is damaged")]
     DataKey,
 }
@@ -98,18 +91,19 @@ pub(crate) struct NewArena<'a> {
     pub(crate) generation: u32,
     pub(crate) uid: [u8; 16],
     pub(crate) data_key: &'a [u8; 32],
-    /// Random: seals the data key for whoever may not wrap it otherwise, and is then forgotten.
+    /// Random. Seals the data key if the writer has no read key to wrap it with, and is then
+    /// dropped.
     pub(crate) ephemeral: &'a [u8; 32],
 }
 
 impl ArenaHeader {
-    /// How many bytes come before the first record of an arena.
+    /// The length of the header. The first record follows it.
     pub const BYTES: u64 = ARENA_HEADER_BYTES as u64;
 
     /// Makes the header of a new arena, and its bytes.
     ///
     /// # Errors
-    /// [`WrapError`] when the write key is none that anything can be sealed to.
+    /// [`WrapError`] when the write key is not a valid public key.
     pub(crate) fn create(new: &NewArena<'_>, keys: &LogKeys) -> Result<(Self, Vec<u8>), WrapError> {
         let wrapping = keys.wrapping(&new.uid);
         let (wrap, wrapped_bytes) = match &wrapping {
@@ -173,7 +167,8 @@ impl ArenaHeader {
         }
         let version = match decoder.u32() {
             Some(version @ (VERSION | VERSION_UNFRAMED)) => version,
-            // Where its code is does not change: so what is damaged is not taken for newer, nor what is newer for damaged.
+            // The place of the code is the same in all versions. So a damaged header is not
+            // mistaken for a newer one, and a newer header is not mistaken for a damaged one.
             Some(version) if version > VERSION && constant_time_equal(&keys.seal_code(&[coded]), code) => {
                 return Err(ArenaHeaderError::NewerVersion { version });
             }
@@ -181,7 +176,8 @@ impl ArenaHeader {
             _ => return Err(ArenaHeaderError::NotAnArena),
         };
         if !constant_time_equal(&keys.seal_code(&[coded]), code) {
-            // Only now is it worth telling whether it is another store's arena, or a damaged one of this store.
+            // The code has failed. Only the error is chosen here: another store's arena, or a
+            // damaged one of this store.
             let actual = coded.get(16..32).unwrap_or_default();
             return Err(if actual == store_id {
                 ArenaHeaderError::Forged
@@ -199,7 +195,8 @@ impl ArenaHeader {
         Ok(header)
     }
 
-    /// The store that an arena's first bytes say it belongs to; `None` if they are no header's. Nothing vouches for it.
+    /// Returns the store in the first bytes of an arena; `None` if they are not a header. The code
+    /// is not checked.
     #[must_use]
     pub fn claimed_store(bytes: &[u8]) -> Option<[u8; 16]> {
         let mut decoder = LittleEndian::new(bytes);
@@ -208,7 +205,8 @@ impl ArenaHeader {
         if is_header { decoder.array() } else { None }
     }
 
-    /// Whether an arena's first bytes say that it is encrypted; `None` if they are no header's. Nothing vouches for it.
+    /// Returns true if the first bytes of an arena claim that it is encrypted; `None` if they are
+    /// not a header. The code is not checked.
     #[must_use]
     pub fn claims_encryption(bytes: &[u8]) -> Option<bool> {
         Self::claimed_store(bytes)?;
@@ -235,24 +233,27 @@ impl ArenaHeader {
         Some(Self { store_id, arena, generation, uid, version, wrapped_data_key, code })
     }
 
-    /// Its own code, which its seal covers.
+    /// Returns the header's code, which the seal covers.
     #[must_use]
     pub fn code(&self) -> &[u8; 32] {
         &self.code
     }
 
-    /// Whether somebody has begun it who may write and not read; nobody else writes to it.
+    /// Returns true if a writer with a write-only key began the arena. Only such a writer writes to
+    /// it.
     #[must_use]
     pub fn is_write_only(&self) -> bool {
         matches!(self.wrapped_data_key, WrappedDataKey::ToWriteKey(_))
     }
 
-    /// Whether a writer who can read it may add to it: all that it takes may then be written.
+    /// Returns true if a writer that can read may append to the arena. It may then write everything
+    /// that this version defines.
     pub(crate) fn takes_more(&self) -> bool {
         self.version == VERSION && !self.is_write_only()
     }
 
-    /// The key of its clumps; `None` where there is none, or for whoever may not read.
+    /// Returns the key of the clumps; `None` if the arena is not encrypted, or if these keys cannot
+    /// read.
     pub(crate) fn data_key(
         &self,
         bytes: &[u8; ARENA_HEADER_BYTES],
@@ -277,7 +278,7 @@ impl ArenaHeader {
     }
 }
 
-/// What a sealed data key is for, in HPKE's sense: this arena and no other.
+/// The `info` of HPKE: it binds a sealed data key to this arena.
 fn seal_info(associated: &[u8]) -> Vec<u8> {
     [b"varve 1 data key", associated].concat()
 }

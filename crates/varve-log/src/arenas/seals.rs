@@ -1,8 +1,9 @@
 //! The seals of all arenas, in the order in which they were made.
 //!
-//! Each has a place in that order: its ordinal, or, since older stores have no ordinals, the place after the seal before it. A
-//! place without a seal that a ledger has counted is a seal that was lost. One that no ledger has counted is a seal that a power cut
-//! has taken before it was durable: it is given again.
+//! Each seal has a place in that order: its ordinal. In older stores, which have no ordinals, its
+//! place is the one after the previous seal. A place without a seal that a ledger has counted means
+//! that a seal was lost. A place that no ledger has counted means that a power cut took the seal
+//! before it was durable. Such a place is given again.
 
 use std::collections::BTreeMap;
 
@@ -11,27 +12,28 @@ use crate::arenas::footer::{Footer, SEAL_CODE_BYTES};
 use crate::arenas::header::ArenaHeader;
 use crate::keys::log_keys::LogKeys;
 
-/// The seal of one arena, as the ledger of later pages remembers it.
+/// The seal of one arena, as the ledgers of later pages cover it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seal {
-    /// How many arenas had been sealed when this one was.
+    /// The number of arenas that were sealed before this one.
     pub ordinal: u64,
-    /// How often the arena has been rewritten.
+    /// The number of times that the arena was rewritten.
     pub generation: u32,
     /// The code over the whole arena.
     pub code: [u8; SEAL_CODE_BYTES],
 }
 
 impl Seal {
-    /// The seal that ends an arena.
+    /// Makes the seal of an arena from its header and footer.
     #[must_use]
     pub fn of(header: &ArenaHeader, footer: &Footer) -> Self {
         Self { ordinal: footer.ordinal, generation: header.generation, code: footer.seal_code }
     }
 }
 
-/// The seals of arenas. Mostly arenas are sealed in the order of their numbers; but one that a crash has left, and that its
-/// finder could not read, is sealed after others that were begun later.
+/// The seals of arenas. Arenas are mostly sealed in the order of their numbers. An arena that a
+/// crash left behind, and that the next writer could not read, is sealed after others that were
+/// begun later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seals {
     by_order: BTreeMap<(u64, ArenaId), Seal>,
@@ -39,57 +41,57 @@ pub struct Seals {
 }
 
 impl Seals {
-    /// Adds the seal of an arena.
+    /// Adds the seal of an arena, unless the arena has one.
     pub fn insert(&mut self, arena: ArenaId, seal: Seal) {
         if !self.contains(arena) {
             self.replace(arena, seal);
         }
     }
 
-    /// Puts a seal in the place of the one that the arena had, if any.
+    /// Sets the seal of an arena, and drops the one that it had.
     pub fn replace(&mut self, arena: ArenaId, seal: Seal) {
         self.remove(arena);
         self.ordinals.insert(arena, seal.ordinal);
         self.by_order.insert((seal.ordinal, arena), seal);
     }
 
-    /// Takes away the seal of an arena, if it has one.
+    /// Removes the seal of an arena, if it has one.
     pub fn remove(&mut self, arena: ArenaId) {
         if let Some(ordinal) = self.ordinals.remove(&arena) {
             self.by_order.remove(&(ordinal, arena));
         }
     }
 
-    /// The seal of an arena.
+    /// Returns the seal of an arena.
     #[must_use]
     pub fn get(&self, arena: ArenaId) -> Option<&Seal> {
         self.by_order.get(&(*self.ordinals.get(&arena)?, arena))
     }
 
-    /// Whether an arena is sealed.
+    /// Returns true if an arena is sealed.
     #[must_use]
     pub fn contains(&self, arena: ArenaId) -> bool {
         self.ordinals.contains_key(&arena)
     }
 
-    /// How many arenas are sealed.
+    /// Returns the number of sealed arenas.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ordinals.len()
     }
 
-    /// Whether no arena is sealed.
+    /// Returns true if no arena is sealed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ordinals.is_empty()
     }
 
-    /// All seals, in the order in which they were made.
+    /// Iterates over all seals in the order in which they were made.
     pub fn iter(&self) -> impl Iterator<Item = (ArenaId, &Seal)> {
         self.by_order.iter().map(|((_, arena), seal)| (*arena, seal))
     }
 
-    /// All seals, each with its place in the order.
+    /// Iterates over all seals with their places in that order.
     pub fn places(&self) -> impl Iterator<Item = (u64, ArenaId, &Seal)> {
         self.iter().scan(0_u64, |next, (arena, seal)| {
             let place = seal.ordinal.max(*next);
@@ -98,7 +100,7 @@ impl Seals {
         })
     }
 
-    /// The first place from `from` on that has no seal.
+    /// Returns the first place at or after `from` that has no seal.
     #[must_use]
     pub fn free_place(&self, from: u64) -> u64 {
         let mut free = from;
@@ -111,13 +113,13 @@ impl Seals {
         free
     }
 
-    /// How many of the first `count` places have no seal.
+    /// Returns the number of places without a seal among the first `count`.
     #[must_use]
     pub fn missing_count(&self, count: u64) -> u64 {
         count.saturating_sub(self.places().take_while(|(place, ..)| *place < count).count() as u64)
     }
 
-    /// The ledger over those in the first `count` places.
+    /// Returns the ledger over the seals in the first `count` places.
     #[must_use]
     pub fn ledger(&self, keys: &LogKeys, count: u64) -> Ledger {
         let counted = self.places().take_while(|(place, ..)| *place < count);
@@ -135,16 +137,19 @@ impl FromIterator<(ArenaId, Seal)> for Seals {
     }
 }
 
-/// Ties the arenas to each other: covers the seals of all that were sealed when a page was written.
+/// Ties the arenas to each other: covers the seals of all arenas that were sealed when a page was
+/// written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// How many seals had been made that it covers: the first ones, of which it lacks those that were lost by then.
+    /// The number of seals that had been made. The ledger covers all of them except those that were
+    /// lost by then.
     pub arena_count: u64,
     pub(crate) code: [u8; SEAL_CODE_BYTES],
 }
 
 impl Ledger {
-    /// The ledger over these seals, in the order in which they were made, of the first `arena_count` that were.
+    /// Makes the ledger over the first `arena_count` seals. `seals` are in the order in which they
+    /// were made.
     fn new<'a>(keys: &LogKeys, seals: impl Iterator<Item = (ArenaId, &'a Seal)>, arena_count: u64) -> Self {
         let mut rows = Vec::new();
         for (arena, seal) in seals {

@@ -1,21 +1,22 @@
-//! What a disk writes whole or not at all, and what a power cut leaves of it.
+//! Sectors: the unit that a disk writes atomically, and the traces of a power cut.
 
 use crate::arenas::address::GRANULE_BYTES;
 
-/// What a disk writes whole, and loses at the least. A record's header never crosses the border of two.
+/// The smallest unit that a disk writes whole or loses whole. A record's header never crosses a
+/// sector boundary.
 pub(crate) const SECTOR_BYTES: usize = 512;
-/// How many granules a sector has.
+/// The granules of a sector.
 pub(crate) const SECTOR_GRANULES: u32 = 4;
 const _: () = assert!(SECTOR_GRANULES as u64 * GRANULE_BYTES == SECTOR_BYTES as u64);
 
-/// The parts of `bytes` that lie in one sector each, if they begin at `start` in their file.
+/// Splits `bytes`, which begin at offset `start` of their file, at sector boundaries.
 pub(crate) fn in_sectors(start: u64, bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     let in_first = SECTOR_BYTES - usize::try_from(start % SECTOR_BYTES as u64).unwrap_or_default();
     let (first, others) = bytes.split_at(in_first.min(bytes.len()));
     std::iter::once(first).chain(others.chunks(SECTOR_BYTES))
 }
 
-/// Whether a part of a sector may never have reached the disk: then it reads as zeros.
+/// Returns true if a part of a sector may never have reached the disk. It then reads as zeros.
 pub(crate) fn may_be_lost(part: &[u8]) -> bool {
     part.iter().all(|byte| *byte == 0)
 }

@@ -1,10 +1,12 @@
-//! The keys of single arenas, many in one page of locked memory: a large store has thousands of arenas, and systems lock few pages.
+//! The keys of single arenas. Many keys share one page of locked memory: a large store has
+//! thousands of arenas, and systems lock few pages.
 //!
 //! ```text
 //! KeyShelf ─▶ page of 128 keys ◀─ KeptKey (a page and a place in it)
 //! ```
 //!
-//! A key is wiped when it is let go, and its place is given again; a page is unlocked when the last key of it is gone.
+//! A key is wiped when it is dropped, and its place is used again. A page is unlocked when its last
+//! key is dropped.
 
 use std::sync::{Arc, Weak};
 
@@ -14,13 +16,13 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::keys::locked_memory::LockedMemory;
 
 const KEY_BYTES: usize = 32;
-/// As many as fill a page of memory, and as a `u128` has bits.
+/// 128 keys fill a page of memory, and a `u128` has a bit for each.
 const KEYS_PER_PAGE: usize = 128;
 
-/// Where keys are kept.
+/// Stores keys in shared pages of locked memory.
 #[derive(Default)]
 pub(crate) struct KeyShelf {
-    /// Those that have a key in them, and some that had.
+    /// The pages that hold keys. Some may have been dropped already.
     pages: Mutex<Vec<Weak<Page>>>,
 }
 
@@ -30,7 +32,7 @@ struct Page(Mutex<PageInside>);
 #[derive(Default)]
 struct PageInside {
     keys: LockedMemory<Keys>,
-    /// Which places are taken, a bit each.
+    /// A bit for each place, set if the place is taken.
     taken: u128,
 }
 
@@ -50,7 +52,7 @@ pub(crate) struct KeptKey {
 }
 
 impl KeyShelf {
-    /// Copies a key to locked memory. The original is the caller's to wipe.
+    /// Copies a key to locked memory. The caller must wipe the original.
     pub(crate) fn keep(&self, key: &[u8; KEY_BYTES]) -> KeptKey {
         let mut pages = self.pages.lock();
         for page in pages.iter().filter_map(Weak::upgrade) {
@@ -67,7 +69,7 @@ impl KeyShelf {
 }
 
 impl Page {
-    /// Takes a key in, and says where it is; `None` if there is no room.
+    /// Stores a key and returns its place; `None` if the page is full.
     fn put(&self, key: &[u8; KEY_BYTES]) -> Option<usize> {
         let mut inside = self.0.lock();
         let place = (!inside.taken).trailing_zeros() as usize;
@@ -78,7 +80,7 @@ impl Page {
 }
 
 impl KeptKey {
-    /// Lets `using` have the key for a moment, from a copy that is wiped then.
+    /// Calls `using` with a temporary copy of the key, and wipes the copy.
     pub(crate) fn with<T>(&self, using: impl FnOnce(&[u8; KEY_BYTES]) -> T) -> T {
         let key = Zeroizing::new(self.page.0.lock().keys.0[self.place]);
         using(&key)

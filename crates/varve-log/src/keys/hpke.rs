@@ -1,8 +1,8 @@
-//! Sealing a data key to somebody who is not there: RFC 9180 (HPKE), base mode, one message.
+//! Seals a data key to a public key: RFC 9180 (HPKE), base mode, one message.
 //!
-//! The suite is DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM. All that is derived is at most 32 bytes long, so
-//! that one round of HKDF's expansion makes it. The primitives are aws-lc-rs's; what is here is how the RFC joins them, and its
-//! own vectors are the test.
+//! The suite is DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM. All derived values have at
+//! most 32 bytes, so one round of HKDF's expansion is enough. The primitives come from aws-lc-rs.
+//! This module combines them as in the RFC, and is tested with the RFC's own vectors.
 
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
@@ -19,7 +19,7 @@ const AES_256_GCM: [u8; 2] = 0x0002_u16.to_be_bytes();
 
 type Secret = Zeroizing<[u8; 32]>;
 
-/// The public key that belongs to a secret one.
+/// Returns the public key of a secret key.
 pub(crate) fn public_key(secret: &[u8; 32]) -> [u8; 32] {
     let public = private(secret).compute_public_key().expect("every 32 bytes are a key of X25519");
     public.as_ref().try_into().expect("a public key of X25519 has 32 bytes")
@@ -28,7 +28,7 @@ pub(crate) fn public_key(secret: &[u8; 32]) -> [u8; 32] {
 /// Seals `data_key` to `public`. `ephemeral` must be random, and never be used again.
 ///
 /// # Errors
-/// [`WrapError`] when `public` is one of the few points that lead to no secret.
+/// [`WrapError`] when `public` is a point of small order, which gives no secret.
 pub(crate) fn seal(
     public: &[u8; 32],
     ephemeral: &[u8; 32],
@@ -45,10 +45,10 @@ pub(crate) fn seal(
     Ok(sealed)
 }
 
-/// Opens what [`seal`] has made.
+/// Opens a result of [`seal`].
 ///
 /// # Errors
-/// [`WrapError`] when it was not made for the owner of `secret`, or not for this use.
+/// [`WrapError`] when it was not sealed to the owner of `secret`, or not for this use.
 pub(crate) fn open(
     secret: &[u8; 32],
     info: &[u8],
@@ -64,7 +64,8 @@ fn private(secret: &[u8; 32]) -> PrivateKey {
     PrivateKey::from_private_key(&X25519, secret).expect("every 32 bytes are a key of X25519")
 }
 
-/// DHKEM's `ExtractAndExpand`, of what `secret` and `peer` agree on. A point of small order is refused.
+/// DHKEM's `ExtractAndExpand` of the agreed secret of `secret` and `peer`. A point of small order
+/// is refused.
 fn shared_secret(
     secret: &[u8; 32],
     peer: &[u8; 32],
@@ -78,7 +79,8 @@ fn shared_secret(
     Ok(expand(&suite, &prk, b"shared_secret", &[&sent[..], receiver].concat(), 32))
 }
 
-/// The key and the nonce of the first message; for a shorter key, its first bytes.
+/// Derives the key and the nonce of the first message. A shorter key is the first bytes of the
+/// returned one.
 fn key_schedule(shared: &[u8; 32], info: &[u8], aead: [u8; 2]) -> (Secret, [u8; 12]) {
     let suite = [&b"HPKE"[..], &KEM, &KDF, &aead].concat();
     let mut context = vec![0];
@@ -97,7 +99,7 @@ fn extract(suite: &[u8], salt: &[u8], label: &[u8], key_material: &[u8]) -> Secr
     hmac(salt, &labeled)
 }
 
-/// `LabeledExpand` to at most 32 bytes; the rest of what is returned does not count.
+/// `LabeledExpand` to at most 32 bytes. The bytes beyond `length` are unused.
 fn expand(suite: &[u8], prk: &[u8; 32], label: &[u8], info: &[u8], length: u16) -> Secret {
     hmac(prk, &[&length.to_be_bytes(), &b"HPKE-v1"[..], suite, label, info, &[1]].concat())
 }
@@ -118,7 +120,7 @@ mod tests {
         from_hex(hex).unwrap().try_into().unwrap()
     }
 
-    /// RFC 9180, appendix A.1.1: the same suite, but for the shorter key of AES-128-GCM.
+    /// RFC 9180, appendix A.1.1: the same suite, except for the shorter key of AES-128-GCM.
     #[test]
     fn the_vectors_of_the_rfc_come_out() {
         let ephemeral = bytes("52c4a758a802cd8b936eceea314432798d5baf2d7e9235dc084ab1b9cfa2f736");

@@ -1,19 +1,21 @@
-//! Memory for keys: never written to swap, and wiped when it is let go.
+//! Memory for keys: never written to swap, and wiped when dropped.
 //!
-//! Each value has memory pages to itself, so that unlocking one never unlocks another. Where the system refuses to lock
-//! (its limit is small, `ulimit -l`), the keys work all the same: they are wiped still, but may reach swap before.
+//! Each value has memory pages of its own, so unlocking one never unlocks another. If the system
+//! refuses to lock memory (the limit is small, `ulimit -l`), the keys still work. They are still
+//! wiped, but may be swapped out before.
 
 use std::ops::{Deref, DerefMut};
 
 use zeroize::Zeroize;
 
-/// As large as the pages of most machines; where pages are larger, a neighbour may be unlocked too early, and no more.
+/// The page size of most machines. On machines with larger pages, a neighbour may be unlocked too
+/// early; nothing worse happens.
 #[repr(align(4096))]
 struct OwnPages<T>(T);
 
 /// A value in locked memory.
 pub struct LockedMemory<T: Zeroize> {
-    // Fields are dropped in this order: the wiped memory is unlocked, and then freed.
+    // Fields are dropped in this order: the wiped memory is unlocked and then freed.
     _lock: Option<region::LockGuard>,
     value: Box<OwnPages<T>>,
 }
@@ -30,14 +32,14 @@ impl<T: Zeroize + Default> Default for LockedMemory<T> {
 }
 
 impl<T: Zeroize + Default> LockedMemory<T> {
-    /// Makes a value in place: it never lies anywhere else.
+    /// Makes a value in place, so that it is never stored anywhere else.
     pub fn filled(fill: impl FnOnce(&mut T)) -> Self {
         let mut memory = Self::default();
         fill(&mut memory);
         memory
     }
 
-    /// Whether the system keeps this memory out of swap.
+    /// Returns true if the system keeps this memory out of swap.
     #[must_use]
     pub fn is_locked(&self) -> bool {
         self._lock.is_some()
@@ -68,7 +70,7 @@ impl<T: Zeroize> Drop for LockedMemory<T> {
 mod tests {
     use super::*;
 
-    /// How many KiB of this process are locked.
+    /// The locked memory of this process, in KiB.
     fn locked_kib() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("VmLck:")).unwrap();

@@ -1,4 +1,5 @@
-//! The keys that a log works with. `docs/internals/format.md`, section 1, has how each comes from the master key.
+//! The keys of a log. `docs/internals/format.md`, section 1, describes how each is derived from the
+//! master key.
 
 use std::sync::Arc;
 
@@ -10,17 +11,19 @@ use crate::keys::cipher::first_bytes;
 use crate::keys::hpke;
 use crate::keys::locked_memory::LockedMemory;
 
-/// Length of a second digest in bytes.
+/// The length of a second digest in bytes.
 pub const DIGEST_BYTES: usize = 16;
 
-/// Length of two keys, one after the other, in bytes.
+/// The length of two concatenated keys in bytes.
 pub const KEY_PAIR_BYTES: usize = 64;
 
-/// A second digest of a block, which tells a forged score from a duplicate without reading the stored block.
+/// A second digest of a block. It distinguishes a forged score from a duplicate without a read of
+/// the stored block.
 pub type Digest = [u8; DIGEST_BYTES];
 
-/// What a process may do with a log: tell duplicates and check codes (the names key); and read it (the read key as well), or
-/// write to it without reading (the write key, which only seals).
+/// The keys that a process has for a log. With the names key it recognises duplicates and checks
+/// codes. With the read key as well it reads the log. With the write key, which only seals, it
+/// writes without reading.
 #[derive(Clone)]
 pub struct LogKeys {
     bytes: Arc<LockedMemory<KeyBytes>>,
@@ -31,9 +34,9 @@ pub struct LogKeys {
 #[derive(Default, Zeroize)]
 struct KeyBytes {
     read: Option<[u8; 32]>,
-    /// Opens what the write key has sealed; comes from the read key.
+    /// Opens data keys that were sealed to the write key. Derived from the read key.
     open: Option<[u8; 32]>,
-    /// The public half of `open`, for whoever has nothing but that.
+    /// The public half of `open`, for a write-only key.
     write: Option<[u8; 32]>,
     names: [u8; 32],
     score: [u8; 32],
@@ -41,13 +44,13 @@ struct KeyBytes {
     seal: [u8; 32],
 }
 
-/// How the data key of a new arena is wrapped.
+/// The way in which the data key of a new arena is wrapped.
 pub(crate) enum Wrapping<'a> {
-    /// Without encryption there is none.
+    /// The store is not encrypted, so there is no data key.
     None,
-    /// Under a key that whoever may read has.
+    /// Wrapped with a key that is derived from the read key.
     ReadKey(Zeroizing<[u8; 32]>),
-    /// To the store's write key.
+    /// Sealed to the store's write key.
     WriteKey(&'a [u8; 32]),
 }
 
@@ -58,7 +61,7 @@ impl std::fmt::Debug for LogKeys {
 }
 
 impl LogKeys {
-    /// All keys of an encrypted store, from its master key.
+    /// Derives all keys of an encrypted store from its master key.
     #[must_use]
     pub fn from_master(master: &[u8; 32]) -> Self {
         Self::new(true, |bytes| {
@@ -67,7 +70,7 @@ impl LogKeys {
         })
     }
 
-    /// All keys of an encrypted store, from its read key and its names key.
+    /// Derives all keys of an encrypted store from its read key and its names key.
     #[must_use]
     pub fn from_read_and_names(keys: &[u8; KEY_PAIR_BYTES]) -> Self {
         Self::new(true, |bytes| {
@@ -77,7 +80,7 @@ impl LogKeys {
         })
     }
 
-    /// The keys of somebody who may write and not read, from the names key and the write key.
+    /// Derives the keys of a write-only process from the names key and the write key.
     #[must_use]
     pub fn from_names_and_write(keys: &[u8; KEY_PAIR_BYTES]) -> Self {
         Self::new(true, |bytes| {
@@ -87,7 +90,8 @@ impl LogKeys {
         })
     }
 
-    /// The keys of a store without encryption: they protect against accidents, and against nobody who can compute them.
+    /// Derives the keys of a store without encryption. They detect accidents only: anybody can
+    /// compute them.
     #[must_use]
     pub fn plain(binding: &[u8; 32]) -> Self {
         Self::new(false, |bytes| bytes.names = blake3::derive_key("varve 1 plain", binding))
@@ -104,31 +108,34 @@ impl LogKeys {
         Self { bytes: Arc::new(bytes), shelf: Arc::default(), encrypted }
     }
 
-    /// Whether clumps and pages are encrypted.
+    /// Returns true if clumps and pages are encrypted.
     #[must_use]
     pub fn is_encrypted(&self) -> bool {
         self.encrypted
     }
 
-    /// Whether clumps can be read with them.
+    /// Returns true if these keys can read clumps.
     #[must_use]
     pub fn can_read(&self) -> bool {
         !self.encrypted || self.bytes.read.is_some()
     }
 
-    /// The read key and the names key, for somebody who is to read and to write; `None` unless these keys can.
+    /// Returns the read key and the names key, for a key that can read and write; `None` unless
+    /// these keys can read an encrypted store.
     #[must_use]
     pub fn read_and_names(&self) -> Option<Zeroizing<[u8; KEY_PAIR_BYTES]>> {
         Some(pair(self.bytes.read.as_ref()?, &self.bytes.names))
     }
 
-    /// The names key and the write key, for somebody who is to write and not to read; `None` unless these keys can read.
+    /// Returns the names key and the write key, for a write-only key; `None` unless these keys can
+    /// read an encrypted store.
     #[must_use]
     pub fn names_and_write(&self) -> Option<Zeroizing<[u8; KEY_PAIR_BYTES]>> {
         Some(pair(&self.bytes.names, &hpke::public_key(self.bytes.open.as_ref()?)))
     }
 
-    /// The BLAKE3 score of a block: keyed in an encrypted store, so that scores tell nothing to whoever lacks the key.
+    /// Computes the BLAKE3 score of a block. It is keyed in an encrypted store, so that scores
+    /// reveal nothing without the key.
     #[must_use]
     pub fn blake3_score(&self, bytes: &[u8]) -> Score {
         let hash =
@@ -136,13 +143,14 @@ impl LogKeys {
         Score::from(*hash.as_bytes())
     }
 
-    /// The second digest of a block.
+    /// Computes the second digest of a block.
     #[must_use]
     pub fn digest(&self, bytes: &[u8]) -> Digest {
         first_bytes(blake3::keyed_hash(&self.bytes.digest, bytes).as_bytes())
     }
 
-    /// A key for something beside the log (an index, a checkpoint) that only this store's writers can compute.
+    /// Derives a key for a file outside the log, such as an index or a checkpoint. Only writers of
+    /// this store can compute it.
     #[must_use]
     pub fn derive(&self, context: &str) -> [u8; 32] {
         blake3::derive_key(context, &self.bytes.names)
@@ -156,13 +164,13 @@ impl LogKeys {
         *hasher.finalize().as_bytes()
     }
 
-    /// The code of a parity file's header.
+    /// Computes the code of a parity file's header.
     pub(crate) fn parity_code(&self, header: &[u8]) -> [u8; 32] {
         let key = blake3::derive_key("varve 1 parity", &self.bytes.seal);
         *blake3::keyed_hash(&key, header).as_bytes()
     }
 
-    /// The key of the codes in the parity file whose header has this code.
+    /// Derives the key of the codes in a parity file from the code of its header.
     pub(crate) fn parity_file_key(&self, parity_code: &[u8; 32]) -> [u8; 32] {
         blake3::derive_key("varve 1 parity file", &[&self.bytes.seal[..], parity_code].concat())
     }
@@ -171,7 +179,7 @@ impl LogKeys {
         Zeroizing::new(derive_with("varve 1 directory", &self.bytes.names, uid))
     }
 
-    /// Keeps the key of a single arena in locked memory, beside those of others.
+    /// Stores the key of an arena in locked memory, beside those of other arenas.
     pub(crate) fn keep(&self, key: &[u8; 32]) -> KeptKey {
         self.shelf.keep(key)
     }
@@ -184,13 +192,13 @@ impl LogKeys {
         }
     }
 
-    /// `None` for whoever may write and not read.
+    /// Derives the key that wraps an arena's data key; `None` without the read key.
     pub(crate) fn wrap_key(&self, uid: &[u8; 16]) -> Option<Zeroizing<[u8; 32]>> {
         let read = self.bytes.read.as_ref()?;
         Some(Zeroizing::new(derive_with("varve 1 wrap", read, uid)))
     }
 
-    /// Opens data keys that are sealed to the write key; `None` for whoever may not read.
+    /// Returns the key that opens data keys sealed to the write key; `None` without the read key.
     pub(crate) fn open_key(&self) -> Option<&[u8; 32]> {
         self.bytes.open.as_ref()
     }
@@ -209,7 +217,7 @@ fn derive_with(context: &str, key: &[u8; 32], uid: &[u8; 16]) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-/// An identity as people see it.
+/// Displays an identity in hexadecimal digits.
 pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
 
 impl std::fmt::Display for Hex<'_> {

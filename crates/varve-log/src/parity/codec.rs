@@ -1,28 +1,30 @@
-//! The code itself: recovery shards of data shards, and lost data shards of the rest. The library is `reed-solomon-simd`,
-//! Leopard's code over GF(2^16), always at its *high rate*: which rate is chosen shows in the bytes, so it is not left to the
-//! library.
+//! The code itself: computes recovery shards from data shards, and lost data shards from the
+//! others. The library is `reed-solomon-simd`: Leopard's code over GF(2^16). It always runs at its
+//! *high rate*. The bytes depend on the rate, so the choice is not left to the library.
 //!
-//! Every column of the shards is a code word of its own, so a group is worked on in narrow slices of all its shards: they fit
-//! into a processor's cache, and as many of them can be worked on at the same time as there are hands.
+//! Every column of the shards is a code word of its own. So a group is processed in narrow slices
+//! of all its shards. A slice fits into a processor's cache, and each worker processes one slice at
+//! a time.
 
 use reed_solomon_simd::engine::DefaultEngine;
 use reed_solomon_simd::rate::{HighRateDecoder, HighRateEncoder, RateDecoder, RateEncoder};
 use varve_world::{Task, Workers};
 
-/// How wide a slice is. A multiple of 64 that divides every size of shard, so that the bytes do not depend on it.
+/// The width of a slice. It is a multiple of 64 that divides every size of shard, so that the bytes
+/// do not depend on it.
 const SLICE_BYTES: usize = 1024;
 
-/// More is lost than the recovery shards at hand can replace.
+/// More shards are lost than the available recovery shards can replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{lost} shards are lost, and {good} good recovery shards are left")]
 pub struct TooFewShards {
-    /// Data shards that are lost.
+    /// The number of lost data shards.
     pub lost: usize,
-    /// Recovery shards that are good.
+    /// The number of good recovery shards.
     pub good: usize,
 }
 
-/// The recovery shards of a group's data shards.
+/// Computes the recovery shards of a group's data shards.
 ///
 /// # Panics
 /// When the counts are not those of a [`ParityLayout`](crate::ParityLayout).
@@ -62,7 +64,7 @@ pub fn recovery_of(data: &[u8], shard_bytes: usize, recovery_count: usize, worke
 /// Computes the lost shards of a group from the good ones, in place.
 ///
 /// # Errors
-/// [`TooFewShards`]; `data` is then as it was.
+/// [`TooFewShards`]; `data` is then unchanged.
 ///
 /// # Panics
 /// When the counts are not those of a [`ParityLayout`](crate::ParityLayout).
@@ -82,7 +84,7 @@ pub fn rebuild(
     if good.len() < lost.len() {
         return Err(TooFewShards { lost: lost.len(), good: good.len() });
     }
-    // No more than are needed: each costs time.
+    // Uses no more recovery shards than needed, because each costs time.
     let good = &good[..lost.len()];
     let new = || {
         let (data_count, recovery_count) = (data_is_good.len(), recovery_is_good.len());
@@ -105,7 +107,8 @@ pub fn rebuild(
                     let shard = &recovery[number * shard_bytes..][..shard_bytes];
                     decoder.add_recovery_shard(*number, slice(shard, *start)).expect(COUNTS_FIT);
                 }
-                // Restored in the order of their numbers, which is that of `lost`.
+                // The shards are restored in the order of their numbers, which is the order of
+                // `lost`.
                 let decoded = decoder.decode().expect(COUNTS_FIT);
                 decoded.restored_original_iter().for_each(|(_, shard)| slices.extend_from_slice(shard));
             }) as Task<'_>
@@ -152,7 +155,7 @@ mod tests {
         }
     }
 
-    /// What a reader of the format must compute, fixed once and for all.
+    /// Pins the bytes of the recovery shards, which every reader of the format must compute.
     #[test]
     fn the_recovery_shards_are_these() {
         let data: Vec<u8> = (0..5 * 4096_usize).map(|n| (n * 7 + n / 256).to_le_bytes()[0]).collect();
@@ -180,7 +183,7 @@ mod tests {
             let recovery_count = recovery_count.min(data_count);
             let good = random_bytes(seed, data_count * 4096);
             let mut recovery = recovery_of(&good, 4096, recovery_count, &InlineWorkers);
-            // Loses as many shards as can be mended, anywhere, or one more.
+            // Loses as many shards as can be mended, in random places, or one more.
             let mut order: Vec<usize> = (0..data_count + recovery_count).collect();
             let keys = random_bytes(seed ^ 1, order.len() * 8);
             order.sort_by_key(|number| &keys[number * 8..][..8]);

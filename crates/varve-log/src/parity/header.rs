@@ -1,4 +1,4 @@
-//! The header of a parity file: which arena it is of, and how it is laid out. `parity.rs` has its bytes.
+//! The header of a parity file: its arena and its layout. The table of its bytes is in `parity.rs`.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::LittleEndian;
@@ -14,45 +14,37 @@ const VERSION: u32 = 1;
 const CODED_BYTES: usize = 128;
 const CODE_BYTES: usize = 32;
 
-/// What a parity file is of. It exists only for bytes that a writer of this store has made.
+/// The arena and the layout of a parity file. Exists only for bytes that a writer of this store has
+/// made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParityHeader {
-    /// The store's identity.
     pub store_id: [u8; 16],
-    /// The arena.
     pub arena: ArenaId,
-    /// The arena's generation.
     pub generation: u32,
-    /// The arena's header code.
     pub arena_header_code: [u8; 32],
-    /// The arena's seal code.
     pub arena_seal_code: [u8; 32],
-    /// Where everything is.
     pub layout: ParityLayout,
 }
 
-/// Why bytes are not the header of a parity file of this store.
+/// The reason why bytes are not the header of a parity file of this store.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParityHeaderError {
-    /// Something else.
+    /// The file is not a parity file.
     #[error("this is not a parity file")]
     NotParity,
     /// A newer program wrote it.
     #[error("it has format version {version}; this program reads version {VERSION}: use a newer one")]
-    NewerVersion {
-        /// The version.
-        version: u32,
-    },
-    /// Its code does not match: damaged, forged, or another store's.
+    NewerVersion { version: u32 },
+    /// The code does not match: the header is damaged, forged, or another store's.
     #[error("its header is damaged, or of another store")]
     Forged,
-    /// It makes no sense, though it has a good code.
+    /// The code is good, but the fields are not valid.
     #[error("its header makes no sense")]
     Malformed,
 }
 
 impl ParityHeader {
-    /// The header's bytes, and the key of its file.
+    /// Returns the header's bytes and the key of its file.
     #[must_use]
     pub fn encode(&self, keys: &LogKeys) -> (Vec<u8>, ParityKey) {
         let mut bytes = Vec::with_capacity(PARITY_HEADER_BYTES);
@@ -74,7 +66,8 @@ impl ParityHeader {
         (bytes, ParityKey::new(keys, &code))
     }
 
-    /// Parses and checks a header that is expected to be of this arena. With it comes the key of its file.
+    /// Parses and checks the header of the parity file of this arena. Returns it with the key of
+    /// the file.
     ///
     /// # Errors
     /// [`ParityHeaderError`].

@@ -1,4 +1,4 @@
-//! Which shard is where, in the arena and in the parity file.
+//! The layout of shards in the arena and in the parity file.
 
 use std::ops::Range;
 
@@ -7,39 +7,42 @@ use crate::parity::table::{BLOCK_CODES, PARITY_BLOCK_BYTES};
 /// The length of each of the two headers of a parity file.
 pub const PARITY_HEADER_BYTES: usize = 4096;
 
-/// Neighbouring shards of one group: 1 MiB at the usual size, so that a disk that seeks reads a group at half its speed.
+/// Neighbouring shards of one group. They have 1 MiB at the usual size, so that a disk with seeks
+/// reads a group at half its speed.
 const PIECE_SHARDS: u64 = 64;
 const SHARD_BYTES_MIN: u32 = 4 << 10;
 const SHARD_BYTES_MAX: u32 = 64 << 10;
-/// Larger shards make the code faster and what a damaged place costs larger; `docs/decisions/0005-parity.md` has what was measured.
+/// Larger shards make the code faster, and increase the loss from one damaged place.
+/// `docs/decisions/0005-parity.md` has the measurement.
 const SHARD_BYTES_USUAL: u32 = 16 << 10;
-/// What a writer puts into a group, with its recovery shards.
+/// The number of shards, including recovery shards, that a writer puts into a group.
 const GROUP_SHARDS_GOAL: u64 = 6144;
-/// What a reader takes.
+/// The largest group, including recovery shards, that a reader accepts.
 const GROUP_BYTES_MAX: u64 = 128 << 20;
 const GROUP_COUNT_MAX: u32 = 1024;
-/// No arena's file is longer: its limit, and what may begin before it.
+/// The upper bound for the length of an arena's file: its limit, and the records that begin before
+/// the limit.
 const ARENA_FILE_BYTES_MAX: u64 = 1 << 35;
 
-/// How many recovery shards there are for a hundred shards of data: 1 to 100.
+/// The number of recovery shards for a hundred data shards: 1 to 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ParityPercent(u8);
 
 impl ParityPercent {
-    /// `None` unless it is from 1 to 100.
+    /// Returns `None` unless `percent` is from 1 to 100.
     #[must_use]
     pub fn new(percent: u8) -> Option<Self> {
         (1..=100).contains(&percent).then_some(Self(percent))
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub fn get(self) -> u8 {
         self.0
     }
 }
 
-/// How an arena is cut into shards and groups, and where a parity file has what.
+/// The cut of an arena into shards and groups, and the offsets in its parity file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParityLayout {
     pub(super) arena_bytes: u64,
@@ -49,7 +52,7 @@ pub struct ParityLayout {
 }
 
 impl ParityLayout {
-    /// The layout that a writer chooses for an arena's file of `arena_bytes`; `None` if no arena has that length.
+    /// Chooses the layout for an arena's file of `arena_bytes`; `None` if no arena has that length.
     #[must_use]
     pub fn plan(arena_bytes: u64, percent: ParityPercent) -> Option<Self> {
         let group_shards_max = GROUP_SHARDS_GOAL * 100 / (100 + u64::from(percent.get()));
@@ -64,7 +67,8 @@ impl ParityLayout {
         Self::new(arena_bytes, shard_bytes, u32::try_from(group_count).ok()?, percent)
     }
 
-    /// The layout that a header describes; `None` if it makes no sense, or would take too much memory.
+    /// Makes the layout that a header describes; `None` if it is not valid, or would take too much
+    /// memory.
     pub(super) fn new(
         arena_bytes: u64,
         shard_bytes: u32,
@@ -81,43 +85,43 @@ impl ParityLayout {
         }
         let layout = Self { arena_bytes, shard_bytes, group_count, percent };
         let pieces = layout.shard_count().div_ceil(PIECE_SHARDS);
-        // The first group is the largest: it has one piece more than the last, or as many.
+        // The first group is the largest: it has at most one piece more than the last.
         let group_shards = layout.data_count(0) + layout.recovery_count(0);
         let fits = group_shards as u64 * u64::from(shard_bytes) <= GROUP_BYTES_MAX;
         (u64::from(group_count) <= pieces && fits).then_some(layout)
     }
 
-    /// The length of the arena's file.
+    /// Returns the length of the arena's file.
     #[must_use]
     pub fn arena_bytes(&self) -> u64 {
         self.arena_bytes
     }
 
-    /// How many recovery shards there are for a hundred shards of data.
+    /// Returns the number of recovery shards for a hundred data shards.
     #[must_use]
     pub fn percent(&self) -> ParityPercent {
         self.percent
     }
 
-    /// The length of a shard.
+    /// Returns the length of a shard.
     #[must_use]
     pub fn shard_bytes(&self) -> usize {
         self.shard_bytes as usize
     }
 
-    /// How many shards the arena is cut into.
+    /// Returns the number of the arena's shards.
     #[must_use]
     pub fn shard_count(&self) -> u64 {
         self.arena_bytes.div_ceil(u64::from(self.shard_bytes))
     }
 
-    /// How many groups they make.
+    /// Returns the number of groups.
     #[must_use]
     pub fn group_count(&self) -> u32 {
         self.group_count
     }
 
-    /// How many data shards a group has.
+    /// Returns the number of data shards in a group.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "a group has at most 2^15 shards")]
     pub fn data_count(&self, group: u32) -> usize {
@@ -128,13 +132,14 @@ impl ParityLayout {
         (whole * PIECE_SHARDS + last) as usize
     }
 
-    /// How many recovery shards a group has.
+    /// Returns the number of recovery shards in a group.
     #[must_use]
     pub fn recovery_count(&self, group: u32) -> usize {
         (self.data_count(group) * usize::from(self.percent.get())).div_ceil(100)
     }
 
-    /// The parts of the arena that make up a group, in the order of its shards, each at most a piece long.
+    /// Iterates over the parts of the arena that belong to a group, in the order of its shards.
+    /// Each is at most a piece long.
     pub fn pieces(&self, group: u32) -> impl Iterator<Item = Range<u64>> + use<> {
         let Self { arena_bytes, shard_bytes, group_count, .. } = *self;
         let piece_bytes = PIECE_SHARDS * u64::from(shard_bytes);
@@ -144,7 +149,7 @@ impl ParityLayout {
             .map(move |start| start..arena_bytes.min(start + piece_bytes))
     }
 
-    /// The group of the arena's shard `shard`, and its number there.
+    /// Returns the group of the arena's shard `shard`, and the shard's number in the group.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the layout's bounds have been checked")]
     pub fn locate(&self, shard: u64) -> (u32, usize) {
@@ -153,13 +158,13 @@ impl ParityLayout {
         ((piece % groups) as u32, (piece / groups * PIECE_SHARDS + rest) as usize)
     }
 
-    /// How many blocks a group's table has.
+    /// Returns the number of blocks in a group's table.
     #[must_use]
     pub fn table_blocks(&self, group: u32) -> usize {
         (self.data_count(group) + self.recovery_count(group)).div_ceil(BLOCK_CODES)
     }
 
-    /// Where the two copies of a group's table begin.
+    /// Returns the offsets of the two copies of a group's table.
     #[must_use]
     pub fn tables(&self, group: u32) -> [u64; 2] {
         let first =
@@ -169,13 +174,13 @@ impl ParityLayout {
         [first, PARITY_HEADER_BYTES as u64 + sections + again]
     }
 
-    /// Where a group's recovery shards begin.
+    /// Returns the offset of a group's recovery shards.
     #[must_use]
     pub fn recovery(&self, group: u32) -> u64 {
         self.tables(group)[0] + self.table_bytes(group)
     }
 
-    /// The length of the parity file.
+    /// Returns the length of the parity file.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         let both = |group| self.section_bytes(group) + self.table_bytes(group);

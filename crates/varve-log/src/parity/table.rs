@@ -1,4 +1,5 @@
-//! The codes that tell good shards from bad ones, and the blocks that keep them. `parity.rs` has their bytes.
+//! The codes that distinguish good shards from bad ones, and the blocks that hold the codes. The
+//! table of their bytes is in `parity.rs`.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_world::{Task, Workers};
@@ -7,14 +8,14 @@ use crate::keys::cipher::constant_time_equal;
 use crate::keys::cipher::first_bytes;
 use crate::keys::log_keys::LogKeys;
 
-/// The length of a block of a table: what a disk loses at once.
+/// The length of a block of a table: the unit that a disk loses.
 pub const PARITY_BLOCK_BYTES: usize = 4096;
 
-/// How many shards a block has codes of.
+/// The number of codes in a block.
 pub(super) const BLOCK_CODES: usize = 255;
 const CODE_BYTES: usize = 16;
 
-/// What vouches for one shard.
+/// The code of one shard.
 pub type ShardCode = [u8; CODE_BYTES];
 
 /// The key of the codes of one parity file.
@@ -32,19 +33,19 @@ impl ParityKey {
         Self(keys.parity_file_key(parity_code))
     }
 
-    /// The code of a shard.
+    /// Computes the code of a shard.
     #[must_use]
     pub fn shard_code(&self, shard: &[u8]) -> ShardCode {
         first_bytes(blake3::keyed_hash(&self.0, shard).as_bytes())
     }
 
-    /// Whether a shard is the one that this code was made of.
+    /// Returns true if the code matches the shard.
     #[must_use]
     pub fn is_good(&self, shard: &[u8], code: &ShardCode) -> bool {
         constant_time_equal(&self.shard_code(shard), code)
     }
 
-    /// The codes of neighbouring shards, each `shard_bytes` long.
+    /// Computes the codes of neighbouring shards, each `shard_bytes` long.
     #[must_use]
     pub fn shard_codes(&self, shards: &[u8], shard_bytes: usize, workers: &dyn Workers) -> Vec<ShardCode> {
         let count = shards.len().checked_div(shard_bytes).unwrap_or_default();
@@ -62,7 +63,7 @@ impl ParityKey {
         codes
     }
 
-    /// Which of neighbouring shards are those that these codes were made of; one without a known code is not.
+    /// Compares neighbouring shards with their codes. A shard without a known code is not good.
     #[must_use]
     pub fn good_shards(
         &self,
@@ -78,7 +79,8 @@ impl ParityKey {
             .collect()
     }
 
-    /// The table of a group, with the codes of its data shards and then of its recovery shards.
+    /// Encodes the table of a group: the codes of its data shards, then those of its recovery
+    /// shards.
     #[must_use]
     pub fn encode_table(&self, group: u32, codes: &[ShardCode]) -> Vec<u8> {
         let blocks = codes.chunks(BLOCK_CODES).zip(0_u32..);
@@ -92,7 +94,7 @@ impl ParityKey {
         blocks.collect()
     }
 
-    /// The codes in one block of a group's table; `None` if the block is not as it was written.
+    /// Returns the codes in one block of a group's table; `None` if the block is damaged.
     #[must_use]
     pub fn decode_block(&self, group: u32, number: u32, block: &[u8]) -> Option<Vec<ShardCode>> {
         let (codes, code) = block.split_last_chunk::<CODE_BYTES>()?;
@@ -102,7 +104,7 @@ impl ParityKey {
     }
 
     fn block_code(&self, group: u32, number: u32, codes: &[u8]) -> ShardCode {
-        // No shard has this length, so no shard's code is a block's.
+        // No shard has this length, so the code of a shard is never that of a block.
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(b"table").update(&group.to_le_bytes()).update(&number.to_le_bytes()).update(codes);
         first_bytes(hasher.finalize().as_bytes())

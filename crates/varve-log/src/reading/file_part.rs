@@ -1,8 +1,8 @@
-//! A part of a file that is in memory, in pieces as it came there.
+//! A part of a file in memory, in the pieces in which it was received.
 
 use bytes::Bytes;
 
-/// Bytes that follow one another in a file, each piece where it was received.
+/// Consecutive bytes of a file. Each piece stays in the buffer in which it was received.
 #[derive(Debug, Clone, Default)]
 pub struct FilePart {
     start: u64,
@@ -10,24 +10,24 @@ pub struct FilePart {
 }
 
 impl FilePart {
-    /// What a file has from byte `start` on.
+    /// Makes a part that begins at byte `start` of the file.
     #[must_use]
     pub fn new(start: u64, piece: Bytes) -> Self {
         Self { start, pieces: vec![piece] }
     }
 
-    /// Adds what comes behind it in the file.
+    /// Appends the next bytes of the file.
     pub fn push(&mut self, piece: Bytes) {
         self.pieces.push(piece);
     }
 
-    /// Where it ends in the file, in bytes.
+    /// Returns the end of the part in the file, in bytes.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.pieces.iter().fold(self.start, |place, piece| place.saturating_add(piece.len() as u64))
     }
 
-    /// Lets go of what is before byte `offset` of the file.
+    /// Drops the bytes before byte `offset` of the file.
     pub fn forget_before(&mut self, offset: u64) {
         while self.start < offset
             && let Some(first) = self.pieces.first_mut()
@@ -42,7 +42,7 @@ impl FilePart {
         }
     }
 
-    /// So many bytes from byte `offset` of the file on, if they are in one piece.
+    /// Returns `count` bytes from byte `offset` of the file, if they are in one piece.
     #[must_use]
     pub fn slice(&self, offset: u64, count: usize) -> Option<&[u8]> {
         self.places().find_map(|(place, piece)| {
@@ -51,13 +51,14 @@ impl FilePart {
         })
     }
 
-    /// Whether it has all of so many bytes from byte `offset` of the file on.
+    /// Returns true if the part contains `count` bytes from byte `offset` of the file.
     #[must_use]
     pub fn covers(&self, offset: u64, count: usize) -> bool {
         offset >= self.start && offset.saturating_add(count as u64) <= self.end()
     }
 
-    /// Puts what it has over `into`, which is what was read of the file from byte `offset` on.
+    /// Overwrites `into`, which was read from byte `offset` of the file, with the bytes of this
+    /// part.
     pub fn put_over(&self, offset: u64, into: &mut [u8]) {
         let end = offset.saturating_add(into.len() as u64);
         for (place, piece) in self.places() {
@@ -68,7 +69,7 @@ impl FilePart {
         }
     }
 
-    /// The pieces, each with its place in the file.
+    /// Iterates over the pieces with their offsets in the file.
     fn places(&self) -> impl Iterator<Item = (u64, &Bytes)> {
         self.pieces.iter().scan(self.start, |place, piece| {
             let here = *place;
@@ -78,7 +79,8 @@ impl FilePart {
     }
 }
 
-/// Where the bytes of a file between `from` and `to` are in memory that has them from `start` on.
+/// Returns the range of memory for the bytes `from..to` of a file. The memory begins at byte
+/// `start` of the file.
 fn within(start: u64, from: u64, to: u64) -> std::ops::Range<usize> {
     let place = |offset: u64| usize::try_from(offset - start).expect("it lies within memory");
     place(from)..place(to)

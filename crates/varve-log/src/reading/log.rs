@@ -1,4 +1,4 @@
-//! Reading: arenas, records, pages, clumps. Every byte is checked on its way out.
+//! Reads arenas, records, pages and clumps. Every byte is checked before it is returned.
 
 use std::io;
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::records::directory_page::DirectoryPageError;
 use crate::records::record_header::{RecordError, RecordHeader, RecordKind};
 use crate::writing::sync_failure::SyncFailure;
 
-/// What a log must know of its store.
+/// The properties of a store that its log needs.
 #[derive(Debug, Clone, Copy)]
 pub struct LogConfig {
-    /// The store's identity.
     pub store_id: [u8; 16],
-    /// How large arenas become.
+    /// The size of arenas.
     pub map: ArenaMap,
-    /// How wide scores are: 32 bytes, 20, or 24 in a by-value store.
+    /// The width of scores: 32 bytes, 20, or 24 in a by-value store.
     pub score_bytes: usize,
 }
 
-/// A log that can be read. Holds no state but its keys and whether a sync has failed, so that readers and a writer never disagree.
+/// A log for reading. Its only state is its keys and whether a sync has failed, so readers and a
+/// writer never disagree.
 pub struct Log {
     storage: Arc<dyn Storage>,
     keys: LogKeys,
@@ -35,97 +35,49 @@ pub struct Log {
     sync_failure: SyncFailure,
 }
 
-/// Why the list of arenas could not be read.
+/// The list of arenas could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot list the folder {folder:?}", folder = ArenaId::FOLDER)]
 pub struct OpenLogError {
-    /// What went wrong below.
     #[from]
     pub source: io::Error,
 }
 
-/// Why something could not be read from the log, and where.
+/// The reason why something could not be read from the log, and its place.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadLogError {
-    /// The arena's header.
     #[error("arena {arena}")]
-    Header {
-        /// Which arena.
-        arena: ArenaId,
-        /// What was found.
-        source: ArenaHeaderError,
-    },
-    /// The arena's seal.
+    Header { arena: ArenaId, source: ArenaHeaderError },
     #[error("arena {arena}")]
-    Seal {
-        /// Which arena.
-        arena: ArenaId,
-        /// What was found.
-        source: FooterError,
-    },
-    /// No record, or not the expected one.
+    Seal { arena: ArenaId, source: FooterError },
+    /// There is no record, or not the expected one.
     #[error("arena {arena}, offset {offset}")]
-    Record {
-        /// Which arena.
-        arena: ArenaId,
-        /// Where, in bytes.
-        offset: u64,
-        /// What was found.
-        source: RecordError,
-    },
-    /// The code does not match: damaged, or not written by this store.
+    Record { arena: ArenaId, offset: u64, source: RecordError },
+    /// The code does not match: the record is damaged, or this store did not write it.
     #[error("arena {arena}, offset {offset}: the {what} does not match its authentication code")]
-    Forged {
-        /// Which arena.
-        arena: ArenaId,
-        /// Where, in bytes.
-        offset: u64,
-        /// What kind of record.
-        what: &'static str,
-    },
-    /// A clump's inside.
+    Forged { arena: ArenaId, offset: u64, what: &'static str },
+    /// The body of a clump is malformed.
     #[error("arena {arena}, offset {offset}: the clump is malformed")]
-    Clump {
-        /// Which arena.
-        arena: ArenaId,
-        /// Where, in bytes.
-        offset: u64,
-        /// What was found.
-        source: OpenClumpError,
-    },
-    /// A page's inside.
+    Clump { arena: ArenaId, offset: u64, source: OpenClumpError },
+    /// The body of a page is malformed.
     #[error("arena {arena}, offset {offset}: the directory page is malformed")]
-    Page {
-        /// Which arena.
-        arena: ArenaId,
-        /// Where, in bytes.
-        offset: u64,
-        /// What was found.
-        source: DirectoryPageError,
-    },
-    /// The key at hand can write but not read.
+    Page { arena: ArenaId, offset: u64, source: DirectoryPageError },
+    /// The key can write but not read.
     #[error("arena {arena}: this key may add to the store, and cannot read what is in it")]
-    NoReadKey {
-        /// Which arena.
-        arena: ArenaId,
-    },
-    /// The file could not be read.
+    NoReadKey { arena: ArenaId },
     #[error("arena {arena}, offset {offset}: cannot read {bytes} bytes")]
     Storage {
-        /// Which arena.
         arena: ArenaId,
-        /// Where, in bytes.
         offset: u64,
-        /// How many bytes were wanted.
+        /// The number of requested bytes.
         bytes: usize,
-        /// What went wrong below.
         source: io::Error,
     },
 }
 
 impl ReadLogError {
-    /// Whether what was read is wrong, or the disk does not give it (true), or could not be read for a reason that is not in the log
-    /// (false).
+    /// Returns true if the bytes are wrong or the disk does not return them. Returns false if the
+    /// read failed for a reason outside the log.
     #[must_use]
     pub fn is_damage(&self) -> bool {
         match self {
@@ -138,15 +90,16 @@ impl ReadLogError {
         }
     }
 
-    /// Whether the disk did not give what is there, though it was asked again. It may be good, and may come back when a cable is plugged
-    /// in; so nothing may be concluded from it, and nothing written over it.
+    /// Returns true if the disk failed to return existing bytes, also on the retry. They may be
+    /// good and may be readable again, for example after a cable is plugged in. So nothing may be
+    /// concluded from it, and nothing written over them.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
-        // Without bytes it was the length that could not be told: that is no sector.
+        // A read without bytes is a failed query of the file's length, not a bad sector.
         matches!(self, Self::Storage { bytes: 1.., source, .. } if is_unreadable(source))
     }
 
-    /// Whether a newer program wrote it. An older one can do nothing for it, and must leave it as it is.
+    /// Returns true if a newer program wrote the bytes. An older program must leave them unchanged.
     #[must_use]
     pub fn is_newer(&self) -> bool {
         matches!(
@@ -156,7 +109,7 @@ impl ReadLogError {
         )
     }
 
-    /// Whether an arena's header says that it belongs in another place, or to another store.
+    /// Returns true if an arena's header claims another place or another store.
     #[must_use]
     pub fn is_of_another_place(&self) -> bool {
         matches!(
@@ -168,8 +121,8 @@ impl ReadLogError {
         )
     }
 
-    /// Whether it says something of this machine at this moment, or of who asks, and nothing of what is in the log: too many open files, no
-    /// permission, a server that does not answer.
+    /// Returns true if the error is about this machine at this moment, or about the caller, and not
+    /// about the log: too many open files, no permission, a server that does not answer.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         use io::ErrorKind::{OutOfMemory, PermissionDenied, StaleNetworkFileHandle, TimedOut};
@@ -183,13 +136,13 @@ impl ReadLogError {
         }
     }
 
-    /// Whether what could not be read may be there all the same, for who asks again or with another key: whoever keeps what is whole must
-    /// not pass over it.
+    /// Returns true if the bytes may still be readable later or with another key. A copy of the
+    /// whole parts must not skip them.
     pub(crate) fn is_no_loss(&self) -> bool {
         self.is_passing() || matches!(self, Self::NoReadKey { .. })
     }
 
-    /// The arena that it is about.
+    /// Returns the arena of the error.
     #[must_use]
     pub fn arena(&self) -> ArenaId {
         match self {
@@ -205,7 +158,7 @@ impl ReadLogError {
     }
 }
 
-/// An arena whose header has been checked and whose keys are at hand.
+/// An arena with a checked header and its keys.
 pub struct OpenedArena {
     pub(crate) id: ArenaId,
     pub(crate) header: ArenaHeader,
@@ -219,13 +172,13 @@ impl OpenedArena {
         Self { id, header, data_key: data_key.map(|key| keys.keep(key)), directory_key }
     }
 
-    /// Its number.
+    /// Returns the arena's number.
     #[must_use]
     pub fn id(&self) -> ArenaId {
         self.id
     }
 
-    /// Its header.
+    /// Returns the arena's header.
     #[must_use]
     pub fn header(&self) -> &ArenaHeader {
         &self.header
@@ -250,40 +203,35 @@ impl OpenedArena {
     }
 }
 
-/// Whether an arena can still grow.
+/// The state of an arena: sealed, or still growing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArenaState {
-    /// It ends with a good seal, over these pages.
-    Sealed {
-        /// Its end.
-        footer: Footer,
-        /// Its pages.
-        pages: Vec<PageRow>,
-    },
-    /// It has no seal: the open arena, or one whose end a crash has cut off.
+    /// The arena ends with a good seal over these pages.
+    Sealed { footer: Footer, pages: Vec<PageRow> },
+    /// The arena has no seal: it is the open arena, or a crash has cut off its end.
     Unsealed,
 }
 
 impl Log {
-    /// A log in `storage`.
+    /// Makes a log in `storage`.
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, keys: LogKeys, config: LogConfig) -> Self {
         Self { storage, keys, config, sync_failure: SyncFailure::default() }
     }
 
-    /// The same log, read from another storage.
+    /// Makes the same log, read from another storage.
     #[must_use]
     pub fn over(&self, storage: Arc<dyn Storage>) -> Self {
         Self::new(storage, self.keys.clone(), self.config)
     }
 
-    /// Its keys.
+    /// Returns the keys.
     #[must_use]
     pub fn keys(&self) -> &LogKeys {
         &self.keys
     }
 
-    /// What it knows of its store.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &LogConfig {
         &self.config
@@ -297,7 +245,7 @@ impl Log {
         &self.sync_failure
     }
 
-    /// The arenas that have a file, in order.
+    /// Lists the arenas that have a file, in order.
     ///
     /// # Errors
     /// [`OpenLogError`] when the folder cannot be read.
@@ -308,7 +256,7 @@ impl Log {
     /// Reads and checks an arena's header.
     ///
     /// # Errors
-    /// [`ReadLogError`]: nothing of that arena can be read then.
+    /// [`ReadLogError`]; nothing of that arena can be read then.
     pub fn open_arena(&self, id: ArenaId) -> Result<OpenedArena, ReadLogError> {
         twice(|| self.read_header(id))
     }
@@ -325,9 +273,10 @@ impl Log {
     /// Reads and checks an arena's seal, if it has one.
     ///
     /// # Errors
-    /// [`ReadLogError`] when there is a seal and it is broken, or the file cannot be read.
+    /// [`ReadLogError`] when the seal is broken, or the file cannot be read.
     pub fn state(&self, arena: &OpenedArena) -> Result<ArenaState, ReadLogError> {
-        // That there is no seal is believed only when it was seen twice, like damage: what has none may be cut.
+        // An arena without a seal may be cut. So a missing seal is confirmed by a second read, like
+        // damage.
         match self.read_state(arena) {
             Ok(ArenaState::Unsealed) => self.read_state(arena),
             Err(error) if error.is_damage() => self.read_state(arena),
@@ -341,8 +290,8 @@ impl Log {
             return Ok(ArenaState::Unsealed);
         };
         let mut bytes = [0; FOOTER_BYTES];
-        // Whether there is a seal cannot be told if the disk does not give this place. The arena is then read as one without; a scan meets
-        // the same place, and so nothing of it is cut.
+        // If the disk does not return this place, the seal cannot be checked. The arena is then
+        // treated as unsealed. A scan meets the same place, so nothing of the arena is cut.
         let given = |read: Result<(), ReadLogError>| match read {
             Err(error) if error.is_unreadable() => {
                 tracing::error!(%error, "the disk does not give the end of an arena");
@@ -367,7 +316,7 @@ impl Log {
         Ok(ArenaState::Sealed { footer, pages })
     }
 
-    /// Checks and decrypts part of a record: its body, or of a framed clump the table or a frame.
+    /// Checks and decrypts a part of a record: its body, or the table or a frame of a framed clump.
     pub(crate) fn open_in_place(
         &self,
         arena: &OpenedArena,
@@ -380,7 +329,7 @@ impl Log {
         opened.map_err(|_| self.forged(arena, header.granule, named(header.kind)))
     }
 
-    /// The same with bytes that stay as they are. `scratch` is for whatever is needed meanwhile.
+    /// Does the same without changing the bytes. `scratch` is temporary memory.
     pub(crate) fn check(
         &self,
         arena: &OpenedArena,
@@ -404,7 +353,7 @@ impl Log {
         ReadLogError::Forged { arena: arena.id, offset: granule.byte_offset(), what }
     }
 
-    /// The length of an arena's file.
+    /// Returns the length of an arena's file.
     ///
     /// # Errors
     /// [`ReadLogError::Storage`].
@@ -417,7 +366,7 @@ impl Log {
         read_twice(arena, offset, into, |file, into| self.storage.read_at(file, offset, into))
     }
 
-    /// The same past the system's memory of files.
+    /// Does the same without the system's page cache.
     pub(crate) fn read_uncached_at(
         &self,
         arena: ArenaId,
@@ -428,7 +377,7 @@ impl Log {
     }
 }
 
-/// Once may be a cable; a sector that is gone fails again.
+/// Retries an unreadable place once: a cable fault may pass, a bad sector fails again.
 fn read_twice(
     arena: ArenaId,
     offset: u64,
@@ -443,7 +392,7 @@ fn read_twice(
     read.map_err(|source| ReadLogError::Storage { arena, offset, bytes, source })
 }
 
-/// What a record is called where it is complained of.
+/// Returns the name of a record kind for messages.
 fn named(kind: RecordKind) -> &'static str {
     match kind {
         RecordKind::Clump => "clump",
@@ -451,14 +400,16 @@ fn named(kind: RecordKind) -> &'static str {
     }
 }
 
-/// Whether a disk says with this that it cannot give what it holds: an error of the medium, or a checksum of its own that is wrong.
+/// Returns true if the error means that a disk cannot return its data: a medium error, or a wrong
+/// checksum of the file system.
 pub(crate) fn is_unreadable(error: &io::Error) -> bool {
-    // EIO, ENODATA, EBADMSG, EILSEQ, EUCLEAN: the same numbers on every Linux but a few old machines.
+    // EIO, ENODATA, EBADMSG, EILSEQ, EUCLEAN. The numbers are the same on all but a few old Linux
+    // architectures.
     matches!(error.raw_os_error(), Some(5 | 61 | 74 | 84 | 117))
 }
 
-/// Reads, and reads again what seems damaged: a disk, a cable or a memory may lie once, and nothing may be cut, left out or
-/// reported for that.
+/// Reads, and retries once on damage. A disk, a cable or memory may be wrong once; nothing may be
+/// cut, skipped or reported for that.
 pub(crate) fn twice<T>(mut read: impl FnMut() -> Result<T, ReadLogError>) -> Result<T, ReadLogError> {
     match read() {
         Err(error) if error.is_damage() => read(),

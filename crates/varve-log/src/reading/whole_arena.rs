@@ -1,4 +1,4 @@
-//! Whether a sealed arena is whole: every code in it, and nothing decompressed.
+//! Checks every code of a sealed arena. Decompresses nothing.
 
 use crate::arenas::address::ArenaId;
 use crate::arenas::footer::{Footer, FooterError, PageRow};
@@ -6,22 +6,19 @@ use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError};
 use crate::reading::window::Window;
 use crate::records::directory_page::DirectoryPage;
 
-/// Read ahead while a whole arena is read.
+/// The read-ahead while a whole arena is read.
 const AHEAD_BYTES: usize = 1 << 20;
 
-/// A sealed arena in which every code was good when it was checked.
+/// A sealed arena whose codes were all good when it was checked.
 pub struct WholeArena {
-    /// The arena.
     pub arena: OpenedArena,
-    /// Its seal.
     pub footer: Footer,
-    /// Its pages.
     pub pages: Vec<PageRow>,
 }
 
 impl Log {
-    /// Checks every code of a sealed arena: header, seal, pages, clumps. With a key that may write and not read, clumps are
-    /// checked as far as their headers.
+    /// Checks every code of a sealed arena: header, seal, pages, clumps. With a write-only key,
+    /// only the headers of clumps are checked.
     ///
     /// # Errors
     /// [`ReadLogError`]: it is not sealed, not whole, or cannot be read.

@@ -1,4 +1,5 @@
-//! A look at the records of one arena through a buffer: neighbours cost one read. Every byte is checked on its way out.
+//! Reads the records of one arena through a buffer: neighbours cost one read. Every byte is checked
+//! before it is returned.
 
 use std::ops::Range;
 
@@ -16,68 +17,70 @@ use crate::records::field_reader::to_usize;
 use crate::records::frame_table::{FramePlace, FrameTable};
 use crate::records::record_header::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
 
-/// Where the frames of a clump are: its header and table, authenticated. Of a clump that is not framed the header is only read; its
-/// body vouches for it, and counts as its one frame.
+/// The frames of a clump: its header and its authenticated table. If the clump is not framed, the
+/// header is read but not yet authenticated. The code covers the body, which counts as one frame.
 #[derive(Debug, Clone)]
 pub struct ClumpMap {
     header: RecordHeader,
     table: Option<FrameTable>,
 }
 
-/// The body of a clump as it was packed, to be encrypted again.
+/// The decrypted body of a clump, as it was packed, to be encrypted again.
 #[derive(Debug, Clone)]
 pub(crate) struct DecryptedBody {
     pub(crate) bytes: Vec<u8>,
     pub(crate) table_bytes: u32,
 }
 
-/// What is whole of a clump.
+/// The undamaged parts of a clump.
 pub(crate) struct Salvage {
     pub(crate) content: ClumpContent,
-    /// What the clump says that the blocks of it are called, in a by-value store.
+    /// The names of its blocks, which a clump of a by-value store holds.
     pub(crate) names: Option<Vec<Score>>,
     pub(crate) body: Option<DecryptedBody>,
 }
 
-/// The names of the blocks in those frames that are whole.
+/// Returns the names of the blocks in the undamaged frames.
 fn whole_names(map: &ClumpMap, frames: &[Result<FrameContent, ReadLogError>]) -> Option<Vec<Score>> {
     let whole = frames.iter().enumerate().filter(|(_, frame)| frame.is_ok());
     Some(whole.map(|(number, _)| map.names(number)).collect::<Option<Vec<_>>>()?.concat())
 }
 
 impl ClumpMap {
-    /// The clump's header.
+    /// Returns the clump's header.
     #[must_use]
     pub fn header(&self) -> &RecordHeader {
         &self.header
     }
 
-    /// How many frames there are; at least one.
+    /// Returns the number of frames; at least one.
     #[must_use]
     pub fn frame_count(&self) -> usize {
         self.table.as_ref().map_or(1, FrameTable::frame_count)
     }
 
-    /// How many blocks a frame holds; `None` where only the frame itself tells.
+    /// Returns the number of blocks in a frame; `None` if the frame must be read to know it.
     #[must_use]
     pub fn block_count(&self, frame: usize) -> Option<u32> {
         Some(self.table.as_ref()?.row(frame)?.block_count)
     }
 
-    /// The places at which a block with this score may be, in order. It is at no other.
+    /// Returns the places at which a block with this score may be, in order. The block is at no
+    /// other place.
     #[must_use]
     pub fn places_of(&self, score: &Score) -> Vec<FramePlace> {
         let anywhere = || vec![FramePlace { frame: 0, ordinal: None }];
         self.table.as_ref().map_or_else(anywhere, |table| table.places_of(score).collect())
     }
 
-    /// The names of a frame's blocks, in order, if the clump tells them, as those of a by-value store do.
+    /// Returns the names of a frame's blocks in order, if the clump holds them, as in a by-value
+    /// store.
     #[must_use]
     pub fn names(&self, frame: usize) -> Option<Vec<Score>> {
         self.table.as_ref()?.names(frame)
     }
 
-    /// Where in the arena's file a frame lies, in bytes.
+    /// Returns the range of a frame in the arena's file, in bytes.
     #[must_use]
     pub fn place(&self, frame: usize) -> Range<u64> {
         let body = self.header.granule.byte_offset() + RECORD_HEADER_BYTES as u64;
@@ -88,7 +91,7 @@ impl ClumpMap {
         within.map_or(body..body, |within| body + u64::from(within.start)..body + u64::from(within.end))
     }
 
-    /// How much memory it holds on to, in bytes.
+    /// Returns the memory that it holds, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         size_of::<Self>() + self.table.as_ref().map_or(0, FrameTable::memory_bytes)
@@ -96,7 +99,7 @@ impl ClumpMap {
 }
 
 impl Log {
-    /// A look at an arena's records through a buffer that reads `ahead_bytes` at a time.
+    /// Opens a window on an arena's records, with a buffer that reads `ahead_bytes` at a time.
     #[must_use]
     pub fn window<'a>(&'a self, arena: &'a OpenedArena, ahead_bytes: usize) -> Window<'a> {
         Window {
@@ -114,7 +117,8 @@ impl Log {
         }
     }
 
-    /// A look at those records that are in `held`, a part of the arena's file. What is not in there, or seems damaged, is read from the file.
+    /// Opens a window on the records in `held`, a part of the arena's file. Bytes that are missing
+    /// there, or seem damaged, are read from the file.
     #[must_use]
     pub fn window_over<'a>(&'a self, arena: &'a OpenedArena, held: FilePart) -> Window<'a> {
         Window { held, ..self.window(arena, 0) }
@@ -123,7 +127,7 @@ impl Log {
     /// Reads a page that a seal or a scan has named.
     ///
     /// # Errors
-    /// [`ReadLogError`] when it is not that page.
+    /// [`ReadLogError`] when the record is not that page.
     pub fn read_page(&self, arena: &OpenedArena, row: &PageRow) -> Result<DirectoryPage, ReadLogError> {
         twice(|| {
             let mut window = self.window(arena, RECORD_HEADER_BYTES + row.body_bytes as usize);
@@ -150,41 +154,43 @@ impl Log {
     }
 }
 
-/// A buffer over one arena's file: neighbouring records cost one read.
+/// A buffer over one arena's file. Neighbouring records cost one read.
 pub struct Window<'a> {
     log: &'a Log,
     arena: &'a OpenedArena,
-    /// The length of the file, once something was read from it.
+    /// The length of the file, after the first read.
     file_bytes: Option<u64>,
     ahead_bytes: usize,
     start: u64,
-    /// What was read, in its first `filled` bytes.
+    /// The bytes of the last read are the first `filled` ones.
     buffer: PageBuffer,
     filled: usize,
-    /// What the caller has of the file.
+    /// The bytes of the file that the caller has.
     held: FilePart,
-    /// What codes are checked with.
+    /// Temporary memory for checks of codes.
     scratch: Vec<u8>,
-    /// Whether whole pages are read, past the system's memory of files.
+    /// True if whole pages are read without the system's page cache.
     is_uncached: bool,
-    /// Whether the disk has not given something here: from then on nothing is read ahead, so that a bad sector costs no more than itself.
+    /// True after the disk has failed to return something here. From then on there is no
+    /// read-ahead, so that a bad sector makes nothing else unreadable.
     is_careful: bool,
 }
 
 impl Window<'_> {
-    /// From now on reads what is on the disk, and not what the system remembers of it: for who reads much and all of it once.
+    /// Reads from the disk without the system's page cache from now on. For callers that read much
+    /// data once.
     #[must_use]
     pub fn uncached(self) -> Self {
         Self { is_uncached: true, ..self }
     }
 
-    /// From now on reads into `memory`, which has served another look and was got from it.
+    /// Uses `memory`, which was taken from another window, as the buffer.
     #[must_use]
     pub fn in_memory(self, memory: PageBuffer) -> Self {
         Self { buffer: memory, filled: 0, ..self }
     }
 
-    /// Ends the look, and gives its memory to the next one.
+    /// Closes the window and returns its memory for the next one.
     #[must_use]
     pub fn into_memory(self) -> PageBuffer {
         self.buffer
@@ -204,7 +210,7 @@ impl Window<'_> {
     /// Reads the header of the clump at `granule` and, if it is framed, the table of its frames.
     ///
     /// # Errors
-    /// [`ReadLogError`]: what is there is not a clump that this store has written there.
+    /// [`ReadLogError`]: this store has written no clump there, or it is damaged.
     pub fn map(&mut self, granule: Granule) -> Result<ClumpMap, ReadLogError> {
         self.twice(|window| window.read_map(granule))
     }
@@ -228,10 +234,10 @@ impl Window<'_> {
     /// Reads, checks and decompresses a frame of a clump.
     ///
     /// # Errors
-    /// [`ReadLogError`] when it is not what this store has written there.
+    /// [`ReadLogError`] when the frame is damaged, or this store did not write it there.
     ///
     /// # Panics
-    /// When the clump has no such frame.
+    /// When the clump does not have that frame.
     pub fn frame(&mut self, map: &ClumpMap, frame: usize) -> Result<FrameContent, ReadLogError> {
         self.twice(|window| window.read_frame(map, frame))
     }
@@ -257,16 +263,18 @@ impl Window<'_> {
     /// Reads, checks and decompresses the clump at `granule`.
     ///
     /// # Errors
-    /// [`ReadLogError`]: what is there is not a clump that this store has written there.
+    /// [`ReadLogError`]: this store has written no clump there, or it is damaged.
     pub fn clump(&mut self, granule: Granule) -> Result<(RecordHeader, ClumpContent), ReadLogError> {
         let (map, frames) = self.frames(granule)?;
         Ok((map.header, ClumpContent::new(frames.into_iter().collect::<Result<_, _>>()?)))
     }
 
-    /// All frames of the clump at `granule`, each with its number, as far as they are whole.
+    /// Reads all frames of the clump at `granule`, in order. Each frame is returned or has its own
+    /// error.
     ///
     /// # Errors
-    /// [`ReadLogError`] when not even its header and table are whole; nothing of it can be read then.
+    /// [`ReadLogError`] when the header or the table is damaged. Nothing of the clump can be read
+    /// then.
     pub fn frames(
         &mut self,
         granule: Granule,
@@ -278,14 +286,15 @@ impl Window<'_> {
         })
     }
 
-    /// Does what reads all of the record at `granule`, with no more reads than if it were one message.
+    /// Calls `read`, which reads all of the record at `granule`, with as few disk reads as for one
+    /// message.
     fn in_one_go<T>(
         &mut self,
         granule: Granule,
         read: impl FnOnce(&mut Self) -> Result<T, ReadLogError>,
     ) -> Result<T, ReadLogError> {
         let ahead_bytes = self.ahead_bytes;
-        // What has no header fails below, and is told there.
+        // A missing header makes `read` fail, which reports it.
         if let Ok(header) = self.record(granule) {
             self.ahead_bytes = ahead_bytes.max(to_usize(header.body_bytes));
         }
@@ -294,7 +303,8 @@ impl Window<'_> {
         done
     }
 
-    /// What is whole of the clump at `granule`; if that is all of it, its body as well.
+    /// Reads the undamaged frames of the clump at `granule`. If all are undamaged, returns its body
+    /// as well.
     pub(crate) fn salvage(&mut self, granule: Granule) -> Result<Salvage, ReadLogError> {
         let (map, frames) = self.frames(granule)?;
         let names = whole_names(&map, &frames);
@@ -310,7 +320,7 @@ impl Window<'_> {
         Ok(Salvage { content, names, body })
     }
 
-    /// The body of a clump, decrypted.
+    /// Reads and decrypts the body of a clump.
     fn decrypted(&mut self, map: &ClumpMap) -> Result<DecryptedBody, ReadLogError> {
         let header = &map.header;
         let table = 0..header.table_bytes;
@@ -330,7 +340,7 @@ impl Window<'_> {
         self.opened(header, 0..header.body_bytes, Message::body(header.counter), &header.code)
     }
 
-    /// Reads, checks and decrypts the part of a body that was encrypted as one.
+    /// Reads, checks and decrypts one unit of encryption within a body.
     fn opened(
         &mut self,
         header: &RecordHeader,
@@ -373,7 +383,7 @@ impl Window<'_> {
         Ok(header)
     }
 
-    /// Checks the part of a body that was encrypted as one.
+    /// Checks one unit of encryption within a body.
     fn check(
         &mut self,
         header: &RecordHeader,
@@ -389,7 +399,7 @@ impl Window<'_> {
         checked
     }
 
-    /// As [`twice`](twice()), with what was read ahead forgotten in between.
+    /// As [`twice`](twice()), but drops the buffer before the retry.
     fn twice<T>(
         &mut self,
         mut read: impl FnMut(&mut Self) -> Result<T, ReadLogError>,
@@ -403,19 +413,20 @@ impl Window<'_> {
         }
     }
 
-    /// Whatever is asked for next is read from the file, as it is then: a writer cuts off what the one before it has left.
+    /// Drops the buffer, so that the next read is from the file. A writer may have cut off what its
+    /// predecessor left.
     pub(crate) fn forget(&mut self) {
         self.file_bytes = None;
         self.filled = 0;
         self.held = FilePart::default();
     }
 
-    /// From now on reads this many bytes at a time.
+    /// Sets the read-ahead in bytes.
     pub fn set_ahead_bytes(&mut self, ahead_bytes: usize) {
         self.ahead_bytes = ahead_bytes;
     }
 
-    /// The length of the arena's file when it was first looked at, since something was last read anew.
+    /// Returns the length of the arena's file. It is cached until [`forget`](Self::forget).
     pub(crate) fn file_bytes(&mut self) -> Result<u64, ReadLogError> {
         match self.file_bytes {
             Some(file_bytes) => Ok(file_bytes),
@@ -423,7 +434,7 @@ impl Window<'_> {
         }
     }
 
-    /// Bytes of the file, to be changed by the caller.
+    /// Returns bytes of the file that the caller may change.
     fn take(&mut self, offset: u64, count: usize) -> Result<Vec<u8>, ReadLogError> {
         let is_at_hand = self.held.slice(offset, count).is_some() || self.buffered(offset, count).is_some();
         if is_at_hand || (self.ahead_bytes > count && !self.is_careful) {
@@ -434,7 +445,7 @@ impl Window<'_> {
         Ok(bytes)
     }
 
-    /// Where in the buffer these bytes are.
+    /// Returns the position of these bytes in the buffer.
     fn buffered(&self, offset: u64, count: usize) -> Option<usize> {
         let skip = usize::try_from(offset.checked_sub(self.start)?).ok()?;
         (skip.checked_add(count)? <= self.filled).then_some(skip)
@@ -460,7 +471,7 @@ impl Window<'_> {
         Ok(self.held.slice(offset, count).unwrap_or_else(|| &self.buffer[skip..skip + count]))
     }
 
-    /// What is read in one go when `range` is asked for.
+    /// Returns the range to read when `range` is requested.
     fn range_ahead(&mut self, range: &Range<u64>) -> Result<Range<u64>, ReadLogError> {
         let (file_bytes, page) = (self.file_bytes()?, PAGE_BYTES as u64);
         let ahead = range.start.saturating_add(self.ahead_bytes as u64);
@@ -469,7 +480,7 @@ impl Window<'_> {
             start -= start % page;
             end = end.next_multiple_of(page).min(file_bytes);
         }
-        // Past the end of the file the read fails, and says where.
+        // A read past the end of the file fails and reports the place.
         Ok(start..end.max(range.end))
     }
 

@@ -1,4 +1,4 @@
-//! Clumps: from blocks to the body of a record. Pure functions over bytes; nothing here does I/O.
+//! Clumps: from blocks to the body of a record. Pure functions over bytes, without I/O.
 //!
 //! The body of a clump that is not framed, once decrypted:
 //!
@@ -8,8 +8,8 @@
 //! |      4 |     4 | content_bytes | length of the content, decompressed                                            |
 //! |      8 |       | content       |                                                                                |
 //!
-//! A content, of such a clump or of a frame, is a count, a word for each block (its size and type), and the blocks one after the
-//! other.
+//! The content of such a clump, or of a frame, is a count, a word for each block (its size and
+//! type), and the concatenated blocks.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType, ClumpName};
@@ -23,20 +23,20 @@ use crate::records::record_header::RECORD_HEADER_BYTES;
 /// Codec and length.
 pub(crate) const BODY_HEADER_BYTES: usize = 8;
 
-/// The goal for the total size of a clump's blocks. Larger clumps compress better, and make the read
-/// of a single block more expensive.
-/// `docs/decisions/0002-clump-grouping.md` has the measurement.
+/// The goal for the total size of a clump's blocks. Larger clumps compress better, and make the
+/// read of a single block more expensive. `docs/decisions/0002-clump-grouping.md` has the
+/// measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClumpBytes(u32);
 
 impl ClumpBytes {
-    /// A goal between 4 KiB and 2 MiB; `None` for any other.
+    /// Makes a goal between 4 KiB and 2 MiB; `None` for any other.
     #[must_use]
     pub fn new(bytes: u32) -> Option<Self> {
         (4 << 10..=2 << 20).contains(&bytes).then_some(Self(bytes))
     }
 
-    /// The goal in bytes.
+    /// Returns the goal in bytes.
     #[must_use]
     pub fn get(self) -> u32 {
         self.0
@@ -54,40 +54,39 @@ impl Default for ClumpBytes {
     }
 }
 
-/// How the blocks of a clump are expected to be read.
+/// The expected way of reading a clump's blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Framing {
-    /// Many together: content that compresses stays in one piece, which is the smallest.
+    /// Many together. Compressible content stays in one piece, which is the smallest form.
     #[default]
     Whole,
-    /// One by one, as those of a disk image are: in frames, so that a read touches one frame only.
+    /// One by one, as in a disk image. The clump has frames, so that a read touches one frame only.
     Pieces,
 }
 
-/// How large the blocks of a frame become, together.
-/// `docs/decisions/0006-random-reads.md` has the measurement.
+/// The goal for the total size of a frame's blocks. `docs/decisions/0006-random-reads.md` has the
+/// measurement.
 const FRAME_BYTES: usize = 32 << 10;
 
-/// The same for incompressible blocks outside of disk images: they gain nothing from a larger frame,
-/// and a reader of one block reads little more. Disk images keep [`FRAME_BYTES`], because they are
-/// mostly restored in order, where small frames cost an eighth more processor time.
+/// The goal for incompressible blocks outside of disk images. A larger frame would not make them
+/// smaller, and a reader of one block reads little more. Disk images keep [`FRAME_BYTES`], because
+/// they are mostly restored in order, where small frames cost an eighth more processor time.
 const LONELY_FRAME_BYTES: usize = 8 << 10;
 
 /// Reserved for headers, table and gap, so that a record is seldom reallocated while it is made.
 const ROOM_BYTES: usize = 4096;
 
-/// A block with its name, as the log takes it.
+/// A block with its name, as the log accepts it.
 #[derive(Debug, Clone, Copy)]
 pub struct NamedBlock<'a> {
-    /// Its name.
     pub name: BlockName,
-    /// Its second digest, in stores that keep them.
+    /// The second digest, in stores that keep them.
     pub digest: Option<Digest>,
-    /// Its bytes, at most [`BLOCK_BYTES_MAX`].
+    /// The bytes, at most [`BLOCK_BYTES_MAX`].
     pub bytes: &'a [u8],
 }
 
-/// What the directory says of a block.
+/// A block's row in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockRow {
     pub(crate) name: BlockName,
@@ -104,19 +103,19 @@ pub struct ClumpDraft {
 }
 
 impl ClumpDraft {
-    /// A draft without blocks.
+    /// Makes a draft without blocks.
     #[must_use]
     pub fn new(clump_bytes: ClumpBytes) -> Self {
         Self { clump_bytes, rows: Vec::new(), blocks: Vec::new() }
     }
 
-    /// How large its blocks should become, together.
+    /// Returns the goal for the total size of its blocks.
     #[must_use]
     pub fn goal_bytes(&self) -> usize {
         self.clump_bytes.goal()
     }
 
-    /// Takes the blocks out, and leaves the draft empty.
+    /// Returns the draft and leaves an empty one.
     #[must_use]
     pub fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new(self.clump_bytes))
@@ -125,7 +124,7 @@ impl ClumpDraft {
     /// Adds a copy of a block, and returns its number in the clump.
     ///
     /// # Panics
-    /// When the block is larger than a block may be.
+    /// When the block is larger than [`BLOCK_BYTES_MAX`].
     pub fn push(&mut self, block: NamedBlock<'_>) -> usize {
         assert!(block.bytes.len() <= BLOCK_BYTES_MAX, "the store has checked the size");
         if self.blocks.capacity() == 0 {
@@ -137,35 +136,37 @@ impl ClumpDraft {
         self.rows.len().saturating_sub(1)
     }
 
-    /// Whether another block belongs in another clump.
+    /// Returns true if the next block belongs in another clump.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.blocks.len() >= self.clump_bytes.goal() || self.rows.len() >= BLOCK_COUNT_MAX
     }
 
-    /// Whether a block of this size should begin a new clump rather than make this one much larger than its goal.
+    /// Returns true if a block of this size should begin a new clump, because this one would exceed
+    /// its goal.
     #[must_use]
     pub fn should_close_before(&self, block_bytes: usize) -> bool {
         !self.rows.is_empty() && self.blocks.len().saturating_add(block_bytes) > self.clump_bytes.goal()
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if it has no blocks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The names of its blocks, in order.
+    /// Iterates over the names of its blocks in order.
     pub fn names(&self) -> impl ExactSizeIterator<Item = BlockName> + '_ {
         self.rows.iter().map(|row| row.name)
     }
 
-    /// The clump that the names of its blocks say; `None` in a by-hash store. They all say the same.
+    /// Returns the clump name, which all of its blocks share; `None` in a by-hash store.
     fn clump_name(&self) -> Option<ClumpName> {
         frame_table::clump_name(self.names().map(|name| name.score))
     }
 
-    /// A block of it, by the number that [`push`](Self::push) gave; `None` where there is no such block.
+    /// Returns the block with the number that [`push`](Self::push) returned; `None` if there is no
+    /// such block.
     #[must_use]
     pub fn block(&self, ordinal: usize) -> Option<&[u8]> {
         let before = self.rows.get(..ordinal)?;
@@ -181,7 +182,7 @@ impl ClumpDraft {
         let is_random = looks_incompressible(&self.blocks);
         let pieces = self.pieces(match framing {
             Framing::Pieces => FRAME_BYTES,
-            // All that one piece would save is the rows of 32 bytes in the table.
+            // One piece would save only the table's rows of 32 bytes.
             Framing::Whole if is_random => LONELY_FRAME_BYTES,
             Framing::Whole => usize::MAX,
         });
@@ -189,7 +190,7 @@ impl ClumpDraft {
         let mut record = Vec::with_capacity(self.blocks.len().saturating_add(ROOM_BYTES));
         record.resize(RECORD_HEADER_BYTES, 0);
         let table_bytes = match pieces.as_slice() {
-            // In a by-value store the table tells what the blocks are called: there it is never left out.
+            // In a by-value store the table holds the names of the blocks, so it is never left out.
             [] | [_] if clump.is_none() => {
                 record.resize(RECORD_HEADER_BYTES + BODY_HEADER_BYTES, 0);
                 let piece = pieces.first().copied().unwrap_or_default();
@@ -204,7 +205,7 @@ impl ClumpDraft {
         PackedClump { rows: self.rows.clone(), record, table_bytes }
     }
 
-    /// Adds table and frames, and says how long the table is.
+    /// Appends table and frames, and returns the length of the table.
     fn write_frames(
         &self,
         pieces: &[Piece<'_>],
@@ -232,7 +233,7 @@ impl ClumpDraft {
         u32::try_from(table_bytes).expect("a clump has at most BLOCK_COUNT_MAX blocks")
     }
 
-    /// Cuts it into runs of blocks of about this size together.
+    /// Cuts the draft into runs of blocks with a total size of about `goal`.
     fn pieces(&self, goal: usize) -> Vec<Piece<'_>> {
         let mut pieces = Vec::new();
         let (mut rows, mut blocks) = (self.rows.as_slice(), self.blocks.as_slice());
@@ -253,7 +254,8 @@ impl ClumpDraft {
         pieces
     }
 
-    /// Adds the content of a piece, compressed if that pays, and says whether it is and how long the content was.
+    /// Appends the content of a piece, compressed if that pays. Returns the codec and the length of
+    /// the content.
     fn write_piece(
         &self,
         piece: Piece<'_>,
@@ -263,7 +265,7 @@ impl ClumpDraft {
     ) -> (Codec, u32) {
         let content_bytes =
             piece.rows.len().saturating_mul(4).saturating_add(4).saturating_add(piece.blocks.len());
-        // What is stored as it is, is copied once.
+        // Content that is stored uncompressed is copied only once.
         let codec = if is_random {
             piece.write_content(into);
             Codec::Stored
@@ -276,7 +278,7 @@ impl ClumpDraft {
     }
 }
 
-/// Some neighbouring blocks of a draft.
+/// Neighbouring blocks of a draft.
 #[derive(Debug, Clone, Copy, Default)]
 struct Piece<'a> {
     rows: &'a [BlockRow],
@@ -298,9 +300,9 @@ impl Piece<'_> {
 #[derive(Debug, Clone)]
 pub struct PackedClump {
     pub(crate) rows: Vec<BlockRow>,
-    /// Room for the record's header, and the body.
+    /// Space for the record's header, followed by the body.
     pub(crate) record: Vec<u8>,
-    /// How much of the body is the table of its frames; 0 if it is not framed.
+    /// The length of the frame table at the beginning of the body; 0 if the clump is not framed.
     pub(crate) table_bytes: u32,
 }
 
@@ -309,7 +311,7 @@ pub(crate) fn size_and_type(size: u32, block_type: BlockType) -> u32 {
     size | u32::from(block_type.to_byte()) << 24
 }
 
-/// The size and type that a word stands for; `None` if there is no such block.
+/// Decodes such a word; `None` if the size or the type is not valid.
 pub(crate) fn from_size_and_type(word: u32) -> Option<(u32, BlockType)> {
     let size = word & 0x00ff_ffff;
     let block_type = BlockType::from_byte(word.to_le_bytes()[3])?;
@@ -343,7 +345,7 @@ mod tests {
         draft.pack(CompressionLevel::default(), Framing::Pieces).record.split_off(RECORD_HEADER_BYTES)
     }
 
-    /// The blocks of a packed draft, and in how many frames they are.
+    /// Returns the blocks of a packed draft and the number of its frames.
     fn opened(draft: &ClumpDraft) -> (Vec<(BlockType, Bytes)>, usize) {
         opened_as(draft, Framing::Pieces)
     }
@@ -447,7 +449,8 @@ mod tests {
                 found.iter().map(|(block_type, bytes)| (*block_type, bytes.to_vec())).collect();
             assert_eq!(found, blocks);
         }
-        // A block that is larger than a frame has one of its own; a few small ones have none.
+        // A block that is larger than a frame has a frame of its own. A few small blocks make no
+        // frames.
         let (_, frames) = opened(&draft(&[(BlockType::DATA, text(1)), (BlockType::DATA, vec![7; 1 << 20])]));
         assert_eq!(frames, 2);
         assert_eq!(opened(&draft(&[(BlockType::DATA, text(1)), (BlockType::DATA, text(2))])).1, 1);

@@ -1,4 +1,4 @@
-//! What is in a clump, once it is authenticated and decrypted: from the body of a record, or from a frame, back to blocks.
+//! The content of a clump: from an authenticated and decrypted body or frame back to blocks.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::Bytes;
@@ -9,21 +9,19 @@ use crate::records::compression::{Codec, DecompressError, decompress};
 use crate::records::field_reader::{to_usize, u32s};
 use crate::records::frame_table::{CONTENT_BYTES_MAX, FrameRow};
 
-/// Why the authenticated body of a clump could not be read.
+/// The reason why the authenticated body of a clump could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenClumpError {
-    /// A length or a number that no writer of this version writes.
+    /// A length or a number is not valid in this version.
     #[error("its {part} makes no sense")]
-    Malformed {
-        /// Which part.
-        part: &'static str,
-    },
-    /// It does not decompress.
+    Malformed { part: &'static str },
+    /// The content does not decompress.
     #[error("it does not decompress")]
     Decompress(#[from] DecompressError),
 }
 
-/// The blocks of a frame, authenticated and decompressed. A clump that is not framed counts as one frame.
+/// The blocks of a frame, authenticated and decompressed. A clump that is not framed counts as one
+/// frame.
 #[derive(Debug, Clone)]
 pub struct FrameContent {
     content: Bytes,
@@ -48,7 +46,7 @@ impl FrameContent {
         Self::new(codec, Bytes::from(body).slice(BODY_HEADER_BYTES..), content_bytes)
     }
 
-    /// Reads a frame. `row` is what the table says of it.
+    /// Reads a frame. `row` is its row in the table.
     pub(crate) fn of_frame(row: &FrameRow, frame: Vec<u8>) -> Result<Self, OpenClumpError> {
         let read = Self::new(row.codec, Bytes::from(frame), row.content_bytes)?;
         if read.blocks.len() == to_usize(row.block_count) {
@@ -58,7 +56,7 @@ impl FrameContent {
         }
     }
 
-    /// The caller has bounded `content_bytes`.
+    /// Decompresses and parses a content. The caller has bounded `content_bytes`.
     fn new(codec: Codec, stored: Bytes, content_bytes: u32) -> Result<Self, OpenClumpError> {
         let malformed = |part| OpenClumpError::Malformed { part };
         let content = match codec {
@@ -86,7 +84,7 @@ impl FrameContent {
         (to_usize(start) == content.len()).then_some(blocks)
     }
 
-    /// Its blocks in order. The bytes are shared with the frame, not copied.
+    /// Iterates over the blocks in order. The bytes are shared with the frame, not copied.
     pub fn blocks(&self) -> impl ExactSizeIterator<Item = (BlockType, Bytes)> + '_ {
         self.blocks.iter().map(|block| {
             let start = to_usize(block.start);
@@ -94,7 +92,7 @@ impl FrameContent {
         })
     }
 
-    /// How much memory it holds on to, in bytes.
+    /// Returns the memory that it holds, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.content.len().saturating_add(self.blocks.len().saturating_mul(size_of::<ContentBlock>()))
@@ -112,12 +110,12 @@ impl ClumpContent {
         Self { frames }
     }
 
-    /// Its blocks in order. The bytes are shared with the clump, not copied.
+    /// Iterates over the blocks in order. The bytes are shared with the clump, not copied.
     pub fn blocks(&self) -> impl Iterator<Item = (BlockType, Bytes)> + '_ {
         self.frames.iter().flat_map(FrameContent::blocks)
     }
 
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     #[must_use]
     pub fn block_count(&self) -> usize {
         self.frames.iter().map(|frame| frame.blocks.len()).sum()

@@ -1,22 +1,22 @@
-//! Compression: zstd where it pays, nothing where it does not.
+//! Compresses with zstd if that pays, and stores the bytes unchanged otherwise.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::cell::RefCell;
 
 use zstd_safe::{CCtx, CParameter, DCtx};
 
-/// How hard to compress: zstd's level.
+/// The level of zstd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CompressionLevel(i32);
 
 impl CompressionLevel {
-    /// A level between 1 (fast) and 19 (small); `None` for any other.
+    /// Makes a level between 1 (fast) and 19 (small); `None` for any other.
     #[must_use]
     pub fn new(level: i32) -> Option<Self> {
         (1..=19).contains(&level).then_some(Self(level))
     }
 
-    /// zstd's number for it.
+    /// Returns zstd's number of the level.
     #[must_use]
     pub fn get(self) -> i32 {
         self.0
@@ -29,7 +29,7 @@ impl Default for CompressionLevel {
     }
 }
 
-/// How a content is stored.
+/// The storage form of a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Codec {
     Stored,
@@ -53,32 +53,29 @@ impl Codec {
     }
 }
 
-/// Why a content could not be decompressed. It was authenticated before, so this is a writer's mistake or an attack by
-/// somebody with the key.
+/// The reason why a content could not be decompressed. It was authenticated before, so the cause is
+/// an error of a writer, or an attack by a holder of the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecompressError {
     /// zstd refused it.
     #[error("not a zstd frame: {reason}")]
     Zstd {
-        /// What zstd says.
+        /// The error of zstd.
         reason: &'static str,
     },
-    /// It is not as long as recorded.
+    /// The length is not the recorded one.
     #[error("{actual} bytes where {recorded} are recorded")]
-    Length {
-        /// How many bytes came out.
-        actual: usize,
-        /// How many should have.
-        recorded: usize,
-    },
+    Length { actual: usize, recorded: usize },
 }
 
 thread_local! {
-    // A context holds about a megabyte of tables; making one for each clump would cost more than the compression.
+    // A context holds about a megabyte of tables. A new one for each clump would cost more than the
+    // compression.
     static CONTEXTS: RefCell<(CCtx<'static>, DCtx<'static>)> = RefCell::new((CCtx::create(), DCtx::create()));
 }
 
-/// Adds `content` to `into`, compressed if that saves at least one part in 32, and says which.
+/// Appends `content` to `into`, compressed if that saves at least one part in 32. Returns the
+/// codec.
 pub(crate) fn compress(content: &[u8], level: CompressionLevel, into: &mut Vec<u8>) -> Codec {
     let start = into.len();
     let level = level_for(content.len(), level);
@@ -90,8 +87,9 @@ pub(crate) fn compress(content: &[u8], level: CompressionLevel, into: &mut Vec<u
     Codec::Zstd
 }
 
-/// zstd has other tables for small contents: there level 4 is level 3 with matches of four bytes instead of five, in the
-/// same time. `docs/decisions/0006-random-reads.md` has the measurement.
+/// zstd has other parameters for small contents. There level 4 is level 3 with matches of four
+/// bytes instead of five, in the same time. `docs/decisions/0006-random-reads.md` has the
+/// measurement.
 fn level_for(content_bytes: usize, level: CompressionLevel) -> i32 {
     const SMALL_BYTES: std::ops::RangeInclusive<usize> = (16 << 10) + 1..=128 << 10;
     if level == CompressionLevel::default() && SMALL_BYTES.contains(&content_bytes) {
@@ -101,7 +99,7 @@ fn level_for(content_bytes: usize, level: CompressionLevel) -> i32 {
     }
 }
 
-/// Adds one zstd frame to `into`; false if it would not fit in `bytes_max`.
+/// Appends one zstd frame to `into`; false if it would not fit in `bytes_max`.
 fn zstd(content: &[u8], level: i32, bytes_max: usize, into: &mut Vec<u8>) -> bool {
     let start = into.len();
     into.resize(start + bytes_max, 0);
@@ -120,15 +118,16 @@ fn zstd(content: &[u8], level: i32, bytes_max: usize, into: &mut Vec<u8>) -> boo
     }
 }
 
-/// How much of a content the quick look takes, in pieces spread over it.
+/// The sample for the estimate of compressibility: this many pieces, spread over the content.
 const SAMPLE_PIECES: usize = 8;
 const SAMPLE_PIECE_BYTES: usize = 512;
-/// A content is tried in earnest unless its sample has fewer coincidences than random bytes may have by chance.
+/// The length of the trial compression. It runs if the sample looks like random bytes.
 const TRIAL_BYTES: usize = 16 << 10;
 
-/// A look that costs far less than compressing: do the bytes of a sample repeat more often than random ones would, and
-/// does the fastest level find anything in the last part? Content that is random here and repeats elsewhere is missed,
-/// and is then stored as it is.
+/// Estimates compressibility at far less cost than compressing. Two tests: whether the bytes of a
+/// sample repeat more often than random ones, and whether the fastest level finds matches in the
+/// last part. Content that is random there and repeats elsewhere is missed, and is then stored
+/// uncompressed.
 pub(crate) fn looks_incompressible(content: &[u8]) -> bool {
     if content.len() < SAMPLE_PIECES * SAMPLE_PIECE_BYTES * 2 {
         return false;
@@ -142,8 +141,8 @@ pub(crate) fn looks_incompressible(content: &[u8]) -> bool {
             }
         }
     }
-    // The sum of squares is 4096 * 17 for uniform bytes on average, with a deviation of about 370 (chi-square with 255
-    // degrees of freedom); text, code and tables have several times that.
+    // For uniform bytes the sum of squares is 4096 * 17 on average, with a deviation of about 370
+    // (chi-square with 255 degrees of freedom). For text, code and tables it is several times that.
     let sample = (SAMPLE_PIECES * SAMPLE_PIECE_BYTES) as u64;
     let squares: u64 = counts.iter().map(|count| u64::from(*count) * u64::from(*count)).sum();
     if squares > sample * 17 + sample {
@@ -153,7 +152,7 @@ pub(crate) fn looks_incompressible(content: &[u8]) -> bool {
     !zstd(trial, -7, trial.len() - trial.len() / 64, &mut Vec::new())
 }
 
-/// Decompresses a frame that is recorded to have `content_bytes` bytes; the caller has bounded that number.
+/// Decompresses a frame with a recorded length of `content_bytes`, which the caller has bounded.
 pub(crate) fn decompress(frame: &[u8], content_bytes: usize) -> Result<Vec<u8>, DecompressError> {
     let mut content = Vec::with_capacity(content_bytes);
     CONTEXTS

@@ -18,8 +18,9 @@
 //! |        |       | codes         | the code of each clump's header, 16 bytes each                                 |
 //! |        |       | table         | the rest of the body                                                           |
 //!
-//! The table is four columns: the clumps' granules, their body lengths, their block counts; each block's size and type.
-//! Scores do not compress; the table, in columns, all but vanishes.
+//! The table has four columns: the clumps' granules, their body lengths, their block counts, and
+//! each block's size and type. Scores do not compress. The table, in columns, compresses to almost
+//! nothing.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
@@ -37,50 +38,48 @@ use crate::records::field_reader::{to_usize, u32s};
 use crate::records::key_buckets::{Buckets, SCAN_MAX};
 use crate::records::record_header::record_bytes;
 
-/// A page is written once this many blocks wait for one.
+/// A page is written when this many blocks wait for one.
 pub(crate) const PAGE_BLOCKS_GOAL: usize = 4096;
 
-/// The most blocks that a page may name: what waits when a clump of the most blocks joins.
+/// The most blocks that a page may name. Enough for the waiting blocks and one clump with the most
+/// blocks.
 const BLOCK_COUNT_MAX: usize = 16_384;
 
-/// Length of the body of a page that names nothing. Every other one is longer.
+/// The length of the body of a page that names no block. Every other body is longer.
 pub(crate) const EMPTY_PAGE_BYTES: u32 = 64;
 
 const HEADER_BYTES: usize = EMPTY_PAGE_BYTES as usize;
 
-/// What a page says of a clump.
+/// A clump's row in a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClumpRow {
-    /// Where the clump is in its arena.
     pub granule: Granule,
-    /// The length of its body in bytes.
+    /// The length of the clump's body in bytes.
     pub body_bytes: u32,
-    /// How many blocks it holds.
     pub block_count: u32,
-    /// Its header's code: the page vouches for the clump by it.
+    /// The code of the clump's header. The page authenticates the clump by it.
     pub code: [u8; CODE_BYTES],
 }
 
 impl ClumpRow {
-    /// Where in its arena the next record begins, in bytes.
+    /// Returns the offset in the arena at which the next record begins, in bytes.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.granule.byte_offset().saturating_add(record_bytes(self.body_bytes))
     }
 }
 
-/// What a page says of a block.
+/// A block's row in a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageBlock {
-    /// Its name.
     pub name: BlockName,
-    /// Its second digest, in stores that keep them.
+    /// The second digest, in stores that keep them.
     pub digest: Option<Digest>,
-    /// Its size in bytes.
+    /// The size in bytes.
     pub size: u32,
-    /// Where its clump is.
+    /// The place of its clump.
     pub granule: Granule,
-    /// Which block of the clump it is.
+    /// The number of the block in its clump.
     pub ordinal: u32,
 }
 
@@ -88,7 +87,8 @@ pub struct PageBlock {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirectoryPage {
     clumps: Vec<ClumpRow>,
-    /// Where each clump's blocks begin among all of the page's; one more than there are clumps.
+    /// The number of each clump's first block among all of the page's blocks, and one more entry
+    /// for the end.
     first_blocks: Vec<u32>,
     score_bytes: usize,
     scores: Vec<u8>,
@@ -99,8 +99,8 @@ pub struct DirectoryPage {
     ledger: Ledger,
 }
 
-/// Which scores are alike, once somebody has looked for one in a clump of many, or in the whole page. Follows from the scores, so one page is equal to another
-/// with or without it.
+/// An index of the scores. It is built at the first search in a large clump or in the whole page.
+/// It follows from the scores, so equality of pages ignores it.
 #[derive(Debug, Clone, Default)]
 struct ByScore(OnceLock<Box<Buckets>>);
 
@@ -112,16 +112,13 @@ impl PartialEq for ByScore {
 
 impl Eq for ByScore {}
 
-/// Why the authenticated body of a page could not be read.
+/// The reason why the authenticated body of a page could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DirectoryPageError {
-    /// A length or a number that no writer of this version writes.
+    /// A length or a number is not valid in this version.
     #[error("its {part} makes no sense")]
-    Malformed {
-        /// Which part.
-        part: &'static str,
-    },
-    /// Its table does not decompress.
+    Malformed { part: &'static str },
+    /// The table does not decompress.
     #[error("its table does not decompress")]
     Decompress(#[from] DecompressError),
 }
@@ -152,49 +149,52 @@ impl DirectoryPage {
         }
     }
 
-    /// Notes what is known when the page is written.
+    /// Sets the fields that are known when the page is written.
     pub(crate) fn finish(&mut self, durable: Granule, ledger: Ledger) {
         self.durable = durable;
         self.ledger = ledger;
     }
 
-    /// What ties the arenas to each other, as of when the page was written.
+    /// Returns the ledger at the time when the page was written.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         self.ledger
     }
 
-    /// Up to where its arena was known to be durable when the page was written.
+    /// Returns the end of the part of its arena that was known to be durable when the page was
+    /// written.
     #[must_use]
     pub fn durable(&self) -> Granule {
         self.durable
     }
 
-    /// Its clumps, in order.
+    /// Returns the clumps in order.
     #[must_use]
     pub fn clumps(&self) -> &[ClumpRow] {
         &self.clumps
     }
 
-    /// How many blocks it names.
+    /// Returns the number of named blocks.
     #[must_use]
     pub fn block_count(&self) -> usize {
         self.words.len()
     }
 
-    /// All its blocks, in order.
+    /// Iterates over all blocks in order.
     pub fn blocks(&self) -> impl Iterator<Item = PageBlock> + '_ {
         self.clumps.iter().flat_map(|clump| self.blocks_of(clump.granule))
     }
 
-    /// The blocks of the clump at `granule`, in order; none if the page does not name it.
+    /// Iterates over the blocks of the clump at `granule` in order; none if the page does not name
+    /// it.
     pub fn blocks_of(&self, granule: Granule) -> impl Iterator<Item = PageBlock> + '_ {
         let range = self.range_of(granule).unwrap_or(0..0);
         let ordinals = 0_u32..;
         range.zip(ordinals).filter_map(move |(block, ordinal)| self.block(block, granule, ordinal))
     }
 
-    /// The block of this name in the clump at `granule`. Only scores are compared until one is the same.
+    /// Finds the block with this name in the clump at `granule`. Only scores are compared until one
+    /// matches.
     #[must_use]
     pub fn find(&self, granule: Granule, name: &BlockName) -> Option<PageBlock> {
         let wanted = name.score.as_bytes();
@@ -204,7 +204,7 @@ impl DirectoryPage {
         self.blocks_like(granule, wanted).find(|block| block.name == *name)
     }
 
-    /// The first block of this name in any of its clumps.
+    /// Finds the first block with this name in any clump.
     #[must_use]
     pub fn find_anywhere(&self, name: &BlockName) -> Option<PageBlock> {
         let wanted = name.score.as_bytes();
@@ -221,7 +221,8 @@ impl DirectoryPage {
         })
     }
 
-    /// The blocks of the clump at `granule` whose scores begin with these bytes, in order; none if there are no bytes.
+    /// Iterates over the blocks of the clump at `granule` whose scores begin with `prefix`, in
+    /// order; none if `prefix` is empty.
     pub fn blocks_like<'a>(
         &'a self,
         granule: Granule,
@@ -229,7 +230,7 @@ impl DirectoryPage {
     ) -> impl Iterator<Item = PageBlock> + 'a {
         let range = self.range_of(granule).filter(|_| !prefix.is_empty()).unwrap_or(0..0);
         let first = range.start;
-        // The first bytes tell almost all apart, and a comparison of so many is one of numbers.
+        // The first eight bytes distinguish almost all scores, and are compared as one number.
         let first_bytes = prefix.first_chunk::<8>();
         let is_like = move |block: usize| {
             self.score(block).is_some_and(|score| {
@@ -239,7 +240,7 @@ impl DirectoryPage {
         };
         let block =
             move |block: usize| self.block(block, granule, u32::try_from(block.checked_sub(first)?).ok()?);
-        // With fewer blocks it is sooner done to look at all of them.
+        // With few blocks, a scan is faster than the index.
         let buckets = (range.len() > SCAN_MAX && prefix.len() > 1).then(|| self.buckets());
         let (all, few) = match buckets {
             None => (range, &[][..]),
@@ -265,7 +266,7 @@ impl DirectoryPage {
         self.scores.get(block.checked_mul(self.score_bytes)?..)?.get(..self.score_bytes)
     }
 
-    /// Which of its blocks are those of the clump at `granule`.
+    /// Returns the range of the page's blocks that belong to the clump at `granule`.
     fn range_of(&self, granule: Granule) -> Option<Range<usize>> {
         let place = self.clumps.binary_search_by_key(&granule, |clump| clump.granule).ok()?;
         let first = to_usize(*self.first_blocks.get(place)?);
@@ -280,7 +281,7 @@ impl DirectoryPage {
         Some(PageBlock { name, digest, size, granule, ordinal })
     }
 
-    /// The last block of this type that it names.
+    /// Returns the last block of this type.
     #[must_use]
     pub fn last_of_type(&self, block_type: BlockType) -> Option<PageBlock> {
         let wanted = u32::from(block_type.to_byte());
@@ -290,17 +291,17 @@ impl DirectoryPage {
         self.block(place, self.clumps.get(clump)?.granule, ordinal)
     }
 
-    /// How much memory it holds on to, in bytes.
+    /// Returns the memory that it holds, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let clumps = self.clumps.len().saturating_mul(size_of::<ClumpRow>());
         let words = self.words.len().saturating_mul(4);
-        // Whether they are made already or will be when the page is used.
+        // Counted whether the buckets have been built or not.
         let buckets = Buckets::bytes_of(self.words.len());
         [clumps, words, self.scores.len(), self.digests.len(), buckets].iter().sum()
     }
 
-    /// Adds the body of its record to `body`.
+    /// Appends the body of its record to `body`.
     pub(crate) fn encode(&self, body: &mut Vec<u8>) {
         let mut table = Vec::with_capacity(self.words.len().saturating_mul(4));
         let granules = self.clumps.iter().map(|clump| clump.granule.0);
@@ -334,7 +335,7 @@ impl DirectoryPage {
         body.extend_from_slice(&packed);
     }
 
-    /// Reads a body that has been authenticated and decrypted.
+    /// Parses a body that has been authenticated and decrypted.
     pub(crate) fn decode(body: &[u8]) -> Result<Self, DirectoryPageError> {
         let malformed = |part| DirectoryPageError::Malformed { part };
         let mut decoder = LittleEndian::new(body);
@@ -371,7 +372,7 @@ impl DirectoryPage {
     }
 }
 
-/// What the bucket of a score is chosen by.
+/// The key of a score in the buckets.
 fn leading(score: &[u8]) -> u16 {
     score.first_chunk().map_or(0, |bytes| u16::from_be_bytes(*bytes))
 }

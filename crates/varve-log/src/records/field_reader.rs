@@ -12,7 +12,7 @@ pub(crate) fn u32s<'a>(
     Some(column.as_chunks().0.iter().map(|number| u32::from_le_bytes(*number)))
 }
 
-/// `index` as a `usize`. The program runs on machines of 64 bits, where nothing is lost.
+/// Converts a `u32`. The program runs on 64-bit machines, where this loses nothing.
 pub(crate) fn to_usize(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

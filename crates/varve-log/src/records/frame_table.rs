@@ -1,7 +1,9 @@
-//! The table of a framed clump: where each frame lies, and which blocks may be in it. Pure functions over bytes.
+//! The table of a framed clump: the place of each frame, and the blocks that may be in it. Pure
+//! functions over bytes.
 //!
-//! The body of a framed clump is its table, encrypted like a body of its own, and then its frames, one after the other, each
-//! encrypted by itself: a block is read, checked and decompressed with its frame, and the rest of its clump left alone. The table:
+//! The body of a framed clump is its table, encrypted like a body, followed by its frames, each
+//! encrypted by itself. So a block is read, checked and decompressed with its frame, without the
+//! rest of the clump. The table:
 //!
 //! | offset | bytes | field         | meaning                                                                        |
 //! |-------:|------:|---------------|--------------------------------------------------------------------------------|
@@ -10,7 +12,7 @@
 //! |      8 |       | frames        | a row of 32 bytes for each frame                                               |
 //! |        |       | marks         | for each block, in order, the first two bytes of its score                     |
 //!
-//! In a by-value store the marks are these, so that a clump tells by itself what its blocks are called:
+//! In a by-value store the marks have this form, so that a clump holds the names of its blocks:
 //!
 //! | offset | bytes | field         | meaning                                                                        |
 //! |-------:|------:|---------------|--------------------------------------------------------------------------------|
@@ -38,20 +40,20 @@ use crate::records::field_reader::to_usize;
 use crate::records::key_buckets::{Buckets, SCAN_MAX};
 use crate::records::record_header::RecordHeader;
 
-/// The longest content: a clump that was just below its goal, and one block of the largest size.
+/// The longest content: a clump just below its goal, and one block of the largest size.
 pub(crate) const CONTENT_BYTES_MAX: u32 = 4 << 20;
 
-/// The most blocks in a clump, so that many tiny ones still make a table of bounded size.
+/// The most blocks in a clump. It bounds the table if the blocks are tiny.
 pub(crate) const BLOCK_COUNT_MAX: usize = 4096;
 
-/// Both counts.
+/// The length of both counts.
 const COUNTS_BYTES: usize = 8;
 const ROW_BYTES: usize = 32;
-/// Where in a row the code begins.
+/// The offset of the code in a row.
 const CODE_START: usize = 16;
 const MARK_BYTES: usize = 2;
 
-/// What the table says of a frame.
+/// A frame's row in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameRow {
     pub(crate) codec: Codec,
@@ -61,32 +63,32 @@ pub(crate) struct FrameRow {
     pub(crate) code: [u8; CODE_BYTES],
 }
 
-/// Where in a clump a block may be.
+/// A possible place of a block in a clump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FramePlace {
-    /// Which frame.
     pub frame: usize,
-    /// Which block of that frame; `None` where it may be any.
+    /// The number of the block in that frame; `None` if it may be any.
     pub ordinal: Option<usize>,
 }
 
-/// Where the frames of a clump are; authenticated, or about to be written.
+/// The frames of a clump: an authenticated table, or one that is about to be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FrameTable {
     rows: Vec<FrameRow>,
-    /// Where in the body each frame begins.
+    /// The offset of each frame in the body.
     starts: Vec<u32>,
-    /// Which block of the clump is the first of each frame.
+    /// The number of the first block of each frame, within the clump.
     first_blocks: Vec<u32>,
     marks: Marks,
 }
 
-/// What a table says of its blocks' names.
+/// The marks of the block names in a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Marks {
-    /// The first bytes of their hashes: where a block cannot be. If they are many, also which of them are alike.
+    /// The first bytes of hashes, which exclude most places. If there are many, also an index over
+    /// them.
     Hashes(Vec<[u8; MARK_BYTES]>, Option<Buckets>),
-    /// Their names.
+    /// The whole names.
     Places(ClumpName, Vec<[u8; PLACED_MARK_BYTES]>),
 }
 
@@ -104,7 +106,8 @@ impl Marks {
     }
 }
 
-/// How long the table of so many frames and blocks is; of a clump with this name, in a by-value store.
+/// Returns the length of a table with these counts. `clump` is the clump's name in a by-value
+/// store.
 pub(crate) fn table_bytes(frame_count: usize, block_count: usize, clump: Option<ClumpName>) -> usize {
     let rows = frame_count.saturating_mul(ROW_BYTES);
     let (name_bytes, mark_bytes) =
@@ -113,19 +116,20 @@ pub(crate) fn table_bytes(frame_count: usize, block_count: usize, clump: Option<
     [COUNTS_BYTES, rows, name_bytes, marks].into_iter().fold(0, usize::saturating_add)
 }
 
-/// The clump that the names of all these blocks say; `None` in a by-hash store.
+/// Returns the clump name that all of these scores share; `None` in a by-hash store.
 pub(crate) fn clump_name(mut scores: impl Iterator<Item = Score>) -> Option<ClumpName> {
     let first = PlacedName::of(&scores.next()?)?.clump;
     debug_assert!(scores.all(|score| PlacedName::of(&score).is_some_and(|name| name.clump == first)));
     Some(first)
 }
 
-/// What a table keeps of a score.
+/// The mark of a score: its first bytes.
 fn mark<const BYTES: usize>(score: &Score) -> [u8; BYTES] {
     score.as_bytes().first_chunk().copied().unwrap_or([0; BYTES])
 }
 
-/// The table of these frames and blocks; the codes are filled in when the frames are encrypted.
+/// Encodes the table of these frames and blocks. The codes are filled in when the frames are
+/// encrypted.
 pub(crate) fn encode(rows: &[FrameRow], scores: impl ExactSizeIterator<Item = Score> + Clone) -> Vec<u8> {
     let clump = clump_name(scores.clone());
     let mut table = Vec::with_capacity(table_bytes(rows.len(), scores.len(), clump));
@@ -151,7 +155,7 @@ pub(crate) fn encode(rows: &[FrameRow], scores: impl ExactSizeIterator<Item = Sc
 }
 
 impl FrameTable {
-    /// Reads a table that was authenticated and decrypted. `None` where it makes no sense.
+    /// Parses a table that was authenticated and decrypted; `None` if it is not valid.
     pub(crate) fn decode(table: &[u8], header: &RecordHeader) -> Option<Self> {
         let mut decoder = LittleEndian::new(table);
         let frame_count = to_usize(decoder.u32()?);
@@ -202,13 +206,13 @@ impl FrameTable {
         self.rows.get(frame)
     }
 
-    /// Where in the body a frame lies.
+    /// Returns the range of a frame in the body.
     pub(crate) fn place(&self, frame: usize) -> Option<Range<u32>> {
         let start = *self.starts.get(frame)?;
         Some(start..start.checked_add(self.rows.get(frame)?.frame_bytes)?)
     }
 
-    /// The places at which a block with this score may be, in order.
+    /// Iterates over the places at which a block with this score may be, in order.
     pub(crate) fn places_of(&self, score: &Score) -> impl Iterator<Item = FramePlace> + '_ {
         let blocks: Vec<u32> = match &self.marks {
             Marks::Hashes(marks, None) => {
@@ -234,7 +238,8 @@ impl FrameTable {
         })
     }
 
-    /// The names of a frame's blocks, in order, if the table has them, as that of a by-value store has.
+    /// Returns the names of a frame's blocks in order, if the table has them, as in a by-value
+    /// store.
     pub(crate) fn names(&self, frame: usize) -> Option<Vec<Score>> {
         let Marks::Places(clump, marks) = &self.marks else { return None };
         let first = to_usize(*self.first_blocks.get(frame)?);
@@ -242,7 +247,7 @@ impl FrameTable {
         Some(marks.iter().map(|mark| clump.score(*mark)).collect())
     }
 
-    /// How much memory it holds on to, in bytes.
+    /// Returns the memory that it holds, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let each_row = size_of::<FrameRow>().saturating_add(8);
         let marks = match &self.marks {
@@ -255,11 +260,11 @@ impl FrameTable {
         self.rows.len().saturating_mul(each_row).saturating_add(marks)
     }
 
-    /// Encrypts the frames in the body of a framed clump by `seal`, writes their codes into its table, and returns the table, which
-    /// is to be encrypted last.
+    /// Encrypts the frames in the body of a framed clump with `seal`, and writes their codes into
+    /// its table. Returns the table, which must be encrypted last.
     ///
     /// # Panics
-    /// When the table is not that of the body.
+    /// When the table does not fit the body.
     pub(crate) fn seal_frames<'a>(
         body: &'a mut [u8],
         header: &RecordHeader,
@@ -278,17 +283,18 @@ impl FrameTable {
     }
 }
 
-/// How many bytes of a table follow its rows.
+/// Returns the length of the part of a table after its rows.
 fn marks_bytes(table: &[u8], frame_count: usize) -> Option<usize> {
     table.len().checked_sub(COUNTS_BYTES.checked_add(frame_count.checked_mul(ROW_BYTES)?)?)
 }
 
-/// The same in a by-value store.
+/// Returns that length in a by-value store.
 fn placed_bytes(block_count: usize) -> usize {
     CLUMP_NAME_BYTES.saturating_add(block_count.saturating_mul(PLACED_MARK_BYTES))
 }
 
-/// Which of these marks is that of a block. It stands at its slot, unless blocks before it were lost and left out.
+/// Finds the mark of a block. It is at the block's slot, unless earlier blocks of the clump were
+/// lost.
 fn place_of(marks: &[[u8; PLACED_MARK_BYTES]], wanted: PlacedName) -> Option<usize> {
     let (slot, wanted) = (usize::from(wanted.slot), wanted.mark());
     if marks.get(slot) == Some(&wanted) {
@@ -362,7 +368,7 @@ mod tests {
         fn the_places_are_those_that_going_through_all_marks_finds(
             marks in prop_oneof![
                 prop::collection::vec(any::<[u8; MARK_BYTES]>(), 1..2000),
-                // So many of them are alike that a block may be at several places.
+                // Few distinct marks, so that a block may be at several places.
                 prop::collection::vec((0_u8..3, 0_u8..3).prop_map(|(one, two)| [one, two]), 1..2000),
             ],
             absent in any::<[u8; MARK_BYTES]>(),
@@ -400,7 +406,7 @@ mod tests {
     fn a_table_that_lies_is_refused() {
         let (table, header) = sample(&[2, 3]);
         assert!(FrameTable::decode(&table, &header).is_some());
-        // Counts; a codec; contents beyond the bound; a length; no blocks.
+        // In order: counts, a codec, a content beyond the bound, a length, no blocks.
         for (offset, value) in [(0, 0), (0, 6), (4, 4), (8, 2), (12, u32::MAX - 101), (16, 51), (20, 0)] {
             let mut bad = table.clone();
             bad[offset..offset + 4].copy_from_slice(&u32::to_le_bytes(value));

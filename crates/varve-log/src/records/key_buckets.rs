@@ -1,28 +1,29 @@
-//! Which entries of a list may have a key, without going through all of it: their numbers, in buckets by the leading bits of their keys. A
-//! list whose keys are all alike is gone through as before: whoever chooses keys gains no more than that.
+//! Finds the entries of a list that may have a key, without a scan of the list: entry numbers in
+//! buckets by the leading bits of their keys. A list whose keys are all alike is still scanned, so
+//! an attacker who chooses the keys gains no more than that.
 
-/// A list with no more entries is gone through.
+/// A list with at most this many entries is scanned.
 pub(crate) const SCAN_MAX: usize = 256;
-/// About so many entries share a bucket.
+/// The average number of entries in a bucket.
 const BUCKET_ENTRIES: usize = 4;
 const BUCKETS_MAX: usize = 1 << 12;
 
-/// The numbers of a list's entries.
+/// The numbers of a list's entries, in buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Buckets {
-    /// Where each bucket ends among the numbers.
+    /// The end of each bucket among the numbers.
     ends: Vec<u16>,
-    /// Bucket by bucket, and in order within each.
+    /// Grouped by bucket, and in order within each.
     numbers: Vec<u16>,
-    /// The bits of a key that are below those that choose its bucket.
+    /// The number of low bits of a key that do not choose its bucket.
     lower_bits: u32,
 }
 
 impl Buckets {
-    /// Those of a list with these keys. Costs about as much as going through the list twice.
+    /// Makes the buckets of a list with these keys. Costs about as much as two scans of the list.
     ///
     /// # Panics
-    /// When it has 65,536 or more.
+    /// When there are 65,536 keys or more.
     pub(crate) fn new(keys: impl ExactSizeIterator<Item = u16> + Clone) -> Self {
         let count = u16::try_from(keys.len()).expect("a clump and a page have fewer blocks");
         let bucket_count = (keys.len() / BUCKET_ENTRIES).next_power_of_two().min(BUCKETS_MAX);
@@ -34,7 +35,7 @@ impl Buckets {
         for place in &mut begins {
             begin += std::mem::replace(place, begin);
         }
-        // Each beginning moves on to the end of its bucket.
+        // Each beginning advances to the end of its bucket.
         let mut numbers = vec![0; keys.len()];
         for (number, key) in (0..count).zip(keys) {
             let place = &mut begins[bucket_of(key)];
@@ -44,7 +45,7 @@ impl Buckets {
         Self { ends: begins, numbers, lower_bits }
     }
 
-    /// The numbers of all entries with this key, in order, and of a few others.
+    /// Returns the numbers of all entries with this key, in order, and of a few others.
     pub(crate) fn like(&self, key: u16) -> &[u16] {
         let bucket = (u32::from(key) >> self.lower_bits) as usize;
         let begin = bucket.checked_sub(1).map_or(0, |before| self.ends[before]);
@@ -55,7 +56,7 @@ impl Buckets {
         Self::bytes_of(self.numbers.len())
     }
 
-    /// How much memory those of so many entries take.
+    /// Returns the memory of the buckets for this many entries.
     pub(crate) fn bytes_of(entries: usize) -> usize {
         (entries + (entries / BUCKET_ENTRIES).next_power_of_two().min(BUCKETS_MAX)) * size_of::<u16>()
     }
@@ -72,7 +73,7 @@ mod tests {
         fn they_agree_with_going_through_the_list(
             keys in prop_oneof![
                 prop::collection::vec(any::<u16>(), 0..5000),
-                // Many that are alike.
+                // Few distinct keys.
                 prop::collection::vec(0_u16..40, 0..5000),
             ],
             absent in any::<u16>(),

@@ -18,24 +18,24 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::arenas::address::{GRANULE_BYTES, Granule};
 use crate::keys::cipher::CODE_BYTES;
 
-/// Length of a record's header in bytes.
+/// The length of a record's header in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 64;
 
-/// How much of the header the code covers.
+/// The part of the header that the code covers.
 const AUTHENTICATED_BYTES: usize = 40;
 
-/// The longest body: a clump of one block of the largest size, or a page for as many blocks as a page may name.
+/// The longest body: a clump with one block of the largest size, or a page with the most blocks.
 pub(crate) const BODY_BYTES_MAX: u32 = 8 << 20;
 
 /// The longest record, with its header, in bytes.
 pub const RECORD_BYTES_MAX: usize = RECORD_HEADER_BYTES + BODY_BYTES_MAX as usize;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordKind {
-    /// Blocks.
+    /// Holds blocks.
     Clump,
-    /// The names of the blocks before it.
+    /// Names the blocks before it.
     Page,
 }
 
@@ -51,44 +51,43 @@ impl RecordKind {
 /// A record's header: its checksum and bounds are right, its code is not yet checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader {
-    /// What it is.
     pub kind: RecordKind,
-    /// The length of its body in bytes.
+    /// The length of the body in bytes.
     pub body_bytes: u32,
-    /// Which record of its session it is.
+    /// The number of the record in its session.
     pub counter: u64,
-    /// Which writer wrote it.
+    /// The salt of the session that wrote it.
     pub session: [u8; 16],
-    /// Where in its arena it says that it is.
+    /// The place in the arena that the header claims.
     pub granule: Granule,
-    /// How much of its body is the table of its frames; 0 for a page, and for a clump without frames.
+    /// The length of the frame table in the body; 0 for a page, and for a clump without frames.
     pub table_bytes: u32,
-    /// What authenticates it.
+    /// The authentication code.
     pub code: [u8; CODE_BYTES],
 }
 
-/// Why bytes are not a record's header.
+/// The reason why bytes are not a record's header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// Neither a clump nor a page begins like this, or its header was damaged.
+    /// The bytes are not the header of a clump or a page, or the header was damaged.
     #[error("no record here")]
     NotARecord,
-    /// A record, but another one than should be here.
+    /// The record belongs at another place.
     #[error("a record that belongs at offset {actual} of its arena")]
     Misplaced {
-        /// The place that it names, in bytes.
+        /// The place in the header, in bytes.
         actual: u64,
     },
-    /// No record is this long.
+    /// The length exceeds that of every record.
     #[error("a record of {body_bytes} bytes: the longest has {BODY_BYTES_MAX}")]
     TooLong {
-        /// The length that it claims.
+        /// The length in the header.
         body_bytes: u32,
     },
 }
 
 impl RecordHeader {
-    /// Its length in bytes.
+    /// The length of the header in bytes.
     pub const BYTES: usize = RECORD_HEADER_BYTES;
 
     pub(crate) fn encode(&self) -> [u8; RECORD_HEADER_BYTES] {
@@ -101,7 +100,7 @@ impl RecordHeader {
         header
     }
 
-    /// The part of the header that the code covers.
+    /// Returns the part of the header that the code covers.
     pub(crate) fn authenticated(&self) -> [u8; AUTHENTICATED_BYTES] {
         let mut bytes = Vec::with_capacity(AUTHENTICATED_BYTES);
         bytes.extend_from_slice(&self.kind.magic());
@@ -144,25 +143,25 @@ impl RecordHeader {
         sound.then_some(Self { kind, body_bytes, counter, session, granule, table_bytes, code })
     }
 
-    /// How many bytes the record takes in its file, the gap after it included.
+    /// Returns the length of the record in its file, including the gap after it.
     pub(crate) fn record_bytes(&self) -> u64 {
         record_bytes(self.body_bytes)
     }
 
-    /// Where in its arena it ends, with the gap after it, in bytes.
+    /// Returns the end of the record in its arena, including the gap after it, in bytes.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.granule.byte_offset().saturating_add(self.record_bytes())
     }
 
-    /// Where the next record begins; `None` beyond any arena.
+    /// Returns the place of the next record; `None` if it is too large for a granule number.
     #[must_use]
     pub fn next(&self) -> Option<Granule> {
         Granule::at_or_after(self.granule.byte_offset().checked_add(self.record_bytes())?)
     }
 }
 
-/// How many bytes a record with such a body takes in its file.
+/// Returns the length of a record with such a body in its file.
 pub(crate) fn record_bytes(body_bytes: u32) -> u64 {
     let used = u64::from(body_bytes).saturating_add(RECORD_HEADER_BYTES as u64);
     used.next_multiple_of(GRANULE_BYTES)

@@ -1,10 +1,13 @@
-//! Telling what a crash has left from damage, in an arena that has no seal. Changes nothing on the disk.
+//! Distinguishes the traces of a crash from damage, in an arena that has no seal. Writes nothing.
 //!
-//! A page tells up to where its arena was durable when it was written. Beyond that, a power cut may have kept any sector and lost any
-//! other: a writer reads the clumps that pages name there before it believes the pages, and the first one that fails, or follows something
-//! broken, ends the arena. What is broken before the mark was durable once, so it is damage: it is reported, and nothing is cut.
+//! A page records the end of the part of its arena that was durable when the page was written: the
+//! durable mark. Beyond the mark, a power cut may have kept or lost any sector. So before a writer
+//! believes pages there, it reads the clumps that they name. The first clump that fails, or that
+//! follows a broken record, ends the arena. A broken record before the mark was once durable, so it
+//! is damage: it is reported, and nothing is cut.
 //!
-//! What the disk does not give is neither: it may be good, and may come back. Nothing is concluded from it, and the arena is left as it is.
+//! A place that the disk does not return is neither. It may be good, and may be readable again.
+//! Nothing is concluded from it, and the arena is not changed.
 
 use crate::arenas::address::Granule;
 use crate::arenas::footer::{is_torn_seal, seal_bytes};
@@ -15,19 +18,21 @@ use crate::records::directory_page::DirectoryPage;
 use crate::records::record_header::RECORD_HEADER_BYTES;
 use crate::recovery::scan::{AHEAD_BYTES, Recovered};
 
-/// What follows the last page of an arena without a seal.
+/// The state of the part after the last page of an arena without a seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArenaEnd {
-    /// Nothing, or whole records: those of a writer at work, or of one that was killed.
+    /// Empty, or whole records of a writer that is still running or was killed.
     Whole,
-    /// A record that never reached the disk whole, as a crash leaves it: nothing was acknowledged from there on.
+    /// A record that never reached the disk whole, as after a crash. Nothing was acknowledged from
+    /// there on.
     Torn,
-    /// A record that is all there, and has been changed: it may be the page that followed.
+    /// A complete record with changed bytes. It may be the page that followed.
     Damaged,
 }
 
 impl Log {
-    /// As [`Log::state`]; but a seal that a power cut has torn, and so was never acknowledged, counts as none.
+    /// As [`Log::state`], but a seal that a power cut has torn counts as none. It was never
+    /// acknowledged.
     ///
     /// # Errors
     /// [`ReadLogError`]; [`ReadLogError::Seal`] when the seal is damaged in another way.
@@ -42,10 +47,10 @@ impl Log {
         }
     }
 
-    /// What follows the last page of an arena without a seal.
+    /// Judges the part after the last page of an arena without a seal.
     ///
     /// # Errors
-    /// [`ReadLogError`] when it could not be read for a reason that is no damage.
+    /// [`ReadLogError`] when it could not be read for a reason other than damage.
     pub fn end(&self, arena: &OpenedArena, found: &Recovered) -> Result<ArenaEnd, ReadLogError> {
         let mut window = self.window(arena, AHEAD_BYTES);
         let file_bytes = window.file_bytes()?;
@@ -65,12 +70,12 @@ impl Log {
         Ok(ArenaEnd::Whole)
     }
 
-    /// Of what a [`scan`](Self::scan) has found, keeps what a writer may go on from: reads the clumps that were not known to be
-    /// durable, and ends the arena before what a crash has torn. What else is wrong is a [`gap`](Recovered::gap). Changes
-    /// nothing on the disk.
+    /// Keeps the part of a [`scan`](Self::scan)'s result from which a writer may continue. Reads
+    /// the clumps that were not known to be durable, and ends the arena before a record that a
+    /// crash has torn. Other broken records become a [`gap`](Recovered::gap). Writes nothing.
     ///
     /// # Errors
-    /// [`ReadLogError`] when it could not be read for a reason that is no damage.
+    /// [`ReadLogError`] when it could not be read for a reason other than damage.
     pub fn judge(&self, arena: &OpenedArena, mut found: Recovered) -> Result<Recovered, ReadLogError> {
         let durable = found.durable();
         let mut window = self.window(arena, AHEAD_BYTES);
@@ -82,7 +87,8 @@ impl Log {
             }
         }
         if let Some(place) = unreadable {
-            // Nothing of the arena is cut off. But pages behind something that never reached the disk do not count.
+            // Nothing of the arena is cut off. But pages after a record that never reached the disk
+            // are dropped.
             let first = broken.iter().map(|(_, clump)| *clump).min();
             match first {
                 Some(first) if self.was_lost(&mut window, first, durable)? => {
@@ -114,8 +120,8 @@ impl Log {
         Ok(found)
     }
 
-    /// Whether a broken record never reached the disk: then nothing after it was ever acknowledged, since a sync that covered
-    /// any of that would have covered this record, too.
+    /// Returns true if a broken record never reached the disk. Then nothing after it was ever
+    /// acknowledged, because a sync of later records would have covered this record, too.
     fn was_lost(&self, window: &mut Window<'_>, place: u64, durable: Granule) -> Result<bool, ReadLogError> {
         match Granule::at_or_after(place) {
             Some(granule) if granule >= durable => is_torn(window, granule),
@@ -124,8 +130,8 @@ impl Log {
     }
 }
 
-/// The first clump of a page, from `durable` on, that is not as the page names it. One that the disk does not give is not taken for
-/// broken, but noted.
+/// Returns the first clump of a page, at or after `durable`, that differs from the page's row. A
+/// clump that the disk does not return is recorded in `unreadable` instead.
 fn broken_clump(
     window: &mut Window<'_>,
     page: &DirectoryPage,
@@ -145,8 +151,9 @@ fn broken_clump(
     Ok(None)
 }
 
-/// Whether a record that does not read is broken as a crash breaks it: its file ends before it does, or the part of it that
-/// lies in one sector never reached the disk, and reads as zeros. A crash changes no bits within what it leaves.
+/// Returns true if a record is broken in the way of a crash: the file ends before the record does,
+/// or the record's part in one sector never reached the disk and reads as zeros. A crash does not
+/// change bits in the sectors that it keeps.
 fn is_torn(window: &mut Window<'_>, granule: Granule) -> Result<bool, ReadLogError> {
     let file_bytes = window.file_bytes()?;
     let start = granule.byte_offset();
@@ -161,14 +168,14 @@ fn is_torn(window: &mut Window<'_>, granule: Granule) -> Result<bool, ReadLogErr
         return Ok(true);
     }
     let record = match window.bytes(start, length) {
-        // What is not known may be good.
+        // An unreadable record may be good.
         Err(error) if error.is_unreadable() => return Ok(false),
         other => other?,
     };
     Ok(in_sectors(start, record).any(may_be_lost))
 }
 
-/// Whether what follows the last page is what a crash has left of the seal over the pages.
+/// Returns true if the bytes after the last page are the remainder of a torn seal over the pages.
 fn ends_in_torn_seal(window: &mut Window<'_>, found: &Recovered) -> Result<bool, ReadLogError> {
     let rows: Vec<_> = found.pages.iter().map(|(row, _)| *row).collect();
     let left_bytes = window.file_bytes()?.saturating_sub(found.log_bytes);
@@ -177,7 +184,7 @@ fn ends_in_torn_seal(window: &mut Window<'_>, found: &Recovered) -> Result<bool,
         _ => return Ok(false),
     };
     match window.bytes(found.log_bytes, left_bytes) {
-        // What is not known may be good.
+        // Unreadable bytes may be good.
         Err(error) if error.is_unreadable() => Ok(false),
         left => Ok(is_torn_seal(&rows, found.log_bytes, left?)),
     }

@@ -1,5 +1,5 @@
-//! An arena whose header is gone: nothing in it can be authenticated, but the headers of its records are not encrypted. They tell
-//! how far it went.
+//! An arena with a lost header. None of its records can be authenticated, but their headers are not
+//! encrypted. They show how far the arena was written.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::arenas::address::{ArenaId, Granule};
@@ -11,25 +11,26 @@ use crate::reading::log::{Log, ReadLogError};
 use crate::records::directory_page::EMPTY_PAGE_BYTES;
 use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 
-/// How much is read at a time.
+/// The bytes that are read at a time.
 const AHEAD_BYTES: u64 = 1 << 20;
 
-/// How far an arena went whose header is gone. Nothing vouches for it.
+/// The end of an arena with a lost header. It is not authenticated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UnopenedEnd {
-    /// Where the last thing ends that may have been a clump, or may have named one, in bytes. Pages after it name nothing.
+    /// The end of the last record that may be a clump or a page that names clumps, in bytes. Pages
+    /// after it name nothing.
     pub log_bytes: u64,
-    /// The code of the page that ends there. `None` if something else may have been there.
+    /// The code of the page that ends there; `None` if it may not be a page.
     pub page: Option<[u8; CODE_BYTES]>,
-    /// The code of its seal, if it has one.
+    /// The code of the seal, if there is one.
     pub seal: Option<[u8; SEAL_CODE_BYTES]>,
 }
 
 impl Log {
-    /// How far an arena went, as far as that can be told without its header.
+    /// Finds the end of an arena, as far as possible without its header.
     ///
     /// # Errors
-    /// [`ReadLogError`] when it cannot be read for a reason that is no damage.
+    /// [`ReadLogError`] when it cannot be read for a reason other than damage.
     pub fn unopened_end(&self, id: ArenaId) -> Result<UnopenedEnd, ReadLogError> {
         let file_bytes = self.file_bytes(id)?;
         let footer = self.unopened_footer(id, file_bytes)?;
@@ -50,14 +51,14 @@ impl Log {
                 Found::Record(_) | Found::Nothing => 1,
                 Found::Withheld => SECTOR_GRANULES.saturating_sub(granule.0 % SECTOR_GRANULES),
             };
-            // Anything may have been here, up to the next record that is more than a mark.
+            // Anything may have been here, up to the next record that is more than a durable mark.
             (end.log_bytes, end.page) = (log_bytes, None);
             place = granule.0.checked_add(step).map(Granule);
         }
         Ok(end)
     }
 
-    /// The seal, as it claims to be.
+    /// Reads the footer without a check of its code.
     fn unopened_footer(&self, id: ArenaId, file_bytes: u64) -> Result<Option<Footer>, ReadLogError> {
         let Some(start) = file_bytes.checked_sub(FOOTER_BYTES as u64) else { return Ok(None) };
         let mut bytes = [0; FOOTER_BYTES];
@@ -69,11 +70,11 @@ impl Log {
     }
 }
 
-/// What is at a place.
+/// The result of a read at one place.
 enum Found {
     Record(RecordHeader),
     Nothing,
-    /// The disk does not give it.
+    /// The disk does not return the place.
     Withheld,
 }
 
@@ -91,7 +92,7 @@ impl Headers<'_> {
         let offset = granule.byte_offset();
         if self.held(offset).is_none() {
             let left = self.log_bytes.saturating_sub(offset);
-            // One bad sector does not hide its neighbours.
+            // A bad sector must not hide its neighbours, so the retry reads only the header.
             let found = match self.fill(offset, left.min(AHEAD_BYTES)) {
                 Err(error) if error.is_unreadable() => {
                     self.fill(offset, left.min(RECORD_HEADER_BYTES as u64))

@@ -19,61 +19,42 @@ use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError, is_unreada
 use crate::records::directory_page::DirectoryPage;
 use crate::recovery::scan::{Recovered, is_before};
 
-/// How much is copied at a time.
+/// The bytes that are copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
-/// How many arenas a crash may have left without a seal: the open one and those that waited.
+/// The most arenas that a crash may leave without a seal: the open one and those that wait for
+/// theirs.
 pub const UNSEALED_MAX: usize = 4;
 
-/// Why an arena's good part could not be told.
+/// The reason why an arena could not be recovered.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
-    /// It could not be read; nothing was changed.
+    /// A read failed; nothing was changed.
     #[error("cannot tell what a crash has left")]
     Read(#[from] ReadLogError),
-    /// What a crash has left could not be cut off.
+    /// The part after the last good page could not be cut off.
     #[error("arena {arena}: cannot cut what a crash has left")]
-    Cut {
-        /// Which arena.
-        arena: ArenaId,
-        /// What went wrong below.
-        source: std::io::Error,
-    },
-    /// What may not be on the disk could not be written to a new file. It takes as much space as the arena has.
+    Cut { arena: ArenaId, source: std::io::Error },
+    /// Data that may not be durable could not be written to a new file. The new file takes as much
+    /// space as the arena.
     #[error("arena {arena}: cannot write anew what may not be durable")]
-    WriteAnew {
-        /// Which arena.
-        arena: ArenaId,
-        /// What went wrong below.
-        source: std::io::Error,
-    },
-    /// The disk does not give all of an arena that would have to be written anew. Nothing was changed.
+    WriteAnew { arena: ArenaId, source: std::io::Error },
+    /// The disk does not return all of an arena that must be written anew. Nothing was changed.
     #[error("arena {arena}: the disk does not give all of it, so that it cannot be written anew")]
-    NotGiven {
-        /// Which arena.
-        arena: ArenaId,
-        /// What went wrong below.
-        source: std::io::Error,
-    },
-    /// It could not be told which arenas were never begun.
+    NotGiven { arena: ArenaId, source: std::io::Error },
+    /// The arenas that were never begun could not be determined.
     #[error("{file}: cannot tell whether it was ever begun")]
     Look {
-        /// Which file, or the folder.
+        /// The file, or the folder.
         file: String,
-        /// What went wrong below.
         source: std::io::Error,
     },
-    /// What a crash has left unfinished could not be removed.
+    /// An unfinished file of a crashed writer could not be removed.
     #[error("cannot remove {file}, which a crash has left unfinished")]
-    Remove {
-        /// Which file.
-        file: FileName,
-        /// What went wrong below.
-        source: std::io::Error,
-    },
+    Remove { file: FileName, source: std::io::Error },
 }
 
 impl RecoverError {
-    /// Whether it failed because the disk does not give what is there. Nothing was changed.
+    /// Returns true if the disk failed to return existing bytes. Nothing was changed.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
         matches!(self, Self::NotGiven { .. })
@@ -81,12 +62,12 @@ impl RecoverError {
 }
 
 impl Log {
-    /// Decides which part of `found`, the result of a [`scan`](Self::scan), is good, and cuts off the
-    /// rest that a crash has left. An arena with a [`gap`](Recovered::gap), which means damage, is left
-    /// as it is.
+    /// Decides which part of `found`, the result of a [`scan`](Self::scan), is good, and cuts off
+    /// the rest that a crash has left. An arena with a [`gap`](Recovered::gap), which means damage,
+    /// is not changed.
     ///
     /// # Errors
-    /// [`RecoverError`]; the arena is then as it was.
+    /// [`RecoverError`]; the arena is then unchanged.
     pub fn recover(&self, arena: &OpenedArena, found: Recovered) -> Result<Recovered, RecoverError> {
         let durable = found.durable();
         let mut found = self.judge(arena, found)?;
@@ -119,14 +100,14 @@ impl Log {
         Ok(found)
     }
 
-    /// Copies an arena's file, or its first `log_bytes` bytes, to a new file that replaces it. The new
-    /// file is durable when this returns.
+    /// Copies an arena's file, or its first `log_bytes` bytes, to a new file that replaces it. The
+    /// new file is durable when this returns.
     ///
-    /// This is for an arena whose last sync failed or never happened: later records must not rely on
-    /// data that a power cut can take.
+    /// This is for an arena whose last sync failed or never happened: later records must not rely
+    /// on data that a power cut can take.
     ///
     /// # Errors
-    /// [`RecoverError`]; the arena is then as it was.
+    /// [`RecoverError`]; the arena is then unchanged.
     pub fn write_anew(&self, id: ArenaId, log_bytes: Option<u64>) -> Result<(), RecoverError> {
         let (storage, file) = (self.storage().as_ref(), id.file_name());
         let failed = |source| RecoverError::WriteAnew { arena: id, source };
@@ -152,7 +133,7 @@ impl Log {
                 again.resize(piece_bytes, 0);
                 read(offset, &mut piece)?;
                 read(offset, &mut again)?;
-                // The copy replaces what it was read from: a disk that lies must not lie into it.
+                // The copy replaces its source, so a read error must not get into it.
                 if piece != again {
                     return Err(std::io::Error::other(format!(
                         "{file} reads differently from one time to the next"
@@ -169,11 +150,11 @@ impl Log {
         }
     }
 
-    /// Writes a sealed arena anew without its seal, durable when this returns, and hands back what is needed to seal it again:
-    /// its pages' places.
+    /// Writes a sealed arena anew without its seal. The new file is durable when this returns.
+    /// Returns the places of its pages, which are needed to seal it again.
     ///
     /// # Errors
-    /// [`RecoverError`]; the arena is then as it was.
+    /// [`RecoverError`]; the arena is then unchanged.
     pub fn take_off_seal(&self, arena: &OpenedArena) -> Result<Recovered, RecoverError> {
         let ArenaState::Sealed { footer, pages } = self.state(arena)? else {
             let source = std::io::Error::other("its seal reads differently from one time to the next");
@@ -190,11 +171,12 @@ impl Log {
         })
     }
 
-    /// Removes what a crash has left that holds nothing: unfinished copies of arenas, and those of the last arenas whose header was
-    /// never written. Nothing was ever acknowledged in them: a sync makes every arena before it durable.
+    /// Removes empty files that a crash has left: unfinished copies of arenas, and those of the
+    /// last arenas whose header was never written. Nothing was acknowledged in them, because a sync
+    /// makes every earlier arena durable.
     ///
     /// # Errors
-    /// [`RecoverError`] when it could not be read or removed.
+    /// [`RecoverError`] when a file could not be read or removed.
     pub fn remove_never_begun(&self) -> Result<(), RecoverError> {
         let remove = |file: FileName| {
             tracing::info!(%file, "removed what a crash has left unfinished");
@@ -202,7 +184,7 @@ impl Log {
         };
         let files = self.storage().list(ArenaId::FOLDER).map_err(cannot_look(ArenaId::FOLDER))?;
         files.into_iter().filter(|file| file.as_str().ends_with(".arena.new")).try_for_each(remove)?;
-        // Others are among the last ones without these: whoever looks afterwards must find none.
+        // After a removal, others are among the last ones. The loop ends when there are none.
         loop {
             let never_begun = self.never_begun()?;
             if never_begun.is_empty() {
@@ -212,7 +194,8 @@ impl Log {
         }
     }
 
-    /// Which of the last arenas have no header: a crash has lost it, or a writer is about to write it.
+    /// Returns those of the last arenas that have no header: a crash has lost it, or a writer is
+    /// about to write it.
     ///
     /// # Errors
     /// [`RecoverError`] when they could not be listed or read.
@@ -228,17 +211,19 @@ impl Log {
         Ok(never_begun)
     }
 
-    /// Whether this is one of those that [`never_begun`](Self::never_begun) finds. Lists them only where the arena has no header.
+    /// Returns true if [`never_begun`](Self::never_begun) includes this arena. Lists the arenas
+    /// only if it has no header.
     ///
     /// # Errors
-    /// [`RecoverError`] when it is not there, or could not be read.
+    /// [`RecoverError`] when the arena does not exist or could not be read.
     pub fn was_never_begun(&self, id: ArenaId) -> Result<bool, RecoverError> {
         let file = id.file_name();
         let is_begun = self.is_begun(&file).map_err(cannot_look(file.as_str()))?;
         Ok(!is_begun && self.never_begun()?.contains(&id))
     }
 
-    /// Whether an arena's file has a header, or had one when it was sealed.
+    /// Returns true if an arena's file has a header, or has a footer, which implies that it had a
+    /// header.
     fn is_begun(&self, file: &FileName) -> std::io::Result<bool> {
         let storage = self.storage();
         let file_bytes = storage.length(file)?;
@@ -246,10 +231,10 @@ impl Log {
         if file_bytes < header.len() as u64 {
             return Ok(false);
         }
-        // Looked at twice: what reads as nothing once may be a whole arena.
+        // Read twice: an empty result of one read may be a whole arena.
         for _ in 0..2 {
             match storage.read_at(file, 0, &mut header) {
-                // What the disk does not give was written once.
+                // A place that the disk does not return was once written.
                 Err(error) if is_unreadable(&error) => return Ok(true),
                 read => read?,
             }
@@ -270,7 +255,7 @@ fn cannot_look(file: &str) -> impl FnOnce(std::io::Error) -> RecoverError + use<
     |source| RecoverError::Look { file, source }
 }
 
-/// Whether the header, and all blocks that the pages name, are before a mark of durability.
+/// Returns true if the header, and all clumps that the pages name, are before the durable mark.
 fn is_durable(found: &Recovered, durable: Granule) -> bool {
     if durable == Granule::default() {
         return false;

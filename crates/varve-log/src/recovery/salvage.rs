@@ -1,8 +1,9 @@
-//! What is still good in a damaged arena, and the arena that takes its place.
+//! Finds the good parts of a damaged arena, and writes the arena that replaces it.
 //!
-//! Clumps vouch for themselves: each has its own code. So whatever page or seal is lost, a clump that is whole can be found
-//! by following the records, and the names of its blocks come from their bytes, or in a by-value store from its table. An arena is never mended in place: a new
-//! one, of the next generation, is written under another name, and renamed when it is sealed and durable.
+//! Each clump has its own code. So a whole clump can be found by following the records, even if
+//! pages or the seal are lost. The names of its blocks are computed from their bytes, or in a
+//! by-value store read from its table. An arena is never changed in place: a new one, of the next
+//! generation, is written under another name, and renamed when it is sealed and durable.
 
 use std::sync::Arc;
 
@@ -22,39 +23,38 @@ use crate::records::directory_page::PAGE_BLOCKS_GOAL;
 use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::writing::arena_writer::{AppendError, Appended, ArenaWriter, Session};
 
-/// How much is read at a time.
+/// The bytes that are read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
 
-/// What is whole of a clump: all of it, or some of its frames.
+/// The undamaged part of a clump: all of it, or some of its frames.
 #[derive(Debug, Clone)]
 pub struct SalvagedClump {
-    /// Where it was.
+    /// The place in the damaged arena.
     pub granule: Granule,
-    /// Where it ended, with the gap after it, in bytes.
+    /// The end in the damaged arena, including the gap after the record, in bytes.
     end: u64,
-    /// Its blocks.
     pub content: ClumpContent,
-    /// What it says that its blocks are called, in order, in a by-value store.
+    /// The names of its blocks in order, in a by-value store.
     pub names: Option<Vec<Score>>,
-    /// Its body, if nothing is missing.
+    /// The body, if no frame is missing.
     body: Option<DecryptedBody>,
 }
 
 impl SalvagedClump {
-    /// Where in its arena it ended, with the gap after it, in bytes.
+    /// Returns the end in the damaged arena, including the gap after the record, in bytes.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Whether none of its frames is missing.
+    /// Returns true if no frame is missing.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.body.is_some()
     }
 
-    /// The same blocks as a clump to be written elsewhere: as they were packed, if nothing is missing. `blocks` are they with their
-    /// names, in order.
+    /// Packs the blocks as a clump for another arena. The packed body is reused if no frame is
+    /// missing. `blocks` are the same blocks with their names, in order.
     #[must_use]
     pub fn pack<'a>(
         self,
@@ -80,11 +80,12 @@ impl SalvagedClump {
 }
 
 impl Log {
-    /// Hands over every clump of an arena, in order, as far as its frames are whole, whatever is around them. What cannot be read is
-    /// passed over, as what is damaged is.
+    /// Calls `take` for every clump of an arena, in order, with its undamaged frames. Unreadable
+    /// and damaged parts are skipped.
     ///
     /// # Errors
-    /// [`ReadLogError::NoReadKey`], what says nothing of the log ([`ReadLogError::is_passing`]), and whatever `take` returns.
+    /// [`ReadLogError::NoReadKey`], errors that are not about the log
+    /// ([`ReadLogError::is_passing`]), and the errors of `take`.
     pub fn salvage<E: From<ReadLogError>>(
         &self,
         arena: &OpenedArena,
@@ -109,11 +110,12 @@ impl Log {
 }
 
 impl Log {
-    /// Hands over the header of every record of an arena that still has a sound one, in order. Damage is passed over; the bodies
-    /// are not read.
+    /// Calls `take` for every sound record header of an arena, in order. Skips damage. Does not
+    /// read the bodies.
     ///
     /// # Errors
-    /// [`ReadLogError::NoReadKey`], and what says nothing of the log ([`ReadLogError::is_passing`]).
+    /// [`ReadLogError::NoReadKey`], and errors that are not about the log
+    /// ([`ReadLogError::is_passing`]).
     pub fn records(
         &self,
         arena: &OpenedArena,
@@ -135,7 +137,8 @@ impl Log {
     }
 }
 
-/// The first place after `broken` where a record begins, past what is damaged and what the disk does not give.
+/// Returns the first place after `broken` where a record begins. Skips damaged and unreadable
+/// places.
 fn seek_record(window: &mut Window<'_>, broken: Granule) -> Result<Option<Granule>, ReadLogError> {
     let file_bytes = window.file_bytes()?;
     let mut next = broken.0.checked_add(1).map(Granule);
@@ -151,7 +154,8 @@ fn seek_record(window: &mut Window<'_>, broken: Granule) -> Result<Option<Granul
     Ok(None)
 }
 
-/// What is whole of the clump at `granule`, if one is there, and where the next record is.
+/// Reads the undamaged part of the clump at `granule`, if there is a clump, and returns the place
+/// of the next record.
 fn whole_clump(
     window: &mut Window<'_>,
     granule: Granule,
@@ -162,7 +166,7 @@ fn whole_clump(
     }
     match window.salvage(granule) {
         Err(error) if error.is_no_loss() => Err(error),
-        // Its header is whole, so it tells where the next one is.
+        // The header is whole, so it gives the place of the next record.
         Err(_) => Ok((header.next(), None)),
         Ok(Salvage { content, .. }) if content.block_count() == 0 => Ok((header.next(), None)),
         Ok(Salvage { content, names, body }) => {
@@ -183,21 +187,19 @@ pub struct Replacement {
     pages: Vec<Appended>,
 }
 
-/// An arena that has taken another one's place.
+/// An arena that has replaced another one.
 #[derive(Debug)]
 pub struct Replaced {
-    /// Its seal.
     pub seal: Seal,
-    /// Its pages.
     pub pages: Vec<Appended>,
 }
 
 impl Replacement {
-    /// Begins generation `generation` of arena `id`. Its seal takes the place `ordinal`: that of the seal before, or a free one.
-    /// `ledger` covers the seals as they are now.
+    /// Begins generation `generation` of arena `id`. `ordinal` is the place of its seal: that of
+    /// the previous seal, or a free one. `ledger` covers the current seals.
     ///
     /// # Errors
-    /// [`AppendError::Storage`]; the arena is as it was.
+    /// [`AppendError::Storage`]; the arena is unchanged.
     pub fn begin(
         log: &Arc<Log>,
         random: &dyn Random,
@@ -213,17 +215,17 @@ impl Replacement {
         Ok(Self { log: Arc::clone(log), session, writer, file, ordinal, ledger, pages: Vec::new() })
     }
 
-    /// Whether one more clump can be addressed. What takes the place of a full arena can be longer than that was: what is left of a damaged
-    /// clump is packed in another way.
+    /// Returns true if one more clump can be addressed. The replacement of a full arena can be
+    /// longer than the original, because the rest of a damaged clump is packed differently.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.writer.log_bytes < self.log.config().map.arena_bytes()
     }
 
-    /// Adds a clump.
+    /// Appends a clump.
     ///
     /// # Errors
-    /// [`AppendError`]; the arena is as it was.
+    /// [`AppendError`]; the arena is unchanged.
     pub fn append(&mut self, clump: PackedClump) -> Result<(), AppendError> {
         self.writer.write_clump(self.log.storage().as_ref(), &mut self.session, clump)?;
         if self.writer.waiting_count() >= PAGE_BLOCKS_GOAL { self.write_page() } else { Ok(()) }
@@ -237,10 +239,11 @@ impl Replacement {
         Ok(())
     }
 
-    /// Seals it and puts it in the place of the arena that is there, if any.
+    /// Seals the new arena and renames it over the old one, if any.
     ///
     /// # Errors
-    /// [`AppendError::Storage`]; the arena is then as it was, or this one is in its place, whole.
+    /// [`AppendError::Storage`]; the arena is then unchanged, or the new one is in its place,
+    /// whole.
     pub fn finish(mut self) -> Result<Replaced, AppendError> {
         self.write_page()?;
         let id = self.writer.id();

@@ -1,5 +1,5 @@
-//! Finding the pages of an arena that has no seal: the open one, or one whose end a crash has cut off. Only record headers and pages are read;
-//! [`judge`](crate::Log::judge) reads the clumps.
+//! Finds the pages of an arena that has no seal: the open one, or one whose end a crash has cut
+//! off. Reads only record headers and pages; [`judge`](crate::Log::judge) reads the clumps.
 
 use std::ops::RangeInclusive;
 
@@ -12,42 +12,45 @@ use crate::reading::window::Window;
 use crate::records::directory_page::DirectoryPage;
 use crate::records::record_header::{RecordKind, record_bytes};
 
-/// How much is read at a time.
+/// The bytes that are read at a time.
 pub(crate) const AHEAD_BYTES: usize = 1 << 20;
 
 /// The good part of an arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Its pages, with the places of their records.
+    /// The pages with the places of their records.
     pub pages: Vec<(PageRow, DirectoryPage)>,
-    /// Where the good part ends, in bytes.
+    /// The end of the good part, in bytes.
     pub log_bytes: u64,
-    /// How many bytes follow it.
+    /// The length of the part after it.
     pub cut_bytes: u64,
-    /// Up to where it is known to survive power loss, in bytes.
+    /// The end of the durable part, in bytes.
     pub durable_bytes: u64,
-    /// Whether a mark of durability follows the good part, which no sync has made durable: before anything is written
-    /// here, it has to be cut off.
+    /// True if a durable mark, which no sync has made durable itself, follows the good part. It
+    /// must be cut off before anything is written here.
     pub has_stray_mark: bool,
-    /// Where, in bytes, something is broken that good pages follow. After a recovery only what is damaged before a mark of
-    /// durability: no crash leaves that behind, so nothing may be cut off, and nothing more may be written here.
+    /// The offset of a broken record that good pages follow. After a recovery, only a broken record
+    /// before the durable mark counts. No crash causes that, so nothing may be cut off, and nothing
+    /// more may be written here.
     pub gap: Option<u64>,
-    /// The first and the last place, in bytes, where the disk does not give something that may be a page: what that names is not known.
+    /// The first and the last offset at which the disk does not return something that may be a
+    /// page. The names in such a page are unknown.
     pub hidden: Option<RangeInclusive<u64>>,
 }
 
-/// What can be told of an arena without a seal by somebody who cannot read its clumps.
+/// The pages of an arena without a seal, judged by a process that cannot read its clumps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Proven {
     /// Pages whose clumps were all known to be durable when a later page was written.
     pub proven: Recovered,
-    /// Pages of which that is not known: a power cut may have taken some of their clumps.
+    /// The other pages. A power cut may have taken some of their clumps.
     pub unproven: Vec<(PageRow, DirectoryPage)>,
 }
 
 impl Proven {
-    /// Of what a [`scan`](Log::scan) has found, tells what is surely good, without reading its clumps. If that is all that there is,
-    /// the marks at its end do not count: they are not durable themselves, and who goes on from here cuts them off.
+    /// Selects the part of a [`scan`](Log::scan)'s result that is proven to be good, without a read
+    /// of its clumps. If everything is proven, the durable marks at the end are dropped: they are
+    /// not durable themselves, and the next writer cuts them off.
     #[must_use]
     pub fn of(mut found: Recovered) -> Self {
         let durable = found.durable();
@@ -61,7 +64,8 @@ impl Proven {
         proven
     }
 
-    /// Whether all that the arena holds is proven: nothing is left to recover, and it can be sealed.
+    /// Returns true if the whole arena is proven. Then nothing is left to recover, and it can be
+    /// sealed.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let Recovered { cut_bytes, durable_bytes, gap, .. } = self.proven;
@@ -73,11 +77,12 @@ impl Log {
     /// Finds the pages of an arena that has no seal. Reads record headers and pages only.
     ///
     /// # Errors
-    /// [`ReadLogError::Storage`] when the file cannot be read. A torn or damaged record is no error: what can be
-    /// found after it is found.
+    /// [`ReadLogError::Storage`] when the file cannot be read. A torn or damaged record is not an
+    /// error: the scan continues after it.
     pub fn scan(&self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
         match self.scan_once(arena)? {
-            // Believed when it is found twice: a writer may have put something in the place of the mark that the one before it has left.
+            // A gap is confirmed by a second scan, because a writer may have replaced the mark of
+            // its predecessor meanwhile.
             found if found.gap.is_some() => self.scan_once(arena),
             found => Ok(found),
         }
@@ -90,7 +95,7 @@ impl Log {
         let mut broken = None;
         loop {
             let next = match self.next_page(arena, &mut window, place)? {
-                // Believed when it is read a second time: what is broken may be cut.
+                // A broken record is confirmed by a second read, because it may be cut.
                 Next::Broken { .. } => {
                     window.forget();
                     self.next_page(arena, &mut window, place)?
@@ -120,7 +125,7 @@ impl Log {
         Ok(found)
     }
 
-    /// The next page at or after `from`, or where something comes before it that is no record.
+    /// Returns the next page at or after `from`, or the place of a broken record before it.
     fn next_page(
         &self,
         arena: &OpenedArena,
@@ -134,7 +139,7 @@ impl Log {
                 Err(error) if error.is_damage() => return Ok(Next::broken(place, &error)),
                 Err(error) => return Err(error),
             };
-            // The gap after a record counts: the next record is appended where it ends.
+            // The gap after a record must be in the file: the next record is appended at its end.
             let file_bytes = window.file_bytes()?;
             let Some(end) = header.next().filter(|end| end.byte_offset() <= file_bytes) else {
                 return Ok(Next::Broken { at: place, is_unreadable: false });
@@ -152,26 +157,27 @@ impl Log {
     }
 }
 
-/// Whether all clumps of a page are before a mark of durability.
+/// Returns true if all clumps of a page are before the durable mark.
 pub(crate) fn is_before(page: &DirectoryPage, durable: Granule) -> bool {
     page.clumps().iter().all(|clump| clump.granule < durable)
 }
 
 impl Recovered {
-    /// Up to where the arena was known to be durable when its pages were written.
+    /// Returns the end of the part of the arena that was known to be durable when its pages were
+    /// written.
     #[must_use]
     pub fn durable(&self) -> Granule {
         Granule::at_or_after(self.durable_bytes).unwrap_or_default()
     }
 
-    /// The first place, in bytes, where the disk does not give something that may be a page.
+    /// Returns the first offset at which the disk does not return something that may be a page.
     #[must_use]
     pub fn first_hidden(&self) -> Option<u64> {
         self.hidden.as_ref().map(|hidden| *hidden.start())
     }
 
-    /// Whether what follows the last page is as long as the seal over these pages: then that seal may be broken, and no page is missing
-    /// before it.
+    /// Returns true if the rest after the last page is as long as the seal over these pages. Then
+    /// the seal may be broken, and no page is missing before it.
     #[must_use]
     pub fn ends_at_seal(&self) -> bool {
         let seal_bytes = seal_bytes(self.pages.len()) as u64;
@@ -190,8 +196,8 @@ impl Recovered {
         }
     }
 
-    /// Ends the good part before the pages at its end that name nothing and only say that all before them is durable. They
-    /// are not durable themselves. Says whether there was one.
+    /// Ends the good part before the trailing pages that name nothing and only mark durability.
+    /// They are not durable themselves. Returns true if there was one.
     pub fn drop_mark(&mut self) -> bool {
         let marks = self.pages.iter().rev().take_while(|(_, page)| page.block_count() == 0);
         let Some((row, _)) = marks.last() else { return false };
@@ -201,7 +207,7 @@ impl Recovered {
     }
 }
 
-/// What a step of a scan comes to.
+/// The result of a step of a scan.
 enum Next {
     Page { row: PageRow, page: Box<DirectoryPage>, end: Granule },
     Broken { at: Granule, is_unreadable: bool },
@@ -213,13 +219,14 @@ impl Next {
     }
 }
 
-/// Of what the disk does not give, in the order of the log, takes in one place more.
+/// Extends the range of unreadable places. Places are added in the order of the log.
 fn extend_hidden(hidden: &mut Option<RangeInclusive<u64>>, place: Granule) {
     let first = hidden.as_ref().map_or(place.byte_offset(), |hidden| *hidden.start());
     *hidden = Some(first..=place.byte_offset());
 }
 
-/// The first place after `broken` where a record begins. Notes the places before it that the disk does not give.
+/// Returns the first place after `broken` where a record begins. Adds unreadable places before it
+/// to `hidden`.
 fn next_record(
     window: &mut Window<'_>,
     broken: Granule,

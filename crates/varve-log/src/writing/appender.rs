@@ -2,9 +2,9 @@
 //!
 //! Clumps go to the open arena. A page is written when enough blocks wait for one, and at every
 //! sync. A full arena is left behind and the next one is begun; it is sealed once everything in it
-//! is durable. A sync has two steps, [`Appender::plan_sync`] and [`Appender::finish_sync`]; the slow
-//! part runs between them, without the appender's lock. After a failed write or sync the appender
-//! refuses everything.
+//! is durable. A sync has two steps, [`Appender::plan_sync`] and [`Appender::finish_sync`]; the
+//! slow part runs between them, without the appender's lock. After a failed write or sync the
+//! appender refuses everything.
 //!
 //! `docs/internals/durability.md` has the order of writes, and what a crash after each step leaves.
 
@@ -24,11 +24,11 @@ use crate::recovery::scan::Recovered;
 use crate::writing::arena_writer::{AppendError, Appended, ArenaWriter, FullArena, Session};
 use crate::writing::sync::SyncPlan;
 
-/// How many full arenas may wait for their seal: their data is being made durable meanwhile.
+/// The most full arenas that may wait for their seal while their data is made durable.
 const FULL_ARENAS_MAX: usize = 2;
 
-/// While no full arena waits, the disk is asked to start writing after this many bytes. Otherwise it
-/// would be idle until the first arena is full.
+/// While no full arena waits, the disk is asked to start writing after this many bytes. Otherwise
+/// it would be idle until the first arena is full.
 const EARLY_BYTES: u64 = 8 << 20;
 
 /// The end of a log, held by its one writer.
@@ -39,15 +39,16 @@ pub struct Appender {
     open: Option<ArenaWriter>,
     full: VecDeque<FullArena>,
     seals: Seals,
-    /// How many ordinals the ledger had counted when the log was opened. An ordinal among them that
-    /// has no seal was lost. It is not given again, so that the loss stays visible.
+    /// The number of ordinals that the ledger had counted when the log was opened. An ordinal among
+    /// them that has no seal was lost. It is not given again, so that the loss stays visible.
     counted: u64,
     next: ArenaId,
-    /// Sealed in this session, with a footer that may not be durable yet.
+    /// Arenas sealed in this session, with a footer that may not be durable yet.
     new_seals: Vec<ArenaId>,
-    /// Sealed in this session, and not yet reported by [`Self::take_newly_sealed`].
+    /// Arenas sealed in this session, and not yet reported by [`Self::take_newly_sealed`].
     untold_seals: Vec<ArenaId>,
-    /// Counts names of arena files that may be new in the folder, and those of them that are durable.
+    /// Counters of arena file names: those that may be new in the folder, and those that are
+    /// durable.
     names_given: u64,
     names_durable: u64,
     failed: Option<String>,
@@ -56,10 +57,10 @@ pub struct Appender {
 impl Appender {
     /// Takes over the end of the log.
     ///
-    /// - `seals` are the seals of all sealed arenas. The newest ledger covers the first `counted` of
-    ///   them; after these, no ordinal is missing.
-    /// - `unsealed` are the arenas without a seal, in order. Each was recovered by [`Log::recover`],
-    ///   or is known to be good as a whole.
+    /// - `seals` are the seals of all sealed arenas. The newest ledger covers the first `counted`
+    ///   of them; after these, no ordinal is missing.
+    /// - `unsealed` are the arenas without a seal, in order. Each was recovered by
+    ///   [`Log::recover`], or is known to be good as a whole.
     /// - `next` is larger than the number of every arena that has a file.
     ///
     /// A writer that can read continues the last arena. All others are sealed.
@@ -86,7 +87,8 @@ impl Appender {
             next,
             new_seals: Vec::new(),
             untold_seals: Vec::new(),
-            // What an earlier session has done to it may not be durable. Without an arena there is no folder yet.
+            // Changes of the folder by an earlier session may not be durable. Without an arena
+            // there is no folder yet.
             names_given: u64::from(next != ArenaId(0)),
             names_durable: 0,
             failed: None,
@@ -97,10 +99,11 @@ impl Appender {
         Ok(appender)
     }
 
-    /// Continues an arena of an earlier session if it is the last one; otherwise queues it for sealing.
+    /// Continues an arena of an earlier session if it is the last one; otherwise queues it for
+    /// sealing.
     fn adopt(&mut self, arena: OpenedArena, recovered: Recovered) -> Result<(), AppendError> {
-        // In an earlier arena, new data would come before old data. And an arena that a write-only key
-        // could have forged must not hold data of a writer that can read.
+        // In an earlier arena, new data would come before old data. And an arena that a write-only
+        // key could have forged must not hold data of a writer that can read.
         let is_last = arena.id().0.checked_add(1) == Some(self.next.0);
         if is_last && self.log.keys().can_read() && arena.header().takes_more() {
             let pages = recovered.pages.iter().map(|(row, _)| *row).collect();
@@ -111,19 +114,20 @@ impl Appender {
         Ok(())
     }
 
-    /// Appends a clump, and says where it is and which pages were written on the way. A page becomes due when
-    /// enough blocks wait for one, and when an arena is full.
+    /// Appends a clump. Returns its address and the pages that were written on the way. A page is
+    /// due when enough blocks wait for one, and when an arena is full.
     ///
     /// # Errors
-    /// [`AppendError`]; after [`AppendError::Storage`] the log takes nothing more.
+    /// [`AppendError`]; after [`AppendError::Storage`] the log refuses everything.
     pub fn append(&mut self, clump: PackedClump) -> Result<(LogAddress, Vec<Appended>), AppendError> {
         self.check()?;
         let appended = self.try_append(clump);
         self.remember(appended)
     }
 
-    /// Appends a clump to the arena `home`: the open one, or, if that is an earlier one, the next. For a store in which the names of blocks
-    /// say where they are: there it is decided beforehand which arena takes what.
+    /// Appends a clump to the arena `home`: the open one, or the next one if the open arena is an
+    /// earlier one. For a by-value store, whose block names contain the place. So the arena is
+    /// chosen before the clump is made.
     ///
     /// # Errors
     /// As [`append`](Self::append). Every other arena is refused.
@@ -157,13 +161,13 @@ impl Appender {
         self.write_to_open(clump, pages)
     }
 
-    /// The arena that takes the next clump, and how long it is.
+    /// Returns the arena that takes the next clump, and its length.
     #[must_use]
     pub fn home(&self) -> (ArenaId, u64) {
         self.open.as_ref().map_or((self.next, ARENA_HEADER_BYTES as u64), |open| (open.id(), open.log_bytes))
     }
 
-    /// What the names that this session gives carry of its salt.
+    /// Returns the part of this session's salt that goes into block names.
     #[must_use]
     pub fn session_mark(&self) -> [u8; SESSION_MARK_BYTES] {
         self.session.mark()
@@ -228,7 +232,7 @@ impl Appender {
         open.write_page(self.log.storage().as_ref(), &mut self.session, ledger, score_bytes)
     }
 
-    /// The ledger over the seals as they are now.
+    /// Returns the ledger over the current seals.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         self.seals.ledger(self.log.keys(), self.durable_count())
@@ -236,7 +240,7 @@ impl Appender {
 
     fn begin_arena(&mut self) -> Result<(), AppendError> {
         let id = self.next;
-        // Moved on first: a file that could be made and not be written stays behind.
+        // Incremented first: a file that was created but could not be written stays behind.
         self.next = ArenaId(id.0 + 1);
         self.names_given += 1;
         let random = self.random.as_ref();
@@ -260,7 +264,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Writes the seal of an arena that is durable.
+    /// Writes the seal of a durable arena.
     fn seal(&mut self, full: &FullArena) -> Result<(), AppendError> {
         let storage = self.log.storage().as_ref();
         let seal = full.seal(storage, self.log.keys(), self.seals.free_place(self.counted))?;
@@ -271,7 +275,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Takes no more into the open arena: it gets its seal by the next sync, whatever room it has.
+    /// Closes the open arena. It gets its seal by the next sync, even if it is not full.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -282,7 +286,7 @@ impl Appender {
         Ok(page)
     }
 
-    /// Notes that an arena was written anew, and leaves a page whose ledger says so.
+    /// Records that arenas were written anew, and writes a page with the new ledger.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -296,7 +300,7 @@ impl Appender {
         self.remember(written).map(|_| ())
     }
 
-    /// What has to be made durable so that everything appended so far is. Write the last page first, by
+    /// Plans a sync of everything appended so far. Write the last page first, with
     /// [`finish_page`](Self::finish_page).
     #[must_use]
     pub fn plan_sync(&self) -> SyncPlan {
@@ -314,10 +318,10 @@ impl Appender {
         }
     }
 
-    /// Notes that a plan has been carried out, and seals the arenas that were waiting for it.
+    /// Records that a plan has been carried out, and seals the arenas that were waiting for it.
     ///
     /// # Errors
-    /// As [`append`](Self::append). What the plan made durable is durable all the same.
+    /// As [`append`](Self::append). The data of the plan is durable all the same.
     pub fn finish_sync(&mut self, plan: &SyncPlan) -> Result<(), AppendError> {
         self.check()?;
         if let (Some(open), Some((id, log_bytes))) = (&mut self.open, plan.open)
@@ -326,7 +330,7 @@ impl Appender {
             open.durable_bytes = open.durable_bytes.max(log_bytes);
         }
         if let Some(names) = plan.new_names {
-            // Others may have been given since the plan was made.
+            // More names may have been given since the plan was made.
             self.names_durable = self.names_durable.max(names);
         }
         self.new_seals.retain(|arena| !plan.seals.contains(arena));
@@ -337,13 +341,14 @@ impl Appender {
         self.remember(sealed)
     }
 
-    /// Refuses everything from now on: a sync has failed, and what was written before it is unknown.
+    /// Refuses everything from now on: a sync has failed, and the state of the data written before
+    /// it is unknown.
     pub fn fail(&mut self, reason: String) {
         self.failed.get_or_insert(reason);
     }
 
-    /// Leaves a mark that all is durable, so that the next opening need not read the end of the log to know. Call it
-    /// after a sync; the mark itself need not be durable.
+    /// Writes a mark that everything is durable, so that the next opening need not read the end of
+    /// the log. Call it after a sync. The mark itself need not be durable.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -358,15 +363,15 @@ impl Appender {
             let written = self.write_waiting_page();
             self.remember(written)?;
             if let Some(open) = &mut self.open {
-                // The mark does not count: leaving one more mark for it would never end.
+                // The mark counts as durable. Otherwise it would need a mark of its own.
                 open.durable_bytes = open.log_bytes;
             }
         }
         Ok(())
     }
 
-    /// Seals the open arena: for a writer who could not go on with it another time. Everything must have been synced; the
-    /// seal is durable when this returns.
+    /// Seals the open arena, for a writer that cannot continue it in a later session. Everything
+    /// must have been synced. The seal is durable when this returns.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -389,40 +394,43 @@ impl Appender {
         Ok(())
     }
 
-    /// The seals of all sealed arenas.
+    /// Returns the seals of all sealed arenas.
     #[must_use]
     pub fn seals(&self) -> &Seals {
         &self.seals
     }
 
-    /// Those among them that no crash can take back. A page or a checkpoint that told of others would outlive them.
+    /// Iterates over the seals that no crash can take back. A page or a checkpoint that covered
+    /// others would outlive them.
     pub fn durable_seals(&self) -> impl Iterator<Item = (ArenaId, &Seal)> {
         self.seals.iter().filter(|(arena, _)| !self.new_seals.contains(arena))
     }
 
-    /// Whether a crash may take the names of arenas that were begun since the last sync.
+    /// Returns true if a crash may take the names of arenas that were begun since the last sync.
     #[must_use]
     pub fn has_new_names(&self) -> bool {
         self.names_durable < self.names_given
     }
 
-    /// The arenas that this session has sealed since it was asked last. Their seals may not be durable yet.
+    /// Returns the arenas that this session has sealed since the last call. Their seals may not be
+    /// durable yet.
     pub fn take_newly_sealed(&mut self) -> Vec<ArenaId> {
         std::mem::take(&mut self.untold_seals)
     }
 
-    /// Takes note of the seal of an arena that was damaged when the log was opened, and is whole again.
+    /// Records the seal of an arena that was damaged when the log was opened and has been mended.
     pub fn note_mended(&mut self, arena: ArenaId, seal: Seal) {
         self.seals.replace(arena, seal);
     }
 
-    /// How many places in the order of seals no crash can take back.
+    /// Returns the number of places in the order of seals that no crash can take back.
     fn durable_count(&self) -> u64 {
         let durable = self.seals.places().take_while(|(_, arena, _)| !self.new_seals.contains(arena));
         durable.last().map_or(0, |(place, ..)| place.saturating_add(1)).max(self.counted)
     }
 
-    /// The arenas that are not sealed yet, each with the place that the next record would have, and the code of its last page.
+    /// Iterates over the unsealed arenas. Each comes with the place of its next record and the code
+    /// of its last page.
     pub fn unsealed(&self) -> impl Iterator<Item = (ArenaId, Granule, Option<[u8; 16]>)> + '_ {
         let full = self.full.iter().map(|full| (full.id, full.log_bytes, full.pages.as_slice()));
         let open = self.open.iter().map(|open| (open.id(), open.log_bytes, open.pages()));

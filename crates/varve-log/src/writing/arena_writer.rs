@@ -1,4 +1,4 @@
-//! One arena that is being written: its records, its pages, its seal. Knows nothing of the arenas beside it.
+//! Writes one arena: its records, its pages, its seal. Does not know other arenas.
 
 use std::io;
 use std::sync::Arc;
@@ -20,40 +20,30 @@ use crate::records::frame_table::FrameTable;
 use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::recovery::scan::Recovered;
 
-/// A page that has been written: what it names can be found from now on.
+/// A written page. The blocks that it names can be found from now on.
 #[derive(Debug, Clone)]
 pub struct Appended {
-    /// Which arena it is in.
     pub arena: ArenaId,
-    /// Where.
     pub row: PageRow,
-    /// What it says.
     pub page: Arc<DirectoryPage>,
 }
 
-/// Why nothing more can be appended.
+/// The reason why nothing more can be appended.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// Writing failed. The log takes nothing more until it is opened again, which cuts off what may be torn.
+    /// A write failed. The log refuses everything until it is opened again, which cuts off a torn
+    /// tail.
     #[error("arena {arena}: cannot write")]
-    Storage {
-        /// Which arena.
-        arena: ArenaId,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Storage { arena: ArenaId, source: io::Error },
     /// An earlier append or sync failed.
     #[error("the store stopped taking data when an earlier write failed: {reason}")]
-    Failed {
-        /// That failure.
-        reason: String,
-    },
+    Failed { reason: String },
     /// The log has reached the end of its addresses.
     #[error("the log is full: it has reached the last address, 128 TiB")]
     LogFull,
 }
 
-/// A writer's salt, and how many records it has made.
+/// The salt of a writer, and the counter of its records.
 pub(crate) struct Session {
     id: [u8; 16],
     counter: u64,
@@ -66,17 +56,18 @@ impl Session {
         Ok(Self { id, counter: 0 })
     }
 
-    /// What the names that are given in it carry of its salt.
+    /// Returns the part of the salt that goes into block names.
     pub(crate) fn mark(&self) -> [u8; SESSION_MARK_BYTES] {
         self.id.first_chunk().copied().unwrap_or_default()
     }
 
-    /// Whether it has made any record.
+    /// Returns true if the session has made a record.
     pub(crate) fn has_written(&self) -> bool {
         self.counter > 0
     }
 
-    /// The number of the next record. Moved on before anything can fail: a nonce is never used twice.
+    /// Returns the number of the next record. Increments the counter before anything can fail, so
+    /// that a nonce is never used twice.
     fn next(&mut self) -> u64 {
         let counter = self.counter;
         self.counter += 1;
@@ -84,20 +75,20 @@ impl Session {
     }
 }
 
-/// An arena that grows.
+/// An arena that is being written.
 pub(crate) struct ArenaWriter {
     file: FileName,
     arena: OpenedArena,
     is_encrypted: bool,
     pub(crate) log_bytes: u64,
     pub(crate) durable_bytes: u64,
-    /// Whether the file goes on behind `log_bytes`, with a mark that was never made durable.
+    /// True if the file continues after `log_bytes` with a mark that was never made durable.
     has_stray_mark: bool,
     waiting: DirectoryPage,
     pages: Vec<PageRow>,
 }
 
-/// An arena that takes no more, and waits for its seal.
+/// A closed arena that waits for its seal.
 pub(crate) struct FullArena {
     pub(crate) id: ArenaId,
     pub(crate) log_bytes: u64,
@@ -138,7 +129,7 @@ impl ArenaWriter {
         Self::new(log, session, arena, file, bytes.len() as u64, Vec::new())
     }
 
-    /// Goes on with an arena of an earlier session.
+    /// Continues an arena of an earlier session.
     pub(crate) fn adopt(
         log: &Log,
         session: &Session,
@@ -178,7 +169,8 @@ impl ArenaWriter {
         Ok(writer)
     }
 
-    /// Made for each record anew and let go after it: what AES makes of a key is wiped then, but cannot be locked.
+    /// Makes the cipher for one record. It is dropped after the record: the key schedule of AES is
+    /// then wiped, but cannot be locked in memory.
     fn cipher(&self, kind: RecordKind, session: &Session) -> Result<RecordCipher, AppendError> {
         self.arena.cipher(kind, &session.id, self.is_encrypted).ok_or_else(|| AppendError::Failed {
             reason: format!("arena {} cannot be continued without the key to read it", self.id()),
@@ -189,17 +181,17 @@ impl ArenaWriter {
         self.arena.id()
     }
 
-    /// Where its pages are.
+    /// Returns the places of its pages.
     pub(crate) fn pages(&self) -> &[PageRow] {
         &self.pages
     }
 
-    /// How many blocks no page names yet.
+    /// Returns the number of blocks that no page names yet.
     pub(crate) fn waiting_count(&self) -> usize {
         self.waiting.block_count()
     }
 
-    /// Appends a clump, whose blocks then wait for a page.
+    /// Appends a clump. Its blocks then wait for a page.
     pub(crate) fn write_clump(
         &mut self,
         storage: &dyn Storage,
@@ -212,7 +204,7 @@ impl ArenaWriter {
         Ok(header.granule)
     }
 
-    /// Appends a page for what waits for one, if anything.
+    /// Appends a page for the waiting blocks, if any.
     pub(crate) fn write_page(
         &mut self,
         storage: &dyn Storage,
@@ -221,7 +213,7 @@ impl ArenaWriter {
         score_bytes: usize,
     ) -> Result<Appended, AppendError> {
         let mut page = std::mem::replace(&mut self.waiting, DirectoryPage::new(score_bytes));
-        // Rounded down: a mark may be too careful, never too bold.
+        // Rounded down: a mark may be too low, never too high.
         let durable = self.durable_bytes / crate::GRANULE_BYTES * crate::GRANULE_BYTES;
         page.finish(Granule::at_or_after(durable).unwrap_or_default(), ledger);
         let mut record = vec![0; RECORD_HEADER_BYTES];
@@ -232,7 +224,8 @@ impl ArenaWriter {
         Ok(Appended { arena: self.id(), row, page: Arc::new(page) })
     }
 
-    /// Encrypts and appends a record, which comes with room for its header. A framed clump says how long its table is.
+    /// Encrypts and appends a record. `record` has space for its header. `table_bytes` is the
+    /// length of a framed clump's table.
     fn write_record(
         &mut self,
         storage: &dyn Storage,
@@ -281,7 +274,7 @@ impl ArenaWriter {
         Ok(header)
     }
 
-    /// Takes no more.
+    /// Closes the arena.
     pub(crate) fn into_full(self) -> FullArena {
         let (id, header) = (self.id(), self.arena.header.clone());
         let Self { file, log_bytes, has_stray_mark, pages, .. } = self;
@@ -290,7 +283,7 @@ impl ArenaWriter {
 }
 
 impl FullArena {
-    /// An arena of an earlier session that takes no more.
+    /// Makes a closed arena from one of an earlier session.
     pub(crate) fn left(arena: &OpenedArena, recovered: &Recovered) -> Self {
         Self {
             id: arena.id(),
@@ -306,7 +299,8 @@ impl FullArena {
         &self.file
     }
 
-    /// Writes the seal, whose place in the order of seals is `ordinal`. Everything in the arena must be durable.
+    /// Writes the seal. `ordinal` is its place in the order of seals. Everything in the arena must
+    /// be durable.
     pub(crate) fn seal(
         &self,
         storage: &dyn Storage,
@@ -325,7 +319,8 @@ impl FullArena {
     }
 }
 
-/// Cuts off a mark, for good before anything takes its place: a crash could else leave a sector of each, which looks like damage.
+/// Cuts off a mark, durably, before anything takes its place. Otherwise a crash could leave sectors
+/// of both, which looks like damage.
 fn cut_mark(storage: &dyn Storage, file: &FileName, log_bytes: u64) -> io::Result<()> {
     storage.truncate(file, log_bytes)?;
     storage.sync(file)

@@ -1,4 +1,4 @@
-//! Making durable what was appended. The writer may go on meanwhile.
+//! Makes appended data durable. The writer may continue meanwhile.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use crate::arenas::address::ArenaId;
 use crate::reading::log::Log;
 use crate::writing::arena_writer::AppendError;
 
-/// Why what was appended may not be durable.
+/// The reason why appended data may not be durable.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncLogError {
     /// The last page could not be written.
@@ -16,19 +16,15 @@ pub enum SyncLogError {
     Append(#[from] AppendError),
     /// A file or the folder could not be made durable.
     #[error("cannot make {file} durable")]
-    Sync {
-        /// Which.
-        file: String,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Sync { file: String, source: io::Error },
 }
 
-/// What a sync has to make durable: made under the writer's lock, carried out without it.
+/// The files that a sync must make durable. The plan is made with the writer's lock, and carried
+/// out without it.
 #[derive(Debug)]
 pub struct SyncPlan {
     pub(crate) files: Vec<FileName>,
-    /// How many names had been given when it was made, if some of them may not be durable.
+    /// The number of names given when the plan was made, if some of them may not be durable.
     pub(crate) new_names: Option<u64>,
     pub(crate) open: Option<(ArenaId, u64)>,
     pub(crate) full: Vec<ArenaId>,
@@ -36,10 +32,10 @@ pub struct SyncPlan {
 }
 
 impl SyncPlan {
-    /// Makes durable what the plan names.
+    /// Syncs the files of the plan.
     ///
     /// # Errors
-    /// [`SyncLogError::Sync`]; the log must then take nothing more.
+    /// [`SyncLogError::Sync`]; the log must then refuse everything.
     pub fn carry_out(&self, log: &Log) -> Result<(), SyncLogError> {
         for file in &self.files {
             let failed = |source| SyncLogError::Sync { file: file.to_string(), source };
@@ -54,15 +50,15 @@ impl SyncPlan {
 }
 
 impl Log {
-    /// Returns when all that was appended to one of the log's files is durable.
+    /// Makes durable everything that was appended to one of the log's files.
     ///
     /// # Errors
-    /// [`io::Error`]; every later call fails as well, of whatever file.
+    /// [`io::Error`]; every later call fails as well, for every file.
     pub fn sync_file(&self, file: &FileName) -> io::Result<()> {
         self.sync_failure().unless_failed(|| self.storage().sync(file))
     }
 
-    /// Returns when the names of all arenas are durable.
+    /// Makes the names of all arenas durable.
     ///
     /// # Errors
     /// As [`sync_file`](Self::sync_file).

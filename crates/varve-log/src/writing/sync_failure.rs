@@ -1,24 +1,26 @@
-//! Whether a sync has failed. The system tells of what it could not write to one caller, and takes it for written from then on. Whoever
-//! syncs next is told that all is well, though their blocks may have been among it.
+//! Remembers a failed sync. The system reports a failed write-back to one caller and then marks the
+//! data clean. The next sync succeeds, although the caller's blocks may be among the lost data.
 
 use std::io;
 
 use parking_lot::Mutex;
 use varve_world::is_out_of_descriptors;
 
-/// Why nothing becomes durable any more, if that is so.
+/// The reason why nothing becomes durable any more, if a sync has failed.
 #[derive(Debug, Default)]
 pub(crate) struct SyncFailure(Mutex<Option<String>>);
 
 impl SyncFailure {
-    /// Carries out a sync, unless one has failed. One at a time: a failure is known here before anybody else may ask the system.
+    /// Runs a sync, unless one has failed. Runs one at a time, so that a failure is recorded before
+    /// the next call to the system.
     pub(crate) fn unless_failed(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut failure = self.0.lock();
         if let Some(reason) = &*failure {
             return Err(io::Error::other(format!("an earlier sync has failed: {reason}")));
         }
         sync().inspect_err(|error| {
-            // Then the system was asked for nothing, and has not told of anything either.
+            // Without a descriptor the system was not called, so it has not reported a failure
+            // either.
             if !is_out_of_descriptors(error) {
                 *failure = Some(error.to_string());
             }
