@@ -1,4 +1,4 @@
-//! What every [`Target`] must do, as one suite that all of them pass.
+//! The contract of a [`Target`]: one suite that all targets pass.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -8,10 +8,10 @@ use varve_world::FileName;
 
 use crate::{Object, OtherKind, PutMode, Target, TargetError};
 
-/// Runs the whole suite on targets that `fresh` makes, each empty.
+/// Runs the whole suite. Each call of `fresh` must make an empty target.
 ///
 /// # Panics
-/// When a target breaks its promise; the message says which.
+/// When a target breaks its contract. The message names the broken rule.
 pub fn check<T: Target>(fresh: &mut dyn FnMut() -> T) {
     objects_come_back(&fresh());
     ranges_are_exact(&fresh());
@@ -24,10 +24,11 @@ pub fn check<T: Target>(fresh: &mut dyn FnMut() -> T) {
     removal_removes(&fresh());
 }
 
-/// Lists more objects than servers put in one answer; slow, so not part of [`check`]. `target` is empty.
+/// Lists more objects than servers put in one answer. It is slow, so it is not part of [`check`].
+/// `target` must be empty.
 ///
 /// # Panics
-/// When the listing is not whole.
+/// When the listing is incomplete.
 pub fn check_many(target: &impl Target) {
     let names: Vec<_> = (0..1200).map(|number| name(&format!("many/{number:04}"))).collect();
     at_once(4, |hand| {
@@ -44,13 +45,13 @@ fn name(text: &str) -> FileName {
     FileName::new(text).unwrap()
 }
 
-/// Bytes that are different everywhere, so that a piece in the wrong place is seen.
+/// Bytes that differ everywhere, so that a misplaced piece is detected.
 fn pattern(byte_count: usize) -> Bytes {
     let words = (0_u32..).flat_map(|word| word.wrapping_mul(0x9e37_79b9).to_be_bytes());
     words.take(byte_count).collect::<Vec<_>>().into()
 }
 
-/// Runs `work` on so many threads, each told its number.
+/// Runs `work` on this many threads. Each gets its number.
 #[expect(clippy::disallowed_methods, reason = "these checks are about threads")]
 fn at_once<R: Send>(hand_count: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
     let work = &work;
@@ -81,7 +82,7 @@ fn objects_come_back(target: &impl Target) {
 }
 
 fn ranges_are_exact(target: &impl Target) {
-    // Larger than any piece that goes over a line at once.
+    // Larger than any piece of a transfer.
     let (file, contents) = (name("arenas/0000000002/object"), pattern(3_000_001));
     let length = contents.len() as u64;
     target.put(&file, contents.clone(), PutMode::Create).unwrap();
@@ -159,7 +160,7 @@ fn one_of_two_creators_wins(target: &impl Target) {
     for round in 0..10 {
         let file = name(&format!("claims/{round}"));
         let claims = at_once(4, |hand| {
-            // Of different lengths, and no two alike.
+            // Each has a different length, and no two are equal.
             let claim = Bytes::from(format!("{hand}").repeat(1 + hand * 1000));
             (target.put(&file, claim.clone(), PutMode::Create), claim)
         });
@@ -173,7 +174,8 @@ fn one_of_two_creators_wins(target: &impl Target) {
     }
 }
 
-/// While it is being replaced an object is the old or the new one, never parts of both, and never absent where replacing is one step.
+/// During a replacement, an object is the old or the new one, never a mixture. It is never absent
+/// either, if the target replaces in one step.
 fn replaced_objects_are_one_or_the_other(target: &impl Target) {
     let file = name("head");
     let state = |number: usize| Bytes::from(vec![u8::try_from(number).unwrap(); 50_000]);
@@ -227,7 +229,7 @@ fn listings_are_whole(target: &impl Target) {
     assert_eq!(target.list("a").unwrap(), [], "an object is no folder");
     let survey = target.survey().unwrap();
     assert_eq!(survey.objects, target.list("").unwrap());
-    // Where there are folders at all, all of them are told.
+    // A target that has folders at all reports all of them.
     let folders: Vec<_> = ["b", "b/deep", "bb"].map(name).into();
     let others: Vec<_> = survey.others.into_iter().map(|other| (other.name, other.kind)).collect();
     let all: Vec<_> = folders.into_iter().map(|folder| (folder, OtherKind::Folder)).collect();

@@ -1,4 +1,5 @@
-//! The one place of this crate that asks the machine for time, threads and sleep: its targets are an edge of the house.
+//! The only module of this crate that uses the clock, threads and sleep. Targets are an edge of the
+//! program.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -7,13 +8,13 @@ use varve_world::{Random, RealRandom};
 
 use crate::retry::trouble::Trouble;
 
-/// A moment, for measuring how long something takes.
+/// Returns the current time, for measuring durations.
 #[expect(clippy::disallowed_methods, reason = "pauses and rates of a network are the machine's own time")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Waits.
+/// Sleeps for `pause`.
 #[expect(clippy::disallowed_methods, reason = "pauses and rates of a network are the machine's own time")]
 pub(crate) fn sleep(pause: Duration) {
     if !pause.is_zero() {
@@ -21,14 +22,15 @@ pub(crate) fn sleep(pause: Duration) {
     }
 }
 
-/// A number that no other writer draws: it makes the names of temporary files their writer's own.
+/// Draws a random number, which makes the names of temporary files unique to their writer.
 pub(crate) fn draw() -> io::Result<u64> {
     let mut bytes = [0; 8];
     RealRandom.fill(&mut bytes)?;
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Where the asynchronous libraries of one target run: threads of its own, which end with it.
+/// The runtime for the asynchronous libraries of one target. It has threads of its own, which end
+/// with it.
 pub(crate) struct Runtime(Option<tokio::runtime::Runtime>);
 
 impl Runtime {
@@ -38,7 +40,8 @@ impl Runtime {
         builder.build().map(|runtime| Self(Some(runtime)))
     }
 
-    /// Runs `future` to its end, or for as long as `time`. On a thread of an asynchronous runtime, which must not block, it is refused.
+    /// Runs `future` to completion, or for at most `time`. Refuses to run on a thread of an
+    /// asynchronous runtime, which must not block.
     pub fn wait<T>(
         &self,
         time: Duration,
@@ -57,7 +60,7 @@ impl Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        // Connections may hang: nobody waits for them here.
+        // Connections may hang, so the shutdown does not wait for them.
         if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }

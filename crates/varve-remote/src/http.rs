@@ -1,4 +1,4 @@
-//! HTTP for S3 and WebDAV: one try of one request, and what its answer is made of.
+//! HTTP for S3 and WebDAV: one attempt of one request, and the parts of its answer.
 
 pub mod base64;
 pub mod exchange;

@@ -1,26 +1,30 @@
-//! Storage elsewhere: what keeps whole objects under names, on another disk or on somebody else's machine.
+//! Remote storage: whole objects under names, on another disk or on another machine.
 //!
-//! [`open`] turns a URL into a [`Target`]: a folder, an S3-compatible store, SFTP, FTP or WebDAV; `docs/guide/remotes.md` tells what
-//! each of them promises.
+//! [`open`] makes a [`Target`] from a URL: a folder, an S3-compatible store, SFTP, FTP or WebDAV.
+//! `docs/guide/remotes.md` describes the guarantees of each kind.
 //!
 //! ```text
-//!   open(url) ──▶ Location ──▶ Home (folder, S3, SFTP, FTP, WebDAV): one try of each operation
+//!   open(url) ──▶ Location ──▶ Home (folder, S3, SFTP, FTP, WebDAV): one attempt of each operation
 //!                                ▲
-//!   Target ◀── Persistent ───────┘   tries again with growing pauses, and settles what an earlier try may have done
+//!   Target ◀── Persistent ───────┘   retries with growing pauses, and resolves attempts with lost answers
 //! ```
 //!
-//! [`VentiStore`] is a block store at a Venti server: no target, as it keeps blocks and not objects.
+//! [`VentiStore`] is a block store at a Venti server. It is not a target, because it stores blocks
+//! and not objects.
 //!
-//! What must always be true:
+//! Invariants:
 //!
-//! - An object appears under its name whole or not at all: what arrives in pieces arrives under a name that no store uses, or in an
-//!   upload that its server completes in one step. [`PutMode::Create`] never replaces or removes anything.
-//! - Nothing that comes back is believed by this crate's callers before they have checked it. A [`Target`] knows nothing of
-//!   arenas or keys.
-//! - However much a server sends, no more is kept than was asked for, and listings and error texts have their limits.
+//! - An object appears under its name whole or not at all. An object that arrives in pieces gets a
+//!   name that no store uses, or is part of an upload that the server completes in one step.
+//!   [`PutMode::Create`] never replaces or removes anything.
+//! - The callers of this crate check all received bytes before they use them. A [`Target`] does not
+//!   know arenas or keys.
+//! - Received data is bounded: no more than the requested bytes are kept, and listings and error
+//!   texts have limits.
 //! - A password is never printed.
 //!
-//! Read first: `target.rs` (the seam), `targets/folder.rs` (the simplest kind) and `retry/persistent.rs` (trying again).
+//! Read first: `target.rs` (the trait), `targets/folder.rs` (the simplest kind) and
+//! `retry/persistent.rs` (retries).
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;

@@ -1,4 +1,4 @@
-//! Names: where a target is, and how its objects may be called.
+//! Names: the locations of targets, and the valid names of objects.
 
 pub mod leftovers;
 pub mod listing;

@@ -1,4 +1,4 @@
-//! From a URL to a target.
+//! Opens a target by its URL.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,59 +13,61 @@ use crate::targets::sftp::Sftp;
 use crate::targets::webdav::Webdav;
 use crate::{Pace, Secret, Target};
 
-/// What to do about an SSH server that no one has vouched for.
+/// The treatment of an SSH server without a known key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UnknownHosts {
-    /// Do not talk to it.
+    /// Refuse the connection.
     #[default]
     Refuse,
-    /// Believe it this once. A server whose key is another than the known one is refused all the same.
+    /// Accept the key for this connection. A server whose key differs from the known one is refused
+    /// all the same.
     Accept,
 }
 
-/// Who may use a bucket.
+/// The credentials of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct S3Keys {
-    /// The name of the key.
+    /// The id of the key.
     pub key_id: String,
-    /// The key.
     pub secret_key: Secret,
-    /// What a key that was lent for a while comes with.
+    /// The token that belongs to temporary credentials.
     pub session_token: Option<Secret>,
 }
 
-/// How a target is to be reached.
+/// The options for opening a target.
 #[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
-    /// The password for SFTP, FTP and WebDAV where the URL has none; also opens an encrypted key file of SSH.
+    /// The password for SFTP, FTP and WebDAV if the URL has none. Also opens an encrypted key file
+    /// of SSH.
     pub password: Option<Secret>,
-    /// Who uses a bucket; else as the `AWS_` variables say.
+    /// The credentials of a bucket. If they are missing, the `AWS_` variables apply.
     pub s3_keys: Option<S3Keys>,
-    /// The private key for SFTP; else those in `~/.ssh` with the usual names.
+    /// The private key for SFTP. If it is missing, the default files in `~/.ssh` apply.
     pub identity_file: Option<PathBuf>,
     /// The socket of an SSH agent.
     pub agent: Option<PathBuf>,
-    /// The keys of known SSH servers; else `~/.ssh/known_hosts`.
+    /// The keys of known SSH servers. If it is missing, `~/.ssh/known_hosts` applies.
     pub known_hosts: Option<PathBuf>,
-    /// What to do about other servers.
+    /// The treatment of other servers.
     pub unknown_hosts: UnknownHosts,
-    /// The user's home, where the usual files of SSH are.
+    /// The user's home directory, which contains the default files of SSH.
     pub home: Option<PathBuf>,
-    /// Certificate authorities to believe besides the machine's own, as a PEM file.
+    /// Certificate authorities to trust besides those of the machine, as a PEM file.
     pub authorities: Option<PathBuf>,
-    /// How long to wait, and how often to try.
+    /// The time-outs and retries.
     pub patience: Patience,
-    /// Whether nobody waits for an answer any more. Asked while there is a pause before another try, which is then not made.
+    /// Returns true if the caller no longer waits for answers. It is called during the pause before
+    /// a retry, which is then cancelled.
     pub is_over: Option<fn() -> bool>,
-    /// The pace of what goes there.
+    /// The pace of uploads.
     pub up: Option<Arc<Pace>>,
-    /// The pace of what comes from there.
+    /// The pace of downloads.
     pub down: Option<Arc<Pace>>,
 }
 
 impl OpenOptions {
-    /// What the environment says: `VARVE_REMOTE_PASSWORD`, `SSH_AUTH_SOCK` and `HOME`. The `AWS_` variables are read by
-    /// [`open`], as every tool for S3 does.
+    /// Reads the environment: `VARVE_REMOTE_PASSWORD`, `SSH_AUTH_SOCK` and `HOME`. [`open`] reads
+    /// the `AWS_` variables, as every S3 tool does.
     #[must_use]
     pub fn from_environment() -> Self {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -78,23 +80,23 @@ impl OpenOptions {
     }
 }
 
-/// Why a URL did not become a target.
+/// The reason why a target was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The text is no place for a target.
+    /// The text is not a location.
     #[error(transparent)]
     Location(#[from] LocationError),
-    /// The settings cannot work.
+    /// The settings are not usable.
     #[error("{place}: cannot be used with these settings")]
     Settings {
-        /// Where.
+        /// The location.
         place: String,
-        /// What went wrong below.
         source: std::io::Error,
     },
 }
 
-/// The target at `url`; [`Location`] has the forms. Talks to nobody yet: what is wrong there, the first call tells.
+/// Makes the target at `url`; [`Location`] has the forms. Does not connect: the first call reports
+/// problems of the server.
 ///
 /// # Errors
 /// [`OpenError`].

@@ -1,4 +1,4 @@
-//! Trying again: when, how often, and after which failures.
+//! Retries: their times, their number, and the failures that lead to them.
 
 pub mod persistent;
 pub mod trouble;

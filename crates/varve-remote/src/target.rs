@@ -1,4 +1,4 @@
-//! The seam between a store's second home and whatever keeps its objects.
+//! The trait between a replica and the storage of its objects.
 
 use std::fmt;
 use std::io;
@@ -7,47 +7,45 @@ use std::ops::{ControlFlow, Range};
 use bytes::Bytes;
 use varve_world::FileName;
 
-/// What a target can promise.
+/// The guarantees of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Of two callers who create the same object at the same time, exactly one succeeds. Where this is false,
-    /// [`PutMode::Create`] looks before it writes, and two callers at the same moment may both succeed.
+    /// True if exactly one of two callers succeeds that create the same object at the same time. If
+    /// it is false, [`PutMode::Create`] checks before it writes, and two concurrent callers may
+    /// both succeed.
     pub create_is_exclusive: bool,
-    /// A range is read without reading the rest of the object.
+    /// True if a range is read without the rest of the object.
     pub ranges: bool,
 }
 
-/// What to do about an object that is there already.
+/// The treatment of an existing object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutMode {
-    /// Leave it, and fail with [`TargetError::Exists`].
+    /// Keep it, and fail with [`TargetError::Exists`].
     Create,
-    /// Put the new one in its place.
+    /// Replace it.
     Replace,
 }
 
-/// An object as a listing tells of it.
+/// An object in a listing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Object {
-    /// Its name.
     pub name: FileName,
-    /// Its length in bytes.
+    /// The length in bytes.
     pub bytes: u64,
 }
 
-/// Something that lies under a name that an object could have, and is none: only a file is an object.
+/// Something other than a file that has a valid object name. Only files are objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Other {
-    /// Its name.
     pub name: FileName,
-    /// What it is.
     pub kind: OtherKind,
 }
 
-/// What can lie where an object could.
+/// The kinds of such entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OtherKind {
-    /// A folder; most of them are there for the objects in them.
+    /// A folder. Most folders exist for the objects in them.
     Folder,
     /// A symbolic link.
     Link,
@@ -65,88 +63,81 @@ impl fmt::Display for OtherKind {
     }
 }
 
-/// Everything that lies at a target, as far as a store could use its name.
+/// Everything at a target with a valid object name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// All objects, in order of their names.
+    /// All objects, in the order of their names.
     pub objects: Vec<Object>,
-    /// What is no object, in order of the names.
+    /// The entries that are not objects, in the order of their names.
     pub others: Vec<Other>,
 }
 
-/// Why a target did not do what was asked.
+/// The reason why a call of a target failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// There is no such object.
     #[error("{name}: there is no such object")]
-    NotFound {
-        /// Which.
-        name: FileName,
-    },
-    /// The object was to be created and is there.
+    NotFound { name: FileName },
+    /// The object should be created, but already exists.
     #[error("{name}: there is one already")]
-    Exists {
-        /// Which.
-        name: FileName,
-    },
-    /// The object is shorter than the range that was asked for.
+    Exists { name: FileName },
+    /// The object is shorter than the requested range.
     #[error("{name}: it ends before byte {end}")]
     Short {
-        /// Which.
         name: FileName,
-        /// Where the range ends.
+        /// The end of the range.
         end: u64,
     },
-    /// The target does not let us in, or forbids this: another try will not help.
+    /// The target denies access or refuses the call. A retry cannot help.
     #[error("{what}: refused")]
     Refused {
-        /// Which object, or the target itself.
+        /// The object, or the target itself.
         what: String,
-        /// What went wrong below.
         source: io::Error,
     },
-    /// It failed for a reason that may pass; it was tried several times.
+    /// All attempts failed, for a reason that may pass.
     #[error("{what}: failed")]
     Failed {
-        /// Which object, or the target itself.
+        /// The object, or the target itself.
         what: String,
-        /// What went wrong below.
         source: io::Error,
     },
 }
 
-/// Whoever takes what comes, piece by piece, and asks for more or breaks off.
+/// A consumer of pieces. It returns whether to continue.
 pub type TakePiece<'a> = dyn FnMut(Bytes) -> ControlFlow<()> + 'a;
 
-/// Objects under names, whole and immutable once they are there unless replaced.
+/// Whole objects under names. An object does not change unless it is replaced.
 ///
-/// Callable from many threads at once. Calls block; each tries again by itself, with growing pauses, what may succeed
-/// later. Bytes that come back are not to be trusted.
+/// Many threads may call it at once. Calls block. Each retries failures that may pass, with growing
+/// pauses. The caller must not trust received bytes.
 pub trait Target: Send + Sync + fmt::Display {
-    /// What it can promise.
+    /// Returns the guarantees.
     fn capabilities(&self) -> Capabilities;
 
-    /// Puts an object in place, whole or not at all, as durable as the target makes anything.
+    /// Puts an object, whole or not at all, as durably as the target can.
     ///
     /// # Errors
-    /// [`TargetError::Exists`] with [`PutMode::Create`]; else [`TargetError::Refused`] or [`TargetError::Failed`], after which
-    /// the object may or may not be there.
+    /// [`TargetError::Exists`] with [`PutMode::Create`]; else [`TargetError::Refused`] or
+    /// [`TargetError::Failed`]. After these two the object may exist or not.
     fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError>;
 
-    /// Reads a range of an object, in bytes; exactly as many as asked for.
+    /// Reads exactly a range of an object, in bytes.
     ///
     /// # Errors
     /// [`TargetError`].
     fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError>;
 
-    /// Reads a range as [`get`](Self::get) does, and gives it to `take` from front to back, piece by piece if the target can: what has come is
-    /// used while the rest is on its way, and a line that breaks costs no more than a piece. It ends early, and well, when `take` breaks off.
+    /// Reads a range as [`get`](Self::get) does. Passes it to `take` from front to back, in pieces
+    /// if the target can. So the caller uses received data while the rest is on its way, and a
+    /// broken connection loses at most a piece. Returns early without an error if `take` breaks
+    /// off.
     ///
-    /// `place` is where the range begins in the file that it will be written to: a piece's pages in that file are pages in memory, too, and need
-    /// not be copied to be written past the system's memory of files.
+    /// `place` is the offset of the range in the file to which it will be written. Pieces are
+    /// aligned in memory as in that file, so direct I/O can write them without a copy.
     ///
     /// # Errors
-    /// As [`get`](Self::get). What has been given before is good.
+    /// As [`get`](Self::get). Pieces that were passed before the error are good.
     fn get_in_pieces(
         &self,
         name: &FileName,
@@ -161,19 +152,19 @@ pub trait Target: Send + Sync + fmt::Display {
         Ok(())
     }
 
-    /// The objects whose names begin with `folder` and a slash, at any depth below it, in order of their names; all
-    /// objects for `""`. What has a name that no store uses is left out.
+    /// Lists the objects whose names begin with `folder` and a slash, at any depth, in the order of
+    /// their names; all objects for `""`. Objects with names that no store uses are left out.
     ///
     /// # Errors
-    /// [`TargetError::Refused`] or [`TargetError::Failed`]. A folder that is not there has no objects.
+    /// [`TargetError::Refused`] or [`TargetError::Failed`]. A missing folder has no objects.
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError>;
 
-    /// Everything at the place in one listing: all objects, and what is none and lies under such a name.
+    /// Lists everything at the target: all objects, and all other entries with valid object names.
     ///
     /// # Errors
     /// As [`list`](Self::list).
     fn survey(&self) -> Result<Survey, TargetError> {
-        // What has no folders has nothing but objects.
+        // A target without folders has only objects.
         Ok(Survey { objects: self.list("")?, others: Vec::new() })
     }
 
@@ -183,8 +174,9 @@ pub trait Target: Send + Sync + fmt::Display {
     /// [`TargetError::NotFound`], or as [`put`](Self::put).
     fn remove(&self, name: &FileName) -> Result<(), TargetError>;
 
-    /// Removes what dead writers have left unfinished, as far as the last listing of everything has shown it, and says how many files
-    /// that were. Nothing that anybody could read is touched, and nothing that a writer may still be at; what cannot be removed stays.
+    /// Removes the leftovers of dead writers that the last full listing has found. Returns the
+    /// number of removed files. Never removes an object, or a file that a writer may still use.
+    /// Files that cannot be removed stay.
     fn remove_leftovers(&self) -> usize {
         0
     }

@@ -1,4 +1,4 @@
-//! The kinds of targets: each does one try of each operation.
+//! The kinds of targets. Each implements one attempt of each operation.
 
 pub mod folder;
 pub mod ftp;

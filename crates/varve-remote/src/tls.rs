@@ -1,4 +1,5 @@
-//! Who is believed to be who they say: the machine's certificate authorities, and those that the user adds; and who we are.
+//! TLS trust: the machine's certificate authorities, those that the user adds, and the client's own
+//! certificate.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,21 +11,21 @@ use rustls_platform_verifier::Verifier;
 
 use crate::retry::trouble::chain;
 
-/// A certificate to be shown to servers, and its key, in PEM files.
+/// A client certificate and its key, in PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsClientIdentity {
-    /// A chain of certificates, our own first.
+    /// A chain of certificates, the client's own first.
     pub certificate: PathBuf,
-    /// The key of the first.
+    /// The key of the first certificate.
     pub key: PathBuf,
 }
 
-/// The settings of encrypted connections.
+/// Makes the TLS configuration of a client.
 pub(crate) fn client_config(authorities: Option<&Path>) -> std::io::Result<ClientConfig> {
     client_config_as(authorities, None)
 }
 
-/// The same for a client that shows who it is.
+/// Does the same with an optional client certificate.
 pub(crate) fn client_config_as(
     authorities: Option<&Path>,
     identity: Option<&TlsClientIdentity>,
@@ -48,7 +49,8 @@ pub(crate) fn client_config_as(
     verified.with_client_auth_cert(own, key).map_err(|error| chain(&error))
 }
 
-/// The same for whoever will make none: nobody is believed, and no certificate is read, of which a machine has hundreds.
+/// Makes a configuration for a client that will not use TLS. It trusts no server, and reads none of
+/// the hundreds of certificates of the machine.
 pub(crate) fn believing_nobody() -> std::io::Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();

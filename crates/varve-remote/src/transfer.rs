@@ -1,4 +1,4 @@
-//! The bytes on their way: their pace, and the buffers they arrive in.
+//! Bytes in transfer: their pace, and the buffers that receive them.
 
 pub mod limited;
 pub mod pace;

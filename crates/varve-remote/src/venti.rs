@@ -2,17 +2,21 @@
 //!
 //! ```text
 //! put, get ─▶ connections, each used by one caller at a time, many requests in flight on each ─▶ server
-//!    └─▶ what was written since the last sync, kept until it is durable
+//!    └─▶ the blocks written since the last sync, kept until they are durable
 //! ```
 //!
-//! What must always be true:
-//! - What comes back has the score that was asked for, and what was written the score that the server says; else it is an error.
-//! - A sync that returns covers every block whose put has returned, even if the server was killed and started again in between: what it
-//!   has acknowledged and not made durable is written to it once more. For that no more than [`UNSYNCED_BYTES_MAX`] of it are kept; then it is synced.
-//! - A connection that breaks is made anew, and what was not answered is asked again: every request can be asked twice.
-//! - A server that breaks the protocol is not asked again: each caller gets that error at once, for [`VentiOptions::breach_pause`].
+//! Invariants:
+//! - A read block has the requested score, and a written block has the score in the server's
+//!   answer. Otherwise the call fails.
+//! - A successful sync covers every block whose put has returned, even if the server was killed and
+//!   restarted in between. Blocks that it acknowledged and did not make durable are written again.
+//!   For that, at most [`UNSYNCED_BYTES_MAX`] are kept; then a sync runs.
+//! - A broken connection is made again, and unanswered requests are repeated. Every request may be
+//!   sent twice.
+//! - A server that violates the protocol is not asked again for [`VentiOptions::breach_pause`].
+//!   Each caller gets that error at once.
 //! - Every error names the server.
-//! - Nobody waits for ever for a server that does not answer.
+//! - Every wait for the server has a time-out.
 
 mod connection;
 mod load;
@@ -39,32 +43,32 @@ pub use load::{Load, LoadAction, LoadOrder, LoadResult, load};
 pub use tls::VentiTls;
 use unsynced::Unsynced;
 
-/// How much is acknowledged and not durable at most.
+/// The most bytes that are acknowledged and not durable.
 pub const UNSYNCED_BYTES_MAX: usize = 32 << 20;
-/// What everybody asks for who does not know a block's size.
+/// The requested size if the size of a block is not known.
 const COUNT: u32 = u16::MAX as u32;
-/// What is asked for if that was too little: no block is larger.
+/// The requested size if the first one was too small. No block is larger.
 const LARGE_COUNT: u32 = 1 << 20;
 
-/// So many connections that broke while nobody used them are found out one after the other, before that counts as an attempt.
+/// The most connections, broken while idle, that are tried before that counts as an attempt.
 const STALE_MAX: u32 = 256;
 
-/// How a server is treated.
+/// Time-outs and limits for a server.
 #[derive(Debug, Clone)]
 pub struct VentiOptions {
-    /// How long it may take to accept a connection, and to say hello.
+    /// The time-out for the connection and the handshake.
     pub connect_timeout: Duration,
-    /// How long it may take to send anything that it was asked for.
+    /// The time-out for any data of an answer.
     pub answer_timeout: Duration,
-    /// How often something is tried.
+    /// The most attempts.
     pub attempts: u32,
-    /// How long to wait before the second attempt; each time twice as long after that.
+    /// The pause before the second attempt. It doubles with each further one.
     pub pause: Duration,
-    /// How many requests are in flight on a connection.
+    /// The requests in flight on a connection.
     pub depth: usize,
-    /// How long a server that broke the protocol is not asked again.
+    /// The time for which a server that violated the protocol is not asked again.
     pub breach_pause: Duration,
-    /// How a server at an address of TLS is reached.
+    /// The TLS settings.
     pub tls: VentiTls,
 }
 
@@ -82,20 +86,20 @@ impl Default for VentiOptions {
     }
 }
 
-/// Blocks at a Venti server.
+/// A block store at a Venti server.
 pub struct VentiStore {
     address: Address,
     options: VentiOptions,
-    /// Those that nobody uses now, the oldest first.
+    /// The idle connections, the oldest first.
     idle: Mutex<Vec<Connection>>,
     connection_count: Mutex<u64>,
     unsynced: Mutex<Unsynced>,
-    /// When and how the server last broke the protocol.
+    /// The last violation of the protocol, and its time.
     breach: Mutex<Option<(Instant, ClientError)>>,
     empty: Score,
 }
 
-/// Which server failed.
+/// An error with the address of the server.
 #[derive(Debug, thiserror::Error)]
 #[error("{address}")]
 struct ServerFailed {
@@ -107,7 +111,7 @@ impl VentiStore {
     /// Connects to a server.
     ///
     /// # Errors
-    /// [`VentiError`]: it is not there, or speaks something else. It is not tried again.
+    /// [`VentiError`] when there is no server, or it does not speak Venti. There is no retry.
     pub fn connect(address: Address, options: VentiOptions) -> Result<Self, VentiError> {
         let store = Self::connect_later(address, options);
         let first = store.open()?;
@@ -115,7 +119,7 @@ impl VentiStore {
         Ok(store)
     }
 
-    /// The same for a server that need not be there yet: it is looked for when something is asked.
+    /// Does the same for a server that need not run yet. The first request connects.
     #[must_use]
     pub fn connect_later(address: Address, options: VentiOptions) -> Self {
         Self {
@@ -129,7 +133,7 @@ impl VentiStore {
         }
     }
 
-    /// Where the server is.
+    /// Returns the address of the server.
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.address
@@ -144,10 +148,10 @@ impl VentiStore {
         Connection::open(&self.address, &self.options, number)
     }
 
-    /// An error that names the server.
+    /// Adds the server's address to an error.
     fn at_server(&self, error: VentiError) -> Box<dyn std::error::Error + Send + Sync> {
         match error {
-            // It names the server already.
+            // It already contains the address.
             VentiError::Connect { .. } => error.into(),
             source => ServerFailed { address: self.address.to_string(), source }.into(),
         }
@@ -157,14 +161,14 @@ impl VentiStore {
         PutError::Failed { source: self.at_server(error) }
     }
 
-    /// How the server broke the protocol, if that was a short while ago.
+    /// Returns the last violation of the protocol, if it is recent.
     fn recent_breach(&self) -> Option<ClientError> {
         let breach = self.breach.lock();
         let (at, error) = breach.as_ref()?;
         (at.elapsed() < self.options.breach_pause).then(|| error.clone())
     }
 
-    /// Asks on some connection, and again on another if that one breaks.
+    /// Sends requests on a connection, and retries on another one if that one breaks.
     fn try_again<T>(
         &self,
         ask: impl FnMut(&mut Connection) -> Result<T, VentiError>,
@@ -191,20 +195,21 @@ impl VentiStore {
             let was_idle = idle.is_some();
             let asked = idle.map_or_else(|| self.open(), Ok).and_then(|mut connection| {
                 let answer = ask(&mut connection)?;
-                // The oldest stays first: it tells that the server has lived as long.
+                // The oldest stays first. It proves that the server was not restarted since.
                 let mut idle = self.idle.lock();
                 let place = idle.partition_point(|other| other.number() < connection.number());
                 idle.insert(place, connection);
                 Ok(answer)
             });
             match asked {
-                // It broke while nobody used it, as all do when the server is started again: that says nothing of the server now.
+                // The connection broke while it was idle, as all do when the server restarts. That
+                // says nothing about the server now.
                 Err(VentiError::Socket(error)) if was_idle && stale < STALE_MAX && has_hung_up(&error) => {
                     stale += 1;
                 }
                 Err(error) if error.is_passing() && attempt < self.options.attempts => {
                     tracing::info!(%error, attempt, "a Venti server is asked again");
-                    // The others are as broken, or will be found to be as good.
+                    // The other connections are equally broken, or will turn out to be good.
                     edge::sleep(pause);
                     pause = pause.saturating_mul(2);
                     attempt += 1;
@@ -214,8 +219,8 @@ impl VentiStore {
         }
     }
 
-    /// Asks many things at the same time; answers come back in the order of the requests. What was answered before a connection broke is not
-    /// asked again.
+    /// Sends many requests at once. Answers are in the order of the requests. After a broken
+    /// connection, answered requests are not repeated.
     fn ask_all(&self, requests: &[Request]) -> Result<Vec<Result<Reply, String>>, VentiError> {
         let mut answers: Vec<Option<Result<Reply, String>>> = vec![None; requests.len()];
         self.try_again(|connection| connection.ask_all(requests, &mut answers))?;
@@ -233,7 +238,7 @@ impl VentiStore {
     fn make_durable(&self) -> Result<(), VentiError> {
         let taken = std::mem::take(&mut *self.unsynced.lock());
         let synced = self.try_again(|connection| {
-            // A server that was started again has perhaps lost what the one before it had only acknowledged.
+            // A restarted server may have lost blocks that were only acknowledged.
             if connection.number() > taken.first_connection() {
                 let writes: Vec<Request> = taken
                     .blocks()
@@ -261,7 +266,7 @@ impl VentiStore {
         synced
     }
 
-    /// Reads blocks of names whose types Venti has.
+    /// Reads blocks with types that Venti has.
     fn read(
         &self,
         names: &[(BlockName, WireType)],
@@ -282,7 +287,7 @@ impl VentiStore {
                     .read(&[(*name, *wire_type)], LARGE_COUNT)?
                     .pop()
                     .unwrap_or(Err(GetError::NotFound { name: *name })),
-                // It does not say that the block is missing, and does not give it.
+                // The server neither returns the block nor says that it is missing.
                 Err(text) => {
                     let source = self.at_server(VentiError::Refused { text });
                     Err(GetError::Damaged { name: *name, source })
@@ -325,8 +330,8 @@ impl BlockStore for VentiStore {
                 WireType::of(block.block_type).ok_or_else(|| self.put_failed(VentiError::TooDeep))?;
             writes.push((wire_type, Bytes::copy_from_slice(block.bytes)));
         }
-        // Before anything is acknowledged: a server that was started again since is found out.
-        // The first connection of all cannot be later than what it has written.
+        // Read before anything is acknowledged, so that a later restart of the server is detected.
+        // The first connection cannot be newer than the data that it writes.
         let connection_count = (*self.connection_count.lock()).max(1);
         let answers = self.write_all(&writes).map_err(|error| self.put_failed(error))?;
         let own = Score::sha1_of_each(writes.iter().map(|(_, data)| &**data));
@@ -377,7 +382,7 @@ impl BlockStore for VentiStore {
     }
 
     fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
-        // Nothing is sent back of a block for which nobody has room.
+        // Requests zero bytes, so the server never sends a block.
         let asked: Vec<(BlockName, WireType)> =
             names.iter().filter_map(|name| Some((*name, self.wire_type(name)?))).collect();
         let request = |(name, wire_type): &(BlockName, WireType)| {
@@ -392,7 +397,7 @@ impl BlockStore for VentiStore {
             }
             (Err(_), None) => return Ok(Vec::new()),
         };
-        // It answers, and its answer says neither that the block is there nor that it is missing.
+        // The answer says neither that the block is there nor that it is missing.
         let unclear =
             |error: VentiError, name: BlockName| GetError::Damaged { name, source: self.at_server(error) };
         let mut present = Vec::with_capacity(names.len());
@@ -412,7 +417,7 @@ impl BlockStore for VentiStore {
 }
 
 impl VentiStore {
-    /// Why the server has not taken a block.
+    /// Converts the server's refusal of a block.
     fn refused(&self, block: &Block<'_>, error: VentiError) -> PutError {
         match error {
             VentiError::Refused { text } if text.starts_with(COLLISION_TEXT) => PutError::Collision {
@@ -425,12 +430,13 @@ impl VentiStore {
         }
     }
 
-    /// What a name is on the wire; `None` where nothing has to be asked.
+    /// Returns the type of a block on the wire; `None` if no request is needed.
     fn wire_type(&self, name: &BlockName) -> Option<WireType> {
         if self.local(name).is_some() { None } else { WireType::of(name.block_type) }
     }
 
-    /// What is known without a question: the block without bytes is everywhere, and what Venti has no name for is nowhere.
+    /// Returns the answer that needs no request: the empty block always exists, and a block that
+    /// Venti cannot name never does.
     fn local(&self, name: &BlockName) -> Option<Result<Bytes, GetError>> {
         if name.score == self.empty {
             return Some(Ok(Bytes::new()));
@@ -441,13 +447,13 @@ impl VentiStore {
     }
 }
 
-/// Whether somebody is gone, and not only slow.
+/// Returns true if the peer has closed the connection, and is not only slow.
 fn has_hung_up(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
-/// The score of a block that was written, if the server says the same.
+/// Returns the score of a written block if the server's answer has the same one.
 fn check_written(own: Score, answer: Result<Reply, String>) -> Result<Score, VentiError> {
     match answer {
         Ok(Reply::Write(score)) if own.as_bytes() == score => Ok(own),

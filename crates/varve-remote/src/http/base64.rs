@@ -1,8 +1,8 @@
-//! Bytes as text (RFC 4648), for headers and keys.
+//! Base64 (RFC 4648), for headers and keys.
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The bytes in the usual alphabet, padded.
+/// Encodes bytes in the standard alphabet, with padding.
 pub(crate) fn encode(bytes: &[u8]) -> String {
     let mut text = String::new();
     for piece in bytes.chunks(3) {
@@ -16,7 +16,7 @@ pub(crate) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// The bytes that a text stands for, with or without its padding.
+/// Decodes a text with or without padding.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let (mut number, mut bit_count) = (0_u32, 0);

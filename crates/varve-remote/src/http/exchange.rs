@@ -1,4 +1,4 @@
-//! HTTP for S3 and WebDAV: one try of one request, with an answer that never grows beyond what was expected.
+//! HTTP for S3 and WebDAV: one attempt of one request. The length of the answer is bounded.
 
 use std::io;
 use std::ops::Range;
@@ -20,26 +20,26 @@ use crate::transfer::pieces::Pieces;
 use crate::transfer::spare_buffers::SpareBuffers;
 use crate::{OpenOptions, Pace, Patience, TakePiece, tls};
 
-/// No answer but an object is longer. A page of a bucket's listing has half a megabyte; a collection is listed in one answer, some
-/// hundred thousand members in so much.
+/// The longest answer other than an object. A page of a bucket's listing has half a megabyte. A
+/// collection is listed in one answer; this many bytes list some hundred thousand members.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// So much of an answer that says what went wrong is read.
+/// The bytes that are read of an error answer.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// No more memory than this is taken for an answer before any of it has come.
+/// The most memory that is reserved for an answer before its first byte.
 const ROOM_BYTES_MAX: usize = 16 << 20;
 
-/// So many pieces of an answer wait for whoever takes them, before the line does.
+/// The pieces of an answer that may wait for their consumer. Then the receiver waits.
 const PIECES_AHEAD: usize = 2;
 
-/// How much is moved between two looks at the pace.
+/// The bytes that are moved between two checks of the pace.
 pub(crate) const PACED_BYTES: usize = 64 << 10;
 
-/// Who asks.
+/// The value of the `User-Agent` header.
 pub(crate) const USER_AGENT: &str = concat!("varve/", env!("CARGO_PKG_VERSION"));
 
-/// A client of one server.
+/// An HTTP client of one server.
 pub(crate) struct Http {
     runtime: Runtime,
     client: Client,
@@ -47,11 +47,11 @@ pub(crate) struct Http {
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
     spare: Arc<SpareBuffers>,
-    /// `None` if the library is to do it all.
+    /// `None` if the library must send all requests.
     plain: Option<Arc<PlainConnections>>,
 }
 
-/// A whole answer.
+/// A complete answer.
 pub(crate) struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
@@ -59,7 +59,7 @@ pub(crate) struct Answer {
 }
 
 impl Http {
-    /// For a server that is asked by HTTPS, or for one that never is.
+    /// Makes a client. `is_encrypted` selects HTTPS for all requests, or HTTP for all.
     pub fn new(options: &OpenOptions, is_encrypted: bool) -> io::Result<Self> {
         let patience = options.patience;
         let tls = match is_encrypted {
@@ -80,7 +80,7 @@ impl Http {
         Ok(Self { runtime: Runtime::new()?, client, patience, up, down, spare: Arc::default(), plain })
     }
 
-    /// Runs a call that moves so many bytes to its end.
+    /// Runs a call that moves this many bytes.
     pub fn wait<T>(
         &self,
         bytes: u64,
@@ -89,7 +89,7 @@ impl Http {
         self.runtime.wait(self.patience.time_for(bytes), future)
     }
 
-    /// Makes `contents` what a request sends.
+    /// Sets the body of a request.
     pub fn fill(&self, request: &mut Request, contents: Bytes) {
         request.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(contents.len()));
         let body = match &self.up {
@@ -99,18 +99,18 @@ impl Http {
         *request.body_mut() = Some(body);
     }
 
-    /// Sends a request and takes the whole answer, whatever its status.
+    /// Sends a request and receives the whole answer, with any status.
     pub async fn send(&self, request: Request) -> Result<Answer, Trouble> {
         let response = self.client.execute(request).await.map_err(of_client)?;
         let (status, headers) = (response.status(), response.headers().clone());
         let limit = if status.is_success() { ANSWER_BYTES_MAX } else { ERROR_BYTES_MAX };
         let body = collect(response, limit).await;
-        // What went wrong is known without the text, too.
+        // The body of an error answer may be missing; the status is enough.
         let body = if status.is_success() { body? } else { body.unwrap_or_default() };
         Ok(Answer { status, headers, body })
     }
 
-    /// Sends a request for a range (whose header is set), and takes exactly that.
+    /// Sends a request for a range, whose header is set, and returns exactly that range.
     pub async fn read(&self, request: Request, range: Range<u64>) -> Result<Bytes, Trouble> {
         let (client, spare, down) = (self.client.clone(), Arc::clone(&self.spare), self.down.clone());
         self.beside(async move {
@@ -125,7 +125,8 @@ impl Http {
         .await
     }
 
-    /// The same, in pieces for a file, where the range begins at `place`: as [`Target::get_in_pieces`](crate::Target::get_in_pieces).
+    /// Does the same in pieces for a file, in which the range begins at `place`. See
+    /// [`Target::get_in_pieces`](crate::Target::get_in_pieces).
     pub async fn read_in_pieces(
         &self,
         request: Request,
@@ -139,7 +140,7 @@ impl Http {
         let coming = self.beside(async move {
             let mut coming = Coming::begin(plain.as_ref(), &client, request, range, down).await?;
             while let Some(piece) = coming.next_piece(&mut pieces).await? {
-                // Nobody there any more is none of the line's business.
+                // The consumer has stopped. That is not an error.
                 if sender.send(piece).await.is_err() {
                     break;
                 }
@@ -156,8 +157,9 @@ impl Http {
         futures_util::future::join(coming, taking).await.0
     }
 
-    /// Runs `taking` by a thread of the runtime, which serves the connection as well: each part of the answer would have to wake up the
-    /// caller's, and of a fast line's parts that costs more than to copy them. It ends if nobody waits for it any more.
+    /// Runs `taking` on a thread of the runtime, which also serves the connection. Otherwise each
+    /// part of the answer would wake up the caller's thread. On a fast line that costs more than
+    /// copying the part. The task ends when its caller is gone.
     async fn beside<T: Send + 'static>(
         &self,
         taking: impl Future<Output = Result<T, Trouble>> + Send + 'static,
@@ -172,17 +174,17 @@ impl Http {
     }
 }
 
-/// The header of a request for a range that is not empty.
+/// Makes the header of a request for a range, which must not be empty.
 pub(crate) fn range_header(range: &Range<u64>) -> Result<HeaderValue, Trouble> {
     let text = format!("bytes={}-{}", range.start, range.end - 1);
     HeaderValue::from_str(&text).map_err(|error| Trouble::Refused(chain(&error)))
 }
 
-/// A range of an object on its way into pieces.
+/// A range of an object that is being received in pieces.
 enum Coming {
-    /// Straight from the socket.
+    /// Received directly from the socket.
     Plain(PlainBody, Option<Arc<Pace>>),
-    /// By way of the library, and what it gave last.
+    /// Received through the library, with the rest of its last part.
     Library(Arriving, Bytes),
 }
 
@@ -202,7 +204,7 @@ impl Coming {
         Ok(Self::Library(Arriving::begin(client, request, range, down).await?, Bytes::new()))
     }
 
-    /// The next piece that is whole, and at the end what there is of the last one; `None` once all was returned.
+    /// Returns the next full piece, and at the end the incomplete last one; `None` after the end.
     async fn next_piece(&mut self, pieces: &mut Pieces) -> Result<Option<Bytes>, Trouble> {
         let (arriving, part) = match self {
             Self::Plain(body, down) => return body.next_piece(pieces, down.as_deref()).await,
@@ -222,15 +224,15 @@ impl Coming {
     }
 }
 
-/// An answer with a range of an object, as it comes.
+/// An answer with a range of an object, as it arrives.
 struct Arriving {
     response: Response,
     down: Option<Arc<Pace>>,
-    /// Bytes that come before what was asked for.
+    /// The bytes before the requested range.
     left_to_skip: u64,
-    /// How much of what was asked for has not come.
+    /// The bytes of the requested range that have not arrived.
     left: u64,
-    /// How long the whole object is, if the answer says so.
+    /// The length of the whole object, if the answer contains it.
     whole: Option<u64>,
 }
 
@@ -244,7 +246,7 @@ impl Arriving {
         let response = client.execute(request).await.map_err(of_client)?;
         let (left_to_skip, whole) = match response.status() {
             StatusCode::PARTIAL_CONTENT => (0, whole_length(&response, &range)?),
-            // It sends all of it, range or not.
+            // The server ignores the range and sends the whole object.
             StatusCode::OK => (range.start, response.content_length()),
             StatusCode::RANGE_NOT_SATISFIABLE => return Err(Trouble::Short),
             status => {
@@ -259,11 +261,12 @@ impl Arriving {
         Ok(Self { response, down, left_to_skip, left: range.end - range.start, whole })
     }
 
-    /// What has come of what was asked for, and was not returned before; `None` once all of it was.
+    /// Returns the next bytes of the requested range; `None` at the end of the range.
     async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
         while self.left > 0 {
             let Some(mut part) = self.response.chunk().await.map_err(of_client)? else {
-                // It ended in good order and yet too early. Only if it never said how long it is, that is its length.
+                // The answer ended properly but too early. If it contained no length, the object
+                // ends here.
                 return Err(match self.whole {
                     Some(_) => Trouble::passing("the answer ended early"),
                     None => Trouble::Short,
@@ -285,7 +288,8 @@ impl Arriving {
     }
 }
 
-/// The length of the whole object, if the answer tells; it must be an answer to the range that was asked for.
+/// Returns the length of the whole object, if the answer contains it. Fails if the answer is not
+/// for the requested range.
 fn whole_length(response: &Response, range: &Range<u64>) -> Result<Option<u64>, Trouble> {
     let told =
         response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -302,7 +306,7 @@ fn whole_length(response: &Response, range: &Range<u64>) -> Result<Option<u64>, 
     }
 }
 
-/// Contents that go over the line no faster than told.
+/// Makes a body that is sent at a pace.
 fn paced(contents: Bytes, pace: Arc<Pace>) -> Body {
     Body::wrap_stream(futures_util::stream::unfold((contents, pace), |(mut left, pace)| async move {
         if left.is_empty() {
@@ -325,12 +329,12 @@ async fn collect(mut response: Response, limit: usize) -> Result<Bytes, Trouble>
     Ok(body.into())
 }
 
-/// The client met this before there was an answer, or in the middle of it.
+/// Converts an error of the client, from before or during the answer.
 fn of_client(error: reqwest::Error) -> Trouble {
     let is_builder = error.is_builder();
-    // Which place it is about is told by whoever knows more of it.
+    // The caller adds the place; the text has no URL.
     let text = chain(&error.without_url());
-    // A certificate does not become right by waiting.
+    // A wrong certificate stays wrong, so there is no retry.
     if is_builder || text.to_string().contains("invalid peer certificate") {
         Trouble::Refused(text)
     } else {
@@ -339,24 +343,24 @@ fn of_client(error: reqwest::Error) -> Trouble {
 }
 
 impl Answer {
-    /// Fails unless the status is one of success.
+    /// Fails unless the status is a success.
     pub fn success(self) -> Result<Self, Trouble> {
         if self.status.is_success() { Ok(self) } else { Err(self.trouble()) }
     }
 
-    /// The length that the server tells, also of a body that it was not asked for.
+    /// Returns the content length in the headers, also for a body that was not requested.
     pub fn content_length(&self) -> Result<u64, Trouble> {
         let length = self.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
         let length = length.and_then(|length| length.parse().ok());
         length.ok_or_else(|| Trouble::refused("the server tells no length"))
     }
 
-    /// The server's own name for what went wrong, if it is one of S3's.
+    /// Returns S3's code of the error, if there is one.
     pub fn code(&self) -> String {
         xml::first_text(&self.body, "Code")
     }
 
-    /// What an answer without success means.
+    /// Classifies an answer without success.
     pub fn trouble(&self) -> Trouble {
         let code = self.code();
         let said = [code.clone(), xml::first_text(&self.body, "Message")].join(" ");
@@ -368,7 +372,7 @@ impl Answer {
             (404, "NoSuchBucket") => Trouble::refused(text),
             (404 | 410, _) => Trouble::NotFound,
             (412, _) => Trouble::Exists,
-            // What arrived is not what we sent, or took too long.
+            // The received data differ from the sent data, or the request took too long.
             (400, "BadDigest" | "IncompleteBody" | "RequestTimeout" | "XAmzContentSHA256Mismatch") => {
                 Trouble::passing(text)
             }
@@ -378,14 +382,14 @@ impl Answer {
         }
     }
 
-    /// How long the server asks to be left alone.
+    /// Returns the pause that the server asks for.
     fn asked_pause(&self) -> Option<Duration> {
         let seconds = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
         Some(Duration::from_secs(seconds))
     }
 }
 
-/// A name that no store uses and no other writer has.
+/// Makes a name that no store uses and no other writer has.
 pub(crate) fn unfinished_name() -> Result<String, Trouble> {
     Ok(leftovers::unfinished_name(edge::draw().map_err(Trouble::Refused)?))
 }

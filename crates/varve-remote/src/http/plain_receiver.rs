@@ -1,6 +1,7 @@
-//! Objects over HTTP without TLS, received where they are to lie. What the HTTP library gives lies in a buffer of its own, and to copy it
-//! from there was an eighth of what a clone's processors did (docs/decisions/0014). Only the answer that all goes well with is read here:
-//! whatever else a server says is left to the library, which then asks for the same.
+//! Receives objects over HTTP without TLS directly into their final buffers. The HTTP library
+//! returns its own buffers, and copying from them took an eighth of a clone's processor time
+//! (docs/decisions/0014). Only the successful answer to a range request is parsed here. For all
+//! other answers, the library repeats the request.
 
 use std::io;
 use std::ops::Range;
@@ -21,45 +22,48 @@ use crate::retry::trouble::Trouble;
 use crate::transfer::pieces::Pieces;
 use crate::{Pace, edge};
 
-/// An answer whose head is longer, or has more lines, is left to the library.
+/// An answer with a longer head, or with more header lines, is left to the library.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const HEADERS_MAX: usize = 64;
 
-/// Each names a server that requests without TLS go through; the library knows which of them.
+/// The variables that name a proxy for requests without TLS. The library handles proxies.
 const PROXY_VARIABLES: [&str; 4] = ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
 
-/// A connection that has waited for longer is not used again: what is between here and the server may have forgotten it, and would say nothing.
+/// A connection that was idle for longer is not used again. A router on the way may have dropped
+/// its state and would drop packets silently.
 const IDLE_MAX: Duration = Duration::from_secs(15);
 
-/// Connections to one server that wait for their next request.
+/// Idle connections to one server.
 pub(crate) struct PlainConnections {
-    /// Each with the moment from which on it has waited; the newest is the last.
+    /// Each with the time since when it is idle; the newest is last.
     idle: Mutex<Vec<(Instant, TcpStream)>>,
     silence_max: Duration,
 }
 
-/// A range of an object that is coming.
+/// A range of an object that is being received.
 pub(crate) struct PlainBody {
     home: Arc<PlainConnections>,
-    /// `None` once all has come.
+    /// `None` after the end of the range.
     connection: Option<TcpStream>,
-    /// Whether the server takes another request over it.
+    /// True if the server keeps the connection open for another request.
     stays: bool,
-    /// What came with the head of the answer.
+    /// The bytes that arrived together with the head of the answer.
     begun: Bytes,
-    /// How much is to come.
+    /// The bytes that have not arrived.
     left: u64,
 }
 
 impl PlainConnections {
-    /// None yet, to a server that may say nothing for so long. Where requests go through a proxy, there is nothing to connect to.
+    /// Makes an empty pool. `silence_max` is the time-out of the server. Returns `None` if requests
+    /// go through a proxy.
     pub fn new(silence_max: Duration) -> Option<Arc<Self>> {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let has_proxy = PROXY_VARIABLES.into_iter().any(is_set);
         (!has_proxy).then(|| Arc::new(Self { idle: Mutex::default(), silence_max }))
     }
 
-    /// Asks for a range of an object. `None` says nothing of the object: the library is to ask for it.
+    /// Requests a range of an object. `None` says nothing about the object: the library must repeat
+    /// the request.
     pub async fn ask(
         self: &Arc<Self>,
         request: &Request,
@@ -70,7 +74,7 @@ impl PlainConnections {
             return Ok(None);
         }
         let head = head_of(request);
-        // The server may have closed it long ago, which says nothing of the next one.
+        // The server may have closed an idle connection, so the next one is tried.
         while let Some(connection) = self.take_idle() {
             if let Ok(answered) = self.ask_over(connection, &head, range).await {
                 return Ok(answered);
@@ -128,7 +132,7 @@ impl PlainConnections {
 }
 
 impl PlainBody {
-    /// Receives until a piece is whole, or all has come; `None` once all was returned.
+    /// Receives until a piece is full, or the range ends; `None` after the end.
     pub async fn next_piece(
         &mut self,
         pieces: &mut Pieces,
@@ -184,7 +188,7 @@ async fn connect(url: &Url) -> io::Result<TcpStream> {
     Ok(connection)
 }
 
-/// The head of a request, as it goes over the line.
+/// Encodes the head of a request.
 fn head_of(request: &Request) -> Vec<u8> {
     let url = request.url();
     let path = &url[Position::BeforePath..Position::AfterQuery];
@@ -200,14 +204,14 @@ fn head_of(request: &Request) -> Vec<u8> {
     head
 }
 
-/// What has come of the head of an answer.
+/// The state of the head of an answer.
 #[derive(Debug, PartialEq, Eq)]
 enum Head {
-    /// Not all of it.
+    /// The head is incomplete.
     Begun,
-    /// It is none of a range that is there.
+    /// The answer is not the requested range.
     Other,
-    /// Just the range that was asked for comes behind so many bytes.
+    /// The requested range follows after `byte_count` bytes.
     Range { byte_count: usize, stays: bool },
 }
 
@@ -320,7 +324,7 @@ mod tests {
         assert!(!head.contains("other"), "{head}");
     }
 
-    /// Answers what is asked, over each connection as often as it has answers in `script`.
+    /// Answers requests. `script` has a list of answers for each connection.
     async fn serve(listener: TcpListener, script: Vec<Vec<String>>) {
         for answers in script {
             let (mut connection, _) = listener.accept().await.unwrap();
@@ -336,7 +340,8 @@ mod tests {
         }
     }
 
-    /// What comes of bytes 3 to 8, in as many requests as there are answers; the server's script has a list of answers for each connection.
+    /// Returns the results of requests for bytes 3 to 8, one request for each answer. The server's
+    /// script has a list of answers for each connection.
     fn received(script: &[&[&str]]) -> Vec<Result<Option<Vec<u8>>, Trouble>> {
         let script: Vec<Vec<String>> =
             script.iter().map(|answers| answers.iter().map(|&answer| answer.to_owned()).collect()).collect();
@@ -380,7 +385,8 @@ mod tests {
         let whole = format!("{}range", head(RIGHT));
         let closing = format!("{}range", head(&format!("{RIGHT}\r\nconnection: close")));
         let longer = format!("{whole}r");
-        // Each answer of a list comes over one connection: if another were made, the server would wait for a request for ever.
+        // Each list of answers needs exactly one connection. A second one would make the server
+        // wait for a request for ever.
         assert!(received(&[&[&whole, &whole, &closing], &[&longer], &[&whole]]).iter().all(is_range));
     }
 
@@ -409,7 +415,7 @@ mod tests {
     #[test]
     fn a_connection_that_was_closed_meanwhile_is_no_trouble() {
         let whole = format!("{}range", head(RIGHT));
-        // The first connection is closed though it said nothing of it.
+        // The server closes the first connection without notice.
         assert!(received(&[&[&whole], &[&whole, &whole]]).iter().all(is_range));
     }
 }

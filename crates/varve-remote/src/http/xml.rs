@@ -1,22 +1,21 @@
-//! The little XML that servers answer with: elements with texts, read as a stream of steps.
+//! Parses the XML of servers: elements with texts, as a stream of steps.
 
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
 use crate::retry::trouble::Trouble;
 
-/// How deep elements may nest. What servers send has five levels.
+/// The greatest depth of elements. Servers send five levels.
 const DEPTH_MAX: usize = 32;
 
-/// A step through a document. Names are without their prefix.
+/// A step through a document. Names have no prefix.
 pub(crate) enum Step<'a> {
-    /// An element begins.
     Open(&'a str),
-    /// An element ends; the text since the last tag, whatever it was.
+    /// An element ends. The second field is the text since the last tag.
     Close(&'a str, &'a str),
 }
 
-/// Walks through a document.
+/// Calls `each` for every step of a document.
 pub(crate) fn walk(
     document: &[u8],
     each: &mut dyn FnMut(Step<'_>) -> Result<(), Trouble>,
@@ -65,10 +64,11 @@ pub(crate) fn walk(
     }
 }
 
-/// The text of the first element of this name; empty where there is none, or no XML.
+/// Returns the text of the first element with this name. It is empty if there is none, or if the
+/// document is not XML.
 pub(crate) fn first_text(document: &[u8], name: &str) -> String {
     let mut found = String::new();
-    // What comes before the damage is good enough for an error's text.
+    // For an error's text, the part before malformed XML is enough.
     drop(walk(document, &mut |step| {
         if let Step::Close(closed, text) = step
             && closed == name

@@ -1,23 +1,25 @@
-//! What dead writers have left: files under the names of unfinished objects, which nobody finishes any more.
+//! Leftovers of dead writers: files with the names of unfinished objects that no writer will
+//! finish.
 //!
-//! Only names that this program makes are taken for one, and only when they are surely dead, by the server's own clock: it has written
-//! something else days after it. No upload of an object takes a tenth of that: it would have been given up as too slow. If a clock has
-//! jumped all the same, a writer finds that what it has sent is gone, and sends it again.
+//! Only names that this program makes are considered, and only if the writer is surely dead by the
+//! server's own clock: the server has written another file days later. An upload takes less than a
+//! tenth of that time, because a slower one is given up. If a clock jumps all the same, the writer
+//! finds that its upload is gone, and repeats it.
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use crate::naming::object_names::is_folder_of_a_store;
 
-/// So much younger is something else that the server has written, in seconds: three days.
+/// A leftover is dead if the server has written another file this many seconds later: three days.
 const YOUNGER_SECONDS: i64 = 3 * 24 * 3600;
-/// More are not remembered; the next time tells of the rest.
+/// The most leftovers that are remembered. A later listing finds the rest.
 const COUNT_MAX: usize = 10_000;
 const PREFIX: &str = ".varve-";
 const SUFFIX: &str = ".tmp";
 const DIGITS: usize = 16;
 
-/// A name for an object that is not whole yet: no store uses it, and no other writer has it.
+/// Makes a name for an unfinished object. No store uses such a name, and no other writer has it.
 pub(crate) fn unfinished_name(number: u64) -> String {
     format!("{PREFIX}{number:0DIGITS$x}{SUFFIX}")
 }
@@ -28,7 +30,8 @@ fn is_unfinished(own_name: &str) -> bool {
     digits.is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
 }
 
-/// Files under names of unfinished objects, as a listing meets them, and when the server has last written anything.
+/// The files with names of unfinished objects in a listing, and the time of the server's newest
+/// file.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     found: Vec<(String, i64)>,
@@ -36,11 +39,12 @@ pub(crate) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Takes in a file by its path below the place, and when the server says that it was changed, in seconds since 1970.
+    /// Adds a file: its path below the target's folder, and the server's modification time in
+    /// seconds since 1970.
     pub fn note(&mut self, path: &str, modified: Option<i64>) {
         let Some(modified) = modified else { return };
         self.newest = self.newest.max(Some(modified));
-        // What a server makes up must not lead out of the place.
+        // A malicious path must not lead out of the target's folder.
         let is_ours = match path.rsplit_once('/') {
             Some((folder, own_name)) => is_folder_of_a_store(folder) && is_unfinished(own_name),
             None => is_unfinished(path),
@@ -50,7 +54,7 @@ impl Leftovers {
         }
     }
 
-    /// Those that nobody finishes any more.
+    /// Returns the files that no writer will finish.
     pub fn dead(&mut self) -> Vec<String> {
         let newest = self.newest.unwrap_or(i64::MIN);
         let is_dead = |modified: i64| newest.saturating_sub(modified) >= YOUNGER_SECONDS;
@@ -62,12 +66,13 @@ impl Leftovers {
     }
 }
 
-/// When something was changed, as HTTP says it, in seconds since 1970.
+/// Parses an HTTP date into seconds since 1970.
 pub(crate) fn of_http_date(text: &str) -> Option<i64> {
     jiff::fmt::rfc2822::parse(text.trim()).ok().map(|zoned| zoned.timestamp().as_second())
 }
 
-/// When something was changed, as FTP's `modify` says it: the digits of a moment in UTC, and perhaps a fraction.
+/// Parses FTP's `modify` fact into seconds since 1970: the digits of a time in UTC, and an optional
+/// fraction.
 pub(crate) fn of_ftp_digits(text: &str) -> Option<i64> {
     let digits = text.split('.').next().filter(|digits| digits.len() == 14)?;
     let moment = DateTime::strptime("%Y%m%d%H%M%S", digits).ok()?;

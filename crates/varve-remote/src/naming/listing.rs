@@ -1,15 +1,15 @@
-//! A listing as it comes in: only names that a store uses, and never more of them than memory bears.
+//! A listing under construction: only names that a store uses, and a bounded number of them.
 
 use crate::naming::leftovers::Leftovers;
 use crate::naming::object_names::of_a_store;
 use crate::retry::trouble::Trouble;
 use crate::{Object, Other, OtherKind, Survey};
 
-/// How many entries a listing may have, folders and foreign files counted: some hundreds of megabytes of memory at worst, and
-/// two petabytes in arenas of half a gigabyte.
+/// The most entries of a listing, including folders and foreign files. They take some hundreds of
+/// megabytes of memory at worst, and stand for two petabytes in arenas of half a gigabyte.
 const ENTRY_COUNT_MAX: usize = 4_000_000;
 
-/// What has been listed so far.
+/// The entries so far.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     objects: Vec<Object>,
@@ -19,7 +19,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Counts an entry that is nothing to a store.
+    /// Counts an entry that a store does not use.
     pub fn pass(&mut self) -> Result<(), Trouble> {
         self.entry_count += 1;
         if self.entry_count > ENTRY_COUNT_MAX {
@@ -28,7 +28,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Takes an object, unless no store uses such a name.
+    /// Adds an object, unless no store uses such a name.
     pub fn push(&mut self, name: &str, bytes: u64) -> Result<(), Trouble> {
         self.pass()?;
         if let Some(name) = of_a_store(name) {
@@ -37,7 +37,7 @@ impl Listing {
         Ok(())
     }
 
-    /// Takes what is no object, unless no store uses such a name.
+    /// Adds an entry that is not an object, unless no store uses such a name.
     pub fn push_other(&mut self, name: &str, kind: OtherKind) -> Result<(), Trouble> {
         self.pass()?;
         if let Some(name) = of_a_store(name) {
@@ -46,18 +46,18 @@ impl Listing {
         Ok(())
     }
 
-    /// As `push`, for a file of which the server says when it was changed, in seconds since 1970.
+    /// As `push`, for a file with a modification time in seconds since 1970.
     pub fn push_changed(&mut self, name: &str, bytes: u64, modified: Option<i64>) -> Result<(), Trouble> {
         self.leftovers.note(name, modified);
         self.push(name, bytes)
     }
 
-    /// The files that dead writers have left, by their paths below the place.
+    /// Returns the leftovers of dead writers, as paths below the target's folder.
     pub fn dead_leftovers(&mut self) -> Vec<String> {
         self.leftovers.dead()
     }
 
-    /// The objects below `folder`, in order of their names, each once.
+    /// Returns the objects below `folder`, in the order of their names, without duplicates.
     pub fn finish(mut self, folder: &str) -> Vec<Object> {
         if !folder.is_empty() {
             let prefix = format!("{folder}/");
@@ -66,7 +66,7 @@ impl Listing {
         self.survey().objects
     }
 
-    /// All that was listed, in order of the names, each once.
+    /// Returns everything that was listed, in the order of the names, without duplicates.
     pub fn survey(self) -> Survey {
         let Self { mut objects, mut others, .. } = self;
         objects.sort();

@@ -1,15 +1,16 @@
-//! Where a target is, as its URL says.
+//! The location of a target, parsed from a URL.
 //!
 //! | form                                                                   | what it is                                            |
 //! |------------------------------------------------------------------------|-------------------------------------------------------|
 //! | `PATH`, `file:///PATH`                                                 | a folder                                              |
-//! | `s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&path-style=yes\|no]`    | a bucket, or what begins with a prefix in it          |
+//! | `s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&path-style=yes\|no]`    | a bucket, or the objects in it with a prefix          |
 //! | `sftp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`                            | a folder over SSH; `/~/PATH` is below the user's home |
 //! | `ftp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`                             | a folder below where the login leads; `//PATH` from the root |
 //! | `ftps://…`                                                             | the same, encrypted (`AUTH TLS`)                      |
 //! | `webdav+http://[USER[:PASSWORD]@]HOST[:PORT]/PATH`, `webdav+https://…` | a collection                                          |
 //!
-//! What has a special meaning in a URL is written as `%` and two hexadecimal digits. What does not look like a URL is a path.
+//! Characters with a special meaning in a URL are written as `%` and two hexadecimal digits. A text
+//! that does not look like a URL is a path.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,35 +21,30 @@ use url::Url;
 
 use crate::Secret;
 
-/// The schemes, as an error names them.
+/// The schemes, for error messages.
 const SCHEMES: &str = "file, s3, sftp, ftp, ftps, webdav+http, webdav+https";
 
-/// What may stand in a path of a URL as it is.
+/// The characters that need no escape in the path of a URL.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-/// What may stand in any other part.
+/// The characters that need no escape in any other part.
 const WORD: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Where a target is. Printing one leaves its password out.
+/// The location of a target. The password is not displayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
     /// A folder of this machine.
     Folder(PathBuf),
-    /// An S3-compatible bucket.
     S3(S3Location),
     /// A folder over SSH.
     Sftp(HostLocation),
     /// A folder over FTP.
     Ftp {
-        /// Where.
         host: HostLocation,
-        /// Whether the connection is encrypted.
         is_encrypted: bool,
     },
-    /// A collection of a web server.
+    /// A collection of a WebDAV server.
     Webdav {
-        /// Where.
         host: HostLocation,
-        /// Whether the connection is encrypted.
         is_encrypted: bool,
     },
 }
@@ -56,46 +52,45 @@ pub enum Location {
 /// A place in a bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct S3Location {
-    /// The bucket's name.
     pub bucket: String,
-    /// What all names begin with, without slashes at its ends; may be empty.
+    /// The common prefix of all names, without slashes at its ends; may be empty.
     pub prefix: String,
-    /// Another server than Amazon's: an `http` or `https` URL.
+    /// A server other than Amazon's: an `http` or `https` URL.
     pub endpoint: Option<String>,
-    /// The region; else from the environment.
+    /// The region. If it is missing, the environment determines it.
     pub region: Option<String>,
-    /// Whether the bucket is named in the path of a request, or in its host; `None` means in the path where `endpoint` is given.
+    /// True if the bucket is in the path of a request, false if it is in the host name. `None`
+    /// means the path if `endpoint` is set.
     pub path_style: Option<bool>,
 }
 
-/// A folder of some host.
+/// A folder of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostLocation {
-    /// Name or address, as a URL has it: IPv6 addresses in brackets.
+    /// The name or address, in URL form: IPv6 addresses in brackets.
     pub host: String,
-    /// The port, if it is not the usual one.
+    /// The port, if it is not the default one.
     pub port: Option<u16>,
-    /// Who logs in.
     pub user: Option<String>,
-    /// With which password.
     pub password: Option<Secret>,
-    /// The folder, decoded, without the slash that ends the host and without one at its end.
+    /// The decoded folder, without the slash after the host and without a slash at its end.
     pub path: String,
 }
 
-/// A text that is no place for a target.
+/// A text that is not a location of a target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{shown}: {what}")]
 pub struct LocationError {
-    /// The text, without what may be a password.
+    /// The text without a possible password.
     pub shown: String,
-    /// What is wrong, and what would be right.
+    /// The problem, and the correct form.
     pub what: String,
 }
 
 impl Location {
-    /// How many calls at a time a server of its kind takes from one client without complaint. FTP servers often allow eight connections from
-    /// one address, and some fewer; the others many more than are of use.
+    /// Returns the number of concurrent calls that servers of this kind usually accept from one
+    /// client. FTP servers often allow eight connections from one address, and some allow fewer.
+    /// The other kinds allow many more than are useful.
     #[must_use]
     pub fn usual_calls(&self) -> usize {
         match self {
@@ -106,7 +101,8 @@ impl Location {
 }
 
 impl Location {
-    /// The server that a password from elsewhere would be sent to, and as whom: its place without the path. `None` where none would be sent.
+    /// Returns the server and the user for a password that is not in the URL: the location without
+    /// the path. `None` if no such password would be sent.
     #[must_use]
     pub fn asks_for_password(&self) -> Option<String> {
         let mut server = self.clone();
@@ -119,7 +115,7 @@ impl Location {
         }
     }
 
-    /// Whether it says more than may be shown.
+    /// Returns true if the location contains a password.
     fn has_password(&self) -> bool {
         match self {
             Self::Folder(_) | Self::S3(_) => false,
@@ -245,7 +241,7 @@ fn host(url: &Url) -> Result<HostLocation, String> {
     if host.is_empty() {
         return Err("a host is missing: write SCHEME://HOST/PATH".into());
     }
-    // What has no scheme known to browsers comes undecoded.
+    // The URL library does not decode the host of a scheme that browsers do not know.
     let host = decode(&host)?;
     if !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_[]:".contains(&byte)) {
         return Err(format!("{host:?} is no name of a host"));
@@ -268,7 +264,7 @@ fn no_query(url: &Url) -> Result<(), String> {
     }
 }
 
-/// The path without the slash that ends the host, and without those at its end.
+/// Returns the path without the slash after the host and without slashes at its end.
 fn path_of(url: &Url) -> Result<String, String> {
     let path = decode(url.path())?;
     let path = path.strip_prefix('/').unwrap_or(&path).trim_end_matches('/').to_owned();
@@ -278,7 +274,8 @@ fn path_of(url: &Url) -> Result<String, String> {
     Ok(path)
 }
 
-/// Decodes `%` and two digits. What ends a line or a text would be a second command to some servers.
+/// Decodes `%` and two digits. Refuses control characters: to some servers, a line end would begin
+/// a second command.
 fn decode(text: &str) -> Result<String, String> {
     let decoded = percent_decode_str(text).decode_utf8().map_err(|_| "it is not UTF-8 when decoded")?;
     if decoded.chars().any(char::is_control) {
@@ -287,23 +284,25 @@ fn decode(text: &str) -> Result<String, String> {
     Ok(decoded.into_owned())
 }
 
-/// What may be shown of a word that is to name a target: the word itself, unless it has a password in it, or may have one.
+/// Returns an argument in a form that may be printed. The text is unchanged unless it contains, or
+/// may contain, a password.
 #[must_use]
 pub fn without_password(text: &str) -> String {
     let Some((scheme, _)) = text.split_once("://") else { return text.into() };
     match parse(text) {
         Ok(location) if location.has_password() => location.to_string(),
-        // What looks like a URL and is none to us is a path: whoever has written it may have meant something else.
+        // A text that looks like a URL but has no known scheme is a path. Its author may have meant
+        // a URL.
         Ok(_) if is_scheme(scheme) => text.into(),
         Ok(_) | Err(_) => hidden(text),
     }
 }
 
-/// What may be shown of a text that does not parse, and is perhaps a URL with a password in it.
+/// Returns a text that does not parse, without a possible password.
 fn hidden(text: &str) -> String {
     let Some((scheme, rest)) = text.split_once("://") else { return text.into() };
-    // The last '@' wherever it is, and however it is written: in a URL that was written wrongly a password may have a slash, and that of an
-    // endpoint is in the value of another one.
+    // Cuts at the last '@', plain or escaped. In a malformed URL the password may contain a slash,
+    // and the URL of an endpoint is the value of a query parameter.
     let written = [rest.rfind('@').map(|place| place + 1), rest.rfind("%40").map(|place| place + 3)];
     match written.into_iter().flatten().max() {
         Some(place) => format!("{scheme}://...@{}", &rest[place..]),
@@ -391,7 +390,7 @@ mod tests {
             ("s3://bucket?endpoint=http%3A%2F%2Fu%3Ahunter2%40h", "s3://...@h"),
             ("s3://bucket?endpoint=http%3A%2F%2Fu%3Ahun%40ter2@h&region=x", "s3://...@h&region=x"),
             ("ftp://u:hunter2@h/x#y", "ftp://...@h/x#y"),
-            // Without one they are what was written.
+            // Without a password, the text is unchanged.
             ("sftp://ann@h/~/x", "sftp://ann@h/~/x"),
             ("s3://bucket/x?endpoint=http://h:9", "s3://bucket/x?endpoint=http://h:9"),
             ("/srv/me@home", "/srv/me@home"),
@@ -415,7 +414,7 @@ mod tests {
             ("ftps://h/x", Some("ftps://h/")),
             ("webdav+http://u@h/x/y", Some("webdav+http://u@h/")),
             ("webdav+https://u@h:8443", Some("webdav+https://u@h:8443/")),
-            // It has its own.
+            // The URL has its own password.
             ("webdav+http://u:hunter2@h/x", None),
             ("s3://bucket/x?endpoint=http://h:9", None),
             ("/srv/me@home", None),

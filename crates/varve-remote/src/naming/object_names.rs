@@ -1,16 +1,17 @@
-//! Which names at a target can be those of a store's objects.
+//! The valid names of a store's objects.
 
 use varve_world::FileName;
 
-/// No name that a store uses is longer.
+/// The longest name of a store's object.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// The name, if a store can use it.
+/// Returns the name if it is valid for a store.
 pub(crate) fn of_a_store(name: &str) -> Option<FileName> {
     if name.len() <= NAME_BYTES_MAX { FileName::new(name).ok() } else { None }
 }
 
-/// Whether a folder's own name can lead to objects of a store; others are not entered.
+/// Returns true if a folder with this path may contain objects of a store. Other folders are not
+/// listed.
 pub(crate) fn is_folder_of_a_store(path: &str) -> bool {
     of_a_store(path).is_some()
 }

@@ -1,4 +1,4 @@
-//! Words that must not be printed.
+//! Secrets, which must not be printed.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use zeroize::Zeroizing;
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes the text into custody.
+    /// Makes a secret from a text.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))
     }
 
-    /// The text itself, for the other side alone.
+    /// Returns the text, only for sending it to the server.
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn libraries_do_not_print_what_they_send() {
-        // The FTP library logs its commands, the one with the password among them, as traces.
+        // The FTP library logs its commands, including the password, at trace level.
         assert!(log::STATIC_MAX_LEVEL < log::LevelFilter::Trace);
     }
 }

@@ -1,4 +1,4 @@
-//! Trying again: the one place that decides how often, and how long to wait in between.
+//! Retries. This module alone decides how often to retry and how long to pause.
 
 use std::fmt;
 use std::io;
@@ -13,30 +13,31 @@ use crate::naming::listing::Listing;
 use crate::retry::trouble::Trouble;
 use crate::{Capabilities, Object, PutMode, Survey, TakePiece, Target, TargetError, edge};
 
-/// How much of a doubtful object is read at once to see whose it is.
+/// The bytes of an existing object that are compared at a time.
 const COMPARED_BYTES: u64 = 8 << 20;
 
-/// So often in a pause it is asked whether anybody waits.
+/// The interval at which a pause checks for cancellation.
 const LOOKED_EVERY: Duration = Duration::from_millis(100);
 
-/// How long to wait for the other side, and how often to try.
+/// Time-outs and retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// How often a call is tried in all; at least once. Of an object that comes in pieces, how often in vain.
+    /// The most attempts of a call; at least one. If an object arrives in pieces, only attempts
+    /// without progress count.
     pub try_count_max: u32,
-    /// The pause after the first try that failed; each further one is twice as long. A random part of up to a half is left out of
-    /// each, so that many callers do not come back at the same moment.
+    /// The pause after the first failed attempt. Each further one is twice as long. A random part
+    /// of up to a half is subtracted, so that many callers do not retry at the same moment.
     pub first_pause: Duration,
-    /// No pause is longer, whatever the other side asks for.
+    /// The longest pause, even if the server asks for more.
     pub pause_max: Duration,
-    /// How long the other side may say nothing.
+    /// The longest silence of the server.
     pub silence_max: Duration,
-    /// A transfer that is slower than this is given up.
+    /// A slower transfer is given up.
     pub bytes_per_second_min: u64,
 }
 
 impl Default for Patience {
-    /// Seven tries over about two minutes; half a minute of silence.
+    /// Seven attempts within about two minutes; half a minute of silence.
     fn default() -> Self {
         Self {
             try_count_max: 7,
@@ -49,12 +50,12 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// How long a call may take that moves so many bytes.
+    /// Returns the time-out of a call that moves this many bytes.
     pub(crate) fn time_for(&self, bytes: u64) -> Duration {
         self.silence_max.saturating_add(Duration::from_secs(bytes / self.bytes_per_second_min.max(1)))
     }
 
-    /// The pause after try number `number`, counted from zero, when `dice` fell so.
+    /// Computes the pause after attempt `number`, counted from zero. `dice` is random.
     fn pause(&self, number: u32, asked: Option<Duration>, dice: u64) -> Duration {
         let doubled = self.first_pause.saturating_mul(1 << number.min(20)).min(self.pause_max);
         let left_out = doubled / 2 * u32::from(dice.to_le_bytes()[0]) / 255;
@@ -62,15 +63,16 @@ impl Patience {
     }
 }
 
-/// One try of each operation: what the kinds of target differ in. Names are those of the store; where they lead to is each home's own.
+/// One attempt of each operation. Each kind of target implements it. Names are those of the store;
+/// each home maps them to its own.
 pub(crate) trait Home: Send + Sync + fmt::Display {
-    /// What is remembered of an upload from one try to the next, so that what arrived is not sent again.
+    /// The state of an upload between attempts, so that parts that have arrived are not sent again.
     type Upload: Default;
 
-    /// What it can promise; asks, if nobody has asked before.
+    /// Returns the guarantees. Asks the server at the first call.
     fn capabilities(&self) -> Result<Capabilities, Trouble>;
 
-    /// Puts an object in place.
+    /// Puts an object.
     fn put(
         &self,
         name: &FileName,
@@ -79,13 +81,15 @@ pub(crate) trait Home: Send + Sync + fmt::Display {
         upload: &mut Self::Upload,
     ) -> Result<(), Trouble>;
 
-    /// Forgets an upload that no further try will finish, so that nothing of it stays behind. What cannot be cleaned stays invisible.
+    /// Drops an unfinished upload, so that nothing of it stays behind. Parts that cannot be removed
+    /// stay invisible.
     fn abandon(&self, _name: &FileName, _upload: Self::Upload) {}
 
-    /// Reads a range that is not empty.
+    /// Reads a range, which must not be empty.
     fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble>;
 
-    /// The same in pieces, as [`Target::get_in_pieces`]. What was given counts, whether all comes or not.
+    /// Does the same in pieces, as [`Target::get_in_pieces`]. Delivered pieces count, even if the
+    /// attempt fails later.
     fn get_in_pieces(
         &self,
         name: &FileName,
@@ -97,32 +101,32 @@ pub(crate) trait Home: Send + Sync + fmt::Display {
         Ok(())
     }
 
-    /// The length of an object.
+    /// Returns the length of an object.
     fn length(&self, name: &FileName) -> Result<u64, Trouble>;
 
-    /// Lists at least what is below `folder`.
+    /// Lists at least the objects below `folder`.
     fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble>;
 
     /// Removes an object.
     fn remove(&self, name: &FileName) -> Result<(), Trouble>;
 
-    /// Removes a file that a listing has told to be left by a dead writer, by its path below the place.
+    /// Removes a leftover that a listing has found, by its path below the target's folder.
     fn remove_leftover(&self, _path: &str) -> Result<(), Trouble> {
         Err(Trouble::refused("nothing is left behind here"))
     }
 }
 
-/// A home whose operations are tried several times.
+/// A home with retries.
 pub(crate) struct Persistent<H> {
     home: H,
     patience: Patience,
-    /// Whether nobody waits for an answer any more.
+    /// Returns true if the caller no longer waits for answers.
     is_over: Option<fn() -> bool>,
-    /// What dead writers have left, by the last listing of everything.
+    /// The leftovers of dead writers in the last full listing.
     leftovers: Mutex<Vec<String>>,
 }
 
-/// Says what to look at where no server is found, however often it was tried. Libraries have that only in their texts.
+/// Adds advice to an error of a refused connection. Libraries report that only in their texts.
 fn with_advice(error: io::Error) -> io::Error {
     let is_refused =
         error.kind() == io::ErrorKind::ConnectionRefused || error.to_string().contains("Connection refused");
@@ -138,7 +142,7 @@ impl<H: Home> Persistent<H> {
         Self { home, patience, is_over, leftovers: Mutex::default() }
     }
 
-    /// Waits, and says whether anybody waits for what comes then.
+    /// Sleeps, and returns true if the caller still waits for an answer.
     fn pause(&self, pause: Duration) -> bool {
         let is_over = || self.is_over.is_some_and(|is_over| is_over());
         let mut left = pause;
@@ -150,8 +154,8 @@ impl<H: Home> Persistent<H> {
         !is_over()
     }
 
-    /// Tries until it succeeds, or no further try can help. Each try is told whether one before it may have been done without our
-    /// hearing of it.
+    /// Tries until an attempt succeeds or a retry cannot help. The argument of `one_try` is true if
+    /// an earlier attempt may have succeeded with a lost answer.
     fn persist<T>(
         &self,
         what: &str,
@@ -166,7 +170,7 @@ impl<H: Home> Persistent<H> {
             if number + 1 >= self.patience.try_count_max {
                 return Err(Trouble::Passing(with_advice(error), asked));
             }
-            // Without dice the pause is only less random.
+            // Without a random number, the pause is only less random.
             let pause = self.patience.pause(number, asked, edge::draw().unwrap_or(0));
             let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(target = %self.home, what, pause_ms, %error, "failed, will try again");
@@ -178,7 +182,8 @@ impl<H: Home> Persistent<H> {
         }
     }
 
-    /// Lists at least what is below a folder. What dead writers have left is noted if that is everything.
+    /// Lists at least the objects below a folder. A full listing also records the leftovers of dead
+    /// writers.
     fn listed(&self, folder: &str) -> Result<Listing, TargetError> {
         let outcome = self.persist("listing", |_| {
             let mut listing = Listing::default();
@@ -199,7 +204,7 @@ impl<H: Home> Persistent<H> {
         })
     }
 
-    /// Whether an object has these contents.
+    /// Returns true if an object has these contents.
     fn holds(&self, name: &FileName, contents: &Bytes) -> Result<bool, Trouble> {
         let length = contents.len() as u64;
         if self.home.length(name)? != length {
@@ -227,7 +232,7 @@ impl<H: Home> fmt::Display for Persistent<H> {
 
 impl<H: Home> Target for Persistent<H> {
     fn capabilities(&self) -> Capabilities {
-        // Nothing is promised for a target that cannot be asked; its next use will say why.
+        // An unreachable target guarantees nothing. Its next call reports the reason.
         self.persist("capabilities", |_| self.home.capabilities())
             .unwrap_or(Capabilities { create_is_exclusive: false, ranges: false })
     }
@@ -236,7 +241,7 @@ impl<H: Home> Target for Persistent<H> {
         let mut upload = H::Upload::default();
         let outcome = self.persist(name.as_str(), |in_doubt| {
             match self.home.put(name, &contents, mode, &mut upload) {
-                // The object may be there by an earlier try of ours whose answer was lost.
+                // The object may come from an earlier attempt of this call, whose answer was lost.
                 Err(Trouble::Exists) if in_doubt && self.holds(name, &contents)? => Ok(()),
                 outcome => outcome,
             }
@@ -274,7 +279,7 @@ impl<H: Home> Target for Persistent<H> {
         let outcome = loop {
             let before = came;
             let outcome = self.persist(name.as_str(), |_| {
-                // Each try goes on where the one before it has ended.
+                // Each attempt continues where the previous one ended.
                 let rest = range.start + came..range.end;
                 let outcome = self.home.get_in_pieces(name, rest, place + came, &mut |piece| {
                     came += piece.len() as u64;
@@ -284,7 +289,7 @@ impl<H: Home> Target for Persistent<H> {
                 let is_done = flow.is_break() || range.start + came >= range.end;
                 if is_done { Ok(()) } else { outcome }
             });
-            // Whoever gets on, however slowly, has not tried in vain.
+            // An attempt with progress does not count as failed.
             if came == before || !matches!(outcome, Err(Trouble::Passing(..))) {
                 break outcome;
             }
@@ -302,7 +307,7 @@ impl<H: Home> Target for Persistent<H> {
 
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {
         let outcome = self.persist(name.as_str(), |in_doubt| match self.home.remove(name) {
-            // An earlier try of ours may have removed it without our hearing of it.
+            // An earlier attempt of this call may have removed it, with a lost answer.
             Err(Trouble::NotFound) if in_doubt => Ok(()),
             outcome => outcome,
         });
@@ -314,7 +319,7 @@ impl<H: Home> Target for Persistent<H> {
         for path in std::mem::take(&mut *self.leftovers.lock()) {
             match self.home.remove_leftover(&path) {
                 Ok(()) | Err(Trouble::NotFound) => removed_count += 1,
-                // It may stay: nobody sees it, and the next listing finds it again.
+                // A leftover may stay: it is invisible, and the next listing finds it again.
                 Err(trouble) => {
                     tracing::info!(target = %self.home, path, ?trouble, "what a dead writer has left stays");
                     break;
@@ -330,13 +335,13 @@ mod tests {
     use super::*;
     use crate::MemoryTarget;
 
-    /// A home in memory that fails as a script tells it, before or after it has done what was asked.
+    /// A home in memory that fails according to a script, before or after the operation is done.
     #[derive(Default)]
     struct Moody {
         objects: MemoryTarget,
         script: Mutex<Vec<(bool, Trouble)>>,
         calls: Mutex<u32>,
-        /// How long a piece is, and how many of them one call gives before it fails.
+        /// The length of a piece, and the number of pieces that one call delivers before it fails.
         pieces: Option<(usize, usize)>,
     }
 

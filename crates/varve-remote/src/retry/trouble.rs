@@ -1,4 +1,4 @@
-//! What one try met, and whether another may help.
+//! The failure of one attempt, and whether a retry may help.
 
 use std::io;
 use std::time::Duration;
@@ -7,33 +7,34 @@ use varve_world::FileName;
 
 use crate::TargetError;
 
-/// Why one try of an operation did not succeed.
+/// The reason why one attempt of an operation failed.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// There is no such object.
     NotFound,
-    /// There is one already.
+    /// The object already exists.
     Exists,
     /// The object ends before the range does.
     Short,
-    /// No further try will help.
+    /// A retry cannot help.
     Refused(io::Error),
-    /// It may pass; the other side may have said how long to wait.
+    /// A retry may help, perhaps after a pause that the server asked for.
     Passing(io::Error, Option<Duration>),
 }
 
 impl Trouble {
-    /// Refused, in our words.
+    /// Makes a refusal with a text of this program.
     pub fn refused(text: impl Into<String>) -> Self {
         Self::Refused(io::Error::other(text.into()))
     }
 
-    /// It may pass, in our words.
+    /// Makes a passing failure with a text of this program.
     pub fn passing(text: impl Into<String>) -> Self {
         Self::Passing(io::Error::other(text.into()), None)
     }
 
-    /// What the system says of a connection or a file: what only a person can mend is refused, the rest may pass.
+    /// Converts an error of a connection or a file. Errors that need a person are refusals; the
+    /// others may pass.
     pub fn of_io(error: io::Error) -> Self {
         use io::ErrorKind::{
             InvalidInput, IsADirectory, NotADirectory, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem,
@@ -46,7 +47,8 @@ impl Trouble {
         }
     }
 
-    /// As the caller of a target is told of it. `end` is where the range ends that was asked for.
+    /// Converts to the error of a [`Target`](crate::Target). `end` is the end of the requested
+    /// range.
     pub fn of_object(self, name: &FileName, end: u64) -> TargetError {
         match self {
             Self::NotFound => TargetError::NotFound { name: name.clone() },
@@ -58,7 +60,7 @@ impl Trouble {
     }
 }
 
-/// What remains of an error of a library: its text with all its sources, in one line.
+/// Flattens an error of a library: its text with all its sources, in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> io::Error {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,8 +1,9 @@
-//! Objects as files of a folder: another disk, or whatever is mounted.
+//! Objects as files in a folder, on another disk or a mounted file system.
 //!
-//! A new object is written under a name that only its writer has and no store uses (it begins with a dot), made durable, and
-//! then given its own name: by a rename that never replaces, or by a hard link where the file system has no such rename. So a
-//! writer that dies leaves only a file that no listing shows.
+//! A new object is written under a name that only its writer has and that no store uses (it begins
+//! with a dot). It is made durable and then gets its own name: by a rename that never replaces, or
+//! by a hard link if the file system has no such rename. So a dead writer leaves only a file that
+//! no listing shows.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -26,36 +27,36 @@ use crate::transfer::pieces::Pieces;
 use crate::transfer::spare_buffers::SpareBuffers;
 use crate::{Capabilities, Object, OtherKind, Pace, PutMode, Survey, TakePiece, Target, TargetError, edge};
 
-/// How much is read or written between two looks at the pace.
+/// The bytes that are read or written between two checks of the pace.
 const PART_BYTES: usize = 256 << 10;
 
 /// The files below one folder.
 ///
-/// The folder is made with the first object if it is not there; the folder that it is in must be there, so that a disk that is not
-/// mounted is noticed. Files and folders are made for their owner alone.
+/// A missing folder is made with the first object. Its parent must exist, so that an unmounted disk
+/// is noticed. Only the owner has access to the files and folders.
 pub struct FolderTarget {
     root: PathBuf,
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
     spare: Arc<SpareBuffers>,
     creation: OnceLock<Creation>,
-    /// What dead writers have left, by the last listing of everything.
+    /// The leftovers of dead writers in the last full listing.
     leftovers: Mutex<Vec<String>>,
 }
 
-/// How a file gets a name that nobody else may have got.
+/// The way in which a file gets a name exclusively.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Creation {
-    /// A rename that fails if the name is taken.
+    /// A rename that fails if the name exists.
     Rename,
-    /// A hard link, which fails if the name is taken.
+    /// A hard link, which fails if the name exists.
     Link,
-    /// Neither is there: look, then rename.
+    /// Neither is available: check, then rename.
     Look,
 }
 
 impl FolderTarget {
-    /// The files below `root`.
+    /// Makes the target below `root`.
     #[must_use]
     pub fn new(root: &Path) -> Self {
         Self {
@@ -68,7 +69,7 @@ impl FolderTarget {
         }
     }
 
-    /// The same, written and read at a pace.
+    /// Adds paces for writes and reads.
     #[must_use]
     pub fn at_pace(self, up: Option<Arc<Pace>>, down: Option<Arc<Pace>>) -> Self {
         Self { up, down, ..self }
@@ -78,7 +79,8 @@ impl FolderTarget {
         self.root.join(name.as_str())
     }
 
-    /// Opens an object to be read. Only a plain file is one: a pipe or a device would block, or never end.
+    /// Opens an object for reading. Only a regular file is an object: a pipe or a device would
+    /// block, or never end.
     fn open(&self, name: &FileName) -> Result<(File, u64), Trouble> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened =
@@ -132,7 +134,7 @@ impl FolderTarget {
         Ok(())
     }
 
-    /// Opens an object that has all of a range.
+    /// Opens an object that contains a whole range.
     fn open_range(&self, name: &FileName, range: &Range<u64>) -> Result<File, Trouble> {
         let (file, length) = self.open(name)?;
         if range.start > range.end || range.end > length { Err(Trouble::Short) } else { Ok(file) }
@@ -143,7 +145,7 @@ impl FolderTarget {
             edge::sleep(pace.take(into.len()));
         }
         match file.read_exact_at(into, offset) {
-            // It was long enough a moment ago.
+            // The file was truncated since the check of its length.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Trouble::Short),
             outcome => outcome.map_err(Trouble::of_io),
         }
@@ -181,8 +183,9 @@ impl FolderTarget {
         file.sync_all()
     }
 
-    /// Makes the folders that lead to an object, each durable in the one it is in. The root may be a link of the owner's; below it no link
-    /// is followed: a listing enters none, so that what is put there would not be found, and would lie where nobody meant it to.
+    /// Makes the folders of an object, each durable in its parent. The root may be a symbolic link
+    /// of the owner. Below it no link is followed: listings enter no links, so an object behind one
+    /// would not be found, and would be at a place that nobody meant.
     fn make_folders(&self, folder: &Path) -> io::Result<()> {
         let parent = folder.parent().unwrap_or(Path::new("/"));
         if self.is_below_root(folder) {
@@ -192,7 +195,7 @@ impl FolderTarget {
             return Ok(());
         }
         match DirBuilder::new().mode(0o700).create(folder) {
-            // Another writer came first: its own sync may still be under way.
+            // Another writer was faster. Its own sync may still be running.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.is_there(folder)? => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let text = format!("{} is not there: is the disk mounted?", parent.display());
@@ -207,7 +210,7 @@ impl FolderTarget {
         folder.starts_with(&self.root) && folder != self.root
     }
 
-    /// Whether a folder is there; false if nothing is.
+    /// Returns true if a folder exists; false if nothing does.
     fn is_there(&self, folder: &Path) -> io::Result<bool> {
         let is_below = self.is_below_root(folder);
         let found = if is_below { fs::symlink_metadata(folder) } else { fs::metadata(folder) };
@@ -228,18 +231,18 @@ impl FolderTarget {
         Err(io::Error::new(io::ErrorKind::NotADirectory, text))
     }
 
-    /// Whether the folders that lead to an object are there, none of them by way of a link.
+    /// Returns true if the folders of an object exist, none of them behind a symbolic link.
     fn leads_to(&self, path: &Path) -> io::Result<bool> {
         let mut folders = path.ancestors().skip(1).take_while(|folder| self.is_below_root(folder));
         folders.try_fold(true, |all, folder| Ok(all && self.is_there(folder)?))
     }
 
-    /// How creation is exclusive in this file system; found out by trying, once.
+    /// Returns the way of exclusive creation in this file system. It is determined once, by trying.
     fn creation_way(&self, folder: &Path) -> Creation {
         *self.creation.get_or_init(|| try_creation(folder).unwrap_or(Creation::Look))
     }
 
-    /// Lists what is below a folder. What dead writers have left is noted if that is everything.
+    /// Lists the objects below a folder. A full listing also records the leftovers of dead writers.
     fn listed(&self, folder: &str) -> Result<Listing, TargetError> {
         let mut listing = Listing::default();
         match self.walk(folder, &mut listing) {
@@ -279,7 +282,7 @@ impl FolderTarget {
                         Ok(metadata) => {
                             into.push_changed(&name, metadata.len(), Some(metadata.mtime()))?;
                         }
-                        // Removed since.
+                        // Removed in the meantime.
                         Err(error) if is_absent(&error) => {}
                         Err(error) => return Err(Trouble::of_io(error)),
                     }
@@ -299,7 +302,7 @@ fn join(folder: &str, own: &str) -> String {
     if folder.is_empty() { own.into() } else { format!("{folder}/{own}") }
 }
 
-/// What lies there; `None` for a plain file, which alone is an object.
+/// Returns the kind of an entry; `None` for a regular file, the only kind that is an object.
 fn other_kind(found: fs::FileType) -> Option<OtherKind> {
     match found {
         found if found.is_file() => None,
@@ -315,13 +318,13 @@ fn is_absent(error: &io::Error) -> bool {
 
 fn sync_folder(folder: &Path) -> io::Result<()> {
     match File::open(folder)?.sync_all() {
-        // Some mounted file systems know no sync of folders; there is nothing more that we could do.
+        // Some mounted file systems do not support a sync of folders. There is no alternative.
         Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Ok(()),
         outcome => outcome,
     }
 }
 
-/// A file that has no name of its own yet; removed when it is dropped without one.
+/// A file without its final name. It is removed if it is dropped before it gets one.
 struct Unfinished {
     file: File,
     path: PathBuf,
@@ -339,7 +342,7 @@ impl Unfinished {
         let outcome = match way {
             Creation::Rename => rustix::fs::renameat_with(CWD, &self.path, CWD, path, RenameFlags::NOREPLACE)
                 .map_err(io::Error::from),
-            // The drop takes the other name away.
+            // The drop removes the other name.
             Creation::Link => fs::hard_link(&self.path, path),
             Creation::Look if fs::symlink_metadata(path).is_ok() => Err(io::ErrorKind::AlreadyExists.into()),
             Creation::Look => fs::rename(&self.path, path),
@@ -364,13 +367,13 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.is_named {
-            // It may stay: nobody sees it.
+            // The file may stay: it is invisible.
             drop(fs::remove_file(&self.path));
         }
     }
 }
 
-/// Tries the ways of creation between two names that no store uses.
+/// Tries the ways of creation with two names that no store uses.
 fn try_creation(folder: &Path) -> io::Result<Creation> {
     let taken = Unfinished::new(folder)?;
     for way in [Creation::Rename, Creation::Link] {
@@ -390,7 +393,7 @@ impl fmt::Display for FolderTarget {
 
 impl Target for FolderTarget {
     fn capabilities(&self) -> Capabilities {
-        // A folder that is not there yet will be in the file system of the one it is made in.
+        // A missing folder will be in the file system of its parent.
         let nearest = self.root.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
         Capabilities { create_is_exclusive: self.creation_way(nearest) != Creation::Look, ranges: true }
     }
@@ -536,7 +539,7 @@ mod tests {
         assert_eq!(others, expected);
     }
 
-    /// A listing enters no link, and so nothing is put, or removed, by way of one.
+    /// Listings enter no symbolic link, so nothing is put or removed behind one.
     #[test]
     fn no_link_leads_to_objects() {
         let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -572,7 +575,7 @@ mod tests {
         assert_eq!(fs::read(elsewhere.path().join("inside/theirs")).unwrap(), b"theirs");
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
         assert_eq!(fs::read_dir(elsewhere.path().join("inside")).unwrap().count(), 1);
-        // The place itself may be a link: that is its owner's to say.
+        // The root itself may be a symbolic link: its owner decides.
         let linked = FolderTarget::new(&folder.path().join("link"));
         linked.put(&name("inside/new"), Bytes::from_static(b"ours"), PutMode::Create).unwrap();
         assert_eq!(linked.list("").unwrap().len(), 2);

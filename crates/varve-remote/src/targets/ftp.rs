@@ -1,8 +1,9 @@
-//! Objects as files of an FTP server, in the clear or over TLS.
+//! Objects as files of an FTP server, in clear text or over TLS.
 //!
-//! A call needs a control connection of its own; those that are free are kept for the next call. A data connection ends the same way
-//! whether all of a file came or the line was cut, so lengths are asked for and compared. FTP cannot create exclusively: a new
-//! object arrives under a name that no store uses and no other writer has, and after a look it is renamed.
+//! Each call needs its own control connection; free ones are kept for later calls. A data
+//! connection ends in the same way after a complete file and after a lost connection, so lengths
+//! are queried and compared. FTP cannot create exclusively. A new object arrives under a name that
+//! no store uses and no other writer has. It is renamed after a check that its name is free.
 
 mod members;
 
@@ -27,11 +28,11 @@ use crate::retry::persistent::Home;
 use crate::retry::trouble::{Trouble, chain};
 use crate::{Capabilities, OpenOptions, OtherKind, Pace, Patience, PutMode, Secret, edge, tls};
 
-/// How much is sent or taken between two looks at the pace.
+/// The bytes that are sent or received between two checks of the pace.
 const PIECE_BYTES: usize = 64 << 10;
-/// How many connections are kept for later calls; servers allow few from one address.
+/// The connections that are kept for later calls. Servers allow few from one address.
 const FREE_COUNT_MAX: usize = 4;
-/// No line of a listing is longer.
+/// The longest line of a listing.
 const LINE_BYTES_MAX: u64 = 8 << 10;
 
 /// A folder of an FTP server.
@@ -46,14 +47,14 @@ pub(crate) struct Ftp {
     free: Mutex<Vec<Connection>>,
 }
 
-/// A control connection that is logged in.
+/// A control connection after login.
 struct Connection {
     stream: RustlsFtpStream,
-    /// The folder, from the server's root; without a slash at its end.
+    /// The folder, as an absolute path on the server, without a slash at its end.
     root: String,
-    /// Whether it lists in lines that are made to be read by programs.
+    /// True if the server supports machine-readable listings.
     has_mlsd: bool,
-    /// A transfer was broken off: the server may have said one thing more than was read.
+    /// True after an aborted transfer: the server may have sent a reply that was not read.
     is_doubtful: bool,
 }
 
@@ -76,7 +77,8 @@ impl Ftp {
         })
     }
 
-    /// Runs a call on a connection. After what may be its fault the connection is given up.
+    /// Runs a call on a connection. The connection is closed after an error that it may have
+    /// caused.
     fn call<T>(&self, call: impl FnOnce(&mut Connection) -> Result<T, Trouble>) -> Result<T, Trouble> {
         let mut connection = self.connection()?;
         let outcome = call(&mut connection);
@@ -126,7 +128,8 @@ impl Ftp {
         };
         let socket = dial(address).map_err(Trouble::of_io)?;
         let mut stream = RustlsFtpStream::connect_with_stream(socket).map_err(of_ftp)?;
-        // Data comes from where the commands go, whatever address the server names.
+        // Data connections go to the address of the control connection. The address in the server's
+        // reply is ignored.
         stream = stream.passive_stream_builder(move |named| {
             dial(SocketAddr::new(address.ip(), named.port())).map_err(FtpError::ConnectionError)
         });
@@ -165,14 +168,14 @@ impl Ftp {
         let (folder, _) = path.rsplit_once('/').unwrap_or_default();
         let unfinished = format!("{folder}/{}", unfinished_name()?);
         let outcome = self.upload(connection, &unfinished, contents).and_then(|()| {
-            // Again, after what may have been a long time.
+            // Checks again, because the upload may have taken a long time.
             if mode == PutMode::Create && connection.is_there(&path)? {
                 return Err(Trouble::Exists);
             }
             connection.rename(&unfinished, &path, mode)
         });
         if matches!(outcome, Err(Trouble::Exists | Trouble::Refused(_))) {
-            // It may stay: nobody sees it.
+            // The file may stay: it is invisible.
             drop(connection.stream.rm(&unfinished));
         }
         outcome
@@ -199,7 +202,7 @@ impl Ftp {
         }
         let outcome = outcome.and_then(|()| data.flush());
         let finished = data.finish().map_err(of_ftp);
-        // What the server says of a transfer that broke off is better than that it broke off.
+        // The server's reply says more than the error of the aborted transfer.
         if let (Err(_), Err(Trouble::Refused(error))) = (&outcome, &finished) {
             return Err(Trouble::refused(error.to_string()));
         }
@@ -244,7 +247,7 @@ impl Ftp {
         }
         match data.finish() {
             Ok(()) => {}
-            // It had more to send; and says so once or twice.
+            // The server wanted to send more, and replies once or twice.
             Err(FtpError::UnexpectedResponse(_)) if range.end < length => {}
             Err(error) => return Err(of_ftp(error)),
         }
@@ -270,12 +273,12 @@ impl Connection {
         }
     }
 
-    /// Makes the folders that lead to a path.
+    /// Makes the folders of a path.
     fn make_folders(&mut self, path: &str) -> Result<(), Trouble> {
         let slashes: Vec<_> = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0).collect();
         for at in slashes {
             match self.stream.mkdir(&path[..at]) {
-                // What is there already is turned away, too; what is wrong shows when the file is put.
+                // An existing folder is also refused. Other problems show up when the file is put.
                 Ok(()) | Err(FtpError::UnexpectedResponse(_)) => {}
                 Err(error) => return Err(of_ftp(error)),
             }
@@ -285,7 +288,8 @@ impl Connection {
 
     fn rename(&mut self, from: &str, to: &str, mode: PutMode) -> Result<(), Trouble> {
         match self.stream.rename(from, to) {
-            // Some servers do not rename over a file: then for a moment there is neither.
+            // Some servers do not rename over an existing file. Then neither file exists for a
+            // moment.
             Err(FtpError::UnexpectedResponse(response))
                 if mode == PutMode::Replace && is_turned_away(response.status) =>
             {
@@ -301,7 +305,7 @@ impl Connection {
     fn list_folders(&mut self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
         let mut left = vec![folder.to_owned()];
         while let Some(folder) = left.pop() {
-            // With a slash at its end, or a file would be listed as its own member.
+            // Without a slash at its end, a file would be listed as its own member.
             let path = if folder.is_empty() { self.path("") } else { format!("{}/", self.path(&folder)) };
             let command = if self.has_mlsd { "MLSD" } else { "LIST" };
             let expected = [Status::AboutToSend, Status::AlreadyOpen];
@@ -353,7 +357,7 @@ impl Connection {
                     left.extend(is_folder_of_a_store(&name).then_some(name));
                 }
                 Some(Member::Foreign) => into.pass()?,
-                // Rather no listing than one in which objects are missing.
+                // An incomplete listing would be worse than none.
                 None => {
                     return Err(Trouble::refused(format!(
                         "a line of the listing is of no known form: {line:?}"
@@ -364,12 +368,13 @@ impl Connection {
     }
 }
 
-/// Whether it is the file or its folder that the server does not like.
+/// Returns true if the server refuses the file or its folder.
 fn is_turned_away(status: Status) -> bool {
     matches!(status, Status::FileUnavailable | Status::BadFilename)
 }
 
-/// What the server answered about an object: all that it says of one that is not there is that it is unavailable.
+/// Converts an error about an object. The only reply about a missing object is that it is
+/// unavailable.
 fn of_object(error: FtpError) -> Trouble {
     match error {
         FtpError::UnexpectedResponse(response) if is_turned_away(response.status) => Trouble::NotFound,
@@ -377,7 +382,7 @@ fn of_object(error: FtpError) -> Trouble {
     }
 }
 
-/// As [`of_ftp`], where a certificate or a password may be wrong.
+/// As [`of_ftp`], for errors that a wrong certificate or password may cause.
 fn of_login(error: FtpError) -> Trouble {
     match &error {
         FtpError::SecureError(_) => Trouble::Refused(chain(&error)),
@@ -392,7 +397,7 @@ fn of_ftp(error: FtpError) -> Trouble {
     let text = chain(&error);
     match error {
         FtpError::UnexpectedResponse(response) => match response.status {
-            // Out of space; all other 4xx are to be tried again.
+            // Out of space. All other 4xx replies may pass.
             Status::RequestedActionNotTaken | Status::ExceededStorage => Trouble::Refused(text),
             status if (400..500).contains(&status.code()) => Trouble::Passing(text, None),
             _ => Trouble::Refused(text),

@@ -18,13 +18,13 @@ pub struct MemoryTarget {
 }
 
 impl MemoryTarget {
-    /// No objects.
+    /// Makes an empty target.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Puts an object in place or takes it away, as an attacker or a careless copy would.
+    /// Sets or removes an object without any check, as an attacker or a careless copy would.
     pub fn set(&self, name: &FileName, contents: Option<Bytes>) {
         match contents {
             Some(contents) => self.objects.lock().insert(name.clone(), contents),

@@ -1,12 +1,14 @@
 //! Objects in an S3-compatible bucket.
 //!
-//! Requests are ours; how they are signed, and where credentials come from (the environment, a web identity, the machine's own role),
-//! is the library's. An object larger than [`PART_BYTES`] goes up in parts, so that what arrived is not sent again after a
-//! connection was lost; it appears when the upload is completed.
+//! This module builds the requests. The library signs them and finds credentials (the environment,
+//! a web identity, the machine's own role). An object larger than [`PART_BYTES`] is uploaded in
+//! parts, so that parts that have arrived are not sent again after a lost connection. It appears
+//! when the upload is completed.
 //!
-//! Exclusive creation is `If-None-Match: *`. Some servers ignore it and replace the object, so it is tried first on an object of our
-//! own, [`PROBE`], which no store uses. Where it is ignored we look before we write. Nothing is ever removed for a creation, so a
-//! bucket may be write-once.
+//! Exclusive creation uses `If-None-Match: *`. Some servers ignore it and replace the object. So it
+//! is tried first on an object of our own, [`PROBE`], which no store uses. If the server ignores
+//! it, creation checks before it writes. Creation never removes anything, so a bucket may be
+//! write-once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,48 +40,48 @@ use crate::retry::persistent::Home;
 use crate::retry::trouble::{Trouble, chain};
 use crate::{Capabilities, OpenOptions, PutMode, TakePiece};
 
-/// The object that creation is tried on.
+/// The object on which exclusive creation is tried.
 const PROBE: &str = ".varve-probe";
 
-/// The size of a part, unless there would be too many.
+/// The size of a part, unless that makes too many parts.
 const PART_BYTES: usize = 16 << 20;
 /// The protocol allows 10,000.
 const PART_COUNT_MAX: usize = 9_000;
-/// How many parts are on their way at once.
+/// The parts that are uploaded at once.
 const PARTS_AT_ONCE: usize = 4;
 
-/// A listing that needs more pages than this does not end.
+/// The most pages of a listing. A longer one counts as endless.
 const PAGE_COUNT_MAX: usize = 200_000;
 
-/// What stands for itself in a path.
+/// The characters that need no escape in a path.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-/// What stands for itself in a query.
+/// The characters that need no escape in a query.
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A bucket, or what begins with a prefix in it.
+/// A bucket, or the objects in it with a prefix.
 pub(crate) struct S3 {
     http: Http,
     place: S3Location,
-    /// The bucket's own URL, without a slash at its end.
+    /// The URL of the bucket, without a slash at its end.
     bucket: String,
     region: String,
-    /// `None` for a bucket that is open to all.
+    /// `None` for a public bucket.
     credentials: Option<AwsCredentialProvider>,
     honoured: Mutex<Honoured>,
 }
 
-/// Whether `If-None-Match` is honoured, as far as it was tried.
+/// True if `If-None-Match` is honoured; `None` if it was not tried yet.
 #[derive(Default)]
 struct Honoured {
     by_puts: Option<bool>,
     by_completions: Option<bool>,
 }
 
-/// What has arrived of an object that goes up in parts.
+/// The state of an upload in parts.
 #[derive(Default)]
 pub(crate) struct Upload {
     id: Option<String>,
-    /// By their numbers, from 1, the tags that the server gave to them.
+    /// The tags that the server assigned, by part number, from 1.
     parts: BTreeMap<usize, String>,
 }
 
@@ -118,7 +120,8 @@ impl S3 {
             (false, Some((key_id, secret_key))) => {
                 Some(Arc::new(StaticCredentialProvider::new(AwsCredential { key_id, secret_key, token })) as _)
             }
-            // The library knows where else to ask, and for that makes a client of its own, which reads all certificates of the machine.
+            // The library knows other sources of credentials. For these it makes an HTTP client,
+            // which reads all certificates of the machine.
             (false, None) => Some(builder.build().map_err(|error| chain(&error))?.credentials().clone()),
         };
         let http = Http::new(options, !bucket.starts_with("http:"))?;
@@ -129,7 +132,7 @@ impl S3 {
         if self.place.prefix.is_empty() { name.into() } else { format!("{}/{name}", self.place.prefix) }
     }
 
-    /// Makes a request, signs it and sends it. `query` is in the order of its names.
+    /// Makes, signs and sends a request. `query` must be sorted by name.
     async fn send(
         &self,
         method: Method,
@@ -165,7 +168,7 @@ impl S3 {
         *signed.headers_mut() = headers;
         let hash = digest(&SHA256, &body);
         if method == Method::PUT {
-            // A bucket with object lock takes nothing without it.
+            // A bucket with object lock requires it.
             let checksum = HeaderValue::from_str(&base64::encode(hash.as_ref()))
                 .map_err(|e| Trouble::Refused(chain(&e)))?;
             signed.headers_mut().insert(HeaderName::from_static("x-amz-checksum-sha256"), checksum);
@@ -189,7 +192,7 @@ impl S3 {
         Ok(request)
     }
 
-    /// The request for a part of an object.
+    /// Makes the request for a range of an object.
     async fn request_range(&self, name: &FileName, range: &Range<u64>) -> Result<Request, Trouble> {
         let mut headers = HeaderMap::new();
         headers.insert(RANGE, exchange::range_header(range)?);
@@ -210,7 +213,7 @@ impl S3 {
         }
     }
 
-    /// Puts the object of that key in place in one request.
+    /// Puts an object in one request.
     async fn put_whole(&self, key: &str, contents: Bytes, only_new: bool) -> Result<Answer, Trouble> {
         self.send(Method::PUT, key, &[], condition(only_new), contents).await
     }
@@ -235,7 +238,7 @@ impl S3 {
         tag.map(str::to_owned).ok_or_else(|| Trouble::passing("the server gave a part no tag"))
     }
 
-    /// Makes one object of the parts that arrived.
+    /// Completes an upload from its parts.
     async fn complete(
         &self,
         key: &str,
@@ -253,7 +256,7 @@ impl S3 {
         body += "</CompleteMultipartUpload>";
         let mut answer =
             self.send(Method::POST, key, &[("uploadId", id)], condition(only_new), body.into()).await?;
-        // The status comes before the work is done; the work may yet fail.
+        // The server sends the status before the work is done. The work may still fail.
         if answer.status.is_success() && !answer.code().is_empty() {
             answer.status = match answer.code().as_str() {
                 "PreconditionFailed" => StatusCode::PRECONDITION_FAILED,
@@ -267,7 +270,7 @@ impl S3 {
         self.send(Method::DELETE, key, &[("uploadId", id)], HeaderMap::new(), Bytes::new()).await.map(|_| ())
     }
 
-    /// Whether the server honours `If-None-Match: *` when an object is put.
+    /// Returns true if the server honours `If-None-Match: *` for puts.
     async fn puts_are_exclusive(&self) -> Result<bool, Trouble> {
         if let Some(known) = self.honoured.lock().by_puts {
             return Ok(known);
@@ -275,7 +278,7 @@ impl S3 {
         let key = self.key(PROBE);
         let contents = || Bytes::from_static(b"varve tries here whether creation is exclusive\n");
         let mut honoured = false;
-        // The first may create it; the second must be turned away.
+        // The first put may create the object. The second must be refused.
         for _ in 0..2 {
             let answer = self.put_whole(&key, contents(), true).await?;
             match answer.status {
@@ -292,7 +295,8 @@ impl S3 {
         Ok(honoured)
     }
 
-    /// The same for the completion of an upload in parts; the object of the other probe is there.
+    /// Does the same for the completion of an upload in parts. The object of the other probe
+    /// exists.
     async fn completions_are_exclusive(&self) -> Result<bool, Trouble> {
         if let Some(known) = self.honoured.lock().by_completions {
             return Ok(known);
@@ -326,10 +330,10 @@ impl S3 {
         self.settled(name, answer, only_new).await
     }
 
-    /// What the answer to a creation or a replacement means.
+    /// Converts the answer to a creation or a replacement.
     async fn settled(&self, name: &FileName, answer: Answer, only_new: bool) -> Result<(), Trouble> {
         if only_new && answer.status == StatusCode::CONFLICT {
-            // Two creators at the same moment: the server refused one, or both.
+            // Two creators at the same time: the server refused one or both.
             let is_there = self.is_there(name).await?;
             return Err(if is_there { Trouble::Exists } else { Trouble::passing("two creators at once") });
         }
@@ -344,7 +348,7 @@ impl S3 {
         upload: &mut Upload,
     ) -> Result<(), Trouble> {
         let only_new = mode == PutMode::Create && self.completions_are_exclusive().await?;
-        // Before so much is sent.
+        // Checked before the upload, which is large.
         if mode == PutMode::Create && self.is_there(name).await? {
             return Err(Trouble::Exists);
         }
@@ -364,7 +368,7 @@ impl S3 {
             })
             .buffer_unordered(PARTS_AT_ONCE);
         let mut outcome = Ok(());
-        // What else is on its way still counts when one part fails.
+        // If one part fails, the other parts on their way still count.
         while let Some(arrived) = arriving.next().await {
             match arrived {
                 Ok((number, tag)) => drop(upload.parts.insert(number, tag)),
@@ -382,7 +386,8 @@ impl S3 {
         });
         let answer = self.complete(&key, &id, tagged, only_new).await?;
         match self.settled(name, answer, only_new).await {
-            // It was completed, by a request whose answer was lost, or thrown away: the next try will see.
+            // The upload was completed by a request with a lost answer, or was dropped. The next
+            // attempt will see.
             Err(trouble) => Err(forget_if_gone(trouble, upload)),
             Ok(()) => {
                 *upload = Upload::default();
@@ -415,7 +420,7 @@ impl S3 {
     }
 }
 
-/// Adds the objects of one page of a listing, and returns where the next page begins.
+/// Adds the objects of one page of a listing. Returns the token of the next page.
 fn take_page(page: &[u8], prefix: &str, into: &mut Listing) -> Result<Option<String>, Trouble> {
     let (mut key, mut bytes) = (String::new(), None);
     let (mut is_listing, mut is_cut, mut next) = (false, false, None);
@@ -465,10 +470,10 @@ fn condition(only_new: bool) -> HeaderMap {
     headers
 }
 
-/// Where the bucket is: named in the path, or in the host.
+/// Returns the URL of the bucket, with its name in the path or in the host.
 fn bucket_url(place: &S3Location, endpoint: Option<&str>, region: &str) -> std::io::Result<String> {
     let bucket = &place.bucket;
-    // A dot in a host's name leaves what a certificate for all buckets covers.
+    // A wildcard certificate does not cover a host name with a further dot.
     let in_path = place.path_style.unwrap_or(endpoint.is_some() || bucket.contains('.'));
     let amazon = format!("https://s3.{region}.amazonaws.com");
     let endpoint = endpoint.unwrap_or(&amazon).trim_end_matches('/');
@@ -495,7 +500,7 @@ impl Home for S3 {
             Ok(self.puts_are_exclusive().await? && self.completions_are_exclusive().await?)
         });
         match create_is_exclusive {
-            // Who may only read creates nothing.
+            // A reader without write access creates nothing.
             Err(Trouble::Refused(_)) => Ok(Capabilities { create_is_exclusive: false, ranges: true }),
             other => Ok(Capabilities { create_is_exclusive: other?, ranges: true }),
         }
@@ -519,7 +524,7 @@ impl Home for S3 {
 
     fn abandon(&self, name: &FileName, upload: Upload) {
         if let Some(id) = upload.id {
-            // Parts that stay are not seen; the bucket's own rules may clean them up.
+            // Remaining parts are invisible. Lifecycle rules of the bucket may remove them.
             drop(self.http.wait(0, self.abort(&self.key(name.as_str()), &id)));
         }
     }
@@ -549,13 +554,13 @@ impl Home for S3 {
     }
 
     fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
-        // Two hours at most; each page has its own limit of silence.
+        // At most two hours. Each page has its own time-out.
         self.http.wait(32 << 20, self.list_pages(folder, into))
     }
 
     fn remove(&self, name: &FileName) -> Result<(), Trouble> {
         self.http.wait(0, async {
-            // The server says the same whether it was there or not.
+            // The server's answer is the same whether the object existed or not.
             self.head(name).await?;
             let key = self.key(name.as_str());
             self.send(Method::DELETE, &key, &[], HeaderMap::new(), Bytes::new()).await?.success().map(drop)

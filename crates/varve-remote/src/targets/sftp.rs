@@ -1,9 +1,10 @@
 //! Objects as files of another machine, over SSH.
 //!
-//! One connection, made when it is first needed and again after it was lost, carries all calls at once. Many pieces of a file are on
-//! their way at the same time, or the line's delay would decide the speed. A new object arrives under a name that no store uses
-//! and no other writer has, is made durable where the server can (`fsync@openssh.com`), and then gets its name: by a hard
-//! link, which never replaces (`hardlink@openssh.com`), else by a rename after a look.
+//! One connection carries all calls at once. It is made at the first call, and again after it was
+//! lost. Many pieces of a file are in flight, so that the latency does not limit the speed. A new
+//! object arrives under a name that no store uses and no other writer has. It is made durable if
+//! the server can (`fsync@openssh.com`). Then it gets its name by a hard link, which never replaces
+//! (`hardlink@openssh.com`), or by a check and a rename.
 
 mod known_hosts;
 mod login;
@@ -36,14 +37,14 @@ use crate::retry::persistent::Home;
 use crate::retry::trouble::Trouble;
 use crate::{Capabilities, OpenOptions, OtherKind, Pace, Patience, PutMode};
 
-/// Every server takes and gives so much in one message.
+/// Every server accepts and sends this much in one message.
 const PIECE_BYTES: u32 = 32 << 10;
-/// How many pieces of one file are on their way at once.
+/// The pieces of one file that are in flight.
 const PIECES_AT_ONCE: usize = 64;
-/// How many calls use the connection at once. The library keeps handles as text, so one with a byte above 127 would be damaged; OpenSSH
-/// numbers them from zero, and each call has one open.
+/// The calls that use the connection at once. The library keeps handles as text, so a handle with a
+/// byte above 127 would be damaged. OpenSSH numbers handles from zero, and each call has one open.
 const CALLS_AT_ONCE: usize = 32;
-/// How many folders are listed at once. Each has one open, too.
+/// The folders that are listed at once. Each has one handle open.
 const FOLDERS_AT_ONCE: usize = 8;
 
 const FSYNC: &str = "fsync@openssh.com";
@@ -54,7 +55,7 @@ const POSIX_RENAME: &str = "posix-rename@openssh.com";
 pub(crate) struct Sftp {
     runtime: Runtime,
     place: HostLocation,
-    /// The folder, as the server is told; without a slash at its end.
+    /// The folder as a path for the server, without a slash at its end.
     root: String,
     login: Login,
     patience: Patience,
@@ -65,11 +66,11 @@ pub(crate) struct Sftp {
 }
 
 struct Session {
-    /// Ends when it is dropped.
+    /// Closed when it is dropped.
     ssh: Handle<Doorkeeper>,
     sftp: RawSftpSession,
     extensions: BTreeSet<String>,
-    /// Nothing is ever sent; it ends when the connection has ended.
+    /// Nothing is ever sent. The channel closes together with the connection.
     alive: watch::Receiver<()>,
 }
 
@@ -96,7 +97,8 @@ impl Sftp {
         if name.is_empty() { format!("{}/", self.root) } else { format!("{}/{name}", self.root) }
     }
 
-    /// Runs a call that moves so many bytes on the connection. After what may be its fault the connection is given up.
+    /// Runs a call that moves this many bytes. The connection is given up after an error that it
+    /// may have caused.
     fn call<T>(
         &self,
         bytes: u64,
@@ -107,7 +109,7 @@ impl Sftp {
             let _permit = self.calls.acquire().await.map_err(|_| Trouble::passing("closed"))?;
             let session = self.session().await?;
             used = Some(Arc::clone(&session));
-            // The library does not tell those who wait for an answer that none will come.
+            // The library does not wake up pending requests when the connection ends.
             let mut alive = session.alive.clone();
             let (called, ended) = (pin!(call(&session)), pin!(alive.changed()));
             match select(called, ended).await {
@@ -128,7 +130,7 @@ impl Sftp {
         {
             return Ok(Arc::clone(session));
         }
-        // No call before or after this one waits without end for an answer; nor does this one.
+        // Every wait for an answer has a time-out, also this one.
         let connected = tokio::time::timeout(self.patience.silence_max, self.connect()).await;
         let session = Arc::new(connected.map_err(|_| Trouble::passing("the server says nothing"))??);
         *current = Some(Arc::clone(&session));
@@ -147,7 +149,7 @@ impl Sftp {
     }
 
     fn give_up(&self, session: &Arc<Session>) {
-        // Whoever holds the lock is making a new one.
+        // The holder of the lock is making a new session.
         if let Ok(mut current) = self.session.try_lock()
             && current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session))
         {
@@ -196,13 +198,14 @@ impl Sftp {
         Ok(())
     }
 
-    /// Makes the folders that lead to a path.
+    /// Makes the folders of a path.
     async fn make_folders(&self, session: &Session, path: &str) -> Result<(), Trouble> {
         let slashes: Vec<_> = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0).collect();
         for at in slashes {
             let folder = &path[..at];
             let attributes = FileAttributes { permissions: Some(0o700), ..FileAttributes::empty() };
-            // What is there already fails as any other; what is wrong shows when the file is opened.
+            // An existing folder fails like any other error. Other problems show up when the file
+            // is opened.
             match session.sftp.mkdir(folder, attributes).await {
                 Ok(_) | Err(SftpError::Status(_)) => {}
                 Err(error) => return Err(of_sftp(error)),
@@ -229,7 +232,8 @@ impl Sftp {
             Ok(()) => session.replace(&unfinished, &path).await,
             Err(trouble) => Err(trouble),
         };
-        // After a hard link the other name is still there; after a failure it may be. It may stay: nobody sees it.
+        // After a hard link the temporary name still exists; after a failure it may. It may stay:
+        // it is invisible.
         if outcome.is_err() || (mode == PutMode::Create && session.extensions.contains(HARDLINK)) {
             drop(session.sftp.remove(&unfinished).await);
         }
@@ -256,7 +260,7 @@ impl Sftp {
         Ok(contents.into())
     }
 
-    /// Reads a piece whole, even if it comes in several.
+    /// Reads a whole piece, even if it arrives in several parts.
     async fn read_piece(
         &self,
         session: &Session,
@@ -288,7 +292,8 @@ impl Sftp {
         Ok(piece)
     }
 
-    /// Lists all that is below a folder; several folders at a time, as far as no other call wants the connection.
+    /// Lists everything below a folder. Lists several folders at once, as far as other calls do not
+    /// need the connection.
     async fn list_folders(&self, session: &Session, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
         let mut more = Vec::new();
         more.extend((1..FOLDERS_AT_ONCE).map_while(|_| self.calls.try_acquire().ok()));
@@ -306,7 +311,7 @@ impl Sftp {
         }
     }
 
-    /// Adds the objects of a folder, and returns the folders in it.
+    /// Adds the objects of a folder, and returns its subfolders.
     async fn list_folder(
         &self,
         session: &Session,
@@ -315,7 +320,7 @@ impl Sftp {
     ) -> Result<Vec<String>, Trouble> {
         let handle = match session.sftp.opendir(self.path(&folder)).await {
             Err(error) if is_absent(&error) => return Ok(Vec::new()),
-            // OpenSSH says no more than this of what is no folder.
+            // OpenSSH reports only a general failure if the path is not a folder.
             Err(error) if is_failure(&error) && !session.is_folder(&self.path(&folder)).await? => {
                 return Ok(Vec::new());
             }
@@ -327,7 +332,7 @@ impl Sftp {
     }
 }
 
-/// Adds the objects of a folder that is open, and returns the folders in it.
+/// Adds the objects of an open folder, and returns its subfolders.
 async fn take_members(
     session: &Session,
     handle: &str,
@@ -341,7 +346,7 @@ async fn take_members(
             members => members.map_err(of_sftp)?.files,
         };
         let mut into = into.borrow_mut();
-        // A server that sends nothing for ever would otherwise never end.
+        // Bounds the loop against a server that sends empty answers for ever.
         into.pass()?;
         for member in members {
             let name =
@@ -388,7 +393,7 @@ impl Session {
         };
         match outcome {
             Ok(_) => Ok(()),
-            // The server says no more than that it failed.
+            // The server reports only a general failure.
             Err(error) if is_failure(&error) && self.is_there(to).await? => Err(Trouble::Exists),
             Err(error) => Err(of_sftp(error)),
         }
@@ -396,7 +401,7 @@ impl Session {
 
     async fn replace(&self, from: &str, to: &str) -> Result<(), Trouble> {
         if !self.extensions.contains(POSIX_RENAME) {
-            // Without it a rename does not replace: for a moment there is neither.
+            // Without this extension, a rename does not replace. Neither file exists for a moment.
             match self.sftp.remove(to).await {
                 Err(error) if !is_absent(&error) => return Err(of_sftp(error)),
                 _ => {}
@@ -421,7 +426,7 @@ fn is_failure(error: &SftpError) -> bool {
     matches!(error, SftpError::Status(status) if status.status_code == StatusCode::Failure)
 }
 
-/// What the server answered, or the library met.
+/// Converts an error of the server or the library.
 fn of_sftp(error: SftpError) -> Trouble {
     let code = match &error {
         SftpError::Status(status) => Some(status.status_code),
@@ -474,7 +479,7 @@ impl Home for Sftp {
     }
 
     fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
-        // Two hours at most; each answer has its own limit of silence.
+        // At most two hours. Each answer has its own time-out.
         self.call(32 << 20, async |session| self.list_folders(session, folder, into).await)
     }
 

@@ -1,9 +1,10 @@
 //! Objects in a collection of a WebDAV server.
 //!
-//! Few servers create exclusively, and some show an upload while it arrives. So an object goes up under a name that no store uses and
-//! no other writer has, its length is compared, and then it is moved; `Overwrite: F` keeps the move from replacing anything, though on
-//! most servers two writers at the same moment may both succeed. Collections are listed one by one, as many servers refuse
-//! to list what is below them.
+//! Few servers create exclusively, and some show an incomplete upload. So an object is uploaded
+//! under a name that no store uses and no other writer has. Its length is compared, and then it is
+//! moved. `Overwrite: F` keeps the move from replacing anything. On most servers, two concurrent
+//! writers may still both succeed. Collections are listed one by one, because many servers refuse
+//! deep listings.
 
 use std::fmt;
 use std::ops::Range;
@@ -28,22 +29,22 @@ use crate::retry::persistent::Home;
 use crate::retry::trouble::{Trouble, chain};
 use crate::{Capabilities, OpenOptions, OtherKind, PutMode, Secret, TakePiece};
 
-/// How many collections are listed at once.
+/// The collections that are listed at once.
 const COLLECTIONS_AT_ONCE: usize = 8;
 
-/// What stands for itself in a path.
+/// The characters that need no escape in a path.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// What is asked of each member of a collection.
+/// The properties that a listing requests for each member.
 const PROPERTIES: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?><D:propfind xmlns:D=\"DAV:\"><D:prop>\
     <D:resourcetype/><D:getcontentlength/><D:getlastmodified/></D:prop></D:propfind>";
 
-/// A collection.
+/// A collection of a WebDAV server.
 pub(crate) struct Webdav {
     http: Http,
     place: HostLocation,
     is_encrypted: bool,
-    /// The server, without a slash at its end.
+    /// The URL of the server, without a slash at its end.
     server: String,
     authorization: Option<HeaderValue>,
 }
@@ -65,7 +66,7 @@ impl Webdav {
         Ok(Self { http: Http::new(options, is_encrypted)?, place, is_encrypted, server, authorization })
     }
 
-    /// The path of an object, or for `""` of the collection.
+    /// Returns the path of an object, or of the collection for `""`.
     fn path(&self, name: &str) -> String {
         let parts = ["", &self.place.path, name];
         let parts: Vec<_> =
@@ -77,7 +78,7 @@ impl Webdav {
         format!("{}{}", self.server, utf8_percent_encode(path, PATH))
     }
 
-    /// The request for a part of an object.
+    /// Makes the request for a range of an object.
     fn request_range(&self, name: &FileName, range: &Range<u64>) -> Result<Request, Trouble> {
         let mut request = self.request(Method::GET, &self.path(name.as_str()))?;
         request.headers_mut().insert(RANGE, exchange::range_header(range)?);
@@ -111,13 +112,13 @@ impl Webdav {
         }
     }
 
-    /// Makes the collections that lead to a path.
+    /// Makes the collections of a path.
     async fn make_collections(&self, path: &str) -> Result<(), Trouble> {
         let slashes = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
         for at in slashes {
             let collection = &path[..=at];
             let answer = self.send(method(b"MKCOL"), collection).await?;
-            // 405: it is there. What else may be wrong shows when the object is put.
+            // 405: the collection exists. Other problems show up when the object is put.
             if answer.status.is_server_error() {
                 return Err(answer.trouble());
             }
@@ -130,7 +131,8 @@ impl Webdav {
             let mut request = self.request(Method::PUT, path)?;
             self.http.fill(&mut request, contents.clone());
             let answer = self.http.send(request).await?;
-            // The first is what the standard says of a collection that is missing, the last what nginx says.
+            // For a missing collection, the standard requires the first status, and nginx sends the
+            // last.
             let may_be_homeless = matches!(
                 answer.status,
                 StatusCode::CONFLICT | StatusCode::NOT_FOUND | StatusCode::INTERNAL_SERVER_ERROR
@@ -159,7 +161,7 @@ impl Webdav {
             Ok(answer) if answer.status == StatusCode::MULTI_STATUS => {
                 Err(Trouble::refused("the server moved only parts of it"))
             }
-            // What is to be moved was there a moment ago.
+            // The uploaded file existed a moment ago.
             Err(Trouble::NotFound) => Err(Trouble::passing("what was sent is gone")),
             outcome => outcome.map(drop),
         }
@@ -177,13 +179,14 @@ impl Webdav {
             Err(trouble) => Err(trouble),
         };
         if outcome.is_err() {
-            // It may stay: nobody sees it.
+            // The file may stay: it is invisible.
             drop(self.send(Method::DELETE, &unfinished).await);
         }
         outcome
     }
 
-    /// Lists all that is below a collection, several collections at a time: one by one, the line's delay would decide how long that takes.
+    /// Lists everything below a collection, several collections at once, so that the latency does
+    /// not limit the speed.
     async fn list_collections(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
         let mut left = vec![folder.to_owned()];
         let mut asked = FuturesUnordered::new();
@@ -199,7 +202,8 @@ impl Webdav {
         }
     }
 
-    /// What the server says of the members of one collection, with its name to a store and its path; `None` if it is not there.
+    /// Requests the members of one collection. Returns its name in the store, its path and the
+    /// answer; `None` if it does not exist.
     async fn list_collection(&self, folder: String) -> Result<Option<(String, String, Bytes)>, Trouble> {
         let path = format!("{}/", self.path(&folder).trim_end_matches('/'));
         let mut request = self.request(method(b"PROPFIND"), &path)?;
@@ -217,7 +221,8 @@ impl Webdav {
     }
 }
 
-/// Adds the objects among the members of the collection at `path`, which is `folder` to a store, and returns the folders.
+/// Adds the objects among the members of the collection at `path`, which is `folder` in the store.
+/// Returns its subfolders.
 fn take_members(answer: &[u8], path: &str, folder: &str, into: &mut Listing) -> Result<Vec<String>, Trouble> {
     let (mut href, mut is_collection, mut bytes, mut is_answer) = (String::new(), false, None, false);
     let mut modified = None;
@@ -242,7 +247,7 @@ fn take_members(answer: &[u8], path: &str, folder: &str, into: &mut Listing) -> 
                     into.push_other(&name, OtherKind::Folder)?;
                     folders.extend(is_folder_of_a_store(&name).then_some(name));
                 } else {
-                    // A server that tells no length has nothing that could be an object.
+                    // A member without a length cannot be an object.
                     match bytes {
                         Some(bytes) => into.push_changed(&name, bytes, modified)?,
                         None => into.pass()?,
@@ -256,7 +261,8 @@ fn take_members(answer: &[u8], path: &str, folder: &str, into: &mut Listing) -> 
     if is_answer { Ok(folders) } else { Err(Trouble::passing("the server's answer is no listing")) }
 }
 
-/// What the member at `href` is called in the collection at `path`; empty for what is not below it, and for itself.
+/// Returns the name of the member at `href` in the collection at `path`. It is empty for the
+/// collection itself and for anything outside of it.
 fn member(href: &str, path: &str) -> String {
     let below_host =
         href.split_once("://").map_or(href, |(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
@@ -306,7 +312,7 @@ impl Home for Webdav {
     }
 
     fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
-        // Two hours at most; each answer has its own limit of silence.
+        // At most two hours. Each answer has its own time-out.
         self.http.wait(32 << 20, self.list_collections(folder, into))
     }
 

@@ -1,4 +1,4 @@
-//! A target that is used no faster than told.
+//! A target with a limited transfer rate.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,10 +9,11 @@ use varve_world::FileName;
 
 use crate::{Capabilities, Object, Pace, PutMode, Survey, TakePiece, Target, TargetError, edge};
 
-/// Any target, at a [`Pace`].
+/// Any target, with a [`Pace`].
 ///
-/// Waits before a call whose bytes are known, so an object goes over the line at once and the pause lies between objects. What
-/// [`open`](crate::open) makes can do better: given the paces in its options, it spreads the bytes within a call.
+/// Pauses before a call with known bytes. So an object is sent at full speed, and the pause lies
+/// between objects. A target from [`open`](crate::open) with paces in its options does better: it
+/// spreads the bytes within a call.
 pub struct Limited<T> {
     target: T,
     up: Option<Arc<Pace>>,
@@ -20,7 +21,7 @@ pub struct Limited<T> {
 }
 
 impl<T: Target> Limited<T> {
-    /// `target`, with a pace for what goes there and one for what comes from there.
+    /// Wraps `target` with a pace for uploads and one for downloads.
     pub fn new(target: T, up: Option<Arc<Pace>>, down: Option<Arc<Pace>>) -> Self {
         Self { target, up, down }
     }
@@ -45,7 +46,7 @@ impl<T: Target> Target for Limited<T> {
     }
 
     fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
-        // Paid for when it has come: what was asked for may not be there.
+        // Tokens are taken after the download, because the object may not exist.
         let contents = self.target.get(name, range)?;
         if let Some(pace) = &self.down {
             edge::sleep(pace.take(contents.len()));

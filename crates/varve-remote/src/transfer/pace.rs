@@ -1,4 +1,4 @@
-//! How many bytes a second may go over the line.
+//! Limits the bytes per second of transfers.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,9 @@ use parking_lot::Mutex;
 
 use crate::edge;
 
-/// A bucket of tokens, one a byte, that fills at a steady rate and holds a quarter of a second's worth. Whoever takes more than is there
-/// owes it, and waits; so many callers at once share the rate.
+/// A token bucket: one token per byte, a steady rate, and a capacity of a quarter of a second. A
+/// caller that takes more than is there leaves a debt, and waits. So concurrent callers share the
+/// rate.
 #[derive(Debug)]
 pub struct Pace {
     bytes_per_second: u64,
@@ -16,26 +17,26 @@ pub struct Pace {
 
 #[derive(Debug)]
 struct Bucket {
-    /// Below zero: what has been taken ahead of time.
+    /// Negative if tokens were taken in advance.
     tokens: f64,
     filled_at: Instant,
 }
 
 impl Pace {
-    /// At most so many bytes a second; a rate of zero counts as one.
+    /// Makes a pace of this many bytes per second. A rate of zero counts as one.
     #[must_use]
     pub fn new(bytes_per_second: u64) -> Self {
         let bucket = Mutex::new(Bucket { tokens: 0.0, filled_at: edge::now() });
         Self { bytes_per_second: bytes_per_second.max(1), bucket }
     }
 
-    /// The rate.
+    /// Returns the rate.
     #[must_use]
     pub fn bytes_per_second(&self) -> u64 {
         self.bytes_per_second
     }
 
-    /// Takes tokens for `bytes`, and says how long to wait before they go over the line.
+    /// Takes tokens for `bytes`. Returns the pause before the bytes may be transferred.
     pub(crate) fn take(&self, bytes: usize) -> Duration {
         self.take_at(bytes, edge::now())
     }

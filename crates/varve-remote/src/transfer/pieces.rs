@@ -1,4 +1,4 @@
-//! What comes over a line, cut into pieces that are pages of a file.
+//! Cuts received bytes into pieces that are aligned to the pages of a file.
 
 use std::sync::Arc;
 
@@ -7,39 +7,40 @@ use varve_world::PAGE_BYTES;
 
 use crate::transfer::spare_buffers::{Buffer, SpareBuffers};
 
-/// A piece ends where the file has a multiple of this: half a huge page, large enough for a disk, and small enough to be in the processor's
-/// own memory still when it is checked and written.
+/// A piece ends at a multiple of this offset in the file. It is half a huge page: large enough for
+/// a disk, and small enough to stay in the processor's cache until it is checked and written.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Bytes of a file on their way into pieces.
+/// Bytes of a file that are being cut into pieces.
 pub(crate) struct Pieces {
     spare: Arc<SpareBuffers>,
-    /// The piece that is being filled, behind so many bytes that are none of it.
+    /// The piece that is being filled, after this many bytes of padding.
     filling: Option<(Buffer, usize)>,
-    /// Where in the file the next byte goes.
+    /// The offset of the next byte in the file.
     place: u64,
 }
 
 impl Pieces {
-    /// Pieces of a file from `place` on.
+    /// Begins pieces at offset `place` of the file.
     pub fn new(spare: Arc<SpareBuffers>, place: u64) -> Self {
         Self { spare, filling: None, place }
     }
 
-    /// Where the next bytes of the file go; never empty.
+    /// Returns the memory for the next bytes of the file; never empty.
     pub fn room(&mut self) -> &mut [u8] {
         let within = |unit: usize| usize::try_from(self.place % unit as u64).unwrap_or(0);
         let (left, before) = (PIECE_BYTES - within(PIECE_BYTES), within(PAGE_BYTES));
         let (filling, _) = self.filling.get_or_insert_with(|| {
             let mut buffer = self.spare.take(PIECE_BYTES);
-            // In memory it begins as far behind a page's beginning as in the file.
+            // Aligns the piece in memory as in the file, relative to a page.
             buffer.bytes.resize(before);
             (buffer, before)
         });
         filling.bytes.room(left)
     }
 
-    /// Takes in so many bytes that are in the [room](Self::room); returns the piece that is whole with them.
+    /// Adds `count` bytes that were written to the [room](Self::room). Returns the piece if it is
+    /// full.
     pub fn advance(&mut self, count: usize) -> Option<Bytes> {
         let (filling, _) = self.filling.as_mut()?;
         filling.bytes.advance(count);
@@ -47,7 +48,8 @@ impl Pieces {
         if self.place.is_multiple_of(PIECE_BYTES as u64) { self.finish() } else { None }
     }
 
-    /// Takes from `part` what the piece at hand has room for; returns that piece if it is whole with it.
+    /// Moves bytes from `part` to the current piece, as many as fit. Returns the piece if it is
+    /// full.
     pub fn add(&mut self, part: &mut Bytes) -> Option<Bytes> {
         let room = self.room();
         let count = part.len().min(room.len());
@@ -55,7 +57,7 @@ impl Pieces {
         self.advance(count)
     }
 
-    /// What there is of a piece; `None` if the last one was whole.
+    /// Returns the incomplete piece; `None` if the last one was full.
     pub fn finish(&mut self) -> Option<Bytes> {
         self.filling.take().map(|(buffer, before)| buffer.freeze().slice(before..))
     }

@@ -1,4 +1,4 @@
-//! Buffers that are used again: to touch fresh memory for the first time costs more than to copy into it what a fast line brings.
+//! Reuses buffers: the first touch of fresh memory costs more than copying the data of a fast line.
 
 use std::sync::Arc;
 
@@ -6,12 +6,13 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use varve_world::PageBuffer;
 
-/// No more than so much is kept. Readers give one back for each that they take, so that a few are enough for many of them.
+/// The most memory that is kept. Readers return a buffer for each that they take, so a few buffers
+/// serve many readers.
 const SPARE_BYTES_MAX: usize = 64 << 20;
-/// A shorter answer has no need of them.
+/// A shorter answer uses no spare buffer.
 const SHORT_BYTES_MAX: usize = 256 << 10;
 
-/// Buffers that nobody uses now.
+/// The unused buffers.
 #[derive(Default)]
 pub(crate) struct SpareBuffers(Mutex<Vec<PageBuffer>>);
 
@@ -22,7 +23,7 @@ pub(crate) struct Buffer {
 }
 
 impl SpareBuffers {
-    /// An empty buffer with room for so many bytes, or with less.
+    /// Returns an empty buffer. Its capacity may be less than `byte_count`.
     pub fn take(self: &Arc<Self>, byte_count: usize) -> Buffer {
         if byte_count <= SHORT_BYTES_MAX {
             return Buffer { bytes: PageBuffer::with_capacity(byte_count), home: None };
@@ -34,7 +35,7 @@ impl SpareBuffers {
 }
 
 impl Buffer {
-    /// What is in it; once that is not used any more, the buffer is.
+    /// Returns the contents. The buffer is reused when they are dropped.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }

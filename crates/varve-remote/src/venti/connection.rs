@@ -12,49 +12,44 @@ use varve_venti::{Address, AskError, ClientConnection, ClientError, Reply, Reque
 use super::VentiOptions;
 use crate::edge;
 
-/// How much is taken from a socket at a time.
+/// The bytes that are received from a socket at a time.
 const RECEIVE_BYTES: usize = 256 << 10;
-/// What is to be sent is sent when there is so much of it.
+/// Data is sent when this many bytes are waiting.
 const SEND_BYTES: usize = 256 << 10;
 
-/// Why a Venti server was asked in vain.
+/// The reason why a request to a Venti server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum VentiError {
-    /// It is not there.
+    /// There is no connection.
     #[error("there is no connection to the Venti server {address}")]
-    Connect {
-        /// Where it should be.
-        address: String,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It has gone.
+    Connect { address: String, source: io::Error },
+    /// The connection broke.
     #[error("the connection to the Venti server broke")]
     Socket(#[source] io::Error),
-    /// It has said nothing, or taken nothing, for as long as it was waited for.
+    /// The server sent nothing, or accepted nothing, until the time-out.
     #[error("the Venti server does not answer")]
     Silent,
-    /// What it says makes no sense.
+    /// The server violates the protocol.
     #[error("the Venti server breaks the protocol")]
     Protocol(#[from] ClientError),
-    /// It cannot be asked.
+    /// The request cannot be sent.
     #[error("the Venti server cannot be asked")]
     Ask(#[from] AskError),
-    /// It says no.
+    /// The server refuses the request.
     #[error("the Venti server says: {text}")]
     Refused {
-        /// Its words.
+        /// The server's text.
         text: String,
     },
-    /// A read returned something else.
+    /// A read returned other bytes.
     #[error("the Venti server breaks the protocol: it gives other bytes than those that have the score")]
     Lies,
-    /// A write was answered with a score that the block does not have.
+    /// The answer to a write has a score that the block does not have.
     #[error(
         "the Venti server breaks the protocol: it acknowledges a block under a score that its bytes do not have"
     )]
     OtherScore,
-    /// It has no name for such a block.
+    /// Venti has no type for such a block.
     #[error("Venti has no pointer blocks of more than 7 levels: choose a larger block size")]
     TooDeep,
 }
@@ -62,7 +57,7 @@ pub enum VentiError {
 impl From<io::Error> for VentiError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // So a socket says that its time is over.
+            // A socket reports a time-out in this way.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silent,
             _ => Self::Socket(error),
         }
@@ -70,10 +65,10 @@ impl From<io::Error> for VentiError {
 }
 
 impl VentiError {
-    /// Whether another attempt may succeed. A breach of the protocol is no fault of the line: the server will do it again.
+    /// Returns true if a retry may succeed. A violation of the protocol would happen again.
     pub(super) fn is_passing(&self) -> bool {
         match self {
-            // So a certificate is refused, by either side.
+            // A certificate that either side refused is reported in this way.
             Self::Connect { source, .. } | Self::Socket(source) => {
                 source.kind() != io::ErrorKind::InvalidData
             }
@@ -82,7 +77,7 @@ impl VentiError {
         }
     }
 
-    /// How the server broke the protocol, if that is the trouble.
+    /// Returns the violation of the protocol, if that is the cause.
     pub(super) fn breach(&self) -> Option<&ClientError> {
         match self {
             Self::Protocol(error) if !self.is_refused_client() => Some(error),
@@ -90,7 +85,8 @@ impl VentiError {
         }
     }
 
-    /// A server may have too many clients at the moment.
+    /// Returns true if the server refused the client, perhaps because it has too many clients at
+    /// the moment.
     fn is_refused_client(&self) -> bool {
         matches!(self, Self::Protocol(ClientError::Refused { .. }))
     }
@@ -136,12 +132,12 @@ impl Connection {
         Ok(connection)
     }
 
-    /// The first connection of a store is the first, and so on.
+    /// Returns the number of the connection. A store numbers its connections from 1.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Asks for all that has no answer yet.
+    /// Sends all requests that have no answer yet, and receives the answers.
     pub(super) fn ask_all(
         &mut self,
         requests: &[Request],
@@ -173,8 +169,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Asks what `next` has to ask, so many things at a time as were agreed on, and tells `done` each answer: to which request it is, counted from 0, and
-    /// when that was sent. `done` says whether to go on.
+    /// Sends the requests that `next` returns, with up to the agreed number in flight. Calls `done`
+    /// for each answer, with the number of its request, from 0, and the time when it was sent.
+    /// `done` returns false to stop.
     pub(super) fn drive(
         &mut self,
         next: &mut dyn FnMut() -> Option<Request>,

@@ -1,4 +1,4 @@
-//! How fast a Venti server is: many requests at a time on one connection, each timed.
+//! Measures the speed of a Venti server: many requests in flight on one connection, each timed.
 
 use std::time::{Duration, Instant};
 
@@ -10,60 +10,58 @@ use super::connection::Connection;
 use super::{VentiError, VentiOptions};
 use crate::edge;
 
-/// What is done with the blocks.
+/// The operation on the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadAction {
-    /// They are written; then comes a sync.
+    /// Write them, then sync.
     Write,
-    /// They are read, and compared with what was written.
+    /// Read them, and compare them with the written ones.
     Read,
 }
 
-/// In which order the blocks come.
+/// The order of the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadOrder {
-    /// One after the other.
+    /// Ascending.
     Sequential,
-    /// Each once, in an order that looks like chance.
+    /// Each once, in a pseudo-random order.
     Permuted,
-    /// Any, and some of them more than once.
+    /// Pseudo-random, with repetitions.
     Random,
-    /// Always the same one.
+    /// Always the same block.
     Same,
 }
 
-/// Work for a server.
+/// A workload for a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// What is done.
     pub action: LoadAction,
-    /// In which order.
     pub order: LoadOrder,
-    /// How large each block is: from 16 bytes to [`BLOCK_BYTES_MAX`].
+    /// The size of a block: from 16 bytes to [`BLOCK_BYTES_MAX`].
     pub block_bytes: usize,
-    /// How many of them.
+    /// The number of requests.
     pub count: u64,
-    /// How many there are: in an order that looks like chance, these are any of so many.
+    /// The number of distinct blocks from which a pseudo-random order chooses.
     pub among: u64,
-    /// How many requests are in flight, from 1 to 256.
+    /// The requests in flight, from 1 to 256.
     pub depth: usize,
-    /// Which blocks: those of one seed are the same each time, those of two have nothing in common.
+    /// Selects the blocks. The same seed makes the same blocks; two seeds have no block in common.
     pub seed: u64,
 }
 
-/// How it went.
+/// The measured times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadResult {
-    /// From the first request to the last answer, the sync left aside.
+    /// From the first request to the last answer, without the sync.
     pub elapsed: Duration,
-    /// How long the sync took.
+    /// The duration of the sync.
     pub sync: Duration,
-    /// Microseconds from a request to its answer, the shortest first.
+    /// Microseconds from each request to its answer, the shortest first.
     pub latencies: Vec<u32>,
 }
 
 impl LoadResult {
-    /// The time within which this share of the requests was answered, in per mille.
+    /// Returns the time within which this share of the requests, in per mille, was answered.
     #[must_use]
     pub fn latency(&self, per_mille: usize) -> Duration {
         let place = (self.latencies.len() * per_mille / 1000).min(self.latencies.len().saturating_sub(1));
@@ -71,10 +69,10 @@ impl LoadResult {
     }
 }
 
-/// Works a server.
+/// Runs a workload on a server.
 ///
 /// # Errors
-/// [`VentiError`]: also when it refuses a block, does not have it, or has another in its place.
+/// [`VentiError`]; also when the server refuses a block, does not have it, or returns another one.
 pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<LoadResult, VentiError> {
     let options = VentiOptions { depth: load.depth, ..options.clone() };
     let mut connection = Connection::open(address, &options, 1)?;
@@ -88,7 +86,7 @@ pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<Lo
     let mut latencies = Vec::new();
     let mut failure = None;
     let mut next_place = 0;
-    // Names are made before the clock runs: it is the server that is measured.
+    // Names are made before the clock starts, because only the server is measured.
     let blocks = Blocks::of(load);
     let names: Vec<[u8; 20]> = match load.action {
         LoadAction::Write => Vec::new(),
@@ -115,7 +113,7 @@ pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<Lo
     connection.drive(&mut next, &mut |place, sent: Instant, reply| {
         latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
         let is_good = match &reply {
-            // Byte by byte, which costs less than their score, and says the same.
+            // A comparison of the bytes is as strict as one of the scores, and costs less.
             Ok(Reply::Read(block)) => blocks.is(number_at(place as u64), block),
             Ok(_) => true,
             Err(_) => false,
@@ -144,7 +142,8 @@ pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<Lo
     Ok(LoadResult { elapsed, sync: begun.elapsed(), latencies })
 }
 
-/// The blocks of a seed. No two are the same, and none can be compressed; to make one costs far less than to send it.
+/// The blocks of a seed. All are distinct and incompressible. Making one costs far less than
+/// sending it.
 struct Blocks {
     noise: Vec<u64>,
     bytes: usize,
@@ -174,7 +173,8 @@ impl Blocks {
         bytes.into()
     }
 
-    /// Whether these are the bytes of a block. Word by word, and without a way out of the middle: it has to cost less than what is measured.
+    /// Returns true if these are the bytes of a block. Compares word by word without an early exit,
+    /// because it must cost less than the measured request.
     fn is(&self, number: u64, bytes: &[u8]) -> bool {
         let mut words = self.words(number);
         let (whole, rest) = bytes.as_chunks::<8>();
@@ -187,7 +187,7 @@ impl Blocks {
     }
 }
 
-/// Bits that look like chance.
+/// Mixes the bits of a number.
 fn mixed(number: u64) -> u64 {
     let mut bits = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -195,7 +195,8 @@ fn mixed(number: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// A permutation of the numbers below `count`: a full cycle of a larger power of two, in which what is too large is passed over.
+/// Permutes the numbers below `count`: a full cycle of a larger power of two, in which numbers that
+/// are too large are skipped.
 fn permuted(place: u64, count: u64) -> u64 {
     let mask = count.max(2).next_power_of_two() - 1;
     let step = |number: u64| {

@@ -1,4 +1,4 @@
-//! TLS around the protocol.
+//! TLS for Venti connections.
 
 use std::io;
 use std::net::TcpStream;
@@ -10,8 +10,8 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use crate::tls::{TlsClientIdentity, client_config_as};
 
-/// How servers at addresses of TLS are reached: whom to believe is the machine's to say (and SSL_CERT_FILE's). Read from the disk when the first
-/// of them is dialled.
+/// The TLS settings for Venti servers. The machine's certificate authorities are trusted (and those
+/// of SSL_CERT_FILE). They are read from the disk when the first TLS server is dialled.
 #[derive(Debug, Clone, Default)]
 pub struct VentiTls {
     identity: Option<TlsClientIdentity>,
@@ -19,7 +19,7 @@ pub struct VentiTls {
 }
 
 impl VentiTls {
-    /// For a client that shows who it is, if the server asks.
+    /// Makes settings for a client that shows a certificate if the server asks.
     #[must_use]
     pub fn with_identity(identity: TlsClientIdentity) -> Self {
         Self { identity: Some(identity), config: Arc::default() }
@@ -35,7 +35,7 @@ impl VentiTls {
         Ok(made)
     }
 
-    /// Makes sure that a socket leads to the server that is meant, and encrypts what goes through it.
+    /// Authenticates the server and encrypts the socket.
     pub(super) fn wrap(
         &self,
         host: &str,

@@ -1,10 +1,10 @@
-//! What a server has acknowledged, and not made durable as far as is known.
+//! The blocks that a server has acknowledged but may not have made durable.
 
 use bytes::Bytes;
 use varve_venti::WireType;
 
-/// Blocks, and how many connections there had been when the first of them was sent. A connection that is as old has been open all the
-/// time: then the server has not been started again since.
+/// Blocks, and the number of connections at the time when the first of them was sent. If a
+/// connection at least that old is still open, the server has not been restarted since.
 #[derive(Debug, Default)]
 pub(super) struct Unsynced {
     blocks: Vec<(WireType, Bytes)>,
@@ -23,7 +23,7 @@ impl Unsynced {
             Some(self.first_connection.map_or(connection_count, |first| first.min(connection_count)));
     }
 
-    /// Blocks whose sync has failed come before those that were added meanwhile.
+    /// Puts blocks whose sync has failed before those that were added meanwhile.
     pub(super) fn put_back(&mut self, mut earlier: Self) {
         earlier.add(std::mem::take(&mut self.blocks), self.first_connection.unwrap_or(u64::MAX));
         *self = earlier;
@@ -37,7 +37,8 @@ impl Unsynced {
         self.byte_count
     }
 
-    /// A connection with this number, or an earlier one, was there before the first of them was sent.
+    /// Returns the number of the newest connection that existed before the first of the blocks was
+    /// sent.
     pub(super) fn first_connection(&self) -> u64 {
         self.first_connection.unwrap_or(u64::MAX)
     }

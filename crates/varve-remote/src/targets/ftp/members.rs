@@ -1,22 +1,22 @@
-//! The lines in which FTP servers list a folder: those of `MLSD` (RFC 3659), and what `ls -l` or DOS would print.
+//! The lines of FTP listings: those of `MLSD` (RFC 3659), and the formats of `ls -l` and DOS.
 
 use crate::naming::leftovers;
 
-/// What a line tells of.
+/// The entry of a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Member<'a> {
-    /// A file, its length, and if the server says so when it was changed, in seconds since 1970.
+    /// A file with its length and its modification time in seconds since 1970, if the server
+    /// reports it.
     File(&'a str, u64, Option<i64>),
-    /// A folder.
     Folder(&'a str),
-    /// Something else, or something whose name no store uses.
+    /// Another kind of entry, or a name that no store uses.
     Foreign,
 }
 
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
-/// Reads a line of `MLSD`; `None` if it is none.
+/// Parses a line of `MLSD`; `None` if it is malformed.
 pub(super) fn of_mlsd(line: &str) -> Option<Member<'_>> {
     let (facts, name) = line.split_once(' ')?;
     let fact = |wanted: &str| {
@@ -33,7 +33,7 @@ pub(super) fn of_mlsd(line: &str) -> Option<Member<'_>> {
     }
 }
 
-/// Reads a line of `LIST`; `None` if it is of no known form.
+/// Parses a line of `LIST`; `None` if its format is unknown.
 pub(super) fn of_list(line: &str) -> Option<Member<'_>> {
     let words: Vec<_> = line.split_ascii_whitespace().collect();
     match words.as_slice() {
@@ -54,7 +54,8 @@ fn of_dos<'a>(kind: &str, name: &[&'a str]) -> Option<Member<'a>> {
     kind.parse().ok().map(|bytes| Member::File(name, bytes, None))
 }
 
-/// Mode, links, owner, (group,) length, month, day, time or year, name. A store's names have no blanks, so what does not fit is foreign.
+/// Mode, links, owner, (group,) length, month, day, time or year, name. A store's names have no
+/// blanks, so other lines are foreign.
 fn of_unix<'a>(mode: &str, words: &[&'a str]) -> Option<Member<'a>> {
     let is_month = |word: &&str| MONTHS.contains(&word.to_ascii_lowercase().as_str());
     let month_at = words.iter().skip(3).position(is_month)? + 3;

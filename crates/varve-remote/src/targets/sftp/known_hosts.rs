@@ -1,34 +1,36 @@
-//! The keys of known servers, in the format of OpenSSH: names, wildcards, negations, hashed names, and revoked keys. Keys that are
-//! signed by an authority (`@cert-authority`) are not supported, and vouch for nothing.
+//! The keys of known servers, in the format of OpenSSH: names, wildcards, negations, hashed names,
+//! and revoked keys. Keys signed by an authority (`@cert-authority`) are not supported and are
+//! ignored.
 
 use aws_lc_rs::hmac;
 
 use crate::http::base64;
 
-/// What the file says of a server.
+/// The entries of the file for one server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// The keys it may have, as they go over the line.
+    /// The accepted keys, in wire format.
     pub keys: Vec<Vec<u8>>,
-    /// The keys that nobody may have any more.
+    /// The revoked keys.
     pub revoked: Vec<Vec<u8>>,
 }
 
-/// How a key that a server showed stands to what is known of it.
+/// The result of a check of a server's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It is known.
+    /// The key is known.
     Known,
-    /// Nothing is known of the server.
+    /// The file has no key of the server.
     Unknown,
-    /// The server is known by other keys.
+    /// The file has other keys of the server.
     Changed,
     /// The key was revoked.
     Revoked,
 }
 
 impl Known {
-    /// What `file` says of the server at `host` (without brackets) and `port`. Lines that are not understood vouch for nothing.
+    /// Reads the entries for the server at `host` (without brackets) and `port`. Malformed lines
+    /// are ignored.
     pub fn read(file: &str, host: &str, port: u16) -> Self {
         let host = host.to_ascii_lowercase();
         let name = if port == 22 { host } else { format!("[{host}]:{port}") };
@@ -52,7 +54,7 @@ impl Known {
         known
     }
 
-    /// How a key stands to it.
+    /// Checks a key.
     pub fn standing(&self, key: &[u8]) -> Standing {
         let has = |keys: &[Vec<u8>]| keys.iter().any(|known| known == key);
         match () {
@@ -63,13 +65,13 @@ impl Known {
         }
     }
 
-    /// The kinds of the known keys, so that the server can be asked for one of them.
+    /// Returns the kinds of the known keys, so that the server can be asked for one of them.
     pub fn kinds(&self) -> Vec<String> {
         self.keys.iter().filter_map(|key| kind(key)).collect()
     }
 }
 
-/// A key begins with the name of its kind.
+/// Returns the kind of a key, whose name is at its beginning.
 fn kind(key: &[u8]) -> Option<String> {
     let (length, rest) = key.split_first_chunk::<4>()?;
     let name = rest.get(..usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
@@ -83,7 +85,7 @@ fn matches(patterns: &str, name: &str) -> bool {
     let mut is_meant = false;
     for pattern in patterns.split(',') {
         match pattern.strip_prefix('!') {
-            // One negation outweighs all else on the line.
+            // A matching negation overrides the rest of the line.
             Some(pattern) if matches_pattern(pattern, name) => return false,
             Some(_) => {}
             None => is_meant |= matches_pattern(pattern, name),
@@ -99,7 +101,8 @@ fn matches_hashed(hashed: &str, name: &str) -> bool {
     hmac::verify(&key, name.as_bytes(), &hash).is_ok()
 }
 
-/// `*` stands for any characters, `?` for one. Takes time in proportion to both lengths at worst.
+/// Matches a pattern: `*` stands for any characters, `?` for one. The time is at worst proportional
+/// to the product of both lengths.
 fn matches_pattern(pattern: &str, name: &str) -> bool {
     let pattern = pattern.to_ascii_lowercase();
     let (pattern, name) = (pattern.as_bytes(), name.as_bytes());
@@ -166,7 +169,7 @@ example.org ssh-ed25519 not*base64
 
     #[test]
     fn hashed_names_are_found() {
-        // The line is from OpenSSH itself, and of this name.
+        // The line was made by OpenSSH for this name.
         assert_eq!(count("example.com", 22), 1);
         assert_eq!(count("example.net", 22), 0);
     }

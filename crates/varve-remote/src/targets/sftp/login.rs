@@ -1,4 +1,4 @@
-//! How we come to be let in by an SSH server, and how it comes to be believed.
+//! Login at an SSH server, and the check of its key.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,18 +17,18 @@ use crate::naming::location::HostLocation;
 use crate::retry::trouble::{Trouble, chain};
 use crate::{OpenOptions, Patience, Secret, UnknownHosts};
 
-/// The files that hold a private key, as `ssh` looks for them.
+/// The default files of a private key, as `ssh` has them.
 const IDENTITY_FILES: [&str; 2] = ["id_ed25519", "id_ecdsa"];
 
-/// How often a server may ask for words; it asks once for a password.
+/// The most rounds of questions from a server. It asks once for a password.
 const QUESTION_COUNT_MAX: usize = 4;
 
-/// What the system calls the user of this process, as ssh asks it; a service has no `USER`.
+/// Returns the system's name of the current user, as ssh does. A service has no `USER` variable.
 fn current_user() -> Option<String> {
     name_of(rustix::process::geteuid().as_raw(), &std::fs::read_to_string("/etc/passwd").ok()?)
 }
 
-/// The name of a user in the text of `/etc/passwd`.
+/// Finds the name of a user in the text of `/etc/passwd`.
 fn name_of(uid: u32, users: &str) -> Option<String> {
     users.lines().find_map(|line| {
         let mut fields = line.split(':');
@@ -37,7 +37,7 @@ fn name_of(uid: u32, users: &str) -> Option<String> {
     })
 }
 
-/// Who logs in where, and with what.
+/// The server, the user and the credentials.
 pub(crate) struct Login {
     host: String,
     port: u16,
@@ -72,9 +72,9 @@ impl Login {
         })
     }
 
-    /// A connection to the server, believed and logged in.
+    /// Connects to the server, checks its key and logs in.
     ///
-    /// `alive` is dropped when the connection has ended, for whatever reason.
+    /// `alive` is dropped when the connection has ended, for any reason.
     pub async fn connect(&self, alive: watch::Sender<()>) -> Result<Handle<Doorkeeper>, Trouble> {
         let known = self.known()?;
         let mut config = client::Config { nodelay: true, ..client::Config::default() };
@@ -106,7 +106,8 @@ impl Login {
         }
     }
 
-    /// Offers one thing after the other: the key that was named, the agent's keys, the usual keys, the password.
+    /// Offers credentials in this order: the named key, the agent's keys, the default keys, the
+    /// password.
     async fn be_let_in(&self, handle: &mut Handle<Doorkeeper>) -> Result<(), Trouble> {
         let mut offered = Vec::new();
         if let Some(path) = &self.identity_file
@@ -146,7 +147,7 @@ impl Login {
         let passphrase = self.password.as_ref().map(Secret::reveal);
         let key = match russh::keys::load_secret_key(path, passphrase) {
             Ok(key) => key,
-            // Another key may still be the right one, but for the one that was named.
+            // Without a named key, another key may be the right one.
             Err(error) if self.identity_file.is_none() => {
                 offered.push(format!("{} (cannot be used: {error})", path.display()));
                 return Ok(false);
@@ -203,7 +204,7 @@ impl Login {
         if outcome.map_err(|error| of_ssh(&error))?.success() {
             return Ok(true);
         }
-        // Some servers ask for the password as one of several questions.
+        // Some servers ask for the password as a keyboard-interactive question.
         let started = handle.authenticate_keyboard_interactive_start(&self.user, None).await;
         let mut state = started.map_err(|error| of_ssh(&error))?;
         for _ in 0..QUESTION_COUNT_MAX {
@@ -223,14 +224,14 @@ impl Login {
     }
 }
 
-/// Asks the server for the kinds of key that it is known by, before any others.
+/// Puts the kinds of the server's known keys first.
 fn prefer(config: &mut client::Config, kinds: &[String]) {
     let mut algorithms = config.preferred.key.to_vec();
     algorithms.sort_by_key(|algorithm| !kinds.iter().any(|kind| kind == algorithm.as_str()));
     config.preferred.key = algorithms.into();
 }
 
-/// Decides whether the server is the one that we know.
+/// Checks the server's key.
 pub(crate) struct Doorkeeper {
     known: Known,
     unknown_hosts: UnknownHosts,
@@ -261,7 +262,7 @@ impl client::Handler for Doorkeeper {
     }
 }
 
-/// What the library met in a connection: what no other try will change is refused.
+/// Converts an error of the library. Errors that no retry can change are refusals.
 pub(crate) fn of_ssh(error: &russh::Error) -> Trouble {
     match error {
         russh::Error::NoCommonAlgo { .. } => Trouble::Refused(chain(error)),
