@@ -1,4 +1,5 @@
-//! Auditing a replica without trusting it: what its objects are called is held against the codes in what they hold.
+//! Audits a replica without trusting it: compares the names of its objects with the codes in their
+//! contents.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,115 +19,113 @@ use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::observer::Observer;
 use crate::reading::replica::Replica;
 
-/// Read ahead where every clump is read.
+/// The read-ahead if every clump is read.
 const AHEAD_BYTES: usize = 4 << 20;
 
-/// Which share of the clumps is read, in millionths.
+/// The share of clumps to read, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share(u32);
 
 impl Share {
-    /// None: the audit reads headers, directory pages and seals.
+    /// No clumps: the audit reads only headers, directory pages and seals.
     pub const NONE: Self = Self(0);
-    /// All.
+    /// All clumps.
     pub const ALL: Self = Self(1_000_000);
 
-    /// So many percent, in thousandths of them; `None` above a hundred.
+    /// Makes a share from millionths; `None` above 100 %.
     #[must_use]
     pub fn from_millionths(millionths: u32) -> Option<Self> {
         (millionths <= Self::ALL.0).then_some(Self(millionths))
     }
 }
 
-/// Something at a replica that is not as it should be.
+/// A problem of a replica.
 #[derive(Debug)]
 pub struct Finding {
-    /// Which arena it is about, if it is about one.
+    /// The arena, if the problem is in one.
     pub arena: Option<ArenaId>,
-    /// Where in that arena, in bytes.
+    /// The offset in that arena, in bytes.
     pub offset: u64,
-    /// The object where it was found, or after which something is missing.
+    /// The object with the problem, or the one before a missing part.
     pub object: Option<FileName>,
-    /// What was found.
     pub kind: FindingKind,
     /// The blocks that are lost with it, as far as their names are known.
     pub blocks: Vec<BlockName>,
 }
 
-/// What can be wrong with a replica.
+/// The kinds of problems.
 #[derive(Debug, thiserror::Error)]
 pub enum FindingKind {
-    /// One of the small files is not there.
+    /// A small file is missing.
     #[error("it is missing")]
     Missing,
-    /// A file of `keys/` makes no sense.
+    /// A file of `keys/` is malformed.
     #[error("this key is damaged")]
     DamagedKey,
-    /// What lies there is no object.
+    /// Something other than an object has the name of one.
     #[error("{kind} lies there in place of {place}")]
     InTheWay {
-        /// What lies there.
         kind: OtherKind,
-        /// What should be there: an object, or a folder of them.
+        /// The expected entry: an object, or a folder of objects.
         place: &'static str,
     },
     /// An object that belongs to no replica.
     #[error("it belongs to no replica")]
     Stranger,
-    /// A part of an arena is in no object.
+    /// No object has this part of an arena.
     #[error("bytes {} to {} are in no object: one is missing, or the one before was cut", .0.start, .0.end)]
     Hole(Range<u64>),
-    /// A segment that cannot be used, since what comes before it is missing.
+    /// A segment is unusable because the part before it is missing.
     #[error("what comes before it is missing")]
     Detached,
-    /// An object is longer or shorter than its name tells.
+    /// The length of an object differs from the one that its name implies.
     #[error("it has {bytes} bytes, and should have {expected}")]
     WrongLength {
-        /// How long it is, in bytes.
+        /// The actual length in bytes.
         bytes: u64,
-        /// How long it should be.
+        /// The expected length in bytes.
         expected: u64,
     },
-    /// The name says that it ends with a record that is not in this log.
+    /// The record that the name gives as its end is not in this log.
     #[error("it is not what its name says: it was swapped, or belongs to another history of the store")]
     OtherEnd,
-    /// What is in it is not what was written.
+    /// The contents are damaged.
     #[error(transparent)]
     Damaged(#[from] RecordsDamage),
-    /// A clump is whole, but it is not the one that its directory page names.
+    /// A clump is undamaged, but differs from the one that its directory page names.
     #[error("a clump is not the one that the directory names")]
     OtherClump,
-    /// Arenas are missing, or are not those that the newest page has seen.
+    /// Arenas are missing, or differ from those that the newest page has seen.
     #[error(transparent)]
     Order(DamageKind),
 }
 
-/// What an audit has found.
+/// The result of an audit.
 #[derive(Debug, Default)]
 pub struct Audit {
-    /// Arenas that a reader sees.
+    /// The arenas that a reader sees.
     pub arena_count: u64,
-    /// Segments that are there.
+    /// The existing segments.
     pub segment_count: u64,
-    /// Their lengths together, in bytes.
+    /// The total length of the segments, in bytes.
     pub segment_bytes: u64,
-    /// Clumps that the pages name.
+    /// The clumps that the pages name.
     pub clump_count: u64,
-    /// Clumps that were read and checked.
+    /// The clumps that were read and checked.
     pub checked_count: u64,
-    /// Their lengths together, in bytes.
+    /// The total length of the checked clumps, in bytes.
     pub checked_bytes: u64,
-    /// What is wrong.
+    /// The problems.
     pub findings: Vec<Finding>,
 }
 
-/// Why there is no answer.
+/// The reason why an audit has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The arenas could not be listed.
     #[error(transparent)]
     List(#[from] OpenLogError),
-    /// Something could not be read, for a reason that may pass.
+    /// A read failed for a reason that may pass.
     #[error("the replica cannot be read")]
     Read(#[from] ReadLogError),
     /// A small object could not be fetched.
@@ -135,28 +134,27 @@ pub enum AuditError {
     /// No random numbers could be drawn.
     #[error("the system gives no random bytes")]
     Random(#[source] std::io::Error),
-    /// It was asked to stop.
+    /// The caller cancelled it.
     #[error("interrupted")]
     Cancelled,
 }
 
-/// A replica that has been opened as a store, by keys that are trusted.
+/// A replica that has been opened as a store with trusted keys.
 #[derive(Clone, Copy)]
 pub struct Audited<'a> {
-    /// The replica.
     pub replica: &'a Replica,
-    /// The world whose storage it is.
+    /// The world with the replica's storage.
     pub world: &'a World,
-    /// The store in it, open to be read.
+    /// The store in the replica, open for reading.
     pub store: &'a Store,
-    /// Its log.
+    /// The log of that store.
     pub log: &'a Log,
 }
 
-/// Checks every object of a replica: headers, pages and seals, and a share of all clumps, drawn at random.
+/// Checks every object of a replica: headers, pages and seals, and a random share of all clumps.
 ///
 /// # Errors
-/// [`AuditError`]. What is wrong is no error, but an answer.
+/// [`AuditError`]. Problems of the replica are results, not errors.
 pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Result<Audit, AuditError> {
     let Audited { replica, world, .. } = audited;
     let mut audit = Audit::default();
@@ -230,7 +228,7 @@ impl Audit {
     }
 }
 
-/// One arena's part of an audit.
+/// The audit of one arena.
 struct ArenaAudit<'a> {
     id: ArenaId,
     assembly: &'a Assembly,
@@ -293,7 +291,7 @@ impl ArenaAudit<'_> {
         let known_up_to = records.damage.as_ref().map_or(u64::MAX, RecordsDamage::offset);
         for segment in &self.assembly.parts {
             let range = segment.range();
-            // Where records cannot be told, nothing can be said of the names of objects either.
+            // If the records are not known, the names of objects cannot be checked.
             if range.end <= known_up_to && !is_right(segment) {
                 self.about_segment(segment, &ends);
             }
@@ -310,7 +308,7 @@ impl ArenaAudit<'_> {
         self.sample(audited.log, opened, share, random)
     }
 
-    /// What segments may end with, and where.
+    /// Returns the valid ends of segments, with their offsets.
     fn ends(
         &mut self,
         log: &Log,
@@ -327,7 +325,7 @@ impl ArenaAudit<'_> {
         if records.damage.is_some() {
             return Ok(ends);
         }
-        // An upload that was stopped may leave clumps that no page names yet.
+        // An interrupted upload may leave clumps that no page names yet.
         let mut window = log.window(opened, 0);
         let mut place = records.log_bytes();
         while place < self.assembly.bytes() {
@@ -348,7 +346,7 @@ impl ArenaAudit<'_> {
         Ok(ends)
     }
 
-    /// Says why a segment does not end where its name tells.
+    /// Reports why a segment does not end as its name says.
     fn about_segment(&mut self, segment: &Segment, ends: &BTreeMap<SegmentEnd, u64>) {
         let kind = match ends.get(&segment.name.end) {
             Some(end) if *end != segment.range().end => {
@@ -363,7 +361,7 @@ impl ArenaAudit<'_> {
         self.report(segment.name.offset, Some(segment.name.file_name()), kind, Vec::new());
     }
 
-    /// Reads clumps that chance picks.
+    /// Reads a random sample of the clumps.
     fn sample(
         &mut self,
         log: &Log,
@@ -417,7 +415,8 @@ fn is_drawn(share: Share, random: &dyn Random) -> Result<bool, AuditError> {
     Ok(u64::from_le_bytes(drawn) % u64::from(Share::ALL.0) < u64::from(share.0))
 }
 
-/// The pages of an arena that can be read. Those that cannot were reported when records were read.
+/// Reads the undamaged pages of an arena. The damaged ones were reported when the records were
+/// read.
 fn pages(log: &Log, opened: &OpenedArena) -> Result<Vec<DirectoryPage>, ReadLogError> {
     let rows: Vec<PageRow> = match log.state(opened) {
         Ok(ArenaState::Sealed { pages, .. }) => pages,

@@ -1,4 +1,4 @@
-//! Cloning: a whole store is brought back from a replica, each record checked as it arrives.
+//! Cloning: makes a whole store from a replica. Each record is checked when it arrives.
 
 pub mod arena_arrival;
 pub mod clone_replica;

@@ -1,25 +1,30 @@
-//! A store's second home: its log as objects that need no index, at any [`Target`](varve_remote::Target).
+//! A copy of a store elsewhere: its log as objects that need no index, at any
+//! [`Target`](varve_remote::Target).
 //!
 //! ```text
 //! replica.toml  FORMAT.md  config.toml  keys/…                       as they are in the store
 //! arenas/N.G/OFFSET-BEFORE-END  …  arenas/N.G/OFFSET-BEFORE-seal-END an arena, one segment after the other
 //! ```
 //!
-//! `docs/internals/format.md`, section 6, has the names; `docs/guide/replicas.md` has the promises.
+//! `docs/internals/format.md`, section 6, describes the names, and `docs/guide/replicas.md` the
+//! guarantees.
 //!
-//! What must always be true:
-//! - Nothing is uploaded before it is durable here and every code in it was checked: damage is never replicated.
-//! - Nothing at a target is ever changed, and nothing removed unless somebody asked for it by name. So a target that can be
-//!   written only once will do, and a replica that was stopped at any moment is a store: a prefix of the log.
-//! - Nothing that a target says is believed. Its objects' names are claims, which the codes in the log confirm or not.
-//! - Two copies of a store that have gone different ways never mix: a segment's name tells what comes before it
-//!   and what it ends with.
+//! Invariants:
+//! - A segment is uploaded only if it is durable in the store and every code in it was checked.
+//!   Damage is never replicated.
+//! - An object at a target is never changed, and never removed unless the user named it. So a
+//!   write-once target is enough, and a replica that was stopped at any moment is a store: a prefix
+//!   of the log.
+//! - The target is not trusted. The names of objects are claims, which the codes in the log confirm
+//!   or refute.
+//! - Two copies of a store with different histories never mix: a segment's name contains the code
+//!   of the record before it and the code of its end.
 //!
-//! Read first: `objects/listing.rs` (names become arenas), `replication/planner.rs` (what is sent) and
-//! `cloning/clone_replica.rs` (the way back).
+//! Read first: `objects/listing.rs` (names become arenas), `replication/planner.rs` (the choice of
+//! segments) and `cloning/clone_replica.rs` (the way back).
 //!
-//! A replica does not know what a snapshot is. This crate starts no threads and asks no time: it is given
-//! [`Workers`](varve_world::Workers).
+//! A replica does not know snapshots. This crate starts no threads and does not read the clock. It
+//! uses the given [`Workers`](varve_world::Workers).
 
 mod audit;
 mod cloning;

@@ -1,4 +1,4 @@
-//! The objects of a replica: their names, and the arenas that a target's list of names stands for.
+//! The objects of a replica: their names, and the arenas that a listing of names implies.
 
 pub mod listing;
 pub mod object_name;

@@ -1,22 +1,22 @@
-//! How a long operation tells how far it is, and is told to stop.
+//! Progress and cancellation of a long operation.
 
-/// Watches an operation, from any of its threads.
+/// Observes an operation. All threads of the operation may call it.
 pub trait Observer: Sync {
-    /// How many bytes there are to do in all.
+    /// Sets the total of bytes.
     fn set_total(&self, bytes: u64) {
         let _ = bytes;
     }
 
-    /// So many bytes more are done.
+    /// Adds to the bytes that are done.
     fn add_done(&self, bytes: u64) {
         let _ = bytes;
     }
 
-    /// Whether the operation is to stop as soon as it can.
+    /// Returns true if the operation should stop as soon as possible.
     fn is_cancelled(&self) -> bool {
         false
     }
 }
 
-/// Nobody watches.
+/// Ignores the progress.
 impl Observer for () {}

@@ -1,4 +1,5 @@
-//! Reading a replica in place: as the folder of a store, through a cache, and as a second copy of lost blocks.
+//! Reads a replica in place: as the folder of a store, through a cache, and as a second copy of
+//! lost blocks.
 
 pub mod healing;
 pub mod overlaid_storage;

@@ -1,4 +1,5 @@
-//! `replicas.toml`: where a store is replicated to, so that nobody has to say so each night. Holds no secrets.
+//! `replicas.toml`: the targets of a store, so that they need not be given at each run. It has no
+//! secrets.
 //!
 //! ```toml
 //! targets = ["s3://bucket/folder", "/mnt/second/disk"]
@@ -15,24 +16,24 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 /// The targets of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
-    /// Each as it was named.
+    /// Each as the user named it.
     #[serde(default)]
     pub targets: Vec<String>,
 }
 
-/// Why targets could not be looked up or noted.
+/// The reason why targets could not be read or added.
 #[derive(Debug, thiserror::Error)]
 pub enum RememberError {
-    /// It makes no sense.
+    /// The file is malformed.
     #[error("replicas.toml does not parse")]
     Malformed(#[source] toml::de::Error),
-    /// It could not be read or written.
+    /// The file could not be read or written.
     #[error("replicas.toml cannot be read or written")]
     Storage(#[source] io::Error),
-    /// A password would be written down for everybody who can read the store's folder.
+    /// The file would contain a password, readable by everybody with access to the store's folder.
     #[error("{target}: a target with a password in it is not remembered; leave the password out")]
     Secret {
-        /// The target, without its password.
+        /// The target without its password.
         target: String,
     },
 }
@@ -42,7 +43,7 @@ fn file() -> FileName {
 }
 
 impl Remembered {
-    /// What the store in `storage` remembers; nothing if it has no such file.
+    /// Reads the targets of the store in `storage`; none if it has no such file.
     ///
     /// # Errors
     /// [`RememberError::Malformed`] or [`RememberError::Storage`].
@@ -56,7 +57,7 @@ impl Remembered {
         }
     }
 
-    /// Notes one more target, unless it is there.
+    /// Adds a target, unless it is known.
     ///
     /// # Errors
     /// [`RememberError`].

@@ -1,6 +1,6 @@
-//! Replicating a store: the plan, and its application.
+//! Replicates a store: the plan, and its application.
 //!
-//! `planner` reads the target and decides, `replication_plan` is what can be printed, `upload` applies it.
+//! `planner` reads the target and decides, `replication_plan` can be printed, `upload` applies it.
 
 pub mod error;
 pub mod history;

@@ -1,4 +1,5 @@
-//! An arena that is being fetched: its records are checked as they come, out of memory, so that the disk need not give them back at once.
+//! An arena that is being fetched. Its records are checked in memory as they arrive, so that they
+//! need not be read back from the disk.
 
 use std::sync::Arc;
 
@@ -8,28 +9,28 @@ use varve_world::Storage;
 
 use crate::reading::overlaid_storage::Held;
 
-/// A record that was checked: where it begins, and its code.
+/// A checked record: its place and its code.
 type Checked = (Granule, [u8; 16]);
 
-/// What of an arena was found right while it came.
+/// The records of an arena that were checked as they arrived.
 #[derive(Default)]
 pub(crate) struct Arrival {
     opened: Option<OpenedArena>,
     checked: Vec<Checked>,
-    /// Where the next record begins, if all records before are known.
+    /// The place of the next record, if all records before it are known.
     next: Option<Granule>,
-    /// What has come, from there on.
+    /// The received bytes from there on.
     begun: FilePart,
 }
 
 impl Arrival {
-    /// An arena of which nothing has come yet.
+    /// Makes an arena of which nothing has arrived yet.
     pub(crate) fn begin() -> Self {
         Self { next: Granule::at_or_after(ArenaHeader::BYTES), ..Self::default() }
     }
 
-    /// Checks the records that are whole with `piece`, which has come behind those before it and is also in the `storage`. What cannot be
-    /// read as a record is left to whoever looks at the whole arena.
+    /// Checks the records that `piece` completes. `piece` follows the earlier pieces, and is also
+    /// in `storage`. Bytes that are not a readable record are left to the check of the whole arena.
     pub(crate) fn take(&mut self, log: &Log, storage: &Arc<dyn Storage>, id: ArenaId, piece: Bytes) {
         let Some(next) = self.next else { return };
         self.begun.push(piece);
@@ -41,7 +42,7 @@ impl Arrival {
         }
     }
 
-    /// Checks the records that have come whole, from the one at `granule` on. Returns where the next one begins.
+    /// Checks the complete records from `granule` on. Returns the place of the next record.
     fn check(
         &mut self,
         log: &Log,
@@ -66,7 +67,7 @@ impl Arrival {
         Ok(Some(granule))
     }
 
-    /// Whether the record that begins at `granule` has come whole, with this code.
+    /// Returns true if the record at `granule` has arrived complete, with this code.
     pub(crate) fn has_checked(&self, granule: Granule, code: &[u8; 16]) -> bool {
         let place = self.checked.binary_search_by_key(&granule, |(granule, _)| *granule);
         place.is_ok_and(|place| self.checked[place].1 == *code)
@@ -84,7 +85,7 @@ mod tests {
 
     const ID: ArenaId = ArenaId(0);
 
-    /// A log of some records, and its only arena as it is.
+    /// Makes a log with some records. Returns it with the bytes of its only arena.
     fn sample() -> (Arc<dyn Storage>, Log, Vec<u8>) {
         let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         let random = Arc::new(SeededRandom::new(3));
@@ -108,7 +109,8 @@ mod tests {
         (storage, log, arena)
     }
 
-    /// How many records were checked when the arena came in pieces of this length, and how many there are.
+    /// Returns the number of records that were checked when the arena arrived in pieces of this
+    /// length, and the number of all records.
     fn checked(log: &Log, storage: &Arc<dyn Storage>, arena: &[u8], piece_bytes: usize) -> (usize, usize) {
         let mut arrival = Arrival::begin();
         for piece in arena.chunks(piece_bytes) {

@@ -1,5 +1,6 @@
-//! Bringing a whole store back: each arena is put together under another name, checked record by record as it comes, and only then
-//! gets its own. `config.toml` comes last: until it is there, the folder is no store.
+//! Makes a whole store from a replica. Each arena is written under a temporary name, checked record
+//! by record as it arrives, and then renamed. `config.toml` comes last: without it the folder is
+//! not a store.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,89 +20,83 @@ use crate::observer::Observer;
 use crate::reading::overlaid_storage::Held;
 use crate::reading::replica::{OpenReplicaError, Replica};
 
-/// How much is fetched at once: a whole object, as `replicate` makes them. Some servers want a new connection for each request.
+/// The bytes that are fetched at once: a whole object, as `replicate` makes it. Some servers need a
+/// new connection for each request.
 const FETCHED_BYTES: u64 = 16 << 20;
 const AHEAD_BYTES: usize = 4 << 20;
-/// How much of a hole is written at once.
+/// The bytes of a hole that are written at once.
 const HOLE_PIECE_BYTES: usize = 1 << 20;
-/// After so much of an arena the disk is asked to begin writing it, while more of it is fetched.
+/// After this many bytes of an arena, the disk is asked to start writing while more is fetched.
 const SYNC_SOON_BYTES: u64 = 64 << 20;
 
-/// How to clone.
+/// The options of a clone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CloneOptions {
-    /// Check nothing: for whoever has no key. What comes back is then as good as the target.
+    /// Skips all checks, for a user without a key. The clone is then as trustworthy as the target.
     pub unchecked: bool,
-    /// Arenas that the replica has only in part, or damaged, are taken as they are.
+    /// Keeps arenas that the replica has only in part, or damaged.
     pub keep_damaged: bool,
 }
 
-/// What was brought back.
+/// The result of a clone.
 #[derive(Debug, Default)]
 pub struct Cloned {
-    /// Arenas that are in place.
+    /// The arenas in place.
     pub arena_count: u64,
-    /// Their length together, in bytes.
+    /// The total length of the arenas, in bytes.
     pub bytes: u64,
-    /// Bytes that this run has fetched.
+    /// The bytes that this run has fetched.
     pub fetched_bytes: u64,
-    /// Arenas that are in place although the replica has them only damaged.
+    /// The arenas that are in place although the replica has them only damaged.
     pub damaged: Vec<DamagedThere>,
 }
 
 /// An arena that the replica does not have whole.
 #[derive(Debug)]
 pub struct DamagedThere {
-    /// Which.
     pub arena: ArenaId,
-    /// What was found.
     pub reason: RecordsDamage,
 }
 
-/// Why there is no clone, or not yet.
+/// The reason why a clone is missing or incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum CloneError {
-    /// There is a store already.
+    /// The folder already contains a store.
     #[error("there is a store already")]
     Exists,
-    /// There is something else.
+    /// The folder contains something else.
     #[error("the folder is not empty: it holds {file}")]
     NotEmpty {
-        /// Something in it.
+        /// A file in the folder.
         file: FileName,
     },
     /// The replica could not be opened.
     #[error(transparent)]
     Replica(#[from] OpenReplicaError),
-    /// Its keys do not open.
+    /// No key opens the store.
     #[error(transparent)]
     Open(#[from] OpenError),
     /// A small file could not be fetched.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// An arena could not be fetched, or not be written.
+    /// An arena could not be fetched or written.
     #[error("{file}")]
-    Storage {
-        /// Which file.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// The arenas that were fetched could not be listed.
+    Storage { file: FileName, source: io::Error },
+    /// The fetched arenas could not be listed.
     #[error(transparent)]
     List(#[from] OpenLogError),
     /// A fetched arena could not be read again.
     #[error("what was fetched cannot be read")]
     Read(#[from] ReadLogError),
-    /// The replica has not all arenas whole; those that it has are here.
+    /// The replica does not have all arenas whole. The whole ones have been cloned.
     #[error(
         "{} cannot be brought back whole; first arena {}: {}", arenas(.damaged.len()), .damaged[0].arena, .damaged[0].reason
     )]
     Damaged {
-        /// Which, and why; at least one.
+        /// The damaged arenas with reasons; at least one.
         damaged: Vec<DamagedThere>,
     },
-    /// It was asked to stop.
+    /// The caller cancelled it.
     #[error("interrupted; the same command goes on where it stopped")]
     Cancelled,
 }
@@ -110,10 +105,10 @@ fn arenas(count: usize) -> String {
     if count == 1 { "1 arena".into() } else { format!("{count} arenas") }
 }
 
-/// Brings the store in `replica` back into the empty folder of `world`; goes on with one that was interrupted.
+/// Clones the store in `replica` into the empty folder of `world`. Continues an interrupted clone.
 ///
 /// # Errors
-/// [`CloneError`]. The folder is then no store yet.
+/// [`CloneError`]. The folder is then not a store yet.
 pub fn clone_replica(
     replica: &Arc<Replica>,
     world: &World,
@@ -129,7 +124,8 @@ pub fn clone_replica(
     let log = if options.unchecked {
         None
     } else {
-        // By what is here now: what opens the arenas as they come will open them tomorrow.
+        // Uses the local copies of the settings. The keys that open the arenas now will also open
+        // them later.
         let here = World { storage: under_its_name(storage, &config), ..world.clone() };
         Some(Store::unlock(&here, secret)?.1)
     };
@@ -154,7 +150,7 @@ pub fn clone_replica(
     Ok(cloned)
 }
 
-/// Puts keys and the like in place, and `config.toml` under the name of an unfinished one.
+/// Writes keys and other small files. `config.toml` is written under its temporary name.
 fn bring_settings(replica: &Replica, world: &World, log_bytes: u64) -> Result<(), CloneError> {
     let is_small = |file: &&FileName| {
         file.folder() == crate::objects::object_name::KEYS || [CONFIG, FORMAT_PAGE].contains(&file.as_str())
@@ -169,7 +165,7 @@ fn bring_settings(replica: &Replica, world: &World, log_bytes: u64) -> Result<()
     Ok(())
 }
 
-/// Brings these arenas, as many at a time as there are workers. Returns what has come, and the arenas that are damaged.
+/// Clones these arenas, one per worker at a time. Returns the totals and the damaged arenas.
 fn bring_all(
     hand: &Hand<'_>,
     workers: &dyn Workers,
@@ -181,7 +177,8 @@ fn bring_all(
         usize::MAX,
         arenas.into_iter().map(Ok),
         |claims| {
-            // An arena becomes durable while the next one is fetched: so neither the disk nor the line waits for the other.
+            // An arena is made durable while the next one is fetched, so that disk and network are
+            // busy at the same time.
             let mut checked: Option<(Turn<'_, '_, _, _, _>, ArenaId, Brought)> = None;
             loop {
                 let claimed = claims.claim();
@@ -208,7 +205,7 @@ fn bring_all(
     Ok((cloned, damaged))
 }
 
-/// A view of `storage` in which a file that is not whole yet has its own name.
+/// Makes a view of `storage` in which an unfinished file has its final name.
 fn under_its_name(storage: &Arc<dyn Storage>, file: &FileName) -> Arc<dyn Storage> {
     let (below, kept_as) = (Arc::clone(storage), file.unfinished());
     Arc::new(Held { below, file: file.clone(), kept_as, part: FilePart::default() })
@@ -219,7 +216,7 @@ fn failed(file: &FileName) -> impl FnOnce(io::Error) -> CloneError + use<> {
     move |source| CloneError::Storage { file, source }
 }
 
-/// Small files, each as it reads twice: nothing else can tell that it arrived as it is there.
+/// Reads small files, each twice: nothing else can detect a wrong transfer.
 fn read_all_twice(replica: &Replica, world: &World, files: &[&FileName]) -> Result<Vec<Bytes>, CloneError> {
     let readings: Vec<_> = files.iter().flat_map(|file| [file, file]).collect();
     let mut hands = vec![(); world.workers.width()];
@@ -234,10 +231,11 @@ fn read_all_twice(replica: &Replica, world: &World, files: &[&FileName]) -> Resu
     same.collect()
 }
 
-/// The `config.toml` of the clone: that of the replica, but for a size of the index that nothing there is a reason for. No key is bound to
-/// that size, and a store is not opened where there is no memory for it.
+/// Makes the `config.toml` of the clone: that of the replica, except for a size of the index that
+/// the log does not justify. No key authenticates that size, and a store without memory for its
+/// index does not open.
 fn own_config(text: &Bytes, log_bytes: u64) -> Result<Bytes, OpenReplicaError> {
-    // Parsed before anything is begun: no program may be able to read it.
+    // Parsed before anything is written, because this program may not be able to read it.
     let mut config = StoreConfig::from_text(&String::from_utf8_lossy(text))?;
     let disk_index = config.disk_index.for_log_of(log_bytes);
     if disk_index == config.disk_index {
@@ -247,7 +245,8 @@ fn own_config(text: &Bytes, log_bytes: u64) -> Result<Bytes, OpenReplicaError> {
     Ok(config.to_text().into())
 }
 
-/// Marks an empty folder as the place of this clone: by its `config.toml`, under the name of an unfinished one.
+/// Marks an empty folder as the place of this clone, with its `config.toml` under the temporary
+/// name.
 fn begin(storage: &dyn Storage, text: &Bytes) -> Result<(), CloneError> {
     let config = plain(CONFIG);
     let begun = config.unfinished();
@@ -256,7 +255,7 @@ fn begin(storage: &dyn Storage, text: &Bytes) -> Result<(), CloneError> {
         return Err(CloneError::Exists);
     }
     if storage.read_whole(&begun, 1 << 20).is_ok_and(|now| *text == now) {
-        // It may read back and not be durable, if what wrote it failed before its end.
+        // If its writer failed, the file may be readable and not durable.
         return storage.replace(&begun, text).map_err(failed(&begun));
     }
     let folders = [ArenaId::FOLDER, crate::objects::object_name::KEYS];
@@ -269,12 +268,13 @@ fn begin(storage: &dyn Storage, text: &Bytes) -> Result<(), CloneError> {
         return Err(CloneError::NotEmpty { file });
     }
     let written = storage.create_anew(&begun).and_then(|()| storage.append(&begun, text).map(|_| ()));
-    // Its name, too: a power cut that took it and kept a key would leave a folder that nobody goes on with.
+    // The name must be durable as well. If a power cut took it and kept a key, no later run would
+    // continue in this folder.
     let durable = written.and_then(|()| storage.sync(&begun)).and_then(|()| storage.sync_folder(""));
     durable.map_err(failed(&begun))
 }
 
-/// What all hands share.
+/// The shared state of all workers.
 struct Hand<'a> {
     replica: &'a Replica,
     storage: &'a Arc<dyn Storage>,
@@ -283,12 +283,13 @@ struct Hand<'a> {
     observer: &'a dyn Observer,
 }
 
-/// An arena that was fetched and checked.
+/// A fetched and checked arena.
 struct Brought {
     bytes: u64,
     fetched_bytes: u64,
     damage: Option<RecordsDamage>,
-    /// Whether its file needs nothing more: an earlier run has put it in place, or nothing of it was fetched.
+    /// True if the file needs nothing more: an earlier run has put it in place, or nothing of it
+    /// was fetched.
     is_settled: bool,
 }
 
@@ -296,7 +297,7 @@ impl Hand<'_> {
     /// Fetches and checks one arena, unless an earlier run has put it in place.
     fn bring(&self, id: ArenaId, assembly: &Assembly) -> Result<Brought, CloneError> {
         let (file, total) = (id.file_name(), assembly.bytes());
-        // It cannot come whole, whatever comes: nothing is fetched, and no disk filled, for what nobody wants.
+        // The arena cannot become whole. So nothing is fetched, and no disk space is used.
         if let Some(hole) = assembly.holes().first().filter(|_| !self.options.keep_damaged) {
             self.observer.add_done(total);
             let damage = Some(RecordsDamage::Gap { arena: id, offset: hole.start });
@@ -325,7 +326,7 @@ impl Hand<'_> {
         let mut damage = self.fetch_and_check(id, assembly, present)?;
         let mut fetched_bytes = total - present;
         if damage.is_some() && present > 0 {
-            // What an interrupted run has left may be torn.
+            // The file of an interrupted run may have a torn tail.
             self.begin_again(&new)?;
             damage = self.fetch_and_check(id, assembly, 0)?;
             fetched_bytes = total;
@@ -333,16 +334,19 @@ impl Hand<'_> {
         Ok(Brought { bytes: total, fetched_bytes, damage, is_settled: false })
     }
 
-    /// Gives an arena its own name, once it is durable. One that is damaged and not to be kept stays where it is.
+    /// Syncs an arena and renames it to its final name. A damaged arena that is not to be kept
+    /// stays under its temporary name.
     fn place(&self, id: ArenaId, brought: Brought) -> Result<Brought, CloneError> {
         if brought.is_settled {
             return Ok(brought);
         }
         let file = id.file_name();
         let new = file.unfinished();
-        // Of a damaged one, too: what this disk has not taken reads as damage, and the replica is not to blame.
+        // A damaged arena is synced as well: a write error of this disk also looks like damage, and
+        // is no fault of the replica.
         if let Err(error) = self.storage.sync(&new) {
-            // What reads back after this need not be on the disk, and no later sync would write it: it is fetched anew.
+            // After a failed sync, readable data may not be on the disk, and a later sync would not
+            // write it. So the arena is fetched again.
             drop(self.storage.truncate(&new, 0));
             return Err(failed(&file)(error));
         }
@@ -377,7 +381,8 @@ impl Hand<'_> {
         Ok(found.or(hole.map(|hole| RecordsDamage::Gap { arena: id, offset: hole.start })))
     }
 
-    /// Fetches what is missing, and gives each piece, once it is written, to `arrived`. A hole becomes zeros; the first one is returned.
+    /// Fetches the missing bytes, and calls `arrived` with each piece after it is written. Fills
+    /// holes with zeros. Returns the first hole.
     fn fetch(
         &self,
         id: ArenaId,
@@ -422,7 +427,7 @@ impl Hand<'_> {
         Ok(holes.into_iter().next())
     }
 
-    /// Writes a piece that has come.
+    /// Writes a received piece.
     fn keep(&self, new: &FileName, piece: &[u8]) -> Result<(), CloneError> {
         if self.observer.is_cancelled() {
             return Err(CloneError::Cancelled);
@@ -433,7 +438,8 @@ impl Hand<'_> {
     }
 }
 
-/// What the newest page has seen sealed, and is not there: a replica that has lost objects looks like one that was stopped earlier.
+/// Finds arenas that the newest page has seen sealed and that are missing. Without this check, a
+/// replica that has lost objects looks like one with an earlier end.
 fn missing(log: &Log) -> Result<Vec<DamagedThere>, CloneError> {
     let ids = log.arenas()?;
     let (mut seals, mut counted, mut unsealed) = (Seals::default(), 0, Vec::new());
@@ -462,7 +468,7 @@ fn missing(log: &Log) -> Result<Vec<DamagedThere>, CloneError> {
     Ok(gone.chain(unsealed).collect())
 }
 
-/// Checks every record of what was fetched. Damage is no error, but an answer.
+/// Checks every fetched record. Damage is a result, not an error.
 fn check(
     log: &Log,
     id: ArenaId,
@@ -475,7 +481,7 @@ fn check(
     }
 }
 
-/// Reads what was fetched, but for those records that were checked when they came.
+/// Reads the fetched records, except those that were checked when they arrived.
 fn read_back(
     log: &Log,
     id: ArenaId,
@@ -497,7 +503,7 @@ fn read_back(
     if records.damage.is_none() && records.seal.is_none() && assembly.is_sealed() {
         return Ok(Some(RecordsDamage::SealLost { arena: id, offset: records.log_bytes() }));
     }
-    // Behind the last page there may be records whose page is not there yet, but nothing torn.
+    // Whole records without a page may follow the last page, but nothing torn.
     if records.damage.is_none() && records.seal.is_none() && log.keys().can_read() {
         let found = log.scan(&opened)?;
         if log.end(&opened, &found)? != ArenaEnd::Whole {

@@ -1,6 +1,8 @@
-//! From a target's list of objects to arenas: which segments make each one, and which are left over.
+//! Assembles arenas from a target's list of objects: the segments of each arena, and the unused
+//! ones.
 //!
-//! Lengths and names come from outside. An arena is put together from what fits; what does not is named, and not used.
+//! Lengths and names are not trusted. An arena is assembled from the segments that fit. The others
+//! are reported and not used.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::BTreeMap;
@@ -12,17 +14,16 @@ use varve_world::FileName;
 
 use crate::objects::object_name::{KEYS, SegmentEnd, SegmentName, is_folder};
 
-/// A segment as the target lists it.
+/// A segment in the listing of a target.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Segment {
-    /// Which part of which arena it is.
     pub name: SegmentName,
-    /// How long the object is, in bytes.
+    /// The length of the object in bytes.
     pub bytes: u64,
 }
 
 impl Segment {
-    /// The part of its arena that it is, in bytes.
+    /// Returns the range of the segment in its arena, in bytes.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.name.offset..self.name.offset.saturating_add(self.bytes)
@@ -33,39 +34,38 @@ impl Segment {
     }
 }
 
-/// Everything that a target holds.
+/// Everything at a target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// The small files that are objects as they are, with their lengths.
+    /// The small files that are copied unchanged, with their lengths.
     pub settings: BTreeMap<FileName, u64>,
-    /// The segments of each generation of each arena.
+    /// The segments, by arena and generation.
     pub arenas: BTreeMap<ArenaId, BTreeMap<u32, Vec<Segment>>>,
-    /// What belongs to no replica.
+    /// Objects that belong to no replica.
     pub strangers: Vec<Object>,
-    /// What lies where an object of a replica should, and is none.
+    /// Entries that have the name of an object or folder of a replica, but are none.
     pub in_the_way: Vec<InTheWay>,
 }
 
-/// Something that is no object, under the name of one, or no folder, under the name of one that holds objects: what should be there is
-/// neither found nor put.
+/// An entry that is not an object but has the name of one, or is not a folder but has the name of
+/// one with objects. The expected object can neither be read nor put.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{object}: {kind} lies there in place of {}, and must be removed or renamed there, by hand", self.place())]
 pub struct InTheWay {
-    /// The name of the object, or of the folder.
+    /// The name of the expected object or folder.
     pub object: FileName,
-    /// What lies there.
     pub kind: OtherKind,
 }
 
 impl InTheWay {
-    /// What should be there.
+    /// Describes the expected entry.
     pub(crate) fn place(&self) -> &'static str {
         if is_folder(&self.object) { "this folder of objects" } else { "this object" }
     }
 }
 
 impl Listing {
-    /// Asks the target.
+    /// Lists the target.
     ///
     /// # Errors
     /// [`TargetError`].
@@ -73,7 +73,7 @@ impl Listing {
         Ok(Self::of(target.survey()?))
     }
 
-    /// Sorts out what lies there.
+    /// Classifies the entries of a survey.
     #[must_use]
     pub fn of(survey: Survey) -> Self {
         let mut listing = Self::default();
@@ -96,9 +96,10 @@ impl Listing {
         listing
     }
 
-    /// The same for a store with this map: a segment that reaches where none of its arenas can is a stranger, and so is one of an arena behind
-    /// the end of any log. A name may tell of a terabyte, or of the last of ten thousand million arenas, and costs whoever makes it up nothing:
-    /// what lies between would be looked through, and written, byte by byte, or named arena by arena.
+    /// Moves impossible segments to the strangers: a segment that ends beyond the longest arena of
+    /// this map, and a segment of an arena beyond the end of every log. A forged name may claim a
+    /// terabyte, or the last of ten thousand million arenas, at no cost. Otherwise the gap before
+    /// it would be read and written byte by byte, or reported arena by arena.
     #[must_use]
     pub fn within(mut self, map: ArenaMap) -> Self {
         let end_max = map.file_bytes_max();
@@ -107,7 +108,7 @@ impl Listing {
         self
     }
 
-    /// Makes strangers of segments.
+    /// Moves segments to the strangers.
     pub(crate) fn set_apart(&mut self, is_stranger: impl Fn(&Segment) -> bool) {
         for generations in self.arenas.values_mut() {
             for segments in generations.values_mut() {
@@ -120,38 +121,38 @@ impl Listing {
         self.arenas.retain(|_, generations| !generations.is_empty());
     }
 
-    /// The files of `keys/`.
+    /// Iterates over the files of `keys/`.
     pub fn keys(&self) -> impl Iterator<Item = &FileName> {
         self.settings.keys().filter(|file| is_key(file))
     }
 
-    /// Whether there is nothing of a replica.
+    /// Returns true if there is nothing of a replica.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.settings.is_empty() && self.arenas.is_empty()
     }
 
-    /// Refuses a place where nothing can be put under the name of an object.
+    /// Fails if an object could not be put because something else has its name.
     ///
     /// # Errors
-    /// The first that is in the way.
+    /// The first such entry.
     pub fn require_clear(&self) -> Result<(), InTheWay> {
         self.in_the_way.first().cloned().map_or(Ok(()), Err)
     }
 
-    /// What the objects of each arena make.
+    /// Assembles all arenas.
     #[must_use]
     pub fn assemble(&self) -> BTreeMap<ArenaId, Assembly> {
         self.arenas.iter().map(|(id, generations)| (*id, Assembly::newest(generations))).collect()
     }
 }
 
-/// Names the replica itself, and the version of its layout. The first object that is put.
+/// Marks the replica and the version of its layout. The first object that is put.
 pub(crate) const MARK: &str = "replica.toml";
 pub(crate) const CONFIG: &str = "config.toml";
 pub(crate) const FORMAT_PAGE: &str = "FORMAT.md";
 
-/// One of these, or a name made of good ones.
+/// Makes a file name from one of these constants, or from parts that are valid.
 pub(crate) fn plain(name: &str) -> FileName {
     FileName::new(name).expect("a plain name")
 }
@@ -164,20 +165,20 @@ fn is_key(file: &FileName) -> bool {
     file.folder() == KEYS && file.as_str().ends_with(".toml")
 }
 
-/// An arena as its segments make it.
+/// An arena, assembled from its segments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Assembly {
-    /// Which generation of the arena.
     pub generation: u32,
-    /// The segments that it is read from, in order, none overlapping the next.
+    /// The used segments in order, without overlaps.
     pub parts: Vec<Segment>,
-    /// Segments of the same generation that are not used: they overlap others, or what comes before them is missing.
+    /// Unused segments of the same generation: they overlap others, or the part before them is
+    /// missing.
     pub spare: Vec<Segment>,
 }
 
 impl Assembly {
-    /// The newest generation that is sealed; if none is, the newest. A generation is rewritten as a whole: while it is being
-    /// uploaded it has no seal, and the one before it still holds.
+    /// Selects the newest sealed generation, or the newest one if none is sealed. A generation is
+    /// rewritten as a whole. During its upload it has no seal, and the previous one remains valid.
     #[must_use]
     pub fn newest(generations: &BTreeMap<u32, Vec<Segment>>) -> Self {
         let mut all: Vec<_> = generations.values().map(|segments| Self::of(segments)).collect();
@@ -188,8 +189,9 @@ impl Assembly {
         }
     }
 
-    /// Puts segments of one generation together: each next one begins where the one before ends, and says that it comes after it. Where
-    /// there are several ways, the one that leads to a seal is taken, else the one that leads furthest.
+    /// Assembles the segments of one generation. Each segment begins at the end of the previous
+    /// one, and names its last record. If there are several chains, prefers one that ends with a
+    /// seal, and otherwise the longest.
     #[must_use]
     pub fn of(segments: &[Segment]) -> Self {
         let generation = segments.first().map_or(0, |segment| segment.name.generation);
@@ -197,7 +199,8 @@ impl Assembly {
         sorted.sort_by_key(|segment| (segment.name.offset, segment.bytes));
         let ways = ways(&sorted);
         let (mut parts, mut used) = (Vec::new(), vec![false; sorted.len()]);
-        // Without a segment at 0 there is no header, and so no arena: the first segment is put last.
+        // Without a segment at offset 0 there is no header and so no arena. That segment is
+        // uploaded last.
         let mut next = ways.range(..(1, [0; 16])).map(|(_, way)| way).max_by_key(|way| way.worth());
         while let Some(way) = next {
             let Some((segment, used)) = sorted.get(way.segment).zip(used.get_mut(way.segment)) else { break };
@@ -206,7 +209,8 @@ impl Assembly {
             let SegmentEnd::Record(code) = segment.name.end else { break };
             let place = segment.range().end;
             next = ways.get(&(place, code)).or_else(|| {
-                // A sealed arena is told by its end: what is missing in it hides nothing that is there.
+                // The end of a sealed arena is known, so a hole does not hide the segments after
+                // it.
                 let behind = ways.range((place.saturating_add(1), [0; 16])..).map(|(_, way)| way);
                 behind.into_iter().find(|way| way.leads_to_seal)
             });
@@ -216,31 +220,31 @@ impl Assembly {
         Self { generation, parts, spare }
     }
 
-    /// The arena's length in bytes, as far as it is here; 0 if there is no arena.
+    /// Returns the length of the available part of the arena in bytes; 0 if there is no arena.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.parts.last().map_or(0, |last| last.range().end)
     }
 
-    /// Whether a reader sees an arena here at all.
+    /// Returns true if a reader sees the arena.
     #[must_use]
     pub fn is_visible(&self) -> bool {
         !self.parts.is_empty()
     }
 
-    /// Whether the last segment says that it ends with a seal.
+    /// Returns true if the name of the last segment claims a seal.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.parts.last().is_some_and(Segment::is_seal)
     }
 
-    /// Whether it ends with a seal and nothing before that is missing.
+    /// Returns true if the arena ends with a seal and has no holes.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.is_sealed() && self.holes().is_empty()
     }
 
-    /// What no segment holds, between those that are there.
+    /// Returns the ranges between the segments.
     #[must_use]
     pub fn holes(&self) -> Vec<Range<u64>> {
         let mut holes = Vec::new();
@@ -254,7 +258,7 @@ impl Assembly {
         holes
     }
 
-    /// The segment that holds the byte at `offset`.
+    /// Returns the segment with the byte at `offset`.
     #[must_use]
     pub fn part_at(&self, offset: u64) -> Option<&Segment> {
         let place = self.parts.partition_point(|part| part.name.offset <= offset).checked_sub(1)?;
@@ -262,7 +266,7 @@ impl Assembly {
     }
 }
 
-/// Where the best way on leads from one place: to a seal or not, and how far.
+/// The best chain of segments from one place: whether it ends with a seal, and its end.
 struct Way {
     segment: usize,
     leads_to_seal: bool,
@@ -275,7 +279,7 @@ impl Way {
     }
 }
 
-/// The best segment at each offset behind each record, found from the end backwards.
+/// Computes the best segment at each offset and code, from the end backwards.
 fn ways(sorted: &[Segment]) -> BTreeMap<(u64, [u8; 16]), Way> {
     let mut ways: BTreeMap<_, Way> = BTreeMap::new();
     for (number, segment) in sorted.iter().enumerate().rev() {
@@ -341,7 +345,7 @@ mod tests {
         }
     }
 
-    /// A segment that comes after the record with the code `start`.
+    /// Makes a segment after the record with the code `start`.
     fn segment(offset: u64, bytes: u64, start: u8, code: u8) -> Segment {
         let (start, end) = ([start; 16], SegmentEnd::Record([code; 16]));
         Segment { name: SegmentName { arena: ArenaId(0), generation: 0, offset, start, end }, bytes }
@@ -396,7 +400,7 @@ mod tests {
 
     #[test]
     fn two_histories_never_mix() {
-        // Cut at the same places, with other codes; one of them goes on further.
+        // Cut at the same offsets with other codes. One chain is longer.
         let one = [segment(0, 10, 0, 1), segment(10, 5, 1, 2)];
         let other = [segment(0, 10, 0, 5), segment(10, 5, 5, 6), segment(15, 5, 6, 7)];
         let both = Assembly::of(&[&one[..], &other].concat());
@@ -440,7 +444,7 @@ mod tests {
         let objects = vec![object(&beyond[1])];
         let listing = Listing::of(Survey { objects, others: Vec::new() }).within(map);
         assert!(listing.arenas.is_empty(), "there is no arena where only a stranger is");
-        // No arena that the format allows is left out.
+        // Every arena that the format allows can be named.
         let most = ArenaMap::new(ArenaMap::ARENA_BYTES_MAX).unwrap().file_bytes_max();
         assert!(most < SegmentName::OFFSET_MAX && most > ArenaMap::ARENA_BYTES_MAX);
     }

@@ -1,12 +1,12 @@
-//! What a replica's objects are called. `docs/internals/format.md`, section 6.
+//! The names of a replica's objects. See `docs/internals/format.md`, section 6.
 //!
 //! ```text
 //! arenas/0000000007.0/000000000000-77d0…-8f3c…       from offset 0 of arena 7, generation 0, to the record of the second code
-//! arenas/0000000007.0/000012345600-8f3c…-seal-51aa…  from behind that record to the arena's end; this is its seal's code
+//! arenas/0000000007.0/000012345600-8f3c…-seal-51aa…  from the end of that record to the arena's end; the code is its seal's
 //! ```
 //!
-//! The first code says what comes before: so segments of two histories of one arena never fit to each other, even where they are
-//! cut at the same places.
+//! The first code identifies the record before the segment. So segments of two histories of one
+//! arena never fit together, even if they are cut at the same offsets.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::{from_hex, to_hex};
@@ -19,38 +19,37 @@ pub(crate) const ARENAS: &str = "arenas";
 pub(crate) const KEYS: &str = "keys";
 const SEAL: &str = "seal-";
 
-/// What a segment ends with.
+/// The end of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SegmentEnd {
-    /// A clump or a directory page: the code of its header.
+    /// A clump or a directory page, by the code of its header.
     Record([u8; 16]),
-    /// The end of a sealed arena: its seal code.
+    /// The end of a sealed arena, by its seal code.
     Seal([u8; 32]),
 }
 
-/// Which part of which arena a segment is. Says nothing of its length: an object's length is the target's to tell.
+/// The place of a segment: its arena and its part of it. The name does not contain the length,
+/// which the target reports.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SegmentName {
-    /// The arena.
     pub arena: ArenaId,
-    /// How often that was rewritten.
+    /// The number of times that the arena was rewritten.
     pub generation: u32,
-    /// Where in the arena the segment begins, in bytes.
+    /// The offset of the segment in the arena, in bytes.
     pub offset: u64,
-    /// The code of the record before it; at offset 0 the arena's uid.
+    /// The code of the record before it, or the arena's uid at offset 0.
     pub start: [u8; 16],
-    /// What it ends with.
     pub end: SegmentEnd,
 }
 
 impl SegmentName {
-    /// The largest offset that a name can tell.
+    /// The largest offset in a name.
     pub const OFFSET_MAX: u64 = 999_999_999_999;
 
-    /// The object's name.
+    /// Returns the name of the object.
     ///
     /// # Panics
-    /// When the offset is beyond [`Self::OFFSET_MAX`]: no arena is that long.
+    /// When the offset exceeds [`Self::OFFSET_MAX`]. No arena is that long.
     #[must_use]
     pub fn file_name(&self) -> FileName {
         let Self { arena, generation, offset, start, end } = self;
@@ -63,7 +62,7 @@ impl SegmentName {
         FileName::new(&text).expect("digits make a good name")
     }
 
-    /// The segment whose object this is; `None` for any other object.
+    /// Parses the name of an object; `None` if it is not a segment.
     #[must_use]
     pub fn of_file(file: &FileName) -> Option<Self> {
         let (folder, own) = file.as_str().strip_prefix(ARENAS)?.strip_prefix('/')?.split_once('/')?;
@@ -77,19 +76,19 @@ impl SegmentName {
         let offset = offset.parse().ok().filter(|offset| *offset <= Self::OFFSET_MAX)?;
         let (arena, generation) = (ArenaId(arena.parse().ok()?), generation.parse().ok()?);
         let name = Self { arena, generation, offset, start: code_of(start)?, end };
-        // One segment has one name: no other spelling of the same numbers is taken for it.
+        // A segment has exactly one name. Other spellings of the same numbers are refused.
         (name.file_name() == *file).then_some(name)
     }
 }
 
-/// Whether this is the name of a folder that holds objects of a replica.
+/// Returns true if a replica has objects in a folder of this name.
 pub(crate) fn is_folder(file: &FileName) -> bool {
     let name = file.as_str();
     let own = name.strip_prefix(ARENAS).and_then(|rest| rest.strip_prefix('/'));
     let numbers = own.and_then(|own| own.split_once('.'));
     let parsed = numbers
         .and_then(|(arena, generation)| Some((arena.parse::<u64>().ok()?, generation.parse::<u32>().ok()?)));
-    // One arena has one folder, as one segment has one name.
+    // An arena has exactly one folder name, like a segment.
     let is_arena = parsed.is_some_and(|(arena, generation)| name == folder_of(ArenaId(arena), generation));
     [ARENAS, KEYS].contains(&name) || is_arena
 }

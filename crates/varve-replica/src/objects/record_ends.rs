@@ -1,4 +1,5 @@
-//! Where an arena's records end, and with which codes: what segments may be cut at, and what their names are held against.
+//! The ends of an arena's records and their codes. Segments are cut at these ends, and their names
+//! are checked against them.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +11,28 @@ use varve_log::{
 #[cfg(test)]
 use crate::objects::object_name::{SegmentEnd, SegmentName};
 
-/// A record's end.
+/// The end of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RecordEnd {
-    /// Where the record begins.
+    /// The place of the record.
     pub(crate) granule: Granule,
-    /// Where the next one begins, in bytes.
+    /// The offset of the next record, in bytes.
     pub(crate) end: u64,
-    /// Its header's code.
+    /// The code of the record's header.
     pub(crate) code: [u8; 16],
 }
 
-/// How a sealed arena ends.
+/// The end of a sealed arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SealEnd {
     pub(crate) code: [u8; 32],
-    /// What ledgers know of it.
+    /// The seal as ledgers cover it.
     pub(crate) seal: Seal,
     /// The length of the arena's file.
     pub(crate) file_bytes: u64,
 }
 
-/// The records of an arena up to its last page, as its pages name them.
+/// The records of an arena up to its last page, as the pages name them.
 #[derive(Debug)]
 pub(crate) struct ArenaRecords {
     pub(crate) id: ArenaId,
@@ -39,56 +40,43 @@ pub(crate) struct ArenaRecords {
     uid: [u8; 16],
     records: Vec<RecordEnd>,
     by_code: BTreeMap<[u8; 16], u64>,
-    /// Not there if the arena is damaged: then nobody can tell what comes before it.
+    /// `None` if the arena is damaged: the records before the seal are then unknown.
     pub(crate) seal: Option<SealEnd>,
-    /// How many of the first arenas the last page has seen sealed.
+    /// The number of arenas that the last page has seen sealed.
     pub(crate) sealed_count: Option<u64>,
-    /// Why records after these are not known.
+    /// The reason why later records are unknown.
     pub(crate) damage: Option<RecordsDamage>,
-    /// Where, in bytes, something begins that a crash has left unfinished: nobody was promised that, and the next writer cuts it off.
+    /// The offset of an unfinished tail after a crash. It was never acknowledged, and the next
+    /// writer cuts it off.
     pub(crate) unfinished: Option<u64>,
 }
 
-/// Why an arena's records cannot all be told.
+/// The reason why not all records of an arena are known.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsDamage {
-    /// A page, the header or the seal does not read as what it should be.
+    /// A page, the header or the seal is unreadable.
     #[error(transparent)]
     Unreadable(#[from] ReadLogError),
-    /// Between two records there is something that no page names.
+    /// There is something between two records that no page names.
     #[error("arena {arena}, offset {offset}: a record is damaged; those after it can still be read")]
-    Gap {
-        /// Which arena.
-        arena: ArenaId,
-        /// Where, in bytes.
-        offset: u64,
-    },
-    /// The disk does not give something that may be a page.
+    Gap { arena: ArenaId, offset: u64 },
+    /// The disk does not return something that may be a page.
     #[error("arena {arena}, offset {offset}: the disk does not give what is there")]
-    Withheld {
-        /// Which arena.
-        arena: ArenaId,
-        /// Where, in bytes.
-        offset: u64,
-    },
-    /// The ledger counts it among the sealed arenas, and nothing of it is there.
+    Withheld { arena: ArenaId, offset: u64 },
+    /// The ledger counts the arena as sealed, and the arena is missing.
     #[error("arena {arena}: it is missing")]
-    Missing {
-        /// Which arena.
-        arena: ArenaId,
-    },
-    /// The ledger counts it among the sealed arenas, and it is not sealed.
+    Missing { arena: ArenaId },
+    /// The ledger counts the arena as sealed, and it has no seal.
     #[error("arena {arena}: it was sealed, and is not any more: it was cut, or put back as it was before")]
     SealLost {
-        /// Which arena.
         arena: ArenaId,
-        /// Where its records end, in bytes.
+        /// The end of its records, in bytes.
         offset: u64,
     },
 }
 
 impl RecordsDamage {
-    /// Where the damage is, in bytes.
+    /// Returns the offset of the damage in bytes.
     #[must_use]
     pub fn offset(&self) -> u64 {
         match self {
@@ -107,8 +95,8 @@ impl RecordsDamage {
     }
 }
 
-/// Of what a scan has found, what the next writer will go on from. One who cannot read clumps believes what is surely durable, if more
-/// than that is not whole.
+/// Returns the part of a scan's result from which the next writer will continue. Without the read
+/// key, if the arena has a torn tail, that is the part that is surely durable.
 fn as_left(log: &Log, arena: &OpenedArena, found: Recovered) -> Result<Recovered, ReadLogError> {
     if log.keys().can_read() {
         return log.judge(arena, found);
@@ -124,12 +112,13 @@ fn as_left(log: &Log, arena: &OpenedArena, found: Recovered) -> Result<Recovered
 }
 
 impl ArenaRecords {
-    /// Reads an arena's directory pages. Damage is no error, but an answer.
+    /// Reads an arena's directory pages. Damage is a result, not an error.
     pub(crate) fn read(log: &Log, arena: &OpenedArena) -> Result<Self, ReadLogError> {
         Self::read_as(log, arena, false)
     }
 
-    /// The same of an arena that a writer may have left in a crash: it ends where the next writer will find its end.
+    /// Does the same for an arena that may have a tail from a crash. It ends where the next writer
+    /// will find its end.
     pub(crate) fn read_left(log: &Log, arena: &OpenedArena) -> Result<Self, ReadLogError> {
         Self::read_as(log, arena, true)
     }
@@ -155,7 +144,7 @@ impl ArenaRecords {
                 found.seal = Some(SealEnd {
                     code: footer.seal_code,
                     seal: Seal::of(arena.header(), &footer),
-                    // Not what the file's length was before or is after: a writer may be at work.
+                    // Not from the file's length, which a running writer may change meanwhile.
                     file_bytes: footer.file_bytes().unwrap_or(u64::MAX),
                 });
             }
@@ -197,12 +186,12 @@ impl ArenaRecords {
             }
         }
         if let Some(offset) = found.first_hidden() {
-            // A page may be there. What is known before it counts, and no more.
+            // There may be a page. Only the records before it count.
             found.pages.retain(|(row, _)| row.granule.byte_offset() < offset);
             self.damage = Some(RecordsDamage::Withheld { arena: self.id, offset });
         }
-        // The next writer cuts off the mark that the last one has left: it is no part of the history. What it says of the
-        // seals counts all the same.
+        // The next writer cuts off the last durable mark, so it is not part of the history. Its
+        // ledger counts all the same.
         let sealed_count = found.pages.last().map(|(_, page)| page.ledger().arena_count);
         found.drop_mark();
         for (row, page) in found.pages {
@@ -218,14 +207,15 @@ impl ArenaRecords {
         Ok(())
     }
 
-    /// Takes in a page and the clumps that it names; false if they do not follow what is known already.
+    /// Adds a page and its clumps. Returns false if they do not follow the known records.
     fn push_page(&mut self, row: &PageRow, page: &DirectoryPage) -> bool {
         let kept = self.records.len();
         let clumps = page.clumps().iter().map(|clump| (clump.granule, clump.end(), clump.code));
         for (granule, end, code) in clumps.chain([(row.granule, row.end(), row.code)]) {
             let expected = self.log_bytes();
             if granule.byte_offset() != expected {
-                // A segment may end with any record, but what no page names was never acknowledged.
+                // A segment may end with any record, but a record that no page names was never
+                // acknowledged.
                 self.records.truncate(kept);
                 self.damage = Some(RecordsDamage::Gap { arena: self.id, offset: expected });
                 return false;
@@ -236,12 +226,12 @@ impl ArenaRecords {
         true
     }
 
-    /// Where the known records end, in bytes.
+    /// Returns the end of the known records, in bytes.
     pub(crate) fn log_bytes(&self) -> u64 {
         self.records.last().map_or(ArenaHeader::BYTES, |last| last.end)
     }
 
-    /// Where the arena ends: behind its seal, if all before that is known.
+    /// Returns the end of the arena: after its seal, if everything before the seal is known.
     pub(crate) fn end(&self) -> u64 {
         match (&self.seal, &self.damage) {
             (Some(seal), None) => seal.file_bytes,
@@ -250,17 +240,18 @@ impl ArenaRecords {
         }
     }
 
-    /// Where the record with this code ends.
+    /// Returns the end of the record with this code.
     pub(crate) fn end_of(&self, code: &[u8; 16]) -> Option<u64> {
         self.by_code.get(code).copied()
     }
 
-    /// The record that ends at `offset`.
+    /// Returns the record that ends at `offset`.
     fn ending_at(&self, offset: u64) -> Option<&RecordEnd> {
         self.records.binary_search_by_key(&offset, |record| record.end).ok().map(|place| &self.records[place])
     }
 
-    /// What a segment that begins at `offset` says of what comes before it; `None` where no segment begins.
+    /// Returns the `start` of a segment that begins at `offset`; `None` if no segment can begin
+    /// there.
     pub(crate) fn start_at(&self, offset: u64) -> Option<[u8; 16]> {
         if offset == 0 { Some(self.uid) } else { self.ending_at(offset).map(|record| record.code) }
     }
@@ -269,7 +260,7 @@ impl ArenaRecords {
         self.records.last()
     }
 
-    /// The records that lie between two offsets.
+    /// Returns the records between two offsets.
     pub(crate) fn within(&self, range: &std::ops::Range<u64>) -> &[RecordEnd] {
         let first = self.records.partition_point(|record| record.granule.byte_offset() < range.start);
         let end = self.records.partition_point(|record| record.end <= range.end);
@@ -279,7 +270,8 @@ impl ArenaRecords {
 
 #[cfg(test)]
 impl ArenaRecords {
-    /// An arena whose records have these lengths, in granules; the code of each is its number.
+    /// Makes an arena whose records have these lengths, in granules. The code of each is its
+    /// number.
     pub(crate) fn of_lengths(lengths: &[u64], is_sealed: bool) -> Self {
         let mut end = ArenaHeader::BYTES;
         let mut records = Vec::new();
@@ -302,13 +294,13 @@ impl ArenaRecords {
         }
     }
 
-    /// All places where a segment may begin or end.
+    /// Returns all offsets where a segment may begin or end.
     pub(crate) fn cuts(&self) -> Vec<u64> {
         let ends = self.records.iter().map(|record| record.end);
         std::iter::once(0).chain(ends).chain(self.seal.map(|seal| seal.file_bytes)).collect()
     }
 
-    /// What the segment between two of these places is called.
+    /// Returns the name of the segment between two of these offsets.
     pub(crate) fn name_of(&self, from: u64, to: u64) -> SegmentName {
         let end = match self.ending_at(to) {
             Some(record) => SegmentEnd::Record(record.code),

@@ -1,4 +1,4 @@
-//! Two homes, one lost block: what cannot be read here is read from a replica, and noted, to be healed.
+//! Reads blocks that the store cannot read from a replica, and records them, to be healed.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -8,13 +8,13 @@ use parking_lot::Mutex;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_store::Store;
 
-/// Opens replicas, once the first block is missed: who loses nothing does not wait for them.
+/// Opens the replicas at the first lost block. A store without lost blocks does not wait for them.
 pub type OpenReplicas = Box<dyn Fn() -> Vec<Box<dyn BlockStore>> + Send + Sync>;
 
-/// A store, and others that hold the same blocks. Writes go to the first alone.
+/// A store, and other stores with the same blocks. Puts go only to the first.
 ///
-/// Blocks of all of them are named alike and checked when they are read: replicas of one store. So whatever comes back
-/// is the block that was asked for.
+/// The others are replicas of the same store: names are the same, and reads are checked. So a block
+/// from any of them is the requested one.
 pub struct Healing {
     local: Arc<dyn BlockStore>,
     open: OpenReplicas,
@@ -22,44 +22,49 @@ pub struct Healing {
     lost: Mutex<BTreeSet<BlockName>>,
 }
 
-/// So many blocks are fetched together to be stored again.
+/// The blocks that are fetched together to be stored again.
 const HEALED_AT_ONCE: usize = 64;
 
-/// Why lost blocks were not stored again. Those before the one at fault may have been.
+/// The reason why lost blocks were not stored again. The blocks before the failed one may have
+/// been.
 #[derive(Debug, thiserror::Error)]
 pub enum HealError {
     /// A block could not be stored.
     #[error("a block cannot be stored again")]
     Put(#[from] PutError),
-    /// What was stored could not be made durable.
+    /// The stored blocks could not be made durable.
     #[error("what was stored again cannot be made durable")]
     Sync(#[from] SyncError),
 }
 
-/// So many lost blocks are noted, and no more: who has lost more needs the whole replica.
+/// The most lost blocks that are recorded. A store that has lost more needs the whole replica.
 const LOST_MAX: usize = 1 << 20;
 
 impl Healing {
-    /// Reads from `local`, and where that fails from the replicas, in order.
+    /// Reads from `local`, and falls back to the replicas in order.
     #[must_use]
     pub fn new(local: Arc<dyn BlockStore>, open: OpenReplicas) -> Self {
         Self { local, open, replicas: OnceLock::new(), lost: Mutex::default() }
     }
 
-    /// The blocks that a replica had and the store had not, or had damaged, since this was last asked: to be healed.
+    /// Returns the blocks to be healed since the last call: a replica had them, and the store had
+    /// them damaged or not at all.
     pub fn take_lost(&self) -> Vec<BlockName> {
         std::mem::take(&mut *self.lost.lock()).into_iter().collect()
     }
 
-    /// Stores blocks again in `store`, which is open to be written: those of `names` that it cannot read and a replica has, but for
-    /// roots of the catalog that are not the only one that counts: the next snapshot writes them anew. They are durable when this returns. Says how many they were.
+    /// Stores lost blocks again in `store`, which must be open for writing: those of `names` that
+    /// it cannot read and a replica has. Superfluous roots of the catalog are left out, because the
+    /// next snapshot writes them anew. The blocks are durable when this returns. Returns their
+    /// number.
     ///
     /// # Errors
     /// [`HealError`].
     pub fn heal(&self, store: &Store, names: &[BlockName]) -> Result<u64, HealError> {
         let mut healed_count = 0;
         for names in names.chunks(HEALED_AT_ONCE) {
-            // Looked for there first, too: so the store knows that its own copy is damaged, and somebody may have healed it meanwhile.
+            // Read from the store first. So the store learns that its copy is damaged, and a block
+            // that was healed meanwhile is skipped.
             let here = store.get_batch(names);
             let lost: Vec<_> =
                 names.iter().zip(here).filter(|(_, found)| found.is_err()).map(|(name, _)| *name).collect();
@@ -76,7 +81,7 @@ impl Healing {
         Ok(healed_count)
     }
 
-    /// Asks the replicas for those that failed here.
+    /// Requests the blocks that failed in the store from the replicas.
     fn fall_back(&self, names: &[BlockName], results: &mut [Result<Bytes, GetError>]) {
         if results.iter().all(Result::is_ok) {
             return;
@@ -143,7 +148,7 @@ impl BlockStore for Healing {
         self.local.expect(names);
     }
 
-    /// Of the store itself: what only a replica has is not here.
+    /// Asks only the store itself. A block that only a replica has is not in the store.
     fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
         self.local.has_batch(names)
     }

@@ -1,4 +1,4 @@
-//! A storage to be read, in which one file lies under another name, or a part of it in memory.
+//! A read-only storage in which one file has another name, or a part of it is in memory.
 
 use std::io;
 use std::sync::Arc;
@@ -6,19 +6,18 @@ use std::sync::Arc;
 use varve_log::{ArenaId, FilePart};
 use varve_world::{FileLock, FileName, LockError, Storage};
 
-/// Reads one file from where it is kept, the rest from the storage below.
+/// Reads one file from its other place, and the rest from the storage below.
 pub(crate) struct Held {
     pub(crate) below: Arc<dyn Storage>,
-    /// Which file.
     pub(crate) file: FileName,
-    /// What it is called below.
+    /// The name of the file below.
     pub(crate) kept_as: FileName,
-    /// What of it is in memory.
+    /// The part of the file in memory.
     pub(crate) part: FilePart,
 }
 
 impl Held {
-    /// `below`, with bytes of an arena that are read from memory.
+    /// Makes a view of `below` with bytes of an arena in memory.
     pub(crate) fn in_memory(below: &Arc<dyn Storage>, arena: ArenaId, part: FilePart) -> Self {
         let file = arena.file_name();
         Self { below: Arc::clone(below), kept_as: file.clone(), file, part }
@@ -37,7 +36,7 @@ impl Storage for Held {
         if !self.part.covers(offset, into.len()) {
             self.below.read_at(&self.kept_as, offset, into)?;
         }
-        // Whoever reads on past the end of what is in memory does not see two states of it.
+        // A reader that reads past the part in memory must not see two states of it.
         self.part.put_over(offset, into);
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! A bounded cache of parts of objects, in files: what was fetched once is not fetched again, by the next command neither.
+//! A bounded cache of parts of objects, in files. Fetched data is reused, also by later commands.
 //!
-//! One file a block: a hash of the rest of the file, which tells accidents from what was fetched, and the block. Nothing in
-//! it is believed any more than what comes from the target; whoever reads checks the codes in the log. The oldest blocks
-//! go first. Several processes may use one cache: a file that is gone was not there.
+//! Each file has one block, after a hash of it, which detects accidental damage. The cache is
+//! trusted no more than the target: readers check the codes in the log. The oldest blocks are
+//! evicted first. Several processes may share a cache: a missing file is a miss.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use varve_block::to_hex;
 use varve_world::{FileName, Storage};
 
-/// How much of an object a file of the cache holds.
+/// The length of a block of an object in the cache.
 pub(crate) const BLOCK_BYTES: u64 = 64 << 10;
 const FOLDER: &str = "blocks";
 const HASH_BYTES: usize = 32;
@@ -26,11 +26,11 @@ pub struct RangeCache {
 
 #[derive(Default)]
 struct Inside {
-    /// When each block came, counted.
+    /// The sequence number of each block.
     turns: BTreeMap<Key, u64>,
-    /// The blocks in the order in which they came.
+    /// The blocks in the order of insertion.
     keys: BTreeMap<u64, Key>,
-    /// No block has this turn or a later one.
+    /// The next sequence number.
     turns_end: u64,
 }
 
@@ -41,7 +41,7 @@ impl Inside {
         turn
     }
 
-    /// Whether the block is to be kept: not if another thread was faster with the same one.
+    /// Records a block. Returns false if another thread has inserted the same block first.
     fn note(&mut self, turn: u64, key: Key) -> bool {
         if self.turns.contains_key(&key) {
             return false;
@@ -51,14 +51,14 @@ impl Inside {
         true
     }
 
-    /// The oldest turns for which there is no room.
+    /// Returns the oldest sequence numbers that exceed the limit.
     fn excess(&self, count_max: usize) -> Vec<u64> {
         let excess = self.keys.len().saturating_sub(count_max);
         self.keys.keys().take(excess).copied().collect()
     }
 }
 
-/// Which block of which object.
+/// Identifies a block of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key([u8; 16]);
 
@@ -83,7 +83,8 @@ fn parse(file: &FileName) -> Option<(u64, Key)> {
 }
 
 impl RangeCache {
-    /// A cache of at most `bytes_max` in `storage`. What cannot be kept or read there is fetched again.
+    /// Makes a cache of at most `bytes_max` in `storage`. Blocks that cannot be written or read
+    /// there are fetched again.
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, bytes_max: u64) -> Self {
         let block_count_max = usize::try_from(bytes_max / BLOCK_BYTES).unwrap_or(usize::MAX).max(1);
@@ -127,9 +128,10 @@ impl RangeCache {
             return;
         }
         let contents = [blake3::hash(bytes).as_bytes(), bytes].concat();
-        // Known only once it is there: what another thread drops for want of room must not appear after that.
+        // Recorded only after the file exists. Otherwise the file could appear after another thread
+        // has evicted the block.
         if self.storage.append(&file, &contents).is_err() || !self.inside.lock().note(turn, key) {
-            // Best effort: at worst the next command finds a file to drop.
+            // Best effort: at worst, the next command finds a file to remove.
             drop(self.storage.remove(&file));
             return;
         }
@@ -194,7 +196,7 @@ mod tests {
         let cache = RangeCache::new(Arc::new(storage.clone()), 3 * BLOCK_BYTES);
         let fill = |hand: usize| {
             for block in 0..2_000 {
-                // Some are put by all, some by one.
+                // All threads put some blocks; other blocks are put by one thread.
                 let of = if block % 3 == 0 { 0 } else { hand };
                 cache.put(&object(&format!("of-{of}")), block, b"block");
             }

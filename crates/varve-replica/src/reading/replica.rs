@@ -1,4 +1,4 @@
-//! A replica as a reader sees it: settings, and arenas put together from segments.
+//! A replica for readers: settings, and arenas assembled from segments.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +19,7 @@ use crate::objects::listing::{Assembly, CONFIG, InTheWay, Listing, MARK, Segment
 const LAYOUT: u32 = 1;
 const SETTING_BYTES_MAX: u64 = 1 << 20;
 
-/// A store's replica at a target, as it was listed when this was made.
+/// A store's replica at a target, as listed when this was made.
 pub struct Replica {
     target: Arc<dyn Target>,
     settings: BTreeMap<FileName, u64>,
@@ -28,28 +28,25 @@ pub struct Replica {
     arenas: BTreeMap<ArenaId, Assembly>,
 }
 
-/// Why a replica was not opened.
+/// The reason why a replica was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenReplicaError {
-    /// The target could not be asked.
+    /// The target could not be listed.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// There is no replica, or one whose first upload was stopped before its settings were there.
+    /// There is no replica, or its first upload was stopped before the settings were complete.
     #[error("there is no replica here: it has no config.toml")]
     NotAReplica,
-    /// Without this object nothing of it can be read, and something else lies in its place.
+    /// A necessary object is missing, and something else has its name.
     #[error(transparent)]
     InTheWay(#[from] InTheWay),
-    /// Another program's layout.
+    /// A newer layout.
     #[error("the replica has layout {layout}; this program reads layout {LAYOUT}: use a newer one")]
-    NewerLayout {
-        /// The layout.
-        layout: u32,
-    },
-    /// `replica.toml` makes no sense.
+    NewerLayout { layout: u32 },
+    /// `replica.toml` is malformed.
     #[error("replica.toml is damaged")]
     Mark,
-    /// `config.toml` makes no sense.
+    /// `config.toml` is malformed.
     #[error("the replica's config.toml")]
     Config(#[from] ConfigError),
 }
@@ -61,14 +58,14 @@ struct Mark {
     store: String,
 }
 
-/// The text of `replica.toml`.
+/// Makes the text of `replica.toml`.
 pub(crate) fn mark_text(store_id: &[u8; 16]) -> String {
     let mark = Mark { layout: LAYOUT, store: to_hex(store_id) };
     let text = toml::to_string(&mark).expect("plain values always serialise");
     format!("# A replica of a Varve store. FORMAT.md, section 6, says how to read it.\n{text}")
 }
 
-/// Reads a small object whole.
+/// Reads a whole small object.
 pub(crate) fn read_setting(target: &dyn Target, file: &FileName, bytes: u64) -> Result<Bytes, TargetError> {
     if bytes > SETTING_BYTES_MAX {
         let text = format!("it has {bytes} bytes, at most {SETTING_BYTES_MAX} are expected");
@@ -78,7 +75,8 @@ pub(crate) fn read_setting(target: &dyn Target, file: &FileName, bytes: u64) -> 
     target.get(file, 0..bytes)
 }
 
-/// The identity that `replica.toml` names, in hexadecimal; `None` if there is none.
+/// Returns the store's identity from `replica.toml`, in hexadecimal; `None` if there is no such
+/// file.
 pub(crate) fn read_mark(
     target: &dyn Target,
     settings: &BTreeMap<FileName, u64>,
@@ -96,7 +94,7 @@ pub(crate) fn read_mark(
     Ok(Some(mark.store))
 }
 
-/// The settings that the replica's `config.toml` has; `None` if there is none.
+/// Returns the settings in the replica's `config.toml`; `None` if there is no such file.
 pub(crate) fn read_config(
     target: &dyn Target,
     settings: &BTreeMap<FileName, u64>,
@@ -108,7 +106,7 @@ pub(crate) fn read_config(
 }
 
 impl Replica {
-    /// Lists what is at `target`. Believes nothing but that there is a replica.
+    /// Lists the target. Trusts nothing except that there is a replica.
     ///
     /// # Errors
     /// [`OpenReplicaError`].
@@ -122,7 +120,8 @@ impl Replica {
         }
         let map = match read_config(target.as_ref(), &listing.settings) {
             Ok(Some(config)) => config.arena_map,
-            // Whoever needs the settings is told of that; no arena of any store is longer than these.
+            // The error is reported when the settings are needed. This is the largest limit of an
+            // arena.
             Ok(None) | Err(OpenReplicaError::Config(_)) => {
                 ArenaMap::new(ArenaMap::ARENA_BYTES_MAX).expect("the largest limit is one")
             }
@@ -137,20 +136,21 @@ impl Replica {
         Self { target, settings, strangers, in_the_way, arenas }
     }
 
-    /// A view of one segment alone: of its arena there is nothing else.
+    /// Makes a view of a single segment, without the rest of its arena.
     pub(crate) fn of_one(target: Arc<dyn Target>, segment: Segment) -> Self {
         let (arena, generation) = (segment.name.arena, segment.name.generation);
         let assembly = Assembly { generation, parts: vec![segment], spare: Vec::new() };
         Self { arenas: [(arena, assembly)].into(), ..Self::of(target, Listing::default()) }
     }
 
-    /// Where it is.
+    /// Returns the target.
     #[must_use]
     pub fn target(&self) -> &Arc<dyn Target> {
         &self.target
     }
 
-    /// What was chosen when the store was made, as the replica has it: not to be believed before a key has opened with it.
+    /// Returns the replica's copy of the store's settings. They are not trusted until a key has
+    /// opened with them.
     ///
     /// # Errors
     /// [`OpenReplicaError`].
@@ -158,31 +158,31 @@ impl Replica {
         read_config(self.target.as_ref(), &self.settings)?.ok_or(OpenReplicaError::NotAReplica)
     }
 
-    /// The small files that are objects as they are, with their lengths.
+    /// Returns the small files that are copied unchanged, with their lengths.
     #[must_use]
     pub fn settings(&self) -> &BTreeMap<FileName, u64> {
         &self.settings
     }
 
-    /// Objects that belong to no replica.
+    /// Returns the objects that belong to no replica.
     #[must_use]
     pub fn strangers(&self) -> &[Object] {
         &self.strangers
     }
 
-    /// What lies where objects should: what they held cannot be read.
+    /// Returns the entries that occupy the names of objects, which cannot be read.
     #[must_use]
     pub fn in_the_way(&self) -> &[InTheWay] {
         &self.in_the_way
     }
 
-    /// Its arenas, as their segments make them; those too that a reader does not see.
+    /// Returns the assembled arenas, including those that a reader does not see.
     #[must_use]
     pub fn arenas(&self) -> &BTreeMap<ArenaId, Assembly> {
         &self.arenas
     }
 
-    /// One of the small files.
+    /// Reads a small file.
     ///
     /// # Errors
     /// [`TargetError`].
@@ -192,7 +192,7 @@ impl Replica {
         read_setting(self.target.as_ref(), file, *bytes)
     }
 
-    /// The length of an arena in bytes, as far as the replica has it; `None` if it has none of it.
+    /// Returns the length of the available part of an arena in bytes; `None` if there is none.
     #[must_use]
     pub fn arena_bytes(&self, id: ArenaId) -> Option<u64> {
         self.visible(id).map(Assembly::bytes)
@@ -202,22 +202,23 @@ impl Replica {
         self.arenas.get(&id).filter(|arena| arena.is_visible())
     }
 
-    /// Reads a part of an arena, as the file of the arena has it. What comes back is not checked.
+    /// Reads a part of an arena. The bytes are not checked.
     ///
     /// # Errors
-    /// [`io::ErrorKind::NotFound`] where there is no such arena, [`io::ErrorKind::UnexpectedEof`] where the replica lacks a
-    /// part of it; else as the target says.
+    /// [`io::ErrorKind::NotFound`] if there is no such arena, [`io::ErrorKind::UnexpectedEof`] if
+    /// the replica lacks a part of it; else the error of the target.
     pub fn read_arena(&self, id: ArenaId, range: Range<u64>) -> io::Result<Bytes> {
         self.read_parts(id, range, |segment, part| {
             self.target.get(&segment.name.file_name(), part).map_err(to_io)
         })
     }
 
-    /// Fetches a part of an arena that one object has, and gives it to `take` as it comes, for the same place in a file of this machine's. What
-    /// comes is not checked.
+    /// Fetches a range of an arena that lies in one object, and passes it to `take` in pieces,
+    /// aligned for the same offset of a local file. The bytes are not checked.
     ///
     /// # Errors
-    /// As [`read_arena`](Self::read_arena); [`io::ErrorKind::UnexpectedEof`] also where the object that has the beginning does not have all.
+    /// As [`read_arena`](Self::read_arena); [`io::ErrorKind::UnexpectedEof`] also if the range
+    /// exceeds the object in which it begins.
     pub(crate) fn fetch_arena(
         &self,
         id: ArenaId,
@@ -232,7 +233,7 @@ impl Replica {
         self.target.get_in_pieces(&object, part, place, take).map_err(to_io)
     }
 
-    /// Splits a range of an arena over the segments that hold it, and puts together what `read` gives for each.
+    /// Splits a range of an arena into parts of segments, and concatenates the results of `read`.
     pub(crate) fn read_parts(
         &self,
         id: ArenaId,
@@ -263,7 +264,8 @@ impl Replica {
     }
 }
 
-/// A target's error for whoever reads files: what is not there, or too short, is damage; the rest may pass.
+/// Converts an error of a target for readers of files. A missing or short object is damage; other
+/// errors may pass.
 pub(crate) fn to_io(error: TargetError) -> io::Error {
     let kind = match &error {
         TargetError::NotFound { .. } => io::ErrorKind::NotFound,

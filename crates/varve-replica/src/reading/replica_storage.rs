@@ -1,4 +1,4 @@
-//! A replica as the folder of a store, to be read only: so that the engine opens it as it is.
+//! A replica as the read-only folder of a store, so that the engine opens it unchanged.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,18 +15,19 @@ use crate::objects::listing::CONFIG;
 use crate::reading::range_cache::{BLOCK_BYTES, RangeCache};
 use crate::reading::replica::{Replica, to_io};
 
-/// The most that is fetched ahead of a reader who goes through an object from front to back.
+/// The most read-ahead of a sequential reader.
 const AHEAD_BLOCKS_MAX: u64 = 32;
-/// The most that is fetched at once.
+/// The most blocks of one request.
 const FETCH_BLOCKS_MAX: u64 = 64;
-/// No part of a log that is read at once is longer: a length that a target made up must not cost memory.
+/// The longest single read of a log. It bounds the memory for a forged length.
 const READ_BYTES_MAX: usize = 64 << 20;
-/// Of so many objects it is known how far their readers are.
+/// The most objects whose readers are tracked.
 const READERS_MAX: usize = 256;
-/// Hints are this machine's own: what it has seen of the replica.
+/// The folder of hints, which belong to this machine.
 const HINTS: &str = "index";
 
-/// A read-only store in a replica. `index/` is not the replica's: it lies in a storage of this machine's own.
+/// A read-only store in a replica. `index/` does not come from the replica, but from a local
+/// storage.
 pub struct ReplicaStorage {
     replica: Arc<Replica>,
     cache: Option<RangeCache>,
@@ -34,7 +35,7 @@ pub struct ReplicaStorage {
     readers: Mutex<BTreeMap<FileName, Reader>>,
 }
 
-/// Where a reader of an object will go on if it reads from front to back.
+/// The position at which a sequential reader of an object continues.
 #[derive(Clone, Copy)]
 struct Reader {
     next_block: u64,
@@ -42,7 +43,7 @@ struct Reader {
 }
 
 impl ReplicaStorage {
-    /// A view of `replica`. Without a cache everything is fetched each time it is read.
+    /// Makes a view of `replica`. Without a cache, every read fetches again.
     #[must_use]
     pub fn new(replica: Arc<Replica>, cache: Option<RangeCache>, hints: Option<Arc<dyn Storage>>) -> Self {
         Self { replica, cache, hints, readers: Mutex::default() }
@@ -56,10 +57,11 @@ impl ReplicaStorage {
         self.hints(file).ok_or_else(read_only)
     }
 
-    /// One of the small files as its reader is to see it.
+    /// Reads a small file, adapted for the reader.
     ///
-    /// A store that is read here has its index in memory, whatever its `config.toml` says. No key is bound to that part of it, so that the
-    /// target could make it ask for any amount of memory; and what is chosen for the machine with the store need not suit this one.
+    /// The index of the store is in memory, whatever `config.toml` says. No key authenticates that
+    /// setting, so a malicious target could demand any amount of memory. Also, a setting for the
+    /// store's machine need not fit this one.
     fn read_setting(&self, file: &FileName) -> io::Result<Bytes> {
         let text = self.replica.read_setting(file).map_err(to_io)?;
         if file.as_str() != CONFIG {
@@ -70,12 +72,12 @@ impl ReplicaStorage {
             Some(config) if config.index != IndexKind::Memory => {
                 StoreConfig { index: IndexKind::Memory, ..config }.to_text().into()
             }
-            // What makes no sense is for the engine to complain of.
+            // The engine reports a malformed file.
             _ => text,
         })
     }
 
-    /// Reads a part of an object by way of the cache.
+    /// Reads a part of an object through the cache.
     fn read_object(&self, object: &FileName, range: Range<u64>, object_bytes: u64) -> io::Result<Bytes> {
         let target = self.replica.target();
         let Some(cache) = &self.cache else { return target.get(object, range).map_err(to_io) };
@@ -90,7 +92,8 @@ impl ReplicaStorage {
                 block += 1;
                 continue;
             }
-            // One request for all neighbours that are missing, and for more if the reader seems to go on.
+            // One request for all neighbouring missing blocks, with read-ahead if the reader seems
+            // sequential.
             let missing = (block..blocks.end).take_while(|block| !found.contains_key(block)).count() as u64;
             let reaches_end = block + missing == blocks.end;
             let ahead = if reaches_end { self.ahead_blocks(object, block, missing) } else { 0 };
@@ -107,7 +110,7 @@ impl ReplicaStorage {
         join(&found, &range)
     }
 
-    /// How much more is worth fetching behind what is missing from `block` on.
+    /// Returns the read-ahead after the missing blocks from `block` on.
     fn ahead_blocks(&self, object: &FileName, block: u64, missing: u64) -> u64 {
         let mut readers = self.readers.lock();
         if readers.len() >= READERS_MAX && !readers.contains_key(object) {
@@ -121,7 +124,7 @@ impl ReplicaStorage {
     }
 }
 
-/// Puts blocks together to the range that was asked for.
+/// Joins blocks to the requested range.
 fn join(blocks: &BTreeMap<u64, Bytes>, range: &Range<u64>) -> io::Result<Bytes> {
     let mut joined = Vec::with_capacity(usize::try_from(range.end - range.start).unwrap_or(0));
     let mut place = range.start;

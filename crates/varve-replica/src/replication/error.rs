@@ -1,4 +1,4 @@
-//! Why a replication refuses, or stops.
+//! The errors of a replication.
 
 use std::io;
 
@@ -10,22 +10,23 @@ use crate::objects::listing::InTheWay;
 use crate::reading::replica::OpenReplicaError;
 use crate::replication::replaced_objects::NotReplaceable;
 
-/// Why nothing, or not everything, was replicated. What was uploaded before is good, and is not uploaded again.
+/// The reason why a replication failed or is incomplete. Earlier uploads are good, and are not
+/// repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicateError {
     /// The target failed.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// What is at the target cannot be read as a replica.
+    /// The target does not contain a readable replica.
     #[error(transparent)]
     Open(#[from] OpenReplicaError),
-    /// What is no object lies where one has to be.
+    /// Something other than an object has the name of one.
     #[error(transparent)]
     InTheWay(#[from] InTheWay),
-    /// What was to be put again cannot be.
+    /// An object that the user named cannot be put again.
     #[error(transparent)]
     NotReplaceable(#[from] NotReplaceable),
-    /// Another store replicates there.
+    /// The target holds another store's replica.
     #[error("the target holds a replica of another store, {theirs}; this one is {ours}")]
     ForeignStore {
         /// The identity of that store.
@@ -33,26 +34,25 @@ pub enum ReplicateError {
         /// The identity of this one.
         ours: String,
     },
-    /// It has this store's identity and other unchangeable settings.
+    /// The replica has this store's identity, but other unchangeable settings.
     #[error("the target's config.toml names this store, but not as it was made: it is damaged, or forged")]
     ForeignConfig,
-    /// There is something else.
+    /// The target contains something else.
     #[error("the target is not empty, and holds no replica: there is {object}")]
     Occupied {
-        /// Something that is there.
+        /// An object at the target.
         object: FileName,
     },
-    /// Somebody has put an object of another store's replica among this one's.
+    /// An object of another store's replica is among those of this store.
     #[error(
         "{object} belongs to store {theirs}: it does not belong here, and hides what this store has there. Nothing was changed"
     )]
     ForeignObject {
-        /// Which.
         object: FileName,
-        /// The identity that it claims.
+        /// The store's identity in the object.
         theirs: String,
     },
-    /// Another copy of the store has written its own continuation there.
+    /// Another copy of the store has written a different history there.
     #[error(
         "the replica holds another history of this store: arena {arena} goes on differently there ({object}). \
          Two copies of the store have been written, and each needs a target of its own"
@@ -69,38 +69,30 @@ pub enum ReplicateError {
          to an older state, or lost its end: nothing was changed"
     )]
     Ahead {
-        /// The first arena of which the replica has more.
+        /// The first arena that is longer in the replica.
         arena: ArenaId,
         /// An object that this store does not have.
         object: FileName,
     },
-    /// Objects that were uploaded are not there.
+    /// Uploaded objects are missing.
     #[error("{object} was uploaded, and is not there as it was sent: something else changes the target")]
-    Vanished {
-        /// Which.
-        object: FileName,
-    },
+    Vanished { object: FileName },
     /// The local arenas could not be listed.
     #[error(transparent)]
     List(#[from] OpenLogError),
     /// The local log could not be read, for a reason that may pass.
     #[error("the log cannot be read")]
     Read(#[from] ReadLogError),
-    /// It could not be told what a crash has left of the local log.
+    /// The tail of the local log after a crash could not be judged.
     #[error(transparent)]
     Recover(#[from] RecoverError),
-    /// A file of the store could not be read, or not be made durable.
+    /// A file of the store could not be read or made durable.
     #[error("{file}")]
-    Storage {
-        /// Which.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Storage { file: FileName, source: io::Error },
     /// Another process replicates this store.
     #[error("this store is being replicated: {0}")]
     Busy(#[source] LockError),
-    /// It was asked to stop.
+    /// The caller cancelled it.
     #[error("interrupted; the same command goes on where it stopped")]
     Cancelled,
 }

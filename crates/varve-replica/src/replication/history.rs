@@ -1,4 +1,5 @@
-//! Whether what a replica has and this log has not is of the same history: then one of the two has only less of it.
+//! Decides whether segments that this log lacks belong to the same history. If they do, the log is
+//! only a shorter prefix.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -18,7 +19,7 @@ use crate::reading::replica_storage::ReplicaStorage;
 use crate::replication::error::ReplicateError;
 use crate::replication::source::Source;
 
-/// The seals that a log has, and how many of them its last page has counted.
+/// The seals in a log, and the number that its last page has counted.
 #[derive(Debug, Default)]
 pub(crate) struct CountedSeals {
     pub(crate) seals: Seals,
@@ -26,12 +27,13 @@ pub(crate) struct CountedSeals {
 }
 
 impl CountedSeals {
-    /// How many of those that were counted are not there.
+    /// Returns the number of counted seals that are missing.
     pub(crate) fn missing_count(&self) -> u64 {
         self.seals.missing_count(self.count)
     }
 
-    /// Takes in the seal of an arena that is not here. False if that stands among those that were counted, and none of them is missing for it.
+    /// Adds the seal of an arena that is missing here. Returns false if the seal falls among the
+    /// counted ones, changes their ledger, and does not fill a gap.
     fn take_in(&mut self, keys: &LogKeys, arena: ArenaId, seal: Seal) -> bool {
         let before = (self.missing_count(), self.seals.ledger(keys, self.count));
         self.seals.insert(arena, seal);
@@ -39,7 +41,8 @@ impl CountedSeals {
     }
 }
 
-/// Whether a replica with segments that this log does not have goes on where the log ends, or somewhere else.
+/// Decides whether a replica with segments that this log lacks continues the log, or has another
+/// history.
 pub(crate) fn tell_apart(
     source: Source<'_>,
     replica: &Replica,
@@ -58,7 +61,7 @@ pub(crate) fn tell_apart(
     for id in source.log.arenas()?.into_iter().rev() {
         let Ok(opened) = source.log.open_arena(id) else { continue };
         let Some(last) = last_record(source, &opened)? else { continue };
-        // The headers of records are compared as bytes: no two records of any history are alike in them.
+        // Compares the headers of records as bytes: they are unique in all histories.
         let range = last..last + RecordHeader::BYTES as u64;
         let mut here = [0; RecordHeader::BYTES];
         let file = id.file_name();
@@ -75,13 +78,14 @@ pub(crate) fn tell_apart(
             }
         });
     }
-    // An empty log: everything is more than it has.
+    // The log is empty, so the replica is ahead.
     Ok(ahead)
 }
 
-/// Of segments that this log does not have, takes out those that say nothing of its history, and gives the others, in order: nothing that is
-/// here or there leads to a stray one, none goes on from it, and no key of the store's has written what it begins with. Whoever may write
-/// there can make such a thing up. It stands among the strangers then.
+/// Removes stray segments from those that this log lacks, and returns the others in order. A stray
+/// segment says nothing about the history: no segment or record precedes it, none follows it, and
+/// no key of the store has written its first record. Everybody with write access to the target can
+/// make one. It becomes a stranger.
 pub(crate) fn take_out_strays(
     source: Source<'_>,
     target: &Arc<dyn Target>,
@@ -90,7 +94,7 @@ pub(crate) fn take_out_strays(
 ) -> Result<Vec<Segment>, ReplicateError> {
     unknown.sort();
     let (mut strays, mut kept) = (BTreeSet::new(), Vec::new());
-    // One arena's records are in memory at a time.
+    // Holds the records of one arena at a time.
     let mut here: Option<(ArenaId, Option<Here>)> = None;
     for segment in unknown {
         let id = segment.name.arena;
@@ -118,7 +122,7 @@ pub(crate) fn take_out_strays(
     Ok(kept)
 }
 
-/// Whether a segment begins its arena, or another one that is listed ends where it begins or begins where it ends.
+/// Returns true if a segment begins its arena, or is adjacent to another listed one.
 fn has_neighbour(listing: &Listing, segment: &Segment) -> bool {
     let name = &segment.name;
     let fits = |before: &Segment, after: &Segment| {
@@ -129,14 +133,14 @@ fn has_neighbour(listing: &Listing, segment: &Segment) -> bool {
     name.offset == 0 || others.any(|other| fits(other, segment) || fits(segment, other))
 }
 
-/// An arena of the store's own.
+/// A local arena.
 struct Here {
     opened: OpenedArena,
     records: ArenaRecords,
 }
 
 impl Here {
-    /// `None` where there is no such arena, or none that can be read.
+    /// Returns `None` if there is no such arena, or it is unreadable.
     fn read(source: Source<'_>, id: ArenaId) -> Result<Option<Self>, ReplicateError> {
         if !source.log.arenas()?.contains(&id) {
             return Ok(None);
@@ -157,7 +161,8 @@ impl Here {
     }
 }
 
-/// Whether a key of the store's has written the first record of a segment, for just that place.
+/// Returns true if a key of the store has written the first record of a segment, for exactly that
+/// place.
 fn is_written_by(
     source: Source<'_>,
     opened: &OpenedArena,
@@ -171,7 +176,7 @@ fn is_written_by(
     let replica = Arc::new(Replica::of_one(Arc::clone(target), segment.clone()));
     let there = source.log.over(Arc::new(ReplicaStorage::new(replica, None, None)));
     match there.window(opened, 0).authenticate(granule) {
-        // Who cannot read what is stored cannot deny it either.
+        // Without the read key, the record cannot be refuted.
         Ok(_) | Err(ReadLogError::NoReadKey { .. }) => Ok(true),
         Err(error) if error.is_damage() => Ok(false),
         Err(error) => {
@@ -181,7 +186,7 @@ fn is_written_by(
     }
 }
 
-/// Where an arena's last acknowledged record begins, in bytes.
+/// Returns the offset of an arena's last acknowledged record, in bytes.
 fn last_record(source: Source<'_>, opened: &OpenedArena) -> Result<Option<u64>, ReplicateError> {
     if source.log.file_bytes(opened.id())? <= ArenaHeader::BYTES {
         return Ok(None);
@@ -190,8 +195,9 @@ fn last_record(source: Source<'_>, opened: &OpenedArena) -> Result<Option<u64>, 
     Ok(records.last().map(|record| record.granule.byte_offset()))
 }
 
-/// Refuses a replica with a sealed arena that this store has lost, and whose place among the seals is taken here: the store went on as if
-/// that arena had never been, and together they are no log.
+/// Refuses a replica with a sealed arena that this store has lost, if another arena here has its
+/// place among the seals. The store then continued as if that arena had never existed, and the two
+/// do not form one log.
 pub(crate) fn require_place(
     source: Source<'_>,
     target: &Arc<dyn Target>,
@@ -211,7 +217,7 @@ pub(crate) fn require_place(
         let seal = match there.open_arena(*arena).and_then(|opened| Ok((there.state(&opened)?, opened))) {
             Ok((ArenaState::Sealed { footer, .. }, opened)) => Seal::of(opened.header(), &footer),
             Ok((ArenaState::Unsealed, _)) => continue,
-            // What is damaged there says nothing.
+            // A damaged arena of the replica is no evidence.
             Err(error) if error.is_damage() => continue,
             Err(error) => {
                 return Err(ReplicateError::Storage { file: object, source: io::Error::other(error) });
@@ -233,7 +239,7 @@ mod tests {
         (ArenaId(arena), Seal { ordinal, generation: 0, code })
     }
 
-    /// Whether the lost arena 0, with this place, fits between the arenas 1 to 3.
+    /// Returns true if the lost arena 0, with this ordinal, fits between the arenas 1 to 3.
     fn fits(ordinal: u64, places: [u64; 3], count: u64) -> bool {
         let seals = (1..).zip(places).map(|(arena, place)| seal(arena, place)).collect();
         let (arena, lost) = seal(0, ordinal);

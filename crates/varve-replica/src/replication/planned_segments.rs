@@ -1,4 +1,4 @@
-//! What is to be uploaded: a pure function of what the log has and what the target lists.
+//! Plans the upload: a pure function of the log's records and the target's listing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,48 +10,47 @@ use crate::objects::listing::Segment;
 use crate::objects::object_name::{SegmentEnd, SegmentName};
 use crate::objects::record_ends::ArenaRecords;
 
-/// A segment that is to be uploaded.
+/// A segment to be uploaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedSegment {
-    /// What it will be called.
     pub name: SegmentName,
-    /// Which part of the arena's file it is, in bytes.
+    /// The range of the arena's file, in bytes.
     pub range: Range<u64>,
-    /// Whether it takes the place of an object that is damaged.
+    /// True if it replaces a damaged object.
     pub replaces: bool,
 }
 
 impl PlannedSegment {
-    /// How long it is, in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.range.end - self.range.start
     }
 }
 
-/// An object that is not as long as the part of the log that its name tells.
+/// An object with a length that differs from the one that its name implies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrongLength {
-    /// Which object.
     pub object: FileName,
-    /// How long it is, in bytes.
+    /// The actual length in bytes.
     pub bytes: u64,
-    /// How long it should be.
+    /// The expected length in bytes.
     pub expected: u64,
 }
 
-/// What is to be done about one arena.
+/// The plan for one arena.
 #[derive(Debug, Default)]
 pub(crate) struct ArenaPlan {
     pub(crate) puts: Vec<PlannedSegment>,
     pub(crate) wrong: Vec<WrongLength>,
-    /// Segments that end with something the log does not have.
+    /// Segments whose start or end is not in the log.
     pub(crate) unknown: Vec<Segment>,
-    /// How much of the arena is there already, in bytes.
+    /// The bytes of the arena that are already at the target.
     pub(crate) present_bytes: u64,
 }
 
-/// Compares an arena's records with the segments of its generation. Objects named in `replace` count as damaged.
+/// Compares an arena's records with the segments of its generation. Objects in `replace` count as
+/// damaged.
 pub(crate) fn plan_arena(
     records: &ArenaRecords,
     segments: &[Segment],
@@ -93,7 +92,7 @@ pub(crate) fn plan_arena(
     plan
 }
 
-/// Where a segment with this name ends in this log; `None` if the log has no such end.
+/// Returns the end of the segment with this name in this log; `None` if the log has no such end.
 fn expected_end(records: &ArenaRecords, segment: &Segment) -> Option<u64> {
     match segment.name.end {
         SegmentEnd::Record(code) => records.end_of(&code),
@@ -101,9 +100,10 @@ fn expected_end(records: &ArenaRecords, segment: &Segment) -> Option<u64> {
     }
 }
 
-/// What has to be uploaded so that segments follow one another from 0 to `end`: of all ways through those that are there, the one
-/// that needs the fewest bytes. It is not enough that every byte lies in some segment: a reader goes on where one ends, and nothing
-/// but another one that begins there leads on.
+/// Finds the ranges to upload so that a chain of segments leads from 0 to `end`. Of all chains
+/// through the existing segments, chooses the one with the fewest bytes to upload. It is not enough
+/// that segments cover every byte: a reader continues at the end of a segment, where another one
+/// must begin.
 fn missing(present: &[Range<u64>], end: u64) -> Vec<Range<u64>> {
     let mut ending_at: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut places = BTreeSet::from([0, end]);
@@ -112,7 +112,8 @@ fn missing(present: &[Range<u64>], end: u64) -> Vec<Range<u64>> {
         places.extend([range.start, range.end]);
         ending_at.entry(range.end).or_default().push(range.start);
     }
-    // How many bytes have to be uploaded to come to each place, and from where one comes there, through a segment or an upload.
+    // For each place: the fewest bytes to upload to reach it, the previous place, and whether the
+    // step is an upload or a segment.
     let mut ways: BTreeMap<u64, (u64, u64, bool)> = BTreeMap::new();
     let mut before = None;
     for place in places {
@@ -138,8 +139,9 @@ fn missing(present: &[Range<u64>], end: u64) -> Vec<Range<u64>> {
     gaps
 }
 
-/// Cuts a gap into segments of `segment_bytes` at most, unless one record is longer. No segment gets a name in `taken`: what has
-/// that name is damaged, and a replica replaces nothing; so the cut is made elsewhere, if there is more than one record.
+/// Cuts a gap into segments of at most `segment_bytes`, unless one record is longer. No segment
+/// gets a name in `taken`. The object with that name is damaged, and a replica replaces nothing, so
+/// the cut is made elsewhere if there is more than one record.
 fn cut(
     records: &ArenaRecords,
     gap: Range<u64>,
@@ -177,16 +179,19 @@ fn cut(
     }
 }
 
-/// In the order of upload: the sealed arenas in the order of their seals and then those without, so that no page comes before a seal that it
-/// counts; and in each the segment at offset 0 last if others are new too, since it makes the arena visible.
+/// Sorts into the order of upload. The sealed arenas come in the order of their seals, followed by
+/// the others. So no page comes before a seal that it counts. Within an arena, the segment at
+/// offset 0 is last, because it makes the arena visible.
 pub(crate) fn order_of_upload(puts: &mut [PlannedSegment], seals: &Seals) {
     let place = |arena| seals.get(arena).map_or(u64::MAX, |seal| seal.ordinal);
     puts.sort_by_key(|put| (place(put.name.arena), put.name.arena, put.range.start == 0, put.range.start));
 }
 
-/// How many of the first segments have to be there before each: all before one that makes its arena visible; before those of an arena that is
-/// visible already, all of the arenas before it; and before its seal, all of its own. Wherever an upload stops, what can be seen is a good log:
-/// it counts no seal that is not there, and no seal is there without all that it stands for.
+/// For each segment, computes how many of the first segments must be complete before it. A segment
+/// at offset 0, which makes its arena visible, needs all earlier ones. The other segments of such
+/// an arena need none. A segment of an arena that is already visible needs all segments of earlier
+/// arenas, and the seal also needs all segments of its arena. So the visible part is a good log
+/// wherever an upload stops: it counts no missing seal, and no seal lacks a part of its arena.
 pub(crate) fn there_before(puts: &[PlannedSegment]) -> Vec<usize> {
     let is_gate = |put: &PlannedSegment| put.range.start == 0;
     let hidden: BTreeSet<_> = puts.iter().filter(|put| is_gate(put)).map(|put| put.name.arena).collect();
@@ -224,10 +229,10 @@ mod tests {
         assert_eq!(missing(&[3..5, 0..2], 10), [2..3, 5..10]);
         assert_eq!(missing(&[0..10], 10), []);
         assert_eq!(missing(&[], 0), []);
-        // All bytes are there, and nobody comes from one of the two to the other.
+        // The segments cover all bytes, but no chain leads from one to the other.
         assert_eq!(missing(&[0..6, 5..10], 10), [6..10]);
         assert_eq!(missing(&[0..6, 3..10], 10), [0..3]);
-        // The way round is shorter.
+        // The detour is shorter.
         assert_eq!(missing(&[0..6, 0..2, 2..5, 5..10], 10), []);
         assert_eq!(missing(&[0..4, 4..4, 3..8, 4..7, 12..20], 8), [7..8]);
     }
@@ -239,7 +244,7 @@ mod tests {
         PlannedSegment { name, range, replaces: false }
     }
 
-    /// Arena 4 grows, and so did arena 1, which has got its seal after arena 2; arenas 2 and 3 are new.
+    /// Arena 4 grows. So did arena 1, which was sealed after arena 2. Arenas 2 and 3 are new.
     #[test]
     fn nothing_is_seen_before_the_seals_that_it_counts() {
         let seals = [(2, 6), (1, 7), (3, 8)].map(|(arena, ordinal)| {
@@ -255,7 +260,8 @@ mod tests {
         assert_eq!(there_before(&puts), [0, 1, 2, 3, 0, 5, 6, 6]);
     }
 
-    /// An object that a target may have: from the end of one record to the end of a later one, by number, and how much of it is there.
+    /// An object that a target may have: from the end of one record to the end of a later one, by
+    /// number, and how much of it exists.
     #[derive(Debug, Clone)]
     struct Has {
         from: Index,
@@ -271,7 +277,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is there, torn or overlapping: when the plan has been carried out a reader comes from the header to the end.
+        /// With any existing objects, torn or overlapping, the applied plan gives a chain from the
+        /// header to the end.
         #[test]
         fn what_is_planned_makes_the_arena_whole(
             lengths in prop::collection::vec(1_u64..9, 2..14),
@@ -283,7 +290,7 @@ mod tests {
             let places: Vec<u64> = records.cuts();
             let (mut segments, mut replace) = (Vec::new(), BTreeSet::new());
             for has in there {
-                // A torn one that is a single record can only be replaced: nothing else could take its place.
+                // A torn object with a single record can only be replaced.
                 let from = has.from.index(places.len() - 1);
                 let least = if has.bytes.is_some() && !has.is_replaced { 2 } else { 1 };
                 let Some(span) = (places.len() - from).checked_sub(least).filter(|span| *span > 0) else { continue };

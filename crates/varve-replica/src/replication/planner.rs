@@ -1,4 +1,5 @@
-//! Planning a replication: what is there, what is missing, and whether the target may be written at all.
+//! Plans a replication: the existing and the missing objects, and whether the target may be written
+//! at all.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -25,14 +26,14 @@ use crate::replication::source::Source;
 
 const SETTING_BYTES_MAX: u64 = 1 << 20;
 
-/// How to replicate.
+/// The options of a replication.
 #[derive(Debug, Clone)]
 pub struct ReplicateOptions {
-    /// No object is longer, unless it holds a single record that is.
+    /// The most bytes of an object, unless it holds a single longer record.
     pub segment_bytes: u64,
-    /// Objects to be put again in place of what is there; each has to be one that the store can put.
+    /// The objects to be put again. The store must have each of them.
     pub replace: BTreeSet<FileName>,
-    /// Remove keys from the target that the store no longer has.
+    /// Removes keys from the target that the store no longer has.
     pub delete_extra_keys: bool,
 }
 
@@ -43,10 +44,10 @@ impl Default for ReplicateOptions {
 }
 
 impl ReplicationPlan {
-    /// Compares the store with what the target lists.
+    /// Compares the store with the target's listing.
     ///
     /// # Errors
-    /// [`ReplicateError`]: another store's replica, another history, or something that could not be read.
+    /// [`ReplicateError`] for another store's replica, another history, or a failed read.
     pub fn new(
         source: Source<'_>,
         target: &Arc<dyn Target>,
@@ -58,7 +59,8 @@ impl ReplicationPlan {
         let mut plan = Self::default();
         let (mut unknown, mut counted) = plan.arenas(source, &listing, options)?;
         if plan.damaged.iter().any(|damage| matches!(damage.reason, RecordsDamage::SealLost { .. })) {
-            // Believed when it is found twice: a writer may have sealed an arena, and counted that in the next one, between the two looks.
+            // Confirmed by a second read: a writer may have sealed an arena, and counted it in the
+            // next one, between the two reads.
             plan = Self::default();
             (unknown, counted) = plan.arenas(source, &listing, options)?;
         }
@@ -79,7 +81,7 @@ impl ReplicationPlan {
         Ok(plan)
     }
 
-    /// How many bytes of the log are to be uploaded.
+    /// Returns the bytes of the log to be uploaded.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.segments.iter().map(PlannedSegment::bytes).sum()
@@ -97,7 +99,8 @@ impl ReplicationPlan {
             let failed = |error| ReplicateError::Storage { file: file.clone(), source: error };
             let read = || storage.read_whole(file, SETTING_BYTES_MAX).map(Bytes::from);
             let contents = read().map_err(failed)?;
-            // They have no code that could be checked here, and what is wrong there stays wrong.
+            // The small files have no code that could be checked here, and a wrong copy would stay
+            // wrong.
             if read().map_err(failed)? == contents {
                 return Ok(contents);
             }
@@ -105,7 +108,7 @@ impl ReplicationPlan {
         };
         let is_there = |file: &FileName| listing.settings.contains_key(file);
         let is_wanted = |file: &FileName| !is_there(file) || replace.contains(file);
-        // Where a name is taken, only what is to be replaced is wanted.
+        // An existing object is put again only if it is to be replaced.
         let planned = |file: FileName, contents| PlannedSetting { replaces: is_there(&file), file, contents };
         let [mark, page, config] = [MARK, FORMAT_PAGE, CONFIG].map(plain);
         if is_wanted(&mark) {
@@ -130,11 +133,12 @@ impl ReplicationPlan {
                 if is_wanted(&file) {
                     self.settings.push(planned(file, contents.clone()));
                 } else if Store::is_sound_key(&other, &contents) {
-                    // Early keys are called by numbers, and are good under any name.
+                    // Old keys are named by numbers, and are valid under any name.
                     let contents = contents.clone();
                     self.settings.push(PlannedSetting { file: other, contents, replaces: false });
                 } else if read_setting(target, &file, listing.settings[&file])? != contents {
-                    // Nobody but its own maker gives a key its name: what is there was this key. One that read wrong once is not wrong.
+                    // A key has a name that only its maker gives. So the object was this key. A
+                    // second read confirms that it is wrong.
                     self.wrong_settings.push(file);
                 }
             }
@@ -155,7 +159,7 @@ impl ReplicationPlan {
         Ok(())
     }
 
-    /// Plans all arenas, and returns the segments that this log does not have, and the seals that it has.
+    /// Plans all arenas. Returns the segments that this log lacks, and the seals that it has.
     fn arenas(
         &mut self,
         source: Source<'_>,
@@ -169,7 +173,7 @@ impl ReplicationPlan {
             if ids.contains(id) {
                 continue;
             }
-            // Lost here, if the log goes on behind it; else the replica knows more.
+            // If the log has later arenas, this one was lost. Otherwise the replica is ahead.
             if ids.last().is_some_and(|last| last > id) {
                 self.missing_here.push(*id);
             } else {
@@ -186,7 +190,7 @@ impl ReplicationPlan {
                     continue;
                 }
                 Ok(Local::Records(records)) => records,
-                // A crash has left it before its header was there: the next writer removes it.
+                // A crash left it before its header was written. The next writer removes it.
                 Err(error) if error.is_damage() && never_begun.contains(&id) => {
                     self.unfinished.push((id, 0));
                     continue;
@@ -216,15 +220,16 @@ impl ReplicationPlan {
                 unsealed.push((place, id, local.log_bytes()));
             }
             let offset = local.damage.as_ref().map(RecordsDamage::offset);
-            // What this log cannot read of itself, it cannot deny either.
+            // A damaged part of this log is no evidence against a segment.
             let judged = |segment: &&Segment| offset.is_none_or(|offset| segment.range().end <= offset);
             unknown.extend(arena.unknown.iter().filter(judged).cloned());
             if let Some(reason) = local.damage {
                 self.damaged.push(DamagedHere { arena: id, offset: reason.offset(), reason });
             }
         }
-        // Seals are given in any order: an arena that a crash has left may wait for its own while later ones get theirs. Only if one of
-        // those that were counted is not there, an arena without a seal has lost it.
+        // Arenas are sealed in any order: an arena that a crash has left may wait for its seal
+        // while later ones get theirs. An arena without a seal has lost it only if a counted seal
+        // is missing.
         if counted.missing_count() == 0 {
             unsealed.clear();
         }
@@ -236,9 +241,9 @@ impl ReplicationPlan {
     }
 }
 
-/// What the local log has of an arena.
+/// The local state of an arena.
 enum Local {
-    /// It is sealed, and the target lists all of it.
+    /// The arena is sealed, and the target lists all of it.
     Complete {
         bytes: u64,
         seal: Seal,
@@ -267,14 +272,14 @@ fn read_local(
     ArenaRecords::read_left(source.log, &opened).map(Local::Records)
 }
 
-/// The name for a key whose own name is taken by another key, which is not replaced.
+/// Returns a name for a key whose own name is taken by another key, which is not replaced.
 fn renamed(file: &FileName, contents: &[u8]) -> FileName {
     let stem = file.as_str().strip_suffix(".toml").unwrap_or(file.as_str());
     let hash = to_hex(&blake3::hash(contents).as_bytes()[..8]);
     plain(&format!("{stem}-{hash}.toml"))
 }
 
-/// Refuses a target that is not this store's replica, or an empty place for one.
+/// Refuses a target that is neither this store's replica nor empty.
 pub(crate) fn check_identity(
     source: Source<'_>,
     target: &dyn Target,
@@ -284,7 +289,7 @@ pub(crate) fn check_identity(
     let ours = to_hex(&source.config.id);
     let foreign = |theirs: String| ReplicateError::ForeignStore { theirs, ours: ours.clone() };
     let is_replaced = |name| replace.contains(&plain(name));
-    // What is to be replaced may be damaged; but one of the two has to say whose replica this is.
+    // A replaced file may be damaged. But one of the two must identify the replica.
     let (skips_config, skips_mark) = (is_replaced(CONFIG), is_replaced(MARK) && !is_replaced(CONFIG));
     let mark = if skips_mark { None } else { read_mark(target, &listing.settings)? };
     if let Some(theirs) = mark.as_ref().filter(|theirs| **theirs != ours) {
@@ -301,7 +306,7 @@ pub(crate) fn check_identity(
             return Err(ReplicateError::ForeignConfig);
         }
     }
-    // A replica has its mark before anything else. Segments without it were put by a replica whose mark was lost.
+    // A replica gets its mark first. If there are segments and no mark, the mark was lost.
     if mark.is_none()
         && listing.arenas.is_empty()
         && let Some(object) = listing.settings.keys().chain(listing.strangers.iter().map(|o| &o.name)).next()

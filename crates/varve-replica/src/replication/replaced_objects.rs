@@ -1,4 +1,4 @@
-//! What somebody names to be put again, held against what is going to be put: who has mistyped a name must not be told that all is well.
+//! Compares the objects that the user named with the plan. A mistyped name must be reported.
 
 use std::collections::BTreeSet;
 
@@ -7,21 +7,21 @@ use varve_world::FileName;
 use crate::objects::listing::Listing;
 use crate::replication::replication_plan::ReplicationPlan;
 
-/// Why an object that was named is not put again.
+/// The reason why a named object is not put again.
 #[derive(Debug, thiserror::Error)]
 pub enum NotReplaceable {
-    /// There is none.
+    /// The target has no such object.
     #[error("{object} is to be put again, and the target has no such object{}", did_you_mean(.near.as_ref()))]
     NotThere {
-        /// What was named.
+        /// The given name.
         object: FileName,
-        /// What is there and has a name much like it.
+        /// An existing object with a similar name.
         near: Option<FileName>,
     },
-    /// There is one, of which the store has nothing.
+    /// The object exists, but the store has nothing to replace it with.
     #[error("{object} is to be put again, and this store has nothing whole to be put in its place")]
     NotHere {
-        /// What was named.
+        /// The given name.
         object: FileName,
     },
 }
@@ -30,7 +30,7 @@ fn did_you_mean(near: Option<&FileName>) -> String {
     near.map_or_else(String::new, |near| format!("; {near} is there"))
 }
 
-/// Whether everything in `replace` is going to be put under just that name, or something else in its place.
+/// Checks that every name in `replace` is going to be put, or superseded.
 pub(crate) fn require_planned(
     replace: &BTreeSet<FileName>,
     plan: &ReplicationPlan,
@@ -55,14 +55,14 @@ fn objects(listing: &Listing) -> BTreeSet<FileName> {
     names.chain(listing.settings.keys().cloned()).collect()
 }
 
-/// The name that begins and ends most as `wanted` does, if that is more than half of it.
+/// Returns the name with the longest common ends with `wanted`, if they are more than half of it.
 fn nearest<'a>(wanted: &FileName, names: impl Iterator<Item = &'a FileName>) -> Option<&'a FileName> {
     let alike = |name: &FileName| alike(wanted.as_str().as_bytes(), name.as_str().as_bytes());
     let best = names.max_by_key(|name| alike(name))?;
     (alike(best) * 2 > best.as_str().len().max(wanted.as_str().len())).then_some(best)
 }
 
-/// How many bytes two names have in common at their beginning and at their end, each counted once.
+/// Returns the length of the common prefix and suffix of two names, without overlap.
 fn alike(one: &[u8], other: &[u8]) -> usize {
     let shorter = one.len().min(other.len());
     let first = one.iter().zip(other).take_while(|(one, other)| one == other).count();

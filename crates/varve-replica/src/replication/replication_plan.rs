@@ -1,4 +1,4 @@
-//! What a replication is going to do.
+//! The plan of a replication.
 
 use bytes::Bytes;
 use varve_log::ArenaId;
@@ -9,56 +9,54 @@ use crate::objects::record_ends::RecordsDamage;
 use crate::replication::planned_segments::{PlannedSegment, WrongLength};
 use crate::replication::seen::Seen;
 
-/// A small file that is to be put as it is.
+/// A small file to be put unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedSetting {
-    /// Its name at the target.
+    /// The name at the target.
     pub file: FileName,
-    /// What is in it.
     pub contents: Bytes,
-    /// Whether it takes the place of what is there.
+    /// True if it replaces an object.
     pub replaces: bool,
 }
 
-/// An arena of the store itself that is damaged: what is damaged is not replicated.
+/// A damaged arena of the store itself. Damage is not replicated.
 #[derive(Debug)]
 pub struct DamagedHere {
-    /// Which.
     pub arena: ArenaId,
-    /// From where on, in bytes.
+    /// The offset of the damage, in bytes.
     pub offset: u64,
-    /// What was found.
     pub reason: RecordsDamage,
 }
 
-/// What a replication is going to do, and what was noticed on the way. Nothing has been changed yet.
+/// The planned actions and the findings of a replication. Nothing has been changed yet.
 #[derive(Debug, Default)]
 pub struct ReplicationPlan {
-    /// Small files to be put, in this order, before all segments.
+    /// The small files to be put, in this order, before all segments.
     pub settings: Vec<PlannedSetting>,
-    /// Small files at the target that are not the store's, and stay so unless they are to be replaced: without them the replica does not open.
+    /// Small files at the target that differ from the store's and are only changed if they are to
+    /// be replaced. Without the right ones, the replica does not open.
     pub wrong_settings: Vec<FileName>,
-    /// Segments to be put, in this order.
+    /// The segments to be put, in this order.
     pub segments: Vec<PlannedSegment>,
-    /// How much of the log is at the target already, in bytes.
+    /// The bytes of the log that are already at the target.
     pub present_bytes: u64,
-    /// Keys at the target that the store no longer has: they still open the replica.
+    /// Keys at the target that the store no longer has. They still open the replica.
     pub extra_keys: Vec<FileName>,
-    /// Objects at the target that are too short, or too long. Where that is possible what they should hold is uploaded
-    /// beside them.
+    /// Objects at the target that are too short or too long. If possible, their contents are
+    /// uploaded again beside them.
     pub wrong: Vec<WrongLength>,
-    /// Arenas of the store that are damaged.
+    /// The damaged arenas of the store.
     pub damaged: Vec<DamagedHere>,
-    /// What a crash, or a writer at work, has left unfinished: an arena, and where that begins, in bytes. It is not replicated, and lost to
-    /// nobody: it was never acknowledged.
+    /// Unfinished tails, from a crash or a running writer: the arena and the offset in bytes. They
+    /// are not replicated. Nothing is lost, because they were never acknowledged.
     pub unfinished: Vec<(ArenaId, u64)>,
     /// Arenas that the target has and the store has lost.
     pub missing_here: Vec<ArenaId>,
-    /// What this machine has seen at the target once, and is not there any more.
+    /// A state that this machine has seen at the target, and that is no longer there.
     pub lost_there: Option<Seen>,
-    /// What lies at the target and belongs to no replica.
+    /// Objects at the target that belong to no replica.
     pub strangers: Vec<FileName>,
-    /// Objects of arenas as they were before the store had to write them anew: nobody reads them once the arenas as they are now are there.
+    /// Objects of older generations. Nobody reads them after the current generations are uploaded.
     pub(crate) superseded: Vec<FileName>,
     pub(crate) listing: Listing,
 }

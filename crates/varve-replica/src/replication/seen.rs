@@ -1,5 +1,5 @@
-//! What was last seen at a replica: so that a replica that was emptied, or put back as it was before, is noticed by the
-//! machine that replicates there. A hint like all of `index/`: one file for each target.
+//! The last seen state of a replica, so that the replicating machine notices a replica that was
+//! emptied or put back to an older state. A hint like all of `index/`: one file for each target.
 //!
 //! | offset | bytes | field      | meaning                                                   |
 //! |-------:|------:|------------|-----------------------------------------------------------|
@@ -19,24 +19,24 @@ use crate::objects::listing::Assembly;
 
 const FILE_BYTES: usize = 52;
 
-/// How far a replica reached.
+/// The end of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// Its newest arena.
+    /// The newest arena.
     pub arena: ArenaId,
-    /// The generation of that.
+    /// The generation of that arena.
     pub generation: u32,
-    /// How much of that was there, in bytes.
+    /// The available bytes of that arena.
     pub end: u64,
 }
 
-/// What a target is called in the names of notes about it.
+/// Returns the identifier of a target in the names of files about it.
 #[must_use]
 pub fn name_for_notes(target: &dyn Target) -> String {
     to_hex(&blake3::hash(target.to_string().as_bytes()).as_bytes()[..8])
 }
 
-/// The note of one target.
+/// Returns the file of a target.
 fn file(target: &dyn Target) -> FileName {
     FileName::new(&format!("index/replica-{}", name_for_notes(target))).expect("digits make a good name")
 }
@@ -46,7 +46,7 @@ fn mac(keys: &LogKeys, body: &[u8]) -> blake3::Hash {
 }
 
 impl Seen {
-    /// What the note of this target says; `None` if there is none that can be believed.
+    /// Reads the last seen state of this target; `None` if there is no authentic one.
     pub(crate) fn read(storage: &dyn Storage, keys: &LogKeys, target: &dyn Target) -> Option<Self> {
         let note = storage.read_whole(&file(target), FILE_BYTES as u64).ok()?;
         let (body, code) = note.split_at_checked(20)?;
@@ -72,7 +72,7 @@ impl Seen {
         storage.replace(&file, &note)
     }
 
-    /// How far these arenas reach.
+    /// Returns the end of these arenas.
     pub(crate) fn of<'a>(
         arenas: impl DoubleEndedIterator<Item = (&'a ArenaId, &'a Assembly)>,
     ) -> Option<Self> {
@@ -83,7 +83,7 @@ impl Seen {
         })
     }
 
-    /// Whether a replica that reaches to `now` has all that was there.
+    /// Returns true if a replica that ends at `now` has everything that was seen.
     pub(crate) fn is_reached_by(self, now: Option<Self>) -> bool {
         now.is_some_and(|now| (now.arena, now.generation, now.end) >= (self.arena, self.generation, self.end))
     }

@@ -1,4 +1,5 @@
-//! Taking a segment out of the local log: exactly the bytes that are sent are the bytes that were checked.
+//! Reads a segment from the local log. The bytes that are sent are exactly the bytes that were
+//! checked.
 
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use crate::objects::record_ends::ArenaRecords;
 use crate::reading::overlaid_storage::Held;
 use crate::replication::planned_segments::PlannedSegment;
 
-/// Reads a planned segment and checks every record in it. Needs no key that reads what is stored: who has none checks the codes
-/// of pages, and of clumps only that they are those that the pages name.
+/// Reads a planned segment and checks every record in it. The read key is not needed. Without it,
+/// the codes of pages are checked, and clumps are only compared with the codes in the pages.
 pub(crate) fn take_segment(
     log: &Log,
     storage: &Arc<dyn Storage>,

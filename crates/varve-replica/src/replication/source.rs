@@ -9,8 +9,6 @@ use varve_world::World;
 pub struct Source<'a> {
     /// The world with the store's folder.
     pub world: &'a World,
-    /// Its settings.
     pub config: &'a StoreConfig,
-    /// Its log.
     pub log: &'a Log,
 }

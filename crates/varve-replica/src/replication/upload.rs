@@ -1,4 +1,5 @@
-//! Carrying a plan out: several segments at a time, in an order that leaves a good replica wherever it stops.
+//! Applies a plan: uploads several segments at a time, in an order that leaves a good replica
+//! wherever it stops.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,26 +23,26 @@ use crate::replication::seen::Seen;
 use crate::replication::segment_source::take_segment;
 use crate::replication::source::Source;
 
-/// What a replication has done.
+/// The result of a replication.
 #[derive(Debug, Default)]
 pub struct Replicated {
-    /// Objects that were put.
+    /// The objects that were put.
     pub object_count: u64,
-    /// Bytes of the log that were uploaded.
+    /// The bytes of the log that were uploaded.
     pub uploaded_bytes: u64,
-    /// Arenas of the store that are damaged, those found on the way included.
+    /// The damaged arenas of the store, including those found during the upload.
     pub damaged: Vec<DamagedHere>,
-    /// Keys that were removed from the target.
+    /// The keys that were removed from the target.
     pub removed_keys: Vec<FileName>,
-    /// How far the replica reaches now.
+    /// The end of the replica now.
     pub reaches: Option<Seen>,
 }
 
 impl ReplicationPlan {
-    /// Uploads what is planned, with as many hands as `workers` has. May be stopped at any moment, and done again.
+    /// Uploads the plan with all workers. May be stopped at any moment and repeated.
     ///
     /// # Errors
-    /// [`ReplicateError`]; what was uploaded before counts.
+    /// [`ReplicateError`]; earlier uploads count.
     pub fn apply(
         self,
         source: Source<'_>,
@@ -58,7 +59,7 @@ impl ReplicationPlan {
             let mode = if setting.replaces { PutMode::Replace } else { PutMode::Create };
             match target.put(&setting.file, setting.contents.clone(), mode) {
                 Ok(()) => done.object_count += 1,
-                // Whoever was faster is told apart below, when all is looked at again.
+                // If another process was faster, the final check below decides.
                 Err(TargetError::Exists { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -97,7 +98,7 @@ impl ReplicationPlan {
             }
             done.removed_keys = self.extra_keys;
         }
-        // Shown by the listing that was made just now.
+        // The listing of that check has found them.
         match target.remove_leftovers() {
             0 => {}
             count => tracing::info!(%target, count, "removed what dead writers had left"),
@@ -112,7 +113,8 @@ impl ReplicationPlan {
     }
 }
 
-/// One process at a time replicates a store; where no lock can be made, the one who reads a dead disk is not kept from it.
+/// Locks the store, so that one process at a time replicates it. If no lock can be made, the
+/// replication runs without one: the disk may be failing, and its data should still be copied.
 fn lock(source: Source<'_>) -> Result<Option<Box<dyn FileLock>>, ReplicateError> {
     let file = FileName::new("replicate.lock").expect("a plain name");
     match source.world.storage.lock(&file, "another replication") {
@@ -125,13 +127,13 @@ fn lock(source: Source<'_>) -> Result<Option<Box<dyn FileLock>>, ReplicateError>
     }
 }
 
-/// Another process may have written what was planned, and a power cut may still take it back: then the replica would have
-/// what the store has not.
+/// Syncs the planned arenas. Another process may have written them, and a power cut could take the
+/// data back. Then the replica would be ahead of the store.
 fn make_durable(source: Source<'_>, segments: &[PlannedSegment]) -> Result<(), ReplicateError> {
     let storage = source.world.storage.as_ref();
     let arenas: BTreeSet<_> = segments.iter().map(|put| put.name.arena).collect();
     let settled = |result: io::Result<()>, file: FileName| match result {
-        // Nothing is waiting to be written on a file system that cannot be written.
+        // A read-only file system has no unwritten data.
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(()),
         Err(source) => Err(ReplicateError::Storage { file, source }),
         Ok(()) => Ok(()),
@@ -148,31 +150,31 @@ fn make_durable(source: Source<'_>, segments: &[PlannedSegment]) -> Result<(), R
 struct Upload<'a> {
     source: Source<'a>,
     target: &'a dyn Target,
-    /// How many of the first ones have to be there before each.
+    /// For each segment, the number of first segments that must be complete before it.
     there_before: Vec<usize>,
     observer: &'a dyn Observer,
-    /// The first damage of each arena that has some.
+    /// The first damage of each damaged arena.
     damaged: Mutex<BTreeMap<ArenaId, DamagedHere>>,
-    /// The records of the last arenas that were worked on.
+    /// The records of the most recent arenas.
     records: Mutex<BTreeMap<ArenaId, Arc<ArenaRecords>>>,
 }
 
 /// A segment with its number in the plan.
 type Numbered<'a> = (usize, &'a PlannedSegment);
 
-/// Records of so many arenas are kept: neighbours in the plan share them.
+/// The arenas whose records are kept: neighbours in the plan share them.
 const RECORDS_KEPT: usize = 2;
 
 impl<'a> Upload<'a> {
     fn work(&self, claims: &Claims<'_, Numbered<'a>, Option<&'a PlannedSegment>, ReplicateError>) {
         while let Some(((number, segment), turn)) = claims.claim() {
-            // When a segment that has to be there before this one is not coming, the upload has failed.
+            // The wait fails if an earlier segment has failed.
             let is_due = turn.wait_for(self.there_before[number]);
             turn.end(if is_due { self.put_if_whole(segment) } else { Ok(None) });
         }
     }
 
-    /// Puts a segment, and returns it, unless it lies behind damage or is damaged itself.
+    /// Puts a segment and returns it, unless it is damaged or follows damage in its arena.
     fn put_if_whole(
         &self,
         segment: &'a PlannedSegment,
@@ -196,7 +198,7 @@ impl<'a> Upload<'a> {
         Ok(None)
     }
 
-    /// Puts a segment; returns the damage if it has some.
+    /// Puts a segment. Returns its damage, if there is any.
     fn put(&self, put: &PlannedSegment) -> Result<Option<RecordsDamage>, ReplicateError> {
         let storage = &self.source.world.storage;
         let taken = self
@@ -209,13 +211,14 @@ impl<'a> Upload<'a> {
         };
         let mode = if put.replaces { PutMode::Replace } else { PutMode::Create };
         match self.target.put(&put.name.file_name(), bytes, mode) {
-            // The same name says the same records: an earlier try got through after all.
+            // The same name means the same records: an earlier attempt succeeded after all.
             Ok(()) | Err(TargetError::Exists { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The records of an arena, read again: a plan of a whole store would not fit into memory with them.
+    /// Returns the records of an arena. They are read again, because the plan of a whole store
+    /// would not fit into memory with them.
     fn records(&self, id: ArenaId) -> Result<Arc<ArenaRecords>, ReadLogError> {
         if let Some(records) = self.records.lock().get(&id) {
             return Ok(Arc::clone(records));
@@ -231,7 +234,8 @@ impl<'a> Upload<'a> {
     }
 }
 
-/// Looks again at all that is there: whether what was put arrived, and whether somebody else was here meanwhile.
+/// Lists the target again. Checks that the uploaded objects arrived, and that no other history was
+/// written meanwhile.
 fn check_after(
     source: Source<'_>,
     target: &Arc<dyn Target>,
