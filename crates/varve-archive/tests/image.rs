@@ -4,8 +4,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use varve_archive::{
     ArchiveImageError, ArchivedImage, DamageList, ImageOptions, ImagePart, ImageSource, Place, PlaceError,
@@ -140,12 +141,12 @@ impl BlockStore for Listing {
 
     fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
         let (block_type, score) = (block.block_type, self.store.put(block)?);
-        self.names.lock().unwrap().push(BlockName { score, block_type });
+        self.names.lock().push(BlockName { score, block_type });
         Ok(score)
     }
 
     fn get(&self, name: &BlockName) -> Result<bytes::Bytes, GetError> {
-        if let Some((left, progress)) = &mut *self.ends.lock().unwrap() {
+        if let Some((left, progress)) = &mut *self.ends.lock() {
             *left = left.saturating_sub(1);
             if *left == 0 {
                 progress.cancel();
@@ -178,7 +179,7 @@ fn an_interrupted_image_is_continued() {
     let mut reads = Vec::new();
     for _ in 0..100 {
         let progress = Arc::new(Progress::new());
-        *store.ends.lock().unwrap() = Some((4000, Arc::clone(&progress)));
+        *store.ends.lock() = Some((4000, Arc::clone(&progress)));
         let before = store.store.get_count();
         let options = ImageOptions { source: b"disk", note_bytes: 4 * MIB, ..ImageOptions::default() };
         let restored = restore_image(&store, &RealWorkers::new(2), &part, &back, options, &progress);
@@ -212,10 +213,10 @@ fn damage_takes_nothing_else_with_it() {
         let image = archive_image(&store, &InlineWorkers, &source, BLOCK_BYTES, &Progress::new()).unwrap();
         (store, ImagePart::whole(&image.entry))
     };
-    let count = archived().0.names.lock().unwrap().len();
+    let count = archived().0.names.lock().len();
     for number in (0..count).step_by(count / 40 + 1).chain(count - 6..count) {
         let (store, part) = archived();
-        let lost = store.names.lock().unwrap()[number];
+        let lost = store.names.lock()[number];
         assert!(store.store.lose(&lost));
         let back = folder.path().join("back.img");
         let refused = restore_image(

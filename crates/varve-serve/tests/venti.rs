@@ -5,11 +5,12 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 use sha1::{Digest as _, Sha1};
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError, from_hex};
@@ -51,14 +52,15 @@ impl BlockStore for Blocks {
         if self.colliding.is_some_and(|colliding| block.bytes.starts_with(colliding)) {
             return Err(PutError::Collision { name });
         }
-        self.blocks.lock().unwrap().insert(name, Bytes::copy_from_slice(block.bytes));
+        self.blocks.lock().insert(name, Bytes::copy_from_slice(block.bytes));
         Ok(name.score)
     }
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
-        let held = self.held.lock().unwrap();
-        drop(self.let_go.wait_while(held, |held| *held == Some(*name)).unwrap());
-        self.blocks.lock().unwrap().get(name).cloned().ok_or(GetError::NotFound { name: *name })
+        let mut held = self.held.lock();
+        self.let_go.wait_while(&mut held, |held| *held == Some(*name));
+        drop(held);
+        self.blocks.lock().get(name).cloned().ok_or(GetError::NotFound { name: *name })
     }
 
     fn sync(&self) -> Result<(), SyncError> {
@@ -266,7 +268,7 @@ fn every_tag_can_be_in_flight_and_none_waits_for_another() {
     assert_eq!(tags, (0..=255).collect::<Vec<u8>>());
     // The first waits for its disk; all others are answered meanwhile.
     let slow = BlockName { score: score(&bytes[0]), block_type: BlockType::DATA };
-    *blocks.held.lock().unwrap() = Some(slow);
+    *blocks.held.lock() = Some(slow);
     for bytes in &bytes {
         client.connection.ask(&read(bytes)).unwrap();
     }
@@ -276,7 +278,7 @@ fn every_tag_can_be_in_flight_and_none_waits_for_another() {
         assert_eq!(reply, Ok(Reply::Read(bytes[usize::from(tag)].clone().into())));
         assert!(tag > 1, "it could not be read yet");
     }
-    *blocks.held.lock().unwrap() = None;
+    *blocks.held.lock() = None;
     blocks.let_go.notify_all();
     for _ in 0..2 {
         let (tag, reply) = client.next();
@@ -342,7 +344,7 @@ fn where_only_reading_is_allowed_nothing_is_written() {
     assert_eq!(client.ask(&Request::Sync), Ok(Reply::Sync));
     blocks.put(Block { block_type: BlockType::DATA, bytes: b"a block" }).unwrap();
     assert!(client.ask(&read(b"a block")).is_ok());
-    assert_eq!(blocks.blocks.lock().unwrap().len(), 1);
+    assert_eq!(blocks.blocks.lock().len(), 1);
 }
 
 #[test]
@@ -488,14 +490,14 @@ fn a_server_that_ends_answers_what_was_asked() {
     let mut client = Client::new(&server);
     client.write(b"first").unwrap();
     let slow = BlockName { score: score(b"first"), block_type: BlockType::DATA };
-    *blocks.held.lock().unwrap() = Some(slow);
+    *blocks.held.lock() = Some(slow);
     client.connection.ask(&read(b"first")).unwrap();
     client.connection.ask(&Request::Ping).unwrap();
     client.socket.write_all(&client.connection.take_unsent()).unwrap();
     assert_eq!(client.next(), (2, Ok(Reply::Ping)));
     let release = Arc::clone(&blocks);
     let ending = std::thread::Builder::new().spawn(move || server.drain()).unwrap();
-    *release.held.lock().unwrap() = None;
+    *release.held.lock() = None;
     release.let_go.notify_all();
     assert_eq!(client.next().1, Ok(Reply::Read(Bytes::from_static(b"first"))));
     assert_eq!(client.socket.read(&mut [0]).unwrap(), 0);
@@ -577,5 +579,5 @@ fn streams_that_are_none_end_their_own_connection_and_no_other() {
     while server.counts().clients > 1 {
         std::thread::park_timeout(Duration::from_millis(20));
     }
-    assert_eq!(blocks.blocks.lock().unwrap().len(), 2, "and nothing else was stored");
+    assert_eq!(blocks.blocks.lock().len(), 2, "and nothing else was stored");
 }

@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use varve_archive::{
     Archive, ImagePart, ImageSource, Progress, Request, SnapshotContent, SnapshotId, verify, write_image,
@@ -142,7 +143,7 @@ struct Watched {
 
 impl Read for Watched {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let mut picture = self.picture.lock().unwrap();
+        let mut picture = self.picture.lock();
         if picture.is_none() && self.bytes.position() >= self.picture_at {
             *picture = Some(self.storage.fork());
         }
@@ -246,7 +247,7 @@ impl Case {
         let archive = self.archive.as_mut().unwrap();
         let taken = archive.take_image(&source, BLOCK_BYTES, request, &Progress::new()).unwrap();
         self.acknowledged.push((taken.snapshot.id, self.image.0.clone()));
-        picture.lock().unwrap().take()
+        picture.lock().take()
     }
 
     fn arenas(storage: &MemoryStorage) -> BTreeMap<FileName, usize> {

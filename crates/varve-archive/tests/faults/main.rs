@@ -41,8 +41,8 @@ mod target;
 use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use report::Report;
 use run::run;
 use schedule::{Schedule, Seed};
@@ -188,15 +188,15 @@ fn many_seeds() {
     let (is_over, told) = (AtomicBool::new(false), AtomicU64::new(0));
     let work = || {
         while !is_over.load(Ordering::Relaxed) && began.elapsed().as_secs() < seconds {
-            let Some(seed) = seeds.lock().unwrap_or_else(PoisonError::into_inner).next() else { return };
+            let Some(seed) = seeds.lock().next() else { return };
             let schedule = Schedule::draw(seed);
             let outcome = quiet::run(&schedule);
-            let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut report = report.lock();
             report.add(outcome.as_ref());
             drop(report);
             if let Err(failure) = outcome {
                 is_over.store(true, Ordering::Relaxed);
-                failures.lock().unwrap_or_else(PoisonError::into_inner).push((schedule, failure));
+                failures.lock().push((schedule, failure));
             }
             let minutes = began.elapsed().as_secs() / 60;
             if told.fetch_max(minutes, Ordering::Relaxed) < minutes {
@@ -207,9 +207,9 @@ fn many_seeds() {
     let width = setting("VARVE_FAULT_THREADS")
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, std::num::NonZero::get));
     std::thread::scope(|scope| (0..width).for_each(|_| drop(scope.spawn(work))));
-    let report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let report = report.into_inner();
     println!("\n{}", report.text(began.elapsed()));
-    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let failures = failures.into_inner();
     if let Some((schedule, failure)) = failures.first() {
         panic!("{}", shrink::explain(schedule, failure));
     }

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, TakePiece, Target, TargetError};
 use varve_sim::Draw;
 use varve_world::FileName;
@@ -185,7 +186,7 @@ impl SimTarget {
     }
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inside.lock()
     }
 
     /// Counts a request, and says what strikes it.

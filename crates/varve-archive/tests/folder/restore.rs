@@ -53,13 +53,13 @@ fn restore_reporting(
     root: &Node,
     options: RestoreOptions<'_>,
 ) -> (Result<RestoreCounts, RestoreFolderError>, Vec<String>) {
-    let problems = std::sync::Mutex::new(Vec::new());
+    let problems = parking_lot::Mutex::new(Vec::new());
     let report = |problem: Problem| {
-        problems.lock().unwrap().push(format!("{}: {}", problem.path.display(), problem.error));
+        problems.lock().push(format!("{}: {}", problem.path.display(), problem.error));
     };
     let restored =
         restore_watched(place, root, options, Watch { progress: &place.progress, report: &report });
-    (restored, problems.into_inner().unwrap())
+    (restored, problems.into_inner())
 }
 
 fn restore_watched(
@@ -886,13 +886,13 @@ fn what_differs_from_the_snapshot_is_found_when_it_is_read_back() {
     let options = RestoreOptions { owners: super::sample::is_root(), ..options(None) };
     restore(&place, &root, options).unwrap();
     let check = || {
-        let problems = std::sync::Mutex::new(Vec::new());
-        let report = |problem: Problem| problems.lock().unwrap().push(problem.path.display().to_string());
+        let problems = parking_lot::Mutex::new(Vec::new());
+        let report = |problem: Problem| problems.lock().push(problem.path.display().to_string());
         let watch = Watch { progress: &place.progress, report: &report };
         let files = StoredFiles::new(&place.blocks);
         let (count, bad) =
             read_back(&files, &RealWorkers::new(2), &root, &place.destination(), options, watch).unwrap();
-        let mut problems = problems.into_inner().unwrap();
+        let mut problems = problems.into_inner();
         problems.sort();
         assert_eq!(problems.len() as u64, bad);
         assert!(count > 10);

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use varve_archive::{
     DamageList, FolderOptions, Node, Overwrite, Problem, Progress, RestoreCounts, RestoreFolderError,
@@ -438,7 +438,7 @@ impl BlockStore for Watched<'_> {
 
     fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
         let (block_type, score) = (block.block_type, self.blocks.put(block)?);
-        self.names.lock().unwrap().push(BlockName { score, block_type });
+        self.names.lock().push(BlockName { score, block_type });
         Ok(score)
     }
 
@@ -486,7 +486,7 @@ impl Bench {
         let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
         let options = FolderOptions::default();
         let archived = archive_folder(&watched, &InlineWorkers, &source, None, &options, watch).unwrap();
-        let names = watched.names.into_inner().unwrap();
+        let names = watched.names.into_inner();
         Self { root: archived.root, names, folder, blocks, is_locked }
     }
 
@@ -504,7 +504,7 @@ impl Bench {
         let progress = Progress::new();
         let watched = Watched::new(&self.blocks, ends_after.map(|reads| (reads, &progress)));
         let problems = Mutex::new(Vec::new());
-        let report = |problem: Problem| problems.lock().unwrap().push(problem.path);
+        let report = |problem: Problem| problems.lock().push(problem.path);
         let watch = Watch { progress: &progress, report: &report };
         let options = RestoreOptions {
             overwrite: way.map(|way| way.overwrite),
@@ -522,7 +522,7 @@ impl Bench {
         let files = StoredFiles::new(&watched);
         let restored =
             restore_folder(&files, workers.as_ref(), &self.root, &self.destination(), options, watch);
-        (restored, problems.into_inner().unwrap())
+        (restored, problems.into_inner())
     }
 
     /// Runs until it is done, interrupted once more often each time.

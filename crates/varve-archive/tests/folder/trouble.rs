@@ -3,9 +3,9 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Mutex;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use varve_archive::{
     ArchiveFolderError, ArchivedFolder, FolderOptions, Node, NodeProblem, Problem, ProblemList, StoredFiles,
     Watch, archive_folder, lookup,
@@ -32,7 +32,7 @@ impl BlockStore for Meddling<'_> {
 
     fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
         if block.block_type == BlockType::DATA
-            && let Some(meddle) = self.meddle.lock().unwrap().take()
+            && let Some(meddle) = self.meddle.lock().take()
         {
             meddle();
         }

@@ -1,7 +1,6 @@
 //! Many threads put, get and sync, and others read beside them: what a sync has acknowledged is there, whoever asked for it.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_sim::{Disk, Draw, Fault, Strike};
 use varve_store::{Access, CheckArenaError, Damage, PassphraseCost, Store};
@@ -26,10 +25,6 @@ fn content(number: u64) -> Vec<u8> {
 struct Promised {
     /// Blocks that were put before a sync that has come back well.
     durable: Vec<(BlockName, u64)>,
-}
-
-fn lock(promised: &Mutex<Promised>) -> std::sync::MutexGuard<'_, Promised> {
-    promised.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Puts, gets and syncs until the store takes nothing more.
@@ -58,7 +53,7 @@ fn work(store: &Store, seed: u64, hand: u64, promised: &Mutex<Promised>) {
             if store.sync().is_err() {
                 return;
             }
-            lock(promised).durable.extend(&put[synced..]);
+            promised.lock().durable.extend(&put[synced..]);
             synced = put.len();
         }
     }
@@ -68,7 +63,7 @@ fn work(store: &Store, seed: u64, hand: u64, promised: &Mutex<Promised>) {
 #[expect(clippy::disallowed_methods, reason = "this is about threads")]
 fn read(disk: &Disk, seed: u64, promised: &Mutex<Promised>) {
     let promise = |draw: &mut Draw| -> Vec<(BlockName, u64)> {
-        let durable = &lock(promised).durable;
+        let durable = &promised.lock().durable;
         (0..durable.len().min(20)).map(|_| durable[draw.index(durable.len())]).collect()
     };
     let mut draw = Draw::new(seed);
@@ -156,7 +151,7 @@ fn survive(seed: u64) {
         }
         disk.restart();
         let store = open(&disk, seed * 10 + session + 5, WRITER);
-        let durable = &lock(&promised).durable;
+        let durable = &promised.lock().durable;
         let names: Vec<_> = durable.iter().map(|(name, _)| *name).collect();
         for ((name, number), found) in durable.iter().zip(store.get_batch(&names)) {
             let bytes =

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use varve_archive::{
     Archive, ImagePart, ImageSource, Progress, RepairScope, Request, Snapshot, SnapshotContent, repair,
     verify, write_image,
@@ -118,7 +119,7 @@ impl Shared {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     fn finished(&self) -> Vec<String> {

@@ -1,10 +1,11 @@
 //! What stands behind a proxy: a store of SHA-1 scores that can be away, refuse, or lie.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sha1::{Digest as _, Sha1};
 use varve_block::{
     BLOCK_BYTES_MAX, Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError,
@@ -67,40 +68,40 @@ impl Behind {
     }
 
     pub fn refuse(&self, name: BlockName) {
-        self.kept.lock().unwrap().refused.insert(name);
+        self.kept.lock().refused.insert(name);
     }
 
     pub fn accept_all(&self) {
-        self.kept.lock().unwrap().refused.clear();
+        self.kept.lock().refused.clear();
     }
 
     /// Who asks is killed: what only they had been told is forgotten.
     pub fn forget_acknowledged(&self) {
-        self.kept.lock().unwrap().acknowledged.clear();
+        self.kept.lock().acknowledged.clear();
     }
 
     pub fn has_durable(&self, name: &BlockName) -> bool {
-        self.kept.lock().unwrap().durable.contains_key(name)
+        self.kept.lock().durable.contains_key(name)
     }
 
     pub fn names(&self) -> Vec<BlockName> {
-        let kept = self.kept.lock().unwrap();
+        let kept = self.kept.lock();
         kept.durable.keys().chain(kept.acknowledged.keys()).copied().collect()
     }
 
     pub fn lose(&self, name: &BlockName) {
-        let mut kept = self.kept.lock().unwrap();
+        let mut kept = self.kept.lock();
         kept.durable.remove(name);
         kept.acknowledged.remove(name);
     }
 
     /// How often a block was put.
     pub fn puts(&self, name: &BlockName) -> usize {
-        self.kept.lock().unwrap().puts.get(name).copied().unwrap_or(0)
+        self.kept.lock().puts.get(name).copied().unwrap_or(0)
     }
 
     pub fn most_puts(&self) -> usize {
-        self.kept.lock().unwrap().puts.values().copied().max().unwrap_or(0)
+        self.kept.lock().puts.values().copied().max().unwrap_or(0)
     }
 
     fn away(&self) -> Option<Box<dyn std::error::Error + Send + Sync>> {
@@ -129,7 +130,7 @@ impl BlockStore for Behind {
             return Err(PutError::TooLarge { bytes: block.bytes.len() });
         }
         let name = BlockName { score: score_of(block.bytes), block_type: block.block_type };
-        let mut kept = self.kept.lock().unwrap();
+        let mut kept = self.kept.lock();
         if kept.refused.contains(&name) {
             return Err(PutError::Failed { source: "such a block is not wanted".into() });
         }
@@ -145,7 +146,7 @@ impl BlockStore for Behind {
         if let Some(source) = self.away() {
             return Err(GetError::Failed { name: *name, source });
         }
-        let kept = self.kept.lock().unwrap();
+        let kept = self.kept.lock();
         let found = kept.durable.get(name).or_else(|| kept.acknowledged.get(name)).cloned();
         let found = found.ok_or(GetError::NotFound { name: *name })?;
         if self.lies.load(Ordering::SeqCst) { Ok(Bytes::from_static(b"something else")) } else { Ok(found) }
@@ -156,7 +157,7 @@ impl BlockStore for Behind {
         if let Some(source) = self.away() {
             return Err(SyncError { source });
         }
-        let mut kept = self.kept.lock().unwrap();
+        let mut kept = self.kept.lock();
         let acknowledged = std::mem::take(&mut kept.acknowledged);
         kept.durable.extend(acknowledged);
         Ok(())

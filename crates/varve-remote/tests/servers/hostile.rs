@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use varve_remote::{OpenOptions, Patience, PutMode, S3Keys, Secret, Target, TargetError, open};
 use varve_world::FileName;
 
@@ -182,7 +183,7 @@ fn bucket(honours: bool, is_locked: bool) -> (u16, Arc<Mutex<Bucket>>) {
     let bucket = Arc::new(Mutex::new(Bucket::default()));
     let shared = Arc::clone(&bucket);
     let port = server(move |asked, stream| {
-        let mut bucket = shared.lock().unwrap();
+        let mut bucket = shared.lock();
         let is_there = bucket.objects.contains_key(&asked.path);
         match asked.method.as_str() {
             "PUT" if asked.headers.contains_key("if-none-match") && honours && is_there => {
@@ -226,7 +227,7 @@ fn a_server_that_ignores_the_condition_is_found_out_and_nothing_is_replaced() {
     target.put(&name(), Bytes::from_static(b"first"), PutMode::Create).unwrap();
     let again = target.put(&name(), Bytes::from_static(b"second"), PutMode::Create);
     assert!(matches!(again, Err(TargetError::Exists { .. })), "{again:?}");
-    let bucket = bucket.lock().unwrap();
+    let bucket = bucket.lock();
     assert_eq!(bucket.objects["/bucket/in/object"], b"first");
     assert_eq!(bucket.removed, [""; 0]);
 }
@@ -242,7 +243,7 @@ fn a_write_once_bucket_is_enough_for_creations() {
     assert!(matches!(replaced, Err(TargetError::Refused { .. })), "{replaced:?}");
     // Another session finds the probe of the one before.
     in_bucket(port).put(&FileName::new("next").unwrap(), Bytes::new(), PutMode::Create).unwrap();
-    let bucket = bucket.lock().unwrap();
+    let bucket = bucket.lock();
     assert_eq!(bucket.written, ["/bucket/in/.varve-probe", "/bucket/in/object", "/bucket/in/next"]);
     assert_eq!(bucket.removed, [""; 0]);
 }
@@ -252,12 +253,12 @@ fn secrets_do_not_go_over_the_line() {
     let seen = Arc::new(Mutex::new(String::new()));
     let shared = Arc::clone(&seen);
     let port = server(move |asked, stream| {
-        *shared.lock().unwrap() += &format!("{:?}", asked.headers);
+        *shared.lock() += &format!("{:?}", asked.headers);
         say(stream, "403 Forbidden", "", b"");
     });
     let got = in_bucket(port).get(&name(), 0..1);
     assert!(matches!(got, Err(TargetError::Refused { .. })), "{got:?}");
-    let seen = seen.lock().unwrap();
+    let seen = seen.lock();
     assert!(seen.contains("aws4-hmac-sha256") || seen.contains("AWS4-HMAC-SHA256"), "{seen}");
     assert!(!seen.contains("secret"), "{seen}");
 }
@@ -277,7 +278,7 @@ fn parts(failures: usize) -> (u16, Arc<Mutex<Parts>>) {
     let shared = Arc::clone(&parts);
     let left = Mutex::new(failures);
     let port = server(move |asked, stream| {
-        let mut parts = shared.lock().unwrap();
+        let mut parts = shared.lock();
         let number =
             asked.path.split_once("partNumber=").map(|(_, rest)| rest.split('&').next().unwrap().to_owned());
         let is_probe = asked.path.contains(".varve-probe");
@@ -287,7 +288,7 @@ fn parts(failures: usize) -> (u16, Arc<Mutex<Parts>>) {
             }
             ("PUT", Some(_)) if is_probe => say(stream, "200 OK", "ETag: \"x\"\r\n", b""),
             ("PUT", Some(number)) => {
-                let mut left = left.lock().unwrap();
+                let mut left = left.lock();
                 *parts.sent.entry(number.clone()).or_default() += 1;
                 if number == "2" && *left > 0 {
                     *left -= 1;
@@ -322,7 +323,7 @@ fn parts(failures: usize) -> (u16, Arc<Mutex<Parts>>) {
 fn only_the_part_that_failed_is_sent_again() {
     let (port, parts) = parts(2);
     in_bucket(port).put(&name(), vec![7; 40 << 20].into(), PutMode::Create).unwrap();
-    let parts = parts.lock().unwrap();
+    let parts = parts.lock();
     let sent: Vec<_> = parts.sent.iter().map(|(number, count)| (number.as_str(), *count)).collect();
     assert_eq!(sent, [("1", 1), ("2", 3), ("3", 1)]);
     assert_eq!(parts.bytes, 40 << 20);
@@ -338,7 +339,7 @@ fn an_upload_that_is_given_up_is_taken_away() {
     let (port, parts) = parts(99);
     let failed = in_bucket(port).put(&name(), vec![7; 40 << 20].into(), PutMode::Create);
     assert!(matches!(failed, Err(TargetError::Failed { .. })), "{failed:?}");
-    let parts = parts.lock().unwrap();
+    let parts = parts.lock();
     assert!(parts.aborted && parts.completed.is_none());
 }
 

@@ -4,8 +4,10 @@
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// What happens to one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +57,7 @@ impl Proxy {
         // Ends with the process: nobody else waits at this port.
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let fault = shared.lock().unwrap().faults.pop_front();
+                let fault = shared.lock().faults.pop_front();
                 serve(&shared, client, server_port, fault, true);
             }
         });
@@ -68,7 +70,7 @@ impl Proxy {
     }
 
     pub fn plan_both(&self, faults: &[Fault], data_faults: &[Fault]) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.faults = faults.iter().copied().collect();
         state.data_faults = data_faults.iter().copied().collect();
         for connection in state.open.drain(..) {
@@ -78,7 +80,7 @@ impl Proxy {
 
     /// How many connections were broken.
     pub fn broken_count(&self) -> usize {
-        self.state.lock().unwrap().broken_count
+        self.state.lock().broken_count
     }
 }
 
@@ -90,14 +92,14 @@ fn serve(
     is_control: bool,
 ) {
     if fault.is_some() {
-        state.lock().unwrap().broken_count += 1;
+        state.lock().broken_count += 1;
     }
     if fault == Some(Fault::Refuse) {
         return;
     }
     let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)) else { return };
     let copy = |stream: &TcpStream| stream.try_clone().unwrap();
-    state.lock().unwrap().open.extend([copy(&client), copy(&server)]);
+    state.lock().open.extend([copy(&client), copy(&server)]);
     let up = (copy(&client), copy(&server));
     let down = (server, client);
     std::thread::spawn(move || carry_up(up.0, up.1, fault));
@@ -198,7 +200,7 @@ fn lead_data_through_us(state: &Arc<Mutex<State>>, bytes: &mut Vec<u8>) {
     let state = Arc::clone(state);
     std::thread::spawn(move || {
         if let Ok((client, _)) = listener.accept() {
-            let fault = state.lock().unwrap().data_faults.pop_front();
+            let fault = state.lock().data_faults.pop_front();
             serve(&state, client, high * 256 + low, fault, false);
         }
     });

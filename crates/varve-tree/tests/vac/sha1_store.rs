@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sha1::{Digest, Sha1};
 use varve_block::{
     Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError, from_hex,
@@ -41,7 +41,7 @@ impl Sha1Store {
     }
 
     pub fn names(&self) -> BTreeSet<BlockName> {
-        self.0.lock().unwrap().keys().copied().collect()
+        self.0.lock().keys().copied().collect()
     }
 }
 
@@ -61,12 +61,12 @@ impl BlockStore for Sha1Store {
     fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
         let score = score_of(block.bytes);
         let name = BlockName { score, block_type: block.block_type };
-        self.0.lock().unwrap().insert(name, Bytes::copy_from_slice(block.bytes));
+        self.0.lock().insert(name, Bytes::copy_from_slice(block.bytes));
         Ok(score)
     }
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
-        self.0.lock().unwrap().get(name).cloned().ok_or(GetError::NotFound { name: *name })
+        self.0.lock().get(name).cloned().ok_or(GetError::NotFound { name: *name })
     }
 
     fn sync(&self) -> Result<(), SyncError> {

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
 use varve_block::Score;
 use varve_venti::{Hello, Message, Messages, Reply, Request, Version, VersionLine, missing, read_too_small};
 
@@ -63,7 +64,7 @@ impl Strange {
 
     /// How many blocks it was given.
     pub fn block_count(&self) -> usize {
-        self.state.blocks.lock().unwrap().len()
+        self.state.blocks.lock().len()
     }
 }
 
@@ -97,7 +98,7 @@ impl State {
 
     fn answer(&self, request: &Request) -> (u8, Reply) {
         self.asked.fetch_add(1, Ordering::SeqCst);
-        let mut blocks = self.blocks.lock().unwrap();
+        let mut blocks = self.blocks.lock();
         let found = match request {
             Request::Read { score, wire_type, .. } => blocks.get(&(*score, wire_type.to_byte())).cloned(),
             _ => None,
