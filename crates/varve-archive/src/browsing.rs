@@ -3,3 +3,4 @@
 pub mod allocated_bytes;
 pub mod files;
 pub mod inside_image;
+pub mod snapshot_list;

@@ -36,6 +36,7 @@ mod venti_arenas;
 pub use browsing::allocated_bytes::allocated_bytes_in;
 pub use browsing::files::{ContentKey, Files, Nodes, ReadContentError, Tree, Trouble};
 pub use browsing::inside_image::{ImageFiles, ListedVolume};
+pub use browsing::snapshot_list::{FilteredSnapshots, SnapshotList, StoreSnapshots};
 pub use catalog::catalog_root::{Catalog, LoadCatalogError, SaveCatalogError};
 pub use catalog::left_out_record::LeftOutRecord;
 pub use catalog::losses::{Losses, LostBlock, LostPlace, PlaceId};

@@ -22,7 +22,6 @@ pub mod fuse;
 pub mod metrics;
 pub mod nbd;
 pub mod nfs;
-pub mod snapshots;
 pub mod venti;
 pub mod webdav;
 

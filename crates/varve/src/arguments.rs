@@ -98,10 +98,6 @@ pub struct Arguments {
     #[arg(short, long, global = true, help_heading = EVERYWHERE, action = ArgAction::Count)]
     pub verbose: u8,
 
-    /// Whether they are for a store that is copied from, which may have another key.
-    #[arg(skip)]
-    pub is_source: bool,
-
     /// What to do
     #[command(subcommand)]
     pub command: Command,
@@ -706,16 +702,3 @@ pub struct CloneStore {
     #[arg(short, long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: Option<u16>,
 }
-
-/// Words that are well formed one by one, and make no sense together. The exit status is then 2, as for words that no
-/// command has.
-#[derive(Debug)]
-pub struct WrongWords(pub String);
-
-impl std::fmt::Display for WrongWords {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for WrongWords {}

@@ -42,8 +42,9 @@ use std::error::Error;
 use anyhow::Result;
 
 pub use self::restore::WouldChange;
-use crate::arguments::{Arguments, Command};
+use crate::arguments::Command;
 use crate::exit_status;
+use crate::invocation::Invocation;
 
 /// How a command ended that ran to its end, from the best to the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,36 +76,36 @@ impl Outcome {
     }
 }
 
-/// Does what the words say.
-pub fn run(arguments: &Arguments) -> Result<Outcome> {
-    match &arguments.command {
-        Command::Init(words) => init::run(arguments, words),
-        Command::Snapshot(words) => snapshot::run(arguments, words),
-        Command::Snapshots(words) => snapshots::run(arguments, words),
-        Command::Tag(args) => tag::run(arguments, args),
-        Command::Stats => stats::run(arguments),
-        Command::Ls(words) => ls::run(arguments, words),
-        Command::Mount(words) => mount::run(arguments, words),
-        Command::Diff(words) => diff::run(arguments, words),
-        Command::Find(words) => find::run(arguments, words),
-        Command::Restore(words) => restore::run(arguments, words),
-        Command::Cat(words) => restore::cat(arguments, words),
+/// Runs a command.
+pub fn run(invocation: &Invocation, command: &Command) -> Result<Outcome> {
+    match command {
+        Command::Init(words) => init::run(invocation, words),
+        Command::Snapshot(words) => snapshot::run(invocation, words),
+        Command::Snapshots(words) => snapshots::run(invocation, words),
+        Command::Tag(args) => tag::run(invocation, args),
+        Command::Stats => stats::run(invocation),
+        Command::Ls(words) => ls::run(invocation, words),
+        Command::Mount(words) => mount::run(invocation, words),
+        Command::Diff(words) => diff::run(invocation, words),
+        Command::Find(words) => find::run(invocation, words),
+        Command::Restore(words) => restore::run(invocation, words),
+        Command::Cat(words) => restore::cat(invocation, words),
         Command::Verify(words) => match &words.replica {
-            Some(target) => verify_replica::run(arguments, words, target),
-            None => verify::run(arguments, words),
+            Some(target) => verify_replica::run(invocation, words, target),
+            None => verify::run(invocation, words),
         },
-        Command::Replicate(words) => replicate::run(arguments, words),
-        Command::Clone(words) => clone::run(arguments, words),
-        Command::Import(words) => import::run(arguments, words),
-        Command::Copy(words) => copy::run(arguments, words),
-        Command::Key(words) => key::run(arguments, words),
-        Command::Reindex(words) => reindex::run(arguments, words),
-        Command::Repair(words) => repair::run(arguments, words),
-        Command::Boot(words) => boot::run(arguments, words),
-        Command::Serve(words) => serve::run(arguments, words),
-        Command::Venti(args) => venti::run(arguments, args),
-        Command::Plan(words) => plan::run(arguments, words),
-        Command::Bench(words) => bench::run(arguments, words),
+        Command::Replicate(words) => replicate::run(invocation, words),
+        Command::Clone(words) => clone::run(invocation, words),
+        Command::Import(words) => import::run(invocation, words),
+        Command::Copy(words) => copy::run(invocation, words),
+        Command::Key(words) => key::run(invocation, words),
+        Command::Reindex(words) => reindex::run(invocation, words),
+        Command::Repair(words) => repair::run(invocation, words),
+        Command::Boot(words) => boot::run(invocation, words),
+        Command::Serve(words) => serve::run(invocation, words),
+        Command::Venti(args) => venti::run(invocation, args),
+        Command::Plan(words) => plan::run(invocation, words),
+        Command::Bench(words) => bench::run(invocation, words),
         Command::Completions { shell } => pages::completions(*shell),
         Command::Man { folder } => pages::man(folder),
     }

@@ -6,14 +6,12 @@ use anyhow::Error;
 use serde_json::json;
 use varve_archive::{NameTaken, RestoreFolderError, RestoreImageError};
 use varve_block::{causes, with_causes};
-use varve_log::AppendError;
-use varve_machine::RestoreForeignError;
 use varve_replica::{CloneError, OpenReplicaError, ReplicateError};
+use varve_session::{FailureKind, OpenToOthers, typed_causes};
 use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
 
 use crate::arguments::Command;
 use crate::command::WouldChange;
-use crate::secret::OpenToOthers;
 use crate::{exit_status, say, show};
 
 /// Prints an error with its causes, and a hint if there is one.
@@ -28,7 +26,7 @@ pub fn print_end(command: &Command, error: &Error) {
 }
 
 fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>, last: Option<&'static str>) {
-    let full = || if is_full(error.as_ref()) { when_full() } else { None };
+    let full = || if FailureKind::NoSpace.is_in(error.as_ref()) { when_full() } else { None };
     let hint = hint(error).or_else(full).or(last);
     let message = told(&with_causes(error.as_ref()));
     let fields = || {
@@ -113,22 +111,12 @@ fn when_full(command: &Command) -> Option<&'static str> {
     }
 }
 
-/// Whether something failed because a disk is full.
-pub fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
-    causes(error).any(|cause| match (cause.downcast_ref::<std::io::Error>(), cause.downcast_ref()) {
-        (Some(error), _) => error.kind() == std::io::ErrorKind::StorageFull,
-        // One hand met the full disk; this is another one, that was refused because of it.
-        (_, Some(AppendError::Failed { reason })) => reason.contains("No space left"),
-        _ => false,
-    })
-}
-
 const PUT_BACK: &str =
     "it is the same in every copy and replica of the store: `varve repair --from COPY` puts it back";
 
 /// What may help.
 fn hint(error: &Error) -> Option<&'static str> {
-    for cause in exit_status::typed_causes(error.as_ref()) {
+    for cause in typed_causes(error.as_ref()) {
         if cause.is::<NameTaken>() {
             return Some(
                 "--name NAME with the same name goes on with it all the same, as after a move or on a machine with a new host \
@@ -178,11 +166,7 @@ fn hint(error: &Error) -> Option<&'static str> {
         }
         let is_there = cause.is::<WouldChange>()
             || matches!(cause.downcast_ref(), Some(RestoreFolderError::Exists { .. }))
-            || matches!(cause.downcast_ref(), Some(RestoreImageError::Exists { .. }))
-            || matches!(
-                cause.downcast_ref(),
-                Some(RestoreForeignError::Restore(RestoreImageError::Exists { .. }))
-            );
+            || matches!(cause.downcast_ref(), Some(RestoreImageError::Exists { .. }));
         if is_there {
             return Some(EXISTS);
         }

@@ -9,28 +9,20 @@ mod command;
 mod complaint;
 mod environment;
 mod exit_status;
+mod frontend;
 mod guard;
-mod healing;
-mod home;
-mod known_servers;
+mod invocation;
 mod logging;
 mod moment;
 mod open_files;
 mod progress_bar;
-mod reading;
-mod replica_home;
-mod roots;
-mod secret;
-mod session;
 mod show;
 mod signals;
-mod target;
-mod user_folders;
-mod waiting;
 
 use std::process::ExitCode;
 
 use crate::arguments::Arguments;
+use crate::invocation::Invocation;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::read() {
@@ -46,8 +38,10 @@ fn main() -> ExitCode {
     logging::start(&arguments);
     guard::guard_memory();
     open_files::allow_all();
-    let outcome = command::run(&arguments);
-    secret::forget_answer();
+    let invocation = Invocation::new(&arguments);
+    let outcome = command::run(&invocation, &arguments.command);
+    // Wipes the passphrase that was typed.
+    drop(invocation);
     let status = match outcome {
         Ok(outcome) => match (outcome.status(), say::tell_failure()) {
             (exit_status::DONE, true) => exit_status::FAILED,

@@ -10,10 +10,11 @@ mod pages;
 
 /// A crate may use only crates on lower floors. A new crate or edge is a design change: it also moves the table in
 /// `docs/internals/architecture.md`.
-const FLOORS: [(&str, u32); 18] = [
+const FLOORS: [(&str, u32); 19] = [
     ("varve", 6),
     ("varve-machine", 5),
     ("varve-serve", 5),
+    ("varve-session", 5),
     ("varve-lab", 5),
     ("varve-archive", 4),
     ("varve-replica", 4),
@@ -151,6 +152,29 @@ fn crates_use_only_lower_floors() {
                 }
                 None => findings.push(format!("{name} uses {dependency}, which has no floor")),
             }
+        }
+    }
+    report(&findings);
+}
+
+/// Crates below the program return values and notices: they know neither the command line nor the terminal.
+#[test]
+fn only_the_program_speaks_with_people() {
+    const OF_THE_PROGRAM: [&str; 5] = ["clap", "comfy-table", "indicatif", "rpassword", "tracing-subscriber"];
+    const PRINTS: [&str; 6] =
+        ["print!(", "println!(", "eprint!(", "eprintln!(", "io::stdout()", "io::stderr()"];
+    let mut findings = Vec::new();
+    for (name, folder) in crates().into_iter().filter(|(name, _)| name != "varve") {
+        let manifest: toml::Table = text(&folder.join("Cargo.toml")).parse().unwrap();
+        let dependencies = manifest.get("dependencies").and_then(toml::Value::as_table);
+        let known = |library: &&&str| dependencies.is_some_and(|all| all.contains_key(**library));
+        findings.extend(OF_THE_PROGRAM.iter().filter(known).map(|library| format!("{name} uses {library}")));
+        for source in sources(&folder) {
+            let source_text = text(&source);
+            // Tests may print.
+            let code = source_text.split("#[cfg(test)]").next().unwrap();
+            let printed = PRINTS.iter().filter(|print| code.contains(**print));
+            findings.extend(printed.map(|print| format!("{}: {print}", source.display())));
         }
     }
     report(&findings);

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use varve_archive::{
-    CachedBlocks, FOLDER_ROOT, FolderPages, Snapshot, SnapshotContent, SnapshotId, allocated_bytes_in,
+    CachedBlocks, FOLDER_ROOT, FolderPages, Snapshot, SnapshotContent, SnapshotId, SnapshotList,
+    allocated_bytes_in,
 };
 use varve_block::BlockStore;
 use varve_image::{
@@ -22,7 +23,6 @@ use super::night::Night;
 use super::number::{ROOT, number};
 use super::order::Orders;
 use crate::Served;
-use crate::snapshots::SnapshotList;
 
 /// Disk images that are open at a time. Others are reopened when they are accessed.
 const DISKS_MAX: usize = 32;

@@ -8,14 +8,14 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 use varve_archive::{
-    CachedBlocks, ImageReader, SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId, select,
+    CachedBlocks, ImageReader, SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId,
+    SnapshotList, select,
 };
 use varve_image::ReadAt;
 use varve_world::Timestamp;
 
 use super::disk::{Disk, Stretch, push};
 use super::disks::{Disks, FindDiskError, ListedDisk, Served};
-use crate::snapshots::SnapshotList;
 
 /// Conversions between times and text, supplied by the caller.
 #[derive(Clone, Copy)]

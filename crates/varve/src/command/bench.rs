@@ -11,9 +11,10 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use super::Outcome;
-use crate::arguments::{Arguments, Bench};
+use crate::arguments::Bench;
+use crate::invocation::Invocation;
 
-pub(super) fn run(arguments: &Arguments, words: &Bench) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &Bench) -> Result<Outcome> {
     match words {
         Bench::Venti(_) => {}
         Bench::Device(words) => require_folder(&words.folder)?,
@@ -21,10 +22,10 @@ pub(super) fn run(arguments: &Arguments, words: &Bench) -> Result<Outcome> {
         Bench::Memventi(words) => require_folder(&words.folder)?,
     }
     match words {
-        Bench::Venti(words) => venti::run(arguments, words),
-        Bench::Device(words) => device::run(arguments, words),
-        Bench::Foundation(words) => foundation::run(arguments, words),
-        Bench::Memventi(words) => memventi::run(arguments, words),
+        Bench::Venti(words) => venti::run(invocation, words),
+        Bench::Device(words) => device::run(invocation, words),
+        Bench::Foundation(words) => foundation::run(invocation, words),
+        Bench::Memventi(words) => memventi::run(invocation, words),
     }
 }
 

@@ -16,15 +16,16 @@ use varve_machine::boot::{
     attached, check,
 };
 use varve_serve::nbd::{Disk, Endpoint, FewDisks, NbdServer, OneDisk, Overlay, Settings, SnapshotDisks};
+use varve_session::{Interrupted, UsageError};
 
 use self::terminal::Terminal;
 use super::Outcome;
 use super::choice::refuse_empty;
 use super::serve::{MOMENTS, unnamed_file};
-use crate::arguments::{Arguments, Boot, BusChoice, FirmwareChoice, WrongWords};
-use crate::exit_status::{INTERRUPTED, Interrupted};
-use crate::reading::Reading;
-use crate::{healing, moment, say, show};
+use crate::arguments::{Boot, BusChoice, FirmwareChoice};
+use crate::exit_status::INTERRUPTED;
+use crate::invocation::Invocation;
+use crate::{moment, say, show};
 
 /// How much of the image is kept in memory, unpacked.
 const LEAVES_BYTES: u64 = 128 << 20;
@@ -39,9 +40,9 @@ const NO_ROOM: &str =
 const AGAIN: &str =
     "varve: KVM has given up on this machine: it is started again in software, which is slower";
 
-pub(super) fn run(arguments: &Arguments, words: &Boot) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &Boot) -> Result<Outcome> {
     let is_cancelled = cancelled_by_signals()?;
-    let reading = Reading::open(arguments)?;
+    let reading = invocation.session.reading()?;
     let blocks = reading.blocks();
     let cached = Arc::new(CachedBlocks::with_leaves_bytes(Arc::clone(&blocks) as _, LEAVES_BYTES));
     let snapshots = SnapshotDisks::new(reading.into_list(), Arc::clone(&cached), MOMENTS);
@@ -50,14 +51,14 @@ pub(super) fn run(arguments: &Arguments, words: &Boot) -> Result<Outcome> {
     let drives = drives(words, &snapshots, &snapshot, &disk)?;
     let folder = PrivateFolder::create("varve-boot-").context("no temporary folder can be made")?;
     let mut starter = Starter { hardware, drives, keep: words.keep.clone(), folder, server: None };
-    if !arguments.quiet && !arguments.json {
+    if !invocation.quiet && !invocation.json {
         starter.announce(&snapshot);
     }
     let outcome = match &words.check {
-        Some(text) => check_machine(arguments, words, text.as_deref(), &mut starter, &is_cancelled),
-        None => use_machine(arguments, words, &mut starter, &is_cancelled),
+        Some(text) => check_machine(invocation, words, text.as_deref(), &mut starter, &is_cancelled),
+        None => use_machine(invocation, words, &mut starter, &is_cancelled),
     };
-    healing::report_lost(arguments, &blocks);
+    invocation.session.report_lost(&blocks);
     outcome
 }
 
@@ -69,7 +70,7 @@ fn chosen(words: &Boot, snapshots: &SnapshotDisks) -> Result<(Snapshot, Arc<dyn 
     };
     let missing = || {
         let path = words.keep.as_deref().unwrap_or(Path::new("")).display();
-        WrongWords(format!("which snapshot? There is no {path} yet that would say it"))
+        UsageError(format!("which snapshot? There is no {path} yet that would say it"))
     };
     let name = words.snapshot.as_deref().or(below.as_deref()).ok_or_else(missing)?;
     refuse_empty(name)?;
@@ -241,7 +242,7 @@ impl Starter {
 }
 
 fn check_machine(
-    arguments: &Arguments,
+    invocation: &Invocation,
     words: &Boot,
     text: Option<&str>,
     starter: &mut Starter,
@@ -275,7 +276,7 @@ fn check_machine(
         bail!(Interrupted("interrupted before it was known whether the machine comes up"));
     }
     let seconds = checked.elapsed.as_secs_f64();
-    if arguments.json {
+    if invocation.json {
         let value = json!({
             "up": checked.is_up, "seconds": seconds, "accelerator": checked.accelerator.to_string(), "said": checked.said,
             "ended": checked.ended,
@@ -294,7 +295,7 @@ fn check_machine(
 }
 
 fn use_machine(
-    arguments: &Arguments,
+    invocation: &Invocation,
     words: &Boot,
     starter: &mut Starter,
     is_cancelled: &Arc<AtomicBool>,
@@ -317,7 +318,7 @@ fn use_machine(
             started => started?,
         };
         if let Some(address) = machine.vnc_address().filter(|_| words.vnc.is_some()) {
-            if arguments.json {
+            if invocation.json {
                 say::record("screen", json!({ "address": address.to_string() }));
             } else {
                 say!("its screen is at {address}, with VNC");

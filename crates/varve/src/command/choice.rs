@@ -5,9 +5,11 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use varve_archive::{SelectError, Selected, Snapshot, select, series, split_place};
+use varve_session::UsageError;
 
 use super::place::{Place, What, vac_place, without_slashes};
-use crate::arguments::{Arguments, Which, WrongWords};
+use crate::arguments::Which;
+use crate::invocation::Invocation;
 use crate::{moment, show};
 
 /// How many other origins of a name are listed.
@@ -22,10 +24,10 @@ pub(super) struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    pub(super) fn new(arguments: &Arguments, snapshots: &'a [Snapshot], which: &Which) -> Self {
+    pub(super) fn new(invocation: &Invocation, snapshots: &'a [Snapshot], which: &Which) -> Self {
         let passed = which.filter().apply(snapshots);
         let none_left = passed.is_empty() && !snapshots.is_empty();
-        Self { snapshots: passed, none_left, quiet: arguments.quiet }
+        Self { snapshots: passed, none_left, quiet: invocation.quiet }
     }
 
     /// All of them.
@@ -100,7 +102,7 @@ fn passed_over_text(chosen: &Snapshot, passed_over: &[&Snapshot]) -> String {
 /// An empty name is a variable that was not set, and does not mean just any snapshot.
 pub(super) fn refuse_empty(name: &str) -> Result<()> {
     if name.is_empty() {
-        bail!(WrongWords("which snapshot? Its name is empty; the newest of all is called latest".into()));
+        bail!(UsageError("which snapshot? Its name is empty; the newest of all is called latest".into()));
     }
     Ok(())
 }

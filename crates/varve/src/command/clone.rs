@@ -9,23 +9,24 @@ use varve_block::with_causes;
 use varve_log::ArenaId;
 use varve_remote::Location;
 use varve_replica::{CloneError, CloneOptions, Replica, clone_replica};
+use varve_session::{NamedBy, target};
 use varve_world::{RealWorkers, World};
 
 use super::Outcome;
 use super::replicate::Transfer;
-use crate::arguments::{Arguments, CloneStore};
+use crate::arguments::CloneStore;
+use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
 use crate::signals::cancel_on_signal;
-use crate::target::{self, NamedBy};
-use crate::{replica_home, say, session, show};
+use crate::{say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> {
-    let there = replica_home::open(arguments, &words.target, NamedBy::User)?;
+pub(super) fn run(invocation: &Invocation, words: &CloneStore) -> Result<Outcome> {
+    let there = invocation.session.replica(&words.target, NamedBy::User)?;
     let shown_target = target::shown(&words.target);
     refuse_nothing(&there.replica, &shown_target)?;
     let secret = match words.unchecked {
         true => None,
-        false => session::secret_of(arguments, &there.world, &shown_target)?,
+        false => invocation.session.secret_of(&there.world, &shown_target)?,
     };
     let jobs = match words.jobs {
         Some(jobs) => usize::from(jobs),
@@ -36,7 +37,7 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
     let options = CloneOptions { unchecked: words.unchecked, keep_damaged: words.keep_damaged };
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start(&shown_target, &progress, arguments.quiet);
+    let shown = Shown::start(&shown_target, &progress, invocation.quiet);
     let transfer = Transfer(Arc::clone(&progress));
     let cloned = clone_replica(&there.replica, &world, secret.as_ref(), options, &transfer);
     drop(shown);
@@ -50,7 +51,7 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
     for damage in &cloned.damaged {
         remark!("varve: arena {} is damaged: {}", damage.arena, with_causes(&damage.reason));
     }
-    if arguments.json {
+    if invocation.json {
         let value = json!({
             "path": words.folder.to_string_lossy(),
             "arenas": cloned.arena_count,
@@ -59,7 +60,7 @@ pub(super) fn run(arguments: &Arguments, words: &CloneStore) -> Result<Outcome> 
             "damaged_arenas": cloned.damaged.iter().map(|damage| damage.arena.0).collect::<Vec<_>>(),
         });
         say::record("cloned", value);
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         let checked = if words.unchecked { "nothing of it was checked" } else { "every record checked" };
         let arenas = show::count(cloned.arena_count, "arena");
         say!("{folder} is a store: {arenas}, {}, {checked}", show::bytes(cloned.bytes));

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::json;
 use varve_archive::{Archive, CopySnapshotError, Progress, Snapshot, SnapshotCopier};
 use varve_block::Score;
+use varve_session::UsageError;
 use varve_store::Store;
 use varve_tree::{Copied, CopyError, CopyMode, copy_archive};
 
@@ -16,43 +17,44 @@ use super::choice::Choice;
 use super::place::vac_place;
 use super::snapshots::short_id;
 use super::taken::growth;
-use crate::arguments::{Arguments, Copy, WrongWords};
+use crate::arguments::Copy;
+use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
 use crate::signals::cancel_on_signal;
-use crate::{exit_status, healing, say, session, show};
+use crate::{exit_status, say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &Copy) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &Copy) -> Result<Outcome> {
     let [from, what @ .., to] = words.words.as_slice() else {
-        bail!(WrongWords("say from which store, what, and to which store".into()))
+        bail!(UsageError("say from which store, what, and to which store".into()))
     };
     let what: Vec<_> = what.iter().map(|what| what.to_string_lossy().into_owned()).collect();
     match (words.all, what.as_slice()) {
         (false, []) if words.which.filter().is_empty() => {
             let said = "say what to copy: snapshots between the two stores, --all before them, or which ones with --host and the like";
-            bail!(WrongWords(said.into()))
+            bail!(UsageError(said.into()))
         }
         (true, [_, ..]) => {
-            bail!(WrongWords("--all copies everything: leave out the names of snapshots".into()))
+            bail!(UsageError("--all copies everything: leave out the names of snapshots".into()))
         }
         (false, [archive]) => {
             if let Some((line, [])) = vac_place(OsStr::new(archive))? {
-                return copy_vac(arguments, words, from, to, &line.to_string(), line.score);
+                return copy_vac(invocation, words, from, to, &line.to_string(), line.score);
             }
         }
         _ => {}
     }
     if words.fast {
         let said = "--fast is for archives of vac and vbackup: what is the same from snapshot to snapshot is never read twice";
-        bail!(WrongWords(said.into()));
+        bail!(UsageError(said.into()));
     }
-    copy_snapshots(arguments, words, from, to, &what)
+    copy_snapshots(invocation, words, from, to, &what)
 }
 
 /// Both stores, the first to be read.
-fn open(arguments: &Arguments, words: &Copy, from: &Path, to: &Path) -> Result<(Store, Store)> {
-    let source = session::as_source(arguments, from, words.from_key_file.as_deref())?;
-    let from = session::read_store_at(&source, from)?;
-    let to = session::write_store_at(arguments, to)?;
+fn open(invocation: &Invocation, words: &Copy, from: &Path, to: &Path) -> Result<(Store, Store)> {
+    let source = invocation.session.as_source(from, words.from_key_file.as_deref())?;
+    let from = source.read_store_at(from)?;
+    let to = invocation.session.write_store_at(to)?;
     if from.config().id == to.config().id {
         bail!("both are the same store, or copies of it: `varve replicate` and `varve clone` copy a store");
     }
@@ -60,25 +62,25 @@ fn open(arguments: &Arguments, words: &Copy, from: &Path, to: &Path) -> Result<(
 }
 
 fn copy_snapshots(
-    arguments: &Arguments,
+    invocation: &Invocation,
     words: &Copy,
     from_path: &Path,
     to_path: &Path,
     what: &[String],
 ) -> Result<Outcome> {
-    let (from, to) = open(arguments, words, from_path, to_path)?;
+    let (from, to) = open(invocation, words, from_path, to_path)?;
     let from = Archive::open(from).with_context(|| format!("cannot read {}", from_path.display()))?;
     let mut to = Archive::open(to).with_context(|| format!("cannot read {}", to_path.display()))?;
-    let chosen = choose(&Choice::new(arguments, from.snapshots(), &words.which), what)?;
+    let chosen = choose(&Choice::new(invocation, from.snapshots(), &words.which), what)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let is_there = |snapshot: &&Snapshot| to.snapshots().iter().any(|there| there.id == snapshot.id);
     let bytes_total =
         chosen.iter().filter(|snapshot| !is_there(snapshot)).map(|snapshot| snapshot.size).sum();
     progress.set_total(0, bytes_total);
-    let shown = Shown::start("copy", &progress, arguments.quiet || arguments.json);
-    let source = session::as_source(arguments, from_path, words.from_key_file.as_deref())?;
-    let blocks = healing::blocks(&source, &from);
+    let shown = Shown::start("copy", &progress, invocation.quiet || invocation.json);
+    let source = invocation.session.as_source(from_path, words.from_key_file.as_deref())?;
+    let blocks = source.healing(&from);
     let mut copier = SnapshotCopier::new(&*blocks, &progress);
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     let mut cancelled = false;
@@ -100,8 +102,8 @@ fn copy_snapshots(
     drop(shown);
     // What was copied until then need not be copied again.
     let closed = to.close();
-    healing::report_lost(&source, &blocks);
-    print(arguments, &rows, &failures);
+    source.report_lost(&blocks);
+    print(invocation, &rows, &failures);
     closed.with_context(|| format!("{} cannot be closed", to_path.display()))?;
     if cancelled {
         let of = show::count(chosen.len(), "snapshot");
@@ -124,14 +126,14 @@ fn choose<'a>(choice: &Choice<'a>, what: &[String]) -> Result<Vec<&'a Snapshot>>
 }
 
 fn print(
-    arguments: &Arguments,
+    invocation: &Invocation,
     rows: &[(&Snapshot, Option<Snapshot>)],
     failures: &[(&Snapshot, anyhow::Error)],
 ) {
     for (snapshot, copy) in rows {
         let (id, name) = (snapshot.id.to_string(), &snapshot.name);
         match copy {
-            _ if arguments.json => {
+            _ if invocation.json => {
                 let growth = copy.as_ref().and_then(|copy| copy.growth);
                 let (new_bytes, stored_bytes) =
                     growth.map(|growth| (growth.new_bytes, growth.stored_bytes)).unzip();
@@ -140,7 +142,7 @@ fn print(
                     json!({ "id": id, "name": name, "was_there": copy.is_none(), "new_bytes": new_bytes, "stored_bytes": stored_bytes }),
                 );
             }
-            _ if arguments.quiet => {}
+            _ if invocation.quiet => {}
             Some(copy) => {
                 say!("{} {name}: {}{}", short_id(snapshot), show::bytes(snapshot.size), growth(copy))
             }
@@ -153,19 +155,19 @@ fn print(
 }
 
 fn copy_vac(
-    arguments: &Arguments,
+    invocation: &Invocation,
     words: &Copy,
     from_path: &Path,
     to_path: &Path,
     line: &str,
     score: Score,
 ) -> Result<Outcome> {
-    let source = session::as_source(arguments, from_path, words.from_key_file.as_deref())?;
-    let from = session::read_blocks_at(&source, from_path)?;
-    let to = session::write_blocks_at(arguments, to_path)?;
+    let source = invocation.session.as_source(from_path, words.from_key_file.as_deref())?;
+    let from = source.read_blocks_at(from_path)?;
+    let to = invocation.session.write_blocks_at(to_path)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start(line, &progress, arguments.quiet || arguments.json);
+    let shown = Shown::start(line, &progress, invocation.quiet || invocation.json);
     let mode = if words.fast { CopyMode::Fast } else { CopyMode::Whole };
     let mut done = Copied::default();
     let mut watch = |copied: &Copied| {
@@ -186,12 +188,12 @@ fn copy_vac(
     })?;
     closed.with_context(|| format!("{} cannot be closed", to_path.display()))?;
     let Copied { block_count, bytes, present_count } = copied;
-    if arguments.json {
+    if invocation.json {
         say::record(
             "archive_copied",
             json!({ "archive": line, "blocks": block_count, "bytes": bytes, "present": present_count }),
         );
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         let blocks = show::count(block_count, "block");
         let were = if present_count == 1 { "was" } else { "were" };
         say!("{line}: {blocks} copied, {}; {present_count} {were} there", show::bytes(bytes));

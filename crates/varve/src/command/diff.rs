@@ -11,33 +11,33 @@ use varve_block::{BlockStore, with_causes};
 use super::Outcome;
 use super::choice::Choice;
 use super::place::Content;
-use crate::arguments::{Arguments, Diff};
-use crate::reading::Reading;
-use crate::{healing, say, show};
+use crate::arguments::Diff;
+use crate::invocation::Invocation;
+use crate::{say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &Diff) -> Result<Outcome> {
-    let archive = Reading::open(arguments)?;
-    let choice = Choice::new(arguments, archive.snapshots(), &words.which);
+pub(super) fn run(invocation: &Invocation, words: &Diff) -> Result<Outcome> {
+    let archive = invocation.session.reading()?;
+    let choice = Choice::new(invocation, archive.snapshots(), &words.which);
     let (from, to) = (choice.place(&words.from)?, choice.place(&words.to)?);
     let blocks = archive.blocks();
     let outcome = match (from.content(&blocks)?, to.content(&blocks)?) {
         (Content::Disk(from), Content::Disk(to)) if has_files(&from) && has_files(&to) => {
             let (old, new) = (from.root(), to.root());
             let (old, new) = (Tree { files: &from, root: &old }, Tree { files: &to, root: &new });
-            Ok(trees(arguments, old, new))
+            Ok(trees(invocation, old, new))
         }
         (Content::Node { files: from, node: old }, Content::Node { files: to, node: new }) => {
             let (old, new) = (Tree { files: &*from, root: &old }, Tree { files: &*to, root: &new });
-            Ok(trees(arguments, old, new))
+            Ok(trees(invocation, old, new))
         }
         (from, to) => match (bytes(&from), bytes(&to)) {
-            (Some(from), Some(to)) => ranges(&*blocks, arguments, &from, &to),
+            (Some(from), Some(to)) => ranges(&*blocks, invocation, &from, &to),
             _ => bail!(
                 "the bytes of a disk and a file system's files cannot be compared; name a volume of the disk"
             ),
         },
     };
-    healing::report_lost(arguments, &blocks);
+    invocation.session.report_lost(&blocks);
     outcome
 }
 
@@ -57,29 +57,29 @@ fn bytes(content: &Content<'_>) -> Option<ImagePart> {
 /// Prints the ranges of bytes in which two images differ, neighbours as one.
 fn ranges(
     blocks: &dyn BlockStore,
-    arguments: &Arguments,
+    invocation: &Invocation,
     from: &ImagePart,
     to: &ImagePart,
 ) -> Result<Outcome> {
     let mut total = 0;
     from.differences(blocks, to, &mut |range| {
         total += range.end - range.start;
-        if arguments.json {
+        if invocation.json {
             say::item("range", json!({ "start": range.start, "end": range.end }));
         } else {
             list!("bytes {}..{}", range.start, range.end);
         }
     })?;
     let size = to.size().max(from.size());
-    if arguments.json {
+    if invocation.json {
         say::record("ranges", json!({ "differing_bytes": total, "size": size }));
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         list!("{} of {} differ", show::bytes(total), show::bytes(size));
     }
     Ok(Outcome::Done)
 }
 
-fn trees(arguments: &Arguments, old: Tree<'_>, new: Tree<'_>) -> Outcome {
+fn trees(invocation: &Invocation, old: Tree<'_>, new: Tree<'_>) -> Outcome {
     let mut outcome = Outcome::Done;
     compare_folders(old, new, &mut |path, change| {
         let (sign, what) = match change {
@@ -93,7 +93,7 @@ fn trees(arguments: &Arguments, old: Tree<'_>, new: Tree<'_>) -> Outcome {
                 return;
             }
         };
-        if arguments.json {
+        if invocation.json {
             let mut line = json!({ "change": what });
             show::put_name(&mut line, "path", path.as_os_str().as_bytes());
             say::item("change", line);

@@ -14,24 +14,25 @@ use varve_archive::{
 };
 use varve_block::{BlockStore, with_causes};
 use varve_replica::Healing;
+use varve_session::UsageError;
 use varve_tree::Entry;
 
 use super::choice::Choice;
 use super::place::{Place, What};
 use super::{Outcome, ls, place, snapshots};
-use crate::arguments::{Arguments, Find, WrongWords};
-use crate::reading::Reading;
-use crate::{healing, moment, say, session, show};
+use crate::arguments::Find;
+use crate::invocation::Invocation;
+use crate::{moment, say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
-    let archive = Reading::open(arguments)?;
+pub(super) fn run(invocation: &Invocation, words: &Find) -> Result<Outcome> {
+    let archive = invocation.session.reading()?;
     let pattern = GlobBuilder::new(&words.pattern)
         .literal_separator(true)
         .build()
-        .map_err(|error| WrongWords(format!("{:?} is not a pattern: {}", words.pattern, error.kind())))?
+        .map_err(|error| UsageError(format!("{:?} is not a pattern: {}", words.pattern, error.kind())))?
         .compile_matcher();
-    let search = Search { arguments, pattern, whole_path: words.pattern.contains('/') };
-    let choice = Choice::new(arguments, archive.snapshots(), &words.which);
+    let search = Search { invocation, pattern, whole_path: words.pattern.contains('/') };
+    let choice = Choice::new(invocation, archive.snapshots(), &words.which);
     let places: Vec<Place<'_>> = match &words.snapshot {
         Some(text) => vec![choice.place(text)?],
         None => choice.places(),
@@ -47,7 +48,7 @@ pub(super) fn run(arguments: &Arguments, words: &Find) -> Result<Outcome> {
         let found = found.with_context(|| place.name())?;
         outcome = outcome.max(found);
     }
-    healing::report_lost(arguments, &blocks);
+    invocation.session.report_lost(&blocks);
     Ok(outcome)
 }
 
@@ -61,7 +62,7 @@ fn below<'a>(start: &Path, path: &'a Path) -> Cow<'a, Path> {
 }
 
 struct Search<'a> {
-    arguments: &'a Arguments,
+    invocation: &'a Invocation,
     pattern: GlobMatcher,
     whole_path: bool,
 }
@@ -89,7 +90,7 @@ impl Search<'_> {
         place: &Place<'_>,
         line: &VacLine,
     ) -> Result<Outcome> {
-        let owners = session::owner_names();
+        let owners = varve_session::owner_names();
         match VacArchive::open(&**blocks, line, &owners)?.content {
             VacContent::Folder(root) => self.tree(place, &VacFiles::new(&**blocks, owners), &root),
             VacContent::Image(entry) => self.image(place, cache, &entry),
@@ -142,7 +143,7 @@ impl Search<'_> {
 
     fn print(&self, what: What<'_>, path: &Path, node: &Node) {
         let path = path.as_os_str().as_bytes();
-        if self.arguments.json {
+        if self.invocation.json {
             return say::item("found", found(what, path, node));
         }
         match what {

@@ -11,31 +11,32 @@ use varve_archive::{
 use varve_block::with_causes;
 
 use super::Outcome;
-use crate::arguments::{Arguments, Import};
+use crate::arguments::Import;
+use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
 use crate::signals::cancel_on_signal;
-use crate::{say, session, show};
+use crate::{say, show};
 
 /// So many damaged places of one arena are told.
 const TOLD_DAMAGE_MAX: u64 = 20;
 
-pub(super) fn run(arguments: &Arguments, words: &Import) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &Import) -> Result<Outcome> {
     // What cannot be looked into is told before hours are spent on the others.
     let files =
         words.venti_arenas.iter().map(|file| VentiArenas::open(file)).collect::<Result<Vec<_>, _>>()?;
-    let store = session::write_store(arguments)?;
+    let store = invocation.session.write_store()?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let mut outcome = Outcome::Done;
     for (file, path) in files.iter().zip(&words.venti_arenas) {
         let total = file.arenas().iter().map(|arena| arena.range.end - arena.range.start).sum();
         progress.set_total(0, total);
-        let shown = Shown::start(&path.display().to_string(), &progress, arguments.quiet || arguments.json);
+        let shown = Shown::start(&path.display().to_string(), &progress, invocation.quiet || invocation.json);
         for arena in file.arenas() {
-            let mut told = Told { arguments, arena: arena.name.clone(), damage_count: 0, roots: Vec::new() };
+            let mut told = Told { invocation, arena: arena.name.clone(), damage_count: 0, roots: Vec::new() };
             match import_venti_arena(&store, file, arena, &progress, &mut told) {
                 Ok(report) => {
-                    print(arguments, &report, &told.roots);
+                    print(invocation, &report, &told.roots);
                     if !report.is_whole() {
                         outcome = Outcome::Damage;
                     }
@@ -60,7 +61,7 @@ pub(super) fn run(arguments: &Arguments, words: &Import) -> Result<Outcome> {
 
 /// What is told while an arena is read.
 struct Told<'a> {
-    arguments: &'a Arguments,
+    invocation: &'a Invocation,
     arena: String,
     damage_count: u64,
     roots: Vec<FoundRoot>,
@@ -79,16 +80,16 @@ impl ArenaObserver for Told<'_> {
     }
 
     fn found(&mut self, root: FoundRoot) {
-        if self.arguments.json {
+        if self.invocation.json {
             self.roots.push(root);
-        } else if !self.arguments.quiet {
+        } else if !self.invocation.quiet {
             let line = format!("{}  {}", show::name(root.line.as_bytes()), show::name(&root.name));
             say!("{}", line.trim_end());
         }
     }
 }
 
-fn print(arguments: &Arguments, report: &ArenaReport, roots: &[FoundRoot]) {
+fn print(invocation: &Invocation, report: &ArenaReport, roots: &[FoundRoot]) {
     if let Err(error) = &report.trailer {
         remark!("varve: {}: {error}", show::name(report.name.as_bytes()));
     }
@@ -106,7 +107,7 @@ fn print(arguments: &Arguments, report: &ArenaReport, roots: &[FoundRoot]) {
         SealCheck::Bad => "seal broken",
         SealCheck::Absent => "no seal yet",
     };
-    if arguments.json {
+    if invocation.json {
         let root = |root: &FoundRoot| {
             let mut value = json!({ "archive": root.line });
             show::put_name(&mut value, "name", &root.name);
@@ -128,7 +129,7 @@ fn print(arguments: &Arguments, report: &ArenaReport, roots: &[FoundRoot]) {
                 "roots": roots,
             }),
         );
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         let known = match report.known_count {
             0 => String::new(),
             count => format!(", {count} known from before"),

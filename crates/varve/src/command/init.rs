@@ -5,46 +5,47 @@ use std::os::unix::ffi::OsStrExt;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_block::to_hex;
+use varve_session::{PASSPHRASE_VARIABLE, UsageError};
 use varve_store::{CompareMode, Encryption, ScoreAlgorithm, Store, StoreConfig};
 use varve_world::World;
 
 use super::{Outcome, key, reindex};
-use crate::arguments::{Arguments, CompareChoice, Init, ScoreChoice, WrongWords};
-use crate::secret::{self, Asked};
-use crate::{home, say, session, show};
+use crate::arguments::{CompareChoice, Init, ScoreChoice};
+use crate::invocation::Invocation;
+use crate::{say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
-    let path = home::new_store_folder(arguments)?;
+pub(super) fn run(invocation: &Invocation, words: &Init) -> Result<Outcome> {
+    let path = invocation.session.new_store_folder()?;
     let world = World::real(&path);
-    let mut config = session::new_config(&world)?;
+    let mut config = new_config(&world)?;
     apply(words, &mut config)?;
-    if let (Encryption::None, Some(given)) = (config.encryption, secret::what_is_given(arguments)) {
+    if let (Encryption::None, Some(given)) = (config.encryption, invocation.session.what_is_given()) {
         let way_out = match given {
-            secret::PASSPHRASE => "unset the variable",
+            PASSPHRASE_VARIABLE => "unset the variable",
             _ => "name no key file (--key-file, VARVE_KEY_FILE)",
         };
-        bail!(WrongWords(format!(
+        bail!(UsageError(format!(
             "--plaintext makes a store without a key, but {given} was given, and with it every other command refuses such a store: leave out \
              --plaintext, or {way_out}"
         )));
     }
     let secret = match config.encryption {
-        Encryption::Aes256Gcm => Some(secret::given(arguments, Asked::Twice)?),
+        Encryption::Aes256Gcm => Some(invocation.session.secret_of_new_store()?),
         Encryption::None => None,
     };
-    let cost = secret::cost(&words.cost)?;
-    secret.iter().for_each(|secret| key::remark_short(arguments, secret));
+    let cost = varve_session::cost(words.cost.memory, words.cost.passes)?;
+    secret.iter().for_each(|secret| key::remark_short(invocation, secret));
     Store::create(&world, &config, secret.as_ref(), cost)
         .with_context(|| format!("cannot make a store in {}", path.display()))?;
     if !words.disk_index.index_path.is_empty() {
-        reindex::choose_places(&world, &words.disk_index, &session::holder())?;
+        reindex::choose_places(&world, &words.disk_index, &invocation.session.holder())?;
     }
     let id = to_hex(&config.id);
-    if arguments.json {
+    if invocation.json {
         let mut made = json!({ "id": id });
         show::put_name(&mut made, "path", path.as_os_str().as_bytes());
         say::record("store", made);
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         say!("made store {id} in {}", path.display());
         if config.encryption == Encryption::Aes256Gcm {
             say!(
@@ -53,6 +54,13 @@ pub(super) fn run(arguments: &Arguments, words: &Init) -> Result<Outcome> {
         }
     }
     Ok(Outcome::Done)
+}
+
+/// The settings of a store that is about to be made.
+fn new_config(world: &World) -> Result<StoreConfig> {
+    let mut id = [0; 16];
+    world.random.fill(&mut id).context("the system gives no random bytes")?;
+    Ok(StoreConfig::new(id))
 }
 
 fn apply(words: &Init, config: &mut StoreConfig) -> Result<()> {
@@ -64,7 +72,7 @@ fn apply(words: &Init, config: &mut StoreConfig) -> Result<()> {
         CompareChoice::Value => CompareMode::Value,
     };
     config.score = match words.score {
-        Some(_) if config.compare == CompareMode::Value => bail!(WrongWords(
+        Some(_) if config.compare == CompareMode::Value => bail!(UsageError(
             "--score says which hash blocks are named by, and with --compare value they are not named by a hash: leave it out".into()
         )),
         Some(ScoreChoice::Sha1) => ScoreAlgorithm::Sha1,

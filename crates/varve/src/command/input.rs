@@ -12,8 +12,9 @@ use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use varve_archive::Progress;
+use varve_session::UsageError;
 
-use crate::arguments::{TakeSnapshot, WrongWords};
+use crate::arguments::TakeSnapshot;
 
 /// How often it is looked whether the user has had enough.
 const LOOK: Duration = Duration::from_millis(100);
@@ -48,7 +49,7 @@ pub(super) fn open(args: &TakeSnapshot, progress: &Arc<Progress>) -> Result<Box<
         None => (Box::new(io::stdin()), "standard input".to_owned()),
         Some(_) => {
             let [program, ..] = args.sources.as_slice() else {
-                bail!(WrongWords(
+                bail!(UsageError(
                     "--command NAME is followed by -- and the program with its arguments".into()
                 ));
             };

@@ -10,70 +10,71 @@ use varve_world::{Timestamp, World};
 use zeroize::Zeroizing;
 
 use super::{Outcome, paper_page};
-use crate::arguments::{AddKey, Arguments, Key, NewSecret};
-use crate::{home, moment, say, secret, session, show, waiting};
+use crate::arguments::{AddKey, Key, NewSecret};
+use crate::invocation::Invocation;
+use crate::{moment, say, show};
 
 /// More than this nobody types in.
 const TYPED_BYTES_MAX: u64 = 64 << 10;
 
-pub(super) fn run(arguments: &Arguments, words: &Key) -> Result<Outcome> {
-    let keyring = session::keyring(arguments)?;
+pub(super) fn run(invocation: &Invocation, words: &Key) -> Result<Outcome> {
+    let keyring = invocation.session.keyring()?;
     match words {
-        Key::Add(words) => add(arguments, &keyring, words),
-        Key::List => list(arguments, &keyring),
-        Key::Change(secret) => change(arguments, &keyring, secret),
-        Key::Remove { id } => remove(arguments, &keyring, id),
-        Key::Export { svg } => export(arguments, &keyring, *svg),
-        Key::Import { file, secret, label } => import(arguments, &keyring, file.as_deref(), secret, label),
+        Key::Add(words) => add(invocation, &keyring, words),
+        Key::List => list(invocation, &keyring),
+        Key::Change(secret) => change(invocation, &keyring, secret),
+        Key::Remove { id } => remove(invocation, &keyring, id),
+        Key::Export { svg } => export(invocation, &keyring, *svg),
+        Key::Import { file, secret, label } => import(invocation, &keyring, file.as_deref(), secret, label),
     }
 }
 
 /// Opens the key that the words of the command, the environment or an answer give.
-fn unlock(arguments: &Arguments, keyring: &Keyring) -> Result<OpenedKey> {
-    Ok(keyring.unlock(&secret::given(arguments, secret::Asked::Once)?)?)
+fn unlock(invocation: &Invocation, keyring: &Keyring) -> Result<OpenedKey> {
+    Ok(keyring.unlock(&invocation.session.secret()?)?)
 }
 
-fn add(arguments: &Arguments, keyring: &Keyring, words: &AddKey) -> Result<Outcome> {
+fn add(invocation: &Invocation, keyring: &Keyring, words: &AddKey) -> Result<Outcome> {
     let role = match (words.write_only, words.append_only) {
         (true, _) => Role::WriteOnly,
         (_, true) => Role::AppendOnly,
         _ => Role::Full,
     };
     // The old one first: whoever cannot open the store is not asked for anything more.
-    let by = unlock(arguments, keyring)?;
-    let new = make(arguments, keyring, &by, &words.secret, &words.label, role)?;
-    tell(arguments, "made", &new);
-    if role == Role::WriteOnly && !arguments.quiet && !arguments.json {
+    let by = unlock(invocation, keyring)?;
+    let new = make(invocation, keyring, &by, &words.secret, &words.label, role)?;
+    tell(invocation, "made", &new);
+    if role == Role::WriteOnly && !invocation.quiet && !invocation.json {
         say!("Whoever holds it can add snapshots and read nothing, not even those.");
     }
     Ok(Outcome::Done)
 }
 
 fn make(
-    arguments: &Arguments,
+    invocation: &Invocation,
     keyring: &Keyring,
     by: &OpenedKey,
     words: &NewSecret,
     label: &str,
     role: Role,
 ) -> Result<KeyEntry> {
-    let cost = secret::cost(&words.cost)?;
-    let secret = secret::new(words)?;
-    remark_short(arguments, &secret);
+    let cost = varve_session::cost(words.cost.memory, words.cost.passes)?;
+    let secret = invocation.session.new_secret(words.new_key_file.as_deref(), words.new_passphrase)?;
+    remark_short(invocation, &secret);
     let new = NewKey { secret: &secret, cost, label, role };
-    waiting::until_free(arguments, || true, || Ok(keyring.add(by, &new)?))
+    invocation.session.until_free(|| true, || Ok(keyring.add(by, &new)?))
 }
 
-fn change(arguments: &Arguments, keyring: &Keyring, words: &NewSecret) -> Result<Outcome> {
-    let by = unlock(arguments, keyring)?;
-    let cost = secret::cost(&words.cost)?;
-    let secret = secret::new(words)?;
-    remark_short(arguments, &secret);
-    let new = waiting::until_free(arguments, || true, || Ok(keyring.change(&by, &secret, cost)?))?;
-    if arguments.json {
+fn change(invocation: &Invocation, keyring: &Keyring, words: &NewSecret) -> Result<Outcome> {
+    let by = unlock(invocation, keyring)?;
+    let cost = varve_session::cost(words.cost.memory, words.cost.passes)?;
+    let secret = invocation.session.new_secret(words.new_key_file.as_deref(), words.new_passphrase)?;
+    remark_short(invocation, &secret);
+    let new = invocation.session.until_free(|| true, || Ok(keyring.change(&by, &secret, cost)?))?;
+    if invocation.json {
         say::record("key_removed", json!({ "id": by.entry.id }));
     }
-    tell(arguments, &format!("removed key {}, and made", by.entry.id), &new);
+    tell(invocation, &format!("removed key {}, and made", by.entry.id), &new);
     Ok(Outcome::Done)
 }
 
@@ -81,10 +82,10 @@ fn change(arguments: &Arguments, keyring: &Keyring, words: &NewSecret) -> Result
 const PASSPHRASE_CHARACTERS_MIN: usize = 8;
 
 /// Says that a new passphrase keeps nobody out who means it.
-pub(super) fn remark_short(arguments: &Arguments, secret: &Secret) {
+pub(super) fn remark_short(invocation: &Invocation, secret: &Secret) {
     let Secret::Passphrase(passphrase) = secret else { return };
     let length = passphrase.chars().count();
-    if length < PASSPHRASE_CHARACTERS_MIN && !arguments.quiet {
+    if length < PASSPHRASE_CHARACTERS_MIN && !invocation.quiet {
         remark!(
             "varve: a passphrase of {} is soon guessed by whoever holds the store or a replica of it: take several words",
             show::count(length, "character")
@@ -92,25 +93,25 @@ pub(super) fn remark_short(arguments: &Arguments, secret: &Secret) {
     }
 }
 
-fn remove(arguments: &Arguments, keyring: &Keyring, id: &str) -> Result<Outcome> {
-    let by = unlock(arguments, keyring)?;
-    let removed = waiting::until_free(arguments, || true, || Ok(keyring.remove(&by, id)?))?;
-    if arguments.json {
+fn remove(invocation: &Invocation, keyring: &Keyring, id: &str) -> Result<Outcome> {
+    let by = unlock(invocation, keyring)?;
+    let removed = invocation.session.until_free(|| true, || Ok(keyring.remove(&by, id)?))?;
+    if invocation.json {
         say::record("key_removed", json!({ "id": removed }));
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         say!("removed key {removed}");
     }
     Ok(Outcome::Done)
 }
 
-fn export(arguments: &Arguments, keyring: &Keyring, svg: bool) -> Result<Outcome> {
-    let by = unlock(arguments, keyring)?;
+fn export(invocation: &Invocation, keyring: &Keyring, svg: bool) -> Result<Outcome> {
+    let by = unlock(invocation, keyring)?;
     let paper = keyring.export(&by)?;
-    let path = home::store_path(arguments)?;
+    let path = invocation.session.store_path()?;
     let store = varve_store::Store::read_config(&World::real(&path))?;
     let page = paper_page::Page::new(paper.lines(), &store.id, &path);
     let text = Zeroizing::new(if svg { page.svg()? } else { page.text()? });
-    if arguments.json {
+    if invocation.json {
         say::record("paper_key", json!({ "page": text.trim_end() }));
         return Ok(Outcome::Done);
     }
@@ -122,7 +123,7 @@ fn export(arguments: &Arguments, keyring: &Keyring, svg: bool) -> Result<Outcome
 }
 
 fn import(
-    arguments: &Arguments,
+    invocation: &Invocation,
     keyring: &Keyring,
     file: Option<&Path>,
     words: &NewSecret,
@@ -130,8 +131,8 @@ fn import(
 ) -> Result<Outcome> {
     let typed = typed(file)?;
     let by = keyring.unlock_paper(&typed)?;
-    let new = make(arguments, keyring, &by, words, label, Role::Full)?;
-    tell(arguments, "made", &new);
+    let new = make(invocation, keyring, &by, words, label, Role::Full)?;
+    tell(invocation, "made", &new);
     Ok(Outcome::Done)
 }
 
@@ -167,9 +168,9 @@ fn typed_at_a_terminal() -> Result<Zeroizing<String>> {
     Ok(typed)
 }
 
-fn list(arguments: &Arguments, keyring: &Keyring) -> Result<Outcome> {
+fn list(invocation: &Invocation, keyring: &Keyring) -> Result<Outcome> {
     let (entries, damaged) = keyring.list()?;
-    if arguments.json {
+    if invocation.json {
         entries.iter().for_each(|entry| say::item("key", as_json(entry)));
         damaged.iter().for_each(|file| say::item("damaged_key", json!({ "file": file.to_string() })));
     } else {
@@ -197,10 +198,10 @@ fn list(arguments: &Arguments, keyring: &Keyring) -> Result<Outcome> {
     Ok(if damaged.is_empty() { Outcome::Done } else { Outcome::Damage })
 }
 
-fn tell(arguments: &Arguments, done: &str, entry: &KeyEntry) {
-    if arguments.json {
+fn tell(invocation: &Invocation, done: &str, entry: &KeyEntry) {
+    if invocation.json {
         say::record("key_made", as_json(entry));
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         let label = if entry.label.is_empty() {
             String::new()
         } else {

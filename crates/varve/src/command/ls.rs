@@ -13,30 +13,30 @@ use super::Outcome;
 use super::choice::Choice;
 use super::place::{Content, warn_of};
 use super::taken::{left_out_json, left_out_lines};
-use crate::arguments::{Arguments, Ls};
-use crate::reading::Reading;
-use crate::{healing, moment, say, show};
+use crate::arguments::Ls;
+use crate::invocation::Invocation;
+use crate::{moment, say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
-    let archive = Reading::open(arguments)?;
-    let place = Choice::new(arguments, archive.snapshots(), &words.which).place(&words.snapshot)?;
+pub(super) fn run(invocation: &Invocation, words: &Ls) -> Result<Outcome> {
+    let archive = invocation.session.reading()?;
+    let place = Choice::new(invocation, archive.snapshots(), &words.which).place(&words.snapshot)?;
     let blocks = archive.blocks();
     let (files, root) = match place.content(&blocks)? {
         Content::Disk(disk) => {
             let outcome = if words.recursive {
                 let holds = |node: &Node| disk.content_of(node).map(|content| content.to_string());
-                print_tree(arguments, words, &disk, &disk.root(), &holds)
+                print_tree(invocation, words, &disk, &disk.root(), &holds)
             } else {
-                volumes(arguments, &disk, &place.left_out());
+                volumes(invocation, &disk, &place.left_out());
                 Outcome::Done
             };
             warn_of(&disk);
-            healing::report_lost(arguments, &blocks);
+            invocation.session.report_lost(&blocks);
             return Ok(outcome);
         }
         Content::Raw(part) => {
             let records = place.left_out();
-            if arguments.json {
+            if invocation.json {
                 let mut fields =
                     json!({ "kind": "image", "size": part.size(), "left_out": left_out_json(records) });
                 show::put_name(&mut fields, "path", place.path.as_os_str().as_bytes());
@@ -49,11 +49,11 @@ pub(super) fn run(arguments: &Arguments, words: &Ls) -> Result<Outcome> {
         }
         Content::Node { files, node } => (files, node),
     };
-    let outcome = print_tree(arguments, words, &*files, &root, &|_| None);
-    if !arguments.json && !arguments.quiet {
+    let outcome = print_tree(invocation, words, &*files, &root, &|_| None);
+    if !invocation.json && !invocation.quiet {
         left_out_lines(place.left_out(), true).iter().for_each(|line| remark!("{line}"));
     }
-    healing::report_lost(arguments, &blocks);
+    invocation.session.report_lost(&blocks);
     if root.kind != NodeKind::Folder && words.recursive && root.kind != NodeKind::File {
         bail!("{} is a {}", shown(words), root.kind);
     }
@@ -68,7 +68,7 @@ fn shown(words: &Ls) -> String {
 /// Prints what a folder holds. `holds` says what a volume has in it that is shown as its bytes. The outcome says
 /// whether something could not be read.
 fn print_tree(
-    arguments: &Arguments,
+    invocation: &Invocation,
     words: &Ls,
     files: &dyn Files,
     root: &Node,
@@ -80,7 +80,7 @@ fn print_tree(
         Listed::Node { path, .. } if is_folder && path.as_os_str().is_empty() => ListNext::Descend,
         Listed::Node { path, node } => {
             let is_volume = path.components().count() == 1;
-            print(arguments, words, path, node, is_volume.then(|| holds(node)).flatten().as_deref());
+            print(invocation, words, path, node, is_volume.then(|| holds(node)).flatten().as_deref());
             if words.recursive { ListNext::Descend } else { ListNext::Skip }
         }
         Listed::Unreadable { path, error } => {
@@ -95,14 +95,14 @@ fn print_tree(
 }
 
 /// Prints what a disk is made of.
-fn volumes(arguments: &Arguments, disk: &ImageFiles, left_out: &[&LeftOutRecord]) {
+fn volumes(invocation: &Invocation, disk: &ImageFiles, left_out: &[&LeftOutRecord]) {
     let mut table = show::table(&["name", "holds", "size", "label", ""], &[2]);
     for ListedVolume { volume, unreadable } in disk.volumes() {
         // Of what was never meant to hold files nobody wonders why it shows none.
         let is_file_system = matches!(volume.content(), VolumeContent::FileSystem(_));
         let left_out = left_out.iter().copied().filter(|record| record.volume == volume.name());
         let problem = unreadable.filter(|_| is_file_system).map(|error| with_causes(error));
-        if arguments.json {
+        if invocation.json {
             say::item(
                 "volume",
                 json!({
@@ -127,7 +127,7 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles, left_out: &[&LeftOutRecord]
         ]);
     }
     let size = disk.raw().size();
-    if arguments.json {
+    if invocation.json {
         say::item("image", json!({ "path": "disk.raw", "kind": "image", "size": size }));
     } else {
         table.add_row(["disk.raw", "all of the disk", &show::bytes(size), "", ""]);
@@ -139,10 +139,10 @@ fn volumes(arguments: &Arguments, disk: &ImageFiles, left_out: &[&LeftOutRecord]
     }
 }
 
-fn print(arguments: &Arguments, words: &Ls, path: &Path, node: &Node, holds: Option<&str>) {
+fn print(invocation: &Invocation, words: &Ls, path: &Path, node: &Node, holds: Option<&str>) {
     // A file that was named itself has no path below itself.
     let shown = if path.as_os_str().is_empty() { node.name.as_slice() } else { path.as_os_str().as_bytes() };
-    if arguments.json {
+    if invocation.json {
         let mut line = as_json(shown, node);
         if let Some(holds) = holds {
             line["holds"] = holds.into();

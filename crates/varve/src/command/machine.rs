@@ -13,16 +13,17 @@ use varve_machine::{DriveTaken, NightOptions, NightWatch, Reading, archive_night
 
 use super::taken::{as_line, say_left_out, warn_if_hidden, warn_of_fast_commits};
 use super::{Outcome, snapshots};
-use crate::arguments::{Arguments, TakeSnapshot};
+use crate::arguments::TakeSnapshot;
+use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
 use crate::signals::cancel_on_signal;
-use crate::{moment, say, session, show};
+use crate::{moment, say, show};
 
 /// How long QEMU, or a guest that is to hold still, is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Result<Outcome> {
-    let mut archive = session::write(arguments)?;
+pub(super) fn run(invocation: &Invocation, words: &TakeSnapshot, qmp: &Path) -> Result<Outcome> {
+    let mut archive = invocation.session.write()?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let options = NightOptions {
@@ -37,7 +38,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
     let request = Request {
         name: words.name.clone().unwrap_or_default(),
         time: words.time,
-        host: session::host_name(),
+        host: varve_session::host_name(),
         tags: words.tags.clone(),
         comment: words.comment.clone().unwrap_or_default(),
         name_is_given: words.name.is_some(),
@@ -46,7 +47,8 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
     };
     let shown = Mutex::new(None);
     let show_bar = |bar: Option<Shown>| *shown.lock() = bar;
-    let begun = |name: &str| show_bar(Some(Shown::start(name, &progress, arguments.quiet || arguments.json)));
+    let begun =
+        |name: &str| show_bar(Some(Shown::start(name, &progress, invocation.quiet || invocation.json)));
     let taken = Mutex::new(Vec::new());
     let has_problems = AtomicBool::new(false);
     let done = |drive: &DriveTaken| {
@@ -54,7 +56,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
         warn_of_fast_commits(Path::new(&drive.drive), drive.left_out.fast_commits());
         has_problems.fetch_or(drive.taken.snapshot.problem_count > 0, Ordering::Relaxed);
         taken.lock().push(drive.taken.snapshot.clone());
-        print(arguments, drive);
+        print(invocation, drive);
     };
     let warn = |said: &str| remark!("varve: {said}");
     let watch = NightWatch { progress: &progress, begun: &begun, done: &done, warn: &warn };
@@ -69,9 +71,9 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot, qmp: &Path) -> Re
     Ok(if has_problems.into_inner() { Outcome::Gaps } else { Outcome::Done })
 }
 
-fn print(arguments: &Arguments, drive: &DriveTaken) {
+fn print(invocation: &Invocation, drive: &DriveTaken) {
     let taken = &drive.taken.snapshot;
-    if arguments.json {
+    if invocation.json {
         let (since, reason) = match &drive.reading {
             Reading::Since { night, .. } => (Some(night.to_string()), None),
             Reading::Whole { reason } => (None, Some(reason)),
@@ -82,7 +84,7 @@ fn print(arguments: &Arguments, drive: &DriveTaken) {
         line["changed_since"] = json!(since);
         line["read_whole_because"] = json!(reason);
         say::record("snapshot", line);
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         let why = match &drive.reading {
             Reading::Since { time, .. } => format!("what has changed since {}", moment::show(*time)),
             Reading::Whole { reason } => format!("all of it: {reason}"),

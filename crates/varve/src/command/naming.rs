@@ -7,9 +7,11 @@ use std::path::{Component, Path};
 
 use anyhow::{Result, bail};
 use varve_archive::{NameTaken, Request, Snapshot, default_name};
+use varve_session::UsageError;
 
-use crate::arguments::{Arguments, TakeSnapshot, WrongWords, parse_name};
-use crate::{session, show};
+use crate::arguments::{TakeSnapshot, parse_name};
+use crate::invocation::Invocation;
+use crate::show;
 
 /// How the source of a program's output begins, where others have a path.
 const COMMAND_SOURCE: &[u8] = b"command:";
@@ -26,11 +28,11 @@ pub(super) fn plan(args: &TakeSnapshot) -> Result<Vec<Planned>> {
     let given = args.name.as_ref().or(args.command.as_ref());
     if args.name.is_some() && args.sources.len() > 1 {
         let output = format!("--name names one snapshot, and there are {} sources", args.sources.len());
-        bail!(WrongWords(output));
+        bail!(UsageError(output));
     }
     let base = Request {
         time: args.time,
-        host: session::host_name(),
+        host: varve_session::host_name(),
         tags: args.tags.clone(),
         comment: args.comment.clone().unwrap_or_default(),
         read_in_pieces: !args.compact,
@@ -61,7 +63,7 @@ pub(super) fn plan(args: &TakeSnapshot) -> Result<Vec<Planned>> {
 /// Settles the names by what the store has: a series that has begun goes on under its name, and a name that belongs to
 /// something else is refused unless it was given.
 pub(super) fn settle(
-    arguments: &Arguments,
+    invocation: &Invocation,
     args: &TakeSnapshot,
     planned: &mut [Planned],
     snapshots: &[Snapshot],
@@ -69,7 +71,7 @@ pub(super) fn settle(
     for Planned { request, older_name } in planned.iter_mut().filter(|plan| !plan.request.name_is_given) {
         let older = older_name.as_deref();
         let name = default_name(snapshots, &request.host, &request.source, &request.name, older).to_owned();
-        if name != request.name && !arguments.quiet {
+        if name != request.name && !invocation.quiet {
             let (source, shown) = (show::name(&request.source), show::name(name.as_bytes()));
             let other = show::name(request.name.as_bytes());
             remark!(
@@ -98,7 +100,7 @@ fn refuse_same_names(args: &TakeSnapshot, planned: &[Planned]) -> Result<()> {
                 ),
                 None => format!("{one} and {two} would both be called {name}: they are one and the same"),
             };
-            bail!(WrongWords(output));
+            bail!(UsageError(output));
         }
     }
     Ok(())
@@ -126,7 +128,7 @@ fn distinct_names(one: &Path, other: &Path) -> Option<(String, String)> {
 /// change, as what `/dev/disk/by-id` leads to does.
 fn own_names(source: &Path) -> Result<(String, Option<String>)> {
     if source == Path::new("-") {
-        bail!(WrongWords("standard input has no name: give it one with --name".into()));
+        bail!(UsageError("standard input has no name: give it one with --name".into()));
     }
     let whole = std::path::absolute(source)?;
     let whole = if whole.file_name().is_some() { whole } else { whole.canonicalize().unwrap_or(whole) };
@@ -135,7 +137,7 @@ fn own_names(source: &Path) -> Result<(String, Option<String>)> {
     };
     let name = text(whole.file_name());
     let name = parse_name(&name)
-        .map_err(|error| WrongWords(format!("{error}; name {} with --name", source.display())))?;
+        .map_err(|error| UsageError(format!("{error}; name {} with --name", source.display())))?;
     let had_ending = std::fs::metadata(&whole)
         .map_or(true, |found| !found.is_dir() && !found.file_type().is_block_device());
     let older = Some(text(whole.file_stem())).filter(|older| had_ending && *older != name);

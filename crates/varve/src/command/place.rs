@@ -16,7 +16,7 @@ use varve_block::{BlockStore, visible};
 use varve_replica::Healing;
 use varve_tree::Entry;
 
-use crate::{moment, session, show};
+use crate::{moment, show};
 
 /// A snapshot or another program's archive, and a path in it, as `SNAPSHOT[:PATH]` names them.
 pub(super) struct Place<'a> {
@@ -148,7 +148,7 @@ impl Place<'_> {
     }
 
     fn in_vac<'a>(&self, blocks: &'a Arc<Healing>, line: &VacLine) -> Result<Content<'a>> {
-        let owners = session::owner_names();
+        let owners = varve_session::owner_names();
         match VacArchive::open(&**blocks, line, &owners)?.content {
             VacContent::Image(entry) => Ok(self.inside(open_image(blocks, &entry))?),
             VacContent::Folder(root) => {

@@ -6,10 +6,12 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::json;
 use varve_lab::{Case, DeviceFigures, Forecast, Plan, Processor, Wanted, plan};
+use varve_session::UsageError;
 use varve_world::RealClock;
 
 use super::Outcome;
-use crate::arguments::{Arguments, MakePlan, WrongWords};
+use crate::arguments::MakePlan;
+use crate::invocation::Invocation;
 use crate::{say, show};
 
 /// No list of figures is longer.
@@ -17,19 +19,19 @@ const DEVICE_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Nobody reads a longer table.
 const PLANS_MAX: usize = 256;
 
-pub(super) fn run(arguments: &Arguments, words: &MakePlan) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &MakePlan) -> Result<Outcome> {
     let device = match &words.device {
         Some(file) => read_device(file)?,
         #[expect(clippy::cast_precision_loss, reason = "a rate has few digits")]
         None => DeviceFigures::assumed(words.read_rate as f64, words.write_rate as f64, words.places.into()),
     };
     if !device.is_usable() {
-        return Err(WrongWords("the figures of the disk have to be larger than zero".into()).into());
+        return Err(UsageError("the figures of the disk have to be larger than zero".into()).into());
     }
     let plans = plans(words, &device)?;
     let is_assumed = words.device.is_none();
     match plans.as_slice() {
-        plans if arguments.json => {
+        plans if invocation.json => {
             for plan in plans {
                 say::record("plan", json!({ "plan": plan, "device": device }));
             }
@@ -46,7 +48,7 @@ fn plans(words: &MakePlan, device: &DeviceFigures) -> Result<Vec<Plan>> {
     let (disks, blocks) = (&words.disk_size.0, &words.block_size.0);
     if disks.len().saturating_mul(blocks.len()) > PLANS_MAX {
         return Err(
-            WrongWords(format!("these are more than {PLANS_MAX} settings: ask for fewer sizes")).into()
+            UsageError(format!("these are more than {PLANS_MAX} settings: ask for fewer sizes")).into()
         );
     }
     let mut plans = Vec::new();

@@ -4,15 +4,17 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::json;
+use varve_session::{UsageError, is_lock_free};
 use varve_store::{Access, IndexKind, Prefetch, Store, StoreConfig};
 use varve_world::World;
 
 use super::Outcome;
-use crate::arguments::{Arguments, DiskIndex, IndexChoice, PrefetchChoice, Reindex, WrongWords};
-use crate::{home, say, session, show, waiting};
+use crate::arguments::{DiskIndex, IndexChoice, PrefetchChoice, Reindex};
+use crate::invocation::Invocation;
+use crate::{say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
-    let path = home::store_folder(arguments)?;
+pub(super) fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
+    let path = invocation.session.store_folder()?;
     let world = World::real(&path);
     let mut config = Store::read_config(&world)?;
     let now = match config.index {
@@ -21,32 +23,31 @@ pub(super) fn run(arguments: &Arguments, words: &Reindex) -> Result<Outcome> {
     };
     choose(&mut config, words.index.unwrap_or(now), &words.disk_index)?;
     let name = path.display().to_string();
-    let secret = session::secret_of(arguments, &world, &name)?;
-    let open =
-        |access| session::open_store_with(arguments, World::real(&path), &name, secret.as_ref(), access);
+    let secret = invocation.session.secret_of(&world, &name)?;
+    let open = |access| invocation.session.open_store(World::real(&path), &name, secret.as_ref(), access);
     // Whoever cannot open the store cannot change it either.
     drop(open(Access::Read)?);
-    let holder = session::holder();
-    let is_free = || waiting::is_lock_free(&path, "lock");
-    waiting::until_free(arguments, is_free, || {
+    let holder = invocation.session.holder();
+    let is_free = || is_lock_free(&path, "lock");
+    invocation.session.until_free(is_free, || {
         if !words.disk_index.index_path.is_empty() || config.index == IndexKind::Memory {
             choose_places(&world, &words.disk_index, &holder)?;
         }
         Store::choose_index(&world, &config, &holder)
             .with_context(|| format!("cannot change the index of {name}"))
     })?;
-    let store = waiting::until_free(arguments, is_free, || open(Access::Write { holder: &holder }))?;
+    let store = invocation.session.until_free(is_free, || open(Access::Write { holder: &holder }))?;
     store.save_checkpoint()?;
     let (stats, is_saved) = (store.stats()?, store.is_log_given());
     store.close()?;
     let file_bytes = stats.disk_index.as_ref().map(|index| index.file_bytes);
-    if arguments.json {
+    if invocation.json {
         let place = if file_bytes.is_some() { "disk" } else { "memory" };
         say::record(
             "reindexed",
             json!({ "index": place, "blocks": stats.block_count, "index_bytes": stats.index_bytes, "index_file_bytes": file_bytes }),
         );
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         let on_disk = file_bytes.map(|bytes| format!(", {} on disk", show::bytes(bytes))).unwrap_or_default();
         let blocks = show::count(stats.block_count, "block");
         say!("indexed {blocks}: {} in memory{on_disk}", show::bytes(stats.index_bytes));
@@ -71,7 +72,7 @@ pub(super) fn choose(config: &mut StoreConfig, index: IndexChoice, words: &DiskI
         || !index_path.is_empty();
     config.index = match index {
         IndexChoice::Memory if is_any => {
-            return Err(WrongWords("--index-memory and the like are for --index disk".into()).into());
+            return Err(UsageError("--index-memory and the like are for --index disk".into()).into());
         }
         IndexChoice::Memory => IndexKind::Memory,
         IndexChoice::Disk => IndexKind::Disk,

@@ -12,27 +12,28 @@ use varve_store::{OpenError, Permission, Store};
 use varve_world::World;
 
 use super::{Outcome, losses, verify};
-use crate::arguments::{Arguments, Repair};
+use crate::arguments::Repair;
+use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
-use crate::secret::{self, Asked};
 use crate::signals::cancel_on_signal;
-use crate::{home, replica_home, say, session, show};
+use crate::{say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &Repair) -> Result<Outcome> {
     if let Some(plan) = &words.accept_loss {
-        return accept_loss::run(arguments, plan.as_deref());
+        return accept_loss::run(invocation, plan.as_deref());
     }
     if !words.plan {
-        bring_back_settings(arguments, words)?;
+        bring_back_settings(invocation, words)?;
     }
-    let store = if words.plan { session::read_store(arguments)? } else { session::write_store(arguments)? };
+    let store =
+        if words.plan { invocation.session.read_store()? } else { invocation.session.write_store()? };
     let permission = if words.plan { Permission::Read } else { Permission::Destroy };
     store.role().require(permission)?;
-    let sources = words.from.iter().map(|path| source(arguments, path)).collect::<Result<Vec<_>>>()?;
+    let sources = words.from.iter().map(|path| source(invocation, path)).collect::<Result<Vec<_>>>()?;
     let sources: Vec<&Store> = sources.iter().collect();
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start("checking", &progress, arguments.quiet || arguments.json);
+    let shown = Shown::start("checking", &progress, invocation.quiet || invocation.json);
     let scope = if words.data { RepairScope::All } else { RepairScope::Known };
     let report = match words.plan {
         true => plan_repair(&store, scope, &progress)?,
@@ -40,13 +41,13 @@ pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
     };
     drop(shown);
     if !words.plan && (report.end_was_lost || report.brought_back_count > 0) {
-        replica_home::forget_seen(arguments, &store.config().id);
+        invocation.session.forget_seen(&store.config().id);
     }
     store.close()?;
-    if arguments.json {
+    if invocation.json {
         print_json(words, &report);
     } else {
-        print(arguments, words, &report);
+        print(invocation, words, &report);
     }
     let left = if words.plan { &report.before.harm } else { &report.harm_left };
     // What was behind a lost end is named by nothing here: without a copy nobody can say that all is there.
@@ -59,16 +60,16 @@ pub(super) fn run(arguments: &Arguments, words: &Repair) -> Result<Outcome> {
 }
 
 /// Puts back the small files without which the store does not open, as far as a copy has them.
-fn bring_back_settings(arguments: &Arguments, words: &Repair) -> Result<()> {
-    let world = World::real(&home::store_folder(arguments)?);
+fn bring_back_settings(invocation: &Invocation, words: &Repair) -> Result<()> {
+    let world = World::real(&invocation.session.store_folder()?);
     if matches!(Store::read_config(&world), Err(OpenError::NotAStore | OpenError::NotAFolder)) {
         return Ok(());
     }
     for path in &words.from {
-        let copy = session::storage_at(arguments, path)?;
+        let copy = invocation.session.storage_at(path)?;
         let context = || format!("cannot put back the settings from {}", path.display());
         let secret = match Store::settings_need_secret(copy.as_ref()).with_context(context)? {
-            true => Some(secret::given(arguments, Asked::Once)?),
+            true => Some(invocation.session.secret()?),
             false => None,
         };
         let put_back = Store::bring_back_settings(&world, copy.as_ref(), secret.as_ref());
@@ -81,14 +82,14 @@ fn bring_back_settings(arguments: &Arguments, words: &Repair) -> Result<()> {
 }
 
 /// A store to fetch lost blocks from, opened with the same key.
-fn source(arguments: &Arguments, path: &Path) -> Result<Store> {
+fn source(invocation: &Invocation, path: &Path) -> Result<Store> {
     let context = || format!("cannot fetch from {}", path.display());
-    let store = session::read_store_at(arguments, path).with_context(context)?;
+    let store = invocation.session.read_store_at(path).with_context(context)?;
     store.role().require(Permission::Read).with_context(context)?;
     Ok(store)
 }
 
-fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
+fn print(invocation: &Invocation, words: &Repair, report: &RepairReport) {
     for (arena, reasons) in &report.plan.arenas {
         say!(
             "arena {arena} {}: {}",
@@ -149,7 +150,7 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
         && report.fetched_block_count == 0
     {
         say!("nothing to repair");
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         match report.is_all_checked {
             true if report.before.snapshot_count == 1 => say!("the one snapshot is whole"),
             true => say!("all {} snapshots are whole", report.before.snapshot_count),
@@ -158,7 +159,7 @@ fn print(arguments: &Arguments, words: &Repair, report: &RepairReport) {
             }
         }
     }
-    if report.repaired.arena_count > 0 && !arguments.quiet {
+    if report.repaired.arena_count > 0 && !invocation.quiet {
         say!("what the arenas were is in the store's folder \"quarantine\", which no command needs");
     }
 }

@@ -12,15 +12,16 @@ use varve_replica::{
     DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, SegmentName, Source,
     WrongLength,
 };
+use varve_session::{NamedBy, UsageError, is_lock_free, leads_into, target};
 use varve_store::{Permission, Secret, Store};
 use varve_world::{FileName, RealWorkers, World};
 
 use super::Outcome;
-use crate::arguments::{Arguments, Replicate, WrongWords};
+use crate::arguments::Replicate;
+use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
 use crate::signals::cancel_on_signal;
-use crate::target::{self, NamedBy};
-use crate::{complaint, home, say, session, show, waiting};
+use crate::{complaint, say, show};
 
 /// Shows how far transfers are.
 pub(super) struct Transfer(pub(super) Arc<Progress>);
@@ -39,8 +40,8 @@ impl Observer for Transfer {
     }
 }
 
-pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
-    let path = home::store_folder(arguments)?;
+pub(super) fn run(invocation: &Invocation, words: &Replicate) -> Result<Outcome> {
+    let path = invocation.session.store_folder()?;
     let world = World::real(&path);
     let name = path.display().to_string();
     let options = options(words)?;
@@ -50,11 +51,11 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
         named => (named.to_vec(), NamedBy::User),
     };
     if targets.is_empty() {
-        bail!(WrongWords("where to? Name a target, or remember one with --remember".into()));
+        bail!(UsageError("where to? Name a target, or remember one with --remember".into()));
     }
-    let secret = session::secret_of(arguments, &world, &name)?;
+    let secret = invocation.session.secret_of(&world, &name)?;
     if let Some(secret) = &secret {
-        require_permission(arguments, words, secret)?;
+        require_permission(invocation, words, secret)?;
     }
     let context = || format!("cannot open the store {name}");
     let (config, log) = Store::unlock(&world, secret.as_ref()).with_context(context)?;
@@ -67,13 +68,13 @@ pub(super) fn run(arguments: &Arguments, words: &Replicate) -> Result<Outcome> {
         let done = target_name(text).and_then(|text| {
             require_elsewhere(&path, &text)?;
             // What names no place is not remembered either.
-            let there = target::open(&text, named_by, words.limit_rate)?;
+            let there = invocation.session.target(&text, named_by, words.limit_rate)?;
             if words.remember && !words.dry_run {
                 remembered.add(world.storage.as_ref(), &text)?;
             }
-            let is_free = || waiting::is_lock_free(&path, "replicate.lock");
-            waiting::until_free(arguments, is_free, || {
-                one(arguments, words, source, &there, &target::shown(&text), &options, &progress)
+            let is_free = || is_lock_free(&path, "replicate.lock");
+            invocation.session.until_free(is_free, || {
+                one(invocation, words, source, &there, &target::shown(&text), &options, &progress)
             })
         });
         match done.map_err(|error| not_up_to_date(error, text)) {
@@ -97,11 +98,11 @@ fn not_up_to_date(error: Error, text: &str) -> Error {
 }
 
 /// What is at a target is changed and removed only by whoever may destroy: a key that only adds is for machines that may be taken over.
-fn require_permission(arguments: &Arguments, words: &Replicate, secret: &Secret) -> Result<()> {
+fn require_permission(invocation: &Invocation, words: &Replicate, secret: &Secret) -> Result<()> {
     if words.replaced.is_empty() && !words.delete_extra_keys {
         return Ok(());
     }
-    let role = session::keyring(arguments)?.unlock(secret)?.entry.role;
+    let role = invocation.session.keyring()?.unlock(secret)?.entry.role;
     role.require(if words.delete_extra_keys { Permission::ManageKeys } else { Permission::Destroy })?;
     Ok(())
 }
@@ -117,7 +118,7 @@ fn target_name(text: &str) -> Result<String> {
 
 /// A second copy in the store's own folder would be lost with it, and be taken for a part of it.
 fn require_elsewhere(store: &Path, text: &str) -> Result<()> {
-    if target::folder_of(text).is_some_and(|folder| home::leads_into(&folder, store)) {
+    if target::folder_of(text).is_some_and(|folder| leads_into(&folder, store)) {
         bail!(
             "{text} is in the folder of the store itself: a second copy belongs somewhere else, best on another disk"
         );
@@ -127,7 +128,7 @@ fn require_elsewhere(store: &Path, text: &str) -> Result<()> {
 
 fn options(words: &Replicate) -> Result<ReplicateOptions> {
     if !(1 << 20..=1 << 30).contains(&words.segment_size) {
-        bail!(WrongWords(format!("--segment-size {}: from 1M to 1G", words.segment_size)));
+        bail!(UsageError(format!("--segment-size {}: from 1M to 1G", words.segment_size)));
     }
     let replace = words.replaced.iter().map(|name| FileName::new(name)).collect::<Result<_, _>>()?;
     let delete_extra_keys = words.delete_extra_keys;
@@ -135,7 +136,7 @@ fn options(words: &Replicate) -> Result<ReplicateOptions> {
 }
 
 fn one(
-    arguments: &Arguments,
+    invocation: &Invocation,
     words: &Replicate,
     source: Source<'_>,
     there: &Arc<dyn Target>,
@@ -144,9 +145,9 @@ fn one(
     progress: &Arc<Progress>,
 ) -> Result<Outcome> {
     let plan = ReplicationPlan::new(source, there, options)?;
-    let mut outcome = report_plan(arguments, words, &plan, text);
+    let mut outcome = report_plan(invocation, words, &plan, text);
     if words.dry_run {
-        print_dry_run(arguments, &plan, text);
+        print_dry_run(invocation, &plan, text);
         return Ok(outcome);
     }
     let (present, planned) = (plan.present_bytes, plan.damaged.len());
@@ -155,7 +156,7 @@ fn one(
         .chain(&plan.wrong_settings)
         .map(ToString::to_string)
         .collect();
-    let shown = Shown::start(text, progress, arguments.quiet);
+    let shown = Shown::start(text, progress, invocation.quiet);
     let workers = RealWorkers::new(usize::from(words.jobs));
     let done = plan.apply(source, there, options, &workers, &Transfer(Arc::clone(progress)));
     drop(shown);
@@ -172,7 +173,7 @@ fn one(
             "hint: `varve verify --replica {text}` says what is still missing there; `--replace OBJECT` uploads it again"
         );
     }
-    print_done(arguments, &done, text, present, &wrong);
+    print_done(invocation, &done, text, present, &wrong);
     Ok(outcome)
 }
 
@@ -182,7 +183,7 @@ fn left_wrong<'a>(words: &'a Replicate, plan: &'a ReplicationPlan) -> impl Itera
 }
 
 /// Says what was noticed before anything was done.
-fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan, text: &str) -> Outcome {
+fn report_plan(invocation: &Invocation, words: &Replicate, plan: &ReplicationPlan, text: &str) -> Outcome {
     let mut outcome = Outcome::Done;
     if plan.lost_there.is_some() {
         remark!(
@@ -195,7 +196,7 @@ fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan,
         print_damage(damage);
         outcome = Outcome::Damage;
     }
-    for (arena, offset) in plan.unfinished.iter().filter(|_| !arguments.quiet) {
+    for (arena, offset) in plan.unfinished.iter().filter(|_| !invocation.quiet) {
         remark!(
             "varve: arena {arena}, offset {offset}: what follows was never finished, and is not replicated; the next snapshot cuts it off"
         );
@@ -224,7 +225,7 @@ fn report_plan(arguments: &Arguments, words: &Replicate, plan: &ReplicationPlan,
         );
         outcome = Outcome::Damage;
     }
-    if !words.delete_extra_keys && !arguments.quiet {
+    if !words.delete_extra_keys && !invocation.quiet {
         for key in &plan.extra_keys {
             remark!("varve: {key} opens the replica, and the store no longer has it (--delete-extra-keys)");
         }
@@ -237,26 +238,26 @@ fn print_damage(damage: &DamagedHere) {
     remark!("varve: this store is damaged, and that was not replicated: {reason}");
 }
 
-fn print_dry_run(arguments: &Arguments, plan: &ReplicationPlan, text: &str) {
+fn print_dry_run(invocation: &Invocation, plan: &ReplicationPlan, text: &str) {
     let settings = plan.settings.iter().map(|setting| setting.file.to_string());
     let segments = plan.segments.iter().map(|segment| segment.name.file_name().to_string());
     let objects: Vec<_> = settings.chain(segments).collect();
-    if arguments.json {
+    if invocation.json {
         say::record("replication_plan", json!({ "target": text, "objects": objects, "bytes": plan.bytes() }));
         return;
     }
     for object in &objects {
         say!("{object}");
     }
-    if !arguments.quiet {
+    if !invocation.quiet {
         let objects = show::count(objects.len() as u64, "object");
         say!("{objects} would be uploaded to {text}, {}", show::bytes(plan.bytes()));
     }
 }
 
-fn print_done(arguments: &Arguments, done: &Replicated, text: &str, present: u64, wrong: &[String]) {
+fn print_done(invocation: &Invocation, done: &Replicated, text: &str, present: u64, wrong: &[String]) {
     let total = present + done.uploaded_bytes;
-    if arguments.json {
+    if invocation.json {
         let value = json!({
             "target": text,
             "objects": done.object_count,
@@ -267,7 +268,7 @@ fn print_done(arguments: &Arguments, done: &Replicated, text: &str, present: u64
             "removed_keys": done.removed_keys.iter().map(ToString::to_string).collect::<Vec<_>>(),
         });
         say::record("replicated", value);
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         say!(
             "{text} is up to date{}: {} uploaded in {}, {} in all",
             if wrong.is_empty() { "" } else { ", but for the objects above" },
@@ -280,7 +281,10 @@ fn print_done(arguments: &Arguments, done: &Replicated, text: &str, present: u64
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::arguments::Arguments;
 
     #[test]
     fn what_failed_names_its_place_once_and_no_password() {
@@ -292,8 +296,10 @@ mod tests {
             format!("{failed:#}"),
             "webdav+http://u@h/x was not brought up to date: config.toml: failed"
         );
+        let invocation = Invocation::new(&Arguments::parse_from(["varve", "stats"]));
         let place = "foo://u:hunter2@h";
-        let failed = not_up_to_date(target::open(place, NamedBy::User, None).err().unwrap(), place);
+        let failed =
+            not_up_to_date(invocation.session.target(place, NamedBy::User, None).err().unwrap(), place);
         assert!(format!("{failed:#}").starts_with("not brought up to date: foo://...@h: "), "{failed:#}");
     }
 }

@@ -21,6 +21,7 @@ use varve_archive::{
 };
 use varve_machine::ImageFormat;
 use varve_replica::Healing;
+use varve_session::UsageError;
 use varve_world::Workers;
 
 use self::image::Image;
@@ -31,21 +32,21 @@ use super::Outcome;
 use super::choice::Choice;
 use super::place::{Content, Place, What};
 use super::taken::{left_out_json, left_out_lines};
-use crate::arguments::{Arguments, Cat, Restore, WrongWords};
+use crate::arguments::{Cat, Restore};
+use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
-use crate::reading::Reading;
 use crate::say::Output;
 use crate::signals::cancel_on_signal;
-use crate::{complaint, exit_status, healing, say, show};
+use crate::{complaint, exit_status, say, show};
 
-pub(super) fn run(arguments: &Arguments, restore: &Restore) -> Result<Outcome> {
-    let archive = Reading::open(arguments)?;
+pub(super) fn run(invocation: &Invocation, restore: &Restore) -> Result<Outcome> {
+    let archive = invocation.session.reading()?;
     let blocks = archive.blocks();
     let filter = RestoreFilter::new(&restore.includes, &restore.excludes)?;
-    let kept = Kept::of(arguments)?.with_paths();
+    let kept = Kept::of(&invocation.session)?.with_paths();
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let choice = Choice::new(arguments, archive.snapshots(), &restore.which);
+    let choice = Choice::new(invocation, archive.snapshots(), &restore.which);
     let mut places = Vec::new();
     for text in &restore.snapshots {
         let place = choice.place(text)?;
@@ -60,23 +61,23 @@ pub(super) fn run(arguments: &Arguments, restore: &Restore) -> Result<Outcome> {
         }
         let damaged = DamageList::new();
         let from = Origin {
-            arguments,
+            invocation,
             blocks: &blocks,
             workers: archive.workers(),
             kept: &kept.1,
             filter: &filter,
             damaged: Some(&damaged),
         };
-        let shown = Shown::start(&place.name(), &progress, arguments.quiet || restore.dry_run);
+        let shown = Shown::start(&place.name(), &progress, invocation.quiet || restore.dry_run);
         let restored = restore_one(from, place, content, restore, target, &progress);
         drop(shown);
-        healing::report_lost(arguments, &blocks);
+        invocation.session.report_lost(&blocks);
         let restored = restored.with_context(|| not_restored(text));
         if !damaged.is_empty() {
-            damaged::report(arguments, target, &damaged);
+            damaged::report(invocation, target, &damaged);
         }
         if let Some(restored) = restored? {
-            outcome = outcome.max(tell(arguments, place, target, &restored));
+            outcome = outcome.max(tell(invocation, place, target, &restored));
         }
         if !damaged.is_empty() {
             outcome = outcome.max(Outcome::Damage);
@@ -89,12 +90,12 @@ fn not_restored(text: &std::ffi::OsStr) -> String {
     format!("{} was not restored", show::name(text.as_bytes()))
 }
 
-pub(super) fn cat(arguments: &Arguments, cat: &Cat) -> Result<Outcome> {
-    let archive = Reading::open(arguments)?;
-    let place = Choice::new(arguments, archive.snapshots(), &cat.which).place(&cat.snapshot)?;
+pub(super) fn cat(invocation: &Invocation, cat: &Cat) -> Result<Outcome> {
+    let archive = invocation.session.reading()?;
+    let place = Choice::new(invocation, archive.snapshots(), &cat.which).place(&cat.snapshot)?;
     let blocks = archive.blocks();
     let from = Origin {
-        arguments,
+        invocation,
         blocks: &blocks,
         workers: archive.workers(),
         kept: &[],
@@ -119,7 +120,7 @@ pub(super) fn cat(arguments: &Arguments, cat: &Cat) -> Result<Outcome> {
     let content = place.content(&blocks);
     let written = content
         .and_then(|content| restore_one(from, &place, &content, &whole, Path::new(OUTPUT), &Progress::new()));
-    healing::report_lost(arguments, &blocks);
+    invocation.session.report_lost(&blocks);
     written.map(|_| Outcome::Done)
 }
 
@@ -134,7 +135,7 @@ struct Restored {
 /// What is restored from, and how.
 #[derive(Clone, Copy)]
 struct Origin<'a> {
-    arguments: &'a Arguments,
+    invocation: &'a Invocation,
     blocks: &'a Arc<Healing>,
     workers: &'a dyn Workers,
     /// What must stay, whatever is replaced.
@@ -148,7 +149,7 @@ struct Origin<'a> {
 const NO_FLAGS: &str = "this file system, or this user's rights, do not allow them";
 
 /// Says what was restored, and what is missing of it.
-fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: &Restored) -> Outcome {
+fn tell(invocation: &Invocation, place: &Place<'_>, destination: &Path, restored: &Restored) -> Outcome {
     let Restored { kind, counts, is_damaged } = restored;
     match counts.problem_count {
         0 => {}
@@ -163,7 +164,7 @@ fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: 
     if counts.is_delete_withheld {
         remark!("varve: nothing was removed, as not everything is restored");
     }
-    if arguments.json {
+    if invocation.json {
         let mut value = json!({
             "snapshot": place.what.id(),
             "kind": kind,
@@ -179,7 +180,7 @@ fn tell(arguments: &Arguments, place: &Place<'_>, destination: &Path, restored: 
         });
         show::put_name(&mut value, "path", destination.as_os_str().as_bytes());
         say::record("restored", value);
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         let destination = show::name(destination.as_os_str().as_bytes());
         say!("restored to {destination}: {}{}", show::bytes(counts.bytes), counted(counts));
         left_out_lines(place.left_out(), false).iter().for_each(|line| say!("{line}"));
@@ -230,7 +231,7 @@ fn restore_one(
         Content::Node { files, node } => (&**files, &**node),
     };
     if restore.format != ImageFormat::Raw {
-        bail!(WrongWords("--format is for disk images: this is no image".into()));
+        bail!(UsageError("--format is for disk images: this is no image".into()));
     }
     if destination != Path::new(OUTPUT) {
         let options = RestoreOptions {
@@ -284,7 +285,7 @@ fn restore_image(
     image::check(restore, destination)?;
     if restore.dry_run {
         let decision = image::decide(from, &image, restore, destination, progress)?;
-        plan::show_one(from.arguments, destination, part.size(), decision);
+        plan::show_one(from.invocation, destination, part.size(), decision);
         return Ok(None);
     }
     image::restore_bytes(from, &image, restore, destination, progress)
@@ -324,11 +325,11 @@ fn restore_tree(
     progress: &Progress,
 ) -> Result<Option<Restored>> {
     if restore.dry_run {
-        plan::show_plan(from.arguments, tree, destination, options)?;
+        plan::show_plan(from.invocation, tree, destination, options)?;
         return Ok(None);
     }
     if restore.delete {
-        plan::consent_to_delete(from.arguments, restore, tree, destination, options)?;
+        plan::consent_to_delete(from.invocation, restore, tree, destination, options)?;
     }
     let (mut counts, is_damaged) = write_tree(from, tree, destination, options, progress)?;
     if restore.verify {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use varve_archive::{Archive, CachedBlocks, SnapshotFilter};
+use varve_archive::{Archive, CachedBlocks, FilteredSnapshots, SnapshotFilter, SnapshotList, StoreSnapshots};
 use varve_block::BlockStore;
 use varve_serve::days::Days;
 use varve_serve::metrics::MetricsServer;
@@ -19,16 +19,17 @@ use varve_serve::nbd::{
     Disks, Endpoint, Moments, NbdServer, OneDisk, Overlay, Served, Settings, SnapshotDisks,
 };
 use varve_serve::nfs::NfsServer;
-use varve_serve::snapshots::{FilteredSnapshots, SnapshotList, StoreSnapshots};
 use varve_serve::venti::{Inherited, Notice, Sessions, VentiSettings, notify};
 use varve_serve::webdav::WebDavServer;
-use varve_serve::{Bounded, TlsIdentity};
+use varve_serve::{Bounded, ListenError, TlsIdentity};
+use varve_session::UsageError;
 use varve_store::Store;
 
 use super::choice::refuse_empty;
 use super::{Outcome, mount};
-use crate::arguments::{Arguments, Serve, TlsFiles};
-use crate::{exit_status, healing, moment, say, session};
+use crate::arguments::{Serve, TlsFiles};
+use crate::invocation::Invocation;
+use crate::{exit_status, moment, say};
 
 /// How much of the images is kept in memory, unpacked, if nothing is said: this part of the machine's memory, within these bounds.
 const MEMORY_SHARE: u64 = 8;
@@ -76,20 +77,20 @@ impl Door for WebDavServer {
     }
 }
 
-pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &Serve) -> Result<Outcome> {
     // Before anything is open: a signal that comes early is not lost, and sockets that were handed over keep their numbers.
     let mut inherited = Inherited::from_environment()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
-    if let Some(configuration) = proxies::configuration(arguments, words)? {
-        return proxies::run(arguments, words, &configuration, &mut inherited, signals);
+    if let Some(configuration) = proxies::configuration(invocation, words)? {
+        return proxies::run(invocation, words, &configuration, &mut inherited, signals);
     }
     let (archive, fault) = match words.venti.is_empty() {
-        true => (healing::read(arguments)?, None),
-        false => open_to_write(arguments)?,
+        true => (invocation.session.read()?, None),
+        false => open_to_write(invocation)?,
     };
     let store = archive.blocks();
     let is_written = store.is_open_to_write();
-    let blocks = healing::blocks(arguments, &archive);
+    let blocks = invocation.session.healing(&archive);
     drop(archive);
     let list = || Ok(Box::new(StoreSnapshots::open(Arc::clone(&store), Arc::clone(&blocks) as _)?) as _);
     let mut doors = snapshot_doors(words, &(Arc::clone(&blocks) as _), &list)?;
@@ -112,8 +113,8 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
         let store = Arc::downgrade(&store);
         MetricsServer::start(address, words.expose, Arc::new(move || metrics::page(&store, &counted)))
     });
-    let metrics = metrics.transpose()?;
-    announce(arguments, &doors, metrics.as_ref());
+    let metrics = metrics.transpose().map_err(not_listening)?;
+    announce(invocation, &doors, metrics.as_ref());
     if is_degraded {
         tell(Notice::Degraded);
     }
@@ -138,7 +139,7 @@ pub(super) fn run(arguments: &Arguments, words: &Serve) -> Result<Outcome> {
             Err(shared) => shared.sync().map(|()| Outcome::Done).map_err(Into::into),
         };
     }
-    healing::report_lost(arguments, &blocks);
+    invocation.session.report_lost(&blocks);
     Ok(Outcome::Done)
 }
 
@@ -154,19 +155,29 @@ fn open_sessions(words: &Serve, store: &Arc<Store>) -> Result<Option<Arc<Session
 
 /// Opens the store for clients that write. If its disk is full or takes no writes, it is opened to be read: those who read need not suffer from
 /// that. Then this also says why nothing can be written.
-fn open_to_write(arguments: &Arguments) -> Result<(Archive, Option<String>)> {
-    let error = match session::write(arguments) {
+fn open_to_write(invocation: &Invocation) -> Result<(Archive, Option<String>)> {
+    let error = match invocation.session.write() {
         Ok(archive) => return Ok((archive, None)),
         Err(error) if takes_no_writes(&error) => error,
         Err(error) => return Err(error),
     };
-    let archive = healing::read(arguments)?;
+    let archive = invocation.session.read()?;
     let reason = format!("{error:#}");
     tracing::error!(
         reason,
         "the store cannot be written: it is served read-only; make room on its disk and start the server again"
     );
     Ok((archive, Some(reason)))
+}
+
+/// Why a door does not open. An address that other machines reach is a usage error without `--expose`.
+fn not_listening(error: ListenError) -> anyhow::Error {
+    match error {
+        ListenError::Exposed { .. } | ListenError::ExposedNumbers { .. } => {
+            UsageError(error.to_string()).into()
+        }
+        error => error.into(),
+    }
 }
 
 /// Whether the disk is full, or read-only, and works otherwise.
@@ -196,26 +207,28 @@ fn snapshot_doors(
         // Neither of them says what clients have forgotten.
         let days = Arc::new(Bounded::new(days));
         if let Some(address) = words.nfs {
-            doors.push(Box::new(NfsServer::start(address, words.expose, Arc::clone(&days) as _)?));
+            doors.push(Box::new(
+                NfsServer::start(address, words.expose, Arc::clone(&days) as _).map_err(not_listening)?,
+            ));
         }
         if let Some(address) = words.webdav {
-            doors.push(Box::new(WebDavServer::start(address, words.expose, days)?));
+            doors.push(Box::new(WebDavServer::start(address, words.expose, days).map_err(not_listening)?));
         }
     }
     Ok(doors)
 }
 
 /// Says where all of it is, to whoever has started it.
-fn announce(arguments: &Arguments, doors: &[Box<dyn Door>], metrics: Option<&MetricsServer>) {
+fn announce(invocation: &Invocation, doors: &[Box<dyn Door>], metrics: Option<&MetricsServer>) {
     for address in doors.iter().flat_map(|door| door.addresses()) {
-        match arguments.json {
+        match invocation.json {
             true => say::record("serving", json!({ "address": address })),
             false => say!("serving at {address}"),
         }
     }
     if let Some(metrics) = metrics {
         let url = format!("http://{}/metrics", metrics.address());
-        match arguments.json {
+        match invocation.json {
             true => say::record("metrics", json!({ "url": url })),
             false => say!("metrics at {url}"),
         }

@@ -18,6 +18,7 @@ use varve_archive::{
 };
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
+use varve_session::{Home, Interrupted, UsageError};
 use varve_tree::VacShape;
 use varve_world::{Clock, RealClock};
 
@@ -27,26 +28,25 @@ use super::source::{self, Chosen, Form};
 use super::taken::{as_line, say_left_out, warn_if_hidden, warn_of_fast_commits};
 use super::taker::Taker;
 use super::{Outcome, input, snapshots};
-use crate::arguments::{Arguments, AsChoice, TakeSnapshot, WrongWords};
-use crate::exit_status::Interrupted;
-use crate::home::{self, Home};
+use crate::arguments::{AsChoice, TakeSnapshot};
+use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
 use crate::signals::cancel_on_signal;
-use crate::{complaint, say, session, show};
+use crate::{complaint, say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &TakeSnapshot) -> Result<Outcome> {
     if let Some(qmp) = &words.machine.qmp {
-        return super::machine::run(arguments, words, qmp);
+        return super::machine::run(invocation, words, qmp);
     }
     let mut planned = naming::plan(words)?;
     check_vac(words)?;
     source::check(words)?;
     let what_goes_in = WhatGoesIn::new(words)?;
     if words.what_goes_in.dry_run {
-        return dry_run::run(arguments, words, planned, &what_goes_in);
+        return dry_run::run(invocation, words, planned, &what_goes_in);
     }
-    let mut taker = Taker::open(arguments)?;
-    naming::settle(arguments, words, &mut planned, taker.snapshots())?;
+    let mut taker = Taker::open(invocation)?;
+    naming::settle(invocation, words, &mut planned, taker.snapshots())?;
     for (source, plan) in words.sources.iter().zip(&planned) {
         taker.check_name(&plan.request).map_err(|error| naming::taken(source, error))?;
     }
@@ -57,9 +57,9 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
         cancel_on_signal(&progress)?;
         let not_archived = || format!("{} was not archived", source.display());
         let chosen = source::choose(words, source, &request, taker.snapshots()).with_context(not_archived)?;
-        let shown = Shown::start(&request.name, &progress, arguments.quiet || arguments.json);
+        let shown = Shown::start(&request.name, &progress, invocation.quiet || invocation.json);
         let next = Next { source, chosen: &chosen, selected, request, progress: &progress, shown: &shown };
-        let (taken, fast_commits) = take(&mut taker, arguments, words, next).with_context(not_archived)?;
+        let (taken, fast_commits) = take(&mut taker, invocation, words, next).with_context(not_archived)?;
         drop(shown);
         if taken.changed_meanwhile {
             remark!("varve: {} changed while it was read: the snapshot mixes two moments", source.display());
@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
             }
             outcome = Outcome::Gaps;
         }
-        print(arguments, &chosen, &taken);
+        print(invocation, &chosen, &taken);
         // Who gives the moment knows what he does.
         if words.time.is_none() {
             warn_if_hidden(taker.snapshots(), &taken.snapshot);
@@ -82,7 +82,7 @@ pub(super) fn run(arguments: &Arguments, words: &TakeSnapshot) -> Result<Outcome
         if let (Some(vac), Some(file)) = (&taken.vac, &words.vac) {
             finish_vac(vac, file)?;
         }
-        taker.note_root(arguments)?;
+        taker.note_root(invocation)?;
     }
     what_goes_in.warn_of_unmatched();
     taker.close()?;
@@ -94,9 +94,9 @@ fn check_vac(words: &TakeSnapshot) -> Result<()> {
     match words.sources.as_slice() {
         _ if words.vac.is_none() => Ok(()),
         [source] if source.is_dir() => Ok(()),
-        [source] => bail!(WrongWords(format!("--vac is for folders: {} is none", source.display()))),
+        [source] => bail!(UsageError(format!("--vac is for folders: {} is none", source.display()))),
         sources => {
-            bail!(WrongWords(format!("--vac names one archive, and there are {} sources", sources.len())))
+            bail!(UsageError(format!("--vac names one archive, and there are {} sources", sources.len())))
         }
     }
 }
@@ -139,12 +139,12 @@ struct Next<'a> {
 
 fn take(
     taker: &mut Taker,
-    arguments: &Arguments,
+    invocation: &Invocation,
     words: &TakeSnapshot,
     next: Next<'_>,
 ) -> Result<(Taken, Vec<String>)> {
     if matches!(next.chosen.form, Form::Folder | Form::File) {
-        return Ok((take_files(taker, arguments, words, next)?, Vec::new()));
+        return Ok((take_files(taker, invocation, words, next)?, Vec::new()));
     }
     let Next { source, chosen, request, progress, .. } = next;
     let image = match chosen.form {
@@ -155,12 +155,12 @@ fn take(
         }
         Form::Stream(AsChoice::Image) => {
             if words.format.is_some_and(|format| format != ImageFormat::Raw) {
-                bail!(WrongWords("a stream can only be a raw image".into()));
+                bail!(UsageError("a stream can only be a raw image".into()));
             }
             ImageSource::stream(input::open(words, progress)?, source)
         }
         _ => {
-            let image = image(arguments, words, source)?;
+            let image = image(invocation, words, source)?;
             warn_if_mounted(source);
             image
         }
@@ -192,7 +192,7 @@ fn warn_if_mounted(source: &Path) {
 /// Archives a folder, or a file by itself.
 fn take_files(
     taker: &mut Taker,
-    arguments: &Arguments,
+    invocation: &Invocation,
     words: &TakeSnapshot,
     next: Next<'_>,
 ) -> Result<Taken> {
@@ -201,12 +201,12 @@ fn take_files(
     let watch = Watch { progress, report: &report };
     let taken = if chosen.form == Form::File {
         // A file that was named itself is never left out.
-        let options = folder_options(arguments, words, source, FolderOptions::default())?;
+        let options = folder_options(invocation, words, source, FolderOptions::default())?;
         taker.take_file(source, options, words.reread, request, watch)
     } else {
-        let options = folder_options(arguments, words, source, selected)?;
+        let options = folder_options(invocation, words, source, selected)?;
         news::count_ahead(shown, source, &options);
-        let options = FolderOptions { note: news::note(arguments), ..options };
+        let options = FolderOptions { note: news::note(invocation), ..options };
         taker.take_folder(source, options, words.reread, request, watch)
     };
     taken.map_err(not_taken)
@@ -239,7 +239,7 @@ fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
         if words.skip_free {
             let said =
                 "what is free on standard input is known only when it has been read: give a file or a device";
-            bail!(WrongWords(said.into()));
+            bail!(UsageError(said.into()));
         }
         return Ok(LeftOut::default());
     };
@@ -253,7 +253,7 @@ fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
 }
 
 /// A disk image of any format.
-fn image(arguments: &Arguments, words: &TakeSnapshot, source: &Path) -> Result<ImageSource> {
+fn image(invocation: &Invocation, words: &TakeSnapshot, source: &Path) -> Result<ImageSource> {
     // Only a file says what it is. The first bytes of a device are its owner's, whoever that is; and a fifo would keep us.
     let is_file = source.metadata().is_ok_and(|metadata| metadata.is_file());
     let format = match words.format {
@@ -266,7 +266,7 @@ fn image(arguments: &Arguments, words: &TakeSnapshot, source: &Path) -> Result<I
     if format == ImageFormat::Raw {
         return Ok(ImageSource::open(source)?);
     }
-    if words.format.is_none() && !arguments.quiet {
+    if words.format.is_none() && !invocation.quiet {
         let (path, name) = (source.display(), format.name());
         remark!(
             "varve: {path} is an image in the format {name}: the disk in it is archived (--format raw: the file)"
@@ -277,7 +277,7 @@ fn image(arguments: &Arguments, words: &TakeSnapshot, source: &Path) -> Result<I
 }
 
 fn folder_options(
-    arguments: &Arguments,
+    invocation: &Invocation,
     words: &TakeSnapshot,
     source: &Path,
     selected: FolderOptions,
@@ -286,11 +286,11 @@ fn folder_options(
         // Of a path that ends in no name, as `.`, what the folder holds is at the top.
         name: source.file_name().map(|name| name.as_bytes().to_vec()),
         shape: VacShape::default(),
-        owners: session::owner_names(),
+        owners: varve_session::owner_names(),
     });
     Ok(FolderOptions {
         vac,
-        store_folder: match home::of(arguments)? {
+        store_folder: match invocation.session.home()? {
             Home::Folder(path) => Some(path),
             Home::Replica(_) | Home::Venti(_) => None,
         },
@@ -298,15 +298,15 @@ fn folder_options(
     })
 }
 
-fn print(arguments: &Arguments, chosen: &Chosen, taken: &Taken) {
+fn print(invocation: &Invocation, chosen: &Chosen, taken: &Taken) {
     let snapshot = &taken.snapshot;
-    if arguments.json {
+    if invocation.json {
         let mut shown = snapshots::as_json(snapshot);
         shown["kind_because"] = chosen.because.clone().into();
         if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == Form::Folder) {
             news::put_counts(&mut shown, counts);
         }
-        let asked = taken.left_out.asked.iter().filter(|_| arguments.verbose > 0);
+        let asked = taken.left_out.asked.iter().filter(|_| invocation.verbose > 0);
         for entry in taken.left_out.notices.iter().chain(asked) {
             say::record("left_out", what_goes_in::as_json(entry, &snapshot.source));
         }
@@ -317,7 +317,7 @@ fn print(arguments: &Arguments, chosen: &Chosen, taken: &Taken) {
         say::record("snapshot", shown);
         return;
     }
-    if arguments.quiet {
+    if invocation.quiet {
         return;
     }
     say!("{}", as_line(snapshot));
@@ -332,5 +332,5 @@ fn print(arguments: &Arguments, chosen: &Chosen, taken: &Taken) {
         news::say_counts(counts);
     }
     say_left_out(&snapshot.left_out);
-    what_goes_in::say_left_out(&taken.left_out, arguments.verbose > 0);
+    what_goes_in::say_left_out(&taken.left_out, invocation.verbose > 0);
 }

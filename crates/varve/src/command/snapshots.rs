@@ -9,8 +9,8 @@ use varve_archive::{Snapshot, SnapshotContent};
 use super::Outcome;
 use super::choice::Choice;
 use super::taken::{left_out_bytes, left_out_json, left_out_lines};
-use crate::arguments::{Arguments, GroupBy, Snapshots, Which};
-use crate::reading::Reading;
+use crate::arguments::{GroupBy, Snapshots, Which};
+use crate::invocation::Invocation;
 use crate::{moment, say, show};
 
 /// How many digits of an id are shown.
@@ -25,15 +25,15 @@ const SHORTENED: [(usize, usize); 2] = [(SOURCE, 12), (2, 8)];
 /// Between two columns.
 const GAP: usize = 2;
 
-pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
-    let archive = Reading::open(arguments)?;
-    let choice = Choice::new(arguments, archive.snapshots(), &words.which);
+pub(super) fn run(invocation: &Invocation, words: &Snapshots) -> Result<Outcome> {
+    let archive = invocation.session.reading()?;
+    let choice = Choice::new(invocation, archive.snapshots(), &words.which);
     let mut snapshots = match &words.name {
         Some(name) => match choice.series(name) {
             Ok(named) => named,
             // A name that is there, of which the filter leaves nothing, is an empty list.
             Err(_) if !words.which.filter().is_empty() => {
-                Choice::new(arguments, archive.snapshots(), &Which::default()).series(name)?;
+                Choice::new(invocation, archive.snapshots(), &Which::default()).series(name)?;
                 Vec::new()
             }
             Err(error) => return Err(error),
@@ -42,12 +42,12 @@ pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
     };
     snapshots.sort_by_key(|snapshot| snapshot.time);
     let groups = grouped(snapshots, &words.group_by);
-    if arguments.json {
+    if invocation.json {
         let all = groups.into_iter().flat_map(|(_, snapshots)| snapshots);
         all.for_each(|snapshot| say::item("snapshot", as_json(snapshot)));
         return Ok(Outcome::Done);
     }
-    let width = if arguments.verbose == 0 { show::terminal_width(&std::io::stdout()) } else { None };
+    let width = if invocation.verbose == 0 { show::terminal_width(&std::io::stdout()) } else { None };
     let is_one = words.group_by.is_empty();
     for (number, (title, snapshots)) in groups.into_iter().enumerate() {
         if !is_one {
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Arguments, words: &Snapshots) -> Result<Outcome> {
             say!("{gap}{}", titled(&words.group_by, &title));
         }
         say!("{}", table(&snapshots, width));
-        if arguments.verbose > 0 {
+        if invocation.verbose > 0 {
             say_all_left_out(&snapshots);
         }
     }

@@ -9,8 +9,9 @@ use anyhow::{Context, Result, bail};
 use varve_archive::{OpenSourceError, Request, Snapshot, SnapshotContent, open_to_read};
 use varve_image::{Disk, TableKind, VolumeContent};
 use varve_machine::ImageFormat;
+use varve_session::UsageError;
 
-use crate::arguments::{AsChoice, TakeSnapshot, WrongWords};
+use crate::arguments::{AsChoice, TakeSnapshot};
 
 /// What a source is archived as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,13 +34,13 @@ pub(super) struct Chosen {
 pub(super) fn check(args: &TakeSnapshot) -> Result<()> {
     let Some(form) = args.form else { return Ok(()) };
     if form == AsChoice::File && args.format.is_some() {
-        bail!(WrongWords("--format is for disk images, and --as file archives none".into()));
+        bail!(UsageError("--format is for disk images, and --as file archives none".into()));
     }
     // One that is not there is complained of by whoever opens it.
     let is_other =
         |source: &PathBuf| source != Path::new("-") && source.metadata().is_ok_and(|found| !found.is_file());
     if args.command.is_none() && args.sources.iter().all(is_other) {
-        bail!(WrongWords("--as is for regular files and standard input, and there is none".into()));
+        bail!(UsageError("--as is for regular files and standard input, and there is none".into()));
     }
     Ok(())
 }

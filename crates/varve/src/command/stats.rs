@@ -7,11 +7,11 @@ use varve_log::ParityPercent;
 use varve_store::{CompareMode, IndexPlace};
 
 use super::Outcome;
-use crate::arguments::Arguments;
-use crate::{healing, say, show};
+use crate::invocation::Invocation;
+use crate::{say, show};
 
-pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
-    let archive = healing::read(arguments)?;
+pub(super) fn run(invocation: &Invocation) -> Result<Outcome> {
+    let archive = invocation.session.read()?;
     let stats = archive.store().stats()?;
     let shown_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.size).sum();
     let new_bytes: u64 = archive
@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome> {
         CompareMode::Hash => "hash",
         CompareMode::Value => "value",
     };
-    if arguments.json {
+    if invocation.json {
         let value = json!({
             "snapshots": archive.snapshots().len(),
             "snapshot_bytes": shown_bytes,

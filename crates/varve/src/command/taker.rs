@@ -9,11 +9,10 @@ use varve_archive::{
     Archive, ChangeError, Elsewhere, FolderOptions, ImageSource, NameTaken, Progress, Request, Snapshot,
     SnapshotId, StreamOwner, TagChanges, TakeError, Taken, Watch,
 };
+use varve_session::{Home, LockedRoots};
 
-use crate::arguments::Arguments;
-use crate::home::{self, Home};
-use crate::roots::{LockedRoots, Roots};
-use crate::{say, session, waiting};
+use crate::invocation::Invocation;
+use crate::say;
 
 /// Of disk images at a Venti server: what everybody uses there.
 const VENTI_BLOCK_BYTES: u32 = 8 << 10;
@@ -25,13 +24,13 @@ pub(super) enum Taker {
 }
 
 impl Taker {
-    pub(super) fn open(arguments: &Arguments) -> Result<Self> {
-        let Home::Venti(address) = home::of(arguments)? else {
-            return Ok(Self::Store(Box::new(session::write(arguments)?)));
+    pub(super) fn open(invocation: &Invocation) -> Result<Self> {
+        let Home::Venti(address) = invocation.session.home()? else {
+            return Ok(Self::Store(Box::new(invocation.session.write()?)));
         };
-        let lock = || Roots::of(arguments, &address)?.lock();
-        let roots = waiting::until_free(arguments, || true, lock)?;
-        let blocks = home::venti(&address)?;
+        let lock = || invocation.session.roots(&address)?.lock();
+        let roots = invocation.session.until_free(|| true, lock)?;
+        let blocks = invocation.session.venti(&address)?;
         let elsewhere = roots.open(blocks)?;
         Ok(Self::Elsewhere(Box::new(elsewhere), roots))
     }
@@ -120,14 +119,14 @@ impl Taker {
     }
 
     /// What a log would remember.
-    pub(super) fn note_root(&mut self, arguments: &Arguments) -> Result<()> {
+    pub(super) fn note_root(&mut self, invocation: &Invocation) -> Result<()> {
         if let Self::Elsewhere(elsewhere, roots) = self
             && let Some(root) = elsewhere.root()
         {
             roots.add(root)?;
-            if arguments.json {
+            if invocation.json {
                 say::record("catalog_root", json!({ "root": format!("catalog:{root}") }));
-            } else if !arguments.quiet {
+            } else if !invocation.quiet {
                 say!("catalog:{root}");
             }
         }

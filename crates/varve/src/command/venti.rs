@@ -5,25 +5,27 @@ use std::collections::BTreeSet;
 use anyhow::{Result, bail};
 use serde_json::json;
 use varve_serve::venti::{Session, blocks_of, list_sessions, mark_sessions};
+use varve_session::UsageError;
 use varve_store::Store;
 use varve_world::Timestamp;
 
 use super::Outcome;
-use crate::arguments::{Arguments, Venti, WrongWords};
-use crate::{moment, say, session, show};
+use crate::arguments::Venti;
+use crate::invocation::Invocation;
+use crate::{moment, say, show};
 
-pub(super) fn run(arguments: &Arguments, args: &Venti) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, args: &Venti) -> Result<Outcome> {
     match args {
-        Venti::Sessions => sessions(arguments),
-        Venti::SetAside { sessions, dry_run } => mark(arguments, sessions, true, *dry_run),
-        Venti::PutBack { sessions } => mark(arguments, sessions, false, false),
+        Venti::Sessions => sessions(invocation),
+        Venti::SetAside { sessions, dry_run } => mark(invocation, sessions, true, *dry_run),
+        Venti::PutBack { sessions } => mark(invocation, sessions, false, false),
     }
 }
 
-fn sessions(arguments: &Arguments) -> Result<Outcome> {
-    let store = session::read_store(arguments)?;
+fn sessions(invocation: &Invocation) -> Result<Outcome> {
+    let store = invocation.session.read_store()?;
     let (sessions, damaged_places) = list_sessions(&store)?;
-    if arguments.json {
+    if invocation.json {
         sessions.iter().for_each(|session| say::item("venti_session", as_json(session)));
     } else if sessions.is_empty() {
         say!("no session is recorded: `varve serve --venti ADDRESS --sessions` records them");
@@ -71,11 +73,11 @@ fn as_json(session: &Session) -> serde_json::Value {
 }
 
 /// Sets sessions aside, or puts them back.
-fn mark(arguments: &Arguments, numbers: &[u64], is_aside: bool, dry_run: bool) -> Result<Outcome> {
-    let store = if dry_run { session::read_store(arguments)? } else { session::write_store(arguments)? };
+fn mark(invocation: &Invocation, numbers: &[u64], is_aside: bool, dry_run: bool) -> Result<Outcome> {
+    let store = if dry_run { invocation.session.read_store()? } else { invocation.session.write_store()? };
     let (known, damaged_places) = list_sessions(&store)?;
     if let Some(number) = numbers.iter().find(|number| !known.iter().any(|known| known.number == **number)) {
-        bail!(WrongWords(format!("there is no session {number}: `varve venti sessions` lists them")));
+        bail!(UsageError(format!("there is no session {number}: `varve venti sessions` lists them")));
     }
     if is_aside && damaged_places > 0 {
         bail!(
@@ -99,7 +101,7 @@ fn mark(arguments: &Arguments, numbers: &[u64], is_aside: bool, dry_run: bool) -
         mark_sessions(&store, numbers, is_aside)?;
     }
     close(store, dry_run)?;
-    print(arguments, is_aside, dry_run, before_count.abs_diff(after_count), after_count);
+    print(invocation, is_aside, dry_run, before_count.abs_diff(after_count), after_count);
     Ok(Outcome::Done)
 }
 
@@ -110,13 +112,13 @@ fn close(store: Store, dry_run: bool) -> Result<()> {
     Ok(())
 }
 
-fn print(arguments: &Arguments, is_aside: bool, dry_run: bool, changed: u64, all: u64) {
-    if arguments.json {
+fn print(invocation: &Invocation, is_aside: bool, dry_run: bool, changed: u64, all: u64) {
+    if invocation.json {
         let kind = if is_aside { "venti_set_aside" } else { "venti_put_back" };
         say::record(kind, json!({ "blocks": changed, "blocks_set_aside": all, "dry_run": dry_run }));
         return;
     }
-    if arguments.quiet {
+    if invocation.quiet {
         return;
     }
     let blocks = show::count(changed, "block");

@@ -6,26 +6,25 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{Harm, Progress, Verified, verify};
 use varve_block::with_causes;
+use varve_session::{Home, UsageError};
 use varve_store::Permission;
 use varve_venti::Address;
 
 use super::{Outcome, losses, verify_archive};
-use crate::arguments::{Arguments, Verify, WrongWords};
-use crate::home::{self, Home};
+use crate::arguments::Verify;
+use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
-use crate::reading::VentiSnapshots;
-use crate::roots::Roots;
 use crate::signals::cancel_on_signal;
-use crate::{moment, say, session, show};
+use crate::{moment, say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &Verify) -> Result<Outcome> {
     if !words.archives.is_empty() {
-        return verify_archive::run(arguments, &words.archives);
+        return verify_archive::run(invocation, &words.archives);
     }
-    if let Home::Venti(address) = home::of(arguments)? {
-        return venti(arguments, words, &address);
+    if let Home::Venti(address) = invocation.session.home()? {
+        return venti(invocation, words, &address);
     }
-    let archive = session::check(arguments)?;
+    let archive = invocation.session.check()?;
     let role = archive.store().role();
     let share = words.data_share(archive.store().world().clock.now());
     if share.is_some() {
@@ -35,17 +34,17 @@ pub(super) fn run(arguments: &Arguments, words: &Verify) -> Result<Outcome> {
     let can_read = role.allows(Permission::Read);
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start("verifying", &progress, arguments.quiet);
+    let shown = Shown::start("verifying", &progress, invocation.quiet);
     let verified = verify(&archive, share, &progress)?;
     drop(shown);
     if can_read {
         // Only a hint, for the next night to heal what it can.
         archive.store().remember_lost(&verified.lost);
     }
-    if arguments.json {
+    if invocation.json {
         print_json(&verified, can_read);
     } else {
-        print(arguments, words, &verified, can_read);
+        print(invocation, words, &verified, can_read);
     }
     Ok(if is_well(&verified) { Outcome::Done } else { Outcome::Damage })
 }
@@ -55,21 +54,21 @@ fn is_well(verified: &Verified) -> bool {
 }
 
 /// Of a Venti server nothing is known but what it answers: whether all that the snapshots lead to is there, and what its bytes are.
-fn venti(arguments: &Arguments, words: &Verify, address: &Address) -> Result<Outcome> {
+fn venti(invocation: &Invocation, words: &Verify, address: &Address) -> Result<Outcome> {
     if words.share.is_some() || words.since.is_some() {
-        bail!(WrongWords(
+        bail!(UsageError(
             "--share and --since are for stores, which know what was read when: say --data, and every byte is read".into()
         ));
     }
-    let found = VentiSnapshots::open(Roots::of(arguments, address)?, home::venti(address)?)?;
+    let (found, _) = invocation.session.venti_snapshots(address)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start("verifying", &progress, arguments.quiet);
+    let shown = Shown::start("verifying", &progress, invocation.quiet);
     let harm = found.elsewhere().verify(words.data, &progress)?;
     let checked_bytes = progress.snapshot().bytes_done;
     drop(shown);
     let snapshot_count = found.elsewhere().snapshots().len();
-    if arguments.json {
+    if invocation.json {
         let harm: Vec<_> = harm.iter().map(harm_as_json).collect();
         say::record(
             "verified",
@@ -78,7 +77,7 @@ fn venti(arguments: &Arguments, words: &Verify, address: &Address) -> Result<Out
     } else if !harm.is_empty() {
         print_harm(&harm);
         say!("{} harmed", show::count(harm.len(), "part"));
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         let read = match words.data {
             true => format!("{} of what they hold read and checked", show::bytes(checked_bytes)),
             false => "all that they lead to is there".into(),
@@ -88,14 +87,14 @@ fn venti(arguments: &Arguments, words: &Verify, address: &Address) -> Result<Out
     Ok(if harm.is_empty() { Outcome::Done } else { Outcome::Damage })
 }
 
-fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: bool) {
+fn print(invocation: &Invocation, words: &Verify, verified: &Verified, can_read: bool) {
     for damage in &verified.damage {
         let reason = with_causes(&damage.kind);
         let place = format!("arena {}, offset {}", damage.arena, damage.offset);
         let line = if reason.starts_with("arena ") { reason } else { format!("{place}: {reason}") };
         say!("{line}");
     }
-    for end in verified.unfinished.iter().filter(|_| !arguments.quiet) {
+    for end in verified.unfinished.iter().filter(|_| !invocation.quiet) {
         say!(
             "arena {}, offset {}: what follows was never finished; the next snapshot cuts it off",
             end.arena,
@@ -112,13 +111,13 @@ fn print(arguments: &Arguments, words: &Verify, verified: &Verified, can_read: b
             show::count(verified.harm.len(), "part")
         );
         print_hint(verified);
-    } else if !can_read && !arguments.quiet {
+    } else if !can_read && !invocation.quiet {
         say!(
             "the codes of all pages and seals are right: {}, {}; this key cannot read, and so not check, what they hold",
             show::count(verified.arena_count, "arena"),
             show::count(verified.block_count, "block")
         );
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         let read = match (share_is_all(words), verified.oldest_read) {
             _ if verified.read_count == 0 => String::new(),
             (true, _) => format!(", {} read and checked", show::bytes(verified.checked_bytes)),

@@ -7,26 +7,28 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{ArchiveHarm, Progress, VacLine, VerifiedArchive, verify_archive};
 use varve_block::visible;
+use varve_session::UsageError;
 
 use super::{Outcome, place};
-use crate::arguments::{Arguments, WrongWords};
+
+use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
 use crate::signals::cancel_on_signal;
-use crate::{home, say, session, show};
+use crate::{say, show};
 
 /// Checks each of these archives, and says what is missing or damaged.
-pub(super) fn run(arguments: &Arguments, archives: &[OsString]) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, archives: &[OsString]) -> Result<Outcome> {
     let lines = archives.iter().map(line_of).collect::<Result<Vec<_>>>()?;
-    let blocks = session::read_blocks_at(arguments, &home::store_path(arguments)?)?;
+    let blocks = invocation.session.read_blocks_at(&invocation.session.store_path()?)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let mut outcome = Outcome::Done;
     for line in lines {
         let before = progress.snapshot().bytes_done;
-        let shown = Shown::start("verifying", &progress, arguments.quiet || arguments.json);
+        let shown = Shown::start("verifying", &progress, invocation.quiet || invocation.json);
         let found = verify_archive(&*blocks, &line, &progress).with_context(|| line.to_string())?;
         drop(shown);
-        print(arguments, &line, &found, progress.snapshot().bytes_done - before);
+        print(invocation, &line, &found, progress.snapshot().bytes_done - before);
         if !found.harm.is_empty() {
             outcome = Outcome::Damage;
         }
@@ -39,17 +41,17 @@ fn line_of(text: &OsString) -> Result<VacLine> {
     match place::vac_place(text)? {
         Some((line, [])) => Ok(line),
         Some(_) => {
-            bail!(WrongWords(format!("{}: an archive is checked as a whole: leave out the path", shown())))
+            bail!(UsageError(format!("{}: an archive is checked as a whole: leave out the path", shown())))
         }
-        None => bail!(WrongWords(format!(
+        None => bail!(UsageError(format!(
             "{} is neither vac:SCORE (or ext2:SCORE and the like) nor a .vac file; snapshots are checked all together, without naming them",
             shown()
         ))),
     }
 }
 
-fn print(arguments: &Arguments, line: &VacLine, found: &VerifiedArchive, checked_bytes: u64) {
-    if arguments.json {
+fn print(invocation: &Invocation, line: &VacLine, found: &VerifiedArchive, checked_bytes: u64) {
+    if invocation.json {
         let harm: Vec<_> = found.harm.iter().map(harm_as_json).collect();
         say::record(
             "verified_archive",
@@ -71,7 +73,7 @@ fn print(arguments: &Arguments, line: &VacLine, found: &VerifiedArchive, checked
     let read = format!("{} read and checked", show::bytes(checked_bytes));
     if !found.harm.is_empty() {
         say!("{line}: {} harmed, {read}", show::count(found.harm.len(), "part"));
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         say!("{line}: all is well: {}, {read}", show::count(found.file_count, "entry"));
     }
 }

@@ -10,18 +10,18 @@ use varve_block::with_causes;
 use varve_replica::{
     Audit, Audited, Finding, ReplicateError, ReplicateOptions, ReplicationPlan, Share, Source, audit,
 };
+use varve_session::{History, NamedBy, target};
 use varve_store::{Access, Store};
 use varve_world::World;
 
 use super::Outcome;
 use super::replicate::Transfer;
 use super::verify::{describe, harm_as_json};
-use crate::arguments::{Arguments, Verify};
+use crate::arguments::Verify;
+use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
-use crate::replica_home::{self, History};
 use crate::signals::cancel_on_signal;
-use crate::target::{self, NamedBy};
-use crate::{home, say, session, show};
+use crate::{say, show};
 
 /// What the comparison with the store itself says.
 struct Compared {
@@ -30,15 +30,15 @@ struct Compared {
     complaints: Vec<String>,
 }
 
-pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<Outcome> {
-    let there = replica_home::open(arguments, text, NamedBy::User)?;
-    let mut compared = match &arguments.store {
-        Some(_) => Some(compare(arguments, text)?),
-        None => None,
+pub(super) fn run(invocation: &Invocation, words: &Verify, text: &str) -> Result<Outcome> {
+    let there = invocation.session.replica(text, NamedBy::User)?;
+    let mut compared = match invocation.session.names_store() {
+        true => Some(compare(invocation, text)?),
+        false => None,
     };
     // From here on it is only printed.
     let text = &target::shown(text);
-    let secret = session::secret_of(arguments, &there.world, text)?;
+    let secret = invocation.session.secret_of(&there.world, text)?;
     // What the listing and the store know of it may be why it does not open.
     let in_the_way = there.replica.in_the_way().iter().map(ToString::to_string);
     let complaints = compared.iter().flat_map(|compared| compared.complaints.iter().cloned());
@@ -53,7 +53,7 @@ pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<O
     let share = if words.data { Share::ALL } else { words.sample.unwrap_or(Share::NONE) };
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start("verifying", &progress, arguments.quiet);
+    let shown = Shown::start("verifying", &progress, invocation.quiet);
     let audited = Audited { replica: &there.replica, world: &there.world, store: &store, log: &log };
     let audit = audit(audited, share, &Transfer(Arc::clone(&progress)))?;
     if let Some(compared) = &mut compared {
@@ -65,16 +65,16 @@ pub(super) fn run(arguments: &Arguments, words: &Verify, text: &str) -> Result<O
         compared.complaints.retain(|complaint| !is_told(complaint));
     }
     let history = compared.as_ref().map_or(History::Unknown, |compared| compared.history);
-    let is_older = replica_home::notice_rollback(&store, &there, history, text);
+    let is_older = invocation.session.notice_rollback(&store, &there, history, text);
     // What is whole leads to what is whole: only where something was found is it worth walking all snapshots.
     let (harm, unread) =
         if audit.findings.is_empty() { (Vec::new(), None) } else { harm(store, &audit, &progress) };
     drop(shown);
     let has_nothing = has_nothing(&audit, compared.as_ref());
-    if arguments.json {
+    if invocation.json {
         print_json(text, &audit, compared.as_ref(), &harm, is_older, has_nothing);
     } else {
-        print(arguments, text, &audit, compared.as_ref(), &harm);
+        print(invocation, text, &audit, compared.as_ref(), &harm);
     }
     if let Some(error) = unread {
         remark!("varve: what that harms cannot be told: {error}");
@@ -94,15 +94,15 @@ fn has_nothing(audit: &Audit, compared: Option<&Compared>) -> bool {
 }
 
 /// Compares the replica with the store that it is of.
-fn compare(arguments: &Arguments, text: &str) -> Result<Compared> {
-    let path = home::store_folder(arguments)?;
+fn compare(invocation: &Invocation, text: &str) -> Result<Compared> {
+    let path = invocation.session.store_folder()?;
     let world = World::real(&path);
     let name = path.display().to_string();
-    let secret = session::secret_of(arguments, &world, &name)?;
+    let secret = invocation.session.secret_of(&world, &name)?;
     let (config, log) =
         Store::unlock(&world, secret.as_ref()).with_context(|| format!("cannot open the store {name}"))?;
     let source = Source { world: &world, config: &config, log: &log };
-    let there = target::open(text, NamedBy::User, None)?;
+    let there = invocation.session.target(text, NamedBy::User, None)?;
     let plan = match ReplicationPlan::new(source, &there, &ReplicateOptions::default()) {
         Ok(plan) => plan,
         Err(
@@ -163,7 +163,7 @@ fn line(finding: &Finding) -> String {
     }
 }
 
-fn print(arguments: &Arguments, text: &str, audit: &Audit, compared: Option<&Compared>, harm: &[Harm]) {
+fn print(invocation: &Invocation, text: &str, audit: &Audit, compared: Option<&Compared>, harm: &[Harm]) {
     for finding in &audit.findings {
         say!("{}", line(finding));
     }
@@ -184,7 +184,7 @@ fn print(arguments: &Arguments, text: &str, audit: &Audit, compared: Option<&Com
             Some(_) => remark!("hint: `varve replicate {text}` uploads all of the store again"),
             None => remark!("hint: `varve -s STORE verify --replica {text}` says whether the store has more"),
         }
-    } else if !arguments.quiet && compared.is_none_or(|compared| compared.complaints.is_empty()) {
+    } else if !invocation.quiet && compared.is_none_or(|compared| compared.complaints.is_empty()) {
         say!(
             "all is well: {} in {}, {}; {} of {} read and checked",
             show::count(audit.arena_count, "arena"),
@@ -194,7 +194,7 @@ fn print(arguments: &Arguments, text: &str, audit: &Audit, compared: Option<&Com
             show::count(audit.clump_count, "clump")
         );
     }
-    if let Some(compared) = compared.filter(|compared| compared.behind_bytes > 0 && !arguments.quiet) {
+    if let Some(compared) = compared.filter(|compared| compared.behind_bytes > 0 && !invocation.quiet) {
         say!("it is behind the store by {}", show::bytes(compared.behind_bytes));
     }
 }

@@ -6,19 +6,20 @@ use anyhow::{Context, Result};
 use varve_lab::{DeviceRow, measure_device};
 
 use super::super::Outcome;
-use crate::arguments::{Arguments, BenchDevice};
+use crate::arguments::BenchDevice;
+use crate::invocation::Invocation;
 use crate::{say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &BenchDevice) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &BenchDevice) -> Result<Outcome> {
     let failed = || format!("the device of {} could not be measured", words.folder.display());
     // Removed when this ends, also by a signal that is caught, for it has a name only until then.
     let file =
         tempfile::Builder::new().prefix("varve-bench-").tempfile_in(&words.folder).with_context(failed)?;
-    if !arguments.json {
+    if !invocation.json {
         say!("{:<18}{:>10}{:>7}{:>14}{:>12}", "", "BYTES", "DEPTH", "A SECOND", "MB/S");
     }
     let mut done = |row: &DeviceRow| {
-        if !arguments.json {
+        if !invocation.json {
             say!(
                 "{:<18}{:>10}{:>7}{:>14.0}{:>12.1}",
                 row.what(),
@@ -31,7 +32,7 @@ pub(super) fn run(arguments: &Arguments, words: &BenchDevice) -> Result<Outcome>
     };
     let time = Duration::from_secs_f64(words.seconds);
     let figures = measure_device(file.path(), words.size, time, &mut done).with_context(failed)?;
-    if arguments.json {
+    if invocation.json {
         say::record("device_benchmark", serde_json::to_value(&figures)?);
     } else if !figures.is_direct {
         say!("The file system has no direct access: the system's memory of files may have helped.");

@@ -9,10 +9,11 @@ use varve_world::World;
 
 use super::super::Outcome;
 use super::forget::forget;
-use crate::arguments::{Arguments, BenchFoundation, EngineChoice};
+use crate::arguments::{BenchFoundation, EngineChoice};
+use crate::invocation::Invocation;
 use crate::{say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &BenchFoundation) -> Result<Outcome> {
     let failed = || format!("the engine could not be measured in {}", words.folder.display());
     for block_bytes in &words.block_sizes {
         for engine in chosen(&words.engines) {
@@ -28,7 +29,7 @@ pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outc
                 index_memory: words.index_memory,
                 seed: words.seed,
             };
-            if !arguments.json {
+            if !invocation.json {
                 say!("{}, blocks of {}:", engine.name(), show::bytes((*block_bytes).into()));
                 say!(
                     "  {:<24}{:>12}{:>10}{:>14}{:>14}{:>10}{:>10}{:>10}",
@@ -43,7 +44,7 @@ pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outc
                 );
             }
             let mut done = |result: &CaseResult| {
-                if !arguments.json {
+                if !invocation.json {
                     print(result);
                 }
             };
@@ -51,7 +52,7 @@ pub(super) fn run(arguments: &Arguments, words: &BenchFoundation) -> Result<Outc
             let world = World { storage: Arc::clone(&storage) as _, ..World::real(folder.path()) };
             let forget = || forget(folder.path());
             let results = run_cases(&world, engine, &workload, &forget, &mut done).with_context(failed)?;
-            if arguments.json {
+            if invocation.json {
                 let cases = results.iter().map(case_json).collect::<Result<Vec<Value>>>()?;
                 let count = words.blocks;
                 say::record(

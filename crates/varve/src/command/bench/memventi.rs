@@ -14,7 +14,8 @@ use varve_world::World;
 
 use super::super::Outcome;
 use super::forget::forget;
-use crate::arguments::{Arguments, BenchMemventi};
+use crate::arguments::BenchMemventi;
+use crate::invocation::Invocation;
 use crate::{say, show};
 
 const HOLDER: &str = "varve bench memventi";
@@ -30,19 +31,19 @@ const TABLE: [(&str, f64, LoadAction, LoadOrder); 7] = [
     ("same read", 17.41, LoadAction::Read, LoadOrder::Same),
 ];
 
-pub(super) fn run(arguments: &Arguments, words: &BenchMemventi) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &BenchMemventi) -> Result<Outcome> {
     let failed = || format!("the engine could not be measured in {}", words.folder.display());
-    let rows = table(arguments, words).with_context(failed)?;
+    let rows = table(invocation, words).with_context(failed)?;
     let mut shapes = Vec::new();
     for (block_count, block_bytes) in &words.index_blocks {
         let wanted = IndexLoad { block_count: *block_count, block_bytes: *block_bytes, seed: words.seed };
         let shape = index_shape(&wanted)?;
-        if !arguments.json {
+        if !invocation.json {
             print_shape(*block_bytes, &shape);
         }
         shapes.push(json!({ "block_bytes": block_bytes, "shape": shape }));
     }
-    if arguments.json {
+    if invocation.json {
         say::record(
             "memventi_benchmark",
             json!({ "block_bytes": words.block_size, "depth": words.depth, "table": rows, "indexes": shapes }),
@@ -52,7 +53,7 @@ pub(super) fn run(arguments: &Arguments, words: &BenchMemventi) -> Result<Outcom
 }
 
 /// Makes a store, serves it, and works it in seven ways.
-fn table(arguments: &Arguments, words: &BenchMemventi) -> Result<Vec<Value>> {
+fn table(invocation: &Invocation, words: &BenchMemventi) -> Result<Vec<Value>> {
     let folder = tempfile::Builder::new().prefix("varve-bench-").tempdir_in(&words.folder)?;
     let storage = Arc::new(UncachedStorage::new(folder.path()));
     let counted = Arc::new(CountedStorage::new(Arc::clone(&storage) as _));
@@ -70,7 +71,7 @@ fn table(arguments: &Arguments, words: &BenchMemventi) -> Result<Vec<Value>> {
     let server = VentiServer::start(&[wanted], false, &mut Inherited::none(), blocks, settings)?;
     let Some((address, _)) = server.addresses().first().cloned() else { bail!("nothing listens") };
     let count = (words.size / words.block_size as u64).max(1);
-    if !arguments.json {
+    if !invocation.json {
         let blocks = show::count(count, "block");
         say!("{blocks} of {}, {} at a time:", show::bytes(words.block_size as u64), words.depth);
         say!("  {:<28}{:>10}{:>12}{:>10}{:>14}", "", "MB/S", "MEMVENTI", "SEEKS", "BYTES READ");
@@ -98,12 +99,12 @@ fn table(arguments: &Arguments, words: &BenchMemventi) -> Result<Vec<Value>> {
             bytes: count * words.block_size as u64,
             disk: counted.take(),
         };
-        if !arguments.json {
+        if !invocation.json {
             row.print();
         }
         rows.push(row.json());
     }
-    if !arguments.json && !storage.is_direct() {
+    if !invocation.json && !storage.is_direct() {
         say!("The file system has no direct access: the system's memory of files may have helped.");
     }
     server.drain();

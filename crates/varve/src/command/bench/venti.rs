@@ -5,10 +5,11 @@ use serde_json::json;
 use varve_remote::{Load, LoadAction, LoadOrder, VentiOptions, load};
 
 use super::super::Outcome;
-use crate::arguments::{ActionChoice, Arguments, BenchVenti, OrderChoice};
-use crate::{home, say, show};
+use crate::arguments::{ActionChoice, BenchVenti, OrderChoice};
+use crate::invocation::Invocation;
+use crate::{say, show};
 
-pub(super) fn run(arguments: &Arguments, words: &BenchVenti) -> Result<Outcome> {
+pub(super) fn run(invocation: &Invocation, words: &BenchVenti) -> Result<Outcome> {
     let wanted = Load {
         action: match words.action {
             ActionChoice::Write => LoadAction::Write,
@@ -26,7 +27,7 @@ pub(super) fn run(arguments: &Arguments, words: &BenchVenti) -> Result<Outcome> 
         depth: words.depth.into(),
         seed: words.seed,
     };
-    let options = VentiOptions { tls: home::venti_tls()?, ..VentiOptions::default() };
+    let options = VentiOptions { tls: varve_session::venti_tls()?, ..VentiOptions::default() };
     let result = load(&words.address, &options, &wanted)
         .with_context(|| format!("{} could not be measured", words.address))?;
     let bytes = words.count * words.block_size as u64;
@@ -34,7 +35,7 @@ pub(super) fn run(arguments: &Arguments, words: &BenchVenti) -> Result<Outcome> 
         [500, 990, 999, 1000].map(|share| result.latency(share).as_secs_f64() * 1e3);
     #[expect(clippy::cast_precision_loss, reason = "a rate is shown with few digits")]
     let rate = bytes as f64 / (result.elapsed + result.sync).as_secs_f64().max(1e-9) / 1e6;
-    if arguments.json {
+    if invocation.json {
         let value = json!({
             "bytes": bytes,
             "seconds": result.elapsed.as_secs_f64(),

@@ -5,18 +5,18 @@ use serde_json::json;
 use varve_archive::{AcceptPlan, accept_losses, plan_to_accept};
 
 use super::super::{Outcome, losses};
-use crate::arguments::Arguments;
-use crate::{say, session};
+use crate::invocation::Invocation;
+use crate::say;
 
 /// Prints the plan; with its name, carries it out.
-pub(super) fn run(arguments: &Arguments, name: Option<&str>) -> Result<Outcome> {
-    let Some(name) = name else { return print_plan(arguments) };
-    let store = session::write_store(arguments)?;
+pub(super) fn run(invocation: &Invocation, name: Option<&str>) -> Result<Outcome> {
+    let Some(name) = name else { return print_plan(invocation) };
+    let store = invocation.session.write_store()?;
     let accepted = accept_losses(&store, name)?;
     store.close()?;
-    if arguments.json {
+    if invocation.json {
         say::record("accepted_loss", json!({ "plan": name, "lost": losses::as_json(&accepted) }));
-    } else if !arguments.quiet {
+    } else if !invocation.quiet {
         losses::print(&accepted);
         let what = losses::summary(&accepted).unwrap_or_else(|| "nothing is lost".into());
         say!("{what}, and accepted: it is not reported any more");
@@ -24,9 +24,9 @@ pub(super) fn run(arguments: &Arguments, name: Option<&str>) -> Result<Outcome> 
     Ok(Outcome::Done)
 }
 
-fn print_plan(arguments: &Arguments) -> Result<Outcome> {
-    let AcceptPlan { losses, name } = plan_to_accept(&session::read_store(arguments)?)?;
-    if arguments.json {
+fn print_plan(invocation: &Invocation) -> Result<Outcome> {
+    let AcceptPlan { losses, name } = plan_to_accept(&invocation.session.read_store()?)?;
+    if invocation.json {
         say::record("accept_loss_plan", json!({ "plan": name, "lost": losses::as_json(&losses) }));
         return Ok(if losses.is_empty() { Outcome::Done } else { Outcome::Damage });
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 use varve_archive::DamageList;
 
 use super::targets::OUTPUT;
-use crate::arguments::Arguments;
+use crate::invocation::Invocation;
 use crate::{say, show};
 
 /// How many ranges are shown; the list has all.
@@ -19,12 +19,12 @@ const SHOWN_MAX: usize = 20;
 const HEADER: &str = "# varve restore: these bytes could not be read, and are zeros. Start and end (not included), and the file.";
 
 /// Shows the ranges, and writes the list.
-pub(super) fn report(arguments: &Arguments, destination: &Path, damaged: &DamageList) {
+pub(super) fn report(invocation: &Invocation, destination: &Path, damaged: &DamageList) {
     let mut shown = 0;
     damaged.for_each(|path, range| {
         let whole =
             if path.as_os_str().is_empty() { destination.to_path_buf() } else { destination.join(path) };
-        if arguments.json || shown < SHOWN_MAX {
+        if invocation.json || shown < SHOWN_MAX {
             let fields = || {
                 let mut fields = json!({ "start": range.start, "end": range.end });
                 show::put_name(&mut fields, "path", whole.as_os_str().as_bytes());
@@ -40,7 +40,7 @@ pub(super) fn report(arguments: &Arguments, destination: &Path, damaged: &Damage
         }
         shown += 1;
     });
-    if !arguments.json && shown > SHOWN_MAX {
+    if !invocation.json && shown > SHOWN_MAX {
         remark!("varve: and {} more ranges", shown - SHOWN_MAX);
     }
     let (range_count, file_count) = damaged.counts();

@@ -10,12 +10,13 @@ use varve_archive::{
     Action, ImageOptions, ImagePart, Overwrite, Progress, Reason, RestoreCounts, read_back_image,
     restore_image, write_image_around,
 };
-use varve_machine::{ForeignFile, ImageFormat, restore_foreign};
+use varve_machine::{ForeignFile, ImageFormat, RestoreForeignError, restore_foreign};
+use varve_session::UsageError;
 use varve_world::Timestamp;
 
 use super::targets::OUTPUT;
 use super::{Origin, Restored};
-use crate::arguments::{Restore, WrongWords};
+use crate::arguments::Restore;
 use crate::say::Output;
 
 /// An image that is to be restored.
@@ -30,16 +31,16 @@ pub(super) struct Image<'a> {
 /// Refuses arguments that make no sense for an image.
 pub(super) fn check(restore: &Restore, destination: &Path) -> Result<()> {
     if !restore.includes.is_empty() || !restore.excludes.is_empty() {
-        bail!(WrongWords("--include and --exclude are for folders: this is an image".into()));
+        bail!(UsageError("--include and --exclude are for folders: this is an image".into()));
     }
     if restore.format == ImageFormat::Raw {
         return Ok(());
     }
     if destination == Path::new(OUTPUT) {
-        bail!(WrongWords("an image can be restored with --format only to a file".into()));
+        bail!(UsageError("an image can be restored with --format only to a file".into()));
     }
     if restore.verify {
-        bail!(WrongWords("--verify reads back files and raw images; without --format it does".into()));
+        bail!(UsageError("--verify reads back files and raw images; without --format it does".into()));
     }
     Ok(())
 }
@@ -116,7 +117,11 @@ pub(super) fn restore_bytes(
         restore_image(&**blocks, workers, image.part, destination, options, progress)?;
     } else {
         let to = ForeignFile { path: destination, format: restore.format };
-        restore_foreign(&**blocks, workers, image.part, to, overwrite, damaged, progress)?;
+        let restored = restore_foreign(&**blocks, workers, image.part, to, overwrite, damaged, progress);
+        restored.map_err(|error| match error {
+            RestoreForeignError::Restore(error) => anyhow::Error::new(error),
+            error => anyhow::Error::new(error),
+        })?;
     }
     if restore.verify {
         let keeps_damaged = damaged.is_some();

@@ -4,12 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use varve_replica::Remembered;
+use varve_session::{Home, Roots, Session, leads_into, target};
 use varve_world::RealStorage;
-
-use crate::arguments::Arguments;
-use crate::home::{self, Home};
-use crate::roots::Roots;
-use crate::{replica_home, target};
 
 /// Where a store keeps the list of the folders that its index is spread over, a path a line.
 const INDEX_PLACES: &str = "index/places";
@@ -23,9 +19,9 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    pub(super) fn of(arguments: &Arguments) -> Result<Self> {
+    pub(super) fn of(session: &Session) -> Result<Self> {
         let (mut folders, mut others) = (Vec::new(), Vec::new());
-        match home::of(arguments)? {
+        match session.home()? {
             Home::Folder(store) => {
                 let storage = RealStorage::new(&store);
                 // A list that makes no sense is complained of by whoever needs it.
@@ -50,10 +46,10 @@ impl Kept {
             }
             Home::Venti(_) => {}
         }
-        others.extend(arguments.key_file.clone().map(|file| ("the key", file)));
-        others.extend(arguments.roots.clone().map(|file| ("the catalog's roots", file)));
+        others.extend(session.key_file().map(|file| ("the key", file.to_owned())));
+        others.extend(session.roots_file().map(|file| ("the catalog's roots", file.to_owned())));
         others.extend(Roots::folder().map(|folder| ("the catalogs' roots", folder)));
-        others.extend(replica_home::cache_folder(arguments).map(|folder| ("the cache", folder)));
+        others.extend(session.cache_folder().map(|folder| ("the cache", folder.to_owned())));
         Ok(Self { folders, others })
     }
 
@@ -68,7 +64,7 @@ impl Kept {
     pub(super) fn refuse(&self, destination: &Path) -> Result<()> {
         let Ok(absolute) = std::path::absolute(destination) else { return Ok(()) };
         for (what, folder) in &self.folders {
-            if home::leads_into(&absolute, folder) {
+            if leads_into(&absolute, folder) {
                 bail!("{} is in {what}: restore it elsewhere", destination.display());
             }
         }

@@ -8,7 +8,8 @@ use anyhow::{Result, bail};
 use serde_json::{Value, json};
 use varve_archive::{Action, PlanCounts, PlannedEntry, Reason, RestoreOptions, Tree, plan_restore};
 
-use crate::arguments::{Arguments, Restore};
+use crate::arguments::Restore;
+use crate::invocation::Invocation;
 use crate::{say, show};
 
 /// How many entries a refusal lists.
@@ -68,19 +69,19 @@ pub(super) fn would_change(
 
 /// Shows the whole plan.
 pub(super) fn show_plan(
-    arguments: &Arguments,
+    invocation: &Invocation,
     tree: Tree<'_>,
     destination: &Path,
     options: RestoreOptions<'_>,
 ) -> Result<()> {
-    let mut show = |entry: &PlannedEntry| print(arguments, destination, entry);
+    let mut show = |entry: &PlannedEntry| print(invocation, destination, entry);
     let counts = plan_restore(tree.files, tree.root, destination, options, &mut show)?;
-    print_counts(arguments, destination, &counts);
+    print_counts(invocation, destination, &counts);
     Ok(())
 }
 
 /// Shows the plan of a single file that is no part of a folder.
-pub(super) fn show_one(arguments: &Arguments, destination: &Path, bytes: u64, decision: (Action, Reason)) {
+pub(super) fn show_one(invocation: &Invocation, destination: &Path, bytes: u64, decision: (Action, Reason)) {
     let (action, reason) = decision;
     let is_written = matches!(action, Action::Create | Action::Replace);
     let bytes = if is_written { bytes } else { 0 };
@@ -91,12 +92,12 @@ pub(super) fn show_one(arguments: &Arguments, destination: &Path, bytes: u64, de
         Action::Skip => counts.skip = 1,
         _ => counts.keep = 1,
     }
-    print(arguments, destination, &PlannedEntry { path: PathBuf::new(), kind: None, bytes, action, reason });
-    print_counts(arguments, destination, &counts);
+    print(invocation, destination, &PlannedEntry { path: PathBuf::new(), kind: None, bytes, action, reason });
+    print_counts(invocation, destination, &counts);
 }
 
-fn print(arguments: &Arguments, destination: &Path, entry: &PlannedEntry) {
-    if arguments.json {
+fn print(invocation: &Invocation, destination: &Path, entry: &PlannedEntry) {
+    if invocation.json {
         let mut value = json!({
             "action": entry.action.to_string(),
             "kind": entry.kind.map(|kind| kind.to_string()),
@@ -121,8 +122,8 @@ fn line(destination: &Path, entry: &PlannedEntry) -> String {
     format!("{:<10}  {path}  ({})", entry.action.to_string(), entry.reason)
 }
 
-fn print_counts(arguments: &Arguments, destination: &Path, counts: &PlanCounts) {
-    if arguments.json {
+fn print_counts(invocation: &Invocation, destination: &Path, counts: &PlanCounts) {
+    if invocation.json {
         let mut value = json!({
             "create": counts.create,
             "replace": counts.replace,
@@ -157,16 +158,16 @@ fn put_path(value: &mut Value, field: &str, path: &Path) {
 
 /// Shows what would be removed, and asks for consent.
 pub(super) fn consent_to_delete(
-    arguments: &Arguments,
+    invocation: &Invocation,
     restore: &Restore,
     tree: Tree<'_>,
     destination: &Path,
     options: RestoreOptions<'_>,
 ) -> Result<()> {
     let mut show = |entry: &PlannedEntry| {
-        let is_shown = entry.action == Action::Delete && !arguments.quiet;
+        let is_shown = entry.action == Action::Delete && !invocation.quiet;
         match is_shown {
-            true if arguments.json => print(arguments, destination, entry),
+            true if invocation.json => print(invocation, destination, entry),
             true => remark!("{}", line(destination, entry)),
             false => {}
         }

@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use varve_session::UsageError;
 
 use super::super::place::{Content, Place};
-use crate::arguments::{Restore, WrongWords};
+use crate::arguments::Restore;
 use crate::show;
 
 /// Standard output.
@@ -18,20 +19,20 @@ pub(super) const OUTPUT: &str = "-";
 pub(super) fn targets(restore: &Restore, places: &[(Place<'_>, Content<'_>)]) -> Result<Vec<PathBuf>> {
     let destination = &restore.destination;
     if destination == Path::new(OUTPUT) && (restore.dry_run || restore.verify) {
-        bail!(WrongWords("--dry-run and --verify need a destination that can be read".into()));
+        bail!(UsageError("--dry-run and --verify need a destination that can be read".into()));
     }
     if let [(place, content)] = places {
         return Ok(vec![target_of_one(destination, place, content)]);
     }
     if destination == Path::new(OUTPUT) {
-        bail!(WrongWords("only one thing can be written to standard output".into()));
+        bail!(UsageError("only one thing can be written to standard output".into()));
     }
     let mut names = BTreeSet::new();
     for (place, _) in places {
         let name = own_name(place).with_context(|| format!("{} has no name of its own", place.name()))?;
         if !names.insert(name.clone()) {
             let name = show::name(name.as_os_str().as_bytes());
-            bail!(WrongWords(format!("two of them are called {name}: restore them one by one")));
+            bail!(UsageError(format!("two of them are called {name}: restore them one by one")));
         }
     }
     if !restore.dry_run && !destination.is_dir() {

@@ -17,6 +17,7 @@ use varve_proxy::{
 use varve_remote::{VentiOptions, VentiStore};
 use varve_serve::metrics::MetricsServer;
 use varve_serve::venti::{Inherited, Notice, VentiSettings};
+use varve_session::{Home, Roots, UsageError, VentiSnapshots, home_at, target};
 use varve_store::Store;
 use varve_tree::leads_to;
 use varve_venti::Address;
@@ -24,12 +25,8 @@ use varve_world::World;
 
 use super::venti::{self, VentiDoor};
 use super::{Door, Outcome, announce, end_at_next_signal, metrics, snapshot_doors, tell, tell_numbers};
-use crate::arguments::{Arguments, Serve, WrongWords};
-use crate::home::{self, Home};
-use crate::reading::VentiSnapshots;
-use crate::roots::Roots;
-use crate::session;
-use crate::target;
+use crate::arguments::Serve;
+use crate::invocation::Invocation;
 
 /// What the door remembers by itself if nothing is said: the proxies have memory of their own.
 const RECENT_BYTES: u64 = 16 << 20;
@@ -40,32 +37,32 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Which proxies are to be served; `None` if the store itself is.
-pub(super) fn configuration(arguments: &Arguments, words: &Serve) -> Result<Option<Configuration>> {
-    let is_server = || matches!(home::of(arguments), Ok(Home::Venti(_)));
+pub(super) fn configuration(invocation: &Invocation, words: &Serve) -> Result<Option<Configuration>> {
+    let is_server = || matches!(invocation.session.home(), Ok(Home::Venti(_)));
     if !words.has_proxies() && !is_server() {
         return Ok(None);
     }
     if words.shows_snapshots() {
-        roots(arguments)?;
+        roots(invocation)?;
     }
     if words.sessions {
         let text = "--sessions records who writes to a store that is served by itself: with proxies, give it to the server behind them";
-        bail!(WrongWords(text.into()));
+        bail!(UsageError(text.into()));
     }
     match &words.proxies {
         Some(file) => from_file(file).map(Some),
-        None => from_flags(arguments, words).map(Some),
+        None => from_flags(invocation, words).map(Some),
     }
 }
 
 /// Which snapshots there are: behind proxies are blocks, and no list.
-fn roots(arguments: &Arguments) -> Result<Roots> {
-    match home::of(arguments) {
-        Ok(Home::Venti(address)) => Roots::of(arguments, &address),
-        _ => Roots::named(arguments).ok_or_else(|| {
+fn roots(invocation: &Invocation) -> Result<Roots> {
+    match invocation.session.home() {
+        Ok(Home::Venti(address)) => invocation.session.roots(&address),
+        _ => invocation.session.named_roots().ok_or_else(|| {
             let text = "behind proxies are blocks, and no list of snapshots: for --nbd, --nfs and --webdav name the Venti server whose snapshots are \
                         meant with --store, or their list with --roots";
-            WrongWords(text.into()).into()
+            UsageError(text.into()).into()
         }),
     }
 }
@@ -83,10 +80,10 @@ fn from_file(file: &Path) -> Result<Configuration> {
 
 /// The proxies that flags name, in the one order in which they make sense: reading ahead in front of the cache, the cache in front of the write
 /// buffer, and behind that the shards, or the store.
-fn from_flags(arguments: &Arguments, words: &Serve) -> Result<Configuration> {
+fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
     let mut stores = BTreeMap::new();
     let mut front = if words.shard.is_empty() {
-        add(&mut stores, "store", &home::store_path(arguments)?)?
+        add(&mut stores, "store", &invocation.session.store_path()?)?
     } else {
         let numbered = words.shard.iter().enumerate();
         let named = numbered.map(|(number, path)| add(&mut stores, &format!("shard-{}", number + 1), path));
@@ -108,7 +105,7 @@ fn from_flags(arguments: &Arguments, words: &Serve) -> Result<Configuration> {
         target = "write-buffer";
     }
     if let Some(path) = &words.look_aside {
-        let look_aside = match home::at(path)? {
+        let look_aside = match home_at(path)? {
             Home::Venti(_) => add(&mut stores, "look-aside", path)?,
             _ => {
                 let bounded = Described::Bounded { folder: path.clone(), bytes: words.look_aside_size };
@@ -133,7 +130,7 @@ fn from_flags(arguments: &Arguments, words: &Serve) -> Result<Configuration> {
 
 /// A store at the end of the line.
 fn add(stores: &mut BTreeMap<String, Described>, name: &str, path: &Path) -> Result<String> {
-    let described = match home::at(path)? {
+    let described = match home_at(path)? {
         Home::Venti(address) => Described::Server { address, attempts: ATTEMPTS, patience: PATIENCE },
         Home::Folder(path) => Described::Folder { path },
         Home::Replica(text) => {
@@ -149,7 +146,7 @@ fn add(stores: &mut BTreeMap<String, Described>, name: &str, path: &Path) -> Res
 
 /// What the proxies need of this machine. Stores that it opens are closed when all else has ended.
 struct Machine<'a> {
-    arguments: &'a Arguments,
+    invocation: &'a Invocation,
     stores: Mutex<Vec<Arc<Store>>>,
 }
 
@@ -164,14 +161,14 @@ impl Outside for Machine<'_> {
             attempts,
             connect_timeout: CONNECT_PATIENCE.min(patience),
             answer_timeout: patience,
-            tls: home::venti_tls()?,
+            tls: varve_session::venti_tls()?,
             ..VentiOptions::default()
         };
         Ok(Arc::new(VentiStore::connect_later(address.clone(), options)))
     }
 
     fn folder(&self, path: &Path) -> Result<Arc<dyn BlockStore>, OpenFailure> {
-        let store = Arc::new(session::write_store_at(self.arguments, path)?);
+        let store = Arc::new(self.invocation.session.write_store_at(path)?);
         if store.has_sessions()? {
             let text = "who writes what is recorded in this store, which proxies cannot do: serve it by itself, and the proxies in front of that server";
             return Err(format!("{}: {text}", path.display()).into());
@@ -185,7 +182,7 @@ impl Outside for Machine<'_> {
     }
 
     fn holder(&self) -> String {
-        session::holder()
+        self.invocation.session.holder()
     }
 
     fn leads(&self) -> Leads {
@@ -195,13 +192,13 @@ impl Outside for Machine<'_> {
 
 /// Serves until a signal to end.
 pub(super) fn run(
-    arguments: &Arguments,
+    invocation: &Invocation,
     words: &Serve,
     configuration: &Configuration,
     inherited: &mut Inherited,
     mut signals: Signals,
 ) -> Result<Outcome> {
-    let machine = Machine { arguments, stores: Mutex::default() };
+    let machine = Machine { invocation, stores: Mutex::default() };
     let assembled = Assembled::new(configuration, &machine)?;
     // What is away may come back; a store that must not be written to any more says so.
     let settings = VentiSettings {
@@ -210,7 +207,7 @@ pub(super) fn run(
         ..venti::settings(words)?
     };
     let blocks = assembled.blocks();
-    let list = || Ok(Box::new(VentiSnapshots::open(roots(arguments)?, Arc::clone(&blocks))?) as _);
+    let list = || Ok(Box::new(VentiSnapshots::open(roots(invocation)?, Arc::clone(&blocks))?) as _);
     let mut doors = snapshot_doors(words, &blocks, &list)?;
     let server = venti::start(words, inherited, Arc::clone(&blocks), settings)?.map(Arc::new);
     doors.extend(server.iter().map(|server| Box::new(VentiDoor(Arc::clone(server))) as Box<dyn Door>));
@@ -220,8 +217,8 @@ pub(super) fn run(
         let page = move || metrics::proxies_page(&watched, &counted);
         MetricsServer::start(address, words.expose, Arc::new(page))
     });
-    let metrics = metrics.transpose()?;
-    announce(arguments, &doors, metrics.as_ref());
+    let metrics = metrics.transpose().map_err(super::not_listening)?;
+    announce(invocation, &doors, metrics.as_ref());
     for signal in signals.forever() {
         let counts = || server.as_deref().map(venti::counts).unwrap_or_default();
         match signal {

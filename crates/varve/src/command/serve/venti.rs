@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use varve_block::BlockStore;
-use varve_serve::venti::{Access, Inherited, Listening, Notice, VentiServer, VentiSettings};
+use varve_serve::venti::{Access, Inherited, Listening, Notice, StartError, VentiServer, VentiSettings};
 use varve_store::CandidateCounts;
 
 use super::{Door, memory};
@@ -66,7 +66,11 @@ pub(super) fn start(
     if wanted.is_empty() {
         return Ok(None);
     }
-    Ok(Some(VentiServer::start(&wanted, words.expose, inherited, blocks, settings)?))
+    let started = VentiServer::start(&wanted, words.expose, inherited, blocks, settings);
+    Ok(Some(started.map_err(|error| match error {
+        StartError::Listen(error) => super::not_listening(error),
+        error => error.into(),
+    })?))
 }
 
 /// What the server has done so far, one thing a line.

@@ -11,18 +11,20 @@ use serde_json::{Value, json};
 use varve_archive::{
     FolderOptions, FolderSurvey, LeftOutRecord, NodeKind, Problem, Progress, Request, Surveyed, survey_folder,
 };
+use varve_session::Interrupted;
 
 use super::super::naming::Planned;
 use super::super::source::{self, Chosen, Form};
 use super::super::taken::{left_out_json, left_out_lines};
 use super::what_goes_in::{self, WhatGoesIn};
 use super::{Outcome, folder_options, image, left_out, warn_if_mounted};
-use crate::arguments::{Arguments, AsChoice, TakeSnapshot};
+use crate::arguments::{AsChoice, TakeSnapshot};
+use crate::invocation::Invocation;
 use crate::signals::cancel_on_signal;
-use crate::{complaint, exit_status, say, show};
+use crate::{complaint, say, show};
 
 pub(super) fn run(
-    arguments: &Arguments,
+    invocation: &Invocation,
     args: &TakeSnapshot,
     planned: Vec<Planned>,
     what_goes_in: &WhatGoesIn,
@@ -36,16 +38,16 @@ pub(super) fn run(
         let chosen = source::choose(args, source, &request, &[]).with_context(context)?;
         match chosen.form {
             Form::Folder => {
-                let options = folder_options(arguments, args, source, what_goes_in.options(args, place)?)?;
+                let options = folder_options(invocation, args, source, what_goes_in.options(args, place)?)?;
                 let survey =
-                    folder(arguments, source, &request, &options, &progress).with_context(context)?;
+                    folder(invocation, source, &request, &options, &progress).with_context(context)?;
                 if survey.problem_count > 0 {
                     outcome = Outcome::Gaps;
                 }
             }
-            Form::File => file(arguments, source, &request, &chosen).with_context(context)?,
-            Form::Stream(form) => stream(arguments, args, source, &request, form),
-            Form::Image => image_source(arguments, args, source, &request, &chosen).with_context(context)?,
+            Form::File => file(invocation, source, &request, &chosen).with_context(context)?,
+            Form::Stream(form) => stream(invocation, args, source, &request, form),
+            Form::Image => image_source(invocation, args, source, &request, &chosen).with_context(context)?,
         }
     }
     what_goes_in.warn_of_unmatched();
@@ -53,24 +55,24 @@ pub(super) fn run(
 }
 
 fn folder(
-    arguments: &Arguments,
+    invocation: &Invocation,
     source: &Path,
     request: &Request,
     options: &FolderOptions,
     progress: &Progress,
 ) -> Result<FolderSurvey> {
     let name = show::name(request.name.as_bytes());
-    if !arguments.json {
+    if !invocation.json {
         list!("{name}: {}", source.display());
     }
     let survey = survey_folder(source, options, &mut |surveyed| {
-        print(arguments, &request.source, surveyed);
+        print(invocation, &request.source, surveyed);
         if progress.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     if progress.is_cancelled() {
-        return Err(exit_status::Interrupted("interrupted").into());
+        return Err(Interrupted("interrupted").into());
     }
-    if arguments.json {
+    if invocation.json {
         let mut line = json!({
             "name": request.name,
             "kind": "folder",
@@ -99,11 +101,11 @@ fn folder(
     Ok(survey)
 }
 
-fn print(arguments: &Arguments, source: &[u8], surveyed: Surveyed<'_>) {
+fn print(invocation: &Invocation, source: &[u8], surveyed: Surveyed<'_>) {
     match surveyed {
         Surveyed::GoesIn { path, kind, size } => {
             let path = path.as_os_str().as_bytes();
-            if arguments.json {
+            if invocation.json {
                 let mut line = json!({ "kind": kind.to_string(), "size": size });
                 show::put_name(&mut line, "source", source);
                 show::put_name(&mut line, "path", path);
@@ -113,7 +115,7 @@ fn print(arguments: &Arguments, source: &[u8], surveyed: Surveyed<'_>) {
                 list!("+ {}{slash}", show::name(path));
             }
         }
-        Surveyed::LeftOut(entry) if arguments.json => {
+        Surveyed::LeftOut(entry) if invocation.json => {
             say::item("left_out", what_goes_in::as_json(entry, source));
         }
         Surveyed::LeftOut(entry) => list!("- {}", what_goes_in::as_line(entry)),
@@ -124,8 +126,8 @@ fn print(arguments: &Arguments, source: &[u8], surveyed: Surveyed<'_>) {
 }
 
 /// The line or the object of a source that is not a folder. `what` says for people what would be archived.
-fn tell(arguments: &Arguments, request: &Request, mut fields: Value, what: fmt::Arguments<'_>) {
-    if arguments.json {
+fn tell(invocation: &Invocation, request: &Request, mut fields: Value, what: fmt::Arguments<'_>) {
+    if invocation.json {
         fields["name"] = request.name.clone().into();
         show::put_name(&mut fields, "source", &request.source);
         say::item("dry_run", fields);
@@ -135,17 +137,17 @@ fn tell(arguments: &Arguments, request: &Request, mut fields: Value, what: fmt::
 }
 
 /// A file by itself.
-fn file(arguments: &Arguments, source: &Path, request: &Request, chosen: &Chosen) -> Result<()> {
+fn file(invocation: &Invocation, source: &Path, request: &Request, chosen: &Chosen) -> Result<()> {
     let bytes = source.metadata()?.len();
     let fields = json!({ "kind": "file", "bytes": bytes, "kind_because": chosen.because });
     let because = because(chosen);
     let size = show::bytes(bytes);
-    tell(arguments, request, fields, format_args!("{} as a file of {size}{because}", source.display()));
+    tell(invocation, request, fields, format_args!("{} as a file of {size}{because}", source.display()));
     Ok(())
 }
 
 /// Standard input, or the output of a program. Neither is read, and the program is not started.
-fn stream(arguments: &Arguments, args: &TakeSnapshot, source: &Path, request: &Request, form: AsChoice) {
+fn stream(invocation: &Invocation, args: &TakeSnapshot, source: &Path, request: &Request, form: AsChoice) {
     let (kind, called) = match form {
         AsChoice::File => ("file", "a file"),
         AsChoice::Image => ("image", "a disk image"),
@@ -155,18 +157,18 @@ fn stream(arguments: &Arguments, args: &TakeSnapshot, source: &Path, request: &R
         None => "standard input, which is not read".into(),
     };
     let fields = json!({ "kind": kind, "bytes": null });
-    tell(arguments, request, fields, format_args!("{from}, as {called}"));
+    tell(invocation, request, fields, format_args!("{from}, as {called}"));
 }
 
 /// The size of an image, and what of it would be left out.
 fn image_source(
-    arguments: &Arguments,
+    invocation: &Invocation,
     args: &TakeSnapshot,
     source: &Path,
     request: &Request,
     chosen: &Chosen,
 ) -> Result<()> {
-    let image = image(arguments, args, source)?;
+    let image = image(invocation, args, source)?;
     warn_if_mounted(source);
     let left_out = left_out(args, &image)?;
     let records = LeftOutRecord::list(&left_out);
@@ -181,8 +183,8 @@ fn image_source(
     let size = bytes.map_or_else(|| "unknown size".into(), show::bytes);
     let because = because(chosen);
     let what = format_args!("{} as a disk image of {size}{because}", source.display());
-    tell(arguments, request, fields, what);
-    if !arguments.json {
+    tell(invocation, request, fields, what);
+    if !invocation.json {
         left_out_lines(&records, true).iter().for_each(|line| list!("{line}"));
     }
     Ok(())

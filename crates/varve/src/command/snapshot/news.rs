@@ -7,13 +7,13 @@ use std::path::Path;
 use serde_json::{Value, json};
 use varve_archive::{FileNews, FolderCounts, FolderOptions, NewsCounts, NoteNews, survey_folder};
 
-use crate::arguments::Arguments;
+use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
 use crate::{say, show};
 
 /// Lists what is new and what has changed, if that is asked for.
-pub(super) fn note(arguments: &Arguments) -> NoteNews {
-    match (arguments.verbose > 0 && !arguments.quiet, arguments.json) {
+pub(super) fn note(invocation: &Invocation) -> NoteNews {
+    match (invocation.verbose > 0 && !invocation.quiet, invocation.json) {
         (false, _) => |_, _| {},
         (true, false) => |news, path| match news {
             FileNews::New | FileNews::NewOrChanged => say!("+ {}", show::name(path.as_os_str().as_bytes())),

@@ -13,8 +13,9 @@ use varve_archive::{
     ExcludeRule, ExcludeRules, FolderOptions, LeftOutEntry, LeftOutOfFolder, LeftOutReason, ListedPaths,
     RuleOrigin,
 };
+use varve_session::UsageError;
 
-use crate::arguments::{TakeSnapshot, WrongWords};
+use crate::arguments::TakeSnapshot;
 use crate::show;
 
 /// So many lines of one file are named in full if they match nothing; all are counted.
@@ -111,13 +112,13 @@ fn listed(args: &TakeSnapshot, known_paths: &[Vec<PathBuf>]) -> Result<Option<Li
         (None, None) => return Ok(None),
     };
     let ([source], [known]) = (args.sources.as_slice(), known_paths) else {
-        bail!(WrongWords(format!(
+        bail!(UsageError(format!(
             "{option} lists paths of one source, and there are {}",
             args.sources.len()
         )));
     };
     if !source.is_dir() {
-        bail!(WrongWords(format!("{option} is for a folder: {} is none", source.display())));
+        bail!(UsageError(format!("{option} is for a folder: {} is none", source.display())));
     }
     let bytes = read_list(file).with_context(|| format!("the list {} cannot be read", file.display()))?;
     let mut listed = ListedPaths::default();
@@ -127,12 +128,12 @@ fn listed(args: &TakeSnapshot, known_paths: &[Vec<PathBuf>]) -> Result<Option<Li
         let below = known.iter().find_map(|root| path.strip_prefix(root).ok()).unwrap_or(path);
         if listed.add(below).is_err() {
             let (path, source) = (path.display(), source.display());
-            bail!(WrongWords(format!("{option}: {path} is not below {source}")));
+            bail!(UsageError(format!("{option}: {path} is not below {source}")));
         }
         count += 1;
     }
     if count == 0 {
-        bail!(WrongWords(format!("{option}: the list {} is empty", file.display())));
+        bail!(UsageError(format!("{option}: the list {} is empty", file.display())));
     }
     Ok(Some(listed))
 }

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use varve_remote::{TlsClientIdentity, VentiError, VentiOptions, VentiStore, VentiTls};
 use varve_venti::Address;
 
-use crate::arguments::{Arguments, WrongWords};
+use crate::failure::UsageError;
 use crate::target;
 
 /// The Venti server that the environment names, as programs of Plan 9 look for it.
@@ -25,31 +25,20 @@ pub enum Home {
     Venti(Address),
 }
 
-/// The store's folder.
-pub fn store_path(arguments: &Arguments) -> Result<PathBuf> {
-    let unnamed = || WrongWords("which store? Name it with --store, or in VARVE_STORE".into());
-    Ok(arguments.store.clone().ok_or_else(unnamed)?)
-}
-
-/// The store that was named: a folder, or a replica of one.
-pub fn of(arguments: &Arguments) -> Result<Home> {
-    at(&store_path(arguments)?)
-}
-
 /// What a path or a URL names.
-pub fn at(path: &Path) -> Result<Home> {
+pub fn home_at(path: &Path) -> Result<Home> {
     if let Some(text) = path.to_str().filter(|text| is_venti(text)) {
         let named = match text {
             VENTI_VARIABLE => {
                 let value = std::env::var("venti").unwrap_or_default();
                 if value.is_empty() {
-                    bail!(WrongWords(format!("{VENTI_VARIABLE} is not set: it is to name a Venti server")));
+                    bail!(UsageError(format!("{VENTI_VARIABLE} is not set: it is to name a Venti server")));
                 }
                 value
             }
             text => text.to_owned(),
         };
-        return Ok(Home::Venti(named.parse().map_err(|error| WrongWords(format!("{error}")))?));
+        return Ok(Home::Venti(named.parse().map_err(|error| UsageError(format!("{error}")))?));
     }
     path.to_str().map_or(Ok(()), target::refuse_other_spelling)?;
     let text = path.to_str().filter(|text| target::is_url(text) || target::is_replica_folder(path));
@@ -65,12 +54,13 @@ fn is_venti(text: &str) -> bool {
         || ["venti://", "venti+tls://", "tcp!", "tls!", "unix!"].iter().any(|start| text.starts_with(start))
 }
 
-/// Who we are at Venti servers that are reached by TLS: the certificate and key that VARVE_VENTI_CERTIFICATE names, if any.
+/// Who we are at Venti servers that are reached by TLS: the certificate and key that
+/// VARVE_VENTI_CERTIFICATE names, if any.
 pub fn venti_tls() -> Result<VentiTls> {
     let Some(text) = std::env::var_os(VENTI_CERTIFICATE) else { return Ok(VentiTls::default()) };
     let parts = text.to_str().and_then(|text| text.split_once(','));
     let Some((certificate, key)) = parts else {
-        bail!(WrongWords(format!(
+        bail!(UsageError(format!(
             "{VENTI_CERTIFICATE} names no certificate with its key: write CERT,KEY (PEM files)"
         )))
     };
@@ -78,7 +68,7 @@ pub fn venti_tls() -> Result<VentiTls> {
 }
 
 /// Connects to a Venti server.
-pub fn venti(address: &Address) -> Result<Arc<VentiStore>> {
+pub(crate) fn connect(address: &Address) -> Result<Arc<VentiStore>> {
     let options = VentiOptions { tls: venti_tls()?, ..VentiOptions::default() };
     let connected = VentiStore::connect(address.clone(), options).map_err(|error| match error {
         VentiError::Connect { .. } => anyhow::Error::new(error),
@@ -87,32 +77,38 @@ pub fn venti(address: &Address) -> Result<Arc<VentiStore>> {
     Ok(Arc::new(connected?))
 }
 
-/// The folder in which a store is to be made.
-pub fn new_store_folder(arguments: &Arguments) -> Result<PathBuf> {
-    match of(arguments)? {
-        Home::Folder(path) => Ok(path),
-        Home::Replica(text) if target::is_url(&text) => {
-            let shown = target::shown(&text);
-            bail!(WrongWords(format!(
-                "a store is made in a folder of this machine; `varve -s FOLDER replicate {shown}` then keeps a copy of it there"
-            )))
+impl Home {
+    /// The folder in which a store is to be made.
+    ///
+    /// # Errors
+    /// When this names a replica, a URL or a Venti server.
+    pub(crate) fn new_store_folder(self) -> Result<PathBuf> {
+        match self {
+            Self::Replica(text) if target::is_url(&text) => {
+                let shown = target::shown(&text);
+                bail!(UsageError(format!(
+                    "a store is made in a folder of this machine; `varve -s FOLDER replicate {shown}` then keeps a copy of it there"
+                )))
+            }
+            home => home.folder(),
         }
-        Home::Replica(text) => Err(only_read(&text)),
-        Home::Venti(address) => Err(only_blocks(&address)),
     }
-}
 
-/// The folder of a store that is not a replica, for what a replica cannot do.
-pub fn store_folder(arguments: &Arguments) -> Result<PathBuf> {
-    match of(arguments)? {
-        Home::Folder(path) => Ok(path),
-        Home::Replica(text) => Err(only_read(&text)),
-        Home::Venti(address) => Err(only_blocks(&address)),
+    /// The folder of a store, for what can be done neither at a replica nor at a Venti server.
+    ///
+    /// # Errors
+    /// When this names one of these.
+    pub(crate) fn folder(self) -> Result<PathBuf> {
+        match self {
+            Self::Folder(path) => Ok(path),
+            Self::Replica(text) => Err(only_read(&text)),
+            Self::Venti(address) => Err(only_blocks(&address)),
+        }
     }
 }
 
 /// Why something cannot be done at a replica.
-pub fn only_read(text: &str) -> anyhow::Error {
+fn only_read(text: &str) -> anyhow::Error {
     let shown = target::shown(text);
     anyhow::anyhow!(
         "{shown} is a replica, and a replica is only read: name the store's own folder, or make one with `varve clone`"
@@ -120,13 +116,14 @@ pub fn only_read(text: &str) -> anyhow::Error {
 }
 
 /// Why something cannot be done at a Venti server.
-pub fn only_blocks(address: &Address) -> anyhow::Error {
+pub(crate) fn only_blocks(address: &Address) -> anyhow::Error {
     anyhow::anyhow!(
         "{address} is a Venti server, which keeps blocks and nothing else: snapshot, snapshots, ls, cat, find, diff, restore, mount, boot, serve, verify and copy work there"
     )
 }
 
-/// Whether what a whole path names is in a folder, through whatever links: what is not there yet will be in what is.
+/// Whether what a whole path names is in a folder, through whatever links: what is not there yet
+/// will be in what is.
 pub fn leads_into(path: &Path, folder: &Path) -> bool {
     let present = path.ancestors().find_map(|path| path.canonicalize().ok());
     present.zip(folder.canonicalize().ok()).is_some_and(|(present, folder)| present.starts_with(folder))

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use zeroize::Zeroizing;
 
-use crate::arguments::WrongWords;
+use crate::failure::UsageError;
 
 /// No passphrase is longer.
 const PASSPHRASE_BYTES_MAX: u64 = 64 << 10;
@@ -32,9 +32,10 @@ impl std::fmt::Display for OpenToOthers {
 
 impl std::error::Error for OpenToOthers {}
 
-/// Opens a file with a secret. As ssh does with keys, it refuses a file of one's own that others may read
-/// or write; a file of somebody else's, such as one that root hands to a service, is for them to guard.
-pub fn open(path: &Path, what: &str) -> Result<File> {
+/// Opens a file with a secret. As ssh does with keys, it refuses a file of one's own that others
+/// may read or write; a file of somebody else's, such as one that root hands to a service, is for
+/// them to guard.
+pub(super) fn open(path: &Path, what: &str) -> Result<File> {
     let context = || format!("cannot read the {what} {}", path.display());
     let file = File::open(path).with_context(context)?;
     let found = file.metadata().with_context(context)?;
@@ -46,18 +47,19 @@ pub fn open(path: &Path, what: &str) -> Result<File> {
 }
 
 /// The passphrase in a file: its one line.
-pub fn passphrase_file(path: &Path) -> Result<Zeroizing<String>> {
+pub(super) fn passphrase_file(path: &Path) -> Result<Zeroizing<String>> {
     let file = open(path, "passphrase file")?;
     let context = || format!("the passphrase file {}", path.display());
     let bytes = read_all(file).with_context(context)?;
     one_line(&bytes).with_context(context)
 }
 
-/// The passphrase that a program prints. It is started without a shell; its standard input is empty.
-pub fn passphrase_of_command(line: &str) -> Result<Zeroizing<String>> {
-    let words = split(line).map_err(|wrong| WrongWords(format!("--passphrase-command: {wrong}")))?;
+/// The passphrase that a program prints. It is started without a shell; its standard input is
+/// empty.
+pub(super) fn passphrase_of_command(line: &str) -> Result<Zeroizing<String>> {
+    let words = split(line).map_err(|wrong| UsageError(format!("--passphrase-command: {wrong}")))?;
     let Some((program, arguments)) = words.split_first() else {
-        bail!(WrongWords("--passphrase-command is empty".into()));
+        bail!(UsageError("--passphrase-command is empty".into()));
     };
     let context = || format!("the passphrase command {program}");
     let mut child = Command::new(program)
@@ -101,7 +103,8 @@ fn one_line(bytes: &[u8]) -> Result<Zeroizing<String>> {
     }
 }
 
-/// Splits a command line into words: at white space, but for what is in quotes or after a backslash.
+/// Splits a command line into words: at white space, but for what is in quotes or after a
+/// backslash.
 fn split(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

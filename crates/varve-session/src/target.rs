@@ -6,8 +6,10 @@ use std::sync::Arc;
 use anyhow::Result;
 use varve_remote::{Location, OpenOptions, Pace, Target};
 
-use crate::arguments::WrongWords;
-use crate::{known_servers, signals};
+use crate::failure::UsageError;
+use crate::frontend::Frontend;
+use crate::known_servers;
+use crate::notice::Notice;
 
 /// Who says where a target is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +21,7 @@ pub enum NamedBy {
 }
 
 /// Whether a word names a place by a scheme, as `s3://bucket` does.
+#[must_use]
 pub fn is_url(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| {
         !scheme.is_empty() && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
@@ -26,12 +29,14 @@ pub fn is_url(text: &str) -> bool {
 }
 
 /// Whether a folder holds a replica, and not a store.
+#[must_use]
 pub fn is_replica_folder(path: &Path) -> bool {
     // Whatever lies there: who has put a folder in place of the file has not made a store of it.
     path.join("replica.toml").symlink_metadata().is_ok()
 }
 
 /// The folder that a word names as a place for a replica, if it is on this machine.
+#[must_use]
 pub fn folder_of(text: &str) -> Option<PathBuf> {
     match text.parse() {
         Ok(Location::Folder(folder)) => Some(folder),
@@ -40,11 +45,14 @@ pub fn folder_of(text: &str) -> Option<PathBuf> {
 }
 
 /// What is printed of a word that names a target: all of it but a password.
+#[must_use]
 pub fn shown(text: &str) -> String {
     varve_remote::without_password(text)
 }
 
-/// Whether an error begins with the name of the place by itself: whoever says what failed there need not name it once more.
+/// Whether an error begins with the name of the place by itself: whoever says what failed there
+/// need not name it once more.
+#[must_use]
 pub fn is_named_by(error: &anyhow::Error, text: &str) -> bool {
     let said = error.to_string();
     let place = text.parse::<Location>().map(|location| location.to_string());
@@ -52,10 +60,10 @@ pub fn is_named_by(error: &anyhow::Error, text: &str) -> bool {
 }
 
 /// Refuses the name of a folder that is none, and a place in the spelling of another program.
-pub fn refuse_other_spelling(text: &str) -> Result<()> {
+pub(crate) fn refuse_other_spelling(text: &str) -> Result<()> {
     match url_meant(text) {
         Some(url) if Path::new(text).symlink_metadata().is_err() => {
-            Err(WrongWords(format!("{} is written {url} here", shown(text))).into())
+            Err(UsageError(format!("{} is written {url} here", shown(text))).into())
         }
         _ => Ok(()),
     }
@@ -81,42 +89,42 @@ fn url_meant(text: &str) -> Option<String> {
     }
 }
 
-/// Opens the place that `text` names, a folder or a URL; `bytes_per_second` bounds what is sent there.
-pub fn open(text: &str, named_by: NamedBy, bytes_per_second: Option<u64>) -> Result<Arc<dyn Target>> {
+/// Opens the place that `text` names, a folder or a URL; `bytes_per_second` bounds what is sent
+/// there.
+pub(crate) fn open(
+    text: &str,
+    named_by: NamedBy,
+    bytes_per_second: Option<u64>,
+    frontend: &dyn Frontend,
+) -> Result<Arc<dyn Target>> {
     refuse_other_spelling(text)?;
     let up = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
-    let is_over: Option<fn() -> bool> = Some(signals::was_signalled);
+    let is_over = Some(frontend.is_interrupted());
     let mut options = OpenOptions { up, is_over, ..OpenOptions::from_environment() };
     if options.password.is_some()
         && let Some(server) = text.parse::<Location>()?.asks_for_password()
-        && !may_have_password(&server, named_by)
+        && !may_have_password(known_servers::file().as_deref(), &server, named_by, frontend)
     {
         options.password = None;
     }
     Ok(Arc::from(varve_remote::open(text, &options)?))
 }
 
-/// Whether the password of the environment goes to a server: only if the user has named it, now or earlier.
-fn may_have_password(server: &str, named_by: NamedBy) -> bool {
-    let file = known_servers::file();
+/// Whether the password of the environment goes to a server: only if the user has named it, now or
+/// earlier. `file` lists the servers that were named earlier.
+fn may_have_password(file: Option<&Path>, server: &str, named_by: NamedBy, frontend: &dyn Frontend) -> bool {
     match named_by {
         NamedBy::User => {
-            let noted = file.as_deref().map(|file| known_servers::add(file, server));
+            let noted = file.map(|file| known_servers::add(file, server));
             if let Some(Err(error)) = noted {
                 tracing::warn!(%error, server, "that this server was named could not be noted");
             }
             true
         }
         NamedBy::Store => {
-            let is_known = file.is_some_and(|file| known_servers::contains(&file, server).unwrap_or(false));
+            let is_known = file.is_some_and(|file| known_servers::contains(file, server).unwrap_or(false));
             if !is_known {
-                remark!(
-                    "varve: {server} is not sent the password of VARVE_REMOTE_PASSWORD: only the store's replicas.toml names it"
-                );
-                remark!(
-                    "hint: if that server is yours, name it once: `varve -s STORE replicate TARGET`, as the same user (with HOME or \
-                     XDG_STATE_HOME set)"
-                );
+                frontend.notice(&Notice::PasswordWithheld { server: server.to_owned() });
             }
             is_known
         }
@@ -126,6 +134,20 @@ fn may_have_password(server: &str, named_by: NamedBy) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recorded::Recorded;
+
+    #[test]
+    fn a_server_that_only_the_store_names_is_sent_no_password_until_the_user_names_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, server) = (folder.path().join("known-servers"), "sftp://ann@h/");
+        let frontend = Recorded::default();
+        let may = |named_by| may_have_password(Some(&file), server, named_by, &frontend);
+        assert!(!may(NamedBy::Store));
+        assert_eq!(*frontend.notices.lock(), [Notice::PasswordWithheld { server: server.into() }]);
+        assert!(may(NamedBy::User));
+        assert!(may(NamedBy::Store), "the user has named it");
+        assert_eq!(frontend.notices.lock().len(), 1);
+    }
 
     #[test]
     fn other_spellings_of_places_are_explained() {

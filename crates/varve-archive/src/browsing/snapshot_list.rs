@@ -3,10 +3,14 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use varve_archive::{Archive, Catalog, LoadCatalogError, Snapshot, SnapshotFilter};
 use varve_block::{BlockName, BlockStore};
 use varve_store::Store;
 use varve_world::Clock;
+
+use crate::catalog::catalog_root::{Catalog, LoadCatalogError};
+use crate::catalog::snapshot::Snapshot;
+use crate::catalog::snapshot_filter::SnapshotFilter;
+use crate::taking::take::Archive;
 
 /// The snapshots of a store or of another block store, including those that are taken meanwhile.
 pub trait SnapshotList: Send {

@@ -5,16 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use varve_archive::{Elsewhere, Snapshot};
+use varve_archive::{Elsewhere, Snapshot, SnapshotList};
 use varve_block::BlockStore;
 use varve_replica::Healing;
-use varve_serve::snapshots::SnapshotList;
 use varve_world::{Clock, RealClock, Workers, World};
 
-use crate::arguments::Arguments;
-use crate::healing;
-use crate::home::{self, Home};
+use crate::home::Home;
 use crate::roots::Roots;
+use crate::session::Session;
 
 /// Snapshots at a Venti server, and the file of this machine that says where the newest catalog is.
 pub struct VentiSnapshots {
@@ -58,18 +56,17 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Opens what was named.
-    pub fn open(arguments: &Arguments) -> Result<Self> {
-        if let Home::Venti(address) = home::of(arguments)? {
-            let blocks = home::venti(&address)?;
+    /// Opens the store that the session is of.
+    pub(crate) fn open(session: &Session) -> Result<Self> {
+        if let Home::Venti(address) = session.home()? {
             let workers = World::real(Path::new("")).workers;
-            let found = VentiSnapshots::open(Roots::of(arguments, &address)?, Arc::clone(&blocks) as _)?;
+            let (found, blocks) = session.venti_snapshots(&address)?;
             let blocks = Arc::new(Healing::new(blocks, Box::new(Vec::new)));
             return Ok(Self { list: Box::new(found), blocks, workers });
         }
-        let archive = healing::read(arguments)?;
+        let archive = session.read()?;
         Ok(Self {
-            blocks: healing::blocks(arguments, &archive),
+            blocks: session.healing(&archive),
             workers: Arc::clone(&archive.store().world().workers),
             list: Box::new(archive),
         })

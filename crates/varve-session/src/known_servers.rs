@@ -1,5 +1,6 @@
-//! The servers that a user of this machine has named on a command line: `VARVE_REMOTE_PASSWORD` is sent to no others. Which replicas a store
-//! remembers stands in the store's own folder, and whoever can write there could name a server that collects passwords.
+//! The servers that a user of this machine has named on a command line: `VARVE_REMOTE_PASSWORD` is
+//! sent to no others. Which replicas a store remembers stands in the store's own folder, and
+//! whoever can write there could name a server that collects passwords.
 //!
 //! One line for each, `sftp://USER@HOST:PORT/`, in a file of the user's.
 

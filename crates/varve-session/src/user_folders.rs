@@ -1,4 +1,5 @@
-//! Where this program keeps what is its user's, and of no store: below the folders that the XDG Base Directory Specification names.
+//! Where this program keeps what is its user's, and of no store: below the folders that the XDG
+//! Base Directory Specification names.
 
 use std::path::PathBuf;
 

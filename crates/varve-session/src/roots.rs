@@ -1,6 +1,8 @@
-//! Where the newest catalog at a Venti server begins: a file of this machine, as the server has no place for it.
+//! Where the newest catalog at a Venti server begins: a file of this machine, as the server has no
+//! place for it.
 //!
-//! One line for each snapshot, `catalog:SCORE` and the time; the last one counts. Lines are only added, so the file tells how things were before, too.
+//! One line for each snapshot, `catalog:SCORE` and the time; the last one counts. Lines are only
+//! added, so the file tells how things were before, too.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -12,11 +14,9 @@ use rustix::fs::FlockOperation;
 use varve_archive::Elsewhere;
 use varve_block::{BlockStore, Score};
 use varve_venti::{Address, SCORE_BYTES};
-use varve_world::{Clock, RealClock, World};
+use varve_world::{Clock, RealClock, Timestamp, World};
 
-use crate::arguments::Arguments;
-use crate::exit_status::InUse;
-use crate::moment;
+use crate::failure::InUse;
 use crate::user_folders;
 
 /// How a line begins.
@@ -36,20 +36,20 @@ pub struct LockedRoots {
 }
 
 impl Roots {
-    /// The file that was named.
-    pub fn named(arguments: &Arguments) -> Option<Self> {
-        arguments.roots.clone().map(|path| Self { path })
-    }
-
     /// The file that was named, or else the one that this machine has for the server.
-    pub fn of(arguments: &Arguments, address: &Address) -> Result<Self> {
-        if let Some(named) = Self::named(arguments) {
-            return Ok(named);
+    pub(crate) fn of(named: Option<PathBuf>, address: &Address) -> Result<Self> {
+        if let Some(path) = named {
+            return Ok(Self { path });
         }
         let folder = Self::folder()
             .context("where is the catalog's root noted? Name a file with --roots, or in VARVE_ROOTS")?;
         let name = address.to_string().replace('/', "%");
         Ok(Self { path: folder.join(name) })
+    }
+
+    /// The file at `path`.
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self { path }
     }
 
     /// Where this machine has a file for each server.
@@ -71,7 +71,8 @@ impl Roots {
         open(self.newest()?, &self.path, blocks)
     }
 
-    /// Keeps others from adding a root: one of two that do not know of each other would hide the other's snapshots.
+    /// Keeps others from adding a root: one of two that do not know of each other would hide the
+    /// other's snapshots.
     pub fn lock(self) -> Result<LockedRoots> {
         let context = || format!("cannot write {}", self.path.display());
         if let Some(folder) = self.path.parent() {
@@ -95,7 +96,7 @@ impl LockedRoots {
     /// Notes a root. Durable when this returns.
     pub fn add(&mut self, root: Score) -> Result<()> {
         // What a crash has left of a line before is ended by the first line break.
-        let line = format!("\n{LABEL}{root} {}\n", moment::rfc3339(RealClock.now()));
+        let line = format!("\n{LABEL}{root} {}\n", rfc3339(RealClock.now()));
         let noted = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_all());
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let noted = noted.and_then(|()| folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all()));
@@ -103,6 +104,12 @@ impl LockedRoots {
             format!("cannot write {}: note this yourself: {LABEL}{root}", self.path.display())
         })
     }
+}
+
+/// A moment for programs: RFC 3339, UTC.
+fn rfc3339(time: Timestamp) -> String {
+    jiff::Timestamp::from_nanosecond(i128::from(time.0))
+        .map_or_else(|_| time.0.to_string(), |time| time.to_string())
 }
 
 fn open(root: Option<Score>, path: &Path, blocks: Arc<dyn BlockStore>) -> Result<Elsewhere> {

@@ -1,0 +1,223 @@
+//! The kinds of failure that a caller tells apart. Scripts see them as exit statuses.
+
+use std::error::Error;
+use std::io;
+
+use varve_archive::{
+    CopySnapshotError, DecodeNodeError, DecodeSnapshotError, FieldError, LoadCatalogError, OpenVacError,
+    ReadContentError, ReadFolderError, ReadRecordsError, RestoreImageError, SelectError, VerifyError,
+};
+use varve_block::{GetError, causes};
+use varve_log::AppendError;
+use varve_replica::{CloneError, OpenReplicaError, ReplicateError};
+use varve_store::{
+    BringBackError, ChooseIndexError, ChoosePlacesError, ConfigError, CreateError, KeyError, NotPermitted,
+    OpenError, RepairError,
+};
+use varve_tree::{CopyTreeError, ReadPointerError, ReadTreeError};
+use varve_world::LockError;
+
+/// Arguments that are well formed one by one, and make no sense together.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub String);
+
+/// The work was ended before it was done, because a signal asked for it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Interrupted(pub &'static str);
+
+/// A key was given that is not the store's.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongKey(pub String);
+
+/// Another process holds something that only one process may write to.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct InUse(pub String);
+
+/// A kind of failure, which decides the exit status, and often the hint. The variants are in the
+/// order in which they are looked for: an error that is of two kinds counts as the first.
+#[expect(missing_docs, reason = "the names explain themselves")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    Interrupted,
+    Usage,
+    /// Another writer holds the store.
+    Locked,
+    /// The key is wrong or missing, or does not permit the command.
+    WrongKey,
+    NoStore,
+    /// Bytes that were once stored are lost or changed.
+    Damage,
+    /// A disk is full.
+    NoSpace,
+}
+
+impl FailureKind {
+    const ALL: [Self; 7] = [
+        Self::Interrupted,
+        Self::Usage,
+        Self::Locked,
+        Self::WrongKey,
+        Self::NoStore,
+        Self::Damage,
+        Self::NoSpace,
+    ];
+
+    /// The kind of an error; `None` for all other kinds.
+    #[must_use]
+    pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.is_in(error))
+    }
+
+    /// Whether an error, or one of its causes, is of this kind.
+    #[must_use]
+    pub fn is_in(self, error: &(dyn Error + 'static)) -> bool {
+        typed_causes(error).into_iter().any(|cause| self.is(cause))
+    }
+
+    fn is(self, cause: &(dyn Error + 'static)) -> bool {
+        match self {
+            Self::Interrupted => cause.is::<Interrupted>(),
+            Self::Usage => is_usage_error(cause),
+            Self::Locked => is_locked(cause),
+            Self::WrongKey => is_wrong_key(cause),
+            Self::NoStore => is_no_store(cause),
+            Self::Damage => is_damaged(cause),
+            Self::NoSpace => is_full(cause),
+        }
+    }
+}
+
+/// An error and its causes, with those that a transparent error hides from [`Error::source`].
+#[must_use]
+pub fn typed_causes<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)> {
+    let mut found = Vec::new();
+    for cause in causes(error) {
+        let mut next = Some(cause);
+        while let Some(cause) = next {
+            found.push(cause);
+            next = hidden_below(cause);
+        }
+    }
+    found
+}
+
+/// The error for which a transparent error stands.
+fn hidden_below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    if let Some(error) = error.downcast_ref::<io::Error>() {
+        return error.get_ref().map(|inner| inner as _);
+    }
+    // A box is an error of its own in a chain of causes.
+    macro_rules! boxed {
+        ($($kind:ty),*) => {
+            $(
+                if let Some(inner) = error.downcast_ref::<Box<$kind>>() {
+                    return Some(&**inner);
+                }
+            )*
+        };
+    }
+    boxed!(OpenError, ReadContentError, ReadFolderError, RestoreImageError);
+    if let Some(ChooseIndexError::Config(inner)) = error.downcast_ref() {
+        return Some(&**inner);
+    }
+    if let Some(RestoreImageError::ReadFile(inner)) = error.downcast_ref() {
+        return Some(&**inner);
+    }
+    // No archive has this root: nothing that was stored is lost.
+    if let Some(OpenVacError::Get(GetError::NotFound { .. })) = error.downcast_ref() {
+        return None;
+    }
+    macro_rules! hidden {
+        ($($kind:ident :: $variant:ident),* $(,)?) => {
+            $(
+                if let Some($kind::$variant(inner)) = error.downcast_ref() {
+                    return Some(inner);
+                }
+            )*
+        };
+    }
+    hidden!(
+        BringBackError::Keys,
+        ChoosePlacesError::Store,
+        CloneError::Open,
+        CloneError::Replica,
+        CopySnapshotError::Enter,
+        CopyTreeError::Read,
+        CreateError::Keys,
+        KeyError::NotPermitted,
+        LoadCatalogError::Snapshot,
+        OpenError::Config,
+        OpenError::Keys,
+        OpenVacError::Get,
+        ReadContentError::Get,
+        ReadContentError::Tree,
+        ReadFolderError::Records,
+        ReadRecordsError::Tree,
+        ReadTreeError::Pointer,
+        RepairError::NotPermitted,
+        ReplicateError::Open,
+        RestoreImageError::Read,
+        VerifyError::LookUp,
+    );
+    None
+}
+
+fn is_usage_error(cause: &(dyn Error + 'static)) -> bool {
+    cause.is::<UsageError>() || matches!(cause.downcast_ref(), Some(SelectError::NotAMoment { .. }))
+}
+
+fn is_locked(cause: &(dyn Error + 'static)) -> bool {
+    cause.is::<InUse>()
+        || matches!(cause.downcast_ref(), Some(OpenError::Locked { .. }))
+        || matches!(cause.downcast_ref(), Some(LockError::Held { .. }))
+        || matches!(cause.downcast_ref(), Some(KeyError::Locked(_)))
+        || matches!(cause.downcast_ref(), Some(ChooseIndexError::Locked { .. }))
+}
+
+fn is_wrong_key(cause: &(dyn Error + 'static)) -> bool {
+    cause.is::<WrongKey>()
+        || cause.is::<NotPermitted>()
+        || matches!(
+            cause.downcast_ref(),
+            Some(
+                KeyError::Missing
+                    | KeyError::Wrong { .. }
+                    | KeyError::NotAllTried { .. }
+                    | KeyError::NoSuchKind { .. }
+            )
+        )
+}
+
+fn is_no_store(cause: &(dyn Error + 'static)) -> bool {
+    matches!(cause.downcast_ref(), Some(OpenError::NotAStore | OpenError::NotAFolder))
+        || matches!(cause.downcast_ref(), Some(OpenReplicaError::NotAReplica))
+}
+
+fn is_damaged(cause: &(dyn Error + 'static)) -> bool {
+    cause.is::<DecodeNodeError>()
+        || cause.is::<DecodeSnapshotError>()
+        || cause.is::<FieldError>()
+        || matches!(cause.downcast_ref(), Some(GetError::NotFound { .. } | GetError::Damaged { .. }))
+        || matches!(cause.downcast_ref(), Some(ReadTreeError::LeafLength { .. }))
+        || matches!(cause.downcast_ref(), Some(ReadPointerError::Malformed { .. }))
+        || matches!(cause.downcast_ref(), Some(ReadRecordsError::Truncated { .. }))
+        || matches!(cause.downcast_ref(), Some(CloneError::Damaged { .. }))
+        || matches!(cause.downcast_ref(), Some(ConfigError::Parse(_) | ConfigError::Value { .. }))
+        || matches!(cause.downcast_ref(), Some(KeyError::Malformed { .. } | KeyError::NoKeys))
+        || matches!(cause.downcast_ref(), Some(OpenError::ConfigLost | OpenError::Downgraded { .. }))
+        || matches!(cause.downcast_ref(), Some(OpenReplicaError::Mark | OpenReplicaError::InTheWay(_)))
+        || matches!(cause.downcast_ref(), Some(ReplicateError::InTheWay(_)))
+}
+
+fn is_full(cause: &(dyn Error + 'static)) -> bool {
+    match (cause.downcast_ref::<io::Error>(), cause.downcast_ref()) {
+        (Some(error), _) => error.kind() == io::ErrorKind::StorageFull,
+        // One worker met the full disk; this error is another's, which was refused because of it.
+        (_, Some(AppendError::Failed { reason })) => reason.contains("No space left"),
+        _ => false,
+    }
+}

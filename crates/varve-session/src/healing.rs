@@ -1,0 +1,104 @@
+//! A store that is read here: the blocks that it has lost come from the replicas that it remembers.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use varve_block::{BlockName, BlockStore};
+use varve_replica::{Healing, Remembered};
+use varve_store::{Access, Store, StoreConfig};
+use varve_world::RealStorage;
+
+use crate::home::Home;
+use crate::notice::Notice;
+use crate::session::Session;
+use crate::target::{self, NamedBy};
+
+/// The blocks of a store, with those of the replicas that it remembers behind them.
+pub(crate) fn blocks(session: &Session, store: Arc<Store>) -> Arc<Healing> {
+    let (session, config) = (session.clone(), store.config().clone());
+    Arc::new(Healing::new(store, Box::new(move || open_remembered(&session, &config))))
+}
+
+/// Reports the blocks that had to come from a replica, and stores them here again.
+pub(crate) fn report_lost(session: &Session, blocks: &Healing) {
+    let lost = blocks.take_lost();
+    if lost.is_empty() {
+        return;
+    }
+    session.notice(&Notice::ReadFromReplica { block_count: lost.len() });
+    session.notice(&match heal(session, blocks, &lost) {
+        Ok(block_count) => Notice::StoredAgain { block_count },
+        Err(error) => Notice::NotStoredAgain { reason: format!("{error:#}") },
+    });
+}
+
+fn heal(session: &Session, blocks: &Healing, lost: &[BlockName]) -> Result<u64> {
+    // A reader does not wait for a writer.
+    let store = session.without_waiting().write_store()?;
+    let count = blocks.heal(&store, lost)?;
+    store.close()?;
+    Ok(count)
+}
+
+fn open_remembered(session: &Session, config: &StoreConfig) -> Vec<Box<dyn BlockStore>> {
+    let Ok(Home::Folder(path)) = session.home() else { return Vec::new() };
+    let targets = match Remembered::read(&RealStorage::new(&path)) {
+        Ok(remembered) => remembered.targets,
+        Err(error) => {
+            tracing::warn!(%error, "no replica can be asked for what is lost here");
+            return Vec::new();
+        }
+    };
+    let mut stores: Vec<Box<dyn BlockStore>> = Vec::new();
+    for text in targets {
+        match open_replica(session, &text, config) {
+            Ok(store) => stores.push(Box::new(store)),
+            Err(error) => session.notice(&Notice::ReplicaUnavailable {
+                replica: target::shown(&text),
+                reason: format!("{error:#}"),
+            }),
+        }
+    }
+    stores
+}
+
+fn open_replica(session: &Session, text: &str, config: &StoreConfig) -> Result<Store> {
+    let there = session.replica(text, NamedBy::Store)?;
+    let shown = target::shown(text);
+    if there.replica.config()?.binding() != config.binding() {
+        bail!("{shown} is a replica of another store");
+    }
+    let secret = session.secret_of(&there.world, &shown)?;
+    session.open_store(there.world, &shown, secret.as_ref(), Access::Read)
+}
+
+#[cfg(test)]
+mod tests {
+    use varve_store::{Encryption, PassphraseCost};
+    use varve_world::World;
+
+    use super::*;
+    use crate::recorded::Recorded;
+
+    #[test]
+    fn a_replica_that_cannot_be_asked_is_named_without_its_password() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store");
+        let world = World::real(&store);
+        let config = StoreConfig { encryption: Encryption::None, ..StoreConfig::new([7; 16]) };
+        Store::create(&world, &config, None, PassphraseCost::default()).unwrap();
+        let mut remembered = Remembered::read(world.storage.as_ref()).unwrap();
+        for target in ["foo://u:hunter2@h", "s3://b11?endpoint=foo://u:hunter2@h"] {
+            remembered.add(world.storage.as_ref(), target).unwrap();
+        }
+        let frontend = Recorded::answering(&[]);
+        assert!(open_remembered(&frontend.session(&store), &config).is_empty());
+        let notices = frontend.notices.lock();
+        assert_eq!(notices.len(), 2, "{notices:?}");
+        for notice in &*notices {
+            assert!(matches!(notice, Notice::ReplicaUnavailable { .. }), "{notice:?}");
+            let shown = notice.to_string();
+            assert!(shown.contains("://...@h") && !format!("{notice:?}").contains("hunter2"), "{shown}");
+        }
+    }
+}

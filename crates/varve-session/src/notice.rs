@@ -1,0 +1,181 @@
+//! What the user of a command must know though the command goes on.
+
+use std::fmt;
+
+use varve_log::ArenaId;
+
+/// One notice. [`Display`](fmt::Display) gives its sentence, without a full stop. No notice shows a
+/// password: replicas are given in the form that [`target::shown`](crate::target::shown) returns.
+#[expect(missing_docs, reason = "the names explain themselves")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// The disk withholds a part of the log's end. It may still be there, so nothing is called
+    /// lost.
+    EndWithheld { store: String, arena: ArenaId, offset: u64 },
+    /// The end of the log is lost. A list of the other snapshots looks as if it were complete.
+    EndLost { store: String },
+    /// Lost blocks were read from a replica.
+    ReadFromReplica { block_count: usize },
+    /// These blocks were stored here again.
+    StoredAgain { block_count: u64 },
+    /// They could not be stored here again.
+    NotStoredAgain { reason: String },
+    /// A replica that the store remembers cannot supply lost blocks.
+    ReplicaUnavailable { replica: String, reason: String },
+    /// An object lies where a replica has one of its small files.
+    ObjectInTheWay { replica: String, found: String },
+    /// The replica is older than this machine has seen it.
+    OlderThanSeen { replica: String },
+    /// The replica is older than another replica of the store that this machine has seen.
+    OlderThanElsewhere { replica: String },
+    /// Only the store names this server, so it is not sent the password of the environment.
+    PasswordWithheld { server: String },
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EndWithheld { store, arena, offset } => write!(
+                f,
+                "{store}: the disk does not give what is at offset {offset} of arena {arena}: \
+                 the newest snapshots may be missing here"
+            ),
+            Self::EndLost { store } => write!(
+                f,
+                "{store} has lost the end of its log: the newest snapshots may be missing, and cannot be named"
+            ),
+            Self::ReadFromReplica { block_count } => {
+                write!(f, "blocks that are lost here were read from a replica: {block_count}")
+            }
+            Self::StoredAgain { block_count } => {
+                write!(f, "blocks that were stored here again: {block_count}")
+            }
+            Self::NotStoredAgain { reason } => write!(f, "they were not stored here again: {reason}"),
+            Self::ReplicaUnavailable { replica, reason } => {
+                write!(f, "{replica} cannot be asked for what is lost here: {reason}")
+            }
+            Self::ObjectInTheWay { replica, found } => write!(f, "{replica}: {found}"),
+            Self::OlderThanSeen { replica } => write!(
+                f,
+                "{replica} does not have the newest that this machine has seen there: \
+                 it was put back to an older state, or has lost its end"
+            ),
+            Self::OlderThanElsewhere { replica } => write!(
+                f,
+                "{replica} does not have the newest that this machine has seen at another replica of the store: \
+                 it was put back to an older state, was not brought up to date, or holds another history of the store"
+            ),
+            Self::PasswordWithheld { server } => write!(
+                f,
+                "{server} is not sent the password of VARVE_REMOTE_PASSWORD: only the store's replicas.toml names it"
+            ),
+        }
+    }
+}
+
+impl Notice {
+    /// What the user can do about it, in one line.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::EndWithheld { .. } => {
+                "look after the disk; `varve verify` says what else it does not give".into()
+            }
+            Self::EndLost { .. } => {
+                "`varve repair --from COPY` brings back what a copy or a replica of the store still has"
+                    .into()
+            }
+            Self::StoredAgain { .. } | Self::NotStoredAgain { .. } => {
+                "`varve verify --data` says what else is lost".into()
+            }
+            Self::OlderThanElsewhere { replica } => {
+                format!("`varve -s STORE verify --replica {replica}` compares it with the store itself")
+            }
+            Self::PasswordWithheld { .. } => {
+                "if that server is yours, name it once: `varve -s STORE replicate TARGET`, as the same user \
+                 (with HOME or XDG_STATE_HOME set)"
+                    .into()
+            }
+            Self::ReadFromReplica { .. }
+            | Self::ReplicaUnavailable { .. }
+            | Self::ObjectInTheWay { .. }
+            | Self::OlderThanSeen { .. } => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// These lines are read by people and by programs that look for them in a mail from cron.
+    #[test]
+    fn the_sentence_and_the_hint_of_each_notice() {
+        let (store, replica) = ("/backup/store".to_owned(), "sftp://me@host/replica".to_owned());
+        for (notice, sentence, hint) in [
+            (
+                Notice::EndWithheld { store: store.clone(), arena: ArenaId(3), offset: 700 },
+                "/backup/store: the disk does not give what is at offset 700 of arena 3: the newest snapshots may be missing here",
+                Some("look after the disk; `varve verify` says what else it does not give"),
+            ),
+            (
+                Notice::EndLost { store },
+                "/backup/store has lost the end of its log: the newest snapshots may be missing, and cannot be named",
+                Some(
+                    "`varve repair --from COPY` brings back what a copy or a replica of the store still has",
+                ),
+            ),
+            (
+                Notice::ReadFromReplica { block_count: 2 },
+                "blocks that are lost here were read from a replica: 2",
+                None,
+            ),
+            (
+                Notice::StoredAgain { block_count: 2 },
+                "blocks that were stored here again: 2",
+                Some("`varve verify --data` says what else is lost"),
+            ),
+            (
+                Notice::NotStoredAgain { reason: "no room".into() },
+                "they were not stored here again: no room",
+                Some("`varve verify --data` says what else is lost"),
+            ),
+            (
+                Notice::ReplicaUnavailable { replica: replica.clone(), reason: "refused".into() },
+                "sftp://me@host/replica cannot be asked for what is lost here: refused",
+                None,
+            ),
+            (
+                Notice::ObjectInTheWay { replica: replica.clone(), found: "keys/1 is a folder".into() },
+                "sftp://me@host/replica: keys/1 is a folder",
+                None,
+            ),
+            (
+                Notice::OlderThanSeen { replica: replica.clone() },
+                "sftp://me@host/replica does not have the newest that this machine has seen there: it was put back to an older \
+                 state, or has lost its end",
+                None,
+            ),
+            (
+                Notice::OlderThanElsewhere { replica },
+                "sftp://me@host/replica does not have the newest that this machine has seen at another replica of the store: it \
+                 was put back to an older state, was not brought up to date, or holds another history of the store",
+                Some(
+                    "`varve -s STORE verify --replica sftp://me@host/replica` compares it with the store itself",
+                ),
+            ),
+            (
+                Notice::PasswordWithheld { server: "sftp://me@host/".into() },
+                "sftp://me@host/ is not sent the password of VARVE_REMOTE_PASSWORD: only the store's replicas.toml names it",
+                Some(
+                    "if that server is yours, name it once: `varve -s STORE replicate TARGET`, as the same user (with HOME or \
+                     XDG_STATE_HOME set)",
+                ),
+            ),
+        ] {
+            assert_eq!(notice.to_string(), sentence);
+            assert_eq!(notice.hint().as_deref(), hint, "{notice}");
+        }
+    }
+}

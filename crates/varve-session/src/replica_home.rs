@@ -1,0 +1,179 @@
+//! A replica that is read in place, and what this machine has seen of a store's replicas.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Error, Result};
+use varve_block::to_hex;
+use varve_replica::{OpenReplicaError, RangeCache, Replica, ReplicaStorage, name_for_notes};
+use varve_store::Store;
+use varve_world::{MemoryStorage, RealStorage, Storage, World};
+
+use crate::frontend::Frontend;
+use crate::notice::Notice;
+use crate::target::{self, NamedBy};
+use crate::user_folders;
+
+/// How much of a replica is kept in memory while it is verified.
+const VERIFY_CACHE_BYTES: u64 = 64 << 20;
+/// Below a store's folder in the cache: a folder for each replica, with what was seen there.
+const SEEN: &str = "seen";
+
+/// A replica, and the world in which it is a store to be read.
+#[expect(missing_docs, reason = "the names explain themselves")]
+pub struct ReplicaHome {
+    pub replica: Arc<Replica>,
+    pub world: World,
+    /// What this machine has seen at other replicas of the store.
+    seen_elsewhere: Vec<RealStorage>,
+}
+
+/// How a session reads replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplicaReads {
+    /// Through the cache of this machine.
+    Cached,
+    /// From the replica itself, whatever was there once, to verify it. What is found there is
+    /// reported by the verification, and not as a notice.
+    Verified,
+}
+
+/// How this machine reads replicas, and where it notes what it has seen of them.
+#[derive(Clone)]
+pub(crate) struct Replicas {
+    reads: ReplicaReads,
+    cache: Option<PathBuf>,
+    cache_bytes: u64,
+    frontend: Arc<dyn Frontend>,
+}
+
+impl Replicas {
+    /// `cache`: the folder of the cache, instead of the user's.
+    pub(crate) fn new(
+        reads: ReplicaReads,
+        cache: Option<PathBuf>,
+        cache_bytes: u64,
+        frontend: Arc<dyn Frontend>,
+    ) -> Self {
+        Self { reads, cache: cache.or_else(user_folders::cache), cache_bytes, frontend }
+    }
+
+    /// Where this machine keeps what it has read and seen of replicas.
+    pub(crate) fn cache_folder(&self) -> Option<&Path> {
+        self.cache.as_deref()
+    }
+
+    /// Opens a target as the world of a store that is only read.
+    pub(crate) fn open(&self, text: &str, named_by: NamedBy) -> Result<ReplicaHome> {
+        let there = target::open(text, named_by, None, self.frontend.as_ref())?;
+        let not_opened = |error| cannot_open(error, text);
+        let replica = Arc::new(Replica::open(there).map_err(not_opened)?);
+        if self.reads == ReplicaReads::Cached {
+            for found in replica.in_the_way() {
+                let (replica, found) = (target::shown(text), found.to_string());
+                self.frontend.notice(&Notice::ObjectInTheWay { replica, found });
+            }
+        }
+        let id = replica.config().map_err(not_opened)?.id;
+        let own = self.cache_folder().map(|folder| folder.join(to_hex(&id)));
+        // Two copies of a store may diverge: what is seen at the replica of one says nothing of the
+        // other's.
+        let place = name_for_notes(replica.target().as_ref());
+        let seen = own.as_ref().map(|own| own.join(SEEN).join(place));
+        let mut elsewhere = own.as_deref().map(seen_in).unwrap_or_default();
+        elsewhere.retain(|folder| Some(folder) != seen.as_ref());
+        let cache = match self.reads {
+            // What is read twice is kept while the verification lasts.
+            ReplicaReads::Verified => {
+                Some(RangeCache::new(Arc::new(MemoryStorage::new()), VERIFY_CACHE_BYTES))
+            }
+            ReplicaReads::Cached => {
+                own.map(|own| RangeCache::new(Arc::new(RealStorage::new(&own)), self.cache_bytes))
+            }
+        };
+        let hints = seen.map(|seen| Arc::new(RealStorage::new(&seen)) as Arc<dyn Storage>);
+        let storage = Arc::new(ReplicaStorage::new(Arc::clone(&replica), cache, hints));
+        let world = World { storage, ..World::real(Path::new("")) };
+        let seen_elsewhere = elsewhere.iter().map(|folder| RealStorage::new(folder)).collect();
+        Ok(ReplicaHome { replica, world, seen_elsewhere })
+    }
+
+    /// Forgets what this machine has seen at replicas of a store whose history goes another way
+    /// from now on.
+    pub(crate) fn forget_seen(&self, store_id: &[u8; 16]) {
+        let Some(folder) = self.cache_folder() else { return };
+        for seen in seen_in(&folder.join(to_hex(store_id))) {
+            let seen = seen.join("index/newest");
+            match std::fs::remove_file(&seen) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    tracing::warn!(%error, file = %seen.display(), "what was seen of the store cannot be forgotten");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn cannot_open(error: OpenReplicaError, text: &str) -> Error {
+    let error = Error::from(error);
+    if target::is_named_by(&error, text) {
+        return error.context("cannot open the replica");
+    }
+    error.context(format!("cannot open the replica {}", target::shown(text)))
+}
+
+/// The folders that tell what was seen at the replicas of a store, below its folder in the cache;
+/// that one too: builds before 0.1.0 kept one note for all of them, there.
+fn seen_in(own: &Path) -> Vec<PathBuf> {
+    let places = std::fs::read_dir(own.join(SEEN)).into_iter().flatten().flatten();
+    std::iter::once(own.to_owned()).chain(places.map(|place| place.path())).collect()
+}
+
+/// What is known of the history that a replica holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum History {
+    /// Nothing but what this machine has seen at replicas.
+    Unknown,
+    /// It is that of a store that it was compared with.
+    Own,
+    /// It is not that of the store that it was compared with.
+    Other,
+}
+
+/// Finds out whether a replica is older than what this machine has seen of its store, and notes
+/// what it sees now. Nothing is noted of a replica with another history: the place may be one's
+/// own, to be cleared of what somebody else has put there.
+pub(crate) fn rollback(store: &Store, there: &ReplicaHome, history: History, text: &str) -> Option<Notice> {
+    if history == History::Other {
+        return None;
+    }
+    let replica = target::shown(text);
+    if !store.newest_is_there().unwrap_or(false) {
+        return Some(Notice::OlderThanSeen { replica });
+    }
+    // A machine that has seen a place knows what to expect of it. Of a new place the others tell,
+    // if nothing better does.
+    let is_new = history == History::Unknown && !store.has_noted_newest();
+    let lacks = |seen: &RealStorage| !store.has_newest_noted_in(seen).unwrap_or(false);
+    if is_new && there.seen_elsewhere.iter().any(lacks) {
+        return Some(Notice::OlderThanElsewhere { replica });
+    }
+    if let Err(error) = store.note_newest_seen() {
+        tracing::warn!(%error, "what is at the replica could not be noted");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_that_does_not_open_is_named_without_its_password() {
+        for (text, shown) in [("sftp://u:hunter2@h/x", "sftp://u@h/x"), ("foo://u:hunter2@h", "foo://...@h")]
+        {
+            let said = format!("{:#}", cannot_open(OpenReplicaError::Mark, text));
+            assert_eq!(said, format!("cannot open the replica {shown}: replica.toml is damaged"));
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! What opens a store, or is to open it: from a file, a program, the environment, or an answer.
+
+mod source;
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
+use varve_store::{KeyError, PassphraseCost, Secret};
+use zeroize::Zeroizing;
+
+pub use self::source::OpenToOthers;
+use crate::failure::UsageError;
+use crate::frontend::Frontend;
+
+/// The variable of the environment that has the passphrase.
+pub const PASSPHRASE_VARIABLE: &str = "VARVE_PASSPHRASE";
+const FROM_PASSPHRASE: &str = "VARVE_FROM_PASSPHRASE";
+const NEW_PASSPHRASE: &str = "VARVE_NEW_PASSPHRASE";
+const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// How often a passphrase is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// It is known already.
+    Once,
+    /// It is new, and a slip would lock everybody out.
+    Twice,
+}
+
+/// The ways in which a command line can name what opens the store.
+#[expect(missing_docs, reason = "the names explain themselves")]
+#[derive(Debug, Clone, Default)]
+pub struct KeyOptions {
+    pub key_file: Option<PathBuf>,
+    pub passphrase_file: Option<PathBuf>,
+    pub passphrase_command: Option<String>,
+}
+
+/// The store that a key is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeyOf {
+    /// The store that the command works on.
+    Own,
+    /// A store that is copied from, which may have another key.
+    Source,
+}
+
+/// What opens a store: the options of the command line, and the answers given so far.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    options: KeyOptions,
+    of: KeyOf,
+    answers: Arc<Mutex<Answers>>,
+    frontend: Arc<dyn Frontend>,
+}
+
+/// A command may open the store twice, and its replicas. The first answer, of a person or of a
+/// program, does for all of them. It is wiped when the session ends.
+#[derive(Default)]
+struct Answers {
+    own: Option<Zeroizing<String>>,
+    source: Option<Zeroizing<String>>,
+}
+
+impl Keys {
+    pub(crate) fn new(options: KeyOptions, frontend: Arc<dyn Frontend>) -> Self {
+        Self { options, of: KeyOf::Own, answers: Arc::default(), frontend }
+    }
+
+    /// The same for a store that is copied from.
+    pub(crate) fn of_source(&self) -> Self {
+        Self { of: KeyOf::Source, ..self.clone() }
+    }
+
+    /// The same with another key file.
+    pub(crate) fn with_key_file(self, file: &Path) -> Self {
+        Self { options: KeyOptions { key_file: Some(file.into()), ..self.options }, ..self }
+    }
+
+    /// The same without any options, for a store that has no key.
+    pub(crate) fn without_options(self) -> Self {
+        Self { options: KeyOptions::default(), ..self }
+    }
+
+    pub(crate) fn key_file(&self) -> Option<&Path> {
+        self.options.key_file.as_deref()
+    }
+
+    /// What the command line and the environment give to open the store with, if they give
+    /// anything.
+    pub(crate) fn what_is_given(&self) -> Option<&'static str> {
+        let variable = match self.of {
+            KeyOf::Own => PASSPHRASE_VARIABLE,
+            KeyOf::Source => FROM_PASSPHRASE,
+        };
+        match &self.options {
+            KeyOptions { key_file: Some(_), .. } => Some("a key file"),
+            KeyOptions { passphrase_file: Some(_), .. } => Some("a passphrase file"),
+            KeyOptions { passphrase_command: Some(_), .. } => Some("a passphrase command"),
+            _ => std::env::var_os(variable).map(|_| variable),
+        }
+    }
+
+    /// What opens the store: a key file, a passphrase from a file, a program or the environment, or
+    /// an answer.
+    pub(crate) fn given(&self, asked: Asked) -> Result<Secret> {
+        if let Some(file) = &self.options.key_file {
+            return if asked == Asked::Twice { new_key_file(file) } else { key_file(file) };
+        }
+        if self.of == KeyOf::Source
+            && let Ok(passphrase) = std::env::var(FROM_PASSPHRASE)
+        {
+            return Ok(Secret::Passphrase(Zeroizing::new(passphrase)));
+        }
+        if let Some(file) = &self.options.passphrase_file {
+            return source::passphrase_file(file).map(Secret::Passphrase);
+        }
+        let mut answers = self.answers.lock();
+        let (answer, prompt) = match self.of {
+            KeyOf::Own => (&mut answers.own, "Passphrase: "),
+            KeyOf::Source => (&mut answers.source, "Passphrase of the store to copy from: "),
+        };
+        if let Some(known) = answer.as_ref().filter(|_| asked == Asked::Once) {
+            return Ok(Secret::Passphrase(known.clone()));
+        }
+        let secret = match (&self.options.passphrase_command, std::env::var(PASSPHRASE_VARIABLE)) {
+            (Some(command), _) => source::passphrase_of_command(command)?,
+            (None, Ok(passphrase)) => return Ok(Secret::Passphrase(Zeroizing::new(passphrase))),
+            (None, Err(_)) if !self.frontend.can_ask() => return Err(KeyError::Missing.into()),
+            (None, Err(_)) => ask(self.frontend.as_ref(), prompt, asked)?,
+        };
+        *answer = Some(secret.clone());
+        Ok(Secret::Passphrase(secret))
+    }
+
+    /// What is to open a new key: this key file, the environment, or an answer. `is_asked`:
+    /// whatever the environment says, the passphrase is asked for.
+    pub(crate) fn new_secret(&self, file: Option<&Path>, is_asked: bool) -> Result<Secret> {
+        if let Some(file) = file {
+            return new_key_file(file);
+        }
+        if let Ok(passphrase) = std::env::var(NEW_PASSPHRASE)
+            && !is_asked
+        {
+            return Ok(Secret::Passphrase(Zeroizing::new(passphrase)));
+        }
+        if !self.frontend.can_ask() {
+            bail!("what is to open the new key? Name it with --new-key-file, or set {NEW_PASSPHRASE}");
+        }
+        ask(self.frontend.as_ref(), "New passphrase: ", Asked::Twice).map(Secret::Passphrase)
+    }
+}
+
+fn ask(frontend: &dyn Frontend, prompt: &str, asked: Asked) -> Result<Zeroizing<String>> {
+    let passphrase = frontend.ask(prompt)?;
+    if asked == Asked::Twice && *frontend.ask("Again: ")? != *passphrase {
+        bail!("the two passphrases differ");
+    }
+    Ok(passphrase)
+}
+
+/// What trying a new passphrase is to cost.
+///
+/// # Errors
+/// [`UsageError`] if it is out of bounds.
+pub fn cost(memory_bytes: u64, passes: u32) -> Result<PassphraseCost> {
+    let memory_kib = u32::try_from(memory_bytes >> 10).ok();
+    let chosen = memory_kib.and_then(|memory_kib| PassphraseCost::chosen(memory_kib, passes));
+    let refused = || {
+        format!(
+            "a passphrase cannot be tried with {} MiB of memory in {passes} passes: from 8M to 4G, and from 1 to 64 passes",
+            memory_bytes >> 20,
+        )
+    };
+    Ok(chosen.ok_or_else(|| UsageError(refused()))?)
+}
+
+/// A key file of a new key. All of it counts: of a longer one only the beginning would.
+fn new_key_file(file: &Path) -> Result<Secret> {
+    let secret = key_file(file)?;
+    if matches!(&secret, Secret::KeyFile(contents) if contents.len() as u64 == KEY_FILE_BYTES_MAX) {
+        bail!(
+            "the key file {} is too long: 32 random bytes are enough, and 1 MiB is too much",
+            file.display()
+        );
+    }
+    Ok(secret)
+}
+
+fn key_file(file: &Path) -> Result<Secret> {
+    let mut contents = Zeroizing::new(Vec::new());
+    source::open(file, "key file")?
+        .take(KEY_FILE_BYTES_MAX)
+        .read_to_end(&mut contents)
+        .with_context(|| format!("cannot read the key file {}", file.display()))?;
+    Ok(Secret::KeyFile(contents))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recorded::Recorded;
+
+    fn keys(frontend: &Arc<Recorded>) -> Keys {
+        Keys::new(KeyOptions::default(), Arc::clone(frontend) as _)
+    }
+
+    fn text(secret: Secret) -> String {
+        match secret {
+            Secret::Passphrase(passphrase) => passphrase.to_string(),
+            Secret::KeyFile(_) => panic!("a key file"),
+        }
+    }
+
+    #[test]
+    fn one_answer_does_for_the_whole_session_and_a_source_has_its_own() {
+        let frontend = Recorded::answering(&["own", "other"]);
+        let keys = keys(&frontend);
+        for _ in 0..2 {
+            assert_eq!(text(keys.clone().given(Asked::Once).unwrap()), "own");
+            assert_eq!(text(keys.of_source().given(Asked::Once).unwrap()), "other");
+        }
+        assert_eq!(*frontend.prompts.lock(), ["Passphrase: ", "Passphrase of the store to copy from: "]);
+    }
+
+    #[test]
+    fn a_new_passphrase_is_asked_for_twice() {
+        let frontend = Recorded::answering(&["a", "a", "a", "b"]);
+        let keys = keys(&frontend);
+        assert_eq!(text(keys.given(Asked::Twice).unwrap()), "a");
+        let error = keys.new_secret(None, true).err().unwrap();
+        assert_eq!(error.to_string(), "the two passphrases differ");
+        assert_eq!(*frontend.prompts.lock(), ["Passphrase: ", "Again: ", "New passphrase: ", "Again: "]);
+    }
+
+    #[test]
+    fn a_missing_secret_is_its_own_kind_of_error() {
+        let error = keys(&Recorded::answering(&[])).given(Asked::Once).err().unwrap();
+        assert!(matches!(error.downcast_ref(), Some(KeyError::Missing)), "{error:#}");
+    }
+}

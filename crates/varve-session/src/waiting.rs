@@ -1,0 +1,136 @@
+//! `--wait`: waiting until another process lets go of what only one may write to.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use crate::failure::{FailureKind, Interrupted};
+use crate::frontend::Frontend;
+
+/// How soon it is looked again at first, and at last.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Tries `attempt`, and tries it again for up to `patience` as long as it fails because another
+/// writer holds the store. Before each further attempt, which may be expensive, `is_free` is asked.
+///
+/// # Errors
+/// Those of the last attempt. [`Interrupted`] after a signal.
+pub(crate) fn until_free<T>(
+    patience: Duration,
+    frontend: &dyn Frontend,
+    is_free: impl Fn() -> bool,
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let mut wait = Wait::new(patience);
+    let is_interrupted = frontend.is_interrupted();
+    loop {
+        match attempt() {
+            Err(error) if FailureKind::Locked.is_in(error.as_ref()) && !wait.is_over() => {
+                frontend.catch_signals()?;
+                wait.announce(frontend, &error);
+                while !wait.is_over() {
+                    wait.pause();
+                    if is_interrupted() {
+                        bail!(Interrupted("interrupted while another writer was waited for"));
+                    }
+                    if is_free() {
+                        break;
+                    }
+                }
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Whether nobody holds the lock of a store. Holds it for a moment, as a reader would, and never
+/// makes it.
+#[must_use]
+pub fn is_lock_free(folder: &Path, file: &str) -> bool {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(folder.join(file));
+    // What cannot be looked at is told by the attempt.
+    opened.map_or(true, |lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_ok())
+}
+
+struct Wait {
+    patience: Duration,
+    begun: Instant,
+    pause: Duration,
+    /// Whom it was said of last.
+    announced: String,
+}
+
+impl Wait {
+    #[expect(clippy::disallowed_methods, reason = "somebody waits, who goes by the clock")]
+    fn new(patience: Duration) -> Self {
+        Self { patience, begun: Instant::now(), pause: PAUSE_MIN, announced: String::new() }
+    }
+
+    fn is_over(&self) -> bool {
+        self.begun.elapsed() >= self.patience
+    }
+
+    fn announce(&mut self, frontend: &dyn Frontend, error: &anyhow::Error) {
+        let message = format!("{error:#}");
+        if message == self.announced {
+            return;
+        }
+        frontend.waiting(&message, self.patience);
+        self.announced = message;
+        self.pause = PAUSE_MIN;
+    }
+
+    fn pause(&mut self) {
+        std::thread::park_timeout(self.pause.min(self.patience.saturating_sub(self.begun.elapsed())));
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failure::InUse;
+    use crate::recorded::Recorded;
+
+    /// An attempt that another writer prevents this many times.
+    fn held(times: usize) -> impl FnMut() -> Result<usize> {
+        let mut attempts = 0;
+        move || {
+            attempts += 1;
+            if attempts <= times { Err(InUse("it is in use".into()).into()) } else { Ok(attempts) }
+        }
+    }
+
+    #[test]
+    fn another_writer_is_waited_for_and_reported_once() {
+        let frontend = Recorded::default();
+        let done = until_free(Duration::from_secs(60), &frontend, || true, held(3));
+        assert_eq!(done.unwrap(), 4);
+        assert_eq!(*frontend.waits.lock(), ["it is in use"]);
+    }
+
+    #[test]
+    fn without_patience_the_first_refusal_counts() {
+        let frontend = Recorded::default();
+        let error = until_free(Duration::ZERO, &frontend, || true, held(1)).unwrap_err();
+        assert_eq!(FailureKind::of(error.as_ref()), Some(FailureKind::Locked));
+        assert!(frontend.waits.lock().is_empty());
+    }
+
+    #[test]
+    fn other_failures_are_not_tried_again() {
+        let mut attempts = 0;
+        let attempt = || -> Result<()> {
+            attempts += 1;
+            bail!("no")
+        };
+        until_free(Duration::from_secs(60), &Recorded::default(), || true, attempt).unwrap_err();
+        assert_eq!(attempts, 1);
+    }
+}

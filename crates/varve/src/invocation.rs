@@ -1,0 +1,47 @@
+//! One run of the program: its session, and how its results are shown.
+
+use std::sync::Arc;
+
+use varve_session::{KeyOptions, ReplicaReads, Session, Settings};
+
+use crate::arguments::{Arguments, Command};
+use crate::frontend::Terminal;
+use crate::moment;
+
+/// What every command is given beside its own arguments.
+pub struct Invocation {
+    /// The store that is meant, and all that opens it.
+    pub session: Session,
+    /// Results are JSON.
+    pub json: bool,
+    /// Only results and errors are printed.
+    pub quiet: bool,
+    /// How much more is listed.
+    pub verbose: u8,
+}
+
+impl Invocation {
+    /// What these arguments ask for.
+    pub fn new(arguments: &Arguments) -> Self {
+        let settings = Settings {
+            store: arguments.store.clone(),
+            key: KeyOptions {
+                key_file: arguments.key_file.clone(),
+                passphrase_file: arguments.passphrase_file.clone(),
+                passphrase_command: arguments.passphrase_command.clone(),
+            },
+            wait: arguments.wait.unwrap_or_default(),
+            replica_reads: match arguments.command {
+                Command::Verify(_) => ReplicaReads::Verified,
+                _ => ReplicaReads::Cached,
+            },
+            cache: arguments.cache.clone(),
+            cache_bytes: arguments.cache_size,
+            roots: arguments.roots.clone(),
+            show_moment: moment::show,
+        };
+        let session = Session::new(settings, Arc::new(Terminal { quiet: arguments.quiet }));
+        let (json, quiet, verbose) = (arguments.json, arguments.quiet, arguments.verbose);
+        Self { session, json, quiet, verbose }
+    }
+}
