@@ -60,6 +60,7 @@ pub use recovery::headerless_arena::UnopenedEnd;
 pub use recovery::recover::{RecoverError, UNSEALED_MAX};
 pub use recovery::salvage::{Replaced, Replacement, SalvagedClump};
 pub use recovery::scan::{Proven, Recovered};
+pub use writing::append_error::{AppendError, WriteFailure};
 pub use writing::appender::Appender;
-pub use writing::arena_writer::{AppendError, Appended};
+pub use writing::arena_writer::Appended;
 pub use writing::sync::{SyncLogError, SyncPlan};

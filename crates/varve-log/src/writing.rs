@@ -1,5 +1,6 @@
 //! Writing: the one appender of a log, the arena that it writes, and sync.
 
+pub mod append_error;
 pub mod appender;
 pub mod arena_writer;
 pub mod sync;

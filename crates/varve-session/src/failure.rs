@@ -217,7 +217,7 @@ fn is_full(cause: &(dyn Error + 'static)) -> bool {
     match (cause.downcast_ref::<io::Error>(), cause.downcast_ref()) {
         (Some(error), _) => error.kind() == io::ErrorKind::StorageFull,
         // One worker met the full disk; this error is another's, which was refused because of it.
-        (_, Some(AppendError::Failed { reason })) => reason.contains("No space left"),
+        (_, Some(AppendError::Failed { reason })) => reason.kind() == Some(io::ErrorKind::StorageFull),
         _ => false,
     }
 }

@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use varve_block::{
-    BLOCK_BYTES_MAX, Block, BlockName, BlockType, GetError, LogAddress, PutError, Score, with_causes,
-};
-use varve_log::{AppendError, Appended, Appender, ArenaId, Digest, NamedBlock};
+use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockType, GetError, LogAddress, PutError, Score};
+use varve_log::{AppendError, Appended, Appender, ArenaId, Digest, NamedBlock, WriteFailure};
 
 use crate::config::CompareMode;
 use crate::store::{Admission, FullDraft, Pending, PendingPlace, Store, Writer};
@@ -192,7 +190,7 @@ impl Store {
             }
             Err(error) => {
                 // The draft stays where it is, so that what was put can still be read; but nothing more is taken.
-                admission.failed.get_or_insert_with(|| with_causes(&error));
+                admission.failed.get_or_insert_with(|| WriteFailure::of(&error));
                 drop(admission);
                 self.drained.notify_all();
                 Err(error)
@@ -261,7 +259,7 @@ struct OthersHear<'a> {
 impl Drop for OthersHear<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let reason = || "a thread that was writing has died".to_owned();
+            let reason = || WriteFailure::new("a thread that was writing has died");
             self.store.admission().failed.get_or_insert_with(reason);
             self.store.drained.notify_all();
         }

@@ -9,6 +9,7 @@ use varve_block::{Block, BlockName, BlockStore, GetError, LogAddress, PutError, 
 use varve_index::{IndexStats, ScoreIndex};
 use varve_log::{
     AppendError, Appender, ArenaMap, ClumpBytes, ClumpDraft, Framing, LockedMemory, Log, Seals, SyncLogError,
+    WriteFailure,
 };
 use varve_world::{FileLock, World};
 
@@ -103,7 +104,7 @@ pub(crate) struct Admission {
     pub(crate) new_block_bytes: u64,
     /// The newest catalog root of somebody who could read the one before, and all that come after it.
     pub(crate) catalogs: BTreeMap<LogAddress, BlockName>,
-    pub(crate) failed: Option<String>,
+    pub(crate) failed: Option<WriteFailure>,
 }
 
 impl Admission {

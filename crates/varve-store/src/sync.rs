@@ -2,9 +2,8 @@
 
 use std::sync::PoisonError;
 
-use varve_block::with_causes;
 use varve_index::DiskIndex;
-use varve_log::{AppendError, Appender, SyncLogError};
+use varve_log::{AppendError, Appender, SyncLogError, WriteFailure};
 
 use crate::store::{Durable, Store, Writer};
 
@@ -65,7 +64,7 @@ impl Store {
     /// After a failure it is unknown what the disk holds. Nothing may be built on it until it has been read again.
     fn fail_if_unknown(&self, writer: &Writer, made: &Result<(), SyncLogError>) {
         if let Err(error) = made {
-            let reason = with_causes(error);
+            let reason = WriteFailure::of(error);
             writer.appender().fail(reason.clone());
             self.admission().failed.get_or_insert(reason);
         }

@@ -21,7 +21,8 @@ use crate::records::clump_content::ClumpContent;
 use crate::records::compression::CompressionLevel;
 use crate::records::directory_page::PAGE_BLOCKS_GOAL;
 use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
-use crate::writing::arena_writer::{AppendError, Appended, ArenaWriter, Session};
+use crate::writing::append_error::AppendError;
+use crate::writing::arena_writer::{Appended, ArenaWriter, Session};
 
 /// The bytes that are read at a time.
 const AHEAD_BYTES: usize = 1 << 20;

@@ -21,7 +21,8 @@ use crate::reading::log::{Log, OpenedArena};
 use crate::records::clump::PackedClump;
 use crate::records::directory_page::PAGE_BLOCKS_GOAL;
 use crate::recovery::scan::Recovered;
-use crate::writing::arena_writer::{AppendError, Appended, ArenaWriter, FullArena, Session};
+use crate::writing::append_error::{AppendError, WriteFailure};
+use crate::writing::arena_writer::{Appended, ArenaWriter, FullArena, Session};
 use crate::writing::sync::SyncPlan;
 
 /// The most full arenas that may wait for their seal while their data is made durable.
@@ -51,7 +52,7 @@ pub struct Appender {
     /// durable.
     names_given: u64,
     names_durable: u64,
-    failed: Option<String>,
+    failed: Option<WriteFailure>,
 }
 
 impl Appender {
@@ -156,7 +157,7 @@ impl Appender {
         }
         if self.open.as_ref().is_none_or(|open| open.id() != home) {
             let reason = format!("what belongs in arena {home} cannot be written there any more");
-            return Err(AppendError::Failed { reason });
+            return Err(AppendError::Failed { reason: WriteFailure::new(reason) });
         }
         self.write_to_open(clump, pages)
     }
@@ -343,7 +344,7 @@ impl Appender {
 
     /// Refuses everything from now on: a sync has failed, and the state of the data written before
     /// it is unknown.
-    pub fn fail(&mut self, reason: String) {
+    pub fn fail(&mut self, reason: WriteFailure) {
         self.failed.get_or_insert(reason);
     }
 
@@ -448,11 +449,7 @@ impl Appender {
 
     fn remember<T>(&mut self, result: Result<T, AppendError>) -> Result<T, AppendError> {
         if let Err(error) = &result {
-            let reason = match error {
-                AppendError::Storage { source, .. } => format!("{error}: {source}"),
-                other => other.to_string(),
-            };
-            self.fail(reason);
+            self.fail(WriteFailure::of(error));
         }
         result
     }

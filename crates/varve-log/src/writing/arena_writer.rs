@@ -19,6 +19,7 @@ use crate::records::directory_page::DirectoryPage;
 use crate::records::frame_table::FrameTable;
 use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::recovery::scan::Recovered;
+use crate::writing::append_error::{AppendError, WriteFailure};
 
 /// A written page. The blocks that it names can be found from now on.
 #[derive(Debug, Clone)]
@@ -26,21 +27,6 @@ pub struct Appended {
     pub arena: ArenaId,
     pub row: PageRow,
     pub page: Arc<DirectoryPage>,
-}
-
-/// The reason why nothing more can be appended.
-#[derive(Debug, thiserror::Error)]
-pub enum AppendError {
-    /// A write failed. The log refuses everything until it is opened again, which cuts off a torn
-    /// tail.
-    #[error("arena {arena}: cannot write")]
-    Storage { arena: ArenaId, source: io::Error },
-    /// An earlier append or sync failed.
-    #[error("the store stopped taking data when an earlier write failed: {reason}")]
-    Failed { reason: String },
-    /// The log has reached the end of its addresses.
-    #[error("the log is full: it has reached the last address, 128 TiB")]
-    LogFull,
 }
 
 /// The salt of a writer, and the counter of its records.
@@ -120,7 +106,7 @@ impl ArenaWriter {
         let new =
             NewArena { store_id, arena: id, generation, uid, data_key: &data_key, ephemeral: &ephemeral };
         let (header, bytes) = ArenaHeader::create(&new, log.keys()).map_err(|_| AppendError::Failed {
-            reason: "nothing can be sealed to the write key of this store".into(),
+            reason: WriteFailure::new("nothing can be sealed to the write key of this store"),
         })?;
         log.storage().create(&file).map_err(failed)?;
         log.storage().append(&file, &bytes).map_err(failed)?;
@@ -173,7 +159,10 @@ impl ArenaWriter {
     /// then wiped, but cannot be locked in memory.
     fn cipher(&self, kind: RecordKind, session: &Session) -> Result<RecordCipher, AppendError> {
         self.arena.cipher(kind, &session.id, self.is_encrypted).ok_or_else(|| AppendError::Failed {
-            reason: format!("arena {} cannot be continued without the key to read it", self.id()),
+            reason: WriteFailure::new(format!(
+                "arena {} cannot be continued without the key to read it",
+                self.id()
+            )),
         })
     }
 
@@ -268,7 +257,7 @@ impl ArenaWriter {
             storage.append(&self.file, &record).map_err(|source| AppendError::Storage { arena, source })?;
         if offset != self.log_bytes {
             let reason = format!("arena {arena} has grown to {offset} bytes behind this writer's back");
-            return Err(AppendError::Failed { reason });
+            return Err(AppendError::Failed { reason: WriteFailure::new(reason) });
         }
         self.log_bytes += record_bytes as u64;
         Ok(header)

@@ -6,7 +6,7 @@ use varve_world::FileName;
 
 use crate::arenas::address::ArenaId;
 use crate::reading::log::Log;
-use crate::writing::arena_writer::AppendError;
+use crate::writing::append_error::AppendError;
 
 /// The reason why appended data may not be durable.
 #[derive(Debug, thiserror::Error)]

@@ -6,9 +6,11 @@ use std::io;
 use parking_lot::Mutex;
 use varve_world::is_out_of_descriptors;
 
+use crate::writing::append_error::WriteFailure;
+
 /// The reason why nothing becomes durable any more, if a sync has failed.
 #[derive(Debug, Default)]
-pub(crate) struct SyncFailure(Mutex<Option<String>>);
+pub(crate) struct SyncFailure(Mutex<Option<WriteFailure>>);
 
 impl SyncFailure {
     /// Runs a sync, unless one has failed. Runs one at a time, so that a failure is recorded before
@@ -16,13 +18,14 @@ impl SyncFailure {
     pub(crate) fn unless_failed(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut failure = self.0.lock();
         if let Some(reason) = &*failure {
-            return Err(io::Error::other(format!("an earlier sync has failed: {reason}")));
+            let kind = reason.kind().unwrap_or(io::ErrorKind::Other);
+            return Err(io::Error::new(kind, format!("an earlier sync has failed: {reason}")));
         }
         sync().inspect_err(|error| {
             // Without a descriptor the system was not called, so it has not reported a failure
             // either.
             if !is_out_of_descriptors(error) {
-                *failure = Some(error.to_string());
+                *failure = Some(WriteFailure::of_call(error.to_string(), error));
             }
         })
     }
@@ -42,7 +45,8 @@ mod tests {
         assert!(failure.unless_failed(|| Ok(())).is_ok(), "nothing was asked of the disk");
         let error = failure.unless_failed(|| Err(io::ErrorKind::StorageFull.into())).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-        let said = failure.unless_failed(|| Ok(())).unwrap_err().to_string();
-        assert!(said.starts_with("an earlier sync has failed: "), "{said}");
+        let error = failure.unless_failed(|| Ok(())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(error.to_string().starts_with("an earlier sync has failed: "), "{error}");
     }
 }

@@ -6,7 +6,8 @@ use std::io;
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 use varve_log::{
-    ArenaId, ParityHeader, ParityLayout, ParityPercent, ReadLogError, RecoverError, WholeArena, recovery_of,
+    ArenaId, ParityHeader, ParityLayout, ParityPercent, ReadLogError, RecoverError, WholeArena, WriteFailure,
+    recovery_of,
 };
 use varve_world::{FileName, Storage};
 
@@ -160,7 +161,8 @@ impl Store {
         let named = || if has_new_names { self.log.sync_names() } else { Ok(()) };
         if let Err(source) = self.log.sync_file(&arena_file).and_then(|()| named()) {
             // The system tells this only once: without a word here the writer would believe what is lost.
-            let reason = format!("cannot make {arena_file} durable: {source}");
+            let reason =
+                WriteFailure::of_call(format!("cannot make {arena_file} durable: {source}"), &source);
             writer.appender().fail(reason.clone());
             self.admission().failed.get_or_insert(reason);
             return Err(WriteParityError::Sync { file: arena_file, source });
