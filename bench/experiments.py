@@ -84,7 +84,7 @@ def main() -> int:
             print(f"not measured there, and left as they were: {', '.join(left)}", file=sys.stderr)
     elif not chosen.render:
         if not chosen.no_build:
-            subprocess.run(["cargo", "build", "--release", "--locked", "--bin", "varve"], cwd=ROOT, check=True)
+            subprocess.run(["cargo", "build", "--release", "--locked", "--bin", "varve", "--bin", "varve-lab"], cwd=ROOT, check=True)
         work = chosen.data / "work"
         work.mkdir(parents=True, exist_ok=True)
         try:
@@ -146,25 +146,29 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
 
 
 def foundation(words: Sequence[object]) -> Part:
-    return lambda work, _: says("bench", "foundation", work, *words)
+    return lambda work, _: lab("foundation", work, *words)
 
 
 def memventi(words: Sequence[object]) -> Part:
-    return lambda work, _: say("bench", "memventi", work, *words)
+    return lambda work, _: lab("memventi", work, *words)[0]
 
 
 def plan(words: Sequence[object]) -> Part:
     return lambda _, results: say("plan", "--device", results / "device.json", *words)
 
 
-def says(*words: object) -> list[Any]:
-    program = TARGET / "release" / "varve"
-    done = subprocess.run([program, "--json", *map(str, words)], stdout=subprocess.PIPE, text=True, check=True)
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def say(*words: object) -> Any:
-    return says(*words)[0]
+    return output("varve", "--json", *words)[0]
+
+
+def lab(*words: object) -> list[Any]:
+    return output("varve-lab", *words)
+
+
+def output(program: str, *words: object) -> list[Any]:
+    command = [TARGET / "release" / program, *map(str, words)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 class Results:

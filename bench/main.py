@@ -166,7 +166,7 @@ def find_tools(names: list[str], no_build: bool, skipped: dict[str, str]) -> tup
     varve = Varve(TARGET / "release" / "varve")
     for tool in (tool for tool in [varve, *PEERS] if tool.name in names):
         if tool is varve and not no_build:
-            subprocess.run(["cargo", "build", "--release", "--bin", "varve"], cwd=ROOT, check=False)
+            subprocess.run(["cargo", "build", "--release", "--bin", "varve", "--bin", "varve-lab"], cwd=ROOT, check=False)
         version = tool.version()
         if version is None:
             skipped[tool.name] = "does not build" if tool is varve else "is not installed"

@@ -1,5 +1,5 @@
 """Whether `varve plan` is right: the disk is measured (`varve bench device`), a plan is made from that, and the engine is put through the six cases that it
-foretells (`varve bench foundation`), for each kind of store. Each row is one case of one kind, beside what was foretold.
+foretells (`varve-lab foundation`), for each kind of store. Each row is one case of one kind, beside what was foretold.
 """
 
 import json
@@ -39,7 +39,7 @@ class Planning:
             (kind["engine"], choice["case"]): choice["rate"] for kind in foretold["plan"]["forecasts"] for choice in kind["cases"]
         }
         words = ["--blocks", self.block_count, "--sample", self.sample_count, "--incompressible", STORED]
-        measured = [json.loads(line) for line in self.say("bench", "foundation", self.work, *words, *shape).splitlines()]
+        measured = [json.loads(line) for line in self.lab("foundation", self.work, *words, *shape).splitlines()]
         return [
             Pair(
                 name, f"{kind['engine']}: {case['case']}", "as foretold", round_number, case["nanoseconds"] / 1e9,
@@ -52,7 +52,13 @@ class Planning:
         ]
 
     def say(self, *words: object) -> str:
-        said = subprocess.run([self.program, "--json", *map(str, words)], capture_output=True, text=True, check=False)
+        return self.output(self.program, "--json", *words)
+
+    def lab(self, *words: object) -> str:
+        return self.output(str(Path(self.program).with_name("varve-lab")), *words)
+
+    def output(self, *words: object) -> str:
+        said = subprocess.run([*map(str, words)], capture_output=True, text=True, check=False)
         if said.returncode != 0:
             raise CannotMeasure(f"{' '.join(map(str, words))}: {(said.stdout + said.stderr).strip()}")
         return said.stdout

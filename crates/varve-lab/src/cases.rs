@@ -8,15 +8,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, SyncError};
+use varve_plan::{Case, Engine};
 use varve_store::{
     Access, CloseError, CompareMode, CreateError, DiskIndexConfig, Encryption, OpenError, PassphraseCost,
     Prefetch, SaveCheckpointError, Store, StoreConfig,
 };
 use varve_world::{Timestamp, World};
 
-use crate::cost::Case;
 use crate::counted::{CountedStorage, DiskWork};
-use crate::engine::Engine;
 
 /// Blocks that are asked for together where order matters.
 const BATCH_COUNT: usize = 256;
@@ -24,7 +23,7 @@ const BATCH_COUNT: usize = 256;
 const NEAR_COUNT: usize = 1024;
 /// So many near duplicates are written for each neighbour.
 const NEAR_RUN: usize = 64;
-const HOLDER: &str = "varve bench foundation";
+const HOLDER: &str = "varve-lab foundation";
 
 /// What is written and read.
 #[derive(Debug, Clone, Copy)]

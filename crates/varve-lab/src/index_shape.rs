@@ -7,9 +7,9 @@ use serde::Serialize;
 use varve_block::{Fingerprint, LogAddress};
 use varve_index::{IndexFull, MemoryIndex};
 use varve_log::{ClumpBytes, GRANULE_BYTES};
+use varve_plan::shared_fingerprints;
 
 use crate::cases::mix;
-use crate::plan::shared_fingerprints;
 
 /// What goes into an index.
 #[derive(Debug, Clone, Copy)]

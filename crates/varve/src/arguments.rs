@@ -26,9 +26,7 @@ mod verify;
 mod what_goes_in;
 mod which;
 
-pub use bench::{
-    ActionChoice, Bench, BenchDevice, BenchFoundation, BenchMemventi, BenchVenti, EngineChoice, OrderChoice,
-};
+pub use bench::{ActionChoice, Bench, BenchDevice, BenchVenti, OrderChoice};
 pub use boot::{Boot, BusChoice, FirmwareChoice};
 pub use plan::{MakePlan, Sizes};
 pub use restore::Restore;
@@ -248,7 +246,7 @@ pub enum Command {
     /// Foretell what each kind of store would need on a disk, and how fast it would be, and choose one
     #[command(after_help = plan::PLAN_HELP)]
     Plan(MakePlan),
-    /// Measure how fast a server, a disk or the engine is
+    /// Measure how fast a server or a disk is
     #[command(subcommand)]
     Bench(Bench),
     /// Print a script that completes this program's words in a shell

@@ -1,4 +1,4 @@
-//! Choosing a store by figures: a disk is measured, a plan is made from that, and the engine is put through the six cases.
+//! Choosing a store by figures: a disk is measured, and a plan is made from that.
 
 mod sandbox;
 
@@ -85,74 +85,7 @@ fn what_makes_no_plan_is_said() {
     assert!(said.contains("varve bench device --json"), "{said}");
     sandbox.fails(2, ["plan", "--disk-size", "1T", "--stored", "0%"]);
     sandbox.fails(2, ["plan"]);
-    for what in ["device", "foundation", "memventi"] {
-        let said = sandbox.fails(1, ["bench", what, &sandbox.arg("nowhere")]);
-        assert!(said.contains("there is no folder") && said.contains("nowhere"), "{what}: {said}");
-        assert!(!said.contains("measured in"), "{what}: {said}");
-    }
-}
-
-#[test]
-fn the_engine_is_put_through_the_six_cases() {
-    let sandbox = Sandbox::empty();
-    let folder = sandbox.arg("disk");
-    fs::create_dir(&folder).unwrap();
-    let words =
-        ["bench", "foundation", &folder, "--blocks", "2K", "--sample", "30", "--block-size", "512,4096"];
-    let runs = sandbox.json(words);
-    assert_eq!(runs.len(), 10, "each kind of store and Venti's algorithm, with each size of block");
-    for run in &runs {
-        let cases = run["cases"].as_array().unwrap();
-        assert_eq!(cases.len(), 6);
-        let of = |name: &str| cases.iter().find(|case| case["case"] == name).unwrap();
-        assert_eq!(of("fresh-write")["blocks"], 2000);
-        let index = &of("sequential-duplicate")["index"];
-        assert_eq!(index["lookups"], 2000);
-        if run["engine"] == "Venti's algorithm" {
-            assert!(index["pages_read"].as_u64().unwrap() >= 2000, "{index}");
-        }
-        assert_eq!(of("out-of-order-read")["blocks"], 30);
-        assert!(of("out-of-order-read")["disk"]["reads"].as_u64().unwrap() > 0);
-        assert!(of("fresh-write")["disk"]["written_bytes"].as_u64().unwrap() > 500_000);
-    }
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "it leaves nothing behind");
-    let shown = sandbox.ok(words);
-    assert!(shown.contains("by hash, index on disk, blocks of 4.00 KiB"), "{shown}");
-    let words = ["bench", "foundation", &folder, "--blocks", "500", "--sample", "5", "--block-size", "512"];
-    let chosen = sandbox.json(words.into_iter().chain(["--engine", "value-disk,venti"]));
-    let names: Vec<_> = chosen.iter().map(|run| run["engine"].as_str().unwrap()).collect();
-    assert_eq!(names, ["Venti's algorithm", "by value, index on disk"]);
-}
-
-#[test]
-fn memventis_measurements_are_repeated() {
-    let sandbox = Sandbox::empty();
-    let folder = sandbox.arg("disk");
-    fs::create_dir(&folder).unwrap();
-    let words = [
-        "bench",
-        "memventi",
-        &folder,
-        "--size",
-        "1M",
-        "--block-size",
-        "4K",
-        "--index-blocks",
-        "2000:8K,30K:2K",
-    ];
-    let said = &sandbox.json(words)[0];
-    let rows = said["table"].as_array().unwrap();
-    assert_eq!(rows.len(), 7);
-    for row in rows {
-        assert_eq!(row["blocks"], 256);
-        assert!(row["megabytes_per_second"].as_f64().unwrap() > 0.0, "{row}");
-    }
-    assert!(rows[0]["disk"]["written_bytes"].as_u64().unwrap() > 1 << 20, "random blocks do not compress");
-    assert!(rows[1]["disk"]["written_bytes"].as_u64().unwrap() < 1 << 18, "duplicates are not stored");
-    let indexes = said["indexes"].as_array().unwrap();
-    assert_eq!(indexes[1]["shape"]["candidates_when_read"]["1"], 30_000);
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "it leaves nothing behind");
-    let shown = sandbox.ok(words);
-    assert!(shown.contains("read permuted") && shown.contains("0.88"), "{shown}");
-    sandbox.fails(2, ["bench", "memventi", &folder, "--index-blocks", "12"]);
+    let said = sandbox.fails(1, ["bench", "device", &sandbox.arg("nowhere")]);
+    assert!(said.contains("there is no folder") && said.contains("nowhere"), "{said}");
+    assert!(!said.contains("measured in"), "{said}");
 }

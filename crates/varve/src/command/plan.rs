@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use varve_lab::{Case, DeviceFigures, Forecast, Plan, Processor, Wanted, plan};
+use varve_plan::{Case, DeviceFigures, Forecast, Plan, Processor, Wanted, plan};
 use varve_session::UsageError;
 use varve_world::RealClock;
 

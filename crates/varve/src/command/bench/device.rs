@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use varve_lab::{DeviceRow, measure_device};
+use anyhow::{Context, Result, bail};
+use varve_plan::{DeviceRow, measure_device};
 
 use super::super::Outcome;
 use crate::arguments::BenchDevice;
@@ -11,6 +11,9 @@ use crate::invocation::Invocation;
 use crate::{say, show};
 
 pub(super) fn run(invocation: &Invocation, words: &BenchDevice) -> Result<Outcome> {
+    if !words.folder.is_dir() {
+        bail!("there is no folder {}: name one that is on the disk to be measured", words.folder.display());
+    }
     let failed = || format!("the device of {} could not be measured", words.folder.display());
     // Removed when this ends, also by a signal that is caught, for it has a name only until then.
     let file =

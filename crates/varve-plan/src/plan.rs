@@ -407,7 +407,8 @@ fn memory_fingerprint_bits(block_count: f64, log_bytes: f64) -> f64 {
 }
 
 /// How many of `blocks` have a fingerprint that an earlier one has, of 2^`bits` (Lukkien 2008, formula 7.2).
-pub(crate) fn shared_fingerprints(blocks: f64, bits: f64) -> f64 {
+#[must_use]
+pub fn shared_fingerprints(blocks: f64, bits: f64) -> f64 {
     let all = bits.exp2();
     (blocks + all * (blocks * (-1.0 / all).ln_1p()).exp_m1()).max(0.0)
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Lets the system forget what it remembers of the files in a folder, as far as it does.
-pub(super) fn forget(folder: &Path) {
+pub(crate) fn forget(folder: &Path) {
     for path in files_below(folder) {
         if let Ok(file) = File::open(&path) {
             // Only what is on disk can be forgotten.

@@ -1,0 +1,63 @@
+//! The papers' experiments, repeated with the real engine: those of Foundation (Rhea, Cox and Pesterev 2008)
+//! and of memventi (Lukkien 2008). `script/experiments` and `script/bench` run this program; nothing depends
+//! on it. It prints JSON, an object a line.
+//!
+//! `cases` puts the engine through the six ways in which Foundation compares its engines with Venti's, and
+//! counts at the seam to the disk (`counted`) what each asks of it. `index_shape` looks into an index in
+//! memory. `foundation` and `memventi` are the two commands.
+
+mod amount;
+mod cases;
+mod counted;
+mod forget;
+mod foundation;
+mod index_shape;
+mod memventi;
+mod uncached;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use serde_json::Value;
+
+/// The papers' experiments, repeated. Prints JSON, an object a line.
+#[derive(Debug, Parser)]
+#[command(name = "varve-lab", version, max_term_width = 100)]
+enum Lab {
+    /// Ask each kind of store in the six ways of Foundation's paper, and tell how fast it was and what it asked of its disk
+    ///
+    /// Makes stores in a folder, and removes them. Venti's own algorithm is measured beside them, on the same index on disk. Before each
+    /// of the six the store is opened anew, and what the system remembers of its files is forgotten; reads go past that memory, where the
+    /// file system lets them.
+    Foundation(foundation::Foundation),
+    /// Repeat the seven measurements of memventi's thesis, and show how full and how exact the index in memory is
+    ///
+    /// Makes a store in a folder, serves it to itself by Venti's protocol, and removes it. Then an index is filled with as many blocks as
+    /// each --index-blocks says, without a store: what its parts hold, how many slots a search looks at, and how often two blocks look
+    /// alike to it.
+    Memventi(memventi::Memventi),
+}
+
+fn main() -> ExitCode {
+    let mut print = |value: Value| Ok(writeln!(std::io::stdout(), "{value}")?);
+    let done = match Lab::parse() {
+        Lab::Foundation(args) => foundation::run(&args, &mut print),
+        Lab::Memventi(args) => memventi::run(&args, &mut print),
+    };
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    // If that fails there is nobody to report it to.
+    drop(writeln!(std::io::stderr(), "varve-lab: {error:#}"));
+    ExitCode::FAILURE
+}
+
+/// A folder for an experiment, which is removed with all that is in it.
+fn scratch(folder: &Path) -> Result<tempfile::TempDir> {
+    if !folder.is_dir() {
+        bail!("there is no folder {}: name one that is on the disk to be measured", folder.display());
+    }
+    let scratch = tempfile::Builder::new().prefix("varve-lab-").tempdir_in(folder);
+    scratch.with_context(|| format!("the engine could not be measured in {}", folder.display()))
+}
