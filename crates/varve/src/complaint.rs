@@ -4,15 +4,11 @@ use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Error;
 use serde_json::json;
-use varve_archive::{NameTaken, RestoreFolderError, RestoreImageError};
-use varve_block::{causes, with_causes};
-use varve_replica::{CloneError, OpenReplicaError, ReplicateError};
-use varve_session::{FailureKind, OpenToOthers, typed_causes};
-use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
+use varve_block::with_causes;
+use varve_session::FailureKind;
 
 use crate::arguments::Command;
-use crate::command::WouldChange;
-use crate::{exit_status, say, show};
+use crate::{exit_status, hint, say, show};
 
 /// Prints an error with its causes, and a hint if there is one.
 pub fn print(error: &Error) {
@@ -27,7 +23,7 @@ pub fn print_end(command: &Command, error: &Error) {
 
 fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>, last: Option<&'static str>) {
     let full = || if FailureKind::NoSpace.is_in(error.as_ref()) { when_full() } else { None };
-    let hint = hint(error).or_else(full).or(last);
+    let hint = hint::of(error.as_ref()).or_else(full).or(last);
     let message = told(&with_causes(error.as_ref()));
     let fields = || {
         let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
@@ -85,10 +81,6 @@ const STORE_FULL: &str =
 pub const DESTINATION_FULL: &str = "the archive is as it was; make space where it is restored to, and the same command goes on where it stopped";
 /// What helps where something is damaged.
 pub const KEEP_DAMAGED: &str = "--keep-damaged restores all that can be read, and lists the rest; `varve repair --from COPY` may bring it back";
-/// What helps where something is there already, the way that changes least first.
-const EXISTS: &str = "--dry-run shows what would be done; --overwrite if-changed replaces what differs, and removes nothing; a / at the \
-                      end of the destination restores into that folder, under its own name";
-
 /// What may help a command that has met a full disk.
 fn when_full(command: &Command) -> Option<&'static str> {
     match command {
@@ -109,117 +101,4 @@ fn when_full(command: &Command) -> Option<&'static str> {
         | Command::Man { .. } => None,
         _ => Some(STORE_FULL),
     }
-}
-
-const PUT_BACK: &str =
-    "it is the same in every copy and replica of the store: `varve repair --from COPY` puts it back";
-
-/// What may help.
-fn hint(error: &Error) -> Option<&'static str> {
-    for cause in typed_causes(error.as_ref()) {
-        if cause.is::<NameTaken>() {
-            return Some(
-                "--name NAME with the same name goes on with it all the same, as after a move or on a machine with a new host \
-                 name; --name with another name begins a series of its own",
-            );
-        }
-        if let Some(OpenError::NotAStore) = cause.downcast_ref() {
-            return Some(
-                "`varve -s PATH init` makes a store there; if there was one, check the path, and whether its disk is mounted",
-            );
-        }
-        let of_replica = match cause.downcast_ref() {
-            Some(ReplicateError::Open(error)) => Some(error),
-            _ => cause.downcast_ref::<OpenReplicaError>(),
-        };
-        match (of_replica, cause.downcast_ref()) {
-            (Some(OpenReplicaError::Config(_)), _) | (_, Some(ReplicateError::ForeignConfig)) => {
-                return Some(
-                    "`varve replicate TARGET --replace config.toml` puts the store's there; a copy of the file does as well",
-                );
-            }
-            (Some(OpenReplicaError::Mark), _) => {
-                return Some("`varve replicate TARGET --replace replica.toml` puts it there again");
-            }
-            _ => {}
-        }
-        let is_config_damaged =
-            matches!(cause.downcast_ref(), Some(ConfigError::Parse(_) | ConfigError::Value { .. }));
-        if is_config_damaged
-            || matches!(cause.downcast_ref(), Some(OpenError::ConfigLost | OpenError::Downgraded { .. }))
-        {
-            return Some(PUT_BACK);
-        }
-        if let Some(OpenError::Locked { .. }) = cause.downcast_ref() {
-            return Some(
-                "--wait 10m waits until it is done; the store can be read meanwhile: only writers exclude each other",
-            );
-        }
-        if cause.is::<OpenToOthers>() {
-            return Some("`chmod 600 FILE` closes it; if others may have read it, make another key");
-        }
-        if let Some(NotPermitted { permission: Permission::Read, .. }) = cause.downcast_ref() {
-            return Some("give a key that `varve key list` shows as full or append-only");
-        }
-        if let Some(NotPermitted { permission: Permission::Destroy, .. }) = cause.downcast_ref() {
-            return Some("give a key that `varve key list` shows as full");
-        }
-        let is_there = cause.is::<WouldChange>()
-            || matches!(cause.downcast_ref(), Some(RestoreFolderError::Exists { .. }))
-            || matches!(cause.downcast_ref(), Some(RestoreImageError::Exists { .. }));
-        if is_there {
-            return Some(EXISTS);
-        }
-        // Of what is to be replaced: the folder that it lies in is told by the system itself, and not by somebody between.
-        let is_closed = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
-        if let Some(RestoreFolderError::Destination { source, .. }) = cause.downcast_ref()
-            && source.kind() == std::io::ErrorKind::Other
-            && causes(source).any(|cause| cause.downcast_ref().is_some_and(is_closed))
-        {
-            return Some(
-                "what is to be replaced has folders that are closed to you: `chmod -R u+rwX` opens your own; or restore elsewhere",
-            );
-        }
-        if matches!(cause.downcast_ref(), Some(CreateError::NotEmpty { .. }))
-            || matches!(cause.downcast_ref(), Some(CloneError::Exists | CloneError::NotEmpty { .. }))
-        {
-            return Some("name an empty folder, or one that does not exist yet");
-        }
-        match cause.downcast_ref() {
-            Some(ReplicateError::Ahead { .. }) => {
-                return Some("`varve clone TARGET FOLDER` brings the newer state into another folder");
-            }
-            Some(ReplicateError::ForeignObject { .. }) => {
-                return Some("remove it there by hand; who has put it there can do worse");
-            }
-            Some(ReplicateError::NotReplaceable(_)) => {
-                return Some(
-                    "`varve verify --replica TARGET --data` names what is damaged there, as --replace wants it",
-                );
-            }
-            Some(ReplicateError::Diverged { .. } | ReplicateError::ForeignStore { .. }) => {
-                return Some("name another folder or prefix as the target of this store");
-            }
-            _ => {}
-        }
-        match cause.downcast_ref() {
-            Some(KeyError::Missing) => {
-                return Some("set VARVE_PASSPHRASE, or name a key file with --key-file");
-            }
-            Some(KeyError::NoSuchKind { what: "passphrase" }) => {
-                return Some("name its key file with --key-file");
-            }
-            Some(KeyError::NoSuchKind { .. }) => return Some("leave --key-file out and give its passphrase"),
-            Some(KeyError::Malformed { .. } | KeyError::NoKeys) => {
-                return Some(
-                    "`varve repair --from COPY` puts it back from a copy or a replica of the store; else use another key, or \
-                     the paper key: `varve key import`",
-                );
-            }
-            Some(KeyError::Last { .. }) => return Some("add another key first: `varve key add`"),
-            Some(KeyError::NotPermitted(_)) => return Some("use a key that `varve key list` shows as full"),
-            _ => {}
-        }
-    }
-    None
 }

@@ -11,6 +11,7 @@ mod environment;
 mod exit_status;
 mod frontend;
 mod guard;
+mod hint;
 mod invocation;
 mod logging;
 mod moment;

@@ -1,0 +1,168 @@
+//! What may help after a failure: one function for each type of error that knows something, and one list of
+//! these types.
+
+use std::error::Error;
+use std::io;
+
+use varve_archive::{NameTaken, RestoreFolderError, RestoreImageError};
+use varve_block::causes;
+use varve_replica::{CloneError, OpenReplicaError, ReplicateError};
+use varve_session::{OpenToOthers, typed_causes};
+use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
+
+use crate::command::WouldChange;
+
+type Hint = Option<&'static str>;
+
+/// The hint for an error: that of the first of its causes that has one.
+pub fn of(error: &(dyn Error + 'static)) -> Hint {
+    typed_causes(error).into_iter().find_map(of_cause)
+}
+
+fn of_cause(cause: &(dyn Error + 'static)) -> Hint {
+    macro_rules! hints {
+        ($($kind:ty => $hint:expr),* $(,)?) => {
+            $(
+                if let Some(error) = cause.downcast_ref::<$kind>() {
+                    return $hint(error);
+                }
+            )*
+        };
+    }
+    hints! {
+        NameTaken => |_| Some(NAME_TAKEN),
+        OpenError => open,
+        OpenReplicaError => open_replica,
+        ConfigError => config,
+        OpenToOthers => |_| Some("`chmod 600 FILE` closes it; if others may have read it, make another key"),
+        NotPermitted => not_permitted,
+        WouldChange => |_| Some(EXISTS),
+        RestoreFolderError => restore_folder,
+        RestoreImageError => restore_image,
+        CreateError => create,
+        CloneError => clone,
+        ReplicateError => replicate,
+        KeyError => key,
+    }
+    None
+}
+
+const NAME_TAKEN: &str = "--name NAME with the same name goes on with it all the same, as after a move or on a machine with a new host \
+                          name; --name with another name begins a series of its own";
+const PUT_BACK: &str =
+    "it is the same in every copy and replica of the store: `varve repair --from COPY` puts it back";
+/// What helps where something is there already, the way that changes least first.
+const EXISTS: &str = "--dry-run shows what would be done; --overwrite if-changed replaces what differs, and removes nothing; a / at the \
+                      end of the destination restores into that folder, under its own name";
+const EMPTY_FOLDER: &str = "name an empty folder, or one that does not exist yet";
+const PUT_CONFIG: &str =
+    "`varve replicate TARGET --replace config.toml` puts the store's there; a copy of the file does as well";
+
+fn open(error: &OpenError) -> Hint {
+    match error {
+        OpenError::NotAStore => Some(
+            "`varve -s PATH init` makes a store there; if there was one, check the path, and whether its disk is mounted",
+        ),
+        OpenError::ConfigLost | OpenError::Downgraded { .. } => Some(PUT_BACK),
+        OpenError::Locked { .. } => Some(
+            "--wait 10m waits until it is done; the store can be read meanwhile: only writers exclude each other",
+        ),
+        _ => None,
+    }
+}
+
+fn open_replica(error: &OpenReplicaError) -> Hint {
+    match error {
+        OpenReplicaError::Config(_) => Some(PUT_CONFIG),
+        OpenReplicaError::Mark => Some("`varve replicate TARGET --replace replica.toml` puts it there again"),
+        _ => None,
+    }
+}
+
+fn config(error: &ConfigError) -> Hint {
+    matches!(error, ConfigError::Parse(_) | ConfigError::Value { .. }).then_some(PUT_BACK)
+}
+
+fn not_permitted(error: &NotPermitted) -> Hint {
+    match error.permission {
+        Permission::Read => Some("give a key that `varve key list` shows as full or append-only"),
+        Permission::Destroy => Some("give a key that `varve key list` shows as full"),
+        _ => None,
+    }
+}
+
+fn restore_folder(error: &RestoreFolderError) -> Hint {
+    match error {
+        RestoreFolderError::Exists { .. } => Some(EXISTS),
+        // What is to be replaced is closed. For the folder that it lies in, the system's own error stands here.
+        RestoreFolderError::Destination { source, .. } if source.kind() == io::ErrorKind::Other => {
+            let is_closed = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+            causes(source).any(|cause| cause.downcast_ref().is_some_and(is_closed)).then_some(
+                "what is to be replaced has folders that are closed to you: `chmod -R u+rwX` opens your own; or restore elsewhere",
+            )
+        }
+        _ => None,
+    }
+}
+
+fn restore_image(error: &RestoreImageError) -> Hint {
+    matches!(error, RestoreImageError::Exists { .. }).then_some(EXISTS)
+}
+
+fn create(error: &CreateError) -> Hint {
+    matches!(error, CreateError::NotEmpty { .. }).then_some(EMPTY_FOLDER)
+}
+
+fn clone(error: &CloneError) -> Hint {
+    matches!(error, CloneError::Exists | CloneError::NotEmpty { .. }).then_some(EMPTY_FOLDER)
+}
+
+fn replicate(error: &ReplicateError) -> Hint {
+    match error {
+        ReplicateError::ForeignConfig => Some(PUT_CONFIG),
+        ReplicateError::Ahead { .. } => {
+            Some("`varve clone TARGET FOLDER` brings the newer state into another folder")
+        }
+        ReplicateError::ForeignObject { .. } => {
+            Some("remove it there by hand; who has put it there can do worse")
+        }
+        ReplicateError::NotReplaceable(_) => {
+            Some("`varve verify --replica TARGET --data` names what is damaged there, as --replace wants it")
+        }
+        ReplicateError::Diverged { .. } | ReplicateError::ForeignStore { .. } => {
+            Some("name another folder or prefix as the target of this store")
+        }
+        _ => None,
+    }
+}
+
+fn key(error: &KeyError) -> Hint {
+    match error {
+        KeyError::Missing => Some("set VARVE_PASSPHRASE, or name a key file with --key-file"),
+        KeyError::NoSuchKind { what: "passphrase" } => Some("name its key file with --key-file"),
+        KeyError::NoSuchKind { .. } => Some("leave --key-file out and give its passphrase"),
+        KeyError::Malformed { .. } | KeyError::NoKeys => Some(
+            "`varve repair --from COPY` puts it back from a copy or a replica of the store; else use another key, or \
+             the paper key: `varve key import`",
+        ),
+        KeyError::Last { .. } => Some("add another key first: `varve key add`"),
+        KeyError::NotPermitted(_) => Some("use a key that `varve key list` shows as full"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_cause_that_knows_something_gives_the_hint() {
+        let context = |error: OpenError| anyhow::Error::new(error).context("cannot open the store x");
+        assert!(of(context(OpenError::NotAStore).as_ref()).unwrap().contains("init"));
+        // A transparent error hides the one below it from the chain of causes, and not from here.
+        assert_eq!(of(context(OpenError::Keys(KeyError::NoKeys)).as_ref()), key(&KeyError::NoKeys));
+        let hidden = ReplicateError::Open(OpenReplicaError::Mark);
+        assert_eq!(of(&hidden), open_replica(&OpenReplicaError::Mark));
+        assert_eq!(of(&io::Error::other("no")), None);
+    }
+}
