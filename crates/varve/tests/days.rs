@@ -3,10 +3,15 @@
 //! `script/test days` has them made.
 #![allow(clippy::print_stderr, reason = "says what it skipped, and what it does")]
 
-mod door;
+#[path = "harness/guest/mod.rs"]
 mod guest;
+#[path = "harness/loop_device/mod.rs"]
 mod loop_device;
+#[path = "harness/mount_point/mod.rs"]
+mod mount_point;
+#[path = "harness/qemu/mod.rs"]
 mod qemu;
+#[path = "harness/sandbox/mod.rs"]
 mod sandbox;
 
 use std::fs;
@@ -15,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use door::{Mount, can_mount};
 use guest::Guest;
 use loop_device::{LoopDevice, LoopMount};
+use mount_point::{Mount, can_mount};
 use qemu::tool;
 use sandbox::Sandbox;
 use serde_json::Value;

@@ -12,10 +12,10 @@ mod kinds;
 mod lonely_server;
 #[path = "../../../varve-remote/tests/servers/proxy.rs"]
 mod proxy;
-#[path = "../sandbox/mod.rs"]
+#[path = "../harness/recovery_page/mod.rs"]
+mod recovery_page;
+#[path = "../harness/sandbox/mod.rs"]
 mod sandbox;
-#[path = "../worst_day/mod.rs"]
-mod worst_day;
 
 mod in_the_middle;
 mod second_home;

@@ -7,8 +7,8 @@ use std::process::{Child, Stdio};
 use serde_json::Value;
 
 use crate::kinds::{self, Kind};
+use crate::recovery_page;
 use crate::sandbox::{Run, Sandbox, json_lines, manifest, noise, sample_folder};
-use crate::worst_day;
 
 /// A store, and a place for its replica on a server.
 pub struct Second<'a> {
@@ -147,7 +147,7 @@ fn lives_there(kind: Option<Kind>) {
     assert_eq!(run.code, Some(0), "{}: {}{}", kind.name, run.text(), run.stderr);
     assert!(sandbox.ok(["verify", "--data"]).contains("all is well"));
 
-    worst_day::my_disk_died(
+    recovery_page::my_disk_died(
         &kind.url_through(kind.server.port, &kind.fresh_place()),
         &kind.environment(kind.server.port),
     );

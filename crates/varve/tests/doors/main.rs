@@ -1,0 +1,11 @@
+//! The ways to a snapshot from other programs: FUSE, NBD, NFS, WebDAV, and proxies.
+
+#[path = "../harness/mount_point/mod.rs"]
+mod mount_point;
+#[path = "../harness/sandbox/mod.rs"]
+mod sandbox;
+
+mod doors;
+mod mount;
+mod proxies;
+mod serve_nbd;

@@ -1,0 +1,28 @@
+//! The main job, end to end, with the real program: snapshots of folders and images, what goes in, names, keys, and the way back.
+
+#[path = "../harness/chattr/mod.rs"]
+mod chattr;
+#[path = "../harness/loop_device/mod.rs"]
+mod loop_device;
+#[path = "../harness/makers/mod.rs"]
+mod makers;
+#[path = "../harness/qemu/mod.rs"]
+mod qemu;
+#[path = "../harness/sandbox/mod.rs"]
+mod sandbox;
+
+mod copy;
+mod formats;
+mod golden;
+mod index_paths;
+mod inside;
+mod keys;
+mod left_out;
+mod main_job;
+mod names;
+mod plan;
+mod reindex;
+mod restore;
+mod rosetta;
+mod what_goes_in;
+mod write_only;

@@ -1,0 +1,89 @@
+//! Choosing a store by figures: a disk is measured, and a plan is made from that.
+
+use std::fs;
+
+use crate::sandbox::Sandbox;
+
+#[test]
+fn a_plan_is_made_from_what_was_measured() {
+    let sandbox = Sandbox::empty();
+    let folder = sandbox.arg("disk");
+    fs::create_dir(&folder).unwrap();
+    let measured = sandbox.ok(["bench", "device", &folder, "--size", "4M", "--seconds", "0.02", "--json"]);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "it leaves nothing behind");
+    let figures = sandbox.arg("disk.json");
+    fs::write(&figures, measured).unwrap();
+
+    let small = &sandbox.json(["plan", "--disk-size", "1T", "--device", &figures])[0];
+    let forecasts = small["plan"]["forecasts"].as_array().unwrap();
+    assert_eq!(forecasts.len(), 4);
+    assert_eq!(small["plan"]["choice"], 0);
+    for forecast in forecasts {
+        assert_eq!(forecast["cases"].as_array().unwrap().len(), 6);
+        assert!(forecast["night_rate"].as_f64().unwrap() > 0.0);
+    }
+    // Sixteen times as many blocks have no room in memory, and the index goes to disk.
+    let large = &sandbox.json(["plan", "--disk-size", "16T", "--memory", "8G", "--device", &figures])[0];
+    assert_eq!(large["plan"]["choice"], 1);
+    let shown = sandbox.ok(["plan", "--disk-size", "16T", "--memory", "8G"]);
+    assert!(shown.contains("Take `varve init --index disk"), "{shown}");
+    assert!(shown.contains("assumed"), "{shown}");
+    // What fits nowhere is found, and no error.
+    let none = sandbox.run(["plan", "--disk-size", "16T", "--memory", "50M"]);
+    assert_eq!(none.code, Some(1));
+    assert!(String::from_utf8_lossy(&none.stdout).contains("Nothing fits"));
+}
+
+#[test]
+fn many_settings_are_one_table() {
+    let sandbox = Sandbox::empty();
+    let words = ["plan", "--disk-size", "1T..4T", "--block-size", "16K,64K", "--memory", "2G"];
+    let shown = sandbox.ok(words);
+    let rows: Vec<&str> = shown.lines().filter(|line| line.contains("by hash, index in memory")).collect();
+    // 1 TiB and 2 TiB of blocks of 16 KiB have room in memory, and 64 KiB always.
+    assert!(rows.len() >= 4 && rows[0].contains("1.00 TiB") && rows[0].contains("64.0 KiB"), "{shown}");
+    assert!(shown.contains("outside the limits"), "{shown}");
+    let plans = sandbox.json(words);
+    assert_eq!(plans.len(), 6);
+    let memory = |plan: &serde_json::Value| plan["plan"]["forecasts"][0]["memory_bytes"].as_f64().unwrap();
+    let ratio = memory(&plans[1]) / memory(&plans[0]);
+    assert!((1.99..2.01).contains(&ratio), "twice the disk takes twice the memory: {ratio}");
+
+    let strict = [&words[..], &["--collision-interval", "1000M", "--empty-memory", "1M"]].concat();
+    let plans = sandbox.json(["plan", "--disk-size", "1T", "--collision-interval", "1000M"]);
+    assert_eq!(plans[0]["plan"]["forecasts"][0]["misfit"], "collision_interval", "{}", plans[0]);
+    let none = sandbox.run(strict);
+    assert_eq!(none.code, Some(1), "{}", String::from_utf8_lossy(&none.stdout));
+    for wrong in [
+        ["--disk-size", "4T..1T"],
+        ["--disk-size", "1T,"],
+        ["--disk-size", "0..4T"],
+        ["--block-size", "4K,5K"],
+        ["--block-size", "256..1K"],
+        ["--collision-interval", "0"],
+    ] {
+        let disk: &[&str] = if wrong[0] == "--disk-size" { &[] } else { &["--disk-size", "1T"] };
+        let said = sandbox.fails(2, [&["plan"], disk, &wrong[..]].concat());
+        assert!(said.contains("write"), "{wrong:?}: {said}");
+    }
+    // A range of every size there is, four hundred times, is more than a table.
+    let many = vec!["1..1T"; 400].join(",");
+    assert!(sandbox.fails(2, ["plan", "--disk-size", &many]).contains("ask for fewer"));
+}
+
+#[test]
+fn what_makes_no_plan_is_said() {
+    let sandbox = Sandbox::empty();
+    let figures = sandbox.arg("disk.json");
+    fs::write(&figures, r#"{"rows":[],"is_direct":true}"#).unwrap();
+    let said = sandbox.fails(2, ["plan", "--disk-size", "1T", "--device", &figures]);
+    assert!(said.contains("larger than zero"), "{said}");
+    fs::write(&figures, "nonsense").unwrap();
+    let said = sandbox.fails(1, ["plan", "--disk-size", "1T", "--device", &figures]);
+    assert!(said.contains("varve bench device --json"), "{said}");
+    sandbox.fails(2, ["plan", "--disk-size", "1T", "--stored", "0%"]);
+    sandbox.fails(2, ["plan"]);
+    let said = sandbox.fails(1, ["bench", "device", &sandbox.arg("nowhere")]);
+    assert!(said.contains("there is no folder") && said.contains("nowhere"), "{said}");
+    assert!(!said.contains("measured in"), "{said}");
+}

@@ -1,0 +1,460 @@
+//! `varve boot`, with the real program and a real QEMU. The machine is one sector: it counts its starts on its disk, and says on its console
+//! and its screen how many there were.
+#![allow(clippy::print_stderr, reason = "says what it skipped")]
+
+use crate::qemu;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::sandbox::{Run, Sandbox};
+use crate::venti_server::{Server, at, command_at, make_store};
+
+/// Where the machine says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Says {
+    OnItsConsole,
+    OnItsScreen,
+    Nowhere,
+}
+
+/// A disk that boots. `text` has a `?` for the number of starts.
+fn bootable(text: &str, says: Says) -> Vec<u8> {
+    const ORIGIN: usize = 0x7c00;
+    // Reads the second sector to 0x7e00, counts its first byte up, and writes it back.
+    let mut code = vec![
+        0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0, 0x8e, 0xd0, 0xbc, 0x00, 0x7c, // segments and stack
+        0xb6, 0x00, 0xbb, 0x00, 0x7e, 0xb9, 0x02, 0x00, 0x52, 0xb8, 0x01, 0x02, 0xcd, 0x13,
+        0x5a, // read
+        0xfe, 0x06, 0x00, 0x7e, // count
+        0xbb, 0x00, 0x7e, 0xb9, 0x02, 0x00, 0xb8, 0x01, 0x03, 0xcd, 0x13, // write
+        0xa0, 0x00, 0x7e, 0x04, 0x30, // the count as a digit
+    ];
+    // Puts the digit into the text, and says that character by character.
+    let message_at = ORIGIN + code.len() + 3 + 3 + 20;
+    let word = |value: usize| u16::try_from(value).unwrap().to_le_bytes();
+    code.push(0xa2);
+    code.extend(word(message_at + text.find('?').unwrap_or(text.len())));
+    code.push(0xbe);
+    code.extend(word(message_at));
+    // `int 0x10` shows a character, `out dx, al` sends it; in their places, nothing.
+    let (show, send) = match says {
+        Says::OnItsConsole => ([0x90, 0x90], 0xee),
+        Says::OnItsScreen => ([0xcd, 0x10], 0x90),
+        Says::Nowhere => ([0x90, 0x90], 0x90),
+    };
+    code.extend([0xac, 0x84, 0xc0, 0x74, 0x0c, 0xb4, 0x0e, 0x31, 0xdb]);
+    code.extend(show);
+    code.extend([0xba, 0xf8, 0x03, send, 0xeb, 0xef, 0xf4, 0xeb, 0xfd]);
+    assert_eq!(ORIGIN + code.len(), message_at);
+    code.extend(text.as_bytes());
+    code.extend(b"\r\n\0");
+    assert!(code.len() <= 446, "it must fit before the partition table");
+    code.resize(510, 0);
+    code.extend([0x55, 0xaa]);
+    code.resize(4 << 20, 0);
+    code
+}
+
+/// Whether QEMU is installed; says the name of a test that is skipped because it is not.
+fn has(programs: &[&str], test: &str) -> bool {
+    let is_missing = |program: &&&str| Command::new(program).arg("--version").output().is_err();
+    match programs.iter().find(is_missing) {
+        Some(program) => {
+            eprintln!("skipped as {program} is not installed: {test}");
+            false
+        }
+        None => true,
+    }
+}
+
+const QEMU: &str = "qemu-system-x86_64";
+
+fn archived(text: &str, says: Says) -> Sandbox {
+    let sandbox = Sandbox::encrypted();
+    fs::write(sandbox.path("vm.raw"), bootable(text, says)).unwrap();
+    sandbox.ok(["snapshot", &sandbox.arg("vm.raw"), "--name", "vm", "--time", "2026-05-01T23:00:00Z"]);
+    fs::create_dir(sandbox.path("tmp")).unwrap();
+    sandbox
+}
+
+fn command(sandbox: &Sandbox, words: &[&str]) -> Command {
+    let mut command = sandbox.command();
+    command.env("TMPDIR", sandbox.path("tmp")).arg("boot").args(words);
+    command
+}
+
+fn boot(sandbox: &Sandbox, words: &[&str]) -> Run {
+    let run = Run::new(command(sandbox, words).output().unwrap());
+    assert_eq!(fs::read_dir(sandbox.path("tmp")).unwrap().count(), 0, "nothing is left behind");
+    run
+}
+
+#[track_caller]
+fn comes_up(sandbox: &Sandbox, words: &[&str]) {
+    let run = boot(sandbox, words);
+    assert_eq!(run.code, Some(0), "{}{}", run.text(), run.stderr);
+    assert!(run.text().starts_with("yes: it is up after "), "{}", run.text());
+}
+
+#[test]
+fn a_machine_comes_up_again_and_again_and_the_archive_is_as_it_was() {
+    if !has(&[QEMU], "a_machine_comes_up_again_and_again_and_the_archive_is_as_it_was") {
+        return;
+    }
+    let sandbox = archived("START ? IS UP", Says::OnItsConsole);
+    // With what this machine has, and in software.
+    comes_up(&sandbox, &["vm@2026-05-01", "--check", "START 1 IS UP", "--timeout", "120"]);
+    for bus in ["virtio", "ide", "sata", "scsi", "nvme"] {
+        let words = ["vm", "--no-kvm", "--bus", bus, "--check", "START 1 IS UP", "--timeout", "120"];
+        if bus == "ide" {
+            // Some systems have no network for guests in their QEMU.
+            let run = boot(&sandbox, &[&words[..], &["--network"]].concat());
+            let is_missing = run.stderr.contains("network backend 'user' is not compiled");
+            assert!(run.code == Some(0) || is_missing, "{}{}", run.text(), run.stderr);
+            if is_missing {
+                eprintln!("skipped as this QEMU has no network for guests: --network");
+            }
+        }
+        comes_up(&sandbox, &words);
+    }
+    let shot = sandbox.path("shot.png");
+    let words = [
+        "vm",
+        "--no-kvm",
+        "--check",
+        "NEVER SAID",
+        "--timeout",
+        "5",
+        "--screenshot",
+        &sandbox.arg("shot.png"),
+    ];
+    let run = boot(&sandbox, &words);
+    assert_eq!(run.code, Some(1), "{}{}", run.text(), run.stderr);
+    assert!(run.text().starts_with("no: after "), "{}", run.text());
+    assert!(run.stderr.contains("START 1 IS UP"), "it tells what was said instead: {}", run.stderr);
+    assert!(fs::read(shot).unwrap().starts_with(b"\x89PNG"), "the screen was drawn");
+    let taken = sandbox.run(["cat", "vm"]);
+    assert!(taken.stdout == bootable("START ? IS UP", Says::OnItsConsole));
+}
+
+#[test]
+fn a_machine_whose_disk_is_at_a_venti_server_comes_up() {
+    if !has(&[QEMU], "a_machine_whose_disk_is_at_a_venti_server_comes_up") {
+        return;
+    }
+    let sandbox = Sandbox::empty();
+    make_store(&sandbox);
+    fs::write(sandbox.path("vm.raw"), bootable("START ? IS UP", Says::OnItsConsole)).unwrap();
+    let server = Server::start(&sandbox);
+    at(&sandbox, server.address(), &["snapshot", &sandbox.arg("vm.raw"), "--name", "vm"]);
+    let mut command = command_at(&sandbox, server.address());
+    command.args(["boot", "vm", "--no-kvm", "--check", "START 1 IS UP", "--timeout", "120"]);
+    let run = Run::new(command.output().unwrap());
+    assert!(run.code == Some(0) && run.text().starts_with("yes: "), "{}{}", run.text(), run.stderr);
+    server.end();
+}
+
+#[test]
+fn what_a_machine_writes_can_be_kept_and_gone_on_with() {
+    if !has(&[QEMU, "qemu-img"], "what_a_machine_writes_can_be_kept_and_gone_on_with") {
+        return;
+    }
+    let sandbox = archived("START ? IS UP", Says::OnItsConsole);
+    let kept = sandbox.arg("kept.qcow2");
+    for (number, with_name) in [(1, true), (2, false), (3, true)] {
+        let text = format!("START {number} IS UP");
+        let words = ["--keep", &kept, "--no-kvm", "--check", &text, "--timeout", "120"];
+        let named = if with_name { &["vm"][..] } else { &[] };
+        comes_up(&sandbox, &[named, &words].concat());
+    }
+    comes_up(&sandbox, &["vm", "--no-kvm", "--check", "START 1 IS UP", "--timeout", "120"]);
+
+    sandbox.ok(["snapshot", &sandbox.arg("vm.raw"), "--name", "vm", "--time", "2026-05-02T23:00:00Z"]);
+    let run = boot(&sandbox, &["vm@2026-05-02", "--keep", &kept, "--check"]);
+    assert!(run.code == Some(1) && run.stderr.contains("keeps what was written over"), "{}", run.stderr);
+    fs::write(sandbox.path("text"), "my thesis").unwrap();
+    let run = boot(&sandbox, &["vm", "--keep", &sandbox.arg("text"), "--check"]);
+    assert!(run.code == Some(1) && run.stderr.contains("it is no qcow2"), "{}", run.stderr);
+    assert_eq!(fs::read(sandbox.path("text")).unwrap(), b"my thesis");
+    let run = boot(&sandbox, &["--keep", &sandbox.arg("absent"), "--check"]);
+    assert!(run.code == Some(2) && run.stderr.contains("which snapshot?"), "{}", run.stderr);
+}
+
+/// Files that somebody else has made for `--keep`: nothing but what such a file is leads QEMU anywhere.
+#[test]
+fn a_kept_file_leads_to_no_other_file() {
+    if !has(&[QEMU, "qemu-img"], "a_kept_file_leads_to_no_other_file") {
+        return;
+    }
+    let sandbox = archived("START ? IS UP", Says::OnItsConsole);
+    let id = sandbox.ids().remove(0);
+    let below = format!("nbd+unix:///{id}?socket=varve.sock");
+    let make = |name: &str, below: &str, more: &[&str]| {
+        let path = sandbox.arg(name);
+        let words = ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", below];
+        let output = Command::new("qemu-img").args(words).args(more).args([&path, "4M"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        path
+    };
+    let refused = |path: &str, why: &str| {
+        let run = boot(&sandbox, &["vm", "--keep", path, "--no-kvm", "--check", "START", "--timeout", "60"]);
+        assert!(run.code == Some(1) && run.stderr.contains(why), "{path}: {}{}", run.text(), run.stderr);
+    };
+    // A file of the host that the guest would have as its disk, and write to.
+    let elsewhere = make("evil", &below, &["-o", &format!("data_file={}", sandbox.arg("made"))]);
+    let secret = bootable("START ? IS UP", Says::OnItsConsole);
+    fs::write(sandbox.path("made"), &secret).unwrap();
+    refused(&elsewhere, "its data is in another file");
+    assert!(fs::read(sandbox.path("made")).unwrap() == secret);
+    // The mark alone is enough to be refused, and so is the name.
+    let mut mark = fs::read(make("mark", &below, &[])).unwrap();
+    mark[79] |= 4;
+    fs::write(sandbox.path("mark"), &mark).unwrap();
+    refused(&sandbox.arg("mark"), "its data is in another file");
+    mark[79] = 2;
+    fs::write(sandbox.path("mark"), &mark).unwrap();
+    refused(&sandbox.arg("mark"), "qemu-img check -r");
+    refused(&make("lazy", &below, &["-o", "lazy_refcounts=on"]), "features");
+    refused(&make("fork", &below, &["-o", "extended_l2=on"]), "features");
+    for other in ["nbd+unix:///00?socket=varve.sock", &format!("{below}2"), &sandbox.arg("vm.raw")] {
+        refused(&make("other", other, &[]), "it lies over no snapshot");
+    }
+    rustix::fs::mkfifoat(rustix::fs::CWD, sandbox.path("fifo"), rustix::fs::Mode::RWXU).unwrap();
+    refused(&sandbox.arg("fifo"), "no file and no block device");
+    // And one as it should be.
+    let plain = make("plain", &below, &[]);
+    comes_up(&sandbox, &["--keep", &plain, "--no-kvm", "--check", "START 1 IS UP", "--timeout", "120"]);
+
+    // Exchanged between our look and QEMU's: the guest does not begin.
+    fs::create_dir(sandbox.path("bin")).unwrap();
+    let (path, bin) = (std::env::var("PATH").unwrap(), sandbox.path("bin").join(QEMU));
+    let script = format!("#!/bin/sh\ncp {elsewhere} {plain}\nPATH={path}\nexec {QEMU} \"$@\"\n");
+    fs::write(&bin, script).unwrap();
+    fs::set_permissions(&bin, PermissionsExt::from_mode(0o755)).unwrap();
+    let words = ["--keep", &plain, "--no-kvm", "--check", "IS UP", "--timeout", "60"];
+    let mut command = command(&sandbox, &words);
+    let run = Run::new(command.env("PATH", format!("{}:{path}", sandbox.arg("bin"))).output().unwrap());
+    assert!(run.code == Some(1) && run.stderr.contains("in another file"), "{}{}", run.text(), run.stderr);
+    assert!(fs::read(sandbox.path("made")).unwrap() == secret, "and has written nothing");
+}
+
+#[test]
+fn all_drives_of_a_machine_are_there_and_kept_together() {
+    if !has(&[QEMU, "qemu-img"], "all_drives_of_a_machine_are_there_and_kept_together") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    fs::create_dir(sandbox.path("tmp")).unwrap();
+    qemu::Machine::make_disks(&sandbox.path(""), 4, 4);
+    fs::write(sandbox.path("b.raw"), bootable("START ? IS UP", Says::OnItsConsole)).unwrap();
+    let machine = qemu::Machine::start(&sandbox.path(""));
+    let words = ["snapshot", "--qmp", machine.socket.to_str().unwrap(), "--scratch", &sandbox.arg("")];
+    sandbox.ok(words);
+    machine.quit();
+    // It starts from the drive that it started from, whichever is asked for.
+    let up = |number: u32| format!("START {number} IS UP");
+    for name in ["web-d0", "web-disk1"] {
+        comes_up(&sandbox, &[name, "--no-kvm", "--check", &up(1), "--timeout", "120"]);
+    }
+    let kept = sandbox.arg("kept.qcow2");
+    for number in [1, 2, 3] {
+        let named = if number == 1 { &["web-d0"][..] } else { &[] };
+        let words = ["--keep", &kept, "--no-kvm", "--check", &up(number), "--timeout", "120"];
+        comes_up(&sandbox, &[named, &words].concat());
+    }
+    assert!(sandbox.path("kept.qcow2.disk-disk1").is_file());
+    // A drive that was not archived is named, and the others start without it.
+    let machine = qemu::Machine::start(&sandbox.path(""));
+    let alone = ["--drive", "disk1", "--name", "alone"];
+    sandbox.ok([
+        &["snapshot", "--qmp", machine.socket.to_str().unwrap(), "--scratch", &sandbox.arg("")][..],
+        &alone,
+    ]
+    .concat());
+    machine.quit();
+    let run = boot(&sandbox, &["alone", "--no-kvm", "--check", &up(1), "--timeout", "120"]);
+    assert_eq!(run.code, Some(0), "{}{}", run.text(), run.stderr);
+    assert!(run.stderr.contains("d0 is not attached: it was not archived"), "{}", run.stderr);
+}
+
+#[test]
+fn a_machine_without_a_serial_line_is_seen_on_its_screen() {
+    if !has(&[QEMU], "a_machine_without_a_serial_line_is_seen_on_its_screen") {
+        return;
+    }
+    let sandbox = archived("start ? login:", Says::OnItsScreen);
+    comes_up(&sandbox, &["vm", "--no-kvm", "--check", "--timeout", "120"]);
+}
+
+/// The processes that a process has started.
+fn children(process: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    listed.split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+#[track_caller]
+#[allow(clippy::disallowed_methods, reason = "waits for other programs")]
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    panic!("waited too long until {what}");
+}
+
+#[test]
+fn a_machine_ends_with_the_program() {
+    if !has(&[QEMU], "a_machine_ends_with_the_program") {
+        return;
+    }
+    let sandbox = archived("?", Says::Nowhere);
+    for signal in ["-TERM", "-INT", "-KILL"] {
+        if signal == "-KILL" && !has(&["setpriv"], "a_machine_ends_with_the_program, when that is killed") {
+            continue;
+        }
+        let mut program = command(&sandbox, &["vm", "--no-kvm", "--check", "--timeout", "600"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let emulator = || children(program.id()).into_iter().find(|id| is_running(*id, QEMU));
+        wait_until("the machine runs", || emulator().is_some());
+        let emulator = emulator().unwrap();
+        assert!(Command::new("kill").args([signal, &program.id().to_string()]).status().unwrap().success());
+        program.wait().unwrap();
+        wait_until("the machine has ended, too", || !is_running(emulator, QEMU));
+        let left = fs::read_dir(sandbox.path("tmp")).unwrap().count();
+        assert_eq!(left, usize::from(signal == "-KILL"), "{signal} leaves something behind");
+    }
+    // What the killed one has left goes with the next one.
+    boot(&sandbox, &["vm", "--no-kvm", "--check", "--timeout", "1"]);
+}
+
+#[test]
+fn a_machine_whose_writes_find_no_room_waits_until_there_is_some() {
+    let name = "a_machine_whose_writes_find_no_room_waits_until_there_is_some";
+    if !has(&[QEMU, "qemu-img"], name) {
+        return;
+    }
+    let sandbox = archived("START ? IS UP", Says::OnItsConsole);
+    let small = sandbox.arg("small");
+    fs::create_dir(&small).unwrap();
+    let mount = |options: &str| {
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", options, "tmpfs", &small]).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    // Enough for an image of which nothing was written yet, which has three pieces of 64 KiB, and for no piece more.
+    const ROOM_BYTES: u64 = 240 << 10;
+    if !mount(&format!("size={ROOM_BYTES}")) {
+        eprintln!("skipped as nothing can be mounted: {name}");
+        return;
+    }
+    let kept = format!("{small}/kept.qcow2");
+    let run =
+        boot(&sandbox, &["vm", "--keep", &kept, "--no-kvm", "--check", "START 1 IS UP", "--timeout", "600"]);
+    let said = format!("{}{}", run.text(), run.stderr);
+    assert!(run.code == Some(1) && said.contains("finds no room"), "{said}");
+
+    let mut program = command(&sandbox, &["--keep", &kept, "--no-kvm", "--vnc"]);
+    let mut shown = Shown(program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut complaints = BufReader::new(shown.0.stderr.take().unwrap()).lines();
+    let is_told = complaints.any(|line| line.unwrap().contains("it goes on as soon as there is some"));
+    assert!(is_told, "it ends without a word");
+    let used = || fs::metadata(&kept).unwrap().blocks() * 512;
+    assert!(used() <= ROOM_BYTES);
+    assert!(mount("remount,size=8m"));
+    wait_until("the machine goes on", || used() > ROOM_BYTES);
+    qemu::tool("kill", &["-TERM", &shown.0.id().to_string()]);
+    assert_eq!(shown.0.wait().unwrap().code(), Some(0));
+    // It was in the middle of its first start.
+    comes_up(&sandbox, &["--keep", &kept, "--no-kvm", "--check", "START 2 IS UP", "--timeout", "120"]);
+    qemu::tool("umount", &[&small]);
+}
+
+/// The program, running a machine on a screen that others may look at.
+struct Shown(std::process::Child);
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn its_screen_is_shown_with_vnc() {
+    if !has(&[QEMU], "its_screen_is_shown_with_vnc") {
+        return;
+    }
+    let sandbox = archived("?", Says::OnItsScreen);
+    let mut program = command(&sandbox, &["vm", "--no-kvm", "--vnc"]);
+    let mut shown = Shown(program.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(shown.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let at = line.strip_prefix("its screen is at ").and_then(|rest| rest.split(',').next());
+    let mut screen = TcpStream::connect(at.unwrap_or_else(|| panic!("{line:?}"))).unwrap();
+    let mut banner = [0; 12];
+    screen.read_exact(&mut banner).unwrap();
+    assert_eq!(&banner[..7], b"RFB 003");
+    assert!(Command::new("kill").args(["-TERM", &shown.0.id().to_string()]).status().unwrap().success());
+    assert_eq!(shown.0.wait().unwrap().code(), Some(0));
+    assert_eq!(fs::read_dir(sandbox.path("tmp")).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn where_there_are_no_windows_it_is_said_what_does_without() {
+    if !has(&[QEMU], "where_there_are_no_windows_it_is_said_what_does_without") {
+        return;
+    }
+    let sandbox = archived("?", Says::OnItsScreen);
+    let mut program = command(&sandbox, &["vm", "--no-kvm"]);
+    let output = program.env("DISPLAY", ":9999").env_remove("WAYLAND_DISPLAY").output().unwrap();
+    let run = Run::new(output);
+    assert_eq!(run.code, Some(1), "{}{}", run.text(), run.stderr);
+    assert!(run.stderr.contains("--vnc") && run.stderr.contains("--console"), "{}", run.stderr);
+}
+
+fn is_running(process: u32, program: &str) -> bool {
+    let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    words.split(|byte| *byte == 0).next().is_some_and(|word| word == program.as_bytes())
+}
+
+#[test]
+fn it_is_said_what_is_missing() {
+    let sandbox = archived("?", Says::Nowhere);
+    let output = command(&sandbox, &["vm", "--check"]).env("PATH", sandbox.path("nowhere")).output().unwrap();
+    let run = Run::new(output);
+    assert_eq!(run.code, Some(1));
+    assert!(
+        run.stderr.contains("is not installed") && run.stderr.contains("qemu-system-x86"),
+        "{}",
+        run.stderr
+    );
+    let run = boot(&sandbox, &["wm", "--check"]);
+    assert!(run.code == Some(1) && run.stderr.contains("no snapshot is called \"wm\""), "{}", run.stderr);
+}
+
+/// The nights of a real machine, where VARVE_DAYS says that they are.
+#[test]
+fn a_real_night_comes_up() {
+    let days = std::env::var_os("VARVE_DAYS").map(PathBuf::from);
+    let Some(day) = days.map(|folder| folder.join("day1.raw")).filter(|day| day.is_file()) else {
+        eprintln!("skipped as VARVE_DAYS names no folder with a day1.raw: a_real_night_comes_up");
+        return;
+    };
+    if !has(&[QEMU], "a_real_night_comes_up") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    fs::create_dir(sandbox.path("tmp")).unwrap();
+    sandbox.ok([Path::new("snapshot"), &day, Path::new("--name"), Path::new("day")]);
+    comes_up(&sandbox, &["day", "--check", "DAY-1 IS UP", "--timeout", "600"]);
+}

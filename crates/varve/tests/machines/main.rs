@@ -1,0 +1,11 @@
+//! Machines: booted from a snapshot, and archived while they run.
+
+#[path = "../harness/qemu/mod.rs"]
+mod qemu;
+#[path = "../harness/sandbox/mod.rs"]
+mod sandbox;
+#[path = "../harness/venti_server/mod.rs"]
+mod venti_server;
+
+mod boot;
+mod machine;
