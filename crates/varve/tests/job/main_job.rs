@@ -212,7 +212,7 @@ fn says_what_came_out(sandbox: &Sandbox, first: &serde_json::Value) {
     let told = sandbox.json(["restore", &letter, "said/told"]).remove(0);
     let wanted = serde_json::json!({
         "type": "restored", "snapshot": first["id"], "path": "said/told", "kind": "file", "files": 1, "folders": 0, "bytes": 14,
-        "kept": 0, "attributes": 0, "deleted": 0, "problems": 0, "left_out": [],
+        "kept": 0, "attributes": 0, "lacking_flags": 0, "deleted": 0, "problems": 0, "left_out": [],
     });
     assert_eq!(told, wanted);
 }
