@@ -1,5 +1,6 @@
 //! Makers of file systems, swap, containers and partition tables, each of which a user may put over
 //! the remains of another.
+#![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 pub mod pair;
 
