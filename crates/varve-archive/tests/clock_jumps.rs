@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use varve_archive::{Archive, FolderOptions, Progress, Request, Verified, Watch, verify};
 use varve_block::{Block, BlockStore, BlockType};
 use varve_log::ArenaMap;
-use varve_store::{Access, AuditShare, Encryption, PassphraseCost, Store, StoreConfig};
+use varve_store::{Access, Encryption, PassphraseCost, Store, StoreConfig};
+use varve_upkeep::AuditShare;
 use varve_world::{Clock, InlineWorkers, MemoryStorage, Random, RealRandom, SeededRandom, Timestamp, World};
 
 const DAY: i64 = 86_400_000_000_000;

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use varve_archive::{Archive, FolderOptions, Progress, RepairScope, Request, Watch, repair, verify};
-use varve_store::{Access, AuditShare, Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreConfig};
+use varve_store::{Access, Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreConfig};
+use varve_upkeep::AuditShare;
 use varve_world::{FixedClock, InlineWorkers, MemoryStorage, RealClock, SeededRandom, Timestamp, World};
 use zeroize::Zeroizing;
 

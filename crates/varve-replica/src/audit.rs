@@ -10,7 +10,8 @@ use varve_log::{
     RecordHeader,
 };
 use varve_remote::{OtherKind, TargetError};
-use varve_store::{Damage, DamageKind, Store};
+use varve_store::Store;
+use varve_upkeep::{Checker, Damage, DamageKind};
 use varve_world::{FileName, Random, SeededRandom, World, work_in_order};
 
 use crate::objects::listing::{Assembly, FORMAT_PAGE, MARK, Segment};
@@ -171,7 +172,7 @@ pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Res
     }
     for file in replica.settings().keys().filter(|file| file.folder() == KEYS) {
         let contents = replica.read_setting(file)?;
-        if !Store::is_sound_key(file, &contents) {
+        if !varve_store::is_sound_key(file, &contents) {
             audit.findings.push(about_object(Some(file.clone()), FindingKind::DamagedKey));
         }
     }
@@ -205,7 +206,7 @@ pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Res
             Ok(())
         },
     )?;
-    for Damage { arena, offset, kind, blocks } in audited.store.check_order()? {
+    for Damage { arena, offset, kind, blocks } in Checker::of(audited.store).check_order()? {
         let kind = FindingKind::Order(kind);
         audit.findings.push(Finding { arena: Some(arena), offset, object: None, kind, blocks });
     }

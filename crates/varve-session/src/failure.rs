@@ -12,9 +12,10 @@ use varve_log::AppendError;
 use varve_replica::{CloneError, OpenReplicaError, ReplicateError};
 use varve_store::{
     BringBackError, ChooseIndexError, ChoosePlacesError, ConfigError, CreateError, KeyError, NotPermitted,
-    OpenError, RepairError,
+    OpenError,
 };
 use varve_tree::{CopyTreeError, ReadPointerError, ReadTreeError};
+use varve_upkeep::RepairError;
 use varve_world::LockError;
 
 /// Arguments that are well formed one by one, and make no sense together.

@@ -148,17 +148,17 @@ pub(crate) fn rollback(store: &Store, there: &ReplicaHome, history: History, tex
         return None;
     }
     let replica = target::shown(text);
-    if !store.newest_is_there().unwrap_or(false) {
+    if !store.vault().newest_is_there().unwrap_or(false) {
         return Some(Notice::OlderThanSeen { replica });
     }
     // A machine that has seen a place knows what to expect of it. Of a new place the others tell,
     // if nothing better does.
-    let is_new = history == History::Unknown && !store.has_noted_newest();
+    let is_new = history == History::Unknown && !store.vault().has_noted_newest();
     let lacks = |seen: &RealStorage| !store.has_newest_noted_in(seen).unwrap_or(false);
     if is_new && there.seen_elsewhere.iter().any(lacks) {
         return Some(Notice::OlderThanElsewhere { replica });
     }
-    if let Err(error) = store.note_newest_seen() {
+    if let Err(error) = store.vault().note_newest_seen() {
         tracing::warn!(%error, "what is at the replica could not be noted");
     }
     None

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use varve_block::{BlockName, ClumpName, LogAddress, PlacedName, Score};
@@ -180,8 +181,8 @@ impl Directory {
         self.unsealed().retain(|arena, _| !is_sealed(*arena));
     }
 
-    fn unsealed(&self) -> std::sync::MutexGuard<'_, BTreeMap<ArenaId, Vec<PageRow>>> {
-        self.unsealed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unsealed(&self) -> MutexGuard<'_, BTreeMap<ArenaId, Vec<PageRow>>> {
+        self.unsealed.lock()
     }
 
     /// What a directory page says of this block, if the clump at `address` holds it.

@@ -12,85 +12,55 @@
 //! - A store has one writer at a time; readers need no lock, and see what was there when they opened it, or last followed the
 //!   writer.
 //!
+//! A [`Store`] is a front over parts that own their fields. Each part is a folder and knows only those to the left of it;
+//! its mod file says what it owns and what must always be true:
+//!
+//! ```text
+//! vault ─▶ drafts ─▶ finder ─▶ reader ─▶ tail ─▶ intake ─▶ store
+//! ```
+//!
+//! To be read first: `store.rs` and `store/open.rs` (the parts, from the lowest up), `intake/put.rs` (a block in), and
+//! `reader/get.rs` (a block out).
+//!
 //! The store does not know what a snapshot is, or a file. It starts no threads: whoever calls it from many gets the work of
 //! many done at the same time, since naming, packing and reading happen outside its locks.
 
-mod audit;
-mod by_value;
 mod cache;
-mod candidate_counts;
-mod catalog_roots;
-mod check;
-mod check_order;
-mod checkpoint;
 mod config;
-mod damage;
-mod damaged;
 mod directory;
-mod disk_index;
-mod follow;
-mod frames;
-mod get;
-mod hint;
-mod in_place;
+mod drafts;
+mod finder;
+mod intake;
 mod keyring;
-mod log_end;
-mod lookup;
-mod loss;
-mod lost;
-mod mark;
-mod mend_from_copy;
-mod names;
-mod naming;
-mod never_begun;
-mod newest;
-mod open;
-mod own;
+mod opening;
 mod parity;
-mod placement;
-mod places;
-mod put;
-mod reindex;
-mod repair;
+mod reader;
 mod role;
-mod scans;
-mod sealed;
-mod sessions;
-mod settings;
-mod stats;
+mod saved_index;
 mod store;
-mod stretch;
-mod sync;
-mod unlock;
-mod withheld;
+mod tail;
+mod vault;
 
-pub use audit::{Audit, AuditShare};
-pub use candidate_counts::CandidateCounts;
-pub use catalog_roots::CatalogRoot;
-pub use check::BegunCheck;
-pub use checkpoint::SaveCheckpointError;
 pub use config::{
     CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,
 };
-pub use damage::{ArenaCheck, CheckArenaError, Damage, DamageKind, Unfinished};
+pub use finder::{CandidateCounts, SaveCheckpointError};
+pub use intake::{CloseError, Intake, Put, ReplaceError, WriteParityError};
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };
-pub use loss::{ArenaLoss, LostEnd, LostRange, Witness};
-pub use mark::LogMark;
-pub use names::ArenaNames;
-pub use naming::Namer;
-pub use open::{Access, CreateError, OpenError, RebuildProgress};
-pub use own::OwnFileError;
-pub use parity::{CheckParityError, MendError, Mended, ParityDamage, WriteParityError};
-pub use places::{ChoosePlacesError, IndexPlace};
-pub use put::Put;
-pub use reindex::ChooseIndexError;
-pub use repair::{RepairError, RepairPlan, Repaired};
+pub use opening::{
+    NeverBegun, NewestLedger, RebuildProgress, UnsealedScans, counted_before, may_be_missed, newest_ledger,
+};
+pub use parity::{
+    GroupCodes, OpenParityError, ParityFile, ParityFiles, Shards, Unknown, padded_bytes, read_shards,
+};
 pub use role::{NotPermitted, Permission, Role};
-pub use sessions::{SessionEvent, SessionRecord, SessionsError, SessionsRead, WrittenBlock};
-pub use settings::BringBackError;
-pub use stats::StoreStats;
-pub use store::{CloseError, Store};
-pub use stretch::Stretch;
-pub use withheld::WithheldError;
+pub use saved_index::{ChooseIndexError, ChoosePlacesError, IndexPlace, choose_index, choose_index_places};
+pub use store::{Access, Store, StoreStats};
+pub use tail::WithheldError;
+pub use vault::{
+    ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogMark, Namer, OpenError,
+    OwnFileError, QUARANTINE, SessionEvent, SessionRecord, Sessions, SessionsError, SessionsRead, Vault,
+    WrittenBlock, bring_back_settings, is_sound_key, settings_need_secret,
+};

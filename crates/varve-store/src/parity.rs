@@ -1,26 +1,22 @@
 //! Parity: for each sealed arena a file beside the log, from which its damaged parts can be computed again.
 //!
-//! The file is written whole once the arena's seal is durable, and a missing one is made up for later: so a crash leaves none or
-//! a good one. It is never trusted: what comes out of it is checked as the log is. `docs/format.md`, appendix A, has its bytes.
+//! It owns the files in `parity/`: their names, opening, reading and writing. `docs/format.md`, appendix A, has their bytes.
+//!
+//! Always true:
+//! - A file is written whole once the arena's seal is durable, and a missing one is made up for later: so a crash leaves
+//!   none or a good one.
+//! - Parity is never trusted: what comes out of it is checked as the log is.
 
-mod check;
-mod mend;
 mod shards;
-mod unfinished;
 mod write;
 
 use std::collections::BTreeSet;
 use std::io;
 
-use varve_log::{ArenaId, Log, PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError, ParityKey};
+use varve_log::{ArenaId, Log, PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError, ParityKey, ShardCode};
 use varve_world::{FileName, Storage};
 
-pub use check::{CheckParityError, ParityDamage};
-pub use mend::{MendError, Mended};
-pub(crate) use write::ParityDue;
-pub use write::WriteParityError;
-
-use crate::store::Store;
+pub use shards::{GroupCodes, Shards, Unknown, padded_bytes, read_shards};
 
 const FOLDER: &str = "parity";
 
@@ -38,19 +34,20 @@ fn of_file(file: &FileName) -> Option<(ArenaId, u32)> {
 }
 
 /// A parity file with a good header.
-struct ParityFile {
+pub struct ParityFile {
     name: FileName,
     header: ParityHeader,
     key: ParityKey,
-    /// How many of its two headers are bad.
     bad_headers: usize,
 }
 
 /// Why a parity file says nothing.
 #[derive(Debug, thiserror::Error)]
-enum OpenParityError {
+pub enum OpenParityError {
+    /// Neither of its headers is good.
     #[error(transparent)]
     Header(#[from] ParityHeaderError),
+    /// The file cannot be read.
     #[error(transparent)]
     Storage(#[from] io::Error),
 }
@@ -75,43 +72,106 @@ impl ParityFile {
         let (header, key) = first.or_else(|error| last.map_err(|_| error))?;
         Ok(Self { name, header, key, bad_headers })
     }
+
+    /// The file's header.
+    #[must_use]
+    pub fn header(&self) -> &ParityHeader {
+        &self.header
+    }
+
+    /// How many of its two headers are bad.
+    #[must_use]
+    pub fn bad_headers(&self) -> usize {
+        self.bad_headers
+    }
+
+    /// Whether a shard has this code.
+    #[must_use]
+    pub fn is_good(&self, shard: &[u8], code: &ShardCode) -> bool {
+        self.key.is_good(shard, code)
+    }
 }
 
-impl Store {
+/// The parity files of a store.
+#[derive(Clone, Copy)]
+pub struct ParityFiles<'a> {
+    log: &'a Log,
+    storage: &'a dyn Storage,
+}
+
+impl<'a> ParityFiles<'a> {
+    pub(crate) fn new(log: &'a Log, storage: &'a dyn Storage) -> Self {
+        Self { log, storage }
+    }
+
     /// The arenas that have a parity file, each with its generation, in order.
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub fn parity_files(&self) -> io::Result<Vec<(ArenaId, u32)>> {
-        Ok(self.world.storage.list(FOLDER)?.iter().filter_map(of_file).collect())
+    pub fn list(&self) -> io::Result<Vec<(ArenaId, u32)>> {
+        Ok(self.storage.list(FOLDER)?.iter().filter_map(of_file).collect())
+    }
+
+    /// Opens the parity of one generation of an arena.
+    ///
+    /// # Errors
+    /// [`OpenParityError`].
+    pub fn open(&self, arena: ArenaId, generation: u32) -> Result<ParityFile, OpenParityError> {
+        ParityFile::open(self.log, self.storage, arena, generation)
+    }
+
+    /// Whether an arena of this generation has a parity file, good or not.
+    ///
+    /// # Errors
+    /// The file that cannot be looked at, and why.
+    pub(crate) fn is_there(&self, arena: ArenaId, generation: u32) -> Result<bool, (FileName, io::Error)> {
+        let file = file_name(arena, generation);
+        match self.storage.length(&file) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err((file, source)),
+        }
     }
 
     /// The last arena after this one that has a good parity file.
-    pub(crate) fn last_known_by_parity(&self, last: Option<ArenaId>) -> io::Result<Option<ArenaId>> {
-        let storage = self.world.storage.as_ref();
-        let mut later = self.parity_files()?.into_iter().rev().filter(|(arena, _)| Some(*arena) > last);
-        let known = later
-            .find(|(arena, generation)| ParityFile::open(&self.log, storage, *arena, *generation).is_ok());
+    pub(crate) fn last_known_after(&self, last: Option<ArenaId>) -> io::Result<Option<ArenaId>> {
+        let mut later = self.list()?.into_iter().rev().filter(|(arena, _)| Some(*arena) > last);
+        let known = later.find(|(arena, generation)| self.open(*arena, *generation).is_ok());
         Ok(known.map(|(arena, _)| arena))
     }
 
     /// The arenas that have a good parity file and are not among `ids`.
-    pub(crate) fn gone_by_parity(&self, ids: &[ArenaId]) -> io::Result<BTreeSet<ArenaId>> {
-        let storage = self.world.storage.as_ref();
-        let gone = self.parity_files()?.into_iter().filter(|(id, _)| ids.binary_search(id).is_err());
-        let is_good = |of: &(ArenaId, u32)| ParityFile::open(&self.log, storage, of.0, of.1).is_ok();
-        Ok(gone.filter(is_good).map(|(id, _)| id).collect())
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn gone(&self, ids: &[ArenaId]) -> io::Result<BTreeSet<ArenaId>> {
+        let gone = self.list()?.into_iter().filter(|(id, _)| ids.binary_search(id).is_err());
+        Ok(gone.filter(|of| self.open(of.0, of.1).is_ok()).map(|(id, _)| id).collect())
     }
 
     /// Whether there is a parity file of the arena whose header has this code: it was sealed then.
-    pub(crate) fn was_sealed_by_parity(
-        &self,
-        arena: ArenaId,
-        generation: u32,
-        header_code: &[u8; 32],
-    ) -> bool {
-        ParityFile::open(&self.log, self.world.storage.as_ref(), arena, generation)
-            .is_ok_and(|parity| parity.header.arena_header_code == *header_code)
+    #[must_use]
+    pub fn was_sealed(&self, arena: ArenaId, generation: u32, header_code: &[u8; 32]) -> bool {
+        self.open(arena, generation).is_ok_and(|parity| parity.header.arena_header_code == *header_code)
+    }
+
+    /// The generation of this arena's parity: that of the arena which is in place, or else the newest of which there is any.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub fn generation_of(&self, id: ArenaId) -> io::Result<Option<u32>> {
+        let files = self.list()?.into_iter().filter(|(arena, _)| *arena == id);
+        let generations: Vec<u32> = files.map(|(_, generation)| generation).collect();
+        let in_place = self.log.open_arena(id).ok().map(|arena| arena.header().generation);
+        Ok(in_place.filter(|one| generations.contains(one)).or_else(|| generations.into_iter().max()))
+    }
+
+    /// How many parity files there are, and the bytes in them.
+    pub(crate) fn size(&self) -> io::Result<(u64, u64)> {
+        let files = self.storage.list(FOLDER)?;
+        let lengths =
+            files.iter().filter(|file| of_file(file).is_some()).map(|file| self.storage.length(file));
+        lengths.into_iter().try_fold((0, 0), |(count, bytes), length| Ok((count + 1, bytes + length?)))
     }
 }
 

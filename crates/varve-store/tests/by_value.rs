@@ -8,9 +8,10 @@ use varve_block::{
 };
 use varve_log::{ArenaId, ArenaMap, ClumpBytes};
 use varve_store::{
-    Access, CompareMode, Encryption, IndexKind, KeyError, Keyring, NewKey, PassphraseCost, RepairPlan, Role,
-    Secret, Store, StoreConfig,
+    Access, CompareMode, Encryption, IndexKind, KeyError, Keyring, NewKey, PassphraseCost, Role, Secret,
+    Store, StoreConfig,
 };
+use varve_upkeep::{Checker, Mender, RepairPlan};
 use varve_world::{MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
@@ -303,9 +304,9 @@ fn what_is_lost_is_told_and_not_taken_for_what_is_put_later() {
     store.sync().unwrap();
     assert_eq!(is_lost(&store), vec![false; names.len()]);
     // A repair writes the arena anew, and keeps all names.
-    let check = store.check_arena(ArenaId(0), true).unwrap();
+    let check = Checker::of(&store).check_arena(ArenaId(0), true).unwrap();
     assert!(!check.damage.is_empty());
-    store.repair(&RepairPlan::new(&check.damage)).unwrap();
+    Mender::of(&store).unwrap().repair(&RepairPlan::new(&check.damage)).unwrap();
     store.close().unwrap();
     for seed in [4, 5] {
         let store = open(&storage, seed, if seed == 4 { Access::Read } else { WRITER });
@@ -313,7 +314,7 @@ fn what_is_lost_is_told_and_not_taken_for_what_is_put_later() {
             assert_eq!(found.unwrap(), bytes);
         }
         for id in store.arenas().unwrap() {
-            assert!(store.check_arena(id, true).unwrap().damage.is_empty(), "{id}");
+            assert!(Checker::of(&store).check_arena(id, true).unwrap().damage.is_empty(), "{id}");
         }
         disk.list("index").unwrap().iter().for_each(|file| disk.remove(file).unwrap());
     }
@@ -388,7 +389,7 @@ fn many_threads_fill_many_arenas() {
     let ids = store.arenas().unwrap();
     for id in &ids[..ids.len() - 1] {
         // The clumps are at their places, and none begins beyond the limit.
-        assert!(store.check_arena(*id, true).unwrap().damage.is_empty());
+        assert!(Checker::of(&store).check_arena(*id, true).unwrap().damage.is_empty());
         let bytes = arena_bytes(&storage, id.0);
         assert!((450 << 10..1200 << 10).contains(&bytes), "arena {id} has {bytes} bytes");
     }

@@ -376,7 +376,7 @@ fn a_store_goes_from_one_index_to_the_other_and_back() {
     for kind in [IndexKind::Memory, IndexKind::Disk, IndexKind::Disk, IndexKind::Memory] {
         let mut wanted = Store::read_config(&world(&storage, 5)).unwrap();
         wanted.index = kind;
-        Store::choose_index(&world(&storage, 5), &wanted, "test").unwrap();
+        varve_store::choose_index(&world(&storage, 5), &wanted, "test").unwrap();
         assert_eq!(
             storage.list("index").unwrap().iter().filter(|file| file.as_str() != "index/newest").count(),
             0
@@ -398,5 +398,5 @@ fn the_index_of_a_store_that_is_written_is_not_changed() {
     let (storage, _) = filled();
     let _store = open(&storage, 3, WRITER);
     let wanted = Store::read_config(&world(&storage, 5)).unwrap();
-    assert!(Store::choose_index(&world(&storage, 5), &wanted, "test").is_err());
+    assert!(varve_store::choose_index(&world(&storage, 5), &wanted, "test").is_err());
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_log::ArenaId;
-use varve_store::{Access, DamageKind, Encryption, PassphraseCost, RepairPlan, Secret, Store, StoreConfig};
+use varve_store::{Access, Encryption, PassphraseCost, Secret, Store, StoreConfig};
+use varve_upkeep::{Checker, DamageKind, Mender, RepairPlan};
 use varve_world::{MemoryStorage, Random, SeededRandom, World};
 use zeroize::Zeroizing;
 
@@ -95,12 +96,12 @@ fn what_one_frame_has_lost_is_named_and_the_rest_is_kept() {
         let lost: BTreeSet<_> = names[3 * BLOCKS_EACH..4 * BLOCKS_EACH].iter().copied().collect();
 
         let store = open(&storage, 4, WRITER);
-        let check = store.check_arena(ArenaId(0), true).unwrap();
+        let check = Checker::of(&store).check_arena(ArenaId(0), true).unwrap();
         assert_eq!(check.damage.len(), 1);
         assert!(matches!(check.damage[0].kind, DamageKind::Unreadable(_)));
         assert_eq!(check.damage[0].blocks.iter().copied().collect::<BTreeSet<_>>(), lost);
 
-        let repaired = store.repair(&RepairPlan::new(&check.damage)).unwrap();
+        let repaired = Mender::of(&store).unwrap().repair(&RepairPlan::new(&check.damage)).unwrap();
         assert_eq!(repaired.kept_block_count, (BLOCK_COUNT - BLOCKS_EACH) as u64);
         store.close().unwrap();
         let store = open(&storage, 5, WRITER);
@@ -120,7 +121,7 @@ fn what_one_frame_has_lost_is_named_and_the_rest_is_kept() {
             .unwrap();
         store.sync().unwrap();
         assert!(names.iter().all(|name| store.get(name).is_ok()));
-        assert!(store.check_arena(ArenaId(0), true).unwrap().damage.is_empty());
+        assert!(Checker::of(&store).check_arena(ArenaId(0), true).unwrap().damage.is_empty());
     }
 }
 
@@ -134,7 +135,7 @@ fn a_table_that_is_damaged_is_damage_to_the_clump() {
         storage.set_contents(&file, bytes);
         let store = open(&storage, 4, Access::Read);
         assert!(names.iter().all(|name| matches!(store.get(name), Err(GetError::Damaged { .. }))));
-        let check = store.check_arena(ArenaId(0), true).unwrap();
+        let check = Checker::of(&store).check_arena(ArenaId(0), true).unwrap();
         assert_eq!(check.damage[0].blocks.len(), BLOCK_COUNT);
     }
 }

@@ -43,7 +43,7 @@ impl Machine {
     /// With all of its blocks, and an index in both folders.
     fn filled() -> (Self, Vec<BlockName>) {
         let machine = Self::new(5);
-        Store::choose_index_places(&machine.world(2), &paths(), "test").unwrap();
+        varve_store::choose_index_places(&machine.world(2), &paths(), "test").unwrap();
         let store = machine.open(3, WRITER);
         let names = put(&store, COUNT);
         store.save_checkpoint().unwrap();
@@ -150,7 +150,7 @@ fn entries_lie_in_the_folders_that_were_chosen_and_are_used_as_they_are() {
 #[test]
 fn a_crash_loses_nothing() {
     let machine = Machine::new(5);
-    Store::choose_index_places(&machine.world(2), &paths(), "test").unwrap();
+    varve_store::choose_index_places(&machine.world(2), &paths(), "test").unwrap();
     let store = machine.open(3, WRITER);
     let names = put(&store, COUNT);
     drop(store);
@@ -227,7 +227,7 @@ fn parts_that_are_harmed_or_foreign_are_found_out() {
 #[test]
 fn a_folder_from_an_older_moment_is_found_out() {
     let machine = Machine::new(5);
-    Store::choose_index_places(&machine.world(2), &paths(), "test").unwrap();
+    varve_store::choose_index_places(&machine.world(2), &paths(), "test").unwrap();
     let store = machine.open(3, WRITER);
     put(&store, COUNT / 2);
     store.save_checkpoint().unwrap();
@@ -244,7 +244,7 @@ fn a_folder_from_an_older_moment_is_found_out() {
 #[test]
 fn a_full_disk_among_them_makes_it_slower_and_no_less() {
     let machine = Machine::new(5);
-    Store::choose_index_places(&machine.world(2), &paths(), "test").unwrap();
+    varve_store::choose_index_places(&machine.world(2), &paths(), "test").unwrap();
     machine.disks[1].set_bytes_max(Some(5000));
     let store = machine.open(3, WRITER);
     let names = put(&store, COUNT);
@@ -282,7 +282,7 @@ fn a_folder_of_another_store_is_refused_and_left_alone() {
         other.own.set_other_folder(path, Some(disk.clone()));
     }
     let before = machine.disks.each_ref().map(entries);
-    let refused = Store::choose_index_places(&other.world(2), &paths(), "test").unwrap_err();
+    let refused = varve_store::choose_index_places(&other.world(2), &paths(), "test").unwrap_err();
     assert!(
         matches!(&refused, ChoosePlacesError::Taken { store, .. } if *store == "05".repeat(16)),
         "{refused}"
@@ -302,11 +302,11 @@ fn the_folders_change_and_what_was_in_them_goes() {
     let (machine, names) = Machine::filled();
     let third = MemoryStorage::new();
     machine.own.set_other_folder("/ssd3", Some(third.clone()));
-    Store::choose_index_places(&machine.world(5), &["/ssd3".to_owned()], "test").unwrap();
+    varve_store::choose_index_places(&machine.world(5), &["/ssd3".to_owned()], "test").unwrap();
     machine.is_as_ever(&names, "moved");
     assert!(machine.disks.iter().all(|disk| disk.names().is_empty()), "{:?}", machine.disks[0].names());
     assert!(!entries(&third).is_empty());
-    Store::choose_index_places(&machine.world(6), &[], "test").unwrap();
+    varve_store::choose_index_places(&machine.world(6), &[], "test").unwrap();
     machine.is_as_ever(&names, "in its own folder again");
     assert!(third.names().is_empty() && !entries(&machine.own).is_empty());
     assert_eq!(machine.open(7, Access::Read).index_places(), []);
@@ -326,7 +326,7 @@ fn a_list_that_makes_no_sense_is_none() {
     for paths in [vec!["a\nb"], vec![""], vec!["end"], vec!["/x", "/x"]] {
         let paths: Vec<_> = paths.into_iter().map(str::to_owned).collect();
         whole.own.set_other_folder("/x", Some(MemoryStorage::new()));
-        let refused = Store::choose_index_places(&whole.world(8), &paths, "test").unwrap_err();
+        let refused = varve_store::choose_index_places(&whole.world(8), &paths, "test").unwrap_err();
         assert!(matches!(refused, ChoosePlacesError::Path { .. }), "{refused}");
     }
 }

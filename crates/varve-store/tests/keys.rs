@@ -7,6 +7,7 @@ use varve_store::{
     Access, KeyError, Keyring, NewKey, NotPermitted, OpenError, PassphraseCost, Permission, Role, Secret,
     Store, StoreConfig,
 };
+use varve_upkeep::Checker;
 use varve_world::{
     FileName, FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, Timestamp, World,
 };
@@ -342,9 +343,9 @@ fn refuses_to_read(store: &Store, name: &BlockName) {
 }
 
 fn checks_well(store: &Store, data: bool) {
-    assert!(store.check_order().unwrap().is_empty(), "{:?}", store.check_order());
+    assert!(Checker::of(store).check_order().unwrap().is_empty(), "{:?}", Checker::of(store).check_order());
     for id in store.arenas().unwrap() {
-        let check = store.check_arena(id, data).unwrap();
+        let check = Checker::of(store).check_arena(id, data).unwrap();
         assert!(check.damage.is_empty(), "{:?}", check.damage);
     }
 }
@@ -370,7 +371,7 @@ fn a_write_only_key_adds_knows_duplicates_and_reads_nothing() {
         let reader = open(&storage, 20, &key_file(2), Access::Read).unwrap();
         names.iter().for_each(|name| refuses_to_read(&reader, name));
         checks_well(&reader, false);
-        assert!(reader.check_arena(varve_log::ArenaId(0), true).is_err(), "that needs to read");
+        assert!(Checker::of(&reader).check_arena(varve_log::ArenaId(0), true).is_err(), "that needs to read");
     }
     let store = open(&storage, 30, &key_file(1), WRITER).unwrap();
     assert_eq!(store.arenas().unwrap().len(), 4, "one for each session");
@@ -563,7 +564,10 @@ fn a_lie_of_a_writer_who_may_not_read_is_not_built_on() {
     let store = open(&storage, 6, &key_file(1), Access::Read).unwrap();
     assert_eq!(store.get(&name).unwrap(), b"what will come".as_slice());
     assert!(store.get(&old).is_ok());
-    assert!(!store.check_arena(ArenaId(1), true).unwrap().damage.is_empty(), "and the lie is found");
+    assert!(
+        !Checker::of(&store).check_arena(ArenaId(1), true).unwrap().damage.is_empty(),
+        "and the lie is found"
+    );
 }
 
 #[test]

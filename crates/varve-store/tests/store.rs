@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, contract};
 use varve_log::ArenaId;
 use varve_store::{
-    Access, CompareMode, Damage, DamageKind, Encryption, KeyError, OpenError, PassphraseCost, RepairPlan,
-    ScoreAlgorithm, Secret, Store, StoreConfig,
+    Access, CompareMode, Encryption, KeyError, OpenError, PassphraseCost, ScoreAlgorithm, Secret, Store,
+    StoreConfig,
 };
+use varve_upkeep::{Checker, Damage, DamageKind, Mender, RepairPlan};
 use varve_world::{FileName, MemoryStorage, Random, RealWorkers, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
@@ -215,7 +216,7 @@ fn a_torn_seal_hides_nothing() {
     put(&store, b"the next sync seals it again");
     store.close().unwrap();
     assert_ne!(storage.contents(&file).unwrap(), torn);
-    assert!(open(&storage, 5, Access::Read).unwrap().check_order().unwrap().is_empty());
+    assert!(Checker::of(&open(&storage, 5, Access::Read).unwrap()).check_order().unwrap().is_empty());
 }
 
 /// Who made it may have been stopped by a failure at the last step.
@@ -412,7 +413,7 @@ fn what_was_synced_survives_a_cut_anywhere() {
         let crashed = storage.fork();
         crashed.set_contents(&file, whole[..length].to_vec());
         let seen = open(&crashed, 1, Access::Read).unwrap();
-        let check = seen.check_arena(varve_log::ArenaId(0), true).unwrap();
+        let check = Checker::of(&seen).check_arena(varve_log::ArenaId(0), true).unwrap();
         assert!(check.damage.is_empty(), "cut to {length}: {:?}", check.damage);
         let store = open(&crashed, 3, WRITER).unwrap();
         assert!(synced.iter().all(|(name, bytes)| store.get(name).unwrap() == *bytes), "cut to {length}");
@@ -420,7 +421,7 @@ fn what_was_synced_survives_a_cut_anywhere() {
         store.close().unwrap();
         let store = open(&crashed, 4, Access::Read).unwrap();
         assert_eq!(store.get(&more).unwrap(), b"and on it goes".as_slice());
-        assert!(store.check_arena(varve_log::ArenaId(0), true).unwrap().damage.is_empty());
+        assert!(Checker::of(&store).check_arena(varve_log::ArenaId(0), true).unwrap().damage.is_empty());
     }
 }
 
@@ -430,7 +431,7 @@ fn an_arena_without_a_header_is_begun_again() {
     for torn in [Vec::new(), vec![0; 300], vec![0; 5000]] {
         storage.set_contents(&FileName::new("arenas/0000000000.arena").unwrap(), torn);
         let seen = open(&storage, 1, Access::Read).unwrap();
-        let check = seen.check_arena(varve_log::ArenaId(0), true).unwrap();
+        let check = Checker::of(&seen).check_arena(varve_log::ArenaId(0), true).unwrap();
         assert!(check.damage.is_empty() && check.unfinished.is_some(), "{check:?}");
         let store = open(&storage, 2, WRITER).unwrap();
         let name = put(&store, b"first");
@@ -451,9 +452,9 @@ fn several_arenas_that_never_reached_the_disk_are_begun_again() {
             storage.set_contents(&file(number), contents);
         }
         let seen = open(&storage, 3, Access::Read).unwrap();
-        assert!(seen.check_order().unwrap().is_empty());
+        assert!(Checker::of(&seen).check_order().unwrap().is_empty());
         for id in seen.arenas().unwrap() {
-            assert!(seen.check_arena(id, true).unwrap().damage.is_empty(), "arena {id}");
+            assert!(Checker::of(&seen).check_arena(id, true).unwrap().damage.is_empty(), "arena {id}");
         }
         open(&storage, 4, WRITER).unwrap().close().unwrap();
         let seen = open(&storage, 5, Access::Read).unwrap();
@@ -484,7 +485,7 @@ fn a_reader_finds_the_root_before_one_that_a_power_cut_took() {
     storage.set_contents(&file, bytes);
     let reader = open(&storage, 4, Access::Read).unwrap();
     assert_eq!(reader.last_catalog(), Some(first));
-    let check = reader.check_arena(varve_log::ArenaId(0), true).unwrap();
+    let check = Checker::of(&reader).check_arena(varve_log::ArenaId(0), true).unwrap();
     assert!(check.damage.is_empty() && check.unfinished.is_some(), "{check:?}");
     assert_eq!(open(&storage, 5, WRITER).unwrap().last_catalog(), Some(first));
 }
@@ -499,9 +500,9 @@ fn damage_is_found_named_and_never_returned() {
         store.close().unwrap();
         let check = |storage: &MemoryStorage| {
             let store = open(storage, 3, Access::Read).unwrap();
-            let mut damage = store.check_order().unwrap();
+            let mut damage = Checker::of(&store).check_order().unwrap();
             for id in store.arenas().unwrap() {
-                damage.extend(store.check_arena(id, true).unwrap().damage);
+                damage.extend(Checker::of(&store).check_arena(id, true).unwrap().damage);
             }
             damage
         };
@@ -555,7 +556,7 @@ fn what_is_lost_in_an_arena_with_a_broken_seal_is_named() {
     let store = open(&storage, 3, Access::Read).unwrap();
     let is_lost = |name: &&BlockName| store.get(name).is_err();
     let lost: BTreeSet<_> = names.iter().filter(is_lost).collect();
-    let damage = store.check_arena(ArenaId(0), false).unwrap().damage;
+    let damage = Checker::of(&store).check_arena(ArenaId(0), false).unwrap().damage;
     let named: BTreeSet<_> = damage.iter().flat_map(|damage| &damage.blocks).collect();
     assert!(!lost.is_empty() && lost == named, "{lost:?}, {damage:?}");
 }
@@ -572,8 +573,8 @@ fn an_arena_that_somebody_puts_back_as_it_was_is_taken_in() {
     bad[300_000] ^= 1;
     storage.set_contents(&file, bad);
     let store = open(&storage, 3, WRITER).unwrap();
-    let damage = store.check_arena(ArenaId(1), true).unwrap().damage;
-    store.repair(&RepairPlan::new(&damage)).unwrap();
+    let damage = Checker::of(&store).check_arena(ArenaId(1), true).unwrap().damage;
+    Mender::of(&store).unwrap().repair(&RepairPlan::new(&damage)).unwrap();
     store.close().unwrap();
     let store = open(&storage, 31, WRITER).unwrap();
     store.save_checkpoint().unwrap();
@@ -587,10 +588,16 @@ fn an_arena_that_somebody_puts_back_as_it_was_is_taken_in() {
         assert_eq!(lost(&store), 0);
     }
     let store = open(&storage, 4, WRITER).unwrap();
-    assert!(store.check_order().unwrap().iter().any(|damage| matches!(damage.kind, DamageKind::Ledger)));
-    assert_eq!(store.take_in_replaced().unwrap(), [ArenaId(1)]);
+    assert!(
+        Checker::of(&store)
+            .check_order()
+            .unwrap()
+            .iter()
+            .any(|damage| matches!(damage.kind, DamageKind::Ledger))
+    );
+    assert_eq!(Mender::of(&store).unwrap().take_in_replaced().unwrap(), [ArenaId(1)]);
     assert_eq!(lost(&store), 0);
-    assert_eq!(store.take_in_replaced().unwrap(), []);
+    assert_eq!(Mender::of(&store).unwrap().take_in_replaced().unwrap(), []);
     store.close().unwrap();
     assert_eq!(lost(&open(&storage, 5, Access::Read).unwrap()), 0);
 }
@@ -629,7 +636,7 @@ fn a_sealed_arena_cut_back_is_noticed() {
     storage.set_contents(&file, whole[..whole.len() - 96].to_vec());
     for access in [Access::Read, WRITER] {
         let store = open(&storage, 3, access).unwrap();
-        let damage = store.check_order().unwrap();
+        let damage = Checker::of(&store).check_order().unwrap();
         assert!(damage.iter().any(|damage| matches!(damage.kind, DamageKind::SealLost)), "{damage:?}");
         store.close().unwrap();
     }
@@ -654,7 +661,7 @@ fn a_sealed_arena_that_vanished_stays_noticed_until_it_is_replaced() {
         storage.remove(&hint).unwrap();
     }
     for night in 0..3 {
-        let seen = kinds_of(&open(&storage, 3, Access::Read).unwrap().check_order().unwrap());
+        let seen = kinds_of(&Checker::of(&open(&storage, 3, Access::Read).unwrap()).check_order().unwrap());
         assert!(seen.contains(&(ArenaId(1), DamageKind::Missing.to_string())), "night {night}: {seen:?}");
         // Enough that arenas are sealed, too.
         let store = open(&storage, 10 + night, WRITER).unwrap();
@@ -662,12 +669,12 @@ fn a_sealed_arena_that_vanished_stays_noticed_until_it_is_replaced() {
         store.close().unwrap();
     }
     let store = open(&storage, 20, WRITER).unwrap();
-    let plan = RepairPlan::new(&store.check_order().unwrap());
+    let plan = RepairPlan::new(&Checker::of(&store).check_order().unwrap());
     assert_eq!(plan.arenas.keys().collect::<Vec<_>>(), [&ArenaId(1)]);
-    store.repair(&plan).unwrap();
+    Mender::of(&store).unwrap().repair(&plan).unwrap();
     store.close().unwrap();
     let store = open(&storage, 21, WRITER).unwrap();
-    assert!(store.check_order().unwrap().is_empty(), "{:?}", store.check_order());
+    assert!(Checker::of(&store).check_order().unwrap().is_empty(), "{:?}", Checker::of(&store).check_order());
     let lost = names.iter().filter(|name| store.get(name).is_err()).count();
     assert!((1..names.len() / 2).contains(&lost), "only what it held is lost: {lost}");
 }
@@ -684,8 +691,8 @@ fn a_header_that_was_read_as_it_was_before_is_read_again() {
     before[70_000] ^= 1;
     storage.set_contents(&file, before.clone());
     let store = open(&storage, 3, WRITER).unwrap();
-    let damage = store.check_arena(ArenaId(1), true).unwrap().damage;
-    store.repair(&RepairPlan::new(&damage)).unwrap();
+    let damage = Checker::of(&store).check_arena(ArenaId(1), true).unwrap().damage;
+    Mender::of(&store).unwrap().repair(&RepairPlan::new(&damage)).unwrap();
     let whole = storage.contents(&file).unwrap();
     assert_ne!(before[..512], whole[..512], "an arena that is written anew has another header");
 
@@ -713,7 +720,11 @@ fn a_seal_that_a_power_cut_took_before_a_later_one_is_made_again() {
     storage.set_contents(&file, whole[..usize::try_from(log_bytes).unwrap()].to_vec());
     for seed in 3..6 {
         let store = open(&storage, seed, Access::Read).unwrap();
-        assert!(store.check_order().unwrap().is_empty(), "{:?}", store.check_order());
+        assert!(
+            Checker::of(&store).check_order().unwrap().is_empty(),
+            "{:?}",
+            Checker::of(&store).check_order()
+        );
         assert!(names.iter().all(|name| store.get(name).is_ok()));
         let store = open(&storage, seed, WRITER).unwrap();
         assert!(names.iter().all(|name| store.get(name).is_ok()));
@@ -750,7 +761,7 @@ fn seals_that_a_power_cut_has_torn_were_never_there() {
             for seed in 4..7 {
                 for access in [Access::Read, WRITER] {
                     let store = open(&storage, seed, access).unwrap();
-                    let seen = kinds_of(&store.check_order().unwrap());
+                    let seen = kinds_of(&Checker::of(&store).check_order().unwrap());
                     assert!(seen.is_empty(), "{torn:03b}, {has_open_arena}: {seen:?}");
                     assert!(names.iter().take(140).chain([&first]).all(|name| store.get(name).is_ok()));
                     if access == WRITER {
@@ -761,7 +772,7 @@ fn seals_that_a_power_cut_has_torn_were_never_there() {
             }
             let store = open(&storage, 7, Access::Read).unwrap();
             for arena in store.arenas().unwrap() {
-                let damage = kinds_of(&store.check_arena(arena, true).unwrap().damage);
+                let damage = kinds_of(&Checker::of(&store).check_arena(arena, true).unwrap().damage);
                 assert!(damage.is_empty(), "{torn:03b}, {has_open_arena}: {damage:?}");
             }
         }

@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 
 use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score};
 use varve_log::ArenaId;
-use varve_store::{LostRange, Witness};
 use varve_tree::{ContentWriter, Cutting, Entry};
+use varve_upkeep::{LostRange, Witness};
 use varve_world::Timestamp;
 
 use crate::records::fields::{FieldError, FieldReader, FieldWriter, frame};

@@ -20,9 +20,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_log::{ArenaId, OpenLogError};
-use varve_store::{
-    AuditShare, CompareMode, Damage, DamageKind, MendError, Permission, RepairError, RepairPlan, Repaired,
-    Store,
+use varve_store::{CompareMode, Permission, Store};
+use varve_upkeep::{
+    AuditShare, Checker, Damage, DamageKind, MendError, Mender, RepairError, RepairPlan, Repaired,
 };
 
 pub use self::accept::{AcceptLossError, AcceptPlan, accept_losses, plan_to_accept};
@@ -148,9 +148,10 @@ pub fn repair(
     for source in sources {
         source.role().require(Permission::Read).map_err(RepairError::from)?;
     }
-    store.accept_withheld();
+    let mender = Mender::of(store)?;
+    mender.accept_withheld();
     let (mut before, mut is_all_checked) = check(store, scope, progress)?;
-    if is_ledger_wrong(&before.damage) && !store.take_in_replaced()?.is_empty() {
+    if is_ledger_wrong(&before.damage) && !mender.take_in_replaced()?.is_empty() {
         (before, is_all_checked) = check(store, scope, progress)?;
     }
     // Mended arenas may name snapshots that nothing else names. Those names were unknown when the
@@ -158,9 +159,9 @@ pub fn repair(
     let roots = store.catalog_roots()?;
     let mut known: BTreeSet<_> = roots.iter().map(|root| root.name).collect();
     // First mend whole arenas, which brings all of their blocks back.
-    let parity_mended = mend_from_parity(store, &before.damage)?;
+    let parity_mended = mend_from_parity(mender, store, &before.damage)?;
     drop_mended(store, &mut before, &parity_mended)?;
-    let copied = mend_from_copies(store, sources, &before.damage)?;
+    let copied = mend_from_copies(mender, sources, &before.damage)?;
     drop_mended(store, &mut before, &copied)?;
     let mended = Mended { store, sources, fetched_count: AtomicU64::new(0), failure: Mutex::default() };
     let found = find_catalog(store, &mended, sources, &before.damage)?;
@@ -213,9 +214,9 @@ pub fn repair(
     }
     store.sync()?;
     if was_lost || end_was_lost || store.end_is_lost() {
-        store.accept_end()?;
+        mender.accept_end()?;
     }
-    let mut repaired = store.repair(&plan)?;
+    let mut repaired = mender.repair(&plan)?;
     let found_again_count = add_found_again(store, &known, &mut catalog)?;
     let brought_back_count = brought_back_count + found_again_count;
     let is_changed =
@@ -229,13 +230,13 @@ pub fn repair(
     if is_changed || end_was_lost {
         // If the end of the log was gone, only the ledger of the new pages tells how many arenas
         // there were.
-        let late = RepairPlan::new(&store.check_order()?);
+        let late = RepairPlan::new(&Checker::of(store).check_order()?);
         if !late.is_empty() {
             recording.foresee(&late)?;
             if recording.set(&mut catalog)? {
                 catalog.write_again(store)?;
             }
-            repaired += store.repair(&late)?;
+            repaired += mender.repair(&late)?;
             recording.drop_readable()?;
             recording.set(&mut catalog)?;
             catalog.write_again(store)?;
@@ -247,10 +248,10 @@ pub fn repair(
         walk_snapshots(store, store, catalog.snapshots(), &[], progress)?
     };
     store.remember_lost(&after.lost);
-    let mut damaged = store.damaged_arenas();
+    let mut damaged = Checker::of(store).damaged_arenas();
     let is_settled = |id: &ArenaId| plan.arenas.contains_key(id) || plan.parity.contains(id);
     damaged.retain(|id| !is_settled(id) && !parity_mended.contains(id) && !copied.contains(id));
-    store.note_damaged(&damaged);
+    Checker::of(store).note_damaged(&damaged);
     let harm_left = after.harm;
     Ok(RepairReport {
         before,
@@ -310,14 +311,14 @@ fn drop_mended(store: &Store, found: &mut Verified, mended: &[ArenaId]) -> Resul
         DamageKind::SealLost | DamageKind::Missing | DamageKind::Ledger | DamageKind::EndLost => false,
         _ => !mended.contains(&damage.arena),
     });
-    found.damage.extend(store.check_order()?);
+    found.damage.extend(Checker::of(store).check_order()?);
     Ok(())
 }
 
 /// Replaces sealed arenas by those of a copy, if the blocks in their damaged places are unknown.
 /// Returns the mended arenas.
 fn mend_from_copies(
-    store: &Store,
+    mender: Mender<'_>,
     sources: &[&Store],
     damage: &[Damage],
 ) -> Result<Vec<ArenaId>, RepairArchiveError> {
@@ -327,7 +328,7 @@ fn mend_from_copies(
     let mut mended = Vec::new();
     for id in arenas.into_keys().filter(is_unnamed) {
         for source in sources {
-            if is_mended(false, || store.mend_arena_from_copy(id, source).map(drop))? {
+            if is_mended(false, || mender.mend_arena_from_copy(id, source).map(drop))? {
                 mended.push(id);
                 break;
             }
@@ -357,14 +358,24 @@ fn add_found_again(
 }
 
 /// Mends damaged and missing arenas from parity. Returns the arenas that are intact again.
-fn mend_from_parity(store: &Store, damage: &[Damage]) -> Result<Vec<ArenaId>, RepairArchiveError> {
-    let with_parity: BTreeSet<_> =
-        store.parity_files().map_err(RepairArchiveError::Parity)?.into_iter().map(|(id, _)| id).collect();
+fn mend_from_parity(
+    mender: Mender<'_>,
+    store: &Store,
+    damage: &[Damage],
+) -> Result<Vec<ArenaId>, RepairArchiveError> {
+    let with_parity: BTreeSet<_> = store
+        .vault()
+        .parity()
+        .list()
+        .map_err(RepairArchiveError::Parity)?
+        .into_iter()
+        .map(|(id, _)| id)
+        .collect();
     let there: BTreeSet<_> = store.arenas()?.into_iter().collect();
     let damaged = RepairPlan::new(damage).arenas;
     let mut mended = Vec::new();
     for id in with_parity.into_iter().filter(|id| damaged.contains_key(id) || !there.contains(id)) {
-        if is_mended(true, || store.mend_arena_from_parity(id).map(drop))? {
+        if is_mended(true, || mender.mend_arena_from_parity(id).map(drop))? {
             mended.push(id);
         }
     }

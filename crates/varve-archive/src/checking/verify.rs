@@ -9,10 +9,11 @@ use std::ops::Range;
 
 use varve_block::{BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaId, OpenLogError};
-use varve_store::{
-    ArenaCheck, AuditShare, CheckArenaError, Damage, DamageKind, Permission, RepairPlan, Store, Unfinished,
-};
+use varve_store::{Permission, Store};
 use varve_tree::Entry;
+use varve_upkeep::{
+    ArenaCheck, AuditShare, CheckArenaError, Checker, Damage, DamageKind, RepairPlan, Unfinished,
+};
 use varve_world::{Timestamp, both};
 
 pub use self::archive::{ArchiveHarm, VerifiedArchive, VerifyArchiveError, verify_archive};
@@ -128,20 +129,21 @@ pub(crate) fn check_log(
     data: Option<AuditShare>,
     progress: &Progress,
 ) -> Result<Verified, VerifyError> {
-    let mut verified = Verified { damage: store.check_order()?, ..Verified::default() };
+    let mut verified = Verified { damage: Checker::of(store).check_order()?, ..Verified::default() };
     let ids = store.arenas()?;
-    let audit = store.audit();
+    let audit = Checker::of(store).audit();
     let chosen = match data {
-        Some(share) => store.choose_share(&audit, &ids, share),
+        Some(share) => Checker::of(store).choose_share(&audit, &ids, share),
         None => Vec::new(),
     };
     let (checks, stopped) = check_arenas(store, &ids, &chosen, progress);
     note_damaged(store, &checks, &chosen);
     let read = checks.iter().filter(|(id, _)| chosen.binary_search(id).is_ok());
-    let audit = store.note_audit(audit, read.map(|(id, check)| (*id, check)), store.world().clock.now());
+    let audit =
+        Checker::of(store).note_audit(audit, read.map(|(id, check)| (*id, check)), store.world().clock.now());
     stopped?;
     verified.read_count = chosen.len() as u64;
-    verified.oldest_read = store.oldest_audit(&audit, &ids);
+    verified.oldest_read = Checker::of(store).oldest_audit(&audit, &ids);
     verified.add_checks(checks);
     Ok(verified)
 }
@@ -149,13 +151,13 @@ pub(crate) fn check_log(
 /// Records the damaged arenas, so that a repair can begin there. Arenas that were read in full and
 /// are intact are removed from the record.
 fn note_damaged(store: &Store, checks: &[(ArenaId, ArenaCheck)], read: &[ArenaId]) {
-    let mut damaged = store.damaged_arenas();
+    let mut damaged = Checker::of(store).damaged_arenas();
     damaged.retain(|id| read.binary_search(id).is_err());
     for (_, check) in checks {
         let plan = RepairPlan::new(&check.damage);
         damaged.extend(plan.arenas.keys().chain(&plan.parity));
     }
-    store.note_damaged(&damaged);
+    Checker::of(store).note_damaged(&damaged);
 }
 
 /// The part of [`verify`] that needs no snapshots, limited to suspected and unsealed arenas.
@@ -166,14 +168,15 @@ pub(crate) fn check_known(
     is_loss_noted: bool,
     progress: &Progress,
 ) -> Result<Option<Verified>, VerifyError> {
-    let mut verified = Verified { damage: store.check_order()?, ..Verified::default() };
-    let read: Vec<_> = store.suspected_arenas()?.into_iter().collect();
+    let mut verified = Verified { damage: Checker::of(store).check_order()?, ..Verified::default() };
+    let read: Vec<_> = Checker::of(store).suspected_arenas()?.into_iter().collect();
     let is_known =
         !verified.damage.is_empty() || !read.is_empty() || !store.lost_blocks().is_empty() || is_loss_noted;
     if !is_known {
         return Ok(None);
     }
-    let ids: BTreeSet<_> = store.unsealed_arenas()?.into_iter().chain(read.iter().copied()).collect();
+    let ids: BTreeSet<_> =
+        Checker::of(store).unsealed_arenas()?.into_iter().chain(read.iter().copied()).collect();
     let ids: Vec<_> = ids.into_iter().collect();
     let (checks, stopped) = check_arenas(store, &ids, &read, progress);
     stopped?;

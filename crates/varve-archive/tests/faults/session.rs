@@ -5,10 +5,9 @@ use std::sync::Arc;
 use varve_archive::{Archive, ImagePart, Losses, Progress, Snapshot, SnapshotContent, verify, write_image};
 use varve_block::with_causes;
 use varve_sim::Disk;
-use varve_store::{
-    Access, AuditShare, Damage, DamageKind, Encryption, ParityDamage, Secret, Store, StoreConfig,
-};
+use varve_store::{Access, Encryption, Secret, Store, StoreConfig};
 use varve_tree::{Piece, TreeReader};
+use varve_upkeep::{AuditShare, Damage, DamageKind, ParityDamage};
 use varve_world::{FixedClock, InlineWorkers, RealWorkers, SeededRandom, Storage, Timestamp, Workers, World};
 use zeroize::Zeroizing;
 

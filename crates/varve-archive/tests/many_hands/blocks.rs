@@ -3,7 +3,8 @@
 use parking_lot::Mutex;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_sim::{Disk, Draw, Fault, Strike};
-use varve_store::{Access, CheckArenaError, Damage, PassphraseCost, Store};
+use varve_store::{Access, PassphraseCost, Store};
+use varve_upkeep::{CheckArenaError, Checker, Damage};
 use varve_world::{Random, SeededRandom};
 
 use crate::{WRITER, config, is_damage, secret, seeds, world};
@@ -103,9 +104,9 @@ fn read(disk: &Disk, seed: u64, promised: &Mutex<Promised>) {
 }
 
 fn check(store: &Store, seed: u64) -> Result<Vec<Damage>, CheckArenaError> {
-    let mut damage = store.check_order().unwrap_or_default();
+    let mut damage = Checker::of(store).check_order().unwrap_or_default();
     for arena in store.arenas().unwrap_or_default() {
-        damage.extend(store.check_arena(arena, seed.is_multiple_of(2))?.damage);
+        damage.extend(Checker::of(store).check_arena(arena, seed.is_multiple_of(2))?.damage);
     }
     Ok(damage)
 }
@@ -162,7 +163,7 @@ fn survive(seed: u64) {
             );
         }
         for arena in store.arenas().unwrap() {
-            let mut damage = store.check_arena(arena, true).unwrap().damage;
+            let mut damage = Checker::of(&store).check_arena(arena, true).unwrap().damage;
             damage.retain(is_damage);
             assert!(damage.is_empty(), "seed {seed}, {session}, {strike:?}: {damage:?}");
         }

@@ -9,10 +9,8 @@ use std::sync::Arc;
 
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
 use varve_sim::{Disk, SlowDisk};
-use varve_store::{
-    Access, CompareMode, Damage, DamageKind, DiskIndexConfig, Encryption, IndexKind, ParityDamage, Secret,
-    StoreConfig,
-};
+use varve_store::{Access, CompareMode, DiskIndexConfig, Encryption, IndexKind, Secret, StoreConfig};
+use varve_upkeep::{Damage, DamageKind, ParityDamage};
 use varve_world::{RealWorkers, World};
 use zeroize::Zeroizing;
 

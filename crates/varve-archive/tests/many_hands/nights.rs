@@ -20,9 +20,9 @@ use varve_replica::{
 };
 use varve_sim::{Disk, Draw, Fault, Rot, Strike};
 use varve_store::{
-    Access, AuditShare, CompareMode, Encryption, Keyring, NewKey, PassphraseCost, Role, Secret, Store,
-    StoreConfig,
+    Access, CompareMode, Encryption, Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreConfig,
 };
+use varve_upkeep::AuditShare;
 use varve_world::{Random, RealWorkers, SeededRandom, World};
 use zeroize::Zeroizing;
 
@@ -348,7 +348,7 @@ impl Shared {
     /// A bit of an arena that has parity flips, and the store is repaired. By the parity all of it comes back.
     fn mend(&mut self, number: u64, draw: &mut Draw) {
         let archive = open(&self.disk, number, WRITER).unwrap();
-        let with_parity = archive.store().parity_files().unwrap();
+        let with_parity = archive.store().vault().parity().list().unwrap();
         if !with_parity.is_empty() {
             let (arena, _) = with_parity[draw.index(with_parity.len())];
             assert!(self.disk.rot(&arena.file_name(), Rot::FlippedBit));

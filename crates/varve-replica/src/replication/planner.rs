@@ -9,7 +9,6 @@ use bytes::Bytes;
 use varve_block::to_hex;
 use varve_log::{ArenaId, ArenaState, ReadLogError, Seal};
 use varve_remote::Target;
-use varve_store::Store;
 use varve_world::FileName;
 
 use crate::objects::listing::{Assembly, CONFIG, FORMAT_PAGE, Listing, MARK, Segment, plain};
@@ -132,7 +131,7 @@ impl ReplicationPlan {
                 let other = renamed(&file, &contents);
                 if is_wanted(&file) {
                     self.settings.push(planned(file, contents.clone()));
-                } else if Store::is_sound_key(&other, &contents) {
+                } else if varve_store::is_sound_key(&other, &contents) {
                     // Old keys are named by numbers, and are valid under any name.
                     let contents = contents.clone();
                     self.settings.push(PlannedSetting { file: other, contents, replaces: false });

@@ -8,6 +8,7 @@ use varve_block::BlockStore;
 use varve_remote::{MemoryTarget, Object, Target};
 use varve_replica::{CloneError, CloneOptions, Cloned, Observer, Replica, clone_replica};
 use varve_store::{Access, Secret, Store};
+use varve_upkeep::Checker;
 use varve_world::{MemoryStorage, World};
 use zeroize::Zeroizing;
 
@@ -46,7 +47,7 @@ fn is_the_same(sample: &Sample, storage: &MemoryStorage) {
     for (name, bytes) in &sample.blocks {
         assert_eq!(store.get(name).unwrap(), bytes);
     }
-    assert!(store.check_order().unwrap().is_empty());
+    assert!(Checker::of(&store).check_order().unwrap().is_empty());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use varve_block::BlockStore;
 use varve_remote::{MemoryTarget, Target};
 use varve_replica::{Healing, RangeCache, Replica, ReplicaStorage};
 use varve_store::{Access, IndexKind, OpenError, Store};
+use varve_upkeep::Checker;
 use varve_world::MemoryStorage;
 
 use crate::sample::{Failing, Sample, name, open_replica, open_store, secret, segments, shared, world};
@@ -77,21 +78,21 @@ fn an_older_replica_is_noticed_by_who_has_seen_a_newer_one() {
         Store::open(world(Arc::new(storage), 3), Some(&secret()), Access::Read, &mut |_| {}).unwrap()
     };
     let store = open();
-    assert!(store.newest_is_there().unwrap());
-    store.note_newest_seen().unwrap();
+    assert!(store.vault().newest_is_there().unwrap());
+    store.vault().note_newest_seen().unwrap();
     assert!(hints.contents(&name("index/newest")).is_some());
-    assert!(open().newest_is_there().unwrap());
+    assert!(open().vault().newest_is_there().unwrap());
     for object in segments(&target) {
         if !old.contains(&object) {
             target.set(&object.name, None);
         }
     }
     let store = open();
-    let seen = store.newest_is_there();
+    let seen = store.vault().newest_is_there();
     assert!(!seen.is_ok_and(|is_there| is_there), "it was put back");
-    assert!(!store.check_order().unwrap().is_empty());
+    assert!(!Checker::of(&store).check_order().unwrap().is_empty());
     sample.replicate(&there).unwrap();
-    assert!(open().newest_is_there().unwrap());
+    assert!(open().vault().newest_is_there().unwrap());
 }
 
 #[test]

@@ -7,6 +7,7 @@ use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_remote::{MemoryTarget, Target};
 use varve_replica::{ReplicateError, ReplicateOptions};
 use varve_store::{Access, Encryption, Store};
+use varve_upkeep::Checker;
 use varve_world::FileName;
 
 use crate::sample::{
@@ -133,9 +134,9 @@ fn check_prefix(sample: &Sample, there: &Arc<dyn Target>) {
         assert!(number + 1 == count || bytes.len() == wanted.len(), "arena {id} is cut, and not the last");
     }
     let store = open_store(there);
-    assert!(store.check_order().unwrap().is_empty());
+    assert!(Checker::of(&store).check_order().unwrap().is_empty());
     for id in store.arenas().unwrap() {
-        let check = store.check_arena(id, true).unwrap();
+        let check = Checker::of(&store).check_arena(id, true).unwrap();
         assert!(check.damage.is_empty(), "{:?}", check.damage);
     }
 }

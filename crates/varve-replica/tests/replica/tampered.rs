@@ -9,7 +9,7 @@ use varve_replica::{
     CloneError, CloneOptions, FindingKind, Replica, ReplicateOptions, SegmentEnd, SegmentName, Share,
     clone_replica,
 };
-use varve_store::DamageKind;
+use varve_upkeep::DamageKind;
 use varve_world::{FileName, MemoryStorage};
 
 use crate::audited::audited;

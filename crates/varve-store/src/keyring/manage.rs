@@ -12,10 +12,8 @@ use super::slot::LABEL_BYTES_MAX;
 use super::{
     FOLDER, KEYS_MAX, KeyEntry, KeyError, OpenedKey, PassphraseCost, Secret, Slot, open, own_key, slots,
 };
-use crate::config::{CompareMode, Encryption, StoreConfig};
-use crate::open::OpenError;
+use crate::config::{CompareMode, StoreConfig};
 use crate::role::{Permission, Role};
-use crate::store::Store;
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
@@ -40,18 +38,6 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// The keys of the store that is there.
-    ///
-    /// # Errors
-    /// [`OpenError`]; [`KeyError::NotEncrypted`] within it when it has none.
-    pub fn of(world: &World) -> Result<Self, OpenError> {
-        let config = Store::read_config(world)?;
-        if config.encryption == Encryption::None {
-            return Err(KeyError::NotEncrypted.into());
-        }
-        Ok(Self::new(world, config))
-    }
-
     pub(crate) fn new(world: &World, config: StoreConfig) -> Self {
         let World { storage, random, clock, .. } = world;
         Self { storage: Arc::clone(storage), random: Arc::clone(random), clock: Arc::clone(clock), config }

@@ -138,7 +138,7 @@ mod tests {
             PassphraseCost { memory_kib: 8192, ..PassphraseCost::default() },
         );
         let vector = format!("\nwrapping key = {}\n", varve_block::to_hex(&**printed.as_ref().unwrap()));
-        assert!(crate::open::FORMAT_PAGE.contains(&vector), "the format's page has another wrapping key");
+        assert!(crate::vault::FORMAT_PAGE.contains(&vector), "the format's page has another wrapping key");
         assert_eq!(
             *key_file_key(b"contents", b"salt"),
             blake3::derive_key("varve 1 key file", b"saltcontents")

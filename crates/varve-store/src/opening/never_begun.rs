@@ -5,10 +5,11 @@ use varve_log::{ArenaId, Log};
 /// The answer, looked for when the first such arena is met. Whoever may write to a replica can make thousands of them up, and each look lists
 /// all arenas that there are.
 #[derive(Default)]
-pub(crate) struct NeverBegun(Option<Vec<ArenaId>>);
+pub struct NeverBegun(Option<Vec<ArenaId>>);
 
 impl NeverBegun {
-    pub(crate) fn has(&mut self, log: &Log, id: ArenaId) -> bool {
+    /// Whether this arena was never begun.
+    pub fn has(&mut self, log: &Log, id: ArenaId) -> bool {
         if self.0.is_none() {
             self.0 = log.never_begun().ok();
         }

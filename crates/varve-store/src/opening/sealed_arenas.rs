@@ -7,21 +7,20 @@ use std::sync::Arc;
 use varve_log::{ArenaId, ArenaState, DirectoryPage, OpenedArena, PageRow, ReadLogError, Seal, Seals};
 use varve_world::read_each;
 
-use crate::checkpoint::CoveredPart;
-use crate::never_begun::NeverBegun;
-use crate::open::RebuildProgress;
-use crate::store::Store;
+use super::never_begun::NeverBegun;
+use super::{Opening, RebuildProgress};
+use crate::saved_index::CoveredPart;
 
 /// So much of pages is read at a time, or one page.
 const PAGES_BYTES_MAX: u64 = 8 << 20;
 
 /// What is left when all sealed arenas were read.
 #[derive(Default)]
-pub(crate) struct NotSealed {
+pub(super) struct NotSealed {
     /// The arenas without a seal, in order.
-    pub(crate) unsealed: Vec<Arc<OpenedArena>>,
+    pub(super) unsealed: Vec<Arc<OpenedArena>>,
     /// Whether one could not be read because it is damaged.
-    pub(crate) is_damaged: bool,
+    pub(super) is_damaged: bool,
 }
 
 /// An arena, and what it was sealed with.
@@ -33,16 +32,16 @@ struct Opened {
 /// A page that is to be read.
 type PageOfArena = (Arc<OpenedArena>, PageRow);
 
-impl Store {
+impl Opening<'_> {
     /// Reads the pages of those of these arenas that have a seal into the index, but for what is `covered`, and hands back the others.
-    pub(crate) fn read_sealed(
+    pub(super) fn read_sealed(
         &mut self,
         ids: &[ArenaId],
         covered: &BTreeMap<ArenaId, CoveredPart>,
         seals: &mut Seals,
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<NotSealed, ReadLogError> {
-        let workers = Arc::clone(&self.world.workers);
+        let workers = Arc::clone(&self.vault.world().workers);
         let arenas_total = ids.len() as u64;
         let mut arenas_done = 0;
         let (mut found, mut never_begun) = (NotSealed::default(), NeverBegun::default());
@@ -59,22 +58,22 @@ impl Store {
                         let from = covered.get(id).map(|part| part.end);
                         let is_new = |row: &PageRow| from.is_none_or(|from| row.granule >= from);
                         let pages = pages.into_iter().filter(is_new).map(|row| (Arc::clone(&arena), row));
-                        if !self.has_no_index {
+                        if !self.finder.has_no_index() {
                             due.extend(pages);
-                        } else if self.admission().catalogs.is_empty() {
+                        } else if !self.finder.has_catalog() {
                             // All that is wanted of the pages is the newest catalog, and the newest arena comes first.
                             self.read_pages(&pages.collect::<Vec<_>>())?;
                         }
                     }
                     Ok(Opened { arena, seal: None }) => found.unsealed.push(arena),
                     // A writer has removed it.
-                    Err(error) if error.is_damage() && never_begun.has(&self.log, *id) => {
+                    Err(error) if error.is_damage() && never_begun.has(self.vault.log(), *id) => {
                         tracing::info!(arena = %id, "an arena was never begun");
                     }
                     Err(error) if error.is_damage() => {
                         tracing::error!(arena = %id, %error, "an arena is damaged; what else there is can be read");
                         // Whatever an earlier opening has seen of it: there may be more.
-                        self.withheld.note_error(&error, 0..=u64::MAX);
+                        self.unread.note_error(&error, 0..=u64::MAX);
                         found.is_damaged = true;
                     }
                     Err(error) => return Err(error),
@@ -89,12 +88,12 @@ impl Store {
 
     /// Opens an arena, and reads its seal if it has one.
     fn open_with_seal(&self, id: ArenaId) -> Result<Opened, ReadLogError> {
-        let mut arena = self.directory.arena(id)?;
-        let mut state = self.log.state(&arena);
-        if matches!(state, Err(ReadLogError::Seal { .. })) && self.directory.has_other_header(id) {
+        let mut arena = self.vault.directory().arena(id)?;
+        let mut state = self.vault.log().state(&arena);
+        if matches!(state, Err(ReadLogError::Seal { .. })) && self.vault.directory().has_other_header(id) {
             // It seemed broken beside a header that is not there.
-            arena = self.directory.arena(id)?;
-            state = self.log.state(&arena);
+            arena = self.vault.directory().arena(id)?;
+            state = self.vault.log().state(&arena);
         }
         let seal = match state {
             Ok(ArenaState::Sealed { footer, pages }) => Some((Seal::of(arena.header(), &footer), pages)),
@@ -107,7 +106,7 @@ impl Store {
 
     /// Reads pages into the index, in order.
     fn read_pages(&mut self, mut due: &[PageOfArena]) -> Result<(), ReadLogError> {
-        let workers = Arc::clone(&self.world.workers);
+        let workers = Arc::clone(&self.vault.world().workers);
         while !due.is_empty() {
             let mut bytes = 0;
             let within = |(_, row): &&PageOfArena| {
@@ -116,7 +115,8 @@ impl Store {
             };
             let count = due.iter().take(workers.reading_width()).take_while(within).count().max(1);
             let (now, later) = due.split_at(count);
-            let pages = read_each(workers.as_ref(), now, |(arena, row)| self.log.read_page(arena, row));
+            let pages =
+                read_each(workers.as_ref(), now, |(arena, row)| self.vault.log().read_page(arena, row));
             for ((arena, row), page) in now.iter().zip(pages) {
                 self.take_page(arena, row, page)?;
             }
@@ -133,12 +133,12 @@ impl Store {
     ) -> Result<(), ReadLogError> {
         match page {
             Ok(page) => {
-                self.insert_page(arena.id(), &page).unwrap_or_else(|error| tracing::error!(%error));
+                self.finder.insert_page(arena.id(), &page).unwrap_or_else(|error| tracing::error!(%error));
             }
             Err(error) if error.is_damage() => {
                 tracing::error!(%error, "a directory page is damaged");
                 let place = row.granule.byte_offset();
-                self.withheld.note_error(&error, place..=place);
+                self.unread.note_error(&error, place..=place);
             }
             Err(error) => return Err(error),
         }

@@ -8,18 +8,23 @@ use varve_log::{ArenaId, Log, OpenedArena, ReadLogError, Recovered};
 const AGAIN_MAX: usize = 3;
 
 /// The scans made so far.
-pub(crate) struct Scans<'a> {
+pub struct UnsealedScans<'a> {
     log: &'a Log,
     found: BTreeMap<ArenaId, Recovered>,
 }
 
-impl<'a> Scans<'a> {
-    pub(crate) fn new(log: &'a Log) -> Self {
+impl<'a> UnsealedScans<'a> {
+    /// No scans yet.
+    #[must_use]
+    pub fn new(log: &'a Log) -> Self {
         Self { log, found: BTreeMap::new() }
     }
 
     /// What a scan of this arena finds.
-    pub(crate) fn of(&mut self, arena: &OpenedArena) -> Result<&Recovered, ReadLogError> {
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when the arena cannot be scanned.
+    pub fn of(&mut self, arena: &OpenedArena) -> Result<&Recovered, ReadLogError> {
         let found = match self.found.remove(&arena.id()) {
             Some(found) => found,
             None => self.log.scan(arena)?,

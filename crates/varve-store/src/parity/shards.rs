@@ -5,19 +5,21 @@ use std::ops::Range;
 use varve_log::{PARITY_BLOCK_BYTES, ParityLayout, ShardCode};
 use varve_world::{FileName, Storage, Workers};
 
-use crate::parity::ParityFile;
+use super::ParityFile;
 
 /// What a group's table says.
-pub(super) struct GroupCodes {
-    pub(super) data: Vec<Option<ShardCode>>,
-    pub(super) recovery: Vec<Option<ShardCode>>,
+pub struct GroupCodes {
+    /// Of the arena's shards; `None` where both copies of the table are bad.
+    pub data: Vec<Option<ShardCode>>,
+    /// Of the recovery shards.
+    pub recovery: Vec<Option<ShardCode>>,
     /// Blocks of either copy that are bad.
-    pub(super) bad_blocks: usize,
+    pub bad_blocks: usize,
 }
 
 /// What is made of a shard whose code is lost, because both copies of it are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unknown {
+pub enum Unknown {
     /// It counts as lost, as it may be bad.
     IsLost,
     /// It counts as good: the codes in the arena itself will tell.
@@ -25,13 +27,17 @@ pub(super) enum Unknown {
 }
 
 /// Neighbouring shards, one after the other, and which of them are good.
-pub(super) struct Shards {
-    pub(super) bytes: Vec<u8>,
-    pub(super) is_good: Vec<bool>,
+pub struct Shards {
+    /// All of them, each filled up to its length.
+    pub bytes: Vec<u8>,
+    /// Which of them are good.
+    pub is_good: Vec<bool>,
 }
 
 impl ParityFile {
-    pub(super) fn codes(&self, storage: &dyn Storage, group: u32) -> GroupCodes {
+    /// A group's table.
+    #[must_use]
+    pub fn codes(&self, storage: &dyn Storage, group: u32) -> GroupCodes {
         let layout = &self.header.layout;
         let (data_count, recovery_count) = (layout.data_count(group), layout.recovery_count(group));
         let mut codes = Vec::with_capacity(data_count + recovery_count);
@@ -54,7 +60,8 @@ impl ParityFile {
     }
 
     /// A group's data shards, as they are in the arena's file now.
-    pub(super) fn data(
+    #[must_use]
+    pub fn data(
         &self,
         storage: &dyn Storage,
         arena: &FileName,
@@ -76,7 +83,8 @@ impl ParityFile {
     }
 
     /// A group's recovery shards.
-    pub(super) fn recovery(
+    #[must_use]
+    pub fn recovery(
         &self,
         storage: &dyn Storage,
         group: u32,
@@ -110,13 +118,14 @@ impl ParityFile {
 }
 
 /// How many bytes the shards of a piece have, with what fills up the last one.
-pub(super) fn padded_bytes(layout: &ParityLayout, piece: &Range<u64>) -> usize {
+#[must_use]
+pub fn padded_bytes(layout: &ParityLayout, piece: &Range<u64>) -> usize {
     let bytes = usize::try_from(piece.end - piece.start).expect("a piece is small");
     bytes.next_multiple_of(layout.shard_bytes())
 }
 
 /// Reads neighbouring shards, and says which of them could be read. `into` is as long as they are, filled up.
-pub(super) fn read_shards(
+pub fn read_shards(
     storage: &dyn Storage,
     file: &FileName,
     range: Range<u64>,

@@ -9,7 +9,7 @@ use varve_block::{BlockName, BlockType, LogAddress, PlacedName, Score};
 use varve_log::{ArenaId, ArenaMap, ClumpMap, FrameContent, FramePlace};
 
 use crate::cache::{FixedHasher, cache};
-use crate::naming::Namer;
+use crate::vault::Namer;
 
 /// How much memory opened frames may take.
 const FRAMES_BYTES_MAX: u64 = 96 << 20;

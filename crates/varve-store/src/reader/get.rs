@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use varve_block::{BlockName, BlockType, GetError, LogAddress};
-use varve_index::Near;
 use varve_log::{ArenaMap, ClumpMap, FramePlace, GRANULE_BYTES, ReadLogError, Window};
 
+use super::Reader;
+use crate::drafts::Waiting;
 use crate::role::Permission;
-use crate::store::{PendingPlace, Store};
 
 /// What lies closer than this is read in one go.
 const GAP_BYTES_MAX: u64 = 256 << 10;
@@ -33,15 +33,16 @@ struct Wanted {
     may_be_further: bool,
 }
 
-impl Store {
+impl Reader {
     pub(crate) fn get_blocks(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
         // Not even what still waits in memory.
-        if let Err(refused) = self.role.require(Permission::Read) {
+        if let Err(refused) = self.vault.role().require(Permission::Read) {
             let refuse = |name: &BlockName| Err(GetError::Failed { name: *name, source: refused.into() });
             return names.iter().map(refuse).collect();
         }
         let mut wanted: Vec<_> = names.iter().map(|name| Wanted::new(*name)).collect();
-        for wanted in wanted.iter_mut().filter(|wanted| self.namer.is_everywhere(&wanted.name.score)) {
+        for wanted in wanted.iter_mut().filter(|wanted| self.vault.namer().is_everywhere(&wanted.name.score))
+        {
             wanted.found = Some(Bytes::new());
         }
         let mut places: BTreeMap<LogAddress, Vec<usize>> = BTreeMap::new();
@@ -72,19 +73,14 @@ impl Store {
     /// Has in memory what tells where in their clumps these blocks are, so that each will cost one read of the disk and not two, the
     /// second of which waits for the first. Looks no further for them than memory says.
     pub(crate) fn expect_blocks(&self, names: &[BlockName]) {
-        if self.role.require(Permission::Read).is_err() {
+        if self.vault.role().require(Permission::Read).is_err() {
             return;
         }
-        let map = self.log.config().map;
-        let near = |name: &BlockName| match self.index.near(self.namer.fingerprint(name)) {
-            Near::All(places) | Near::Some(places) => places,
-        };
-        let mut places: Vec<LogAddress> = names.iter().flat_map(near).collect();
-        places.sort_unstable();
-        places.dedup();
+        let map = self.vault.map();
+        let places = self.finder.places_in_memory(names);
         for of_arena in places.chunk_by(|one, next| map.locate(*one).0 == map.locate(*next).0) {
-            let Ok(arena) = self.directory.arena(map.locate(of_arena[0]).0) else { continue };
-            let mut window = self.log.window(&arena, ahead_bytes(MAP_GUESS_BYTES));
+            let Ok(arena) = self.vault.directory().arena(map.locate(of_arena[0]).0) else { continue };
+            let mut window = self.vault.log().window(&arena, ahead_bytes(MAP_GUESS_BYTES));
             for address in of_arena {
                 // Damage is for whoever asks for a block there.
                 drop(self.frames.map(*address, || window.map(map.locate(*address).1)));
@@ -98,7 +94,7 @@ impl Store {
         for (number, wanted) in wanted.iter_mut().enumerate() {
             if wanted.found.is_none() && wanted.may_be_further {
                 wanted.may_be_further = false;
-                for address in self.look_further(&wanted.name) {
+                for address in self.finder.look_further(&wanted.name) {
                     if !places.get(&address).is_some_and(|numbers| numbers.contains(&number)) {
                         further.entry(address).or_default().push(number);
                     }
@@ -115,15 +111,15 @@ impl Store {
     fn look_into_others(&self, places: &mut BTreeMap<LogAddress, Vec<usize>>, wanted: &mut [Wanted]) {
         let is_missed = |numbers: &[usize]| numbers.iter().any(|number| wanted[*number].found.is_none());
         let missed = places.iter().filter(|(_, numbers)| is_missed(numbers));
-        let arenas = missed.map(|(address, _)| self.log.config().map.locate(*address).0).collect();
-        if self.take_in_others(&arenas) {
+        let arenas = missed.map(|(address, _)| self.vault.map().locate(*address).0).collect();
+        if self.finder.take_in_changed(&arenas) {
             wanted.iter_mut().for_each(|wanted| wanted.may_be_further = true);
             self.look_further_for(places, wanted);
         }
     }
 
     fn read_places(&self, places: &BTreeMap<LogAddress, Vec<usize>>, wanted: &mut [Wanted]) {
-        for run in runs(self.log.config().map, places) {
+        for run in runs(self.vault.map(), places) {
             self.read_run(&run, places, wanted);
         }
     }
@@ -133,22 +129,15 @@ impl Store {
         if wanted.found.is_some() {
             return Vec::new();
         }
-        let admission = self.admission();
-        if let Some(pending) = admission.pending.get(&wanted.name) {
-            match pending.place {
-                PendingPlace::Clump(address) => return vec![address],
-                PendingPlace::Draft { number, ordinal } => {
-                    let closed = admission.in_flight.get(&number).map(|full| &*full.draft);
-                    let open =
-                        admission.drafts.iter().find(|open| open.number == number).map(|open| &open.draft);
-                    let block = closed.or(open).and_then(|draft| draft.block(ordinal));
-                    wanted.found = block.map(Bytes::copy_from_slice);
-                    return Vec::new();
-                }
+        match self.drafts.waiting(&wanted.name) {
+            Some(Waiting::At(address)) => return vec![address],
+            Some(Waiting::Here(bytes)) => {
+                wanted.found = bytes;
+                return Vec::new();
             }
+            None => {}
         }
-        drop(admission);
-        match self.directory.places_of(&wanted.name.score) {
+        match self.vault.directory().places_of(&wanted.name.score) {
             Ok(places) if !places.is_empty() => {
                 wanted.may_be_further = true;
                 return places;
@@ -156,9 +145,9 @@ impl Store {
             Ok(_) => {}
             Err(error) => wanted.damage = Some(Arc::new(error)),
         }
-        let (near, is_all) = self.look_near(&wanted.name);
+        let (near, is_all) = self.finder.look_near(&wanted.name);
         if near.is_empty() && !is_all {
-            return self.look_further(&wanted.name);
+            return self.finder.look_further(&wanted.name);
         }
         wanted.may_be_further = !is_all;
         near
@@ -170,8 +159,8 @@ impl Store {
         let mut numbers = run.iter().flat_map(|address| &places[address]);
         let has_failed =
             numbers.any(|number| wanted[*number].found.is_none() && wanted[*number].damage.is_some());
-        let arena = run.first().map(|address| self.log.config().map.locate(*address).0);
-        if has_failed && arena.is_some_and(|arena| self.directory.has_other_header(arena)) {
+        let arena = run.first().map(|address| self.vault.map().locate(*address).0);
+        if has_failed && arena.is_some_and(|arena| self.vault.directory().has_other_header(arena)) {
             self.read_run_once(run, places, wanted);
         }
     }
@@ -183,13 +172,13 @@ impl Store {
         places: &BTreeMap<LogAddress, Vec<usize>>,
         wanted: &mut [Wanted],
     ) {
-        let map = self.log.config().map;
+        let map = self.vault.map();
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
-        let arena = match self.directory.arena(map.locate(*first).0) {
+        let arena = match self.vault.directory().arena(map.locate(*first).0) {
             Ok(arena) => arena,
             Err(error) => return note_damage(wanted, run.iter().flat_map(|address| &places[address]), error),
         };
-        let mut window = self.log.window(&arena, 0);
+        let mut window = self.vault.log().window(&arena, 0);
         for address in run {
             let mut numbers = places[address].clone();
             numbers.retain(|number| wanted[*number].found.is_none());
@@ -226,8 +215,10 @@ impl Store {
                 match self.frames.known(address, clump, place.frame) {
                     Some(known) => {
                         let wanted = &mut wanted[*number];
-                        wanted.found =
-                            wanted.found.take().or_else(|| known.block(&wanted.name, place, &self.namer));
+                        wanted.found = wanted
+                            .found
+                            .take()
+                            .or_else(|| known.block(&wanted.name, place, self.vault.namer()));
                     }
                     None => frames.entry(place.frame).or_default().push((*number, place)),
                 }
@@ -249,8 +240,10 @@ impl Store {
                 Ok(opened) => {
                     for (number, place) in wants {
                         let wanted = &mut wanted[*number];
-                        wanted.found =
-                            wanted.found.take().or_else(|| opened.block(&wanted.name, *place, &self.namer));
+                        wanted.found = wanted
+                            .found
+                            .take()
+                            .or_else(|| opened.block(&wanted.name, *place, self.vault.namer()));
                     }
                 }
                 Err(error) => {

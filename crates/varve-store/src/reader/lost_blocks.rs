@@ -13,15 +13,15 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use varve_block::{BlockName, BlockType, Score};
 use varve_log::{LockedMemory, unwrap_secret, wrap_secret};
 use zeroize::Zeroizing;
 
 use crate::config::Encryption;
-use crate::hint::Hint;
-use crate::store::Store;
+use crate::vault::{Hint, Vault};
 
 /// More than this are not remembered: after so much damage, `repair` is what helps.
 const NAMES_MAX: usize = 1 << 20;
@@ -32,8 +32,8 @@ const SALT_BYTES: usize = 32;
 const ADDED_BYTES: usize = 128;
 
 /// The blocks that are known to be lost.
-#[derive(Default)]
 pub(crate) struct LostBlocks {
+    vault: Arc<Vault>,
     names: RwLock<Names>,
 }
 
@@ -45,13 +45,13 @@ struct Names {
 
 impl LostBlocks {
     pub(crate) fn contains(&self, name: &BlockName) -> bool {
-        let names = self.read();
+        let names = self.names.read();
         !names.lost.is_empty() && names.lost.contains(name)
     }
 
     /// Notes that a block is lost.
     pub(crate) fn add(&self, name: BlockName) {
-        let mut names = self.write();
+        let mut names = self.names.write();
         if names.lost.len() < NAMES_MAX {
             names.is_saved &= !names.lost.insert(name);
         }
@@ -59,78 +59,70 @@ impl LostBlocks {
 
     /// Notes that blocks were stored anew.
     pub(crate) fn remove(&self, stored: impl Iterator<Item = BlockName>) {
-        if self.read().lost.is_empty() {
+        if self.names.read().lost.is_empty() {
             return;
         }
-        let mut names = self.write();
+        let mut names = self.names.write();
         for name in stored {
             names.is_saved &= !names.lost.remove(&name);
         }
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Names> {
-        self.names.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> RwLockWriteGuard<'_, Names> {
-        self.names.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Store {
     /// The blocks that are known to be damaged or gone.
-    #[must_use]
-    pub fn lost_blocks(&self) -> BTreeSet<BlockName> {
-        self.lost.read().lost.clone()
+    pub(crate) fn all(&self) -> BTreeSet<BlockName> {
+        self.names.read().lost.clone()
     }
 
     /// Remembers which blocks are lost, and no others, so that they are stored anew when they are put again. That it cannot be
     /// written down costs nothing but the memory of it.
-    pub fn remember_lost(&self, lost: &BTreeSet<BlockName>) {
-        let mut names = self.lost.write();
+    pub(crate) fn replace(&self, lost: &BTreeSet<BlockName>) {
+        let mut names = self.names.write();
         let kept: BTreeSet<_> = lost.iter().take(NAMES_MAX).copied().collect();
         let is_saved = names.is_saved && names.lost == kept;
         *names = Names { lost: kept, is_saved };
         drop(names);
-        self.save_lost();
+        self.save();
     }
 
-    /// Reads what was remembered.
-    pub(crate) fn load_lost(&self) {
-        let body = self.read_hint(&LOST, NAMES_MAX * self.row_bytes() + ADDED_BYTES).unwrap_or_default();
-        let rows = self.decrypt_lost(body).unwrap_or_default();
-        *self.lost.write() = Names { lost: self.decode_lost(&rows).unwrap_or_default(), is_saved: true };
+    /// The blocks that were written down.
+    pub(crate) fn load(vault: Arc<Vault>) -> Self {
+        let lost = Self { vault, names: RwLock::default() };
+        let body =
+            lost.vault.read_hint(&LOST, NAMES_MAX * lost.row_bytes() + ADDED_BYTES).unwrap_or_default();
+        let rows = lost.decrypt(body).unwrap_or_default();
+        *lost.names.write() = Names { lost: lost.decode(&rows).unwrap_or_default(), is_saved: true };
+        lost
     }
 
     fn row_bytes(&self) -> usize {
-        self.config.score_bytes() + 1
+        self.vault.config().score_bytes() + 1
     }
 
-    fn encrypt_lost(&self, rows: Vec<u8>) -> io::Result<Vec<u8>> {
-        if self.config.encryption == Encryption::None {
+    fn encrypt(&self, rows: Vec<u8>) -> io::Result<Vec<u8>> {
+        if self.vault.config().encryption == Encryption::None {
             return Ok(rows);
         }
         let mut salt = [0; SALT_BYTES];
-        self.world.random.fill(&mut salt)?;
-        let body = wrap_secret(&self.lost_key(&salt), &MAGIC, &rows);
+        self.vault.world().random.fill(&mut salt)?;
+        let body = wrap_secret(&self.key_for(&salt), &MAGIC, &rows);
         Ok([&MAGIC[..], &salt, &body].concat())
     }
 
     /// The rows of either form.
-    fn decrypt_lost(&self, body: Vec<u8>) -> Option<Vec<u8>> {
+    fn decrypt(&self, body: Vec<u8>) -> Option<Vec<u8>> {
         let Some(encrypted) = body.strip_prefix(&MAGIC) else { return Some(body) };
         let (salt, encrypted) = encrypted.split_first_chunk::<SALT_BYTES>()?;
-        Some(unwrap_secret(&self.lost_key(salt), &MAGIC, encrypted).ok()?.to_vec())
+        Some(unwrap_secret(&self.key_for(salt), &MAGIC, encrypted).ok()?.to_vec())
     }
 
-    fn lost_key(&self, salt: &[u8; SALT_BYTES]) -> LockedMemory<[u8; 32]> {
-        let key = Zeroizing::new(self.log.keys().derive("varve 1 lost blocks, encrypted"));
+    fn key_for(&self, salt: &[u8; SALT_BYTES]) -> LockedMemory<[u8; 32]> {
+        let key = Zeroizing::new(self.vault.log().keys().derive("varve 1 lost blocks, encrypted"));
         LockedMemory::filled(|into: &mut [u8; 32]| {
             into.copy_from_slice(blake3::keyed_hash(&key, salt).as_bytes())
         })
     }
 
-    fn decode_lost(&self, rows: &[u8]) -> Option<BTreeSet<BlockName>> {
+    fn decode(&self, rows: &[u8]) -> Option<BTreeSet<BlockName>> {
         let row = |row: &[u8]| {
             let (block_type, score) = row.split_last()?;
             let block_type = BlockType::from_byte(*block_type)?;
@@ -140,8 +132,8 @@ impl Store {
     }
 
     /// Writes down what has changed.
-    pub(crate) fn save_lost(&self) {
-        let mut names = self.lost.write();
+    pub(crate) fn save(&self) {
+        let mut names = self.names.write();
         if names.is_saved {
             return;
         }
@@ -150,7 +142,7 @@ impl Store {
             rows.extend_from_slice(name.score.as_bytes());
             rows.push(name.block_type.to_byte());
         }
-        match self.encrypt_lost(rows).and_then(|body| self.write_hint(&LOST, body)) {
+        match self.encrypt(rows).and_then(|body| self.vault.write_hint(&LOST, body)) {
             Ok(()) => names.is_saved = true,
             Err(error) => tracing::warn!(%error, "what is lost could not be written down"),
         }
@@ -165,8 +157,7 @@ mod tests {
 
     use super::*;
     use crate::config::StoreConfig;
-    use crate::keyring::{PassphraseCost, Secret};
-    use crate::open::Access;
+    use crate::{Access, PassphraseCost, Secret, Store};
 
     fn world(storage: &Arc<MemoryStorage>, seed: u64) -> World {
         World {
@@ -207,7 +198,7 @@ mod tests {
                 .iter()
                 .flat_map(|name| [name.score.as_bytes(), &[name.block_type.to_byte()]].concat())
                 .collect();
-            store.write_hint(&LOST, rows).unwrap();
+            store.vault().write_hint(&LOST, rows).unwrap();
             assert_eq!(open(4).lost_blocks(), lost);
             // One that was changed says nothing.
             let mut changed = read();

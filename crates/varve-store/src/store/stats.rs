@@ -1,9 +1,9 @@
 //! What a store holds, and what it costs.
 
-use varve_index::{DiskIndex, DiskIndexStats, IndexStats};
+use varve_index::{DiskIndexStats, IndexStats};
 use varve_log::OpenLogError;
 
-use crate::store::Store;
+use super::Store;
 
 /// What a store holds, and what it costs.
 #[derive(Debug, Clone)]
@@ -36,39 +36,22 @@ impl Store {
     /// # Errors
     /// [`OpenLogError`] when the arenas cannot be listed.
     pub fn stats(&self) -> Result<StoreStats, OpenLogError> {
-        let arenas = self.log.arenas()?;
-        let storage = self.world.storage.as_ref();
-        let lengths = arenas.iter().map(|arena| storage.length(&arena.file_name()));
+        let arenas = self.arenas()?;
+        let lengths = arenas.iter().map(|arena| self.vault.storage().length(&arena.file_name()));
         let log_bytes = lengths.sum::<Result<u64, _>>()?;
-        let (parity_count, parity_bytes) = self.parity_size()?;
-        let admission = self.admission();
-        let (new_block_count, new_block_bytes) = (admission.new_block_count, admission.new_block_bytes);
-        drop(admission);
-        let index = &self.index;
+        let (parity_count, parity_bytes) = self.vault.parity().size()?;
+        let (new_block_count, new_block_bytes) = self.session_growth();
         Ok(StoreStats {
-            block_count: if self.has_no_index { self.directory.block_count() } else { index.len() },
+            block_count: self.finder.block_count(),
             arena_count: arenas.len() as u64,
             log_bytes,
             parity_count,
             parity_bytes,
-            index_bytes: index.memory_bytes(),
+            index_bytes: self.finder.memory_bytes(),
             new_block_count,
             new_block_bytes,
-            index: index.memory().map(|index| index.stats()),
-            disk_index: index.disk().map(DiskIndex::stats),
+            index: self.finder.memory_index_stats(),
+            disk_index: self.finder.disk_index_stats(),
         })
-    }
-
-    /// What an index on disk was asked, and how it is filled. Cheap; `None` if there is no such index.
-    #[must_use]
-    pub fn disk_index_stats(&self) -> Option<DiskIndexStats> {
-        self.index.disk().map(DiskIndex::stats)
-    }
-
-    /// Blocks and bytes that this session has stored so far.
-    #[must_use]
-    pub fn session_growth(&self) -> (u64, u64) {
-        let admission = self.admission();
-        (admission.new_block_count, admission.new_block_bytes)
     }
 }

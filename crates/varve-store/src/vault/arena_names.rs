@@ -3,7 +3,7 @@
 use varve_block::BlockName;
 use varve_log::{ArenaId, ReadLogError};
 
-use crate::store::Store;
+use super::Vault;
 
 /// The names of an arena's blocks.
 #[derive(Debug, Default)]
@@ -14,14 +14,14 @@ pub struct ArenaNames {
     pub failure: Option<ReadLogError>,
 }
 
-impl Store {
+impl Vault {
     /// The names of all blocks that an arena holds, as far as pages name them: after a sync, all.
     ///
     /// Takes some forty bytes of memory for each.
     ///
     /// # Errors
     /// [`ReadLogError`] when nothing of the arena can be read.
-    pub fn names_in_arena(&self, arena: ArenaId) -> Result<ArenaNames, ReadLogError> {
+    pub(crate) fn names_in_arena(&self, arena: ArenaId) -> Result<ArenaNames, ReadLogError> {
         let mut found = ArenaNames::default();
         for page in self.directory.pages(arena)? {
             match page {
@@ -30,11 +30,5 @@ impl Store {
             }
         }
         Ok(found)
-    }
-
-    /// Bounds the memory that this store takes for what it has read. Without this call that is what suits the one store of a machine.
-    pub fn bound_caches(&self, bytes: u64) {
-        self.frames.bound(bytes - bytes / 4);
-        self.directory.bound(bytes / 4);
     }
 }

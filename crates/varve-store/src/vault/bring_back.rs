@@ -9,16 +9,16 @@ use varve_block::to_hex;
 use varve_log::{ArenaHeader, ArenaId};
 use varve_world::{FileName, Storage, World};
 
-use crate::Secret;
+use super::create::FORMAT_PAGE;
+use super::unlock::{CONFIG_BYTES_MAX, sign_of_encryption};
 use crate::config::{ConfigError, Encryption, StoreConfig};
-use crate::keyring::{self, KeyError};
-use crate::open::{CONFIG_BYTES_MAX, FORMAT_PAGE};
-use crate::repair::QUARANTINE;
-use crate::store::Store;
-use crate::unlock::sign_of_encryption;
+use crate::keyring::{self, KeyError, Secret};
 
 const CONFIG: &str = "config.toml";
 const FORMAT: &str = "FORMAT.md";
+
+/// The folder of damaged files that were replaced. A reader ignores it; nothing refers to it.
+pub const QUARANTINE: &str = "quarantine";
 
 /// Why settings were not put back. Those that are not named in the error may have been.
 #[derive(Debug, thiserror::Error)]
@@ -74,62 +74,58 @@ fn parse(contents: &[u8]) -> Result<StoreConfig, ConfigError> {
     StoreConfig::from_text(&String::from_utf8_lossy(contents))
 }
 
-impl Store {
-    /// Whether a secret is needed to believe the settings of a copy.
-    ///
-    /// # Errors
-    /// [`BringBackError`], when they cannot be read.
-    pub fn settings_need_secret(copy: &dyn Storage) -> Result<bool, BringBackError> {
-        let theirs = read(copy, &name(CONFIG))?.map(|text| parse(&text)).transpose()?;
-        Ok(theirs.is_some_and(|theirs| theirs.encryption != Encryption::None))
-    }
+/// Whether a secret is needed to believe the settings of a copy.
+///
+/// # Errors
+/// [`BringBackError`], when they cannot be read.
+pub fn settings_need_secret(copy: &dyn Storage) -> Result<bool, BringBackError> {
+    let theirs = read(copy, &name(CONFIG))?.map(|text| parse(&text)).transpose()?;
+    Ok(theirs.is_some_and(|theirs| theirs.encryption != Encryption::None))
+}
 
-    /// Puts back what the store in `world` has lost of `config.toml`, `FORMAT.md` and its keys, as `copy` has them, and says which. What
-    /// is there and good stays. A `config.toml` is believed only if `secret` opens one of the keys by it: who keeps the copy could have
-    /// changed it. Keys are taken only in the place of damaged ones, or if there is none at all: one that was
-    /// removed must not come back.
-    ///
-    /// # Errors
-    /// [`BringBackError`].
-    pub fn bring_back_settings(
-        world: &World,
-        copy: &dyn Storage,
-        secret: Option<&Secret>,
-    ) -> Result<Vec<FileName>, BringBackError> {
-        let here = world.storage.as_ref();
-        let config = name(CONFIG);
-        let Some(text) = read(copy, &config)? else { return Ok(Vec::new()) };
-        let theirs = parse(&text)?;
-        let own = read(here, &config)?;
-        let is_good = own
-            .as_deref()
-            .and_then(|own| parse(own).ok())
-            .is_some_and(|own| own.binding() == theirs.binding());
-        let mut put_back = Vec::new();
-        if !is_good {
-            if !may_be_of(here, &theirs.id)? {
-                return Err(BringBackError::OtherStore { theirs: to_hex(&theirs.id) });
-            }
-            if !fits(here, copy, &theirs, secret)? {
-                return Err(BringBackError::Unfit);
-            }
-            if let Some(own) = own {
-                set_aside(here, &config, &own)?;
-            }
-            here.replace(&config, &text).map_err(failed(&config))?;
-            put_back.push(config);
+/// Puts back what the store in `world` has lost of `config.toml`, `FORMAT.md` and its keys, as `copy` has them, and says which. What
+/// is there and good stays. A `config.toml` is believed only if `secret` opens one of the keys by it: who keeps the copy could have
+/// changed it. Keys are taken only in the place of damaged ones, or if there is none at all: one that was
+/// removed must not come back.
+///
+/// # Errors
+/// [`BringBackError`].
+pub fn bring_back_settings(
+    world: &World,
+    copy: &dyn Storage,
+    secret: Option<&Secret>,
+) -> Result<Vec<FileName>, BringBackError> {
+    let here = world.storage.as_ref();
+    let config = name(CONFIG);
+    let Some(text) = read(copy, &config)? else { return Ok(Vec::new()) };
+    let theirs = parse(&text)?;
+    let own = read(here, &config)?;
+    let is_good =
+        own.as_deref().and_then(|own| parse(own).ok()).is_some_and(|own| own.binding() == theirs.binding());
+    let mut put_back = Vec::new();
+    if !is_good {
+        if !may_be_of(here, &theirs.id)? {
+            return Err(BringBackError::OtherStore { theirs: to_hex(&theirs.id) });
         }
-        if theirs.encryption != Encryption::None {
-            bring_back_keys(here, copy, &mut put_back)?;
+        if !fits(here, copy, &theirs, secret)? {
+            return Err(BringBackError::Unfit);
         }
-        let page = name(FORMAT);
-        if read(here, &page)?.is_none() {
-            let contents = read(copy, &page)?.unwrap_or_else(|| FORMAT_PAGE.into());
-            here.replace(&page, &contents).map_err(failed(&page))?;
-            put_back.push(page);
+        if let Some(own) = own {
+            set_aside(here, &config, &own)?;
         }
-        Ok(put_back)
+        here.replace(&config, &text).map_err(failed(&config))?;
+        put_back.push(config);
     }
+    if theirs.encryption != Encryption::None {
+        bring_back_keys(here, copy, &mut put_back)?;
+    }
+    let page = name(FORMAT);
+    if read(here, &page)?.is_none() {
+        let contents = read(copy, &page)?.unwrap_or_else(|| FORMAT_PAGE.into());
+        here.replace(&page, &contents).map_err(failed(&page))?;
+        put_back.push(page);
+    }
+    Ok(put_back)
 }
 
 /// Whether something that cannot be made up vouches for a copy's settings: a key that opens by them, or, if they say that nothing is
@@ -214,7 +210,7 @@ mod tests {
     use zeroize::Zeroizing;
 
     use super::*;
-    use crate::{Access, PassphraseCost, Secret};
+    use crate::{Access, PassphraseCost, Secret, Store};
 
     fn world(storage: &MemoryStorage, seed: u64) -> World {
         World {
@@ -256,7 +252,7 @@ mod tests {
         let whole = store(1);
         let copy = whole.fork();
         let key = whole.list(keyring::FOLDER).unwrap().remove(0);
-        assert_eq!(Store::bring_back_settings(&world(&whole, 2), &copy, Some(&secret())).unwrap(), []);
+        assert_eq!(bring_back_settings(&world(&whole, 2), &copy, Some(&secret())).unwrap(), []);
         let config = name(CONFIG);
         let harms: [(&FileName, Option<&[u8]>); 4] =
             [(&config, None), (&config, Some(b"rubbish")), (&key, None), (&key, Some(b"rubbish"))];
@@ -268,17 +264,14 @@ mod tests {
             }
             assert!(!opens(&hurt), "{file}");
             assert_eq!(
-                Store::bring_back_settings(&world(&hurt, 2), &copy, Some(&secret())).unwrap(),
+                bring_back_settings(&world(&hurt, 2), &copy, Some(&secret())).unwrap(),
                 std::slice::from_ref(file)
             );
             assert!(opens(&hurt), "{file}");
             assert_eq!(hurt.list(QUARANTINE).unwrap().len(), usize::from(harm.is_some()), "{file}");
         }
         whole.remove(&name(FORMAT)).unwrap();
-        assert_eq!(
-            Store::bring_back_settings(&world(&whole, 2), &copy, Some(&secret())).unwrap(),
-            [name(FORMAT)]
-        );
+        assert_eq!(bring_back_settings(&world(&whole, 2), &copy, Some(&secret())).unwrap(), [name(FORMAT)]);
     }
 
     #[test]
@@ -288,10 +281,7 @@ mod tests {
         let text = String::from_utf8(contents(&hurt, &name(CONFIG))).unwrap();
         hurt.set_contents(&name(CONFIG), text.replace("blake3", "sha1").into_bytes());
         assert!(!opens(&hurt));
-        assert_eq!(
-            Store::bring_back_settings(&world(&hurt, 2), &whole, Some(&secret())).unwrap(),
-            [name(CONFIG)]
-        );
+        assert_eq!(bring_back_settings(&world(&hurt, 2), &whole, Some(&secret())).unwrap(), [name(CONFIG)]);
         assert!(opens(&hurt));
     }
 
@@ -300,10 +290,10 @@ mod tests {
         let (own, other) = (store(1), store(2));
         own.remove(&name(CONFIG)).unwrap();
         let before = own.names();
-        let refused = Store::bring_back_settings(&world(&own, 2), &other, Some(&secret()));
+        let refused = bring_back_settings(&world(&own, 2), &other, Some(&secret()));
         assert!(matches!(refused, Err(BringBackError::OtherStore { .. })), "{refused:?}");
         assert_eq!(own.names(), before);
-        let nothing = Store::bring_back_settings(&world(&own, 2), &MemoryStorage::new(), Some(&secret()));
+        let nothing = bring_back_settings(&world(&own, 2), &MemoryStorage::new(), Some(&secret()));
         assert_eq!(nothing.unwrap(), []);
     }
 
@@ -320,7 +310,7 @@ mod tests {
                 if is_lost {
                     own.remove(&name(CONFIG)).unwrap();
                 }
-                let refused = Store::bring_back_settings(&world(&own, 2), &copy, Some(&secret()));
+                let refused = bring_back_settings(&world(&own, 2), &copy, Some(&secret()));
                 assert!(matches!(refused, Err(BringBackError::Unfit)), "{to}: {refused:?}");
                 assert_eq!(opens(&own), !is_lost);
             }
@@ -344,7 +334,7 @@ mod tests {
             panic!("it is opened as a plain store")
         };
         assert!(ArenaId::of_file(&found).is_some(), "{found}");
-        let unlocked = Store::unlock(&world(&own, 9), None).map(drop);
+        let unlocked = super::super::unlock(&world(&own, 9), None).map(drop);
         assert!(matches!(unlocked, Err(crate::OpenError::Downgraded { .. })));
     }
 
@@ -355,7 +345,7 @@ mod tests {
         let key = own.list(keyring::FOLDER).unwrap().remove(0);
         let extra = name("keys/0123456789abcdef.toml");
         copy.set_contents(&extra, contents(&copy, &key));
-        assert_eq!(Store::bring_back_settings(&world(&own, 2), &copy, Some(&secret())).unwrap(), []);
+        assert_eq!(bring_back_settings(&world(&own, 2), &copy, Some(&secret())).unwrap(), []);
         assert_eq!(own.list(keyring::FOLDER).unwrap(), [key]);
     }
 }

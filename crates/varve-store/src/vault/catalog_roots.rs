@@ -3,7 +3,7 @@
 use varve_block::{BlockName, BlockType};
 use varve_log::{ArenaId, ArenaState, DirectoryPage, OpenLogError};
 
-use crate::store::Store;
+use super::Vault;
 
 /// The root of a catalog, as a directory page names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,12 +14,12 @@ pub struct CatalogRoot {
     pub is_final: bool,
 }
 
-impl Store {
+impl Vault {
     /// All catalog roots that directory pages name, newest first.
     ///
     /// # Errors
     /// [`OpenLogError`] when the arenas cannot be listed. What cannot be read is passed over.
-    pub fn catalog_roots(&self) -> Result<Vec<CatalogRoot>, OpenLogError> {
+    pub(crate) fn catalog_roots(&self) -> Result<Vec<CatalogRoot>, OpenLogError> {
         let arenas = self.log.arenas()?.into_iter().rev();
         Ok(arenas.flat_map(|id| self.catalog_roots_of(id)).collect())
     }
@@ -29,7 +29,7 @@ impl Store {
     ///
     /// # Errors
     /// As for [`Store::catalog_roots`].
-    pub fn newest_catalog_roots(&self) -> Result<Vec<BlockName>, OpenLogError> {
+    pub(crate) fn newest_catalog_roots(&self) -> Result<Vec<BlockName>, OpenLogError> {
         let mut names = Vec::new();
         for id in self.log.arenas()?.into_iter().rev() {
             let roots = self.catalog_roots_of(id);

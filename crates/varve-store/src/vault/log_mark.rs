@@ -8,7 +8,7 @@
 
 use std::io;
 
-use crate::store::Store;
+use super::Vault;
 
 /// What the log held at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,19 +44,18 @@ impl LogMark {
     }
 }
 
-impl Store {
+impl Vault {
     /// What the log holds now. All that was put must be durable.
     ///
     /// # Errors
     /// [`io::Error`] when an arena cannot be read.
-    pub fn mark(&self) -> io::Result<LogMark> {
+    pub(crate) fn mark(&self) -> io::Result<LogMark> {
         self.mark_of(u64::MAX, u64::MAX)
     }
 
     /// Whether all is there that the log held then. What was rewritten is another thing; damage within a page or a clump is not
     /// looked for.
-    #[must_use]
-    pub fn holds(&self, mark: &LogMark) -> bool {
+    pub(crate) fn holds(&self, mark: &LogMark) -> bool {
         let (arenas, pages) = mark.place();
         self.mark_of(arenas, pages).is_ok_and(|now| now == *mark)
     }
@@ -94,7 +93,7 @@ mod tests {
     use varve_world::{FileName, MemoryStorage, Storage, World};
 
     use super::*;
-    use crate::{Access, Encryption, PassphraseCost, StoreConfig};
+    use crate::{Access, Encryption, PassphraseCost, Store, StoreConfig};
 
     fn world(storage: &MemoryStorage, seed: u64) -> World {
         World::deterministic(Arc::new(storage.clone()), seed)

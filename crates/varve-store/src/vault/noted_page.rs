@@ -8,29 +8,16 @@
 //! |      8 |    16 | code  | the code of the page's header                             |
 //! |     24 |    32 | mac   | `BLAKE3(a key of the store's own, bytes 0..24)`           |
 
-use std::sync::atomic::Ordering;
-
 use varve_log::{ArenaId, ArenaState, ReadLogError};
 use varve_world::Storage;
 
-use crate::hint::Hint;
-use crate::store::Store;
+use super::Vault;
+use super::hint::Hint;
 
 const BODY_BYTES: usize = 24;
 const NEWEST: Hint = Hint { file: "index/newest", context: "varve 1 newest page" };
 
-impl Store {
-    /// Notes the log's last page. Everything must have been synced. That it cannot be noted costs nothing but the note.
-    pub(crate) fn note_newest(&self) {
-        // What the disk does not give may be newer than what is known here.
-        if self.end_is_lost() || self.check_nothing_withheld().is_err() {
-            return;
-        }
-        if let Err(error) = self.note_newest_seen() {
-            tracing::info!(%error, "the log's last page could not be noted");
-        }
-    }
-
+impl Vault {
     /// Notes the last page that is known to this store, of those that name anything: one that names nothing is cut off by the next writer
     /// if nothing follows it. A reader does so where `index/` may be written though the log is read only: then this machine notices if it is
     /// shown an older log later.
@@ -58,27 +45,15 @@ impl Store {
         }
     }
 
-    /// Whether the log had lost its end when it was opened: the page that was noted last was not there, and with it the newest
-    /// snapshots may be gone.
+    /// The page that was noted last.
     #[must_use]
-    pub fn end_is_lost(&self) -> bool {
-        self.is_end_lost.load(Ordering::Relaxed)
-    }
-
-    /// Looks for the page that was noted last: first among those that were read anyway.
-    pub(crate) fn look_for_end(&self) {
-        let is_known = self.noted_page().is_none_or(|(arena, code)| self.directory.has_page(arena, code));
-        // What cannot be read now, and is no damage, says nothing.
-        let is_there = || self.newest_is_there().unwrap_or_else(|error| !error.is_damage());
-        self.is_end_lost.store(!is_known && !is_there(), Ordering::Relaxed);
-    }
-
-    pub(crate) fn noted_page(&self) -> Option<(ArenaId, [u8; 16])> {
-        self.noted_page_in(self.world.storage.as_ref())
+    pub fn noted_page(&self) -> Option<(ArenaId, [u8; 16])> {
+        self.noted_page_in(self.storage())
     }
 
     /// The arena of the page that was noted last.
-    pub(crate) fn noted_arena(&self) -> Option<ArenaId> {
+    #[must_use]
+    pub fn noted_arena(&self) -> Option<ArenaId> {
         self.noted_page().map(|(arena, _)| arena)
     }
 

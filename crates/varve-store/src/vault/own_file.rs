@@ -16,7 +16,7 @@ use varve_log::{LockedMemory, unwrap_secret, wrap_secret};
 use varve_world::FileName;
 use zeroize::Zeroizing;
 
-use crate::store::Store;
+use super::Vault;
 
 const MAGIC: [u8; 8] = *b"varveOW1";
 const SALT_BYTES: usize = 32;
@@ -31,12 +31,12 @@ pub struct OwnFileError {
     source: io::Error,
 }
 
-impl Store {
+impl Vault {
     /// Writes a file that only the holder of this key can read; `about` says which.
     ///
     /// # Errors
     /// [`OwnFileError`]; what was there before is then there still.
-    pub fn write_own(&self, about: &[u8], contents: &[u8]) -> Result<(), OwnFileError> {
+    pub(crate) fn write_own(&self, about: &[u8], contents: &[u8]) -> Result<(), OwnFileError> {
         let file = self.own_file(about);
         let failed = |source| OwnFileError { file: file.clone(), source };
         let mut salt = [0; SALT_BYTES];
@@ -51,8 +51,7 @@ impl Store {
     }
 
     /// Reads what [`write_own`](Self::write_own) has written; `None` if it is not there, damaged, or another key's.
-    #[must_use]
-    pub fn read_own(&self, about: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    pub(crate) fn read_own(&self, about: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let contents = self.world.storage.read_whole(&self.own_file(about), FILE_BYTES_MAX).ok()?;
         let body = contents.strip_prefix(&MAGIC)?;
         let (salt, body) = body.split_first_chunk::<SALT_BYTES>()?;

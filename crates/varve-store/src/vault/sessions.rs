@@ -29,8 +29,8 @@ use varve_log::{LockedMemory, unwrap_secret, wrap_secret};
 use varve_world::{FileName, Timestamp};
 use zeroize::Zeroizing;
 
+use super::Vault;
 use crate::config::Encryption;
-use crate::store::Store;
 
 const FILE: &str = "index/sessions";
 const MAGIC: [u8; 8] = *b"varveSE1";
@@ -122,13 +122,26 @@ struct Frame {
     end: u64,
 }
 
-impl Store {
+/// The record of sessions of one store.
+pub struct Sessions<'a> {
+    vault: &'a Vault,
+}
+
+impl Vault {
+    /// The record of sessions.
+    #[must_use]
+    pub fn sessions(&self) -> Sessions<'_> {
+        Sessions { vault: self }
+    }
+}
+
+impl Sessions<'_> {
     /// Whether sessions were ever recorded here.
     ///
     /// # Errors
     /// [`SessionsError`]
-    pub fn has_sessions(&self) -> Result<bool, SessionsError> {
-        match self.world.storage.length(&file()) {
+    pub fn is_there(&self) -> Result<bool, SessionsError> {
+        match self.vault.world().storage.length(&file()) {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error.into()),
@@ -139,12 +152,12 @@ impl Store {
     ///
     /// # Errors
     /// [`SessionsError`]
-    pub fn read_sessions(&self, each: &mut dyn FnMut(SessionRecord)) -> Result<SessionsRead, SessionsError> {
+    pub fn read(&self, each: &mut dyn FnMut(SessionRecord)) -> Result<SessionsRead, SessionsError> {
         let mut read = SessionsRead::default();
-        if !self.has_sessions()? {
+        if !self.is_there()? {
             return Ok(read);
         }
-        let length = self.world.storage.length(&file())?;
+        let length = self.vault.world().storage.length(&file())?;
         let (mut at, mut is_damaged) = (0, false);
         while at < length {
             match self.read_frame(at, length)? {
@@ -164,13 +177,13 @@ impl Store {
     }
 
     /// Makes the file, if there is none, and cuts off what a crash has left at its end. To be called by the one writer of the store, before
-    /// the first [`append_sessions`](Self::append_sessions).
+    /// the first [`append`](Self::append).
     ///
     /// # Errors
     /// [`SessionsError`]
-    pub fn begin_sessions(&self, read: &SessionsRead) -> Result<(), SessionsError> {
-        let storage = &self.world.storage;
-        if !self.has_sessions()? {
+    pub fn begin(&self, read: &SessionsRead) -> Result<(), SessionsError> {
+        let storage = &self.vault.world().storage;
+        if !self.is_there()? {
             storage.create(&file())?;
             storage.sync_folder("index")?;
         }
@@ -180,25 +193,25 @@ impl Store {
         Ok(())
     }
 
-    /// Appends records, which are durable after the next [`sync_sessions`](Self::sync_sessions).
+    /// Appends records, which are durable after the next [`sync`](Self::sync).
     ///
     /// # Errors
     /// [`SessionsError`]: whether they were appended is not known then.
-    pub fn append_sessions(&self, records: &[SessionRecord]) -> Result<(), SessionsError> {
+    pub fn append(&self, records: &[SessionRecord]) -> Result<(), SessionsError> {
         let mut body = Vec::new();
         records.iter().for_each(|record| encode(record, &mut body));
         if body.len() > BODY_BYTES_MAX {
             return Err(SessionsError::TooLarge { bytes: body.len() });
         }
         let mut salt = [0; SALT_BYTES];
-        self.world.random.fill(&mut salt)?;
-        if self.config.encryption != Encryption::None {
+        self.vault.world().random.fill(&mut salt)?;
+        if self.vault.config().encryption != Encryption::None {
             body = wrap_secret(&self.sessions_key(&salt), &MAGIC, &body);
         }
         let length = u32::try_from(body.len()).map_err(|_| SessionsError::TooLarge { bytes: body.len() })?;
         let mut frame = [&MAGIC[..], &length.to_le_bytes(), &salt, &body].concat();
         frame.extend_from_slice(self.sessions_mac(&frame).as_bytes());
-        self.world.storage.append(&file(), &frame)?;
+        self.vault.world().storage.append(&file(), &frame)?;
         Ok(())
     }
 
@@ -206,13 +219,13 @@ impl Store {
     ///
     /// # Errors
     /// [`SessionsError`]
-    pub fn sync_sessions(&self) -> Result<(), SessionsError> {
-        Ok(self.world.storage.sync(&file())?)
+    pub fn sync(&self) -> Result<(), SessionsError> {
+        Ok(self.vault.world().storage.sync(&file())?)
     }
 
     /// The frame at this place; `None` if there is no whole frame.
     fn read_frame(&self, at: u64, length: u64) -> Result<Option<Frame>, SessionsError> {
-        let storage = &self.world.storage;
+        let storage = &self.vault.world().storage;
         let mut head = [0; HEAD_BYTES];
         let rest_of = |at: u64| length.saturating_sub(at);
         if rest_of(at) < HEAD_BYTES as u64 {
@@ -240,11 +253,11 @@ impl Store {
         let body = signed.get(HEAD_BYTES..).unwrap_or_default();
         let salt: [u8; SALT_BYTES] = salt.try_into().unwrap_or_default();
         let end = body_at.saturating_add(tail_bytes as u64);
-        let records = if self.config.encryption == Encryption::None {
-            decode(body, self.config.score_bytes())
+        let records = if self.vault.config().encryption == Encryption::None {
+            decode(body, self.vault.config().score_bytes())
         } else {
             let plain = unwrap_secret(&self.sessions_key(&salt), &MAGIC, body).ok();
-            plain.and_then(|plain| decode(&plain, self.config.score_bytes()))
+            plain.and_then(|plain| decode(&plain, self.vault.config().score_bytes()))
         };
         Ok(records.map(|records| Frame { records, end }))
     }
@@ -255,7 +268,7 @@ impl Store {
         while at < length {
             let count = length.saturating_sub(at).min(SEARCHED_BYTES as u64);
             let mut piece = vec![0; usize::try_from(count).unwrap_or(SEARCHED_BYTES)];
-            self.world.storage.read_at(&file(), at, &mut piece)?;
+            self.vault.world().storage.read_at(&file(), at, &mut piece)?;
             if let Some(place) = piece.windows(MAGIC.len()).position(|window| window == MAGIC) {
                 return Ok(at.saturating_add(place as u64));
             }
@@ -267,14 +280,14 @@ impl Store {
     }
 
     fn sessions_key(&self, salt: &[u8; SALT_BYTES]) -> LockedMemory<[u8; 32]> {
-        let key = Zeroizing::new(self.log.keys().derive("varve 1 sessions, encrypted"));
+        let key = Zeroizing::new(self.vault.log().keys().derive("varve 1 sessions, encrypted"));
         LockedMemory::filled(|into: &mut [u8; 32]| {
             into.copy_from_slice(blake3::keyed_hash(&key, salt).as_bytes())
         })
     }
 
     fn sessions_mac(&self, bytes: &[u8]) -> blake3::Hash {
-        blake3::keyed_hash(&self.log.keys().derive("varve 1 sessions"), bytes)
+        blake3::keyed_hash(&self.vault.log().keys().derive("varve 1 sessions"), bytes)
     }
 }
 
@@ -380,8 +393,7 @@ mod tests {
 
     use super::*;
     use crate::config::{ScoreAlgorithm, StoreConfig};
-    use crate::keyring::{PassphraseCost, Secret};
-    use crate::open::Access;
+    use crate::{Access, PassphraseCost, Secret, Store};
 
     fn opened(storage: &Arc<MemoryStorage>, encryption: Encryption, seed: u64) -> Store {
         let world = World {
@@ -428,7 +440,7 @@ mod tests {
 
     fn all(store: &Store) -> (Vec<SessionRecord>, SessionsRead) {
         let mut records = Vec::new();
-        let read = store.read_sessions(&mut |record| records.push(record)).unwrap();
+        let read = store.sessions().read(&mut |record| records.push(record)).unwrap();
         (records, read)
     }
 
@@ -438,12 +450,12 @@ mod tests {
             let storage = Arc::new(MemoryStorage::new());
             let store = opened(&storage, encryption, 1);
             assert_eq!(all(&store), (Vec::new(), SessionsRead::default()));
-            store.begin_sessions(&SessionsRead::default()).unwrap();
+            store.sessions().begin(&SessionsRead::default()).unwrap();
             for record in records() {
-                store.append_sessions(&[record]).unwrap();
+                store.sessions().append(&[record]).unwrap();
             }
-            store.append_sessions(&records()).unwrap();
-            store.sync_sessions().unwrap();
+            store.sessions().append(&records()).unwrap();
+            store.sessions().sync().unwrap();
             let (found, read) = all(&opened(&storage, encryption, 2));
             assert_eq!(found, [records(), records()].concat());
             assert_eq!((read.damaged_places, read.has_torn_tail), (0, false));
@@ -457,9 +469,9 @@ mod tests {
     fn a_crash_or_damage_anywhere_costs_no_other_frame() {
         let storage = Arc::new(MemoryStorage::new());
         let store = opened(&storage, Encryption::Aes256Gcm, 1);
-        store.begin_sessions(&SessionsRead::default()).unwrap();
+        store.sessions().begin(&SessionsRead::default()).unwrap();
         for record in &records()[..3] {
-            store.append_sessions(std::slice::from_ref(record)).unwrap();
+            store.sessions().append(std::slice::from_ref(record)).unwrap();
         }
         let whole = whole_file(&storage);
         let put = |bytes: &[u8]| {
@@ -472,8 +484,8 @@ mod tests {
             let (found, read) = all(&store);
             assert!(records().starts_with(&found) && found.len() < 3, "{length}");
             assert_eq!((read.damaged_places, read.has_torn_tail), (0, read.end < length as u64), "{length}");
-            store.begin_sessions(&read).unwrap();
-            store.append_sessions(&records()[3..4]).unwrap();
+            store.sessions().begin(&read).unwrap();
+            store.sessions().append(&records()[3..4]).unwrap();
             let (again, read) = all(&store);
             assert_eq!(again, [&found[..], &records()[3..4]].concat(), "{length}");
             assert!(!read.has_torn_tail);

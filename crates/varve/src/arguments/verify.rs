@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use varve_store::AuditShare;
+use varve_upkeep::AuditShare;
 use varve_world::Timestamp;
 
 use super::value::{parse_age, parse_sample, parse_share};

@@ -33,7 +33,7 @@ pub(super) fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
         if !words.disk_index.index_path.is_empty() || config.index == IndexKind::Memory {
             choose_places(&world, &words.disk_index, &holder)?;
         }
-        Store::choose_index(&world, &config, &holder)
+        varve_store::choose_index(&world, &config, &holder)
             .with_context(|| format!("cannot change the index of {name}"))
     })?;
     let store = invocation.session.until_free(is_free, || open(Access::Write { holder: &holder }))?;
@@ -100,5 +100,5 @@ pub(super) fn choose_places(world: &World, words: &DiskIndex, holder: &str) -> R
         Ok(text.into())
     };
     let paths: Vec<_> = paths.iter().map(absolute).collect::<Result<_>>()?;
-    Ok(Store::choose_index_places(world, &paths, holder)?)
+    Ok(varve_store::choose_index_places(world, &paths, holder)?)
 }

@@ -68,11 +68,11 @@ fn bring_back_settings(invocation: &Invocation, words: &Repair) -> Result<()> {
     for path in &words.from {
         let copy = invocation.session.storage_at(path)?;
         let context = || format!("cannot put back the settings from {}", path.display());
-        let secret = match Store::settings_need_secret(copy.as_ref()).with_context(context)? {
+        let secret = match varve_store::settings_need_secret(copy.as_ref()).with_context(context)? {
             true => Some(invocation.session.secret()?),
             false => None,
         };
-        let put_back = Store::bring_back_settings(&world, copy.as_ref(), secret.as_ref());
+        let put_back = varve_store::bring_back_settings(&world, copy.as_ref(), secret.as_ref());
         let put_back = put_back.with_context(context)?;
         for file in put_back {
             remark!("varve: {file} was put back from {}", path.display());

@@ -14,9 +14,10 @@ use varve_archive::{
 };
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_store::{
-    Access, AuditShare, CompareMode, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, ScoreAlgorithm,
-    Secret, Store, StoreConfig,
+    Access, CompareMode, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, ScoreAlgorithm, Secret,
+    Store, StoreConfig,
 };
+use varve_upkeep::AuditShare;
 use varve_world::{FileName, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 

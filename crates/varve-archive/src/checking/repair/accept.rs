@@ -1,6 +1,7 @@
 //! Accepts losses in two steps: first a plan with a name, then exactly that plan.
 
-use varve_store::{Permission, RepairError, Store};
+use varve_store::{Permission, Store};
+use varve_upkeep::RepairError;
 
 use super::RepairArchiveError;
 use crate::catalog::catalog_root::{Catalog, LoadCatalogError};

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaId, OpenLogError};
-use varve_store::{CatalogRoot, LostEnd, LostRange, RepairError, RepairPlan, Store, Witness};
+use varve_store::{CatalogRoot, Store};
+use varve_upkeep::{Checker, LostEnd, LostRange, RepairError, RepairPlan, Witness};
 use varve_world::Timestamp;
 
 use super::RepairArchiveError;
@@ -61,7 +62,7 @@ impl<'a> Recording<'a> {
     /// Records that the end of the log is gone, if a hint says so. Does nothing if a place that
     /// ends with the same page is recorded already.
     pub(super) fn note_lost_end(&mut self) {
-        let Some(LostEnd { arena, range, page }) = self.store.lost_end() else { return };
+        let Some(LostEnd { arena, range, page }) = Checker::of(self.store).lost_end() else { return };
         let witness = Some(Witness::Page(page));
         let is_end = |id: PlaceId| id.arena == arena && id.witness == witness && id.may_hide_snapshots;
         if !self.losses.places().any(|place| is_end(place.id) && place.accepted.is_none()) {
@@ -75,7 +76,7 @@ impl<'a> Recording<'a> {
     pub(super) fn foresee(&mut self, plan: &RepairPlan) -> Result<(), RepairArchiveError> {
         let roots = OnceRoots::default();
         for id in plan.arenas.keys() {
-            let loss = self.store.loss_of(*id).map_err(RepairError::Read)?;
+            let loss = Checker::of(self.store).loss_of(*id).map_err(RepairError::Read)?;
             let superseded = self.superseded(&roots, loss.blocks.keys())?;
             let mut lost = loss.blocks;
             lost.retain(|name, _| !superseded.contains(name));
@@ -136,7 +137,7 @@ impl<'a> Recording<'a> {
     /// reachable from its catalog. A lost place that hides no snapshot then adds nothing to what
     /// the snapshots themselves show.
     fn add_place(&mut self, id: PlaceId) {
-        if id.may_hide_snapshots || self.store.may_have_foreign_roots() {
+        if id.may_hide_snapshots || Checker::of(self.store).may_have_foreign_roots() {
             self.losses.add_place(LostPlace { id, noticed: self.now, accepted: None });
         }
     }
@@ -196,7 +197,8 @@ impl OnceRoots {
 /// through `blocks`, which reads from the copy. The witness proves the first. Without a witness,
 /// the copy may have a different history, so the place stays recorded.
 fn brings_back(copy: &Store, place: &PlaceId, blocks: &dyn BlockStore) -> bool {
-    let has_named = place.witness.is_some_and(|witness| copy.has_named(place.arena, place.range, &witness));
+    let has_named =
+        place.witness.is_some_and(|witness| Checker::of(copy).has_named(place.arena, place.range, &witness));
     if !has_named {
         return false;
     }
@@ -206,7 +208,7 @@ fn brings_back(copy: &Store, place: &PlaceId, blocks: &dyn BlockStore) -> bool {
     // Later arenas may hold further blocks of the lost end.
     let Ok(ids) = copy.arenas() else { return false };
     let mut after = ids.into_iter().filter(|id| *id >= place.arena);
-    copy.is_unbroken_from(place.arena) && after.all(|id| has_all_of(copy, id, blocks))
+    Checker::of(copy).is_unbroken_from(place.arena) && after.all(|id| has_all_of(copy, id, blocks))
 }
 
 /// Returns whether all blocks that an arena of a copy names are readable.

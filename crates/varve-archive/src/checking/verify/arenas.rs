@@ -3,7 +3,8 @@
 
 use parking_lot::Mutex;
 use varve_log::ArenaId;
-use varve_store::{ArenaCheck, BegunCheck, Store, Stretch};
+use varve_store::Store;
+use varve_upkeep::{ArenaCheck, BegunCheck, Checker, Stretch};
 use varve_world::{PageBuffer, read_each, read_each_with};
 
 use super::VerifyError;
@@ -74,7 +75,7 @@ impl Checking<'_> {
     }
 
     fn begin(&self, id: ArenaId, data: bool) -> Result<BegunCheck, VerifyError> {
-        let mut begun = self.store.begin_check(id, data)?;
+        let mut begun = Checker::of(self.store).begin_check(id, data)?;
         if begun.stretches.is_empty() {
             begun.check.add(self.finish(id, data)?);
         }
@@ -82,13 +83,13 @@ impl Checking<'_> {
     }
 
     fn read(&self, stretch: &Stretch, memory: &mut PageBuffer) -> Result<ArenaCheck, VerifyError> {
-        let check = self.store.check_stretch(stretch, memory)?;
+        let check = Checker::of(self.store).check_stretch(stretch, memory)?;
         self.progress.add_bytes_done(check.checked_bytes);
         Ok(check)
     }
 
     fn finish(&self, id: ArenaId, data: bool) -> Result<ArenaCheck, VerifyError> {
-        let check = self.store.finish_check(id, data)?;
+        let check = Checker::of(self.store).finish_check(id, data)?;
         self.progress.add_files_done(1);
         Ok(check)
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use varve_archive::{Archive, Losses, Progress, accept_losses, plan_to_accept, verify};
 use varve_block::{BlockName, with_causes};
-use varve_store::{Access, AuditShare};
+use varve_store::Access;
+use varve_upkeep::{AuditShare, Checker};
 
 use crate::case::{Case, Checked, broken, lost};
 use crate::session::{self, WRITER, world};
@@ -22,7 +23,7 @@ impl Case {
     fn must_name(&self, archive: &Archive, missing: &Missing, losses: &Losses) -> Checked {
         // Where only the catalog leads to blocks, what lay in a place that nobody can name is told by the snapshots that need it.
         let is_named = losses.places().next().is_some() || losses.is_incomplete();
-        if is_named || !archive.store().may_have_foreign_roots() {
+        if is_named || !Checker::of(archive.store()).may_have_foreign_roots() {
             return Ok(());
         }
         let named: BTreeSet<_> = losses.blocks().map(|block| block.name).collect();

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use varve_archive::{Archive, Progress, RepairReport, RepairScope, Snapshot, plan_repair, repair, verify};
 use varve_block::{Block, BlockName, BlockStore, BlockType, with_causes};
 use varve_sim::{Draw, Rot, Strike};
-use varve_store::{Access, AuditShare, Store};
+use varve_store::{Access, Store};
+use varve_upkeep::AuditShare;
 use varve_world::{FileName, Storage};
 
 use crate::action::{Cure, Rotten};

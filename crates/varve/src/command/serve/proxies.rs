@@ -169,7 +169,7 @@ impl Outside for Machine<'_> {
 
     fn folder(&self, path: &Path) -> Result<Arc<dyn BlockStore>, OpenFailure> {
         let store = Arc::new(self.invocation.session.write_store_at(path)?);
-        if store.has_sessions()? {
+        if store.sessions().is_there()? {
             let text = "who writes what is recorded in this store, which proxies cannot do: serve it by itself, and the proxies in front of that server";
             return Err(format!("{}: {text}", path.display()).into());
         }

@@ -1,0 +1,231 @@
+//! The blocks that were put and that no directory page names yet.
+//!
+//! New blocks gather in an open draft. A full draft is packed and appended by the thread that filled it; its blocks wait
+//! here until a page names them. All of it is memory: the drafts know no file, no index and no other part of the store.
+//!
+//! Always true:
+//! - A block is pending until the page that names it is in the index. So a look-up that asks the drafts first and the
+//!   index afterwards never misses a block.
+//! - The lock is held for memory work only: never while blocks are named, packed, compressed, read or written.
+//! - After a failure nothing more is taken; blocks that wait can still be read.
+//! - In a by-value store every clump of an arena begins before the arena's limit ([`placement`]).
+
+mod admission;
+mod by_value;
+mod placement;
+
+pub(crate) use admission::{FullDraft, Waiting};
+pub(crate) use by_value::{CANDIDATES_MAX, Putting};
+pub(crate) use placement::Placement;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+use varve_block::{BlockName, LogAddress, PutError};
+use varve_log::{AppendError, ArenaId, ClumpBytes, Framing, NamedBlock, WriteFailure};
+
+use admission::Admission;
+
+/// The blocks that were put and that no directory page names yet.
+pub(crate) struct Drafts {
+    admission: Mutex<Admission>,
+    /// Signalled when a draft has become a clump, or never will.
+    drained: Condvar,
+    /// Whether the blocks are expected to be read in small pieces.
+    read_in_pieces: AtomicBool,
+}
+
+/// The outcome of blocks that were put together.
+pub(crate) struct Admitted {
+    /// Drafts that became full.
+    pub(crate) full: Vec<FullDraft>,
+    /// Which blocks were new, or why one was refused.
+    pub(crate) is_new: Result<Vec<bool>, PutError>,
+}
+
+/// The outcome of blocks that were given their places.
+pub(crate) struct Placed {
+    /// Drafts that became full.
+    pub(crate) full: Vec<FullDraft>,
+    /// An error when places ran out.
+    pub(crate) result: Result<(), AppendError>,
+}
+
+impl Drafts {
+    pub(crate) fn new(clump_bytes: ClumpBytes) -> Self {
+        Self {
+            admission: Mutex::new(Admission::new(clump_bytes)),
+            drained: Condvar::new(),
+            read_in_pieces: AtomicBool::new(false),
+        }
+    }
+
+    /// Gives drafts their places beforehand: in a by-value store blocks are called by them.
+    pub(crate) fn place_by(&self, placement: Placement) {
+        self.admission.lock().placement = Some(placement);
+    }
+
+    /// Advises how blocks that are put from now on will be read.
+    pub(crate) fn expect_reads_in_pieces(&self, expected: bool) {
+        self.read_in_pieces.store(expected, Ordering::Relaxed);
+    }
+
+    pub(crate) fn framing(&self) -> Framing {
+        if self.read_in_pieces.load(Ordering::Relaxed) { Framing::Pieces } else { Framing::Whole }
+    }
+
+    /// A pending block; `None` if no block of this name is pending.
+    pub(crate) fn waiting(&self, name: &BlockName) -> Option<Waiting> {
+        self.admission.lock().waiting(name)
+    }
+
+    pub(crate) fn contains(&self, name: &BlockName) -> bool {
+        self.admission.lock().pending.contains_key(name)
+    }
+
+    /// How many pages have been taken into the index. A look-up that began at an earlier count must look again.
+    pub(crate) fn page_count(&self) -> u64 {
+        self.admission.lock().page_count
+    }
+
+    /// How many clumps have been appended in this session.
+    pub(crate) fn clump_count(&self) -> u64 {
+        self.admission.lock().clump_count
+    }
+
+    /// Blocks and bytes that this session has stored so far.
+    pub(crate) fn growth(&self) -> (u64, u64) {
+        let admission = self.admission.lock();
+        (admission.new_block_count, admission.new_block_bytes)
+    }
+
+    /// Adds the blocks that are not `known`, until one is refused. `None` when a page was taken in since `page_count`
+    /// was read: it has moved blocks from here to the index, so the caller looks there again.
+    pub(crate) fn admit(
+        &self,
+        blocks: &[NamedBlock<'_>],
+        known: &[bool],
+        page_count: u64,
+    ) -> Result<Option<Admitted>, AppendError> {
+        let mut admission = self.admission.lock();
+        admission.check_not_failed()?;
+        if admission.page_count != page_count {
+            return Ok(None);
+        }
+        let mut full = Vec::new();
+        let is_new = admission.add_new(blocks, known, &mut full);
+        Ok(Some(Admitted { full, is_new }))
+    }
+
+    /// Gives names to blocks of a by-value store that are surely new, and adds them. Returns the drafts that became full,
+    /// and whether places ran out. `None` as for [`admit`](Self::admit).
+    pub(crate) fn place_new(
+        &self,
+        puts: &mut [Putting<'_>],
+        page_count: u64,
+    ) -> Result<Option<Placed>, AppendError> {
+        let mut admission = self.admission.lock();
+        admission.check_not_failed()?;
+        if admission.page_count != page_count {
+            return Ok(None);
+        }
+        let (full, result) = admission.place_new(puts);
+        Ok(Some(Placed { full, result }))
+    }
+
+    /// Blocks in clumps without a page that may be equal to this one, and were not compared with it yet.
+    pub(crate) fn clumped_like(&self, put: &Putting<'_>) -> BTreeSet<BlockName> {
+        self.admission.lock().clumped_like(put)
+    }
+
+    /// Puts as many of these blocks of one clump as a draft takes into a draft of their own, under the names that they
+    /// have. `None` if there is no place left in the log.
+    pub(crate) fn place_again(
+        &self,
+        blocks: &[&(BlockName, &[u8])],
+        full: &mut Vec<FullDraft>,
+    ) -> Option<usize> {
+        self.admission.lock().place_again(blocks, full)
+    }
+
+    /// Closes the open drafts, full or not. Also returns the number that every draft closed until now is below.
+    pub(crate) fn close_all(&self) -> (Vec<FullDraft>, u64) {
+        let mut admission = self.admission.lock();
+        let closed = (0..admission.drafts.len()).filter_map(|kind| admission.close_draft(kind)).collect();
+        (closed, admission.next_draft_number)
+    }
+
+    /// Waits until every draft below this number is a clump.
+    pub(crate) fn wait_for_drafts_below(&self, number: u64) -> Result<(), AppendError> {
+        let mut admission = self.admission.lock();
+        self.drained.wait_while(&mut admission, |admission| {
+            admission.failed.is_none()
+                && admission.in_flight.keys().next().is_some_and(|first| *first < number)
+        });
+        admission.check_not_failed()
+    }
+
+    /// Waits until all drafts that belong in earlier arenas are there: whatever follows ends those arenas.
+    pub(crate) fn wait_for_drafts_before(&self, arena: ArenaId) {
+        let mut admission = self.admission.lock();
+        self.drained.wait_while(&mut admission, |admission| {
+            let is_before = |full: &FullDraft| full.home.is_some_and(|home| home.arena < arena);
+            admission.failed.is_none() && admission.in_flight.values().any(is_before)
+        });
+    }
+
+    /// Notes that a draft is a clump at this address. Its waiters are woken later, by [`wake`](Self::wake).
+    pub(crate) fn note_clump(&self, full: &FullDraft, address: LogAddress) {
+        self.admission.lock().note_clump(full, address);
+    }
+
+    /// Notes that a page names these blocks, and that the index has it.
+    pub(crate) fn note_page(&self, names: impl Iterator<Item = BlockName>) {
+        let mut admission = self.admission.lock();
+        for name in names {
+            admission.pending.remove(&name);
+        }
+        admission.page_count += 1;
+    }
+
+    /// Notes where the log ends, for drafts that are given a place beforehand.
+    pub(crate) fn note_end(&self, home: (ArenaId, u64)) {
+        if let Some(placement) = &mut self.admission.lock().placement {
+            placement.note_end(home);
+        }
+    }
+
+    /// Takes nothing more. Drafts that wait stay where they are, so that their blocks can still be read.
+    pub(crate) fn fail(&self, error: &(dyn std::error::Error + 'static)) {
+        self.fail_with(|| WriteFailure::of(error));
+    }
+
+    pub(crate) fn fail_with(&self, reason: impl FnOnce() -> WriteFailure) {
+        self.admission.lock().failed.get_or_insert_with(reason);
+        self.wake();
+    }
+
+    pub(crate) fn wake(&self) {
+        self.drained.notify_all();
+    }
+
+    /// While the returned guard lives, a panic of this thread fails the drafts: a draft that others wait for will never
+    /// become a clump.
+    pub(crate) fn fail_on_panic(&self) -> FailOnPanic<'_> {
+        FailOnPanic { drafts: self }
+    }
+}
+
+/// Fails the drafts when the thread that was to append one dies.
+pub(crate) struct FailOnPanic<'a> {
+    drafts: &'a Drafts,
+}
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.drafts.fail_with(|| WriteFailure::new("a thread that was writing has died"));
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The state behind the drafts' lock: pending blocks, open drafts, and full ones on their way into the log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use varve_block::{BlockName, BlockType, LogAddress, PutError};
+use varve_log::{AppendError, ClumpBytes, ClumpDraft, Digest, NamedBlock, WriteFailure};
+
+use super::placement::{Home, Placement};
+
+/// Blocks that were put and are not in the index yet.
+pub(super) struct Admission {
+    pub(super) pending: BTreeMap<BlockName, Pending>,
+    /// Where the next new block goes: data and structure each have their own draft. A reader who looks into a snapshot
+    /// reads the structure, and need not unpack the data for it.
+    pub(super) drafts: [OpenDraft; 2],
+    pub(super) next_draft_number: u64,
+    /// Full drafts that some thread is packing.
+    pub(super) in_flight: BTreeMap<u64, FullDraft>,
+    /// The places that drafts will have, if blocks are called by them.
+    pub(super) placement: Option<Placement>,
+    /// How many clumps have been appended in this session.
+    pub(super) clump_count: u64,
+    /// How many pages have been taken into the index.
+    pub(super) page_count: u64,
+    pub(super) new_block_count: u64,
+    pub(super) new_block_bytes: u64,
+    /// Why nothing more is taken.
+    pub(super) failed: Option<WriteFailure>,
+}
+
+/// A draft that still takes blocks.
+pub(super) struct OpenDraft {
+    pub(super) number: u64,
+    /// Where it will be, once it has a block and if blocks are called by that.
+    pub(super) home: Option<Home>,
+    pub(super) draft: ClumpDraft,
+}
+
+/// A full draft: the thread that filled it packs it.
+#[derive(Clone)]
+pub(crate) struct FullDraft {
+    number: u64,
+    pub(crate) home: Option<Home>,
+    pub(crate) draft: Arc<ClumpDraft>,
+}
+
+/// Where a block is that no page names yet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pending {
+    pub(super) place: PendingPlace,
+    pub(super) digest: Option<Digest>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PendingPlace {
+    Draft { number: u64, ordinal: usize },
+    Clump(LogAddress),
+}
+
+/// A pending block, as a reader gets it.
+pub(crate) enum Waiting {
+    /// Its bytes, from its draft.
+    Here(Option<Bytes>),
+    /// It is in the log already.
+    At(LogAddress),
+}
+
+impl Admission {
+    pub(super) fn new(clump_bytes: ClumpBytes) -> Self {
+        let open = |number, goal| OpenDraft { number, home: None, draft: ClumpDraft::new(goal) };
+        Self {
+            pending: BTreeMap::new(),
+            drafts: [open(0, clump_bytes), open(1, clump_bytes.min(structure_clump_bytes()))],
+            next_draft_number: 2,
+            in_flight: BTreeMap::new(),
+            placement: None,
+            clump_count: 0,
+            page_count: 0,
+            new_block_count: 0,
+            new_block_bytes: 0,
+            failed: None,
+        }
+    }
+
+    pub(super) fn check_not_failed(&self) -> Result<(), AppendError> {
+        match &self.failed {
+            Some(reason) => Err(AppendError::Failed { reason: reason.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn waiting(&self, name: &BlockName) -> Option<Waiting> {
+        Some(match self.pending.get(name)?.place {
+            PendingPlace::Clump(address) => Waiting::At(address),
+            PendingPlace::Draft { number, ordinal } => {
+                Waiting::Here(self.block_of_draft(number, ordinal).map(Bytes::copy_from_slice))
+            }
+        })
+    }
+
+    pub(super) fn block_of_draft(&self, number: u64, ordinal: usize) -> Option<&[u8]> {
+        let closed = self.in_flight.get(&number).map(|full| &*full.draft);
+        let open = self.drafts.iter().find(|open| open.number == number).map(|open| &open.draft);
+        closed.or(open)?.block(ordinal)
+    }
+
+    pub(super) fn add_new(
+        &mut self,
+        blocks: &[NamedBlock<'_>],
+        known: &[bool],
+        full: &mut Vec<FullDraft>,
+    ) -> Result<Vec<bool>, PutError> {
+        let mut is_new = vec![false; blocks.len()];
+        for (number, (block, _)) in blocks.iter().zip(known).enumerate().filter(|(_, (_, known))| !**known) {
+            if let Some(pending) = self.pending.get(&block.name) {
+                if pending.digest != block.digest {
+                    return Err(PutError::Collision { name: block.name });
+                }
+                continue;
+            }
+            let kind = usize::from(block.name.block_type != BlockType::DATA);
+            if self.drafts[kind].draft.should_close_before(block.bytes.len()) {
+                full.extend(self.close_draft(kind));
+            }
+            let open = &mut self.drafts[kind];
+            let place = PendingPlace::Draft { number: open.number, ordinal: open.draft.push(*block) };
+            self.pending.insert(block.name, Pending { place, digest: block.digest });
+            is_new[number] = true;
+            self.new_block_count += 1;
+            self.new_block_bytes += block.bytes.len() as u64;
+            if self.drafts[kind].draft.is_full() {
+                full.extend(self.close_draft(kind));
+            }
+        }
+        Ok(is_new)
+    }
+
+    pub(super) fn close_draft(&mut self, kind: usize) -> Option<FullDraft> {
+        let open = &mut self.drafts[kind];
+        if open.draft.is_empty() {
+            return None;
+        }
+        let draft = Arc::new(open.draft.take());
+        let number = std::mem::replace(&mut open.number, self.next_draft_number);
+        self.next_draft_number += 1;
+        let full = FullDraft { number, home: open.home.take(), draft };
+        self.in_flight.insert(number, full.clone());
+        Some(full)
+    }
+
+    pub(super) fn note_clump(&mut self, full: &FullDraft, address: LogAddress) {
+        self.in_flight.remove(&full.number);
+        if let Some(placement) = &mut self.placement {
+            placement.note_written(full.number);
+        }
+        self.clump_count += 1;
+        for name in full.draft.names() {
+            if let Some(pending) = self.pending.get_mut(&name) {
+                pending.place = PendingPlace::Clump(address);
+            }
+        }
+    }
+}
+
+/// Folders' lists and pointer blocks are read here and there: their clumps are kept small.
+fn structure_clump_bytes() -> ClumpBytes {
+    ClumpBytes::new(128 << 10).expect("between the bounds")
+}

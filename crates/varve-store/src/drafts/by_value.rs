@@ -1,0 +1,174 @@
+//! Drafts of a by-value store: a new block is called by the place that it is given, so a draft has its place before its
+//! first block.
+
+use std::collections::BTreeSet;
+
+use varve_block::{
+    Block, BlockName, BlockType, CLUMP_NAME_BYTES, ClumpName, PLACED_SCORE_BYTES, PlacedName, Score,
+};
+use varve_log::{AppendError, NamedBlock};
+
+use super::admission::{Admission, FullDraft, Pending, PendingPlace};
+use super::placement::blocks_max;
+
+/// With so many blocks at most is one compared. An attacker who chooses blocks with one fingerprint, which takes the
+/// store's key, has them stored twice.
+pub(crate) const CANDIDATES_MAX: usize = 16;
+
+/// A block that is being put.
+pub(crate) struct Putting<'a> {
+    pub(crate) block: Block<'a>,
+    pub(crate) fingerprint: [u8; 8],
+    /// What it is called, once that is known.
+    pub(crate) score: Option<Score>,
+    /// Blocks with its fingerprint that it is not, or that cannot be read.
+    pub(crate) others: BTreeSet<BlockName>,
+}
+
+impl Putting<'_> {
+    /// A name with its fingerprint, of a block that is nowhere.
+    pub(crate) fn probe(&self) -> BlockName {
+        let clump = ClumpName::from_bytes([0; CLUMP_NAME_BYTES]);
+        let score = PlacedName { fingerprint: self.fingerprint, slot: u16::MAX, clump }.score();
+        BlockName { score, block_type: self.block.block_type }
+    }
+
+    /// The first and the last name that its fingerprint can have.
+    fn names(&self) -> std::ops::RangeInclusive<BlockName> {
+        let name = |fill: u8, block_type| {
+            let mut bytes = [fill; PLACED_SCORE_BYTES];
+            bytes[..8].copy_from_slice(&self.fingerprint);
+            BlockName { score: Score::try_from(bytes.as_slice()).expect("24 bytes"), block_type }
+        };
+        let last = BlockType::from_byte(127).expect("the last of all types");
+        name(0, BlockType::DATA)..=name(0xff, last)
+    }
+}
+
+impl Admission {
+    /// Blocks in clumps without a page that may be equal to this one, and were not compared with it yet.
+    pub(super) fn clumped_like(&self, put: &Putting<'_>) -> BTreeSet<BlockName> {
+        let in_clump = |(name, place)| matches!(place, PendingPlace::Clump(_)).then_some(name);
+        let is_new = |name: &BlockName| !put.others.contains(name);
+        self.pending_like(put).filter_map(in_clump).filter(is_new).collect()
+    }
+
+    /// What waits for a page, and may be equal to this block.
+    fn pending_like<'a>(
+        &'a self,
+        put: &'a Putting<'_>,
+    ) -> impl Iterator<Item = (BlockName, PendingPlace)> + 'a {
+        self.pending
+            .range(put.names())
+            .filter(|(name, _)| name.block_type == put.block.block_type)
+            .map(|(name, pending)| (*name, pending.place))
+    }
+
+    /// Gives names to what is surely new. What waits in a draft is compared here; what may be equal to a clump that no page names yet is left for
+    /// another turn. Says which drafts became full, and whether places ran out.
+    pub(super) fn place_new(
+        &mut self,
+        puts: &mut [Putting<'_>],
+    ) -> (Vec<FullDraft>, Result<(), AppendError>) {
+        let mut full = Vec::new();
+        for put in puts.iter_mut().filter(|put| put.score.is_none()) {
+            let (mut must_be_read, mut equal) = (false, None);
+            for (name, place) in self.pending_like(put) {
+                match place {
+                    PendingPlace::Draft { number, ordinal } => {
+                        if self.block_of_draft(number, ordinal) == Some(put.block.bytes) {
+                            equal.get_or_insert(name.score);
+                        }
+                    }
+                    PendingPlace::Clump(_) => must_be_read |= !put.others.contains(&name),
+                }
+            }
+            // After so many it is not worth it.
+            must_be_read &= put.others.len() < CANDIDATES_MAX;
+            put.score = match equal {
+                Some(score) => Some(score),
+                None if must_be_read => None,
+                None => match self.place(put, &mut full) {
+                    Some(score) => Some(score),
+                    None => return (full, Err(AppendError::LogFull)),
+                },
+            };
+        }
+        (full, Ok(()))
+    }
+
+    /// Adds a block to a draft, and says what it is called from now on. `None` if there is no place left in the log.
+    fn place(&mut self, put: &Putting<'_>, full: &mut Vec<FullDraft>) -> Option<Score> {
+        let kind = usize::from(put.block.block_type != BlockType::DATA);
+        let bytes = put.block.bytes;
+        if self.drafts[kind].draft.should_close_before(bytes.len()) {
+            full.extend(self.close_draft(kind));
+        }
+        if self.drafts[kind].draft.is_empty() {
+            self.begin_draft(kind, bytes.len(), full)?;
+        }
+        let open = &mut self.drafts[kind];
+        let slot = u16::try_from(open.draft.names().len()).ok()?;
+        let score = PlacedName { fingerprint: put.fingerprint, slot, clump: open.home?.clump }.score();
+        let name = BlockName { score, block_type: put.block.block_type };
+        let place = PendingPlace::Draft {
+            number: open.number,
+            ordinal: open.draft.push(NamedBlock { name, digest: None, bytes }),
+        };
+        self.pending.insert(name, Pending { place, digest: None });
+        self.new_block_count += 1;
+        self.new_block_bytes += bytes.len() as u64;
+        if self.is_full(kind) {
+            full.extend(self.close_draft(kind));
+        }
+        Some(score)
+    }
+
+    /// Whether a draft has what it was given room for.
+    fn is_full(&self, kind: usize) -> bool {
+        let draft = &self.drafts[kind].draft;
+        draft.is_full() || draft.names().len() >= blocks_max(draft.goal_bytes())
+    }
+
+    /// Finds a place for a draft, whose first block has so many bytes. If that is in the next arena, nothing more is added to what belongs
+    /// in this one.
+    fn begin_draft(&mut self, kind: usize, first_bytes: usize, full: &mut Vec<FullDraft>) -> Option<()> {
+        let draft_bytes = self.drafts[kind].draft.goal_bytes().max(first_bytes);
+        if !self.placement.as_ref()?.has_room(draft_bytes) {
+            for kind in 0..self.drafts.len() {
+                full.extend(self.close_draft(kind));
+            }
+            self.placement.as_mut()?.move_on();
+        }
+        let number = self.drafts[kind].number;
+        self.drafts[kind].home = Some(self.placement.as_mut()?.give(number, draft_bytes)?);
+        Some(())
+    }
+
+    /// Puts as many of these blocks of one clump as a draft takes into a draft of their own, under the names that they have.
+    pub(super) fn place_again(
+        &mut self,
+        blocks: &[&(BlockName, &[u8])],
+        full: &mut Vec<FullDraft>,
+    ) -> Option<usize> {
+        // Whatever waits there has other names.
+        let (kind, mut taken) = (0, 0);
+        full.extend(self.close_draft(kind));
+        let first_bytes = blocks.first().map_or(0, |(_, bytes)| bytes.len());
+        self.begin_draft(kind, first_bytes, full)?;
+        for (name, bytes) in blocks {
+            if self.drafts[kind].draft.should_close_before(bytes.len()) || self.is_full(kind) {
+                break;
+            }
+            let open = &mut self.drafts[kind];
+            let place = PendingPlace::Draft {
+                number: open.number,
+                ordinal: open.draft.push(NamedBlock { name: *name, digest: None, bytes }),
+            };
+            self.pending.insert(*name, Pending { place, digest: None });
+            taken += 1;
+        }
+        full.extend(self.close_draft(kind));
+        Some(taken)
+    }
+}

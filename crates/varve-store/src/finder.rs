@@ -1,0 +1,99 @@
+//! The finder: the index, the catalogs that pages name, and everything that proposes places for a block.
+//!
+//! It owns the index, what look-ups have learnt (read-ahead, moved clumps), the catalog roots in sight, and the seals that
+//! the saved index was made for. It stands on the vault.
+//!
+//! Always true:
+//! - The finder only proposes. A proposal is believed by the full name in a directory page, or by the block's own bytes.
+//! - Every page that this session has read or written is in the index, unless the store goes without one.
+//! - In sight are the newest catalog root of a writer that could read the one before it, and all roots behind that.
+
+mod candidate_counts;
+mod catalogs;
+mod changed_arenas;
+mod look_up;
+mod read_ahead;
+mod saving;
+mod take_in;
+
+pub use candidate_counts::CandidateCounts;
+pub use saving::SaveCheckpointError;
+pub(crate) use saving::warn_not_saved;
+pub(crate) use take_in::FollowedArena;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use parking_lot::Mutex;
+use varve_block::{ClumpName, LogAddress};
+use varve_index::{DiskIndex, DiskIndexStats, IndexStats, ScoreIndex};
+use varve_log::Seals;
+
+use crate::saved_index::Coverage;
+use crate::vault::Vault;
+use candidate_counts::CandidateCounters;
+use catalogs::Catalogs;
+use read_ahead::ReadAhead;
+
+/// The index, and everything that proposes places for a block.
+pub(crate) struct Finder {
+    vault: Arc<Vault>,
+    index: ScoreIndex,
+    /// Whether the store goes without an index: reading a by-value store takes none, so none is made for it.
+    has_no_index: bool,
+    /// Blocks in the index that no checkpoint holds.
+    unsaved_blocks: AtomicU64,
+    read_ahead: ReadAhead,
+    candidate_counters: CandidateCounters,
+    /// Whether it was reported that the index is of no use.
+    is_trouble_reported: AtomicBool,
+    /// In a store without an index: the clumps that are not where their names say, once that was asked.
+    moved: Mutex<Option<BTreeMap<ClumpName, Vec<LogAddress>>>>,
+    catalogs: Catalogs,
+    /// Sealed arenas as the saved index knows them. An arena that was looked at since is not in it any more.
+    believed: Mutex<Seals>,
+}
+
+impl Finder {
+    /// A finder with a saved index that covers this part of the log.
+    pub(crate) fn new(vault: Arc<Vault>, index: ScoreIndex, has_no_index: bool, coverage: &Coverage) -> Self {
+        Self {
+            vault,
+            index,
+            has_no_index,
+            unsaved_blocks: AtomicU64::new(0),
+            read_ahead: ReadAhead::default(),
+            candidate_counters: CandidateCounters::default(),
+            is_trouble_reported: AtomicBool::new(false),
+            moved: Mutex::default(),
+            catalogs: Catalogs::new(coverage.catalogs.clone()),
+            believed: Mutex::new(coverage.sealed.clone()),
+        }
+    }
+
+    pub(crate) fn has_no_index(&self) -> bool {
+        self.has_no_index
+    }
+
+    pub(crate) fn candidates_per_lookup(&self) -> CandidateCounts {
+        self.candidate_counters.counts()
+    }
+
+    /// How many blocks can be found.
+    pub(crate) fn block_count(&self) -> u64 {
+        if self.has_no_index { self.vault.directory().block_count() } else { self.index.len() }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.index.memory_bytes()
+    }
+
+    pub(crate) fn memory_index_stats(&self) -> Option<IndexStats> {
+        self.index.memory().map(|index| index.stats())
+    }
+
+    pub(crate) fn disk_index_stats(&self) -> Option<DiskIndexStats> {
+        self.index.disk().map(DiskIndex::stats)
+    }
+}

@@ -1,0 +1,45 @@
+//! An arena's file is another one than the saved index knows: it was mended, or somebody has put it there. The log counts,
+//! and the saved index leads astray: the same blocks lie in other places.
+
+use std::collections::BTreeSet;
+
+use varve_log::{ArenaId, ArenaState, Granule, Seal};
+
+use super::Finder;
+
+impl Finder {
+    /// Looks at these arenas because blocks are not where the saved index says. Takes in those that are others than it
+    /// knows, and says whether there was one: an arena was put back as it was before a repair, or after.
+    pub(crate) fn take_in_changed(&self, suspected: &BTreeSet<ArenaId>) -> bool {
+        let mut is_any = false;
+        for id in suspected.iter().copied().filter(|id| self.is_other_than_believed(*id)) {
+            tracing::warn!(arena = %id, "an arena is another one than the saved index knows");
+            self.vault.directory().forget(id);
+            match self.follow_arena(id, Granule::default()) {
+                Ok(_) => is_any = true,
+                Err(error) => tracing::warn!(arena = %id, %error, "it cannot be read"),
+            }
+        }
+        is_any
+    }
+
+    /// Whether the saved index was made for an arena as it was sealed.
+    pub(crate) fn is_believed(&self, id: ArenaId) -> bool {
+        self.believed.lock().contains(id)
+    }
+
+    /// Whether an arena is another one than the saved index knows. Each is looked at once.
+    fn is_other_than_believed(&self, id: ArenaId) -> bool {
+        let mut believed = self.believed.lock();
+        let Some(known) = believed.get(id).copied() else { return false };
+        believed.remove(id);
+        drop(believed);
+        let log = self.vault.log();
+        match log.open_arena(id).and_then(|arena| Ok((log.state(&arena)?, arena))) {
+            Ok((ArenaState::Sealed { footer, .. }, arena)) => Seal::of(arena.header(), &footer) != known,
+            Ok((ArenaState::Unsealed, _)) => true,
+            // Damage is reported to the caller that asked for a block there.
+            Err(_) => false,
+        }
+    }
+}

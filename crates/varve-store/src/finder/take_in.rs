@@ -1,0 +1,139 @@
+//! Taking in: the names in directory pages go into the index.
+
+use std::sync::atomic::Ordering;
+
+use varve_block::BlockType;
+use varve_log::{
+    AppendError, Appended, ArenaId, ArenaState, DirectoryPage, Granule, OpenedArena, PageRow, ReadLogError,
+    Recovered,
+};
+
+use super::Finder;
+use crate::vault::OpenError;
+
+/// How far an arena has been followed.
+pub(crate) struct FollowedArena {
+    pub(crate) is_sealed: bool,
+    /// All pages before this place were taken in.
+    pub(crate) taken: Granule,
+}
+
+impl Finder {
+    /// Takes in what an arena without a seal has, from the place on that the saved index does not cover.
+    pub(crate) fn take_in(
+        &self,
+        arena: &OpenedArena,
+        found: &Recovered,
+        covered: Option<Granule>,
+    ) -> Result<(), AppendError> {
+        for (row, page) in &found.pages {
+            self.vault.directory().note_unsealed(arena.id(), *row);
+            if covered.is_none_or(|covered| row.granule >= covered) {
+                self.insert_page(arena.id(), page)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the names in a page into the index, while the log is being read.
+    pub(crate) fn insert_page(&self, arena: ArenaId, page: &DirectoryPage) -> Result<(), AppendError> {
+        self.insert_names(arena, page)?;
+        self.note_catalog(arena, page, false);
+        // How far the log has been read is not known here: what is written now is saved later.
+        if let Some(index) = self.index.disk().filter(|index| index.is_due()) {
+            index.begin(None);
+        }
+        Ok(())
+    }
+
+    /// Takes in a page that this session has just written.
+    pub(crate) fn insert_appended(&self, appended: &Appended) -> Result<(), AppendError> {
+        self.vault.directory().note_appended(appended);
+        self.insert_names(appended.arena, &appended.page)?;
+        self.note_catalog(appended.arena, &appended.page, true);
+        Ok(())
+    }
+
+    fn insert_names(&self, arena: ArenaId, page: &DirectoryPage) -> Result<(), AppendError> {
+        let (map, namer) = (self.vault.map(), self.vault.namer());
+        if !self.has_no_index {
+            let entries = page.blocks().map(|block| {
+                let address = map.address(arena, block.granule).ok_or(AppendError::LogFull)?;
+                Ok((namer.fingerprint(&block.name), address))
+            });
+            let entries = entries.collect::<Result<Vec<_>, AppendError>>()?;
+            let inserted = self.index.insert_all(&entries).map_err(|_| AppendError::LogFull)?;
+            self.unsaved_blocks.fetch_add(inserted, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes in the pages of an arena from a place on.
+    ///
+    /// # Errors
+    /// [`OpenError`] when the arena cannot be read, or there is no room for what it names.
+    pub(crate) fn follow_arena(&self, id: ArenaId, from: Granule) -> Result<FollowedArena, OpenError> {
+        let (log, directory) = (self.vault.log(), self.vault.directory());
+        let arena = directory.arena(id)?;
+        if let ArenaState::Sealed { pages, .. } = log.state(&arena)? {
+            self.take_pages(&arena, &pages, from)?;
+            directory.note_sealed(|sealed| sealed == id);
+            return Ok(FollowedArena { is_sealed: true, taken: from });
+        }
+        let mut found = log.scan(&arena)?;
+        self.leave_out_lost_roots(&arena, &mut found)?;
+        let taken = found.pages.last().map_or(from, |(row, _)| after(row));
+        directory.note_unsealed_anew(id, found.pages.iter().map(|(row, _)| *row).collect());
+        for (_, page) in found.pages.iter().filter(|(row, _)| row.granule >= from) {
+            self.insert_page(id, page)?;
+        }
+        Ok(FollowedArena { is_sealed: false, taken })
+    }
+
+    fn take_pages(&self, arena: &OpenedArena, rows: &[PageRow], from: Granule) -> Result<(), OpenError> {
+        for row in rows.iter().filter(|row| row.granule >= from) {
+            match self.vault.log().read_page(arena, row) {
+                Ok(page) => self.insert_page(arena.id(), &page)?,
+                Err(error) if error.is_damage() => tracing::error!(%error, "a directory page is damaged"),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// A power cut may have kept a page and lost the catalog's root that it names. A writer cuts such a page off; a reader
+    /// ignores it, and finds the root before it. All that a root leads to was durable before it was written.
+    pub(crate) fn leave_out_lost_roots(
+        &self,
+        arena: &OpenedArena,
+        found: &mut Recovered,
+    ) -> Result<(), ReadLogError> {
+        let log = self.vault.log();
+        if !log.keys().can_read() {
+            return Ok(());
+        }
+        let durable = found.durable();
+        let mut window = log.window(arena, 0);
+        let mut failed = None;
+        found.pages.retain(|(row, page)| {
+            let root = page.last_of_type(BlockType::CATALOG).filter(|root| root.granule >= durable);
+            match root.map(|root| window.clump(root.granule)) {
+                // Bytes that the disk does not give were not lost in a power cut.
+                Some(Err(error)) if error.is_damage() && !error.is_unreadable() => {
+                    tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its root");
+                    false
+                }
+                Some(Err(error)) if !error.is_damage() => {
+                    failed.get_or_insert(error);
+                    true
+                }
+                _ => true,
+            }
+        });
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+fn after(row: &PageRow) -> Granule {
+    Granule(row.granule.0.saturating_add(1))
+}

@@ -1,0 +1,81 @@
+//! Appending: drafts become clumps of the log, and pages name them.
+
+use varve_log::{AppendError, Appended, Appender};
+
+use super::Intake;
+use crate::drafts::FullDraft;
+
+impl Intake {
+    /// Packs a draft and appends it.
+    pub(super) fn append_draft(&self, full: &FullDraft) -> Result<(), AppendError> {
+        let _others_hear = self.drafts.fail_on_panic();
+        let packed = full.draft.pack(self.vault.config().compression_level, self.drafts.framing());
+        if let Some(home) = full.home {
+            self.drafts.wait_for_drafts_before(home.arena);
+        }
+        let mut appender = self.appender.lock();
+        let appended = match full.home {
+            None => appender.append(packed),
+            Some(home) => appender.append_in(home.arena, packed),
+        };
+        self.drafts.note_end(appender.home());
+        match appended {
+            Ok((address, pages)) => {
+                self.drafts.note_clump(full, address);
+                for page in &pages {
+                    self.index_page(page)?;
+                }
+                if !pages.is_empty() {
+                    self.begin_index_pass(&appender);
+                    self.vault.directory().note_sealed(|arena| appender.seals().contains(arena));
+                    self.note_parity_due(appender.take_newly_sealed());
+                }
+                drop(appender);
+                self.drafts.wake();
+                self.write_due_parity(false);
+                Ok(())
+            }
+            Err(error) => {
+                // The draft stays where it is, so that its blocks can still be read; but nothing more is taken.
+                self.drafts.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes the names in a page from the drafts into the index.
+    pub(super) fn index_page(&self, appended: &Appended) -> Result<(), AppendError> {
+        self.finder.insert_appended(appended)?;
+        self.reader.lost().remove(appended.page.blocks().map(|block| block.name));
+        self.drafts.note_page(appended.page.blocks().map(|block| block.name));
+        Ok(())
+    }
+
+    /// Closes the drafts, full or not, and appends them; then waits for every other draft that was closed before.
+    pub(super) fn append_all_drafts(&self) -> Result<(), AppendError> {
+        let (closed, number) = self.drafts.close_all();
+        for full in closed {
+            self.append_draft(&full)?;
+        }
+        self.drafts.wait_for_drafts_below(number)
+    }
+
+    /// Hands everything put so far to the log, named by a page, and does not wait until it is durable. Afterwards the log
+    /// is as long as all of that makes it.
+    pub(crate) fn write_out(&self) -> Result<(), AppendError> {
+        self.append_all_drafts()?;
+        self.write_page(&mut self.appender.lock())
+    }
+
+    pub(super) fn write_page(&self, appender: &mut Appender) -> Result<(), AppendError> {
+        match appender.finish_page()? {
+            Some(page) => {
+                self.drafts.note_end(appender.home());
+                self.index_page(&page)?;
+                self.begin_index_pass(appender);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}

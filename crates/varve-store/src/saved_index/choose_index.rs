@@ -1,0 +1,168 @@
+//! Another index for a store: the choice is in `config.toml`, and all the rest follows from the log.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use varve_block::to_hex;
+use varve_world::{FileName, LockError, World};
+
+use super::disk_index;
+use super::index_folders::{
+    LIST_END, NOTE_BYTES_MAX, PLACES_MAX, index_storage, list_file, listed, note_file, note_of, spread_over,
+    store_of, usable,
+};
+use crate::config::StoreConfig;
+use crate::vault::{OpenError, read_config};
+
+/// Why the index was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ChooseIndexError {
+    /// The store's configuration could not be read.
+    #[error(transparent)]
+    Config(#[from] Box<OpenError>),
+    /// Somebody writes to the store.
+    #[error("the store is being written: it is in use by {holder}")]
+    Locked {
+        /// Who.
+        holder: String,
+    },
+    /// A file could not be written, or removed.
+    #[error("cannot change {file}")]
+    Storage {
+        /// Which one.
+        file: FileName,
+        /// What went wrong below.
+        source: io::Error,
+    },
+}
+
+impl From<LockError> for ChooseIndexError {
+    fn from(error: LockError) -> Self {
+        match error {
+            LockError::Held { holder } => Self::Locked { holder },
+            LockError::Storage { file, source } => Self::Storage { file, source },
+        }
+    }
+}
+
+/// Why folders were not chosen.
+#[derive(Debug, thiserror::Error)]
+pub enum ChoosePlacesError {
+    /// The path cannot stand in the list.
+    #[error(
+        "{path:?} cannot hold a part of an index: a path of one line, named once, and {PLACES_MAX} of them at most"
+    )]
+    Path {
+        /// Which one.
+        path: String,
+    },
+    /// Another store's index is there.
+    #[error("{path} holds the index of store {store}")]
+    Taken {
+        /// Which folder.
+        path: String,
+        /// Whose it is.
+        store: String,
+    },
+    /// The folder cannot be read, or not be written.
+    #[error("{path} cannot be used")]
+    Place {
+        /// Which folder.
+        path: String,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// The store's own files.
+    #[error(transparent)]
+    Store(#[from] ChooseIndexError),
+}
+
+/// Chooses the index that `wanted` says, and lets go of the one that is there: the next opening to write makes it from the log's
+/// directories. Nothing else of `wanted` is looked at.
+///
+/// # Errors
+/// [`ChooseIndexError`]; the store can be opened all the same, and has the old index or the new one.
+pub fn choose_index(world: &World, wanted: &StoreConfig, holder: &str) -> Result<(), ChooseIndexError> {
+    let lock_file = FileName::new("lock").expect("a plain name");
+    let _lock = world.storage.lock(&lock_file, holder)?;
+    let mut config = read_config(world).map_err(Box::new)?;
+    (config.index, config.disk_index) = (wanted.index, wanted.disk_index);
+    let config_file = FileName::new("config.toml").expect("a plain name");
+    let failed = |file: &FileName| {
+        let file = file.clone();
+        move |source| ChooseIndexError::Storage { file, source }
+    };
+    world.storage.replace(&config_file, config.to_text().as_bytes()).map_err(failed(&config_file))?;
+    let listed = world.storage.list("index").map_err(failed(&disk_index::summary_file()))?;
+    // An index on disk is made anew even if there was one: it may have been asked for other bits of fingerprints.
+    let spread = index_storage(world, &config);
+    disk_index::remove_files(spread.as_ref()).map_err(|(file, source)| failed(&file)(source))?;
+    if let Some(file) = listed.iter().find(|file| file.as_str() == "index/checkpoint") {
+        world.storage.remove(file).map_err(failed(file))?;
+    }
+    if listed.is_empty() { Ok(()) } else { world.storage.sync_folder("index").map_err(failed(&config_file)) }
+}
+
+/// Chooses the folders that an index on disk is spread over, each on a disk of its own; none for the store's own folder. They are made
+/// where there are none. What the index has written is let go, here and in the folders that were chosen before: the next opening to write
+/// makes it anew.
+///
+/// # Errors
+/// [`ChoosePlacesError`]; the store can be opened all the same, and has the old folders or the new ones.
+pub fn choose_index_places(world: &World, paths: &[String], holder: &str) -> Result<(), ChoosePlacesError> {
+    let lock_file = FileName::new("lock").expect("a plain name");
+    let _lock = world.storage.lock(&lock_file, holder).map_err(ChooseIndexError::from)?;
+    let config = read_config(world).map_err(|error| ChooseIndexError::from(Box::new(error)))?;
+    let mut seen = BTreeSet::new();
+    for path in paths {
+        let is_plain = !path.is_empty() && !path.contains(['\n', '\r']) && *path != *LIST_END;
+        if !is_plain || !seen.insert(path) || paths.len() > PLACES_MAX {
+            return Err(ChoosePlacesError::Path { path: path.clone() });
+        }
+        take(world, path, &config.id)?;
+    }
+    let failed = |file: FileName| move |source| ChooseIndexError::Storage { file, source };
+    let storage = world.storage.as_ref();
+    let old = listed(storage);
+    let folders = old.iter().filter_map(|path| usable(world, path, &config.id).ok()).collect();
+    let spread = spread_over(world, folders);
+    disk_index::remove_files(spread.as_ref()).map_err(|(file, source)| failed(file)(source))?;
+    if paths.is_empty() {
+        storage.remove_if_there(&list_file()).map_err(failed(list_file()))?;
+        storage.sync_folder("index").map_err(failed(list_file()))?;
+    } else {
+        let list: String = paths.iter().map(|path| format!("{path}\n")).collect();
+        storage.replace(&list_file(), (list + LIST_END + "\n").as_bytes()).map_err(failed(list_file()))?;
+    }
+    // What cannot be removed any more is nobody's.
+    for folder in old
+        .iter()
+        .filter(|path| !paths.contains(path))
+        .filter_map(|path| usable(world, path, &config.id).ok())
+    {
+        let _ = folder.remove(&note_file());
+    }
+    Ok(())
+}
+
+/// Makes a folder this store's, unless it is another one's.
+fn take(world: &World, path: &str, id: &[u8; 16]) -> Result<(), ChoosePlacesError> {
+    let failed = |source| ChoosePlacesError::Place { path: path.into(), source };
+    let folder = world.storage.other_folder(path).map_err(failed)?;
+    match folder.read_whole(&note_file(), NOTE_BYTES_MAX) {
+        Ok(note) => {
+            let note = String::from_utf8_lossy(&note);
+            match store_of(&note) {
+                Some(store) if store == to_hex(id) => Ok(()),
+                store => {
+                    let store = store.unwrap_or("of some other kind").to_owned();
+                    Err(ChoosePlacesError::Taken { path: path.into(), store })
+                }
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            folder.replace(&note_file(), note_of(id).as_bytes()).map_err(failed)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}

@@ -1,0 +1,158 @@
+//! Which part of the log a saved index covers: its note, which the index keeps for us.
+//!
+//! | offset | bytes | field         | meaning                                                                        |
+//! |-------:|------:|---------------|--------------------------------------------------------------------------------|
+//! |      0 |     8 | sealed_count  | rows of sealed arenas that are covered whole                                   |
+//! |      8 |     8 | part_count    | rows of arenas that are covered in part                                        |
+//! |     16 |     8 | catalog_count | rows of catalog roots                                                          |
+//! |     24 |       | catalog rows  | address `u64`, width of the score 1, score 32 (padded with zeros), type 1      |
+//! |        |       | sealed rows   | arena `u64`, ordinal `u64`, generation `u32`, seal code 32                     |
+//! |        |       | part rows     | arena `u64`, covered up to granule `u32`, its last page's code 16 or zeros     |
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
+use std::collections::BTreeMap;
+
+use varve_block::{BlockName, BlockType, LogAddress, Score};
+use varve_log::{Appender, ArenaId, Granule, Seal, Seals};
+
+/// What part of the log an index covers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Coverage {
+    /// Sealed arenas.
+    pub(crate) sealed: Seals,
+    /// Arenas that had no seal, and where to go on reading.
+    pub(crate) part: BTreeMap<ArenaId, CoveredPart>,
+    /// The catalog roots in the covered part that have to be looked at.
+    pub(crate) catalogs: BTreeMap<LogAddress, BlockName>,
+}
+
+impl Coverage {
+    /// Whether it covers nothing of the log.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.sealed.is_empty() && self.part.is_empty() && self.catalogs.is_empty()
+    }
+}
+
+/// The part of an arena that an index covers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CoveredPart {
+    /// Up to here.
+    pub(crate) end: Granule,
+    /// The code of the last page in it; zeros if it has none. A crash may have cut that page off, and others may have been
+    /// written in its place.
+    pub(crate) last_page: [u8; 16],
+}
+
+impl Coverage {
+    /// The coverage of an index that has all that the log has now. A crash can take back what of that is not durable yet,
+    /// but for seals: so of those only the durable ones are in it.
+    pub(crate) fn durable(appender: &Appender, catalogs: BTreeMap<LogAddress, BlockName>) -> Self {
+        let sealed = appender.durable_seals().map(|(arena, seal)| (arena, *seal)).collect();
+        Self::with(appender, sealed, catalogs)
+    }
+
+    /// The same with all seals: for what is written only when a later sync has made them durable. In a night of many
+    /// arenas that ends with one sync there are no others.
+    pub(crate) fn once_synced(appender: &Appender, catalogs: BTreeMap<LogAddress, BlockName>) -> Self {
+        Self::with(appender, appender.seals().clone(), catalogs)
+    }
+
+    fn with(appender: &Appender, sealed: Seals, catalogs: BTreeMap<LogAddress, BlockName>) -> Self {
+        let part = appender
+            .unsealed()
+            .map(|(id, end, code)| (id, CoveredPart { end, last_page: code.unwrap_or_default() }));
+        Self { sealed, part: part.collect(), catalogs }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut note = Vec::new();
+        note.extend_from_slice(&(self.sealed.len() as u64).to_le_bytes());
+        note.extend_from_slice(&(self.part.len() as u64).to_le_bytes());
+        note.extend_from_slice(&(self.catalogs.len() as u64).to_le_bytes());
+        for (address, name) in &self.catalogs {
+            let score = name.score.as_bytes();
+            let mut row =
+                [&address.granule().to_le_bytes()[..], &[u8::try_from(score.len()).unwrap_or(0)], score]
+                    .concat();
+            row.resize(41, 0);
+            note.extend_from_slice(&row);
+            note.push(name.block_type.to_byte());
+        }
+        for (arena, seal) in self.sealed.iter() {
+            note.extend_from_slice(&arena.0.to_le_bytes());
+            note.extend_from_slice(&seal.ordinal.to_le_bytes());
+            note.extend_from_slice(&seal.generation.to_le_bytes());
+            note.extend_from_slice(&seal.code);
+        }
+        for (arena, part) in &self.part {
+            note.extend_from_slice(&arena.0.to_le_bytes());
+            note.extend_from_slice(&part.end.0.to_le_bytes());
+            note.extend_from_slice(&part.last_page);
+        }
+        note
+    }
+
+    pub(crate) fn decode(note: &[u8]) -> Option<Self> {
+        let (counts, rest) = note.split_first_chunk::<24>()?;
+        let mut numbers = counts.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+        let (sealed_count, part_count) = (numbers.next()?, numbers.next()?);
+        let catalog_count = numbers.next()?;
+        let (catalog_rows, rest) =
+            rest.split_at_checked(usize::try_from(catalog_count.checked_mul(42)?).ok()?)?;
+        let mut catalogs = BTreeMap::new();
+        for row in catalog_rows.as_chunks::<42>().0 {
+            let (address, row) = row.split_first_chunk()?;
+            let (width, name) = row.split_first()?;
+            let score = Score::try_from(name.get(..usize::from(*width))?).ok()?;
+            let block_type = BlockType::from_byte(*name.last()?)?;
+            let address = LogAddress::new(u64::from_le_bytes(*address))?;
+            catalogs.insert(address, BlockName { score, block_type });
+        }
+        let (sealed_rows, part_rows) =
+            rest.split_at_checked(usize::try_from(sealed_count.checked_mul(52)?).ok()?)?;
+        if part_rows.len() as u64 != part_count.checked_mul(28)? {
+            return None;
+        }
+        let arena = |row: &[u8]| Some(ArenaId(u64::from_le_bytes(*row.first_chunk()?)));
+        let mut coverage = Self { catalogs, ..Self::default() };
+        for row in sealed_rows.as_chunks::<52>().0 {
+            let (head, code) = row.split_last_chunk::<32>()?;
+            let ordinal = u64::from_le_bytes(*head.get(8..)?.first_chunk()?);
+            let generation = u32::from_le_bytes(*head.last_chunk()?);
+            coverage.sealed.insert(arena(row)?, Seal { ordinal, generation, code: *code });
+        }
+        for row in part_rows.as_chunks::<28>().0 {
+            let (head, last_page) = row.split_last_chunk::<16>()?;
+            let end = Granule(u32::from_le_bytes(*head.last_chunk()?));
+            coverage.part.insert(arena(row)?, CoveredPart { end, last_page: *last_page });
+        }
+        Some(coverage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coverage_survives_the_round_trip() {
+        let name =
+            BlockName { score: Score::try_from([3; 20].as_slice()).unwrap(), block_type: BlockType::CATALOG };
+        let mut sealed = Seals::default();
+        for n in 0..5 {
+            sealed.insert(ArenaId(n), Seal { ordinal: 10 - n, generation: 1, code: [9; 32] });
+        }
+        let some = Coverage {
+            sealed,
+            part: [(ArenaId(5), CoveredPart { end: Granule(77), last_page: [4; 16] })].into(),
+            catalogs: [12, 700].map(|place| (LogAddress::new(place).unwrap(), name)).into(),
+        };
+        for coverage in [Coverage::default(), some] {
+            let note = coverage.encode();
+            assert_eq!(Coverage::decode(&note), Some(coverage));
+            for length in 0..note.len() {
+                assert_eq!(Coverage::decode(&note[..length]), None);
+            }
+        }
+    }
+}

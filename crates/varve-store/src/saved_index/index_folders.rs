@@ -1,0 +1,119 @@
+//! The folders that an index on disk is spread over: `index/places` names them, and each has a note that says whose it is.
+//!
+//! ```text
+//! STORE/index/places                       a path a line, and `end`
+//! PLACE/varve-index                        store = "…"
+//! PLACE/index/disk-0000000007.1-of-2       the entries
+//! ```
+//!
+//! The list is a hint of this machine: neither replicas nor clones have it. A folder in it is touched only if its note names this store: so a
+//! disk that is not mounted gives no folder of its name on another disk, and a list that somebody else has written leads nowhere. With a folder
+//! that cannot be used, the index is made anew on the others, or in the store's own folder: that is slower, and said.
+
+use std::io;
+use std::sync::Arc;
+
+use varve_block::to_hex;
+use varve_index::Spread;
+use varve_world::{FileName, Storage, World};
+
+use crate::config::StoreConfig;
+
+/// What keeps the list, at most.
+const LIST_BYTES_MAX: u64 = 64 << 10;
+pub(super) const NOTE_BYTES_MAX: u64 = 4096;
+/// More disks than one machine has.
+pub(super) const PLACES_MAX: usize = 64;
+/// The last line of the list: without it the list is cut, and its last path may be another one.
+pub(super) const LIST_END: &str = "end";
+
+/// A folder that the index is spread over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexPlace {
+    /// Its path.
+    pub path: String,
+    /// Why it cannot be used.
+    pub trouble: Option<String>,
+}
+
+pub(super) fn list_file() -> FileName {
+    FileName::new("index/places").expect("a plain name")
+}
+
+pub(super) fn note_file() -> FileName {
+    FileName::new("varve-index").expect("a plain name")
+}
+
+pub(super) fn note_of(id: &[u8; 16]) -> String {
+    format!(
+        "# A part of the index of a Varve store. It may be removed: `varve reindex` makes it again.\nstore = \"{}\"\n",
+        to_hex(id)
+    )
+}
+
+/// Whose note this is.
+pub(super) fn store_of(note: &str) -> Option<&str> {
+    note.lines().find_map(|line| line.strip_prefix("store = \"")?.strip_suffix('"'))
+}
+
+/// The paths in the list; none if there is none, or it is not whole.
+pub(super) fn listed(storage: &dyn Storage) -> Vec<String> {
+    let Ok(list) = storage.read_whole(&list_file(), LIST_BYTES_MAX) else { return Vec::new() };
+    let Ok(list) = String::from_utf8(list) else { return Vec::new() };
+    let mut paths: Vec<_> = list.lines().map(str::to_owned).collect();
+    if paths.pop().is_none_or(|last| last != LIST_END) || paths.len() > PLACES_MAX {
+        return Vec::new();
+    }
+    paths
+}
+
+/// A folder that has a note of this store.
+pub(super) fn usable(world: &World, path: &str, id: &[u8; 16]) -> Result<Arc<dyn Storage>, String> {
+    let folder = world.storage.other_folder(path).map_err(|error| error.to_string())?;
+    let note = match folder.read_whole(&note_file(), NOTE_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err("it has no file varve-index: is its disk there?".into());
+        }
+        read => read.map_err(|error| error.to_string())?,
+    };
+    match store_of(&String::from_utf8_lossy(&note)) {
+        Some(store) if store == to_hex(id) => Ok(folder),
+        _ => Err("its file varve-index names another store".into()),
+    }
+}
+
+pub(super) fn spread_over(world: &World, folders: Vec<Arc<dyn Storage>>) -> Arc<dyn Storage> {
+    if folders.is_empty() {
+        Arc::clone(&world.storage)
+    } else {
+        Arc::new(Spread::new(Arc::clone(&world.storage), folders))
+    }
+}
+
+/// What the index on disk is written to, and read from.
+pub(super) fn index_storage(world: &World, config: &StoreConfig) -> Arc<dyn Storage> {
+    let paths = listed(world.storage.as_ref());
+    spread_over(world, paths.iter().filter_map(|path| usable(world, path, &config.id).ok()).collect())
+}
+
+/// Says which folders cannot be used.
+pub(super) fn tell_of_missing(world: &World, config: &StoreConfig) {
+    for path in listed(world.storage.as_ref()) {
+        if let Err(reason) = usable(world, &path, &config.id) {
+            tracing::warn!(
+                %path, %reason,
+                "a folder of the index cannot be used; the index is made anew without it, which is slow"
+            );
+        }
+    }
+}
+
+/// The folders that an index on disk is spread over; none if it is in the store's own.
+#[must_use]
+pub fn index_places(world: &World, config: &StoreConfig) -> Vec<IndexPlace> {
+    let place = |path: String| {
+        let trouble = usable(world, &path, &config.id).err();
+        IndexPlace { path, trouble }
+    };
+    listed(world.storage.as_ref()).into_iter().map(place).collect()
+}

@@ -1,0 +1,135 @@
+//! The vault: the settings, keys and log of a store, and everything that can be read of it without an index.
+//!
+//! It owns the world that the store lives in, `config.toml`, the keys and what they permit, the log, and the caches of
+//! the log's directories. Every other part stands on it, and it knows none of them.
+//!
+//! Always true:
+//! - The vault appends nothing to an arena and changes none. It writes only the small files beside the log: settings,
+//!   keys, and hints in `index/`.
+//! - A hint is believed only with the store's own code on it; a missing hint costs time, never data.
+//! - Settings, keys, role and log stay as they are while a store is open.
+
+mod arena_names;
+mod bring_back;
+mod catalog_roots;
+mod create;
+mod hint;
+mod log_mark;
+mod namer;
+mod noted_page;
+mod open_error;
+mod own_file;
+mod sessions;
+mod unlock;
+
+pub use arena_names::ArenaNames;
+pub use bring_back::{BringBackError, QUARANTINE, bring_back_settings, settings_need_secret};
+pub use catalog_roots::CatalogRoot;
+#[cfg(test)]
+pub(crate) use create::FORMAT_PAGE;
+pub use create::{CreateError, create};
+pub use hint::{HINT_MAC_BYTES, Hint};
+pub use log_mark::LogMark;
+pub use namer::Namer;
+pub use open_error::OpenError;
+pub use own_file::OwnFileError;
+pub use sessions::{SessionEvent, SessionRecord, Sessions, SessionsError, SessionsRead, WrittenBlock};
+pub use unlock::{is_sound_key, read_config, unlock};
+
+use std::sync::Arc;
+
+use varve_log::{ArenaId, ArenaMap, LockedMemory, Log, LogConfig, OpenedArena, ReadLogError};
+use varve_world::{Storage, World};
+
+use crate::config::StoreConfig;
+use crate::directory::Directory;
+use crate::keyring::Secret;
+use crate::parity::ParityFiles;
+use crate::role::Role;
+
+/// The settings, keys and log of an open store.
+pub struct Vault {
+    world: World,
+    config: StoreConfig,
+    log: Arc<Log>,
+    namer: Namer,
+    directory: Directory,
+    /// What the key that opened the store is for.
+    role: Role,
+    /// For files that only the holder of that one key may read.
+    own: LockedMemory<[u8; 32]>,
+}
+
+impl Vault {
+    /// Reads the settings and opens the keys. Takes no lock, changes nothing and reads no arena.
+    pub(crate) fn open(world: World, secret: Option<&Secret>) -> Result<Self, OpenError> {
+        let config = read_config(&world)?;
+        let (keys, role, own) = unlock::unlocked(world.storage.as_ref(), &config, secret)?;
+        let namer = Namer::new(config.score, config.compare, keys.clone());
+        let log_config =
+            LogConfig { store_id: config.id, map: config.arena_map, score_bytes: config.score_bytes() };
+        let log = Arc::new(Log::new(Arc::clone(&world.storage), keys, log_config));
+        let directory = Directory::new(Arc::clone(&log));
+        Ok(Self { world, config, log, namer, directory, role, own })
+    }
+
+    /// The world that the store lives in.
+    #[must_use]
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// The store's own folder.
+    #[must_use]
+    pub fn storage(&self) -> &dyn Storage {
+        self.world.storage.as_ref()
+    }
+
+    /// The choices that were made when the store was made.
+    #[must_use]
+    pub fn config(&self) -> &StoreConfig {
+        &self.config
+    }
+
+    /// The log, to be read.
+    #[must_use]
+    pub fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    /// How the log's addresses lead to arenas.
+    #[must_use]
+    pub fn map(&self) -> ArenaMap {
+        self.config.arena_map
+    }
+
+    /// How this store names blocks.
+    #[must_use]
+    pub fn namer(&self) -> &Namer {
+        &self.namer
+    }
+
+    /// What the key that opened the store is for; everything, if the store is not encrypted.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// An arena's checked header and keys.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when it cannot be opened.
+    pub fn arena(&self, id: ArenaId) -> Result<Arc<OpenedArena>, ReadLogError> {
+        self.directory.arena(id)
+    }
+
+    /// The parity files.
+    #[must_use]
+    pub fn parity(&self) -> ParityFiles<'_> {
+        ParityFiles::new(&self.log, self.storage())
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+}

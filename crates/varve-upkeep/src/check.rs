@@ -1,0 +1,44 @@
+//! Checking: reads what is there, and says what is wrong with it.
+//!
+//! It owns no state. Always true: a finding is believed when it is found twice, since a writer may be at work; and what a
+//! newer program wrote is reported as such, never as damage to be mended.
+
+mod arena;
+mod audit_record;
+mod clumps;
+mod loss;
+mod order;
+mod parity;
+mod suspects;
+
+pub use arena::BegunCheck;
+pub use audit_record::{Audit, AuditShare};
+pub use clumps::Stretch;
+pub use loss::{ArenaLoss, LostEnd, LostRange, Witness};
+
+use std::sync::Arc;
+
+use varve_log::Log;
+use varve_store::{Store, Vault};
+
+/// Checks a store.
+#[derive(Clone, Copy)]
+pub struct Checker<'a> {
+    store: &'a Store,
+}
+
+impl<'a> Checker<'a> {
+    /// Checks this store.
+    #[must_use]
+    pub fn of(store: &'a Store) -> Self {
+        Self { store }
+    }
+
+    fn vault(&self) -> &'a Vault {
+        self.store.vault()
+    }
+
+    fn log(&self) -> &'a Arc<Log> {
+        self.store.vault().log()
+    }
+}

@@ -1,0 +1,145 @@
+//! `index/audit`: when each sealed arena was last read to the last byte and found whole, so that an audit of everything can be
+//! spread over many nights. A hint like all of `index/`: what is not in it is checked again.
+//!
+//! | offset | bytes | field | meaning                                                                              |
+//! |-------:|------:|-------|--------------------------------------------------------------------------------------|
+//! |      0 |       | rows  | for each arena its number (8), the first half of its seal code (16), nanoseconds since 1970 (8) |
+//! |        |    32 | mac   | `BLAKE3(a key of the store's own, all before)`                                       |
+
+use std::collections::BTreeMap;
+
+use varve_log::{ArenaId, ArenaState};
+use varve_store::{HINT_MAC_BYTES, Hint};
+use varve_world::Timestamp;
+
+use super::Checker;
+use crate::damage::ArenaCheck;
+
+const ROW_BYTES: usize = 32;
+/// As many arenas as a log can have.
+const ROWS_BYTES_MAX: usize = (128 << 20) - HINT_MAC_BYTES;
+const AUDIT: Hint = Hint { file: "index/audit", context: "varve 1 audit" };
+
+/// Which arenas are read to the last byte.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AuditShare {
+    /// Only those that were not found whole at or after this moment.
+    pub not_since: Option<Timestamp>,
+    /// At most this share of the log, between 0 and 1; those that were checked longest ago come first.
+    pub share: f64,
+}
+
+impl AuditShare {
+    /// All of them.
+    pub const ALL: Self = Self { not_since: None, share: 1.0 };
+}
+
+/// When arenas were last found whole.
+#[derive(Debug, Clone, Default)]
+pub struct Audit {
+    checked: BTreeMap<ArenaId, ([u8; 16], Timestamp)>,
+}
+
+impl Checker<'_> {
+    /// What was noted of earlier checks.
+    #[must_use]
+    pub fn audit(&self) -> Audit {
+        let rows = self.vault().read_hint(&AUDIT, ROWS_BYTES_MAX).unwrap_or_default();
+        let (rows, _) = rows.as_chunks::<ROW_BYTES>();
+        let checked = rows.iter().filter_map(|row| {
+            let (id, rest) = row.split_first_chunk::<8>()?;
+            let (code, time) = rest.split_first_chunk::<16>()?;
+            let time = Timestamp(i64::from_le_bytes(*time.first_chunk()?));
+            Some((ArenaId(u64::from_le_bytes(*id)), (*code, time)))
+        });
+        Audit { checked: checked.collect() }
+    }
+
+    /// The arenas of a share, of all `ids`.
+    #[must_use]
+    pub fn choose_share(&self, audit: &Audit, ids: &[ArenaId], share: AuditShare) -> Vec<ArenaId> {
+        let mut by_age: Vec<_> = ids
+            .iter()
+            .map(|id| {
+                let bytes = self.vault().storage().length(&id.file_name()).unwrap_or(0);
+                (self.last_audit(audit, *id), *id, bytes)
+            })
+            .collect();
+        by_age.sort();
+        let total: u64 = by_age.iter().map(|(.., bytes)| bytes).sum();
+        let mut left = share.share.clamp(0.0, 1.0) * total as f64;
+        let is_due = |time: Option<Timestamp>| match (time, share.not_since) {
+            (Some(time), Some(since)) => time < since,
+            _ => true,
+        };
+        let mut chosen = Vec::new();
+        for (_, id, bytes) in by_age.into_iter().filter(|(time, ..)| is_due(*time)) {
+            if left <= 0.0 {
+                break;
+            }
+            left -= bytes as f64;
+            chosen.push(id);
+        }
+        chosen.sort();
+        chosen
+    }
+
+    /// When that of the sealed arenas that was read longest ago was read; `None` if one of them never was.
+    #[must_use]
+    pub fn oldest_audit(&self, audit: &Audit, ids: &[ArenaId]) -> Option<Timestamp> {
+        let sealed = ids.iter().filter(|id| self.seal_code(**id).is_some());
+        sealed.map(|id| self.last_audit(audit, *id)).min().flatten()
+    }
+
+    /// When an arena was last found whole. What a clock that was ahead has noted would put off the next check for as long: it says nothing.
+    fn last_audit(&self, audit: &Audit, id: ArenaId) -> Option<Timestamp> {
+        let (code, time) = audit.checked.get(&id)?;
+        if *time > self.store.world().clock.now() {
+            return None;
+        }
+        (self.seal_code(id)?.first_chunk() == Some(code)).then_some(*time)
+    }
+
+    fn seal_code(&self, id: ArenaId) -> Option<[u8; 32]> {
+        let arena = self.vault().arena(id).ok()?;
+        match self.log().state(&arena).ok()? {
+            ArenaState::Sealed { footer, .. } => Some(footer.seal_code),
+            ArenaState::Unsealed => None,
+        }
+    }
+
+    /// Notes which arenas were read to the last byte now and found whole. That it cannot be noted costs nothing but the note.
+    pub fn note_audit<'a>(
+        &self,
+        mut audit: Audit,
+        read: impl Iterator<Item = (ArenaId, &'a ArenaCheck)>,
+        now: Timestamp,
+    ) -> Audit {
+        let mut is_new = false;
+        for (id, check) in read {
+            is_new = true;
+            match (check.damage.is_empty(), self.seal_code(id)) {
+                (true, Some(code)) => {
+                    audit.checked.insert(id, (code.first_chunk().copied().unwrap_or_default(), now))
+                }
+                _ => audit.checked.remove(&id),
+            };
+        }
+        if is_new {
+            self.save_audit(&audit);
+        }
+        audit
+    }
+
+    fn save_audit(&self, audit: &Audit) {
+        let mut rows = Vec::with_capacity(audit.checked.len() * ROW_BYTES + HINT_MAC_BYTES);
+        for (id, (code, time)) in &audit.checked {
+            rows.extend_from_slice(&id.0.to_le_bytes());
+            rows.extend_from_slice(code);
+            rows.extend_from_slice(&time.0.to_le_bytes());
+        }
+        if let Err(error) = self.vault().write_hint(&AUDIT, rows) {
+            tracing::info!(%error, "what was checked could not be noted");
+        }
+    }
+}

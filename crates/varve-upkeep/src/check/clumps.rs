@@ -1,0 +1,137 @@
+//! Checking every byte: clumps that lie behind each other are read in one go.
+
+use std::sync::Arc;
+
+use varve_block::BlockName;
+use varve_log::{
+    ArenaId, ClumpRow, DirectoryPage, FrameContent, GRANULE_BYTES, OpenedArena, PageBlock, RECORD_BYTES_MAX,
+    ReadLogError, Window,
+};
+use varve_world::PageBuffer;
+
+use super::Checker;
+use crate::damage::{ArenaCheck, CheckArenaError, DamageKind, is_finding};
+
+/// A stretch ends before the clump with which it would become longer: a few of them then fit into the nearest memory of a processor, from
+/// where they are decrypted and hashed faster than from further away.
+const STRETCH_BYTES: u64 = 1 << 20;
+
+/// Clumps that lie behind each other in an arena; at least one.
+pub struct Stretch {
+    arena: Arc<OpenedArena>,
+    clumps: Vec<(Arc<DirectoryPage>, ClumpRow)>,
+}
+
+impl Stretch {
+    /// All clumps of an arena that these pages name.
+    pub(super) fn all(arena: OpenedArena, pages: Vec<DirectoryPage>) -> Vec<Self> {
+        let arena = Arc::new(arena);
+        let mut stretches: Vec<Self> = Vec::new();
+        for page in pages.into_iter().map(Arc::new) {
+            for row in page.clumps() {
+                let clump = (Arc::clone(&page), *row);
+                let fits = |last: &&mut Self| row.end().saturating_sub(last.start()) <= STRETCH_BYTES;
+                match stretches.last_mut().filter(fits) {
+                    Some(last) => last.clumps.push(clump),
+                    None => stretches.push(Self { arena: Arc::clone(&arena), clumps: vec![clump] }),
+                }
+            }
+        }
+        stretches
+    }
+
+    fn start(&self) -> u64 {
+        self.clumps.first().map_or(0, |(_, row)| row.granule.byte_offset())
+    }
+
+    /// How much of the file it takes; no more than a record may, whatever its page says.
+    fn byte_count(&self) -> usize {
+        let end = self.clumps.last().map_or(0, |(_, row)| row.end());
+        usize::try_from(end.saturating_sub(self.start()))
+            .map_or(RECORD_BYTES_MAX, |count| count.min(RECORD_BYTES_MAX))
+    }
+}
+
+impl Checker<'_> {
+    /// A part of [`check_arena`](Self::check_arena): every byte of a stretch. Whoever checks several lends them the same memory.
+    ///
+    /// # Errors
+    /// As for [`check_arena`](Self::check_arena).
+    pub fn check_stretch(
+        &self,
+        stretch: &Stretch,
+        memory: &mut PageBuffer,
+    ) -> Result<ArenaCheck, CheckArenaError> {
+        let mut check = ArenaCheck::default();
+        let window = self.log().window(&stretch.arena, stretch.byte_count()).uncached();
+        let mut window = window.in_memory(std::mem::take(memory));
+        for (page, row) in &stretch.clumps {
+            self.check_clump((stretch.arena.id(), page, row), &mut window, &mut check)?;
+        }
+        *memory = window.into_memory();
+        Ok(check)
+    }
+
+    fn check_clump(
+        &self,
+        (id, page, row): (ArenaId, &DirectoryPage, &ClumpRow),
+        window: &mut Window<'_>,
+        check: &mut ArenaCheck,
+    ) -> Result<(), ReadLogError> {
+        let offset = row.granule.byte_offset();
+        let recorded: Vec<_> = page.blocks_of(row.granule).collect();
+        let names = |blocks: &[PageBlock]| blocks.iter().map(|block| block.name).collect();
+        let map = match window.map(row.granule) {
+            Ok(map) => map,
+            Err(error) if is_finding(&error) => {
+                check.report(id, offset, error.into(), names(&recorded));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        check.checked_bytes += u64::from(row.body_bytes).next_multiple_of(GRANULE_BYTES);
+        let block_count = (0..map.frame_count()).map(|number| map.block_count(number)).sum::<Option<u32>>();
+        let is_counted = block_count.is_none_or(|count| count == row.block_count);
+        let is_marked = recorded.iter().all(|block| !map.places_of(&block.name.score).is_empty());
+        if map.header().code != row.code || !is_counted || !is_marked {
+            check.report(id, offset, DamageKind::OtherClump, names(&recorded));
+            return Ok(());
+        }
+        let mut recorded = recorded.as_slice();
+        for number in 0..map.frame_count() {
+            let count = map.block_count(number).map_or(recorded.len(), |count| count as usize);
+            let (of_frame, others) = recorded.split_at(count.min(recorded.len()));
+            recorded = others;
+            match window.frame(&map, number) {
+                // Of a clump that is not framed only its one frame tells.
+                Ok(content)
+                    if block_count.is_none() && content.blocks().len() != row.block_count as usize =>
+                {
+                    check.report(id, offset, DamageKind::OtherClump, names(of_frame));
+                }
+                Ok(content) => self.check_blocks((id, offset), &content, of_frame, check),
+                Err(error) if is_finding(&error) => check.report(id, offset, error.into(), names(of_frame)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_blocks(
+        &self,
+        (id, offset): (ArenaId, u64),
+        content: &FrameContent,
+        recorded: &[PageBlock],
+        check: &mut ArenaCheck,
+    ) {
+        for ((block_type, bytes), recorded) in content.blocks().zip(recorded) {
+            let score = self.store.namer().named_again(&recorded.name.score, &bytes);
+            let actual = BlockName { score, block_type };
+            let same_digest = recorded.digest == self.store.namer().digest(&bytes);
+            if actual != recorded.name || !same_digest || recorded.size as usize != bytes.len() {
+                let kind = DamageKind::OtherBlock { actual, recorded: recorded.name };
+                check.report(id, offset, kind, vec![recorded.name]);
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Whether an arena's parity is there and good. It can always be made again while its arena is whole, so nothing that is found here
+//! harms a snapshot.
+
+use std::io;
+
+use varve_log::{ArenaId, ArenaState, ParityHeaderError, ReadLogError};
+use varve_store::{OpenParityError, ParityFile, Unknown};
+use varve_world::is_exhausted;
+
+use super::Checker;
+use crate::damage::{CheckParityError, ParityDamage};
+
+/// What tells a sealed arena from every other one.
+#[derive(Clone, Copy)]
+pub(crate) struct SealedAs {
+    pub(crate) generation: u32,
+    pub(crate) header_code: [u8; 32],
+    pub(crate) seal_code: [u8; 32],
+}
+
+impl Checker<'_> {
+    /// Checks the parity of one arena: that it is there, and of this arena; with `data` every byte of it. `None` is good, or an arena that
+    /// needs none.
+    ///
+    /// # Errors
+    /// [`CheckParityError`], when it cannot be read for a reason that is no damage.
+    pub fn check_parity(&self, id: ArenaId, data: bool) -> Result<Option<ParityDamage>, CheckParityError> {
+        let failed = |source| CheckParityError { arena: id, source };
+        // What is wrong with the arena itself is reported with the arena.
+        let seal = self.seal_of(id).ok().flatten();
+        let generation = match seal {
+            Some(seal) => Some(seal.generation),
+            None => self.vault().parity().generation_of(id).map_err(failed)?,
+        };
+        let Some(generation) = generation else { return Ok(None) };
+        let parity = match self.vault().parity().open(id, generation) {
+            Ok(parity) => parity,
+            Err(OpenParityError::Header(error)) => return Ok(Some(ParityDamage::Unreadable(error))),
+            Err(OpenParityError::Storage(error)) => match error.kind() {
+                io::ErrorKind::NotFound => {
+                    // What was sealed since the store was last closed gets its parity from the writer that is at work, or from the next one.
+                    let is_due = self.vault().noted_arena().is_some_and(|noted| id >= noted);
+                    let wanted = seal.is_some() && self.store.config().parity_percent.is_some() && !is_due;
+                    return Ok(wanted.then_some(ParityDamage::Missing));
+                }
+                io::ErrorKind::UnexpectedEof => {
+                    return Ok(Some(ParityDamage::Unreadable(ParityHeaderError::NotParity)));
+                }
+                _ if is_exhausted(&error) => return Err(failed(error)),
+                _ => return Ok(Some(ParityDamage::Withheld { reason: error.to_string() })),
+            },
+        };
+        let codes = (parity.header().arena_header_code, parity.header().arena_seal_code);
+        if seal.is_some_and(|seal| (seal.header_code, seal.seal_code) != codes) {
+            return Ok(Some(ParityDamage::OtherArena));
+        }
+        Ok(self.check_parity_file(&parity, data))
+    }
+
+    fn check_parity_file(&self, parity: &ParityFile, data: bool) -> Option<ParityDamage> {
+        let (storage, workers) = (self.vault().storage(), self.store.world().workers.as_ref());
+        let layout = &parity.header().layout;
+        let (mut bad_shards, mut shards, mut bad_blocks) = (0, 0, 0);
+        for group in 0..layout.group_count() {
+            let codes = parity.codes(storage, group);
+            bad_blocks += codes.bad_blocks as u64;
+            shards += layout.recovery_count(group) as u64;
+            if data {
+                let recovery = parity.recovery(storage, group, &codes, Unknown::IsGood, workers);
+                bad_shards += recovery.is_good.iter().filter(|is_good| !**is_good).count() as u64;
+            }
+        }
+        let bad_headers = parity.bad_headers() as u64;
+        (bad_shards + bad_blocks + bad_headers > 0).then_some(ParityDamage::Damaged {
+            bad_shards,
+            shards,
+            bad_blocks,
+            bad_headers,
+        })
+    }
+
+    /// What a sealed arena was sealed as; `None` if it is not.
+    pub(crate) fn seal_of(&self, id: ArenaId) -> Result<Option<SealedAs>, ReadLogError> {
+        let arena = self.log().open_arena(id)?;
+        Ok(match self.log().state(&arena)? {
+            ArenaState::Sealed { footer, .. } => {
+                let header = arena.header();
+                let (generation, header_code) = (header.generation, *header.code());
+                Some(SealedAs { generation, header_code, seal_code: footer.seal_code })
+            }
+            ArenaState::Unsealed => None,
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! Mending: a damaged arena becomes what it was, from its parity or from a copy; or it is written anew without what is
+//! lost.
+//!
+//! It owns no state. Always true: the new file is whole, checked and durable before it takes the old one's name, and every
+//! hint that knew the old one is removed before that. A crash between two steps leaves a store that can be opened, and
+//! mended again.
+
+mod from_copy;
+mod from_parity;
+mod plan;
+mod rewrite;
+mod unfinished_file;
+
+pub use from_parity::{MendError, Mended};
+pub use plan::RepairPlan;
+pub use rewrite::{RepairError, Repaired};
+
+use std::sync::Arc;
+
+use varve_log::{ArenaId, ArenaState, Log, OpenedArena, ReadLogError, Seal};
+use varve_store::{Intake, ReplaceError, Store, Vault};
+
+/// Mends a store that is open to be written.
+#[derive(Clone, Copy)]
+pub struct Mender<'a> {
+    store: &'a Store,
+    intake: &'a Intake,
+}
+
+impl<'a> Mender<'a> {
+    /// Mends this store.
+    ///
+    /// # Errors
+    /// [`RepairError::ReadOnly`].
+    pub fn of(store: &'a Store) -> Result<Self, RepairError> {
+        let intake = store.intake().ok_or(RepairError::ReadOnly)?;
+        Ok(Self { store, intake })
+    }
+
+    fn vault(&self) -> &'a Vault {
+        self.store.vault()
+    }
+
+    fn log(&self) -> &'a Arc<Log> {
+        self.store.vault().log()
+    }
+
+    /// What is there now counts as all there is: nothing is believed any more that was noted of what is lost. The end of the
+    /// log is noted anew when the store is closed.
+    ///
+    /// # Errors
+    /// [`RepairError::Replace`] when a note cannot be removed.
+    pub fn accept_end(&self) -> Result<(), RepairError> {
+        Ok(self.intake.accept_end()?)
+    }
+
+    /// What cannot be read counts as lost from now on.
+    pub fn accept_withheld(&self) {
+        self.intake.accept_withheld();
+    }
+
+    /// Takes in the sealed arenas that are others than this session knows, and says which: somebody has put them there.
+    /// Damaged pages of them are left out.
+    ///
+    /// # Errors
+    /// [`RepairError`] when an arena cannot be read for a reason that is no damage, or a saved index not be removed.
+    pub fn take_in_replaced(&self) -> Result<Vec<ArenaId>, RepairError> {
+        let mut replaced = Vec::new();
+        for id in self.log().arenas()? {
+            let (state, arena) = match self.open_with_state(id) {
+                Ok(opened) => opened,
+                Err(error) if error.is_damage() => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let ArenaState::Sealed { footer, mut pages } = state else { continue };
+            if !self.intake.is_news(id, Seal::of(arena.header(), &footer)) {
+                continue;
+            }
+            if replaced.is_empty() {
+                self.intake.let_go_of_saved_index().map_err(ReplaceError::from)?;
+            }
+            pages.retain(|row| self.log().read_page(&arena, row).is_ok());
+            self.intake.take_in_sealed::<RepairError>(&arena, &footer, &pages)?;
+            tracing::warn!(arena = %id, "an arena is another one than it was");
+            replaced.push(id);
+        }
+        Ok(replaced)
+    }
+
+    fn open_with_state(&self, id: ArenaId) -> Result<(ArenaState, OpenedArena), ReadLogError> {
+        let arena = self.log().open_arena(id)?;
+        Ok((self.log().state(&arena)?, arena))
+    }
+}

@@ -1,0 +1,207 @@
+//! Repair: damaged arenas are written anew with what is still good of them.
+//!
+//! Nothing is made worse on the way. What is there is first copied to `quarantine/`; the new arena is whole and durable
+//! before it takes the old one's name; the hints that knew the old one are removed before that. A crash between two steps
+//! leaves a store that can be opened, and repaired again.
+
+use std::io;
+use std::ops::AddAssign;
+
+use varve_block::PutError;
+use varve_log::{
+    AppendError, ArenaId, NamedBlock, OpenLogError, OpenedArena, ReadLogError, Replacement, SalvagedClump,
+    Seal, SyncLogError,
+};
+use varve_store::{NotPermitted, Permission, QUARANTINE, ReplaceError, WriteParityError};
+use varve_world::FileName;
+
+use super::Mender;
+use super::plan::RepairPlan;
+use crate::damage::is_finding;
+use crate::salvaged::named;
+
+/// How much is copied at a time.
+const COPY_BYTES: usize = 1 << 20;
+/// What a disk loses at the least.
+const SECTOR_BYTES: usize = 512;
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// Arenas that were written anew.
+    pub arena_count: u64,
+    /// Blocks that were still good in them.
+    pub kept_block_count: u64,
+}
+
+impl AddAssign for Repaired {
+    fn add_assign(&mut self, more: Self) {
+        self.arena_count += more.arena_count;
+        self.kept_block_count += more.kept_block_count;
+    }
+}
+
+/// Why a store was not repaired, or not wholly. What was not repaired is as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum RepairError {
+    /// It was opened to be read.
+    #[error("the store was opened to be read")]
+    ReadOnly,
+    /// The key that it was opened with may not do that.
+    #[error(transparent)]
+    NotPermitted(#[from] NotPermitted),
+    /// An arena could not be read, or its replacement not written.
+    #[error("cannot write an arena anew")]
+    Append(#[from] AppendError),
+    /// An arena could not be read with this key.
+    #[error("cannot read a damaged arena")]
+    Read(#[from] ReadLogError),
+    /// The arenas could not be listed.
+    #[error(transparent)]
+    List(#[from] OpenLogError),
+    /// A damaged arena could not be set aside.
+    #[error("cannot copy {file} to the quarantine")]
+    Quarantine {
+        /// Which file.
+        file: FileName,
+        /// What went wrong below.
+        source: io::Error,
+    },
+    /// The log could not take note of what was replaced.
+    #[error(transparent)]
+    Replace(#[from] ReplaceError),
+    /// An arena's parity could not be made again.
+    #[error("the parity of an arena cannot be made again")]
+    Parity(#[from] WriteParityError),
+    /// A block that has no room where it was could not be stored elsewhere.
+    #[error("cannot store what has no room in the arena that is written anew")]
+    Put(#[from] PutError),
+    /// The files of parity could not be listed.
+    #[error("the files of parity cannot be listed")]
+    ListParity(#[source] io::Error),
+    /// The end of the log could not be made durable.
+    #[error(transparent)]
+    Sync(#[from] SyncLogError),
+}
+
+impl Mender<'_> {
+    /// Carries out a plan. Durable when this returns; the index still proposes places that are no more, until the store is
+    /// opened again.
+    ///
+    /// # Errors
+    /// [`RepairError`]: the arenas before the one at fault are repaired, the others are as they were.
+    pub fn repair(&self, plan: &RepairPlan) -> Result<Repaired, RepairError> {
+        self.store.role().require(Permission::Destroy)?;
+        let mut repaired = Repaired::default();
+        for id in plan.parity.iter().filter(|id| !plan.arenas.contains_key(id)) {
+            self.intake.write_parity(*id)?;
+        }
+        if plan.arenas.is_empty() {
+            return Ok(repaired);
+        }
+        self.intake.begin_replacing()?;
+        let (mut seals, mut all) = (Vec::new(), self.intake.seals());
+        for id in plan.arenas.keys() {
+            // What has lost its seal takes the first place that has none: mostly that was its own.
+            let ordinal = all.get(*id).map_or_else(|| all.free_place(0), |seal| seal.ordinal);
+            match self.write_anew(*id, ordinal, &mut repaired) {
+                Ok(seal) => {
+                    all.replace(*id, seal);
+                    seals.push((*id, seal));
+                }
+                Err(error) => {
+                    self.intake.note_replaced(&seals)?;
+                    return Err(error);
+                }
+            }
+        }
+        self.intake.note_replaced(&seals)?;
+        self.intake.end_replacing();
+        Ok(repaired)
+    }
+
+    fn write_anew(&self, id: ArenaId, ordinal: u64, repaired: &mut Repaired) -> Result<Seal, RepairError> {
+        self.quarantine(id)?;
+        let log = self.log();
+        let arena = match log.open_arena(id) {
+            Ok(arena) => Some(arena),
+            // Without its header nothing in it can be read: what takes its place is empty.
+            Err(error) if is_finding(&error) && !error.is_newer() => None,
+            Err(error) => return Err(error.into()),
+        };
+        let generation = self.next_generation(id, arena.as_ref())?;
+        let random = self.store.world().random.as_ref();
+        let ledger = self.intake.ledger();
+        let mut replacement = Replacement::begin(log, random, id, (generation, ordinal), ledger)?;
+        if let Some(arena) = &arena {
+            let (namer, level) = (self.store.namer(), self.store.config().compression_level);
+            let mut take = |clump: SalvagedClump| -> Result<(), RepairError> {
+                let blocks = named(self.store, &clump);
+                repaired.kept_block_count += blocks.len() as u64;
+                if blocks.is_empty() {
+                    return Ok(());
+                }
+                if !replacement.has_room() {
+                    return Ok(self.intake.put_elsewhere(&blocks)?);
+                }
+                let named = blocks.iter().map(|(name, bytes)| NamedBlock {
+                    name: *name,
+                    digest: namer.digest(bytes),
+                    bytes,
+                });
+                Ok(replacement.append(clump.pack(level, named))?)
+            };
+            log.salvage(arena, &mut take)?;
+            self.intake.make_durable()?;
+        }
+        let replaced = replacement.finish()?;
+        self.intake.take_in_rewritten(id, &replaced.pages)?;
+        repaired.arena_count += 1;
+        Ok(replaced.seal)
+    }
+
+    /// A generation that this arena never had: what cannot be read any more had one, too, and there may be parity of it.
+    fn next_generation(&self, id: ArenaId, arena: Option<&OpenedArena>) -> Result<u32, RepairError> {
+        let of_parity = self.store.vault().parity().list().map_err(RepairError::ListParity)?;
+        let of_parity = of_parity.into_iter().filter(|(of, _)| *of == id).map(|(_, generation)| generation);
+        let of_seal = self.intake.known_seal(id).map(|seal| seal.generation);
+        let of_header = arena.map(|arena| arena.header().generation);
+        let last = of_parity.chain(of_seal).chain(of_header).max();
+        Ok(last.unwrap_or_default().saturating_add(1))
+    }
+
+    /// Copies an arena to the quarantine, as far as it can be read; what cannot be is zeros there.
+    fn quarantine(&self, id: ArenaId) -> Result<(), RepairError> {
+        let storage = self.store.vault().storage();
+        let file = id.file_name();
+        let failed = |source| RepairError::Quarantine { file: file.clone(), source };
+        let length = match storage.length(&file) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        let taken = storage.list(QUARANTINE).map_err(failed)?;
+        let name = |number: u32| {
+            let text = format!("{QUARANTINE}/{:010}.{number}.arena", id.0);
+            FileName::new(&text).expect("digits make a good name")
+        };
+        let free = (1..).map(name).find(|name| !taken.contains(name)).expect("numbers do not end");
+        let copied = storage.replace_with(&free, |append| {
+            let mut piece = vec![0; COPY_BYTES];
+            for offset in (0..length).step_by(COPY_BYTES) {
+                piece.truncate(usize::try_from(length - offset).unwrap_or(COPY_BYTES));
+                if storage.read_at(&file, offset, &mut piece).is_err() {
+                    let sectors = piece.chunks_mut(SECTOR_BYTES);
+                    for (sector, at) in sectors.zip((offset..).step_by(SECTOR_BYTES)) {
+                        if storage.read_at(&file, at, sector).is_err() {
+                            sector.fill(0);
+                        }
+                    }
+                }
+                append(&piece)?;
+            }
+            Ok(())
+        });
+        copied.map_err(failed)
+    }
+}
