@@ -20,7 +20,7 @@
 //! ```
 //!
 //! To be read first: `store.rs` and `store/open.rs` (the parts, from the lowest up), `intake/put.rs` (a block in), and
-//! `reader/get.rs` (a block out).
+//! `reader/attempts.rs` (a block out).
 //!
 //! The store does not know what a snapshot is, or a file. It starts no threads: whoever calls it from many gets the work of
 //! many done at the same time, since naming, packing and reading happen outside its locks.

@@ -8,9 +8,11 @@
 //!   for the place, and the name's fingerprint for the bytes.
 //! - A block that was found damaged is remembered as lost, so that the next one who puts it stores it again.
 
+mod attempts;
 mod frames;
-mod get;
 mod lost_blocks;
+mod read_clumps;
+mod search;
 
 pub(crate) use lost_blocks::LostBlocks;
 

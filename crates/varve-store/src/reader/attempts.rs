@@ -1,0 +1,149 @@
+//! Getting: the attempts to find a block, in one place and in their order.
+//!
+//! A block is usually where it was proposed first. Each further attempt is for one failure, and only for the blocks that
+//! all attempts before it have not found:
+//!
+//! | attempt        | the failure that it is for                         | what it does                                |
+//! |----------------|----------------------------------------------------|---------------------------------------------|
+//! | `Proposed`     | none                                               | asks the drafts, the name, memory           |
+//! | `Further`      | memory knew too few places, or only wrong ones     | asks the index on disk, or all directories  |
+//! | `ChangedArena` | an arena was replaced since the index was saved    | takes in the arenas of wrong places anew    |
+//! | `ReadAnew`     | a read has returned an earlier state of the disk,  | forgets what was read there, and reads the  |
+//! |                | or another block has the same fingerprint          | wrong places again                          |
+//!
+//! Two more retries are inside each read, where the failure shows, and two are above the store:
+//!
+//! | retry          | the failure that it is for                         | where                                       |
+//! |----------------|----------------------------------------------------|---------------------------------------------|
+//! | bad read       | bytes fail their code: a transient fault           | `Window` in `varve-log`                     |
+//! | other header   | an arena's header was read as it was before        | `read_run` in `read_clumps.rs`              |
+//! | remote call    | a remote target does not answer                    | `Persistent` in `varve-remote`              |
+//! | healing        | the block is damaged or gone here for good         | `Healing` in `varve-replica`                |
+//!
+//! The order is by cost, and by what an attempt relies on: a changed arena is looked for only among places that all of the
+//! index has proposed, and what was read is forgotten only when no index is to blame.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use varve_block::{BlockName, GetError, LogAddress};
+
+use super::Reader;
+use super::search::{Requested, Search};
+use crate::drafts::Waiting;
+use crate::role::Permission;
+
+/// One attempt to find blocks.
+#[derive(Debug, Clone, Copy)]
+enum Attempt {
+    Proposed,
+    Further,
+    ChangedArena,
+    ReadAnew,
+}
+
+/// All attempts, in their order.
+const ATTEMPTS: [Attempt; 4] =
+    [Attempt::Proposed, Attempt::Further, Attempt::ChangedArena, Attempt::ReadAnew];
+
+impl Reader {
+    /// The blocks of these names. Only a block whose bytes have its name leaves.
+    pub(crate) fn get_blocks(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        // Not even what still waits in memory.
+        if let Err(refused) = self.vault.role().require(Permission::Read) {
+            let refuse = |name: &BlockName| Err(GetError::Failed { name: *name, source: refused.into() });
+            return names.iter().map(refuse).collect();
+        }
+        let mut search = Search::new(names);
+        for attempt in ATTEMPTS {
+            let places = self.places_for(attempt, &mut search);
+            self.read_places(&places, &mut search.requested);
+            search.note_read(places);
+            if search.is_over() {
+                break;
+            }
+        }
+        for requested in search.requested.iter().filter(|requested| requested.is_lost()) {
+            self.lost.add(requested.name);
+        }
+        search.requested.into_iter().map(Requested::into_result).collect()
+    }
+
+    /// The places to read for an attempt, each with the numbers of the blocks that may be there.
+    fn places_for(&self, attempt: Attempt, search: &mut Search) -> BTreeMap<LogAddress, Vec<usize>> {
+        match attempt {
+            Attempt::Proposed => {
+                let mut places: BTreeMap<LogAddress, Vec<usize>> = BTreeMap::new();
+                for (number, requested) in search.requested.iter_mut().enumerate() {
+                    for address in self.proposed(requested) {
+                        places.entry(address).or_default().push(number);
+                    }
+                }
+                places
+            }
+            Attempt::Further => self.further(search),
+            Attempt::ChangedArena => {
+                let arenas =
+                    search.missed_places().map(|address| self.vault.map().locate(address).0).collect();
+                if !self.finder.take_in_changed(&arenas) {
+                    return BTreeMap::new();
+                }
+                search.requested.iter_mut().for_each(|requested| requested.may_be_further = true);
+                self.further(search)
+            }
+            // Neither damage nor a code tells: what was read was good once. It is not kept, and read again.
+            Attempt::ReadAnew => {
+                let places = search.take_wrong_places();
+                places.keys().for_each(|address| self.frames.remove(*address));
+                places
+            }
+        }
+    }
+
+    /// Where a block may be by what is in memory; nowhere if it still waits in a draft, from which it is taken at once.
+    fn proposed(&self, requested: &mut Requested) -> Vec<LogAddress> {
+        if self.vault.namer().is_everywhere(&requested.name.score) {
+            requested.found = Some(Bytes::new());
+            return Vec::new();
+        }
+        match self.drafts.waiting(&requested.name) {
+            Some(Waiting::At(address)) => return vec![address],
+            Some(Waiting::Here(bytes)) => {
+                requested.found = bytes;
+                return Vec::new();
+            }
+            None => {}
+        }
+        match self.vault.directory().places_of(&requested.name.score) {
+            Ok(places) if !places.is_empty() => {
+                requested.may_be_further = true;
+                return places;
+            }
+            Ok(_) => {}
+            Err(error) => requested.damage = Some(Arc::new(error)),
+        }
+        let (near, is_all) = self.finder.look_near(&requested.name);
+        if near.is_empty() && !is_all {
+            return self.finder.look_further(&requested.name);
+        }
+        requested.may_be_further = !is_all;
+        near
+    }
+
+    /// Places that all of the index proposes for blocks that were not found, without those that were read.
+    fn further(&self, search: &mut Search) -> BTreeMap<LogAddress, Vec<usize>> {
+        let mut further: BTreeMap<LogAddress, Vec<usize>> = BTreeMap::new();
+        for (number, requested) in search.requested.iter_mut().enumerate() {
+            if requested.found.is_none() && requested.may_be_further {
+                requested.may_be_further = false;
+                for address in self.finder.look_further(&requested.name) {
+                    if !search.read.get(&address).is_some_and(|numbers| numbers.contains(&number)) {
+                        further.entry(address).or_default().push(number);
+                    }
+                }
+            }
+        }
+        further
+    }
+}

@@ -1,0 +1,189 @@
+//! Reading clumps: frames that may hold a block, neighbouring ones in one go, in the log's order.
+//!
+//! The map of a clump tells in which of its frames a block can be, so that no other is read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use varve_block::{BlockName, BlockType, LogAddress};
+use varve_log::{ArenaMap, ClumpMap, FramePlace, GRANULE_BYTES, ReadLogError, Window};
+
+use super::Reader;
+use super::search::Requested;
+use crate::role::Permission;
+
+/// What lies closer than this is read in one go.
+const GAP_BYTES_MAX: u64 = 256 << 10;
+/// What is read for a clump whose length is not known yet, if much of it is requested.
+const GUESS_BYTES: u64 = 128 << 10;
+/// The same if one block of it is requested: enough for a header and the table of most clumps.
+const MAP_GUESS_BYTES: u64 = 4 << 10;
+/// The most that is read in one go.
+const AHEAD_BYTES_MAX: u64 = 4 << 20;
+
+impl Reader {
+    /// Has in memory what tells where in their clumps these blocks are, so that each will cost one read of the disk and not two, the
+    /// second of which waits for the first. Looks no further for them than memory says.
+    pub(crate) fn expect_blocks(&self, names: &[BlockName]) {
+        if self.vault.role().require(Permission::Read).is_err() {
+            return;
+        }
+        let map = self.vault.map();
+        let places = self.finder.places_in_memory(names);
+        for of_arena in places.chunk_by(|one, next| map.locate(*one).0 == map.locate(*next).0) {
+            let Ok(arena) = self.vault.directory().arena(map.locate(of_arena[0]).0) else { continue };
+            let mut window = self.vault.log().window(&arena, ahead_bytes(MAP_GUESS_BYTES));
+            for address in of_arena {
+                // Damage is for whoever asks for a block there.
+                drop(self.frames.map(*address, || window.map(map.locate(*address).1)));
+            }
+        }
+    }
+
+    /// Reads blocks at these places, each with the numbers of those that may be there.
+    pub(super) fn read_places(&self, places: &BTreeMap<LogAddress, Vec<usize>>, requested: &mut [Requested]) {
+        for run in runs(self.vault.map(), places) {
+            self.read_run(&run, places, requested);
+        }
+    }
+
+    /// Reads neighbouring clumps of one arena; a second time, if the arena's header was read as it was before.
+    fn read_run(
+        &self,
+        run: &[LogAddress],
+        places: &BTreeMap<LogAddress, Vec<usize>>,
+        requested: &mut [Requested],
+    ) {
+        self.read_run_once(run, places, requested);
+        let mut numbers = run.iter().flat_map(|address| &places[address]);
+        let has_failed =
+            numbers.any(|number| requested[*number].found.is_none() && requested[*number].damage.is_some());
+        let arena = run.first().map(|address| self.vault.map().locate(*address).0);
+        if has_failed && arena.is_some_and(|arena| self.vault.directory().has_other_header(arena)) {
+            self.read_run_once(run, places, requested);
+        }
+    }
+
+    /// Reads neighbouring clumps of one arena through one window.
+    fn read_run_once(
+        &self,
+        run: &[LogAddress],
+        places: &BTreeMap<LogAddress, Vec<usize>>,
+        requested: &mut [Requested],
+    ) {
+        let map = self.vault.map();
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
+        let arena = match self.vault.directory().arena(map.locate(*first).0) {
+            Ok(arena) => arena,
+            Err(error) => {
+                return note_damage(requested, run.iter().flat_map(|address| &places[address]), error);
+            }
+        };
+        let mut window = self.vault.log().window(&arena, 0);
+        for address in run {
+            let mut numbers = places[address].clone();
+            numbers.retain(|number| requested[*number].found.is_none());
+            if numbers.is_empty() {
+                continue;
+            }
+            let to_last = (last.granule() - address.granule()) * GRANULE_BYTES;
+            let is_one_leaf = to_last == 0
+                && matches!(numbers[..], [number] if requested[number].name.block_type == BlockType::DATA);
+            let guess = if is_one_leaf { MAP_GUESS_BYTES } else { GUESS_BYTES };
+            let read = self.frames.map(*address, || {
+                window.set_ahead_bytes(ahead_bytes(to_last + guess));
+                window.map(map.locate(*address).1)
+            });
+            match read {
+                Ok(clump) => self.read_frames(&mut window, *address, &clump, &numbers, requested),
+                Err(error) => note_damage(requested, numbers.iter(), error),
+            }
+        }
+    }
+
+    /// Reads those frames of a clump in which blocks with these numbers may be.
+    fn read_frames(
+        &self,
+        window: &mut Window<'_>,
+        address: LogAddress,
+        clump: &ClumpMap,
+        numbers: &[usize],
+        requested: &mut [Requested],
+    ) {
+        let mut frames: BTreeMap<usize, Vec<(usize, FramePlace)>> = BTreeMap::new();
+        for number in numbers {
+            for place in clump.places_of(&requested[*number].name.score) {
+                match self.frames.known(address, clump, place.frame) {
+                    Some(known) => {
+                        let requested = &mut requested[*number];
+                        requested.found = requested
+                            .found
+                            .take()
+                            .or_else(|| known.block(&requested.name, place, self.vault.namer()));
+                    }
+                    None => frames.entry(place.frame).or_default().push((*number, place)),
+                }
+            }
+        }
+        let mut read_to = 0;
+        let spans: Vec<_> = frames.keys().map(|frame| clump.place(*frame)).collect();
+        for (at, (frame, wants)) in frames.iter().enumerate() {
+            if wants.iter().all(|(number, _)| requested[*number].found.is_some()) {
+                continue;
+            }
+            if at >= read_to {
+                let near =
+                    spans[at..].windows(2).take_while(|pair| pair[1].start <= pair[0].end + GAP_BYTES_MAX);
+                read_to = at + 1 + near.count();
+                window.set_ahead_bytes(ahead_bytes(spans[read_to - 1].end - spans[at].start));
+            }
+            match self.frames.frame(address, clump, *frame, || window.frame(clump, *frame)) {
+                Ok(opened) => {
+                    for (number, place) in wants {
+                        let requested = &mut requested[*number];
+                        requested.found = requested
+                            .found
+                            .take()
+                            .or_else(|| opened.block(&requested.name, *place, self.vault.namer()));
+                    }
+                }
+                Err(error) => {
+                    // What told where its frames are may have been read as it was before.
+                    self.frames.remove(address);
+                    note_damage(requested, wants.iter().map(|(number, _)| number), error);
+                }
+            }
+        }
+    }
+}
+
+fn note_damage<'a>(
+    requested: &mut [Requested],
+    numbers: impl Iterator<Item = &'a usize>,
+    error: ReadLogError,
+) {
+    let error = Arc::new(error);
+    for number in numbers {
+        requested[*number].damage = Some(Arc::clone(&error));
+    }
+}
+
+fn ahead_bytes(span: u64) -> usize {
+    usize::try_from(span.min(AHEAD_BYTES_MAX)).unwrap_or(usize::MAX)
+}
+
+/// Addresses that lie close together in one arena, run by run.
+fn runs<T>(map: ArenaMap, places: &BTreeMap<LogAddress, T>) -> Vec<Vec<LogAddress>> {
+    let is_close = |one: LogAddress, next: LogAddress| {
+        let same_arena = map.locate(one).0 == map.locate(next).0;
+        same_arena && (next.granule() - one.granule()) * GRANULE_BYTES <= GAP_BYTES_MAX + GUESS_BYTES
+    };
+    let mut runs: Vec<Vec<LogAddress>> = Vec::new();
+    for address in places.keys() {
+        match runs.last_mut() {
+            Some(run) if run.last().is_some_and(|last| is_close(*last, *address)) => run.push(*address),
+            _ => runs.push(vec![*address]),
+        }
+    }
+    runs
+}

@@ -1,0 +1,84 @@
+//! The state of one search for blocks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use varve_block::{BlockName, GetError, LogAddress};
+use varve_log::ReadLogError;
+
+/// A block that is looked for, and what has been met on the way.
+pub(super) struct Requested {
+    pub(super) name: BlockName,
+    pub(super) found: Option<Bytes>,
+    pub(super) damage: Option<Arc<ReadLogError>>,
+    /// Whether the index may know of more places.
+    pub(super) may_be_further: bool,
+}
+
+/// Blocks that are looked for together.
+pub(super) struct Search {
+    pub(super) requested: Vec<Requested>,
+    /// The places that were read, each with the numbers of the blocks that were looked for there.
+    pub(super) read: BTreeMap<LogAddress, Vec<usize>>,
+}
+
+impl Search {
+    pub(super) fn new(names: &[BlockName]) -> Self {
+        let requested =
+            |name: &BlockName| Requested { name: *name, found: None, damage: None, may_be_further: false };
+        Self { requested: names.iter().map(requested).collect(), read: BTreeMap::new() }
+    }
+
+    /// Whether all blocks were found.
+    pub(super) fn is_over(&self) -> bool {
+        self.requested.iter().all(|requested| requested.found.is_some())
+    }
+
+    pub(super) fn note_read(&mut self, places: BTreeMap<LogAddress, Vec<usize>>) {
+        if self.read.is_empty() {
+            self.read = places;
+            return;
+        }
+        for (address, numbers) in places {
+            self.read.entry(address).or_default().extend(numbers);
+        }
+    }
+
+    /// The places that were read for a block that was not found.
+    pub(super) fn missed_places(&self) -> impl Iterator<Item = LogAddress> + '_ {
+        let is_missed =
+            |numbers: &[usize]| numbers.iter().any(|number| self.requested[*number].found.is_none());
+        self.read.iter().filter(move |(_, numbers)| is_missed(numbers)).map(|(address, _)| *address)
+    }
+
+    /// The places that hold another block than the one that was looked for there, and nothing damaged.
+    pub(super) fn take_wrong_places(&mut self) -> BTreeMap<LogAddress, Vec<usize>> {
+        let mut places = std::mem::take(&mut self.read);
+        let is_wrong = |number: &usize| {
+            let requested = &self.requested[*number];
+            requested.found.is_none() && requested.damage.is_none()
+        };
+        places.retain(|_, numbers| {
+            numbers.retain(is_wrong);
+            !numbers.is_empty()
+        });
+        places
+    }
+}
+
+impl Requested {
+    pub(super) fn is_lost(&self) -> bool {
+        self.found.is_none() && self.damage.as_ref().is_some_and(|error| error.is_damage())
+    }
+
+    pub(super) fn into_result(self) -> Result<Bytes, GetError> {
+        let name = self.name;
+        match (self.found, self.damage) {
+            (Some(bytes), _) => Ok(bytes),
+            (None, Some(error)) if error.is_damage() => Err(GetError::Damaged { name, source: error.into() }),
+            (None, Some(error)) => Err(GetError::Failed { name, source: error.into() }),
+            (None, None) => Err(GetError::NotFound { name }),
+        }
+    }
+}
