@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "house/files.rs"]
+mod files;
 #[path = "house/pages.rs"]
 mod pages;
 

@@ -1,0 +1,246 @@
+//! The rules for files inside a crate: they form no circles, and a type whose methods fill several files owns its fields.
+//!
+//! The source is read as text: only paths in `use` are followed, and test modules are not. A module and what lies in its
+//! folder count as one room, so an edge between them is none; everything else has a direction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::{crates, report, sources, text};
+
+/// Circles that are still there. None joins this list; a circle that is gone can leave it.
+const CIRCLES_LEFT: [&str; 15] = [
+    "varve-archive: browsing::files, image::new_image, image::part, image::restore, image::unfinished_image",
+    "varve-archive: folder::flags, folder::status",
+    "varve-archive: folder::restore::attributes, folder::restore::entry, folder::restore::flag_giver",
+    "varve-image: disks::content, disks::signatures",
+    "varve-image: leave_out::search, leave_out::swap",
+    "varve-index: memory_index, segment",
+    "varve-log: arenas::address, records::record_header",
+    "varve-log: arenas::footer, arenas::seals, records::directory_page",
+    "varve-machine: foreign::header, foreign::vmdk",
+    "varve-remote: http::exchange, http::plain_receiver, open, targets::ftp, targets::s3, targets::sftp, targets::webdav",
+    "varve-serve: venti::answer, venti::connection",
+    "varve-serve: venti::flush, venti::state",
+    "varve: arguments::plan, arguments::value",
+    "varve: command::snapshots, command::taken",
+    "varve: exit_status, signals",
+];
+
+/// A module, as its path within its crate.
+type Module = Vec<String>;
+
+/// The path of a source file's module.
+fn module_of(folder: &Path, file: &Path) -> Module {
+    let path = file.strip_prefix(folder.join("src")).unwrap().with_extension("");
+    let mut parts: Module = path.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+    if parts.last().is_some_and(|last| last == "mod") || parts == ["lib"] || parts == ["main"] {
+        parts.pop();
+    }
+    parts
+}
+
+/// The source of a file without its test module.
+fn without_tests(source: &str) -> String {
+    let mut kept = Vec::new();
+    let mut lines = source.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line == "#[cfg(test)]" {
+            let mut ahead = lines.clone();
+            let is_attribute = |line: &&str| line.starts_with("#[");
+            let item = ahead.by_ref().find(|line| !is_attribute(line)).unwrap_or_default();
+            if item.ends_with(';') {
+                // One item that only tests have.
+                lines.by_ref().find(|line| !is_attribute(line));
+                continue;
+            }
+            if item.contains("mod ") {
+                break;
+            }
+        }
+        kept.push(line);
+    }
+    kept.join("\n")
+}
+
+/// The paths of a `use` without its keyword and semicolon, each with the name that it has here.
+fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
+    let tree = tree.trim();
+    let Some(open) = tree.find('{') else {
+        let (path, name) = tree.split_once(" as ").unwrap_or((tree, ""));
+        let path: Vec<_> = path.split("::").map(|part| part.trim().to_owned()).collect();
+        let last = path.last().cloned().unwrap_or_default();
+        return vec![(path, if name.is_empty() { last } else { name.trim().to_owned() })];
+    };
+    let head: Vec<_> =
+        tree[..open].split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect();
+    let inner = &tree[open + 1..tree.rfind('}').unwrap()];
+    let (mut depth, mut branches) = (0, vec![String::new()]);
+    for c in inner.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        if c == ',' && depth == 0 {
+            branches.push(String::new())
+        } else {
+            branches.last_mut().unwrap().push(c)
+        }
+    }
+    let branches = branches.iter().filter(|branch| !branch.trim().is_empty());
+    let whole = branches.flat_map(|branch| paths(branch));
+    whole.map(|(path, name)| ([head.clone(), path].concat(), name)).collect()
+}
+
+/// One `use`: whether others may use it by way of this module, its path within the crate, and the name that it has here.
+struct Use {
+    is_reexport: bool,
+    path: Module,
+    name: String,
+}
+
+/// What a module uses of its own crate.
+fn uses(module: &[String], modules: &BTreeSet<Module>, source: &str) -> Vec<Use> {
+    let mut found = Vec::new();
+    let mut rest = source;
+    while let Some(at) = rest.find("use ") {
+        let line = &rest[rest[..at].rfind('\n').map_or(0, |end| end + 1)..at];
+        let Some(end) = rest[at..].find(';') else { break };
+        let tree = &rest[at + 4..at + end];
+        let is_use = line.trim().is_empty() || line.trim_start().starts_with("pub");
+        rest = &rest[at + end..];
+        if !is_use || line.contains("//") {
+            continue;
+        }
+        for (mut path, name) in paths(tree) {
+            let supers = path.iter().take_while(|part| *part == "super").count();
+            let base = match path[0].as_str() {
+                "crate" => Vec::new(),
+                "self" => module.to_vec(),
+                "super" => module[..module.len().saturating_sub(supers)].to_vec(),
+                first if modules.contains(&[module, &[first.to_owned()]].concat()) => {
+                    path.insert(0, String::new());
+                    module.to_vec()
+                }
+                _ => continue,
+            };
+            path.drain(..supers.max(1));
+            path.retain(|part| part != "self");
+            let path = [base, path].concat();
+            found.push(Use { is_reexport: line.trim_start().starts_with("pub"), path, name });
+        }
+    }
+    found
+}
+
+/// The module that a path leads to, through other modules' re-exports.
+fn target(path: &[String], modules: &BTreeMap<Module, Vec<Use>>, depth: usize) -> Module {
+    let deepest = (0..=path.len()).rev().find(|count| modules.contains_key(&path[..*count])).unwrap_or(0);
+    let (module, item) = path.split_at(deepest);
+    let reexport = item.first().and_then(|item| {
+        modules.get(module)?.iter().find(|one| one.is_reexport && one.name == *item && one.path != path)
+    });
+    match reexport {
+        Some(found) if depth < 8 => target(&[&found.path, &item[1..]].concat(), modules, depth + 1),
+        _ => module.to_vec(),
+    }
+}
+
+/// Everything that a module leads to by any number of steps.
+fn reached(from: &Module, edges: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Module> {
+    let (mut reached, mut next) = (BTreeSet::new(), vec![from]);
+    while let Some(module) = next.pop() {
+        next.extend(edges[module].iter().filter(|to| reached.insert((*to).clone())));
+    }
+    reached
+}
+
+/// The circles of a crate's files.
+fn circles(folder: &Path) -> BTreeSet<String> {
+    let files = sources(folder);
+    let names: BTreeSet<Module> = files.iter().map(|file| module_of(folder, file)).collect();
+    let of_file = |file| {
+        let module = module_of(folder, file);
+        let found = uses(&module, &names, &without_tests(&text(file)));
+        (module, found)
+    };
+    let modules: BTreeMap<Module, Vec<Use>> = files.iter().map(|file| of_file(file)).collect();
+    let edges_of = |(module, uses): (&Module, &Vec<Use>)| {
+        let own = uses.iter().filter(|one| !one.is_reexport).map(|one| target(&one.path, &modules, 0));
+        let is_other_room = |to: &Module| !to.starts_with(module) && !module.starts_with(to);
+        (module.clone(), own.filter(is_other_room).collect::<BTreeSet<_>>())
+    };
+    let edges: BTreeMap<_, _> = modules.iter().map(edges_of).collect();
+    let all: BTreeMap<_, _> = edges.keys().map(|module| (module, reached(module, &edges))).collect();
+    let circle = |module: &&Module| {
+        let in_it = all[module].iter().filter(|other| all[other].contains(*module));
+        let names: BTreeSet<_> = in_it.map(|other| other.join("::")).collect();
+        (!names.is_empty()).then(|| names.into_iter().collect::<Vec<_>>().join(", "))
+    };
+    all.keys().filter_map(circle).collect()
+}
+
+#[test]
+fn files_form_no_circles() {
+    let of_crate = |(name, folder): (String, std::path::PathBuf)| {
+        circles(&folder).into_iter().map(move |circle| format!("{name}: {circle}"))
+    };
+    let found: BTreeSet<String> = crates().into_iter().flat_map(of_crate).collect();
+    let is_left = |circle: &&String| CIRCLES_LEFT.contains(&circle.as_str());
+    let findings: Vec<_> = found.iter().filter(|circle| !is_left(circle)).cloned().collect();
+    report(&findings);
+}
+
+/// The name of the type that an `impl` line is for; `None` for an `impl` of a trait.
+fn implemented(line: &str) -> Option<String> {
+    let rest = line.strip_prefix("impl")?.strip_suffix(" {")?;
+    if rest.contains(" for ") || !rest.starts_with([' ', '<']) {
+        return None;
+    }
+    let rest = rest.trim_start();
+    // Past the parameters of the impl itself.
+    let rest = if rest.starts_with('<') { rest.split_once("> ")?.1 } else { rest };
+    let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// A type whose fields all of its crate may touch keeps its methods in one place.
+#[test]
+fn types_own_their_fields() {
+    const FILES_MAX: usize = 2;
+    let mut findings = Vec::new();
+    let mut type_count = 0;
+    for (crate_name, folder) in crates() {
+        let (mut files, mut open): (BTreeMap<String, BTreeSet<_>>, BTreeSet<String>) = Default::default();
+        for file in sources(&folder) {
+            let source = without_tests(&text(&file));
+            let mut current = None;
+            for line in source.lines() {
+                if let Some(name) = implemented(line) {
+                    files.entry(name).or_default().insert(file.clone());
+                }
+                if line.contains("struct ") && !line.starts_with([' ', '/']) {
+                    let rest = line.split("struct ").nth(1).unwrap_or_default();
+                    current = Some(rest.chars().take_while(|c| c.is_alphanumeric()).collect::<String>());
+                } else if line.starts_with('}') {
+                    current = None;
+                } else if line.starts_with("    pub(crate) ") && !line.contains("fn ") && line.contains(": ")
+                {
+                    open.extend(current.clone());
+                }
+            }
+        }
+        type_count += files.len();
+        for name in open {
+            let count = files.get(&name).map_or(0, BTreeSet::len);
+            if count > FILES_MAX {
+                findings.push(format!(
+                    "{crate_name}: {name} has pub(crate) fields, and methods in {count} files"
+                ));
+            }
+        }
+    }
+    assert!(type_count >= 300, "only {type_count} types were found: does this test still see them?");
+    report(&findings);
+}
