@@ -22,6 +22,7 @@ const CIRCLES_LEFT: [&str; 15] = [
     "varve-remote: http::exchange, http::plain_receiver, open, targets::ftp, targets::s3, targets::sftp, targets::webdav",
     "varve-serve: venti::answer, venti::connection",
     "varve-serve: venti::flush, venti::state",
+    "varve-session: healing, reading, session",
     "varve: arguments::plan, arguments::value",
     "varve: command::snapshots, command::taken",
     "varve: exit_status, signals",
