@@ -1,21 +1,22 @@
-//! How this crate's caches are made: bounded by weight, and hashing the same way in every run.
+//! Makes this crate's caches: bounded by weight, and with the same hashes in every run.
 
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
 
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
-/// A hasher without a seed: what is kept and what is let go depends on nothing but what was asked.
+/// A hasher without a seed: the choice of evicted items depends on the sequence of requests alone.
 pub(crate) type FixedHasher = BuildHasherDefault<DefaultHasher>;
 
-/// A cache of at most `weight_max`, for items of about `weight_each`.
+/// Makes a cache of at most `weight_max`, for items of about `weight_each`.
 pub(crate) fn cache<K: Eq + Hash, V: Clone, W: Weighter<K, V> + Clone>(
     weight_max: u64,
     weight_each: u64,
     weighter: W,
 ) -> Cache<K, V, W, FixedHasher> {
     let items = usize::try_from(weight_max / weight_each).unwrap_or(usize::MAX);
-    // One shard only: an item may then be as heavy as the whole cache, and every core here finds it free.
+    // A single shard: an item may then be as heavy as the whole cache, and the shard's lock is not
+    // contended here.
     let options = OptionsBuilder::new()
         .weight_capacity(weight_max)
         .estimated_items_capacity(items)

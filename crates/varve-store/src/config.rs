@@ -1,14 +1,15 @@
-//! `config.toml`: what was chosen when a store was made.
+//! `config.toml`: the settings that are chosen when a store is made.
 
 use serde::{Deserialize, Serialize};
 use varve_block::{PLACED_SCORE_BYTES, SHA1_BYTES, from_hex, to_hex};
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 
-/// The newest format that this program reads and writes: that of stores that compare by value. All others have format 1.
+/// The newest format that this program reads and writes, for stores that compare by value. All
+/// other stores have format 1.
 pub(crate) const FORMAT: u32 = 2;
 const FORMAT_OF_HASHES: u32 = 1;
 
-/// What names a block.
+/// The hash that names blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScoreAlgorithm {
@@ -18,66 +19,70 @@ pub enum ScoreAlgorithm {
     Sha1,
 }
 
-/// How a duplicate is told.
+/// The way to recognise a duplicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CompareMode {
-    /// By its score, which is a hash of it.
+    /// By score. The score is a hash of the block.
     Hash,
-    /// Byte by byte. Its score is where it was first written.
+    /// Byte by byte. The score is the place where the block was first written.
     Value,
 }
 
-/// Where the index is kept.
+/// The place of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IndexKind {
     /// In memory, about nine bytes a block.
     Memory,
-    /// On disk, behind a fixed amount of memory and two bytes a block.
+    /// On disk, with a fixed amount of memory and two bytes a block.
     Disk,
 }
 
-/// What is read ahead of what will be asked for, after a look-up that had to read an index on disk.
+/// The read-ahead after a look-up that had to read an index on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Prefetch {
-    /// What stands beside it in the directory of the arena that it led to, once another one leads near it: more and more, up to the whole
-    /// directory, which Foundation reads at once.
+    /// Reads neighbours in the arena's directory, once a second look-up leads near the first. The
+    /// number of neighbours grows up to the whole directory, which Foundation reads at once.
     Arena,
-    /// The whole directory, after four such look-ups in a row have led to one arena, as Venti does.
+    /// Reads the whole directory, after four such look-ups in a row have led to one arena, as Venti
+    /// does.
     Four,
-    /// Nothing: for blocks that are asked for one by one, nowhere near each other.
+    /// Reads nothing ahead: for blocks that are requested one by one, far from each other.
     None,
 }
 
-/// How an index on disk is kept. All of it may be changed.
+/// The settings of an index on disk. All of them may be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskIndexConfig {
-    /// Memory that it may take, beside its filter.
+    /// The memory that it may take, without its filter.
     pub memory_bytes: u64,
-    /// Blocks that its filter is made for; it grows when there are more.
+    /// The number of blocks that its filter is made for. The filter grows when there are more.
     pub expected_blocks: u64,
-    /// Leading bits of fingerprints that it keeps, once it is made anew.
+    /// The leading bits of fingerprints that it keeps. A change takes effect when the index is made
+    /// anew.
     pub fingerprint_bits: u32,
-    /// What is read ahead.
     pub prefetch: Prefetch,
-    /// Whether it works as Venti's own: without filter and buffer. For comparison, and slow.
+    /// True for an index that works as Venti's own, without filter and buffer. It is slow, and
+    /// meant for comparison.
     pub is_plain: bool,
 }
 
 impl DiskIndexConfig {
-    /// The least memory that it can do with: so little that it writes all the time, which is for tests.
+    /// The least memory that it works with. It then writes all the time, which is for tests.
     pub const MEMORY_BYTES_MIN: u64 = 4 << 10;
     /// The most blocks that it can be made for at first.
     pub const EXPECTED_BLOCKS_MAX: u64 = 1 << 36;
-    /// The fewest bits of a fingerprint, and the most.
+    /// The fewest and the most bits of a fingerprint.
     pub const FINGERPRINT_BITS: std::ops::RangeInclusive<u32> = 32..=64;
-    /// A log has seldom more blocks than one for so many of its bytes.
+    /// A log seldom has more than one block for this many of its bytes.
     const BYTES_OF_LOG_PER_BLOCK: u64 = 1 << 10;
 
-    /// The same for a log of so many bytes, where whoever has chosen it may have held no key: memory for more blocks than such a log gives
-    /// reason to expect is not asked for. The index grows, whatever is expected.
+    /// Returns the settings for a log of `log_bytes` that may have been chosen by somebody without
+    /// a key. If the settings expect more blocks than such a log is likely to have, the default
+    /// replaces the expectation, so that no memory is allocated for them. The index grows in any
+    /// case.
     #[must_use]
     pub fn for_log_of(self, log_bytes: u64) -> Self {
         let default = Self::default().expected_blocks;
@@ -98,41 +103,36 @@ impl Default for DiskIndexConfig {
     }
 }
 
-/// Whether the disk may be read by whoever holds it.
+/// The protection against a reader of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Encryption {
     /// Everything is encrypted and authenticated.
     #[serde(rename = "aes-256-gcm")]
     Aes256Gcm,
-    /// Anyone can read; accidents are noticed, forgery is not.
+    /// Anyone can read. Accidents are detected, forgery is not.
     #[serde(rename = "none")]
     None,
 }
 
-/// What was chosen when a store was made. `docs/format.md`, section 1.
+/// The settings that are chosen when a store is made. `docs/format.md`, section 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// The store's identity.
     pub id: [u8; 16],
-    /// What names a block.
     pub score: ScoreAlgorithm,
-    /// How a duplicate is told.
     pub compare: CompareMode,
-    /// Whether it is encrypted.
     pub encryption: Encryption,
-    /// How large arenas become.
     pub arena_map: ArenaMap,
-    /// Where the index is kept.
     pub index: IndexKind,
-    /// How it is kept, if it is on disk.
+    /// The settings of an index on disk.
     pub disk_index: DiskIndexConfig,
     /// The block size of disk images archived from now on.
     pub block_bytes: u32,
-    /// How hard to compress from now on.
+    /// The compression level of clumps written from now on.
     pub compression_level: CompressionLevel,
-    /// How large clumps become from now on.
+    /// The size of clumps written from now on.
     pub clump_bytes: ClumpBytes,
-    /// How many recovery shards arenas get when they are sealed, for a hundred shards of data.
+    /// The number of recovery shards for a hundred shards of data. Arenas get them when they are
+    /// sealed.
     pub parity_percent: Option<ParityPercent>,
 }
 
@@ -145,7 +145,7 @@ struct File {
     encryption: Encryption,
     arena_bytes: u64,
     index: IndexKind,
-    // Absent from a store with its index in memory, as from all that are older than the choice.
+    // Absent in a store with its index in memory, and in stores that are older than this choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     index_memory: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -164,7 +164,7 @@ struct File {
 }
 
 impl File {
-    /// How an index on disk is kept; or the key and the value that make no sense.
+    /// Returns the settings of an index on disk, or the key and the value that are invalid.
     fn disk_index(&self) -> Result<DiskIndexConfig, (&'static str, u64)> {
         let default = DiskIndexConfig::default();
         let memory_bytes = self.index_memory.unwrap_or(default.memory_bytes);
@@ -185,26 +185,15 @@ impl File {
     }
 }
 
-/// Why `config.toml` does not describe a store that this program can open.
+/// The reason why `config.toml` does not describe a store that this program can open.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A newer program made the store.
     #[error("the store has format {format}; this program reads up to format {FORMAT}: use a newer one")]
-    NewerFormat {
-        /// The store's format.
-        format: u32,
-    },
-    /// It does not parse.
+    NewerFormat { format: u32 },
     #[error("config.toml does not parse")]
     Parse(#[source] Box<toml::de::Error>),
-    /// A value makes no sense.
     #[error("config.toml: {key} = {value} makes no sense")]
-    Value {
-        /// Which key.
-        key: &'static str,
-        /// What it has.
-        value: String,
-    },
+    Value { key: &'static str, value: String },
 }
 
 impl StoreConfig {
@@ -213,7 +202,7 @@ impl StoreConfig {
     /// The largest block size of a disk image.
     pub const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
-    /// The defaults, for a store with this identity.
+    /// Returns the default settings for a store with this identity.
     #[must_use]
     pub fn new(id: [u8; 16]) -> Self {
         Self {
@@ -231,14 +220,14 @@ impl StoreConfig {
         }
     }
 
-    /// Whether images can be cut into blocks of this size.
+    /// Returns true if images can be cut into blocks of this size.
     #[must_use]
     pub fn block_bytes_is_good(block_bytes: u32) -> bool {
         block_bytes.is_power_of_two()
             && (Self::BLOCK_BYTES_MIN..=Self::BLOCK_BYTES_MAX).contains(&block_bytes)
     }
 
-    /// The text of `config.toml`.
+    /// Returns the text of `config.toml`.
     #[must_use]
     pub fn to_text(&self) -> String {
         let disk_index = (self.index == IndexKind::Disk).then_some(self.disk_index);
@@ -264,7 +253,7 @@ impl StoreConfig {
         format!("# A Varve store. FORMAT.md beside this file says how to read it.\n{table}")
     }
 
-    /// Reads `config.toml`.
+    /// Parses `config.toml`.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -312,7 +301,7 @@ impl StoreConfig {
             clump_bytes,
             parity_percent,
         };
-        // An older program that took one for the other would read nothing right.
+        // A program that confused the two formats would read every block wrongly.
         if format != config.format() {
             return Err(bad("format", &format));
         }
@@ -326,7 +315,7 @@ impl StoreConfig {
         }
     }
 
-    /// A hash of everything that must never be changed: the keys are bound to it.
+    /// Returns a hash of all settings that must never change. The keys are bound to it.
     #[must_use]
     pub fn binding(&self) -> [u8; 32] {
         let score = match self.score {
@@ -349,7 +338,7 @@ impl StoreConfig {
         *blake3::hash(text.as_bytes()).as_bytes()
     }
 
-    /// How wide this store's scores are, in bytes.
+    /// Returns the length of this store's scores in bytes.
     #[must_use]
     pub fn score_bytes(&self) -> usize {
         match (self.compare, self.score) {

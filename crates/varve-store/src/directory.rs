@@ -1,5 +1,7 @@
-//! What the log says of its blocks, without reading them: arenas' keys and directory pages, loaded when they are first
-//! needed and kept for a run of neighbours, as Foundation keeps arena summaries (Rhea et al. 2008, section 4).
+//! The directories of the log: arenas' headers and keys, and directory pages. They name the blocks,
+//! so that finding one takes no reading of clumps. They are loaded when first needed and cached for
+//! later look-ups of neighbours, as Foundation caches arena summaries (Rhea et al. 2008, section
+//! 4).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,23 +18,24 @@ use varve_log::{
 
 use crate::cache::{FixedHasher, cache};
 
-/// How much memory pages may take.
+/// The most memory for pages.
 const PAGES_BYTES_MAX: u64 = 32 << 20;
-/// How much memory the lists of pages may take.
+/// The most memory for the lists of pages.
 const ROWS_BYTES_MAX: u64 = 8 << 20;
-/// How many arenas' keys are kept.
+/// The most arenas whose keys are cached.
 const ARENAS_MAX: u64 = 4096;
-/// How much memory it may take to know where the clumps of by-value stores are.
+/// The most memory for the places of clumps in by-value stores.
 const PLACES_BYTES_MAX: u64 = 16 << 20;
 
-/// Which page of which arena. After a crash another one may lie where one was that a reader still knows: so its code is part of it.
+/// Identifies a page. After a crash another page may be written at the place of one that a reader
+/// still knows, so the code of the page is part of the key.
 type PageKey = (ArenaId, Granule, [u8; 16]);
 
 fn page_key(arena: ArenaId, row: &PageRow) -> PageKey {
     (arena, row.granule, row.code)
 }
 
-/// The first page after a clump: the one that names it.
+/// Returns the first page after a clump: the page that names it.
 fn row_after(rows: &[PageRow], clump: Granule) -> Option<PageRow> {
     rows.get(rows.partition_point(|row| row.granule <= clump)).copied()
 }
@@ -64,17 +67,19 @@ impl Weighter<ArenaId, Arc<OpenedArena>> for One {
     }
 }
 
-/// Where the clumps of one arena are, by what their blocks are called.
+/// The places of an arena's clumps, by the clumps' names.
 struct ArenaPlaces {
-    /// In order.
+    /// Sorted by name.
     clumps: Vec<(ClumpName, Granule)>,
-    /// How many pages tell so, and the code of the last one. More may come to an arena that has no seal.
+    /// The number of pages that were read for this, and the code of the last one. More pages may
+    /// follow in an arena without a seal.
     page_count: usize,
     last_page: Option<[u8; 16]>,
 }
 
 impl ArenaPlaces {
-    /// Where the clump of this name lies; there are several if some of its blocks were stored again.
+    /// Returns the places of the clump of this name. There are several if some of its blocks were
+    /// stored again.
     fn find(&self, clump: &ClumpName) -> Vec<Granule> {
         let first = self.clumps.partition_point(|(name, _)| name < clump);
         let these = self.clumps.iter().skip(first).take_while(|(name, _)| name == clump);
@@ -95,7 +100,7 @@ impl Weighter<ArenaId, Arc<ArenaPlaces>> for PlacesWeight {
     }
 }
 
-/// What the clumps are called that a page names, and where they are.
+/// Returns the names and places of the clumps that a page names.
 fn clumps_of(page: &DirectoryPage) -> impl Iterator<Item = (ClumpName, Granule)> + '_ {
     page.clumps().iter().filter_map(|clump| {
         let first = page.blocks_of(clump.granule).next()?;
@@ -110,7 +115,7 @@ pub(crate) struct Directory {
     rows: Cache<ArenaId, Arc<[PageRow]>, RowsWeight, FixedHasher>,
     pages: Cache<PageKey, Arc<DirectoryPage>, PageWeight, FixedHasher>,
     places: Cache<ArenaId, Arc<ArenaPlaces>, PlacesWeight, FixedHasher>,
-    /// The pages of arenas without a seal: no footer lists them.
+    /// The pages of arenas without a seal, which no footer lists.
     unsealed: Mutex<BTreeMap<ArenaId, Vec<PageRow>>>,
 }
 
@@ -126,13 +131,14 @@ impl Directory {
         }
     }
 
-    /// An arena's checked header and keys.
+    /// Returns an arena's checked header and keys.
     pub(crate) fn arena(&self, id: ArenaId) -> Result<Arc<OpenedArena>, ReadLogError> {
         self.arenas.get_or_insert_with(&id, || self.log.open_arena(id).map(Arc::new))
     }
 
-    /// Reads an arena's header again, of which something could not be read. Says whether it is another one than was known: what was read
-    /// before was not what is there now, and nothing of the arena can be read with that.
+    /// Reads the header of an arena again, after a part of the arena could not be read. Returns
+    /// true if the header differs from the cached one. The cached header was then read from an
+    /// earlier state of the disk, and nothing of the arena can be read with it.
     pub(crate) fn has_other_header(&self, id: ArenaId) -> bool {
         let Ok(now) = self.log.open_arena(id) else { return false };
         let is_other = self.arenas.get(&id).is_some_and(|known| known.header() != now.header());
@@ -142,17 +148,17 @@ impl Directory {
         is_other
     }
 
-    /// Notes a page of an arena that has no seal.
+    /// Adds a page of an arena that has no seal.
     pub(crate) fn note_unsealed(&self, arena: ArenaId, row: PageRow) {
         self.unsealed().entry(arena).or_default().push(row);
     }
 
-    /// Notes all pages of an arena that has no seal, in the place of those noted before.
+    /// Replaces the list of pages of an arena that has no seal.
     pub(crate) fn note_unsealed_anew(&self, arena: ArenaId, rows: Vec<PageRow>) {
         self.unsealed().insert(arena, rows);
     }
 
-    /// Whether an arena has a page with this code, as far as is known without scanning it.
+    /// Returns true if an arena has a page with this code, as far as is known without a scan.
     pub(crate) fn has_page(&self, arena: ArenaId, code: [u8; 16]) -> bool {
         let has = |rows: &[PageRow]| rows.iter().any(|row| row.code == code);
         match self.unsealed().get(&arena) {
@@ -161,13 +167,13 @@ impl Directory {
         }
     }
 
-    /// Takes in a page that has just been written.
+    /// Adds a page that has just been written.
     pub(crate) fn note_appended(&self, appended: &Appended) {
         self.note_unsealed(appended.arena, appended.row);
         self.pages.insert(page_key(appended.arena, &appended.row), Arc::clone(&appended.page));
     }
 
-    /// Forgets what was read of an arena that was written anew.
+    /// Drops everything that was read of an arena that was written anew.
     pub(crate) fn forget(&self, arena: ArenaId) {
         self.arenas.remove(&arena);
         self.rows.remove(&arena);
@@ -176,7 +182,7 @@ impl Directory {
         self.unsealed().remove(&arena);
     }
 
-    /// Forgets the lists of arenas that have a seal by now.
+    /// Drops the page lists of arenas that have a seal now.
     pub(crate) fn note_sealed(&self, is_sealed: impl Fn(ArenaId) -> bool) {
         self.unsealed().retain(|arena, _| !is_sealed(*arena));
     }
@@ -185,10 +191,11 @@ impl Directory {
         self.unsealed.lock()
     }
 
-    /// What a directory page says of this block, if the clump at `address` holds it.
+    /// Returns the row of this block in the directory page of the clump at `address`; `None` if the
+    /// page does not name the block there.
     ///
     /// # Errors
-    /// [`ReadLogError`] when the page cannot be read: nothing is known of the block then.
+    /// [`ReadLogError`] when the page cannot be read. Nothing is then known of the block.
     pub(crate) fn find(
         &self,
         address: LogAddress,
@@ -199,7 +206,8 @@ impl Directory {
         Ok(page.find(granule, name))
     }
 
-    /// Where a block lies by the page that names the clump at `address`, if that page is in memory.
+    /// Returns the place of a block on the page that names the clump at `address`, if that page is
+    /// in memory.
     pub(crate) fn find_on_known_page(&self, address: LogAddress, name: &BlockName) -> Option<LogAddress> {
         let map = self.log.config().map;
         let (id, granule) = map.locate(address);
@@ -209,11 +217,12 @@ impl Directory {
         map.address(id, found.granule)
     }
 
-    /// What stands in the log beside the clump at `address`, and where: clump by clump from there on, and then back from there, in the same
-    /// arena, until there are `blocks_max`. Three quarters of them are for what comes after it.
+    /// Returns the blocks near the clump at `address` with their places: first clump by clump from
+    /// there on, then backwards from there, in the same arena, up to `blocks_max`. Three quarters
+    /// of them are for the clumps that follow.
     ///
     /// # Errors
-    /// [`ReadLogError`] when the page cannot be read that names the clump.
+    /// [`ReadLogError`] when the page that names the clump cannot be read.
     pub(crate) fn beside(
         &self,
         address: LogAddress,
@@ -251,14 +260,14 @@ impl Directory {
         Ok(found)
     }
 
-    /// How many blocks all directories name. What cannot be read is not counted.
+    /// Returns the number of blocks that all directories name. Skips unreadable pages.
     pub(crate) fn block_count(&self) -> u64 {
         let mut count = 0;
         self.each_page(|_, page| count += page.block_count() as u64);
         count
     }
 
-    /// Looks in all directories for blocks. What cannot be read is passed over.
+    /// Searches all directories for blocks, and returns their places. Skips unreadable pages.
     pub(crate) fn search(&self, is_wanted: impl Fn(&BlockName) -> bool) -> Vec<LogAddress> {
         let mut found = Vec::new();
         self.each_page(|id, page| {
@@ -273,7 +282,8 @@ impl Directory {
                 continue;
             };
             for row in rows.iter() {
-                // Beside the cache: what is in there is likelier to be asked for.
+                // Pages are not added to the cache, since the pages in it are more likely to be
+                // needed.
                 let known = self
                     .pages
                     .get(&page_key(id, row))
@@ -285,16 +295,19 @@ impl Directory {
         }
     }
 
-    /// Where the block of a by-value store lies by its name; nowhere if there is no such clump there, or if the name says nothing of it.
+    /// Returns the places of a by-value store's block according to its name; none if there is no
+    /// such clump in that arena, or if the name contains no place.
     ///
     /// # Errors
-    /// [`ReadLogError`] when not all of that arena's pages could be read, and those that could do not tell.
+    /// [`ReadLogError`] when some of that arena's pages could not be read, and the others do not
+    /// name the clump.
     pub(crate) fn places_of(&self, score: &Score) -> Result<Vec<LogAddress>, ReadLogError> {
         let Some(name) = PlacedName::of(score) else { return Ok(Vec::new()) };
         let id = ArenaId(name.clump.arena.into());
         let rows = match self.all_rows(id) {
             Ok(rows) => rows,
-            // The name of another store's block, or the arena is gone, which is told where the index leads there.
+            // Either the name is that of another store's block, or the arena is gone. The latter is
+            // reported when the index leads there.
             Err(ReadLogError::Storage { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 return Ok(Vec::new());
             }
@@ -309,7 +322,8 @@ impl Directory {
         Ok(granules.into_iter().filter_map(|granule| map.address(id, granule)).collect())
     }
 
-    /// The clumps that lie in another arena than their names say: what a repair had no room for, and what was brought back.
+    /// Returns the clumps that lie in another arena than their names say: a repair had no room for
+    /// them, or they were put back.
     pub(crate) fn moved(&self) -> BTreeMap<ClumpName, Vec<LogAddress>> {
         let map = self.log.config().map;
         let mut moved: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -347,7 +361,7 @@ impl Directory {
         }
     }
 
-    /// What the page says of those blocks in the clump at `address` whose scores begin so; nothing, if it names none there.
+    /// Returns the rows of those blocks in the clump at `address` whose scores begin with `prefix`.
     ///
     /// # Errors
     /// [`ReadLogError`] when the page cannot be read.
@@ -366,7 +380,7 @@ impl Directory {
         page.blocks().filter_map(move |block| Some((block.name, map.address(id, block.granule)?)))
     }
 
-    /// What a page names in the clump at `granule`.
+    /// Returns the blocks that a page names in the clump at `granule`.
     fn named_in(
         &self,
         id: ArenaId,
@@ -382,7 +396,8 @@ impl Directory {
         unsealed.map_or_else(|| self.sealed_rows(id), Ok)
     }
 
-    /// All pages of an arena, in order, each by itself: one that cannot be read hides no other.
+    /// Iterates over all pages of an arena, in order. Each is read by itself, so an unreadable page
+    /// hides no other.
     ///
     /// # Errors
     /// [`ReadLogError`] when the arena cannot be read.
@@ -394,13 +409,13 @@ impl Directory {
         Ok((0..rows.len()).map(move |number| self.load(id, &rows[number])))
     }
 
-    /// Bounds the memory that pages and lists of them take.
+    /// Bounds the memory for pages and lists of pages.
     pub(crate) fn bound(&self, bytes: u64) {
         self.pages.set_capacity(bytes - bytes / 4);
         self.rows.set_capacity(bytes / 4);
     }
 
-    /// The code of the last page of an arena that names anything; `None` if there is none.
+    /// Returns the code of the last page of an arena that names a block; `None` if there is none.
     ///
     /// # Errors
     /// [`ReadLogError`] when the arena or such a page cannot be read.
@@ -413,7 +428,7 @@ impl Directory {
         Ok(None)
     }
 
-    /// The page that names the clump at `granule`: the first one after it.
+    /// Returns the page that names the clump at `granule`: the first page after it.
     fn page(&self, id: ArenaId, granule: Granule) -> Result<Option<Arc<DirectoryPage>>, ReadLogError> {
         let unsealed = self.unsealed().get(&id).map(|rows| row_after(rows, granule));
         let row = match unsealed {
@@ -439,7 +454,8 @@ impl Directory {
                 self.rows.insert(id, Arc::clone(&rows));
                 Ok(rows)
             }
-            // Its seal is gone, or it has just been begun. It may get more pages, and its seal: what it has now is not kept.
+            // The arena has lost its seal, or it has just been begun. It may get more pages and a
+            // seal, so this list is not cached.
             ArenaState::Unsealed => {
                 Ok(self.log.scan(&arena)?.pages.into_iter().map(|(row, _)| row).collect())
             }

@@ -1,13 +1,15 @@
 //! The blocks that were put and that no directory page names yet.
 //!
-//! New blocks gather in an open draft. A full draft is packed and appended by the thread that filled it; its blocks wait
-//! here until a page names them. All of it is memory: the drafts know no file, no index and no other part of the store.
+//! New blocks gather in an open draft. A full draft is packed and appended by the thread that
+//! filled it. Its blocks wait here until a page names them. All of this is memory: the drafts know
+//! no file, no index and no other part of the store.
 //!
 //! Always true:
-//! - A block is pending until the page that names it is in the index. So a look-up that asks the drafts first and the
-//!   index afterwards never misses a block.
-//! - The lock is held for memory work only: never while blocks are named, packed, compressed, read or written.
-//! - After a failure nothing more is taken; blocks that wait can still be read.
+//! - A block is pending until the page that names it is in the index. So a look-up that asks the
+//!   drafts first and the index afterwards never misses a block.
+//! - The lock is held for memory work only, and never while blocks are named, packed, compressed,
+//!   read or written.
+//! - After a failure the drafts accept no more blocks. Pending blocks can still be read.
 //! - In a by-value store every clump of an arena begins before the arena's limit ([`placement`]).
 
 mod admission;
@@ -30,23 +32,23 @@ use admission::Admission;
 /// The blocks that were put and that no directory page names yet.
 pub(crate) struct Drafts {
     admission: Mutex<Admission>,
-    /// Signalled when a draft has become a clump, or never will.
+    /// Signalled when a draft has become a clump, or when the drafts have failed.
     drained: Condvar,
-    /// Whether the blocks are expected to be read in small pieces.
+    /// True if the blocks are expected to be read in small pieces.
     read_in_pieces: AtomicBool,
 }
 
-/// The outcome of blocks that were put together.
+/// The result of adding several blocks.
 pub(crate) struct Admitted {
-    /// Drafts that became full.
+    /// The drafts that became full.
     pub(crate) full: Vec<FullDraft>,
-    /// Which blocks were new, or why one was refused.
+    /// For each block, true if it was new; or the reason why one was refused.
     pub(crate) is_new: Result<Vec<bool>, PutError>,
 }
 
-/// The outcome of blocks that were given their places.
+/// The result of giving places to several blocks.
 pub(crate) struct Placed {
-    /// Drafts that became full.
+    /// The drafts that became full.
     pub(crate) full: Vec<FullDraft>,
     /// An error when places ran out.
     pub(crate) result: Result<(), AppendError>,
@@ -61,7 +63,7 @@ impl Drafts {
         }
     }
 
-    /// Gives drafts their places beforehand: in a by-value store blocks are called by them.
+    /// Assigns places to drafts in advance. A by-value store names blocks by their places.
     pub(crate) fn place_by(&self, placement: Placement) {
         self.admission.lock().placement = Some(placement);
     }
@@ -75,7 +77,7 @@ impl Drafts {
         if self.read_in_pieces.load(Ordering::Relaxed) { Framing::Pieces } else { Framing::Whole }
     }
 
-    /// A pending block; `None` if no block of this name is pending.
+    /// Returns a pending block; `None` if no block of this name is pending.
     pub(crate) fn waiting(&self, name: &BlockName) -> Option<Waiting> {
         self.admission.lock().waiting(name)
     }
@@ -84,24 +86,26 @@ impl Drafts {
         self.admission.lock().pending.contains_key(name)
     }
 
-    /// How many pages have been taken into the index. A look-up that began at an earlier count must look again.
+    /// Returns the number of pages that have been added to the index. A look-up that began at an
+    /// earlier count must be repeated.
     pub(crate) fn page_count(&self) -> u64 {
         self.admission.lock().page_count
     }
 
-    /// How many clumps have been appended in this session.
+    /// Returns the number of clumps that this session has appended.
     pub(crate) fn clump_count(&self) -> u64 {
         self.admission.lock().clump_count
     }
 
-    /// Blocks and bytes that this session has stored so far.
+    /// Returns the number of blocks and bytes that this session has stored so far.
     pub(crate) fn growth(&self) -> (u64, u64) {
         let admission = self.admission.lock();
         (admission.new_block_count, admission.new_block_bytes)
     }
 
-    /// Adds the blocks that are not `known`, until one is refused. `None` when a page was taken in since `page_count`
-    /// was read: it has moved blocks from here to the index, so the caller looks there again.
+    /// Adds the blocks that are not `known`, until one is refused. Returns `None` when a page was
+    /// added to the index since `page_count` was read: that has moved blocks from the drafts to the
+    /// index, so the caller must look there again.
     pub(crate) fn admit(
         &self,
         blocks: &[NamedBlock<'_>],
@@ -118,8 +122,9 @@ impl Drafts {
         Ok(Some(Admitted { full, is_new }))
     }
 
-    /// Gives names to blocks of a by-value store that are surely new, and adds them. Returns the drafts that became full,
-    /// and whether places ran out. `None` as for [`admit`](Self::admit).
+    /// Names the blocks of a by-value store that are surely new, and adds them. Returns the drafts
+    /// that became full, and an error if places ran out. Returns `None` as in
+    /// [`admit`](Self::admit).
     pub(crate) fn place_new(
         &self,
         puts: &mut [Putting<'_>],
@@ -134,13 +139,15 @@ impl Drafts {
         Ok(Some(Placed { full, result }))
     }
 
-    /// Blocks in clumps without a page that may be equal to this one, and were not compared with it yet.
+    /// Returns blocks in clumps without a page that may be equal to this block, and were not
+    /// compared with it yet.
     pub(crate) fn clumped_like(&self, put: &Putting<'_>) -> BTreeSet<BlockName> {
         self.admission.lock().clumped_like(put)
     }
 
-    /// Puts as many of these blocks of one clump as a draft takes into a draft of their own, under the names that they
-    /// have. `None` if there is no place left in the log.
+    /// Puts the first of these blocks, all of one clump, into a draft of their own under the names
+    /// that they have, and returns the number of blocks that fit. Returns `None` if there is no
+    /// place left in the log.
     pub(crate) fn place_again(
         &self,
         blocks: &[&(BlockName, &[u8])],
@@ -149,7 +156,8 @@ impl Drafts {
         self.admission.lock().place_again(blocks, full)
     }
 
-    /// Closes the open drafts, full or not. Also returns the number that every draft closed until now is below.
+    /// Closes the open drafts, full or not. Also returns a number that is greater than that of
+    /// every draft closed until now.
     pub(crate) fn close_all(&self) -> (Vec<FullDraft>, u64) {
         let mut admission = self.admission.lock();
         let closed = (0..admission.drafts.len()).filter_map(|kind| admission.close_draft(kind)).collect();
@@ -166,7 +174,8 @@ impl Drafts {
         admission.check_not_failed()
     }
 
-    /// Waits until all drafts that belong in earlier arenas are there: whatever follows ends those arenas.
+    /// Waits until all drafts that belong in earlier arenas are written. An append to this arena
+    /// ends the earlier ones.
     pub(crate) fn wait_for_drafts_before(&self, arena: ArenaId) {
         let mut admission = self.admission.lock();
         self.drained.wait_while(&mut admission, |admission| {
@@ -175,12 +184,13 @@ impl Drafts {
         });
     }
 
-    /// Notes that a draft is a clump at this address. Its waiters are woken later, by [`wake`](Self::wake).
+    /// Records that a draft is a clump at this address. Waiting threads are woken later, by
+    /// [`wake`](Self::wake).
     pub(crate) fn note_clump(&self, full: &FullDraft, address: LogAddress) {
         self.admission.lock().note_clump(full, address);
     }
 
-    /// Notes that a page names these blocks, and that the index has it.
+    /// Records that a page names these blocks, and that the index has the page.
     pub(crate) fn note_page(&self, names: impl Iterator<Item = BlockName>) {
         let mut admission = self.admission.lock();
         for name in names {
@@ -189,14 +199,15 @@ impl Drafts {
         admission.page_count += 1;
     }
 
-    /// Notes where the log ends, for drafts that are given a place beforehand.
+    /// Records the end of the log, for drafts that get a place in advance.
     pub(crate) fn note_end(&self, home: (ArenaId, u64)) {
         if let Some(placement) = &mut self.admission.lock().placement {
             placement.note_end(home);
         }
     }
 
-    /// Takes nothing more. Drafts that wait stay where they are, so that their blocks can still be read.
+    /// Stops accepting blocks. Drafts that wait stay in memory, so that their blocks can still be
+    /// read.
     pub(crate) fn fail(&self, error: &(dyn std::error::Error + 'static)) {
         self.fail_with(|| WriteFailure::of(error));
     }
@@ -210,14 +221,14 @@ impl Drafts {
         self.drained.notify_all();
     }
 
-    /// While the returned guard lives, a panic of this thread fails the drafts: a draft that others wait for will never
-    /// become a clump.
+    /// While the returned guard lives, a panic of this thread fails the drafts. Otherwise other
+    /// threads would wait for a draft that never becomes a clump.
     pub(crate) fn fail_on_panic(&self) -> FailOnPanic<'_> {
         FailOnPanic { drafts: self }
     }
 }
 
-/// Fails the drafts when the thread that was to append one dies.
+/// Fails the drafts when the thread that was appending one panics.
 pub(crate) struct FailOnPanic<'a> {
     drafts: &'a Drafts,
 }

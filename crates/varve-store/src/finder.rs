@@ -1,12 +1,16 @@
-//! The finder: the index, the catalogs that pages name, and everything that proposes places for a block.
+//! The finder: the index, the catalogs that pages name, and everything else that proposes places
+//! for a block.
 //!
-//! It owns the index, what look-ups have learnt (read-ahead, moved clumps), the catalog roots in sight, and the seals that
-//! the saved index was made for. It stands on the vault.
+//! It owns the index, the knowledge from look-ups (read-ahead, moved clumps), the catalog roots in
+//! sight, and the seals that the saved index was made for. It depends on the vault.
 //!
 //! Always true:
-//! - The finder only proposes. A proposal is believed by the full name in a directory page, or by the block's own bytes.
-//! - Every page that this session has read or written is in the index, unless the store goes without one.
-//! - In sight are the newest catalog root of a writer that could read the one before it, and all roots behind that.
+//! - The finder only proposes. A proposal is confirmed by the full name in a directory page, or by
+//!   the block's own bytes.
+//! - Every page that this session has read or written is in the index, unless the store works
+//!   without one.
+//! - The roots in sight are the newest catalog root of a writer that could read its predecessor,
+//!   and all roots after it.
 
 mod candidate_counts;
 mod catalogs;
@@ -36,27 +40,29 @@ use candidate_counts::CandidateCounters;
 use catalogs::Catalogs;
 use read_ahead::ReadAhead;
 
-/// The index, and everything that proposes places for a block.
+/// The index, and everything else that proposes places for a block.
 pub(crate) struct Finder {
     vault: Arc<Vault>,
     index: ScoreIndex,
-    /// Whether the store goes without an index: reading a by-value store takes none, so none is made for it.
+    /// True if the store works without an index. Reading a by-value store needs none, so none is
+    /// made for it.
     has_no_index: bool,
-    /// Blocks in the index that no checkpoint holds.
+    /// The number of blocks in the index that no checkpoint holds.
     unsaved_blocks: AtomicU64,
     read_ahead: ReadAhead,
     candidate_counters: CandidateCounters,
-    /// Whether it was reported that the index is of no use.
+    /// True if a failure of the index was already reported.
     is_trouble_reported: AtomicBool,
-    /// In a store without an index: the clumps that are not where their names say, once that was asked.
+    /// In a store without an index: the clumps that are not where their names say, once they were
+    /// looked for.
     moved: Mutex<Option<BTreeMap<ClumpName, Vec<LogAddress>>>>,
     catalogs: Catalogs,
-    /// Sealed arenas as the saved index knows them. An arena that was looked at since is not in it any more.
+    /// The sealed arenas as the saved index knows them. An arena that was checked since is removed.
     believed: Mutex<Seals>,
 }
 
 impl Finder {
-    /// A finder with a saved index that covers this part of the log.
+    /// Makes a finder from a saved index that covers `coverage`.
     pub(crate) fn new(vault: Arc<Vault>, index: ScoreIndex, has_no_index: bool, coverage: &Coverage) -> Self {
         Self {
             vault,
@@ -80,7 +86,7 @@ impl Finder {
         self.candidate_counters.counts()
     }
 
-    /// How many blocks can be found.
+    /// Returns the number of blocks that can be found.
     pub(crate) fn block_count(&self) -> u64 {
         if self.has_no_index { self.vault.directory().block_count() } else { self.index.len() }
     }

@@ -1,14 +1,18 @@
-//! The intake: whatever is added to a store goes through here. Only the one writer of a store has it.
+//! The intake: every block that is added to a store goes through here. Only the one writer of a
+//! store has it.
 //!
-//! It owns the writer's end of the log (the appender), the gate of sync, the parity that is due, and the lock that keeps
-//! other writers away. It stands on all other parts, and none of them knows it.
+//! It owns the writer's end of the log (the appender), the gate of sync, the parity that is due,
+//! and the lock that excludes other writers. It depends on all other parts, and none of them
+//! depends on it.
 //!
 //! Always true:
-//! - When a sync has returned, everything put before it survives power loss.
-//! - A seal gets parity, and an index is saved that counts it, only once the seal is durable.
-//! - While arenas are replaced no index is saved: what is known of the log is then of one that is not any more, or not yet.
-//! - Locks are taken in this order, and none is held while blocks are named, packed or read: the gate of parity, the gate
-//!   of sync, the appender, the drafts, the index.
+//! - When a sync has returned, every block put before it survives a power loss.
+//! - Parity of an arena is made, and an index that counts its seal is saved, only once the seal is
+//!   durable.
+//! - While arenas are replaced, no index is saved: the state of the log that this session knows
+//!   then no longer exists, or does not exist yet.
+//! - Locks are taken in this order, and none is held while blocks are named, packed or read: the
+//!   gate of parity, the gate of sync, the appender, the drafts, the index.
 
 mod append;
 mod close;
@@ -48,21 +52,21 @@ pub struct Intake {
     reader: Arc<Reader>,
     tail: Arc<Tail>,
     appender: Mutex<Appender>,
-    /// Held by the one caller that makes things durable for all that wait.
+    /// Held by the one caller that makes blocks durable on behalf of all waiting callers.
     sync_gate: Mutex<Durable>,
     parity_due: ParityDue,
-    /// While arenas are replaced.
+    /// True while arenas are replaced.
     is_replacing: AtomicBool,
     _lock: Box<dyn FileLock>,
 }
 
-/// How far the log is known to be durable, counted in clumps of this session.
+/// The part of the log that is known to be durable, counted in clumps of this session.
 #[derive(Debug, Default)]
 struct Durable {
     clump_count: u64,
 }
 
-/// The parts that an intake stands on.
+/// The parts that an intake depends on.
 pub(crate) struct Below {
     pub(crate) vault: Arc<Vault>,
     pub(crate) drafts: Arc<Drafts>,
@@ -72,7 +76,7 @@ pub(crate) struct Below {
 }
 
 impl Intake {
-    /// Goes on where `appender` stands.
+    /// Makes an intake that continues at the position of `appender`.
     pub(crate) fn new(below: Below, appender: Appender, lock: Box<dyn FileLock>) -> Self {
         let Below { vault, drafts, finder, reader, tail } = below;
         if vault.config().compare == CompareMode::Value {

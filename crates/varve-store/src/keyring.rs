@@ -1,7 +1,7 @@
 //! `keys/`: the keys of a store, wrapped once for each way to open it. `docs/format.md`, section 1.
 //!
-//! Invariant: a file of `keys/` is written once and never changed, and a store always keeps one that opens everything: what
-//! takes another's place is durable before the other is removed.
+//! Always true: a file of `keys/` is written once and never changed, and a store always has a full
+//! key. A new key that replaces another one is durable before the old one is removed.
 
 mod manage;
 mod paper;
@@ -30,40 +30,39 @@ use tries::Tries;
 
 pub(crate) const FOLDER: &str = "keys";
 const FILE_BYTES_MAX: u64 = 64 << 10;
-/// How many keys a store has at most. Somebody may have laid more there, and a replica may have kept old ones: all are looked at.
+/// The most keys of a store. More files may be there: an attacker may have added some, and a
+/// replica may have kept old ones. All of them are considered.
 const KEYS_MAX: usize = 64;
-/// So many files an error names; of the others it says how many they are.
+/// An error names at most this many files, and counts the others.
 const NAMED_MAX: usize = 3;
 
-/// Keys that a secret has opened.
+/// A key that a secret has opened.
 pub struct OpenedKey {
-    /// Which one.
     pub entry: KeyEntry,
     keys: LogKeys,
-    /// Whoever has it may make other keys.
+    /// The master key, with which other keys can be made.
     master: Option<LockedMemory<[u8; 32]>>,
-    /// For what only the holder of this one key is to read.
+    /// Encrypts files that only the holder of this one key may read.
     own: LockedMemory<[u8; 32]>,
 }
 
-/// Why a store's keys did not open, or were not made.
+/// The keys of a store did not open, or were not made.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The store is encrypted and nothing was given to open it with.
+    /// The store is encrypted, and no secret was given.
     #[error("the store is encrypted: a passphrase or a key file is needed")]
     Missing,
-    /// The store is not encrypted.
     #[error("the store is not encrypted: it has no keys")]
     NotEncrypted,
-    /// None of the store's keys opens with what was given.
+    /// None of the store's keys opens with the given secret.
     #[error("the {what} does not open this store{}", damaged_text(damaged))]
     Wrong {
         /// "passphrase" or "key file".
         what: &'static str,
-        /// Keys that could not be tried.
+        /// The keys that could not be tried.
         damaged: Vec<FileName>,
     },
-    /// None of those that were tried opens, and others cost too much to be tried as well.
+    /// None of the tried keys opens, and others cost too much to be tried.
     #[error(
         "the {what} was tried on {tried_count} of {} keys, and opens none of them; to try the others would take too long: {}; \
          remove from {FOLDER:?} those that none of you has made, and try again",
@@ -72,9 +71,8 @@ pub enum KeyError {
     NotAllTried {
         /// "passphrase".
         what: &'static str,
-        /// How many were tried.
         tried_count: usize,
-        /// Those that were not.
+        /// The keys that were not tried.
         left: Vec<FileName>,
     },
     /// The store has no key of this kind.
@@ -83,37 +81,34 @@ pub enum KeyError {
         /// "passphrase" or "key file".
         what: &'static str,
     },
-    /// The folder of keys is gone or empty.
+    /// The folder of keys is missing or empty.
     #[error("the store is encrypted, but its folder {FOLDER:?} has no key: without one nothing can be read")]
     NoKeys,
-    /// A key's file makes no sense.
+    /// A key's file is malformed.
     #[error("{file}: this key is damaged, and no other of its kind is there")]
-    Malformed {
-        /// Which file.
-        file: FileName,
-    },
+    Malformed { file: FileName },
     /// An empty passphrase or a short key file.
     #[error("the {what} is too short: {advice}")]
     TooShort {
         /// "passphrase" or "key file".
         what: &'static str,
-        /// What would do.
+        /// A secret that would be long enough.
         advice: &'static str,
     },
-    /// Settings of Argon2id that nobody should wait for, or that protect nothing.
+    /// Settings of Argon2id that take too long, or that protect nothing.
     #[error(
         "a passphrase cannot be tried at this cost: from 8 MiB to 4 GiB, 1 to 64 passes, at most 64 lanes"
     )]
     Cost,
-    /// The key that was given is not enough.
+    /// The given key does not have the permission.
     #[error(transparent)]
     NotPermitted(#[from] NotPermitted),
-    /// Whoever compares blocks by their bytes has to read them.
+    /// A store that compares blocks by value has to read them.
     #[error(
         "a store that compares blocks by value cannot have write-only keys: telling a duplicate takes reading it"
     )]
     ByValue,
-    /// What was to become a new key opens the store already.
+    /// The secret of the new key opens the store already.
     #[error("this {what} is key {id} already")]
     Duplicate {
         /// "passphrase" or "key file".
@@ -121,42 +116,32 @@ pub enum KeyError {
         /// The key that it opens.
         id: String,
     },
-    /// The store has as many keys as a store may have.
     #[error("the store has {KEYS_MAX} keys already; remove one first")]
     TooMany,
-    /// A label that does not fit in a line.
+    /// The label is longer than a line, or has control characters.
     #[error("a label is one line of at most {} bytes", slot::LABEL_BYTES_MAX)]
     Label,
-    /// No key is called so.
     #[error("no key is called {id:?}")]
-    NoSuchKey {
-        /// What was asked for.
-        id: String,
-    },
-    /// Several keys are.
+    NoSuchKey { id: String },
+    /// Several keys have this id.
     #[error("{id:?} could be {}", candidates.join(" or "))]
     Ambiguous {
-        /// What was asked for.
         id: String,
-        /// What it may mean.
+        /// The ids of these keys.
         candidates: Vec<String>,
     },
-    /// Without this one nothing could be read, ever.
+    /// The last full key must stay: without it nothing could ever be read.
     #[error("{id} is the last key that opens everything: it cannot be removed")]
-    Last {
-        /// Which key.
-        id: String,
-    },
-    /// A paper key that was typed in does not fit.
+    Last { id: String },
+    /// The typed paper key is wrong.
     #[error(transparent)]
     Paper(#[from] PaperError),
-    /// Somebody else changes the keys.
+    /// Another process changes the keys.
     #[error("the keys are being changed: {0}")]
     Locked(LockError),
-    /// Whether somebody else changes them could not be found out.
+    /// The lock of the keys could not be checked.
     #[error("the keys cannot be changed")]
     Lock(#[source] LockError),
-    /// A key's file could not be read or written.
     #[error("the keys cannot be read or written")]
     Storage(#[from] std::io::Error),
 }
@@ -177,7 +162,7 @@ fn damaged_text(damaged: &[FileName]) -> String {
     format!(" ({} could not be tried: damaged)", listed(damaged))
 }
 
-/// The first of these files, and how many others there are.
+/// Names the first of these files, and the number of the others.
 fn listed(files: &[FileName]) -> String {
     let (named, others) = files.split_at(files.len().min(NAMED_MAX));
     let named: Vec<_> = named.iter().map(ToString::to_string).collect();
@@ -200,7 +185,7 @@ impl OpenedKey {
         Some(Self { entry: slot.entry.clone(), keys: log_keys, master, own: own_key(wrapping_key) })
     }
 
-    /// What the log works with.
+    /// Returns the keys for the log.
     pub(crate) fn log_keys(&self) -> &LogKeys {
         &self.keys
     }
@@ -214,15 +199,15 @@ fn own_key(wrapping_key: &[u8; 32]) -> LockedMemory<[u8; 32]> {
     LockedMemory::filled(|own: &mut [u8; 32]| *own = blake3::derive_key("varve 1 own", wrapping_key))
 }
 
-/// What there is in `keys/`: sound files and others.
+/// The sound and the damaged files in `keys/`.
 struct Slots {
     sound: BTreeMap<FileName, Slot>,
     damaged: Vec<FileName>,
-    /// Why one of the files could not be read, if that is so.
+    /// The error of a file that could not be read, if there was one.
     unread: Option<std::io::Error>,
 }
 
-/// All keys.
+/// Reads all keys.
 fn slots(storage: &dyn Storage) -> Result<Slots, KeyError> {
     let slots = slots_that_read(storage)?;
     match slots.unread {
@@ -231,7 +216,7 @@ fn slots(storage: &dyn Storage) -> Result<Slots, KeyError> {
     }
 }
 
-/// The keys, but for those whose files cannot be read.
+/// Reads the keys, except those whose files cannot be read.
 fn slots_that_read(storage: &dyn Storage) -> Result<Slots, KeyError> {
     let files = storage.list(FOLDER)?;
     let files = files.into_iter().filter(|file| file.as_str().ends_with(".toml"));
@@ -240,9 +225,9 @@ fn slots_that_read(storage: &dyn Storage) -> Result<Slots, KeyError> {
         let contents = match storage.read_whole(&file, FILE_BYTES_MAX) {
             Ok(contents) => contents,
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Vec::new(),
-            // It was removed meanwhile.
+            // The file was removed meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            // Another one may open the store.
+            // Another key may open the store.
             Err(error) => {
                 let named = std::io::Error::new(error.kind(), format!("{file}: {error}"));
                 slots.unread.get_or_insert(named);
@@ -260,13 +245,13 @@ fn slots_that_read(storage: &dyn Storage) -> Result<Slots, KeyError> {
     Ok(slots)
 }
 
-/// How many keys are sound, and the files of those that are damaged.
+/// Returns the number of sound keys, and the files of the damaged ones.
 pub(crate) fn sound_and_damaged(storage: &dyn Storage) -> Result<(usize, Vec<FileName>), KeyError> {
     let Slots { sound, damaged, .. } = slots(storage)?;
     Ok((sound.len(), damaged))
 }
 
-/// Whether this is what a key's file has. It may still be another store's.
+/// Returns true if this is a well-formed key file. It may still be another store's.
 pub(crate) fn is_sound(file: &FileName, contents: &[u8]) -> bool {
     Slot::parse(file, contents).is_some()
 }

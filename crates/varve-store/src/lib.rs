@@ -1,29 +1,32 @@
 //! The engine: log, index and caches together make the local block store.
 //!
 //! ```text
-//! put   name the blocks ─▶ known? (index, then directory page) ─▶ draft ─▶ pack ─▶ append ─▶ page ─▶ index
-//! get   pending or index ─▶ candidate addresses ─▶ clump ─▶ the frame that may hold it ─▶ name the block ─▶ the one that was asked for
+//! put   name the blocks ─▶ known? (index, then page) ─▶ draft ─▶ pack ─▶ append ─▶ page ─▶ index
+//! get   pending or index ─▶ candidates ─▶ clump ─▶ its frame ─▶ name the block ─▶ compare names
 //! ```
 //!
-//! What must always be true:
-//! - An index only proposes. A duplicate is believed by the full score in a directory page, a block by the score of its
-//!   bytes; so a wrong index costs time, never data. In a by-value store a duplicate is believed when its bytes have been compared.
-//! - When [`sync`](varve_block::BlockStore::sync) has returned, everything put before it survives power loss.
-//! - A store has one writer at a time; readers need no lock, and see what was there when they opened it, or last followed the
-//!   writer.
+//! Always true:
+//! - An index only proposes candidates. A duplicate counts as one if a directory page has its full
+//!   score, and a block is returned if its bytes have the requested score. So a wrong index costs
+//!   time, never data. In a by-value store a duplicate counts as one when its bytes have been
+//!   compared.
+//! - When [`sync`](varve_block::BlockStore::sync) has returned, every block put before it survives
+//!   a power loss.
+//! - A store has one writer at a time. Readers need no lock. They see the log as it was when they
+//!   opened the store, or when they last followed the writer.
 //!
-//! A [`Store`] is a front over parts that own their fields. Each part is a folder and knows only those to the left of it;
-//! its mod file says what it owns and what must always be true:
+//! A [`Store`] is a front over parts that own their fields. Each part is a folder and knows only
+//! the parts to the left of it. Its module file states the fields that it owns and its invariants:
 //!
 //! ```text
 //! vault ─▶ drafts ─▶ finder ─▶ reader ─▶ tail ─▶ intake ─▶ store
 //! ```
 //!
-//! To be read first: `store.rs` and `store/open.rs` (the parts, from the lowest up), `intake/put.rs` (a block in), and
-//! `reader/attempts.rs` (a block out).
+//! Read first: `store.rs` and `store/open.rs` (the parts, from the lowest up), `intake/put.rs` (a
+//! block is put), and `reader/attempts.rs` (a block is read).
 //!
-//! The store does not know what a snapshot is, or a file. It starts no threads: whoever calls it from many gets the work of
-//! many done at the same time, since naming, packing and reading happen outside its locks.
+//! The store does not know snapshots or files. It starts no threads. Callers on many threads work
+//! in parallel, since naming, packing and reading happen outside its locks.
 
 mod cache;
 mod config;

@@ -1,12 +1,15 @@
-//! Opening a store: what the log has beyond the saved index is read, and a writer takes the log's end. After a crash too,
-//! which needs no other step.
+//! Opens a store: reads the part of the log that the saved index does not cover, and prepares the
+//! log's end for a writer. After a crash the steps are the same.
 //!
-//! It owns what one opening learns on its way: the scans of arenas without a seal, and the places that the disk did not
-//! give. It stands on the vault, the finder and the tail's notes, and hands the tail and the writer's appender back.
+//! It owns the findings of one opening: the scans of arenas without a seal, and the places that the
+//! disk did not return. It depends on the vault, the finder and the tail's notes, and returns the
+//! notes for the tail and the writer's appender.
 //!
 //! Always true:
-//! - An arena that has lost its seal, or that the disk does not give in full, is never written to.
-//! - A page is believed durable only behind a mark of durability, a seal that a ledger counts, or parity.
+//! - An arena that has lost its seal, or that the disk does not return in full, is never written
+//!   to.
+//! - A page counts as durable only if a mark of durability follows it, or if its arena has a seal
+//!   that a ledger counts, or has parity.
 //! - A reader changes nothing, whatever it finds.
 
 mod ledger;
@@ -32,16 +35,16 @@ use crate::tail::{Followed, UnreadPlaces};
 use crate::vault::{OpenError, Vault};
 use sealed_arenas::NotSealed;
 
-/// How far the reading of directories has come, while an index is made from them.
+/// The progress of reading directories, while an index is made from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RebuildProgress {
-    /// Arenas read.
+    /// The arenas that were read.
     pub arenas_done: u64,
-    /// Arenas to be read.
+    /// The arenas that have to be read.
     pub arenas_total: u64,
 }
 
-/// What one opening has learnt on its way.
+/// The findings of one opening.
 pub(crate) struct Opening<'a> {
     vault: &'a Vault,
     finder: &'a Finder,
@@ -49,12 +52,12 @@ pub(crate) struct Opening<'a> {
     unread: UnreadPlaces,
 }
 
-/// The outcome of an opening.
+/// The result of an opening.
 pub(crate) struct Opened {
     pub(crate) unread: UnreadPlaces,
-    /// How far a reader has come.
+    /// The position of a reader.
     pub(crate) followed: Followed,
-    /// Where a writer goes on.
+    /// The appender of a writer.
     pub(crate) appender: Option<Appender>,
 }
 
@@ -63,7 +66,8 @@ impl<'a> Opening<'a> {
         Self { vault, finder, scans, unread: UnreadPlaces::default() }
     }
 
-    /// Reads what the log has beyond the checkpoint, and takes the log's end if the store is to be written.
+    /// Reads the part of the log that the checkpoint does not cover. For a writer, also prepares
+    /// the log's end.
     pub(crate) fn catch_up(
         mut self,
         mut coverage: Coverage,

@@ -1,11 +1,13 @@
-//! Parity: for each sealed arena a file beside the log, from which its damaged parts can be computed again.
+//! Parity: for each sealed arena a file beside the log, from which damaged parts of the arena can
+//! be computed again.
 //!
-//! It owns the files in `parity/`: their names, opening, reading and writing. `docs/format.md`, appendix A, has their bytes.
+//! It owns the files in `parity/`: their names, and how to open, read and write them.
+//! `docs/format.md`, appendix A, describes their bytes.
 //!
 //! Always true:
-//! - A file is written whole once the arena's seal is durable, and a missing one is made up for later: so a crash leaves
-//!   none or a good one.
-//! - Parity is never trusted: what comes out of it is checked as the log is.
+//! - A file is written whole once the arena's seal is durable, and a missing one is made up for
+//!   later. So a crash leaves either none or a good one.
+//! - Parity is never trusted: bytes that are computed from it are checked as the log is.
 
 mod shards;
 mod write;
@@ -20,12 +22,12 @@ pub use shards::{GroupCodes, Shards, Unknown, padded_bytes, read_shards};
 
 const FOLDER: &str = "parity";
 
-/// The parity file of one arena.
+/// Returns the name of an arena's parity file.
 fn file_name(arena: ArenaId, generation: u32) -> FileName {
     FileName::new(&format!("{FOLDER}/{:010}.{generation}.parity", arena.0)).expect("digits make a good name")
 }
 
-/// The arena whose parity file this is; `None` for any other file.
+/// Returns the arena and the generation of a parity file; `None` for any other file.
 fn of_file(file: &FileName) -> Option<(ArenaId, u32)> {
     let name = file.as_str().strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".parity")?;
     let (arena, generation) = name.split_once('.')?;
@@ -41,13 +43,12 @@ pub struct ParityFile {
     bad_headers: usize,
 }
 
-/// Why a parity file says nothing.
+/// A parity file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenParityError {
     /// Neither of its headers is good.
     #[error(transparent)]
     Header(#[from] ParityHeaderError),
-    /// The file cannot be read.
     #[error(transparent)]
     Storage(#[from] io::Error),
 }
@@ -73,19 +74,19 @@ impl ParityFile {
         Ok(Self { name, header, key, bad_headers })
     }
 
-    /// The file's header.
+    /// Returns the file's header.
     #[must_use]
     pub fn header(&self) -> &ParityHeader {
         &self.header
     }
 
-    /// How many of its two headers are bad.
+    /// Returns the number of bad headers, of two.
     #[must_use]
     pub fn bad_headers(&self) -> usize {
         self.bad_headers
     }
 
-    /// Whether a shard has this code.
+    /// Returns true if a shard has this code.
     #[must_use]
     pub fn is_good(&self, shard: &[u8], code: &ShardCode) -> bool {
         self.key.is_good(shard, code)
@@ -104,7 +105,7 @@ impl<'a> ParityFiles<'a> {
         Self { log, storage }
     }
 
-    /// The arenas that have a parity file, each with its generation, in order.
+    /// Lists the arenas that have a parity file, each with its generation, in order.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -120,10 +121,10 @@ impl<'a> ParityFiles<'a> {
         ParityFile::open(self.log, self.storage, arena, generation)
     }
 
-    /// Whether an arena of this generation has a parity file, good or not.
+    /// Returns true if an arena of this generation has a parity file, good or not.
     ///
     /// # Errors
-    /// The file that cannot be looked at, and why.
+    /// The file that cannot be examined, and the reason.
     pub(crate) fn is_there(&self, arena: ArenaId, generation: u32) -> Result<bool, (FileName, io::Error)> {
         let file = file_name(arena, generation);
         match self.storage.length(&file) {
@@ -133,14 +134,14 @@ impl<'a> ParityFiles<'a> {
         }
     }
 
-    /// The last arena after this one that has a good parity file.
+    /// Returns the last arena after `last` that has a good parity file.
     pub(crate) fn last_known_after(&self, last: Option<ArenaId>) -> io::Result<Option<ArenaId>> {
         let mut later = self.list()?.into_iter().rev().filter(|(arena, _)| Some(*arena) > last);
         let known = later.find(|(arena, generation)| self.open(*arena, *generation).is_ok());
         Ok(known.map(|(arena, _)| arena))
     }
 
-    /// The arenas that have a good parity file and are not among `ids`.
+    /// Returns the arenas that have a good parity file and are not among `ids`.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -149,13 +150,15 @@ impl<'a> ParityFiles<'a> {
         Ok(gone.filter(|of| self.open(of.0, of.1).is_ok()).map(|(id, _)| id).collect())
     }
 
-    /// Whether there is a parity file of the arena whose header has this code: it was sealed then.
+    /// Returns true if there is a parity file of the arena whose header has this code: the arena
+    /// was sealed then.
     #[must_use]
     pub fn was_sealed(&self, arena: ArenaId, generation: u32, header_code: &[u8; 32]) -> bool {
         self.open(arena, generation).is_ok_and(|parity| parity.header.arena_header_code == *header_code)
     }
 
-    /// The generation of this arena's parity: that of the arena which is in place, or else the newest of which there is any.
+    /// Returns the generation of this arena's parity to use: that of the arena in place, or else
+    /// the newest one.
     ///
     /// # Errors
     /// When the folder cannot be read.
@@ -166,7 +169,7 @@ impl<'a> ParityFiles<'a> {
         Ok(in_place.filter(|one| generations.contains(one)).or_else(|| generations.into_iter().max()))
     }
 
-    /// How many parity files there are, and the bytes in them.
+    /// Returns the number of parity files and their total length in bytes.
     pub(crate) fn size(&self) -> io::Result<(u64, u64)> {
         let files = self.storage.list(FOLDER)?;
         let lengths =

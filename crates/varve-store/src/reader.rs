@@ -1,12 +1,13 @@
-//! The reader: blocks leave the store here, each named again by its own bytes.
+//! The reader: returns blocks, and computes the name of each again from its bytes.
 //!
-//! It owns the cache of opened frames and the list of blocks that are known to be lost. It stands on the vault, the drafts
-//! and the finder.
+//! It owns the cache of opened frames and the list of blocks that are known to be lost. It depends
+//! on the vault, the drafts and the finder.
 //!
 //! Always true:
-//! - Only a block whose bytes have the name that was asked for leaves. In a by-value store the clump's own table vouches
-//!   for the place, and the name's fingerprint for the bytes.
-//! - A block that was found damaged is remembered as lost, so that the next one who puts it stores it again.
+//! - A block is returned only if its bytes have the requested name. In a by-value store the clump's
+//!   own table confirms the place, and the name's fingerprint confirms the bytes.
+//! - A block that was found damaged is remembered as lost, so that it is stored again when it is
+//!   put again.
 
 mod attempts;
 mod frames;
@@ -42,39 +43,41 @@ impl Reader {
         Self { vault, drafts, finder, frames: FrameCache::new(), lost }
     }
 
-    /// The blocks that are known to be lost.
+    /// Returns the blocks that are known to be lost.
     pub(crate) fn lost(&self) -> &LostBlocks {
         &self.lost
     }
 
-    /// Bounds the memory that frames and directories take.
+    /// Bounds the memory for frames and directories.
     pub(crate) fn bound_caches(&self, bytes: u64) {
         self.frames.bound(bytes - bytes / 4);
         self.vault.directory().bound(bytes / 4);
     }
 
-    /// Forgets what was read of an arena that is another one now.
+    /// Drops everything that was read of an arena that was replaced.
     pub(crate) fn forget(&self, arena: ArenaId) {
         self.vault.directory().forget(arena);
         self.frames.forget(self.vault.map(), arena);
     }
 
-    /// Whether a block is stored, by the directories.
+    /// Returns true if the directories say that a block is stored.
     pub(crate) fn has(&self, name: &BlockName) -> Result<bool, GetError> {
         if self.vault.namer().is_everywhere(&name.score) {
             return Ok(true);
         }
-        // Looked at first: a page that is written in between takes the block to the index, never back.
+        // The drafts are asked first: a page that is written in between moves the block to the
+        // index, never back.
         if self.drafts.contains(name) {
             return Ok(true);
         }
         self.has_elsewhere(name, &BTreeSet::new())
     }
 
-    /// Whether a block is named anywhere but in these places, given by arena and offset in bytes.
+    /// Returns true if a page outside the given places names the block. The places are arenas and
+    /// byte offsets.
     ///
     /// # Errors
-    /// [`GetError::Failed`] when a directory could not be read for a reason that is no damage.
+    /// [`GetError::Failed`] when a directory could not be read for a reason other than damage.
     pub(crate) fn has_elsewhere(
         &self,
         name: &BlockName,

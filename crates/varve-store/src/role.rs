@@ -1,45 +1,41 @@
-//! What a key allows its holder to do.
+//! Roles of keys, and the permissions that they give.
 
 use serde::{Deserialize, Serialize};
 
-/// What a key is for. What a role lacks in keys, no program can do with it; what only its [`Permission`] forbids, this
-/// program refuses to do. `docs/security.md` says which is which.
+/// The use of a key. If a role lacks a key, no program can do what that key is needed for. If only
+/// a [`Permission`] is missing, this program refuses. `docs/security.md` lists both kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Everything.
     Full,
     /// May read and add. Lacks the master key, so it can make no other keys.
     AppendOnly,
-    /// May add, and read nothing, not even what it has added. Lacks the read key.
+    /// May add, but read nothing, not even the blocks that it has added. Lacks the read key.
     WriteOnly,
 }
 
-/// Something that not every key allows.
+/// An action that not every key allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permission {
-    /// To look at what is stored.
     Read,
-    /// To add to it.
     Add,
-    /// To remove or replace anything: to forget snapshots, to reclaim their space, to write damaged arenas anew.
+    /// To remove or replace anything: to forget snapshots, to reclaim their space, to write damaged
+    /// arenas anew.
     Destroy,
     /// To make, change, export and remove keys.
     ManageKeys,
 }
 
-/// A key does not allow what was asked for.
+/// The key does not allow the requested action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this key is {role}: it may not {permission}")]
 pub struct NotPermitted {
-    /// What the key is for.
     pub role: Role,
-    /// What was asked for.
     pub permission: Permission,
 }
 
 impl Role {
-    /// Whether a key of this role allows it.
+    /// Returns true if a key of this role has the permission.
     #[must_use]
     pub fn allows(self, permission: Permission) -> bool {
         match (self, permission) {
@@ -49,7 +45,7 @@ impl Role {
         }
     }
 
-    /// Refuses what a key of this role does not allow.
+    /// Refuses an action that a key of this role does not allow.
     ///
     /// # Errors
     /// [`NotPermitted`].

@@ -1,11 +1,12 @@
-//! The saved index: the files in `index/` that spare an opening the reading of all directories.
+//! The saved index: the files in `index/` that save an opening the reading of all directories.
 //!
-//! It owns no state: it names, reads, removes and spreads the files, and says which part of the log an index covers.
+//! It owns no state. It names, reads, removes and spreads the files, and records which part of the
+//! log an index covers.
 //!
 //! Always true:
-//! - The saved index is a hint. Whatever it says is believed only after the log has confirmed it, and without it an
-//!   opening reads the directories.
-//! - A saved index that knows what was in an arena is removed before that arena is replaced.
+//! - The saved index is a hint. Everything in it is used only after the log has confirmed it.
+//!   Without it an opening reads the directories.
+//! - A saved index that knows the contents of an arena is removed before that arena is replaced.
 
 mod checkpoint_file;
 mod choose_index;
@@ -27,8 +28,8 @@ use std::io;
 
 use varve_world::{FileName, Storage};
 
-/// Removes the saved index, of either kind: it must not outlive an arena that it knows. On failure the file that cannot be
-/// removed, and why.
+/// Removes the saved index, of either kind. It must not outlive an arena that it knows. On failure
+/// returns the file that cannot be removed, and the reason.
 pub(crate) fn remove_saved_index(storage: &dyn Storage) -> Result<(), (FileName, io::Error)> {
     remove_durably(storage, checkpoint_file())?;
     remove_durably(storage, summary_file())

@@ -1,4 +1,4 @@
-//! The store: a front over the parts that own everything, and their block store.
+//! The store: a front over the parts that own all state, and their `BlockStore`.
 
 mod open;
 mod stats;
@@ -26,71 +26,74 @@ use crate::saved_index::{IndexPlace, index_places};
 use crate::tail::{Tail, WithheldError};
 use crate::vault::{ArenaNames, CatalogRoot, LogMark, Namer, OpenError, OwnFileError, Sessions, Vault};
 
-/// A local store, open to be read, or to be written as well. Callable from many threads at once.
+/// A local store, open for reading or for reading and writing. Can be used from many threads at
+/// once.
 pub struct Store {
     vault: Arc<Vault>,
     drafts: Arc<Drafts>,
     finder: Arc<Finder>,
     reader: Arc<Reader>,
     tail: Arc<Tail>,
-    /// Of a store that is open to be written.
+    /// `Some` in a store that is open for writing.
     intake: Option<Intake>,
 }
 
 impl Store {
-    /// The settings, keys and log.
+    /// Returns the part with the settings, keys and log.
     #[must_use]
     pub fn vault(&self) -> &Vault {
         &self.vault
     }
 
-    /// The writer; `None` if the store was opened to be read.
+    /// Returns the writer; `None` if the store was opened for reading.
     #[must_use]
     pub fn intake(&self) -> Option<&Intake> {
         self.intake.as_ref()
     }
 
-    /// The choices that were made when the store was made.
+    /// Returns the settings that were chosen when the store was made.
     #[must_use]
     pub fn config(&self) -> &StoreConfig {
         self.vault.config()
     }
 
-    /// How this store names blocks.
+    /// Returns the namer of this store's blocks.
     #[must_use]
     pub fn namer(&self) -> &Namer {
         self.vault.namer()
     }
 
-    /// The world that it lives in.
+    /// Returns the world that the store lives in.
     #[must_use]
     pub fn world(&self) -> &World {
         self.vault.world()
     }
 
-    /// What the key that opened it is for; everything, if the store is not encrypted.
+    /// Returns the role of the key that opened the store; [`Role::Full`] if the store is not
+    /// encrypted.
     #[must_use]
     pub fn role(&self) -> Role {
         self.vault.role()
     }
 
-    /// Whether it was opened to be written.
+    /// Returns true if the store was opened for writing.
     #[must_use]
     pub fn is_open_to_write(&self) -> bool {
         self.intake.is_some()
     }
 
-    /// The arenas that there are, in order.
+    /// Returns the numbers of the arenas that exist, in order.
     ///
     /// # Errors
-    /// [`OpenLogError`] when they cannot be listed.
+    /// [`OpenLogError`] when the arenas cannot be listed.
     pub fn arenas(&self) -> Result<Vec<ArenaId>, OpenLogError> {
         self.vault.log().arenas()
     }
 
-    /// The names of all blocks that an arena holds, as far as pages name them: after a sync, all.
+    /// Returns the names of all blocks that pages name in an arena. After a sync these are all its
+    /// blocks.
     ///
-    /// Takes some forty bytes of memory for each.
+    /// Takes about forty bytes of memory for each name.
     ///
     /// # Errors
     /// [`ReadLogError`] when nothing of the arena can be read.
@@ -98,37 +101,39 @@ impl Store {
         self.vault.names_in_arena(arena)
     }
 
-    /// The newest catalog root in the log, as far as pages name it: after a sync, the last one that was put.
+    /// Returns the newest catalog root that a page names. After a sync this is the last one that
+    /// was put.
     #[must_use]
     pub fn last_catalog(&self) -> Option<BlockName> {
         self.finder.catalogs().into_values().next_back()
     }
 
-    /// The newest catalog root first, and, as far as this store's key cannot tell whether that is whole, those that come
-    /// before it.
+    /// Returns the newest catalog root first. If this store's key cannot tell whether that root is
+    /// complete, the roots before it follow.
     #[must_use]
     pub fn newest_catalogs(&self) -> Vec<BlockName> {
         self.finder.newest_catalogs()
     }
 
-    /// The newest catalog root of somebody who could read the one before it, and all that others have added since: the
-    /// oldest first. Those others may have left out what was there, so each has to be looked at.
+    /// Returns the newest catalog root of a writer that could read its predecessor, and all roots
+    /// that others have added since, oldest first. Those others may have left out earlier
+    /// snapshots, so a caller must look at each root.
     #[must_use]
     pub fn catalogs(&self) -> Vec<BlockName> {
         self.finder.catalogs().into_values().collect()
     }
 
-    /// All catalog roots that directory pages name, newest first.
+    /// Returns all catalog roots that directory pages name, newest first. Skips unreadable pages.
     ///
     /// # Errors
-    /// [`OpenLogError`] when the arenas cannot be listed. What cannot be read is passed over.
+    /// [`OpenLogError`] when the arenas cannot be listed.
     pub fn catalog_roots(&self) -> Result<Vec<CatalogRoot>, OpenLogError> {
         self.vault.catalog_roots()
     }
 
-    /// The roots from which a store that is opened now reads its catalog, the oldest first: the newest one of somebody who
-    /// could read the one before it, and all after it. Unlike [`catalogs`](Self::catalogs) it asks the log, and not what
-    /// this session has seen.
+    /// Returns the roots from which a store that is opened now reads its catalog, oldest first: the
+    /// newest one of a writer that could read its predecessor, and all roots after it. Unlike
+    /// [`catalogs`](Self::catalogs), it reads the log, and ignores what this session has seen.
     ///
     /// # Errors
     /// As for [`catalog_roots`](Self::catalog_roots).
@@ -136,8 +141,8 @@ impl Store {
         self.vault.newest_catalog_roots()
     }
 
-    /// Where the newest catalog root lies of somebody who could read the one before it: its arena, and its place there in
-    /// bytes. `None` if there is none.
+    /// Returns the arena and the byte offset there of the newest catalog root of a writer that
+    /// could read its predecessor. `None` if there is none.
     #[must_use]
     pub fn final_catalog_place(&self) -> Option<(ArenaId, u64)> {
         let first = self.finder.catalogs().into_keys().next()?;
@@ -145,7 +150,8 @@ impl Store {
         self.finder.is_final(first).then_some((arena, granule.byte_offset()))
     }
 
-    /// The log as it is now, in 48 bytes. All that was put must be durable.
+    /// Returns a mark of the log as it is now, in 48 bytes. Every block that was put must be
+    /// durable.
     ///
     /// # Errors
     /// [`std::io::Error`] when an arena cannot be read.
@@ -153,77 +159,82 @@ impl Store {
         self.vault.mark()
     }
 
-    /// Whether all is there that the log held at the mark. What was rewritten is another thing; damage within a page or a
-    /// clump is not looked for.
+    /// Returns true if the log still has everything that it had at the mark. An arena that was
+    /// rewritten since counts as missing. Damage within a page or a clump is not detected.
     #[must_use]
     pub fn holds(&self, mark: &LogMark) -> bool {
         self.vault.holds(mark)
     }
 
-    /// The record of which client of the Venti door wrote which blocks.
+    /// Returns the record of the blocks that each client session of the Venti front end wrote.
     #[must_use]
     pub fn sessions(&self) -> Sessions<'_> {
         self.vault.sessions()
     }
 
-    /// Writes a file that only the holder of this key can read; `about` says which.
+    /// Writes a file that only the holder of this key can read. `about` identifies the file.
     ///
     /// # Errors
-    /// [`OwnFileError`]; what was there before is then there still.
+    /// [`OwnFileError`]; the previous contents then remain.
     pub fn write_own(&self, about: &[u8], contents: &[u8]) -> Result<(), OwnFileError> {
         self.vault.write_own(about, contents)
     }
 
-    /// Reads what [`write_own`](Self::write_own) has written; `None` if it is not there, damaged, or another key's.
+    /// Reads a file of [`write_own`](Self::write_own); `None` if it is missing, damaged, or another
+    /// key's.
     #[must_use]
     pub fn read_own(&self, about: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         self.vault.read_own(about)
     }
 
-    /// How many candidates the index has proposed, look-up by look-up, since the store was opened.
+    /// Returns the counts of candidates that the index has proposed per look-up since the store was
+    /// opened.
     #[must_use]
     pub fn candidates_per_lookup(&self) -> CandidateCounts {
         self.finder.candidates_per_lookup()
     }
 
-    /// How an index in memory is filled. Walks all blocks.
+    /// Returns the fill of an index in memory; `None` if the index is on disk. Walks all blocks.
     #[must_use]
     pub fn memory_index_stats(&self) -> Option<IndexStats> {
         self.finder.memory_index_stats()
     }
 
-    /// How an index on disk is filled, and how often it was asked. Cheap; `None` if there is no such index.
+    /// Returns the fill of an index on disk and its counts of look-ups; `None` if there is no such
+    /// index. Cheap.
     #[must_use]
     pub fn disk_index_stats(&self) -> Option<DiskIndexStats> {
         self.finder.disk_index_stats()
     }
 
-    /// The folders that an index on disk is spread over; none if it is in the store's own.
+    /// Returns the folders over which an index on disk is spread; none if it is in the store's own
+    /// folder.
     #[must_use]
     pub fn index_places(&self) -> Vec<IndexPlace> {
         index_places(self.world(), self.config())
     }
 
-    /// Blocks and bytes that this session has stored so far.
+    /// Returns the number of blocks and bytes that this session has stored so far.
     #[must_use]
     pub fn session_growth(&self) -> (u64, u64) {
         self.drafts.growth()
     }
 
-    /// Bounds the memory that this store takes for what it has read. Without this call that is what suits the one store of
-    /// a machine.
+    /// Bounds the memory for cached pages and frames. Without this call the bound suits a machine
+    /// with one store.
     pub fn bound_caches(&self, bytes: u64) {
         self.reader.bound_caches(bytes);
     }
 
-    /// Says how what is put from now on is expected to be read: in small pieces, here and there, as a disk image is; or many
-    /// blocks together. The first costs some bytes, the second much time for each small piece. It is no more than advice.
+    /// Advises how blocks that are put from now on will be read: in small pieces at random, as a
+    /// disk image is; or many blocks together. The first costs some bytes of space. After the
+    /// second, each small read takes long. This is only advice: every block can be read either way.
     pub fn expect_reads_in_pieces(&self, expected: bool) {
         self.drafts.expect_reads_in_pieces(expected);
     }
 
-    /// As [`put_batch`](BlockStore::put_batch), and says of each block whether it was new. In a store that compares by value
-    /// every block counts as new.
+    /// Like [`put_batch`](BlockStore::put_batch), but also reports for each block whether it was
+    /// new. In a store that compares by value every block counts as new.
     ///
     /// # Errors
     /// [`PutError`]
@@ -231,7 +242,7 @@ impl Store {
         self.intake_for_put()?.put_each(blocks)
     }
 
-    /// Stores blocks under the names that they have had; see [`Intake::put_back`].
+    /// Stores blocks under the names that they had; see [`Intake::put_back`].
     ///
     /// # Errors
     /// [`PutError`]; some may have been stored.
@@ -243,8 +254,8 @@ impl Store {
         self.intake.as_ref().ok_or_else(|| PutError::ReadOnly { reason: "it was opened to be read".into() })
     }
 
-    /// Hands everything put so far to the log, named by a page, and does not wait until it is durable. Afterwards the log is as
-    /// long as all of that makes it.
+    /// Writes every block put so far to the log, named by a page, and does not wait until it is
+    /// durable. Afterwards the log has its full length.
     ///
     /// # Errors
     /// [`AppendError`].
@@ -252,10 +263,11 @@ impl Store {
         self.intake.as_ref().map_or(Ok(()), Intake::write_out)
     }
 
-    /// Whether a block is named anywhere but in these places, given by arena and offset in bytes.
+    /// Returns true if a page outside the given places names the block. The places are arenas and
+    /// byte offsets.
     ///
     /// # Errors
-    /// [`GetError::Failed`] when a directory could not be read for a reason that is no damage.
+    /// [`GetError::Failed`] when a directory could not be read for a reason other than damage.
     pub fn has_elsewhere(
         &self,
         name: &BlockName,
@@ -264,39 +276,41 @@ impl Store {
         self.reader.has_elsewhere(name, damaged)
     }
 
-    /// The arenas in which the index proposes to look for a block.
+    /// Returns the arenas in which the index proposes to look for a block.
     #[must_use]
     pub fn arenas_proposed_for(&self, name: &BlockName) -> BTreeSet<ArenaId> {
         let places = self.finder.look_further(name).into_iter();
         places.map(|address| self.vault.map().locate(address).0).collect()
     }
 
-    /// The blocks that are known to be damaged or gone.
+    /// Returns the blocks that are known to be damaged or gone.
     #[must_use]
     pub fn lost_blocks(&self) -> BTreeSet<BlockName> {
         self.reader.lost().all()
     }
 
-    /// Remembers which blocks are lost, and no others, so that they are stored anew when they are put again. That it cannot be
-    /// written down costs nothing but the memory of it.
+    /// Replaces the set of lost blocks, so that these blocks, and no others, are stored anew when
+    /// they are put again. If the set cannot be written, the only loss is the set itself.
     pub fn remember_lost(&self, lost: &BTreeSet<BlockName>) {
         self.reader.lost().replace(lost);
     }
 
-    /// Takes in what another process has added to the log, and says whether there was anything. Costs a look at the lengths
-    /// of the files where nothing was added, and else the reading of what grew. A store that is open for writing is the
-    /// writer itself, and has nothing to follow.
+    /// Reads the records that another process has added to the log, and returns true if there were
+    /// any. If nothing was added, the cost is a look at the lengths of the files; otherwise the new
+    /// part is read. A store that is open for writing has nothing to follow, since it is the only
+    /// writer.
     ///
-    /// What a `repair` has written anew is not noticed: whoever reads it from then on has to open the store again.
+    /// It does not notice an arena that a `repair` has written anew. To read such an arena, open
+    /// the store again.
     ///
     /// # Errors
-    /// [`OpenError`] for what keeps the log from being read. Damage to single arenas is no error here.
+    /// [`OpenError`] when the log cannot be read. Damage to single arenas is no error here.
     pub fn follow(&self) -> Result<bool, OpenError> {
         if self.intake.is_some() { Ok(false) } else { self.tail.follow() }
     }
 
-    /// Why nothing may be added, if that is so: the disk does not give something that may matter. A store that is only read
-    /// may lack the newest snapshots then.
+    /// Refuses if adding is not allowed because the disk does not return data that may matter. A
+    /// store that is only read may then lack the newest snapshots.
     ///
     /// # Errors
     /// [`WithheldError`].
@@ -304,22 +318,22 @@ impl Store {
         self.tail.check_nothing_withheld()
     }
 
-    /// Whether the disk gave all of the log that was read when the store was opened. What it did not give is in no index, and
-    /// no index is saved then.
+    /// Returns true if the disk returned every part of the log that was read when the store was
+    /// opened. A part that it did not return is missing from the index, so no index is saved then.
     #[must_use]
     pub fn is_log_given(&self) -> bool {
         self.tail.is_log_given()
     }
 
-    /// Whether the log had lost its end when it was opened: the page that was noted last was not there, and with it the newest
-    /// snapshots may be gone.
+    /// Returns true if the log had lost its end when it was opened: the page that was noted last
+    /// was missing, so the newest snapshots may be gone.
     #[must_use]
     pub fn end_is_lost(&self) -> bool {
         self.tail.end_is_lost()
     }
 
-    /// Whether the page that was noted last in another storage, for another copy of this log, is in this one too; true if none
-    /// was noted.
+    /// Returns true if this log has the page that was noted last in another storage, for another
+    /// copy of this log; also true if no page was noted.
     ///
     /// # Errors
     /// [`ReadLogError`] when its arena cannot be read.
@@ -327,15 +341,16 @@ impl Store {
         self.vault.has_newest_noted_in(storage)
     }
 
-    /// Writes the index's checkpoint. Everything put must have been synced.
+    /// Writes the index's checkpoint. Every block that was put must have been synced.
     ///
     /// # Errors
-    /// [`SaveCheckpointError`]; the old checkpoint is then there still.
+    /// [`SaveCheckpointError`]; the old checkpoint then remains.
     pub fn save_checkpoint(&self) -> Result<(), SaveCheckpointError> {
         self.intake.as_ref().map_or(Ok(()), Intake::save_checkpoint)
     }
 
-    /// Syncs, saves the index if that is worth it, and leaves a mark that spares the next opening some work.
+    /// Syncs, saves the index if that is worth the time, and leaves a mark of durability, which
+    /// saves the next opening some work.
     ///
     /// # Errors
     /// [`CloseError`].

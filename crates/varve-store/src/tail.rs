@@ -1,11 +1,14 @@
-//! The tail: what is known of the log's end, and how far that knowledge can be trusted.
+//! The tail: the state of the log's end, and the limits of what is known of it.
 //!
-//! It owns the places that the disk did not give when the store was opened, the position of a reader that follows a
-//! writer, and whether the noted last page was gone. It stands on the vault and the finder.
+//! It owns the places that the disk did not return when the store was opened, the position of a
+//! reader that follows a writer, and the finding that the noted last page was gone. It depends on
+//! the vault and the finder.
 //!
 //! Always true:
-//! - While an unread place may hold a page that matters, nothing is added to the store and no index is saved.
-//! - The note of the last page is replaced only by a session that found it, or that was told what counts from now on.
+//! - While an unread place may hold a page that matters, nothing is added to the store and no index
+//!   is saved.
+//! - The note of the last page is replaced only by a session that found that page, or in which the
+//!   user has accepted the log as it is.
 
 mod follow;
 mod unread_places;
@@ -22,19 +25,20 @@ use parking_lot::Mutex;
 use crate::finder::Finder;
 use crate::vault::Vault;
 
-/// What is known of the log's end.
+/// The state of the log's end.
 pub(crate) struct Tail {
     vault: Arc<Vault>,
     finder: Arc<Finder>,
     unread: UnreadPlaces,
-    /// How far a reader has come that follows a writer.
+    /// The position of a reader that follows a writer.
     followed: Mutex<Followed>,
-    /// Whether the page that was noted last was not there when the store was opened.
+    /// True if the page that was noted last was missing when the store was opened.
     is_end_lost: AtomicBool,
 }
 
 impl Tail {
-    /// Judges, once all is read, whether anything may be added, and looks for the page that was noted last.
+    /// Decides, once the log has been read, whether blocks may be added. Also looks for the page
+    /// that was noted last.
     pub(crate) fn new(
         vault: Arc<Vault>,
         finder: Arc<Finder>,
@@ -46,7 +50,7 @@ impl Tail {
         Self { vault, finder, unread, followed: Mutex::new(followed), is_end_lost }
     }
 
-    /// Why nothing may be added, if that is so.
+    /// Refuses if nothing may be added.
     ///
     /// # Errors
     /// [`WithheldError`].
@@ -54,29 +58,31 @@ impl Tail {
         self.unread.check()
     }
 
-    /// Whether the disk gave all of the log that was read when the store was opened.
+    /// Returns true if the disk returned every part of the log that was read when the store was
+    /// opened.
     pub(crate) fn is_log_given(&self) -> bool {
         !self.unread.is_any()
     }
 
-    /// What cannot be read counts as lost from now on.
+    /// From now on, data that cannot be read counts as lost.
     pub(crate) fn accept_withheld(&self) {
         self.unread.accept();
     }
 
-    /// Whether the log had lost its end when it was opened.
+    /// Returns true if the log had lost its end when it was opened.
     pub(crate) fn end_is_lost(&self) -> bool {
         self.is_end_lost.load(Ordering::Relaxed)
     }
 
-    /// What is there now counts as all there is.
+    /// From now on, the log as it is counts as complete.
     pub(crate) fn accept_end(&self) {
         self.is_end_lost.store(false, Ordering::Relaxed);
     }
 
-    /// Notes the log's last page. Everything must have been synced. A failure costs nothing but the note.
+    /// Notes the log's last page. Everything must have been synced. If this fails, only the note is
+    /// lost.
     pub(crate) fn note_newest(&self) {
-        // What the disk does not give may be newer than what is known here.
+        // A part that the disk does not return may be newer than the pages that are known here.
         if self.end_is_lost() || self.check_nothing_withheld().is_err() {
             return;
         }
@@ -86,10 +92,10 @@ impl Tail {
     }
 }
 
-/// Looks for the page that was noted last: first among those that were read anyway.
+/// Looks for the page that was noted last, first among the pages that were read anyway.
 fn has_lost_end(vault: &Vault) -> bool {
     let is_known = vault.noted_page().is_none_or(|(arena, code)| vault.directory().has_page(arena, code));
-    // A failure to read that is no damage says nothing.
+    // An error other than damage proves nothing.
     let is_there = || vault.newest_is_there().unwrap_or_else(|error| !error.is_damage());
     !is_known && !is_there()
 }

@@ -1,13 +1,16 @@
-//! The vault: the settings, keys and log of a store, and everything that can be read of it without an index.
+//! The vault: the settings, keys and log of a store, and everything that can be read without an
+//! index.
 //!
-//! It owns the world that the store lives in, `config.toml`, the keys and what they permit, the log, and the caches of
-//! the log's directories. Every other part stands on it, and it knows none of them.
+//! It owns the world that the store lives in, `config.toml`, the keys and their role, the log, and
+//! the caches of the log's directories. Every other part depends on it, and it depends on none of
+//! them.
 //!
 //! Always true:
-//! - The vault appends nothing to an arena and changes none. It writes only the small files beside the log: settings,
-//!   keys, and hints in `index/`.
-//! - A hint is believed only with the store's own code on it; a missing hint costs time, never data.
-//! - Settings, keys, role and log stay as they are while a store is open.
+//! - The vault appends nothing to an arena and changes none. It writes only the small files beside
+//!   the log: settings, keys, and hints in `index/`.
+//! - A hint is used only if the store's own code on it matches. A missing hint costs time, never
+//!   data.
+//! - Settings, keys, role and log do not change while a store is open.
 
 mod arena_names;
 mod bring_back;
@@ -54,9 +57,9 @@ pub struct Vault {
     log: Arc<Log>,
     namer: Namer,
     directory: Directory,
-    /// What the key that opened the store is for.
+    /// The role of the key that opened the store.
     role: Role,
-    /// For files that only the holder of that one key may read.
+    /// Encrypts files that only the holder of that one key may read.
     own: LockedMemory<[u8; 32]>,
 }
 
@@ -73,49 +76,50 @@ impl Vault {
         Ok(Self { world, config, log, namer, directory, role, own })
     }
 
-    /// The world that the store lives in.
+    /// Returns the world that the store lives in.
     #[must_use]
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// The store's own folder.
+    /// Returns the storage of the store's own folder.
     #[must_use]
     pub fn storage(&self) -> &dyn Storage {
         self.world.storage.as_ref()
     }
 
-    /// The choices that were made when the store was made.
+    /// Returns the settings that were chosen when the store was made.
     #[must_use]
     pub fn config(&self) -> &StoreConfig {
         &self.config
     }
 
-    /// The log, to be read.
+    /// Returns the log, for reading.
     #[must_use]
     pub fn log(&self) -> &Arc<Log> {
         &self.log
     }
 
-    /// How the log's addresses lead to arenas.
+    /// Returns the map from log addresses to arenas.
     #[must_use]
     pub fn map(&self) -> ArenaMap {
         self.config.arena_map
     }
 
-    /// How this store names blocks.
+    /// Returns the namer of this store's blocks.
     #[must_use]
     pub fn namer(&self) -> &Namer {
         &self.namer
     }
 
-    /// What the key that opened the store is for; everything, if the store is not encrypted.
+    /// Returns the role of the key that opened the store; [`Role::Full`] if the store is not
+    /// encrypted.
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// An arena's checked header and keys.
+    /// Returns an arena's checked header and keys.
     ///
     /// # Errors
     /// [`ReadLogError`] when it cannot be opened.
@@ -123,7 +127,7 @@ impl Vault {
         self.directory.arena(id)
     }
 
-    /// The parity files.
+    /// Returns the parity files.
     #[must_use]
     pub fn parity(&self) -> ParityFiles<'_> {
         ParityFiles::new(&self.log, self.storage())

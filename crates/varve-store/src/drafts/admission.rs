@@ -1,4 +1,5 @@
-//! The state behind the drafts' lock: pending blocks, open drafts, and full ones on their way into the log.
+//! The state behind the drafts' lock: pending blocks, open drafts, and full drafts that are being
+//! packed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,36 +10,36 @@ use varve_log::{AppendError, ClumpBytes, ClumpDraft, Digest, NamedBlock, WriteFa
 
 use super::placement::{Home, Placement};
 
-/// Blocks that were put and are not in the index yet.
+/// The blocks that were put and are not in the index yet.
 pub(super) struct Admission {
     pub(super) pending: BTreeMap<BlockName, Pending>,
-    /// Where the next new block goes: data and structure each have their own draft. A reader who looks into a snapshot
-    /// reads the structure, and need not unpack the data for it.
+    /// The open drafts, one for data and one for structure. A reader that looks into a snapshot
+    /// reads the structure, and does not have to unpack data for it.
     pub(super) drafts: [OpenDraft; 2],
     pub(super) next_draft_number: u64,
-    /// Full drafts that some thread is packing.
+    /// The full drafts that some thread is packing.
     pub(super) in_flight: BTreeMap<u64, FullDraft>,
-    /// The places that drafts will have, if blocks are called by them.
+    /// Assigns places to drafts, in a store that names blocks by their places.
     pub(super) placement: Option<Placement>,
-    /// How many clumps have been appended in this session.
+    /// The number of clumps that this session has appended.
     pub(super) clump_count: u64,
-    /// How many pages have been taken into the index.
+    /// The number of pages that have been added to the index.
     pub(super) page_count: u64,
     pub(super) new_block_count: u64,
     pub(super) new_block_bytes: u64,
-    /// Why nothing more is taken.
+    /// The reason why no more blocks are accepted.
     pub(super) failed: Option<WriteFailure>,
 }
 
-/// A draft that still takes blocks.
+/// A draft that accepts blocks.
 pub(super) struct OpenDraft {
     pub(super) number: u64,
-    /// Where it will be, once it has a block and if blocks are called by that.
+    /// The place of a draft that has a block, in a store that names blocks by their places.
     pub(super) home: Option<Home>,
     pub(super) draft: ClumpDraft,
 }
 
-/// A full draft: the thread that filled it packs it.
+/// A full draft. The thread that filled it packs it.
 #[derive(Clone)]
 pub(crate) struct FullDraft {
     number: u64,
@@ -46,7 +47,7 @@ pub(crate) struct FullDraft {
     pub(crate) draft: Arc<ClumpDraft>,
 }
 
-/// Where a block is that no page names yet.
+/// The place of a block that no page names yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pending {
     pub(super) place: PendingPlace,
@@ -61,9 +62,9 @@ pub(super) enum PendingPlace {
 
 /// A pending block, as a reader gets it.
 pub(crate) enum Waiting {
-    /// Its bytes, from its draft.
+    /// The bytes of the block, from its draft.
     Here(Option<Bytes>),
-    /// It is in the log already.
+    /// The block is in the log already, at this address.
     At(LogAddress),
 }
 
@@ -164,7 +165,7 @@ impl Admission {
     }
 }
 
-/// Folders' lists and pointer blocks are read here and there: their clumps are kept small.
+/// Folder lists and pointer blocks are read at random, so their clumps are kept small.
 fn structure_clump_bytes() -> ClumpBytes {
     ClumpBytes::new(128 << 10).expect("between the bounds")
 }

@@ -1,5 +1,5 @@
-//! Drafts of a by-value store: a new block is called by the place that it is given, so a draft has its place before its
-//! first block.
+//! Drafts of a by-value store. A new block is named by the place that it is given, so a draft has
+//! its place before its first block.
 
 use std::collections::BTreeSet;
 
@@ -11,29 +11,29 @@ use varve_log::{AppendError, NamedBlock};
 use super::admission::{Admission, FullDraft, Pending, PendingPlace};
 use super::placement::blocks_max;
 
-/// With so many blocks at most is one compared. An attacker who chooses blocks with one fingerprint, which takes the
-/// store's key, has them stored twice.
+/// A block is compared with at most this many others. To choose blocks with equal fingerprints, an
+/// attacker needs the store's key. All that happens then is that such blocks are stored twice.
 pub(crate) const CANDIDATES_MAX: usize = 16;
 
 /// A block that is being put.
 pub(crate) struct Putting<'a> {
     pub(crate) block: Block<'a>,
     pub(crate) fingerprint: [u8; 8],
-    /// What it is called, once that is known.
+    /// The block's name, once it is known.
     pub(crate) score: Option<Score>,
-    /// Blocks with its fingerprint that it is not, or that cannot be read.
+    /// Blocks with the same fingerprint that differ from this one, or that cannot be read.
     pub(crate) others: BTreeSet<BlockName>,
 }
 
 impl Putting<'_> {
-    /// A name with its fingerprint, of a block that is nowhere.
+    /// Returns a name with the block's fingerprint that no stored block has.
     pub(crate) fn probe(&self) -> BlockName {
         let clump = ClumpName::from_bytes([0; CLUMP_NAME_BYTES]);
         let score = PlacedName { fingerprint: self.fingerprint, slot: u16::MAX, clump }.score();
         BlockName { score, block_type: self.block.block_type }
     }
 
-    /// The first and the last name that its fingerprint can have.
+    /// Returns the range from the first to the last name that the fingerprint can have.
     fn names(&self) -> std::ops::RangeInclusive<BlockName> {
         let name = |fill: u8, block_type| {
             let mut bytes = [fill; PLACED_SCORE_BYTES];
@@ -46,14 +46,15 @@ impl Putting<'_> {
 }
 
 impl Admission {
-    /// Blocks in clumps without a page that may be equal to this one, and were not compared with it yet.
+    /// Returns blocks in clumps without a page that may be equal to this block, and were not
+    /// compared with it yet.
     pub(super) fn clumped_like(&self, put: &Putting<'_>) -> BTreeSet<BlockName> {
         let in_clump = |(name, place)| matches!(place, PendingPlace::Clump(_)).then_some(name);
         let is_new = |name: &BlockName| !put.others.contains(name);
         self.pending_like(put).filter_map(in_clump).filter(is_new).collect()
     }
 
-    /// What waits for a page, and may be equal to this block.
+    /// Returns pending blocks that may be equal to this block.
     fn pending_like<'a>(
         &'a self,
         put: &'a Putting<'_>,
@@ -64,8 +65,9 @@ impl Admission {
             .map(|(name, pending)| (*name, pending.place))
     }
 
-    /// Gives names to what is surely new. What waits in a draft is compared here; what may be equal to a clump that no page names yet is left for
-    /// another turn. Says which drafts became full, and whether places ran out.
+    /// Names the blocks that are surely new. Compares each with the blocks in drafts. A block that
+    /// may be equal to one in a clump without a page is left for the next round. Returns the drafts
+    /// that became full, and an error if places ran out.
     pub(super) fn place_new(
         &mut self,
         puts: &mut [Putting<'_>],
@@ -83,7 +85,7 @@ impl Admission {
                     PendingPlace::Clump(_) => must_be_read |= !put.others.contains(&name),
                 }
             }
-            // After so many it is not worth it.
+            // After this many comparisons another one is not worth its cost.
             must_be_read &= put.others.len() < CANDIDATES_MAX;
             put.score = match equal {
                 Some(score) => Some(score),
@@ -97,7 +99,8 @@ impl Admission {
         (full, Ok(()))
     }
 
-    /// Adds a block to a draft, and says what it is called from now on. `None` if there is no place left in the log.
+    /// Adds a block to a draft, and returns its new name. `None` if there is no place left in the
+    /// log.
     fn place(&mut self, put: &Putting<'_>, full: &mut Vec<FullDraft>) -> Option<Score> {
         let kind = usize::from(put.block.block_type != BlockType::DATA);
         let bytes = put.block.bytes;
@@ -124,14 +127,14 @@ impl Admission {
         Some(score)
     }
 
-    /// Whether a draft has what it was given room for.
+    /// Returns true if a draft has reached the size that room was reserved for.
     fn is_full(&self, kind: usize) -> bool {
         let draft = &self.drafts[kind].draft;
         draft.is_full() || draft.names().len() >= blocks_max(draft.goal_bytes())
     }
 
-    /// Finds a place for a draft, whose first block has so many bytes. If that is in the next arena, nothing more is added to what belongs
-    /// in this one.
+    /// Finds a place for a draft whose first block has `first_bytes`. If that place is in the next
+    /// arena, no more blocks are added to drafts of the current arena.
     fn begin_draft(&mut self, kind: usize, first_bytes: usize, full: &mut Vec<FullDraft>) -> Option<()> {
         let draft_bytes = self.drafts[kind].draft.goal_bytes().max(first_bytes);
         if !self.placement.as_ref()?.has_room(draft_bytes) {
@@ -145,13 +148,14 @@ impl Admission {
         Some(())
     }
 
-    /// Puts as many of these blocks of one clump as a draft takes into a draft of their own, under the names that they have.
+    /// Puts the first of these blocks, all of one clump, into a draft of their own under the names
+    /// that they have, and returns the number of blocks that fit.
     pub(super) fn place_again(
         &mut self,
         blocks: &[&(BlockName, &[u8])],
         full: &mut Vec<FullDraft>,
     ) -> Option<usize> {
-        // Whatever waits there has other names.
+        // The open draft is closed first, since its blocks have other names.
         let (kind, mut taken) = (0, 0);
         full.extend(self.close_draft(kind));
         let first_bytes = blocks.first().map_or(0, |(_, bytes)| bytes.len());

@@ -1,49 +1,56 @@
-//! Which arena takes what, in a by-value store. A block is called by where it is, and is told so when it is put: long before it is known
-//! how much of the arena it will take, compressed. So each draft is given an arena when it begins, and room there as if nothing of it could be compressed.
+//! Assigns arenas to drafts in a by-value store. A block is named by its place, and gets its name
+//! when it is put: long before the compressed size of its draft is known. So each draft gets an
+//! arena when it begins, with room there as if none of its blocks could be compressed.
 //!
-//! What must always be true: every clump of an arena begins before the arena's limit, in whatever order drafts become clumps.
+//! Always true: every clump of an arena begins before the arena's limit, in whatever order drafts
+//! become clumps.
 
 use std::collections::BTreeMap;
 
 use varve_block::{ClumpName, SESSION_MARK_BYTES};
 use varve_log::{ArenaId, ArenaMap};
 
-/// What may be in an arena besides clumps and their pages: marks, and pages that only carry a ledger.
+/// The room for records other than clumps and their pages: marks, and pages that only carry a
+/// ledger.
 const SPARE_BYTES: u64 = 64 << 10;
-/// What a block takes beside its bytes, at the most: in its frame, in the clump's table, and in a page.
+/// The most bytes that a block takes besides its data: in its frame, in the clump's table, and in a
+/// page.
 const BLOCK_OVERHEAD_BYTES: u64 = 48;
-/// What a clump takes, at the most, with a page of its own.
+/// The most bytes that a clump takes besides its blocks, with a page of its own.
 const CLUMP_OVERHEAD_BYTES: u64 = 1 << 10;
-/// How many blocks a clump has, at the most, and that many bytes each: clumps of smaller blocks end early.
+/// The most blocks of a clump. Clumps whose blocks have fewer than `BLOCK_BYTES_MEAN_MIN` bytes on
+/// average end early.
 const CLUMP_BLOCKS_MAX: usize = 4096;
 const BLOCK_BYTES_MEAN_MIN: usize = 256;
 const CLUMP_BLOCKS_MIN: usize = 16;
-/// Shortest frames and blocks in them: what a clump takes for its table of frames is less than this share of it. Two frames of 8 KiB, one
-/// after the other, have more than that together, and each costs a row and a count.
+/// The table of frames takes less than this share of a clump, even with the shortest frames and
+/// blocks. The shortest frames aim at 8 KiB: two neighbouring ones hold more than that together,
+/// and each costs a row and a count.
 const FRAMES_SHARE: u64 = 96;
 
-/// What a draft will be called when it is a clump, and where it belongs.
+/// The name that a draft's clump will have, and the arena that it belongs in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Home {
     pub(crate) arena: ArenaId,
     pub(crate) clump: ClumpName,
 }
 
-/// Gives drafts their places.
+/// Assigns places to drafts.
 #[derive(Debug)]
 pub(crate) struct Placement {
     session: [u8; SESSION_MARK_BYTES],
     next_clump: u32,
     arena: ArenaId,
     arena_bytes: u64,
-    /// How long the arena is.
+    /// The length of the arena in bytes.
     written: u64,
-    /// What drafts may take that belong in the arena and are not in it yet.
+    /// For each draft that belongs in the arena and is not written yet, the most bytes that it may
+    /// take.
     promised: BTreeMap<u64, u64>,
 }
 
 impl Placement {
-    /// Gives out places in `arena`, which is `written` bytes long, and in those after it.
+    /// Assigns places in `arena`, which is `written` bytes long, and in the arenas after it.
     pub(crate) fn new(
         session: [u8; SESSION_MARK_BYTES],
         map: ArenaMap,
@@ -53,23 +60,24 @@ impl Placement {
         Self { session, next_clump: 0, arena, arena_bytes, written, promised: BTreeMap::new() }
     }
 
-    /// Whether the arena has room for one more draft of so many bytes.
+    /// Returns true if the arena has room for one more draft of `draft_bytes`.
     pub(crate) fn has_room(&self, draft_bytes: usize) -> bool {
         let wanted = promise(draft_bytes);
-        // Of two drafts either may come first: the last to be written, whichever it is, must still begin before the limit.
+        // Drafts may be written in any order. The last one to be written, whichever it is, must
+        // still begin before the limit.
         let all = self.promised.values().sum::<u64>() + wanted;
         let least = self.promised.values().copied().min().map_or(wanted, |least| least.min(wanted));
         self.written + SPARE_BYTES + all - least < self.arena_bytes
     }
 
-    /// Goes on to the next arena. Nothing may be added to drafts that belong in this one.
+    /// Goes on to the next arena. No blocks may be added to drafts that belong in the current one.
     pub(crate) fn move_on(&mut self) {
         self.arena = ArenaId(self.arena.0 + 1);
         self.written = 0;
         self.promised.clear();
     }
 
-    /// A place for a draft; `None` when this session has no more to give, or the log.
+    /// Returns a place for a draft; `None` when this session or the log has no more.
     pub(crate) fn give(&mut self, draft: u64, draft_bytes: usize) -> Option<Home> {
         let clump = self.next_clump;
         self.next_clump = clump.checked_add(1)?;
@@ -78,12 +86,12 @@ impl Placement {
         Some(Home { arena: self.arena, clump: ClumpName { session: self.session, clump, arena } })
     }
 
-    /// Notes that a draft has been written.
+    /// Records that a draft has been written.
     pub(crate) fn note_written(&mut self, draft: u64) {
         self.promised.remove(&draft);
     }
 
-    /// Notes where the log ends.
+    /// Records the end of the log.
     pub(crate) fn note_end(&mut self, (arena, written): (ArenaId, u64)) {
         if arena == self.arena {
             self.written = written;
@@ -93,7 +101,7 @@ impl Placement {
     }
 }
 
-/// How many blocks a draft of so many bytes takes at the most.
+/// Returns the most blocks of a draft of `draft_bytes`.
 pub(crate) fn blocks_max(draft_bytes: usize) -> usize {
     (draft_bytes / BLOCK_BYTES_MEAN_MIN).clamp(CLUMP_BLOCKS_MIN, CLUMP_BLOCKS_MAX)
 }
@@ -124,9 +132,9 @@ mod tests {
         let names: std::collections::BTreeSet<_> = homes.iter().map(|home| home.clump).collect();
         assert_eq!(names.len(), homes.len(), "no name twice");
         assert!((2..=10).contains(&homes.len()), "{}", homes.len());
-        // Nothing was compressed, and the largest come first.
+        // The worst case: nothing was compressed, and the largest drafts come first.
         assert!(512 + (homes.len() as u64 - 1) * promise(100_000) < 1 << 20);
-        // All that was written turned out to be small: there is room again.
+        // All written drafts turned out to be small, so there is room again.
         for written in 0..draft {
             placement.note_written(written);
         }

@@ -1,8 +1,10 @@
-//! How many candidates the index has proposed, look-up by look-up: each costs a look into the log's directory.
+//! Counts the candidates that the index has proposed per look-up. Each candidate costs a look into
+//! the log's directory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Look-ups with 0 candidates, with 1, and so on; the last also counts any beyond.
+/// The numbers of look-ups with 0 candidates, with 1, and so on. The last one also counts look-ups
+/// with more.
 pub type CandidateCounts = [u64; 9];
 
 /// Counts the look-ups since the store was opened.

@@ -1,4 +1,5 @@
-//! The catalog roots in sight: where the newest catalog is, and which roots have to be read to know all that it lists.
+//! The catalog roots in sight: the newest catalog, and the roots that have to be read to know
+//! everything that it lists.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,10 @@ use super::Finder;
 
 /// The catalog roots that pages name.
 pub(super) struct Catalogs {
-    /// The newest root of a writer that could read the one before it, and all roots behind that.
+    /// The newest root of a writer that could read its predecessor, and all roots after it.
     roots: Mutex<BTreeMap<LogAddress, BlockName>>,
-    /// Roots in pages that may have outlived their clumps: a key that cannot read cannot tell.
+    /// The roots in pages that may have outlived their clumps. A key that cannot read cannot check
+    /// that.
     uncertain: Mutex<Vec<(LogAddress, BlockName)>>,
 }
 
@@ -23,7 +25,7 @@ impl Catalogs {
 }
 
 impl Finder {
-    /// The roots in sight, by where they are.
+    /// Returns the roots in sight, by their addresses.
     pub(crate) fn catalogs(&self) -> BTreeMap<LogAddress, BlockName> {
         self.catalogs.roots.lock().clone()
     }
@@ -32,7 +34,8 @@ impl Finder {
         !self.catalogs.roots.lock().is_empty()
     }
 
-    /// The newest catalog root first, and then, as far as this store's key cannot tell whether that is whole, those before it.
+    /// Returns the newest catalog root first. If this store's key cannot tell whether that root is
+    /// complete, the roots before it follow.
     pub(crate) fn newest_catalogs(&self) -> Vec<BlockName> {
         let last = self.catalogs.roots.lock().last_key_value().map(|(address, name)| (*address, *name));
         let is_newer = |address: &LogAddress| last.is_none_or(|(known, _)| *address > known);
@@ -44,25 +47,26 @@ impl Finder {
         roots.into_iter().map(|(_, name)| name).collect()
     }
 
-    /// The place of the newest root of a writer that could read the one before it.
+    /// Returns the address of the newest root of a writer that could read its predecessor.
     pub(crate) fn newest_final_catalog(&self) -> Option<LogAddress> {
         let roots = self.catalogs.roots.lock();
         roots.keys().rev().copied().find(|place| self.is_final(*place))
     }
 
-    /// Notes the root that a page names, if it names one. `is_appended`: by this session, behind all that there is.
+    /// Records the root that a page names, if it names one. `is_appended`: this session wrote the
+    /// page at the end of the log.
     pub(crate) fn note_catalog(&self, arena: ArenaId, page: &DirectoryPage, is_appended: bool) {
         let Some(root) = page.last_of_type(BlockType::CATALOG) else { return };
         let Some(address) = self.vault.map().address(arena, root.granule) else { return };
         let is_final = self.is_final(address);
         let mut roots = self.catalogs.roots.lock();
         if is_final && is_appended {
-            // Not even a root behind it counts: only an index can know that one, which was saved before the end of the log
-            // was lost.
+            // A root at a later address does not count either. Only a saved index can know such a
+            // root, one that was saved before the end of the log was lost.
             roots.clear();
         }
         roots.insert(address, root.name);
-        // Arenas without a seal are taken in last, and others may lie behind them.
+        // Arenas without a seal are read last, so roots at later addresses may be known already.
         let is_behind_others = roots.keys().next_back() == Some(&address);
         if is_final || !is_behind_others {
             let newest = roots.keys().rev().copied().find(|place| self.is_final(*place));
@@ -70,15 +74,16 @@ impl Finder {
         }
     }
 
-    /// Notes the root that a page names of which this key cannot tell whether its clump is there.
+    /// Records the root that a page names, for a key that cannot tell whether the root's clump
+    /// exists.
     pub(crate) fn note_uncertain_catalog(&self, arena: ArenaId, page: &DirectoryPage) {
         let Some(root) = page.last_of_type(BlockType::CATALOG) else { return };
         let address = self.vault.map().address(arena, root.granule);
         self.catalogs.uncertain.lock().extend(address.map(|address| (address, root.name)));
     }
 
-    /// Whether a root is that of a writer that could read the one before it. Of any other nobody knows whether it leads to
-    /// all that was there.
+    /// Returns true if a root was written by somebody who could read the root before it. Of any
+    /// other root nobody knows whether it leads to all earlier snapshots.
     pub(crate) fn is_final(&self, root: LogAddress) -> bool {
         let (arena, _) = self.vault.map().locate(root);
         self.vault.directory().arena(arena).is_ok_and(|arena| !arena.header().is_write_only())

@@ -1,5 +1,6 @@
-//! An arena's file is another one than the saved index knows: it was mended, or somebody has put it there. The log counts,
-//! and the saved index leads astray: the same blocks lie in other places.
+//! Arenas whose files differ from those that the saved index knows: they were mended, or somebody
+//! replaced them. The log is right and the saved index is wrong: the same blocks lie in other
+//! places.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +9,9 @@ use varve_log::{ArenaId, ArenaState, Granule, Seal};
 use super::Finder;
 
 impl Finder {
-    /// Looks at these arenas because blocks are not where the saved index says. Takes in those that are others than it
-    /// knows, and says whether there was one: an arena was put back as it was before a repair, or after.
+    /// Checks these arenas because blocks are not where the saved index says. Adds those that
+    /// differ from the ones that it knows, and returns true if there was one: an arena was put back
+    /// as it was before a repair, or after.
     pub(crate) fn take_in_changed(&self, suspected: &BTreeSet<ArenaId>) -> bool {
         let mut is_any = false;
         for id in suspected.iter().copied().filter(|id| self.is_other_than_believed(*id)) {
@@ -23,12 +25,14 @@ impl Finder {
         is_any
     }
 
-    /// Whether the saved index was made for an arena as it was sealed.
+    /// Returns true if the saved index knows an arena as sealed, and the arena was not checked
+    /// since.
     pub(crate) fn is_believed(&self, id: ArenaId) -> bool {
         self.believed.lock().contains(id)
     }
 
-    /// Whether an arena is another one than the saved index knows. Each is looked at once.
+    /// Returns true if an arena differs from the one that the saved index knows. Each arena is
+    /// checked once.
     fn is_other_than_believed(&self, id: ArenaId) -> bool {
         let mut believed = self.believed.lock();
         let Some(known) = believed.get(id).copied() else { return false };
@@ -38,7 +42,7 @@ impl Finder {
         match log.open_arena(id).and_then(|arena| Ok((log.state(&arena)?, arena))) {
             Ok((ArenaState::Sealed { footer, .. }, arena)) => Seal::of(arena.header(), &footer) != known,
             Ok((ArenaState::Unsealed, _)) => true,
-            // Damage is reported to the caller that asked for a block there.
+            // Damage is reported to the caller that requests a block there.
             Err(_) => false,
         }
     }

@@ -1,5 +1,5 @@
-//! Look-ups: where a block may be, first by what is in memory, then by the index on disk, and where that fails by all
-//! directories.
+//! Look-ups of the places of a block: first in memory, then in the index on disk. If the index
+//! fails, all directories are searched.
 
 use std::sync::atomic::Ordering;
 
@@ -11,13 +11,13 @@ use super::read_ahead::BESIDE_MAX;
 use crate::config::{CompareMode, Prefetch};
 
 impl Finder {
-    /// Hands the places where a block may be to `is_there` until it says that it is.
+    /// Calls `is_there` with each place where a block may be, until it returns true.
     pub(crate) fn is_at_any_place<E>(
         &self,
         name: &BlockName,
         mut is_there: impl FnMut(LogAddress) -> Result<bool, E>,
     ) -> Result<bool, E> {
-        // What its name says, if it says anything: what cannot be read there says nothing.
+        // The place that the name contains, if any. An unreadable place is ignored.
         for address in self.vault.directory().places_of(&name.score).unwrap_or_default() {
             if is_there(address)? {
                 return Ok(true);
@@ -26,7 +26,8 @@ impl Finder {
         self.is_where_indexed(name, is_there)
     }
 
-    /// The same with the places that the index proposes, and no others.
+    /// Like [`is_at_any_place`](Self::is_at_any_place), but only with the places that the index
+    /// proposes.
     pub(crate) fn is_where_indexed<E>(
         &self,
         name: &BlockName,
@@ -49,7 +50,7 @@ impl Finder {
         Ok(false)
     }
 
-    /// Where a block may be by what is in memory, and whether that is all.
+    /// Returns the places that memory knows for a block, and true if there can be no others.
     pub(crate) fn look_near(&self, name: &BlockName) -> (Vec<LogAddress>, bool) {
         if self.has_no_index {
             return (Vec::new(), false);
@@ -64,8 +65,9 @@ impl Finder {
         }
     }
 
-    /// Where a block lies by the directory pages that name what was looked up on disk last, as far as they are in memory: whoever looked for a
-    /// duplicate has read them. One of them tells of thousands of neighbours, and nothing has to be taken in for that.
+    /// Looks for a block on the directory pages of the last look-ups on disk, if these pages are in
+    /// memory. A search for duplicates has read them. One page names thousands of neighbours, and
+    /// none of them has to be added to the index's cache for that.
     fn look_beside(&self, name: &BlockName) -> Option<LogAddress> {
         if self.vault.config().compare != CompareMode::Hash
             || self.vault.config().disk_index.prefetch != Prefetch::Arena
@@ -79,7 +81,8 @@ impl Finder {
         Some(place)
     }
 
-    /// All places where a block may be. Reads the disk, and prefetches what is likely to be asked for next.
+    /// Returns all places where a block may be. Reads the disk, and prefetches the blocks that are
+    /// likely to be requested next.
     pub(crate) fn look_further(&self, name: &BlockName) -> Vec<LogAddress> {
         if self.has_no_index {
             return self.look_among_moved(name);
@@ -115,7 +118,8 @@ impl Finder {
         places
     }
 
-    /// Where a block of a by-value store lies that is not where its name says, in a store without an index.
+    /// Returns the places of a by-value store's block that is not where its name says, in a store
+    /// without an index.
     fn look_among_moved(&self, name: &BlockName) -> Vec<LogAddress> {
         let Some(placed) = PlacedName::of(&name.score) else { return Vec::new() };
         let mut moved = self.moved.lock();
@@ -126,12 +130,12 @@ impl Finder {
             .unwrap_or_default()
     }
 
-    /// Forgets what was moved: more may have been.
+    /// Drops the list of moved clumps, since more may have been moved.
     pub(crate) fn forget_moved(&self) {
         *self.moved.lock() = None;
     }
 
-    /// How many blocks to prefetch beside one that was looked up on disk.
+    /// Returns the number of blocks to prefetch beside one that was looked up on disk.
     fn ahead_of(&self, place: LogAddress) -> u64 {
         let (arena, _) = self.vault.map().locate(place);
         self.read_ahead.note(self.vault.config().disk_index.prefetch, arena, place)
@@ -148,12 +152,12 @@ impl Finder {
                     self.read_ahead.note_end(place, end);
                 }
             }
-            // Whoever asked for the block meets the same, and says so.
+            // The caller that requested the block gets the same error and reports it.
             Err(error) => tracing::debug!(%error, "what stands beside a block cannot be read"),
         }
     }
 
-    /// Places of these blocks that memory knows, sorted, each once.
+    /// Returns the places that memory knows for these blocks, sorted and without duplicates.
     pub(crate) fn places_in_memory(&self, names: &[BlockName]) -> Vec<LogAddress> {
         let near = |name: &BlockName| match self.index.near(self.vault.namer().fingerprint(name)) {
             Near::All(places) | Near::Some(places) => places,

@@ -1,4 +1,5 @@
-//! Read-ahead of look-ups on disk: how many neighbours of a block are worth prefetching into the index's cache.
+//! Read-ahead of look-ups on disk: the number of a block's neighbours that are worth prefetching
+//! into the index's cache.
 
 use parking_lot::{Mutex, MutexGuard};
 use varve_block::LogAddress;
@@ -6,22 +7,24 @@ use varve_log::{ArenaId, GRANULE_BYTES};
 
 use crate::config::Prefetch;
 
-/// Upper bound on the blocks that one look-up on disk prefetches: a whole arena, if its blocks are not very small.
+/// Upper bound on the blocks that one look-up on disk prefetches: a whole arena, if its blocks are
+/// not very small.
 pub(super) const BESIDE_MAX: u64 = 1 << 16;
-/// Blocks that the second look-up of a sequence prefetches: as many as a directory page names.
+/// The blocks that the second look-up of a sequence prefetches: as many as a directory page names.
 const BESIDE_FIRST: u64 = 1 << 12;
-/// Prefetching grows by this factor with each look-up of a sequence.
+/// Read-ahead grows by this factor with each look-up of a sequence.
 const BESIDE_GROWTH: u64 = 4;
-/// Two look-ups belong to one sequence if they are no farther apart in the log than this: mostly it is one clump.
+/// Two look-ups belong to one sequence if they are no farther apart in the log than this. Mostly
+/// that is one clump.
 const NEAR_GRANULES: u64 = (256 << 10) / GRANULE_BYTES;
-/// The same from the end of the prefetched range, whose last clump may be as long as this.
+/// The same distance from the end of the prefetched range, whose last clump may be this long.
 const NEXT_GRANULES: u64 = (1 << 20) / GRANULE_BYTES;
-/// Sequences that are told apart.
+/// The most sequences that are tracked at the same time.
 const SEQUENCES_MAX: usize = 4;
 /// Venti prefetches after this many sequential look-ups on disk in one arena.
 const ROW_LENGTH: u32 = 4;
 
-/// What look-ups on disk have shown of the order in which blocks are asked for.
+/// The order of recent look-ups on disk.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
     row: Mutex<Row>,
@@ -29,7 +32,8 @@ pub(super) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Notes a look-up on disk that led to `place` in `arena`. Returns how many blocks beside it to prefetch.
+    /// Records a look-up on disk that led to `place` in `arena`. Returns the number of blocks
+    /// beside it to prefetch.
     pub(super) fn note(&self, prefetch: Prefetch, arena: ArenaId, place: LogAddress) -> u64 {
         match prefetch {
             Prefetch::Arena => self.sequences().note(place),
@@ -44,12 +48,12 @@ impl ReadAhead {
         }
     }
 
-    /// Where the sequences have led, the last one first.
+    /// Returns the last places of the sequences, the most recent first.
     pub(super) fn places(&self) -> Vec<LogAddress> {
         self.sequences().places()
     }
 
-    /// Notes that a sequence that has led to `before` has gone on to `place` without the disk.
+    /// Records that the sequence that led to `before` has continued to `place` without the disk.
     pub(super) fn note_without_disk(&self, before: LogAddress, place: LogAddress) {
         self.sequences().note_without_disk(before, place);
     }
@@ -72,23 +76,25 @@ struct Row {
     length: u32,
 }
 
-/// Sequences of recent look-ups on disk, the last one at the end. A look-up that is near none of them is likely to be
-/// alone, and its neighbours are not prefetched: that is a thousand times the work of the look-up itself.
+/// Sequences of recent look-ups on disk, the most recent at the end. A look-up that is near none of
+/// them is likely to be alone, so its neighbours are not prefetched: that would be a thousand times
+/// the work of the look-up itself.
 #[derive(Debug, Default)]
 struct Sequences(Vec<Sequence>);
 
 #[derive(Debug, Clone, Copy)]
 struct Sequence {
-    /// Where the last look-up led.
+    /// The place of the last look-up.
     last: LogAddress,
-    /// The end of the prefetched range: the next look-up of the sequence falls behind it.
+    /// The end of the prefetched range. The next look-up of the sequence falls behind it.
     end: LogAddress,
-    /// How many blocks were to be prefetched; none after a single look-up.
+    /// The number of blocks to prefetch; 0 after a single look-up.
     blocks: u64,
 }
 
 impl Sequences {
-    /// Notes a look-up on disk that led to `place`. Returns how many blocks beside it to prefetch.
+    /// Records a look-up on disk that led to `place`. Returns the number of blocks beside it to
+    /// prefetch.
     fn note(&mut self, place: LogAddress) -> u64 {
         let at = self.0.iter().rposition(|sequence| sequence.leads_to(place));
         let before = at.map(|at| self.0.remove(at));
@@ -101,12 +107,12 @@ impl Sequences {
         blocks
     }
 
-    /// Where they have led, the last one first.
+    /// Returns the last places of the sequences, the most recent first.
     fn places(&self) -> Vec<LogAddress> {
         self.0.iter().rev().map(|sequence| sequence.last).collect()
     }
 
-    /// Notes that one that has led to `before` has gone on to `place` without the disk.
+    /// Records that the sequence that led to `before` has continued to `place` without the disk.
     fn note_without_disk(&mut self, before: LogAddress, place: LogAddress) {
         if let Some(at) = self.0.iter().rposition(|sequence| sequence.last == before) {
             let sequence = self.0.remove(at);
@@ -145,7 +151,8 @@ mod tests {
             assert_eq!(sequences.note(place(number * 3 * NEAR_GRANULES)), 0, "{number}");
         }
         assert_eq!(sequences.0.len(), SEQUENCES_MAX);
-        // Two walk on, in turns: the first two look-ups of each lead to neighbours, and then each to what comes after what was remembered.
+        // Two sequences continue in turns. The second look-up of each prefetches neighbours, and
+        // each later one falls behind the prefetched range.
         let (mut one, mut other) = (1 << 30, 1 << 32);
         let mut asked = Vec::new();
         for _ in 0..6 {
@@ -160,7 +167,7 @@ mod tests {
             asked,
             [0, 0, 4096, 4096, 1 << 14, 1 << 14, 1 << 16, 1 << 16, 1 << 16, 1 << 16, 1 << 16, 1 << 16]
         );
-        // In the midst of what was remembered, where it has been let go since, all begins anew.
+        // A place in the midst of the prefetched range, evicted since: read-ahead begins anew.
         assert_eq!(sequences.note(place(one - (1 << 19))), 0);
     }
     #[test]

@@ -1,4 +1,5 @@
-//! Saving the index: when it is due, and how it is written. The caller says which part of the log the index covers.
+//! Saves the index: decides when that is due, and writes it. The caller says which part of the log
+//! the index covers.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,10 +12,10 @@ use crate::saved_index::{Coverage, checkpoint_file, checkpoint_key, summary_file
 
 /// A checkpoint is due once this share of the index is in none.
 const UNSAVED_SHARE: u64 = 32;
-/// Fewer than this many are read from the log's directories as fast as from a checkpoint.
+/// Fewer blocks than this are read from the log's directories as fast as from a checkpoint.
 const UNSAVED_BLOCKS_MIN: u64 = 100_000;
 
-/// Why a checkpoint was not written.
+/// A checkpoint was not written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {file}")]
 pub struct SaveCheckpointError {
@@ -23,7 +24,7 @@ pub struct SaveCheckpointError {
 }
 
 impl Finder {
-    /// Whether enough of the index is in no checkpoint.
+    /// Returns true if a large enough part of the index is in no checkpoint.
     pub(crate) fn is_checkpoint_due(&self) -> bool {
         let unsaved = match self.index.disk() {
             Some(index) => index.unsaved(),
@@ -33,10 +34,10 @@ impl Finder {
         unsaved >= due || self.index.disk().is_some_and(DiskIndex::has_unsaved_run)
     }
 
-    /// Writes the checkpoint of an index that covers all of this. Nothing may be taken in meanwhile.
+    /// Writes the checkpoint of an index that covers `coverage`. No page may be added meanwhile.
     ///
     /// # Errors
-    /// [`SaveCheckpointError`]; the old checkpoint is then there still.
+    /// [`SaveCheckpointError`]; the old checkpoint then remains.
     pub(crate) fn save(&self, coverage: &Coverage) -> Result<(), SaveCheckpointError> {
         if let Some(index) = self.index.disk() {
             return index.save(coverage.encode()).map_err(|error| SaveCheckpointError {
@@ -56,25 +57,28 @@ impl Finder {
         Ok(())
     }
 
-    /// Whether the index is on disk: then the store goes on if it cannot be saved.
+    /// Returns true if the index is on disk. A store with such an index continues if the index
+    /// cannot be saved.
     pub(crate) fn is_on_disk(&self) -> bool {
         self.index.disk().is_some()
     }
 
-    /// Lets an index on disk write out what it holds in memory, if that has become too much. `coverage`: of the index now,
-    /// if that is known. The index saves the run behind a sync that begins later.
+    /// Lets an index on disk write out the entries that it holds in memory, if they have become too
+    /// many. `coverage` is that of the index now, if it is known. The index saves the run after a
+    /// sync that begins later.
     pub(crate) fn begin_pass_if_due(&self, coverage: impl FnOnce() -> Option<Coverage>) {
         if let Some(index) = self.index.disk().filter(|index| index.is_due()) {
             index.begin(coverage().map(|coverage| coverage.encode()));
         }
     }
 
-    /// The run that an index on disk has written, to be saved once a sync that begins now has ended.
+    /// Returns the run that an index on disk has written. It is to be saved once a sync that begins
+    /// now has ended.
     pub(crate) fn ready_run(&self) -> Option<Ready> {
         self.index.disk().and_then(DiskIndex::ready)
     }
 
-    /// Saves a run. A failure is no failure of the sync.
+    /// Saves a run. A failure does not fail the sync.
     pub(crate) fn save_run(&self, run: Option<Ready>) {
         if let (Some(index), Some(run)) = (self.index.disk(), run)
             && let Err(error) = index.save_ready(run)
@@ -83,7 +87,7 @@ impl Finder {
         }
     }
 
-    /// What an index on disk was told of the log does not hold any more.
+    /// Drops the coverage that an index on disk was given, since it no longer holds.
     pub(crate) fn forget_notes(&self) {
         if let Some(index) = self.index.disk() {
             index.forget_notes();
@@ -98,7 +102,8 @@ impl Finder {
     }
 }
 
-/// The store goes on without it: what the saved index lacks is read from the directories.
+/// The store continues without it. Entries that the saved index lacks are read from the
+/// directories.
 pub(crate) fn warn_not_saved(error: &(dyn std::error::Error + 'static)) {
     tracing::warn!(error, "the index on disk cannot be saved; the next opening takes longer");
 }

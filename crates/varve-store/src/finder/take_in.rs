@@ -1,4 +1,4 @@
-//! Taking in: the names in directory pages go into the index.
+//! Adds the names in directory pages to the index.
 
 use std::sync::atomic::Ordering;
 
@@ -11,15 +11,16 @@ use varve_log::{
 use super::Finder;
 use crate::vault::OpenError;
 
-/// How far an arena has been followed.
+/// The position in an arena up to which it has been followed.
 pub(crate) struct FollowedArena {
     pub(crate) is_sealed: bool,
-    /// All pages before this place were taken in.
+    /// All pages before this place have been added.
     pub(crate) taken: Granule,
 }
 
 impl Finder {
-    /// Takes in what an arena without a seal has, from the place on that the saved index does not cover.
+    /// Adds the pages of an arena without a seal, from the place on that the saved index does not
+    /// cover.
     pub(crate) fn take_in(
         &self,
         arena: &OpenedArena,
@@ -35,18 +36,19 @@ impl Finder {
         Ok(())
     }
 
-    /// Takes the names in a page into the index, while the log is being read.
+    /// Adds the names in a page to the index, while the log is being read.
     pub(crate) fn insert_page(&self, arena: ArenaId, page: &DirectoryPage) -> Result<(), AppendError> {
         self.insert_names(arena, page)?;
         self.note_catalog(arena, page, false);
-        // How far the log has been read is not known here: what is written now is saved later.
+        // The part of the log that has been read is not known here, so the run that is written now
+        // is saved later.
         if let Some(index) = self.index.disk().filter(|index| index.is_due()) {
             index.begin(None);
         }
         Ok(())
     }
 
-    /// Takes in a page that this session has just written.
+    /// Adds a page that this session has just written.
     pub(crate) fn insert_appended(&self, appended: &Appended) -> Result<(), AppendError> {
         self.vault.directory().note_appended(appended);
         self.insert_names(appended.arena, &appended.page)?;
@@ -68,10 +70,10 @@ impl Finder {
         Ok(())
     }
 
-    /// Takes in the pages of an arena from a place on.
+    /// Adds the pages of an arena from a place on.
     ///
     /// # Errors
-    /// [`OpenError`] when the arena cannot be read, or there is no room for what it names.
+    /// [`OpenError`] when the arena cannot be read, or there is no room for the names.
     pub(crate) fn follow_arena(&self, id: ArenaId, from: Granule) -> Result<FollowedArena, OpenError> {
         let (log, directory) = (self.vault.log(), self.vault.directory());
         let arena = directory.arena(id)?;
@@ -101,8 +103,9 @@ impl Finder {
         Ok(())
     }
 
-    /// A power cut may have kept a page and lost the catalog's root that it names. A writer cuts such a page off; a reader
-    /// ignores it, and finds the root before it. All that a root leads to was durable before it was written.
+    /// Drops pages whose catalog root is lost. A power cut may have kept a page and lost the
+    /// catalog root that it names. A writer cuts such a page off. A reader ignores it, and finds
+    /// the root before it. Everything that a root leads to was durable before the root was written.
     pub(crate) fn leave_out_lost_roots(
         &self,
         arena: &OpenedArena,
@@ -118,7 +121,7 @@ impl Finder {
         found.pages.retain(|(row, page)| {
             let root = page.last_of_type(BlockType::CATALOG).filter(|root| root.granule >= durable);
             match root.map(|root| window.clump(root.granule)) {
-                // Bytes that the disk does not give were not lost in a power cut.
+                // Bytes that the disk does not return were not lost in a power cut.
                 Some(Err(error)) if error.is_damage() && !error.is_unreadable() => {
                     tracing::warn!(arena = %arena.id(), offset = row.granule.byte_offset(), "a page outlived its root");
                     false

@@ -1,4 +1,4 @@
-//! Appending: drafts become clumps of the log, and pages name them.
+//! Appends: drafts become clumps of the log, and pages name them.
 
 use varve_log::{AppendError, Appended, Appender};
 
@@ -36,14 +36,15 @@ impl Intake {
                 Ok(())
             }
             Err(error) => {
-                // The draft stays where it is, so that its blocks can still be read; but nothing more is taken.
+                // The draft stays in memory, so that its blocks can still be read. No more blocks
+                // are accepted.
                 self.drafts.fail(&error);
                 Err(error)
             }
         }
     }
 
-    /// Takes the names in a page from the drafts into the index.
+    /// Moves the names in a page from the drafts to the index.
     pub(super) fn index_page(&self, appended: &Appended) -> Result<(), AppendError> {
         self.finder.insert_appended(appended)?;
         self.reader.lost().remove(appended.page.blocks().map(|block| block.name));
@@ -51,7 +52,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Closes the drafts, full or not, and appends them; then waits for every other draft that was closed before.
+    /// Closes the drafts, full or not, and appends them. Then waits for every other draft that was
+    /// closed before.
     pub(super) fn append_all_drafts(&self) -> Result<(), AppendError> {
         let (closed, number) = self.drafts.close_all();
         for full in closed {
@@ -60,8 +62,8 @@ impl Intake {
         self.drafts.wait_for_drafts_below(number)
     }
 
-    /// Hands everything put so far to the log, named by a page, and does not wait until it is durable. Afterwards the log
-    /// is as long as all of that makes it.
+    /// Writes every block put so far to the log, named by a page, and does not wait until it is
+    /// durable. Afterwards the log has its full length.
     pub(crate) fn write_out(&self) -> Result<(), AppendError> {
         self.append_all_drafts()?;
         self.write_page(&mut self.appender.lock())

@@ -1,4 +1,4 @@
-//! Closing a store.
+//! Closes a store.
 
 use varve_block::SyncError;
 use varve_log::{AppendError, SyncLogError};
@@ -6,7 +6,7 @@ use varve_log::{AppendError, SyncLogError};
 use super::Intake;
 use crate::finder::SaveCheckpointError;
 
-/// Why a store was not closed well. Nothing that was synced is lost.
+/// The store was not closed well. No synced block is lost.
 #[derive(Debug, thiserror::Error)]
 pub enum CloseError {
     /// The last sync failed.
@@ -15,7 +15,7 @@ pub enum CloseError {
     /// The last seals could not be made durable.
     #[error("the store could not be closed")]
     Seals(#[from] SyncLogError),
-    /// The mark of durability could not be left.
+    /// The mark of durability could not be written.
     #[error("the store could not be closed")]
     Mark(#[from] AppendError),
     /// The index's checkpoint could not be written; the next opening takes longer.
@@ -24,7 +24,8 @@ pub enum CloseError {
 }
 
 impl Intake {
-    /// Syncs, saves the index if that is worth it, and leaves a mark that spares the next opening some work.
+    /// Syncs, saves the index if that is worth the time, and leaves a mark of durability, which
+    /// saves the next opening some work.
     ///
     /// # Errors
     /// [`CloseError`].
@@ -34,14 +35,16 @@ impl Intake {
         self.catch_up_parity();
         self.tail.note_newest();
         self.reader.lost().save();
-        // Before the mark, which no sync makes durable: a checkpoint covers only what a crash cannot take back.
+        // The checkpoint is saved before the mark is written. No sync makes the mark durable, and a
+        // checkpoint covers only what a crash cannot take back.
         let saved = self.save_checkpoint_if_due();
         self.finder.abandon_run();
         saved?;
         if self.vault.log().keys().can_read() {
             self.appender.lock().mark_durable()?;
         } else {
-            // Nobody who holds this key can go on with the arena, nor tell later whether it is whole.
+            // A later session with this key could neither continue the arena nor tell whether it is
+            // complete, so it is sealed now.
             self.appender.lock().seal_open()?;
         }
         Ok(())

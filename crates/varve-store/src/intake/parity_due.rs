@@ -1,5 +1,5 @@
-//! Making parity: soon after an arena is sealed, while it is still in the machine's memory; and for those that have none,
-//! a bounded share whenever the store is closed.
+//! Makes parity: soon after an arena is sealed, while the arena is still in the machine's memory.
+//! For arenas without parity, a bounded share is made up for whenever the store is closed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,47 +10,39 @@ use varve_world::FileName;
 
 use super::Intake;
 
-/// How much of the log is read at one closing to make up for parity that is missing: some seconds' worth.
+/// The most bytes of the log that one closing reads to make up for missing parity: some seconds of
+/// reading.
 const CATCH_UP_BYTES: u64 = 4 << 30;
 
-/// What a writer knows of parity that is still to be made.
+/// The parity that a writer still has to make.
 #[derive(Default)]
 pub(super) struct ParityDue {
-    /// In the order of their seals: what has parity was durable, and so must be all seals before it.
+    /// In the order of their seals. Parity proves that its arena's seal was durable, so all seals
+    /// before it must be durable too.
     arenas: Mutex<VecDeque<ArenaId>>,
-    /// Held by the one who makes it, so that it takes the memory of one group.
+    /// Held by the thread that makes parity, so that no more memory than for one group is used.
     gate: Mutex<()>,
 }
 
-/// Why an arena has got no parity.
+/// An arena has got no parity.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteParityError {
     /// The store has none: `parity_percent` is 0.
     #[error("the store has no parity: `parity_percent` in config.toml is 0")]
     Off,
-    /// The arena is not sealed, or not whole: parity of it would keep the damage.
+    /// The arena is not sealed, or not whole: parity of it would preserve the damage.
     #[error("parity can be made only of a whole arena")]
     NotWhole(#[from] ReadLogError),
-    /// The arena's seal could not be made durable; the store takes nothing more until it is opened again.
+    /// The arena's seal could not be made durable. The store accepts no more blocks until it is
+    /// opened again.
     #[error("cannot make {file} durable")]
-    Sync {
-        /// The arena's file.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// The parity file could not be written.
+    Sync { file: FileName, source: io::Error },
     #[error("cannot write {file}")]
-    Storage {
-        /// The parity file.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Storage { file: FileName, source: io::Error },
 }
 
 impl Intake {
-    /// Makes the parity file of a sealed arena, in place of the one that it may have.
+    /// Makes the parity file of a sealed arena, and replaces the one that it may have.
     ///
     /// # Errors
     /// [`WriteParityError`].
@@ -60,8 +52,9 @@ impl Intake {
         self.write_parity_alone(id, percent)
     }
 
-    /// Makes parity for arenas that have none, of at most about `bytes_max` of the log, and says how many still have none. An arena that
-    /// is not whole is left out: parity of it would keep the damage.
+    /// Makes parity for arenas that have none, for at most about `bytes_max` of the log, and
+    /// returns the number of arenas that still have none. An arena that is not whole is skipped:
+    /// parity of it would preserve the damage.
     ///
     /// # Errors
     /// [`WriteParityError`].
@@ -95,15 +88,16 @@ impl Intake {
         Ok(left)
     }
 
-    /// Notes the arenas that the writer has sealed, in that order.
+    /// Records the arenas that the writer has sealed, in that order.
     pub(super) fn note_parity_due(&self, sealed: Vec<ArenaId>) {
         if self.vault.config().parity_percent.is_some() {
             self.parity_due.arenas().extend(sealed);
         }
     }
 
-    /// Makes the parity that is due, unless somebody else does and `wait` is not asked for. What cannot be made now is made up for when
-    /// the store is closed again; nothing depends on it.
+    /// Makes the parity that is due. If another thread is doing that, returns at once, or waits for
+    /// it if `wait` is true. Parity that cannot be made now is made up for when the store is closed
+    /// again. Nothing depends on it.
     pub(super) fn write_due_parity(&self, wait: bool) {
         let Some(percent) = self.vault.config().parity_percent else { return };
         let _alone = match self.parity_due.gate.try_lock() {
@@ -115,14 +109,15 @@ impl Intake {
             if let Err(error) = self.write_parity_alone(id, percent) {
                 tracing::warn!(arena = %id, error = &error as &dyn std::error::Error, "an arena has got no parity yet");
                 if matches!(error, WriteParityError::Sync { .. }) {
-                    // A power cut may take this seal, and those after it must not be vouched for then.
+                    // A power cut may take this seal, so no parity may vouch for the seals after
+                    // it.
                     self.parity_due.arenas().clear();
                 }
             }
         }
     }
 
-    /// What closing does for the arenas of earlier sessions.
+    /// Makes up for a share of the missing parity of earlier sessions, when the store is closed.
     pub(super) fn catch_up_parity(&self) {
         if self.vault.config().parity_percent.is_none() {
             return;
@@ -137,20 +132,23 @@ impl Intake {
     }
 
     fn write_parity_alone(&self, id: ArenaId, percent: ParityPercent) -> Result<(), WriteParityError> {
-        // A crash must not leave parity of a seal that it takes back, or of an arena whose name it takes: the arena would grow on, and its
-        // parity be of another one; or it would seem to be lost.
+        // A crash must not leave the parity of a seal that it takes back: the arena would grow on,
+        // and its parity would be that of another arena. Nor may it leave the parity of an arena
+        // whose file name it takes: the arena would seem to be lost. So both are made durable
+        // first.
         let arena_file = id.file_name();
         let has_new_names = self.appender.lock().has_new_names();
         let named = || if has_new_names { self.vault.log().sync_names() } else { Ok(()) };
         if let Err(source) = self.vault.log().sync_file(&arena_file).and_then(|()| named()) {
-            // The system tells this only once: without a word here the writer would believe what is lost.
+            // The system reports this failure only once. If the writer did not fail here, it would
+            // rely on data that is lost.
             let reason =
                 WriteFailure::of_call(format!("cannot make {arena_file} durable: {source}"), &source);
             self.appender.lock().fail(reason.clone());
             self.drafts.fail_with(|| reason);
             return Err(WriteParityError::Sync { file: arena_file, source });
         }
-        // What an arena holds is checked before: parity of damage would bring the damage back.
+        // The arena is checked before. Parity of damaged bytes would bring the damage back.
         let whole = self.vault.log().check_whole(id)?;
         let written = self.vault.parity().write(&whole, percent, self.vault.world().workers.as_ref());
         written.map_err(|(file, source)| WriteParityError::Storage { file, source })

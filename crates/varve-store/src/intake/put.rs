@@ -1,4 +1,4 @@
-//! Putting: blocks are named, looked up, gathered into drafts, and drafts become clumps.
+//! Puts blocks: they are named, looked up and gathered into drafts, and drafts become clumps.
 
 use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, LogAddress, PutError, Score};
 use varve_log::{AppendError, Digest, NamedBlock};
@@ -7,12 +7,11 @@ use super::Intake;
 use crate::config::CompareMode;
 use crate::drafts::Admitted;
 
-/// What became of a block that was put.
+/// The result for a block that was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Put {
-    /// Its name.
     pub score: Score,
-    /// Whether this call has stored it: it was not in the store before.
+    /// True if this call has stored the block: it was not in the store before.
     pub is_new: bool,
 }
 
@@ -21,7 +20,8 @@ impl Intake {
         self.put_each(blocks).map(|put| put.into_iter().map(|put| put.score).collect())
     }
 
-    /// Puts blocks, and says of each whether it was new. In a store that compares by value every block counts as new.
+    /// Puts blocks, and reports for each whether it was new. In a store that compares by value
+    /// every block counts as new.
     ///
     /// # Errors
     /// [`PutError`]
@@ -45,7 +45,8 @@ impl Intake {
             })
             .collect();
         let Admitted { full, is_new } = self.admit(&named)?;
-        // Those that a refused block comes after, too: a `sync` waits for every draft that was closed.
+        // Drafts that became full before a block was refused are appended too, since a `sync` waits
+        // for every draft that was closed.
         for full in full {
             self.append_draft(&full).map_err(failed)?;
         }
@@ -53,7 +54,7 @@ impl Intake {
         Ok(scores.into_iter().zip(is_new).map(|(score, is_new)| Put { score, is_new }).collect())
     }
 
-    /// Adds the blocks that are new to the drafts, until one is refused.
+    /// Adds the new blocks to the drafts, until one is refused.
     fn admit(&self, blocks: &[NamedBlock<'_>]) -> Result<Admitted, PutError> {
         let mut known = vec![false; blocks.len()];
         loop {
@@ -61,14 +62,15 @@ impl Intake {
             for (block, known) in blocks.iter().zip(&mut known) {
                 *known = *known || self.is_indexed(&block.name, block.digest)?;
             }
-            // A page that was written meanwhile has moved blocks from the drafts to the index: look there again.
+            // A page that was written meanwhile has moved blocks from the drafts to the index, so
+            // the index is asked again.
             if let Some(admitted) = self.drafts.admit(blocks, &known, seen).map_err(failed)? {
                 return Ok(admitted);
             }
         }
     }
 
-    /// Whether a page names this block.
+    /// Returns true if a page names this block.
     fn is_indexed(&self, name: &BlockName, digest: Option<Digest>) -> Result<bool, PutError> {
         if self.reader.lost().contains(name) {
             return Ok(false);
@@ -83,7 +85,7 @@ impl Intake {
                 }
                 Ok(Some(_)) => return Err(PutError::Collision { name: *name }),
                 Ok(None) => {}
-                // What cannot be read cannot be relied on: the block is stored anew.
+                // An unreadable page cannot be relied on, so the block is stored anew.
                 Err(error) if error.is_damage() => {
                     tracing::warn!(%error, block = %name, "a directory page is damaged; storing the block again");
                 }
@@ -93,8 +95,9 @@ impl Intake {
         })
     }
 
-    /// Whether a page may be believed that names this block. Whoever has a write-only key can name what they never stored: their
-    /// arenas are looked into by whoever can.
+    /// Returns true if a page that names this block can be trusted. The holder of a write-only key
+    /// can name blocks that they never stored. So a block in such an arena is read first, if this
+    /// store's key can read.
     fn is_vouched_for(&self, address: LogAddress, name: &BlockName) -> bool {
         let (arena, _) = self.vault.map().locate(address);
         let is_foreign =

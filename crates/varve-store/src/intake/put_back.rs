@@ -1,4 +1,4 @@
-//! Putting back: blocks are stored under the names that they have had.
+//! Puts blocks back: they are stored under the names that they had.
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockType, PutError};
@@ -7,13 +7,13 @@ use super::Intake;
 use crate::config::CompareMode;
 
 impl Intake {
-    /// Stores blocks under the names that they have had, which they have lost their places for, and says how many it has
-    /// stored. `blocks` come from a copy of this very store: in a by-value store, a name says too little of the bytes to
-    /// believe anybody else.
+    /// Stores blocks that have lost their places under the names that they had, and returns the
+    /// number of stored blocks. `blocks` must come from a copy of this very store: in a by-value
+    /// store a name says too little about the bytes to trust any other source.
     ///
-    /// Roots of the catalog are passed over, but for the newest if it is alone. The last one in the log is the newest one:
-    /// an old one that comes after it would hide what was listed since. A caller that misses one writes the catalog again,
-    /// as a whole.
+    /// Catalog roots are skipped, except the newest if it is alone. The last root in the log is the
+    /// newest one: an old root after it would hide the snapshots that were listed since. A caller
+    /// that misses a root writes the whole catalog again.
     ///
     /// # Errors
     /// [`PutError`]; some may have been stored.
@@ -25,14 +25,15 @@ impl Intake {
         Ok(blocks.len() as u64)
     }
 
-    /// Stores blocks in the arena that is being written that lose their place in another one.
+    /// Stores blocks in the arena that is being written, since they lose their place in another
+    /// one.
     ///
     /// # Errors
     /// [`PutError`]; some may have been stored.
     pub fn put_elsewhere(&self, blocks: &[(BlockName, Bytes)]) -> Result<(), PutError> {
         let kept: Vec<_> = blocks.iter().filter(|(name, _)| self.hides_nothing(name)).cloned().collect();
         for (name, _) in &kept {
-            // Where the directory says that it is, it is not for long.
+            // The place that the directory names for the block will soon be gone.
             self.reader.lost().add(*name);
         }
         self.put_named(&kept)
@@ -52,8 +53,8 @@ impl Intake {
         }
     }
 
-    /// Whether a block may be stored once more, at the end of the log: anything but a root of the catalog, and that too if
-    /// there is no other that counts.
+    /// Returns true if a block may be stored once more at the end of the log. That is any block but
+    /// a catalog root, and a catalog root if no other root counts.
     fn hides_nothing(&self, name: &BlockName) -> bool {
         name.block_type != BlockType::CATALOG || self.finder.catalogs().into_values().eq([*name])
     }

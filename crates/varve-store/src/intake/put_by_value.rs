@@ -1,8 +1,9 @@
-//! Putting blocks into a store that compares them by value (Rhea, Cox, Pesterev 2008, section 3.4): what may be a duplicate is read and
-//! compared, and what is new is called by the place that it is given.
+//! Puts blocks into a store that compares them by value (Rhea, Cox, Pesterev 2008, section 3.4):
+//! possible duplicates are read and compared, and a new block is named by the place that it is
+//! given.
 //!
-//! No hash is ever believed here: a fingerprint says what to compare with, and nothing else. Whatever is to be compared in one call is
-//! read in one go, sorted by where it lies.
+//! No hash is trusted here: a fingerprint only selects the blocks to compare with. All blocks to be
+//! compared in one call are read in one go, sorted by their places.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +28,8 @@ impl Intake {
         while puts.iter().any(|put| put.score.is_none()) {
             let seen = self.drafts.page_count();
             self.look_for_equals(&mut puts)?;
-            // A page that was written meanwhile has moved blocks from the drafts to the index: look there again.
+            // A page that was written meanwhile has moved blocks from the drafts to the index, so
+            // the index is asked again.
             let Some(placed) = self.drafts.place_new(&mut puts, seen).map_err(failed)? else { continue };
             for full in placed.full {
                 self.append_draft(&full).map_err(failed)?;
@@ -37,7 +39,8 @@ impl Intake {
         Ok(puts.into_iter().filter_map(|put| put.score).collect())
     }
 
-    /// Compares blocks with those that are stored and have their fingerprints, until each has met its equal or there are no more.
+    /// Compares blocks with the stored ones that have their fingerprints, until each has met its
+    /// equal or there are no more.
     fn look_for_equals(&self, puts: &mut [Putting<'_>]) -> Result<(), PutError> {
         loop {
             let mut candidates: BTreeMap<BlockName, Vec<usize>> = BTreeMap::new();
@@ -53,7 +56,8 @@ impl Intake {
         }
     }
 
-    /// Reads all candidates in the log's order, and compares each with the blocks whose candidate it is.
+    /// Reads all candidates in the log's order, and compares each with the blocks that it is a
+    /// candidate for.
     fn compare(
         &self,
         puts: &mut [Putting<'_>],
@@ -64,7 +68,7 @@ impl Intake {
             let found = match found {
                 Ok(bytes) => Some(bytes),
                 Err(GetError::Failed { source, .. }) => return Err(PutError::Failed { source }),
-                // What cannot be read cannot be compared: the block is stored anew.
+                // An unreadable block cannot be compared, so the block is stored anew.
                 Err(error) => {
                     tracing::warn!(%error, "a block that may be a duplicate cannot be read; storing it again");
                     None
@@ -82,8 +86,9 @@ impl Intake {
         Ok(())
     }
 
-    /// Blocks in the log that have a block's fingerprint, type and size, and were not compared with it yet: those that are
-    /// found soonest, for one of them is nearly always its equal.
+    /// Returns blocks in the log that have a block's fingerprint, type and size, and were not
+    /// compared with it yet. Stops at the candidates that are found first, since one of them is
+    /// nearly always the block's equal.
     fn candidates(&self, put: &Putting<'_>) -> Result<BTreeSet<BlockName>, PutError> {
         let left = CANDIDATES_MAX.saturating_sub(put.others.len());
         if left == 0 {
@@ -116,8 +121,8 @@ impl Intake {
         Ok(found.into_iter().take(left).collect())
     }
 
-    /// Stores blocks under the names that they have had: such as were lost, and whose bytes somebody has who can vouch for them. They lie
-    /// elsewhere from then on.
+    /// Stores blocks under the names that they had. They were lost, and their bytes come from a
+    /// source that can vouch for them. Afterwards they lie in other places.
     ///
     /// # Errors
     /// [`PutError`]; some may have been stored.
@@ -129,7 +134,7 @@ impl Intake {
             }
         }
         for (_, mut blocks) in by_clump {
-            // A clump tells its blocks in the order of their slots.
+            // A clump names its blocks in the order of their slots.
             blocks.sort_by_key(|(name, _)| PlacedName::of(&name.score).map(|name| name.slot));
             while !blocks.is_empty() {
                 let mut full = Vec::new();

@@ -1,9 +1,10 @@
-//! Replacing: an arena's file becomes another one while the store is open. The log as it is then counts; a saved index
-//! that knows what was there before leads astray, so it is removed before.
+//! Replaces arenas: an arena's file is exchanged while the store is open. The log as it is then
+//! counts. A saved index that knows the old arena would be wrong, so it is removed before.
 //!
-//! The steps of writing arenas anew, in their order: [`begin_replacing`](Intake::begin_replacing), the new files, each
-//! with [`take_in_rewritten`](Intake::take_in_rewritten), [`note_replaced`](Intake::note_replaced),
-//! [`end_replacing`](Intake::end_replacing). A crash between two of them leaves a store that can be opened.
+//! To write arenas anew, call in this order: [`begin_replacing`](Intake::begin_replacing); for each
+//! new file [`take_in_rewritten`](Intake::take_in_rewritten);
+//! [`note_replaced`](Intake::note_replaced); [`end_replacing`](Intake::end_replacing). A crash
+//! between two steps leaves a store that can be opened.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -17,20 +18,14 @@ use varve_world::FileName;
 use super::Intake;
 use crate::saved_index::{remove_durably, remove_saved_index};
 
-/// Why arenas could not be replaced.
+/// Arenas could not be replaced.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
-    /// The arena that is being written could not be ended, or the log could not take note of the new ones.
+    /// The open arena could not be sealed, or the log could not record the new seals.
     #[error("cannot write an arena anew")]
     Append(#[from] AppendError),
-    /// A hint could not be removed.
     #[error("cannot remove {file}")]
-    Hint {
-        /// Which file.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Hint { file: FileName, source: io::Error },
     /// The end of the log could not be made durable.
     #[error(transparent)]
     Sync(#[from] SyncLogError),
@@ -43,39 +38,39 @@ impl From<(FileName, io::Error)> for ReplaceError {
 }
 
 impl Intake {
-    /// The seals that this session knows.
+    /// Returns the seals that this session knows.
     #[must_use]
     pub fn seals(&self) -> Seals {
         self.appender.lock().seals().clone()
     }
 
-    /// The seal of an arena as this session knows it.
+    /// Returns the seal of an arena as this session knows it.
     #[must_use]
     pub fn known_seal(&self, id: ArenaId) -> Option<Seal> {
         self.appender.lock().seals().get(id).copied()
     }
 
-    /// The ledger that the next page will carry.
+    /// Returns the ledger that the next page will carry.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         self.appender.lock().ledger()
     }
 
-    /// Whether any of the seals that are counted is missing.
+    /// Returns true if any of the counted seals is missing.
     #[must_use]
     pub fn is_any_seal_missing(&self) -> bool {
         let appender = self.appender.lock();
         appender.seals().missing_count(appender.ledger().arena_count) > 0
     }
 
-    /// Whether an arena has no seal yet: the writer goes on with it, or seals it soon.
+    /// Returns true if an arena has no seal yet: the writer continues it, or seals it soon.
     #[must_use]
     pub fn is_open(&self, id: ArenaId) -> bool {
         self.appender.lock().unsealed().any(|(open, ..)| open == id)
     }
 
-    /// Seals the arena that is being written, which may be one of those that are to be replaced, and removes every hint of
-    /// what the log held. No index is saved from here on.
+    /// Seals the arena that is being written, which may be one of those to be replaced, and removes
+    /// every hint about the contents of the log. No index is saved from here on.
     ///
     /// # Errors
     /// [`ReplaceError`].
@@ -92,10 +87,10 @@ impl Intake {
         self.remove_hints()
     }
 
-    /// Takes in an arena that was written anew, page by page.
+    /// Adds the pages of an arena that was written anew.
     ///
     /// # Errors
-    /// [`AppendError`] when there is no room in the index for what it names.
+    /// [`AppendError`] when there is no room in the index for the names.
     pub fn take_in_rewritten(&self, id: ArenaId, pages: &[Appended]) -> Result<(), AppendError> {
         self.reader.forget(id);
         for page in pages {
@@ -104,7 +99,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Lets the log take note of the seals of arenas that were written anew, durably.
+    /// Records the seals of arenas that were written anew in the log, durably.
     ///
     /// # Errors
     /// [`ReplaceError`].
@@ -116,13 +111,13 @@ impl Intake {
         Ok(self.make_log_durable()?)
     }
 
-    /// Lets indexes be saved again: all that was to be replaced is, and noted.
+    /// Allows indexes to be saved again, after everything was replaced and recorded.
     pub fn end_replacing(&self) {
         self.is_replacing.store(false, Ordering::Relaxed);
     }
 
-    /// What is there now counts as all there is: nothing is believed any more that was noted of what is lost. The end of
-    /// the log is noted anew when the store is closed.
+    /// From now on, the log as it is counts as complete: the notes about lost parts are removed.
+    /// The end of the log is noted anew when the store is closed.
     ///
     /// # Errors
     /// [`ReplaceError::Hint`] when a note cannot be removed.
@@ -133,7 +128,8 @@ impl Intake {
         Ok(())
     }
 
-    /// What cannot be read counts as lost from now on: for `repair`, which writes anew what it can and sets the rest aside.
+    /// From now on, unreadable data counts as lost. This is for `repair`, which writes anew the
+    /// data that it can read, and sets the rest aside.
     pub fn accept_withheld(&self) {
         self.tail.accept_withheld();
     }
@@ -141,11 +137,12 @@ impl Intake {
     /// Renames a new file to be the arena.
     ///
     /// # Errors
-    /// When the disk does not take it; the arena is then as it was.
+    /// When the disk refuses; the arena is then as it was.
     pub fn put_in_place(&self, whole: &WholeArena, new_file: &FileName) -> io::Result<()> {
         let id = whole.arena.id();
         if self.is_news(id, Seal::of(whole.arena.header(), &whole.footer)) {
-            // A copy is older than what was lost here, or this log has forgotten what that was.
+            // The copy is older than the arena that was lost here, or this log no longer knows that
+            // arena's seal.
             self.let_go_of_saved_index().map_err(|(_, error)| error)?;
         }
         let storage = self.vault.storage();
@@ -153,10 +150,11 @@ impl Intake {
         storage.sync_folder(ArenaId::FOLDER)
     }
 
-    /// Lets this session know what a sealed arena holds that has come into place.
+    /// Makes a sealed arena that was put in place known to this session: its seal and its pages.
     ///
     /// # Errors
-    /// [`ReadLogError`] when a page cannot be read, [`AppendError`] when there is no room for what it names.
+    /// [`ReadLogError`] when a page cannot be read, [`AppendError`] when there is no room for the
+    /// names.
     pub fn take_in_sealed<E: From<ReadLogError> + From<AppendError>>(
         &self,
         arena: &OpenedArena,
@@ -175,22 +173,24 @@ impl Intake {
         Ok(())
     }
 
-    /// Whether this session knows another seal of an arena than this one, or none.
+    /// Returns true if this session knows no seal of an arena, or another one than this.
     #[must_use]
     pub fn is_news(&self, id: ArenaId, seal: Seal) -> bool {
         self.known_seal(id) != Some(seal)
     }
 
-    /// Removes the saved index before an arena is replaced that it knows. No index is saved from here on.
+    /// Removes the saved index before an arena that it knows is replaced. No index is saved from
+    /// here on.
     ///
     /// # Errors
-    /// The file that cannot be removed, and why.
+    /// The file that cannot be removed, and the reason.
     pub fn let_go_of_saved_index(&self) -> Result<(), (FileName, io::Error)> {
         self.stop_saving_index();
         remove_saved_index(self.vault.storage())
     }
 
-    /// Nothing that was noted of the log is believed any more.
+    /// Removes the hints about the contents of the log: the saved index and the note of the last
+    /// page.
     fn remove_hints(&self) -> Result<(), ReplaceError> {
         let newest = FileName::new("index/newest").expect("a plain name");
         remove_saved_index(self.vault.storage())?;

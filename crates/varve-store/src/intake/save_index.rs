@@ -1,4 +1,4 @@
-//! Saving the index: only what no crash takes back is covered.
+//! Saves the index. It covers only the part of the log that no crash takes back.
 
 use std::sync::atomic::Ordering;
 
@@ -9,8 +9,9 @@ use crate::finder::{SaveCheckpointError, warn_not_saved};
 use crate::saved_index::Coverage;
 
 impl Intake {
-    /// Lets the index write what it holds in memory, if that has become too much. The index has all that the log has now;
-    /// the run is saved behind a sync that begins later.
+    /// Lets the index write out the entries that it holds in memory, if they have become too many.
+    /// The index has everything that the log has now. The run is saved after a sync that begins
+    /// later.
     pub(super) fn begin_index_pass(&self, appender: &Appender) {
         self.finder.begin_pass_if_due(|| {
             let is_known = !self.is_replacing.load(Ordering::Relaxed) && self.tail.is_log_given();
@@ -18,10 +19,10 @@ impl Intake {
         });
     }
 
-    /// Writes the checkpoint, if enough of the index is in none.
+    /// Writes the checkpoint, if a large enough part of the index is in none.
     ///
     /// # Errors
-    /// [`SaveCheckpointError`]; the old checkpoint is then there still.
+    /// [`SaveCheckpointError`]; the old checkpoint then remains.
     pub(super) fn save_checkpoint_if_due(&self) -> Result<(), SaveCheckpointError> {
         if !self.finder.is_checkpoint_due() {
             return Ok(());
@@ -35,32 +36,33 @@ impl Intake {
         }
     }
 
-    /// Writes the checkpoint. Everything put must have been synced.
+    /// Writes the checkpoint. Every block that was put must have been synced.
     ///
     /// # Errors
-    /// [`SaveCheckpointError`]; the old checkpoint is then there still.
+    /// [`SaveCheckpointError`]; the old checkpoint then remains.
     pub(crate) fn save_checkpoint(&self) -> Result<(), SaveCheckpointError> {
         if self.is_replacing.load(Ordering::Relaxed) {
-            // Replacing arenas has failed; the next opening sees how far it came.
+            // Replacing arenas has failed. The next opening finds out how far it came.
             return Ok(());
         }
         if !self.tail.is_log_given() {
-            // It would be taken for all that there is, when the disk gives the rest again.
+            // The saved index would count as complete when the disk returns the missing part again.
             return Ok(());
         }
-        // Held throughout, so that the index and what it covers stay as they are.
+        // Held throughout, so that the index and its coverage do not change.
         let appender = self.appender.lock();
         self.finder.save(&Coverage::durable(&appender, self.finder.catalogs()))
     }
 
-    /// Saves no index until [`end_replacing`](Self::end_replacing), and forgets what was noted for one.
+    /// Saves no index until [`end_replacing`](Self::end_replacing), and drops the coverage that was
+    /// recorded for one.
     pub(super) fn stop_saving_index(&self) {
         self.is_replacing.store(true, Ordering::Relaxed);
         self.forget_index_notes();
     }
 
     pub(super) fn forget_index_notes(&self) {
-        // Held so that nobody else notes now what is known until now.
+        // Held so that no other thread records the old coverage meanwhile.
         let _appender = self.appender.lock();
         self.finder.forget_notes();
     }

@@ -1,14 +1,14 @@
-//! Making durable: one caller does it for all who wait.
+//! Makes blocks durable: one caller does it for all waiting callers.
 
 use varve_log::{SyncLogError, WriteFailure};
 
 use super::{Durable, Intake};
 
 impl Intake {
-    /// Makes durable all that was put.
+    /// Makes every block that was put durable.
     ///
     /// # Errors
-    /// [`SyncLogError`]; it is unknown then what the disk holds, and nothing more is taken.
+    /// [`SyncLogError`]; it is then unknown what the disk holds, and no more blocks are accepted.
     pub fn make_durable(&self) -> Result<(), SyncLogError> {
         let made = self.make_all_durable();
         self.fail_if_unknown(&made);
@@ -27,7 +27,8 @@ impl Intake {
         self.carry_out_sync(&mut durable)
     }
 
-    /// Makes durable whatever was written to the log, even if it holds no block that was put.
+    /// Makes everything durable that was written to the log, even if that holds no block that was
+    /// put.
     pub(super) fn make_log_durable(&self) -> Result<(), SyncLogError> {
         let made = self.append_all_drafts().map_err(SyncLogError::from).and_then(|()| {
             let mut durable = self.sync_gate.lock();
@@ -37,7 +38,8 @@ impl Intake {
         made
     }
 
-    /// After a failure it is unknown what the disk holds. Nothing may be built on it until it has been read again.
+    /// After a failure it is unknown what the disk holds. Nothing may rely on it until it has been
+    /// read again.
     fn fail_if_unknown(&self, made: &Result<(), SyncLogError>) {
         if let Err(error) = made {
             let reason = WriteFailure::of(error);
@@ -63,7 +65,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Makes the seals durable that the last sync has left behind it: otherwise the next session would have to write their arenas anew.
+    /// Makes the seals durable that the last sync has left behind it. Otherwise the next session
+    /// would have to write their arenas anew.
     pub(super) fn make_seals_durable(&self) -> Result<(), SyncLogError> {
         let mut appender = self.appender.lock();
         if appender.durable_seals().count() == appender.seals().len() {

@@ -1,4 +1,5 @@
-//! Making, changing and removing keys. What is stored stays as it is: only the wrapping of its keys changes.
+//! Makes, changes and removes keys. Stored data does not change: only the wrapping of the keys
+//! does.
 
 use std::sync::Arc;
 
@@ -17,15 +18,14 @@ use crate::role::{Permission, Role};
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
-/// What a key that is to be made is to be.
+/// The description of a key that is to be made.
 pub struct NewKey<'a> {
-    /// What will open it.
+    /// The secret that will open it.
     pub secret: &'a Secret,
-    /// What trying a passphrase will cost.
+    /// The cost of trying a passphrase.
     pub cost: PassphraseCost,
-    /// What its owner calls it.
+    /// The owner's name for it.
     pub label: &'a str,
-    /// What it is for.
     pub role: Role,
 }
 
@@ -43,14 +43,14 @@ impl Keyring {
         Self { storage: Arc::clone(storage), random: Arc::clone(random), clock: Arc::clone(clock), config }
     }
 
-    /// Draws a master key for a new store, and leaves it wrapped by one secret.
+    /// Draws a master key for a new store, and writes it wrapped with one secret.
     pub(crate) fn create(&self, secret: &Secret, cost: PassphraseCost) -> Result<(), KeyError> {
         let mut master = LockedMemory::<[u8; 32]>::default();
         self.random.fill(&mut *master)?;
         self.write(&NewKey { secret, cost, label: "", role: Role::Full }, &*master).map(drop)
     }
 
-    /// The sound keys, and the files of those that are damaged. Opens none.
+    /// Lists the sound keys, and the files of the damaged ones. Opens none.
     ///
     /// # Errors
     /// [`KeyError::Storage`].
@@ -78,11 +78,11 @@ impl Keyring {
         self.add_locked(by, new)
     }
 
-    /// Makes a key in the place of the one that `by` is, of the same role and label, and then removes that. A crash between
-    /// leaves both.
+    /// Makes a key of the same role and label as the key `by`, and then removes the file of `by`. A
+    /// crash in between leaves both.
     ///
     /// # Errors
-    /// [`KeyError`]; the keys are as they were, or the old one could not be removed and both are there.
+    /// [`KeyError`]; the keys are as they were, or the old one could not be removed and both exist.
     pub fn change(
         &self,
         by: &OpenedKey,
@@ -96,10 +96,11 @@ impl Keyring {
         Ok(new)
     }
 
-    /// Removes the key whose id begins with `id`. Copies of its file that somebody has kept still open the store.
+    /// Removes the key whose id begins with `id`. Copies of its file that somebody has kept still
+    /// open the store.
     ///
     /// # Errors
-    /// [`KeyError::Last`] when nothing else would open everything.
+    /// [`KeyError::Last`] when no other full key would be left.
     pub fn remove(&self, by: &OpenedKey, id: &str) -> Result<String, KeyError> {
         by.entry.role.require(Permission::ManageKeys)?;
         let _lock = self.lock()?;
@@ -125,7 +126,7 @@ impl Keyring {
         Ok(chosen)
     }
 
-    /// The master key in a form that paper keeps.
+    /// Returns the master key in a form that can be kept on paper.
     ///
     /// # Errors
     /// [`KeyError::NotPermitted`] for all but a full key.
@@ -133,10 +134,10 @@ impl Keyring {
         Ok(PaperKey::new(self.master_of(by)?, &self.config))
     }
 
-    /// Opens everything with a paper key that was typed in.
+    /// Opens the store with a paper key that was typed in.
     ///
     /// # Errors
-    /// [`KeyError::Paper`] when it has a slip, or is another store's.
+    /// [`KeyError::Paper`] when it has a typing error, or is another store's.
     pub fn unlock_paper(&self, text: &str) -> Result<OpenedKey, KeyError> {
         let master = PaperKey::read(text, &self.config)?;
         let entry = KeyEntry {
@@ -198,14 +199,14 @@ impl Keyring {
         Ok(self.storage.sync_folder(FOLDER)?)
     }
 
-    /// One at a time: two that each remove one of the last two keys would leave none.
+    /// One process at a time: two that each remove one of the last two keys would leave none.
     fn lock(&self) -> Result<Box<dyn FileLock>, KeyError> {
         let file = FileName::new("keys-lock").expect("a plain name");
         Ok(self.storage.lock(&file, "another process that changes keys")?)
     }
 }
 
-/// Another way to compare has to say here whether it can do without reading.
+/// A new way to compare has to state here whether it works without reading.
 fn tells_duplicates_by_name(compare: CompareMode) -> bool {
     match compare {
         CompareMode::Hash => true,

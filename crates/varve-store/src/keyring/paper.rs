@@ -1,8 +1,9 @@
 //! The master key on paper: five lines of sixteen letters and digits.
 //!
-//! Each line has its number, 8 bytes, and a check of 15 bits over both and the store's identity, in Crockford's base 32: thirteen
-//! letters for the bytes, of which the first holds four bits, and three for the check. Lines 1 to 4 are the master key. Line 5 is a
-//! check over all of it and the store: so a slip is found in its line, and another store's paper at once.
+//! Each line has its number, 8 bytes, and a check of 15 bits over both and the store's identity, in
+//! Crockford's base 32: thirteen letters for the bytes, of which the first holds four bits, and
+//! three for the check. Lines 1 to 4 are the master key. Line 5 is a check over all of it and the
+//! store. So a typing error is found in its line, and another store's paper at once.
 
 use varve_log::LockedMemory;
 use zeroize::Zeroizing;
@@ -15,50 +16,30 @@ const LINE_COUNT: usize = 5;
 const LINE_LETTERS: usize = 16;
 const BYTES_LETTERS: usize = 13;
 
-/// A paper key: whoever holds it can read, write and destroy everything.
+/// A paper key. Its holder can read, write and destroy everything.
 pub struct PaperKey {
     lines: Zeroizing<Vec<String>>,
 }
 
-/// Why a text is not this store's paper key.
+/// The reason why a text is not this store's paper key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PaperError {
-    /// A letter too many, too few, or not of those that are used.
+    /// A line has too many or too few letters.
     #[error("line {line} has {letters} letters and digits, and should have {LINE_LETTERS}")]
-    Length {
-        /// Which line.
-        line: usize,
-        /// How many it has.
-        letters: usize,
-    },
-    /// Something that no paper key has.
+    Length { line: usize, letters: usize },
+    /// A letter that no paper key has.
     #[error("line {line} has {letter:?}, which is in no paper key")]
-    Letter {
-        /// Which line.
-        line: usize,
-        /// What was found.
-        letter: char,
-    },
-    /// A line's own check does not fit.
+    Letter { line: usize, letter: char },
+    /// The check of a line does not match.
     #[error(
         "line {line} has a slip in it, or is another store's: compare it with the paper, letter by letter"
     )]
-    Slip {
-        /// Which line.
-        line: usize,
-    },
-    /// A line is not there.
+    Slip { line: usize },
     #[error("line {line} is missing: a paper key has lines 1 to {LINE_COUNT}")]
-    Missing {
-        /// Which line.
-        line: usize,
-    },
-    /// Two different lines have one number.
+    Missing { line: usize },
+    /// Two different lines have the same number.
     #[error("line {line} is there twice, and not the same")]
-    Twice {
-        /// Which line.
-        line: usize,
-    },
+    Twice { line: usize },
     /// Every line is right, but they do not belong together, or not to this store.
     #[error("each line is well formed, but together they are not the key of this store")]
     OtherStore,
@@ -72,14 +53,14 @@ impl PaperKey {
         Self { lines: Zeroizing::new(lines) }
     }
 
-    /// Its lines, as they are to be printed: a number, and four groups of four.
+    /// Returns the lines as they are printed: a number, and four groups of four.
     #[must_use]
     pub fn lines(&self) -> &[String] {
         &self.lines
     }
 
-    /// Reads what was typed in: lines that begin with a number from 1 to 5; all others are passed over. Small letters, spaces and
-    /// dashes do not matter, nor does O for 0, or I and L for 1.
+    /// Parses typed text: lines that begin with a number from 1 to 5. All others are ignored. Small
+    /// letters, spaces and dashes do not matter, nor does O for 0, or I and L for 1.
     pub(super) fn read(text: &str, config: &StoreConfig) -> Result<LockedMemory<[u8; 32]>, PaperError> {
         let mut found: Zeroizing<[Option<[u8; 8]>; LINE_COUNT]> = Zeroizing::default();
         for typed in text.lines() {
@@ -106,7 +87,7 @@ impl PaperKey {
     }
 }
 
-/// Ties the whole key to its store.
+/// Computes the check that binds the whole key to its store.
 fn proof(master: &[u8; 32], config: &StoreConfig) -> [u8; 8] {
     let mut hasher = blake3::Hasher::new_derive_key("varve 1 paper key");
     hasher.update(master).update(&config.binding());
@@ -115,7 +96,7 @@ fn proof(master: &[u8; 32], config: &StoreConfig) -> [u8; 8] {
     proof
 }
 
-/// The 15 bits that find a slip.
+/// Computes the 15 bits that detect a typing error.
 fn check(number: usize, bytes: &[u8; 8], config: &StoreConfig) -> u128 {
     let mut hasher = blake3::Hasher::new_derive_key("varve 1 paper line");
     hasher.update(&[u8::try_from(number).unwrap_or(0)]).update(bytes).update(&config.id);
@@ -137,7 +118,8 @@ fn line(number: usize, bytes: &[u8; 8], config: &StoreConfig) -> String {
     text
 }
 
-/// The number at the beginning of a typed line, and the rest. A line of the page that is no part of the key has none.
+/// Splits the number off the beginning of a typed line. A line of the page that is no part of the
+/// key has none.
 fn split_number(typed: &str) -> Option<(usize, &str)> {
     let typed = typed.trim_start_matches(|letter: char| !letter.is_alphanumeric());
     let mut letters = typed.chars();
@@ -213,7 +195,7 @@ mod tests {
             if let Ok(read) = PaperKey::read(&typed, &config()) {
                 assert_eq!(*read, master());
             } else {
-                // Dashes after the number leave nothing that looks like a line.
+                // With a dash after the number, no line is recognised.
                 assert!(typed.contains("2-"), "{typed}");
             }
         }
@@ -233,7 +215,7 @@ mod tests {
                     let mut slipped = line.to_owned();
                     slipped.replace_range(place..=place, &digit.to_string());
                     let typed = text.replace(line, &slipped);
-                    // A check of 15 bits lets one in 32768 pass; the last line then finds it.
+                    // A check of 15 bits misses one error in 32768; the last line then finds it.
                     match PaperKey::read(&typed, &config()) {
                         Err(PaperError::Slip { line }) => assert_eq!(line, number),
                         Err(PaperError::OtherStore) => {}

@@ -1,4 +1,4 @@
-//! What opens a key: a passphrase or the contents of a file.
+//! Secrets that open a key: a passphrase or the contents of a file.
 
 use argon2::{Algorithm, Argon2, Params, Version};
 use serde::{Deserialize, Serialize};
@@ -7,17 +7,17 @@ use zeroize::Zeroizing;
 
 use super::KeyError;
 
-/// What one key may cost at most: 4 GiB, and some minutes.
+/// The highest cost of one key: 4 GiB, and some minutes.
 const MEMORY_KIB_MAX: u32 = 4 << 20;
 const PASSES_MAX: u32 = 64;
 const LANES_MAX: u32 = 64;
-/// Less than this would make a passphrase cheap to guess.
+/// With less memory a passphrase would be cheap to guess.
 const MEMORY_KIB_CHOSEN_MIN: u32 = 8 << 10;
 
-/// What opens a store.
+/// A secret that opens a store.
 #[derive(Clone)]
 pub enum Secret {
-    /// Something that a person remembers.
+    /// A text that a person remembers.
     Passphrase(Zeroizing<String>),
     /// The contents of a file: at least 32 bytes that nobody can guess.
     KeyFile(Zeroizing<Vec<u8>>),
@@ -26,14 +26,12 @@ pub enum Secret {
 /// A key that wraps keys.
 pub(super) type WrappingKey = LockedMemory<[u8; 32]>;
 
-/// What trying one passphrase costs: Argon2id's settings (RFC 9106).
+/// The cost of trying one passphrase: Argon2id's settings (RFC 9106).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PassphraseCost {
-    /// Memory in KiB.
     pub memory_kib: u32,
-    /// Passes over it.
+    /// The passes over the memory.
     pub passes: u32,
-    /// Lanes.
     pub lanes: u32,
 }
 
@@ -42,7 +40,7 @@ impl PassphraseCost {
     pub(super) const WORK_KIB_MAX: u64 =
         Self { memory_kib: MEMORY_KIB_MAX, passes: PASSES_MAX, lanes: 1 }.work();
 
-    /// How much memory is filled in all passes together, in KiB: what it takes grows with that.
+    /// Returns the memory that is filled in all passes together, in KiB. The time grows with it.
     pub(super) const fn work(self) -> u64 {
         self.memory_kib as u64 * self.passes as u64
     }
@@ -56,14 +54,15 @@ impl Default for PassphraseCost {
 }
 
 impl PassphraseCost {
-    /// Settings that somebody chose; `None` unless the memory is from 8 MiB to 4 GiB, and the passes are from 1 to 64.
+    /// Makes settings that a user chose; `None` unless the memory is from 8 MiB to 4 GiB, and the
+    /// passes are from 1 to 64.
     #[must_use]
     pub fn chosen(memory_kib: u32, passes: u32) -> Option<Self> {
         let cost = Self { memory_kib, passes, ..Self::default() };
         (memory_kib >= MEMORY_KIB_CHOSEN_MIN && passes > 0 && cost.is_bounded()).then_some(cost)
     }
 
-    /// Whether it is less than what nobody should wait for.
+    /// Returns true if the cost is within the bounds that a user can be expected to wait for.
     pub(super) fn is_bounded(self) -> bool {
         self.memory_kib <= MEMORY_KIB_MAX && self.passes <= PASSES_MAX && self.lanes <= LANES_MAX
     }
@@ -77,7 +76,7 @@ impl Secret {
         }
     }
 
-    /// Refuses what is too short for anybody's good.
+    /// Refuses a secret that is too short to be safe.
     pub(super) fn check(&self) -> Result<(), KeyError> {
         let (good, advice) = match self {
             Self::Passphrase(passphrase) => (!passphrase.is_empty(), "choose one with several words"),
@@ -87,7 +86,7 @@ impl Secret {
     }
 }
 
-/// `None` where the settings are beyond all reason.
+/// Derives the wrapping key of a passphrase; `None` if the settings are out of bounds.
 pub(super) fn passphrase_key(passphrase: &str, salt: &[u8], cost: PassphraseCost) -> Option<WrappingKey> {
     if !cost.is_bounded() {
         return None;

@@ -1,4 +1,4 @@
-//! One file of `keys/`: keys of a store, wrapped by one secret. `docs/format.md`, section 1.
+//! One file of `keys/`: the keys of a store, wrapped with one secret. `docs/format.md`, section 1.
 
 use serde::{Deserialize, Serialize};
 use varve_block::{from_hex, to_hex};
@@ -14,7 +14,7 @@ use crate::role::Role;
 /// The longest label, in bytes.
 pub(super) const LABEL_BYTES_MAX: usize = 200;
 
-/// How the file says it.
+/// The form of the file.
 #[derive(Serialize, Deserialize)]
 struct File {
     kind: Kind,
@@ -45,38 +45,39 @@ enum Kind {
     KeyFile,
 }
 
-/// What a file of `keys/` says of itself. That nobody has changed it is known once it opens.
+/// The description of a key in its file. It is known to be unchanged once the key opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyEntry {
-    /// Its name: the file's, without the ending.
+    /// The name of the file, without the ending.
     pub id: String,
-    /// What its owner calls it.
+    /// The owner's name for the key.
     pub label: String,
-    /// When it was made, in seconds since 1970; unknown for the first ones of early stores.
+    /// The time when it was made, in seconds since 1970; unknown for the first keys of early
+    /// stores.
     pub created: Option<u64>,
-    /// What it is for.
     pub role: Role,
-    /// What opens it: the cost of a passphrase; a key file, if there is none.
+    /// The cost of the passphrase that opens the key; `None` if a key file opens it.
     pub passphrase: Option<PassphraseCost>,
 }
 
-/// Keys, wrapped.
+/// Wrapped keys.
 pub(super) struct Slot {
     pub(super) entry: KeyEntry,
-    /// Early files have none, and are bound to less.
+    /// Early files have no id, and their keys are bound to less of the file.
     has_id: bool,
     salt: Vec<u8>,
     wrapped: Vec<u8>,
 }
 
 impl KeyEntry {
-    /// Where it is kept.
+    /// Returns the name of the key's file.
     pub(super) fn file(&self) -> FileName {
         FileName::new(&format!("{FOLDER}/{}.toml", self.id))
             .expect("ids are checked when they are read or made")
     }
 
-    /// How a wrapped key is bound to what its file says. The label comes last: it may hold anything.
+    /// Returns the text that a wrapped key is bound to. The label comes last, since it may hold any
+    /// characters.
     fn text(&self) -> String {
         let kind = if self.passphrase.is_some() { "passphrase" } else { "key-file" };
         let (id, role, created) = (&self.id, self.role, self.created.unwrap_or_default());
@@ -102,8 +103,8 @@ impl Slot {
         Ok((slot, key))
     }
 
-    /// The key that the keys are wrapped with; `None` if the secret is of the other kind or the settings are beyond all
-    /// reason.
+    /// Returns the key that the keys are wrapped with; `None` if the secret is of the other kind,
+    /// or the settings of Argon2id are out of bounds.
     pub(super) fn wrapping_key(&self, secret: &Secret) -> Option<WrappingKey> {
         match (self.entry.passphrase, secret) {
             (Some(cost), Secret::Passphrase(passphrase)) => passphrase_key(passphrase, &self.salt, cost),
@@ -112,7 +113,8 @@ impl Slot {
         }
     }
 
-    /// How much memory is filled to try a passphrase, in all passes together, in KiB; nothing where it is opened by a key file.
+    /// Returns the memory that is filled to try a passphrase, in all passes together, in KiB; 0 for
+    /// a key file.
     pub(super) fn work(&self) -> u64 {
         self.entry.passphrase.map_or(0, PassphraseCost::work)
     }
@@ -121,7 +123,7 @@ impl Slot {
         self.entry.passphrase.is_some() == matches!(secret, Secret::Passphrase(_))
     }
 
-    /// The keys, if this is what wraps them.
+    /// Returns the keys, if `key` is the one that they are wrapped with.
     pub(super) fn unwrap(&self, config: &StoreConfig, key: &WrappingKey) -> Option<Zeroizing<Vec<u8>>> {
         let keys = unwrap_secret(key, &self.associated(config), &self.wrapped).ok()?;
         (keys.len() == keys_bytes(self.entry.role)).then_some(keys)
@@ -135,7 +137,8 @@ impl Slot {
         associated
     }
 
-    /// Tells a damaged file from a wrong secret. Protects against accidents only: what is wrapped protects itself.
+    /// Returns a checksum that distinguishes a damaged file from a wrong secret. It finds accidents
+    /// only: the wrapped keys have a code of their own.
     fn check(&self) -> String {
         let cost = self.entry.passphrase.map_or(String::new(), |cost| {
             let PassphraseCost { memory_kib, passes, lanes } = cost;
@@ -146,7 +149,7 @@ impl Slot {
         to_hex(&blake3::hash(text.as_bytes()).as_bytes()[..8])
     }
 
-    /// The file's contents.
+    /// Returns the file's contents.
     pub(super) fn to_text(&self) -> String {
         let KeyEntry { id, label, created, role, passphrase } = &self.entry;
         let file = File {
@@ -165,7 +168,7 @@ impl Slot {
         toml::to_string(&file).expect("plain values always serialise")
     }
 
-    /// Reads a file; `None` if it makes no sense.
+    /// Parses a file; `None` if it is malformed.
     pub(super) fn parse(name: &FileName, contents: &[u8]) -> Option<Self> {
         let stem = name.as_str().strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".toml")?;
         let file: File = toml::from_str(std::str::from_utf8(contents).ok()?).ok()?;
@@ -176,7 +179,7 @@ impl Slot {
             (Kind::KeyFile, None, None, None) => None,
             _ => return None,
         };
-        // Early files say none of this, others all of it.
+        // Early files have none of these fields; all others have every one.
         let says = [
             file.id.is_some(),
             file.role.is_some(),
@@ -201,7 +204,7 @@ impl Slot {
     }
 }
 
-/// How many bytes of keys a slot of this role wraps.
+/// Returns the length of the keys that a slot of this role wraps.
 fn keys_bytes(role: Role) -> usize {
     match role {
         Role::Full => 32,

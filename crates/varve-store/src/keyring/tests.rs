@@ -1,4 +1,4 @@
-//! What somebody without a key lays in `keys/`, and what it does to those who have one.
+//! Files that somebody without a key adds to `keys/`, and their effect on the holders of keys.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn key_file(byte: u8) -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![byte; 40]))
 }
 
-/// A store with one key, and what is in the file of that.
+/// Makes a store with one key. Returns it with the contents of the key's file.
 fn created(secret: &Secret) -> (MemoryStorage, String) {
     let storage = MemoryStorage::new();
     Store::create(&world(&storage), &StoreConfig::new([5; 16]), Some(secret), CHEAP).unwrap();
@@ -37,7 +37,7 @@ fn created(secret: &Secret) -> (MemoryStorage, String) {
     (storage, text)
 }
 
-/// Lays so many files beside the keys of the store, whose names come before theirs.
+/// Adds `count` files beside the keys of the store. Their names sort before the others.
 fn lay(storage: &MemoryStorage, count: u32, contents: &str) {
     for number in 0..count {
         let file = FileName::new(&format!("{FOLDER}/00{number:06}.toml")).unwrap();
@@ -45,7 +45,8 @@ fn lay(storage: &MemoryStorage, count: u32, contents: &str) {
     }
 }
 
-/// What early programs would have written, which is good under any name, with what nobody's secret opens.
+/// Makes a file as early programs wrote it, which is good under any name, and which no secret here
+/// opens.
 fn made_up(key: &str, from: &str, to: &str) -> String {
     let said = ["kind", "memory_kib", "passes", "lanes", "salt", "wrapped"];
     let is_said = |line: &&str| said.iter().any(|name| line.starts_with(name));

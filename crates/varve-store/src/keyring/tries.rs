@@ -1,7 +1,8 @@
-//! Which keys a secret is tried on, and in which order.
+//! The keys that a secret is tried on, and their order.
 //!
-//! Whoever may write to `keys/` can lay any number of files there, each of which asks for as much as a key may cost. So the cheapest come
-//! first, and all that one passphrase is tried on costs no more than [`WORK_KIB_MAX`] together. A key file costs next to nothing to try.
+//! An attacker with write access to `keys/` can add any number of files, each of which demands the
+//! highest cost of a key. So the cheapest keys are tried first, and all keys that one passphrase is
+//! tried on cost no more than [`WORK_KIB_MAX`] together. Trying a key file costs next to nothing.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +11,26 @@ use varve_world::FileName;
 use super::secret::{PassphraseCost, Secret};
 use super::slot::Slot;
 
-/// So much memory is filled, in all passes and for all keys that one passphrase is tried on, in KiB: 320 GiB. That is one key of the highest
-/// cost, which a store may have, and 64 GiB for others: more than 64 keys of five times the usual cost.
+/// The most memory that is filled, in all passes and for all keys that one passphrase is tried on,
+/// in KiB: 320 GiB. That is one key of the highest cost, which a store may have, and 64 GiB for
+/// others: more than 64 keys of five times the usual cost.
 const WORK_KIB_MAX: u64 = PassphraseCost::WORK_KIB_MAX + (64 << 20);
-/// So much is tried without a word, in KiB: less than half a minute.
+/// The work that is done without a warning, in KiB: less than half a minute.
 const WORK_KIB_SILENT: u64 = 16 << 20;
 
-/// What a secret is tried on.
+/// The keys that a secret is tried on.
 pub(super) struct Tries<'a> {
     /// The cheapest first.
     pub(super) slots: Vec<&'a Slot>,
-    /// Before this one much was tried for nothing, and much is to come.
+    /// The number of the key before which a warning is due: much was tried in vain, and much is to
+    /// come.
     pub(super) loud_from: Option<usize>,
-    /// Those of the secret's kind that are not tried, since they cost too much.
+    /// The keys of the secret's kind that are not tried, because they cost too much.
     pub(super) left: Vec<FileName>,
 }
 
 impl<'a> Tries<'a> {
-    /// Picks from these keys.
+    /// Chooses from these keys.
     pub(super) fn of(sound: &'a BTreeMap<FileName, Slot>, secret: &Secret) -> Self {
         let mut of_kind: Vec<_> = sound.values().filter(|slot| slot.is_for(secret)).collect();
         of_kind.sort_by_key(|slot| slot.work());
@@ -35,14 +38,14 @@ impl<'a> Tries<'a> {
         let (mut slots, mut left): (Vec<_>, Vec<_>) = of_kind.into_iter().partition(|slot| may_cost(slot));
         left.extend(slots.split_off(count_within(&slots, WORK_KIB_MAX)));
         let silent_count = count_within(&slots, WORK_KIB_SILENT);
-        // Whoever has one key only knows what it costs.
+        // The owner of a single key knows its cost.
         let is_loud = slots.len() > 1 && silent_count < slots.len();
         let left = left.into_iter().map(|slot| slot.entry.file()).collect();
         Self { slots, loud_from: is_loud.then_some(silent_count), left }
     }
 }
 
-/// How many of these, from the first on, cost no more than this together.
+/// Returns the number of slots, from the first on, that cost no more than `work_kib_max` together.
 fn count_within(slots: &[&Slot], work_kib_max: u64) -> usize {
     let mut work = 0_u64;
     let is_within = |slot: &&&Slot| {
@@ -72,7 +75,8 @@ mod tests {
         costs.into_iter().enumerate().map(slot).collect()
     }
 
-    /// How many keys are tried, how many are left, and how many are tried without a word.
+    /// Returns the number of keys that are tried, of those that are left, and of those that are
+    /// tried without a warning.
     fn tried(costs: impl IntoIterator<Item = (u32, u32)>) -> (usize, usize, Option<usize>) {
         let slots = slots(costs);
         let tries = Tries::of(&slots, &Secret::Passphrase(Zeroizing::new("x".into())));
@@ -94,7 +98,7 @@ mod tests {
     fn made_up_keys_cost_no_more_than_one_that_a_store_may_have() {
         assert_eq!(tried([DEAREST; 64].into_iter().chain([USUAL])), (2, 63, Some(1)));
         assert_eq!(tried([(4 << 20, 1); 4000].into_iter().chain([USUAL])), (80, 3921, Some(4)));
-        // What no key may cost is not tried at all.
+        // A key beyond the highest cost is not tried at all.
         assert_eq!(tried([(u32::MAX, 1), (1, 65), USUAL, (u32::MAX, u32::MAX)]), (1, 3, None));
         let slots = slots([USUAL; 3]);
         let tries = Tries::of(&slots, &Secret::KeyFile(Zeroizing::new(vec![7; 32])));

@@ -1,4 +1,4 @@
-//! The ledger that counts: how many arenas were sealed, as the last page that can be read has seen it.
+//! The newest ledger: the number of sealed arenas according to the last readable page.
 
 use varve_log::{ArenaId, ArenaState, Ledger, Log, OpenedArena, ReadLogError, Recovered, Seals};
 
@@ -8,16 +8,17 @@ use crate::vault::Vault;
 
 /// The newest ledger that can be read.
 pub struct NewestLedger {
-    /// The ledger, if any page could be read.
+    /// `None` if no page could be read.
     pub ledger: Option<Ledger>,
-    /// The arena whose page has it, or that was looked at last.
+    /// The arena whose page has the ledger; without a ledger, the last arena that was searched.
     pub arena: Option<ArenaId>,
-    /// Whether it is surely the newest one that there is.
+    /// True if no newer ledger can exist.
     pub is_certain: bool,
 }
 
-/// The ledger that holds: that of the last page in the last arena that has one. An arena that cannot be read, a second time neither,
-/// is passed over: the ledger before it holds, too, and counts fewer seals.
+/// Finds the ledger that is in force: that of the last page in the last arena that has a page. An
+/// arena that cannot be read twice in a row is skipped. The ledger before it is valid too, and
+/// counts fewer seals.
 pub fn newest_ledger(vault: &Vault, ids: &[ArenaId], scans: &mut UnsealedScans<'_>) -> NewestLedger {
     let (mut is_certain, mut never_begun) = (true, NeverBegun::default());
     for id in ids.iter().rev() {
@@ -39,7 +40,7 @@ pub fn newest_ledger(vault: &Vault, ids: &[ArenaId], scans: &mut UnsealedScans<'
     NewestLedger { ledger: None, arena: ids.first().copied(), is_certain }
 }
 
-/// The ledger of an arena's last page.
+/// Returns the ledger of an arena's last page.
 pub(super) fn last_ledger(
     log: &Log,
     arena: &OpenedArena,
@@ -56,11 +57,12 @@ pub(super) fn last_ledger(
             let found = scans.of(arena)?;
             let last = found.pages.last();
             let after = last.map_or(0, |(row, _)| row.granule.byte_offset());
-            // What the disk does not give after the last page may be a later one.
+            // A part that the disk does not return, behind the last page, may hold a later page.
             let is_certain = found.hidden.as_ref().is_none_or(|hidden| *hidden.end() < after);
             NewestLedger { ledger: last.map(|(_, page)| page.ledger()), arena: id, is_certain }
         }
-        // A seal that a power cut has torn counts as none. That no page was lost with it has to be seen.
+        // A seal that a power cut has torn counts as none. The scan has to show that no page was
+        // lost with it.
         Err(error @ ReadLogError::Seal { .. }) => match scans.of(arena)? {
             found if found.ends_at_seal() => certain(found.pages.last().map(|(_, page)| page.ledger())),
             _ => return Err(error),
@@ -69,8 +71,9 @@ pub(super) fn last_ledger(
     })
 }
 
-/// How many places in the order of seals surely come before that of an arena without a seal: those that its last page has counted, unless
-/// it was written anew, in a place that had been counted before.
+/// Returns the number of places in the order of seals that surely come before that of an arena
+/// without a seal: the places that its last page has counted. For an arena that was written anew it
+/// is 0, since its place may have been counted before.
 #[must_use]
 pub fn counted_before(arena: &OpenedArena, found: &Recovered) -> u64 {
     match found.pages.last() {
@@ -79,8 +82,9 @@ pub fn counted_before(arena: &OpenedArena, found: &Recovered) -> u64 {
     }
 }
 
-/// Whether an arena without a seal may be one of those that are missed among the first `counted`. It is not if all of those are among the
-/// places [`counted_before`] its own.
+/// Returns true if an arena without a seal may be one of those whose seals are missing among the
+/// first `counted`. It cannot be one if all missing seals are among the places [`counted_before`]
+/// its own.
 #[must_use]
 pub fn may_be_missed(seals: &Seals, counted: u64, before: u64) -> bool {
     seals.missing_count(counted) > seals.missing_count(before.min(counted))

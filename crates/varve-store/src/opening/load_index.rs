@@ -1,4 +1,4 @@
-//! Loading the saved index, if the log still confirms it.
+//! Loads the saved index, if the log still confirms it.
 
 use varve_index::{MemoryIndex, ScoreIndex};
 use varve_log::{ArenaId, ArenaState, Granule, Log, OpenedArena, PageRow, ReadLogError, Seal, Seals};
@@ -11,7 +11,8 @@ use crate::saved_index::{
 };
 use crate::vault::Vault;
 
-/// The index as it was saved last, and what part of the log is in it.
+/// Loads the index as it was saved last, with the part of the log that it covers. Returns an empty
+/// index if that fails.
 pub(crate) fn load_index(
     vault: &Vault,
     scans: &mut UnsealedScans<'_>,
@@ -38,7 +39,7 @@ pub(crate) fn load_index(
     })
 }
 
-/// Whether the log still has what a checkpoint covers.
+/// Returns true if the log still has the part that a checkpoint covers.
 fn covers(log: &Log, scans: &mut UnsealedScans<'_>, coverage: &Coverage) -> bool {
     let has_part = coverage.part.iter().all(|(id, part)| {
         last_page_before(log, scans, *id, part.end).is_ok_and(|code| code == part.last_page)
@@ -46,8 +47,9 @@ fn covers(log: &Log, scans: &mut UnsealedScans<'_>, coverage: &Coverage) -> bool
     has_part && has_seals(log, scans, &coverage.sealed)
 }
 
-/// Whether these are the seals that arenas have. Those of a checkpoint that somebody has put back are not, if a repair has written an arena
-/// anew since: the newest ledger tells, and then the arenas are asked.
+/// Returns true if these are the seals of the arenas. They are not if somebody put back an old
+/// checkpoint after a repair had written an arena anew. The newest ledger decides. If it does not
+/// confirm the seals, the arenas are read.
 fn has_seals(log: &Log, scans: &mut UnsealedScans<'_>, known: &Seals) -> bool {
     if known.is_empty() {
         return true;
@@ -66,7 +68,7 @@ fn has_seals(log: &Log, scans: &mut UnsealedScans<'_>, known: &Seals) -> bool {
         }
     }
     let is_vouched_for = ledger.is_none_or(|ledger| seals.ledger(log.keys(), ledger.arena_count) == ledger);
-    // What is gone, or cannot be read, is no fault of the checkpoint.
+    // An arena that is gone or unreadable is no reason to reject the checkpoint.
     let now = |id| seal_of(log, &log.open_arena(id).ok()?);
     is_vouched_for || known.iter().all(|(id, known)| now(id).is_none_or(|seal| seal == *known))
 }
@@ -78,7 +80,7 @@ fn seal_of(log: &Log, arena: &OpenedArena) -> Option<Seal> {
     }
 }
 
-/// The code of the last page before a place in an arena; zeros if there is none.
+/// Returns the code of the last page before `end` in an arena; zeros if there is none.
 fn last_page_before(
     log: &Log,
     scans: &mut UnsealedScans<'_>,

@@ -1,4 +1,4 @@
-//! The end of the log: what a crash has left is recovered, and a writer goes on from there.
+//! The end of the log: recovers it after a crash, and makes the appender that continues there.
 
 use std::sync::Arc;
 
@@ -13,19 +13,21 @@ use super::sealed_arenas::NotSealed;
 use crate::saved_index::{Coverage, remove_saved_index};
 use crate::vault::OpenError;
 
-/// So many numbers at most are left free for arenas that are gone: what counts them may be forged.
+/// At most this many numbers are left free for arenas that are gone, since the ledger that counts
+/// them may be forged.
 const NUMBERS_LEFT_MAX: u64 = 64;
 
-/// What tells how many arenas were sealed before the log's end.
+/// The number of arenas that were sealed before the log's end.
 struct Counted {
-    /// How many places in the order of seals are taken for those of seals that were durable.
+    /// The number of places in the order of seals that count as places of durable seals.
     places: u64,
-    /// How many of them the newest ledger counts.
+    /// The number of seals that the newest ledger counts.
     by_ledger: u64,
 }
 
 impl Opening<'_> {
-    /// Recovers the arenas that a crash may have left without a seal, and goes on with the last one.
+    /// Recovers the arenas that a crash may have left without a seal, and makes the appender that
+    /// continues the last one.
     pub(super) fn take_log_end(
         &mut self,
         ids: &[ArenaId],
@@ -41,7 +43,7 @@ impl Opening<'_> {
             let is_lost = self.has_lost_its_seal(ids, &arena, &counted, is_any_lost, &coverage.sealed)?;
             let found = self.take_in_unsealed(&arena, is_lost, &coverage)?;
             if let Some(found) = found.filter(|_| !is_lost) {
-                // A second opening, since the writer's arena is the writer's own.
+                // Opened a second time, since the appender owns its arena.
                 good.push((log.open_arena(arena.id())?, found));
             }
         }
@@ -51,8 +53,10 @@ impl Opening<'_> {
         Ok(Appender::new(Arc::clone(log), random, (coverage.sealed, counted.places), good, next)?)
     }
 
-    /// How many seals there were. If every seal that the newest page's ledger counts is there, an arena without one never had it. Else only
-    /// the last arenas can lack it for lack of time; an earlier one has lost it: its pages are read, and it is left for `verify` to report.
+    /// Counts the seals that were durable. If every seal that the newest page's ledger counts is
+    /// present, an arena without a seal never had one. Otherwise only the last arenas can lack a
+    /// seal because there was no time to write it. An earlier arena has lost its seal: its pages
+    /// are read, and it is left for `verify` to report.
     fn count_seals(
         &mut self,
         ids: &[ArenaId],
@@ -62,7 +66,8 @@ impl Opening<'_> {
         let NotSealed { unsealed, is_damaged } = left;
         let newest = newest_ledger(self.vault, ids, &mut self.scans);
         let by_ledger = newest.ledger.map_or(0, |ledger| ledger.arena_count);
-        // What the disk does not give may hold the seal that a place seems to lack: then one that surely was durable is not taken off.
+        // Bytes that the disk does not return may hold the seal that a place seems to lack. In that
+        // case a seal that parity shows to have been durable is not taken off.
         let mut withheld = None;
         for arena in unsealed {
             let hidden = self.scans.of(arena)?.hidden.as_ref().map(|hidden| (arena.id(), *hidden.start()));
@@ -73,11 +78,13 @@ impl Opening<'_> {
         let is_secure = self.secure_uncounted(ids, places, seals)?;
         let after_last = seals.places().last().map_or(0, |(place, ..)| place.saturating_add(1));
         if *is_damaged || !is_secure || !newest.is_certain || self.may_precede_noted(&newest) {
-            // The ledger that held may be gone: a place without a seal is taken for lost, not for that of a seal that never was.
+            // The newest ledger may be gone. A place without a seal then counts as a lost seal, and
+            // not as one that was never written.
             places = places.max(after_last);
         } else if let Some((arena, offset)) = withheld.filter(|_| seals.free_place(places) < after_last) {
-            // Nothing tells whether the seal that is missed was durable. A copy may have it and those after it, so they stay as they are;
-            // and no page says that it was, before that is known.
+            // Nothing shows whether the missing seal was durable. A copy may have it and the seals
+            // after it, so the seals after it stay as they are. No page may say that the missing
+            // seal was durable before that is known.
             self.unread.note_not_durable(arena, offset);
             places = after_last;
         }
@@ -94,7 +101,7 @@ impl Opening<'_> {
         Ok(Counted { places, by_ledger })
     }
 
-    /// Whether an arena without a seal had one: then it is not written to.
+    /// Returns true if an arena without a seal had one. The writer then does not append to it.
     fn has_lost_its_seal(
         &mut self,
         ids: &[ArenaId],
@@ -105,7 +112,7 @@ impl Opening<'_> {
     ) -> Result<bool, OpenError> {
         let place = ids.partition_point(|id| *id < arena.id());
         let header = arena.header();
-        // Parity is made only of sealed arenas: it tells of a seal that no ledger has covered yet.
+        // Parity is made only of sealed arenas, so it proves a seal that no ledger has covered yet.
         let was_sealed = self.vault.parity().was_sealed(arena.id(), header.generation, header.code());
         let is_tail = place + UNSEALED_MAX >= ids.len() && place as u64 >= counted.places;
         let is_missed = may_be_missed(seals, counted.by_ledger, counted_before(arena, self.scans.of(arena)?));
@@ -116,8 +123,8 @@ impl Opening<'_> {
         Ok(is_lost)
     }
 
-    /// Takes in what is good of an arena without a seal, and recovers it unless its seal is lost. What was found is handed back where the
-    /// writer may go on behind it.
+    /// Adds the good part of an arena without a seal to the index, and recovers the arena unless
+    /// its seal is lost. Returns the recovered part if the writer may continue behind it.
     fn take_in_unsealed(
         &mut self,
         arena: &Arc<OpenedArena>,
@@ -141,7 +148,7 @@ impl Opening<'_> {
         Ok(Some(found).filter(|found| found.gap.is_none()))
     }
 
-    /// The number of the next arena: that of none that was there.
+    /// Returns the number of the next arena, which no earlier arena had.
     fn next_number(
         &self,
         ids: &[ArenaId],
@@ -149,15 +156,16 @@ impl Opening<'_> {
         seals: &Seals,
         unsealed_count: u64,
     ) -> Result<ArenaId, OpenError> {
-        // An arena that has parity was there, though its file may be gone, and so was one that a checkpoint knows: its number is not
-        // given away.
+        // An arena that has parity existed, although its file may be gone, and so did an arena that
+        // a checkpoint knows. Their numbers are not used again.
         let last = ids.last().copied();
         let by_parity =
             self.vault.parity().last_known_after(last).map_err(|source| OpenLogError { source })?;
         let by_checkpoint = seals.iter().map(|(id, _)| id).max();
         let known = last.max(by_parity).max(by_checkpoint);
-        // So were those whose seals are missed, and for which there is neither a number of which nothing is known nor an arena without a
-        // seal: they came last. Their numbers stay free for `repair`.
+        // Arenas whose seals are missing existed too. Gaps in the known numbers and arenas without
+        // a seal explain some of the missing seals. The arenas of the others came last, and their
+        // numbers stay free for `repair`.
         let with_seal_only = seals.places().filter(|(_, id, _)| ids.binary_search(id).is_err()).count();
         let accounted_for = (ids.len() + with_seal_only) as u64;
         let explained = known.map_or(0, |known| (known.0 + 1).saturating_sub(accounted_for)) + unsealed_count;
@@ -165,8 +173,9 @@ impl Opening<'_> {
         Ok(ArenaId(known.map_or(0, |last| last.0 + 1) + missed.min(NUMBERS_LEFT_MAX)))
     }
 
-    /// Makes sure that seals which no page has counted survive: they may be such that can only be read for now. Says whether all of
-    /// them do; one that the disk does not give all of is left as it is.
+    /// Makes the seals that no page has counted durable, by writing their arenas anew: so far they
+    /// may be in the page cache only. Returns true if all of them are durable. An arena that the
+    /// disk does not return in full is left as it is.
     fn secure_uncounted(
         &mut self,
         ids: &[ArenaId],
@@ -175,7 +184,7 @@ impl Opening<'_> {
     ) -> Result<bool, RecoverError> {
         let mut is_secure = true;
         for (_, id, _) in seals.places().skip_while(|(place, ..)| *place < counted) {
-            // If only a checkpoint knows it, its file is gone, which `verify` reports.
+            // If only a checkpoint knows the arena, its file is gone. `verify` reports that.
             if ids.binary_search(&id).is_err() {
                 continue;
             }
@@ -191,7 +200,8 @@ impl Opening<'_> {
         Ok(is_secure)
     }
 
-    /// How many places in the order of seals come before the last one that has parity: that is made of what is durable.
+    /// Counts the places in the order of seals up to the last seal whose arena has parity. Parity
+    /// is made only of durable arenas, so this seal and all before it were durable.
     fn count_by_parity(&self, seals: &Seals, counted: u64) -> u64 {
         let mut count = 0;
         for (place, id, _) in seals.places().skip_while(|(place, ..)| *place < counted) {
@@ -203,8 +213,8 @@ impl Opening<'_> {
         count
     }
 
-    /// Takes off the seals that a power cut has parted from those that are counted, so that no place stays free, and hands back
-    /// their arenas, to be sealed again.
+    /// Takes off the seals that a power cut has separated from the counted ones, so that no place
+    /// in the order stays free. Returns their arenas, which are to be sealed again.
     fn take_off_parted_seals(
         &self,
         ids: &[ArenaId],
@@ -215,7 +225,9 @@ impl Opening<'_> {
         let parted = seals.places().filter(|(place, ..)| *place >= free).map(|(_, id, _)| id);
         let parted: Vec<_> = parted.filter(|id| ids.binary_search(id).is_ok()).collect();
         if parted.iter().any(|id| self.finder.is_believed(*id)) {
-            // A power cut does not do this, but what was between them is lost. An index that says that they are sealed must not outlive it.
+            // The saved index knows one of these seals. A power cut does not cause that: the seals
+            // between it and the counted ones were lost. A saved index that says that these arenas
+            // are sealed must not outlive their seals.
             remove_saved_index(self.vault.storage())
                 .map_err(|(file, source)| OpenError::Hint { file, source })?;
         }
@@ -233,8 +245,9 @@ impl Opening<'_> {
         Ok(unsealed)
     }
 
-    /// Whether a ledger may be older than that of the page that was noted last. Where the disk just does not give that page for now, one in
-    /// a later arena has counted all that it counts.
+    /// Returns true if the newest readable ledger may be older than that of the page that was noted
+    /// last. If the disk merely does not return the noted page at present, a ledger in a later
+    /// arena has counted everything that the noted page's ledger counts.
     fn may_precede_noted(&self, newest: &NewestLedger) -> bool {
         match self.vault.newest_is_there() {
             Ok(is_there) => !is_there,
@@ -244,14 +257,16 @@ impl Opening<'_> {
         }
     }
 
-    /// Reads what is surely good in an arena without a seal, for a writer who cannot read clumps and so cannot recover it.
-    /// Hands it back if that is all of it: then it needs nothing but its seal. Else it is left as it is, for somebody who can.
+    /// Reads the part of an arena without a seal that is surely good, for a writer that cannot read
+    /// clumps and so cannot recover the arena. Returns that part if it is everything: the arena
+    /// then needs only its seal. Otherwise the arena is left as it is, for a writer that can read
+    /// clumps.
     fn take_in_proven(
         &mut self,
         arena: &OpenedArena,
         covered: Option<Granule>,
     ) -> Result<Option<Recovered>, OpenError> {
-        // Nobody reads its clumps before it gets its seal.
+        // No clump of the arena is read before it gets its seal, so two scans must agree.
         let proven = Proven::of(self.scans.take_found_twice(arena)?);
         let is_whole = proven.is_whole();
         self.finder.take_in(arena, &proven.proven, covered)?;

@@ -1,5 +1,5 @@
-//! What sealed arenas name, read into the index when a store is opened: of several arenas at a time, since what is read of each is little and
-//! lies in several places.
+//! Reads the names in sealed arenas into the index when a store is opened. Several arenas are read
+//! at a time, since the reads of each arena are small and in several places.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,29 +11,30 @@ use super::never_begun::NeverBegun;
 use super::{Opening, RebuildProgress};
 use crate::saved_index::CoveredPart;
 
-/// So much of pages is read at a time, or one page.
+/// At most this many bytes of pages are read at a time, or one page.
 const PAGES_BYTES_MAX: u64 = 8 << 20;
 
-/// What is left when all sealed arenas were read.
+/// The arenas that are not sealed, found while the sealed ones were read.
 #[derive(Default)]
 pub(super) struct NotSealed {
     /// The arenas without a seal, in order.
     pub(super) unsealed: Vec<Arc<OpenedArena>>,
-    /// Whether one could not be read because it is damaged.
+    /// True if an arena could not be read because it is damaged.
     pub(super) is_damaged: bool,
 }
 
-/// An arena, and what it was sealed with.
+/// An arena with its seal and the rows of its pages, if it is sealed.
 struct Opened {
     arena: Arc<OpenedArena>,
     seal: Option<(Seal, Vec<PageRow>)>,
 }
 
-/// A page that is to be read.
+/// A page to be read.
 type PageOfArena = (Arc<OpenedArena>, PageRow);
 
 impl Opening<'_> {
-    /// Reads the pages of those of these arenas that have a seal into the index, but for what is `covered`, and hands back the others.
+    /// Reads the pages of the sealed arenas among `ids` into the index, except those that are
+    /// `covered`. Returns the arenas without a seal.
     pub(super) fn read_sealed(
         &mut self,
         ids: &[ArenaId],
@@ -61,18 +62,20 @@ impl Opening<'_> {
                         if !self.finder.has_no_index() {
                             due.extend(pages);
                         } else if !self.finder.has_catalog() {
-                            // All that is wanted of the pages is the newest catalog, and the newest arena comes first.
+                            // Only the newest catalog is needed from the pages, and the newest
+                            // arena comes first.
                             self.read_pages(&pages.collect::<Vec<_>>())?;
                         }
                     }
                     Ok(Opened { arena, seal: None }) => found.unsealed.push(arena),
-                    // A writer has removed it.
+                    // An opening for writing has removed such arenas before.
                     Err(error) if error.is_damage() && never_begun.has(self.vault.log(), *id) => {
                         tracing::info!(arena = %id, "an arena was never begun");
                     }
                     Err(error) if error.is_damage() => {
                         tracing::error!(arena = %id, %error, "an arena is damaged; what else there is can be read");
-                        // Whatever an earlier opening has seen of it: there may be more.
+                        // The whole range, whatever an earlier opening has seen of the arena: there
+                        // may be more pages.
                         self.unread.note_error(&error, 0..=u64::MAX);
                         found.is_damaged = true;
                     }
@@ -91,13 +94,15 @@ impl Opening<'_> {
         let mut arena = self.vault.directory().arena(id)?;
         let mut state = self.vault.log().state(&arena);
         if matches!(state, Err(ReadLogError::Seal { .. })) && self.vault.directory().has_other_header(id) {
-            // It seemed broken beside a header that is not there.
+            // The seal seemed broken because of a header that was read from an earlier state of the
+            // disk.
             arena = self.vault.directory().arena(id)?;
             state = self.vault.log().state(&arena);
         }
         let seal = match state {
             Ok(ArenaState::Sealed { footer, pages }) => Some((Seal::of(arena.header(), &footer), pages)),
-            // A seal that a power cut has torn, or one that is damaged: the pages are there all the same.
+            // The arena has no seal, or a power cut has torn it, or it is damaged. The pages are
+            // there nevertheless.
             Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => None,
             Err(error) => return Err(error),
         };

@@ -1,10 +1,11 @@
-//! What is in the arenas that have no seal, each scanned once while a store is opened or checked.
+//! Scans of arenas that have no seal. Each arena is scanned once while a store is opened or
+//! checked.
 
 use std::collections::BTreeMap;
 
 use varve_log::{ArenaId, Log, OpenedArena, ReadLogError, Recovered};
 
-/// How often an arena is scanned again until two scans in a row agree.
+/// The most repeated scans of an arena until two in a row agree.
 const AGAIN_MAX: usize = 3;
 
 /// The scans made so far.
@@ -14,13 +15,13 @@ pub struct UnsealedScans<'a> {
 }
 
 impl<'a> UnsealedScans<'a> {
-    /// No scans yet.
+    /// Makes an empty set of scans.
     #[must_use]
     pub fn new(log: &'a Log) -> Self {
         Self { log, found: BTreeMap::new() }
     }
 
-    /// What a scan of this arena finds.
+    /// Returns the scan of an arena, and makes it if there is none.
     ///
     /// # Errors
     /// [`ReadLogError`] when the arena cannot be scanned.
@@ -32,14 +33,15 @@ impl<'a> UnsealedScans<'a> {
         Ok(self.found.entry(arena.id()).or_insert(found))
     }
 
-    /// As [`of`](Self::of), to be kept by the caller.
+    /// Like [`of`](Self::of), but moves the scan to the caller.
     pub(crate) fn take(&mut self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
         self.of(arena)?;
         Ok(self.found.remove(&arena.id()).unwrap_or_default())
     }
 
-    /// As [`take`](Self::take), of what two scans in a row have found: a disk that once returns an earlier state of the file shows pages that
-    /// are none any more. If they never agree, what the last one has found.
+    /// Like [`take`](Self::take), but returns the result on which two scans in a row agree. A disk
+    /// that once returns an earlier state of the file shows pages that no longer exist. If the
+    /// scans never agree, returns the last one.
     pub(crate) fn take_found_twice(&mut self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
         let mut found = self.take(arena)?;
         for _ in 0..AGAIN_MAX {

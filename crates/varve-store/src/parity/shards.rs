@@ -1,4 +1,5 @@
-//! The shards of a group, read from the arena and from its parity file, and which of them are good.
+//! The shards of a group, read from the arena and from its parity file, and the check of their
+//! codes.
 
 use std::ops::Range;
 
@@ -7,35 +8,35 @@ use varve_world::{FileName, Storage, Workers};
 
 use super::ParityFile;
 
-/// What a group's table says.
+/// The codes in a group's table.
 pub struct GroupCodes {
-    /// Of the arena's shards; `None` where both copies of the table are bad.
+    /// The codes of the arena's shards; `None` where both copies of the table are bad.
     pub data: Vec<Option<ShardCode>>,
-    /// Of the recovery shards.
+    /// The codes of the recovery shards.
     pub recovery: Vec<Option<ShardCode>>,
-    /// Blocks of either copy that are bad.
+    /// The number of bad blocks in either copy.
     pub bad_blocks: usize,
 }
 
-/// What is made of a shard whose code is lost, because both copies of it are.
+/// The treatment of a shard whose code is lost, because both copies of the code are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
-    /// It counts as lost, as it may be bad.
+    /// The shard counts as lost, since it may be bad.
     IsLost,
-    /// It counts as good: the codes in the arena itself will tell.
+    /// The shard counts as good: the codes in the arena itself decide later.
     IsGood,
 }
 
-/// Neighbouring shards, one after the other, and which of them are good.
+/// Neighbouring shards, one after the other.
 pub struct Shards {
-    /// All of them, each filled up to its length.
+    /// All shards, each filled up to its length.
     pub bytes: Vec<u8>,
-    /// Which of them are good.
+    /// For each shard, true if it is good.
     pub is_good: Vec<bool>,
 }
 
 impl ParityFile {
-    /// A group's table.
+    /// Reads a group's table.
     #[must_use]
     pub fn codes(&self, storage: &dyn Storage, group: u32) -> GroupCodes {
         let layout = &self.header.layout;
@@ -59,7 +60,7 @@ impl ParityFile {
         GroupCodes { data: codes, recovery, bad_blocks }
     }
 
-    /// A group's data shards, as they are in the arena's file now.
+    /// Reads a group's data shards, as they are in the arena's file now.
     #[must_use]
     pub fn data(
         &self,
@@ -82,7 +83,7 @@ impl ParityFile {
         self.checked(bytes, readable, &codes.data, unknown, workers)
     }
 
-    /// A group's recovery shards.
+    /// Reads a group's recovery shards.
     #[must_use]
     pub fn recovery(
         &self,
@@ -117,14 +118,15 @@ impl ParityFile {
     }
 }
 
-/// How many bytes the shards of a piece have, with what fills up the last one.
+/// Returns the length of the shards of a piece, including the padding of the last one.
 #[must_use]
 pub fn padded_bytes(layout: &ParityLayout, piece: &Range<u64>) -> usize {
     let bytes = usize::try_from(piece.end - piece.start).expect("a piece is small");
     bytes.next_multiple_of(layout.shard_bytes())
 }
 
-/// Reads neighbouring shards, and says which of them could be read. `into` is as long as they are, filled up.
+/// Reads neighbouring shards into `into`, which is as long as they are with padding. Returns true
+/// for each shard that could be read.
 pub fn read_shards(
     storage: &dyn Storage,
     file: &FileName,
@@ -137,7 +139,8 @@ pub fn read_shards(
     if storage.read_at(file, range.start, &mut into[..bytes]).is_ok() {
         return vec![true; count];
     }
-    // Somewhere in it is a sector that the disk cannot read, or the end of the file: what can be read counts.
+    // The range includes a sector that the disk cannot read, or the end of the file. The readable
+    // shards are kept.
     let shards = into[..bytes].chunks_mut(shard_bytes).zip((range.start..).step_by(shard_bytes));
     shards.map(|(shard, offset)| storage.read_at(file, offset, shard).is_ok()).collect()
 }

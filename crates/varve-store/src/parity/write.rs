@@ -1,4 +1,4 @@
-//! Writing and removing parity files.
+//! Writes and removes parity files.
 
 use std::io;
 
@@ -8,10 +8,11 @@ use varve_world::{FileName, Storage, Workers};
 use super::{FOLDER, ParityFiles, file_name, shards};
 
 impl ParityFiles<'_> {
-    /// Makes the parity file of a sealed arena whose seal is durable, and removes that of earlier generations.
+    /// Makes the parity file of a sealed arena whose seal is durable, and removes those of earlier
+    /// generations.
     ///
     /// # Errors
-    /// The file that cannot be written, and why.
+    /// The file that cannot be written, and the reason.
     pub(crate) fn write(
         &self,
         whole: &WholeArena,
@@ -56,15 +57,16 @@ impl ParityFiles<'_> {
         append(&head)
     }
 
-    /// Removes the parity of an arena whose seal is about to be taken off, for good: it would tell that the seal was lost.
+    /// Removes the parity of an arena whose seal is about to be taken off, durably. Otherwise the
+    /// parity would prove that a seal was lost.
     pub(crate) fn remove_all(&self, id: ArenaId) -> Result<(), RecoverError> {
         self.remove(id, |_| true).map_err(|(file, source)| RecoverError::Remove { file, source })
     }
 
-    /// Removes the parity of some generations of an arena, for good.
+    /// Removes the parity of some generations of an arena, durably.
     ///
     /// # Errors
-    /// The file that cannot be removed, and why.
+    /// The file that cannot be removed, and the reason.
     pub fn remove(
         &self,
         id: ArenaId,
@@ -79,7 +81,7 @@ impl ParityFiles<'_> {
         Ok(())
     }
 
-    /// Removes parity of what the arena was before it was rewritten.
+    /// Removes the parity of earlier generations of an arena that was rewritten.
     fn remove_superseded(&self, id: ArenaId, generation: u32) {
         for older in 0..generation {
             if let Err(error) = self.storage.remove_if_there(&file_name(id, older)) {
@@ -101,7 +103,7 @@ fn parity_header(whole: &WholeArena, layout: ParityLayout) -> ParityHeader {
     }
 }
 
-/// A group's data shards, all of which must be there.
+/// Reads a group's data shards, all of which must be present.
 fn read_group(
     storage: &dyn Storage,
     arena_file: &FileName,

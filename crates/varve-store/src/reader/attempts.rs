@@ -1,14 +1,14 @@
-//! Getting: the attempts to find a block, in one place and in their order.
+//! Gets blocks: lists the attempts to find a block, in their order.
 //!
-//! A block is usually where it was proposed first. Each further attempt is for one failure, and only for the blocks that
-//! all attempts before it have not found:
+//! A block is usually at the place that was proposed first. Each further attempt is for one
+//! failure, and only for the blocks that no earlier attempt has found:
 //!
 //! | attempt        | the failure that it is for                         | what it does                                |
 //! |----------------|----------------------------------------------------|---------------------------------------------|
-//! | `Proposed`     | none                                               | asks the drafts, the name, memory           |
-//! | `Further`      | memory knew too few places, or only wrong ones     | asks the index on disk, or all directories  |
-//! | `ChangedArena` | an arena was replaced since the index was saved    | takes in the arenas of wrong places anew    |
-//! | `ReadAnew`     | a read has returned an earlier state of the disk,  | forgets what was read there, and reads the  |
+//! | `Proposed`     | none                                               | uses the drafts, the name and memory        |
+//! | `Further`      | memory knew too few places, or only wrong ones     | reads the index on disk or all directories  |
+//! | `ChangedArena` | an arena was replaced since the index was saved    | reads the arenas of wrong places anew       |
+//! | `ReadAnew`     | a read has returned an earlier state of the disk,  | drops what was read there, and reads the    |
 //! |                | or another block has the same fingerprint          | wrong places again                          |
 //!
 //! Two more retries are inside each read, where the failure shows, and two are above the store:
@@ -20,8 +20,9 @@
 //! | remote call    | a remote target does not answer                    | `Persistent` in `varve-remote`              |
 //! | healing        | the block is damaged or gone here for good         | `Healing` in `varve-replica`                |
 //!
-//! The order is by cost, and by what an attempt relies on: a changed arena is looked for only among places that all of the
-//! index has proposed, and what was read is forgotten only when no index is to blame.
+//! The attempts are ordered by cost, and by what they rely on. Changed arenas are looked for only
+//! among places that the whole index has proposed. Cached frames are dropped only when no index is
+//! to blame.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,9 +49,9 @@ const ATTEMPTS: [Attempt; 4] =
     [Attempt::Proposed, Attempt::Further, Attempt::ChangedArena, Attempt::ReadAnew];
 
 impl Reader {
-    /// The blocks of these names. Only a block whose bytes have its name leaves.
+    /// Gets the blocks of these names. Returns a block only if its bytes have its name.
     pub(crate) fn get_blocks(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
-        // Not even what still waits in memory.
+        // Without the permission not even pending blocks are returned.
         if let Err(refused) = self.vault.role().require(Permission::Read) {
             let refuse = |name: &BlockName| Err(GetError::Failed { name: *name, source: refused.into() });
             return names.iter().map(refuse).collect();
@@ -70,7 +71,8 @@ impl Reader {
         search.requested.into_iter().map(Requested::into_result).collect()
     }
 
-    /// The places to read for an attempt, each with the numbers of the blocks that may be there.
+    /// Returns the places to read for an attempt, each with the numbers of the blocks that may be
+    /// there.
     fn places_for(&self, attempt: Attempt, search: &mut Search) -> BTreeMap<LogAddress, Vec<usize>> {
         match attempt {
             Attempt::Proposed => {
@@ -92,7 +94,8 @@ impl Reader {
                 search.requested.iter_mut().for_each(|requested| requested.may_be_further = true);
                 self.further(search)
             }
-            // Neither damage nor a code tells: what was read was good once. It is not kept, and read again.
+            // Neither an error nor a code shows this failure: the bytes that were read were good
+            // once. They are dropped from the cache and read again.
             Attempt::ReadAnew => {
                 let places = search.take_wrong_places();
                 places.keys().for_each(|address| self.frames.remove(*address));
@@ -101,7 +104,8 @@ impl Reader {
         }
     }
 
-    /// Where a block may be by what is in memory; nowhere if it still waits in a draft, from which it is taken at once.
+    /// Returns the places where a block may be according to memory. A block that waits in a draft
+    /// is taken from there at once, and has no places.
     fn proposed(&self, requested: &mut Requested) -> Vec<LogAddress> {
         if self.vault.namer().is_everywhere(&requested.name.score) {
             requested.found = Some(Bytes::new());
@@ -131,7 +135,8 @@ impl Reader {
         near
     }
 
-    /// Places that all of the index proposes for blocks that were not found, without those that were read.
+    /// Returns the places that the whole index proposes for blocks that were not found, except
+    /// places that were read already.
     fn further(&self, search: &mut Search) -> BTreeMap<LogAddress, Vec<usize>> {
         let mut further: BTreeMap<LogAddress, Vec<usize>> = BTreeMap::new();
         for (number, requested) in search.requested.iter_mut().enumerate() {

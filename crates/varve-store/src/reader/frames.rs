@@ -1,4 +1,5 @@
-//! Opened clumps: where their frames are, and the frames that were read last, behind caches of bounded size.
+//! Opened clumps: the maps of their frames, and the frames that were read last, behind caches of
+//! bounded size.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,13 +12,14 @@ use varve_log::{ArenaId, ArenaMap, ClumpMap, FrameContent, FramePlace};
 use crate::cache::{FixedHasher, cache};
 use crate::vault::Namer;
 
-/// How much memory opened frames may take.
+/// The most memory for opened frames.
 const FRAMES_BYTES_MAX: u64 = 96 << 20;
-/// How much memory the maps of clumps may take: a few thousandths of what they lead to.
+/// The most memory for the maps of clumps. A map takes a few thousandths of its clump.
 const MAPS_BYTES_MAX: u64 = 16 << 20;
 
-/// A frame, authenticated. Its blocks are named when they are first asked for, and leave only under the name of their bytes; in a
-/// by-value store under the name that their clump's table has at their place.
+/// An authenticated frame. Its blocks are named when they are first requested, and are returned
+/// only under the name of their bytes; in a by-value store, under the name that their clump's table
+/// has at their place.
 pub(crate) struct OpenedFrame {
     blocks: Vec<(BlockType, Bytes, OnceLock<Score>)>,
     memory_bytes: usize,
@@ -30,15 +32,17 @@ impl OpenedFrame {
         Self { blocks, memory_bytes: content.memory_bytes() }
     }
 
-    /// The block of this name, if it is at this place.
+    /// Returns the block of this name, if it is at this place.
     pub(crate) fn block(&self, name: &BlockName, place: FramePlace, namer: &Namer) -> Option<Bytes> {
         let blocks = match place.ordinal {
             Some(ordinal) => self.blocks.get(ordinal..)?.get(..1)?,
             None => self.blocks.as_slice(),
         };
         if PlacedName::of(&name.score).is_some() {
-            // The table of the clump has led here; without one, this is no such store's clump. Where anybody can compute its codes, the
-            // fingerprint is checked as well: so nobody makes blocks that lead in a circle.
+            // The clump's table has led to this place. A clump without a table is none of a
+            // by-value store. In a store without encryption anybody can compute the codes, so the
+            // fingerprint is checked as well. Nobody can then make blocks whose names lead in a
+            // circle.
             let [(block_type, bytes, score)] = blocks else { return None };
             let is_it = *block_type == name.block_type && place.ordinal.is_some();
             let is_good = || {
@@ -54,7 +58,8 @@ impl OpenedFrame {
     }
 }
 
-/// Which frame of which clump. After a crash another clump may lie where one was that a reader still knows: so its code is part of it.
+/// Identifies a frame. After a crash another clump may be written at the place of one that a reader
+/// still knows, so the code of the clump is part of the key.
 type FrameKey = (LogAddress, usize, [u8; 16]);
 
 #[derive(Clone)]
@@ -76,7 +81,7 @@ impl Weighter<LogAddress, Arc<ClumpMap>> for MapWeight {
     }
 }
 
-/// What was read of clumps.
+/// The maps and frames of clumps that were read.
 pub(crate) struct FrameCache {
     maps: Cache<LogAddress, Arc<ClumpMap>, MapWeight, FixedHasher>,
     frames: Cache<FrameKey, Arc<OpenedFrame>, FrameWeight, FixedHasher>,
@@ -90,13 +95,13 @@ impl FrameCache {
         }
     }
 
-    /// Bounds the memory that frames and maps take.
+    /// Bounds the memory for frames and maps.
     pub(crate) fn bound(&self, bytes: u64) {
         self.frames.set_capacity(bytes - bytes / 8);
         self.maps.set_capacity(bytes / 8);
     }
 
-    /// The map of the clump at `address`, read by `read` if it is not known.
+    /// Returns the map of the clump at `address`; calls `read` if it is not cached.
     pub(crate) fn map<E>(
         &self,
         address: LogAddress,
@@ -105,7 +110,7 @@ impl FrameCache {
         self.maps.get_or_insert_with(&address, || read().map(Arc::new))
     }
 
-    /// A frame that was read before.
+    /// Returns a frame if it is cached.
     pub(crate) fn known(
         &self,
         address: LogAddress,
@@ -115,7 +120,7 @@ impl FrameCache {
         self.frames.get(&(address, frame, clump.header().code))
     }
 
-    /// A frame, read by `read` if nobody has, or is just reading it.
+    /// Returns a frame; calls `read` if it is not cached and no other thread is reading it.
     pub(crate) fn frame<E>(
         &self,
         address: LogAddress,
@@ -127,7 +132,7 @@ impl FrameCache {
         self.frames.get_or_insert_with(&key, || Ok(Arc::new(OpenedFrame::new(&read()?))))
     }
 
-    /// Forgets a clump.
+    /// Drops a clump.
     pub(crate) fn remove(&self, address: LogAddress) {
         if let Some((_, map)) = self.maps.remove(&address) {
             for frame in 0..map.frame_count() {
@@ -136,7 +141,7 @@ impl FrameCache {
         }
     }
 
-    /// Forgets what was read of an arena that was written anew.
+    /// Drops everything that was read of an arena that was written anew.
     pub(crate) fn forget(&self, map: ArenaMap, arena: ArenaId) {
         self.maps.retain(|address, _| map.locate(*address).0 != arena);
         self.frames.retain(|(address, ..), _| map.locate(*address).0 != arena);

@@ -1,5 +1,6 @@
-//! `index/lost`: blocks that are known to be damaged or gone. A hint like all of `index/`: whoever archives the same data again
-//! stores them anew instead of believing the directory, and so heals every snapshot that had them.
+//! `index/lost`: the blocks that are known to be damaged or gone. A hint like all of `index/`. When
+//! the same data is archived again, these blocks are stored anew although the directory names them.
+//! That heals every snapshot that had them.
 //!
 //! | offset | bytes | field | meaning                                                                                       |
 //! |-------:|------:|-------|-----------------------------------------------------------------------------------------------|
@@ -8,8 +9,8 @@
 //! |     40 |       | body  | a score and a type byte for each block: AES-256-GCM, nonce 0, under `BLAKE3(a key, salt)`, and its tag |
 //! |        |    32 | mac   | `BLAKE3(a key of the store's own, all before)`                                                |
 //!
-//! Scores that are not keyed would tell whether a known file was among what was lost. A store without encryption has the rows as they are,
-//! with nothing before them; so have files of earlier builds.
+//! Scores that are not keyed would reveal whether a known file was among the lost ones. A store
+//! without encryption has the plain rows with nothing before them; so have files of earlier builds.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,12 +24,12 @@ use zeroize::Zeroizing;
 use crate::config::Encryption;
 use crate::vault::{Hint, Vault};
 
-/// More than this are not remembered: after so much damage, `repair` is what helps.
+/// No more blocks than this are remembered. After so much damage only `repair` helps.
 const NAMES_MAX: usize = 1 << 20;
 const LOST: Hint = Hint { file: "index/lost", context: "varve 1 lost blocks" };
 const MAGIC: [u8; 8] = *b"varveLB1";
 const SALT_BYTES: usize = 32;
-/// What encryption adds, at the most.
+/// The most bytes that encryption adds.
 const ADDED_BYTES: usize = 128;
 
 /// The blocks that are known to be lost.
@@ -49,7 +50,7 @@ impl LostBlocks {
         !names.lost.is_empty() && names.lost.contains(name)
     }
 
-    /// Notes that a block is lost.
+    /// Records that a block is lost.
     pub(crate) fn add(&self, name: BlockName) {
         let mut names = self.names.write();
         if names.lost.len() < NAMES_MAX {
@@ -57,7 +58,7 @@ impl LostBlocks {
         }
     }
 
-    /// Notes that blocks were stored anew.
+    /// Records that blocks were stored anew.
     pub(crate) fn remove(&self, stored: impl Iterator<Item = BlockName>) {
         if self.names.read().lost.is_empty() {
             return;
@@ -68,13 +69,13 @@ impl LostBlocks {
         }
     }
 
-    /// The blocks that are known to be damaged or gone.
+    /// Returns the blocks that are known to be damaged or gone.
     pub(crate) fn all(&self) -> BTreeSet<BlockName> {
         self.names.read().lost.clone()
     }
 
-    /// Remembers which blocks are lost, and no others, so that they are stored anew when they are put again. That it cannot be
-    /// written down costs nothing but the memory of it.
+    /// Replaces the set of lost blocks, so that these blocks, and no others, are stored anew when
+    /// they are put again. If the set cannot be written, the only loss is the set itself.
     pub(crate) fn replace(&self, lost: &BTreeSet<BlockName>) {
         let mut names = self.names.write();
         let kept: BTreeSet<_> = lost.iter().take(NAMES_MAX).copied().collect();
@@ -84,7 +85,7 @@ impl LostBlocks {
         self.save();
     }
 
-    /// The blocks that were written down.
+    /// Loads the saved set.
     pub(crate) fn load(vault: Arc<Vault>) -> Self {
         let lost = Self { vault, names: RwLock::default() };
         let body =
@@ -108,7 +109,7 @@ impl LostBlocks {
         Ok([&MAGIC[..], &salt, &body].concat())
     }
 
-    /// The rows of either form.
+    /// Decrypts the rows. A body without the magic holds plain rows.
     fn decrypt(&self, body: Vec<u8>) -> Option<Vec<u8>> {
         let Some(encrypted) = body.strip_prefix(&MAGIC) else { return Some(body) };
         let (salt, encrypted) = encrypted.split_first_chunk::<SALT_BYTES>()?;
@@ -131,7 +132,7 @@ impl LostBlocks {
         rows.chunks(self.row_bytes()).map(row).collect()
     }
 
-    /// Writes down what has changed.
+    /// Saves the set if it has changed.
     pub(crate) fn save(&self) {
         let mut names = self.names.write();
         if names.is_saved {
@@ -168,7 +169,8 @@ mod tests {
         }
     }
 
-    /// Nobody finds out from the file which blocks were lost; who has the key does, also from a file of an earlier build.
+    /// The file does not reveal the lost blocks without the key. With the key they are read, also
+    /// from a file of an earlier build.
     #[test]
     fn what_is_lost_is_told_to_nobody_without_a_key() {
         let secret = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
@@ -193,14 +195,14 @@ mod tests {
             let read = || disk.read_whole(&file, 1 << 20).unwrap();
             let tells = read().windows(32).any(|bytes| bytes == [9; 32]);
             assert_eq!(tells, encryption == Encryption::None);
-            // As an earlier build has it.
+            // The form of an earlier build.
             let rows: Vec<_> = lost
                 .iter()
                 .flat_map(|name| [name.score.as_bytes(), &[name.block_type.to_byte()]].concat())
                 .collect();
             store.vault().write_hint(&LOST, rows).unwrap();
             assert_eq!(open(4).lost_blocks(), lost);
-            // One that was changed says nothing.
+            // A changed file is ignored.
             let mut changed = read();
             changed[50] ^= 1;
             disk.replace(&file, &changed).unwrap();

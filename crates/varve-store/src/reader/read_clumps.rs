@@ -1,6 +1,7 @@
-//! Reading clumps: frames that may hold a block, neighbouring ones in one go, in the log's order.
+//! Reads clumps: the frames that may hold a requested block, neighbouring ones in one read, in the
+//! log's order.
 //!
-//! The map of a clump tells in which of its frames a block can be, so that no other is read.
+//! The map of a clump shows which of its frames can hold a block, so no other frame is read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,18 +13,19 @@ use super::Reader;
 use super::search::Requested;
 use crate::role::Permission;
 
-/// What lies closer than this is read in one go.
+/// Places closer than this are read in one go.
 const GAP_BYTES_MAX: u64 = 256 << 10;
-/// What is read for a clump whose length is not known yet, if much of it is requested.
+/// The bytes that are read for a clump of unknown length, if much of it is requested.
 const GUESS_BYTES: u64 = 128 << 10;
 /// The same if one block of it is requested: enough for a header and the table of most clumps.
 const MAP_GUESS_BYTES: u64 = 4 << 10;
-/// The most that is read in one go.
+/// The most bytes that are read in one go.
 const AHEAD_BYTES_MAX: u64 = 4 << 20;
 
 impl Reader {
-    /// Has in memory what tells where in their clumps these blocks are, so that each will cost one read of the disk and not two, the
-    /// second of which waits for the first. Looks no further for them than memory says.
+    /// Loads the maps of the clumps that may hold these blocks. Getting a block then costs one read
+    /// of the disk, and not two of which the second waits for the first. Uses only the places that
+    /// memory knows.
     pub(crate) fn expect_blocks(&self, names: &[BlockName]) {
         if self.vault.role().require(Permission::Read).is_err() {
             return;
@@ -34,20 +36,21 @@ impl Reader {
             let Ok(arena) = self.vault.directory().arena(map.locate(of_arena[0]).0) else { continue };
             let mut window = self.vault.log().window(&arena, ahead_bytes(MAP_GUESS_BYTES));
             for address in of_arena {
-                // Damage is for whoever asks for a block there.
+                // Damage is reported to the caller that requests a block there.
                 drop(self.frames.map(*address, || window.map(map.locate(*address).1)));
             }
         }
     }
 
-    /// Reads blocks at these places, each with the numbers of those that may be there.
+    /// Reads blocks at these places. Each place has the numbers of the blocks that may be there.
     pub(super) fn read_places(&self, places: &BTreeMap<LogAddress, Vec<usize>>, requested: &mut [Requested]) {
         for run in runs(self.vault.map(), places) {
             self.read_run(&run, places, requested);
         }
     }
 
-    /// Reads neighbouring clumps of one arena; a second time, if the arena's header was read as it was before.
+    /// Reads neighbouring clumps of one arena. Reads them a second time if the arena's header had
+    /// been read from an earlier state of the disk.
     fn read_run(
         &self,
         run: &[LogAddress],
@@ -101,7 +104,7 @@ impl Reader {
         }
     }
 
-    /// Reads those frames of a clump in which blocks with these numbers may be.
+    /// Reads the frames of a clump that may hold the blocks with these numbers.
     fn read_frames(
         &self,
         window: &mut Window<'_>,
@@ -148,7 +151,7 @@ impl Reader {
                     }
                 }
                 Err(error) => {
-                    // What told where its frames are may have been read as it was before.
+                    // The clump's map may have been read from an earlier state of the disk.
                     self.frames.remove(address);
                     note_damage(requested, wants.iter().map(|(number, _)| number), error);
                 }
@@ -172,7 +175,7 @@ fn ahead_bytes(span: u64) -> usize {
     usize::try_from(span.min(AHEAD_BYTES_MAX)).unwrap_or(usize::MAX)
 }
 
-/// Addresses that lie close together in one arena, run by run.
+/// Groups addresses that lie close together in one arena.
 fn runs<T>(map: ArenaMap, places: &BTreeMap<LogAddress, T>) -> Vec<Vec<LogAddress>> {
     let is_close = |one: LogAddress, next: LogAddress| {
         let same_arena = map.locate(one).0 == map.locate(next).0;

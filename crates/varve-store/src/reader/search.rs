@@ -7,19 +7,19 @@ use bytes::Bytes;
 use varve_block::{BlockName, GetError, LogAddress};
 use varve_log::ReadLogError;
 
-/// A block that is looked for, and what has been met on the way.
+/// A requested block, and the outcome of the search so far.
 pub(super) struct Requested {
     pub(super) name: BlockName,
     pub(super) found: Option<Bytes>,
     pub(super) damage: Option<Arc<ReadLogError>>,
-    /// Whether the index may know of more places.
+    /// True if the index may know more places.
     pub(super) may_be_further: bool,
 }
 
-/// Blocks that are looked for together.
+/// Blocks that are searched together.
 pub(super) struct Search {
     pub(super) requested: Vec<Requested>,
-    /// The places that were read, each with the numbers of the blocks that were looked for there.
+    /// The places that were read, each with the numbers of the blocks that were expected there.
     pub(super) read: BTreeMap<LogAddress, Vec<usize>>,
 }
 
@@ -30,7 +30,7 @@ impl Search {
         Self { requested: names.iter().map(requested).collect(), read: BTreeMap::new() }
     }
 
-    /// Whether all blocks were found.
+    /// Returns true if all blocks were found.
     pub(super) fn is_over(&self) -> bool {
         self.requested.iter().all(|requested| requested.found.is_some())
     }
@@ -45,14 +45,14 @@ impl Search {
         }
     }
 
-    /// The places that were read for a block that was not found.
+    /// Returns the places that were read for a block that was not found.
     pub(super) fn missed_places(&self) -> impl Iterator<Item = LogAddress> + '_ {
         let is_missed =
             |numbers: &[usize]| numbers.iter().any(|number| self.requested[*number].found.is_none());
         self.read.iter().filter(move |(_, numbers)| is_missed(numbers)).map(|(address, _)| *address)
     }
 
-    /// The places that hold another block than the one that was looked for there, and nothing damaged.
+    /// Removes and returns the places that hold another block than the expected one, and no damage.
     pub(super) fn take_wrong_places(&mut self) -> BTreeMap<LogAddress, Vec<usize>> {
         let mut places = std::mem::take(&mut self.read);
         let is_wrong = |number: &usize| {

@@ -1,4 +1,4 @@
-//! The checkpoint of an index in memory: the file that it is loaded from.
+//! The checkpoint of an index in memory: the file that the index is loaded from.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use varve_world::{FileName, Storage};
 
 use super::coverage::Coverage;
 
-/// Why there is no checkpoint to start from.
+/// The reason why there is no checkpoint to start from.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadCheckpointError {
     #[error("there is no checkpoint")]
@@ -26,7 +26,7 @@ pub(crate) enum LoadCheckpointError {
 }
 
 impl LoadCheckpointError {
-    /// Whether there was nothing to load, as in a new store.
+    /// Returns true if there was nothing to load, as in a new store.
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Missing | Self::Disk(OpenDiskIndexError::Missing))
     }

@@ -1,4 +1,5 @@
-//! Another index for a store: the choice is in `config.toml`, and all the rest follows from the log.
+//! Changes the index of a store. The choice is in `config.toml`; everything else follows from the
+//! log.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -14,26 +15,15 @@ use super::index_folders::{
 use crate::config::StoreConfig;
 use crate::vault::{OpenError, read_config};
 
-/// Why the index was not changed.
+/// The index was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChooseIndexError {
-    /// The store's configuration could not be read.
     #[error(transparent)]
     Config(#[from] Box<OpenError>),
-    /// Somebody writes to the store.
     #[error("the store is being written: it is in use by {holder}")]
-    Locked {
-        /// Who.
-        holder: String,
-    },
-    /// A file could not be written, or removed.
+    Locked { holder: String },
     #[error("cannot change {file}")]
-    Storage {
-        /// Which one.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Storage { file: FileName, source: io::Error },
 }
 
 impl From<LockError> for ChooseIndexError {
@@ -45,43 +35,34 @@ impl From<LockError> for ChooseIndexError {
     }
 }
 
-/// Why folders were not chosen.
+/// Folders were not chosen.
 #[derive(Debug, thiserror::Error)]
 pub enum ChoosePlacesError {
-    /// The path cannot stand in the list.
+    /// The path cannot be in the list.
     #[error(
         "{path:?} cannot hold a part of an index: a path of one line, named once, and {PLACES_MAX} of them at most"
     )]
-    Path {
-        /// Which one.
-        path: String,
-    },
-    /// Another store's index is there.
+    Path { path: String },
+    /// The folder holds the index of another store.
     #[error("{path} holds the index of store {store}")]
     Taken {
-        /// Which folder.
         path: String,
-        /// Whose it is.
+        /// The other store's identity.
         store: String,
     },
-    /// The folder cannot be read, or not be written.
     #[error("{path} cannot be used")]
-    Place {
-        /// Which folder.
-        path: String,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// The store's own files.
+    Place { path: String, source: io::Error },
+    /// The store's own files could not be changed.
     #[error(transparent)]
     Store(#[from] ChooseIndexError),
 }
 
-/// Chooses the index that `wanted` says, and lets go of the one that is there: the next opening to write makes it from the log's
-/// directories. Nothing else of `wanted` is looked at.
+/// Chooses the kind of index in `wanted` and its settings, and removes the old index. The next
+/// opening for writing makes the new one from the log's directories. Ignores all other settings of
+/// `wanted`.
 ///
 /// # Errors
-/// [`ChooseIndexError`]; the store can be opened all the same, and has the old index or the new one.
+/// [`ChooseIndexError`]; the store can still be opened, and has the old index or the new one.
 pub fn choose_index(world: &World, wanted: &StoreConfig, holder: &str) -> Result<(), ChooseIndexError> {
     let lock_file = FileName::new("lock").expect("a plain name");
     let _lock = world.storage.lock(&lock_file, holder)?;
@@ -94,7 +75,8 @@ pub fn choose_index(world: &World, wanted: &StoreConfig, holder: &str) -> Result
     };
     world.storage.replace(&config_file, config.to_text().as_bytes()).map_err(failed(&config_file))?;
     let listed = world.storage.list("index").map_err(failed(&disk_index::summary_file()))?;
-    // An index on disk is made anew even if there was one: it may have been asked for other bits of fingerprints.
+    // An index on disk is made anew even if there was one, since other bits of fingerprints may be
+    // requested.
     let spread = index_storage(world, &config);
     disk_index::remove_files(spread.as_ref()).map_err(|(file, source)| failed(&file)(source))?;
     if let Some(file) = listed.iter().find(|file| file.as_str() == "index/checkpoint") {
@@ -103,12 +85,12 @@ pub fn choose_index(world: &World, wanted: &StoreConfig, holder: &str) -> Result
     if listed.is_empty() { Ok(()) } else { world.storage.sync_folder("index").map_err(failed(&config_file)) }
 }
 
-/// Chooses the folders that an index on disk is spread over, each on a disk of its own; none for the store's own folder. They are made
-/// where there are none. What the index has written is let go, here and in the folders that were chosen before: the next opening to write
-/// makes it anew.
+/// Chooses the folders that an index on disk is spread over, each on a disk of its own; none for
+/// the store's own folder. Makes folders that do not exist. Removes the files of the index, here
+/// and in the folders that were chosen before. The next opening for writing makes the index anew.
 ///
 /// # Errors
-/// [`ChoosePlacesError`]; the store can be opened all the same, and has the old folders or the new ones.
+/// [`ChoosePlacesError`]; the store can still be opened, and has the old folders or the new ones.
 pub fn choose_index_places(world: &World, paths: &[String], holder: &str) -> Result<(), ChoosePlacesError> {
     let lock_file = FileName::new("lock").expect("a plain name");
     let _lock = world.storage.lock(&lock_file, holder).map_err(ChooseIndexError::from)?;
@@ -134,7 +116,7 @@ pub fn choose_index_places(world: &World, paths: &[String], holder: &str) -> Res
         let list: String = paths.iter().map(|path| format!("{path}\n")).collect();
         storage.replace(&list_file(), (list + LIST_END + "\n").as_bytes()).map_err(failed(list_file()))?;
     }
-    // What cannot be removed any more is nobody's.
+    // A note that cannot be removed does no harm.
     for folder in old
         .iter()
         .filter(|path| !paths.contains(path))
@@ -145,7 +127,7 @@ pub fn choose_index_places(world: &World, paths: &[String], holder: &str) -> Res
     Ok(())
 }
 
-/// Makes a folder this store's, unless it is another one's.
+/// Claims a folder for this store, unless it belongs to another one.
 fn take(world: &World, path: &str, id: &[u8; 16]) -> Result<(), ChoosePlacesError> {
     let failed = |source| ChoosePlacesError::Place { path: path.into(), source };
     let folder = world.storage.other_folder(path).map_err(failed)?;

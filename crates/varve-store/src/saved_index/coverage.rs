@@ -1,4 +1,4 @@
-//! Which part of the log a saved index covers: its note, which the index keeps for us.
+//! The part of the log that a saved index covers. It is stored as a note in the index.
 //!
 //! | offset | bytes | field         | meaning                                                                        |
 //! |-------:|------:|---------------|--------------------------------------------------------------------------------|
@@ -15,19 +15,18 @@ use std::collections::BTreeMap;
 use varve_block::{BlockName, BlockType, LogAddress, Score};
 use varve_log::{Appender, ArenaId, Granule, Seal, Seals};
 
-/// What part of the log an index covers.
+/// The part of the log that an index covers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Coverage {
-    /// Sealed arenas.
     pub(crate) sealed: Seals,
-    /// Arenas that had no seal, and where to go on reading.
+    /// The arenas that had no seal, and the places to continue reading.
     pub(crate) part: BTreeMap<ArenaId, CoveredPart>,
-    /// The catalog roots in the covered part that have to be looked at.
+    /// The catalog roots in the covered part that have to be read.
     pub(crate) catalogs: BTreeMap<LogAddress, BlockName>,
 }
 
 impl Coverage {
-    /// Whether it covers nothing of the log.
+    /// Returns true if nothing of the log is covered.
     pub(crate) fn is_nothing(&self) -> bool {
         self.sealed.is_empty() && self.part.is_empty() && self.catalogs.is_empty()
     }
@@ -36,23 +35,24 @@ impl Coverage {
 /// The part of an arena that an index covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CoveredPart {
-    /// Up to here.
+    /// The end of the part.
     pub(crate) end: Granule,
-    /// The code of the last page in it; zeros if it has none. A crash may have cut that page off, and others may have been
-    /// written in its place.
+    /// The code of the last page in the part; zeros if it has none. A crash may have cut that page
+    /// off, and others may have been written in its place.
     pub(crate) last_page: [u8; 16],
 }
 
 impl Coverage {
-    /// The coverage of an index that has all that the log has now. A crash can take back what of that is not durable yet,
-    /// but for seals: so of those only the durable ones are in it.
+    /// Makes the coverage of an index that has everything that the log has now. A crash can take
+    /// back a part that is not durable yet. Of the seals, only the durable ones are included.
     pub(crate) fn durable(appender: &Appender, catalogs: BTreeMap<LogAddress, BlockName>) -> Self {
         let sealed = appender.durable_seals().map(|(arena, seal)| (arena, *seal)).collect();
         Self::with(appender, sealed, catalogs)
     }
 
-    /// The same with all seals: for what is written only when a later sync has made them durable. In a night of many
-    /// arenas that ends with one sync there are no others.
+    /// Like [`durable`](Self::durable), but with all seals, for a run that is saved only after a
+    /// later sync has made them durable. A snapshot of many arenas that ends with one sync has no
+    /// durable seals before that.
     pub(crate) fn once_synced(appender: &Appender, catalogs: BTreeMap<LogAddress, BlockName>) -> Self {
         Self::with(appender, appender.seals().clone(), catalogs)
     }

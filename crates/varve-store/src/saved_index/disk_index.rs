@@ -1,4 +1,4 @@
-//! The index on disk: opened with the store, or begun anew in its place.
+//! The index on disk: opened with the store, or made anew in its place.
 
 use std::io;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::coverage::Coverage;
 use super::index_folders;
 use crate::config::StoreConfig;
 
-/// The file that says which file of entries holds.
+/// The file that names the current file of entries.
 pub(crate) fn summary_file() -> FileName {
     FileName::new("index/disk").expect("a plain name")
 }
 
-/// Names what one writer writes.
+/// Makes the identifier of the files that one writer writes.
 pub(crate) fn session(world: &World) -> io::Result<[u8; 16]> {
     let mut session = [0; 16];
     world.random.fill(&mut session)?;
@@ -36,7 +36,8 @@ fn key(keys: &LogKeys) -> [u8; 32] {
     keys.derive("varve 1 index on disk")
 }
 
-/// Removes all that an index on disk has written; or the file that could not be removed, and why.
+/// Removes all files of an index on disk. On failure returns the file that could not be removed,
+/// and the reason.
 pub(crate) fn remove_files(storage: &dyn Storage) -> Result<(), (FileName, io::Error)> {
     let is_ours = |file: &FileName| *file == summary_file() || file.as_str().starts_with("index/disk-");
     let listed = storage.list("index").map_err(|error| (summary_file(), error))?;
@@ -46,7 +47,7 @@ pub(crate) fn remove_files(storage: &dyn Storage) -> Result<(), (FileName, io::E
     Ok(())
 }
 
-/// The index that is there; a writer has a session.
+/// Opens the existing index. A writer has a session.
 pub(crate) fn load(
     world: &World,
     config: &StoreConfig,
@@ -58,7 +59,7 @@ pub(crate) fn load(
     let open = || DiskIndex::open(Arc::clone(&storage), key(keys), settings(config), session);
     let (index, note) = match open() {
         Err(error) if !matches!(error, OpenDiskIndexError::Missing) => {
-            // One bad reading is no damage, and to make it anew takes long.
+            // One bad reading is no proof of damage, and making the index anew takes long.
             tracing::debug!(
                 error = &error as &dyn std::error::Error,
                 "the index on disk is read a second time"
@@ -72,7 +73,7 @@ pub(crate) fn load(
     Ok((index.into(), coverage))
 }
 
-/// An empty one in its place.
+/// Makes an empty index in its place.
 pub(crate) fn empty(
     world: &World,
     config: &StoreConfig,

@@ -1,4 +1,5 @@
-//! The folders that an index on disk is spread over: `index/places` names them, and each has a note that says whose it is.
+//! The folders that an index on disk is spread over. `index/places` lists them, and each has a note
+//! that names its store.
 //!
 //! ```text
 //! STORE/index/places                       a path a line, and `end`
@@ -6,9 +7,11 @@
 //! PLACE/index/disk-0000000007.1-of-2       the entries
 //! ```
 //!
-//! The list is a hint of this machine: neither replicas nor clones have it. A folder in it is touched only if its note names this store: so a
-//! disk that is not mounted gives no folder of its name on another disk, and a list that somebody else has written leads nowhere. With a folder
-//! that cannot be used, the index is made anew on the others, or in the store's own folder: that is slower, and said.
+//! The list is a hint of this machine: neither replicas nor clones have it. A folder in it is used
+//! only if its note names this store. So a disk that is not mounted does not create a folder of its
+//! name on another disk, and a list that somebody else has written has no effect. If a folder
+//! cannot be used, the index is made anew on the others, or in the store's own folder. That is
+//! slower, and a warning says so.
 
 use std::io;
 use std::sync::Arc;
@@ -19,20 +22,19 @@ use varve_world::{FileName, Storage, World};
 
 use crate::config::StoreConfig;
 
-/// What keeps the list, at most.
+/// The most bytes of the list.
 const LIST_BYTES_MAX: u64 = 64 << 10;
 pub(super) const NOTE_BYTES_MAX: u64 = 4096;
 /// More disks than one machine has.
 pub(super) const PLACES_MAX: usize = 64;
-/// The last line of the list: without it the list is cut, and its last path may be another one.
+/// The last line of the list. A list without it is cut off, and its last path may be incomplete.
 pub(super) const LIST_END: &str = "end";
 
 /// A folder that the index is spread over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexPlace {
-    /// Its path.
     pub path: String,
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub trouble: Option<String>,
 }
 
@@ -51,12 +53,12 @@ pub(super) fn note_of(id: &[u8; 16]) -> String {
     )
 }
 
-/// Whose note this is.
+/// Returns the store that a note names.
 pub(super) fn store_of(note: &str) -> Option<&str> {
     note.lines().find_map(|line| line.strip_prefix("store = \"")?.strip_suffix('"'))
 }
 
-/// The paths in the list; none if there is none, or it is not whole.
+/// Returns the paths in the list; none if there is no list, or it is not complete.
 pub(super) fn listed(storage: &dyn Storage) -> Vec<String> {
     let Ok(list) = storage.read_whole(&list_file(), LIST_BYTES_MAX) else { return Vec::new() };
     let Ok(list) = String::from_utf8(list) else { return Vec::new() };
@@ -67,7 +69,7 @@ pub(super) fn listed(storage: &dyn Storage) -> Vec<String> {
     paths
 }
 
-/// A folder that has a note of this store.
+/// Opens a folder that has a note of this store.
 pub(super) fn usable(world: &World, path: &str, id: &[u8; 16]) -> Result<Arc<dyn Storage>, String> {
     let folder = world.storage.other_folder(path).map_err(|error| error.to_string())?;
     let note = match folder.read_whole(&note_file(), NOTE_BYTES_MAX) {
@@ -90,13 +92,13 @@ pub(super) fn spread_over(world: &World, folders: Vec<Arc<dyn Storage>>) -> Arc<
     }
 }
 
-/// What the index on disk is written to, and read from.
+/// Returns the storage that the index on disk is written to and read from.
 pub(super) fn index_storage(world: &World, config: &StoreConfig) -> Arc<dyn Storage> {
     let paths = listed(world.storage.as_ref());
     spread_over(world, paths.iter().filter_map(|path| usable(world, path, &config.id).ok()).collect())
 }
 
-/// Says which folders cannot be used.
+/// Warns of the folders that cannot be used.
 pub(super) fn tell_of_missing(world: &World, config: &StoreConfig) {
     for path in listed(world.storage.as_ref()) {
         if let Err(reason) = usable(world, &path, &config.id) {
@@ -108,7 +110,8 @@ pub(super) fn tell_of_missing(world: &World, config: &StoreConfig) {
     }
 }
 
-/// The folders that an index on disk is spread over; none if it is in the store's own.
+/// Returns the folders that an index on disk is spread over; none if it is in the store's own
+/// folder.
 #[must_use]
 pub fn index_places(world: &World, config: &StoreConfig) -> Vec<IndexPlace> {
     let place = |path: String| {

@@ -1,4 +1,4 @@
-//! Opening a store: the parts are made from the lowest up, each from those below it.
+//! Opens a store: makes the parts from the lowest up, each from those below it.
 
 use std::sync::Arc;
 
@@ -20,11 +20,11 @@ use crate::vault::{self, CreateError, OpenError, Vault};
 /// The purpose that a store is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access<'a> {
-    /// To be read. Takes no lock, changes nothing, and sees what is there now.
+    /// For reading. Takes no lock, changes nothing, and sees the log as it is at the opening.
     Read,
-    /// To be written as well, by one process at a time; `holder` is what others are told.
+    /// For reading and writing, by one process at a time. Other processes are shown `holder`.
     Write {
-        /// Who this is: a process, a host, since when.
+        /// This process: its name, host and start time.
         holder: &'a str,
     },
 }
@@ -33,7 +33,8 @@ pub enum Access<'a> {
 const CLUMPS_PER_ARENA_MIN: u64 = 8;
 
 impl Store {
-    /// Makes a store in an empty folder, durable when this returns. An encrypted one needs a secret.
+    /// Makes a store in an empty folder. The store is durable when this returns. An encrypted store
+    /// needs a secret.
     ///
     /// # Errors
     /// [`CreateError`].
@@ -46,16 +47,18 @@ impl Store {
         vault::create(world, config, secret, cost)
     }
 
-    /// The choices that were made when the store was made: readable without a key.
+    /// Reads the settings that were chosen when the store was made. They are readable without a
+    /// key.
     ///
     /// # Errors
-    /// [`OpenError::NotAStore`], [`OpenError::NotAFolder`], [`OpenError::ConfigLost`], [`OpenError::Config`] or
-    /// [`OpenError::Storage`].
+    /// [`OpenError::NotAStore`], [`OpenError::NotAFolder`], [`OpenError::ConfigLost`],
+    /// [`OpenError::Config`] or [`OpenError::Storage`].
     pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
         vault::read_config(world)
     }
 
-    /// The settings of a store, and its log to be read. Takes no lock, changes nothing and reads no index.
+    /// Reads the settings of a store and opens its log for reading. Takes no lock, changes nothing
+    /// and reads no index.
     ///
     /// # Errors
     /// [`OpenError`], when there is no store here or the secret does not open it.
@@ -63,11 +66,11 @@ impl Store {
         vault::unlock(world, secret)
     }
 
-    /// Opens a store. `progress` is told when directories have to be read because the index's checkpoint is missing,
-    /// damaged or old.
+    /// Opens a store. Calls `progress` when directories have to be read because the index's
+    /// checkpoint is missing, damaged or old.
     ///
     /// # Errors
-    /// [`OpenError`]. Damage to single arenas is no error here: what else there is can be read.
+    /// [`OpenError`]. Damage to single arenas is no error here: the other arenas can be read.
     pub fn open(
         world: World,
         secret: Option<&Secret>,
@@ -84,7 +87,8 @@ impl Store {
             }
         };
         if lock.is_some() {
-            // Who made the store may have been stopped before it was durable: nothing may be promised without it.
+            // A crash may have stopped the creation of the store before its folder was durable. The
+            // writer makes the folder durable before it promises anything.
             world.storage.sync_folder("").map_err(OpenError::Durable)?;
         }
         let session = lock.is_some().then(|| disk_index_session(world)).transpose();
@@ -111,7 +115,8 @@ impl Store {
     }
 }
 
-/// How large the clumps of a store become. Where arenas are given out beforehand, some have to fit into one.
+/// Returns the size that clumps of a store should reach. In a by-value store, arenas are assigned
+/// before they are written, so some clumps have to fit into one arena.
 fn clump_goal(config: &StoreConfig) -> ClumpBytes {
     let part_of = |map: ArenaMap| u32::try_from(map.arena_bytes() / CLUMPS_PER_ARENA_MIN).ok();
     match config.compare {

@@ -1,37 +1,36 @@
-//! What a store holds, and what it costs.
+//! The statistics of a store.
 
 use varve_index::{DiskIndexStats, IndexStats};
 use varve_log::OpenLogError;
 
 use super::Store;
 
-/// What a store holds, and what it costs.
+/// Counts and sizes of a store, on disk and in memory.
 #[derive(Debug, Clone)]
 pub struct StoreStats {
-    /// Blocks that can be found.
+    /// The blocks that the index can find.
     pub block_count: u64,
-    /// Arena files.
     pub arena_count: u64,
     /// The length of all arena files, in bytes.
     pub log_bytes: u64,
-    /// Arenas that have a parity file.
+    /// The arenas that have a parity file.
     pub parity_count: u64,
     /// The length of all parity files, in bytes.
     pub parity_bytes: u64,
-    /// Memory that the index takes, in bytes.
+    /// The memory that the index takes, in bytes.
     pub index_bytes: u64,
-    /// Blocks that this session has stored.
+    /// The blocks that this session has stored.
     pub new_block_count: u64,
-    /// Their bytes, before compression.
+    /// The bytes of these blocks, before compression.
     pub new_block_bytes: u64,
-    /// How an index in memory is filled.
+    /// The fill of an index in memory.
     pub index: Option<IndexStats>,
-    /// How an index on disk is filled, and what it was asked.
+    /// The fill of an index on disk, and its counts of look-ups.
     pub disk_index: Option<DiskIndexStats>,
 }
 
 impl Store {
-    /// What the store holds now.
+    /// Returns the statistics of the store as it is now.
     ///
     /// # Errors
     /// [`OpenLogError`] when the arenas cannot be listed.

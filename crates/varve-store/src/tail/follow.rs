@@ -1,4 +1,5 @@
-//! Following a writer: a reader takes in what another process has added to the log since it last looked.
+//! Follows a writer: reads the records that another process has added to the log since the last
+//! look.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,36 +9,37 @@ use super::Tail;
 use crate::finder::FollowedArena;
 use crate::vault::OpenError;
 
-/// How far a reader has come with the log.
+/// The position of a reader in the log.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
-    /// Arenas that had a seal when they were read: nothing is added to them any more.
+    /// The arenas that had a seal when they were read. Nothing is added to them any more.
     sealed: BTreeSet<ArenaId>,
-    /// The others.
+    /// The other arenas.
     growing: BTreeMap<ArenaId, Growing>,
 }
 
-/// An arena that somebody may write to.
+/// An arena that a writer may append to.
 #[derive(Debug, Clone, Copy, Default)]
 struct Growing {
-    /// How long its file was.
+    /// The length of its file when it was read last.
     file_bytes: u64,
-    /// All pages before this place were taken in.
+    /// All pages before this place have been added to the index.
     taken: Granule,
 }
 
 impl Followed {
-    /// As a reader stands who has just read all of these seals.
+    /// Makes the position of a reader that has just read all of these seals.
     pub(crate) fn new(seals: &Seals) -> Self {
         Self { sealed: seals.iter().map(|(id, _)| id).collect(), growing: BTreeMap::new() }
     }
 }
 
 impl Tail {
-    /// Takes in what another process has added to the log, and says whether there was anything.
+    /// Adds the pages that another process has written to the log, and returns true if there were
+    /// any.
     ///
     /// # Errors
-    /// [`OpenError`] for what keeps the log from being read. Damage to single arenas is no error here.
+    /// [`OpenError`] when the log cannot be read. Damage to single arenas is no error here.
     pub(crate) fn follow(&self) -> Result<bool, OpenError> {
         let mut followed = self.followed.lock();
         let mut has_grown = false;
@@ -61,7 +63,8 @@ impl Tail {
                     has_grown |= taken > from;
                     followed.growing.insert(id, Growing { file_bytes, taken });
                 }
-                // Not yet written as far as that, or damaged: looked at again when it is longer.
+                // Either the arena is not yet written that far, or it is damaged. It is read again
+                // when it is longer.
                 Err(OpenError::Read(error)) if error.is_damage() => {
                     tracing::info!(arena = %id, %error, "an arena cannot be followed yet");
                     followed.growing.insert(id, Growing { file_bytes, taken: from });

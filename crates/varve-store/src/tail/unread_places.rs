@@ -1,15 +1,18 @@
-//! What the disk did not give when the store was opened, and what follows from it.
+//! The places that the disk did not return when the store was opened, and the consequences.
 //!
-//! It may come back: a loose cable gives the same errors as a sector that is gone. So what is there is left alone, and the next arena is
-//! begun. That is right only if the new one hides nothing and is built on nothing that power loss may take:
+//! The data may come back: a loose cable gives the same errors as a lost sector. So the damaged
+//! arena is left as it is, and the next arena is begun. That is right only if the new arena hides
+//! nothing, and depends on nothing that a power loss may take:
 //!
-//! - Somewhere in what cannot be read there may be a page that names a newer catalog than any that is known. The next snapshot's
-//!   catalog would then be without the snapshots in that one. It is certain that there is none if a catalog of somebody who could read
-//!   lies behind that place: whoever wrote it knew what was before.
-//! - What follows the last mark of durability may be in the page cache only. Mostly an opening writes it anew; that needs all of it.
+//! - An unreadable place may hold a page that names a newer catalog than any that is known. The
+//!   catalog of the next snapshot would then lack the snapshots of the newer one. There is
+//!   certainly no such page if a catalog of a writer that could read lies behind that place, since
+//!   that writer knew all earlier snapshots.
+//! - Records after the last mark of durability may be in the page cache only. Usually an opening
+//!   writes them anew, which needs all of them.
 //!
-//! If one of the two cannot be excluded the store takes nothing until `repair` has settled the matter. Whoever only reads may be shown a
-//! catalog without the newest snapshots then, and has to be told.
+//! If one of the two cannot be excluded, the store accepts no blocks until `repair` has settled the
+//! matter. A reader may then see a catalog without the newest snapshots, and has to be told.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,20 +22,20 @@ use varve_log::{ArenaId, Granule, ReadLogError, Recovered};
 
 use crate::vault::Vault;
 
-/// Why a store takes nothing. What was stored before can be read as far as the disk gives it.
+/// The reason why a store accepts no blocks. Earlier blocks can be read as far as the disk returns
+/// them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "arena {arena}, offset {offset}: the disk does not give what is there, and the newest snapshots may need it; nothing is added \
      before that is repaired"
 )]
 pub struct WithheldError {
-    /// Which arena.
     pub arena: ArenaId,
-    /// Where in it, in bytes.
+    /// The place in the arena, in bytes.
     pub offset: u64,
 }
 
-/// Where in an arena there may be pages that nobody has seen: from the first place to the last, in bytes.
+/// A part of an arena that may hold unseen pages: from the first place to the last, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Hidden {
     arena: ArenaId,
@@ -40,21 +43,21 @@ struct Hidden {
     first: u64,
 }
 
-/// Places that the disk did not give.
+/// The places that the disk did not return.
 #[derive(Debug, Default)]
 pub(crate) struct UnreadPlaces {
-    /// Of the places where there may be pages that nobody has seen, those that reach furthest.
+    /// Of the places that may hold unseen pages, those that reach furthest in the log.
     hidden: Option<Hidden>,
-    /// Where something begins that may not be durable, and could not be made so.
+    /// The start of records that may not be durable, and could not be made so.
     not_durable: Option<(ArenaId, u64)>,
-    /// Why nothing is taken.
+    /// The reason why no blocks are accepted.
     reason: Option<WithheldError>,
-    /// Whether what cannot be read counts as lost from now on.
+    /// True if unreadable data counts as lost from now on.
     is_accepted: AtomicBool,
 }
 
 impl UnreadPlaces {
-    /// Notes an error, if it is that the disk does not give something: there may be pages at these places.
+    /// Records an error if the disk did not return data. There may be pages at these places.
     pub(crate) fn note_error(&mut self, error: &ReadLogError, places: RangeInclusive<u64>) {
         if error.is_unreadable() {
             self.note_hidden(error.arena(), &places);
@@ -70,14 +73,15 @@ impl UnreadPlaces {
         self.not_durable.get_or_insert((arena, offset));
     }
 
-    /// Notes what a scan of an arena without a seal has met, as far as that is left as it is.
+    /// Records the part of an arena without a seal that a scan could not read, and that is left as
+    /// it is.
     pub(crate) fn note_scan(&mut self, arena: ArenaId, found: &Recovered) {
         if let Some(hidden) = &found.hidden {
             self.note_hidden(arena, hidden);
         }
     }
 
-    /// Notes an arena that could not be recovered because the disk does not give all of it.
+    /// Records an arena that could not be recovered because the disk does not return all of it.
     pub(crate) fn note_left(&mut self, arena: ArenaId, found: &Recovered) {
         let durable = found.durable();
         let is_after = |granule: Granule| granule >= durable;
@@ -88,20 +92,22 @@ impl UnreadPlaces {
         }
     }
 
-    /// Whether anything was met: then what was read is not all that there is, and must not be kept as such.
+    /// Returns true if any place was recorded. The part that was read is then incomplete, and must
+    /// not be saved as complete.
     pub(super) fn is_any(&self) -> bool {
         self.hidden.is_some() || self.not_durable.is_some()
     }
 
-    /// Decides, once all is read, whether anything may be added, and whether what is listed may lack the newest.
-    /// `newest`: the newest catalog root of a writer that could read the one before it.
+    /// Decides, once the log has been read, whether blocks may be added, and whether the newest
+    /// snapshots may be missing. `newest`: the newest catalog root of a writer that could read its
+    /// predecessor.
     pub(super) fn judge(&mut self, vault: &Vault, newest: Option<LogAddress>) {
         let newest = newest.map(|address| vault.map().locate(address));
         let is_behind = |hidden: &Hidden| {
             newest
                 .is_none_or(|(newest, granule)| (newest, granule.byte_offset()) < (hidden.arena, hidden.last))
         };
-        // A key that may not read hides no catalog by what it adds.
+        // The arenas that a key without read permission adds hide no catalog.
         let hidden = self.hidden.filter(|hidden| vault.log().keys().can_read() && is_behind(hidden));
         let place = hidden.map(|hidden| (hidden.arena, hidden.first)).or(self.not_durable);
         self.reason = place.map(|(arena, offset)| WithheldError { arena, offset });

@@ -1,4 +1,4 @@
-//! What a store holds, name by name, in the log's order: for whoever takes all of it somewhere else.
+//! The names of all blocks of an arena in the log's order, for callers that copy the whole store.
 
 use varve_block::BlockName;
 use varve_log::{ArenaId, ReadLogError};
@@ -8,16 +8,17 @@ use super::Vault;
 /// The names of an arena's blocks.
 #[derive(Debug, Default)]
 pub struct ArenaNames {
-    /// In the log's order, which never changes; but what is named by a page that cannot be read is missing here.
+    /// In the log's order, which never changes. Blocks of an unreadable page are missing.
     pub names: Vec<BlockName>,
-    /// Why a page could not be read, if that happened.
+    /// The error of an unreadable page, if there was one.
     pub failure: Option<ReadLogError>,
 }
 
 impl Vault {
-    /// The names of all blocks that an arena holds, as far as pages name them: after a sync, all.
+    /// Returns the names of all blocks that pages name in an arena. After a sync these are all its
+    /// blocks.
     ///
-    /// Takes some forty bytes of memory for each.
+    /// Takes about forty bytes of memory for each name.
     ///
     /// # Errors
     /// [`ReadLogError`] when nothing of the arena can be read.

@@ -1,7 +1,9 @@
-//! Settings and keys that a store has lost, put back from a copy or a replica: the small files without which nothing else opens.
+//! Puts back settings and keys that a store has lost, from a copy or a replica. Without these small
+//! files nothing else opens.
 //!
-//! They are no secret and hardly ever change, so every copy has them. Only what is missing, or cannot be read, is taken; what was there is
-//! set aside first. Whether a copy is one of this store its arenas say, before anything is written.
+//! They are not secret and hardly ever change, so every copy has them. Only files that are missing
+//! or unreadable are put back, and the old contents are copied to the quarantine first. Before
+//! anything is written, the arenas show whether the copy is one of this store.
 
 use std::io;
 
@@ -17,37 +19,32 @@ use crate::keyring::{self, KeyError, Secret};
 const CONFIG: &str = "config.toml";
 const FORMAT: &str = "FORMAT.md";
 
-/// The folder of damaged files that were replaced. A reader ignores it; nothing refers to it.
+/// The folder of damaged files that were replaced. Readers ignore it, and nothing refers to it.
 pub const QUARANTINE: &str = "quarantine";
 
-/// Why settings were not put back. Those that are not named in the error may have been.
+/// Settings were not put back. Files that the error does not name may have been.
 #[derive(Debug, thiserror::Error)]
 pub enum BringBackError {
-    /// The copy's own settings make no sense.
+    /// The copy's own settings are invalid.
     #[error("the copy's config.toml")]
     Config(#[from] ConfigError),
-    /// The arenas that are here are another store's.
+    /// The arenas here belong to another store.
     #[error("the copy is one of store {theirs}, and the arenas here are not")]
     OtherStore {
         /// The copy's identity.
         theirs: String,
     },
-    /// Nothing vouches for the copy's own settings.
+    /// Neither a key nor the arenas confirm the copy's settings.
     #[error(
         "the copy's config.toml is not the one that this store's keys were made for: there it was changed, or it is another store's"
     )]
     Unfit,
-    /// The keys that are here could not be read.
+    /// The keys of this store could not be read.
     #[error(transparent)]
     Keys(#[from] KeyError),
-    /// A file could not be read there, or not be written here.
+    /// A file of the copy could not be read, or a file here not written.
     #[error("{file}")]
-    Storage {
-        /// Which.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Storage { file: FileName, source: io::Error },
 }
 
 fn name(text: &str) -> FileName {
@@ -59,11 +56,11 @@ fn failed(file: &FileName) -> impl FnOnce(io::Error) -> BringBackError {
     move |source| BringBackError::Storage { file, source }
 }
 
-/// The contents of a file; `None` if it is not there.
+/// Reads a file; `None` if it is missing.
 fn read(storage: &dyn Storage, file: &FileName) -> Result<Option<Vec<u8>>, BringBackError> {
     match storage.read_whole(file, CONFIG_BYTES_MAX) {
         Ok(contents) => Ok(Some(contents)),
-        // One that is far too long is as damaged as can be.
+        // A file that is far too long counts as damaged.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Some(Vec::new())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed(file)(error)),
@@ -74,7 +71,7 @@ fn parse(contents: &[u8]) -> Result<StoreConfig, ConfigError> {
     StoreConfig::from_text(&String::from_utf8_lossy(contents))
 }
 
-/// Whether a secret is needed to believe the settings of a copy.
+/// Returns true if a secret is needed to trust the settings of a copy.
 ///
 /// # Errors
 /// [`BringBackError`], when they cannot be read.
@@ -83,9 +80,10 @@ pub fn settings_need_secret(copy: &dyn Storage) -> Result<bool, BringBackError> 
     Ok(theirs.is_some_and(|theirs| theirs.encryption != Encryption::None))
 }
 
-/// Puts back what the store in `world` has lost of `config.toml`, `FORMAT.md` and its keys, as `copy` has them, and says which. What
-/// is there and good stays. A `config.toml` is believed only if `secret` opens one of the keys by it: who keeps the copy could have
-/// changed it. Keys are taken only in the place of damaged ones, or if there is none at all: one that was
+/// Puts back `config.toml`, `FORMAT.md` and the keys that the store in `world` has lost, from
+/// `copy`, and returns the names of these files. Good files stay. A `config.toml` is trusted only
+/// if `secret` opens one of the keys with it, since the keeper of the copy could have changed it.
+/// Keys are put back only in the place of damaged ones, or if there is none at all: a key that was
 /// removed must not come back.
 ///
 /// # Errors
@@ -128,8 +126,9 @@ pub fn bring_back_settings(
     Ok(put_back)
 }
 
-/// Whether something that cannot be made up vouches for a copy's settings: a key that opens by them, or, if they say that nothing is
-/// encrypted, that nothing here is.
+/// Returns true if the copy's settings are confirmed by something that cannot be forged: a key
+/// opens with them. If they say that nothing is encrypted, they are confirmed if nothing here is
+/// encrypted.
 fn fits(
     here: &dyn Storage,
     copy: &dyn Storage,
@@ -149,7 +148,7 @@ fn fits(
             Err(_) => Ok(false),
         }
     };
-    // The keys of the copy will do as well: a key is bound to its settings, too.
+    // The keys of the copy are as good, since a key is bound to its settings.
     Ok(opens(here)? || opens(copy)?)
 }
 
@@ -176,7 +175,8 @@ fn bring_back_keys(
     Ok(())
 }
 
-/// Whether the arenas that are here are this store's, as far as they say; those that say nothing are passed over.
+/// Returns true if the arenas here may belong to this store: one of them says so, or none names
+/// another store. Arenas that do not tell are ignored.
 fn may_be_of(storage: &dyn Storage, id: &[u8; 16]) -> Result<bool, BringBackError> {
     let folder = name(ArenaId::FOLDER);
     let mut is_any_other = false;
@@ -193,7 +193,7 @@ fn may_be_of(storage: &dyn Storage, id: &[u8; 16]) -> Result<bool, BringBackErro
     Ok(!is_any_other)
 }
 
-/// Keeps a copy of what is about to be replaced.
+/// Keeps a copy of a file that is about to be replaced.
 fn set_aside(storage: &dyn Storage, file: &FileName, contents: &[u8]) -> Result<(), BringBackError> {
     let own = file.as_str().rsplit('/').next().unwrap_or_default();
     let taken = storage.list(QUARANTINE).map_err(failed(file))?;
@@ -225,7 +225,7 @@ mod tests {
         Secret::KeyFile(Zeroizing::new(vec![7; 32]))
     }
 
-    /// A store with an arena.
+    /// Makes a store with an arena.
     fn store(id: u8) -> MemoryStorage {
         let storage = MemoryStorage::new();
         let world = world(&storage, id.into());

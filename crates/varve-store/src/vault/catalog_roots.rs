@@ -1,4 +1,4 @@
-//! The roots of catalogs that the log's pages name.
+//! The catalog roots that the log's pages name.
 
 use varve_block::{BlockName, BlockType};
 use varve_log::{ArenaId, ArenaState, DirectoryPage, OpenLogError};
@@ -8,24 +8,25 @@ use super::Vault;
 /// The root of a catalog, as a directory page names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatalogRoot {
-    /// Its name.
     pub name: BlockName,
-    /// Whether it is that of somebody who could read the one before it, and so leads to all that was there.
+    /// True if the writer could read the root before this one, so that this root leads to every
+    /// earlier snapshot.
     pub is_final: bool,
 }
 
 impl Vault {
-    /// All catalog roots that directory pages name, newest first.
+    /// Returns all catalog roots that directory pages name, newest first. Skips unreadable pages.
     ///
     /// # Errors
-    /// [`OpenLogError`] when the arenas cannot be listed. What cannot be read is passed over.
+    /// [`OpenLogError`] when the arenas cannot be listed.
     pub(crate) fn catalog_roots(&self) -> Result<Vec<CatalogRoot>, OpenLogError> {
         let arenas = self.log.arenas()?.into_iter().rev();
         Ok(arenas.flat_map(|id| self.catalog_roots_of(id)).collect())
     }
 
-    /// The roots from which a store that is opened now reads its catalog, the oldest first: the newest one of somebody who could read the one
-    /// before it, and all after it. Unlike [`Store::catalogs`] it asks the log, and not what this session has seen.
+    /// Returns the roots from which a store that is opened now reads its catalog, oldest first: the
+    /// newest one of a writer that could read its predecessor, and all roots after it. Unlike
+    /// [`Store::catalogs`], it reads the log, and ignores what this session has seen.
     ///
     /// # Errors
     /// As for [`Store::catalog_roots`].
@@ -43,7 +44,7 @@ impl Vault {
         Ok(names)
     }
 
-    /// Those that the pages of one arena name, newest first.
+    /// Returns the roots that the pages of one arena name, newest first.
     fn catalog_roots_of(&self, id: ArenaId) -> Vec<CatalogRoot> {
         let Ok(arena) = self.log.open_arena(id) else { return Vec::new() };
         let pages: Vec<_> = match self.log.state(&arena) {

@@ -1,4 +1,4 @@
-//! Making a store.
+//! Creates a store.
 
 use std::io;
 
@@ -14,36 +14,29 @@ pub(crate) const FORMAT_PAGE: &str = include_str!("../../FORMAT.md");
 /// Files that an unfinished creation leaves in the store's folder.
 const LEFT_BY_CREATION: [&str; 3] = ["FORMAT.md", "FORMAT.md.new", "config.toml.new"];
 
-/// Why a store was not made.
+/// The reason why a store was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// There is a store already.
     #[error("there is a store already")]
     Exists,
-    /// There is something else.
     #[error("the folder is not empty: it holds {name}")]
     NotEmpty {
-        /// Something in it.
+        /// One of the files in the folder.
         name: FileName,
     },
-    /// Its keys could not be made.
+    /// The keys could not be made.
     #[error(transparent)]
     Keys(#[from] KeyError),
-    /// Its files could not be written.
     #[error("cannot write {file}")]
-    Storage {
-        /// Which file.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Storage { file: FileName, source: io::Error },
 }
 
 fn name(text: &str) -> FileName {
     FileName::new(text).expect("a plain name")
 }
 
-/// Makes a store in an empty folder, durable when this returns. An encrypted one needs a secret.
+/// Makes a store in an empty folder. The store is durable when this returns. An encrypted store
+/// needs a secret.
 ///
 /// # Errors
 /// [`CreateError`].
@@ -63,14 +56,15 @@ pub fn create(
     if listed.contains(&config_file) {
         return Err(CreateError::Exists);
     }
-    // An earlier attempt that a crash has ended is begun again. Where there is a log there was a store, and its keys
-    // must not be replaced.
+    // A creation that a crash interrupted is started again. If there is a log, there was a store,
+    // and its keys must not be replaced.
     let has_log = !storage.list(ArenaId::FOLDER).map_err(failed(&config_file))?.is_empty();
     let is_leftover = |file: &FileName| !has_log && LEFT_BY_CREATION.contains(&file.as_str());
     if let Some(stranger) = listed.into_iter().find(|file| !is_leftover(file)) {
         return Err(CreateError::NotEmpty { name: stranger });
     }
-    // The keys of such an attempt open nothing; one of them must not be taken for a key of this store.
+    // The keys of an interrupted creation open nothing. None of them must be taken for a key of
+    // this store.
     for key in storage.list(keyring::FOLDER).map_err(failed(&config_file))? {
         storage.remove(&key).map_err(failed(&key))?;
     }
@@ -80,6 +74,6 @@ pub fn create(
     }
     let page = name("FORMAT.md");
     storage.replace(&page, FORMAT_PAGE.as_bytes()).map_err(failed(&page))?;
-    // Last: a folder without it is not a store, and a crash before this leaves none.
+    // Written last: a folder without this file is not a store, so a crash before this leaves none.
     storage.replace(&config_file, config.to_text().as_bytes()).map_err(failed(&config_file))
 }

@@ -1,5 +1,6 @@
-//! Hints of a store in `index/`: small files with a code of the store's own. One that is not there, or whose code does
-//! not match, says nothing; one that cannot be written costs nothing but itself.
+//! Hints of a store in `index/`: small files with a code of the store's own. A hint that is
+//! missing, or whose code does not match, is ignored. If a hint cannot be written, only the hint is
+//! lost.
 
 use std::io;
 
@@ -7,14 +8,14 @@ use varve_world::{FileName, Storage};
 
 use super::Vault;
 
-/// Length of a hint's code in bytes: `BLAKE3(a key of the store's own, all before)`, at the end of the file.
+/// The length of a hint's code in bytes: `BLAKE3(a key of the store's own, all before)`, at the end
+/// of the file.
 pub const HINT_MAC_BYTES: usize = 32;
 
 /// One kind of hint.
 pub struct Hint {
-    /// The hint's file.
     pub file: &'static str,
-    /// The purpose that its key is derived for.
+    /// The purpose that the key of the code is derived for.
     pub context: &'static str,
 }
 
@@ -25,13 +26,14 @@ impl Hint {
 }
 
 impl Vault {
-    /// The contents of a hint, of at most `body_bytes_max`; `None` if there is none, or its code does not match.
+    /// Returns the contents of a hint, of at most `body_bytes_max`; `None` if there is none, or its
+    /// code does not match.
     #[must_use]
     pub fn read_hint(&self, hint: &Hint, body_bytes_max: usize) -> Option<Vec<u8>> {
         self.read_hint_in(self.storage(), hint, body_bytes_max)
     }
 
-    /// The contents of a hint in another folder than the store's.
+    /// Returns the contents of a hint in another folder than the store's.
     pub(crate) fn read_hint_in(
         &self,
         storage: &dyn Storage,
@@ -51,7 +53,7 @@ impl Vault {
     /// Replaces a hint.
     ///
     /// # Errors
-    /// When it cannot be written; the hint that was there is then there still.
+    /// When it cannot be written; the previous hint then remains.
     pub fn write_hint(&self, hint: &Hint, mut body: Vec<u8>) -> io::Result<()> {
         let mac = self.hint_mac(hint, &body);
         body.extend_from_slice(mac.as_bytes());

@@ -1,8 +1,9 @@
-//! What the log held at one moment, so that a hint of what is stored is believed no longer than that is there.
+//! Marks of the log at one moment. A hint about stored blocks carries a mark, and is used only
+//! while the log still has everything that it had at the mark.
 //!
 //! | offset | bytes | field  | meaning                                                                                       |
 //! |-------:|------:|--------|-----------------------------------------------------------------------------------------------|
-//! |      0 |     8 | arenas | those below this number                                                                       |
+//! |      0 |     8 | arenas | the arenas below this number                                                                  |
 //! |      8 |     8 | pages  | the number of directory pages that the last of them had; it may have more by now              |
 //! |     16 |    32 | code   | BLAKE3 of all of them in order: number, generation, uid, number of pages, the codes of these   |
 
@@ -10,21 +11,22 @@ use std::io;
 
 use super::Vault;
 
-/// What the log held at one moment.
+/// The extent of the log at one moment, with a hash of its pages' codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogMark([u8; Self::BYTES]);
 
 impl LogMark {
-    /// The length of its encoding.
+    /// The length of the encoding.
     pub const BYTES: usize = 48;
 
-    /// What [`as_bytes`](Self::as_bytes) gave. Others do no harm: a log does not hold what they say.
+    /// Makes a mark from the result of [`as_bytes`](Self::as_bytes). Arbitrary bytes do no harm: no
+    /// log matches them.
     #[must_use]
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 
-    /// Its encoding.
+    /// Returns the encoding.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; Self::BYTES] {
         &self.0
@@ -45,7 +47,7 @@ impl LogMark {
 }
 
 impl Vault {
-    /// What the log holds now. All that was put must be durable.
+    /// Returns the mark of the log as it is now. Every block that was put must be durable.
     ///
     /// # Errors
     /// [`io::Error`] when an arena cannot be read.
@@ -53,14 +55,15 @@ impl Vault {
         self.mark_of(u64::MAX, u64::MAX)
     }
 
-    /// Whether all is there that the log held then. What was rewritten is another thing; damage within a page or a clump is not
-    /// looked for.
+    /// Returns true if the log still has everything that it had at the mark. An arena that was
+    /// rewritten since counts as missing. Damage within a page or a clump is not detected.
     pub(crate) fn holds(&self, mark: &LogMark) -> bool {
         let (arenas, pages) = mark.place();
         self.mark_of(arenas, pages).is_ok_and(|now| now == *mark)
     }
 
-    /// The mark of the arenas below a number, and in the last of them of so many pages, as far as these are there.
+    /// Computes the mark of the arenas below `arenas`, counting only the first `pages` pages of the
+    /// last of them. Arenas and pages that are missing are not counted.
     fn mark_of(&self, arenas: u64, pages: u64) -> io::Result<LogMark> {
         let mut hasher = blake3::Hasher::new();
         let mut end = (0, 0);
@@ -103,7 +106,7 @@ mod tests {
         Store::open(world(storage, seed), None, access, &mut |_| {}).unwrap()
     }
 
-    /// Puts so many blocks, closes, and returns the mark.
+    /// Puts `count` blocks, closes the store, and returns the mark.
     fn grown(storage: &MemoryStorage, seed: u64, count: u8) -> LogMark {
         let store = open(storage, seed, Access::Write { holder: "a test" });
         for _ in 0..count {

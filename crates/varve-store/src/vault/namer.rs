@@ -1,11 +1,13 @@
-//! What a block is called: its score, its second digest, and the fingerprint that the index keys on.
+//! Names of blocks: the score, the second digest, and the fingerprint that the index uses as its
+//! key.
 
 use varve_block::{BlockName, Fingerprint, PLACED_SCORE_BYTES, PlacedName, Score};
 use varve_log::{Digest, LogKeys};
 
 use crate::config::{CompareMode, ScoreAlgorithm};
 
-/// Names blocks as this store does. Pure: the costly part of every put and get, for as many threads as there are.
+/// Names blocks as this store does. Pure, so it runs on all threads at once: naming is the costly
+/// part of every put and get.
 #[derive(Debug, Clone)]
 pub struct Namer {
     algorithm: ScoreAlgorithm,
@@ -26,13 +28,14 @@ impl Namer {
         namer
     }
 
-    /// The score of a block; `None` in a by-value store, where that does not follow from its bytes.
+    /// Returns the score of a block; `None` in a by-value store, where the score does not follow
+    /// from the bytes.
     #[must_use]
     pub fn score(&self, bytes: &[u8]) -> Option<Score> {
         (self.compare == CompareMode::Hash).then(|| self.hash(bytes))
     }
 
-    /// The hash of a block.
+    /// Returns the hash of a block.
     pub(crate) fn hash(&self, bytes: &[u8]) -> Score {
         match self.algorithm {
             ScoreAlgorithm::Blake3 => self.keys.blake3_score(bytes),
@@ -40,7 +43,7 @@ impl Namer {
         }
     }
 
-    /// The hashes of several blocks, in their order.
+    /// Returns the hashes of several blocks, in their order.
     pub(crate) fn hash_each<'a>(&self, blocks: impl IntoIterator<Item = &'a [u8]>) -> Vec<Score> {
         match self.algorithm {
             ScoreAlgorithm::Blake3 => blocks.into_iter().map(|bytes| self.hash(bytes)).collect(),
@@ -48,8 +51,9 @@ impl Namer {
         }
     }
 
-    /// What a block is called that is called `recorded` if nobody has changed it: the same, or something else if somebody has. Of a
-    /// by-value store's name the fingerprint alone can tell.
+    /// Names again a block that was named `recorded`. The result equals `recorded` if the bytes are
+    /// unchanged, and differs if they were changed. In a by-value store only the fingerprint shows
+    /// a change.
     #[must_use]
     pub fn named_again(&self, recorded: &Score, bytes: &[u8]) -> Score {
         match self.compare {
@@ -61,24 +65,25 @@ impl Namer {
         }
     }
 
-    /// The score of the empty block.
+    /// Returns the score of the empty block.
     #[must_use]
     pub fn empty_score(&self) -> Score {
         self.empty
     }
 
-    /// Whether the store is encrypted, so that nobody without its key can write what reads as its own.
+    /// Returns true if the store is encrypted. Nobody without its key can then forge a record.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.keys.is_encrypted()
     }
 
-    /// Whether a score is that of the empty block in a by-value store: it lies nowhere, and is always there.
+    /// Returns true if a score is that of the empty block in a by-value store. This block is stored
+    /// nowhere and always available.
     pub(crate) fn is_everywhere(&self, score: &Score) -> bool {
         self.compare == CompareMode::Value && *score == self.empty
     }
 
-    /// The second digest of a block: in a SHA-1 store, where a forged collision is within reach.
-    /// `docs/decisions/0003-sha1-collisions.md`.
+    /// Returns the second digest of a block in a SHA-1 store, where a forged collision is feasible.
+    /// See `docs/decisions/0003-sha1-collisions.md`.
     #[must_use]
     pub fn digest(&self, bytes: &[u8]) -> Option<Digest> {
         match self.algorithm {
@@ -87,13 +92,14 @@ impl Namer {
         }
     }
 
-    /// What a by-value store's names begin with: where to look for blocks that may be equal to this one. Keyed, so that nobody can
-    /// choose blocks with one fingerprint.
+    /// Returns the first bytes of a by-value store's name. Blocks that may be equal to this one
+    /// share them. The hash is keyed, so that nobody can choose blocks with one fingerprint.
     pub(crate) fn value_fingerprint(&self, bytes: &[u8]) -> [u8; 8] {
         first_eight(blake3::keyed_hash(&self.fingerprint_key, bytes).as_bytes())
     }
 
-    /// Whether a block of one name may be the one that is looked for: in a by-value store if their fingerprints are alike.
+    /// Returns true if a block named `named` may be the block `wanted`. In a by-value store, equal
+    /// fingerprints are enough.
     pub(crate) fn may_be(&self, named: &BlockName, wanted: &BlockName) -> bool {
         match self.compare {
             CompareMode::Hash => named == wanted,
@@ -103,11 +109,12 @@ impl Namer {
         }
     }
 
-    /// The fingerprint of a name. Keyed, so that nobody can choose blocks that crowd one part of the index, and a
-    /// checkpoint of it tells nothing about what is stored.
+    /// Returns the fingerprint of a name. It is keyed, so that nobody can choose blocks that crowd
+    /// one part of the index, and so that a checkpoint of the index reveals nothing about the
+    /// stored blocks.
     pub(crate) fn fingerprint(&self, name: &BlockName) -> Fingerprint {
         let bytes = match (self.compare, self.algorithm, self.keys.is_encrypted()) {
-            // So is what a by-value name begins with.
+            // The first bytes of a by-value name are keyed too.
             (CompareMode::Value, ..) if name.score.as_bytes().len() == PLACED_SCORE_BYTES => {
                 first_eight(name.score.as_bytes())
             }

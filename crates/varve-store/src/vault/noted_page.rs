@@ -1,6 +1,7 @@
-//! `index/newest`: which page was the last one when a writer closed the store. A hint like all of `index/`: it is believed if
-//! it is there, and then tells that the log's end was lost or taken back, which the log itself cannot tell. Once that was met the note
-//! stays as it is until somebody says what is to count from now on: or the next night would hide what is lost.
+//! `index/newest`: the last page of the log when a writer closed the store. It is a hint like all
+//! of `index/`. If it is there, it shows that the log's end was lost or rolled back, which the log
+//! itself cannot show. Once such a loss was found, the note stays unchanged until the user accepts
+//! the log as it is. Otherwise the next snapshot would hide the loss.
 //!
 //! | offset | bytes | field | meaning                                                   |
 //! |-------:|------:|-------|-----------------------------------------------------------|
@@ -18,9 +19,10 @@ const BODY_BYTES: usize = 24;
 const NEWEST: Hint = Hint { file: "index/newest", context: "varve 1 newest page" };
 
 impl Vault {
-    /// Notes the last page that is known to this store, of those that name anything: one that names nothing is cut off by the next writer
-    /// if nothing follows it. A reader does so where `index/` may be written though the log is read only: then this machine notices if it is
-    /// shown an older log later.
+    /// Notes the last page of the log that names a block. A page that names nothing is not noted,
+    /// since the next writer cuts it off if nothing follows it. A reader notes a page too, if it
+    /// may write to `index/` although it opened the log for reading: this machine then notices if
+    /// it is shown an older log later.
     ///
     /// # Errors
     /// [`ReadLogError`] when the end of the log cannot be read.
@@ -45,13 +47,13 @@ impl Vault {
         }
     }
 
-    /// The page that was noted last.
+    /// Returns the page that was noted last: its arena and its code.
     #[must_use]
     pub fn noted_page(&self) -> Option<(ArenaId, [u8; 16])> {
         self.noted_page_in(self.storage())
     }
 
-    /// The arena of the page that was noted last.
+    /// Returns the arena of the page that was noted last.
     #[must_use]
     pub fn noted_arena(&self) -> Option<ArenaId> {
         self.noted_page().map(|(arena, _)| arena)
@@ -63,13 +65,14 @@ impl Vault {
         Some((ArenaId(u64::from_le_bytes(*arena)), code.try_into().ok()?))
     }
 
-    /// Whether a page was noted as the last one.
+    /// Returns true if a page was noted.
     #[must_use]
     pub fn has_noted_newest(&self) -> bool {
         self.noted_page().is_some()
     }
 
-    /// Whether the page that was noted last is still in the log; true if none was noted.
+    /// Returns true if the page that was noted last is still in the log; also true if none was
+    /// noted.
     ///
     /// # Errors
     /// [`ReadLogError`] when its arena cannot be read.
@@ -77,7 +80,8 @@ impl Vault {
         self.is_there(self.noted_page())
     }
 
-    /// Whether the page that was noted last in another storage, for another copy of this log, is in this one too; true if none was noted.
+    /// Returns true if this log has the page that was noted last in another storage, for another
+    /// copy of this log; also true if no page was noted.
     ///
     /// # Errors
     /// [`ReadLogError`] when its arena cannot be read.
@@ -85,7 +89,7 @@ impl Vault {
         self.is_there(self.noted_page_in(storage))
     }
 
-    /// Whether an arena has the page whose header has this code.
+    /// Returns true if an arena has the page whose header has this code.
     ///
     /// # Errors
     /// [`ReadLogError`] when the arena cannot be read.
@@ -98,7 +102,7 @@ impl Vault {
         let arena = self.directory.arena(arena)?;
         Ok(match self.log.state(&arena) {
             Ok(ArenaState::Sealed { pages, .. }) => pages.iter().any(|row| row.code == code),
-            // The pages are there whatever became of the seal: a power cut may have torn it.
+            // A power cut may have torn the seal. The pages are there nevertheless.
             Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => {
                 self.log.scan(&arena)?.pages.iter().any(|(row, _)| row.code == code)
             }

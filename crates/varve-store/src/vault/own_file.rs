@@ -1,5 +1,6 @@
-//! Files in `index/` for the holder of one key: nobody else can read them, not even who holds all other keys of the store but the
-//! secret of this one. Hints, like all of `index/`: whoever finds none does without.
+//! Files in `index/` for the holder of one key. Nobody else can read them, not even a holder of all
+//! other keys of the store: reading them takes the secret of this key. They are hints, like all of
+//! `index/`: the program works without them.
 //!
 //! | offset | bytes | field | meaning                                                                             |
 //! |-------:|------:|-------|-------------------------------------------------------------------------------------|
@@ -7,7 +8,8 @@
 //! |      8 |    32 | salt  | random                                                                              |
 //! |     40 |       | body  | AES-256-GCM, nonce 0, under `derive("varve 1 own file", own key ‖ salt)`, and its tag |
 //!
-//! The additional data are the magic and what the file is about; its name tells neither.
+//! The associated data are the magic and `about`, the subject of the file. The file's name reveals
+//! neither.
 
 use std::io;
 
@@ -20,10 +22,10 @@ use super::Vault;
 
 const MAGIC: [u8; 8] = *b"varveOW1";
 const SALT_BYTES: usize = 32;
-/// Larger ones are neither written nor read.
+/// Larger files are neither written nor read.
 const FILE_BYTES_MAX: u64 = 512 << 20;
 
-/// Why a file was not written. Nothing but a hint is lost.
+/// The file was not written. Only a hint is lost.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {file}")]
 pub struct OwnFileError {
@@ -32,10 +34,10 @@ pub struct OwnFileError {
 }
 
 impl Vault {
-    /// Writes a file that only the holder of this key can read; `about` says which.
+    /// Writes a file that only the holder of this key can read. `about` identifies the file.
     ///
     /// # Errors
-    /// [`OwnFileError`]; what was there before is then there still.
+    /// [`OwnFileError`]; the previous contents then remain.
     pub(crate) fn write_own(&self, about: &[u8], contents: &[u8]) -> Result<(), OwnFileError> {
         let file = self.own_file(about);
         let failed = |source| OwnFileError { file: file.clone(), source };
@@ -50,7 +52,8 @@ impl Vault {
         self.world.storage.replace_with(&file, write).map_err(failed)
     }
 
-    /// Reads what [`write_own`](Self::write_own) has written; `None` if it is not there, damaged, or another key's.
+    /// Reads a file of [`write_own`](Self::write_own); `None` if it is missing, damaged, or another
+    /// key's.
     pub(crate) fn read_own(&self, about: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let contents = self.world.storage.read_whole(&self.own_file(about), FILE_BYTES_MAX).ok()?;
         let body = contents.strip_prefix(&MAGIC)?;

@@ -1,4 +1,5 @@
-//! `index/sessions`: which client of the Venti door wrote which blocks, in frames that are appended.
+//! `index/sessions`: the blocks that each client session of the Venti front end wrote, in frames
+//! that are appended.
 //!
 //! | offset | bytes | field  | meaning                                                                                     |
 //! |-------:|------:|--------|---------------------------------------------------------------------------------------------|
@@ -18,8 +19,9 @@
 //! |    4 | set aside | when                                                                                                 |
 //! |    5 | put back  | when                                                                                                 |
 //!
-//! Like all of `index/` it may be deleted; then nothing is known of any session, and nothing is set aside. A crash may leave part of a frame at the end, which
-//! the next writer cuts off. The scores of an encrypted store are encrypted, as they would tell which known files it has.
+//! Like all of `index/` it may be deleted. Then nothing is known of any session, and nothing is set
+//! aside. A crash may leave a part of a frame at the end, which the next writer cuts off. The
+//! scores of an encrypted store are encrypted, since they would reveal which known files it has.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
@@ -37,82 +39,65 @@ const MAGIC: [u8; 8] = *b"varveSE1";
 const SALT_BYTES: usize = 32;
 const HEAD_BYTES: usize = 44;
 const MAC_BYTES: usize = 32;
-/// No frame has a longer body.
+/// The longest body of a frame.
 const BODY_BYTES_MAX: usize = 4 << 20;
-/// An address that is longer is cut.
+/// A longer address is cut.
 const PEER_BYTES_MAX: usize = 255;
-/// So much is searched at a time for the frame that follows a damaged one.
+/// The search for the frame after a damaged one reads this many bytes at a time.
 const SEARCHED_BYTES: usize = 1 << 20;
 
 /// A block that a session wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WrittenBlock {
-    /// Which.
     pub name: BlockName,
-    /// Whether it was not in the store before.
+    /// True if the block was not in the store before.
     pub is_new: bool,
 }
 
-/// Something that happened to a session.
+/// An event of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionRecord {
-    /// Its number.
+    /// The session's number.
     pub session: u64,
-    /// What happened.
     pub event: SessionEvent,
 }
 
-/// What happened to a session.
+/// The kinds of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionEvent {
     /// A client that was going to write has connected.
     Begun {
-        /// When.
         at: Timestamp,
-        /// From where.
+        /// The client's address.
         peer: String,
     },
-    /// It has written these blocks.
+    /// The session has written these blocks.
     Wrote(Vec<WrittenBlock>),
-    /// It has gone.
-    Ended {
-        /// When.
-        at: Timestamp,
-    },
-    /// The blocks that only it has written are not to be served.
-    SetAside {
-        /// When.
-        at: Timestamp,
-    },
-    /// They are to be served again.
-    PutBack {
-        /// When.
-        at: Timestamp,
-    },
+    /// The client has disconnected.
+    Ended { at: Timestamp },
+    /// The blocks that only this session has written are not to be served.
+    SetAside { at: Timestamp },
+    /// Its blocks are to be served again.
+    PutBack { at: Timestamp },
 }
 
-/// Why the record of sessions could not be read or written.
+/// The record of sessions could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionsError {
-    /// The disk has failed.
     #[error("cannot use {FILE}")]
     Storage(#[from] io::Error),
-    /// Too much at once.
     #[error("{bytes} bytes are too many for one frame of {FILE}")]
-    TooLarge {
-        /// How many.
-        bytes: usize,
-    },
+    TooLarge { bytes: usize },
 }
 
-/// What was found besides the records.
+/// The findings of a reading besides the records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SessionsRead {
-    /// Where the last whole frame ends.
+    /// The end of the last whole frame.
     pub end: u64,
-    /// Places before that end which are damaged: the records there are not known.
+    /// The damaged places before that end. Their records are not known.
     pub damaged_places: u64,
-    /// Whether there is something behind the end, as a crash leaves it.
+    /// True if there are bytes after the end, as a crash leaves them.
     pub has_torn_tail: bool,
 }
 
@@ -128,7 +113,7 @@ pub struct Sessions<'a> {
 }
 
 impl Vault {
-    /// The record of sessions.
+    /// Returns the record of sessions.
     #[must_use]
     pub fn sessions(&self) -> Sessions<'_> {
         Sessions { vault: self }
@@ -136,7 +121,7 @@ impl Vault {
 }
 
 impl Sessions<'_> {
-    /// Whether sessions were ever recorded here.
+    /// Returns true if sessions were ever recorded here.
     ///
     /// # Errors
     /// [`SessionsError`]
@@ -148,7 +133,7 @@ impl Sessions<'_> {
         }
     }
 
-    /// Reads all records, a frame at a time.
+    /// Reads all records, one frame at a time.
     ///
     /// # Errors
     /// [`SessionsError`]
@@ -176,8 +161,8 @@ impl Sessions<'_> {
         Ok(read)
     }
 
-    /// Makes the file, if there is none, and cuts off what a crash has left at its end. To be called by the one writer of the store, before
-    /// the first [`append`](Self::append).
+    /// Makes the file, if there is none, and cuts off the torn end that a crash has left. The one
+    /// writer of the store must call this before the first [`append`](Self::append).
     ///
     /// # Errors
     /// [`SessionsError`]
@@ -193,10 +178,10 @@ impl Sessions<'_> {
         Ok(())
     }
 
-    /// Appends records, which are durable after the next [`sync`](Self::sync).
+    /// Appends records. They are durable after the next [`sync`](Self::sync).
     ///
     /// # Errors
-    /// [`SessionsError`]: whether they were appended is not known then.
+    /// [`SessionsError`]; it is then unknown whether they were appended.
     pub fn append(&self, records: &[SessionRecord]) -> Result<(), SessionsError> {
         let mut body = Vec::new();
         records.iter().for_each(|record| encode(record, &mut body));
@@ -215,7 +200,7 @@ impl Sessions<'_> {
         Ok(())
     }
 
-    /// Makes durable what was appended.
+    /// Makes the appended records durable.
     ///
     /// # Errors
     /// [`SessionsError`]
@@ -223,7 +208,7 @@ impl Sessions<'_> {
         Ok(self.vault.world().storage.sync(&file())?)
     }
 
-    /// The frame at this place; `None` if there is no whole frame.
+    /// Reads the frame at `at`; `None` if there is no whole frame.
     fn read_frame(&self, at: u64, length: u64) -> Result<Option<Frame>, SessionsError> {
         let storage = &self.vault.world().storage;
         let mut head = [0; HEAD_BYTES];
@@ -262,7 +247,7 @@ impl Sessions<'_> {
         Ok(records.map(|records| Frame { records, end }))
     }
 
-    /// Where the next frame may begin; the file's end if none does.
+    /// Returns the place where the next frame may begin; the file's end if there is none.
     fn next_magic(&self, from: u64, length: u64) -> Result<u64, SessionsError> {
         let mut at = from;
         while at < length {
@@ -272,7 +257,7 @@ impl Sessions<'_> {
             if let Some(place) = piece.windows(MAGIC.len()).position(|window| window == MAGIC) {
                 return Ok(at.saturating_add(place as u64));
             }
-            // A magic may lie across two pieces.
+            // A magic may cross the border of two pieces.
             let step = count.saturating_sub(MAGIC.len() as u64).max(1);
             at = if count < SEARCHED_BYTES as u64 { length } else { at.saturating_add(step) };
         }
@@ -332,7 +317,7 @@ fn encode(record: &SessionRecord, into: &mut Vec<u8>) {
     }
 }
 
-/// The records of a body; `None` if it makes no sense.
+/// Decodes the records of a body; `None` if it is malformed.
 fn decode(mut body: &[u8], score_bytes: usize) -> Option<Vec<SessionRecord>> {
     let mut records = Vec::new();
     while !body.is_empty() {
@@ -478,7 +463,8 @@ mod tests {
             storage.truncate(&file(), 0).unwrap();
             storage.append(&file(), bytes).unwrap();
         };
-        // Cut anywhere: what is whole before stays, and the next writer goes on behind it.
+        // Cut anywhere: the whole frames before the cut stay, and the next writer continues behind
+        // them.
         for length in 0..whole.len() {
             put(&whole[..length]);
             let (found, read) = all(&store);
@@ -490,7 +476,8 @@ mod tests {
             assert_eq!(again, [&found[..], &records()[3..4]].concat(), "{length}");
             assert!(!read.has_torn_tail);
         }
-        // Harmed anywhere: the other two frames are found, and the place is counted, unless it is the end.
+        // Damaged anywhere: the other two frames are found, and the place is counted, unless it is
+        // the end.
         for place in 0..whole.len() {
             let mut harmed = whole.clone();
             harmed[place] ^= 0x40;

@@ -1,5 +1,5 @@
-//! Opening the settings, keys and log without the engine: for a caller that copies or checks the log as a whole, and looks
-//! for no block in it.
+//! Opens the settings, keys and log without the engine, for callers that copy or check the log as a
+//! whole and look up no block.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use crate::role::Role;
 
 pub(super) const CONFIG_BYTES_MAX: u64 = 64 << 10;
 
-/// What was chosen when the store was made: readable without a key.
+/// Reads the settings that were chosen when the store was made. They are readable without a key.
 ///
 /// # Errors
-/// [`OpenError::NotAStore`], [`OpenError::NotAFolder`], [`OpenError::ConfigLost`], [`OpenError::Config`] or [`OpenError::Storage`].
+/// [`OpenError::NotAStore`], [`OpenError::NotAFolder`], [`OpenError::ConfigLost`],
+/// [`OpenError::Config`] or [`OpenError::Storage`].
 pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
     let read = || match world.storage.read_whole(&config_file(), CONFIG_BYTES_MAX) {
         Ok(text) => Ok(text),
@@ -26,14 +27,16 @@ pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
         Err(error) => Err(OpenError::Storage(error)),
     };
     let text = read()?;
-    // Read twice: it has no code of its own, and with another identity a plain store would seem to be empty.
+    // The file is read twice: it has no code of its own, and with another identity a plain store
+    // would seem to be empty.
     if read()? != text {
         return Err(OpenError::Storage(io::Error::other("it reads differently from one time to the next")));
     }
     Ok(StoreConfig::from_text(&String::from_utf8_lossy(&text))?)
 }
 
-/// What a folder without `config.toml` is. One with the beginning of a `config.toml` is no store yet.
+/// Classifies a folder without `config.toml`. A folder with an unfinished `config.toml` is not a
+/// store yet.
 fn no_config(world: &World) -> OpenError {
     let is_any = |folder: &str| world.storage.list(folder).is_ok_and(|files| !files.is_empty());
     let is_begun = world.storage.length(&config_file().unfinished()).is_ok();
@@ -44,7 +47,8 @@ fn config_file() -> FileName {
     FileName::new("config.toml").expect("a plain name")
 }
 
-/// The settings of a store, and its log to be read. Takes no lock, changes nothing and reads no index.
+/// Reads the settings of a store and opens its log for reading. Takes no lock, changes nothing and
+/// reads no index.
 ///
 /// # Errors
 /// [`OpenError`], when there is no store here or the secret does not open it.
@@ -57,17 +61,18 @@ pub fn unlock(world: &World, secret: Option<&Secret>) -> Result<(StoreConfig, Lo
     Ok((config, log))
 }
 
-/// Whether a file of `keys/` makes sense under this name. What it wraps is not looked at: that takes a secret.
+/// Returns true if a file of `keys/` is well-formed and fits its name. The wrapped secret is not
+/// checked, since that takes the key's own secret.
 #[must_use]
 pub fn is_sound_key(file: &FileName, contents: &[u8]) -> bool {
     keyring::is_sound(file, contents)
 }
 
 impl Keyring {
-    /// The keys of the store that is there.
+    /// Opens the keyring of an existing store.
     ///
     /// # Errors
-    /// [`OpenError`]; [`KeyError::NotEncrypted`] within it when it has none.
+    /// [`OpenError`]; it contains [`KeyError::NotEncrypted`] when the store has no keys.
     pub fn of(world: &World) -> Result<Self, OpenError> {
         let config = read_config(world)?;
         if config.encryption == Encryption::None {
@@ -77,7 +82,7 @@ impl Keyring {
     }
 }
 
-/// The keys of a store, what they allow, and what is their holder's own.
+/// Returns the keys of a store, their role, and the secret for files of their holder alone.
 pub(super) fn unlocked(
     storage: &dyn Storage,
     config: &StoreConfig,
@@ -92,8 +97,9 @@ pub(super) fn unlocked(
     }
 }
 
-/// What in a store's folder says that the store is encrypted, if anything does. That it is not only `config.toml` can say, for which no key
-/// vouches: somebody who changed it would have the next nights written for everybody to read.
+/// Returns a file in the store's folder that shows that the store is encrypted, if there is one.
+/// `config.toml` alone cannot be trusted, since it has no code. Somebody who changed it could have
+/// the next snapshots written without encryption.
 pub(super) fn sign_of_encryption(storage: &dyn Storage) -> std::io::Result<Option<FileName>> {
     let is_key = |file: &FileName| file.as_str().ends_with(".toml");
     if let Some(key) = storage.list(keyring::FOLDER)?.into_iter().find(is_key) {
@@ -101,7 +107,7 @@ pub(super) fn sign_of_encryption(storage: &dyn Storage) -> std::io::Result<Optio
     }
     let files = storage.list(ArenaId::FOLDER)?;
     let mut arenas = files.iter().filter(|file| ArenaId::of_file(file).is_some());
-    // All arenas of a store are alike: the first and the last are as good as all of them.
+    // All arenas of a store are alike, so checking the first and the last is enough.
     let ends = arenas.next().into_iter().chain(arenas.next_back());
     let is_encrypted = |file: &&FileName| {
         let mut start = [0; 48];
