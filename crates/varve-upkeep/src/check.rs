@@ -1,7 +1,7 @@
-//! Checking: reads what is there, and says what is wrong with it.
+//! Checks: reads the store, and reports what is wrong with it.
 //!
-//! It owns no state. Always true: a finding is believed when it is found twice, since a writer may be at work; and what a
-//! newer program wrote is reported as such, never as damage to be mended.
+//! It owns no state. Always true: a finding is reported only if it is found twice, since a writer
+//! may be at work. Data of a newer program is reported as such, never as damage to be mended.
 
 mod arena;
 mod audit_record;
@@ -28,7 +28,7 @@ pub struct Checker<'a> {
 }
 
 impl<'a> Checker<'a> {
-    /// Checks this store.
+    /// Makes a checker of this store.
     #[must_use]
     pub fn of(store: &'a Store) -> Self {
         Self { store }

@@ -1,20 +1,21 @@
-//! Checking and mending a store: what is wrong with it, what is lost with that, and how it becomes whole again.
+//! Checks and mends a store: finds damage, computes the loss, and makes the store whole again.
 //!
 //! ```text
 //! Checker   arenas, their order, their parity ─▶ damage ─▶ what would be lost
-//! Mender    parity or a copy ─▶ the arena as it was sealed;  else a plan ─▶ the arena written anew without what is lost
+//! Mender    parity or a copy ─▶ the arena as it was sealed
+//!           otherwise a plan ─▶ the arena written anew without the lost parts
 //! ```
 //!
-//! What must always be true:
-//! - Checking changes nothing but hints.
-//! - Nothing is made worse by mending. The old file stays, or lies in `quarantine/`, until the new one is whole, checked and
-//!   durable.
-//! - A repair does what its plan says, and nothing else.
+//! Always true:
+//! - A check changes nothing but hints.
+//! - Mending makes nothing worse. The old file stays in place, or in `quarantine/`, until the new
+//!   one is whole, checked and durable.
+//! - A repair does exactly what its plan says.
 //!
-//! To be read first: `damage.rs` (what a check finds), `check/arena.rs` and `mend/rewrite.rs`.
+//! Read first: `damage.rs` (the findings of a check), `check/arena.rs` and `mend/rewrite.rs`.
 //!
-//! The crate knows arenas, pages, clumps and blocks. It does not know what a snapshot is: which snapshots are harmed, and
-//! where else blocks may be, its callers know.
+//! The crate knows arenas, pages, clumps and blocks. It does not know snapshots: its callers know
+//! which snapshots are harmed, and where else blocks may be.
 
 mod check;
 mod damage;

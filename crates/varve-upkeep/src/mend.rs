@@ -1,9 +1,9 @@
-//! Mending: a damaged arena becomes what it was, from its parity or from a copy; or it is written anew without what is
-//! lost.
+//! Mends: gives a damaged arena back its bytes, from its parity or from a copy, or writes it anew
+//! without the lost parts.
 //!
-//! It owns no state. Always true: the new file is whole, checked and durable before it takes the old one's name, and every
-//! hint that knew the old one is removed before that. A crash between two steps leaves a store that can be opened, and
-//! mended again.
+//! It owns no state. Always true: the new file is whole, checked and durable before it takes the
+//! old one's name. Every hint that knew the old file is removed before that. A crash between two
+//! steps leaves a store that can be opened, and mended again.
 
 mod from_copy;
 mod from_parity;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use varve_log::{ArenaId, ArenaState, Log, OpenedArena, ReadLogError, Seal};
 use varve_store::{Intake, ReplaceError, Store, Vault};
 
-/// Mends a store that is open to be written.
+/// Mends a store that is open for writing.
 #[derive(Clone, Copy)]
 pub struct Mender<'a> {
     store: &'a Store,
@@ -28,7 +28,7 @@ pub struct Mender<'a> {
 }
 
 impl<'a> Mender<'a> {
-    /// Mends this store.
+    /// Makes a mender of this store.
     ///
     /// # Errors
     /// [`RepairError::ReadOnly`].
@@ -45,8 +45,8 @@ impl<'a> Mender<'a> {
         self.store.vault().log()
     }
 
-    /// What is there now counts as all there is: nothing is believed any more that was noted of what is lost. The end of the
-    /// log is noted anew when the store is closed.
+    /// From now on, the log as it is counts as complete: the notes about lost parts are removed.
+    /// The end of the log is noted anew when the store is closed.
     ///
     /// # Errors
     /// [`RepairError::Replace`] when a note cannot be removed.
@@ -54,16 +54,17 @@ impl<'a> Mender<'a> {
         Ok(self.intake.accept_end()?)
     }
 
-    /// What cannot be read counts as lost from now on.
+    /// From now on, unreadable data counts as lost.
     pub fn accept_withheld(&self) {
         self.intake.accept_withheld();
     }
 
-    /// Takes in the sealed arenas that are others than this session knows, and says which: somebody has put them there.
-    /// Damaged pages of them are left out.
+    /// Adds the sealed arenas that differ from those that this session knows, because somebody has
+    /// replaced them, and returns their numbers. Skips their damaged pages.
     ///
     /// # Errors
-    /// [`RepairError`] when an arena cannot be read for a reason that is no damage, or a saved index not be removed.
+    /// [`RepairError`] when an arena cannot be read for a reason other than damage, or a saved
+    /// index cannot be removed.
     pub fn take_in_replaced(&self) -> Result<Vec<ArenaId>, RepairError> {
         let mut replaced = Vec::new();
         for id in self.log().arenas()? {

@@ -1,11 +1,11 @@
-//! Salvaged clumps: whole blocks of a damaged arena, under the names that they had.
+//! Salvaged clumps: the whole blocks of a damaged arena, under the names that they had.
 
 use bytes::Bytes;
 use varve_block::BlockName;
 use varve_log::SalvagedClump;
 use varve_store::{CompareMode, Store};
 
-/// The whole blocks of a clump, with the names that they had.
+/// Returns the whole blocks of a clump, with the names that they had.
 pub(crate) fn named(store: &Store, clump: &SalvagedClump) -> Vec<(BlockName, Bytes)> {
     let blocks = clump.content.blocks();
     let hashed = |(block_type, bytes): (_, Bytes)| {
@@ -17,7 +17,7 @@ pub(crate) fn named(store: &Store, clump: &SalvagedClump) -> Vec<(BlockName, Byt
             .zip(names)
             .map(|((block_type, bytes), score)| (BlockName { score: *score, block_type }, bytes))
             .collect(),
-        // No writer of such a store leaves a clump that does not name its blocks.
+        // No writer of a by-value store leaves a clump that does not name its blocks.
         (CompareMode::Value, None) => Vec::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! Checking an arena: everything that it says of itself, and, if asked, every byte.
+//! Checks an arena: its outline and its parity, and, if requested, every byte.
 
 use varve_log::{ArenaEnd, ArenaId, ArenaState, DirectoryPage, OpenedArena, ReadLogError, Recovered};
 use varve_world::PageBuffer;
@@ -7,21 +7,21 @@ use super::Checker;
 use super::clumps::Stretch;
 use crate::damage::{ArenaCheck, CheckArenaError, Damage, DamageKind, Unfinished, is_finding};
 
-/// An arena of which the outline is checked.
+/// An arena whose outline has been checked.
 #[derive(Default)]
 pub struct BegunCheck {
-    /// What was found so far.
+    /// The findings so far.
     pub check: ArenaCheck,
-    /// What is left to read, if anything.
+    /// The parts that are left to be read.
     pub stretches: Vec<Stretch>,
 }
 
 impl Checker<'_> {
-    /// Checks one arena: header, seal, pages, and with `data` every clump and every block in it, for which the store's key
-    /// must be able to read; and its parity.
+    /// Checks one arena: header, seal, pages, and its parity. With `data`, also checks every clump
+    /// and every block in it, which takes a key that can read.
     ///
     /// # Errors
-    /// [`CheckArenaError`] when it cannot be read for a reason that is no damage.
+    /// [`CheckArenaError`] when it cannot be read for a reason other than damage.
     pub fn check_arena(&self, id: ArenaId, data: bool) -> Result<ArenaCheck, CheckArenaError> {
         let begun = self.begin_check(id, data)?;
         let (mut check, mut memory) = (begun.check, PageBuffer::default());
@@ -32,14 +32,15 @@ impl Checker<'_> {
         Ok(check)
     }
 
-    /// The first part of [`check_arena`](Self::check_arena): header, seal and pages. What is left to read comes in the order in which the
-    /// disk has it; each stretch of it may be read by another thread.
+    /// Does the first part of [`check_arena`](Self::check_arena): header, seal and pages. Returns
+    /// the stretches that are left to be read in their order on the disk. Each of them may be read
+    /// by another thread.
     ///
     /// # Errors
     /// As for [`check_arena`](Self::check_arena).
     pub fn begin_check(&self, id: ArenaId, data: bool) -> Result<BegunCheck, CheckArenaError> {
         let begun = self.look_at_outline(id, data)?;
-        // Believed when it is found twice: a writer may have sealed the arena while it was looked at.
+        // Damage must be found twice: a writer may have sealed the arena while it was checked.
         if begun.check.damage.is_empty() { Ok(begun) } else { self.look_at_outline(id, data) }
     }
 
@@ -59,7 +60,7 @@ impl Checker<'_> {
         Ok(begun)
     }
 
-    /// The last part of [`check_arena`](Self::check_arena): the arena's parity.
+    /// Does the last part of [`check_arena`](Self::check_arena): the arena's parity.
     ///
     /// # Errors
     /// As for [`check_arena`](Self::check_arena).
@@ -83,7 +84,7 @@ impl Checker<'_> {
         match self.log().state_as_left(&arena) {
             Err(error) if is_finding(&error) && !self.log().was_never_begun(id).unwrap_or(false) => {
                 check.report(id, 0, error.into(), Vec::new());
-                // Its pages tell all the same what else is damaged.
+                // The pages still show which other parts are damaged.
                 pages.extend(self.scan_behind_seal(&arena, check)?);
                 data |= can_read;
             }
@@ -105,7 +106,8 @@ impl Checker<'_> {
         Ok(if data { Stretch::all(arena, pages) } else { Vec::new() })
     }
 
-    /// The pages of an arena that is not sealed, after a look at its end. Where that is damaged, all of its `data` is to be read.
+    /// Checks the end of an arena that is not sealed, and returns its pages. Sets `data` if the end
+    /// is damaged, so that all clumps are read.
     fn check_unsealed(
         &self,
         arena: &OpenedArena,
@@ -120,7 +122,7 @@ impl Checker<'_> {
             found = self.log().judge(arena, found)?;
         }
         if found.pages.len() < page_count && self.has_lost_seal(id) {
-            // No crash took what these pages name.
+            // The arena was sealed, so no crash took the blocks that these pages name.
             found = self.log().scan(arena)?;
             *data = true;
         }
@@ -141,13 +143,13 @@ impl Checker<'_> {
                 }
             }
         } else if found.gap.is_some() || found.cut_bytes > 0 {
-            // Who cannot read cannot tell more of it.
+            // A key that cannot read cannot find out more.
             check.unfinished = Some(Unfinished { arena: id, offset: found.log_bytes });
         }
         Ok(found.pages.into_iter().map(|(_, page)| page))
     }
 
-    /// The pages of an arena whose seal says nothing any more.
+    /// Returns the pages of an arena whose seal is useless.
     fn scan_behind_seal(
         &self,
         arena: &OpenedArena,

@@ -1,5 +1,6 @@
-//! `index/audit`: when each sealed arena was last read to the last byte and found whole, so that an audit of everything can be
-//! spread over many nights. A hint like all of `index/`: what is not in it is checked again.
+//! `index/audit`: the time when each sealed arena was last read completely and found whole, so that
+//! an audit of everything can be spread over many days. A hint like all of `index/`: arenas that
+//! are not in it are checked again.
 //!
 //! | offset | bytes | field | meaning                                                                              |
 //! |-------:|------:|-------|--------------------------------------------------------------------------------------|
@@ -16,32 +17,33 @@ use super::Checker;
 use crate::damage::ArenaCheck;
 
 const ROW_BYTES: usize = 32;
-/// As many arenas as a log can have.
+/// The most arenas of a log.
 const ROWS_BYTES_MAX: usize = (128 << 20) - HINT_MAC_BYTES;
 const AUDIT: Hint = Hint { file: "index/audit", context: "varve 1 audit" };
 
-/// Which arenas are read to the last byte.
+/// Selects the arenas that are read completely.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AuditShare {
-    /// Only those that were not found whole at or after this moment.
+    /// Only the arenas that were not found whole at or after this time.
     pub not_since: Option<Timestamp>,
-    /// At most this share of the log, between 0 and 1; those that were checked longest ago come first.
+    /// At most this share of the log, between 0 and 1. The arenas that were checked longest ago
+    /// come first.
     pub share: f64,
 }
 
 impl AuditShare {
-    /// All of them.
+    /// All arenas.
     pub const ALL: Self = Self { not_since: None, share: 1.0 };
 }
 
-/// When arenas were last found whole.
+/// The times when arenas were last found whole.
 #[derive(Debug, Clone, Default)]
 pub struct Audit {
     checked: BTreeMap<ArenaId, ([u8; 16], Timestamp)>,
 }
 
 impl Checker<'_> {
-    /// What was noted of earlier checks.
+    /// Returns the record of earlier checks.
     #[must_use]
     pub fn audit(&self) -> Audit {
         let rows = self.vault().read_hint(&AUDIT, ROWS_BYTES_MAX).unwrap_or_default();
@@ -55,7 +57,7 @@ impl Checker<'_> {
         Audit { checked: checked.collect() }
     }
 
-    /// The arenas of a share, of all `ids`.
+    /// Returns the arenas of a share of `ids`.
     #[must_use]
     pub fn choose_share(&self, audit: &Audit, ids: &[ArenaId], share: AuditShare) -> Vec<ArenaId> {
         let mut by_age: Vec<_> = ids
@@ -84,14 +86,16 @@ impl Checker<'_> {
         chosen
     }
 
-    /// When that of the sealed arenas that was read longest ago was read; `None` if one of them never was.
+    /// Returns the oldest time at which one of the sealed arenas was last read; `None` if one of
+    /// them never was.
     #[must_use]
     pub fn oldest_audit(&self, audit: &Audit, ids: &[ArenaId]) -> Option<Timestamp> {
         let sealed = ids.iter().filter(|id| self.seal_code(**id).is_some());
         sealed.map(|id| self.last_audit(audit, *id)).min().flatten()
     }
 
-    /// When an arena was last found whole. What a clock that was ahead has noted would put off the next check for as long: it says nothing.
+    /// Returns the time when an arena was last found whole. A time in the future comes from a clock
+    /// that was ahead. It would delay the next check by as much, so it is ignored.
     fn last_audit(&self, audit: &Audit, id: ArenaId) -> Option<Timestamp> {
         let (code, time) = audit.checked.get(&id)?;
         if *time > self.store.world().clock.now() {
@@ -108,7 +112,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Notes which arenas were read to the last byte now and found whole. That it cannot be noted costs nothing but the note.
+    /// Records the arenas that were read completely now and found whole. If the record cannot be
+    /// written, only the record is lost.
     pub fn note_audit<'a>(
         &self,
         mut audit: Audit,

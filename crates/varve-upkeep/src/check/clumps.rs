@@ -1,4 +1,4 @@
-//! Checking every byte: clumps that lie behind each other are read in one go.
+//! Checks every byte: neighbouring clumps are read in one go.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use varve_world::PageBuffer;
 use super::Checker;
 use crate::damage::{ArenaCheck, CheckArenaError, DamageKind, is_finding};
 
-/// A stretch ends before the clump with which it would become longer: a few of them then fit into the nearest memory of a processor, from
-/// where they are decrypted and hashed faster than from further away.
+/// A stretch ends before a clump that would make it longer than this. A few stretches then fit into
+/// the processor's nearest cache, from which they are decrypted and hashed faster.
 const STRETCH_BYTES: u64 = 1 << 20;
 
-/// Clumps that lie behind each other in an arena; at least one.
+/// Neighbouring clumps of an arena, at least one.
 pub struct Stretch {
     arena: Arc<OpenedArena>,
     clumps: Vec<(Arc<DirectoryPage>, ClumpRow)>,
 }
 
 impl Stretch {
-    /// All clumps of an arena that these pages name.
+    /// Returns all clumps of an arena that these pages name, in stretches.
     pub(super) fn all(arena: OpenedArena, pages: Vec<DirectoryPage>) -> Vec<Self> {
         let arena = Arc::new(arena);
         let mut stretches: Vec<Self> = Vec::new();
@@ -44,7 +44,8 @@ impl Stretch {
         self.clumps.first().map_or(0, |(_, row)| row.granule.byte_offset())
     }
 
-    /// How much of the file it takes; no more than a record may, whatever its page says.
+    /// Returns the length of the stretch in the file, at most that of a record, whatever its page
+    /// says.
     fn byte_count(&self) -> usize {
         let end = self.clumps.last().map_or(0, |(_, row)| row.end());
         usize::try_from(end.saturating_sub(self.start()))
@@ -53,7 +54,8 @@ impl Stretch {
 }
 
 impl Checker<'_> {
-    /// A part of [`check_arena`](Self::check_arena): every byte of a stretch. Whoever checks several lends them the same memory.
+    /// Does a part of [`check_arena`](Self::check_arena): every byte of a stretch. A caller that
+    /// checks several stretches passes the same memory.
     ///
     /// # Errors
     /// As for [`check_arena`](Self::check_arena).
@@ -103,7 +105,7 @@ impl Checker<'_> {
             let (of_frame, others) = recorded.split_at(count.min(recorded.len()));
             recorded = others;
             match window.frame(&map, number) {
-                // Of a clump that is not framed only its one frame tells.
+                // A clump that is not framed shows its block count only in its one frame.
                 Ok(content)
                     if block_count.is_none() && content.blocks().len() != row.block_count as usize =>
                 {

@@ -1,7 +1,8 @@
-//! What the store will have lost once a damaged arena is written anew, told before that is done.
+//! Computes the loss before a damaged arena is written anew.
 //!
-//! A page names the blocks of its clumps, so a block whose page can be read is lost by name. Where neither a page nor a clump
-//! can be read, nobody knows what was there: that is lost as a place, from one byte of the arena to another.
+//! A page names the blocks of its clumps, so a block whose page can be read is lost by name. If
+//! neither a page nor a clump can be read, nobody knows what was there. The loss is then a range of
+//! bytes of the arena.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,37 +18,42 @@ use super::Checker;
 use crate::damage::is_finding;
 use crate::salvaged::named;
 
-/// So many lost places of one arena are told apart; of more, one that covers all.
+/// At most this many lost ranges of one arena are distinguished. If there are more, one range
+/// covers all of them.
 const RANGES_MAX: usize = 64;
 
-/// What an arena has lost, and a new one in its place will not have.
+/// The contents of an arena that are lost, and that a new arena in its place will not have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArenaLoss {
-    /// Its generation; `None` where its header does not tell any more.
+    /// `None` if the arena's header is unreadable.
     pub generation: Option<u32>,
-    /// The blocks that its pages name and that are not whole in it, with their sizes in bytes. Other arenas may have them.
+    /// The blocks that its pages name and that are not whole in it, with their sizes in bytes.
+    /// Other arenas may have them.
     pub blocks: BTreeMap<BlockName, u32>,
-    /// Parts of it that may have held blocks which nothing names any more, each with what tells a copy that has them.
+    /// The parts that may have held blocks which no page names any more, each with the witness of a
+    /// copy that has them.
     pub ranges: Vec<(LostRange, Option<Witness>)>,
-    /// What tells a copy that has all of it.
+    /// The witness of a copy that has all of the arena.
     pub whole: Option<Witness>,
 }
 
-/// What only a copy of this store has that went the same way up to there: what the store has written before is in that copy as well.
+/// Proof that a copy of this store has the same history up to a place. The copy then has everything
+/// that the store had written before that place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Witness {
-    /// The code of a page's header. An arena that has the page has had all that came before it.
+    /// The code of a page's header. An arena that has the page has had everything that came before
+    /// it.
     Page([u8; 16]),
     /// The code of an arena's seal. An arena that has it is the same to the byte.
     Seal([u8; 32]),
 }
 
-/// The end of a log, which is gone.
+/// The end of a log that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LostEnd {
     /// The arena of the page that was noted last.
     pub arena: ArenaId,
-    /// What of it is gone.
+    /// The part of the arena that is gone.
     pub range: LostRange,
     /// The code of that page's header.
     pub page: [u8; 16],
@@ -58,11 +64,11 @@ pub struct LostEnd {
 pub struct LostRange {
     /// The first byte.
     pub first: u64,
-    /// The last byte; `None` where nothing tells how far it went.
+    /// The last byte; `None` if its end is not known.
     pub last: Option<u64>,
 }
 
-/// The parts of an arena of which it is known what was in them.
+/// The parts of an arena whose contents are known.
 #[derive(Default)]
 struct Known {
     ranges: Vec<Range<u64>>,
@@ -78,7 +84,7 @@ impl Known {
         }
     }
 
-    /// What is left of `start..end`, in order.
+    /// Returns the unknown parts of `start..end`, in order.
     fn gaps(mut self, start: u64, end: u64) -> Vec<LostRange> {
         self.ranges.sort_by_key(|range| range.start);
         let (mut gaps, mut place) = (Vec::new(), start);
@@ -100,44 +106,45 @@ impl Known {
     }
 }
 
-/// The pages of an arena that can be read, and how far it went.
+/// The readable pages of an arena, and its extent.
 struct Pages {
     pages: Vec<DirectoryPage>,
-    /// All places where a page was, whether or not it can be read.
+    /// The places of all pages, readable or not.
     rows: Vec<PageRow>,
     log_bytes: u64,
-    /// Whether more may have followed.
+    /// True if more records may have followed.
     is_cut: bool,
-    /// Whether it ends with a seal.
+    /// True if the arena ends with a seal.
     is_sealed: bool,
-    /// Whether nothing is broken between them.
+    /// True if nothing between the pages is broken.
     is_unbroken: bool,
 }
 
 impl Pages {
-    /// The first page behind a lost part that names something: marks are cut off, and no copy has them.
+    /// Returns the witness of a lost part: the first page behind it that names a block. A page that
+    /// names none is a mark: marks are cut off, and no copy has them.
     fn witness_of(&self, range: &LostRange) -> Option<Witness> {
         let last = range.last?;
         let mut behind = self.rows.iter().filter(|row| row.granule.byte_offset() > last);
         behind.find(|row| !row.names_nothing()).map(|row| Witness::Page(row.code))
     }
 
-    /// Whether nothing is broken in them, and nothing may have followed.
+    /// Returns true if nothing is broken in the pages, and no more may have followed.
     fn are_all(&self) -> bool {
         self.is_unbroken && !self.is_cut
     }
 }
 
 impl Checker<'_> {
-    /// What is lost of an arena that is to be written anew. Reads all of it.
+    /// Computes the loss of an arena that is to be written anew. Reads all of it.
     ///
     /// # Errors
-    /// [`ReadLogError`] when it cannot be read for a reason that is no damage.
+    /// [`ReadLogError`] when it cannot be read for a reason other than damage.
     pub fn loss_of(&self, id: ArenaId) -> Result<ArenaLoss, ReadLogError> {
         let arena = match self.log().open_arena(id) {
             Ok(arena) => arena,
             Err(error) if self.is_of_others(&error) => return Ok(ArenaLoss::default()),
-            // What is in it tells nothing of the one that was here.
+            // The file shows nothing about the arena that was here.
             Err(error) if error.is_of_another_place() => {
                 return Ok(self.loss_of_all(id, UnopenedEnd::default()));
             }
@@ -166,7 +173,7 @@ impl Checker<'_> {
         let mut ranges = known.gaps(ARENA_HEADER_BYTES as u64, pages.log_bytes);
         ranges.extend(pages.is_cut.then_some(LostRange { first: pages.log_bytes, last: None }));
         let whole = self.seal_in_mind(id).map(|seal| Witness::Seal(seal.code));
-        // Of what lies behind all pages that are left, the one that was noted last may tell.
+        // For a range behind all remaining pages, the page that was noted last may be the witness.
         let is_left = |code: [u8; 16]| pages.rows.iter().any(|row| row.code == code);
         let noted = self.noted_page_of(id).filter(|code| !is_left(*code)).map(Witness::Page);
         let witness = |range: &LostRange| pages.witness_of(range).or(whole).or(noted);
@@ -182,7 +189,7 @@ impl Checker<'_> {
         self.vault().noted_page().filter(|(arena, _)| *arena == id).map(|(_, code)| code)
     }
 
-    /// The names of what is whole in an arena, clump by clump.
+    /// Returns the names of the blocks that are whole in an arena, read clump by clump.
     fn kept_of(&self, arena: &OpenedArena, known: &mut Known) -> Result<BTreeSet<BlockName>, ReadLogError> {
         let mut kept = BTreeSet::new();
         let mut take = |clump: SalvagedClump| -> Result<(), ReadLogError> {
@@ -197,7 +204,7 @@ impl Checker<'_> {
         Ok(kept)
     }
 
-    /// What is lost with an arena of which nothing can be read.
+    /// Returns the loss of an arena of which nothing can be read.
     fn loss_of_all(&self, id: ArenaId, end: UnopenedEnd) -> ArenaLoss {
         let seal = self.seal_in_mind(id);
         let whole = seal.map(|seal| seal.code).or(end.seal).map(Witness::Seal);
@@ -213,7 +220,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether an arena is another store's, and lies where none of this store is missing.
+    /// Returns true if an arena is another store's, and no arena of this store is missing.
     fn is_of_others(&self, error: &ReadLogError) -> bool {
         matches!(error, ReadLogError::Header { source: ArenaHeaderError::ForeignStore { .. }, .. })
             && self.store.intake().is_some_and(|intake| !intake.is_any_seal_missing())
@@ -239,7 +246,7 @@ impl Checker<'_> {
                 let found = self.log().scan(arena)?;
                 let hidden = found.hidden.as_ref().map_or(0, |hidden| hidden.end().saturating_add(1));
                 let log_bytes = found.log_bytes.max(found.durable_bytes).max(hidden);
-                // The seal of a whole log may be damaged or gone, and nothing of what it covered.
+                // The seal of a complete log may be damaged or gone, and nothing that it covered.
                 let has_lost_seal = state.is_err() || self.has_lost_seal(arena.id());
                 let is_cut = has_lost_seal && !found.ends_at_seal();
                 let is_unbroken = state.is_ok() && found.gap.is_none() && found.hidden.is_none();
@@ -249,7 +256,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Where the log ends now whose end was noted and is gone.
+    /// Returns the lost end of a log whose noted last page is gone: it begins where the log ends
+    /// now. `None` if no page was noted.
     #[must_use]
     pub fn lost_end(&self) -> Option<LostEnd> {
         let (arena, page) = self.vault().noted_page()?;
@@ -258,8 +266,9 @@ impl Checker<'_> {
         Some(LostEnd { arena, range: LostRange { first, last: None }, page })
     }
 
-    /// Whether this store, a copy of the one that has lost a place, has named all that was there: it has gone the same way up to
-    /// `witness`, its own arena reaches as far, and nothing is broken in it.
+    /// Returns true if this store, a copy of the one that has lost a range, has named every block
+    /// that was there: it has the same history up to `witness`, its own arena reaches as far, and
+    /// nothing is broken in it.
     #[must_use]
     pub fn has_named(&self, id: ArenaId, range: LostRange, witness: &Witness) -> bool {
         let Some(pages) = self.log().open_arena(id).ok().and_then(|arena| self.pages_left(&arena).ok())
@@ -273,13 +282,14 @@ impl Checker<'_> {
                     && self.seal_of(id).is_ok_and(|seal| seal.is_some_and(|seal| seal.seal_code == *code))
             }
         };
-        // A page that names something lies at least a granule on, behind its clump; a mark may lie nearer, and no copy has it.
+        // A page that names a block lies at least a granule further, behind its clump. A mark may
+        // lie nearer, but no copy has it.
         let reached = pages.log_bytes.saturating_add(GRANULE_BYTES);
         let reaches = pages.is_sealed || range.last.is_none_or(|last| last < reached);
         has_witness && reaches && pages.are_all()
     }
 
-    /// Whether all arenas from this one on are there, and nothing is broken in them.
+    /// Returns true if all arenas from `first` on are there, and nothing is broken in them.
     #[must_use]
     pub fn is_unbroken_from(&self, first: ArenaId) -> bool {
         let Ok(ids) = self.store.arenas() else { return false };
@@ -289,8 +299,9 @@ impl Checker<'_> {
             && self.check_order().is_ok_and(|damage| damage.is_empty())
     }
 
-    /// Whether other programs may have stored archives here that no catalog names: clients of a Venti server, which need
-    /// SHA-1. In any other store a block counts if a snapshot leads to it.
+    /// Returns true if other programs may have stored archives here that no catalog names: clients
+    /// of a Venti server, which need SHA-1. In any other store a block counts if a snapshot leads
+    /// to it.
     #[must_use]
     pub fn may_have_foreign_roots(&self) -> bool {
         self.store.config().score == ScoreAlgorithm::Sha1 && self.store.config().compare == CompareMode::Hash

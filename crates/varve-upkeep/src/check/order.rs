@@ -1,4 +1,5 @@
-//! Checking the order of the arenas: that none is gone, that seals are where they should be, and that they are those that were counted.
+//! Checks the order of the arenas: none is missing, seals are where they should be, and they are
+//! those that were counted.
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
@@ -9,31 +10,34 @@ use varve_store::{UnsealedScans, counted_before, may_be_missed, newest_ledger};
 use super::Checker;
 use crate::damage::{Damage, DamageKind};
 
-/// So many missing arenas are named at most: the number of one that somebody has laid there may be any.
+/// At most this many missing arenas are named: an arena file that somebody has added may have any
+/// number.
 const MISSING_NAMED_MAX: usize = 1 << 16;
 
-/// What the arenas that are there say of themselves.
+/// The state of the arenas that exist.
 #[derive(Default)]
 struct Seen {
     seals: Seals,
-    /// Those without a seal, and how many seals surely come before theirs.
+    /// The arenas without a seal, each with the number of seals that surely come before its own.
     unsealed: BTreeMap<ArenaId, u64>,
-    /// Those without a seal that have parity, which is made of sealed arenas only: no ledger may have covered their seals yet.
+    /// The arenas without a seal that have parity. Parity is made of sealed arenas only, so they
+    /// were sealed. No ledger may have covered their seals yet.
     lost_by_parity: Vec<ArenaId>,
-    /// How many cannot be opened; each is reported with its arena.
+    /// The number of arenas that cannot be opened. Each is reported with its arena.
     unreadable_count: u64,
 }
 
 impl Checker<'_> {
-    /// Checks that no arena is missing, that seals are where they should be, and that they are those of the newest
-    /// page's ledger.
+    /// Checks that no arena is missing, that seals are where they should be, and that they are
+    /// those of the newest page's ledger.
     ///
     /// # Errors
     /// [`OpenLogError`] when the arenas cannot be listed.
     pub fn check_order(&self) -> Result<Vec<Damage>, OpenLogError> {
         let mut damage = self.look_at_order()?;
         if !damage.is_empty() {
-            // Believed when it is found twice: a writer may have sealed an arena, and counted that, while it was looked at.
+            // Damage must be found twice: a writer may have sealed an arena and counted the seal
+            // during the check.
             let again = self.look_at_order()?;
             let what = |damage: &Damage| (damage.arena, discriminant(&damage.kind));
             damage.retain(|damage| again.iter().any(|again| what(again) == what(damage)));
@@ -45,23 +49,25 @@ impl Checker<'_> {
         let ids = self.log().arenas()?;
         let mut damage = Vec::new();
         let mut report = |arena, kind| damage.push(Damage { arena, offset: 0, kind, blocks: Vec::new() });
-        // What cannot be read at all is reported as lost, too: its arena may be gone.
+        // An unreadable noted page is reported as lost too, since its arena may be gone.
         if !self.vault().newest_is_there().unwrap_or(false) {
             report(ids.last().copied().unwrap_or(ArenaId(0)), DamageKind::EndLost);
         }
         let mut scans = UnsealedScans::new(self.log());
         let seen = self.see_arenas(&ids, &mut scans);
         seen.lost_by_parity.iter().for_each(|id| report(*id, DamageKind::SealLost));
-        // Parity is made of what is durable: an arena that has it was there.
+        // Parity is made of durable arenas, so an arena that has it existed.
         let gone_by_parity = self.vault().parity().gone(&ids).map_err(|source| OpenLogError { source })?;
         gone_by_parity.iter().for_each(|id| report(*id, DamageKind::Missing));
         let Some(ledger) = newest_ledger(self.vault(), &ids, &mut scans).ledger else { return Ok(damage) };
         let newest = ids.last().copied().unwrap_or(ArenaId(0));
-        // A writer that has found the end of the log gone counts what it saw to be missing then: its next page will say so.
+        // A writer that has found the end of the log gone counts the seals that it saw missing. Its
+        // next page will carry that count.
         let by_writer = self.store.intake().map_or(0, |intake| intake.ledger().arena_count);
         let counted = ledger.arena_count.max(by_writer);
-        // A number without a file says nothing by itself: a power cut takes the name of an arena that was never acknowledged, and
-        // keeps those of later ones. That a seal is missing tells that its arena was lost, and so does its parity.
+        // A number without a file proves nothing by itself: a power cut takes the name of an arena
+        // that was never acknowledged, and keeps those of later arenas. A missing seal proves that
+        // its arena was lost, and so does its parity.
         let lost_count = seen.seals.missing_count(counted);
         let is_gone = |id: &ArenaId| ids.binary_search(id).is_err();
         let mut gone = (0..newest.0).map(ArenaId).filter(is_gone).peekable();
@@ -109,7 +115,8 @@ impl Checker<'_> {
 }
 
 impl Seen {
-    /// Which arenas have lost one of the first `counted` seals, where no arena is gone, beside those of which their parity tells it.
+    /// Returns the arenas that have lost one of the first `counted` seals, if no arena is gone.
+    /// Omits those whose loss their parity shows.
     fn without_their_seal(&self, ids: &[ArenaId], counted: u64) -> Vec<ArenaId> {
         let is_lost = |id: &ArenaId| match self.unsealed.get(id) {
             Some(before) => may_be_missed(&self.seals, counted, *before),
@@ -118,8 +125,8 @@ impl Seen {
         let mut lost: Vec<_> = ids.iter().copied().filter(is_lost).collect();
         let explained = self.unreadable_count + self.lost_by_parity.len() as u64;
         if lost.is_empty() && self.seals.missing_count(counted) > explained {
-            // One that was put back from another history counts seals, too; but those are not the ones that were counted here. The last one
-            // is where this history goes on.
+            // An arena that was put back from another history counts seals too, but those are not
+            // the ones that were counted here. The last arena is where this history continues.
             let before_last = ids.split_last().map_or(&[][..], |(_, before)| before);
             let places = (0..counted).zip(before_last.iter().copied());
             lost.extend(places.map(|(_, id)| id).filter(|id| self.unsealed.contains_key(id)));

@@ -1,5 +1,5 @@
-//! Whether an arena's parity is there and good. It can always be made again while its arena is whole, so nothing that is found here
-//! harms a snapshot.
+//! Checks that an arena's parity exists and is good. While its arena is whole, parity can always be
+//! made again, so no finding here harms a snapshot.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use varve_world::is_exhausted;
 use super::Checker;
 use crate::damage::{CheckParityError, ParityDamage};
 
-/// What tells a sealed arena from every other one.
+/// Identifies a sealed arena.
 #[derive(Clone, Copy)]
 pub(crate) struct SealedAs {
     pub(crate) generation: u32,
@@ -19,14 +19,14 @@ pub(crate) struct SealedAs {
 }
 
 impl Checker<'_> {
-    /// Checks the parity of one arena: that it is there, and of this arena; with `data` every byte of it. `None` is good, or an arena that
-    /// needs none.
+    /// Checks the parity of one arena: that it exists and belongs to this arena. With `data`, also
+    /// checks every byte of it. Returns `None` if the parity is good, or the arena needs none.
     ///
     /// # Errors
-    /// [`CheckParityError`], when it cannot be read for a reason that is no damage.
+    /// [`CheckParityError`], when it cannot be read for a reason other than damage.
     pub fn check_parity(&self, id: ArenaId, data: bool) -> Result<Option<ParityDamage>, CheckParityError> {
         let failed = |source| CheckParityError { arena: id, source };
-        // What is wrong with the arena itself is reported with the arena.
+        // Damage of the arena itself is reported with the arena.
         let seal = self.seal_of(id).ok().flatten();
         let generation = match seal {
             Some(seal) => Some(seal.generation),
@@ -38,7 +38,8 @@ impl Checker<'_> {
             Err(OpenParityError::Header(error)) => return Ok(Some(ParityDamage::Unreadable(error))),
             Err(OpenParityError::Storage(error)) => match error.kind() {
                 io::ErrorKind::NotFound => {
-                    // What was sealed since the store was last closed gets its parity from the writer that is at work, or from the next one.
+                    // An arena that was sealed since the store was last closed gets its parity from
+                    // the writer at work, or from the next one.
                     let is_due = self.vault().noted_arena().is_some_and(|noted| id >= noted);
                     let wanted = seal.is_some() && self.store.config().parity_percent.is_some() && !is_due;
                     return Ok(wanted.then_some(ParityDamage::Missing));
@@ -79,7 +80,7 @@ impl Checker<'_> {
         })
     }
 
-    /// What a sealed arena was sealed as; `None` if it is not.
+    /// Returns the generation and the codes of a sealed arena; `None` if it is not sealed.
     pub(crate) fn seal_of(&self, id: ArenaId) -> Result<Option<SealedAs>, ReadLogError> {
         let arena = self.log().open_arena(id)?;
         Ok(match self.log().state(&arena)? {

@@ -1,5 +1,6 @@
-//! `index/damaged`: the arenas in which damage was found and not mended yet, so that a repair need not look for it again. A hint like
-//! all of `index/`: what is not in it is found by reading everything.
+//! `index/damaged`: the arenas in which damage was found that is not mended yet, so that a repair
+//! need not search for it again. A hint like all of `index/`: damage that is not in it is found by
+//! reading everything.
 //!
 //! | offset | bytes | field | meaning                                             |
 //! |-------:|------:|-------|-----------------------------------------------------|
@@ -14,12 +15,12 @@ use varve_store::Hint;
 use super::Checker;
 
 const ROW_BYTES: usize = 8;
-/// As many arenas as a log can have.
+/// The most arenas of a log.
 const ROWS_BYTES_MAX: usize = 32 << 20;
 const DAMAGED: Hint = Hint { file: "index/damaged", context: "varve 1 damaged arenas" };
 
 impl Checker<'_> {
-    /// The arenas that were found to be damaged, and are not known to be mended.
+    /// Returns the arenas that were found to be damaged, and are not known to be mended.
     #[must_use]
     pub fn damaged_arenas(&self) -> BTreeSet<ArenaId> {
         let rows = self.vault().read_hint(&DAMAGED, ROWS_BYTES_MAX).unwrap_or_default();
@@ -27,7 +28,7 @@ impl Checker<'_> {
         rows.iter().map(|row| ArenaId(u64::from_le_bytes(*row))).collect()
     }
 
-    /// Notes which arenas are damaged: these and no others. That it cannot be noted costs nothing but the note.
+    /// Replaces the set of damaged arenas. If it cannot be written, only the set is lost.
     pub fn note_damaged(&self, arenas: &BTreeSet<ArenaId>) {
         if *arenas == self.damaged_arenas() {
             return;
@@ -38,8 +39,9 @@ impl Checker<'_> {
         }
     }
 
-    /// The arenas that are there and that something speaks against: what was noted, blocks that could not be read, and what their
-    /// headers and seals show. Costs a look at the ends of each arena, and reads no data.
+    /// Returns the existing arenas that are suspected of damage: arenas with recorded damage,
+    /// arenas that may hold lost blocks, and arenas whose headers or seals are bad. Reads both ends
+    /// of each arena, and no data.
     ///
     /// # Errors
     /// [`OpenLogError`] when the arenas cannot be listed.
@@ -54,7 +56,7 @@ impl Checker<'_> {
         Ok(ids.into_iter().filter(|id| suspected.contains(id) || !opens(*id)).collect())
     }
 
-    /// The arenas that have no seal, or do not tell.
+    /// Returns the arenas that have no seal, or whose seal cannot be read.
     ///
     /// # Errors
     /// [`OpenLogError`] when the arenas cannot be listed.

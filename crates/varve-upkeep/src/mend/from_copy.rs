@@ -1,5 +1,6 @@
-//! Mending an arena from another copy of the store: a sealed arena is the same in each, so it is taken as it is, every code in it
-//! checked, and put in place. The log is then what it was, to the byte.
+//! Mends an arena from another copy of the store. A sealed arena is the same in each copy. So the
+//! file is copied, every code in it is checked, and it is put in place. The log is then the same as
+//! before, to the byte.
 
 use varve_log::{ArenaId, ArenaState, WholeArena};
 use varve_store::Store;
@@ -10,16 +11,17 @@ use super::from_parity::MendError;
 use crate::check::Checker;
 use crate::damage::ParityDamage;
 
-/// How much is copied at a time.
+/// The bytes that are copied at a time.
 const PIECE_BYTES: u64 = 4 << 20;
 
 impl Mender<'_> {
-    /// Takes a sealed arena from `copy`, opened with the same key. It must be the one that was in this place, as far as what is left of
-    /// that tells, and hold all pages that can still be read of it. The old file stays until the new one is whole, checked and durable.
-    /// Returns the length of the arena in bytes.
+    /// Takes a sealed arena from `copy`, which is opened with the same key. It must be the arena
+    /// that was in this place, as far as the remains of the old one show, and it must have all
+    /// pages of the old one that can still be read. The old file stays until the new one is whole,
+    /// checked and durable. Returns the length of the arena in bytes.
     ///
     /// # Errors
-    /// [`MendError`]; but for [`MendError::Index`] the arena is as it was.
+    /// [`MendError`]; except for [`MendError::Index`] the arena is as it was.
     pub fn mend_arena_from_copy(&self, id: ArenaId, copy: &Store) -> Result<u64, MendError> {
         if self.intake.is_open(id) {
             return Err(MendError::Open { arena: id });
@@ -34,9 +36,10 @@ impl Mender<'_> {
         let codes = (*theirs.header().code(), footer.seal_code);
         let is_other_header = match self.log().open_arena(id) {
             Ok(ours) => *ours.header().code() != codes.0,
-            // It says that it is another arena: what is in it tells nothing of the one that was here.
+            // The file says that it is another arena, so it shows nothing about the one that was
+            // here.
             Err(error) if error.is_of_another_place() => false,
-            // What is left of it still tells whether the copy went the same way.
+            // The remains of the arena still show whether the copy has the same history.
             Err(_) => self.log().unopened_end(id).is_ok_and(|end| {
                 let has = |code: [u8; 16]| rows.iter().any(|row| row.code == code);
                 end.page.is_some_and(|code| !has(code)) || end.seal.is_some_and(|code| code != codes.1)
@@ -86,8 +89,9 @@ impl Mender<'_> {
         Ok((total, whole))
     }
 
-    /// Removes the parity of what was in an arena's place, once a copy of another generation has come there, or of another
-    /// history: what was lost had gone on from a state that the copy had gone on from, too.
+    /// Removes the parity of the arena that was in this place, if the copy is of another
+    /// generation, or of another history: the lost arena and the copy may both have continued from
+    /// the same earlier state.
     fn keep_parity_only_of(&self, id: ArenaId, generation: u32) {
         let parity = Checker::of(self.store).check_parity(id, false);
         let is_of_another = matches!(parity, Ok(Some(ParityDamage::OtherArena)));

@@ -1,5 +1,5 @@
-//! Mending an arena from its parity: finds what is damaged, computes it again, writes a whole new file, checks every code in
-//! it, and only then puts it in the old one's place.
+//! Mends an arena from its parity: finds the damaged parts, computes them again, writes a whole new
+//! file, checks every code in it, and only then puts it in the old one's place.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,118 +16,82 @@ use super::Mender;
 use super::unfinished_file::UnfinishedFile;
 use crate::check::Checker;
 
-/// What mending an arena came to.
+/// The result of mending an arena.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mended {
-    /// Which arena.
     pub arena: ArenaId,
-    /// The parts of its file that were damaged or missing, and are as they were sealed. None: all was well, and nothing was written.
+    /// The parts of its file that were damaged or missing, and are now as they were sealed. If
+    /// there are none, the arena was good and nothing was written, unless `cut` is true.
     pub ranges: Vec<Range<u64>>,
-    /// Whether the file had grown beyond its seal; what did not belong to it is gone.
+    /// True if the file had grown beyond its seal. The excess was removed.
     pub cut: bool,
 }
 
-/// Why an arena was not mended. It is as it was.
+/// An arena was not mended. It is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum MendError {
-    /// The arena has no parity.
     #[error("arena {arena} has no parity")]
-    NoParity {
-        /// Which arena.
-        arena: ArenaId,
-    },
-    /// Its parity cannot be read.
+    NoParity { arena: ArenaId },
     #[error("the parity of arena {arena} cannot be read")]
-    Header {
-        /// Which arena.
-        arena: ArenaId,
-        /// What was found.
-        source: ParityHeaderError,
-    },
-    /// The arena is being written.
+    Header { arena: ArenaId, source: ParityHeaderError },
     #[error("arena {arena} is being written: it has no parity yet")]
-    Open {
-        /// Which arena.
-        arena: ArenaId,
-    },
-    /// The parity is of something else.
+    Open { arena: ArenaId },
+    /// The parity belongs to another arena.
     #[error(
         "the parity of arena {arena} is of what was in its place before: it cannot mend what is there now"
     )]
-    OtherArena {
-        /// Which arena.
-        arena: ArenaId,
-    },
+    OtherArena { arena: ArenaId },
     /// The arena has pages that its parity does not know.
     #[error("arena {arena} holds blocks that its parity does not know: mending would lose them")]
-    WouldLose {
-        /// Which arena.
-        arena: ArenaId,
-    },
+    WouldLose { arena: ArenaId },
     /// More is damaged than the parity can mend.
     #[error(
         "arena {arena}: {lost} parts of {shard_bytes} bytes are damaged, and its parity can mend {good} of them: \
          take it from a replica, or archive the same data again"
     )]
     TooMuchLost {
-        /// Which arena.
         arena: ArenaId,
-        /// Shards that are lost, in the group that has lost too many.
+        /// The lost shards of the group that has lost too many.
         lost: usize,
-        /// Recovery shards of that group that are good.
+        /// The good recovery shards of that group.
         good: usize,
-        /// The length of a shard.
+        /// The length of a shard in bytes.
         shard_bytes: usize,
     },
-    /// A part that was good when it was read first is not any more.
+    /// A part that was good at the first reading is bad at the second.
     #[error("arena {arena}, offset {offset}: the disk gives other bytes than a moment ago: try again")]
     Unsteady {
-        /// Which arena.
         arena: ArenaId,
-        /// Where, in bytes.
+        /// The place in bytes.
         offset: u64,
     },
-    /// What came out is not the arena that was sealed.
+    /// The result is not the arena that was sealed.
     #[error("arena {arena}: what should mend it is not whole")]
-    NotWhole {
-        /// Which arena.
-        arena: ArenaId,
-        /// What was found.
-        source: ReadLogError,
-    },
-    /// What is left of the arena could not be read, for a reason that may pass.
+    NotWhole { arena: ArenaId, source: ReadLogError },
+    /// The remains of the arena could not be read, for a reason that may be temporary.
     #[error(transparent)]
     Read(#[from] ReadLogError),
-    /// The arena was mended, and what it holds could not be taken into the index: open the store again.
+    /// The arena was mended, but its names could not be added to the index: open the store again.
     #[error("the arena is mended, but the index could not take it in: open the store again")]
     Index(#[from] AppendError),
-    /// What it should be mended from could not be read.
+    /// The source of the repair could not be read.
     #[error("cannot read what should mend arena {arena}")]
-    Storage {
-        /// Which arena.
-        arena: ArenaId,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// The disk did not take the mended arena.
+    Storage { arena: ArenaId, source: io::Error },
+    /// The mended arena could not be written.
     #[error("cannot write what mends arena {arena}")]
-    Write {
-        /// Which arena.
-        arena: ArenaId,
-        /// What went wrong below.
-        source: io::Error,
-    },
+    Write { arena: ArenaId, source: io::Error },
 }
 
 impl MendError {
-    /// Whether it is the disk that does not take the mended arena: it is full, may not be written, or fails. The arena may be mended once that
-    /// is settled.
+    /// Returns true if the disk does not accept the mended arena: it is full, read-only, or fails.
+    /// The arena may be mended once that is solved.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::Write { .. })
     }
 
-    /// How often mending is worth another try after this: a fault may pass, a reading that seems damaged may have been a lie.
+    /// Returns the number of further attempts that are worth making after this error. A fault may
+    /// be temporary, and a read that shows damage may have been wrong.
     #[must_use]
     pub fn tries_left(&self) -> u32 {
         match self {
@@ -147,18 +111,19 @@ impl MendError {
 
 /// The lost shards of an arena, computed again.
 struct Rebuilt {
-    /// Where each of them is in the file of rebuilt shards.
+    /// The place of each shard in the file of rebuilt shards.
     places: BTreeMap<u64, u64>,
-    /// Of all data shards, by group.
+    /// The codes of all data shards, by group.
     codes: Vec<Vec<Option<ShardCode>>>,
 }
 
 impl Mender<'_> {
-    /// Mends an arena from its parity, byte for byte as it was sealed: flipped bits, sectors that cannot be read, a lost end, or a file that
-    /// is gone altogether, as far as the parity reaches. The old file stays until the new one is whole, checked and durable.
+    /// Mends an arena from its parity, byte for byte as it was sealed. It mends flipped bits,
+    /// unreadable sectors, a lost end, or a file that is gone altogether, as far as the parity
+    /// reaches. The old file stays until the new one is whole, checked and durable.
     ///
     /// # Errors
-    /// [`MendError`]; but for [`MendError::Index`] the arena is as it was.
+    /// [`MendError`]; except for [`MendError::Index`] the arena is as it was.
     pub fn mend_arena_from_parity(&self, id: ArenaId) -> Result<Mended, MendError> {
         if self.intake.is_open(id) {
             return Err(MendError::Open { arena: id });
@@ -169,7 +134,8 @@ impl Mender<'_> {
         let new_file = id.file_name().unfinished();
         let rebuilt_file = FileName::new(&format!("{}.rebuilt.new", id.file_name())).expect("a good name");
         let mended = self.mend_with(&parity, &rebuilt_file, &new_file);
-        // What is left of a failure, or of an earlier one. It has no meaning to anybody.
+        // Removes the remains of this attempt, or of an earlier one. They have no meaning to
+        // anybody.
         for file in [&rebuilt_file, &new_file] {
             storage.remove_if_there(file).map_err(failed)?;
         }
@@ -180,7 +146,7 @@ impl Mender<'_> {
         Ok(mended)
     }
 
-    /// The arena's parity, if it is of what is in the arena's place.
+    /// Opens the arena's parity, if it belongs to the arena in place.
     fn parity_for(&self, id: ArenaId) -> Result<ParityFile, MendError> {
         let failed = |source| MendError::Storage { arena: id, source };
         let generation = self.vault().parity().generation_of(id).map_err(failed)?;
@@ -214,7 +180,8 @@ impl Mender<'_> {
         let layout = &parity.header().layout;
         storage.create_anew(rebuilt_file).map_err(failed)?;
         let rebuilt = match self.rebuild_lost(parity, rebuilt_file, Unknown::IsLost) {
-            // With parts of both tables gone, what cannot be told good from bad is tried: the arena's own codes decide.
+            // With parts of both tables gone, shards of unknown state are tried: the arena's own
+            // codes decide.
             Err(too_much @ MendError::TooMuchLost { .. }) => {
                 storage.create_anew(rebuilt_file).map_err(failed)?;
                 let tried = self.rebuild_lost(parity, rebuilt_file, Unknown::IsGood)?;
@@ -241,8 +208,8 @@ impl Mender<'_> {
         Ok((mended, Some(whole)))
     }
 
-    /// Computes all lost shards again, group by group, and leaves them in a file: an arena of 16 GiB may have lost more than fits into
-    /// memory.
+    /// Computes all lost shards again, group by group, and writes them to a file: an arena of 16
+    /// GiB may have lost more than fits into memory.
     fn rebuild_lost(
         &self,
         parity: &ParityFile,
@@ -287,8 +254,8 @@ impl Mender<'_> {
         Ok(rebuilt)
     }
 
-    /// Writes the new arena in order: what is good from the old one, the rest from what was rebuilt. Every shard is checked by its code
-    /// on its way.
+    /// Writes the new arena in order: good parts from the old one, the others from the rebuilt
+    /// shards. Every shard is checked with its code.
     fn write_new_arena(
         &self,
         parity: &ParityFile,
@@ -305,7 +272,7 @@ impl Mender<'_> {
             let mut bytes = vec![0; padded_bytes(layout, &piece)];
             let present = usize::try_from(piece.end - piece.start).expect("a piece is small");
             read_shards(storage, &arena_file, piece.clone(), shard_bytes, &mut bytes);
-            // What was beyond the arena's end is no part of its last shard.
+            // Bytes beyond the arena's end are no part of its last shard.
             bytes[present..].fill(0);
             for shard in bytes.chunks_mut(shard_bytes) {
                 if let Some(place) = rebuilt.places.get(&shard_number) {
@@ -313,7 +280,8 @@ impl Mender<'_> {
                 }
                 let (group, number) = layout.locate(shard_number);
                 let code = rebuilt.codes[group as usize][number];
-                // A shard whose code is lost is vouched for by the codes of the arena alone, which are checked below.
+                // A shard whose code is lost is confirmed only by the codes of the arena, which are
+                // checked below.
                 if code.is_some_and(|code| !parity.is_good(shard, &code)) {
                     let offset = shard_number * shard_bytes as u64;
                     return Err(MendError::Unsteady { arena, offset });
@@ -325,8 +293,8 @@ impl Mender<'_> {
         Ok(())
     }
 
-    /// Checks that the new file is the arena that was sealed with these codes of its header and seal, and holds whatever can still be
-    /// read of the old one.
+    /// Checks that the new file is the arena that was sealed with these codes of its header and
+    /// seal, and that it has every page that can still be read of the old one.
     pub(super) fn check_new_arena(
         &self,
         id: ArenaId,
@@ -355,7 +323,7 @@ impl Mender<'_> {
     }
 }
 
-/// All pieces of the arena, in order.
+/// Iterates over all pieces of the arena, in order.
 fn all_pieces(layout: &ParityLayout) -> impl Iterator<Item = Range<u64>> {
     let mut groups: Vec<_> = (0..layout.group_count()).map(|group| layout.pieces(group)).collect();
     let mut turn = 0;
@@ -366,13 +334,13 @@ fn all_pieces(layout: &ParityLayout) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-/// The numbers in the arena of a group's shards, in order.
+/// Returns the numbers in the arena of a group's shards, in order.
 fn numbers_of(layout: &ParityLayout, group: u32) -> impl Iterator<Item = u64> {
     let shard_bytes = layout.shard_bytes() as u64;
     layout.pieces(group).flat_map(move |piece| piece.start / shard_bytes..piece.end.div_ceil(shard_bytes))
 }
 
-/// The parts of the arena's file that these shards are, neighbours as one.
+/// Returns the parts of the arena's file that these shards are. Neighbours are joined.
 fn ranges_of(shards: impl Iterator<Item = u64>, layout: &ParityLayout) -> Vec<Range<u64>> {
     let shard_bytes = layout.shard_bytes() as u64;
     let mut ranges: Vec<Range<u64>> = Vec::new();

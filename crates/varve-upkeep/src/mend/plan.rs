@@ -1,4 +1,4 @@
-//! The plan of a repair: which arenas are to be written anew, and why.
+//! The plan of a repair: the arenas to be written anew, with reasons.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,22 +6,23 @@ use varve_log::ArenaId;
 
 use crate::damage::{Damage, DamageKind};
 
-/// What is to be done, arena by arena.
+/// The steps of a repair, arena by arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepairPlan {
-    /// The arenas to be written anew, with what is wrong with each.
+    /// The arenas to be written anew, with the damage of each.
     pub arenas: BTreeMap<ArenaId, Vec<String>>,
     /// The arenas whose parity is to be made again.
     pub parity: BTreeSet<ArenaId>,
 }
 
 impl RepairPlan {
-    /// Which arenas have to be written anew because of this damage. What a writer mends by itself (a torn end, a ledger that is
-    /// behind) is not in it.
+    /// Plans to write anew the arenas that this damage demands. Omits damage that a writer mends by
+    /// itself: a torn end, or a ledger that is behind.
     #[must_use]
     pub fn new(damage: &[Damage]) -> Self {
         let mut plan = Self::default();
-        // What it holds only a newer program knows: written anew by this one, it would be empty.
+        // Only a newer program knows the contents of these arenas. If this program wrote them anew,
+        // they would be empty.
         let newer: BTreeSet<_> =
             damage.iter().filter(|damage| damage.kind.is_newer()).map(|damage| damage.arena).collect();
         for damage in damage.iter().filter(|damage| !newer.contains(&damage.arena)) {
@@ -46,7 +47,7 @@ impl RepairPlan {
         plan
     }
 
-    /// Whether there is nothing to do.
+    /// Returns true if there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.arenas.is_empty() && self.parity.is_empty()

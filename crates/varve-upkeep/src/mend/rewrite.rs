@@ -1,8 +1,9 @@
-//! Repair: damaged arenas are written anew with what is still good of them.
+//! Repair by salvage: damaged arenas are written anew with their good parts.
 //!
-//! Nothing is made worse on the way. What is there is first copied to `quarantine/`; the new arena is whole and durable
-//! before it takes the old one's name; the hints that knew the old one are removed before that. A crash between two steps
-//! leaves a store that can be opened, and repaired again.
+//! The repair makes nothing worse on the way. The old arena is first copied to `quarantine/`. The
+//! new arena is whole and durable before it takes the old one's name. The hints that knew the old
+//! arena are removed before that. A crash between two steps leaves a store that can be opened, and
+//! repaired again.
 
 use std::io;
 use std::ops::AddAssign;
@@ -20,17 +21,17 @@ use super::plan::RepairPlan;
 use crate::damage::is_finding;
 use crate::salvaged::named;
 
-/// How much is copied at a time.
+/// The bytes that are copied at a time.
 const COPY_BYTES: usize = 1 << 20;
-/// What a disk loses at the least.
+/// The smallest unit that a disk loses.
 const SECTOR_BYTES: usize = 512;
 
-/// What was done.
+/// The result of a repair.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Repaired {
-    /// Arenas that were written anew.
+    /// The arenas that were written anew.
     pub arena_count: u64,
-    /// Blocks that were still good in them.
+    /// The blocks that were still good in them.
     pub kept_block_count: u64,
 }
 
@@ -41,13 +42,12 @@ impl AddAssign for Repaired {
     }
 }
 
-/// Why a store was not repaired, or not wholly. What was not repaired is as it was.
+/// A store was not repaired, or not completely. The unrepaired parts are as they were.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
-    /// It was opened to be read.
     #[error("the store was opened to be read")]
     ReadOnly,
-    /// The key that it was opened with may not do that.
+    /// The key that the store was opened with lacks the permission.
     #[error(transparent)]
     NotPermitted(#[from] NotPermitted),
     /// An arena could not be read, or its replacement not written.
@@ -56,27 +56,21 @@ pub enum RepairError {
     /// An arena could not be read with this key.
     #[error("cannot read a damaged arena")]
     Read(#[from] ReadLogError),
-    /// The arenas could not be listed.
     #[error(transparent)]
     List(#[from] OpenLogError),
-    /// A damaged arena could not be set aside.
+    /// A damaged arena could not be copied to the quarantine.
     #[error("cannot copy {file} to the quarantine")]
-    Quarantine {
-        /// Which file.
-        file: FileName,
-        /// What went wrong below.
-        source: io::Error,
-    },
-    /// The log could not take note of what was replaced.
+    Quarantine { file: FileName, source: io::Error },
+    /// The log could not record the replaced arenas.
     #[error(transparent)]
     Replace(#[from] ReplaceError),
     /// An arena's parity could not be made again.
     #[error("the parity of an arena cannot be made again")]
     Parity(#[from] WriteParityError),
-    /// A block that has no room where it was could not be stored elsewhere.
+    /// A block without room in the new arena could not be stored in another one.
     #[error("cannot store what has no room in the arena that is written anew")]
     Put(#[from] PutError),
-    /// The files of parity could not be listed.
+    /// The parity files could not be listed.
     #[error("the files of parity cannot be listed")]
     ListParity(#[source] io::Error),
     /// The end of the log could not be made durable.
@@ -85,11 +79,11 @@ pub enum RepairError {
 }
 
 impl Mender<'_> {
-    /// Carries out a plan. Durable when this returns; the index still proposes places that are no more, until the store is
-    /// opened again.
+    /// Carries out a plan. The result is durable when this returns. Until the store is opened
+    /// again, the index still proposes places that no longer exist.
     ///
     /// # Errors
-    /// [`RepairError`]: the arenas before the one at fault are repaired, the others are as they were.
+    /// [`RepairError`]: the arenas before the failed one are repaired, the others are as they were.
     pub fn repair(&self, plan: &RepairPlan) -> Result<Repaired, RepairError> {
         self.store.role().require(Permission::Destroy)?;
         let mut repaired = Repaired::default();
@@ -102,7 +96,8 @@ impl Mender<'_> {
         self.intake.begin_replacing()?;
         let (mut seals, mut all) = (Vec::new(), self.intake.seals());
         for id in plan.arenas.keys() {
-            // What has lost its seal takes the first place that has none: mostly that was its own.
+            // An arena that has lost its seal takes the first free place in the order. Mostly that
+            // was its own.
             let ordinal = all.get(*id).map_or_else(|| all.free_place(0), |seal| seal.ordinal);
             match self.write_anew(*id, ordinal, &mut repaired) {
                 Ok(seal) => {
@@ -125,7 +120,7 @@ impl Mender<'_> {
         let log = self.log();
         let arena = match log.open_arena(id) {
             Ok(arena) => Some(arena),
-            // Without its header nothing in it can be read: what takes its place is empty.
+            // Without its header nothing in the arena can be read, so the new arena is empty.
             Err(error) if is_finding(&error) && !error.is_newer() => None,
             Err(error) => return Err(error.into()),
         };
@@ -160,7 +155,8 @@ impl Mender<'_> {
         Ok(replaced.seal)
     }
 
-    /// A generation that this arena never had: what cannot be read any more had one, too, and there may be parity of it.
+    /// Returns a generation that this arena never had. An unreadable arena had a generation too,
+    /// and there may be parity of it.
     fn next_generation(&self, id: ArenaId, arena: Option<&OpenedArena>) -> Result<u32, RepairError> {
         let of_parity = self.store.vault().parity().list().map_err(RepairError::ListParity)?;
         let of_parity = of_parity.into_iter().filter(|(of, _)| *of == id).map(|(_, generation)| generation);
@@ -170,7 +166,7 @@ impl Mender<'_> {
         Ok(last.unwrap_or_default().saturating_add(1))
     }
 
-    /// Copies an arena to the quarantine, as far as it can be read; what cannot be is zeros there.
+    /// Copies an arena to the quarantine. Unreadable sectors are zeros in the copy.
     fn quarantine(&self, id: ArenaId) -> Result<(), RepairError> {
         let storage = self.store.vault().storage();
         let file = id.file_name();

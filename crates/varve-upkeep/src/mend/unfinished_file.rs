@@ -1,4 +1,5 @@
-//! A look at an arena's unfinished successor as if it were in its place already; and at an arena on a disk that cannot read all of it.
+//! A view of an arena's unfinished successor as if it were in place already, and of an arena on a
+//! disk that cannot read all of it.
 
 use std::io;
 use std::sync::Arc;
@@ -6,10 +7,10 @@ use std::sync::Arc;
 use varve_log::ArenaId;
 use varve_world::{FileLock, FileName, LockError, Storage};
 
-/// What a disk loses at once.
+/// The smallest unit that a disk loses.
 const SECTOR_BYTES: usize = 4096;
 
-/// A folder in which `arena` is `file`. It can only be read, and sectors that cannot be are zeros.
+/// A folder in which `arena` is `file`. It is read-only, and unreadable sectors are zeros.
 pub(super) struct UnfinishedFile {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) arena: ArenaId,
