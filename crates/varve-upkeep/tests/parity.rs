@@ -187,7 +187,7 @@ fn arenas_of_which_only_parity_is_left_are_told_to_be_missing() {
     }
     let sealed_count = parity_count(&storage);
     let missing = |store: &Store| -> Vec<u64> {
-        let damage = Checker::of(&store).check_order().unwrap().into_iter();
+        let damage = Checker::of(store).check_order().unwrap().into_iter();
         let missing = damage.filter(|damage| matches!(damage.kind, DamageKind::Missing));
         missing.map(|damage| damage.arena.0).collect()
     };
