@@ -10,13 +10,8 @@ use std::path::Path;
 
 use crate::{crates, report, sources, text};
 
-<<<<<<< HEAD
-/// Circles that are still there. None joins this list; a circle that is gone can leave it.
-const CIRCLES_LEFT: [&str; 16] = [
-=======
 /// The known circles. None may be added. A circle that is gone can be removed.
-const CIRCLES_LEFT: [&str; 15] = [
->>>>>>> e40262ff (words: comments of the test of files in plain English)
+const CIRCLES_LEFT: [&str; 16] = [
     "varve-archive: browsing::files, image::new_image, image::part, image::restore, image::unfinished_image",
     "varve-archive: folder::flags, folder::status",
     "varve-archive: folder::restore::attributes, folder::restore::entry, folder::restore::flag_giver",
