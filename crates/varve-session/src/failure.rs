@@ -1,4 +1,4 @@
-//! The kinds of failure that a caller tells apart. Scripts see them as exit statuses.
+//! The failure kinds that a caller distinguishes. Scripts see them as exit statuses.
 
 use std::error::Error;
 use std::io;
@@ -18,39 +18,39 @@ use varve_tree::{CopyTreeError, ReadPointerError, ReadTreeError};
 use varve_upkeep::RepairError;
 use varve_world::LockError;
 
-/// Arguments that are well formed one by one, and make no sense together.
+/// Arguments that are valid each by itself, but not together.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct UsageError(pub String);
 
-/// The work was ended before it was done, because a signal asked for it.
+/// A signal ended the command before its work was complete.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Interrupted(pub &'static str);
 
-/// A key was given that is not the store's.
+/// The given key does not open the store.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WrongKey(pub String);
 
-/// Another process holds something that only one process may write to.
+/// Another process holds a lock that only one process may have.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct InUse(pub String);
 
-/// A kind of failure, which decides the exit status, and often the hint. The variants are in the
-/// order in which they are looked for: an error that is of two kinds counts as the first.
+/// A kind of failure. It decides the exit status, and often the hint. The order of the variants is
+/// their precedence: an error of two kinds counts as the first.
 #[expect(missing_docs, reason = "the names explain themselves")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
     Interrupted,
     Usage,
-    /// Another writer holds the store.
+    /// Another writer holds the store, or another lock is taken.
     Locked,
     /// The key is wrong or missing, or does not permit the command.
     WrongKey,
     NoStore,
-    /// Bytes that were once stored are lost or changed.
+    /// Stored bytes are lost or changed.
     Damage,
     /// A disk is full.
     NoSpace,
@@ -67,13 +67,13 @@ impl FailureKind {
         Self::NoSpace,
     ];
 
-    /// The kind of an error; `None` for all other kinds.
+    /// Classifies an error. Returns `None` if it is of no kind listed here.
     #[must_use]
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.is_in(error))
     }
 
-    /// Whether an error, or one of its causes, is of this kind.
+    /// Reports whether an error, or one of its causes, is of this kind.
     #[must_use]
     pub fn is_in(self, error: &(dyn Error + 'static)) -> bool {
         typed_causes(error).into_iter().any(|cause| self.is(cause))
@@ -92,7 +92,8 @@ impl FailureKind {
     }
 }
 
-/// An error and its causes, with those that a transparent error hides from [`Error::source`].
+/// Returns an error and its causes, including those that a transparent error hides from
+/// [`Error::source`].
 #[must_use]
 pub fn typed_causes<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)> {
     let mut found = Vec::new();
@@ -106,12 +107,12 @@ pub fn typed_causes<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error 
     found
 }
 
-/// The error for which a transparent error stands.
+/// Returns the error that a transparent error wraps.
 fn hidden_below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return error.get_ref().map(|inner| inner as _);
     }
-    // A box is an error of its own in a chain of causes.
+    // In a chain of causes a boxed error has the type of the box.
     macro_rules! boxed {
         ($($kind:ty),*) => {
             $(
@@ -128,7 +129,7 @@ fn hidden_below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error +
     if let Some(RestoreImageError::ReadFile(inner)) = error.downcast_ref() {
         return Some(&**inner);
     }
-    // No archive has this root: nothing that was stored is lost.
+    // No archive has this root. No stored data is lost, so this is not damage.
     if let Some(OpenVacError::Get(GetError::NotFound { .. })) = error.downcast_ref() {
         return None;
     }
@@ -217,7 +218,7 @@ fn is_damaged(cause: &(dyn Error + 'static)) -> bool {
 fn is_full(cause: &(dyn Error + 'static)) -> bool {
     match (cause.downcast_ref::<io::Error>(), cause.downcast_ref()) {
         (Some(error), _) => error.kind() == io::ErrorKind::StorageFull,
-        // One worker met the full disk; this error is another's, which was refused because of it.
+        // Another worker met the full disk. This worker's append was refused because of that.
         (_, Some(AppendError::Failed { reason })) => reason.kind() == Some(io::ErrorKind::StorageFull),
         _ => false,
     }

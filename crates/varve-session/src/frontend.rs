@@ -1,4 +1,5 @@
-//! The way back to the user of a command, for what cannot wait until the command returns.
+//! The channel to the user of a command, for messages and questions that cannot wait until the
+//! command returns.
 
 use std::io;
 use std::time::Duration;
@@ -8,21 +9,21 @@ use zeroize::Zeroizing;
 
 use crate::notice::Notice;
 
-/// Renders what a session reports, and answers what it asks. The program implements it; so does a
-/// test.
+/// Renders the reports of a session and answers its questions. The program implements it, and tests
+/// have their own implementation.
 pub trait Frontend: Send + Sync {
-    /// Reports something that the user must know, though the command goes on.
+    /// Reports a fact that the user must know while the command continues.
     fn notice(&self, notice: &Notice);
 
-    /// Reports that another writer holds the store, as `message` says, and that the command now
-    /// waits for up to `patience`.
+    /// Reports that the command waits for another writer for up to `patience`. `message` names the
+    /// writer.
     fn waiting(&self, message: &str, patience: Duration);
 
-    /// Begins to report how far an index has been read from the log. The result is called with each
-    /// step.
+    /// Begins to report the progress of rebuilding an index from the log. The caller calls the
+    /// result at each step.
     fn rebuilding(&self) -> Box<dyn FnMut(RebuildProgress)>;
 
-    /// Whether there is somebody to ask for a passphrase.
+    /// Reports whether a user can be asked for a passphrase.
     fn can_ask(&self) -> bool;
 
     /// Asks for a passphrase.
@@ -31,14 +32,14 @@ pub trait Frontend: Send + Sync {
     /// When the answer cannot be read.
     fn ask(&self, prompt: &str) -> io::Result<Zeroizing<String>>;
 
-    /// From now on, a signal to end is only noted, and [`is_interrupted`](Self::is_interrupted)
-    /// reports it.
+    /// Catches the signals that end the program. A signal is then only recorded, and
+    /// [`is_interrupted`](Self::is_interrupted) reports it.
     ///
     /// # Errors
     /// When signals cannot be caught.
     fn catch_signals(&self) -> io::Result<()>;
 
-    /// The function that reports whether a signal to end has been caught. Attempts to reach another
-    /// machine call it between two attempts.
+    /// Returns a function that reports whether a signal to end has been caught. Retries of a remote
+    /// operation call it before each attempt.
     fn is_interrupted(&self) -> fn() -> bool;
 }

@@ -1,4 +1,4 @@
-//! A store that is read here: the blocks that it has lost come from the replicas that it remembers.
+//! Healing of a store that is read: its lost blocks come from the replicas that it remembers.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use crate::notice::Notice;
 use crate::session::Session;
 use crate::target::{self, NamedBy};
 
-/// The blocks of a store, with those of the replicas that it remembers behind them.
+/// Returns the blocks of a store, with the remembered replicas as a fallback.
 pub(crate) fn blocks(session: &Session, store: Arc<Store>) -> Arc<Healing> {
     let (session, config) = (session.clone(), store.config().clone());
     Arc::new(Healing::new(store, Box::new(move || open_remembered(&session, &config))))
 }
 
-/// Reports the blocks that had to come from a replica, and stores them here again.
+/// Reports the blocks that came from a replica, and stores them in the local store again.
 pub(crate) fn report_lost(session: &Session, blocks: &Healing) {
     let lost = blocks.take_lost();
     if lost.is_empty() {
@@ -33,7 +33,7 @@ pub(crate) fn report_lost(session: &Session, blocks: &Healing) {
 }
 
 fn heal(session: &Session, blocks: &Healing, lost: &[BlockName]) -> Result<u64> {
-    // A reader does not wait for a writer.
+    // A reader does not wait for a writer: without the lock, healing fails at once.
     let store = session.without_waiting().write_store()?;
     let count = blocks.heal(&store, lost)?;
     store.close()?;
@@ -84,7 +84,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store");
         fs::create_dir(&store).unwrap();
-        // The program writes no passwords there, but its user can.
+        // The program writes no passwords to this file, but its user can.
         let targets = r#"targets = ["foo://u:hunter2@h", "s3://b11?endpoint=http://u:hunter2@h"]"#;
         fs::write(store.join("replicas.toml"), targets).unwrap();
         let frontend = Recorded::answering(&[]);

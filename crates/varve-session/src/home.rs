@@ -1,4 +1,4 @@
-//! Where a store is: in a folder, at a replica, or at a Venti server.
+//! The location of a store: a folder, a replica, or a Venti server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use varve_venti::Address;
 use crate::failure::UsageError;
 use crate::target;
 
-/// The Venti server that the environment names, as programs of Plan 9 look for it.
+/// Stands for the Venti server in the environment variable `venti`, as in programs of Plan 9.
 const VENTI_VARIABLE: &str = "$venti";
-/// Names the certificate, and its key, that are shown to a Venti server which is reached by TLS.
+/// The environment variable that names the client certificate, with its key, for Venti servers over
+/// TLS.
 const VENTI_CERTIFICATE: &str = "VARVE_VENTI_CERTIFICATE";
 
-/// Where a store is.
+/// The location of a store.
 pub enum Home {
-    /// In a folder.
     Folder(PathBuf),
-    /// At a target, as a replica.
+    /// The text that names the target of a replica.
     Replica(String),
-    /// Blocks at a Venti server.
+    /// A Venti server, which holds blocks and no store.
     Venti(Address),
 }
 
-/// What a path or a URL names.
+/// Interprets a path or a URL.
 pub fn home_at(path: &Path) -> Result<Home> {
     if let Some(text) = path.to_str().filter(|text| is_venti(text)) {
         let named = match text {
@@ -48,14 +48,14 @@ pub fn home_at(path: &Path) -> Result<Home> {
     })
 }
 
-/// Whether a word names a Venti server, and no folder or replica.
+/// Reports whether a text names a Venti server rather than a folder or a replica.
 fn is_venti(text: &str) -> bool {
     text == VENTI_VARIABLE
         || ["venti://", "venti+tls://", "tcp!", "tls!", "unix!"].iter().any(|start| text.starts_with(start))
 }
 
-/// Who we are at Venti servers that are reached by TLS: the certificate and key that
-/// VARVE_VENTI_CERTIFICATE names, if any.
+/// Returns the TLS settings for Venti servers: the client certificate and key that
+/// VARVE_VENTI_CERTIFICATE names, if it is set.
 pub fn venti_tls() -> Result<VentiTls> {
     let Some(text) = std::env::var_os(VENTI_CERTIFICATE) else { return Ok(VentiTls::default()) };
     let parts = text.to_str().and_then(|text| text.split_once(','));
@@ -78,7 +78,7 @@ pub(crate) fn connect(address: &Address) -> Result<Arc<VentiStore>> {
 }
 
 impl Home {
-    /// The folder in which a store is to be made.
+    /// Returns the folder for a new store.
     ///
     /// # Errors
     /// When this names a replica, a URL or a Venti server.
@@ -94,10 +94,10 @@ impl Home {
         }
     }
 
-    /// The folder of a store, for what can be done neither at a replica nor at a Venti server.
+    /// Returns the folder of a store, for operations that need a folder.
     ///
     /// # Errors
-    /// When this names one of these.
+    /// When this names a replica or a Venti server.
     pub(crate) fn folder(self) -> Result<PathBuf> {
         match self {
             Self::Folder(path) => Ok(path),
@@ -107,7 +107,7 @@ impl Home {
     }
 }
 
-/// Why something cannot be done at a replica.
+/// The error for an operation that a replica does not support.
 fn only_read(text: &str) -> anyhow::Error {
     let shown = target::shown(text);
     anyhow::anyhow!(
@@ -115,15 +115,15 @@ fn only_read(text: &str) -> anyhow::Error {
     )
 }
 
-/// Why something cannot be done at a Venti server.
+/// The error for an operation that a Venti server does not support.
 pub(crate) fn only_blocks(address: &Address) -> anyhow::Error {
     anyhow::anyhow!(
         "{address} is a Venti server, which keeps blocks and nothing else: snapshot, snapshots, ls, cat, find, diff, restore, mount, boot, serve, verify and copy work there"
     )
 }
 
-/// Whether what a whole path names is in a folder, through whatever links: what is not there yet
-/// will be in what is.
+/// Reports whether an absolute path leads into a folder, with links resolved. A path that does not
+/// exist yet is judged by its nearest existing ancestor.
 pub fn leads_into(path: &Path, folder: &Path) -> bool {
     let present = path.ancestors().find_map(|path| path.canonicalize().ok());
     present.zip(folder.canonicalize().ok()).is_some_and(|(present, folder)| present.starts_with(folder))

@@ -1,8 +1,8 @@
-//! The servers that a user of this machine has named on a command line: `VARVE_REMOTE_PASSWORD` is
-//! sent to no others. Which replicas a store remembers stands in the store's own folder, and
-//! whoever can write there could name a server that collects passwords.
+//! The servers that a user of this machine has named on a command line. `VARVE_REMOTE_PASSWORD` is
+//! sent to no other server. A store lists its replicas in its own folder, so anyone with write
+//! access to that folder could name a server that collects passwords.
 //!
-//! One line for each, `sftp://USER@HOST:PORT/`, in a file of the user's.
+//! The file belongs to the user and has one line for each server, `sftp://USER@HOST:PORT/`.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,15 +12,15 @@ use std::path::{Path, PathBuf};
 use crate::user_folders;
 
 const FILE: &str = "known-servers";
-/// No such file is larger.
+/// Upper bound on the length of the file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The file of the user who runs this; `None` if there is no folder for it.
+/// Returns the file of the current user; `None` if there is no folder for it.
 pub fn file() -> Option<PathBuf> {
     user_folders::state().map(|folder| folder.join(FILE))
 }
 
-/// Whether this server is in the file.
+/// Reports whether the file lists this server.
 pub fn contains(file: &Path, server: &str) -> io::Result<bool> {
     let mut text = String::new();
     match fs::File::open(file) {
@@ -31,7 +31,7 @@ pub fn contains(file: &Path, server: &str) -> io::Result<bool> {
     Ok(text.lines().any(|line| line == server))
 }
 
-/// Adds this server, unless it is there.
+/// Adds this server, unless the file lists it.
 pub fn add(file: &Path, server: &str) -> io::Result<()> {
     if contains(file, server)? {
         return Ok(());
@@ -39,7 +39,7 @@ pub fn add(file: &Path, server: &str) -> io::Result<()> {
     if let Some(folder) = file.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    // In one piece, so that two that add at a time do not tear each other's lines.
+    // One write, so that two processes that add at the same time do not tear each other's lines.
     let mut file = OpenOptions::new().create(true).append(true).mode(0o600).open(file)?;
     file.write_all(format!("{server}\n").as_bytes())
 }

@@ -6,12 +6,12 @@
 //!                                └─▶ Frontend: notices, progress, passphrases, signals
 //! ```
 //!
-//! Read [`Session`] first, then `home` (how a path is understood) and `healing` (lost blocks come
+//! Read [`Session`] first, then `home` (how a path is interpreted) and `healing` (lost blocks come
 //! from replicas).
 //!
-//! This crate prints nothing. Everything that its user must know while it works goes to a
-//! [`Frontend`]; everything else is a return value. It decides nothing that changes the archive: it
-//! opens, and it notices.
+//! This crate prints nothing. A [`Frontend`] receives everything that the user must know while the
+//! command works; everything else is a return value. The crate makes no decision that changes the
+//! archive: it opens stores and emits notices.
 
 mod failure;
 mod frontend;

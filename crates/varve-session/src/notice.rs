@@ -1,35 +1,34 @@
-//! What the user of a command must know though the command goes on.
+//! Notices: facts that the user of a command must know while the command continues.
 
 use std::fmt;
 
 use varve_log::ArenaId;
 
 /// One notice. [`Display`](fmt::Display) gives its sentence, without a full stop. No notice shows a
-/// password: replicas are given in the form that [`target::shown`](crate::target::shown) returns.
+/// password: [`target::shown`](crate::target::shown) has removed it from the names of replicas.
 #[expect(missing_docs, reason = "the names explain themselves")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// The disk withholds a part of the log's end. It may still be there, so nothing is called
-    /// lost.
+    /// The disk withholds the end of the log. The data may still exist, so nothing is called lost.
     EndWithheld { store: String, arena: ArenaId, offset: u64 },
-    /// The end of the log is lost. A list of the other snapshots looks as if it were complete.
+    /// The end of the log is lost. The list of the remaining snapshots looks complete and is not.
     EndLost { store: String },
-    /// Lost blocks were read from a replica.
+    /// The command needed blocks that the store has lost. A replica supplied them.
     ReadFromReplica { block_count: usize },
-    /// These blocks were stored here again.
+    /// Lost blocks that came from a replica are in the local store again.
     StoredAgain { block_count: u64 },
-    /// They could not be stored here again.
+    /// Lost blocks that came from a replica could not be stored locally again.
     NotStoredAgain { reason: String },
     /// A replica that the store remembers cannot supply lost blocks.
     ReplicaUnavailable { replica: String, reason: String },
-    /// An object lies where a replica has one of its small files.
+    /// An object has the name of one of the replica's small files.
     ObjectInTheWay { replica: String, found: String },
-    /// The replica is older than this machine has seen it.
+    /// The replica is older than this machine has seen it before.
     OlderThanSeen { replica: String },
     /// The replica is older than another replica of the store that this machine has seen.
     OlderThanElsewhere { replica: String },
-    /// Only the store names this server, so it is not sent the password of the environment.
+    /// Only the store names this server, so the password in the environment was not sent to it.
     PasswordWithheld { server: String },
 }
 
@@ -75,7 +74,7 @@ impl fmt::Display for Notice {
 }
 
 impl Notice {
-    /// What the user can do about it, in one line.
+    /// Returns one line of advice for the user, if there is any.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         Some(match self {
@@ -109,7 +108,7 @@ impl Notice {
 mod tests {
     use super::*;
 
-    /// These lines are read by people and by programs that look for them in a mail from cron.
+    /// People read these sentences, and programs search mail from cron for them.
     #[test]
     fn the_sentence_and_the_hint_of_each_notice() {
         let (store, replica) = ("/backup/store".to_owned(), "sftp://me@host/replica".to_owned());

@@ -1,4 +1,4 @@
-//! What is looked into: a store, a replica of one, or blocks at a Venti server.
+//! Read access to a store, a replica, or blocks at a Venti server.
 
 use std::error::Error;
 use std::path::Path;
@@ -14,20 +14,20 @@ use crate::home::Home;
 use crate::roots::Roots;
 use crate::session::Session;
 
-/// Snapshots at a Venti server, and the file of this machine that says where the newest catalog is.
+/// The snapshots at a Venti server, and the local file that names its newest catalog.
 pub struct VentiSnapshots {
     elsewhere: Elsewhere,
     roots: Roots,
 }
 
 impl VentiSnapshots {
-    /// Reads the catalog that the file names.
+    /// Reads the newest catalog that `roots` names.
     pub fn open(roots: Roots, blocks: Arc<dyn BlockStore>) -> Result<Self> {
         let elsewhere = roots.open(blocks)?;
         Ok(Self { elsewhere, roots })
     }
 
-    /// The snapshots, as they were found.
+    /// Returns the snapshots of that catalog.
     pub fn elsewhere(&self) -> &Elsewhere {
         &self.elsewhere
     }
@@ -48,7 +48,7 @@ impl SnapshotList for VentiSnapshots {
     }
 }
 
-/// Snapshots, and the blocks that they are made of.
+/// Snapshots, and the blocks of which they are made.
 pub struct Reading {
     list: Box<dyn SnapshotList>,
     blocks: Arc<Healing>,
@@ -56,7 +56,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Opens the store that the session is of.
+    /// Opens the store of a session.
     pub(crate) fn open(session: &Session) -> Result<Self> {
         if let Home::Venti(address) = session.home()? {
             let workers = World::real(Path::new("")).workers;
@@ -72,22 +72,22 @@ impl Reading {
         })
     }
 
-    /// All snapshots.
+    /// Returns all snapshots.
     pub fn snapshots(&self) -> &[Snapshot] {
         self.list.snapshots()
     }
 
-    /// The same, for whoever wants to know of new ones, too.
+    /// Returns the list itself, which can also be asked for newer snapshots.
     pub fn into_list(self) -> Box<dyn SnapshotList> {
         self.list
     }
 
-    /// The blocks. What is lost comes from replicas, where there are any.
+    /// Returns the blocks. Lost blocks come from replicas, if the store has any.
     pub fn blocks(&self) -> Arc<Healing> {
         Arc::clone(&self.blocks)
     }
 
-    /// Who does the work.
+    /// Returns the workers of the store.
     pub fn workers(&self) -> &dyn Workers {
         self.workers.as_ref()
     }

@@ -1,4 +1,4 @@
-//! A frontend for tests: it keeps what is reported, and answers from a list.
+//! A front end for tests. It records all reports, and takes its answers from a list.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,7 +29,7 @@ impl Recorded {
         Arc::new(Self { answers: Mutex::new(answers.iter().copied().collect()), ..Self::default() })
     }
 
-    /// A session of a store, with a cache folder of its own beside it.
+    /// Returns the session of a store, with a cache folder of its own beside the store.
     pub(crate) fn session(self: &Arc<Self>, store: &std::path::Path) -> Session {
         let settings = Settings {
             store: Some(store.into()),

@@ -1,4 +1,4 @@
-//! A replica that is read in place, and what this machine has seen of a store's replicas.
+//! A replica that is read in place, and this machine's notes on the replicas of a store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,31 +14,32 @@ use crate::notice::Notice;
 use crate::target::{self, NamedBy};
 use crate::user_folders;
 
-/// How much of a replica is kept in memory while it is verified.
+/// Cache size in memory during the verification of a replica.
 const VERIFY_CACHE_BYTES: u64 = 64 << 20;
-/// Below a store's folder in the cache: a folder for each replica, with what was seen there.
+/// In a store's folder of the cache: holds one folder for each replica, with the state last seen
+/// there.
 const SEEN: &str = "seen";
 
-/// A replica, and the world in which it is a store to be read.
+/// A replica, and the world in which it can be opened as a read-only store.
 #[expect(missing_docs, reason = "the names explain themselves")]
 pub struct ReplicaHome {
     pub replica: Arc<Replica>,
     pub world: World,
-    /// What this machine has seen at other replicas of the store.
+    /// The notes on the other replicas of the store.
     seen_elsewhere: Vec<RealStorage>,
 }
 
-/// How a session reads replicas.
+/// The way in which a session reads replicas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplicaReads {
     /// Through the cache of this machine.
     Cached,
-    /// From the replica itself, whatever was there once, to verify it. What is found there is
-    /// reported by the verification, and not as a notice.
+    /// From the replica itself, and never from the cache on disk. The verification reports its
+    /// findings, so there are no notices.
     Verified,
 }
 
-/// How this machine reads replicas, and where it notes what it has seen of them.
+/// Opens replicas, and finds this machine's notes on them.
 #[derive(Clone)]
 pub(crate) struct Replicas {
     reads: ReplicaReads,
@@ -48,7 +49,7 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    /// `cache`: the folder of the cache, instead of the user's.
+    /// `cache` replaces the user's cache folder.
     pub(crate) fn new(
         reads: ReplicaReads,
         cache: Option<PathBuf>,
@@ -58,12 +59,12 @@ impl Replicas {
         Self { reads, cache: cache.or_else(user_folders::cache), cache_bytes, frontend }
     }
 
-    /// Where this machine keeps what it has read and seen of replicas.
+    /// Returns the folder for the cached data of replicas and the notes on them.
     pub(crate) fn cache_folder(&self) -> Option<&Path> {
         self.cache.as_deref()
     }
 
-    /// Opens a target as the world of a store that is only read.
+    /// Opens a target as the world of a read-only store.
     pub(crate) fn open(&self, text: &str, named_by: NamedBy) -> Result<ReplicaHome> {
         let there = target::open(text, named_by, None, self.frontend.as_ref())?;
         let not_opened = |error| cannot_open(error, text);
@@ -76,14 +77,14 @@ impl Replicas {
         }
         let id = replica.config().map_err(not_opened)?.id;
         let own = self.cache_folder().map(|folder| folder.join(to_hex(&id)));
-        // Two copies of a store may diverge: what is seen at the replica of one says nothing of the
-        // other's.
+        // Two copies of a store may diverge, so the state of one replica says nothing about
+        // another.
         let place = name_for_notes(replica.target().as_ref());
         let seen = own.as_ref().map(|own| own.join(SEEN).join(place));
         let mut elsewhere = own.as_deref().map(seen_in).unwrap_or_default();
         elsewhere.retain(|folder| Some(folder) != seen.as_ref());
         let cache = match self.reads {
-            // What is read twice is kept while the verification lasts.
+            // Keep data in memory during the verification, so that nothing is transferred twice.
             ReplicaReads::Verified => {
                 Some(RangeCache::new(Arc::new(MemoryStorage::new()), VERIFY_CACHE_BYTES))
             }
@@ -98,8 +99,8 @@ impl Replicas {
         Ok(ReplicaHome { replica, world, seen_elsewhere })
     }
 
-    /// Forgets what this machine has seen at replicas of a store whose history goes another way
-    /// from now on.
+    /// Removes all notes on the replicas of a store, because the history of the store now diverges
+    /// from theirs.
     pub(crate) fn forget_seen(&self, store_id: &[u8; 16]) {
         let Some(folder) = self.cache_folder() else { return };
         for seen in seen_in(&folder.join(to_hex(store_id))) {
@@ -122,27 +123,27 @@ fn cannot_open(error: OpenReplicaError, text: &str) -> Error {
     error.context(format!("cannot open the replica {}", target::shown(text)))
 }
 
-/// The folders that tell what was seen at the replicas of a store, below its folder in the cache;
-/// that one too: builds before 0.1.0 kept one note for all of them, there.
+/// Returns the folders with notes on the replicas of a store. The store's own folder in the cache
+/// is one of them: builds before 0.1.0 kept a single note for all replicas there.
 fn seen_in(own: &Path) -> Vec<PathBuf> {
     let places = std::fs::read_dir(own.join(SEEN)).into_iter().flatten().flatten();
     std::iter::once(own.to_owned()).chain(places.map(|place| place.path())).collect()
 }
 
-/// What is known of the history that a replica holds.
+/// The relation of a replica's history to that of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum History {
-    /// Nothing but what this machine has seen at replicas.
+    /// The replica was compared with no store; only the notes of this machine can tell.
     Unknown,
-    /// It is that of a store that it was compared with.
+    /// The replica has the history of the store with which it was compared.
     Own,
-    /// It is not that of the store that it was compared with.
+    /// The replica has another history than the store with which it was compared.
     Other,
 }
 
-/// Finds out whether a replica is older than what this machine has seen of its store, and notes
-/// what it sees now. Nothing is noted of a replica with another history: the place may be one's
-/// own, to be cleared of what somebody else has put there.
+/// Compares a replica with this machine's notes on its store, and notes its present state. Returns
+/// a notice if the replica is older. A replica with another history leaves no note: the target may
+/// be the user's own, filled by somebody else, and about to be cleared.
 pub(crate) fn rollback(store: &Store, there: &ReplicaHome, history: History, text: &str) -> Option<Notice> {
     if history == History::Other {
         return None;
@@ -151,8 +152,8 @@ pub(crate) fn rollback(store: &Store, there: &ReplicaHome, history: History, tex
     if !store.vault().newest_is_there().unwrap_or(false) {
         return Some(Notice::OlderThanSeen { replica });
     }
-    // A machine that has seen a place knows what to expect of it. Of a new place the others tell,
-    // if nothing better does.
+    // A machine that has seen this replica has a note on it. For a new replica the notes on the
+    // other replicas count, unless the history is known.
     let is_new = history == History::Unknown && !store.vault().has_noted_newest();
     let lacks = |seen: &RealStorage| !store.has_newest_noted_in(seen).unwrap_or(false);
     if is_new && there.seen_elsewhere.iter().any(lacks) {

@@ -1,8 +1,8 @@
-//! Where the newest catalog at a Venti server begins: a file of this machine, as the server has no
-//! place for it.
+//! The newest catalog root of a Venti server. It is kept in a file of this machine, because the
+//! server has no place for it.
 //!
-//! One line for each snapshot, `catalog:SCORE` and the time; the last one counts. Lines are only
-//! added, so the file tells how things were before, too.
+//! Each snapshot adds one line, `catalog:SCORE` and the time; the last line counts. No line is ever
+//! removed, so the file also records the earlier roots.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -19,24 +19,24 @@ use varve_world::{Clock, RealClock, Timestamp, World};
 use crate::failure::InUse;
 use crate::user_folders;
 
-/// How a line begins.
+/// The beginning of each line.
 const LABEL: &str = "catalog:";
-/// No such file is larger.
+/// Upper bound on the length of the file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The file of one server.
+/// The roots file of one server.
 pub struct Roots {
     path: PathBuf,
 }
 
-/// The file, while nobody else adds to it.
+/// A roots file under an exclusive lock.
 pub struct LockedRoots {
     path: PathBuf,
     file: File,
 }
 
 impl Roots {
-    /// The file that was named, or else the one that this machine has for the server.
+    /// Returns the named file, or else this machine's file for the server.
     pub(crate) fn of(named: Option<PathBuf>, address: &Address) -> Result<Self> {
         if let Some(path) = named {
             return Ok(Self { path });
@@ -47,17 +47,17 @@ impl Roots {
         Ok(Self { path: folder.join(name) })
     }
 
-    /// The file at `path`.
+    /// Returns the file at `path`.
     pub(crate) fn at(path: PathBuf) -> Self {
         Self { path }
     }
 
-    /// Where this machine has a file for each server.
+    /// Returns the folder in which this machine keeps one file for each server.
     pub fn folder() -> Option<PathBuf> {
         user_folders::state().map(|folder| folder.join("roots"))
     }
 
-    /// The newest root, if there is one.
+    /// Reads the newest root, if there is one.
     pub fn newest(&self) -> Result<Option<Score>> {
         match File::open(&self.path) {
             Ok(file) => newest(&file, &self.path),
@@ -66,13 +66,13 @@ impl Roots {
         }
     }
 
-    /// The snapshots that the newest root leads to.
+    /// Opens the snapshots of the newest root.
     pub fn open(&self, blocks: Arc<dyn BlockStore>) -> Result<Elsewhere> {
         open(self.newest()?, &self.path, blocks)
     }
 
-    /// Keeps others from adding a root: one of two that do not know of each other would hide the
-    /// other's snapshots.
+    /// Locks the file. Of two writers without a lock, the later root would hide the snapshots of
+    /// the earlier one.
     pub fn lock(self) -> Result<LockedRoots> {
         let context = || format!("cannot write {}", self.path.display());
         if let Some(folder) = self.path.parent() {
@@ -88,14 +88,14 @@ impl Roots {
 }
 
 impl LockedRoots {
-    /// The snapshots that the newest root leads to.
+    /// Opens the snapshots of the newest root.
     pub fn open(&self, blocks: Arc<dyn BlockStore>) -> Result<Elsewhere> {
         open(newest(&self.file, &self.path)?, &self.path, blocks)
     }
 
-    /// Notes a root. Durable when this returns.
+    /// Adds a root. It is durable when this returns.
     pub fn add(&mut self, root: Score) -> Result<()> {
-        // What a crash has left of a line before is ended by the first line break.
+        // The leading line break ends a torn line that a crash may have left.
         let line = format!("\n{LABEL}{root} {}\n", rfc3339(RealClock.now()));
         let noted = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_all());
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -106,7 +106,7 @@ impl LockedRoots {
     }
 }
 
-/// A moment for programs: RFC 3339, UTC.
+/// Formats a time for programs: RFC 3339, UTC.
 fn rfc3339(time: Timestamp) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(time.0))
         .map_or_else(|_| time.0.to_string(), |time| time.to_string())
@@ -128,7 +128,7 @@ fn newest(file: &File, path: &Path) -> Result<Option<Score>> {
     Ok(last_root(&text))
 }
 
-/// The root of the last line that is whole.
+/// Returns the root of the last complete line.
 fn last_root(text: &str) -> Option<Score> {
     let score = |line: &str| {
         let word = line.strip_prefix(LABEL)?.split(' ').next()?;

@@ -1,4 +1,5 @@
-//! What opens a store, or is to open it: from a file, a program, the environment, or an answer.
+//! The secret that opens a store or will open a new one: from a file, a program, the environment,
+//! or an answer.
 
 mod source;
 
@@ -15,22 +16,22 @@ pub use self::source::OpenToOthers;
 use crate::failure::UsageError;
 use crate::frontend::Frontend;
 
-/// The variable of the environment that has the passphrase.
+/// The environment variable that holds the passphrase.
 pub const PASSPHRASE_VARIABLE: &str = "VARVE_PASSPHRASE";
 const FROM_PASSPHRASE: &str = "VARVE_FROM_PASSPHRASE";
 const NEW_PASSPHRASE: &str = "VARVE_NEW_PASSPHRASE";
 const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// How often a passphrase is asked for.
+/// The number of times that a passphrase is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// It is known already.
+    /// The passphrase exists: a wrong one is refused.
     Once,
-    /// It is new, and a slip would lock everybody out.
+    /// The passphrase is new: a typing error would lock everybody out.
     Twice,
 }
 
-/// The ways in which a command line can name what opens the store.
+/// The options that name the secret on a command line.
 #[expect(missing_docs, reason = "the names explain themselves")]
 #[derive(Debug, Clone, Default)]
 pub struct KeyOptions {
@@ -39,16 +40,16 @@ pub struct KeyOptions {
     pub passphrase_command: Option<String>,
 }
 
-/// The store that a key is for.
+/// The store to which a key belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyOf {
-    /// The store that the command works on.
+    /// The store on which the command works.
     Own,
-    /// A store that is copied from, which may have another key.
+    /// The source store of a copy, which may have another key.
     Source,
 }
 
-/// What opens a store: the options of the command line, and the answers given so far.
+/// Finds the secret of a store: from the options of the command line, and from the answers so far.
 #[derive(Clone)]
 pub(crate) struct Keys {
     options: KeyOptions,
@@ -57,8 +58,8 @@ pub(crate) struct Keys {
     frontend: Arc<dyn Frontend>,
 }
 
-/// A command may open the store twice, and its replicas. The first answer, of a person or of a
-/// program, does for all of them. It is wiped when the session ends.
+/// The answers so far. A command may open the store twice, and its replicas. The first answer of a
+/// person or a program serves all of them. It is wiped when the session ends.
 #[derive(Default)]
 struct Answers {
     own: Option<Zeroizing<String>>,
@@ -70,17 +71,17 @@ impl Keys {
         Self { options, of: KeyOf::Own, answers: Arc::default(), frontend }
     }
 
-    /// The same for a store that is copied from.
+    /// Returns the keys of the source store of a copy, with the same options and answers.
     pub(crate) fn of_source(&self) -> Self {
         Self { of: KeyOf::Source, ..self.clone() }
     }
 
-    /// The same with another key file.
+    /// Returns the same keys with another key file.
     pub(crate) fn with_key_file(self, file: &Path) -> Self {
         Self { options: KeyOptions { key_file: Some(file.into()), ..self.options }, ..self }
     }
 
-    /// The same without any options, for a store that has no key.
+    /// Returns the same keys without any options, for a store without encryption.
     pub(crate) fn without_options(self) -> Self {
         Self { options: KeyOptions::default(), ..self }
     }
@@ -89,8 +90,7 @@ impl Keys {
         self.options.key_file.as_deref()
     }
 
-    /// What the command line and the environment give to open the store with, if they give
-    /// anything.
+    /// Names the option or environment variable that gives a secret, if there is one.
     pub(crate) fn what_is_given(&self) -> Option<&'static str> {
         let variable = match self.of {
             KeyOf::Own => PASSPHRASE_VARIABLE,
@@ -104,8 +104,8 @@ impl Keys {
         }
     }
 
-    /// What opens the store: a key file, a passphrase from a file, a program or the environment, or
-    /// an answer.
+    /// Returns the secret that opens the store: a key file, a passphrase from a file, a program or
+    /// the environment, or an answer.
     pub(crate) fn given(&self, asked: Asked) -> Result<Secret> {
         if let Some(file) = &self.options.key_file {
             return if asked == Asked::Twice { new_key_file(file) } else { key_file(file) };
@@ -136,8 +136,8 @@ impl Keys {
         Ok(Secret::Passphrase(secret))
     }
 
-    /// What is to open a new key: this key file, the environment, or an answer. `is_asked`:
-    /// whatever the environment says, the passphrase is asked for.
+    /// Returns the secret of a new key: the key file, the environment, or an answer. If `is_asked`,
+    /// the passphrase is asked for even if the environment has one.
     pub(crate) fn new_secret(&self, file: Option<&Path>, is_asked: bool) -> Result<Secret> {
         if let Some(file) = file {
             return new_key_file(file);
@@ -162,7 +162,7 @@ fn ask(frontend: &dyn Frontend, prompt: &str, asked: Asked) -> Result<Zeroizing<
     Ok(passphrase)
 }
 
-/// What trying a new passphrase is to cost.
+/// Returns the cost of each attempt at a new passphrase.
 ///
 /// # Errors
 /// [`UsageError`] if it is out of bounds.
@@ -178,7 +178,8 @@ pub fn cost(memory_bytes: u64, passes: u32) -> Result<PassphraseCost> {
     Ok(chosen.ok_or_else(|| UsageError(refused()))?)
 }
 
-/// A key file of a new key. All of it counts: of a longer one only the beginning would.
+/// Reads the key file of a new key. The whole file must count: if it is longer than allowed, only
+/// its beginning would.
 fn new_key_file(file: &Path) -> Result<Secret> {
     let secret = key_file(file)?;
     if matches!(&secret, Secret::KeyFile(contents) if contents.len() as u64 == KEY_FILE_BYTES_MAX) {

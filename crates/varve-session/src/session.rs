@@ -1,4 +1,4 @@
-//! From the command line to an open store.
+//! Opens stores for a command.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,29 +25,27 @@ use crate::secret::{Asked, KeyOptions, Keys};
 use crate::target::{self, NamedBy};
 use crate::{healing, waiting};
 
-/// What the command line and the environment say of the store.
+/// The settings that the command line and the environment give.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The store, a replica of it, or a Venti server.
+    /// The path or URL of a store, a replica of it, or a Venti server.
     pub store: Option<PathBuf>,
-    /// What opens it.
     pub key: KeyOptions,
-    /// How long to wait for another writer.
+    /// The time limit for waiting for another writer.
     pub wait: Duration,
-    /// How replicas are read.
     pub replica_reads: ReplicaReads,
-    /// The folder of the cache of replicas, instead of the user's.
+    /// The cache folder for replicas, instead of the user's.
     pub cache: Option<PathBuf>,
-    /// How much the cache holds of each store.
+    /// Size limit of the cache of each store.
     pub cache_bytes: u64,
-    /// The file that notes the roots of a Venti server's catalog, instead of the user's.
+    /// The file with the catalog roots of a Venti server, instead of the user's.
     pub roots: Option<PathBuf>,
-    /// How a moment is shown to other writers.
+    /// Formats the time that this process shows to other writers.
     pub show_moment: fn(Timestamp) -> String,
 }
 
-/// The store that a command works on, and all that it takes to open it. A clone shares the
-/// passphrase that was typed.
+/// The store of a command, and everything that is needed to open it. A clone shares the typed
+/// passphrase.
 #[derive(Clone)]
 pub struct Session {
     store: Option<PathBuf>,
@@ -60,7 +58,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// The session of a command. Nothing is opened yet.
+    /// Creates the session of a command. Nothing is opened yet.
     #[must_use]
     pub fn new(settings: Settings, frontend: Arc<dyn Frontend>) -> Self {
         let Settings { store, key, wait, replica_reads, cache, cache_bytes, roots, show_moment } = settings;
@@ -69,13 +67,13 @@ impl Session {
         Self { store, keys, replicas, wait, roots, show_moment, frontend }
     }
 
-    /// The same session, which does not wait for other writers.
+    /// Returns the same session without any waiting for other writers.
     pub(crate) fn without_waiting(&self) -> Self {
         Self { wait: Duration::ZERO, ..self.clone() }
     }
 
-    /// The session of a store that is copied from. It may have another key than the one that is
-    /// copied to, or none.
+    /// Returns the session of the source store of a copy. Its key may differ from that of the
+    /// destination, and it may have none.
     ///
     /// # Errors
     /// When `path` names no store whose settings can be read.
@@ -88,12 +86,12 @@ impl Session {
         let world = match home_at(path)? {
             Home::Folder(path) => World::real(&path),
             Home::Replica(text) => source.replica(&text, NamedBy::User)?.world,
-            // It has no key.
+            // A Venti server needs no key.
             Home::Venti(_) => return Ok(source),
         };
         let config = Store::read_config(&world).with_context(|| format!("cannot open the store {name}"))?;
         if config.encryption == Encryption::None {
-            // The key that was given is that of the other store.
+            // The given key belongs to the destination store.
             return Ok(Self { keys: source.keys.without_options(), ..source });
         }
         Ok(source)
@@ -104,15 +102,15 @@ impl Session {
     }
 }
 
-/// The place of the store.
+/// Location of the store.
 impl Session {
-    /// Whether a store was named at all.
+    /// Reports whether a store was named.
     #[must_use]
     pub fn names_store(&self) -> bool {
         self.store.is_some()
     }
 
-    /// The path or URL that names the store.
+    /// Returns the path or URL that names the store.
     ///
     /// # Errors
     /// [`UsageError`] if none was given.
@@ -121,49 +119,50 @@ impl Session {
         Ok(self.store.clone().ok_or_else(unnamed)?)
     }
 
-    /// The place of the store: a folder, a replica, or a Venti server.
+    /// Returns the location of the store: a folder, a replica, or a Venti server.
     ///
     /// # Errors
-    /// [`UsageError`] if none was named, or the name means nothing.
+    /// [`UsageError`] if no store was named, or the name cannot be interpreted.
     pub fn home(&self) -> Result<Home> {
         home_at(&self.store_path()?)
     }
 
-    /// The store's folder, for what can be done neither at a replica nor at a Venti server.
+    /// Returns the store's folder, for operations that need a folder.
     ///
     /// # Errors
-    /// When something else was named.
+    /// When the name is that of a replica or a Venti server.
     pub fn store_folder(&self) -> Result<PathBuf> {
         self.home()?.folder()
     }
 
-    /// The folder in which a store is to be made.
+    /// Returns the folder for a new store.
     ///
     /// # Errors
-    /// When something else was named.
+    /// When the name is that of a replica, a URL or a Venti server.
     pub fn new_store_folder(&self) -> Result<PathBuf> {
         self.home()?.new_store_folder()
     }
 
-    /// The key file that was named.
+    /// Returns the key file that the command line names.
     #[must_use]
     pub fn key_file(&self) -> Option<&Path> {
         self.keys.key_file()
     }
 
-    /// The file that was named for the roots of a Venti server's catalog.
+    /// Returns the file that the command line names for the catalog roots of a Venti server.
     #[must_use]
     pub fn roots_file(&self) -> Option<&Path> {
         self.roots.as_deref()
     }
 
-    /// The folder in which this machine keeps what it has read and seen of replicas.
+    /// Returns the folder in which this machine keeps the cached data of replicas and the notes on
+    /// them.
     #[must_use]
     pub fn cache_folder(&self) -> Option<&Path> {
         self.replicas.cache_folder()
     }
 
-    /// What other writers are told as long as this process writes to a store.
+    /// Returns the text that describes this process to other writers while it holds a store.
     #[must_use]
     pub fn holder(&self) -> String {
         let now = (self.show_moment)(RealClock.now());
@@ -171,10 +170,10 @@ impl Session {
     }
 }
 
-/// The store, opened.
+/// Opening the store.
 impl Session {
-    /// Opens the store to be read, with its catalog, which comes from a replica where it is lost
-    /// here.
+    /// Opens the store for reading, with its catalog. If a part of the catalog is lost here, it
+    /// comes from a replica.
     ///
     /// # Errors
     /// When the store does not open, or the key does not permit reading.
@@ -187,7 +186,7 @@ impl Session {
         Ok(Archive::with_catalog(store, catalog?))
     }
 
-    /// Opens the store to be looked at as far as the key allows.
+    /// Opens the store for inspection, as far as the key allows.
     ///
     /// # Errors
     /// When the store or its catalog does not open.
@@ -195,7 +194,7 @@ impl Session {
         Ok(Archive::open(self.read_store()?)?)
     }
 
-    /// Opens the store to be written, with its catalog.
+    /// Opens the store for writing, with its catalog.
     ///
     /// # Errors
     /// When the store or its catalog does not open.
@@ -203,7 +202,7 @@ impl Session {
         Ok(Archive::open(self.write_store()?)?)
     }
 
-    /// The snapshots of the store, and the blocks that they are made of.
+    /// Opens the snapshots of the store and their blocks for reading.
     ///
     /// # Errors
     /// When the store or its catalog does not open.
@@ -211,19 +210,19 @@ impl Session {
         Reading::open(self)
     }
 
-    /// The blocks of a store. Those that it has lost come from the replicas that it remembers.
+    /// Returns the blocks of a store. Lost blocks come from the replicas that the store remembers.
     #[must_use]
     pub fn healing(&self, archive: &Archive) -> Arc<Healing> {
         healing::blocks(self, archive.blocks())
     }
 
-    /// Reports the blocks that had to come from a replica since the last call, and stores them here
-    /// again.
+    /// Reports the blocks that came from a replica since the last call, and stores them in the
+    /// local store again.
     pub fn report_lost(&self, blocks: &Healing) {
         healing::report_lost(self, blocks);
     }
 
-    /// Opens the store to be read.
+    /// Opens the store for reading.
     ///
     /// # Errors
     /// When it does not open.
@@ -231,7 +230,7 @@ impl Session {
         self.read_store_at(&self.store_path()?)
     }
 
-    /// Opens another store, or a replica of one, to be read.
+    /// Opens another store, or a replica of one, for reading.
     ///
     /// # Errors
     /// When it does not open.
@@ -257,7 +256,7 @@ impl Session {
         }
     }
 
-    /// Opens the store to be written.
+    /// Opens the store for writing.
     ///
     /// # Errors
     /// When it does not open, or another writer has held it for longer than the session waits.
@@ -265,7 +264,7 @@ impl Session {
         self.write_store_at(&self.store_path()?)
     }
 
-    /// Opens another store to be written.
+    /// Opens another store for writing.
     ///
     /// # Errors
     /// When it does not open, or another writer has held it for longer than the session waits.
@@ -281,8 +280,7 @@ impl Session {
         Ok(store)
     }
 
-    /// Opens the store of a world with a secret that is there already; `name` is what people call
-    /// it.
+    /// Opens the store of a world with a given secret. Messages call it `name`.
     ///
     /// # Errors
     /// When it does not open.
@@ -297,7 +295,7 @@ impl Session {
             .with_context(|| format!("cannot open the store {name}"))
     }
 
-    /// Reports that the newest snapshots may be missing: a list of the others looks as if it were
+    /// Reports that the newest snapshots may be missing: the list of the remaining ones looks
     /// complete.
     fn notice_lost_end(&self, store: &Store, name: &str) {
         if let Err(WithheldError { arena, offset }) = store.check_nothing_withheld() {
@@ -307,11 +305,11 @@ impl Session {
         }
     }
 
-    /// Tries something that another writer may prevent, and tries it again for as long as the
-    /// session waits. `is_free` is asked before each further attempt, which may be expensive.
+    /// Repeats `attempt` while another writer prevents it, for as long as the session waits.
+    /// `is_free` is called before each further attempt, which may be expensive.
     ///
     /// # Errors
-    /// Those of the last attempt. [`Interrupted`](crate::Interrupted) after a signal.
+    /// The error of the last attempt. [`Interrupted`](crate::Interrupted) after a signal.
     pub fn until_free<T>(&self, is_free: impl Fn() -> bool, attempt: impl FnMut() -> Result<T>) -> Result<T> {
         waiting::until_free(self.wait, self.frontend.as_ref(), is_free, attempt)
     }
@@ -319,7 +317,7 @@ impl Session {
 
 /// Keys.
 impl Session {
-    /// What opens the store of a world, if it needs anything.
+    /// Returns the secret of the store of a world, if the store needs one.
     ///
     /// # Errors
     /// When the settings cannot be read or no secret is found, and [`WrongKey`] if a secret was
@@ -328,8 +326,8 @@ impl Session {
         let context = || format!("cannot open the store {name}");
         match Store::read_config(world).with_context(context)?.encryption {
             Encryption::Aes256Gcm => self.secret().map(Some),
-            // Somebody who expects a key to be needed must not be served from a store that was put
-            // in the place of theirs.
+            // A user who expects encryption must not be served from an unencrypted store that was
+            // put in the place of theirs.
             Encryption::None => match self.keys.what_is_given() {
                 Some(given) => bail!(WrongKey(format!(
                     "{name} is not encrypted, but {given} was given: it is not the store that the key is for"
@@ -339,41 +337,40 @@ impl Session {
         }
     }
 
-    /// What opens the store: a key file, a passphrase from a file, a program or the environment, or
-    /// an answer.
+    /// Returns the secret that opens the store: a key file, a passphrase from a file, a program or
+    /// the environment, or an answer.
     ///
     /// # Errors
-    /// When nothing was given and nobody can be asked.
+    /// When no secret was given and no user can be asked.
     pub fn secret(&self) -> Result<Secret> {
         self.keys.given(Asked::Once)
     }
 
-    /// What is to open a store that is made now. An answer is asked for twice: a slip would lock
-    /// everybody out.
+    /// Returns the secret for a new store. A passphrase is asked for twice: a typing error would
+    /// lock everybody out.
     ///
     /// # Errors
-    /// When nothing was given and nobody can be asked, or the two answers differ.
+    /// When no secret was given and no user can be asked, or the two answers differ.
     pub fn secret_of_new_store(&self) -> Result<Secret> {
         self.keys.given(Asked::Twice)
     }
 
-    /// What is to open a new key: `key_file`, the environment, or an answer. With `is_asked`,
-    /// whatever the environment says, the passphrase is asked for.
+    /// Returns the secret of a new key: `key_file`, the environment, or an answer. If `is_asked`,
+    /// the passphrase is asked for even if the environment has one.
     ///
     /// # Errors
-    /// When nothing was given and nobody can be asked, or the two answers differ.
+    /// When no secret was given and no user can be asked, or the two answers differ.
     pub fn new_secret(&self, key_file: Option<&Path>, is_asked: bool) -> Result<Secret> {
         self.keys.new_secret(key_file, is_asked)
     }
 
-    /// What the command line and the environment give to open the store with, if they give
-    /// anything.
+    /// Names the option or environment variable that gives a secret, if there is one.
     #[must_use]
     pub fn what_is_given(&self) -> Option<&'static str> {
         self.keys.what_is_given()
     }
 
-    /// The keys of the store.
+    /// Returns the keys of the store.
     ///
     /// # Errors
     /// When there is no store, or its settings cannot be read.
@@ -385,11 +382,11 @@ impl Session {
 
 /// Replicas and servers.
 impl Session {
-    /// Opens the place that `text` names, a folder or a URL; `bytes_per_second` bounds what is sent
-    /// there.
+    /// Opens the target that `text` names, a folder or a URL. `bytes_per_second` limits the upload
+    /// rate.
     ///
     /// # Errors
-    /// When the text names no place, or it cannot be reached.
+    /// When the text names no target, or the target cannot be reached.
     pub fn target(
         &self,
         text: &str,
@@ -399,7 +396,7 @@ impl Session {
         target::open(text, named_by, bytes_per_second, self.frontend.as_ref())
     }
 
-    /// Opens a target as the world of a store that is only read.
+    /// Opens a target as the world of a read-only store.
     ///
     /// # Errors
     /// When there is no replica, or it cannot be reached.
@@ -407,21 +404,21 @@ impl Session {
         self.replicas.open(text, named_by)
     }
 
-    /// Reports a replica that is older than what this machine has seen of its store, and notes what
-    /// it sees now. Returns whether it is older.
+    /// Reports a replica that is older than this machine's notes on its store, and notes its
+    /// present state. Returns whether the replica is older.
     pub fn notice_rollback(&self, store: &Store, there: &ReplicaHome, history: History, text: &str) -> bool {
         let notice = replica_home::rollback(store, there, history, text);
         notice.iter().for_each(|notice| self.notice(notice));
         notice.is_some()
     }
 
-    /// Forgets what this machine has seen at replicas of a store whose history goes another way
-    /// from now on.
+    /// Removes all notes on the replicas of a store, because the history of the store now diverges
+    /// from theirs.
     pub fn forget_seen(&self, store_id: &[u8; 16]) {
         self.replicas.forget_seen(store_id);
     }
 
-    /// The files of another store, or of a replica of one.
+    /// Returns the storage of another store, or of a replica of one.
     ///
     /// # Errors
     /// When the replica does not open, or a Venti server was named.
@@ -433,7 +430,7 @@ impl Session {
         })
     }
 
-    /// Blocks to be read: of another store, of a replica of one, or at a Venti server.
+    /// Opens the blocks of another store, of a replica, or of a Venti server for reading.
     ///
     /// # Errors
     /// When they do not open.
@@ -444,7 +441,7 @@ impl Session {
         Ok(Arc::new(self.read_store_at(path)?))
     }
 
-    /// Blocks to be written: of another store, or at a Venti server.
+    /// Opens the blocks of another store, or of a Venti server, for writing.
     ///
     /// # Errors
     /// When they do not open.
@@ -458,13 +455,13 @@ impl Session {
     /// Connects to a Venti server.
     ///
     /// # Errors
-    /// When it cannot be reached, or is not one.
+    /// When it cannot be reached, or is no Venti server.
     pub fn venti(&self, address: &Address) -> Result<Arc<VentiStore>> {
         home::connect(address)
     }
 
-    /// The file that notes the roots of a Venti server's catalog: the one that was named, or else
-    /// the user's.
+    /// Returns the file with the catalog roots of a Venti server: the named file, or else the
+    /// user's.
     ///
     /// # Errors
     /// When none was named and the user has no folder for it.
@@ -472,13 +469,13 @@ impl Session {
         Roots::of(self.roots.clone(), address)
     }
 
-    /// The roots file that was named.
+    /// Returns the roots file that the command line names.
     #[must_use]
     pub fn named_roots(&self) -> Option<Roots> {
         self.roots.clone().map(Roots::at)
     }
 
-    /// The snapshots at a Venti server, and the server's blocks.
+    /// Opens the snapshots at a Venti server. Returns the server's blocks, too.
     ///
     /// # Errors
     /// When the server cannot be reached, or its catalog cannot be read.
@@ -489,7 +486,7 @@ impl Session {
     }
 }
 
-/// A place that takes blocks.
+/// A destination for blocks.
 #[expect(missing_docs, reason = "the names explain themselves")]
 pub enum Writable {
     Store(Box<Store>),
@@ -497,7 +494,7 @@ pub enum Writable {
 }
 
 impl Writable {
-    /// Its blocks.
+    /// Returns the blocks.
     #[must_use]
     pub fn blocks(&self) -> &dyn BlockStore {
         match self {
@@ -506,10 +503,10 @@ impl Writable {
         }
     }
 
-    /// Ends it in order, so that what was written is durable.
+    /// Closes the destination. All written blocks are durable when this returns.
     ///
     /// # Errors
-    /// When the last of it could not be made durable.
+    /// When the last blocks could not be made durable.
     pub fn close(self) -> Result<()> {
         match self {
             Self::Store(store) => Ok(store.close()?),

@@ -1,4 +1,4 @@
-//! From a word to a place for a replica.
+//! Interprets texts that name targets, and opens targets.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,16 +11,17 @@ use crate::frontend::Frontend;
 use crate::known_servers;
 use crate::notice::Notice;
 
-/// Who says where a target is.
+/// The origin of the text that names a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamedBy {
-    /// Whoever runs the command, in its words.
+    /// The user, on the command line.
     User,
-    /// `replicas.toml` in the store's folder. Whoever can write there can name any place.
+    /// `replicas.toml` in the store's folder. Anyone with write access to that folder can name any
+    /// target.
     Store,
 }
 
-/// Whether a word names a place by a scheme, as `s3://bucket` does.
+/// Reports whether a text has a scheme, as `s3://bucket` does.
 #[must_use]
 pub fn is_url(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| {
@@ -28,14 +29,14 @@ pub fn is_url(text: &str) -> bool {
     })
 }
 
-/// Whether a folder holds a replica, and not a store.
+/// Reports whether a folder holds a replica rather than a store.
 #[must_use]
 pub fn is_replica_folder(path: &Path) -> bool {
-    // Whatever lies there: who has put a folder in place of the file has not made a store of it.
+    // The type of the file does not matter: even a folder with this name does not make a store.
     path.join("replica.toml").symlink_metadata().is_ok()
 }
 
-/// The folder that a word names as a place for a replica, if it is on this machine.
+/// Returns the folder that a text names as a target, if the target is on this machine.
 #[must_use]
 pub fn folder_of(text: &str) -> Option<PathBuf> {
     match text.parse() {
@@ -44,14 +45,14 @@ pub fn folder_of(text: &str) -> Option<PathBuf> {
     }
 }
 
-/// What is printed of a word that names a target: all of it but a password.
+/// Returns a text that names a target without its password, for messages.
 #[must_use]
 pub fn shown(text: &str) -> String {
     varve_remote::without_password(text)
 }
 
-/// Whether an error begins with the name of the place by itself: whoever says what failed there
-/// need not name it once more.
+/// Reports whether an error already begins with the name of the target, so that its message need
+/// not name it again.
 #[must_use]
 pub fn is_named_by(error: &anyhow::Error, text: &str) -> bool {
     let said = error.to_string();
@@ -59,7 +60,7 @@ pub fn is_named_by(error: &anyhow::Error, text: &str) -> bool {
     [Some(shown(text)), place.ok()].into_iter().flatten().any(|name| said.starts_with(&format!("{name}: ")))
 }
 
-/// Refuses the name of a folder that is none, and a place in the spelling of another program.
+/// Refuses a target in the spelling of another program, unless a folder has this name.
 pub(crate) fn refuse_other_spelling(text: &str) -> Result<()> {
     match url_meant(text) {
         Some(url) if Path::new(text).symlink_metadata().is_err() => {
@@ -69,7 +70,7 @@ pub(crate) fn refuse_other_spelling(text: &str) -> Result<()> {
     }
 }
 
-/// How a place of restic's spelling, such as `sftp:me@host:/x`, is written here.
+/// Translates a target from restic's spelling, such as `sftp:me@host:/x`.
 fn url_meant(text: &str) -> Option<String> {
     if is_url(text) {
         return None;
@@ -89,8 +90,8 @@ fn url_meant(text: &str) -> Option<String> {
     }
 }
 
-/// Opens the place that `text` names, a folder or a URL; `bytes_per_second` bounds what is sent
-/// there.
+/// Opens the target that `text` names, a folder or a URL. `bytes_per_second` limits the upload
+/// rate.
 pub(crate) fn open(
     text: &str,
     named_by: NamedBy,
@@ -110,8 +111,8 @@ pub(crate) fn open(
     Ok(Arc::from(varve_remote::open(text, &options)?))
 }
 
-/// Whether the password of the environment goes to a server: only if the user has named it, now or
-/// earlier. `file` lists the servers that were named earlier.
+/// Reports whether a server may receive the password from the environment: only if the user names
+/// it now or has named it before. `file` lists the servers that the user has named before.
 fn may_have_password(file: Option<&Path>, server: &str, named_by: NamedBy, frontend: &dyn Frontend) -> bool {
     match named_by {
         NamedBy::User => {

@@ -1,14 +1,14 @@
-//! Where this program keeps what is its user's, and of no store: below the folders that the XDG
-//! Base Directory Specification names.
+//! The user's own folders for this program, outside any store. They lie below the folders that the
+//! XDG Base Directory Specification names.
 
 use std::path::PathBuf;
 
-/// What can be had again.
+/// Returns the folder for data that can be read or computed again.
 pub fn cache() -> Option<PathBuf> {
     below("XDG_CACHE_HOME", ".cache")
 }
 
-/// What was noted.
+/// Returns the folder for notes that cannot be computed again.
 pub fn state() -> Option<PathBuf> {
     below("XDG_STATE_HOME", ".local/state")
 }

@@ -1,4 +1,4 @@
-//! `--wait`: waiting until another process lets go of what only one may write to.
+//! `--wait`: waiting until another process releases a lock.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,15 +11,15 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use crate::failure::{FailureKind, Interrupted};
 use crate::frontend::Frontend;
 
-/// How soon it is looked again at first, and at last.
+/// Minimum and maximum pause between two looks at the lock.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Tries `attempt`, and tries it again for up to `patience` as long as it fails because another
-/// writer holds the store. Before each further attempt, which may be expensive, `is_free` is asked.
+/// Repeats `attempt` for up to `patience` while it fails because another writer holds the store.
+/// `is_free` is called before each further attempt, which may be expensive.
 ///
 /// # Errors
-/// Those of the last attempt. [`Interrupted`] after a signal.
+/// The error of the last attempt. [`Interrupted`] after a signal.
 pub(crate) fn until_free<T>(
     patience: Duration,
     frontend: &dyn Frontend,
@@ -48,13 +48,13 @@ pub(crate) fn until_free<T>(
     }
 }
 
-/// Whether nobody holds the lock of a store. Holds it for a moment, as a reader would, and never
-/// makes it.
+/// Reports whether no process holds the lock of a store. It takes the lock for a moment, as a
+/// reader does, and never creates the file.
 #[must_use]
 pub fn is_lock_free(folder: &Path, file: &str) -> bool {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(folder.join(file));
-    // What cannot be looked at is told by the attempt.
+    // A lock file that cannot be opened counts as free: the attempt itself then reports the error.
     opened.map_or(true, |lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_ok())
 }
 
@@ -62,7 +62,7 @@ struct Wait {
     patience: Duration,
     begun: Instant,
     pause: Duration,
-    /// Whom it was said of last.
+    /// The last message that was announced.
     announced: String,
 }
 
@@ -98,7 +98,7 @@ mod tests {
     use crate::failure::InUse;
     use crate::recorded::Recorded;
 
-    /// An attempt that another writer prevents this many times.
+    /// Returns an attempt that another writer prevents this many times.
     fn held(times: usize) -> impl FnMut() -> Result<usize> {
         let mut attempts = 0;
         move || {

@@ -1,4 +1,4 @@
-//! Files and programs that a secret is read from.
+//! Reads secrets from files and programs.
 
 use std::fs::File;
 use std::io::Read;
@@ -11,12 +11,12 @@ use zeroize::Zeroizing;
 
 use crate::failure::UsageError;
 
-/// No passphrase is longer.
+/// Upper bound on the length of a passphrase.
 const PASSPHRASE_BYTES_MAX: u64 = 64 << 10;
-/// The permissions that others than the owner have.
+/// The permission bits of group and others.
 const OF_OTHERS: u32 = 0o077;
 
-/// A key or a passphrase lies in a file that others than its owner may read or write.
+/// A file with a secret that users other than its owner may read or write.
 #[derive(Debug)]
 pub struct OpenToOthers {
     path: PathBuf,
@@ -32,9 +32,9 @@ impl std::fmt::Display for OpenToOthers {
 
 impl std::error::Error for OpenToOthers {}
 
-/// Opens a file with a secret. As ssh does with keys, it refuses a file of one's own that others
-/// may read or write; a file of somebody else's, such as one that root hands to a service, is for
-/// them to guard.
+/// Opens a file with a secret. As ssh does with keys, it refuses a file of the current user that
+/// other users may read or write. A file of another owner, such as one that root gives to a
+/// service, is that owner's responsibility.
 pub(super) fn open(path: &Path, what: &str) -> Result<File> {
     let context = || format!("cannot read the {what} {}", path.display());
     let file = File::open(path).with_context(context)?;
@@ -46,7 +46,7 @@ pub(super) fn open(path: &Path, what: &str) -> Result<File> {
     Ok(file)
 }
 
-/// The passphrase in a file: its one line.
+/// Reads the passphrase in a file, which must have one line.
 pub(super) fn passphrase_file(path: &Path) -> Result<Zeroizing<String>> {
     let file = open(path, "passphrase file")?;
     let context = || format!("the passphrase file {}", path.display());
@@ -54,8 +54,8 @@ pub(super) fn passphrase_file(path: &Path) -> Result<Zeroizing<String>> {
     one_line(&bytes).with_context(context)
 }
 
-/// The passphrase that a program prints. It is started without a shell; its standard input is
-/// empty.
+/// Reads the passphrase that a program prints. The program runs without a shell, and with an empty
+/// standard input.
 pub(super) fn passphrase_of_command(line: &str) -> Result<Zeroizing<String>> {
     let words = split(line).map_err(|wrong| UsageError(format!("--passphrase-command: {wrong}")))?;
     let Some((program, arguments)) = words.split_first() else {
@@ -69,7 +69,7 @@ pub(super) fn passphrase_of_command(line: &str) -> Result<Zeroizing<String>> {
         .spawn()
         .with_context(context)?;
     let output = child.stdout.take().map(read_all).transpose();
-    // Whoever is not listened to any more ends.
+    // The pipe is closed now, so a program that still prints ends, too.
     let status = child.wait().with_context(context)?;
     let bytes = output.with_context(context)?.unwrap_or_default();
     if !status.success() {
@@ -87,7 +87,8 @@ fn read_all(from: impl Read) -> Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// A line without its end. What has several lines is more likely a key than a passphrase.
+/// Removes the line break at the end. A text of several lines is refused: it is more likely a key
+/// than a passphrase.
 fn one_line(bytes: &[u8]) -> Result<Zeroizing<String>> {
     let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -103,8 +104,7 @@ fn one_line(bytes: &[u8]) -> Result<Zeroizing<String>> {
     }
 }
 
-/// Splits a command line into words: at white space, but for what is in quotes or after a
-/// backslash.
+/// Splits a command line into arguments at white space. Quotes and backslashes protect white space.
 fn split(line: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
