@@ -1,31 +1,31 @@
-//! What each kind of store asks of its disk, for each of the six ways to be asked: Foundation's Figure 5 (Rhea et al. 2008,
-//! section 3), for the engine as it is.
+//! The disk operations of each kind of store in the six cases of Foundation's Figure 5 (Rhea et al.
+//! 2008, section 3), computed for the present engine.
 
 use serde::Serialize;
 use varve_store::IndexKind;
 
 use crate::engine::Engine;
 
-/// A way in which a store is asked (Foundation, Figure 5).
+/// An access pattern (Foundation, Figure 5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Case {
-    /// Single blocks are read that are not near each other.
+    /// Reads of single blocks that are not near each other.
     OutOfOrderRead,
-    /// Blocks are read in the order in which they were written.
+    /// Reads in the order in which the blocks were written.
     SequentialRead,
-    /// Single blocks are written that are there already, in another order.
+    /// Writes of single blocks that the store already has, in another order than the first time.
     OutOfOrderDuplicate,
-    /// The same, of blocks whose neighbours were just written again.
+    /// Writes of blocks that the store already has, just after their neighbours were written again.
     NearDuplicate,
-    /// Blocks are written that are there already, in the order in which they were first written.
+    /// Writes of blocks that the store already has, in the order of the first time.
     SequentialDuplicate,
-    /// New blocks are written.
+    /// Writes of new blocks.
     FreshWrite,
 }
 
 impl Case {
-    /// All of them, in Foundation's order.
+    /// All cases, in Foundation's order.
     pub const ALL: [Self; 6] = [
         Self::OutOfOrderRead,
         Self::SequentialRead,
@@ -35,7 +35,7 @@ impl Case {
         Self::FreshWrite,
     ];
 
-    /// What people call it.
+    /// Returns the name for output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -48,23 +48,22 @@ impl Case {
         }
     }
 
-    /// Whether one block is asked for at a time, and the next when it is there.
+    /// Reports whether the blocks are requested one at a time, each after the reply to the one
+    /// before.
     #[must_use]
     pub fn is_one_by_one(self) -> bool {
         matches!(self, Self::OutOfOrderRead | Self::OutOfOrderDuplicate | Self::NearDuplicate)
     }
 }
 
-/// What one block costs at the disk, on average.
+/// The average cost of one block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Cost {
-    /// Reads that wait for the disk to find a place.
+    /// Reads that wait for the disk to seek.
     pub seeks: f64,
-    /// Bytes that are read.
     pub read_bytes: f64,
-    /// Bytes that are written.
     pub written_bytes: f64,
-    /// Bytes that are unpacked, decrypted and hashed, or hashed only, before compression.
+    /// Uncompressed bytes that are decompressed, decrypted and hashed, or only hashed.
     pub worked_bytes: f64,
 }
 
@@ -81,44 +80,42 @@ impl std::ops::Add for Cost {
     }
 }
 
-/// What the engine is made of. `docs/internals/format.md` and `docs/decisions` have these numbers.
+/// Constants of the engine. `docs/internals/format.md` and `docs/decisions` give these numbers.
 pub(crate) mod engine {
-    /// A directory page names so many blocks.
+    /// Blocks in a directory page.
     pub(crate) const PAGE_BLOCKS: f64 = 4096.0;
-    /// What it has of each: a score, and columns that all but vanish.
+    /// Bytes of a block in a directory page: a score, and columns that need almost nothing.
     pub(crate) const PAGE_ENTRY_BYTES: f64 = 33.0;
     /// A frame of a disk image, before compression.
     pub(crate) const FRAME_BYTES: f64 = 32_768.0;
     /// A frame of blocks that do not compress.
     pub(crate) const LONELY_FRAME_BYTES: f64 = 8192.0;
-    /// Blocks of which more than this share is left after compression are stored as they are.
+    /// Blocks that compress to more than this share are stored as they are.
     pub(crate) const INCOMPRESSIBLE_SHARE: f64 = 0.97;
-    /// What is read of a clump to learn where its frames are.
+    /// Bytes that are read from a clump to find its frames.
     pub(crate) const CLUMP_TABLE_BYTES: f64 = 4096.0;
     /// A page of the index on disk.
     pub(crate) const INDEX_PAGE_BYTES: f64 = 4096.0;
-    /// What an entry of the index on disk takes in its file.
+    /// Bytes of an entry in the file of the index on disk.
     pub(crate) const INDEX_ENTRY_BYTES: f64 = 9.1;
-    /// What an entry takes in the buffer in front of it.
+    /// Bytes of an entry in the buffer in front of that file.
     pub(crate) const BUFFER_ENTRY_BYTES: f64 = 20.0;
-    /// The share of an index's memory that one of its two buffers has.
+    /// The share of the index memory that each of the two buffers has.
     pub(crate) const BUFFER_SHARE: f64 = 0.25;
-    /// So many blocks are taken into the cache of neighbours after a look-up on disk.
+    /// Blocks that enter the cache of neighbours after a look-up on disk.
     pub(crate) const NEIGHBOURS: f64 = 65_536.0;
-    /// The share of new blocks that the filter takes for old ones.
+    /// The share of new blocks that pass the filter as false positives.
     pub(crate) const FILTER_MISSES: f64 = 0.001;
     /// A full arena.
     pub(crate) const ARENA_BYTES: f64 = 67_108_864.0;
 }
 
-/// What is stored, in numbers that the costs depend on.
+/// The properties of the stored data that decide the costs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    /// Bytes of a block.
     pub block_bytes: f64,
-    /// What is left of them after compression, as a share.
+    /// The share of a block that remains after compression.
     pub stored_share: f64,
-    /// Blocks in the store.
     pub block_count: f64,
     /// Memory of an index on disk, without its filter, in bytes.
     pub index_memory: f64,
@@ -139,14 +136,14 @@ impl Shape {
         engine::ARENA_BYTES / (self.stored_bytes() + engine::PAGE_ENTRY_BYTES)
     }
 
-    /// The blocks that a look-up on disk brings in with the one that it was for.
+    /// Returns the number of blocks that one look-up on disk prefetches.
     fn neighbours(&self) -> f64 {
         let remembered = self.index_memory * 0.375 / 10.0;
         engine::NEIGHBOURS.min(self.arena_blocks()).min(remembered.max(engine::PAGE_BLOCKS))
     }
 }
 
-/// What one block costs an engine, in one of the six cases.
+/// Returns the cost of one block for an engine in one of the six cases.
 pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
     let page_bytes = engine::PAGE_BLOCKS.min(shape.arena_blocks()) * engine::PAGE_ENTRY_BYTES;
     let page = Cost { seeks: 1.0, read_bytes: page_bytes, ..Cost::default() };
@@ -154,7 +151,7 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
         Cost { seeks: 1.0 / engine::PAGE_BLOCKS, read_bytes: engine::PAGE_ENTRY_BYTES, ..Cost::default() };
     let is_on_disk = engine.index == IndexKind::Disk;
     let by_value = engine.by_value;
-    // One page of the index. What stands beside the block comes in only if look-ups lead on.
+    // One page of the index. The neighbours of the block come in only if look-ups continue near it.
     let look_up = if is_on_disk {
         Cost { seeks: 1.0, read_bytes: engine::INDEX_PAGE_BYTES, ..Cost::default() }
     } else {
@@ -169,7 +166,7 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
     } else {
         Cost::default()
     };
-    // The table of a clump, and the one frame of it that has the block.
+    // The table of a clump, and the one frame with the block.
     let single = Cost {
         seeks: 2.0,
         read_bytes: engine::CLUMP_TABLE_BYTES + shape.frame_bytes() * shape.stored_share,
@@ -188,14 +185,14 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
         (Case::OutOfOrderRead, true) => single,
         (Case::SequentialRead, false) => look_up_of_many + in_a_row,
         (Case::SequentialRead, true) => in_a_row,
-        // A page of the directory tells whether the block is where the index says.
+        // A directory page confirms that the block is where the index says.
         (Case::OutOfOrderDuplicate, false) => look_up + page + hashed,
         (Case::OutOfOrderDuplicate, true) => look_up + page + single + hashed,
         (Case::NearDuplicate, false) => hashed,
         (Case::NearDuplicate, true) => single + hashed,
         (Case::SequentialDuplicate, false) if is_on_disk => look_up_of_many + hashed,
         (Case::SequentialDuplicate, false) => page_of_many + hashed,
-        // What the processor does with a block, comparing it among that, is measured as one.
+        // The measured processor time of a block includes the comparison.
         (Case::SequentialDuplicate, true) => look_up_of_many + in_a_row,
         (Case::FreshWrite, _) => {
             let append = Cost {
@@ -207,7 +204,7 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
             if !is_on_disk {
                 return append;
             }
-            // The whole file of entries is read and written once for each buffer that fills up.
+            // Each full buffer causes one pass that reads and writes the whole file of entries.
             let buffered = (shape.index_memory * engine::BUFFER_SHARE / engine::BUFFER_ENTRY_BYTES).max(1.0);
             let passed = shape.block_count * engine::INDEX_ENTRY_BYTES / buffered;
             let mistaken = Cost {

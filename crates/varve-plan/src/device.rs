@@ -1,6 +1,6 @@
-//! What a device does, measured: reads and writes of several sizes, one after the other and here and there, one at a time and many, past
-//! the system's memory of files. The thesis behind memventi measures disks in this way, with a program called ptio (Lukkien 2008,
-//! section 4.2).
+//! Measures a device: reads and writes of several sizes, sequential and random, one at a time and
+//! many at once, past the page cache. The thesis behind memventi measures disks in the same way,
+//! with a program named ptio (Lukkien 2008, section 4.2).
 #![expect(clippy::disallowed_methods, reason = "a device is measured with threads, by the clock")]
 
 use std::fs::{File, OpenOptions};
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use varve_world::{PAGE_BYTES, PageBuffer, open_uncached};
 
-/// How the file is filled, and how large the largest transfer is.
+/// The size of the largest transfer, and of those that fill the file.
 const LARGE_BYTES: usize = 1 << 20;
-/// What is measured: read or write, in order or not, bytes, at a time.
+/// The measurements: action, order, bytes of a transfer, and concurrent transfers.
 const ROWS: [(Action, Order, usize, u32); 13] = [
     (Action::Write, Order::Sequential, LARGE_BYTES, 1),
     (Action::Read, Order::Sequential, LARGE_BYTES, 1),
@@ -32,7 +32,7 @@ const ROWS: [(Action, Order, usize, u32); 13] = [
     (Action::Write, Order::Random, 4 << 10, 32),
 ];
 
-/// Whether bytes come or go.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Action {
@@ -40,7 +40,7 @@ enum Action {
     Write,
 }
 
-/// Where the next transfer is.
+/// The order of the transfers in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Order {
@@ -55,21 +55,21 @@ pub struct DeviceRow {
     order: Order,
     /// Bytes of each transfer.
     pub bytes: usize,
-    /// Transfers at a time.
+    /// Concurrent transfers.
     pub depth: u32,
-    /// Transfers a second.
+    /// Transfers per second.
     pub per_second: f64,
 }
 
 impl DeviceRow {
-    /// Bytes a second.
+    /// Returns the rate in bytes per second.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a transfer is small")]
     pub fn rate(&self) -> f64 {
         self.per_second * self.bytes as f64
     }
 
-    /// What people call it: `random read`.
+    /// Returns the name for output: `random read`.
     #[must_use]
     pub fn what(&self) -> &'static str {
         match (self.order, self.action) {
@@ -81,18 +81,18 @@ impl DeviceRow {
     }
 }
 
-/// All measurements of one device.
+/// The measurements of one device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceFigures {
-    /// One a kind of transfer.
+    /// One for each kind of transfer.
     pub rows: Vec<DeviceRow>,
-    /// Whether the system's memory of files was out of the way.
+    /// Whether all transfers bypassed the page cache.
     pub is_direct: bool,
 }
 
 impl DeviceFigures {
-    /// Figures of a device of which no more is known than how fast it reads and writes in a row, in bytes a second, and how many places it finds in
-    /// a second.
+    /// Returns the figures of a device of which only three numbers are known: the sequential read
+    /// rate and write rate in bytes per second, and the random reads per second.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a transfer is small")]
     pub fn assumed(read_rate: f64, write_rate: f64, places_per_second: f64) -> Self {
@@ -111,19 +111,19 @@ impl DeviceFigures {
         self.rows.iter().filter(fits).map(DeviceRow::rate).fold(0.0, f64::max)
     }
 
-    /// Bytes a second, read in a row.
+    /// Returns the sequential read rate in bytes per second.
     #[must_use]
     pub fn read_rate(&self) -> f64 {
         self.best(Action::Read, Order::Sequential)
     }
 
-    /// Bytes a second, written in a row.
+    /// Returns the sequential write rate in bytes per second.
     #[must_use]
     pub fn write_rate(&self) -> f64 {
         self.best(Action::Write, Order::Sequential)
     }
 
-    /// Small reads here and there, a second, one at a time.
+    /// Returns the number of small random reads per second, one at a time.
     #[must_use]
     pub fn places_per_second(&self) -> f64 {
         let fits = |row: &&DeviceRow| {
@@ -135,7 +135,7 @@ impl DeviceFigures {
         self.rows.iter().filter(fits).map(|row| row.per_second).fold(0.0, f64::max)
     }
 
-    /// Whether a plan can be made with them: figures from a file may be anything.
+    /// Reports whether the figures suffice for a plan: a file of figures may contain anything.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         let is_good = |rate: f64| rate.is_finite() && rate > 0.0;
@@ -143,28 +143,25 @@ impl DeviceFigures {
     }
 }
 
-/// Why a device was not measured.
+/// The reason why a device was not measured.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureDeviceError {
-    /// No file could be made in the folder, or it could not be filled.
+    /// The file could not be created or filled.
     #[error("a file to measure with could not be written")]
     Fill(#[source] io::Error),
-    /// A transfer failed.
     #[error("a {what} of {bytes} bytes at {offset} failed")]
     Transfer {
-        /// Which.
         what: &'static str,
-        /// How much.
         bytes: usize,
-        /// Where in the file.
+        /// Offset in the file.
         offset: u64,
-        /// What went wrong below.
         source: io::Error,
     },
 }
 
-/// Measures the device on which `file` is: it is made, filled with `file_bytes` bytes, and left there for the caller to remove. Each
-/// kind of transfer takes `time`, or goes over the file once. `done` is told each result when it is there.
+/// Measures the device that holds `file`. The file is created, filled with `file_bytes` bytes, and
+/// left for the caller to remove. Each kind of transfer runs for `time`, or once through the file
+/// if that is shorter. `done` receives each result as soon as it is complete.
 ///
 /// # Errors
 /// [`MeasureDeviceError`].
@@ -179,7 +176,7 @@ pub fn measure_device(
     let mut rows = Vec::new();
     for (action, order, bytes, depth) in ROWS {
         let row = Transfers { handle: &handle, file_bytes, action, order, bytes, depth };
-        // The first row fills the file, all of it.
+        // The first row fills the whole file, however long that takes.
         let time = if rows.is_empty() { Duration::MAX } else { time };
         if !is_direct && action == Action::Read {
             forget(&handle);
@@ -191,7 +188,7 @@ pub fn measure_device(
     Ok(DeviceFigures { rows, is_direct })
 }
 
-/// Opens past the system's memory of files where the file system has that; else as it is.
+/// Opens a file past the page cache if the file system supports that, else through it.
 fn open(file: &Path) -> io::Result<(File, bool)> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true);
@@ -202,7 +199,7 @@ fn open(file: &Path) -> io::Result<(File, bool)> {
 }
 
 fn forget(handle: &File) {
-    // A system that does not forget is measured with its memory, as it will be used.
+    // If the system keeps its page cache, the figures include the cache, as later use will.
     let _ = handle.sync_data();
     let _ = rustix::fs::fadvise(handle, 0, None, rustix::fs::Advice::DontNeed);
 }
@@ -236,7 +233,7 @@ impl Transfers<'_> {
         Ok(DeviceRow { action, order, bytes, depth, per_second })
     }
 
-    /// Transfers until the time is over or the file is through; returns how many.
+    /// Runs transfers until the time is over or the file has been covered. Returns their number.
     fn work(&self, next: &AtomicU64, started: Instant, time: Duration) -> Result<u64, MeasureDeviceError> {
         let mut buffer = PageBuffer::zeroed(self.bytes);
         let places = self.file_bytes / self.bytes as u64;
@@ -269,7 +266,7 @@ impl Transfers<'_> {
     }
 }
 
-/// Bytes that no device makes smaller, cheaper than any device writes them.
+/// Fills a buffer with bytes that no device can compress, at less cost than any device writes them.
 fn fill(buffer: &mut [u8], seed: u64) {
     let mut state = seed | 1;
     for word in buffer.chunks_exact_mut(8) {

@@ -5,20 +5,22 @@ use varve_store::IndexKind;
 /// A kind of store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Engine {
-    /// Where the index is.
+    /// The kind of index.
     pub index: IndexKind,
-    /// Whether duplicates are compared with what is stored, and blocks are named by their places.
+    /// Whether duplicates are compared with the stored bytes, and blocks are named by their places.
     pub by_value: bool,
-    /// Whether the index, which is on disk then, works as Venti's own: no filter, nothing read ahead, no buffer.
+    /// Whether the index, which is then on disk, works like Venti's: without a filter, prefetch or
+    /// buffer.
     pub is_plain: bool,
 }
 
 impl Engine {
-    /// Venti's own algorithm (Quinlan and Dorward 2002), which Foundation is compared with: each look-up reads a page of the index on disk, and each new block's entry
-    /// is written to its page in place.
+    /// Venti's own algorithm (Quinlan and Dorward 2002), with which Foundation is compared. Each
+    /// look-up reads a page of the index on disk, and the entry of each new block is written to its
+    /// page in place.
     pub const VENTI: Self = Self { index: IndexKind::Disk, by_value: false, is_plain: true };
 
-    /// Those that a store can be made of, in the order in which they are shown.
+    /// The engines from which a store can be made, in the order of output.
     pub const CHOICES: [Self; 4] = [
         Self::of(IndexKind::Memory, false),
         Self::of(IndexKind::Disk, false),
@@ -30,7 +32,7 @@ impl Engine {
         Self { index, by_value, is_plain: false }
     }
 
-    /// What people call it.
+    /// Returns the name for output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match (self.by_value, self.index) {

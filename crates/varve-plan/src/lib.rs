@@ -1,13 +1,15 @@
-//! Chooses between kinds of stores by figures: what a disk can do, and what each kind costs on it.
+//! Chooses a kind of store by figures: the performance of a disk, and the cost of each kind of
+//! store on it.
 //!
-//! [`measure_device`] reads and writes as the thesis behind memventi did with its ptio (Lukkien 2008, chapter 4). [`plan`] predicts
-//! from such figures what a store will need and how fast it will be, for the six cases in which Foundation compares its engines with
-//! Venti's (Rhea et al. 2008, section 3, Figure 5). `varve-lab` puts the real engine through the same six cases:
+//! [`measure_device`] reads and writes as the thesis behind memventi did with its ptio (Lukkien
+//! 2008, chapter 4). From such figures [`plan`] predicts the needs and the speed of a store, in the
+//! six cases in which Foundation compares its engines with Venti's (Rhea et al. 2008, section 3,
+//! Figure 5). `varve-lab` puts the real engine through the same six cases:
 //! `script/bench --scenarios plan` shows both.
 //!
-//! What must always be true: a prediction is a pure function of what it was told, and says with which formulas it was made.
+//! Invariant: a prediction is a pure function of its input, and names its formulas.
 //!
-//! Measuring a device is an edge of the house: it has threads and a clock of its own.
+//! Measuring a device is an edge of the house: it uses threads and the system clock.
 
 mod cost;
 mod device;

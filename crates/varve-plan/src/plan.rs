@@ -1,4 +1,5 @@
-//! The choice of a store by figures, as memventi's calc made it for its index (Lukkien 2008, section 7.2.1), for all that can be chosen here.
+//! The choice of a store by figures. memventi's calc made such a choice for its index (Lukkien
+//! 2008, section 7.2.1); this module covers every kind of store.
 
 use std::sync::Arc;
 
@@ -13,33 +14,33 @@ use crate::cost::{Case, Cost, Shape, cost, engine};
 use crate::device::DeviceFigures;
 use crate::engine::Engine;
 
-/// What an entry of the index in memory takes, all counted (`cargo bench -p varve-index`).
+/// Bytes of an entry of the index in memory, including all overhead (`cargo bench -p varve-index`).
 const MEMORY_ENTRY_BYTES: f64 = 9.0;
-/// What the filter in front of an index on disk takes for each block.
+/// Bytes of a block in the filter of an index on disk.
 const FILTER_ENTRY_BYTES: f64 = 2.0;
-/// Entries of a segment of the index in memory, on average.
+/// Average number of entries in a segment of the index in memory.
 const SEGMENT_BLOCKS: f64 = 16_384.0;
-/// What a process takes beside its index.
+/// Memory of a process, in bytes, without its index.
 const PROCESS_BYTES: f64 = 200e6;
 
-/// What the store is to be for.
+/// The requirements for the store.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Wanted {
-    /// The disk for the store, in bytes.
+    /// Disk space for the store, in bytes.
     pub disk_bytes: u64,
-    /// Bytes of a block, on average, before compression.
+    /// Average bytes of a block before compression.
     pub block_bytes: u32,
-    /// What is left of a block after compression, as a share: 1 is all of it.
+    /// The share of a block that remains after compression: 1 is all of it.
     pub stored_share: f64,
-    /// The share of what is archived that is there already.
+    /// The share of the archived data that the store already has.
     pub duplicate_share: f64,
     /// Memory for the store's process, in bytes.
     pub memory_bytes: u64,
-    /// What an index on disk may take of it, in bytes, beside its filter.
+    /// The part of that memory, in bytes, that an index on disk may take without its filter.
     pub index_memory: u64,
-    /// At most one block in so many may share its fingerprint with an earlier block.
+    /// At most one block in this many may share its fingerprint with an earlier block.
     pub collision_interval: Option<u64>,
-    /// Memory for the index of a store without blocks, in bytes.
+    /// Memory limit for the index of an empty store, in bytes.
     pub empty_memory_bytes: Option<u64>,
 }
 
@@ -47,32 +48,34 @@ pub struct Wanted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Misfit {
-    /// The index of the full store, with the process.
+    /// Memory of the process with the index of the full store.
     Memory,
-    /// The index of the empty store.
+    /// Memory of the index of the empty store.
     EmptyMemory,
-    /// Blocks that share a fingerprint.
+    /// The collision interval: too many blocks share a fingerprint.
     CollisionInterval,
 }
 
-/// What the processor does, in bytes of blocks a second.
+/// The speed of the processor, in bytes of blocks per second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Processor {
-    /// New blocks, hashed, compressed and encrypted.
+    /// New blocks: hashing, compression and encryption.
     pub put: f64,
-    /// Blocks that are there, hashed and found.
+    /// Existing blocks: hashing and look-up.
     pub duplicate: f64,
-    /// Blocks that are decrypted, unpacked and checked.
+    /// Blocks that are read: decryption, decompression and checking.
     pub get: f64,
-    /// Blocks that are there, in a store by value: fingerprinted and found, and compared with what is unpacked of the log.
+    /// Existing blocks in a store by value: fingerprinting, look-up, and comparison with the
+    /// decompressed block of the log.
     pub compare: f64,
 }
 
 impl Processor {
-    /// Lets the engine put, put again and get some blocks in memory, for less than a second.
+    /// Measures the engine with some blocks in memory: put, put again and get. Takes less than a
+    /// second.
     ///
     /// # Panics
-    /// When a store in memory does not work.
+    /// If a store in memory fails.
     #[must_use]
     pub fn measure(clock: &dyn Clock, block_bytes: u32) -> Self {
         const BYTES: usize = 24 << 20;
@@ -86,15 +89,15 @@ impl Processor {
             Store::create(&world, &config, None, PassphraseCost::default()).expect("there is memory");
             world
         };
-        // Opened anew, it has nothing unpacked in memory.
+        // A store that was just opened has no decompressed blocks in memory.
         let open = |world: &World| {
             let access = varve_store::Access::Write { holder: "varve plan" };
             let store = Store::open(world.clone(), None, access, &mut |_| ()).expect("it was made above");
-            // Disk images are what is read here and there.
+            // The measured reads model single reads in a disk image.
             store.expect_reads_in_pieces(true);
             store
         };
-        // Half of each block compresses, as of most disks.
+        // Half of each block compresses, as on most disks.
         let contents: Vec<Vec<u8>> = (0..BYTES / block_bytes)
             .map(|number| {
                 let mut bytes = vec![0; block_bytes];
@@ -144,7 +147,7 @@ impl Processor {
         Self { put: first, duplicate: second, get, compare }
     }
 
-    /// How fast it does what an engine has to do in a case.
+    /// Returns the processing rate of an engine in a case.
     fn rate(&self, engine: Engine, case: Case) -> f64 {
         match case {
             Case::OutOfOrderRead | Case::SequentialRead => self.get,
@@ -155,72 +158,68 @@ impl Processor {
     }
 }
 
-/// How fast one case will be, and why not faster.
+/// The predicted speed of one case, and its bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Choice {
-    /// Which.
     pub case: Case,
-    /// Bytes of blocks a second.
+    /// Bytes of blocks per second.
     pub rate: f64,
-    /// What most of the time goes to.
+    /// The part of the work that takes most of the time.
     pub limit: &'static str,
-    /// What one block costs.
     pub cost: Cost,
 }
 
-/// What is to be expected of one kind of store.
+/// The prediction for one kind of store.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Forecast {
     /// `by hash, index in memory`
     pub engine: &'static str,
-    /// The words of `varve init` for it.
+    /// The `varve init` command line for it.
     pub init: String,
-    /// Memory of the index, its filter counted, once the disk is full; in bytes.
+    /// Memory of the index with its filter when the disk is full, in bytes.
     pub memory_bytes: f64,
-    /// Memory of the index, its filter counted, while the store has no blocks; in bytes.
+    /// Memory of the index with its filter when the store is empty, in bytes.
     pub empty_memory_bytes: f64,
-    /// Whether no limit is exceeded.
+    /// Whether the store is within all limits.
     pub fits: bool,
-    /// The first limit that is exceeded.
+    /// The first exceeded limit.
     pub misfit: Option<Misfit>,
-    /// Room of the index on disk, in bytes.
+    /// Disk space of the index, in bytes.
     pub index_disk_bytes: f64,
-    /// Memory for each block, in bits.
+    /// Index memory per block, in bits.
     pub memory_bits_per_block: f64,
-    /// Bits of a fingerprint that the index compares.
+    /// Fingerprint bits that the index compares.
     pub fingerprint_bits: f64,
-    /// Places that are looked at in vain, for each look-up.
+    /// False candidates per look-up.
     pub wrong_places_per_lookup: f64,
-    /// Blocks of the full store whose fingerprint an earlier block has, too.
+    /// Blocks of the full store that share their fingerprint with an earlier block.
     pub shared_fingerprints: f64,
-    /// One block in so many shares its fingerprint with an earlier one; `None` if not one in the whole store is expected to.
+    /// One block in this many shares its fingerprint with an earlier one; `None` if less than one
+    /// is expected in the whole store.
     pub collision_interval: Option<f64>,
-    /// The six cases.
     pub cases: Vec<Choice>,
-    /// A night, as it was said to be: bytes a second, duplicates and new blocks together.
+    /// The rate of a snapshot with the given share of duplicates, in bytes per second.
     pub night_rate: f64,
 }
 
-/// What is to be expected, and what to choose.
+/// The predictions for all kinds of store, and the choice.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
-    /// What was asked.
     pub wanted: Wanted,
-    /// What the processor does.
     pub processor: Processor,
-    /// Blocks of a full store.
+    /// Blocks in a full store.
     pub block_count: f64,
-    /// The probability that two different blocks of it have one BLAKE3 score.
+    /// The probability that two different blocks of the full store have the same BLAKE3 score.
     pub score_collision: f64,
-    /// The same for SHA-1, if nobody looks for such blocks.
+    /// The same probability for SHA-1, without deliberate collisions.
     pub score_collision_sha1: f64,
-    /// With which formulas.
+    /// The formulas of the predictions.
     pub formulas: Vec<&'static str>,
-    /// One a kind.
+    /// One for each kind of store.
     pub forecasts: Vec<Forecast>,
-    /// Which of them to take: its place in the list. None fits if there is none.
+    /// The position of the chosen forecast in the list; `None` if no kind of store fits.
     pub choice: Option<usize>,
-    /// Why.
+    /// The reason for the choice.
     pub reason: String,
 }
 
@@ -234,8 +233,8 @@ const FORMULAS: [&str; 7] = [
     "time of a block: places found / places a second + bytes / rate; the processor's beside it, or after it where blocks are asked for one by one",
 ];
 
-/// Predicts what each kind of store needs and does. Figures of a device or processor that are not positive make no sense; see
-/// [`DeviceFigures::is_usable`].
+/// Predicts the needs and the speed of each kind of store. The figures of the device and the
+/// processor must be positive; see [`DeviceFigures::is_usable`].
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "predictions have few digits")]
 pub fn plan(wanted: &Wanted, device: &DeviceFigures, processor: &Processor) -> Plan {
@@ -246,7 +245,8 @@ pub fn plan(wanted: &Wanted, device: &DeviceFigures, processor: &Processor) -> P
         .map(|engine| forecast(engine, wanted, block_count, device, processor))
         .collect();
     let fitting = forecasts.iter().enumerate().filter(|(_, forecast)| forecast.fits);
-    // By hash unless somebody wants it otherwise: of those by value only correctness without hashes speaks for them.
+    // Only stores by hash are proposed. The one advantage of a store by value is independence from
+    // hashes, and the user decides about that.
     let by_rate = |one: &(usize, &Forecast), other: &(usize, &Forecast)| {
         one.1.night_rate.total_cmp(&other.1.night_rate).then(other.0.cmp(&one.0))
     };
@@ -280,7 +280,7 @@ relied on",
     }
 }
 
-/// Why no kind of store by hash is within the limits.
+/// Explains why no kind of store by hash is within the limits.
 #[expect(clippy::cast_precision_loss, reason = "predictions have few digits")]
 fn why_none(wanted: &Wanted, forecasts: &[Forecast]) -> String {
     let by_hash = forecasts.iter().filter(|forecast| forecast.engine.starts_with("by hash"));
@@ -298,7 +298,8 @@ fn why_none(wanted: &Wanted, forecasts: &[Forecast]) -> String {
     )
 }
 
-/// The fewest bits, from the default on, with which an index on disk keeps the interval.
+/// Returns the fewest fingerprint bits, from the default upwards, with which an index on disk keeps
+/// the interval.
 fn disk_fingerprint_bits(block_count: f64, wanted: &Wanted) -> u32 {
     let (default, most) =
         (DiskIndexConfig::default().fingerprint_bits, *DiskIndexConfig::FINGERPRINT_BITS.end());
@@ -326,13 +327,13 @@ fn forecast(
         IndexKind::Memory => {
             let bytes = block_count * MEMORY_ENTRY_BYTES;
             let empty = SEGMENT_BLOCKS * MEMORY_ENTRY_BYTES;
-            // Its checkpoint is as large as itself.
+            // The checkpoint is as large as the index.
             (bytes, empty, bytes, memory_fingerprint_bits(block_count, wanted.disk_bytes as f64))
         }
         IndexKind::Disk => {
             let filter = block_count * FILTER_ENTRY_BYTES;
             let file = block_count * engine::INDEX_ENTRY_BYTES + filter;
-            // The filter is made for all blocks from the beginning.
+            // The filter has room for all blocks from the beginning.
             let memory = index_memory + filter;
             (memory, memory, file, f64::from(disk_fingerprint_bits(block_count, wanted)))
         }
@@ -398,7 +399,8 @@ fn init_words(engine: Engine, wanted: &Wanted, block_count: f64, fingerprint_bit
     }
 }
 
-/// A slot has 64 bits, of which the address takes as many as the log is long; the slot's segment tells the first bits.
+/// A slot has 64 bits. The address takes as many as the length of the log requires, and the slot's
+/// segment implies the first bits of the fingerprint.
 #[expect(clippy::cast_precision_loss, reason = "a granule is small")]
 fn memory_fingerprint_bits(block_count: f64, log_bytes: f64) -> f64 {
     let address_bits = (log_bytes / GRANULE_BYTES as f64).max(2.0).log2().ceil();
@@ -406,7 +408,8 @@ fn memory_fingerprint_bits(block_count: f64, log_bytes: f64) -> f64 {
     (64.0 - address_bits + prefix_bits).clamp(f64::from(FINGERPRINT_BITS_MIN), 64.0)
 }
 
-/// How many of `blocks` have a fingerprint that an earlier one has, of 2^`bits` (Lukkien 2008, formula 7.2).
+/// Returns the expected number of blocks that share a fingerprint of `bits` bits with an earlier
+/// one of `blocks` blocks (Lukkien 2008, formula 7.2).
 #[must_use]
 pub fn shared_fingerprints(blocks: f64, bits: f64) -> f64 {
     let all = bits.exp2();
@@ -471,7 +474,8 @@ mod tests {
         assert_eq!(none.choice, None);
     }
 
-    /// The thesis: 32 GB of blocks of 4 KB take 72 MB with one collision in 1000 (Lukkien 2008, section 7.2.1).
+    /// The thesis: an index for 32 GB of 4 KB blocks with one collision in 1000 takes 72 MB
+    /// (Lukkien 2008, section 7.2.1).
     #[test]
     fn a_collision_interval_is_kept_or_excludes_an_index() {
         let asked = |interval| Wanted {
@@ -484,7 +488,8 @@ mod tests {
         let memory = &thesis.forecasts[0];
         assert!(memory.fits && (60e6..80e6).contains(&memory.memory_bytes), "{memory:?}");
         assert!(memory.collision_interval.is_none_or(|interval| interval >= 1000.0), "{memory:?}");
-        // An index in memory has no more bits; one on disk has, and its store is then made with them.
+        // An index in memory cannot have more bits. An index on disk can, and the proposed command
+        // line asks for them.
         let strict = plan(&asked(1_000_000_000), &spinning(), &PROCESSOR);
         assert_eq!(strict.forecasts[0].misfit, Some(Misfit::CollisionInterval));
         let disk = &strict.forecasts[1];
@@ -503,7 +508,8 @@ mod tests {
     fn an_empty_store_may_have_to_be_small() {
         let limited = |most| Wanted { empty_memory_bytes: Some(most), ..wanted(16 << 40, 4 << 30) };
         let small = plan(&limited(1 << 20), &spinning(), &PROCESSOR);
-        // The index in memory is small while it is empty, and too large when the disk is full; the other one is too large from the beginning.
+        // The index in memory is small while it is empty, but too large when the disk is full. The
+        // index on disk is too large from the beginning.
         let misfits: Vec<_> = small.forecasts[..2].iter().map(|forecast| forecast.misfit).collect();
         assert_eq!(misfits, [Some(Misfit::Memory), Some(Misfit::EmptyMemory)]);
         assert!(small.choice.is_none() && small.reason.contains("--empty-memory"), "{}", small.reason);
@@ -528,7 +534,8 @@ mod tests {
         }
     }
 
-    /// The thesis has 2^28 blocks and 40 bits: about 2^15 blocks share (Lukkien 2008, section 7.1).
+    /// The thesis has 2^28 blocks and 40 bits: about 2^15 blocks share a fingerprint (Lukkien 2008,
+    /// section 7.1).
     #[test]
     fn the_formula_gives_the_thesis_numbers() {
         let shared = shared_fingerprints(28_f64.exp2(), 40.0);
