@@ -1,29 +1,29 @@
 //! Sizes, counts and shares on the command line.
 
-/// Bytes: `8192`, `8K`, `64M`.
+/// Parses a number of bytes: `8192`, `8K`, `64M`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     scaled(text, 1024).ok_or_else(|| "write a size, like 8192, 8K or 64M".into())
 }
 
-/// A count of blocks: `500000`, `100M`.
+/// Parses a count of blocks: `500000`, `100M`.
 pub(crate) fn count(text: &str) -> Result<u64, String> {
     scaled(text, 1000).filter(|count| *count > 0).ok_or_else(|| "write a count, like 500000 or 100M".into())
 }
 
-/// A share: `50%`.
+/// Parses a share: `50%`.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
     let percent = number.filter(|number| (0.0..=100.0).contains(number));
     percent.map(|percent| percent / 100.0).ok_or_else(|| "write a share from 0% to 100%".into())
 }
 
-/// The bytes of a block at a Venti server: from 16 to 1M.
+/// Parses the size of a block at a Venti server: from 16 bytes to 1M.
 pub(crate) fn block(text: &str) -> Result<usize, String> {
     let good = usize::try_from(bytes(text)?).ok().filter(|bytes| (16..=1 << 20).contains(bytes));
     good.ok_or_else(|| "write a size from 16 to 1M".into())
 }
 
-/// How many blocks an index has, and how large they are: `262144:8K`.
+/// Parses the block count and the block size of an index: `262144:8K`.
 pub(crate) fn index(text: &str) -> Result<(u64, u64), String> {
     let (blocks, bytes) = text.split_once(':').ok_or("write BLOCKS:BYTES, like 262144:8K")?;
     let blocks = count(blocks)?;
@@ -33,7 +33,7 @@ pub(crate) fn index(text: &str) -> Result<(u64, u64), String> {
     Ok((blocks, block(bytes)? as u64))
 }
 
-/// A number, with K, M or G for one, two or three times the factor.
+/// Parses a number. The units K, M and G stand for the first, second and third power of `factor`.
 fn scaled(text: &str, factor: u64) -> Option<u64> {
     let powers = [("K", factor), ("M", factor.pow(2)), ("G", factor.pow(3))];
     let scaled = powers.iter().find_map(|(unit, power)| Some((text.strip_suffix(unit)?, *power)));

@@ -1,7 +1,8 @@
-//! The real engine, asked in each of the six ways of Foundation's Figure 5, on a disk that is counted.
+//! The six cases of Foundation's Figure 5, run with the real engine on a storage that counts.
 //!
-//! Before each case the store is opened anew and, if the caller can do that, what the system remembers of its files is forgotten: then
-//! nothing is in memory but what opening brings in, as in a store far larger than memory.
+//! Each case opens the store anew. If the caller supports it, the page cache of its files is
+//! emptied before. Memory then holds only the data that opening reads, as in a store far larger
+//! than memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,65 +18,59 @@ use varve_world::{Timestamp, World};
 
 use crate::counted::{CountedStorage, DiskWork};
 
-/// Blocks that are asked for together where order matters.
+/// Blocks in one request, in the cases in which order matters.
 const BATCH_COUNT: usize = 256;
-/// A near duplicate is so many blocks away, at most, from the one that was written before it.
+/// Maximum distance, in blocks, of a near duplicate from the block that was written before it.
 const NEAR_COUNT: usize = 1024;
-/// So many near duplicates are written for each neighbour.
+/// Near duplicates that are written for each such neighbour.
 const NEAR_RUN: usize = 64;
 const HOLDER: &str = "varve-lab foundation";
 
-/// What is written and read.
+/// The blocks that are written and read.
 #[derive(Debug, Clone, Copy)]
 pub struct Workload {
-    /// Bytes of each block.
     pub block_bytes: usize,
-    /// Blocks in the store.
     pub block_count: usize,
-    /// Blocks that are asked for one by one.
+    /// Blocks that are requested one by one.
     pub sample_count: usize,
-    /// The share of each block that does not compress, from 0 to 1.
+    /// The incompressible share of each block, from 0 to 1.
     pub incompressible: f64,
-    /// Memory of an index on disk, in bytes, beside its filter.
+    /// Memory of an index on disk, in bytes, without its filter.
     pub index_memory: u64,
-    /// Which blocks.
     pub seed: u64,
 }
 
-/// What a case took.
+/// The result of one case.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct CaseResult {
-    /// Which.
     pub case: Case,
-    /// Blocks that were asked for.
+    /// Blocks that were put or read.
     pub blocks: u64,
-    /// Their bytes.
     pub bytes: u64,
-    /// How long it took, all durable, in nanoseconds.
+    /// Duration in nanoseconds, until everything is durable.
     pub nanoseconds: u64,
-    /// Closing the store after it: what was still in an index's buffers is written. In nanoseconds.
+    /// Duration of closing the store afterwards, in nanoseconds. Closing writes the buffers of the
+    /// index.
     pub closing_nanoseconds: u64,
-    /// What was asked of the disk, closing left out.
+    /// Operations of the disk, without those of closing.
     pub disk: DiskWork,
-    /// What was asked of the index.
     pub index: IndexWork,
 }
 
-/// What an index was asked, and what that took.
+/// Operations of an index.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct IndexWork {
-    /// Look-ups.
     pub lookups: u64,
-    /// Those that a filter answered.
+    /// Look-ups that a filter answered.
     pub filtered: u64,
-    /// Pages of an index on disk that were read for look-ups.
+    /// Pages of an index on disk that look-ups read.
     pub pages_read: u64,
-    /// Pages of it that were written in place.
+    /// Pages of an index on disk that were written in place.
     pub pages_written: u64,
 }
 
 impl IndexWork {
-    /// All since the store was opened.
+    /// Returns the operations since the store was opened.
     fn of(store: &Store) -> Self {
         match store.disk_index_stats() {
             Some(stats) => Self {
@@ -97,7 +92,7 @@ impl IndexWork {
 }
 
 impl CaseResult {
-    /// Megabytes a second.
+    /// Returns the rate in megabytes per second.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a rate is shown with few digits")]
     pub fn rate(&self) -> f64 {
@@ -105,34 +100,27 @@ impl CaseResult {
     }
 }
 
-/// Why the cases were not run to their end.
+/// The error that ended the cases early.
 #[derive(Debug, thiserror::Error)]
 pub enum CasesError {
-    /// The store was not made.
     #[error("a store to be measured could not be made")]
     Create(#[from] CreateError),
-    /// It was not opened.
     #[error("the store that is measured could not be opened")]
     Open(#[from] OpenError),
-    /// A block was not stored.
     #[error(transparent)]
     Put(#[from] PutError),
-    /// A block was not read.
     #[error(transparent)]
     Get(#[from] GetError),
-    /// The disk does not keep what was written.
     #[error(transparent)]
     Sync(#[from] SyncError),
-    /// The index was not written.
     #[error("the index of the store that is measured could not be written")]
     SaveIndex(#[from] SaveCheckpointError),
-    /// Closing met something.
     #[error("the store that is measured could not be closed")]
     Close(#[from] CloseError),
 }
 
-/// Makes a store in the folder of `world`, which is empty, and runs the six cases over it. `forget` makes the system forget what it
-/// remembers of the files there. `done` is told each result when it is there.
+/// Makes a store in the empty folder of `world`, and runs the six cases. `forget` empties the page
+/// cache of the files there. `done` receives each result as soon as it is complete.
 ///
 /// # Errors
 /// [`CasesError`].
@@ -148,7 +136,7 @@ pub fn run_cases(
     Store::create(&world, &config(engine, workload), None, PassphraseCost::default())?;
     let mut bench = Bench { world, counted, workload: *workload, names: Vec::new() };
     let mut results = Vec::new();
-    // The blocks have to be there before anything else.
+    // Fresh writes come first: the other cases use their blocks.
     for case in [
         Case::FreshWrite,
         Case::SequentialRead,
@@ -172,7 +160,8 @@ fn config(engine: Engine, workload: &Workload) -> StoreConfig {
     config.index = engine.index;
     config.compare = if engine.by_value { CompareMode::Value } else { CompareMode::Hash };
     config.disk_index = DiskIndexConfig {
-        // What finds no room in its page waits in memory: as little of it as can be.
+        // Entries without room in their page wait in memory. Venti's algorithm gets as little of it
+        // as possible.
         memory_bytes: if engine.is_plain { 0 } else { workload.index_memory }
             .max(DiskIndexConfig::MEMORY_BYTES_MIN),
         expected_blocks: (workload.block_count as u64).max(1),
@@ -187,7 +176,7 @@ struct Bench {
     world: World,
     counted: Arc<CountedStorage>,
     workload: Workload,
-    /// What the store calls the blocks, in their order.
+    /// The names that the store returned for the blocks, in the order of writing.
     names: Vec<BlockName>,
 }
 
@@ -196,7 +185,7 @@ impl Bench {
         let is_read = matches!(case, Case::OutOfOrderRead | Case::SequentialRead);
         let access = if is_read { Access::Read } else { Access::Write { holder: HOLDER } };
         let store = self.open(access)?;
-        // Disk images are what is read here and there.
+        // The out-of-order reads model single reads in a disk image.
         store.expect_reads_in_pieces(true);
         let (mut asked, mut nanoseconds) = (0, 0_u64);
         let (mut disk, mut index) = (DiskWork::default(), IndexWork::default());
@@ -241,8 +230,9 @@ impl Bench {
         Store::open(self.world.clone(), None, access, &mut |_| ())
     }
 
-    /// What an index has not written is read again when the store is opened, and in memory then: next to nothing of a store far larger than memory, and all of a
-    /// small one. So it is written.
+    /// Writes out the buffers of the index. The next opening reads unwritten entries from the log
+    /// into memory. In a store far larger than memory these are negligible; in a small store they
+    /// are all entries.
     fn write_out_index(&self) -> Result<(), CasesError> {
         let store = self.open(Access::Write { holder: HOLDER })?;
         store.save_checkpoint()?;
@@ -273,7 +263,7 @@ impl Bench {
         Ok(scores.into_iter().map(|score| BlockName { score, block_type: BlockType::DATA }).collect())
     }
 
-    /// What is asked for, one step after the other.
+    /// Returns the steps of a case in their order.
     fn steps(&self, case: Case) -> Vec<Step> {
         let count = self.workload.block_count;
         let mut steps: Vec<_> = match case {
@@ -292,7 +282,7 @@ impl Bench {
         steps
     }
 
-    /// Some blocks, each once, in no order.
+    /// Draws distinct blocks in random order.
     fn sample(&self, salt: u64) -> impl Iterator<Item = usize> {
         let Workload { block_count, sample_count, seed, .. } = self.workload;
         let mut seen = BTreeSet::new();
@@ -300,7 +290,8 @@ impl Bench {
         numbers.filter(move |number| seen.insert(*number)).take(sample_count.min(block_count))
     }
 
-    /// A block that brings in what stands beside it, and then some of that.
+    /// Returns one duplicate that brings in its neighbours, followed by some of these neighbours;
+    /// and so on.
     fn near_duplicates(&self) -> Vec<Step> {
         let Workload { block_count, sample_count, seed, .. } = self.workload;
         let mut steps = Vec::new();
@@ -341,7 +332,7 @@ fn add(sum: &mut DiskWork, more: DiskWork) {
     sum.syncs += more.syncs;
 }
 
-/// Spreads a number over all of its bits: splitmix64 (Steele, Lea and Flood 2014).
+/// Mixes a number into all bits of the result: splitmix64 (Steele, Lea and Flood 2014).
 pub(crate) fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -349,12 +340,13 @@ pub(crate) fn mix(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// One of the numbers below `end`, or 0.
+/// Draws a number below `end`; 0 if `end` is 0.
 fn draw_below(end: usize, seed: u64) -> usize {
     usize::try_from(mix(seed) % (end as u64).max(1)).unwrap_or(0)
 }
 
-/// A block that no other number has: the first share of it does not compress, and the rest does.
+/// Returns the block of this number, which differs from all others. Its first part does not
+/// compress, and the rest does.
 fn content(workload: &Workload, number: usize) -> Vec<u8> {
     let mut bytes = vec![0; workload.block_bytes];
     #[expect(
@@ -397,7 +389,8 @@ mod tests {
         run_cases(&world, engine, workload, &|| (), &mut |_| ()).unwrap()
     }
 
-    /// Foundation's Figure 5 has a seek in the index for each block and each case, and two for a fresh write.
+    /// Foundation's Figure 5 predicts one seek in the index for each block in each case, and two
+    /// for a fresh write.
     #[test]
     fn venti_asks_the_disk_for_each_block() {
         let workload = Workload { block_bytes: 2048, block_count: 16_000, ..WORKLOAD };
@@ -406,7 +399,7 @@ mod tests {
         for (venti, foundation) in venti.iter().zip(&foundation) {
             assert_eq!(venti.index.filtered, 0);
             if venti.case == Case::FreshWrite {
-                // The first directory page of blocks is written to an index that has no pages yet.
+                // For the first directory page of blocks, the index has no pages to read yet.
                 assert!(venti.index.pages_read > venti.blocks / 4, "{venti:?}");
                 assert!(venti.index.pages_written > venti.blocks / 2, "{venti:?}");
                 assert!(foundation.index.filtered * 100 > foundation.blocks * 99, "{foundation:?}");
@@ -428,19 +421,20 @@ mod tests {
             assert_eq!(fresh.blocks, WORKLOAD.block_count as u64);
             // Half of each block compresses.
             assert!(fresh.disk.written_bytes > fresh.bytes / 2 && fresh.disk.written_bytes < fresh.bytes);
-            // Duplicates write nothing, but what opening and closing notes.
+            // Duplicates write nothing except the notes of opening and closing.
             for case in [Case::SequentialDuplicate, Case::NearDuplicate, Case::OutOfOrderDuplicate] {
                 assert!(of(case).disk.written_bytes < 4096, "{:?}", of(case));
             }
-            // What stands beside a block comes in with it, whichever index leads to it.
+            // A look-up brings in the neighbours of its block with either kind of index.
             let again = of(Case::SequentialDuplicate);
             assert!(again.disk.seeks * 10 < again.blocks, "{engine:?}: {again:?}");
-            // By value they are compared with what is stored; by hash what is in memory tells.
+            // By value, a near duplicate is compared with the stored block. By hash, memory has the
+            // answer.
             let near = of(Case::NearDuplicate);
             if engine.by_value {
                 assert!(near.disk.reads > 0, "{engine:?}");
             } else {
-                // The page of the directory that names their neighbour names them as well.
+                // The directory page that names the neighbour also names the near duplicates.
                 assert_eq!((near.disk.reads, near.index.pages_read), (0, 0), "{engine:?}: {near:?}");
             }
             let [single, in_a_row] = [Case::OutOfOrderRead, Case::SequentialRead].map(of);

@@ -1,4 +1,4 @@
-//! Counts what the engine asks of its disk.
+//! Counts the operations that the engine requests of its disk.
 
 use std::io;
 use std::sync::Arc;
@@ -7,27 +7,23 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use varve_world::{FileName, Storage, forward_storage};
 
-/// What was asked of a disk.
+/// The operations of a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct DiskWork {
-    /// Reads and writes that did not begin where the one before them had ended, in the same file.
+    /// Reads and writes that did not start at the end of the operation before, in the same file.
     pub seeks: u64,
-    /// Reads.
     pub reads: u64,
-    /// Bytes that were read.
     pub read_bytes: u64,
-    /// Writes.
     pub writes: u64,
-    /// Bytes that were written.
     pub written_bytes: u64,
-    /// Files and folders that had to be made durable.
+    /// Sync operations on files and folders.
     pub syncs: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     work: DiskWork,
-    /// Where the head of a disk with one would be.
+    /// The position of a disk head: the file and offset at which the last operation ended.
     head: Option<(FileName, u64)>,
 }
 
@@ -39,20 +35,20 @@ impl State {
     }
 }
 
-/// A storage that counts.
+/// A storage that counts its operations.
 pub struct CountedStorage {
     inner: Arc<dyn Storage>,
     state: Mutex<State>,
 }
 
 impl CountedStorage {
-    /// Counts what goes through to `inner`.
+    /// Counts the operations on `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn Storage>) -> Self {
         Self { inner, state: Mutex::default() }
     }
 
-    /// What was asked since this was asked last.
+    /// Returns the operations since the last call.
     #[must_use]
     pub fn take(&self) -> DiskWork {
         std::mem::take(&mut self.state.lock().work)

@@ -1,13 +1,13 @@
-//! The system's memory of files, emptied of those of one folder.
+//! Empties the page cache of the files in one folder.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Lets the system forget what it remembers of the files in a folder, as far as it does.
+/// Drops the files in a folder from the page cache, as far as the system does that.
 pub(crate) fn forget(folder: &Path) {
     for path in files_below(folder) {
         if let Ok(file) = File::open(&path) {
-            // Only what is on disk can be forgotten.
+            // Only clean pages can be dropped.
             let _ = file.sync_data();
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         }

@@ -1,4 +1,4 @@
-//! `varve-lab foundation`: each kind of store, asked in the six ways of Foundation's Figure 5.
+//! `varve-lab foundation`: measures each kind of store in the six cases of Foundation's Figure 5.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ enum EngineChoice {
     ValueDisk,
 }
 
-/// Measures, and hands over an object for each kind of store and size of block.
+/// Runs the measurements. `done` receives one object for each kind of store and block size.
 pub(crate) fn run(args: &Foundation, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
     for block_bytes in &args.block_sizes {
         for engine in chosen(&args.engines) {
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Foundation, done: &mut dyn FnMut(Value) -> Result<()>) 
     Ok(())
 }
 
-/// What was asked for, in the order in which it is shown.
+/// Returns the chosen engines in the order of output.
 fn chosen(choices: &[EngineChoice]) -> Vec<Engine> {
     let [hash_memory, hash_disk, value_memory, value_disk] = Engine::CHOICES;
     let all = [

@@ -1,5 +1,6 @@
-//! What an index in memory looks like inside when so many blocks are in it: the two histograms that memventi tells of its own
-//! (Lukkien 2008, section 7.2.4), of ours. No block is stored for it, so it can be as large as memory has room for.
+//! The internal shape of an index in memory with a given number of blocks: the two histograms that
+//! memventi reports about its own index (Lukkien 2008, section 7.2.4). No block is stored, so the
+//! index can be as large as memory permits.
 
 use std::collections::BTreeMap;
 
@@ -11,42 +12,41 @@ use varve_plan::shared_fingerprints;
 
 use crate::cases::mix;
 
-/// What goes into an index.
+/// The entries of an index.
 #[derive(Debug, Clone, Copy)]
 pub struct IndexLoad {
-    /// How many blocks.
     pub block_count: u64,
-    /// Bytes of each, none of which compress: they say how far the addresses go.
+    /// Bytes of each block. The blocks do not compress, so this decides the range of the addresses.
     pub block_bytes: u64,
-    /// Which.
     pub seed: u64,
 }
 
-/// How often there was each number.
+/// The number of occurrences of each value.
 pub type Histogram = BTreeMap<usize, u64>;
 
-/// What it looks like then.
+/// The shape of a filled index.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexShape {
-    /// Blocks in it.
     pub block_count: u64,
-    /// All memory that it takes.
+    /// Total memory of the index.
     pub memory_bytes: u64,
-    /// Bits of a fingerprint that it compares, at least.
+    /// Minimum number of fingerprint bits that the index compares.
     pub fingerprint_bits: u32,
-    /// How many segments have how many entries. Of memventi: how many heads.
+    /// Number of segments by entry count. In memventi: number of heads.
     pub segment_lengths: Histogram,
-    /// How many blocks are found by looking at how many neighbouring slots. Memventi goes through half a head.
+    /// Number of blocks by the neighbouring slots that a look-up visits. Memventi visits half a
+    /// head.
     pub slots_looked_at: Histogram,
-    /// How many new blocks met how many candidates that they are not.
+    /// Number of new blocks by the false candidates that the index proposed.
     pub candidates_when_written: Histogram,
-    /// How many blocks that are there have how many candidates, themselves among them.
+    /// Number of existing blocks by their candidates, including the block itself.
     pub candidates_when_read: Histogram,
-    /// How many new blocks were to meet another's fingerprint, by the thesis's formula 7.2 and these bits.
+    /// Expected number of new blocks that share a fingerprint, by the thesis's formula 7.2 with
+    /// these bits.
     pub expected_shared: f64,
 }
 
-/// Fills an index and looks at it.
+/// Fills an index and examines it.
 ///
 /// # Errors
 /// [`IndexFull`].
@@ -75,11 +75,11 @@ pub fn index_shape(load: &IndexLoad) -> Result<IndexShape, IndexFull> {
 }
 
 impl IndexLoad {
-    /// The blocks of one clump have one address, as in a store.
+    /// Returns an entry. As in a store, the blocks of one clump have one address.
     fn entry(&self, number: u64) -> (Fingerprint, LogAddress) {
         let clump_bytes = u64::from(ClumpBytes::default().get());
         let blocks_a_clump = (clump_bytes / self.block_bytes.max(1)).max(1);
-        // Its header, and the names of its blocks, lie beside it.
+        // The header of the clump and the names of its blocks need room beside it.
         let granules = (clump_bytes + 40 * blocks_a_clump) / GRANULE_BYTES;
         let granule = number / blocks_a_clump * granules;
         let address = LogAddress::new(granule.min(LogAddress::END - 1)).expect("less than the end");
@@ -113,10 +113,10 @@ mod tests {
         assert!(shape.expected_shared < 1.0, "{shape:?}");
     }
 
-    /// With as few bits as an index may compare, the formula and the count agree.
+    /// The formula and the count agree with the fewest bits that an index may compare.
     #[test]
     fn what_the_formula_foretells_is_met() {
-        // So far apart that addresses leave the least of the fingerprints.
+        // Addresses so far apart leave the fewest bits for fingerprints.
         let load = IndexLoad { block_count: 900_000, block_bytes: 1 << 40, seed: 5 };
         let far = |number: u64| LogAddress::new(number << 19 & (LogAddress::END - 1)).unwrap();
         let mut index = MemoryIndex::new();

@@ -1,10 +1,10 @@
-//! The papers' experiments, repeated with the real engine: those of Foundation (Rhea, Cox and Pesterev 2008)
-//! and of memventi (Lukkien 2008). `script/experiments` and `script/bench` run this program; nothing depends
-//! on it. It prints JSON, an object a line.
+//! The papers' experiments, repeated with the real engine: those of Foundation (Rhea, Cox and
+//! Pesterev 2008) and of memventi (Lukkien 2008). `script/experiments` and `script/bench` run this
+//! program; nothing depends on it. It prints JSON, one object on each line.
 //!
-//! `cases` puts the engine through the six ways in which Foundation compares its engines with Venti's, and
-//! counts at the seam to the disk (`counted`) what each asks of it. `index_shape` looks into an index in
-//! memory. `foundation` and `memventi` are the two commands.
+//! `cases` runs the engine through the six cases in which Foundation compares its engines with
+//! Venti's. `counted` counts the storage operations of each case. `index_shape` examines an index
+//! in memory. `foundation` and `memventi` are the two commands.
 
 mod amount;
 mod cases;
@@ -48,12 +48,12 @@ fn main() -> ExitCode {
         Lab::Memventi(args) => memventi::run(&args, &mut print),
     };
     let Err(error) = done else { return ExitCode::SUCCESS };
-    // If that fails there is nobody to report it to.
+    // A failure to write here cannot be reported anywhere.
     drop(writeln!(std::io::stderr(), "varve-lab: {error:#}"));
     ExitCode::FAILURE
 }
 
-/// A folder for an experiment, which is removed with all that is in it.
+/// Makes a folder for an experiment. Dropping it removes the folder and its contents.
 fn scratch(folder: &Path) -> Result<tempfile::TempDir> {
     if !folder.is_dir() {
         bail!("there is no folder {}: name one that is on the disk to be measured", folder.display());

@@ -1,4 +1,5 @@
-//! `varve-lab memventi`: the seven measurements of the thesis's Table 7.1, and the inside of an index in memory.
+//! `varve-lab memventi`: the seven measurements of the thesis's Table 7.1, and the shape of an
+//! index in memory.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,7 +48,7 @@ pub(crate) struct Memventi {
     seed: u64,
 }
 
-/// The rows of Table 7.1, with what memventi did, in MB/s; and what each is here.
+/// The rows of Table 7.1: name, memventi's rate in MB/s, and the equivalent load here.
 const TABLE: [(&str, f64, LoadAction, LoadOrder); 7] = [
     ("write pristine", 11.30, LoadAction::Write, LoadOrder::Sequential),
     ("write duplicate sequential", 8.08, LoadAction::Write, LoadOrder::Sequential),
@@ -58,7 +59,7 @@ const TABLE: [(&str, f64, LoadAction, LoadOrder); 7] = [
     ("same read", 17.41, LoadAction::Read, LoadOrder::Same),
 ];
 
-/// Measures, and hands over one object.
+/// Runs the measurements. `done` receives one object.
 pub(crate) fn run(args: &Memventi, done: &mut dyn FnMut(Value) -> Result<()>) -> Result<()> {
     let rows = table(args)
         .with_context(|| format!("the engine could not be measured in {}", args.folder.display()))?;
@@ -76,7 +77,7 @@ pub(crate) fn run(args: &Memventi, done: &mut dyn FnMut(Value) -> Result<()>) ->
     }))
 }
 
-/// Makes a store, serves it, and works it in seven ways.
+/// Makes a store, serves it, and measures the seven loads.
 fn table(args: &Memventi) -> Result<Vec<Value>> {
     let folder = scratch(&args.folder)?;
     let storage = Arc::new(UncachedStorage::new(folder.path()));
@@ -87,7 +88,7 @@ fn table(args: &Memventi) -> Result<Vec<Value>> {
     Store::create(&world, &config, None, PassphraseCost::default())?;
     let store =
         Arc::new(Store::open(world, None, varve_store::Access::Write { holder: HOLDER }, &mut |_| ())?);
-    // Memventi keeps no block in memory, and neither does the door.
+    // Memventi caches no blocks, so the front end must not either.
     let settings = VentiSettings { recent_bytes: 0, ..VentiSettings::default() };
     let wanted =
         Listening { at: ListenAt::Address(Address::Tcp("127.0.0.1".into(), 0)), access: Access::ReadWrite };

@@ -1,5 +1,5 @@
-//! A folder of files whose reading goes past the system's memory of them: what is asked for is asked of the disk, as in a store that is far larger
-//! than memory.
+//! A storage whose reads bypass the page cache. Each read goes to the disk, as in a store far
+//! larger than memory.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -12,22 +12,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use varve_world::{FileName, PAGE_BYTES, PageBuffer, RealStorage, Storage, forward_storage, open_uncached};
 
-/// How many files are held open at most.
+/// Maximum number of open files.
 const OPEN_FILES_MAX: usize = 256;
 
-/// The files below a folder. Appends go to the system, which writes them when they are synced, or read; reads and what is written in place
-/// go to the disk at once, where the file system has that.
+/// The files below a folder. Appends go through the page cache, and reach the disk when the file is
+/// synced or read. Reads and writes in place go directly to the disk, if the file system supports
+/// that.
 pub struct UncachedStorage {
     inner: RealStorage,
     root: PathBuf,
     open_files: Mutex<BTreeMap<FileName, Arc<File>>>,
-    /// Memory to read into: transfers need whole pages of it.
+    /// Buffers for reading. Direct transfers need whole pages.
     buffers: Mutex<Vec<PageBuffer>>,
     is_direct: AtomicBool,
 }
 
 impl UncachedStorage {
-    /// The files below `root`.
+    /// Creates a storage for the files below `root`.
     #[must_use]
     pub fn new(root: &Path) -> Self {
         Self {
@@ -39,13 +40,13 @@ impl UncachedStorage {
         }
     }
 
-    /// Whether all went past the system's memory so far.
+    /// Reports whether all transfers so far have bypassed the page cache.
     #[must_use]
     pub fn is_direct(&self) -> bool {
         self.is_direct.load(Ordering::Relaxed)
     }
 
-    /// `None` where there is no direct access.
+    /// Opens a file for direct access. Returns `None` if that is unsupported.
     fn open(&self, name: &FileName) -> io::Result<Option<Arc<File>>> {
         if let Some(open) = self.open_files.lock().get(name) {
             return Ok(Some(Arc::clone(open)));
@@ -68,7 +69,7 @@ impl UncachedStorage {
         self.open_files.lock().remove(name);
     }
 
-    /// Lends memory that begins and ends with a page.
+    /// Lends a buffer that begins and ends at page boundaries.
     fn with_buffer<T>(&self, bytes: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
         let buffers = || self.buffers.lock();
         let mut memory = buffers().pop().unwrap_or_default();
@@ -81,10 +82,10 @@ impl UncachedStorage {
     }
 }
 
-/// Reads until the buffer is full or the file ends; returns how much.
+/// Reads until the buffer is full or the file ends, and returns the number of bytes.
 fn read_pages(file: &File, offset: u64, into: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
-    // What ends within a page is the end of the file.
+    // A read that ends within a page has reached the end of the file.
     while done < into.len() && done.is_multiple_of(PAGE_BYTES) {
         match file.read_at(&mut into[done..], offset + done as u64) {
             Ok(0) => break,
