@@ -1,4 +1,5 @@
-//! The words that the program understands. `--help`, the man pages and the completions are all made from here.
+//! The arguments of the program. `--help`, the man pages and the completions are generated from
+//! these types.
 #![allow(
     rustdoc::broken_intra_doc_links,
     reason = "these lines are printed on a terminal: `[:PATH]` is no link"
@@ -101,7 +102,7 @@ pub struct Arguments {
     pub command: Command,
 }
 
-/// The heading of the options that every command has.
+/// The heading of the options that all commands share.
 const EVERYWHERE: &str = "Options of every command";
 
 const EXAMPLES: &str = "\
@@ -263,7 +264,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether its result is the content of a file, or a script, on standard output.
+    /// Reports whether the command writes the content of a file, or a script, to standard output.
     pub fn writes_content(&self) -> bool {
         match self {
             Self::Cat(_) | Self::Completions { .. } => true,
@@ -477,7 +478,7 @@ pub struct NewSecret {
     pub cost: Cost,
 }
 
-/// How much parity a store is to have.
+/// The amount of parity in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parity(pub Option<ParityPercent>);
 

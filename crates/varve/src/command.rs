@@ -1,4 +1,4 @@
-//! The commands, one a file.
+//! The commands, one in each file.
 
 mod bench;
 mod boot;
@@ -46,26 +46,25 @@ use crate::arguments::Command;
 use crate::exit_status;
 use crate::invocation::Invocation;
 
-/// How a command ended that ran to its end, from the best to the worst.
+/// The outcome of a command that ran to its end. The variants are in order from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// All is well.
     Done,
-    /// The work is done, and something of it is missing, such as a file that could not be read.
+    /// The work is done, but something is missing, such as an unreadable file.
     Gaps,
     /// A part of the work failed, and was reported.
     Failed,
-    /// Damage was found: bytes that were stored once cannot be had, or are others.
+    /// Damage was found: stored bytes are lost or changed.
     Damage,
 }
 
 impl Outcome {
-    /// The outcome of a command that met this error and went on.
+    /// Returns the outcome of a command that met this error and continued.
     pub fn of_problem(error: &(dyn Error + 'static)) -> Self {
         if exit_status::is_damage(error) { Self::Damage } else { Self::Gaps }
     }
 
-    /// Its exit status.
+    /// Returns the exit status.
     pub fn status(self) -> u8 {
         match self {
             Self::Done => exit_status::DONE,

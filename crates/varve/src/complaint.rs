@@ -1,4 +1,4 @@
-//! How a failure is told: what happened, why, and what to do next.
+//! Prints failures: the event, its causes, and a hint what to do next.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -15,7 +15,7 @@ pub fn print(error: &Error) {
     print_with(error, || Some(STORE_FULL), None);
 }
 
-/// The same for what a whole command has ended with.
+/// Prints the error that ended a command.
 pub fn print_end(command: &Command, error: &Error) {
     let is_damage = matches!(command, Command::Restore(_)) && exit_status::is_damage(error.as_ref());
     print_with(error, || when_full(command), is_damage.then_some(KEEP_DAMAGED));
@@ -35,10 +35,10 @@ fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>, l
     }
 }
 
-/// Prints what is wrong with the command line. Returns the exit status.
+/// Prints a usage error. Returns the exit status.
 pub fn print_usage(error: &clap::Error) -> u8 {
     if std::env::args_os().all(|argument| argument != "--json") {
-        // If that fails there is nobody to report it to.
+        // A failure to write here cannot be reported anywhere.
         drop(error.print());
         return exit_status::USAGE;
     }
@@ -53,7 +53,7 @@ pub fn print_usage(error: &clap::Error) -> u8 {
     exit_status::USAGE
 }
 
-/// Reports a file that an operation met trouble with.
+/// Reports a problem with one file of an operation.
 pub fn report_problem(problem: &varve_archive::Problem) {
     let fields = || {
         let mut fields = json!({ "message": told(&with_causes(problem.error.as_ref())) });
@@ -63,25 +63,26 @@ pub fn report_problem(problem: &varve_archive::Problem) {
     say::diagnosis("problem", fields, format_args!("varve: {}", self::problem(problem)));
 }
 
-/// A file that an operation met trouble with.
+/// Formats a problem with one file.
 fn problem(problem: &varve_archive::Problem) -> String {
     let path = show::name(problem.path.as_os_str().as_bytes());
     let path = if path.is_empty() { "." } else { &path };
     format!("{path}: {}", told(&with_causes(problem.error.as_ref())))
 }
 
-/// What an error says, which may be in the words of somebody else: a second line of it is set in, and so is none of ours.
+/// Formats an error message, which may contain foreign text. Continuation lines are indented, so
+/// that they cannot pose as lines of this program.
 fn told(text: &str) -> String {
     show::plain(text).replace('\n', "\n  ")
 }
 
 const STORE_FULL: &str =
     "nothing that was archived before is lost; make space and run the same command again";
-/// What may help where there is no room for what comes out of the archive.
+/// The hint for a restore whose destination is full.
 pub const DESTINATION_FULL: &str = "the archive is as it was; make space where it is restored to, and the same command goes on where it stopped";
-/// What helps where something is damaged.
+/// The hint for a restore that meets damage.
 pub const KEEP_DAMAGED: &str = "--keep-damaged restores all that can be read, and lists the rest; `varve repair --from COPY` may bring it back";
-/// What may help a command that has met a full disk.
+/// Returns the hint for a command that has met a full disk.
 fn when_full(command: &Command) -> Option<&'static str> {
     match command {
         Command::Restore(_) => Some(DESTINATION_FULL),

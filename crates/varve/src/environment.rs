@@ -1,7 +1,7 @@
-//! The variables of the environment that this program reads. The man pages list them; a test holds the list, the sources and
-//! `docs/guide/environment.md` together.
+//! The environment variables that this program reads. The man pages list them. A test compares the
+//! list with the sources and with `docs/guide/environment.md`.
 
-/// Each with what it means.
+/// Each variable with its meaning.
 pub const VARIABLES: [(&str, &str); 25] = [
     ("VARVE_STORE", "the store, if --store does not name it"),
     ("VARVE_KEY_FILE", "a file whose contents open the store, as with --key-file"),

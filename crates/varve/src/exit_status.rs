@@ -1,4 +1,4 @@
-//! Exit statuses: how a command ended, for scripts. `docs/guide/exit-status.md` promises them for ever.
+//! Exit statuses, for scripts. `docs/guide/exit-status.md` promises that they never change.
 
 use std::error::Error;
 
@@ -16,10 +16,10 @@ pub const LOCKED: u8 = 11;
 pub const WRONG_KEY: u8 = 12;
 pub const INTERRUPTED: u8 = 130;
 
-/// The exit status of a command that failed with this error.
+/// Returns the exit status of a command that failed with this error.
 pub fn of(error: &anyhow::Error) -> u8 {
-    // A command that has met a signal stops with whatever error it was at, such as that of a
-    // connection that was not tried again.
+    // After a signal, a command stops with the error of its current operation, such as a connection
+    // that is not retried.
     if signals::was_signalled() {
         return INTERRUPTED;
     }
@@ -34,7 +34,7 @@ pub fn of(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Whether an error says that bytes which were once stored cannot be had any more.
+/// Reports whether an error means that stored bytes are lost or changed.
 pub fn is_damage(error: &(dyn Error + 'static)) -> bool {
     FailureKind::Damage.is_in(error)
 }

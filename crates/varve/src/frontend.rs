@@ -1,4 +1,4 @@
-//! What a session reports and asks, on this terminal.
+//! The front end of a session: its reports and questions on this terminal.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 
 use crate::{say, show, signals};
 
-/// Fewer arenas than this are read before anybody would see a bar.
+/// Fewer arenas than this are read before a user would see a progress bar.
 const ARENAS_WORTH_A_BAR: u64 = 50;
 
-/// The terminal, or whatever takes the place of standard output and standard error.
+/// The terminal, or the files to which standard output and standard error are redirected.
 pub struct Terminal {
     pub quiet: bool,
 }

@@ -1,9 +1,10 @@
-//! What the process does so that its keys stay its own.
+//! Protects the memory of this process, which holds keys.
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
 
-/// Leaves no core behind when the process dies, and lets no other process of the same user look into its memory. That is as much as
-/// a process can do; where the system refuses, the program works all the same.
+/// Disables core dumps, and denies other processes of the same user access to this process's
+/// memory. A process can do no more. If the system refuses, the program works without the
+/// protection.
 pub fn guard_memory() {
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
         tracing::info!(%error, "the process could not be closed to others");

@@ -1,4 +1,4 @@
-//! What may help after a failure: one function for each type of error that knows something, and one list of
+//! Hints after a failure: one function for each type of error that has a hint, and one list of
 //! these types.
 
 use std::error::Error;
@@ -14,7 +14,7 @@ use crate::command::WouldChange;
 
 type Hint = Option<&'static str>;
 
-/// The hint for an error: that of the first of its causes that has one.
+/// Returns the hint for an error: that of the first of its causes that has one.
 pub fn of(error: &(dyn Error + 'static)) -> Hint {
     typed_causes(error).into_iter().find_map(of_cause)
 }
@@ -51,7 +51,7 @@ const NAME_TAKEN: &str = "--name NAME with the same name goes on with it all the
                           name; --name with another name begins a series of its own";
 const PUT_BACK: &str =
     "it is the same in every copy and replica of the store: `varve repair --from COPY` puts it back";
-/// What helps where something is there already, the way that changes least first.
+/// The hint for an existing destination, beginning with the option that changes least.
 const EXISTS: &str = "--dry-run shows what would be done; --overwrite if-changed replaces what differs, and removes nothing; a / at the \
                       end of the destination restores into that folder, under its own name";
 const EMPTY_FOLDER: &str = "name an empty folder, or one that does not exist yet";
@@ -94,7 +94,8 @@ fn not_permitted(error: &NotPermitted) -> Hint {
 fn restore_folder(error: &RestoreFolderError) -> Hint {
     match error {
         RestoreFolderError::Exists { .. } => Some(EXISTS),
-        // What is to be replaced is closed. For the folder that it lies in, the system's own error stands here.
+        // Folders that are to be replaced are closed to this user. If the folder above the
+        // destination is closed, the error here is the system's own, of another kind.
         RestoreFolderError::Destination { source, .. } if source.kind() == io::ErrorKind::Other => {
             let is_closed = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
             causes(source).any(|cause| cause.downcast_ref().is_some_and(is_closed)).then_some(
@@ -159,7 +160,8 @@ mod tests {
     fn the_first_cause_that_knows_something_gives_the_hint() {
         let context = |error: OpenError| anyhow::Error::new(error).context("cannot open the store x");
         assert!(of(context(OpenError::NotAStore).as_ref()).unwrap().contains("init"));
-        // A transparent error hides the one below it from the chain of causes, and not from here.
+        // [`typed_causes`] reaches the error below a transparent one, which the chain of causes
+        // hides.
         assert_eq!(of(context(OpenError::Keys(KeyError::NoKeys)).as_ref()), key(&KeyError::NoKeys));
         let hidden = ReplicateError::Open(OpenReplicaError::Mark);
         assert_eq!(of(&hidden), open_replica(&OpenReplicaError::Mark));

@@ -1,4 +1,4 @@
-//! One run of the program: its session, and how its results are shown.
+//! One run of the program: its session, and the options of its output.
 
 use std::sync::Arc;
 
@@ -8,20 +8,18 @@ use crate::arguments::{Arguments, Command};
 use crate::frontend::Terminal;
 use crate::moment;
 
-/// What every command is given beside its own arguments.
+/// The input of every command beside its own arguments.
 pub struct Invocation {
-    /// The store that is meant, and all that opens it.
+    /// The session of the named store.
     pub session: Session,
-    /// Results are JSON.
     pub json: bool,
-    /// Only results and errors are printed.
     pub quiet: bool,
-    /// How much more is listed.
+    /// The number of `-v` options.
     pub verbose: u8,
 }
 
 impl Invocation {
-    /// What these arguments ask for.
+    /// Creates the invocation for these arguments.
     pub fn new(arguments: &Arguments) -> Self {
         let settings = Settings {
             store: arguments.store.clone(),

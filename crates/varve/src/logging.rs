@@ -1,4 +1,5 @@
-//! The log of the libraries, in the program's own words: warnings as any other, the rest with `-vv` or `VARVE_LOG`.
+//! Prints the log of the libraries: errors and warnings in the same form as the program's own
+//! messages, the rest with `-vv` or `VARVE_LOG`.
 
 use std::error::Error;
 use std::fmt::{self, Write as _};
@@ -13,10 +14,10 @@ use varve_block::with_causes;
 use crate::arguments::Arguments;
 use crate::say;
 
-/// From now on events are printed, as far as the command line or `VARVE_LOG` asks for them.
+/// Starts printing events, at the level that the command line or `VARVE_LOG` requests.
 pub fn start(arguments: &Arguments) {
-    // All crates of this program begin so. An error of another library is an error of ours, too, and is
-    // reported as its cause.
+    // The names of all crates of this program begin with this. An error in another library causes
+    // an error here, and appears as its cause.
     let level = match (arguments.quiet, arguments.verbose) {
         (true, _) => "off,varve=error",
         (false, 0 | 1) => "off,varve=warn",
@@ -30,7 +31,7 @@ pub fn start(arguments: &Arguments) {
     Registry::default().with(Lines { shows_modules }.with_filter(filter)).init();
 }
 
-/// Prints an event as a line.
+/// Prints each event as a line.
 struct Lines {
     shows_modules: bool,
 }
@@ -50,7 +51,7 @@ impl<S: Subscriber> Layer<S> for Lines {
     }
 }
 
-/// What an event has: its message, its error, and what else it names.
+/// The parts of an event: its message, its error, and its other fields.
 #[derive(Default)]
 struct Fields {
     message: String,

@@ -1,6 +1,7 @@
-//! The command line: parses, asks, prints progress and tables. What it does, the crates below do.
+//! The command line program: it parses arguments, asks questions, and prints progress and tables.
+//! The crates below do the work.
 
-// First: its macros are used in all others.
+// First, because all other modules use its macros.
 #[macro_use]
 mod say;
 
@@ -41,7 +42,7 @@ fn main() -> ExitCode {
     open_files::allow_all();
     let invocation = Invocation::new(&arguments);
     let outcome = command::run(&invocation, &arguments.command);
-    // Wipes the passphrase that was typed.
+    // Dropping it wipes the typed passphrase.
     drop(invocation);
     let status = match outcome {
         Ok(outcome) => match (outcome.status(), say::tell_failure()) {

@@ -1,4 +1,4 @@
-//! Moments as people write and read them, in the zone of the machine.
+//! Parses and formats times in the time zone of the machine.
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
@@ -6,8 +6,9 @@ use varve_image::FileTime;
 use varve_serve::days::CivilTime;
 use varve_world::Timestamp;
 
-/// The last moment that a text means: `2026-05-01` is the end of that day, `2026-05-01T23:15` the end of that minute and
-/// `2026-05-01T23:15:07` that of the second, with a zone (`2026-05-01T21:15:07Z`) or without.
+/// Parses a time, and returns the last moment that it covers. `2026-05-01` means the end of that
+/// day, `2026-05-01T23:15` the end of that minute and `2026-05-01T23:15:07` the end of that second.
+/// A zone may follow (`2026-05-01T21:15:07Z`).
 pub fn parse_last(text: &str) -> Option<Timestamp> {
     let nanoseconds = if let Ok(first) = text.parse::<jiff::Timestamp>() {
         first.as_nanosecond() + span(text) - 1
@@ -18,11 +19,11 @@ pub fn parse_last(text: &str) -> Option<Timestamp> {
     } else {
         last(text.parse().ok()?)? + span(text) - 1
     };
-    // Whatever lies beyond the moments that can be kept is before or after all of them.
+    // Times beyond the range of [`Timestamp`] become its first or last moment.
     Some(Timestamp(i64::try_from(nanoseconds.clamp(i64::MIN.into(), i64::MAX.into())).ok()?))
 }
 
-/// How many nanoseconds have the time that a text tells: all of an hour, a minute or a second.
+/// Returns the span of a text's time in nanoseconds: an hour, a minute or a second.
 fn span(text: &str) -> i128 {
     let clock = text.split_once(['T', 't', ' ']).map_or("", |(_, clock)| clock);
     let clock = clock.split(['Z', 'z', '+', '-', '[']).next().unwrap_or("");
@@ -34,7 +35,7 @@ fn span(text: &str) -> i128 {
     }
 }
 
-/// The moment that a text means, to be remembered with a snapshot: `2026-05-01` is the beginning of that day.
+/// Parses the time of a snapshot: `2026-05-01` means the beginning of that day.
 pub fn parse_exact(text: &str) -> Option<Timestamp> {
     let nanoseconds = match text.parse::<jiff::Timestamp>() {
         Ok(exact) => exact.as_nanosecond(),
@@ -47,7 +48,7 @@ fn last(civil: DateTime) -> Option<i128> {
     Some(civil.to_zoned(TimeZone::system()).ok()?.timestamp().as_nanosecond())
 }
 
-/// What the calendar and the clock on the wall said at a moment.
+/// Returns the calendar date and the wall-clock time of a moment.
 pub fn civil(time: Timestamp) -> CivilTime {
     let moment = jiff::Timestamp::from_nanosecond(i128::from(time.0)).unwrap_or_default();
     let local = moment.to_zoned(TimeZone::system());
@@ -62,7 +63,7 @@ pub fn civil(time: Timestamp) -> CivilTime {
     }
 }
 
-/// A moment, to the second.
+/// Formats a time to the second.
 pub fn show(time: Timestamp) -> String {
     match jiff::Timestamp::from_nanosecond(i128::from(time.0)) {
         Ok(time) => time.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
@@ -70,13 +71,13 @@ pub fn show(time: Timestamp) -> String {
     }
 }
 
-/// A moment for programs: RFC 3339, UTC.
+/// Formats a time for programs: RFC 3339, UTC.
 pub fn rfc3339(time: Timestamp) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(time.0))
         .map_or_else(|_| time.0.to_string(), |time| time.to_string())
 }
 
-/// The time of a file, to the second.
+/// Formats the time of a file to the second.
 pub fn show_file_time(time: FileTime) -> String {
     match near(time) {
         Some(near) => near.to_zoned(TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
@@ -84,8 +85,8 @@ pub fn show_file_time(time: FileTime) -> String {
     }
 }
 
-/// The time of a file for programs: RFC 3339, UTC. Years that RFC 3339 does not have are written as ISO 8601 writes them, with a sign
-/// and six digits or more.
+/// Formats the time of a file for programs: RFC 3339, UTC. Years outside RFC 3339 are written as in
+/// ISO 8601, with a sign and at least six digits.
 pub fn file_time_rfc3339(time: FileTime) -> String {
     if let Some(near) = near(time) {
         return near.to_string();
@@ -95,15 +96,17 @@ pub fn file_time_rfc3339(time: FileTime) -> String {
     format!("{}{fraction}Z", far(time.seconds(), 'T'))
 }
 
-/// `None` beyond the years that the library's calendar has, which are those of four digits.
+/// Converts the time of a file. Returns `None` outside the library's calendar, whose years have
+/// four digits.
 fn near(time: FileTime) -> Option<jiff::Timestamp> {
     jiff::Timestamp::from_nanosecond(time.wide_nanoseconds()).ok()
 }
 
-/// Date and clock of a second of any year, in UTC.
+/// Formats the date and clock of a second of any year, in UTC.
 fn far(seconds: i64, between: char) -> String {
     const DAY_SECONDS: i64 = 86_400;
-    // The calendar repeats itself after 400 years. A year begins in March here, so that a leap day is its last day.
+    // The calendar repeats after 400 years. Years begin in March here, so that a leap day is the
+    // last day of its year.
     const ERA_DAYS: i64 = 146_097;
     let (days, clock) = (seconds.div_euclid(DAY_SECONDS) + 719_468, seconds.rem_euclid(DAY_SECONDS));
     let (era, day) = (days.div_euclid(ERA_DAYS), days.rem_euclid(ERA_DAYS));
@@ -136,7 +139,7 @@ mod tests {
         let text = |seconds, nanoseconds| file_time_rfc3339(FileTime::new(seconds, nanoseconds));
         assert_eq!(text(13_569_465_600, 5), "2400-01-01T00:00:00.000000005Z");
         assert_eq!(text(-11_676_096_000, 0), "1600-01-01T00:00:00Z");
-        // The last that a broken clock of NTFS can show, and the ends.
+        // The last time that a broken clock of NTFS can produce, and the limits of the type.
         assert_eq!(text(910_692_730_085, 477_580_700), "+030828-09-14T02:48:05.4775807Z");
         assert_eq!(text(i64::MAX, 999_999_999), "+292277026596-12-04T15:30:07.999999999Z");
         assert_eq!(text(i64::MIN, 0), "-292277022657-01-27T08:29:52Z");

@@ -1,9 +1,9 @@
-//! How many files this process may have open: a folder deep in others, a door with many clients and a store of many arenas all want more
-//! than a shell mostly allows.
+//! The limit of open files. Deeply nested folders, front ends with many clients and stores with
+//! many arenas need more open files than most shells permit.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Takes as many as the system lets this process have. Programs that it starts inherit that.
+/// Raises the limit to the maximum that the system permits. Child processes inherit it.
 pub fn allow_all() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {

@@ -1,4 +1,4 @@
-//! Progress on a terminal.
+//! Progress bars on a terminal.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::show;
 
 const REFRESH: Duration = Duration::from_millis(100);
 
-/// Shows a [`Progress`] on stderr, if that is a terminal, until it is dropped.
+/// Shows a [`Progress`] on standard error until it is dropped, if that is a terminal.
 pub struct Shown {
     progress: Arc<Progress>,
     is_over: Arc<AtomicBool>,
@@ -41,8 +41,8 @@ impl Shown {
         Self { progress: own, is_over, thread: Some(thread) }
     }
 
-    /// Finds out beside the work how much there is to do, in files and bytes, if anybody sees it. `count` is given a question whether that
-    /// is of no use any more.
+    /// Counts the total work, in files and bytes, on another thread, if the progress is shown.
+    /// `count` receives a function that reports whether the result is no longer needed.
     #[expect(clippy::disallowed_methods, reason = "the terminal is an edge")]
     pub fn count_ahead(&self, count: impl FnOnce(&dyn Fn() -> bool) -> Option<(u64, u64)> + Send + 'static) {
         if self.thread.is_none() {
@@ -76,7 +76,8 @@ fn refresh(bar: &ProgressBar, progress: &Progress) {
     bar.set_prefix(state(&now, bar.per_sec(), length.map(|_| bar.eta())));
 }
 
-/// How far it is, in the units of the results: `12 of 40 files, 143 MiB of 1.20 GiB, 148 MiB/s, 8.1 s left`.
+/// Formats the progress in the units of the results:
+/// `12 of 40 files, 143 MiB of 1.20 GiB, 148 MiB/s, 8.1 s left`.
 fn state(now: &ProgressSnapshot, per_second: f64, left: Option<Duration>) -> String {
     let of = |done: String, total: Option<String>| match total {
         Some(total) => format!("{done} of {total}"),
@@ -114,7 +115,7 @@ impl Drop for Shown {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // A thread that panicked has only stopped showing progress.
+            // If the thread panicked, only the progress display has stopped.
             drop(thread.join());
         }
     }

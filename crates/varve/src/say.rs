@@ -1,6 +1,7 @@
-//! Output: results on standard output, all else on standard error; with `--json` all of it as objects on
-//! standard output, one a line. A command that changes or checks something does all of its work, whatever
-//! becomes of its output; one that only shows something ends when nobody reads it any more.
+//! Output. Results go to standard output, everything else to standard error. With `--json` all
+//! output goes to standard output as objects, one on each line. A command that changes or checks
+//! something completes its work even if its output fails. A command that only shows something ends
+//! when its output is closed.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -16,20 +17,21 @@ macro_rules! say {
     ($($part:tt)*) => { $crate::say::result(format_args!($($part)*)) };
 }
 
-/// Prints a line of a listing, which may be long and is all that the command is for.
+/// Prints a line of a listing. The listing may be long, and is the only purpose of the command.
 macro_rules! list {
     ($($part:tt)*) => { $crate::say::listed(format_args!($($part)*)) };
 }
 
-/// Prints a line on standard error: what is wrong, or good to know.
+/// Prints a line on standard error: a warning or a remark.
 macro_rules! remark {
     ($($part:tt)*) => { $crate::say::aside(format_args!($($part)*)) };
 }
 
-/// Why no more results are printed.
+/// The error that stopped the output of results.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
-/// Prints a line of a result. If that fails the work goes on, and [`tell_failure`] tells when it is done.
+/// Prints a line of a result. If that fails, the work continues, and [`tell_failure`] reports the
+/// error at the end.
 pub fn result(text: fmt::Arguments<'_>) {
     if FAILURE.get().is_none()
         && let Err(error) = writeln!(io::stdout(), "{text}")
@@ -38,7 +40,7 @@ pub fn result(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Prints a line of a listing; the program ends if that fails.
+/// Prints a line of a listing, and ends the program if that fails.
 pub fn listed(text: fmt::Arguments<'_>) {
     result(text);
     if FAILURE.get().is_some() {
@@ -46,7 +48,7 @@ pub fn listed(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Prints what `--help` and `--version` ask for. Whether that has failed.
+/// Prints the text that `--help` or `--version` requests. Returns whether that failed.
 pub fn help(help: &clap::Error) -> bool {
     if let Err(error) = help.print() {
         FAILURE.get_or_init(|| error);
@@ -54,7 +56,7 @@ pub fn help(help: &clap::Error) -> bool {
     tell_failure()
 }
 
-/// How results and remarks are written.
+/// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// For people: results on standard output, remarks on standard error.
@@ -68,7 +70,7 @@ pub enum Form {
 
 static FORM: OnceLock<Form> = OnceLock::new();
 
-/// Sets the form of all output. Only the first call counts.
+/// Sets the form of all output. Only the first call has an effect.
 pub fn set_form(form: Form) {
     FORM.get_or_init(|| form);
 }
@@ -77,12 +79,13 @@ fn form() -> Form {
     FORM.get().copied().unwrap_or(Form::Text)
 }
 
-/// Prints a result for programs: an object, with its type. `docs/guide/json` has the schema of each type.
+/// Prints a result for programs: an object with its type. `docs/guide/json` has a schema for each
+/// type.
 pub fn record(kind: &str, fields: Value) {
     result(format_args!("{}", typed(kind, fields)));
 }
 
-/// Prints an object of a listing, which may be long and is all that the command is for.
+/// Prints an object of a listing. The listing may be long, and is the only purpose of the command.
 pub fn item(kind: &str, fields: Value) {
     listed(format_args!("{}", typed(kind, fields)));
 }
@@ -92,8 +95,8 @@ fn typed(kind: &str, mut fields: Value) -> Value {
     fields
 }
 
-/// Prints something that is not a result, such as an error or a warning: as an object in JSON, else as
-/// these lines on standard error. If that fails there is nobody to report it to.
+/// Prints a message that is no result, such as an error or a warning: as an object in JSON,
+/// otherwise as these lines on standard error. A failure to write here cannot be reported anywhere.
 pub fn diagnosis(kind: &str, fields: impl FnOnce() -> Value, lines: fmt::Arguments<'_>) {
     match form() {
         Form::Text => drop(writeln!(io::stderr(), "{}", show::plain(&lines.to_string()))),
@@ -102,9 +105,9 @@ pub fn diagnosis(kind: &str, fields: impl FnOnce() -> Value, lines: fmt::Argumen
     }
 }
 
-/// Prints a line on standard error, or its object: a warning if it begins with `varve: `, a hint if it
-/// begins with `hint: `, else a notice. Parts of it may come from a server, a disk or an image: nothing
-/// in it works on a terminal.
+/// Prints a line on standard error, or its object. The line is a warning if it begins with
+/// `varve: `, a hint if it begins with `hint: `, and otherwise a notice. Parts of it may come from
+/// a server, a disk or an image, so control characters are made visible.
 pub fn aside(text: fmt::Arguments<'_>) {
     let text = show::plain(&text.to_string());
     let (kind, message) = match (text.strip_prefix("varve: "), text.strip_prefix("hint: ")) {
@@ -117,14 +120,15 @@ pub fn aside(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Prints a line of the log on standard error, whatever the form of the rest.
+/// Prints a line of the log on standard error, in any form of output.
 pub fn log_line(text: fmt::Arguments<'_>) {
     drop(writeln!(io::stderr(), "{}", show::plain(&text.to_string())));
 }
 
-/// Tells why not all results were printed, if so. That somebody has read enough of them, as `head` does, is no failure.
+/// Reports whether results could not be printed, and prints the reason. A closed pipe is no
+/// failure: the reader has read enough, as `head` does.
 pub fn tell_failure() -> bool {
-    // What ends without the end of a line waits for one until now.
+    // Output without a final line break is still buffered.
     if let Err(error) = io::stdout().flush() {
         FAILURE.get_or_init(|| error);
     }
@@ -135,7 +139,8 @@ pub fn tell_failure() -> bool {
     failure.is_some()
 }
 
-/// Standard output, for content that is all that the command is for. The program ends when nobody reads it any more.
+/// Standard output for content that is the only purpose of the command. The program ends when the
+/// output is closed.
 pub struct Output(io::Stdout);
 
 impl Output {

@@ -1,4 +1,4 @@
-//! Sizes, names and tables, as they are printed.
+//! Formats sizes, names and tables for output.
 
 use std::fmt::{self, Write as _};
 use std::io::IsTerminal;
@@ -11,7 +11,7 @@ use varve_block::{to_hex, visible};
 
 use crate::moment;
 
-/// A number of bytes for people: three digits and a unit of 1024.
+/// Formats a number of bytes for people: three digits and a binary unit.
 pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut unit = 0;
@@ -29,7 +29,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// So many of something: `1 block`, `2 blocks`, `2 passes`.
+/// Formats a count: `1 block`, `2 blocks`, `2 passes`.
 pub fn count<N: fmt::Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
     match what {
         _ if number == N::from(1) => format!("1 {what}"),
@@ -39,7 +39,7 @@ pub fn count<N: fmt::Display + PartialEq + From<u8>>(number: N, what: &str) -> S
     }
 }
 
-/// A time span for people.
+/// Formats a time span for people.
 pub fn duration(nanoseconds: u64) -> String {
     let seconds = nanoseconds / 1_000_000_000;
     match seconds {
@@ -49,13 +49,14 @@ pub fn duration(nanoseconds: u64) -> String {
     }
 }
 
-/// Lines from outside, with everything that could mislead a terminal made visible.
+/// Returns foreign text of several lines, with all characters made visible that could mislead a
+/// terminal.
 pub fn lines(text: &str) -> String {
     text.lines().map(visible).collect::<Vec<_>>().join("\n")
 }
 
-/// Lines for people: nothing in them works on a terminal, and the system's number of an error, which stands
-/// behind its words, is left out.
+/// Returns text for people. Characters that control a terminal are made visible, and the system's
+/// error number after an error message is removed.
 pub fn plain(text: &str) -> String {
     let mut parts = text.split(ERROR_NUMBER);
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -71,11 +72,11 @@ pub fn plain(text: &str) -> String {
     lines(&plain)
 }
 
-/// How Rust's library begins the number of a system's error.
+/// The beginning of an error number in messages of Rust's library.
 const ERROR_NUMBER: &str = " (os error ";
 
-/// A name from outside, with everything that could mislead a terminal made visible. No two names look the same: a backslash of its own is
-/// shown as two.
+/// Returns a foreign name, with all characters made visible that could mislead a terminal.
+/// Different names always look different: a backslash in a name is doubled.
 pub fn name(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -94,7 +95,8 @@ pub fn name(bytes: &[u8]) -> String {
     text
 }
 
-/// Puts a name into an object for programs: as text, and where that is not all of it, its bytes beside it in hexadecimal, as `FIELD_bytes`.
+/// Adds a name to an object for programs, as text. If the name is not valid UTF-8, its bytes are
+/// added in hexadecimal as `FIELD_bytes`.
 pub fn put_name(object: &mut Value, field: &str, name: &[u8]) {
     object[field] = String::from_utf8_lossy(name).into();
     if std::str::from_utf8(name).is_err() {
@@ -102,7 +104,8 @@ pub fn put_name(object: &mut Value, field: &str, name: &[u8]) {
     }
 }
 
-/// The end of a text, with a sign that it is one if it has more than `room` characters.
+/// Returns the end of a text, with an ellipsis in front if the text has more than `room`
+/// characters.
 pub fn end_of(text: &str, room: usize) -> String {
     let count = text.chars().count();
     if count <= room {
@@ -112,7 +115,7 @@ pub fn end_of(text: &str, room: usize) -> String {
     std::iter::once('…').chain(end).collect()
 }
 
-/// The start of a text, in the same way.
+/// Returns the start of a text, shortened in the same way.
 pub fn start_of(text: &str, room: usize) -> String {
     if text.chars().count() <= room {
         return text.into();
@@ -120,7 +123,7 @@ pub fn start_of(text: &str, room: usize) -> String {
     text.chars().take(room.saturating_sub(1)).chain(std::iter::once('…')).collect()
 }
 
-/// How many characters a line has at a terminal; `None` where there is none.
+/// Returns the width of a terminal in characters; `None` if the output is no terminal.
 pub fn terminal_width(output: &(impl IsTerminal + AsFd)) -> Option<usize> {
     if !output.is_terminal() {
         return None;
@@ -129,7 +132,7 @@ pub fn terminal_width(output: &(impl IsTerminal + AsFd)) -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|width| *width > 0)
 }
 
-/// The mode of a node, as `ls -l` shows it.
+/// Formats the mode of a node as `ls -l` does.
 pub fn mode(node: &Node) -> String {
     let kind = match node.kind {
         NodeKind::File => '-',
@@ -157,7 +160,7 @@ pub fn mode(node: &Node) -> String {
     text
 }
 
-/// One line of `ls -l`.
+/// Formats a line as `ls -l` does.
 pub fn long_line(node: &Node, path: &[u8]) -> String {
     let size = match node.device {
         Some(device) => format!("{},{}", device.major, device.minor),
@@ -181,7 +184,7 @@ pub fn long_line(node: &Node, path: &[u8]) -> String {
     line
 }
 
-/// A table without lines, its headings in capitals; the columns named in `right` are numbers.
+/// Creates a table without lines, with headings in capitals. The columns in `right` hold numbers.
 pub fn table(headings: &[&str], right: &[usize]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(headings.iter().map(|heading| heading.to_uppercase()));

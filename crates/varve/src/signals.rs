@@ -1,4 +1,4 @@
-//! The end of the program when a signal asks for it: SIGINT, SIGTERM or SIGHUP.
+//! Handles the signals that end the program: SIGINT, SIGTERM and SIGHUP.
 
 use std::io;
 use std::sync::Arc;
@@ -11,13 +11,14 @@ use varve_archive::Progress;
 
 use crate::exit_status::INTERRUPTED;
 
-/// Signals are the whole program's.
+/// Signals concern the whole process, so this is a static.
 static WAS_SIGNALLED: AtomicBool = AtomicBool::new(false);
-/// What the first signal cancels. `None`: signals are not caught yet, and end the program.
+/// The operations that the first signal cancels. `None` until signals are caught; before that, a
+/// signal ends the program.
 static CANCELLED: Mutex<Option<Vec<Arc<Progress>>>> = Mutex::new(None);
 
-/// From now on, the first signal to end cancels `progress`, so that the operation ends cleanly; a second
-/// one ends the program at once.
+/// Makes the first signal cancel `progress`, so that the operation ends cleanly. A second signal
+/// ends the program at once.
 ///
 /// # Errors
 /// When signals cannot be caught.
@@ -25,14 +26,15 @@ pub fn cancel_on_signal(progress: &Arc<Progress>) -> io::Result<()> {
     watch()?;
     let mut cancelled = CANCELLED.lock();
     cancelled.get_or_insert_default().push(Arc::clone(progress));
-    // One may have come before, while another writer was waited for.
+    // A signal may have come already, during the wait for another writer.
     if was_signalled() {
         progress.cancel();
     }
     Ok(())
 }
 
-/// From now on, the first signal to end is only noted; a second one ends the program at once.
+/// Starts to catch signals. The first signal is only recorded; a second one ends the program at
+/// once.
 ///
 /// # Errors
 /// When signals cannot be caught.
@@ -56,7 +58,7 @@ pub fn watch() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether a signal to end has come that was caught.
+/// Reports whether a signal to end was caught.
 pub fn was_signalled() -> bool {
     WAS_SIGNALLED.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! The words of `varve bench`.
+//! The arguments of `varve bench`.
 
 use std::path::PathBuf;
 

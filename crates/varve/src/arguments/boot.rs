@@ -1,4 +1,4 @@
-//! The words of `varve boot`.
+//! The arguments of `varve boot`.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! From the command line and the environment to what is asked for; what other programs call a command is understood, or explained.
+//! Parses the command line and the environment. Command names of other programs are accepted as
+//! aliases or explained.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
@@ -6,10 +7,10 @@ use clap::{Command, CommandFactory, FromArgMatches};
 
 use super::Arguments;
 
-/// Options of which only one opens the store.
+/// The options of which only one may give the secret.
 const SECRETS: [&str; 3] = ["key_file", "passphrase_file", "passphrase_command"];
 
-/// Words that other programs have, which no command here answers to.
+/// Command names of other programs that have no equivalent command here, with an explanation.
 const EXPLAINED: [(&[&str], &str); 6] = [
     (
         &["umount", "unmount"],
@@ -29,11 +30,11 @@ const EXPLAINED: [(&[&str], &str); 6] = [
 ];
 
 impl Arguments {
-    /// Reads the command line and the environment. What opens the store comes from the command line, if it
-    /// is there, whatever the environment says.
+    /// Parses the command line and the environment. A secret on the command line takes precedence
+    /// over all secrets in the environment.
     ///
     /// # Errors
-    /// What `--help` asks for, and what is wrong with the command line.
+    /// Help or version text, if it was requested, or a usage error.
     pub fn read() -> Result<Self, clap::Error> {
         let mut command = Self::whole_command();
         let matches = command.try_get_matches_from_mut(std::env::args_os()).map_err(explained)?;
@@ -53,8 +54,8 @@ impl Arguments {
         Ok(arguments)
     }
 
-    /// All commands, with their lines of usage. Of its own accord, clap would show an option that the
-    /// environment sets as one that has to be given.
+    /// Returns all commands, with their usage lines. By default clap would show an option that the
+    /// environment sets as a required one.
     pub fn whole_command() -> Command {
         let mut command = Self::command();
         command.build();
@@ -62,7 +63,7 @@ impl Arguments {
         command
     }
 
-    /// Forgets what opens the store, but for this.
+    /// Drops all secrets but this one.
     fn keep_secret(&mut self, kept: &str) {
         if kept != "key_file" {
             self.key_file = None;
@@ -83,7 +84,7 @@ fn fix_usage(command: &mut Command) {
     command.get_subcommands_mut().for_each(fix_usage);
 }
 
-/// Says what to do instead of a command that other programs have.
+/// Explains the alternative to a command name of another program.
 fn explained(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
     let Some((_, text)) = EXPLAINED.iter().find(|(words, _)| words.contains(&word.as_str())) else {
@@ -132,7 +133,8 @@ mod tests {
         assert!(usage.contains("[OPTIONS]") && !usage.contains("--store"), "{said}");
     }
 
-    /// A paragraph is one line, which the terminal's width breaks: lines that were broken before are broken twice.
+    /// Each paragraph must be a single line, which clap wraps at the terminal's width. Lines that
+    /// are already wrapped would be wrapped twice.
     #[test]
     fn help_is_broken_once() {
         fn check(command: &Command) {

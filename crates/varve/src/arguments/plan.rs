@@ -1,4 +1,4 @@
-//! The words of `varve plan`.
+//! The arguments of `varve plan`.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ Examples:
                                                         a table of all these settings, the least memory first
   varve plan --disk-size 32G --block-size 4K --collision-interval 1000 --empty-memory 1M";
 
-/// Sizes to be tried one after the other.
+/// Sizes for which plans are made one after the other.
 #[derive(Debug, Clone)]
 pub struct Sizes(pub Vec<u64>);
 

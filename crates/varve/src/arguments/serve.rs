@@ -1,4 +1,4 @@
-//! The words of `varve serve`.
+//! The arguments of `varve serve`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -177,12 +177,12 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Whether one of the doors shows snapshots, and not only blocks.
+    /// Reports whether one of the front ends shows snapshots, rather than only blocks.
     pub fn shows_snapshots(&self) -> bool {
         self.nbd.is_some() || self.nfs.is_some() || self.webdav.is_some()
     }
 
-    /// Whether blocks are served that stand behind proxies.
+    /// Reports whether the server has proxies.
     pub fn has_proxies(&self) -> bool {
         self.proxies.is_some()
             || !self.shard.is_empty()
@@ -192,7 +192,7 @@ impl Serve {
     }
 }
 
-/// How many seconds clients of Venti may take.
+/// The time limits for clients of Venti, in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VentiPatience {
     pub hello: u64,
@@ -238,7 +238,7 @@ fn parse_venti_room(text: &str) -> Result<(usize, usize), String> {
     Ok((size(one)?, size(all)?))
 }
 
-/// Where the parts of an identity are.
+/// The files of a TLS identity.
 #[derive(Debug, Clone)]
 pub struct TlsFiles {
     pub certificate: PathBuf,

@@ -1,4 +1,4 @@
-//! The arguments of `varve snapshots` and `varve tag`, and what a snapshot is archived as.
+//! The arguments of `varve snapshots` and `varve tag`, and the form of a snapshot.
 
 use clap::{Args, ValueEnum};
 

@@ -1,4 +1,5 @@
-//! The words that stand for values: sizes, shares, ages, names. What is wrong with one is said in its own words.
+//! Parsers of argument values: sizes, shares, ages, names. Each error message is specific to the
+//! kind of value.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use varve_world::Timestamp;
 use super::{Parity, Sizes};
 use crate::moment;
 
-/// A number of bytes: `8192`, `8K`, `64M`, `1G`.
+/// Parses a number of bytes: `8192`, `8K`, `64M`, `1G`.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, unit) =
         match text.trim_end_matches(['b', 'B', 'i']).split_at_checked(text.len().saturating_sub(1)) {
@@ -30,7 +31,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
 }
 
-/// Several sizes at once: `4K,8K,64K`, or `1T..8T`, which doubles from the first to the last.
+/// Parses several sizes: `4K,8K,64K`, or `1T..8T`, which doubles from the first to the last.
 pub fn parse_sizes(text: &str) -> Result<Sizes, String> {
     let mut sizes = Vec::new();
     for part in text.split(',') {
@@ -49,7 +50,7 @@ pub fn parse_sizes(text: &str) -> Result<Sizes, String> {
     Ok(Sizes(sizes))
 }
 
-/// The same for sizes of blocks.
+/// Parses several block sizes, in the same notation.
 pub fn parse_block_sizes(text: &str) -> Result<Sizes, String> {
     let sizes = parse_sizes(text)?;
     let is_good = |size: &u64| u32::try_from(*size).is_ok_and(StoreConfig::block_bytes_is_good);
@@ -59,12 +60,12 @@ pub fn parse_block_sizes(text: &str) -> Result<Sizes, String> {
     }
 }
 
-/// A count, with K, M or G for thousands, millions and billions: `1000`, `10M`.
+/// Parses a count with K, M or G for thousands, millions and billions: `1000`, `10M`.
 pub fn parse_interval(text: &str) -> Result<u64, String> {
     parse_blocks(text).map_err(|_| "write how many blocks one of may collide, like 1000 or 10M".into())
 }
 
-/// A count of blocks: `500000`, `100M`.
+/// Parses a count of blocks: `500000`, `100M`.
 pub fn parse_blocks(text: &str) -> Result<u64, String> {
     let unit = text.chars().last().filter(char::is_ascii_alphabetic);
     let factor = match unit.map(|unit| unit.to_ascii_uppercase()) {
@@ -81,7 +82,7 @@ pub fn parse_blocks(text: &str) -> Result<u64, String> {
     good.ok_or_else(|| "write a count of blocks, like 500000 or 100M".into())
 }
 
-/// With less than this an index on disk does little but write.
+/// With less memory than this, an index on disk spends most of its time on writing.
 const INDEX_MEMORY_MIN: u64 = 1 << 20;
 
 pub fn parse_index_memory(text: &str) -> Result<u64, String> {
@@ -90,7 +91,7 @@ pub fn parse_index_memory(text: &str) -> Result<u64, String> {
     if good { Ok(bytes) } else { Err("write a size of at least 1M".into()) }
 }
 
-/// A format of disk images: `qcow2`.
+/// Parses a format of disk images: `qcow2`.
 pub fn parse_format(text: &str) -> Result<ImageFormat, String> {
     ImageFormat::from_name(text).ok_or_else(|| "write raw, qcow2, vmdk, vhdx, vdi or vhd".into())
 }
@@ -124,7 +125,7 @@ pub fn parse_parity(text: &str) -> Result<Parity, String> {
     .map_err(|()| "write a share from 0% to 100%, like 5%".into())
 }
 
-/// A name that `SNAPSHOT[:PATH]` and `NAME@WHEN` can carry.
+/// Parses a snapshot name. It must be usable in `SNAPSHOT[:PATH]` and `NAME@WHEN`.
 pub fn parse_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains([':', '@', '/']) || text == "latest" {
         return Err(format!("{text:?} cannot name a snapshot: no `:`, `@` or `/`, and not `latest`"));
@@ -141,10 +142,10 @@ pub fn parse_name(text: &str) -> Result<String, String> {
     Ok(text.into())
 }
 
-/// A snapshot's name becomes that of a file, wherever snapshots are mounted.
+/// Upper bound on the length of a name: mounts use it as a file name.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A pattern of what to leave out.
+/// Parses an exclude pattern.
 pub fn parse_exclude(text: &str) -> Result<String, String> {
     match wrong_in_pattern(text) {
         None => Ok(text.into()),
@@ -156,20 +157,20 @@ pub fn parse_time(text: &str) -> Result<Timestamp, String> {
     moment::parse_exact(text).ok_or_else(|| "write a moment, such as 2026-05-01 or 2026-05-01T23:15".into())
 }
 
-/// A share of the whole: `3%`.
+/// Parses a share of a whole: `3%`. It must not be zero.
 pub fn parse_share(text: &str) -> Result<f64, String> {
     let share = parse_any_share(text).ok().filter(|share| *share > 0.0);
     share.ok_or_else(|| "write a share of the whole, such as 3%".into())
 }
 
-/// A share of the whole that may be nothing: `0%`, `60%`.
+/// Parses a share of a whole that may be zero: `0%`, `60%`.
 pub fn parse_any_share(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
     let percent = number.filter(|number| (0.0..=100.0).contains(number));
     percent.map(|percent| percent / 100.0).ok_or_else(|| "write a share from 0% to 100%, such as 60%".into())
 }
 
-/// A share: `5%`, `0.1%`.
+/// Parses a share: `5%`, `0.1%`.
 pub fn parse_sample(text: &str) -> Result<varve_replica::Share, String> {
     let wrong = || format!("{text} is not a share: write 5% or 0.1%");
     let number = text.trim_end_matches('%');
@@ -182,7 +183,7 @@ pub fn parse_sample(text: &str) -> Result<varve_replica::Share, String> {
     varve_replica::Share::from_millionths(scaled).ok_or_else(wrong)
 }
 
-/// A time that has passed: `30d`, `12h`.
+/// Parses an age: `30d`, `12h`.
 pub fn parse_age(text: &str) -> Result<Duration, String> {
     let seconds = |unit| match unit {
         "h" => Some(3600),
@@ -195,7 +196,7 @@ pub fn parse_age(text: &str) -> Result<Duration, String> {
     age.map(Duration::from_secs).ok_or_else(|| "write a number of hours, days or weeks: 12h, 30d, 4w".into())
 }
 
-/// How long something may take: `30s`, `10m`, `2h`, `1d`; a number alone is seconds.
+/// Parses a duration: `30s`, `10m`, `2h`, `1d`. A number without a unit means seconds.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text.get(digits.len()..) {
@@ -209,7 +210,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "write a time, such as 30s, 10m or 2h".into())
 }
 
-/// A line about a snapshot.
+/// Parses a comment, which is a single line.
 pub fn parse_comment(text: &str) -> Result<String, String> {
     match text {
         _ if text.contains(char::is_control) => Err("write one line, without control characters".into()),
@@ -222,7 +223,7 @@ pub fn parse_comment(text: &str) -> Result<String, String> {
 
 const COMMENT_BYTES_MAX: usize = 4096;
 
-/// A tag, or the key of tags: `why=upgrade`, `why`.
+/// Parses a tag or the key of tags: `why=upgrade`, `why`.
 pub fn parse_filter_tag(text: &str) -> Result<String, String> {
     match text.split_once('=') {
         Some(("", _)) => Err("write KEY or KEY=VALUE".into()),
@@ -231,12 +232,12 @@ pub fn parse_filter_tag(text: &str) -> Result<String, String> {
     }
 }
 
-/// The first moment that a text means.
+/// Parses a time, and returns the earliest moment that it covers.
 pub fn parse_since(text: &str) -> Result<Timestamp, String> {
     parse_time(text)
 }
 
-/// The last moment that a text means: a day is meant to its end.
+/// Parses a time, and returns the latest moment that it covers: the end of a day, for a date.
 pub fn parse_until(text: &str) -> Result<Timestamp, String> {
     moment::parse_last(text).ok_or_else(|| "write a moment, such as 2026-05-01 or 2026-05-01T23:15".into())
 }

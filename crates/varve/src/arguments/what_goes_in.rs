@@ -1,4 +1,4 @@
-//! The options that say what of a folder goes into its snapshot.
+//! The options that select the contents of a folder snapshot.
 
 use std::path::PathBuf;
 
@@ -65,7 +65,7 @@ pub struct WhatGoesIn {
     pub dry_run: bool,
 }
 
-/// A name that a folder may hold.
+/// Parses the name of a file that may lie in a folder.
 fn parse_tag_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains('/') || matches!(text, "." | "..") {
         return Err("write the name of a file, without a folder".into());

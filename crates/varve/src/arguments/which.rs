@@ -1,4 +1,4 @@
-//! The arguments that say which snapshots a command considers.
+//! The options that select the snapshots that a command considers.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ pub struct Which {
 }
 
 impl Which {
-    /// The filter that they make.
+    /// Returns the filter of these conditions.
     pub fn filter(&self) -> SnapshotFilter {
         SnapshotFilter {
             hosts: self.hosts.clone(),
@@ -51,7 +51,8 @@ impl Which {
     }
 }
 
-/// A path as it is kept with a snapshot. Sources that are no paths stay as they are.
+/// Returns a path in the form in which a snapshot records it. Sources that are no paths are
+/// unchanged.
 fn whole(path: &Path) -> PathBuf {
     match path.to_str() {
         Some(text) if text == "-" || text.starts_with("command:") => path.into(),

@@ -27,13 +27,14 @@ use crate::exit_status::INTERRUPTED;
 use crate::invocation::Invocation;
 use crate::{moment, say, show};
 
-/// How much of the image is kept in memory, unpacked.
+/// Size of the cache of decompressed image blocks.
 const LEAVES_BYTES: u64 = 128 << 20;
-/// KVM gives up when a machine starts, or not at all.
+/// KVM either fails within this time after the start of a machine, or not at all.
 const GIVES_UP_WITHIN: Duration = Duration::from_secs(120);
-/// How often a machine is looked at that somebody uses.
+/// Poll interval for a running machine.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How often, at most, a machine is asked whether it waits for room, and let go on if it does.
+/// Minimum interval between two checks whether the machine is paused for lack of disk space. A
+/// paused machine is resumed at each check.
 const ROOM_EVERY: Duration = Duration::from_secs(2);
 const NO_ROOM: &str =
     "varve: the machine stands still: what it writes finds no room; it goes on as soon as there is some";
@@ -62,7 +63,7 @@ pub(super) fn run(invocation: &Invocation, words: &Boot) -> Result<Outcome> {
     outcome
 }
 
-/// The snapshot that is meant: the one that is named, or that what was kept lies over.
+/// Returns the chosen snapshot: the named one, or the one below the kept overlay.
 fn chosen(words: &Boot, snapshots: &SnapshotDisks) -> Result<(Snapshot, Arc<dyn Disk>)> {
     let below = match &words.keep {
         Some(path) => Kept::read(path)?.map(|kept| kept.snapshot),
@@ -82,7 +83,8 @@ fn chosen(words: &Boot, snapshots: &SnapshotDisks) -> Result<(Snapshot, Arc<dyn 
     Ok((snapshot, served.disk))
 }
 
-/// What the description says, or the disk, and over all what the words say.
+/// Returns the machine's hardware: from its recorded description or a guess from the disk,
+/// overridden by the arguments.
 fn hardware(words: &Boot, snapshot: &Snapshot, blocks: &Arc<CachedBlocks>) -> Result<Hardware> {
     let SnapshotContent::Image(entry) = &snapshot.content else {
         bail!("{} is a folder, and only disk images can be booted", snapshot.name);
@@ -105,14 +107,15 @@ fn hardware(words: &Boot, snapshot: &Snapshot, blocks: &Arc<CachedBlocks>) -> Re
     Ok(hardware)
 }
 
-/// A drive of the machine, as it was archived.
+/// A drive of the machine with its archived contents.
 struct Drive {
     attached: Attached,
     disk: Arc<dyn Disk>,
     kept: Option<Kept>,
 }
 
-/// All drives that were archived with the one that is meant, and that are still there.
+/// Returns all drives of the machine that were archived together with the chosen one and still
+/// exist in the archive.
 fn drives(
     words: &Boot,
     snapshots: &SnapshotDisks,
@@ -121,7 +124,7 @@ fn drives(
 ) -> Result<Vec<Drive>> {
     let machine = snapshot.machine.as_ref();
     for drive in machine.iter().flat_map(|machine| &machine.drives) {
-        // Firmware is no device of the guest's, and a disc in a drive is nobody's disk.
+        // Firmware is no device of the guest, and a CD in a drive is no disk.
         let is_disk = !drive.device.is_empty() && !drive.device.ends_with("-cd");
         if is_disk && drive.snapshot.is_none() {
             remark!("varve: {} is not attached: it was not archived", show::name(drive.name.as_bytes()));
@@ -156,7 +159,8 @@ fn drives(
     Ok(drives)
 }
 
-/// The file that keeps what is written over a snapshot; made, if it is not there yet.
+/// Returns the overlay file that keeps what is written over a snapshot. Creates the file if
+/// necessary.
 fn kept_over(path: &Path, id: &str, size: u64) -> Result<Kept> {
     match Kept::read(path)? {
         None => Ok(Kept::create(path, id, size)?),
@@ -181,12 +185,12 @@ fn bus_of(choice: BusChoice) -> Bus {
     }
 }
 
-/// Starts the machine as often as it has to be, each time with its disks as they were archived.
+/// Starts the machine, again if necessary, each time with its disks in their archived state.
 struct Starter {
     hardware: Hardware,
     drives: Vec<Drive>,
     keep: Option<PathBuf>,
-    /// Sockets, and what QEMU says.
+    /// Holds the sockets and QEMU's output.
     folder: PrivateFolder,
     server: Option<NbdServer>,
 }
@@ -213,7 +217,7 @@ impl Starter {
 
     fn start(&mut self, screen: &Screen, accelerator: Accelerator, with_console: bool) -> Result<Emulator> {
         let socket = self.folder.path().join("disk");
-        // The one before has ended: what it was given goes with it.
+        // The previous attempt has ended. Its server and its writes are dropped with it.
         self.server = None;
         let (mut served, mut disks) = (Vec::new(), Vec::new());
         for drive in &self.drives {
@@ -337,7 +341,7 @@ fn use_machine(
         let said = machine.said();
         let failed = machine.ended().is_some_and(|status| !status.success());
         drop(machine);
-        // Its end is to be seen before anything else is written.
+        // Show the machine's last output, and restore the terminal, before any other output.
         drop(terminal);
         if failed && !is_cancelled.load(Ordering::Relaxed) {
             bail!("QEMU has failed: {said}");
@@ -346,7 +350,7 @@ fn use_machine(
     }
 }
 
-/// `false`: the accelerator has given up.
+/// Waits until the machine ends. Returns `false` if the accelerator has failed.
 #[expect(clippy::disallowed_methods, reason = "a machine that somebody uses lives in real time")]
 fn wait_for_end(machine: &mut Emulator, is_cancelled: &AtomicBool) -> bool {
     let started = Instant::now();
@@ -372,13 +376,14 @@ fn wait_for_end(machine: &mut Emulator, is_cancelled: &AtomicBool) -> bool {
     }
 }
 
-/// The first signal to end sets this; a second one ends the program at once, and QEMU with it.
+/// Returns a flag that the first signal to end sets. A second signal ends the program at once, and
+/// QEMU with it.
 fn cancelled_by_signals() -> Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     use signal_hook::flag;
     let is_cancelled = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {
-        // In this order: the first signal must not find the flag set by itself.
+        // This order matters: otherwise the first signal would find the flag that it has just set.
         flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&is_cancelled))?;
         flag::register(signal, Arc::clone(&is_cancelled))?;
     }

@@ -1,4 +1,4 @@
-//! Snapshots to choose from, and how one of them is named on a command line.
+//! The snapshots that a command may choose from, and the lookup of those that a command line names.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::arguments::Which;
 use crate::invocation::Invocation;
 use crate::{moment, show};
 
-/// How many other origins of a name are listed.
+/// The maximum number of other origins of a name that are listed.
 const ORIGINS_MAX: usize = 3;
 
 /// The snapshots that pass the filter of a command.
 pub(super) struct Choice<'a> {
     snapshots: Vec<&'a Snapshot>,
-    /// Whether the filter left none of several.
+    /// Whether there were snapshots, but the filter left none.
     none_left: bool,
     quiet: bool,
 }
@@ -30,12 +30,12 @@ impl<'a> Choice<'a> {
         Self { snapshots: passed, none_left, quiet: invocation.quiet }
     }
 
-    /// All of them.
+    /// Returns all of them.
     pub(super) fn snapshots(&self) -> &[&'a Snapshot] {
         &self.snapshots
     }
 
-    /// Finds the snapshot that somebody has named. Says so where the name alone could mean others.
+    /// Finds the snapshot of a name. Prints a remark if the name could also mean other snapshots.
     pub(super) fn named(&self, name: &str) -> Result<&'a Snapshot> {
         refuse_empty(name)?;
         let Selected { snapshot, passed_over } =
@@ -46,7 +46,7 @@ impl<'a> Choice<'a> {
         Ok(snapshot)
     }
 
-    /// Finds all snapshots of a name, or the one that is named otherwise.
+    /// Finds all snapshots of a series, or the single snapshot that is named in another way.
     pub(super) fn series(&self, name: &str) -> Result<Vec<&'a Snapshot>> {
         refuse_empty(name)?;
         match series(&self.snapshots, name) {
@@ -55,18 +55,18 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// Finds what `SNAPSHOT[:PATH]` names.
+    /// Finds the place that `SNAPSHOT[:PATH]` names.
     pub(super) fn place(&self, text: &'a OsStr) -> Result<Place<'a>> {
         if let Some((line, path)) = vac_place(text)? {
             return Ok(Place { what: What::Vac(line), path: without_slashes(path) });
         }
         let (name, path) = split_place(&self.snapshots, text.as_encoded_bytes());
-        // A snapshot's name is text, made so from whatever its source is called.
+        // Snapshot names are text, converted lossily from the name of the source.
         let snapshot = self.named(&String::from_utf8_lossy(name))?;
         Ok(Place { what: What::Snapshot(snapshot), path: without_slashes(path) })
     }
 
-    /// Every snapshot as a whole, the newest first.
+    /// Returns every snapshot as a whole, the newest first.
     pub(super) fn places(&self) -> Vec<Place<'a>> {
         let mut all = self.snapshots.clone();
         all.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.time));
@@ -80,7 +80,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// What else a name could have meant.
+/// Lists the other origins that a name could have meant.
 fn passed_over_text(chosen: &Snapshot, passed_over: &[&Snapshot]) -> String {
     let origin = |snapshot: &Snapshot| {
         format!("{}:{}", show::name(snapshot.host.as_bytes()), show::name(&snapshot.source))
@@ -99,7 +99,8 @@ fn passed_over_text(chosen: &Snapshot, passed_over: &[&Snapshot]) -> String {
     )
 }
 
-/// An empty name is a variable that was not set, and does not mean just any snapshot.
+/// Refuses an empty name: it comes from an unset variable, and must not match an arbitrary
+/// snapshot.
 pub(super) fn refuse_empty(name: &str) -> Result<()> {
     if name.is_empty() {
         bail!(UsageError("which snapshot? Its name is empty; the newest of all is called latest".into()));

@@ -69,11 +69,12 @@ pub(super) fn run(invocation: &Invocation, words: &CloneStore) -> Result<Outcome
         remark!("hint: `varve -s {folder} verify` says what that harms; everything else can be restored");
         return Ok(Outcome::Damage);
     }
-    // What lies in the place of a small file was told when the replica was opened: the clone is without that file.
+    // A foreign object in the place of a small file was reported when the replica was opened. The
+    // clone lacks that file.
     Ok(if there.replica.in_the_way().is_empty() { Outcome::Done } else { Outcome::Damage })
 }
 
-/// Where there is not one arena there is nothing to bring back: a clone of that would look like a store that has lost nothing.
+/// Refuses a replica without arenas: its clone would look like an intact store.
 fn refuse_nothing(replica: &Replica, shown_target: &str) -> Result<()> {
     if !replica.arenas().is_empty() {
         return Ok(());

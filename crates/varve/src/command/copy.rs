@@ -50,7 +50,7 @@ pub(super) fn run(invocation: &Invocation, words: &Copy) -> Result<Outcome> {
     copy_snapshots(invocation, words, from, to, &what)
 }
 
-/// Both stores, the first to be read.
+/// Opens both stores: the first for reading, the second for writing.
 fn open(invocation: &Invocation, words: &Copy, from: &Path, to: &Path) -> Result<(Store, Store)> {
     let source = invocation.session.as_source(from, words.from_key_file.as_deref())?;
     let from = source.read_store_at(from)?;
@@ -91,7 +91,7 @@ fn copy_snapshots(
                 cancelled = true;
                 break;
             }
-            // A catalog or a store that does not take one takes none.
+            // If the destination fails to take a snapshot or a block, it will take no others.
             Err(error @ (CopySnapshotError::Enter(_) | CopySnapshotError::Put(_))) => {
                 drop(shown);
                 return Err(anyhow::Error::new(error).context(format!("{} is not copied", snapshot.name)));
@@ -100,7 +100,7 @@ fn copy_snapshots(
         }
     }
     drop(shown);
-    // What was copied until then need not be copied again.
+    // Keep the copied blocks, so that they need not be copied again.
     let closed = to.close();
     source.report_lost(&blocks);
     print(invocation, &rows, &failures);
@@ -116,7 +116,8 @@ fn copy_snapshots(
     Ok(failures.iter().map(of_failure).max().unwrap_or(Outcome::Done))
 }
 
-/// What the words name, in the order of the catalog and none twice; everything, without words.
+/// Returns the named snapshots in the order of the catalog, without duplicates; all snapshots if
+/// none is named.
 fn choose<'a>(choice: &Choice<'a>, what: &[String]) -> Result<Vec<&'a Snapshot>> {
     if what.is_empty() {
         return Ok(choice.snapshots().to_vec());
@@ -178,7 +179,7 @@ fn copy_vac(
     };
     let copied = copy_archive(&*from, to.blocks(), score, mode, &mut watch);
     drop(shown);
-    // What was copied until then need not be copied again.
+    // Keep the copied blocks, so that they need not be copied again.
     let closed = to.close();
     let copied = copied.map_err(|error| match error {
         CopyError::Cancelled => {

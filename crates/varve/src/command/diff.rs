@@ -41,7 +41,7 @@ pub(super) fn run(invocation: &Invocation, words: &Diff) -> Result<Outcome> {
     outcome
 }
 
-/// Whether there is more to say of a disk than in which bytes it differs from another.
+/// Reports whether a disk image has readable volumes, so that more than its bytes can be compared.
 fn has_files(disk: &ImageFiles) -> bool {
     disk.volumes().any(|listed| listed.unreadable.is_none())
 }
@@ -54,7 +54,7 @@ fn bytes(content: &Content<'_>) -> Option<ImagePart> {
     }
 }
 
-/// Prints the ranges of bytes in which two images differ, neighbours as one.
+/// Prints the byte ranges in which two images differ. Adjacent ranges are merged.
 fn ranges(
     blocks: &dyn BlockStore,
     invocation: &Invocation,

@@ -52,7 +52,7 @@ pub(super) fn run(invocation: &Invocation, words: &Find) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A path in a snapshot, of one that begins at another.
+/// Returns a path in a snapshot, given a path below the start of the search.
 fn below<'a>(start: &Path, path: &'a Path) -> Cow<'a, Path> {
     match (start.as_os_str().is_empty(), path.as_os_str().is_empty()) {
         (true, _) => Cow::Borrowed(path),
@@ -68,7 +68,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Prints what matches in one snapshot, or below a path in it. [`Outcome::Gaps`] or [`Outcome::Damage`]: something could not be read.
+    /// Prints the matches in one snapshot, or below a path in it. Returns [`Outcome::Gaps`] or
+    /// [`Outcome::Damage`] if something was unreadable.
     fn snapshot(
         &self,
         blocks: &Arc<Healing>,
@@ -82,7 +83,7 @@ impl Search<'_> {
         }
     }
 
-    /// The same in what vac or vbackup wrote.
+    /// Prints the matches in an archive of vac or vbackup.
     fn vac(
         &self,
         blocks: &Arc<Healing>,
@@ -159,7 +160,7 @@ impl Search<'_> {
     }
 }
 
-/// A node for programs, with the snapshot in which it was found.
+/// Formats a node for programs, with the snapshot in which it was found.
 fn found(what: What<'_>, path: &[u8], node: &Node) -> Value {
     let mut fields = ls::as_json(path, node);
     fields["snapshot"] = what.id().into();

@@ -17,11 +17,12 @@ use crate::progress_bar::Shown;
 use crate::signals::cancel_on_signal;
 use crate::{say, show};
 
-/// So many damaged places of one arena are told.
+/// The maximum number of damaged places that are reported for each arena.
 const TOLD_DAMAGE_MAX: u64 = 20;
 
 pub(super) fn run(invocation: &Invocation, words: &Import) -> Result<Outcome> {
-    // What cannot be looked into is told before hours are spent on the others.
+    // Open all files first, so that an unreadable one is reported before hours of work on the
+    // others.
     let files =
         words.venti_arenas.iter().map(|file| VentiArenas::open(file)).collect::<Result<Vec<_>, _>>()?;
     let store = invocation.session.write_store()?;
@@ -41,7 +42,7 @@ pub(super) fn run(invocation: &Invocation, words: &Import) -> Result<Outcome> {
                         outcome = Outcome::Damage;
                     }
                 }
-                // The next one may be as good as ever.
+                // A bad header concerns this arena alone: continue with the next one.
                 Err(error @ ImportArenaError::Head { .. }) => {
                     remark!("varve: {}", with_causes(&error));
                     outcome = Outcome::Damage;
@@ -59,7 +60,7 @@ pub(super) fn run(invocation: &Invocation, words: &Import) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What is told while an arena is read.
+/// Reports the progress and the problems of reading an arena.
 struct Told<'a> {
     invocation: &'a Invocation,
     arena: String,

@@ -56,7 +56,7 @@ pub(super) fn run(invocation: &Invocation, words: &Init) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The settings of a store that is about to be made.
+/// Returns the configuration of a new store.
 fn new_config(world: &World) -> Result<StoreConfig> {
     let mut id = [0; 16];
     world.random.fill(&mut id).context("the system gives no random bytes")?;

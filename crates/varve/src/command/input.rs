@@ -1,4 +1,4 @@
-//! What is archived while it is made: standard input, and the output of a program.
+//! Streams as sources: standard input, and the output of a program.
 
 use std::error::Error;
 use std::fmt;
@@ -16,19 +16,20 @@ use varve_session::UsageError;
 
 use crate::arguments::TakeSnapshot;
 
-/// How often it is looked whether the user has had enough.
+/// Poll interval for the cancellation of the command.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// What opens stores and replicas. The program needs none of it, and whoever can look at a process can read its environment.
+/// The environment variables with secrets of stores and replicas. They are removed for the program,
+/// which needs none of them. Other processes of the same user can read its environment.
 const SECRETS: [&str; 4] =
     ["VARVE_PASSPHRASE", "VARVE_NEW_PASSPHRASE", "VARVE_FROM_PASSPHRASE", "VARVE_REMOTE_PASSWORD"];
 
-/// Why there is nothing to be archived.
+/// The reason why a stream was not archived.
 #[derive(Debug)]
 enum InputError {
-    /// An archived nothing would look like a good backup.
+    /// The stream is empty: its snapshot would look like a good backup.
     Empty { what: String },
-    /// What it has given until then may be a part of what it was to give.
+    /// The program failed, so its output may be incomplete.
     Failed { program: PathBuf, status: ExitStatus },
 }
 
@@ -43,7 +44,7 @@ impl fmt::Display for InputError {
 
 impl Error for InputError {}
 
-/// The stream that is to be archived.
+/// Opens the stream that is to be archived.
 pub(super) fn open(args: &TakeSnapshot, progress: &Arc<Progress>) -> Result<Box<dyn Read + Send>> {
     let (inner, what): (Box<dyn Read + Send>, _) = match args.command {
         None => (Box::new(io::stdin()), "standard input".to_owned()),
@@ -78,7 +79,7 @@ impl Read for NotEmpty {
     }
 }
 
-/// What a program writes to its standard output. It ends only if the program has ended well.
+/// The output of a program. The stream ends without an error only if the program succeeds.
 struct ProgramOutput {
     program: PathBuf,
     output: ChildStdout,
@@ -86,7 +87,8 @@ struct ProgramOutput {
     has_ended: bool,
 }
 
-/// A program, and whether it may still be ended: the number of one that was waited for may be another's.
+/// A program, and whether it may still be killed: after the wait, its process id may belong to
+/// another process.
 struct Running {
     child: Child,
     is_waited_for: bool,
@@ -127,7 +129,7 @@ impl Running {
     fn end(&self, signal: Signal) {
         let number = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(number) = number.filter(|_| !self.is_waited_for) {
-            // One that has ended by itself is not there any more.
+            // The process may have ended by itself. Then there is nothing to kill.
             let _ = kill_process(number, signal);
         }
     }
@@ -150,7 +152,7 @@ impl Drop for ProgramOutput {
     fn drop(&mut self) {
         if !self.has_ended {
             self.child.lock().end(Signal::KILL);
-            // Nothing is to be done about one that cannot be waited for.
+            // If the wait fails, nothing more can be done.
             let _ = self.wait();
         }
     }

@@ -14,7 +14,7 @@ use crate::arguments::{AddKey, Key, NewSecret};
 use crate::invocation::Invocation;
 use crate::{moment, say, show};
 
-/// More than this nobody types in.
+/// Upper bound on typed input.
 const TYPED_BYTES_MAX: u64 = 64 << 10;
 
 pub(super) fn run(invocation: &Invocation, words: &Key) -> Result<Outcome> {
@@ -29,7 +29,7 @@ pub(super) fn run(invocation: &Invocation, words: &Key) -> Result<Outcome> {
     }
 }
 
-/// Opens the key that the words of the command, the environment or an answer give.
+/// Opens the key with the secret from the arguments, the environment or an answer.
 fn unlock(invocation: &Invocation, keyring: &Keyring) -> Result<OpenedKey> {
     Ok(keyring.unlock(&invocation.session.secret()?)?)
 }
@@ -40,7 +40,7 @@ fn add(invocation: &Invocation, keyring: &Keyring, words: &AddKey) -> Result<Out
         (_, true) => Role::AppendOnly,
         _ => Role::Full,
     };
-    // The old one first: whoever cannot open the store is not asked for anything more.
+    // The old key comes first: a user who cannot open the store is asked for nothing more.
     let by = unlock(invocation, keyring)?;
     let new = make(invocation, keyring, &by, &words.secret, &words.label, role)?;
     tell(invocation, "made", &new);
@@ -78,10 +78,10 @@ fn change(invocation: &Invocation, keyring: &Keyring, words: &NewSecret) -> Resu
     Ok(Outcome::Done)
 }
 
-/// Fewer characters than this are tried one after the other, whatever a try costs.
+/// Shorter passphrases fall to exhaustive search, whatever a try costs.
 const PASSPHRASE_CHARACTERS_MIN: usize = 8;
 
-/// Says that a new passphrase keeps nobody out who means it.
+/// Warns that a new passphrase is too short to stop a determined attacker.
 pub(super) fn remark_short(invocation: &Invocation, secret: &Secret) {
     let Secret::Passphrase(passphrase) = secret else { return };
     let length = passphrase.chars().count();

@@ -1,16 +1,17 @@
-//! What is lost for good, or until its bytes come back, as text and for programs.
+//! Formats lost data, as text and for programs: both permanent losses, and blocks that may come
+//! back.
 
 use serde_json::{Value, json};
 use varve_archive::{Losses, LostBlock, LostPlace, PlaceId};
 
 use crate::{moment, show};
 
-/// So many blocks, and so many places, are named in a text; of the rest there is a count.
+/// The maximum number of blocks, and of places, that text output names. The rest is counted.
 const NAMED_IN_TEXT_MAX: usize = 20;
-/// The same for programs.
+/// The same limit in the output for programs.
 const NAMED_IN_JSON_MAX: usize = 10_000;
 
-/// Prints what is lost, line by line.
+/// Prints the losses, one on each line.
 pub(super) fn print(losses: &Losses) {
     for place in losses.places().take(NAMED_IN_TEXT_MAX) {
         say!("  lost: {}", place_text(&place));
@@ -54,7 +55,7 @@ fn place_text(place: &LostPlace) -> String {
     )
 }
 
-/// How much is lost, in a few words; nothing, if nothing is.
+/// Summarises the losses in a few words; `None` if there are none.
 pub(super) fn summary(losses: &Losses) -> Option<String> {
     let blocks = losses.block_count() as u64;
     let places = losses.places().count() as u64;
@@ -68,7 +69,7 @@ pub(super) fn summary(losses: &Losses) -> Option<String> {
     }
 }
 
-/// Says how lost blocks come back.
+/// Prints a hint how lost blocks can be brought back.
 pub(super) fn print_hint(losses: &Losses) {
     if losses.block_count() > 0 {
         remark!(
@@ -82,7 +83,7 @@ pub(super) fn print_hint(losses: &Losses) {
     }
 }
 
-/// The same for programs.
+/// Formats the losses for programs.
 pub(super) fn as_json(losses: &Losses) -> Value {
     let block = |block: LostBlock| {
         json!({

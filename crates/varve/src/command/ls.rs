@@ -60,13 +60,13 @@ pub(super) fn run(invocation: &Invocation, words: &Ls) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What was asked for.
+/// Returns the requested place, for messages.
 fn shown(words: &Ls) -> String {
     show::name(words.snapshot.as_bytes())
 }
 
-/// Prints what a folder holds. `holds` says what a volume has in it that is shown as its bytes. The outcome says
-/// whether something could not be read.
+/// Prints the contents of a folder. `holds` describes the contents of a volume that is shown as
+/// bytes. The outcome reports whether something was unreadable.
 fn print_tree(
     invocation: &Invocation,
     words: &Ls,
@@ -94,11 +94,11 @@ fn print_tree(
     outcome
 }
 
-/// Prints what a disk is made of.
+/// Prints the volumes of a disk.
 fn volumes(invocation: &Invocation, disk: &ImageFiles, left_out: &[&LeftOutRecord]) {
     let mut table = show::table(&["name", "holds", "size", "label", ""], &[2]);
     for ListedVolume { volume, unreadable } in disk.volumes() {
-        // Of what was never meant to hold files nobody wonders why it shows none.
+        // No reason is given for volumes that never hold files.
         let is_file_system = matches!(volume.content(), VolumeContent::FileSystem(_));
         let left_out = left_out.iter().copied().filter(|record| record.volume == volume.name());
         let problem = unreadable.filter(|_| is_file_system).map(|error| with_causes(error));
@@ -140,7 +140,7 @@ fn volumes(invocation: &Invocation, disk: &ImageFiles, left_out: &[&LeftOutRecor
 }
 
 fn print(invocation: &Invocation, words: &Ls, path: &Path, node: &Node, holds: Option<&str>) {
-    // A file that was named itself has no path below itself.
+    // If the named place is a file, its path below itself is empty.
     let shown = if path.as_os_str().is_empty() { node.name.as_slice() } else { path.as_os_str().as_bytes() };
     if invocation.json {
         let mut line = as_json(shown, node);
@@ -159,7 +159,7 @@ fn print(invocation: &Invocation, words: &Ls, path: &Path, node: &Node, holds: O
     }
 }
 
-/// A node for programs, one on a line.
+/// Formats a node for programs, on one line.
 pub(super) fn as_json(path: &[u8], node: &Node) -> Value {
     let mut line = json!({
         "kind": node.kind.to_string(),

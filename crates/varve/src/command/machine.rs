@@ -19,7 +19,7 @@ use crate::progress_bar::Shown;
 use crate::signals::cancel_on_signal;
 use crate::{moment, say, show};
 
-/// How long QEMU, or a guest that is to hold still, is waited for.
+/// Time limit for an answer of QEMU, and for freezing the guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn run(invocation: &Invocation, words: &TakeSnapshot, qmp: &Path) -> Result<Outcome> {

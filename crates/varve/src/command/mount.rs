@@ -20,14 +20,15 @@ use crate::arguments::Mount;
 use crate::invocation::Invocation;
 use crate::{moment, say};
 
-/// How soon it is noticed that somebody else has unmounted it.
+/// Poll interval for an unmount by another program.
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(super) fn run(invocation: &Invocation, words: &Mount) -> Result<Outcome> {
     let is_over = over_on_signal().context("signals cannot be caught")?;
     let (days, blocks) = open(invocation, words)?;
     let days = Arc::new(days);
-    // So a mount is told from others, also where it has no type of its own (`varve_archive`, `folder/mounts.rs`).
+    // The source marks Varve's mounts, even where they have no file system type of their own
+    // (`varve_archive`, `folder/mounts.rs`).
     let source = format!("varve:{}", invocation.session.store_path()?.display());
     let options = fuse::Options { source, allow_other: words.allow_other };
     let mounted = fuse::mount(days, &words.folder, &options)?;
@@ -47,7 +48,8 @@ pub(super) fn run(invocation: &Invocation, words: &Mount) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The days of what was named; and its blocks, if some of them may have to come from elsewhere.
+/// Opens the tree of snapshots of the named store. Also returns its blocks if lost blocks may come
+/// from a replica.
 fn open(invocation: &Invocation, words: &Mount) -> Result<(Days, Option<Arc<Healing>>)> {
     let filter = words.which.filter();
     if let Home::Venti(address) = invocation.session.home()? {
@@ -60,13 +62,14 @@ fn open(invocation: &Invocation, words: &Mount) -> Result<(Days, Option<Arc<Heal
     Ok((days(list, Arc::clone(&blocks) as _), Some(blocks)))
 }
 
-/// The days of a store, for as long as the program runs; what they hold is read from `blocks`.
+/// Returns the tree of a store's snapshots. Their contents are read from `blocks`.
 pub(super) fn days(list: impl SnapshotList + 'static, blocks: Arc<dyn BlockStore>) -> Days {
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Days::new(list, blocks, Box::new(moment::civil), owner)
 }
 
-/// Set by a signal to end. A second one changes nothing: who died while a mount is there would leave it behind, dead.
+/// Returns a flag that a signal to end sets. Further signals change nothing: a process that dies
+/// while its mount exists leaves a dead mount behind.
 fn over_on_signal() -> std::io::Result<Arc<AtomicBool>> {
     let is_over = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {

@@ -1,4 +1,4 @@
-//! What the snapshots of one call are to be called.
+//! Names for the snapshots of one call.
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -13,17 +13,17 @@ use crate::arguments::{TakeSnapshot, parse_name};
 use crate::invocation::Invocation;
 use crate::show;
 
-/// How the source of a program's output begins, where others have a path.
+/// The prefix that marks the output of a program, in the place of a source path.
 const COMMAND_SOURCE: &[u8] = b"command:";
 
-/// A snapshot that is to be taken, and what it may be called.
+/// A planned snapshot, with its possible names.
 pub(super) struct Planned {
     pub(super) request: Request,
-    /// The name that earlier versions gave to such a source.
+    /// The name that earlier versions gave to this source.
     older_name: Option<String>,
 }
 
-/// What is asked for of each source. Two of one name are a usage error.
+/// Plans a snapshot for each source. Two with the same name are a usage error.
 pub(super) fn plan(args: &TakeSnapshot) -> Result<Vec<Planned>> {
     let given = args.name.as_ref().or(args.command.as_ref());
     if args.name.is_some() && args.sources.len() > 1 {
@@ -60,8 +60,8 @@ pub(super) fn plan(args: &TakeSnapshot) -> Result<Vec<Planned>> {
     Ok(planned)
 }
 
-/// Settles the names by what the store has: a series that has begun goes on under its name, and a name that belongs to
-/// something else is refused unless it was given.
+/// Decides the names with the help of the catalog. A series that has begun continues under its
+/// name. A name that belongs to another source is refused, unless the user gave it.
 pub(super) fn settle(
     invocation: &Invocation,
     args: &TakeSnapshot,
@@ -83,7 +83,7 @@ pub(super) fn settle(
     refuse_same_names(args, planned)
 }
 
-/// The error for a name that belongs to something else.
+/// The error for a name that belongs to another source.
 pub(super) fn taken(source: &Path, error: NameTaken) -> anyhow::Error {
     anyhow::Error::new(error).context(format!("{} was not archived", source.display()))
 }
@@ -106,7 +106,8 @@ fn refuse_same_names(args: &TakeSnapshot, planned: &[Planned]) -> Result<()> {
     Ok(())
 }
 
-/// Names for two paths that end alike: the shortest ends in which they differ. `None` for the same path twice.
+/// Returns names for two paths that end alike: their shortest endings that differ. Returns `None`
+/// if the paths are equal.
 fn distinct_names(one: &Path, other: &Path) -> Option<(String, String)> {
     let parts = |path: &Path| -> Vec<String> {
         let whole = std::path::absolute(path).unwrap_or_else(|_| path.into());
@@ -123,9 +124,10 @@ fn distinct_names(one: &Path, other: &Path) -> Option<(String, String)> {
         .find(|(one, other)| one != other)
 }
 
-/// What a source is called if nobody says, and what earlier versions called it if that differs: the last part of its
-/// path. Earlier versions left the ending of a file's name out. The name of a link is the link's own: what it leads to may
-/// change, as what `/dev/disk/by-id` leads to does.
+/// Returns the default name of a source, and the default name of earlier versions if that differs.
+/// The name is the last part of the path; earlier versions removed the extension of a file. A link
+/// gives its own name and not that of its target. The target may change, as below
+/// `/dev/disk/by-id`.
 fn own_names(source: &Path) -> Result<(String, Option<String>)> {
     if source == Path::new("-") {
         bail!(UsageError("standard input has no name: give it one with --name".into()));
@@ -144,18 +146,18 @@ fn own_names(source: &Path) -> Result<(String, Option<String>)> {
     Ok((name, older))
 }
 
-/// A name without what a snapshot's name cannot have.
+/// Replaces the characters that a snapshot's name must not have.
 fn fit(name: &str) -> String {
     name.replace(|c: char| c.is_control() || matches!(c, ':' | '@'), "-")
 }
 
-/// The path as it is kept with the snapshot.
+/// Returns the path in the form in which a snapshot records it.
 fn remembered_path(source: &Path) -> Vec<u8> {
     if source == Path::new("-") {
         return b"-".to_vec();
     }
     let whole = std::path::absolute(source).unwrap_or_else(|_| source.into());
-    // Without a `/` at its end: the same folder has the same path.
+    // Remove a trailing `/`, so that the same folder always has the same path.
     let whole: std::path::PathBuf = whole.components().collect();
     whole.into_os_string().as_bytes().to_vec()
 }

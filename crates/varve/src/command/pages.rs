@@ -1,4 +1,4 @@
-//! `varve completions` and `varve man`, made from the same words as `--help`.
+//! `varve completions` and `varve man`, generated from the same definitions as `--help`.
 
 mod man;
 
@@ -13,7 +13,7 @@ use crate::arguments::Arguments;
 use crate::say::Output;
 
 pub(super) fn completions(shell: clap_complete::Shell) -> Result<Outcome> {
-    // Into memory first: what generates them panics where they cannot be written.
+    // Generate in memory first: the generator panics if a write fails.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "varve", &mut script);
     Output::new().write_all(&script).context("cannot write to standard output")?;

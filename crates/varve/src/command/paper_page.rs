@@ -1,4 +1,4 @@
-//! The page that a paper key is printed on: text for eyes, a QR code for a camera, and what to do with both.
+//! The printed page of a paper key: text to read, a QR code to scan, and instructions for both.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::show;
 
-/// A page about one store.
+/// A page for one store.
 pub(super) struct Page {
     lines: Zeroizing<Vec<String>>,
     store: String,
@@ -37,20 +37,20 @@ const HOW_TO_USE_IT: [&str; 8] = [
 ];
 
 impl Page {
-    /// The page for these lines.
+    /// Creates the page for these lines.
     pub(super) fn new(lines: &[String], store_id: &[u8; 16], path: &Path) -> Self {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
         let path = show::name(path.to_string_lossy().as_bytes());
         Self { lines: Zeroizing::new(lines.to_vec()), store: to_hex(store_id), path }
     }
 
-    /// What the camera sees: the lines and nothing else.
+    /// Encodes the lines, and nothing else, as a QR code.
     fn code(&self) -> Result<QrCode> {
         let content = Zeroizing::new(self.lines.join("\n"));
         Ok(QrCode::with_error_correction_level(content.as_bytes(), EcLevel::Q)?)
     }
 
-    /// For a terminal or a plain printer.
+    /// Renders the page for a terminal or a text printer.
     pub(super) fn text(&self) -> Result<String> {
         let picture = self.code()?.render::<unicode::Dense1x2>().quiet_zone(true).build();
         let mut page = format!("VARVE PAPER KEY\n\nstore  {}\nwas in {}\n\n", self.store, self.path);
@@ -64,7 +64,7 @@ impl Page {
         Ok(page)
     }
 
-    /// For a printer that draws: a sheet of A4.
+    /// Renders the page as a drawing on a sheet of A4.
     pub(super) fn svg(&self) -> Result<String> {
         let picture = self.code()?.render::<svg::Color<'_>>().min_dimensions(260, 260).build();
         let picture = picture.split_once("?>").map_or(picture.as_str(), |(_, drawing)| drawing);

@@ -1,4 +1,4 @@
-//! What `SNAPSHOT[:PATH]` names.
+//! Places: the meaning of `SNAPSHOT[:PATH]`.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,22 +18,22 @@ use varve_tree::Entry;
 
 use crate::{moment, show};
 
-/// A snapshot or another program's archive, and a path in it, as `SNAPSHOT[:PATH]` names them.
+/// A snapshot or an archive of another program, and a path in it, as `SNAPSHOT[:PATH]` names them.
 pub(super) struct Place<'a> {
     pub(super) what: What<'a>,
     pub(super) path: &'a Path,
 }
 
-/// What may be looked into.
+/// The root of a place.
 #[derive(Clone, Copy)]
 pub(super) enum What<'a> {
     Snapshot(&'a Snapshot),
-    /// What vac or vbackup wrote, by its score.
+    /// An archive of vac or vbackup, named by its score.
     Vac(VacLine),
 }
 
 impl What<'_> {
-    /// What programs call it by.
+    /// Returns the id that the output for programs uses.
     pub(super) fn id(&self) -> String {
         match self {
             Self::Snapshot(snapshot) => snapshot.id.to_string(),
@@ -43,8 +43,8 @@ impl What<'_> {
 }
 
 impl<'a> Place<'a> {
-    /// What of the disk image or of the volume that is named was archived as zeros, and what was kept though it was to be; nothing for a
-    /// file in a volume.
+    /// Returns the records of left-out ranges of the named disk image or volume, including ranges
+    /// that were kept against the rule. Returns nothing for a file in a volume.
     pub(super) fn left_out(&self) -> Vec<&'a LeftOutRecord> {
         let What::Snapshot(snapshot) = self.what else { return Vec::new() };
         let mut parts = self.path.components();
@@ -58,7 +58,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The archive that `vac:SCORE[:PATH]` or `FILE.vac[:PATH]` names, if the text is such.
+/// Parses `vac:SCORE[:PATH]` or `FILE.vac[:PATH]`. Returns `None` for any other text.
 pub(super) fn vac_place(text: &OsStr) -> Result<Option<(VacLine, &[u8])>> {
     let text = text.as_bytes();
     let path_of = |rest: &[u8]| rest.first().is_none_or(|first| *first == b':');
@@ -78,7 +78,7 @@ pub(super) fn vac_place(text: &OsStr) -> Result<Option<(VacLine, &[u8])>> {
         }
         match vac_file(file) {
             Ok(line) => return Ok(Some((line, rest.get(1..).unwrap_or_default()))),
-            // It may be the name of a snapshot, too.
+            // The text may also be the name of a snapshot.
             Err(_) if !name.contains(&b'/') => {}
             Err(error) => return Err(error),
         }
@@ -86,12 +86,12 @@ pub(super) fn vac_place(text: &OsStr) -> Result<Option<(VacLine, &[u8])>> {
     Ok(None)
 }
 
-/// How the files end that vac writes its lines to.
+/// The file name extension that vac uses for its lines.
 const VAC_ENDING: &[u8] = b".vac";
-/// So much of such a file is read; the line is shorter.
+/// Upper bound on the bytes that are read from such a file; the line is shorter.
 const VAC_FILE_BYTES: u64 = 128;
 
-/// Reads a file that vac has written its line to.
+/// Reads the line in a file that vac has written.
 fn vac_file(file: &Path) -> Result<VacLine> {
     let mut bytes = Vec::new();
     let context = || format!("{} is no vac file", file.display());
@@ -101,25 +101,25 @@ fn vac_file(file: &Path) -> Result<VacLine> {
     VacLine::of_file(&bytes).with_context(context)
 }
 
-/// What a place holds.
+/// The contents of a place.
 pub(super) enum Content<'a> {
-    /// A whole disk image.
+    /// A whole disk image and its volumes.
     Disk(ImageFiles),
-    /// The bytes of a disk image, or of a volume of one.
+    /// The bytes of a disk image, or of one of its volumes.
     Raw(ImagePart),
-    /// A file or a folder, wherever it lies.
+    /// A file or a folder, in a snapshot, a volume or an archive of another program.
     Node { files: Box<dyn Files + 'a>, node: Box<Node> },
 }
 
 impl Content<'_> {
-    /// Whether it is a folder with files in it.
+    /// Reports whether it is a folder of files.
     pub(super) fn is_folder(&self) -> bool {
         matches!(self, Self::Node { node, .. } if node.kind == NodeKind::Folder)
     }
 }
 
 impl Place<'_> {
-    /// What to call it.
+    /// Returns the name for messages and default destinations.
     pub(super) fn name(&self) -> String {
         match self.what {
             What::Snapshot(snapshot) => snapshot.name.clone(),
@@ -127,7 +127,7 @@ impl Place<'_> {
         }
     }
 
-    /// Finds what is at this place.
+    /// Looks up the contents of this place.
     pub(super) fn content<'a>(&self, blocks: &'a Arc<Healing>) -> Result<Content<'a>> {
         match self.what {
             What::Snapshot(snapshot) => self
@@ -175,20 +175,20 @@ fn in_files<'a>(files: Box<dyn Files + 'a>, root: &Node, path: &Path) -> Result<
     Ok(Content::Node { files, node })
 }
 
-/// The files of an archived disk.
+/// Opens the files of an archived disk.
 pub(super) fn open_image(blocks: &Arc<Healing>, entry: &Entry) -> ImageFiles {
     let below = Arc::clone(blocks) as Arc<dyn BlockStore>;
     ImageFiles::open(Arc::new(CachedBlocks::new(below)), entry)
 }
 
-/// Tells what whoever looks into the volumes that were opened should know of them.
+/// Prints the warnings about the opened volumes.
 pub(super) fn warn_of(disk: &ImageFiles) {
     for (volume, warning) in disk.warnings() {
         remark!("varve: {}: {}", show::name(volume.as_bytes()), visible(&warning));
     }
 }
 
-/// A path in a snapshot, wherever somebody thinks that it begins and ends.
+/// Removes the slashes around a path in a snapshot, which users write in different ways.
 pub(super) fn without_slashes(path: &[u8]) -> &Path {
     let is_name = |byte: &u8| *byte != b'/';
     let start = path.iter().position(is_name).unwrap_or(path.len());

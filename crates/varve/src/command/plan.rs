@@ -14,9 +14,9 @@ use crate::arguments::MakePlan;
 use crate::invocation::Invocation;
 use crate::{say, show};
 
-/// No list of figures is longer.
+/// Upper bound on the length of a file of device figures.
 const DEVICE_FILE_BYTES_MAX: u64 = 1 << 20;
-/// Nobody reads a longer table.
+/// Upper bound on the number of plans in a table.
 const PLANS_MAX: usize = 256;
 
 pub(super) fn run(invocation: &Invocation, words: &MakePlan) -> Result<Outcome> {
@@ -43,7 +43,7 @@ pub(super) fn run(invocation: &Invocation, words: &MakePlan) -> Result<Outcome> 
     Ok(if has_choice { Outcome::Done } else { Outcome::Failed })
 }
 
-/// A plan for each combination of the sizes that were asked for.
+/// Makes a plan for each combination of the requested sizes.
 fn plans(words: &MakePlan, device: &DeviceFigures) -> Result<Vec<Plan>> {
     let (disks, blocks) = (&words.disk_size.0, &words.block_size.0);
     if disks.len().saturating_mul(blocks.len()) > PLANS_MAX {
@@ -83,7 +83,7 @@ fn read_device(file: &Path) -> Result<DeviceFigures> {
         .with_context(|| format!("{}: `varve bench device --json` prints them", failed()))
 }
 
-/// A table of all kinds of store that are within the limits, the least memory first.
+/// Prints a table of all kinds of store within the limits, by increasing memory.
 fn print_many(plans: &[Plan], device: &DeviceFigures, is_assumed: bool) {
     print_device(device, is_assumed);
     say!("");

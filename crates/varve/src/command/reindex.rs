@@ -25,7 +25,7 @@ pub(super) fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
     let name = path.display().to_string();
     let secret = invocation.session.secret_of(&world, &name)?;
     let open = |access| invocation.session.open_store(World::real(&path), &name, secret.as_ref(), access);
-    // Whoever cannot open the store cannot change it either.
+    // Require the key: a user who cannot open the store must not change it.
     drop(open(Access::Read)?);
     let holder = invocation.session.holder();
     let is_free = || is_lock_free(&path, "lock");
@@ -62,7 +62,7 @@ pub(super) fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Takes what was said of the index into a configuration.
+/// Applies the index options to a configuration.
 pub(super) fn choose(config: &mut StoreConfig, index: IndexChoice, words: &DiskIndex) -> Result<()> {
     let DiskIndex { index_memory, index_size, index_fingerprint, index_prefetch, index_path } = words;
     let is_any = index_memory.is_some()
@@ -90,7 +90,7 @@ pub(super) fn choose(config: &mut StoreConfig, index: IndexChoice, words: &DiskI
     Ok(())
 }
 
-/// Spreads an index on disk over the folders that were said.
+/// Spreads an index on disk over the given folders.
 pub(super) fn choose_places(world: &World, words: &DiskIndex, holder: &str) -> Result<()> {
     let paths = if words.index_path == [Path::new("store")] { &[] } else { words.index_path.as_slice() };
     let absolute = |path: &PathBuf| -> Result<String> {

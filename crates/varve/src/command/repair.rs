@@ -50,7 +50,8 @@ pub(super) fn run(invocation: &Invocation, words: &Repair) -> Result<Outcome> {
         print(invocation, words, &report);
     }
     let left = if words.plan { &report.before.harm } else { &report.harm_left };
-    // What was behind a lost end is named by nothing here: without a copy nobody can say that all is there.
+    // Nothing here names the data behind a lost end. Without a copy, completeness cannot be
+    // claimed.
     let is_end_open = report.end_was_lost && (words.plan || words.from.is_empty());
     let is_well = left.is_empty()
         && report.losses.is_empty()
@@ -59,7 +60,7 @@ pub(super) fn run(invocation: &Invocation, words: &Repair) -> Result<Outcome> {
     Ok(if is_well { Outcome::Done } else { Outcome::Damage })
 }
 
-/// Puts back the small files without which the store does not open, as far as a copy has them.
+/// Restores from copies the small files without which the store does not open.
 fn bring_back_settings(invocation: &Invocation, words: &Repair) -> Result<()> {
     let world = World::real(&invocation.session.store_folder()?);
     if matches!(Store::read_config(&world), Err(OpenError::NotAStore | OpenError::NotAFolder)) {
@@ -81,7 +82,7 @@ fn bring_back_settings(invocation: &Invocation, words: &Repair) -> Result<()> {
     Ok(())
 }
 
-/// A store to fetch lost blocks from, opened with the same key.
+/// Opens a store with the same key, to fetch lost blocks from it.
 fn source(invocation: &Invocation, path: &Path) -> Result<Store> {
     let context = || format!("cannot fetch from {}", path.display());
     let store = invocation.session.read_store_at(path).with_context(context)?;

@@ -23,7 +23,7 @@ use crate::progress_bar::Shown;
 use crate::signals::cancel_on_signal;
 use crate::{complaint, say, show};
 
-/// Shows how far transfers are.
+/// Shows the progress of transfers.
 pub(super) struct Transfer(pub(super) Arc<Progress>);
 
 impl Observer for Transfer {
@@ -64,10 +64,10 @@ pub(super) fn run(invocation: &Invocation, words: &Replicate) -> Result<Outcome>
     cancel_on_signal(&progress)?;
     let mut outcome = Outcome::Done;
     for text in &targets {
-        // One target that fails must not keep the others from being brought up to date.
+        // The failure of one target must not keep the others from being updated.
         let done = target_name(text).and_then(|text| {
             require_elsewhere(&path, &text)?;
-            // What names no place is not remembered either.
+            // Open the target first, so that an invalid one is not remembered.
             let there = invocation.session.target(&text, named_by, words.limit_rate)?;
             if words.remember && !words.dry_run {
                 remembered.add(world.storage.as_ref(), &text)?;
@@ -89,7 +89,7 @@ pub(super) fn run(invocation: &Invocation, words: &Replicate) -> Result<Outcome>
     Ok(outcome)
 }
 
-/// Why one target was not brought up to date.
+/// The error for a target that was not updated.
 fn not_up_to_date(error: Error, text: &str) -> Error {
     if target::is_named_by(&error, text) {
         return error.context("not brought up to date");
@@ -97,7 +97,8 @@ fn not_up_to_date(error: Error, text: &str) -> Error {
     error.context(format!("{} was not brought up to date", target::shown(text)))
 }
 
-/// What is at a target is changed and removed only by whoever may destroy: a key that only adds is for machines that may be taken over.
+/// Requires a key that may destroy for changes and removals at a target. Keys that only add are for
+/// machines that an attacker may take over.
 fn require_permission(invocation: &Invocation, words: &Replicate, secret: &Secret) -> Result<()> {
     if words.replaced.is_empty() && !words.delete_extra_keys {
         return Ok(());
@@ -107,7 +108,8 @@ fn require_permission(invocation: &Invocation, words: &Replicate, secret: &Secre
     Ok(())
 }
 
-/// A folder is remembered by its whole path: the next night may begin somewhere else.
+/// Makes the name of a folder absolute before it is remembered, because the next run may start in
+/// another folder.
 fn target_name(text: &str) -> Result<String> {
     if target::is_url(text) {
         return Ok(text.to_owned());
@@ -116,7 +118,8 @@ fn target_name(text: &str) -> Result<String> {
     path.to_str().map(str::to_owned).with_context(|| format!("{text}: a folder's path must be text"))
 }
 
-/// A second copy in the store's own folder would be lost with it, and be taken for a part of it.
+/// Refuses a target inside the store's folder: that copy would be lost with the store, and would be
+/// mistaken for a part of it.
 fn require_elsewhere(store: &Path, text: &str) -> Result<()> {
     if target::folder_of(text).is_some_and(|folder| leads_into(&folder, store)) {
         bail!(
@@ -177,12 +180,12 @@ fn one(
     Ok(outcome)
 }
 
-/// The objects of a wrong length that stay as they are.
+/// Returns the objects of a wrong length that are not replaced.
 fn left_wrong<'a>(words: &'a Replicate, plan: &'a ReplicationPlan) -> impl Iterator<Item = &'a WrongLength> {
     plan.wrong.iter().filter(|wrong| !words.replaced.contains(&wrong.object.to_string()))
 }
 
-/// Says what was noticed before anything was done.
+/// Reports the findings of the plan before anything is done.
 fn report_plan(invocation: &Invocation, words: &Replicate, plan: &ReplicationPlan, text: &str) -> Outcome {
     let mut outcome = Outcome::Done;
     if plan.lost_there.is_some() {

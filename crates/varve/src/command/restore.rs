@@ -124,7 +124,7 @@ pub(super) fn cat(invocation: &Invocation, cat: &Cat) -> Result<Outcome> {
     written.map(|_| Outcome::Done)
 }
 
-/// Something that came out of the archive, and lies somewhere else now.
+/// The result of one restore.
 struct Restored {
     kind: String,
     counts: RestoreCounts,
@@ -132,23 +132,23 @@ struct Restored {
     is_damaged: bool,
 }
 
-/// What is restored from, and how.
+/// The origin of a restore, and the rules that apply to it.
 #[derive(Clone, Copy)]
 struct Origin<'a> {
     invocation: &'a Invocation,
     blocks: &'a Arc<Healing>,
     workers: &'a dyn Workers,
-    /// What must stay, whatever is replaced.
+    /// Paths that must survive, whatever is replaced.
     kept: &'a [PathBuf],
     filter: &'a RestoreFilter,
-    /// Takes what cannot be read, if that is asked for.
+    /// Collects the unreadable ranges, if the user accepts damaged files.
     damaged: Option<&'a DamageList>,
 }
 
 /// The reason why a file lacks flags.
 const NO_FLAGS: &str = "this file system, or this user's rights, do not allow them";
 
-/// Says what was restored, and what is missing of it.
+/// Reports a restore, and everything that it lacks.
 fn tell(invocation: &Invocation, place: &Place<'_>, destination: &Path, restored: &Restored) -> Outcome {
     let Restored { kind, counts, is_damaged } = restored;
     match counts.problem_count {
@@ -211,7 +211,8 @@ fn counted(counts: &RestoreCounts) -> String {
     text
 }
 
-/// Restores what is at a place. `None`: it went to standard output, or was only planned, and nothing is to be said of it.
+/// Restores one place. Returns `None` if there is nothing to report: the data went to standard
+/// output, or was only planned.
 fn restore_one(
     from: Origin<'_>,
     place: &Place<'_>,
@@ -262,7 +263,8 @@ fn restore_one(
     Ok(None)
 }
 
-/// What a restore is of, so that only one of the same goes on with it.
+/// Returns an identifier of a restore's content, so that an interrupted restore is resumed only by
+/// the same one.
 fn source_of(place: &Place<'_>, restore: &Restore) -> Vec<u8> {
     let patterns = format!("{:?} {:?} {:?}", restore.includes, restore.excludes, restore.format);
     [place.what.id().as_bytes(), b":", place.path.as_os_str().as_bytes(), b"\0", patterns.as_bytes()].concat()
@@ -291,7 +293,7 @@ fn restore_image(
     image::restore_bytes(from, &image, restore, destination, progress)
 }
 
-/// Writes a file to standard output, with zeros for what cannot be read.
+/// Writes a file to standard output, with zeros for the bytes that are unreadable.
 fn write_around(files: &dyn Files, node: &Node, damaged: &DamageList) -> Result<()> {
     let mut output = Output::new();
     let mut written = 0;
@@ -350,7 +352,7 @@ fn write_tree(
     progress: &Progress,
 ) -> Result<(RestoreCounts, bool)> {
     let is_folder = tree.root.kind == NodeKind::Folder;
-    // Of a file by itself, what it lacks may be why nothing came of it.
+    // The problems of a single file may explain why it could not be restored at all.
     let of_file = Mutex::new(Vec::new());
     let is_damaged = AtomicBool::new(false);
     let report = |problem: Problem| {

@@ -31,18 +31,19 @@ use crate::arguments::{Serve, TlsFiles};
 use crate::invocation::Invocation;
 use crate::{exit_status, moment, say};
 
-/// How much of the images is kept in memory, unpacked, if nothing is said: this part of the machine's memory, within these bounds.
+/// The default size of the cache of decompressed blocks: this part of the machine's memory, within
+/// these bounds.
 const MEMORY_SHARE: u64 = 8;
 const MEMORY_BOUNDS: [u64; 2] = [64 << 20, 4 << 30];
 
-/// How moments are written here.
+/// The notation of times in the front ends.
 pub(super) const MOMENTS: Moments = Moments { parse_last: moment::parse_last, show: moment::show };
 
-/// Something that serves until it is told to end.
+/// A front end that serves until it is closed.
 trait Door {
-    /// Where it is, as clients write it.
+    /// The addresses in the notation of clients.
     fn addresses(&self) -> Vec<String>;
-    /// Ends when those who came are served.
+    /// Ends it after the requests in flight are answered.
     fn close(self: Box<Self>);
 }
 
@@ -78,7 +79,7 @@ impl Door for WebDavServer {
 }
 
 pub(super) fn run(invocation: &Invocation, words: &Serve) -> Result<Outcome> {
-    // Before anything is open: a signal that comes early is not lost, and sockets that were handed over keep their numbers.
+    // First of all: an early signal is not lost, and inherited sockets keep their numbers.
     let mut inherited = Inherited::from_environment()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
     if let Some(configuration) = proxies::configuration(invocation, words)? {
@@ -95,7 +96,7 @@ pub(super) fn run(invocation: &Invocation, words: &Serve) -> Result<Outcome> {
     let list = || Ok(Box::new(StoreSnapshots::open(Arc::clone(&store), Arc::clone(&blocks) as _)?) as _);
     let mut doors = snapshot_doors(words, &(Arc::clone(&blocks) as _), &list)?;
     let mut counts: Box<dyn Fn() -> String> = Box::new(String::new);
-    // Whoever writes writes to the store itself.
+    // If clients write, they use the store itself, without the replicas.
     let served: Arc<dyn BlockStore> =
         if is_written { Arc::clone(&store) as _ } else { Arc::clone(&blocks) as _ };
     let mut counted = Weak::new();
@@ -143,7 +144,8 @@ pub(super) fn run(invocation: &Invocation, words: &Serve) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The record of who writes what: if it is asked for, or was begun earlier. With a gap in it nobody could tell what others rely on.
+/// Opens the record of client sessions, if it is requested or was begun earlier. A gap in it would
+/// hide which blocks other sessions rely on.
 fn open_sessions(words: &Serve, store: &Arc<Store>) -> Result<Option<Arc<Sessions>>> {
     let has_door = !words.venti.is_empty() || !words.venti_read_only.is_empty();
     let is_begun = store.is_open_to_write() && words.sessions;
@@ -153,8 +155,8 @@ fn open_sessions(words: &Serve, store: &Arc<Store>) -> Result<Option<Arc<Session
     Ok(None)
 }
 
-/// Opens the store for clients that write. If its disk is full or takes no writes, it is opened to be read: those who read need not suffer from
-/// that. Then this also says why nothing can be written.
+/// Opens the store for clients that write. If its disk is full or read-only, the store is opened
+/// for reading instead, so that readers are not affected. Then the reason is returned, too.
 fn open_to_write(invocation: &Invocation) -> Result<(Archive, Option<String>)> {
     let error = match invocation.session.write() {
         Ok(archive) => return Ok((archive, None)),
@@ -170,7 +172,8 @@ fn open_to_write(invocation: &Invocation) -> Result<(Archive, Option<String>)> {
     Ok((archive, Some(reason)))
 }
 
-/// Why a door does not open. An address that other machines reach is a usage error without `--expose`.
+/// The error of a front end that cannot listen. An address that other machines can reach is a usage
+/// error without `--expose`.
 fn not_listening(error: ListenError) -> anyhow::Error {
     match error {
         ListenError::Exposed { .. } | ListenError::ExposedNumbers { .. } => {
@@ -180,7 +183,7 @@ fn not_listening(error: ListenError) -> anyhow::Error {
     }
 }
 
-/// Whether the disk is full, or read-only, and works otherwise.
+/// Reports whether the disk is full or read-only, but otherwise works.
 fn takes_no_writes(error: &anyhow::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
@@ -189,7 +192,7 @@ fn takes_no_writes(error: &anyhow::Error) -> bool {
         .any(|kind| matches!(kind, StorageFull | QuotaExceeded | FileTooLarge | ReadOnlyFilesystem))
 }
 
-/// The doors to snapshots that are wanted; what is behind them is read from `blocks`.
+/// Starts the requested front ends for snapshots. Their contents are read from `blocks`.
 fn snapshot_doors(
     words: &Serve,
     blocks: &Arc<dyn BlockStore>,
@@ -204,7 +207,8 @@ fn snapshot_doors(
     }
     if words.nfs.is_some() || words.webdav.is_some() {
         let days: Arc<Days> = Arc::new(mount::days(list()?, Arc::clone(blocks)));
-        // Neither of them says what clients have forgotten.
+        // NFS and WebDAV do not report which files a client has forgotten, so the table of files is
+        // bounded.
         let days = Arc::new(Bounded::new(days));
         if let Some(address) = words.nfs {
             doors.push(Box::new(
@@ -218,7 +222,7 @@ fn snapshot_doors(
     Ok(doors)
 }
 
-/// Says where all of it is, to whoever has started it.
+/// Prints all addresses for the user who started the server.
 fn announce(invocation: &Invocation, doors: &[Box<dyn Door>], metrics: Option<&MetricsServer>) {
     for address in doors.iter().flat_map(|door| door.addresses()) {
         match invocation.json {
@@ -236,12 +240,12 @@ fn announce(invocation: &Invocation, doors: &[Box<dyn Door>], metrics: Option<&M
     tell(Notice::Ready);
 }
 
-/// What a server has done and how its tables are filled, for whoever asked with a signal.
+/// Prints the counters and the table statistics that a signal asked for.
 fn tell_numbers(tables: &str, counts: &str) {
     remark!("{}", format!("{tables}{counts}").trim_end());
 }
 
-/// Tells the service manager, if there is one.
+/// Sends a notice to the service manager, if there is one.
 fn tell(notice: Notice) {
     if let Err(error) = notify(notice) {
         tracing::warn!(%error, "the service manager could not be told");
@@ -257,7 +261,8 @@ fn memory(words: &Serve) -> u64 {
     })
 }
 
-/// Who a door is, and whom it lets in.
+/// Reads the TLS identity of a front end, and the authority that must sign its clients'
+/// certificates.
 fn identity(files: &TlsFiles) -> Result<TlsIdentity> {
     Ok(TlsIdentity::read(&files.certificate, &files.key, files.authority.as_deref())?)
 }
@@ -288,7 +293,8 @@ fn one_disk(words: &Serve, name: &str, snapshots: &SnapshotDisks) -> Result<OneD
     Ok(OneDisk::new(vec![stable, name.to_owned(), snapshot.name, id], description, disk))
 }
 
-/// A file for what is thrown away: it has no name, so nothing of it stays, however this program ends.
+/// Creates a file for temporary data. The file has no name, so it disappears however this program
+/// ends.
 pub(super) fn unnamed_file() -> Result<std::fs::File> {
     tempfile::tempfile().with_context(|| {
         let folder = std::env::temp_dir();
@@ -296,7 +302,7 @@ pub(super) fn unnamed_file() -> Result<std::fs::File> {
     })
 }
 
-/// An export, as clients of network block devices write it.
+/// Formats an export in the notation of NBD clients.
 pub(super) fn nbd_address(endpoint: &Endpoint, export: &str) -> String {
     match endpoint {
         Endpoint::Tcp(..) => format!("nbd://{endpoint}/{export}"),
@@ -304,7 +310,7 @@ pub(super) fn nbd_address(endpoint: &Endpoint, export: &str) -> String {
     }
 }
 
-/// Whoever does not want to wait asks a second time.
+/// Ends the program at the next signal, for a user who does not want to wait.
 #[expect(clippy::disallowed_methods, reason = "signals come from the edge")]
 fn end_at_next_signal(mut signals: Signals) {
     std::thread::spawn(move || {

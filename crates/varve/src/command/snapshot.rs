@@ -75,7 +75,7 @@ pub(super) fn run(invocation: &Invocation, words: &TakeSnapshot) -> Result<Outco
             outcome = Outcome::Gaps;
         }
         print(invocation, &chosen, &taken);
-        // Who gives the moment knows what he does.
+        // A user who gives the time does so on purpose.
         if words.time.is_none() {
             warn_if_hidden(taker.snapshots(), &taken.snapshot);
         }
@@ -89,7 +89,7 @@ pub(super) fn run(invocation: &Invocation, words: &TakeSnapshot) -> Result<Outco
     Ok(outcome)
 }
 
-/// An archive for vac's tools is of one folder.
+/// Requires a single folder: an archive for vac's tools holds one.
 fn check_vac(words: &TakeSnapshot) -> Result<()> {
     match words.sources.as_slice() {
         _ if words.vac.is_none() => Ok(()),
@@ -101,7 +101,7 @@ fn check_vac(words: &TakeSnapshot) -> Result<()> {
     }
 }
 
-/// Says what is not as it was, and writes the line that names the archive.
+/// Reports the losses of the conversion, and writes the line that names the archive.
 fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
     if vac.without_xattrs > 0 {
         let files = show::count(vac.without_xattrs, "file");
@@ -115,7 +115,7 @@ fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
     }
     let context = || format!("{} cannot be written; the archive is vac:{}", file.display(), vac.score);
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // Whoever reads the file finds the line of before or this one, and not a part of it.
+    // Replace the file in one step, so that its readers find the old line or the new one.
     let mut written = tempfile::Builder::new()
         .permissions(Permissions::from_mode(0o644))
         .tempfile_in(folder)
@@ -126,11 +126,11 @@ fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The source that is archived next.
+/// The next source to be archived.
 struct Next<'a> {
     source: &'a Path,
     chosen: &'a Chosen,
-    /// What goes in, if it is a folder.
+    /// The selection of its contents, if it is a folder.
     selected: FolderOptions,
     request: Request,
     progress: &'a Arc<Progress>,
@@ -176,7 +176,7 @@ fn take(
     Ok((taken, left_out.fast_commits().to_vec()))
 }
 
-/// Says what it means that a disk is written to while it is read.
+/// Warns if a disk is mounted for writing while it is read.
 fn warn_if_mounted(source: &Path) {
     let mounts = mounted_for_writing(source);
     if !mounts.is_empty() {
@@ -189,7 +189,7 @@ fn warn_if_mounted(source: &Path) {
     }
 }
 
-/// Archives a folder, or a file by itself.
+/// Archives a folder, or a single file.
 fn take_files(
     taker: &mut Taker,
     invocation: &Invocation,
@@ -200,7 +200,7 @@ fn take_files(
     let report = |problem: Problem| complaint::report_problem(&problem);
     let watch = Watch { progress, report: &report };
     let taken = if chosen.form == Form::File {
-        // A file that was named itself is never left out.
+        // The rules never exclude a file that is itself a source.
         let options = folder_options(invocation, words, source, FolderOptions::default())?;
         taker.take_file(source, options, words.reread, request, watch)
     } else {
@@ -212,7 +212,7 @@ fn take_files(
     taken.map_err(not_taken)
 }
 
-/// Why there is no snapshot.
+/// The error for a snapshot that was not taken.
 fn not_taken(error: TakeError) -> anyhow::Error {
     match error {
         TakeError::Folder(ArchiveFolderError::Cancelled) => {
@@ -222,7 +222,7 @@ fn not_taken(error: TakeError) -> anyhow::Error {
     }
 }
 
-/// To whom a file belongs that was a stream.
+/// Returns the owner of a file that was archived from a stream.
 fn stream_owner() -> StreamOwner {
     StreamOwner {
         uid: rustix::process::geteuid().as_raw(),
@@ -231,8 +231,8 @@ fn stream_owner() -> StreamOwner {
     }
 }
 
-/// The parts of an image that nobody will miss, each with its proof. Found before any of it is archived; none, if it can be read only
-/// once.
+/// Finds the parts of an image that can be left out, each with its proof, before the image is
+/// archived. Returns none if the image can be read only once.
 fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
     let wanted = LeaveOut { swap: !words.keep_swap, free: words.skip_free };
     let Some(disk) = image.reader()? else {
@@ -252,9 +252,10 @@ fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
     Ok(found)
 }
 
-/// A disk image of any format.
+/// Opens a disk image of any format.
 fn image(invocation: &Invocation, words: &TakeSnapshot, source: &Path) -> Result<ImageSource> {
-    // Only a file says what it is. The first bytes of a device are its owner's, whoever that is; and a fifo would keep us.
+    // Only the format of a regular file is detected. The owner of a device controls its first
+    // bytes, and a fifo would block.
     let is_file = source.metadata().is_ok_and(|metadata| metadata.is_file());
     let format = match words.format {
         Some(format) => format,
@@ -283,7 +284,7 @@ fn folder_options(
     selected: FolderOptions,
 ) -> Result<FolderOptions> {
     let vac = words.vac.is_some().then(|| VacOptions {
-        // Of a path that ends in no name, as `.`, what the folder holds is at the top.
+        // A path without a last name, such as `.`, puts the contents of the folder at the top.
         name: source.file_name().map(|name| name.as_bytes().to_vec()),
         shape: VacShape::default(),
         owners: varve_session::owner_names(),

@@ -13,16 +13,17 @@ use crate::arguments::{GroupBy, Snapshots, Which};
 use crate::invocation::Invocation;
 use crate::{moment, say, show};
 
-/// How many digits of an id are shown.
+/// The number of digits of an id that are shown.
 const ID_DIGITS: usize = 8;
-/// The columns, of which numbers are these.
+/// The column headings. [`NUMBERS`] lists the columns that hold numbers.
 const HEADINGS: [&str; 11] =
     ["id", "time", "host", "name", "kind", "size", "new", "stored", "entries", "source", ""];
 const NUMBERS: [usize; 4] = [5, 6, 7, 8];
 const SOURCE: usize = 9;
-/// What is shortened where the lines are too long for a terminal, in this order: the column, and what it keeps at least.
+/// The columns that may be shortened if the lines are too long for a terminal, in this order, with
+/// their minimum widths.
 const SHORTENED: [(usize, usize); 2] = [(SOURCE, 12), (2, 8)];
-/// Between two columns.
+/// The width between two columns.
 const GAP: usize = 2;
 
 pub(super) fn run(invocation: &Invocation, words: &Snapshots) -> Result<Outcome> {
@@ -31,7 +32,7 @@ pub(super) fn run(invocation: &Invocation, words: &Snapshots) -> Result<Outcome>
     let mut snapshots = match &words.name {
         Some(name) => match choice.series(name) {
             Ok(named) => named,
-            // A name that is there, of which the filter leaves nothing, is an empty list.
+            // If the name exists but the filter leaves none of its snapshots, the list is empty.
             Err(_) if !words.which.filter().is_empty() => {
                 Choice::new(invocation, archive.snapshots(), &Which::default()).series(name)?;
                 Vec::new()
@@ -62,7 +63,7 @@ pub(super) fn run(invocation: &Invocation, words: &Snapshots) -> Result<Outcome>
     Ok(Outcome::Done)
 }
 
-/// The parts of each snapshot that were left out, or kept though they were to be.
+/// Prints the parts of each snapshot that were left out, or kept against the rule.
 fn say_all_left_out(snapshots: &[&Snapshot]) {
     for snapshot in snapshots.iter().filter(|snapshot| !snapshot.left_out.is_empty()) {
         say!("{} {}", short_id(snapshot), show::name(snapshot.name.as_bytes()));
@@ -70,7 +71,7 @@ fn say_all_left_out(snapshots: &[&Snapshot]) {
     }
 }
 
-/// The snapshots by what they are grouped by, in the order of the groups; all of them as one group if by nothing.
+/// Groups the snapshots, in the order of the groups. Without criteria all snapshots form one group.
 fn grouped<'a>(snapshots: Vec<&'a Snapshot>, by: &[GroupBy]) -> Vec<(Vec<String>, Vec<&'a Snapshot>)> {
     if by.is_empty() {
         return vec![(Vec::new(), snapshots)];
@@ -103,7 +104,7 @@ fn titled(by: &[GroupBy], values: &[String]) -> String {
     by.iter().zip(values).map(part).collect::<Vec<_>>().join(", ") + ":"
 }
 
-/// The table of some snapshots, for lines of this width if any is given.
+/// Formats a table of snapshots, for lines of the given width if there is one.
 fn table(snapshots: &[&Snapshot], width: Option<usize>) -> String {
     let mut rows: Vec<[String; HEADINGS.len()]> = snapshots.iter().map(|snapshot| row(snapshot)).collect();
     if let Some(width) = width {
@@ -132,7 +133,7 @@ fn row(snapshot: &Snapshot) -> [String; HEADINGS.len()] {
     ]
 }
 
-/// Makes the lines as short as `width`, as far as what may be shortened allows.
+/// Shortens the lines to `width`, as far as the minimum widths permit.
 fn shorten(rows: &mut [[String; HEADINGS.len()]], width: usize) {
     let widest = |rows: &[[String; HEADINGS.len()]], column: usize| {
         let heading = HEADINGS.get(column).map_or(0, |heading| heading.len());
@@ -149,7 +150,7 @@ fn shorten(rows: &mut [[String; HEADINGS.len()]], width: usize) {
     }
 }
 
-/// The first digits of a snapshot's id.
+/// Returns the first digits of a snapshot's id.
 pub(super) fn short_id(snapshot: &Snapshot) -> String {
     snapshot.id.to_string().chars().take(ID_DIGITS).collect()
 }
@@ -158,7 +159,7 @@ fn bytes_if_known(bytes: Option<u64>) -> String {
     bytes.map_or_else(String::new, show::bytes)
 }
 
-/// What a snapshot is of.
+/// Returns the kind of a snapshot's source.
 pub(super) fn kind(snapshot: &Snapshot) -> &'static str {
     match snapshot.content {
         SnapshotContent::Image(_) => "image",
@@ -167,7 +168,7 @@ pub(super) fn kind(snapshot: &Snapshot) -> &'static str {
     }
 }
 
-/// The tags, the problems and the comment.
+/// Returns the tags, the problems and the comment.
 pub(super) fn remarks(snapshot: &Snapshot) -> String {
     let tags = snapshot.tags.iter().map(|tag| show::name(tag.as_bytes()));
     let problems = (snapshot.problem_count > 0).then(|| show::count(snapshot.problem_count, "problem"));
@@ -178,7 +179,7 @@ pub(super) fn remarks(snapshot: &Snapshot) -> String {
     tags.chain(problems).chain(left_out).chain(comment).collect::<Vec<_>>().join(" ")
 }
 
-/// A snapshot for programs.
+/// Formats a snapshot for programs.
 pub(super) fn as_json(snapshot: &Snapshot) -> Value {
     let mut shown = json!({
         "id": snapshot.id.to_string(),

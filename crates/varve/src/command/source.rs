@@ -1,4 +1,5 @@
-//! What a source is archived as: a regular file may be a file, or a disk image.
+//! The form in which a source is archived: a regular file may be archived as a file or as a disk
+//! image.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -13,30 +14,30 @@ use varve_session::UsageError;
 
 use crate::arguments::{AsChoice, TakeSnapshot};
 
-/// What a source is archived as.
+/// The form in which a source is archived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Folder,
     File,
     Image,
-    /// Standard input, or the output of a program: as a file or as an image.
+    /// Standard input or the output of a program, as a file or as an image.
     Stream(AsChoice),
 }
 
-/// What a source is archived as, and why, where that was not plain.
+/// The chosen form, and the reason if the choice was not obvious.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) form: Form,
     pub(super) because: Option<String>,
 }
 
-/// Refuses an `--as` that concerns none of the sources, or contradicts another argument.
+/// Refuses an `--as` that applies to none of the sources, or contradicts another argument.
 pub(super) fn check(args: &TakeSnapshot) -> Result<()> {
     let Some(form) = args.form else { return Ok(()) };
     if form == AsChoice::File && args.format.is_some() {
         bail!(UsageError("--format is for disk images, and --as file archives none".into()));
     }
-    // One that is not there is complained of by whoever opens it.
+    // A source that does not exist is reported when it is opened.
     let is_other =
         |source: &PathBuf| source != Path::new("-") && source.metadata().is_ok_and(|found| !found.is_file());
     if args.command.is_none() && args.sources.iter().all(is_other) {
@@ -45,7 +46,7 @@ pub(super) fn check(args: &TakeSnapshot) -> Result<()> {
     Ok(())
 }
 
-/// Decides what a source is archived as.
+/// Chooses the form of a source.
 pub(super) fn choose(
     args: &TakeSnapshot,
     source: &Path,
@@ -67,13 +68,13 @@ pub(super) fn choose(
     match args.form {
         _ if found.is_ok_and(|found| found.is_dir()) => plain(Form::Folder),
         Some(AsChoice::File) => plain(Form::File),
-        // Its opening says what is wrong with anything else.
+        // For any other source, opening it as an image reports what is wrong.
         _ if !is_file || args.form.is_some() || args.format.is_some() => plain(Form::Image),
         _ => of_file(source, request, snapshots),
     }
 }
 
-/// Files that the system makes up say that they are empty, and are not, or cannot be read at all.
+/// Refuses files that the kernel generates: their size is reported as zero, or they are unreadable.
 fn refuse_unsized(source: &Path) -> Result<()> {
     let opened = || format!("cannot open {}", source.display());
     let file = open_to_read(source).with_context(opened)?;
@@ -85,11 +86,11 @@ fn refuse_unsized(source: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A regular file of which nobody has said what it is.
+/// Chooses the form of a regular file for which the user gave none.
 fn of_file(source: &Path, request: &Request, snapshots: &[Snapshot]) -> Result<Chosen> {
     let chosen = |form, because: String| Ok(Chosen { form, because: Some(because) });
     let file = open_to_read(source).with_context(|| format!("cannot open {}", source.display()))?;
-    // What is read through QEMU's tools says so itself.
+    // The snapshot itself reports a format that is read through QEMU's tools.
     if ImageFormat::detect(&file).is_ok_and(|format| format != ImageFormat::Raw) {
         return Ok(Chosen { form: Form::Image, because: None });
     }
@@ -109,7 +110,7 @@ fn of_file(source: &Path, request: &Request, snapshots: &[Snapshot]) -> Result<C
     chosen(Form::File, "no partition table, no boot sector and no file system was found in it".into())
 }
 
-/// What makes a file a disk, if anything does.
+/// Describes the evidence that a file is a disk, if there is any.
 fn disk_in(file: File) -> Option<String> {
     let file = Arc::new(file);
     let disk = Disk::open(Arc::clone(&file) as _);
@@ -123,13 +124,13 @@ fn disk_in(file: File) -> Option<String> {
     let known = disk.volumes().iter().map(|volume| volume.content());
     let mut known = known.filter(|content| !matches!(content, VolumeContent::Unknown | VolumeContent::Empty));
     known.next().map(|content| content.to_string()).or_else(|| {
-        // A machine starts from it, whatever else it holds.
+        // A boot sector makes it a disk, whatever else it holds.
         let mut mark = [0; 2];
         let is_read = file.read_exact_at(&mut mark, BOOT_MARK_AT).is_ok();
         (is_read && mark == BOOT_MARK).then(|| "a boot sector".into())
     })
 }
 
-/// What a BIOS looks for at the end of the first sector before it starts what is in it.
+/// The BIOS boot signature at the end of the first sector.
 const BOOT_MARK: [u8; 2] = [0x55, 0xaa];
 const BOOT_MARK_AT: u64 = 510;

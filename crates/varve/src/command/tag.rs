@@ -35,7 +35,7 @@ pub(super) fn run(invocation: &Invocation, args: &Tag) -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// The snapshots that are named, each once.
+/// Returns the ids of the named snapshots, without duplicates.
 fn chosen(invocation: &Invocation, args: &Tag, snapshots: &[Snapshot]) -> Result<Vec<SnapshotId>> {
     let choice = Choice::new(invocation, snapshots, &args.which);
     let mut ids = Vec::new();

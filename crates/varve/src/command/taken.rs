@@ -1,4 +1,4 @@
-//! What was taken, for people.
+//! Messages about a snapshot that was taken.
 
 use std::path::Path;
 
@@ -9,7 +9,8 @@ use varve_block::visible;
 use super::snapshots;
 use crate::{moment, show};
 
-/// The lines of what is not in a snapshot, for people; with `kept`, also of what is though it was asked to be left out.
+/// Returns the lines about left-out parts for people. With `kept`, it includes the parts that were
+/// kept against the rule.
 pub(super) fn left_out_lines<'a>(
     records: impl IntoIterator<Item = &'a LeftOutRecord>,
     kept: bool,
@@ -29,14 +30,14 @@ pub(super) fn left_out_lines<'a>(
     records.into_iter().filter_map(line).collect()
 }
 
-/// What is not in a snapshot, for people.
+/// Prints the left-out parts for people.
 pub(super) fn say_left_out(records: &[LeftOutRecord]) {
     for line in left_out_lines(records, false) {
         say!("{line}");
     }
 }
 
-/// The same for programs, with what was kept.
+/// Formats the left-out parts for programs, including those that were kept against the rule.
 pub(super) fn left_out_json<'a>(records: impl IntoIterator<Item = &'a LeftOutRecord>) -> Value {
     let one = |record: &LeftOutRecord| {
         json!({
@@ -50,12 +51,12 @@ pub(super) fn left_out_json<'a>(records: impl IntoIterator<Item = &'a LeftOutRec
     records.into_iter().map(one).collect()
 }
 
-/// How many bytes were archived as zeros.
+/// Returns the number of bytes that were archived as zeros.
 pub(super) fn left_out_bytes(records: &[LeftOutRecord]) -> u64 {
     records.iter().map(|record| record.bytes).fold(0, u64::saturating_add)
 }
 
-/// Says of a disk's volumes that they are shown as they were before their newest changes.
+/// Warns that volumes of a disk are shown in their state before their newest changes.
 pub(super) fn warn_of_fast_commits(path: &Path, volumes: &[String]) {
     for volume in volumes {
         remark!(
@@ -66,7 +67,7 @@ pub(super) fn warn_of_fast_commits(path: &Path, volumes: &[String]) {
     }
 }
 
-/// A snapshot that was taken, for people.
+/// Formats a new snapshot for people.
 pub(super) fn as_line(snapshot: &Snapshot) -> String {
     let entries = match snapshot.file_count {
         _ if snapshot.file.is_some() => String::new(),
@@ -83,8 +84,8 @@ pub(super) fn as_line(snapshot: &Snapshot) -> String {
     )
 }
 
-/// Says so if another snapshot of the name shows a later moment, as after a night with the clock ahead: that one is the newest for whoever
-/// gives the name alone.
+/// Warns if another snapshot of the same name has a later time, as after a run with the clock
+/// ahead. The name alone still means that later snapshot.
 pub(super) fn warn_if_hidden(snapshots: &[Snapshot], taken: &Snapshot) {
     let later = snapshots.iter().filter(|other| other.name == taken.name && other.time > taken.time);
     let Some(newest) = later.max_by_key(|other| other.time) else { return };
@@ -97,7 +98,8 @@ pub(super) fn warn_if_hidden(snapshots: &[Snapshot], taken: &Snapshot) {
     );
 }
 
-/// What a snapshot has added to its store, with a comma before it; nothing where that is not known.
+/// Formats the growth of the store by a snapshot, with a leading comma; empty if the growth is
+/// unknown.
 pub(super) fn growth(snapshot: &Snapshot) -> String {
     snapshot.growth.map_or_else(String::new, |growth| {
         format!(", {} new, {} stored", show::bytes(growth.new_bytes), show::bytes(growth.stored_bytes))

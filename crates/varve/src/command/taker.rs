@@ -1,4 +1,4 @@
-//! Where snapshots go: a store that is open to be written, or a Venti server.
+//! The destination of snapshots: a store that is open for writing, or a Venti server.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,12 +14,12 @@ use varve_session::{Home, LockedRoots};
 use crate::invocation::Invocation;
 use crate::say;
 
-/// Of disk images at a Venti server: what everybody uses there.
+/// The block size of disk images at a Venti server: the usual one there.
 const VENTI_BLOCK_BYTES: u32 = 8 << 10;
 
 pub(super) enum Taker {
     Store(Box<Archive>),
-    /// To a Venti server, with the file in which the catalog's root is noted.
+    /// A Venti server, with the locked file in which the catalog's root is noted.
     Elsewhere(Box<Elsewhere>, LockedRoots),
 }
 
@@ -118,7 +118,7 @@ impl Taker {
         }
     }
 
-    /// What a log would remember.
+    /// Notes the root of the catalog at a Venti server. A store's log records it by itself.
     pub(super) fn note_root(&mut self, invocation: &Invocation) -> Result<()> {
         if let Self::Elsewhere(elsewhere, roots) = self
             && let Some(root) = elsewhere.root()

@@ -72,7 +72,7 @@ fn as_json(session: &Session) -> serde_json::Value {
     })
 }
 
-/// Sets sessions aside, or puts them back.
+/// Sets sessions aside, or serves them again.
 fn mark(invocation: &Invocation, numbers: &[u64], is_aside: bool, dry_run: bool) -> Result<Outcome> {
     let store = if dry_run { invocation.session.read_store()? } else { invocation.session.write_store()? };
     let (known, damaged_places) = list_sessions(&store)?;

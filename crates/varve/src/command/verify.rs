@@ -38,7 +38,7 @@ pub(super) fn run(invocation: &Invocation, words: &Verify) -> Result<Outcome> {
     let verified = verify(&archive, share, &progress)?;
     drop(shown);
     if can_read {
-        // Only a hint, for the next night to heal what it can.
+        // Record the lost blocks as a hint, so that the next snapshots can heal them.
         archive.store().remember_lost(&verified.lost);
     }
     if invocation.json {
@@ -53,7 +53,8 @@ fn is_well(verified: &Verified) -> bool {
     verified.damage.is_empty() && verified.harm.is_empty() && verified.losses.is_empty()
 }
 
-/// Of a Venti server nothing is known but what it answers: whether all that the snapshots lead to is there, and what its bytes are.
+/// Verifies a Venti server by its answers alone: whether all blocks of the snapshots are present,
+/// and whether their bytes match their scores.
 fn venti(invocation: &Invocation, words: &Verify, address: &Address) -> Result<Outcome> {
     if words.share.is_some() || words.since.is_some() {
         bail!(UsageError(
@@ -153,7 +154,7 @@ fn share_is_all(words: &Verify) -> bool {
     words.share.is_none() && words.since.is_none()
 }
 
-/// Prints what snapshots have lost.
+/// Prints the harm to snapshots.
 pub(super) fn print_harm(harm: &[Harm]) {
     for harm in harm {
         say!("  harms: {}", describe(harm));
@@ -201,7 +202,7 @@ fn print_json(verified: &Verified, can_read: bool) {
     say::record("verified", value);
 }
 
-/// A harm for programs.
+/// Formats a harm for programs.
 pub(super) fn harm_as_json(harm: &Harm) -> serde_json::Value {
     let mut value = json!({
         "snapshot": harm.snapshot.to_string(),

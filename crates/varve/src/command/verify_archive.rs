@@ -1,4 +1,4 @@
-//! `varve verify vac:SCORE`: whether all of an archive is there that another program wrote.
+//! `varve verify vac:SCORE`: verifies an archive that another program wrote.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::progress_bar::Shown;
 use crate::signals::cancel_on_signal;
 use crate::{say, show};
 
-/// Checks each of these archives, and says what is missing or damaged.
+/// Verifies each archive, and reports the missing and damaged blocks.
 pub(super) fn run(invocation: &Invocation, archives: &[OsString]) -> Result<Outcome> {
     let lines = archives.iter().map(line_of).collect::<Result<Vec<_>>>()?;
     let blocks = invocation.session.read_blocks_at(&invocation.session.store_path()?)?;

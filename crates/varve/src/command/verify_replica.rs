@@ -23,7 +23,7 @@ use crate::progress_bar::Shown;
 use crate::signals::cancel_on_signal;
 use crate::{say, show};
 
-/// What the comparison with the store itself says.
+/// The result of comparing a replica with its store.
 struct Compared {
     history: History,
     behind_bytes: u64,
@@ -36,10 +36,10 @@ pub(super) fn run(invocation: &Invocation, words: &Verify, text: &str) -> Result
         true => Some(compare(invocation, text)?),
         false => None,
     };
-    // From here on it is only printed.
+    // The text is only printed from here on, so it needs no password.
     let text = &target::shown(text);
     let secret = invocation.session.secret_of(&there.world, text)?;
-    // What the listing and the store know of it may be why it does not open.
+    // These findings may explain why the replica does not open.
     let in_the_way = there.replica.in_the_way().iter().map(ToString::to_string);
     let complaints = compared.iter().flat_map(|compared| compared.complaints.iter().cloned());
     let known = in_the_way.chain(complaints).collect::<Vec<_>>().join("; ");
@@ -57,7 +57,7 @@ pub(super) fn run(invocation: &Invocation, words: &Verify, text: &str) -> Result
     let audited = Audited { replica: &there.replica, world: &there.world, store: &store, log: &log };
     let audit = audit(audited, share, &Transfer(Arc::clone(&progress)))?;
     if let Some(compared) = &mut compared {
-        // What the audit has found by itself is told once.
+        // A complaint about an object that the audit has reported is not repeated.
         let is_told = |complaint: &String| {
             let objects = audit.findings.iter().filter_map(|finding| finding.object.as_ref());
             objects.into_iter().any(|object| complaint.starts_with(object.as_str()))
@@ -66,7 +66,8 @@ pub(super) fn run(invocation: &Invocation, words: &Verify, text: &str) -> Result
     }
     let history = compared.as_ref().map_or(History::Unknown, |compared| compared.history);
     let is_older = invocation.session.notice_rollback(&store, &there, history, text);
-    // What is whole leads to what is whole: only where something was found is it worth walking all snapshots.
+    // Snapshots need to be walked only if the audit found something: intact objects lead only to
+    // intact blocks.
     let (harm, unread) =
         if audit.findings.is_empty() { (Vec::new(), None) } else { harm(store, &audit, &progress) };
     drop(shown);
@@ -86,14 +87,14 @@ pub(super) fn run(invocation: &Invocation, words: &Verify, text: &str) -> Result
     Ok(if is_well { Outcome::Done } else { Outcome::Damage })
 }
 
-/// Whether there is nothing of a log, and no store here that has nothing either. Whoever has taken all objects away has left nothing that
-/// could be found wrong.
+/// Reports whether the replica has no part of the log, although the store here is not known to be
+/// empty. If every object was removed, no object is left that could be found damaged.
 fn has_nothing(audit: &Audit, compared: Option<&Compared>) -> bool {
     let is_empty_here = compared.is_some_and(|compared| compared.behind_bytes == 0);
     audit.segment_count == 0 && !is_empty_here
 }
 
-/// Compares the replica with the store that it is of.
+/// Compares a replica with its store.
 fn compare(invocation: &Invocation, text: &str) -> Result<Compared> {
     let path = invocation.session.store_folder()?;
     let world = World::real(&path);
@@ -117,7 +118,7 @@ fn compare(invocation: &Invocation, text: &str) -> Result<Compared> {
             };
             return Ok(Compared { history, behind_bytes: 0, complaints: vec![error.to_string()] });
         }
-        // The audit finds it, too, and goes on.
+        // The audit finds the same object and goes on.
         Err(ReplicateError::InTheWay(_)) => {
             return Ok(Compared { history: History::Unknown, behind_bytes: 0, complaints: Vec::new() });
         }
@@ -138,7 +139,7 @@ fn compare(invocation: &Invocation, text: &str) -> Result<Compared> {
     Ok(Compared { history: History::Own, behind_bytes: plan.bytes(), complaints })
 }
 
-/// What the findings harm, and why that could not be told in full.
+/// Returns the harm of the findings, and the reason if it could not be determined completely.
 fn harm(store: Store, audit: &Audit, progress: &Progress) -> (Vec<Harm>, Option<String>) {
     let lost: BTreeSet<_> =
         audit.findings.iter().flat_map(|finding| finding.blocks.iter().copied()).collect();

@@ -15,7 +15,8 @@ pub(super) fn run(invocation: &Invocation, words: &BenchDevice) -> Result<Outcom
         bail!("there is no folder {}: name one that is on the disk to be measured", words.folder.display());
     }
     let failed = || format!("the device of {} could not be measured", words.folder.display());
-    // Removed when this ends, also by a signal that is caught, for it has a name only until then.
+    // The file is removed when this function returns, also after a caught signal. It has a name
+    // only until then.
     let file =
         tempfile::Builder::new().prefix("varve-bench-").tempfile_in(&words.folder).with_context(failed)?;
     if !invocation.json {

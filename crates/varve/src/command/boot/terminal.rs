@@ -1,4 +1,4 @@
-//! This terminal as a machine's console.
+//! This terminal as the console of a machine.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 /// `Ctrl-]`
 const LEAVE: u8 = 0x1d;
 
-/// The terminal, whose every key goes to a machine. Set back to what it was when this is dropped.
+/// A terminal in raw mode that sends every key to a machine. Dropping it restores the former mode.
 pub(super) struct Terminal {
     before: Option<Termios>,
     console: Arc<Mutex<Option<UnixStream>>>,
@@ -20,7 +20,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Takes the terminal; `Ctrl-]` sets `is_left`.
+    /// Takes over the terminal. `Ctrl-]` sets `is_left`.
     #[expect(clippy::disallowed_methods, reason = "keys come when they come")]
     pub(super) fn take(is_left: Arc<AtomicBool>) -> io::Result<Self> {
         let console: Arc<Mutex<Option<UnixStream>>> = Arc::default();
@@ -32,12 +32,12 @@ impl Terminal {
             tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
         }
         let target = Arc::clone(&console);
-        // It waits for a key when the program ends, and ends with it.
+        // The thread waits for a key until the program ends.
         std::thread::spawn(move || send_keys(&target, &is_left));
         Ok(Self { before, console, listening: Mutex::new(None) })
     }
 
-    /// Shows what comes from a console, and sends it what is typed.
+    /// Shows the output of a console, and sends it the keys.
     #[expect(clippy::disallowed_methods, reason = "a console speaks when it wants")]
     pub(super) fn connect(&self, console: &UnixStream) -> io::Result<()> {
         let mut shown = console.try_clone()?;
@@ -55,7 +55,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Leaves a console that has ended.
+    /// Disconnects from a console that has ended.
     pub(super) fn disconnect(&self) {
         *self.console.lock() = None;
     }
@@ -64,12 +64,12 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         self.disconnect();
-        // The machine has ended: what it said last is still to be shown.
+        // The machine has ended. Show its last output before the terminal is restored.
         if let Some(listening) = self.listening.lock().take() {
             drop(listening.join());
         }
         if let Some(before) = &self.before {
-            // There is nobody left to be told.
+            // A failure cannot be reported anywhere.
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
             remark!("");
         }
@@ -89,7 +89,7 @@ fn send_keys(console: &Mutex<Option<UnixStream>>, is_left: &AtomicBool) {
         }
         let console = console.lock().as_ref().map(UnixStream::try_clone);
         if let Some(Ok(mut console)) = console {
-            // A machine that has ended hears nothing.
+            // A write to a machine that has ended fails, and its error does not matter.
             drop(console.write_all(typed));
         }
     }

@@ -1,4 +1,4 @@
-//! The man pages: a page for each command, with the sections that a reader of man pages looks for.
+//! Generates the man pages: one page for each command, with the usual sections.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,10 +9,10 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use crate::environment::VARIABLES;
 use crate::exit_status;
 
-/// When these pages were last looked through as a whole: that of the release.
+/// The date of the last full review of these pages: that of the release.
 const DATE: &str = "November 2026";
 
-/// The statuses of `docs/guide/exit-status.md`.
+/// The exit statuses of `docs/guide/exit-status.md`.
 const STATUSES: [(u8, &str); 9] = [
     (exit_status::DONE, "all that was asked for is done"),
     (exit_status::FAILED, "it failed"),
@@ -25,7 +25,7 @@ const STATUSES: [(u8, &str); 9] = [
     (exit_status::INTERRUPTED, "interrupted"),
 ];
 
-/// What of this program lies where.
+/// The files that this program keeps, with their purpose.
 const FILES: [(&str, &str); 5] = [
     ("~/.cache/varve", "what was read from replicas, and what was seen of them; it may be deleted"),
     ("~/.local/state/varve/roots", "for each Venti server, the roots of the catalog there"),
@@ -34,10 +34,10 @@ const FILES: [(&str, &str); 5] = [
     ("STORE/FORMAT.md", "how the store is read without this program"),
 ];
 
-/// Writes a page for each command into a folder.
+/// Writes one page for each command into a folder.
 ///
 /// # Errors
-/// Those of the system.
+/// Errors of the system.
 pub fn write(command: &Command, folder: &Path) -> std::io::Result<()> {
     let names: Vec<_> = names(command).into_iter().map(|name| format!("{name}(1)")).collect();
     write_with(command, command, &names, folder)
@@ -106,7 +106,7 @@ fn page(root: &Command, command: &Command, names: &[String]) -> String {
     roff.to_roff()
 }
 
-/// What stands after the options in `--help`: text, and examples.
+/// Returns the text and the examples that `--help` shows after the options.
 fn after_help(command: &Command) -> (String, String) {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let Some((before, rest)) = text.split_once("Examples:\n") else { return (text, String::new()) };

@@ -8,7 +8,7 @@ use super::super::{Outcome, losses};
 use crate::invocation::Invocation;
 use crate::say;
 
-/// Prints the plan; with its name, carries it out.
+/// Prints the plan, or carries out the plan of this name.
 pub(super) fn run(invocation: &Invocation, name: Option<&str>) -> Result<Outcome> {
     let Some(name) = name else { return print_plan(invocation) };
     let store = invocation.session.write_store()?;

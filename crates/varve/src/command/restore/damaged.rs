@@ -1,4 +1,5 @@
-//! The bytes that could not be read, and are zeros in what was restored: as they are shown, and as a list beside it.
+//! Reports the unreadable ranges, which are zeros in the restored files: on the terminal, and as a
+//! list in a file beside them.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
@@ -13,12 +14,12 @@ use super::targets::OUTPUT;
 use crate::invocation::Invocation;
 use crate::{say, show};
 
-/// How many ranges are shown; the list has all.
+/// The maximum number of ranges that are printed; the list has all of them.
 const SHOWN_MAX: usize = 20;
-/// How a list begins: nothing else is ever replaced by one.
+/// The first line of a list. A file that begins differently is never replaced by a list.
 const HEADER: &str = "# varve restore: these bytes could not be read, and are zeros. Start and end (not included), and the file.";
 
-/// Shows the ranges, and writes the list.
+/// Prints the ranges, and writes the list.
 pub(super) fn report(invocation: &Invocation, destination: &Path, damaged: &DamageList) {
     let mut shown = 0;
     damaged.for_each(|path, range| {
@@ -66,14 +67,14 @@ pub(super) fn report(invocation: &Invocation, destination: &Path, damaged: &Dama
     }
 }
 
-/// `NAME.damaged`, beside what was restored.
+/// Returns the path of the list: `NAME.damaged`, beside the restored file or folder.
 fn list_path(destination: &Path) -> PathBuf {
     let mut name = destination.as_os_str().to_owned();
     name.push(".damaged");
     name.into()
 }
 
-/// Writes the list anew. Another file of this name stays.
+/// Writes the list, and replaces an older list. Any other file of this name stays.
 fn write_list(path: &Path, damaged: &DamageList) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(there) if there.is_file() && is_list(path) => fs::remove_file(path)?,

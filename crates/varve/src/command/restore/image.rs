@@ -19,16 +19,16 @@ use super::{Origin, Restored};
 use crate::arguments::Restore;
 use crate::say::Output;
 
-/// An image that is to be restored.
+/// An image or a part of one, and the context of its restore.
 pub(super) struct Image<'a> {
     pub(super) part: &'a ImagePart,
-    /// When its snapshot was taken.
+    /// The time of its snapshot.
     pub(super) time: Option<Timestamp>,
-    /// What it is called for those that go on with it.
+    /// Identifies the content, so that an interrupted restore is resumed only by the same one.
     pub(super) source: &'a [u8],
 }
 
-/// Refuses arguments that make no sense for an image.
+/// Refuses arguments that do not apply to an image.
 pub(super) fn check(restore: &Restore, destination: &Path) -> Result<()> {
     if !restore.includes.is_empty() || !restore.excludes.is_empty() {
         bail!(UsageError("--include and --exclude are for folders: this is an image".into()));
@@ -45,7 +45,7 @@ pub(super) fn check(restore: &Restore, destination: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What becomes of what is at the destination.
+/// Decides about an existing file or device at the destination.
 pub(super) fn decide(
     from: Origin<'_>,
     image: &Image<'_>,
@@ -91,7 +91,8 @@ pub(super) fn decide(
     })
 }
 
-/// Restores an image. `None`: it went to standard output, and nothing is to be said of it.
+/// Restores an image. Returns `None` if it went to standard output, so that there is nothing to
+/// report.
 pub(super) fn restore_bytes(
     from: Origin<'_>,
     image: &Image<'_>,

@@ -1,4 +1,4 @@
-//! What a restore leaves alone, whatever the arguments say.
+//! The paths that a restore never touches, whatever its arguments say.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +7,15 @@ use varve_replica::Remembered;
 use varve_session::{Home, Roots, Session, leads_into, target};
 use varve_world::RealStorage;
 
-/// Where a store keeps the list of the folders that its index is spread over, a path a line.
+/// The store's list of the folders over which its index is spread, one path on each line.
 const INDEX_PLACES: &str = "index/places";
 
-/// What a restore must not take away, nor write into: the store, what opens it, and what this machine knows of it.
+/// The paths that a restore must neither remove nor write into: the store, its key files, and this
+/// machine's notes about it.
 pub(super) struct Kept {
-    /// The store's folder, and those of its replicas: whatever is written into them would be taken for a part of them.
+    /// The folders of the store and of its replicas. Any file in them would be mistaken for a part
+    /// of them.
     folders: Vec<(&'static str, PathBuf)>,
-    /// The rest.
     others: Vec<(&'static str, PathBuf)>,
 }
 
@@ -24,7 +25,7 @@ impl Kept {
         match session.home()? {
             Home::Folder(store) => {
                 let storage = RealStorage::new(&store);
-                // A list that makes no sense is complained of by whoever needs it.
+                // An unreadable list is ignored here. The code that needs it reports the error.
                 let targets =
                     Remembered::read(&storage).map(|remembered| remembered.targets).unwrap_or_default();
                 folders.extend(
@@ -53,14 +54,14 @@ impl Kept {
         Ok(Self { folders, others })
     }
 
-    /// With the paths of all of it.
+    /// Also returns all the paths.
     pub(super) fn with_paths(self) -> (Self, Vec<PathBuf>) {
         let paths = self.folders.iter().chain(&self.others).map(|(_, path)| path.clone()).collect();
         (self, paths)
     }
 
-    /// Nothing is restored into the folders, and none of it is replaced by a file or by another folder. What only lies in a folder that is
-    /// merged into is left alone there.
+    /// Refuses a destination inside the folders, and one that would replace any of the paths. A
+    /// path that merely lies in a folder that is merged into is left alone during the merge.
     pub(super) fn refuse(&self, destination: &Path) -> Result<()> {
         let Ok(absolute) = std::path::absolute(destination) else { return Ok(()) };
         for (what, folder) in &self.folders {

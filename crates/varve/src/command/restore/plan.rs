@@ -1,4 +1,4 @@
-//! Plans of restores, as they are shown, and consent to what they would remove.
+//! Shows plans of restores, and asks for consent to removals.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -12,10 +12,10 @@ use crate::arguments::Restore;
 use crate::invocation::Invocation;
 use crate::{say, show};
 
-/// How many entries a refusal lists.
+/// The maximum number of entries that a refusal lists.
 const LISTED_MAX: usize = 20;
 
-/// What is at a destination would be changed, and nobody has said that it may.
+/// The error for a restore that would change the destination without permission.
 #[derive(Debug)]
 pub struct WouldChange {
     path: PathBuf,
@@ -45,8 +45,8 @@ impl std::fmt::Display for WouldChange {
 
 impl std::error::Error for WouldChange {}
 
-/// Lists what a restore into a folder would change, if that was allowed, and what it would have to
-/// leave as it is.
+/// Lists the changes that a restore into a folder would make if they were allowed, and the entries
+/// that it would have to leave unchanged.
 pub(super) fn would_change(
     tree: Tree<'_>,
     destination: &Path,
@@ -67,7 +67,7 @@ pub(super) fn would_change(
     })
 }
 
-/// Shows the whole plan.
+/// Prints the whole plan.
 pub(super) fn show_plan(
     invocation: &Invocation,
     tree: Tree<'_>,
@@ -80,7 +80,7 @@ pub(super) fn show_plan(
     Ok(())
 }
 
-/// Shows the plan of a single file that is no part of a folder.
+/// Prints the plan of a single file outside any folder.
 pub(super) fn show_one(invocation: &Invocation, destination: &Path, bytes: u64, decision: (Action, Reason)) {
     let (action, reason) = decision;
     let is_written = matches!(action, Action::Create | Action::Replace);
@@ -156,7 +156,7 @@ fn put_path(value: &mut Value, field: &str, path: &Path) {
     show::put_name(value, field, path.as_os_str().as_bytes());
 }
 
-/// Shows what would be removed, and asks for consent.
+/// Lists the planned removals, and asks for consent.
 pub(super) fn consent_to_delete(
     invocation: &Invocation,
     restore: &Restore,

@@ -1,4 +1,4 @@
-//! Where each of the things that are restored goes.
+//! The destination of each restored place.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,10 +12,10 @@ use super::super::place::{Content, Place};
 use crate::arguments::Restore;
 use crate::show;
 
-/// Standard output.
+/// The destination that means standard output.
 pub(super) const OUTPUT: &str = "-";
 
-/// The destination of each place, in order. Makes the folder for several.
+/// Returns the destination of each place, in order. Creates the folder if there are several.
 pub(super) fn targets(restore: &Restore, places: &[(Place<'_>, Content<'_>)]) -> Result<Vec<PathBuf>> {
     let destination = &restore.destination;
     if destination == Path::new(OUTPUT) && (restore.dry_run || restore.verify) {
@@ -41,8 +41,9 @@ pub(super) fn targets(restore: &Restore, places: &[(Place<'_>, Content<'_>)]) ->
     Ok(places.iter().filter_map(|(place, _)| Some(destination.join(own_name(place)?))).collect())
 }
 
-/// A destination that can only be a folder, such as `.` or `there/`, gets what is restored under its own name. So does any folder that is
-/// there, unless a folder is restored: that is merged into it.
+/// Returns the destination of a single place. A destination that can only be a folder, such as `.`
+/// or `there/`, receives the place under its own name. So does any existing folder, unless the
+/// place is itself a folder, which is then merged into it.
 fn target_of_one(destination: &Path, place: &Place<'_>, content: &Content<'_>) -> PathBuf {
     if destination == Path::new(OUTPUT) {
         return destination.to_owned();

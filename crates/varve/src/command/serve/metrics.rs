@@ -1,4 +1,4 @@
-//! The numbers of a server, as Prometheus and its like read them.
+//! The metrics of a server in the text format of Prometheus.
 
 use std::fmt::{Display, Write as _};
 use std::sync::{Arc, Weak};
@@ -7,7 +7,7 @@ use varve_proxy::Watched;
 use varve_serve::venti::VentiServer;
 use varve_store::Store;
 
-/// The page, as things are now.
+/// Returns the page with the current values.
 pub(super) fn page(store: &Weak<Store>, venti: &Weak<VentiServer>) -> String {
     let mut page = Text::default();
     if let Some(server) = Weak::upgrade(venti) {
@@ -19,7 +19,7 @@ pub(super) fn page(store: &Weak<Store>, venti: &Weak<VentiServer>) -> String {
     page.0
 }
 
-/// The same of proxies.
+/// Returns the page of a server with proxies.
 pub(super) fn proxies_page(watched: &Watched, venti: &Weak<VentiServer>) -> String {
     let mut page = Text::default();
     if let Some(server) = Weak::upgrade(venti) {
@@ -70,7 +70,7 @@ fn venti_numbers(server: &Arc<VentiServer>, page: &mut Text) {
     }
 }
 
-/// Memventi's two histograms among them.
+/// Adds the metrics of the index, among them memventi's two histograms.
 fn index_numbers(store: &Store, page: &mut Text) {
     if let Some(index) = store.memory_index_stats() {
         page.gauge("varve_index_blocks", "Blocks that the index knows.", index.block_count);

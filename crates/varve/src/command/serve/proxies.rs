@@ -1,4 +1,4 @@
-//! The doors before proxies: other servers and stores, behind caches, write buffers and the like.
+//! Front ends for proxies: other servers and stores behind caches, write buffers and the like.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -28,15 +28,17 @@ use super::{Door, Outcome, announce, end_at_next_signal, metrics, snapshot_doors
 use crate::arguments::Serve;
 use crate::invocation::Invocation;
 
-/// What the door remembers by itself if nothing is said: the proxies have memory of their own.
+/// The default size of the front end's own block cache. It is small, because the proxies have
+/// caches of their own.
 const RECENT_BYTES: u64 = 16 << 20;
-/// How often a server that is named by a flag is asked before it counts as away, and how long it may take to answer.
+/// The number of attempts before a server from the command line counts as unavailable, and the time
+/// limit for its answers.
 const ATTEMPTS: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it may take to accept a connection.
+/// Time limit for connecting to it.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Which proxies are to be served; `None` if the store itself is.
+/// Returns the proxies to serve; `None` if the store itself is served.
 pub(super) fn configuration(invocation: &Invocation, words: &Serve) -> Result<Option<Configuration>> {
     let is_server = || matches!(invocation.session.home(), Ok(Home::Venti(_)));
     if !words.has_proxies() && !is_server() {
@@ -55,7 +57,7 @@ pub(super) fn configuration(invocation: &Invocation, words: &Serve) -> Result<Op
     }
 }
 
-/// Which snapshots there are: behind proxies are blocks, and no list.
+/// Returns the file with the catalog root: blocks behind proxies have no list of snapshots.
 fn roots(invocation: &Invocation) -> Result<Roots> {
     match invocation.session.home() {
         Ok(Home::Venti(address)) => invocation.session.roots(&address),
@@ -78,8 +80,8 @@ fn from_file(file: &Path) -> Result<Configuration> {
     Configuration::from_text(&text).with_context(|| format!("cannot use {}", file.display()))
 }
 
-/// The proxies that flags name, in the one order in which they make sense: reading ahead in front of the cache, the cache in front of the write
-/// buffer, and behind that the shards, or the store.
+/// Builds the proxies from the command line, in the only useful order: read-ahead in front of the
+/// cache, the cache in front of the write buffer, and behind it the shards or the store.
 fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
     let mut stores = BTreeMap::new();
     let mut front = if words.shard.is_empty() {
@@ -128,7 +130,7 @@ fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
     Ok(Configuration::new(front, stores)?)
 }
 
-/// A store at the end of the line.
+/// Adds a store or server at the end of the chain.
 fn add(stores: &mut BTreeMap<String, Described>, name: &str, path: &Path) -> Result<String> {
     let described = match home_at(path)? {
         Home::Venti(address) => Described::Server { address, attempts: ATTEMPTS, patience: PATIENCE },
@@ -144,7 +146,8 @@ fn add(stores: &mut BTreeMap<String, Described>, name: &str, path: &Path) -> Res
     Ok(name.to_owned())
 }
 
-/// What the proxies need of this machine. Stores that it opens are closed when all else has ended.
+/// The services of this machine that the proxies need. It closes its stores after everything else
+/// has ended.
 struct Machine<'a> {
     invocation: &'a Invocation,
     stores: Mutex<Vec<Arc<Store>>>,
@@ -200,7 +203,8 @@ pub(super) fn run(
 ) -> Result<Outcome> {
     let machine = Machine { invocation, stores: Mutex::default() };
     let assembled = Assembled::new(configuration, &machine)?;
-    // What is away may come back; a store that must not be written to any more says so.
+    // An unavailable server may return, so its failures are passed on. A store that must not be
+    // written to reports that itself.
     let settings = VentiSettings {
         failures_pass: true,
         recent_bytes: words.memory.unwrap_or(RECENT_BYTES),

@@ -1,4 +1,4 @@
-//! The door of Venti's protocol.
+//! The front end for Venti's protocol.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use varve_store::CandidateCounts;
 use super::{Door, memory};
 use crate::arguments::Serve;
 
-/// A server that somebody else may be counting.
+/// A server whose counters may be read elsewhere at the same time.
 pub(super) struct VentiDoor(pub(super) Arc<VentiServer>);
 
 impl Door for VentiDoor {
@@ -31,7 +31,7 @@ impl Door for VentiDoor {
     }
 }
 
-/// How its clients are treated.
+/// Returns the settings for its clients.
 pub(super) fn settings(words: &Serve) -> Result<VentiSettings> {
     let patience = words.venti_patience;
     Ok(VentiSettings {
@@ -52,7 +52,7 @@ pub(super) fn settings(words: &Serve) -> Result<VentiSettings> {
     })
 }
 
-/// Starts the server, if there is an address for it.
+/// Starts the server if it has an address.
 pub(super) fn start(
     words: &Serve,
     inherited: &mut Inherited,
@@ -73,7 +73,7 @@ pub(super) fn start(
     })?))
 }
 
-/// What the server has done so far, one thing a line.
+/// Formats the counters of the server, one on each line.
 pub(super) fn counts(server: &VentiServer) -> String {
     let counts = server.counts();
     let mut text = String::new();
@@ -98,7 +98,7 @@ pub(super) fn counts(server: &VentiServer) -> String {
     text
 }
 
-/// Memventi's first: how many buckets of the index hold how many entries.
+/// Formats memventi's first histogram: the buckets of the index by their fill.
 pub(super) fn bucket_histogram(stats: Option<&varve_index::IndexStats>) -> String {
     let Some(stats) = stats else {
         return "the index is on disk: `varve stats` shows how it is filled\n".into();
@@ -112,7 +112,7 @@ pub(super) fn bucket_histogram(stats: Option<&varve_index::IndexStats>) -> Strin
     text
 }
 
-/// Memventi's second: how many look-ups had how many candidates.
+/// Formats memventi's second histogram: the look-ups by their candidates.
 pub(super) fn lookup_histogram(counts: &CandidateCounts) -> String {
     let mut text = String::from("look-ups in the index, by candidates that it proposed:\n");
     let last = counts.len() - 1;

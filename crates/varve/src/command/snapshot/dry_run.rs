@@ -1,4 +1,5 @@
-//! `varve snapshot --dry-run`: what would be archived and what left out, as it is found. Nothing is written, and no store is opened.
+//! `varve snapshot --dry-run`: reports what would be archived and what would be left out, as the
+//! sources are walked. It writes nothing and opens no store.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -34,7 +35,7 @@ pub(super) fn run(
     let mut outcome = Outcome::Done;
     for (place, (source, Planned { request, .. })) in args.sources.iter().zip(planned).enumerate() {
         let context = || format!("{} cannot be looked at", source.display());
-        // Without the store nothing is known of earlier snapshots.
+        // Without the store, no earlier snapshots are known.
         let chosen = source::choose(args, source, &request, &[]).with_context(context)?;
         match chosen.form {
             Form::Folder => {
@@ -125,7 +126,8 @@ fn print(invocation: &Invocation, source: &[u8], surveyed: Surveyed<'_>) {
     }
 }
 
-/// The line or the object of a source that is not a folder. `what` says for people what would be archived.
+/// Prints the line or the object of a source that is not a folder. `what` describes the source in
+/// the line.
 fn tell(invocation: &Invocation, request: &Request, mut fields: Value, what: fmt::Arguments<'_>) {
     if invocation.json {
         fields["name"] = request.name.clone().into();
@@ -136,7 +138,7 @@ fn tell(invocation: &Invocation, request: &Request, mut fields: Value, what: fmt
     }
 }
 
-/// A file by itself.
+/// Reports a single file.
 fn file(invocation: &Invocation, source: &Path, request: &Request, chosen: &Chosen) -> Result<()> {
     let bytes = source.metadata()?.len();
     let fields = json!({ "kind": "file", "bytes": bytes, "kind_because": chosen.because });
@@ -146,7 +148,8 @@ fn file(invocation: &Invocation, source: &Path, request: &Request, chosen: &Chos
     Ok(())
 }
 
-/// Standard input, or the output of a program. Neither is read, and the program is not started.
+/// Reports a stream: standard input or the output of a program. It is not read, and the program is
+/// not started.
 fn stream(invocation: &Invocation, args: &TakeSnapshot, source: &Path, request: &Request, form: AsChoice) {
     let (kind, called) = match form {
         AsChoice::File => ("file", "a file"),
@@ -160,7 +163,7 @@ fn stream(invocation: &Invocation, args: &TakeSnapshot, source: &Path, request: 
     tell(invocation, request, fields, format_args!("{from}, as {called}"));
 }
 
-/// The size of an image, and what of it would be left out.
+/// Reports the size of an image, and the parts that would be left out.
 fn image_source(
     invocation: &Invocation,
     args: &TakeSnapshot,

@@ -1,4 +1,5 @@
-//! What is new in a folder: counted at the end, listed with `-v`, and counted ahead for whoever watches the progress.
+//! New and changed files of a folder: counted at the end, listed with `-v`, and counted in advance
+//! for the progress display.
 
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +12,7 @@ use crate::invocation::Invocation;
 use crate::progress_bar::Shown;
 use crate::{say, show};
 
-/// Lists what is new and what has changed, if that is asked for.
+/// Returns a function that lists new and changed files, if a listing is requested.
 pub(super) fn note(invocation: &Invocation) -> NoteNews {
     match (invocation.verbose > 0 && !invocation.quiet, invocation.json) {
         (false, _) => |_, _| {},
@@ -35,7 +36,8 @@ fn record(change: &str, path: &Path) {
     say::record("archived", fields);
 }
 
-/// Counts what there is to do while it is begun, where the progress is shown. Nothing is read but what the system says of each file.
+/// Counts the files for the progress display while the snapshot has already begun. It reads
+/// metadata and no contents.
 pub(super) fn count_ahead(shown: &Shown, source: &Path, options: &FolderOptions) {
     let (source, options) = (source.to_owned(), options.clone());
     shown.count_ahead(move |is_over| {
@@ -44,13 +46,13 @@ pub(super) fn count_ahead(shown: &Shown, source: &Path, options: &FolderOptions)
             is_cut = is_over();
             if is_cut { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        // What cannot be looked at is told by whoever archives it.
+        // If the count fails, the snapshot itself reports the problem.
         let survey = survey.ok().filter(|_| !is_cut)?;
         Some((survey.file_count + survey.folder_count, survey.bytes))
     });
 }
 
-/// Says how many there are of each; for people.
+/// Prints the counts for people.
 pub(super) fn say_counts(counts: &FolderCounts) {
     let NewsCounts { new_count, changed_count, new_or_changed_count, unchanged_count } = counts.news;
     if new_or_changed_count > 0 {
@@ -60,7 +62,7 @@ pub(super) fn say_counts(counts: &FolderCounts) {
     }
 }
 
-/// The same for programs.
+/// Adds the counts to an object for programs.
 pub(super) fn put_counts(fields: &mut Value, counts: &FolderCounts) {
     fields["files"] = counts.file_count.into();
     fields["folders"] = counts.folder_count.into();

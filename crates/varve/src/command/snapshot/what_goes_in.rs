@@ -1,4 +1,4 @@
-//! What of the sources goes in: patterns and lists as they were given, and what is said of them.
+//! The selection of the contents of folder snapshots: patterns, lists, and the messages about them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,13 +18,13 @@ use varve_session::UsageError;
 use crate::arguments::TakeSnapshot;
 use crate::show;
 
-/// So many lines of one file are named in full if they match nothing; all are counted.
+/// The maximum number of unmatched patterns that are named for each file; all of them are counted.
 const UNMATCHED_LINES_MAX: usize = 3;
 
-/// Patterns and lists, for all sources of a call.
+/// The patterns and lists for all sources of a call.
 pub(super) struct WhatGoesIn {
     rules: ExcludeRules,
-    /// For each source, the absolute paths under which somebody may know it.
+    /// The absolute paths of each source: as given, and with links resolved.
     known_paths: Vec<Vec<PathBuf>>,
     listed: Option<Arc<ListedPaths>>,
 }
@@ -41,7 +41,7 @@ impl WhatGoesIn {
         Ok(Self { rules, known_paths, listed })
     }
 
-    /// The options for the source at this place in the call.
+    /// Returns the options for the source at this position in the call.
     pub(super) fn options(&self, args: &TakeSnapshot, place: usize) -> Result<FolderOptions> {
         let given = &args.what_goes_in;
         let own = self.known_paths.get(place).map_or(&[][..], Vec::as_slice);
@@ -59,7 +59,7 @@ impl WhatGoesIn {
         })
     }
 
-    /// Warns of patterns that have matched nothing in any source.
+    /// Warns about patterns that have matched nothing in any source.
     pub(super) fn warn_of_unmatched(&self) {
         for warning in unmatched_warnings(self.rules.unmatched()) {
             remark!("varve: {warning}");
@@ -67,7 +67,7 @@ impl WhatGoesIn {
     }
 }
 
-/// The path as it was given, made absolute, and the one that it leads to.
+/// Returns the given path, made absolute, and the path with links resolved.
 fn known_paths(source: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<_> =
         [std::path::absolute(source), source.canonicalize()].into_iter().flatten().collect();
@@ -75,7 +75,8 @@ fn known_paths(source: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// A line for each pattern of an argument, and few for each file of patterns: one file often serves many sources.
+/// Returns a line for each unmatched pattern from an argument, and only a few for each file of
+/// patterns: one file often serves many sources.
 fn unmatched_warnings<'a>(rules: impl Iterator<Item = &'a ExcludeRule>) -> Vec<String> {
     let mut warnings = Vec::new();
     let mut files: Vec<(&Path, Vec<String>)> = Vec::new();
@@ -103,7 +104,7 @@ fn unmatched_warnings<'a>(rules: impl Iterator<Item = &'a ExcludeRule>) -> Vec<S
     warnings
 }
 
-/// The paths of `--files-from`.
+/// Reads the paths of `--files-from`.
 fn listed(args: &TakeSnapshot, known_paths: &[Vec<PathBuf>]) -> Result<Option<ListedPaths>> {
     let given = &args.what_goes_in;
     let (file, separator, option) = match (&given.files_from, &given.files_from0) {
@@ -147,7 +148,9 @@ fn read_list(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Says what a snapshot of a folder lacks by rules, one by one if that is asked for, and what without being asked; for people.
+/// Prints for people what a snapshot of a folder lacks. The entries that rules exclude are counted,
+/// and listed if `is_listed`. The entries that are left out for other reasons are always listed. A
+/// long list ends with the number of the remaining entries.
 pub(super) fn say_left_out(left_out: &LeftOutOfFolder, is_listed: bool) {
     for entry in &left_out.notices {
         say!("  left out: {}", as_line(entry));
@@ -169,7 +172,7 @@ pub(super) fn say_left_out(left_out: &LeftOutOfFolder, is_listed: bool) {
     }
 }
 
-/// How much rules leave out. `None`: nothing.
+/// Summarises the entries that rules exclude; `None` if there are none.
 pub(super) fn total_by_rules(left_out: &LeftOutOfFolder) -> Option<String> {
     let files = (left_out.file_count > 0)
         .then(|| format!("{} of {}", show::count(left_out.file_count, "file"), show::bytes(left_out.bytes)));
@@ -182,7 +185,7 @@ pub(super) fn total_by_rules(left_out: &LeftOutOfFolder) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-/// Something that is left out, for people.
+/// Formats a left-out entry for people.
 pub(super) fn as_line(entry: &LeftOutEntry) -> String {
     let path = show::name(entry.path.as_os_str().as_bytes());
     let bytes = if entry.bytes > 0 { format!(" of {}", show::bytes(entry.bytes)) } else { String::new() };
@@ -194,7 +197,7 @@ pub(super) fn as_line(entry: &LeftOutEntry) -> String {
     }
 }
 
-/// Something that is left out, for programs.
+/// Formats a left-out entry for programs.
 pub(super) fn as_json(entry: &LeftOutEntry, source: &[u8]) -> Value {
     let (reason, detail) = match &entry.reason {
         LeftOutReason::Pattern { text, origin } => {
@@ -222,7 +225,7 @@ pub(super) fn as_json(entry: &LeftOutEntry, source: &[u8]) -> Value {
     line
 }
 
-/// How much is left out, for programs.
+/// Formats the totals of left-out entries for programs.
 pub(super) fn counts_as_json(left_out: &LeftOutOfFolder) -> Value {
     json!({
         "files": left_out.file_count,
