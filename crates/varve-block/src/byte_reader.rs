@@ -1,8 +1,8 @@
 //! Reads numbers and bytes off the front of bytes that somebody else has written.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-/// The bytes that are still to be read. Every method returns `None`, and takes nothing, if too few are
-/// left.
+/// The bytes that are still to be read. Every method returns `None`, and takes nothing, if too few
+/// are left.
 #[derive(Debug, Clone, Copy)]
 pub struct ByteReader<'a, const IS_BIG_ENDIAN: bool>(&'a [u8]);
 

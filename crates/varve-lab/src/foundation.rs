@@ -19,7 +19,8 @@ pub(crate) struct Foundation {
     /// A folder on the disk
     folder: PathBuf,
 
-    /// How large blocks are, powers of two from 512 to 64K; several sizes are measured one after the other
+    /// How large blocks are, powers of two from 512 to 64K; several sizes are measured one after
+    /// the other
     #[arg(long = "block-size", value_name = "BYTES", value_delimiter = ',', default_value = "512,4096,8192", value_parser = amount::bytes)]
     block_sizes: Vec<u64>,
 

@@ -39,7 +39,8 @@ pub(crate) struct Memventi {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     depth: u16,
 
-    /// How many blocks an index has whose inside is shown, and how large they are; several are shown one after the other
+    /// How many blocks an index has whose inside is shown, and how large they are; several are
+    /// shown one after the other
     #[arg(long, value_name = "BLOCKS:BYTES", value_delimiter = ',', default_value = "262144:8K,35651584:2K", value_parser = amount::index)]
     index_blocks: Vec<(u64, u64)>,
 

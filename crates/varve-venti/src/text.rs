@@ -6,8 +6,8 @@ use varve_block::BigEndian;
 
 use crate::TEXT_BYTES_MAX;
 
-/// Reads the bytes of a text. They need not be UTF-8. Also returns `None` if the text is longer than
-/// any text may be.
+/// Reads the bytes of a text. They need not be UTF-8. Also returns `None` if the text is longer
+/// than any text may be.
 pub(crate) fn read_text<'a>(from: &mut BigEndian<'a>) -> Option<&'a [u8]> {
     let length = usize::from(from.u16()?);
     if length <= TEXT_BYTES_MAX { from.take(length) } else { None }

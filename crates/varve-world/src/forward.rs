@@ -1,6 +1,7 @@
 //! Storages that stand before another one, and change only some of what it does.
 
-/// Writes methods of [`Storage`](crate::Storage) that only call the same method of a field, within the `impl`:
+/// Writes methods of [`Storage`](crate::Storage) that only call the same method of a field, within
+/// the `impl`:
 /// `forward_storage!(inner: length, list, lock);`.
 ///
 /// All of them are named, so that a method which the trait gains is not passed on unseen.

@@ -45,19 +45,21 @@ pub use which::Which;
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
 ///
-/// Each night's snapshot of a disk image, a block device or a folder goes into a store. Every duplicate block is stored once, so a
-/// night costs what changed. Any past day can be listed, looked into, compared, verified and restored.
+/// Each night's snapshot of a disk image, a block device or a folder goes into a store. Every
+/// duplicate block is stored once, so a night costs what changed. Any past day can be listed,
+/// looked into, compared, verified and restored.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "varve", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The store's folder, a replica of it (a folder or a URL) to read from, or a Venti server (venti://HOST, tcp!HOST!PORT, '$venti')
+    /// The store's folder, a replica of it (a folder or a URL) to read from, or a Venti server
+    /// (venti://HOST, tcp!HOST!PORT, '$venti')
     #[arg(short, long, global = true, help_heading = EVERYWHERE, env = "VARVE_STORE", value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub store: Option<PathBuf>,
 
     /// A file whose contents open the store, instead of a passphrase (at least 32 random bytes)
     ///
-    /// Without any of these three the passphrase is taken from VARVE_PASSPHRASE, or asked for. A file of your own that others may read is
-    /// refused.
+    /// Without any of these three the passphrase is taken from VARVE_PASSPHRASE, or asked for. A
+    /// file of your own that others may read is refused.
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_KEY_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
 
@@ -65,7 +67,8 @@ pub struct Arguments {
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_PASSPHRASE_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub passphrase_file: Option<PathBuf>,
 
-    /// A program that prints the passphrase, with its arguments, such as 'pass show varve'; it is started without a shell
+    /// A program that prints the passphrase, with its arguments, such as 'pass show varve'; it is
+    /// started without a shell
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_PASSPHRASE_COMMAND", value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     pub passphrase_command: Option<String>,
 
@@ -73,7 +76,8 @@ pub struct Arguments {
     #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "DURATION", value_parser = parse_duration)]
     pub wait: Option<Duration>,
 
-    /// Where to keep what was read from replicas, and what was seen of them [default: ~/.cache/varve]
+    /// Where to keep what was read from replicas, and what was seen of them [default:
+    /// ~/.cache/varve]
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_CACHE", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub cache: Option<PathBuf>,
 
@@ -81,7 +85,8 @@ pub struct Arguments {
     #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "BYTES", default_value = "1G", value_parser = parse_size)]
     pub cache_size: u64,
 
-    /// Where the roots of the catalog at a Venti server are noted [default: a file for each server in ~/.local/state/varve/roots]
+    /// Where the roots of the catalog at a Venti server are noted [default: a file for each server
+    /// in ~/.local/state/varve/roots]
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_ROOTS", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub roots: Option<PathBuf>,
 
@@ -93,7 +98,8 @@ pub struct Arguments {
     #[arg(short, long, global = true, help_heading = EVERYWHERE)]
     pub quiet: bool,
 
-    /// List more, such as the files that are new or changed; twice: print the log, too; more: much of it
+    /// List more, such as the files that are new or changed; twice: print the log, too; more: much
+    /// of it
     #[arg(short, long, global = true, help_heading = EVERYWHERE, action = ArgAction::Count)]
     pub verbose: u8,
 
@@ -199,7 +205,8 @@ pub enum Command {
     Find(Find),
     /// Take an image, a folder or a part of it out of the archive
     ///
-    /// A new destination appears when it is whole. If a restore is interrupted, or the disk is full, the same command goes on with it.
+    /// A new destination appears when it is whole. If a restore is interrupted, or the disk is
+    /// full, the same command goes on with it.
     #[command(after_help = INSIDE_HELP)]
     Restore(Restore),
     /// Check that everything is there and undamaged, here or at a replica
@@ -210,18 +217,21 @@ pub enum Command {
     Key(Key),
     /// Mend what is damaged, as far as it can be
     ///
-    /// Looks where damage is known: by what the log's files show, by reads that failed, and by what `verify` has found. If nothing
-    /// is known, or with --data, every byte is read first. Files of the log that are gone are taken from the stores named with
-    /// --from, or mended from their parity; blocks that snapshots have lost are fetched from the stores named with --from. Damaged files of the log are
-    /// written anew with all that is still good in them; what they were stays in the store's folder `quarantine`. What is still
-    /// lost then comes back when the same data is archived again.
+    /// Looks where damage is known: by what the log's files show, by reads that failed, and by what
+    /// `verify` has found. If nothing is known, or with --data, every byte is read first. Files of
+    /// the log that are gone are taken from the stores named with
+    /// --from, or mended from their parity; blocks that snapshots have lost are fetched from the
+    /// stores named with --from. Damaged files of the log are written anew with all that is still
+    /// good in them; what they were stays in the store's folder `quarantine`. What is still lost
+    /// then comes back when the same data is archived again.
     ///
-    /// Blocks that cannot be brought back are noted in the log, whether or not a snapshot needs them. `verify` reports them until their
-    /// bytes are stored again, or until --accept-loss.
+    /// Blocks that cannot be brought back are noted in the log, whether or not a snapshot needs
+    /// them. `verify` reports them until their bytes are stored again, or until --accept-loss.
     Repair(Repair),
     /// Make the index anew from the log, and choose where it is kept
     ///
-    /// The log is not touched, and nothing in it depends on the index. If this is interrupted, the next opening makes the index.
+    /// The log is not touched, and nothing in it depends on the index. If this is interrupted, the
+    /// next opening makes the index.
     Reindex(Reindex),
     /// Bring replicas of the store up to date
     #[command(after_help = REPLICATE_HELP)]
@@ -244,7 +254,8 @@ pub enum Command {
     /// List which clients of the Venti door wrote, and set aside what one of them wrote
     #[command(subcommand)]
     Venti(Venti),
-    /// Foretell what each kind of store would need on a disk, and how fast it would be, and choose one
+    /// Foretell what each kind of store would need on a disk, and how fast it would be, and choose
+    /// one
     #[command(after_help = plan::PLAN_HELP)]
     Plan(MakePlan),
     /// Measure how fast a server or a disk is
@@ -302,10 +313,13 @@ pub struct Init {
     #[arg(long, value_enum)]
     pub score: Option<ScoreChoice>,
 
-    /// How it is told that a block is there already: by its hash; or byte by byte, where no hash is believed and blocks are named by their place
+    /// How it is told that a block is there already: by its hash; or byte by byte, where no hash is
+    /// believed and blocks are named by their place
     ///
-    /// By value, nothing is taken for a duplicate before it has been read and compared, so nothing depends on a hash having no collisions, and reading
-    /// asks no index. It cannot have write-only keys, cannot speak to Venti's clients, and does not heal by archiving again: docs/guide/by-value.md.
+    /// By value, nothing is taken for a duplicate before it has been read and compared, so nothing
+    /// depends on a hash having no collisions, and reading asks no index. It cannot have write-only
+    /// keys, cannot speak to Venti's clients, and does not heal by archiving again:
+    /// docs/guide/by-value.md.
     #[arg(long, value_enum, default_value = "hash")]
     pub compare: CompareChoice,
 
@@ -317,7 +331,8 @@ pub struct Init {
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_arena_size)]
     pub arena_size: ArenaMap,
 
-    /// How much is compressed together, from 4K to 2M: more is smaller on disk, less is faster to read at random
+    /// How much is compressed together, from 4K to 2M: more is smaller on disk, less is faster to
+    /// read at random
     #[arg(long, value_name = "BYTES", default_value = "1536K", value_parser = parse_clump_size)]
     pub clump_size: ClumpBytes,
 
@@ -325,11 +340,13 @@ pub struct Init {
     #[arg(long, value_name = "LEVEL", default_value = "3", value_parser = parse_compression)]
     pub compression: CompressionLevel,
 
-    /// Keep recovery data beside the log, this share of its size (0% to 100%): mends damaged places of the disk without a replica
+    /// Keep recovery data beside the log, this share of its size (0% to 100%): mends damaged places
+    /// of the disk without a replica
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = parse_parity)]
     pub parity: Parity,
 
-    /// Where the index is kept: in memory, nine bytes a block; or on disk, in a fixed amount of memory and two bytes a block
+    /// Where the index is kept: in memory, nine bytes a block; or on disk, in a fixed amount of
+    /// memory and two bytes a block
     #[arg(long, value_enum, default_value = "memory")]
     pub index: IndexChoice,
 
@@ -352,7 +369,8 @@ pub enum IndexChoice {
 /// What is read ahead after a look-up on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PrefetchChoice {
-    /// What stands beside it in the directory of the arena that it led to, as soon as another one leads near it; more and more while they lead on
+    /// What stands beside it in the directory of the arena that it led to, as soon as another one
+    /// leads near it; more and more while they lead on
     Arena,
     /// All of that at once, when four in a row have led to one arena, as Venti does
     Four,
@@ -363,15 +381,18 @@ pub enum PrefetchChoice {
 /// How an index on disk is kept.
 #[derive(Debug, Clone, Args)]
 pub struct DiskIndex {
-    /// With --index disk: the memory that the index may take beside its filter, at least 1M [default: 192M]
+    /// With --index disk: the memory that the index may take beside its filter, at least 1M
+    /// [default: 192M]
     #[arg(long, value_name = "BYTES", value_parser = parse_index_memory)]
     pub index_memory: Option<u64>,
 
-    /// With --index disk: blocks that its filter is made for at first, like 500000 or 100M; it grows by itself [default: 1M]
+    /// With --index disk: blocks that its filter is made for at first, like 500000 or 100M; it
+    /// grows by itself [default: 1M]
     #[arg(long, value_name = "BLOCKS", value_parser = parse_blocks)]
     pub index_size: Option<u64>,
 
-    /// With --index disk: bits of a fingerprint that it keeps, 32 to 64; with more, fewer look-ups find a wrong place [default: 48]
+    /// With --index disk: bits of a fingerprint that it keeps, 32 to 64; with more, fewer look-ups
+    /// find a wrong place [default: 48]
     #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u32).range(32..=64))]
     pub index_fingerprint: Option<u32>,
 
@@ -379,7 +400,8 @@ pub struct DiskIndex {
     #[arg(long, value_enum)]
     pub index_prefetch: Option<PrefetchChoice>,
 
-    /// With --index disk: a folder for its entries, on another disk; said several times, they are spread over all of them.
+    /// With --index disk: a folder for its entries, on another disk; said several times, they are
+    /// spread over all of them.
     /// `store` is the store's own folder [default: store]
     #[arg(long, value_name = "DIR")]
     pub index_path: Vec<PathBuf>,
@@ -408,7 +430,8 @@ pub struct Cost {
     pub passes: u32,
 }
 
-/// What to do with the keys. What is stored is never rewritten: a key only wraps the store's own keys.
+/// What to do with the keys. What is stored is never rewritten: a key only wraps the store's own
+/// keys.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Key {
     /// Make one more key; the store is opened with one of the keys that it has
@@ -419,7 +442,8 @@ pub enum Key {
     Change(NewSecret),
     /// Remove a key; the last one that opens everything stays
     ///
-    /// Whoever has kept a copy of its file, and knows its secret, can still open the store with them.
+    /// Whoever has kept a copy of its file, and knows its secret, can still open the store with
+    /// them.
     Remove {
         /// Its id, or how that begins: `varve key list` shows it
         id: String,
@@ -463,7 +487,8 @@ pub struct AddKey {
     pub append_only: bool,
 }
 
-/// What is to open the new key. Without an option, a passphrase is taken from VARVE_NEW_PASSPHRASE or asked for.
+/// What is to open the new key. Without an option, a passphrase is taken from VARVE_NEW_PASSPHRASE
+/// or asked for.
 #[derive(Debug, Clone, Args)]
 pub struct NewSecret {
     /// A file whose contents are to open the store (at least 32 random bytes)
@@ -484,11 +509,13 @@ pub struct Parity(pub Option<ParityPercent>);
 
 #[derive(Debug, Clone, Args)]
 pub struct TakeSnapshot {
-    /// Disk images, block devices, folders or files; `-` archives standard input, as an image unless --as says otherwise
+    /// Disk images, block devices, folders or files; `-` archives standard input, as an image
+    /// unless --as says otherwise
     #[arg(required_unless_present = "qmp", conflicts_with = "qmp", value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub sources: Vec<PathBuf>,
 
-    /// What to call it; the source's own name if not given. A name under which something else was archived has to be given
+    /// What to call it; the source's own name if not given. A name under which something else was
+    /// archived has to be given
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
 
@@ -508,7 +535,8 @@ pub struct TakeSnapshot {
     #[arg(long = "as", value_enum, value_name = "FORM", conflicts_with = "qmp")]
     pub form: Option<AsChoice>,
 
-    /// Archive what a program writes to its standard output, as the file NAME: --command NAME -- PROGRAM ARGS...
+    /// Archive what a program writes to its standard output, as the file NAME: --command NAME --
+    /// PROGRAM ARGS...
     ///
     /// If the program fails there is no snapshot.
     #[arg(long, value_name = "NAME", value_parser = parse_name, conflicts_with_all = ["qmp", "name", "vac", "format"])]
@@ -522,30 +550,35 @@ pub struct TakeSnapshot {
     #[arg(long)]
     pub reread: bool,
 
-    /// Archive a folder so that vac's tools can read it too, and write its `vac:` line into this file; the store must have SHA-1 scores
+    /// Archive a folder so that vac's tools can read it too, and write its `vac:` line into this
+    /// file; the store must have SHA-1 scores
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "qmp")]
     pub vac: Option<PathBuf>,
 
-    /// Pack disk images as small as can be: about 4% smaller, but small reads from mounts and booted machines cost ten times as much
+    /// Pack disk images as small as can be: about 4% smaller, but small reads from mounts and
+    /// booted machines cost ten times as much
     #[arg(long)]
     pub compact: bool,
 
-    /// Archive swap in disk images as it is; else swap partitions, swap files, pagefile.sys and hiberfil.sys become zeros where everything
-    /// proves that they are swap
+    /// Archive swap in disk images as it is; else swap partitions, swap files, pagefile.sys and
+    /// hiberfil.sys become zeros where everything proves that they are swap
     #[arg(long)]
     pub keep_swap: bool,
 
-    /// Archive as zeros what belongs to no file in disk images, of ext file systems that were unmounted in order and are proven to be live
+    /// Archive as zeros what belongs to no file in disk images, of ext file systems that were
+    /// unmounted in order and are proven to be live
     #[arg(long, conflicts_with = "qmp")]
     pub skip_free: bool,
 
     /// The format of the disk images [default: what their first bytes say; raw for block devices]
     ///
-    /// Other formats than raw are read through QEMU's tools: the disk is archived, and not the file.
+    /// Other formats than raw are read through QEMU's tools: the disk is archived, and not the
+    /// file.
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<ImageFormat>,
 
-    /// A folder in which there may be other files that an image needs, such as the one that it stands on; may be given several times
+    /// A folder in which there may be other files that an image needs, such as the one that it
+    /// stands on; may be given several times
     #[arg(long = "allow-backing", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub allow_backing: Vec<PathBuf>,
 
@@ -562,8 +595,9 @@ pub struct TakeSnapshot {
 pub struct RunningMachine {
     /// Archive the disks of the machine whose QEMU has this monitor socket, without pausing it
     ///
-    /// All disks are archived as they are at one moment; each becomes a snapshot of its own, named NAME-DRIVE after the machine or --name. The
-    /// first night reads everything, and each one after it only what has changed since.
+    /// All disks are archived as they are at one moment; each becomes a snapshot of its own, named
+    /// NAME-DRIVE after the machine or --name. The first night reads everything, and each one after
+    /// it only what has changed since.
     #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
     pub qmp: Option<PathBuf>,
 
@@ -637,7 +671,8 @@ pub struct Find {
     /// A pattern for the file's name, such as '*.conf', or for its path if it has a slash
     pub pattern: String,
 
-    /// Where to look: one snapshot, or a path in it: SNAPSHOT[:PATH]; all snapshots, newest first, if not given
+    /// Where to look: one snapshot, or a path in it: SNAPSHOT[:PATH]; all snapshots, newest first,
+    /// if not given
     pub snapshot: Option<OsString>,
 
     #[command(flatten)]
@@ -670,11 +705,13 @@ pub struct Replicate {
     #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_size)]
     pub segment_size: u64,
 
-    /// Put this object again in place of the one that is there, as `verify --replica` names it; may be given several times
+    /// Put this object again in place of the one that is there, as `verify --replica` names it; may
+    /// be given several times
     #[arg(long = "replace", value_name = "OBJECT")]
     pub replaced: Vec<String>,
 
-    /// Remove keys at the target that the store no longer has: until then they still open the replica
+    /// Remove keys at the target that the store no longer has: until then they still open the
+    /// replica
     #[arg(long)]
     pub delete_extra_keys: bool,
 }

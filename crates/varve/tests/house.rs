@@ -217,6 +217,27 @@ fn public_items_are_documented() {
     report(&findings);
 }
 
+/// Comments wrap at 100 columns, indentation included. Tables and pictures may be wider.
+#[test]
+fn comments_fit_in_100_columns() {
+    let mut findings = Vec::new();
+    for path in crates().values().flat_map(|folder| sources(folder)) {
+        let mut is_picture = false;
+        for (number, line) in text(&path).lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else {
+                is_picture = false;
+                continue;
+            };
+            let comment = comment.trim_start_matches(['/', '!']).trim_start();
+            is_picture ^= comment.starts_with("```");
+            if line.chars().count() > 100 && !is_picture && !comment.starts_with('|') {
+                findings.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    report(&findings);
+}
+
 /// Constructors called `new` are left out: their type's docs are theirs.
 fn is_public_item(line: &str) -> bool {
     let kinds = ["fn", "async fn", "const fn", "struct", "enum", "trait", "type", "const", "static"];

@@ -1,4 +1,5 @@
-//! Why nothing more can be appended, and the first failure of a writer, which every later caller is told.
+//! Why nothing more can be appended, and the first failure of a writer, which every later caller is
+//! told.
 
 use std::error::Error;
 use std::io;

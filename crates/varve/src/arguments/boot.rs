@@ -29,12 +29,13 @@ pub struct Boot {
     #[arg(required_unless_present = "keep")]
     pub snapshot: Option<String>,
 
-    /// Keep what the machine writes in this file, a qcow2 that lies over the snapshot; if it is there already, go on with it
+    /// Keep what the machine writes in this file, a qcow2 that lies over the snapshot; if it is
+    /// there already, go on with it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub keep: Option<PathBuf>,
 
-    /// Start it without a screen, wait until this text is on its console or its text screen (or a login prompt, if no text is given), say
-    /// whether it came, and end it
+    /// Start it without a screen, wait until this text is on its console or its text screen (or a
+    /// login prompt, if no text is given), say whether it came, and end it
     #[arg(long, value_name = "TEXT", num_args = 0..=1)]
     pub check: Option<Option<String>>,
 

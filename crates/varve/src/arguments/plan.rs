@@ -26,7 +26,8 @@ pub struct Sizes(pub Vec<u64>);
 /// What the store is to be for.
 #[derive(Debug, Clone, Args)]
 pub struct MakePlan {
-    /// How much room the store gets; several sizes (1T,3T) or a range that doubles (1T..8T) give a table
+    /// How much room the store gets; several sizes (1T,3T) or a range that doubles (1T..8T) give a
+    /// table
     #[arg(long, value_name = "BYTES", value_parser = parse_sizes)]
     pub disk_size: Sizes,
 
@@ -50,7 +51,8 @@ pub struct MakePlan {
     #[arg(long, value_name = "BYTES", default_value = "192M", value_parser = parse_index_memory)]
     pub index_memory: u64,
 
-    /// Only indexes in which at most one block in COUNT shares its fingerprint with an earlier block
+    /// Only indexes in which at most one block in COUNT shares its fingerprint with an earlier
+    /// block
     #[arg(long, value_name = "COUNT", value_parser = parse_interval)]
     pub collision_interval: Option<u64>,
 

@@ -12,19 +12,23 @@ use super::value::{parse_exclude, parse_format};
 
 #[derive(Debug, Clone, Args)]
 pub struct Restore {
-    /// What to restore: snapshots, or paths in them; several go into the folder DEST, each under its own name
+    /// What to restore: snapshots, or paths in them; several go into the folder DEST, each under
+    /// its own name
     #[arg(required = true, value_name = "SNAPSHOT[:PATH]")]
     pub snapshots: Vec<OsString>,
 
-    /// Where to: a file, a folder or a block device; `there/` or `.` for its own name in that folder; `-` for standard output
+    /// Where to: a file, a folder or a block device; `there/` or `.` for its own name in that
+    /// folder; `-` for standard output
     #[arg(value_name = "DEST", value_hint = ValueHint::AnyPath)]
     pub destination: PathBuf,
 
-    /// Merge into what is there, and replace a file always, if it differs in size or time, if the snapshot's is newer, or never
+    /// Merge into what is there, and replace a file always, if it differs in size or time, if the
+    /// snapshot's is newer, or never
     ///
-    /// Files that the snapshot does not have stay. Each file is replaced in one step, so it needs room for itself twice. Without this
-    /// option the destination must be new, or an empty folder. Images are compared byte by byte with if-changed, and are as new as their
-    /// snapshot. A block device is written to only with always.
+    /// Files that the snapshot does not have stay. Each file is replaced in one step, so it needs
+    /// room for itself twice. Without this option the destination must be new, or an empty folder.
+    /// Images are compared byte by byte with if-changed, and are as new as their snapshot. A block
+    /// device is written to only with always.
     #[arg(long, value_name = "MODE", value_enum)]
     pub overwrite: Option<OverwriteChoice>,
 
@@ -32,7 +36,8 @@ pub struct Restore {
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 
-    /// Restore only what matches this pattern, as in a .gitignore file at the root of what is restored; may be given several times
+    /// Restore only what matches this pattern, as in a .gitignore file at the root of what is
+    /// restored; may be given several times
     #[arg(long = "include", value_name = "PATTERN", value_parser = parse_exclude)]
     pub includes: Vec<String>,
 
@@ -40,7 +45,8 @@ pub struct Restore {
     #[arg(long = "exclude", value_name = "PATTERN", value_parser = parse_exclude)]
     pub excludes: Vec<String>,
 
-    /// Also remove what the restored folder has and the snapshot does not; what --exclude matches stays
+    /// Also remove what the restored folder has and the snapshot does not; what --exclude matches
+    /// stays
     ///
     /// First prints what goes, and asks. Nothing is removed before everything is restored.
     #[arg(long, requires = "overwrite")]
@@ -50,7 +56,8 @@ pub struct Restore {
     #[arg(long)]
     pub yes: bool,
 
-    /// Allow a file to take the place of a folder with all that is in it, and a folder that of a file
+    /// Allow a file to take the place of a folder with all that is in it, and a folder that of a
+    /// file
     #[arg(long, requires = "overwrite")]
     pub replace_types: bool,
 
@@ -58,13 +65,15 @@ pub struct Restore {
     #[arg(long)]
     pub verify: bool,
 
-    /// Restore files and images that are damaged in the archive too, with zeros for the bytes that cannot be read
+    /// Restore files and images that are damaged in the archive too, with zeros for the bytes that
+    /// cannot be read
     ///
     /// The ranges are listed, also in a file DEST.damaged. The exit status is then 5.
     #[arg(long)]
     pub keep_damaged: bool,
 
-    /// The format of the file that a disk image becomes: raw, qcow2, vmdk, vhdx, vdi or vhd; all but raw are made with QEMU's tools
+    /// The format of the file that a disk image becomes: raw, qcow2, vmdk, vhdx, vdi or vhd; all
+    /// but raw are made with QEMU's tools
     #[arg(long, value_name = "FORMAT", default_value = "raw", value_parser = parse_format)]
     pub format: ImageFormat,
 

@@ -46,7 +46,8 @@ const PROXIES: &str = "Proxies";
 #[derive(Debug, Clone, Args)]
 #[command(group = ArgGroup::new("doors").required(true).multiple(true).args(["nbd", "nfs", "webdav", "venti", "venti_read_only"]))]
 pub struct Serve {
-    /// Serve disk images as network block devices: at HOST:PORT, :PORT (on all addresses) or unix:PATH
+    /// Serve disk images as network block devices: at HOST:PORT, :PORT (on all addresses) or
+    /// unix:PATH
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Option<Endpoint>,
 
@@ -54,7 +55,8 @@ pub struct Serve {
     #[arg(long, value_name = "SNAPSHOT", requires = "nbd")]
     pub export: Option<String>,
 
-    /// Let clients write; what they write is kept in this file, which grows by what is written, and is there the next time
+    /// Let clients write; what they write is kept in this file, which grows by what is written, and
+    /// is there the next time
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "export")]
     pub overlay: Option<PathBuf>,
 
@@ -62,7 +64,8 @@ pub struct Serve {
     #[arg(long, requires = "export", conflicts_with = "overlay")]
     pub writable: bool,
 
-    /// Serve nobody without TLS: a certificate, its key, and if clients must have certificates, their authority's (PEM files)
+    /// Serve nobody without TLS: a certificate, its key, and if clients must have certificates,
+    /// their authority's (PEM files)
     #[arg(long, value_name = "CERT,KEY[,AUTHORITY]", requires = "nbd", value_parser = parse_tls)]
     pub nbd_tls: Option<TlsFiles>,
 
@@ -70,7 +73,8 @@ pub struct Serve {
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub nbd_clients: u16,
 
-    /// How much of what was read is kept in memory, unpacked [default: an eighth of the machine's memory, from 64M to 4G]
+    /// How much of what was read is kept in memory, unpacked [default: an eighth of the machine's
+    /// memory, from 64M to 4G]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub memory: Option<u64>,
 
@@ -82,11 +86,11 @@ pub struct Serve {
     #[arg(long, value_name = "ADDRESS")]
     pub webdav: Option<SocketAddr>,
 
-    /// Serve blocks by Venti's protocol, to be read and written: at HOST, HOST:PORT, tcp!HOST!PORT, tls!HOST!PORT (with --venti-tls), unix!PATH or
-    /// systemd[:NAME]
+    /// Serve blocks by Venti's protocol, to be read and written: at HOST, HOST:PORT, tcp!HOST!PORT,
+    /// tls!HOST!PORT (with --venti-tls), unix!PATH or systemd[:NAME]
     ///
-    /// The store is one of SHA-1 scores. While it is served so, no other program can write to it: `varve -s venti://HOST snapshot` goes
-    /// through the server. May be given several times.
+    /// The store is one of SHA-1 scores. While it is served so, no other program can write to it:
+    /// `varve -s venti://HOST snapshot` goes through the server. May be given several times.
     #[arg(long, value_name = "ADDRESS")]
     pub venti: Vec<ListenAt>,
 
@@ -94,7 +98,8 @@ pub struct Serve {
     #[arg(long, value_name = "ADDRESS")]
     pub venti_read_only: Vec<ListenAt>,
 
-    /// The certificate and key of Venti's door at addresses of TLS (tls!HOST!PORT), and if clients must have certificates, their authority's (PEM files)
+    /// The certificate and key of Venti's door at addresses of TLS (tls!HOST!PORT), and if clients
+    /// must have certificates, their authority's (PEM files)
     #[arg(long, value_name = "CERT,KEY[,AUTHORITY]", value_parser = parse_tls)]
     pub venti_tls: Option<TlsFiles>,
 
@@ -110,31 +115,35 @@ pub struct Serve {
     #[arg(long, value_name = "BYTES,BYTES", default_value = "4M,256M", value_parser = parse_venti_room)]
     pub venti_room: (usize, usize),
 
-    /// How many seconds clients of Venti may take: to say hello, to end a message, to say nothing (0: no bound), to take an answer; and how long
-    /// a server that ends waits for them
+    /// How many seconds clients of Venti may take: to say hello, to end a message, to say nothing
+    /// (0: no bound), to take an answer; and how long a server that ends waits for them
     #[arg(long, value_name = "LIST", default_value = "hello=30,message=60,idle=0,answer=60,end=30", value_parser = parse_venti_patience)]
     pub venti_patience: VentiPatience,
 
-    /// Make blocks durable at most this many seconds after they were acknowledged, even if no client of Venti asks for a sync; they are also made
-    /// durable when the client that wrote them closes its connection
+    /// Make blocks durable at most this many seconds after they were acknowledged, even if no
+    /// client of Venti asks for a sync; they are also made durable when the client that wrote them
+    /// closes its connection
     #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "venti", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub sync_after: u32,
 
-    /// Record which client of Venti writes which blocks, for `varve venti sessions` and `varve venti set-aside`; some 22 bytes a block. Once that was
-    /// asked for, the same store is always served so
+    /// Record which client of Venti writes which blocks, for `varve venti sessions` and `varve
+    /// venti set-aside`; some 22 bytes a block. Once that was asked for, the same store is always
+    /// served so
     #[arg(long, requires = "venti")]
     pub sessions: bool,
 
-    /// Serve by Venti's protocol what this file describes: servers and stores behind caches, write buffers and the like
+    /// Serve by Venti's protocol what this file describes: servers and stores behind caches, write
+    /// buffers and the like
     #[arg(long, help_heading = PROXIES, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["shard", "look_aside", "write_buffer", "read_ahead"])]
     pub proxies: Option<PathBuf>,
 
-    /// Spread blocks over these stores by their scores, instead of keeping them in --store: Venti servers (venti://HOST, tcp!HOST!PORT) or folders. Their
-    /// order counts, and must stay
+    /// Spread blocks over these stores by their scores, instead of keeping them in --store: Venti
+    /// servers (venti://HOST, tcp!HOST!PORT) or folders. Their order counts, and must stay
     #[arg(long, help_heading = PROXIES, value_name = "STORE", value_hint = ValueHint::DirPath)]
     pub shard: Vec<PathBuf>,
 
-    /// Keep what was read a second time, near: in a folder that lets go what was not used for longest, or at a Venti server
+    /// Keep what was read a second time, near: in a folder that lets go what was not used for
+    /// longest, or at a Venti server
     #[arg(long, help_heading = PROXIES, value_name = "FOLDER|ADDRESS", value_hint = ValueHint::DirPath)]
     pub look_aside: Option<PathBuf>,
 
@@ -146,7 +155,8 @@ pub struct Serve {
     #[arg(long, help_heading = PROXIES, requires = "look_aside")]
     pub look_aside_writes: bool,
 
-    /// Acknowledge writes and syncs once they are in this folder, and send them on in the background, whenever the server behind is there
+    /// Acknowledge writes and syncs once they are in this folder, and send them on in the
+    /// background, whenever the server behind is there
     #[arg(long, help_heading = PROXIES, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub write_buffer: Option<PathBuf>,
 
@@ -158,17 +168,19 @@ pub struct Serve {
     #[arg(long, help_heading = PROXIES, value_name = "BYTES", requires = "write_buffer", value_parser = parse_size)]
     pub write_buffer_rate: Option<u64>,
 
-    /// Fetch what a block leads to as soon as it is read, and keep so much of what was read in memory
+    /// Fetch what a block leads to as soon as it is read, and keep so much of what was read in
+    /// memory
     #[arg(long, help_heading = PROXIES, value_name = "BYTES", num_args = 0..=1, default_missing_value = "64M", value_parser = parse_size)]
     pub read_ahead: Option<u64>,
 
-    /// Serve numbers by HTTP, as Prometheus reads them: what clients of Venti have asked for, whether a fault has made the server read-only, how the
-    /// index is filled; and of proxies, what waits, what was near, and which shards fail. At IP:PORT, under /metrics
+    /// Serve numbers by HTTP, as Prometheus reads them: what clients of Venti have asked for,
+    /// whether a fault has made the server read-only, how the index is filled; and of proxies, what
+    /// waits, what was near, and which shards fail. At IP:PORT, under /metrics
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
 
-    /// Let --nfs, --webdav, --venti and --metrics be reached from other machines: whoever comes reads the whole archive, in plain (by Venti's protocol,
-    /// whatever they know the score of)
+    /// Let --nfs, --webdav, --venti and --metrics be reached from other machines: whoever comes
+    /// reads the whole archive, in plain (by Venti's protocol, whatever they know the score of)
     #[arg(long)]
     pub expose: bool,
 

@@ -41,7 +41,8 @@ pub struct Import {
 
 #[derive(Debug, Clone, Args)]
 pub struct Copy {
-    /// The store that has it; what to copy: snapshots, or one vac:SCORE, ext2:SCORE and the like, or .vac file; the store that is to have it. For vac archives, either may be a Venti server
+    /// The store that has it; what to copy: snapshots, or one vac:SCORE, ext2:SCORE and the like,
+    /// or .vac file; the store that is to have it. For vac archives, either may be a Venti server
     #[arg(required = true, num_args = 2.., value_names = ["FROM", "WHAT", "TO"], value_hint = ValueHint::AnyPath)]
     pub words: Vec<PathBuf>,
 
@@ -61,15 +62,17 @@ pub struct Copy {
     pub which: Which,
 }
 
-/// What to do with sessions: each is a connection to a door of `varve serve --venti ADDRESS --sessions` by which something was written.
+/// What to do with sessions: each is a connection to a door of `varve serve --venti ADDRESS
+/// --sessions` by which something was written.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Venti {
     /// List the sessions: from where, when, and how many blocks they wrote
     Sessions,
     /// Stop serving the blocks that only these sessions wrote; nothing is removed
     ///
-    /// A block that was in the store before, or that any other session has written before or since, is served as before. The door heeds this
-    /// when it is next started, and the store must not be served meanwhile. Commands of this program, such as `restore`, still read these blocks.
+    /// A block that was in the store before, or that any other session has written before or since,
+    /// is served as before. The door heeds this when it is next started, and the store must not be
+    /// served meanwhile. Commands of this program, such as `restore`, still read these blocks.
     SetAside {
         /// Their numbers, as `varve venti sessions` shows them
         #[arg(required = true)]

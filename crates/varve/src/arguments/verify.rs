@@ -12,10 +12,11 @@ use super::value::{parse_age, parse_sample, parse_share};
 
 #[derive(Debug, Clone, Args)]
 pub struct Verify {
-    /// Check these archives of vac or vbackup instead, and read all of each: vac:SCORE, ext2:SCORE and the like, or .vac files
+    /// Check these archives of vac or vbackup instead, and read all of each: vac:SCORE, ext2:SCORE
+    /// and the like, or .vac files
     ///
-    /// Every block below the root is read; what is missing or damaged is named by its path. Works in a store, in a replica and at a Venti
-    /// server. An archive that it follows is not checked.
+    /// Every block below the root is read; what is missing or damaged is named by its path. Works
+    /// in a store, in a replica and at a Venti server. An archive that it follows is not checked.
     #[arg(value_name = "ARCHIVE", value_hint = ValueHint::AnyPath, conflicts_with_all = ["share", "since", "replica", "sample"])]
     pub archives: Vec<OsString>,
 
@@ -23,7 +24,8 @@ pub struct Verify {
     #[arg(long)]
     pub data: bool,
 
-    /// Of the data read at most this share, such as 3%, and first what was read longest ago: so a full check is spread over nights
+    /// Of the data read at most this share, such as 3%, and first what was read longest ago: so a
+    /// full check is spread over nights
     #[arg(long, value_name = "PERCENT", value_parser = parse_share)]
     pub share: Option<f64>,
 
@@ -70,8 +72,9 @@ pub struct Repair {
 
     /// Say what is lost, and with the name of that plan: do not report it any more
     ///
-    /// Without PLAN it prints what is lost and the name of the plan to forget it. With that name, `verify` and `repair` no longer report
-    /// it; the log keeps a note of it with the time. Snapshots that need what is lost stay harmed, and are reported.
+    /// Without PLAN it prints what is lost and the name of the plan to forget it. With that name,
+    /// `verify` and `repair` no longer report it; the log keeps a note of it with the time.
+    /// Snapshots that need what is lost stay harmed, and are reported.
     #[arg(long, value_name = "PLAN", num_args = 0..=1, conflicts_with_all = ["from", "data", "plan"])]
     pub accept_loss: Option<Option<String>>,
 }

@@ -12,8 +12,9 @@ use super::value::{parse_exclude, parse_size};
 pub struct WhatGoesIn {
     /// Leave out what matches this pattern, as in a .gitignore file; may be given several times
     ///
-    /// The last pattern that matches decides, and `!` takes back. A pattern with a `/` at its front or in its middle is relative to the
-    /// source. One that begins with the absolute path of a source, and goes on below it, means that path: it applies to that source alone.
+    /// The last pattern that matches decides, and `!` takes back. A pattern with a `/` at its front
+    /// or in its middle is relative to the source. One that begins with the absolute path of a
+    /// source, and goes on below it, means that path: it applies to that source alone.
     #[arg(long = "exclude", value_name = "PATTERN", value_parser = parse_exclude)]
     pub excludes: Vec<String>,
 
@@ -29,7 +30,8 @@ pub struct WhatGoesIn {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub exclude_larger_than: Option<u64>,
 
-    /// Of a folder that holds something of this name, such as .nobackup, archive nothing else; may be given several times
+    /// Of a folder that holds something of this name, such as .nobackup, archive nothing else; may
+    /// be given several times
     #[arg(long, value_name = "NAME", value_parser = parse_tag_name)]
     pub exclude_if_present: Vec<String>,
 
@@ -37,10 +39,12 @@ pub struct WhatGoesIn {
     #[arg(long)]
     pub exclude_caches: bool,
 
-    /// Archive only the paths in this list, one a line, each taken as it stands; `-` reads the list from standard input
+    /// Archive only the paths in this list, one a line, each taken as it stands; `-` reads the list
+    /// from standard input
     ///
-    /// Paths are relative to the source, or absolute and below it. A folder in the list goes in with all that it holds. What is in the list and
-    /// does not exist counts as a file that could not be read.
+    /// Paths are relative to the source, or absolute and below it. A folder in the list goes in
+    /// with all that it holds. What is in the list and does not exist counts as a file that could
+    /// not be read.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "files_from0")]
     pub files_from: Option<PathBuf>,
 
@@ -52,7 +56,8 @@ pub struct WhatGoesIn {
     #[arg(long)]
     pub one_file_system: bool,
 
-    /// Archive file systems that the kernel makes up, too, such as a mounted proc or sysfs; they are left empty otherwise
+    /// Archive file systems that the kernel makes up, too, such as a mounted proc or sysfs; they
+    /// are left empty otherwise
     ///
     /// A source that is itself on one of them is archived in any case.
     #[arg(long)]

@@ -20,7 +20,8 @@ pub struct Which {
     #[arg(long = "path", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
 
-    /// With this tag, or with any value of this key; may be given several times, and all have to be there
+    /// With this tag, or with any value of this key; may be given several times, and all have to be
+    /// there
     #[arg(long = "tag", value_name = "KEY[=VALUE]", value_parser = parse_filter_tag)]
     pub tags: Vec<String>,
 
@@ -32,7 +33,8 @@ pub struct Which {
     #[arg(long, value_name = "WHEN", value_parser = parse_until)]
     pub until: Option<Timestamp>,
 
-    /// Among the newest COUNT of their series, which is a name on a host; counted after all other conditions
+    /// Among the newest COUNT of their series, which is a name on a host; counted after all other
+    /// conditions
     #[arg(long, value_name = "COUNT")]
     pub latest: Option<usize>,
 }
