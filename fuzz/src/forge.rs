@@ -1,5 +1,5 @@
-//! A writer of arenas that knows the key and writes whatever it likes, from `docs/internals/format.md` alone. Without encryption, so that only the
-//! codes have to be right.
+//! Writes arbitrary arenas with a known key, from `docs/internals/format.md` alone. They are not
+//! encrypted, so only the codes have to be right.
 
 use std::sync::Arc;
 

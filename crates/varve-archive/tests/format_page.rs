@@ -1,5 +1,7 @@
-//! The examples in `docs/internals/format.md` are what the program makes: a change of the format that the page does not have fails here. The stores are made with a
-//! fixed clock and randomness that can be read in the bytes: each draw repeats one number, which is 17 more than that of the draw before.
+//! The examples in `docs/internals/format.md` are what the program makes: a change of the format
+//! that is missing on the page fails here. The stores are made with a fixed clock and with
+//! randomness that is readable in the bytes: each draw repeats one number, 17 more than that of the
+//! draw before.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -188,7 +188,7 @@ fn an_interrupted_image_is_continued() {
             Ok(()) => break,
             Err(RestoreImageError::Unfinished { unfinished, .. }) => {
                 assert!(unfinished.is_file() && !back.exists());
-                // Whatever a crash leaves after what was noted does not count.
+                // Bytes after the noted part do not count, as after a crash.
                 let file = File::options().write(true).open(&unfinished).unwrap();
                 file.write_all_at(&[7; 100], bytes.len() as u64 - 100).unwrap();
             }
@@ -228,7 +228,7 @@ fn damage_takes_nothing_else_with_it() {
             &Progress::new(),
         );
         assert!(matches!(refused, Err(RestoreImageError::Unfinished { .. })), "{refused:?}");
-        // What it has left is gone on with.
+        // The next run continues the unfinished image.
         let damaged = DamageList::new();
         let options = ImageOptions { source: b"x", damaged: Some(&damaged), ..ImageOptions::default() };
         restore_image(&store, &InlineWorkers, &part, &back, options, &Progress::new()).unwrap();

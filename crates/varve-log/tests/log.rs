@@ -565,8 +565,8 @@ fn every_change_to_a_sealed_arena_is_noticed() {
     }
 }
 
-/// The header is gone, and nothing can be decrypted: the headers of the records still tell how far the arena went, and which page
-/// ended it.
+/// Without its header nothing of an arena can be decrypted. The record headers still tell how far
+/// the arena went, and which page ended it.
 #[test]
 fn without_a_header_an_arena_tells_how_far_it_went() {
     for keys in both_kinds() {
@@ -595,10 +595,10 @@ fn without_a_header_an_arena_tells_how_far_it_went() {
         assert_eq!((end.log_bytes, end.page), (names.end(), Some(names.code)));
         assert_eq!(end.seal, Some(footer.seal_code));
 
-        // What is broken in front of a page that can be read hides nothing behind it.
+        // Damage in front of a readable page hides nothing behind it.
         lose(last, 600, 5000);
         assert_eq!(log.unopened_end(last).unwrap().page, Some(named.code));
-        // Where that page was, anything may have been.
+        // The lost page may have named anything.
         lose(last, named.granule.byte_offset() as usize, 64);
         let file_bytes = storage.length(&last.file_name()).unwrap();
         let end = log.unopened_end(last).unwrap();

@@ -85,7 +85,8 @@ fn three_nights_of_a_real_machine() {
         let (image, time) = (original(night), time_of(night));
         let words = ["snapshot".as_ref(), image.as_os_str(), "--name".as_ref(), "day".as_ref()];
         let line = sandbox.json(words.into_iter().chain(["--time".as_ref(), time.as_ref()])).remove(0);
-        // The partition is called swap, and holds what swap leaves behind, without the header of a swap: it is kept.
+        // The partition has the type of swap and left-over bytes of swap, but no swap header, so it
+        // is kept.
         assert_eq!(line["left_out_bytes"], 0, "{line}");
         assert!(line["left_out"].to_string().contains("no swap header"), "{line}");
     }

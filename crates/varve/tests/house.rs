@@ -36,7 +36,8 @@ const FLOORS: [(&str, u32); 21] = [
     ("varve-world", 0),
 ];
 
-/// What these files describe are hints: a reader of the format may delete them, so `docs/internals/format.md` does not have their bytes.
+/// The files with layouts of hints. A reader of the format may delete hints, so
+/// `docs/internals/format.md` does not have their bytes.
 const HINTS: [&str; 13] = [
     "varve-archive/src/taking/last_night.rs",
     "varve-index/src/checkpoint.rs",
@@ -197,7 +198,8 @@ fn names_say_what_is_inside() {
     );
 }
 
-/// Public functions, types and traits have docs. Fields and variants need none: a line that repeats a name is noise.
+/// Public functions, types and traits have docs. Fields and variants need none: a line that repeats
+/// a name is noise.
 #[test]
 fn public_items_are_documented() {
     let mut findings = Vec::new();
@@ -247,7 +249,7 @@ fn is_public_item(line: &str) -> bool {
     })
 }
 
-/// Whether the lines above an item end with docs, or with docs and attributes.
+/// Returns true if the lines above an item end with docs, or with docs and attributes.
 fn has_docs(above: &[&str]) -> bool {
     let mut is_in_attribute = false;
     for line in above.iter().rev() {
@@ -379,7 +381,8 @@ fn decisions_are_numbered_without_gaps() {
     report(&findings);
 }
 
-/// The program prints no type of JSON that the schema and `docs/guide/json.md` do not have, and they have no others.
+/// The types of JSON that the program prints are those of the schema and of `docs/guide/json.md`,
+/// and no others.
 #[test]
 fn what_programs_read_is_documented() {
     let schema: serde_json::Value =

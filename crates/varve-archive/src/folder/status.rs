@@ -259,8 +259,8 @@ fn name_at<'a>(bytes: &'a [u8], place: &NamePlace) -> &'a [u8] {
 mod tests {
     use super::*;
 
-    /// Whatever the resolution of its clock, a file that changes after a run has begun shows
-    /// another time than one that the run trusts.
+    /// A file that changes after a run has begun shows another time than one that the run trusts,
+    /// at any resolution of its clock.
     #[test]
     fn a_trusted_time_is_never_that_of_a_later_change() {
         for step in [1, 100, 4_000_000, 10_000_000, NANOSECONDS, 2 * NANOSECONDS] {

@@ -151,7 +151,7 @@ impl Action {
         }
     }
 
-    /// What a client of Venti does in its place: it takes no snapshots.
+    /// Returns the action of a Venti client in place of this one: such clients take no snapshots.
     pub fn of_others(self) -> Self {
         match self {
             Self::Image { changes } => Self::File { bytes: 150_000 * changes },

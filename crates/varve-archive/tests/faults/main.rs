@@ -10,12 +10,13 @@
 //! - A full disk loses nothing, and the archive works again once there is space.
 //! - After a failed write or sync the store refuses more until it is opened again.
 //! - `verify` finds nothing on a disk that has only crashed. Nothing panics.
-//! - A block that was acknowledged and is lost is reported by every `verify` from then on, until it is stored again, whether or not a
-//!   catalog leads to it.
+//! - A lost block that was acknowledged is reported by every `verify` until it is stored again,
+//!   even if no catalog leads to it.
 //!
-//! **Replaying.** A failure prints its seed and the smallest schedule that still fails. `VARVE_FAULT_SEED=81172 cargo test -p
-//! varve-archive --test faults replay` runs that seed again, call by call as before; with `VARVE_FAULT_TELL=1` the smallest schedule that fails
-//! tells what happens in it. A seed that ever failed goes into
+//! **Replaying.** A failure prints its seed and the smallest schedule that still fails.
+//! `VARVE_FAULT_SEED=81172 cargo test -p varve-archive --test faults replay` runs that seed again,
+//! call by call as before. With `VARVE_FAULT_TELL=1` the smallest failing schedule prints each of
+//! its events. A seed that ever failed goes into
 //! `failed-seeds.txt`, whose seeds run first, for ever.
 //!
 //! **Adding an action**, such as a step of maintenance: a variant of [`Action`](schedule::Action), a line in `Action::draw` that says how often it
@@ -140,12 +141,16 @@ fn replay() {
     }
 }
 
-/// As many seeds as there is time for: `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound it, `VARVE_FAULT_FIRST` is the first seed; after them come as many short ones as
-/// `VARVE_FAULT_SHORT` says, and, of those without damage and replicas, as many as `VARVE_FAULT_DISK` says with the index on disk, and as many as `VARVE_FAULT_OLD` says. Of every
-/// `VARVE_FAULT_VALUE` fresh seeds one is run by value as well, each fourth one with the index on disk. Of every `VARVE_FAULT_FRESH_DISK`
-/// fresh seeds one has its index on disk, and of every `VARVE_FAULT_BACK` fresh seeds one is run once more with files that are put back as they were.
-/// Of every `VARVE_FAULT_VAC` fresh seeds one is run once more on a store that is filled without snapshots. Those that failed once come before all others. `VARVE_FAULT_HANDS` gives
-/// the engine so many threads, so that a seed does not decide everything any more. Prints the table of faults survived.
+/// Runs as many seeds as time allows. `VARVE_FAULT_SECONDS` and `VARVE_FAULT_SEEDS` bound the fresh
+/// ones, and `VARVE_FAULT_FIRST` is the first of them. Seeds that failed once run before all
+/// others. `VARVE_FAULT_SHORT` short seeds follow, then seeds without damage and replicas:
+/// `VARVE_FAULT_DISK` with the index on disk, and `VARVE_FAULT_OLD` with it in memory. One of every
+/// `VARVE_FAULT_VALUE` fresh seeds also runs by value, each fourth seed with the index on disk. One
+/// of every `VARVE_FAULT_FRESH_DISK` fresh seeds has its index on disk. One of every
+/// `VARVE_FAULT_BACK` fresh seeds runs once more with files that are put back to an earlier state,
+/// and one of every `VARVE_FAULT_VAC` once more on a store that is filled without snapshots.
+/// `VARVE_FAULT_HANDS` gives the engine that many threads; then a seed does not decide everything.
+/// Prints the table of faults survived.
 #[test]
 #[ignore = "takes minutes: script/test faults, script/soak MINUTES"]
 #[expect(

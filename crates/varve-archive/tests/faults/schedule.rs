@@ -26,7 +26,8 @@ pub struct Seed {
     pub has_disk_index: bool,
     /// Whether the store compares by value. All else is drawn as without.
     pub is_by_value: bool,
-    /// Whether the store is filled as clients of Venti do it: by SHA-1, and without a snapshot. All else is drawn as without.
+    /// True if Venti clients fill the store: by SHA-1, and without a snapshot. All else is drawn as
+    /// usual.
     pub is_foreign: bool,
 }
 

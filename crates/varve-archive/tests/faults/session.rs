@@ -105,7 +105,7 @@ pub fn complaints(archive: &Archive, data: bool) -> Result<Vec<String>, String> 
     Ok(damage.chain(harm).chain(lost(&verified.losses)).collect())
 }
 
-/// What is said to be lost.
+/// Returns the losses as text, one line each.
 pub fn lost(losses: &Losses) -> Vec<String> {
     let blocks = losses.blocks().map(|block| format!("lost: {}", block.name));
     let places = losses.places().map(|place| format!("lost: {:?}", place.id));

@@ -169,7 +169,7 @@ fn a_file_is_replaced_and_not_written_into() {
     restore(&place, &root, ALWAYS).unwrap();
     assert_eq!(fs::read(&other).unwrap(), b"old");
     assert_eq!(fs::read(place.destination().join("file")).unwrap(), b"new");
-    // What a killed run has left of a file is removed by the next one.
+    // A run removes the unfinished file that a killed run has left.
     let stale = place.destination().join(".file.varve-partial-0");
     fs::write(&stale, "half").unwrap();
     set_mode(&stale, 0o600);
@@ -226,7 +226,7 @@ fn only_what_matches_takes_part() {
         assert_eq!(names(), expected, "{includes:?} {excludes:?}");
         fs::remove_dir_all(place.destination()).unwrap();
     }
-    // What does not take part is not removed either, and a folder with such things stays.
+    // Entries that the filter excludes are not removed, and a folder with such entries stays.
     lay(&place, &[("old/x.c", "old"), ("old/y.o", "mine"), ("gone/z.c", "old"), ("mine.o", "mine")]);
     let filter = RestoreFilter::new(&[], &list(&["*.o"])).unwrap();
     let mirrored = restore(&place, &root, RestoreOptions { filter: &filter, ..MIRROR }).unwrap();
@@ -384,7 +384,7 @@ impl BlockStore for Ending<'_> {
     }
 }
 
-/// What is restored is whole however often the work is interrupted, and each run begins where the one before ended.
+/// An interrupted restore leaves whole entries only, and the next run continues where it ended.
 #[test]
 fn an_interrupted_restore_is_continued() {
     let place = Place::new();
@@ -595,7 +595,8 @@ fn what_must_stay_is_neither_replaced_nor_removed_nor_written_into() {
         let counts = counts.unwrap();
         assert_eq!((counts.problem_count, counts.is_delete_withheld), (1, true), "{problems:?}");
         assert!(problems[0].contains("must stay") && problems[0].starts_with(what), "{problems:?}");
-        // A snapshot that does not have it does not remove it, nor does one that has a file in the place of a folder above it.
+        // A snapshot without the entry does not remove it, and neither does one that has a file in
+        // place of a folder above it.
         let bare = Node { content: None, ..root.clone() };
         let (counts, problems) = restore_reporting(&place, &bare, options);
         assert_eq!(counts.unwrap().problem_count, 1, "{problems:?}");

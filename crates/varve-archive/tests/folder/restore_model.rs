@@ -1,6 +1,6 @@
 //! Restores against a model: random trees, random destinations, every way to overwrite, an
 //! interruption at any step, and damage to any block. The model says what each path is afterwards.
-//! Where flags can be set, what has the second mode is immutable in the snapshot.
+//! If flags can be set, entries with the second mode are immutable in the snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ use varve_world::{InlineWorkers, RealWorkers, Workers};
 
 use super::sample::set_xattr;
 
-/// What a file, a link or a fifo is: everything of it that a restore brings back.
+/// The state of a file, a link or a fifo: everything of it that a restore brings back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Leaf {
     kind: Kind,
@@ -250,7 +250,7 @@ fn make_leaf(path: &Path, leaf: &Leaf) {
     rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::SYMLINK_NOFOLLOW).unwrap();
 }
 
-/// What is on the disk, as far as it can be told, and which paths are names of one file.
+/// Reads the tree on the disk, and the paths that are names of one file.
 fn read(root: &Path) -> (Tree, BTreeMap<u64, BTreeSet<PathBuf>>) {
     let mut inodes = BTreeMap::new();
     let tree = read_in(root, Path::new(""), &mut inodes);
@@ -300,7 +300,7 @@ fn read_entry(root: &Path, path: &Path, inodes: &mut BTreeMap<u64, BTreeSet<Path
     Entry::Leaf(Leaf { kind, version, mode: of, group: None })
 }
 
-/// How a restore goes.
+/// The options of a restore.
 #[derive(Debug, Clone, Copy)]
 struct Way {
     overwrite: Overwrite,
@@ -314,7 +314,7 @@ fn way() -> impl Strategy<Value = Way> {
         .prop_map(|(overwrite, delete, replace_types)| Way { overwrite, delete, replace_types })
 }
 
-/// What a folder is after a restore; counts what could not be done.
+/// Returns the folder after a restore, and counts the entries that could not be restored.
 fn merged(snapshot: &Tree, there: &Tree, way: Way, problems: &mut u64) -> Tree {
     let mut result = there.clone();
     for (name, new) in snapshot {
@@ -462,7 +462,7 @@ struct Bench {
     blocks: MemoryBlockStore,
     names: Vec<BlockName>,
     root: Node,
-    /// Whether the snapshot has flags.
+    /// True if the snapshot has flags.
     is_locked: bool,
 }
 
@@ -618,8 +618,9 @@ proptest! {
         prop_assert_eq!(bench.leftovers(), 0);
     }
 
-    /// Whatever block is lost: each path is what it should be, or was reported and is missing; with holes allowed, each file is there
-    /// whose folder can be read, and differs only where the list says so.
+    /// The loss of any block leaves each path as it should be, or the path is reported and missing.
+    /// With holes allowed, each file exists whose folder is readable, and it differs only in the
+    /// listed ranges.
     #[test]
     fn damage_hides_nothing_else(snapshot in tree(), lost in any::<prop::sample::Index>(), keeps in any::<bool>(), ends_after in prop::option::of(0..20_usize)) {
         let bench = Bench::new(&snapshot);

@@ -93,7 +93,7 @@ pub struct DiskIndex {
     counters: Counters,
 }
 
-/// What an index is made with.
+/// The parts that an index is made of.
 struct Setup {
     storage: Arc<dyn Storage>,
     key: [u8; 32],

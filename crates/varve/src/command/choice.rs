@@ -18,7 +18,7 @@ const ORIGINS_MAX: usize = 3;
 /// The snapshots that pass the filter of a command.
 pub(super) struct Choice<'a> {
     snapshots: Vec<&'a Snapshot>,
-    /// Whether there were snapshots, but the filter left none.
+    /// True if there were snapshots, but the filter left none.
     none_left: bool,
     quiet: bool,
 }

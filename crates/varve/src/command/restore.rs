@@ -128,7 +128,7 @@ pub(super) fn cat(invocation: &Invocation, cat: &Cat) -> Result<Outcome> {
 struct Restored {
     kind: String,
     counts: RestoreCounts,
-    /// Whether something is missing because the archive is damaged.
+    /// True if something is missing because the archive is damaged.
     is_damaged: bool,
 }
 

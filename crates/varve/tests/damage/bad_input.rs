@@ -518,7 +518,7 @@ fn a_missing_newest_arena_is_found() {
     assert_eq!(victim.complaint(&outcome), None);
 }
 
-/// The store, what opens it, and what else belongs to it: whatever is asked for, nothing of it is removed, replaced or written into.
+/// No request removes, replaces or writes into the store, its key files, or any other part of it.
 #[test]
 fn nothing_is_replaced_that_holds_the_store() {
     let sandbox = Sandbox::encrypted();

@@ -1,5 +1,5 @@
-//! A disk that does not give a sector, ever: what else there is can be read, nothing is written over it, and what `docs/guide/recovery.md` says
-//! leads back. The page is read, and followed.
+//! A disk with a sector that stays unreadable: all else is readable, nothing is written over it,
+//! and the steps in `docs/guide/recovery.md` lead back. The test reads the page and follows it.
 //!
 //! Needs FUSE: as root, or with `fusermount3`.
 

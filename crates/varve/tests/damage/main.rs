@@ -1,4 +1,5 @@
-//! Damage and loss: hostile input, bad sectors, repair, replicas, and the recovery page followed step by step.
+//! Damage and loss: hostile input, bad sectors, repair, replicas, and the recovery page followed
+//! step by step.
 
 #[path = "../harness/crash_runs/mod.rs"]
 mod crash_runs;

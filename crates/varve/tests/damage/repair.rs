@@ -330,7 +330,7 @@ fn filled_by_others(words: &[&str], file_count: u64) -> (Sandbox, String) {
     (sandbox, vac)
 }
 
-/// What running vac again does: every block is put once more.
+/// Puts every block once more, as a second run of vac does.
 fn store_again(sandbox: &Sandbox, vac: &str) {
     sandbox.ok(["copy", &sandbox.arg("other"), vac, sandbox.store().to_str().unwrap()]);
 }
@@ -340,7 +340,7 @@ fn lost_names(report: &Value) -> Vec<String> {
     blocks.iter().map(|block| block["score"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What `verify` says without reading the data.
+/// Runs `verify` without reading the data, and returns its result.
 fn verify_lightly(sandbox: &Sandbox, code: i32) -> Value {
     let run = sandbox.run(["verify", "--json"]);
     assert_eq!(run.code, Some(code), "{}{}", run.text(), run.stderr);
@@ -369,7 +369,7 @@ fn lost_blocks_that_no_catalog_names_stay_known_until_they_are_stored_again() {
         assert_eq!(report["damage"].as_array().unwrap().len(), 0, "the log is sound again");
         assert_eq!(lost_names(&verify_lightly(&sandbox, DAMAGE)), lost);
     }
-    // Whatever writes the catalog anew keeps it, and so does another repair.
+    // A new catalog keeps it, and so does another repair.
     sandbox.snapshot_bytes("disk", &noise(7, 100_000));
     assert_eq!(lost_names(&verify_lightly(&sandbox, DAMAGE)), lost);
     assert_eq!(sandbox.run(["repair", "--data"]).code, Some(DAMAGE));
@@ -434,7 +434,8 @@ fn a_place_whose_blocks_nobody_can_name_stays_known_until_a_copy_tells_or_somebo
     assert!(accepted.ok(["repair", "--accept-loss"]).contains("nothing to accept"));
     assert_eq!(accepted.run(["verify", &vac]).code, Some(DAMAGE), "the archive is what it is");
 
-    // Where nobody has accepted it, storing all of it again tells nobody that it was this; a copy of the store does.
+    // Without acceptance, storing everything again does not show that it was this block. A copy of
+    // the store does.
     store_again(&sandbox, &vac);
     sandbox.ok(["verify", &vac]);
     assert!(verify(&sandbox, DAMAGE)["lost"]["place_count"].as_u64().unwrap() > 0);
@@ -456,7 +457,8 @@ fn store_more(sandbox: &Sandbox, store: &Path, (seed, length): (u64, usize)) {
     }
 }
 
-/// A copy that was written to by itself is longer, and has never had what is lost here: whether its arena is still open or sealed.
+/// A copy that was written to by itself is longer, and never had the block that is lost here. This
+/// holds for an open and for a sealed arena.
 #[test]
 fn only_a_copy_that_went_the_same_way_settles_a_lost_place() {
     for more_count in [1, 4] {

@@ -1,5 +1,5 @@
-//! The rules for pages: no dead links, every page is reachable from the index, lines have a bounded width, and the
-//! glossary defines each word once.
+//! The rules for pages: no dead links, every page is reachable from the index, lines have a bounded
+//! width, and the glossary defines each word once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};

@@ -532,8 +532,8 @@ fn a_night_that_shows_a_later_moment_hides_none_without_a_word() {
     assert_eq!(night("on purpose", &["--time", "2026-05-01T10:00:00Z"]), "");
 }
 
-/// Commands print objects that `docs/guide/json/varve.schema.json` has, one a line, and nothing else: results,
-/// warnings and errors alike. `Sandbox::json` holds each line to it.
+/// Commands print one object of `docs/guide/json/varve.schema.json` a line, and nothing else:
+/// results, warnings and errors alike. `Sandbox::json` holds each line to it.
 #[test]
 fn programs_are_answered_in_lines_of_json() {
     let mut sandbox = Sandbox::empty();

@@ -176,7 +176,7 @@ fn what_is_removed_is_shown_first_and_needs_consent() {
     let said = sandbox.ok([&mirror[..], &["--yes"]].concat());
     assert!(said.contains("3 deleted"), "{said}");
     assert_eq!(files(&sandbox.path("home")), expected(&[("kept.log", "x"), ("letter", "text")]));
-    // Where nothing goes, nobody is asked.
+    // Nothing is removed, so the program does not ask.
     sandbox.ok(mirror);
 }
 
@@ -388,7 +388,7 @@ impl Drop for Disk {
     }
 }
 
-/// What the hint says after a full disk is true: the same command goes on.
+/// The hint after a full disk is true: the same command continues.
 #[test]
 fn after_a_full_disk_the_same_command_goes_on() {
     let sandbox = Sandbox::encrypted();
@@ -518,7 +518,7 @@ fn immutable_files_are_neither_replaced_nor_removed() {
     }
     assert_eq!(files(&sandbox.path("home"))["free"], "old");
     assert_eq!(files(&sandbox.path("home"))["fixed"], "changed");
-    // Where all is restored, and some of the rest cannot be removed.
+    // All is restored, and some of the other entries cannot be removed.
     assert!(chattr("-i", &sandbox.path("home/fixed")) && chattr("-i", &sandbox.path("home/shut")));
     let run = sandbox.run(restore);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
@@ -627,7 +627,7 @@ fn a_damaged_image_is_restored_with_a_hole() {
     let streamed = sandbox.run(["--json", "restore", "disk", "-", "--keep-damaged"]);
     assert!(streamed.stdout == expected);
     assert_eq!(json_lines(&streamed.stderr)[0]["type"], "damaged");
-    // What else is called so stays.
+    // Another file of that name stays.
     fs::write(sandbox.path("y.img.damaged"), "mine").unwrap();
     let run = sandbox.run(["restore", "disk", "y.img", "--keep-damaged"]);
     assert!(run.stderr.contains("was not written") && run.code == Some(5), "{}", run.stderr);
@@ -660,7 +660,7 @@ fn damage_takes_no_whole_file_with_it() {
         without.stderr
     );
     assert!(!sandbox.path("out/large").exists() && sandbox.path("out/letter").exists());
-    // What was left out is what is missing.
+    // This run restores only the entry that is missing.
     let run = sandbox.run(["restore", "home", "out", "--overwrite", "never", "--keep-damaged"]);
     assert_eq!(run.code, Some(5), "{}", run.stderr);
     let list = fs::read_to_string(sandbox.path("out.damaged")).unwrap();

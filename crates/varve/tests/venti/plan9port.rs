@@ -175,7 +175,7 @@ fn clients_that_are_not_ours_work_with_our_server_unchanged() {
     server.end();
 }
 
-/// What `varve` says of our server's store, with its exit status.
+/// Runs `varve` on the store of our server. Returns its exit status and its output.
 fn at_store(sandbox: &Sandbox, words: &[&str]) -> (Option<i32>, String) {
     let output = sandbox.command_at(&sandbox.path(venti_server::STORE)).args(words).output().unwrap();
     (output.status.code(), String::from_utf8(output.stdout).unwrap())

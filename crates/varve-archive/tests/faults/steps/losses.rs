@@ -1,4 +1,5 @@
-//! What was acknowledged and is lost stays known: `verify` says so each time, until it is stored again or somebody has accepted it.
+//! Losses stay known: `verify` reports a lost block that was acknowledged each time, until it is
+//! stored again or somebody has accepted the loss.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,8 @@ use crate::session::{self, WRITER, world};
 use crate::steps::rot::Missing;
 
 impl Case {
-    /// After a repair the log shows no damage any more. All that it has lost is reported all the same, without reading the data.
+    /// After a repair the log shows no damage. `verify` still reports every loss, without reading
+    /// the data.
     pub fn must_be_known(&self, archive: &Archive, missing: &Missing) -> Checked {
         let verified =
             verify(archive, None, &Progress::new()).map_err(|error| broken(with_causes(&error)))?;
@@ -21,7 +23,8 @@ impl Case {
     }
 
     fn must_name(&self, archive: &Archive, missing: &Missing, losses: &Losses) -> Checked {
-        // Where only the catalog leads to blocks, what lay in a place that nobody can name is told by the snapshots that need it.
+        // If only the catalog leads to blocks, an unnamed block in a lost place is reported by the
+        // snapshots that need it.
         let is_named = losses.places().next().is_some() || losses.is_incomplete();
         if is_named || !Checker::of(archive.store()).may_have_foreign_roots() {
             return Ok(());
@@ -36,7 +39,7 @@ impl Case {
         Ok(())
     }
 
-    /// A repair was cut off: what it has not mended the log shows, and what the log does not show any more is noted.
+    /// After a repair that was cut off, damage either still shows in the log, or is noted.
     pub fn must_be_known_between(&mut self) -> Checked {
         let seed = self.next_session();
         let secret = session::secret(&self.config);
@@ -54,7 +57,8 @@ impl Case {
         }
     }
 
-    /// Nothing that was promised is lost any more. The rest was never acknowledged, or nobody can name it: somebody accepts that.
+    /// No acknowledged block is lost any more. The remaining losses were never acknowledged, or
+    /// have no name; they are accepted here.
     pub fn accept_the_rest(&mut self) -> Checked {
         let archive = self.open(WRITER).map_err(|text| lost(format!("does not open: {text}")))?;
         let failed = |text: String| broken(format!("what is lost cannot be accepted: {text}"));

@@ -130,9 +130,9 @@ pub const MAKERS: &[Maker] = &[
     shell("MBR", &["sfdisk"], "echo 'start=2048, size=8192, type=L' | sfdisk -q --wipe never --label dos $1"),
 ];
 
-/// What mdadm 4.2 and Linux 6.1 wrote on a loop device of `VOLUME_BYTES`, by `mdadm --create
-/// /dev/md0 --run --force --assume-clean --level=1 --raid-devices=2 --metadata=VERSION LOOP
-/// missing`. Nothing else there was written. Many kernels have no driver of Linux RAID, and on
+/// The bytes that mdadm 4.2 and Linux 6.1 wrote on a loop device of `VOLUME_BYTES`, by `mdadm
+/// --create /dev/md0 --run --force --assume-clean --level=1 --raid-devices=2 --metadata=VERSION
+/// LOOP missing`. Nothing else there was written. Many kernels have no driver of Linux RAID, and on
 /// those that have one a test must not start arrays, which the whole machine would see.
 const MD_0_90: &[u8] = include_bytes!("md/0.90");
 const MD_1_0: &[u8] = include_bytes!("md/1.0");
@@ -152,7 +152,7 @@ const LVM: &str = concat!(
      vgcfgrestore -q --config \"$settings\" --devices $device -f $2/group varvepairs
      yes memory | head -c 16777216 > $2/swap && mkswap -q $2/swap && dd if=$2/swap of=$1 bs=1M seek=13 conv=notrunc",
 );
-/// Where that volume lies: behind 1 MiB of metadata and three extents of 4 MiB.
+/// The place of that volume: behind 1 MiB of metadata and three extents of 4 MiB.
 pub const LVM_SWAP: Range<u64> = 13 << 20..29 << 20;
 
 /// `-` is no device of DRBD, so that nothing is locked.
@@ -168,7 +168,7 @@ pub fn maker(name: &str) -> &'static Maker {
 }
 
 impl Maker {
-    /// What keeps it from being used here.
+    /// Returns the reason why this maker cannot be used here.
     pub fn missing(&self) -> Option<String> {
         if matches!(self.how, How::RootShell(_)) && !is_root() {
             return Some("it needs root".into());
@@ -203,7 +203,7 @@ impl Maker {
     }
 }
 
-/// What a tool prints, which must succeed.
+/// Returns the output of a tool, which must succeed.
 pub fn output(program: &str, args: &[&str]) -> String {
     let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
     let output = Command::new(program).args(args).env("PATH", path).output().unwrap();

@@ -24,8 +24,8 @@ const MIB: u64 = 1 << 20;
 /// Bytes are compared in pieces of this size: the smallest block of any maker.
 const STEP: u64 = 1024;
 
-/// Where a volume lies: it is the disk, or the one partition of a disk with a table of this kind,
-/// of this type.
+/// The place of a volume: the whole disk (`None`), or the one partition of a disk with a table of
+/// this kind, of this type.
 pub type Place = Option<(&'static str, &'static str)>;
 
 pub const PLACES: [Place; 8] = [
@@ -43,20 +43,20 @@ const LINUX_TYPES: [&str; 2] = ["83", "0FC63DAF-8483-4772-8E79-3D69D8477DE4"];
 const WINDOWS_TYPES: [&str; 1] = ["7"];
 const LVM_TYPES: [&str; 1] = ["8e"];
 
-/// What all rounds together have seen.
+/// The counts of all rounds together.
 #[derive(Default)]
 pub struct Sweep {
     pairs: u64,
     disks: u64,
     restored: u64,
-    /// How many disks have swap or free blocks that their partition types do not contradict, and of
-    /// how many those were left out.
+    /// The disks with swap or free blocks that their partition types do not contradict, and those
+    /// of them for which these bytes were left out.
     provable: u64,
     proven: u64,
     faults: Vec<String>,
-    /// How often each maker succeeded.
+    /// The successes of each maker.
     made: BTreeMap<&'static str, u64>,
-    /// Where and why each maker failed.
+    /// The failures of each maker: over which content, and why.
     failed: BTreeMap<&'static str, Vec<String>>,
 }
 
@@ -184,7 +184,7 @@ fn with_table(sandbox: &Sandbox, (label, kind): (&str, &str), size: u64) -> File
 struct Pair {
     name: String,
     is_over_nothing: bool,
-    /// What is in it now.
+    /// The kind of content that is in it now.
     content: &'static str,
     place: Place,
     volume: PathBuf,
@@ -216,8 +216,8 @@ impl Pair {
         }
     }
 
-    /// Whether something may be left out: it is there, it is asked for, and the partition type does
-    /// not contradict.
+    /// True if bytes may be left out: there are some, they are asked for, and the partition type
+    /// does not contradict.
     fn is_provable(&self, is_free_asked: bool) -> bool {
         let agrees = |types: &[&str]| self.place.is_none_or(|place| types.contains(&place.1));
         match self.content {
@@ -339,8 +339,7 @@ fn archive_and_compare(sandbox: &Sandbox, pairs: &[Pair], is_free_asked: bool, s
             Ok(_) if left_out > 0 && !is_provable => {
                 Some(format!("{}: {left_out} bytes were left out without proof", pair.name))
             }
-            // Where nothing was before, real proof is not doubted; elsewhere remains may
-            // contradict.
+            // Over nothing, real proof must suffice. Elsewhere remains may contradict it.
             Ok(_) if left_out == 0 && is_provable && pair.is_over_nothing => {
                 Some(format!("{}: nothing was left out", pair.name))
             }
@@ -356,7 +355,7 @@ fn archive_and_compare(sandbox: &Sandbox, pairs: &[Pair], is_free_asked: bool, s
     }
 }
 
-/// Whether a tool has found all in order, and what it prints.
+/// Returns whether a tool has found all in order, and its output.
 fn said(program: &str, args: &[&str]) -> (bool, String) {
     let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
     let output = Command::new(program).args(args).env("PATH", path).output().unwrap();
@@ -372,7 +371,7 @@ fn pages_of_swap(volume: &Path, place: u64) -> Range<u64> {
     place + 4096..place + (last + 1) * 4096
 }
 
-/// Where `pagefile.sys` lies, as `ntfsinfo` says.
+/// Returns the place of `pagefile.sys`, as `ntfsinfo` reports it.
 fn page_file_of_ntfs(volume: &Path) -> Vec<Range<u64>> {
     const CLUSTER: u64 = 4096;
     let text = output("ntfsinfo", &["--verbose", "--file", "pagefile.sys", volume.to_str().unwrap()]);
@@ -389,7 +388,7 @@ fn page_file_of_ntfs(volume: &Path) -> Vec<Range<u64>> {
     runs
 }
 
-/// What `dumpe2fs` calls free, in bytes.
+/// Returns the ranges that `dumpe2fs` calls free, in bytes.
 fn free_of_ext(volume: &Path) -> Vec<Range<u64>> {
     let text = output("dumpe2fs", &[volume.to_str().unwrap()]);
     let block: u64 = text

@@ -1,4 +1,5 @@
-//! `docs/guide/recovery.md` as something that can be followed: its commands, its table, and what it says that the program answers.
+//! Makes `docs/guide/recovery.md` executable: its commands, its table, and the answers that it
+//! shows.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::fs;

@@ -1,5 +1,6 @@
-//! Holds each line of `--json` to `docs/guide/json/varve.schema.json`. Understands the part of JSON Schema that is used there, and refuses
-//! every other keyword. Stricter than the schema in one way: a field that it does not list is an error.
+//! Holds each line of `--json` to `docs/guide/json/varve.schema.json`. Understands the keywords of
+//! JSON Schema that are used there, and refuses every other one. It is stricter than the schema in
+//! one way: an unlisted field is an error.
 
 use std::sync::LazyLock;
 
