@@ -61,7 +61,7 @@ pub use restore::{
 };
 pub use sequence::FolderCounts;
 pub use single::StreamOwner;
-pub(crate) use single::{archive_stream, split};
+pub(crate) use single::{archive_stream, only_this_file};
 pub use stored::StoredFiles;
 pub(crate) use stored::lacks_all;
 pub use survey::{FolderSurvey, Surveyed, survey_folder};

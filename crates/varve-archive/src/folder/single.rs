@@ -11,6 +11,7 @@ use varve_tree::{ContentWriter, Cutting};
 use varve_world::Timestamp;
 
 use super::left_out::LeftOutOfFolder;
+use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::sequence::FolderCounts;
 use crate::progress::Progress;
@@ -32,12 +33,18 @@ pub struct StreamOwner {
     pub time: Timestamp,
 }
 
-/// The folder of a file, after following all links, and the name of the file there.
-pub(crate) fn split(file: &Path) -> Result<(PathBuf, Vec<u8>), ArchiveFolderError> {
+/// Returns the folder of a file, after following all links, and the options that archive only this
+/// file of it.
+pub(crate) fn only_this_file(
+    file: &Path,
+    options: FolderOptions,
+) -> Result<(PathBuf, FolderOptions), ArchiveFolderError> {
     let failed = |source| ArchiveFolderError::File { path: file.into(), source };
     let whole = file.canonicalize().map_err(failed)?;
     match (whole.parent(), whole.file_name()) {
-        (Some(folder), Some(name)) => Ok((folder.into(), name.as_bytes().to_vec())),
+        (Some(folder), Some(name)) => {
+            Ok((folder.into(), FolderOptions { only: Some(name.as_bytes().to_vec()), ..options }))
+        }
         _ => Err(failed(io::ErrorKind::IsADirectory.into())),
     }
 }

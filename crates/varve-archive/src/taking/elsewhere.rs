@@ -16,7 +16,7 @@ use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::catalog::tags::TagChanges;
 use crate::checking::verify::{Harm, VerifyError, verify_blocks};
-use crate::folder::{FolderOptions, StreamOwner, Watch, archive_folder, archive_stream, split};
+use crate::folder::{FolderOptions, StreamOwner, Watch, archive_folder, archive_stream, only_this_file};
 use crate::image::{ImageSource, archive_image};
 use crate::progress::Progress;
 use crate::taking::archived::Archived;
@@ -135,8 +135,7 @@ impl Elsewhere {
         request: Request,
         watch: Watch<'_>,
     ) -> Result<Taken, TakeError> {
-        let (folder, name) = split(file)?;
-        let options = FolderOptions { only: Some(name), ..options };
+        let (folder, options) = only_this_file(file, options)?;
         self.take_folder(&folder, options, reread, request, watch)
     }
 

@@ -21,7 +21,7 @@ use crate::catalog::snapshot_id::SnapshotId;
 use crate::catalog::tags::{TagChanges, TagError};
 use crate::folder::{
     ArchiveFolderError, Before, FolderCounts, FolderOptions, LeftOutOfFolder, StreamOwner, Watch,
-    archive_folder_after, archive_stream, split,
+    archive_folder_after, archive_stream, only_this_file,
 };
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
 use crate::progress::Progress;
@@ -265,8 +265,7 @@ impl Archive {
         request: Request,
         watch: Watch<'_>,
     ) -> Result<Taken, TakeError> {
-        let (folder, name) = split(file)?;
-        let options = FolderOptions { only: Some(name), ..options };
+        let (folder, options) = only_this_file(file, options)?;
         self.take_folder(&folder, options, reread, request, watch)
     }
 

@@ -352,14 +352,13 @@ fn what_is_lost_is_left_out_and_named() {
     assert_eq!(restored, ["", "kept"].map(std::path::PathBuf::from));
 }
 
-/// Ends the work as soon as so many blocks have been asked for.
-struct Ending<'a> {
+/// Blocks that do something before each of them is read.
+struct BeforeEachRead<'a, F> {
     blocks: &'a dyn BlockStore,
-    progress: &'a Progress,
-    left: std::sync::atomic::AtomicUsize,
+    before: F,
 }
 
-impl BlockStore for Ending<'_> {
+impl<F: Fn() + Send + Sync> BlockStore for BeforeEachRead<'_, F> {
     fn score_bytes(&self) -> usize {
         self.blocks.score_bytes()
     }
@@ -373,9 +372,7 @@ impl BlockStore for Ending<'_> {
     }
 
     fn get(&self, name: &BlockName) -> Result<bytes::Bytes, GetError> {
-        if self.left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 0 {
-            self.progress.cancel();
-        }
+        (self.before)();
         self.blocks.get(name)
     }
 
@@ -400,7 +397,12 @@ fn an_interrupted_restore_is_continued() {
         loop {
             let progress = Progress::new();
             let left = std::sync::atomic::AtomicUsize::new(40 + 40 * runs);
-            let ending = Ending { blocks: &place.blocks, progress: &progress, left };
+            let cancel_after_some = || {
+                if left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+                    progress.cancel();
+                }
+            };
+            let ending = BeforeEachRead { blocks: &place.blocks, before: cancel_after_some };
             let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
             let options = RestoreOptions { owners: super::sample::is_root(), ..options(None) };
             let before = place.blocks.get_count();
@@ -441,35 +443,6 @@ fn an_interrupted_restore_is_continued() {
     }
 }
 
-/// Puts something into the destination while a restore reads.
-struct Meddling<'a> {
-    blocks: &'a dyn BlockStore,
-    path: PathBuf,
-}
-
-impl BlockStore for Meddling<'_> {
-    fn score_bytes(&self) -> usize {
-        self.blocks.score_bytes()
-    }
-
-    fn empty_score(&self) -> Score {
-        self.blocks.empty_score()
-    }
-
-    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
-        self.blocks.put(block)
-    }
-
-    fn get(&self, name: &BlockName) -> Result<bytes::Bytes, GetError> {
-        fs::write(&self.path, "somebody's").unwrap();
-        self.blocks.get(name)
-    }
-
-    fn sync(&self) -> Result<(), SyncError> {
-        self.blocks.sync()
-    }
-}
-
 /// A run that has moved all to an empty folder, but for one name, and so has not come to the flags:
 /// the next one gives them.
 #[test]
@@ -496,12 +469,13 @@ fn what_is_put_in_its_place_later_gets_its_flags() {
     let root = place.archive(None).root;
     fs::create_dir(place.destination()).unwrap();
     let path = place.destination().join("z");
-    let meddling = Meddling { blocks: &place.blocks, path: path.clone() };
+    let meddling =
+        BeforeEachRead { blocks: &place.blocks, before: || fs::write(&path, "somebody's").unwrap() };
     let files = StoredFiles::new(&meddling);
     let watch = Watch { progress: &place.progress, report: &|problem| panic!("{problem:?}") };
     let options = RestoreOptions { owners: super::sample::is_root(), ..options(None) };
     let unplaced = restore_folder(&files, &InlineWorkers, &root, &place.destination(), options, watch);
-    fs::remove_file(path).unwrap();
+    fs::remove_file(&path).unwrap();
     let counts = restore(&place, &root, options);
     let there: Vec<_> = wanted.iter().map(|(path, _)| flags(&place.destination().join(path))).collect();
     unlock();
