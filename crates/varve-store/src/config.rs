@@ -114,7 +114,7 @@ pub enum Encryption {
     None,
 }
 
-/// The settings that are chosen when a store is made. `docs/format.md`, section 1.
+/// The settings that are chosen when a store is made. `docs/internals/format.md`, section 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
     pub id: [u8; 16],

@@ -1,4 +1,5 @@
-//! `keys/`: the keys of a store, wrapped once for each way to open it. `docs/format.md`, section 1.
+//! `keys/`: the keys of a store, wrapped once for each way to open it.
+//! `docs/internals/format.md`, section 1.
 //!
 //! Always true: a file of `keys/` is written once and never changed, and a store always has a full
 //! key. A new key that replaces another one is durable before the old one is removed.

@@ -2,7 +2,7 @@
 //! be computed again.
 //!
 //! It owns the files in `parity/`: their names, and how to open, read and write them.
-//! `docs/format.md`, appendix A, describes their bytes.
+//! `docs/internals/format.md`, appendix A, describes their bytes.
 //!
 //! Always true:
 //! - A file is written whole once the arena's seal is durable, and a missing one is made up for

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 /// The use of a key. If a role lacks a key, no program can do what that key is needed for. If only
-/// a [`Permission`] is missing, this program refuses. `docs/security.md` lists both kinds.
+/// a [`Permission`] is missing, this program refuses:
+/// `docs/internals/security.md` lists both kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {

@@ -1,4 +1,5 @@
-//! One file of `keys/`: the keys of a store, wrapped with one secret. `docs/format.md`, section 1.
+//! One file of `keys/`: the keys of a store, wrapped with one secret.
+//! `docs/internals/format.md`, section 1.
 
 use serde::{Deserialize, Serialize};
 use varve_block::{from_hex, to_hex};

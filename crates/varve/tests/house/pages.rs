@@ -152,6 +152,33 @@ fn pages_name_files_that_exist() {
     report(&findings);
 }
 
+/// A source that sends its reader to a page names one that exists.
+#[test]
+fn sources_name_pages_that_exist() {
+    let folders = ["bench", "crates", "fuzz", "rosetta", "script"].map(|folder| root().join(folder));
+    let files = folders.iter().flat_map(|folder| everything_below(folder));
+    let is_source = |path: &PathBuf| {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        path.is_file() && matches!(extension, None | Some("rs" | "py" | "toml"))
+    };
+    let mut findings = Vec::new();
+    let mut page_count = 0;
+    for file in files.filter(is_source) {
+        let Ok(source) = std::fs::read_to_string(&file) else { continue };
+        for rest in source.split("docs/").skip(1) {
+            let is_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+            let end = rest.find(|c| !is_path(c)).unwrap_or(rest.len());
+            let path = format!("docs/{}", rest[..end].trim_end_matches('.'));
+            page_count += usize::from(path.ends_with(".md"));
+            if !root().join(&path).exists() {
+                findings.push(format!("{}: there is no {path}", short(&file)));
+            }
+        }
+    }
+    assert!(page_count >= 40, "only {page_count} pages were named: does this test still see them?");
+    report(&findings);
+}
+
 /// The words of the glossary: each with the line of its definition, and the words that it rules out.
 fn glossary() -> Vec<(String, usize, Vec<String>)> {
     let page = text(&root().join("docs/glossary.md"));
