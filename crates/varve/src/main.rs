@@ -1,5 +1,8 @@
 //! The command line program: it parses arguments, asks questions, and prints progress and tables.
 //! The crates below do the work.
+//!
+//! Read first: `arguments.rs` (all commands and options), `command.rs` (the command of each, in
+//! rooms), and `complaint.rs` (a failure as the user sees it).
 
 // First, because all other modules use its macros.
 #[macro_use]
@@ -17,6 +20,7 @@ mod invocation;
 mod logging;
 mod moment;
 mod open_files;
+mod outcome;
 mod progress_bar;
 mod show;
 mod signals;

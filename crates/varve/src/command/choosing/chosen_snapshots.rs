@@ -1,0 +1,109 @@
+//! The snapshots that a command may choose from, and the lookup of those that a command line names.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use anyhow::{Result, bail};
+use varve_archive::{SelectError, Selected, Snapshot, select, series, split_place};
+use varve_session::UsageError;
+
+use super::place_in_snapshot::{Place, What, vac_place, without_slashes};
+use crate::arguments::Which;
+use crate::invocation::Invocation;
+use crate::{moment, show};
+
+/// The maximum number of other origins of a name that are listed.
+const ORIGINS_MAX: usize = 3;
+
+/// The snapshots that pass the filter of a command.
+pub struct Choice<'a> {
+    snapshots: Vec<&'a Snapshot>,
+    /// True if there were snapshots, but the filter left none.
+    none_left: bool,
+    quiet: bool,
+}
+
+impl<'a> Choice<'a> {
+    pub fn new(invocation: &Invocation, snapshots: &'a [Snapshot], which: &Which) -> Self {
+        let passed = which.filter().apply(snapshots);
+        let none_left = passed.is_empty() && !snapshots.is_empty();
+        Self { snapshots: passed, none_left, quiet: invocation.quiet }
+    }
+
+    /// Returns all of them.
+    pub fn snapshots(&self) -> &[&'a Snapshot] {
+        &self.snapshots
+    }
+
+    /// Finds the snapshot of a name. Prints a remark if the name could also mean other snapshots.
+    pub fn named(&self, name: &str) -> Result<&'a Snapshot> {
+        refuse_empty(name)?;
+        let Selected { snapshot, passed_over } =
+            select(&self.snapshots, name, &moment::parse_last).map_err(|error| self.explained(error))?;
+        if !passed_over.is_empty() && !self.quiet {
+            remark!("varve: {}", passed_over_text(snapshot, &passed_over));
+        }
+        Ok(snapshot)
+    }
+
+    /// Finds all snapshots of a series, or the single snapshot that is named in another way.
+    pub fn series(&self, name: &str) -> Result<Vec<&'a Snapshot>> {
+        refuse_empty(name)?;
+        match series(&self.snapshots, name) {
+            none if none.is_empty() => Ok(vec![self.named(name)?]),
+            all => Ok(all),
+        }
+    }
+
+    /// Finds the place that `SNAPSHOT[:PATH]` names.
+    pub fn place(&self, text: &'a OsStr) -> Result<Place<'a>> {
+        if let Some((line, path)) = vac_place(text)? {
+            return Ok(Place { what: What::Vac(line), path: without_slashes(path) });
+        }
+        let (name, path) = split_place(&self.snapshots, text.as_encoded_bytes());
+        // Snapshot names are text, converted lossily from the name of the source.
+        let snapshot = self.named(&String::from_utf8_lossy(name))?;
+        Ok(Place { what: What::Snapshot(snapshot), path: without_slashes(path) })
+    }
+
+    /// Returns every snapshot as a whole, the newest first.
+    pub fn places(&self) -> Vec<Place<'a>> {
+        let mut all = self.snapshots.clone();
+        all.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.time));
+        all.into_iter()
+            .map(|snapshot| Place { what: What::Snapshot(snapshot), path: Path::new("") })
+            .collect()
+    }
+
+    fn explained(&self, error: SelectError) -> SelectError {
+        if self.none_left && error == SelectError::Empty { SelectError::NoneLeft } else { error }
+    }
+}
+
+/// Lists the other origins that a name could have meant.
+fn passed_over_text(chosen: &Snapshot, passed_over: &[&Snapshot]) -> String {
+    let origin = |snapshot: &Snapshot| {
+        format!("{}:{}", show::name(snapshot.host.as_bytes()), show::name(&snapshot.source))
+    };
+    let others: Vec<_> = passed_over.iter().take(ORIGINS_MAX).map(|other| origin(other)).collect();
+    let more = if passed_over.len() > ORIGINS_MAX { " and more" } else { "" };
+    let name = show::name(chosen.name.as_bytes());
+    let advice = match passed_over.iter().any(|other| other.host != chosen.host) {
+        true => format!("HOST:{name} or --host says which one is meant"),
+        false => "--path says which one is meant".into(),
+    };
+    format!(
+        "{name} is taken from {}; {}{more} has the name, too: {advice}",
+        origin(chosen),
+        others.join(", ")
+    )
+}
+
+/// Refuses an empty name: it comes from an unset variable, and must not match an arbitrary
+/// snapshot.
+pub fn refuse_empty(name: &str) -> Result<()> {
+    if name.is_empty() {
+        bail!(UsageError("which snapshot? Its name is empty; the newest of all is called latest".into()));
+    }
+    Ok(())
+}

@@ -1,0 +1,13 @@
+//! Looking after a store: its keys, its index, its copies, and its health.
+
+pub mod clone;
+pub mod init;
+pub mod key;
+mod lost_data;
+mod paper_key;
+pub mod reindex;
+pub mod repair;
+pub mod replicate;
+pub mod verify_replica;
+pub mod verify_store;
+mod verify_vac;

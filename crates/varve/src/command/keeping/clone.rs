@@ -1,0 +1,88 @@
+//! `varve clone`
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use varve_archive::Progress;
+use varve_block::with_causes;
+use varve_log::ArenaId;
+use varve_remote::Location;
+use varve_replica::{CloneError, CloneOptions, Replica, clone_replica};
+use varve_session::{NamedBy, target};
+use varve_world::{RealWorkers, World};
+
+use super::replicate::Transfer;
+use crate::arguments::CloneStore;
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::progress_bar::Shown;
+use crate::signals::cancel_on_signal;
+use crate::{say, show};
+
+pub fn run(invocation: &Invocation, words: &CloneStore) -> Result<Outcome> {
+    let there = invocation.session.replica(&words.target, NamedBy::User)?;
+    let shown_target = target::shown(&words.target);
+    refuse_nothing(&there.replica, &shown_target)?;
+    let secret = match words.unchecked {
+        true => None,
+        false => invocation.session.secret_of(&there.world, &shown_target)?,
+    };
+    let jobs = match words.jobs {
+        Some(jobs) => usize::from(jobs),
+        None => words.target.parse::<Location>()?.usual_calls(),
+    };
+    let workers = Arc::new(RealWorkers::new(jobs));
+    let world = World { workers, ..World::real(&words.folder) };
+    let options = CloneOptions { unchecked: words.unchecked, keep_damaged: words.keep_damaged };
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let shown = Shown::start(&shown_target, &progress, invocation.quiet);
+    let transfer = Transfer(Arc::clone(&progress));
+    let cloned = clone_replica(&there.replica, &world, secret.as_ref(), options, &transfer);
+    drop(shown);
+    let folder = words.folder.display();
+    let cloned = match cloned {
+        Err(error @ (CloneError::Exists | CloneError::NotEmpty { .. })) => {
+            Err(error).with_context(|| format!("nothing was cloned into {folder}"))
+        }
+        cloned => cloned.with_context(|| format!("{folder} is no store yet")),
+    }?;
+    for damage in &cloned.damaged {
+        remark!("varve: arena {} is damaged: {}", damage.arena, with_causes(&damage.reason));
+    }
+    if invocation.json {
+        let value = json!({
+            "path": words.folder.to_string_lossy(),
+            "arenas": cloned.arena_count,
+            "bytes": cloned.bytes,
+            "fetched_bytes": cloned.fetched_bytes,
+            "damaged_arenas": cloned.damaged.iter().map(|damage| damage.arena.0).collect::<Vec<_>>(),
+        });
+        say::record("cloned", value);
+    } else if !invocation.quiet {
+        let checked = if words.unchecked { "nothing of it was checked" } else { "every record checked" };
+        let arenas = show::count(cloned.arena_count, "arena");
+        say!("{folder} is a store: {arenas}, {}, {checked}", show::bytes(cloned.bytes));
+    }
+    if !cloned.damaged.is_empty() {
+        remark!("hint: `varve -s {folder} verify` says what that harms; everything else can be restored");
+        return Ok(Outcome::Damage);
+    }
+    // A foreign object in the place of a small file was reported when the replica was opened. The
+    // clone lacks that file.
+    Ok(if there.replica.in_the_way().is_empty() { Outcome::Done } else { Outcome::Damage })
+}
+
+/// Refuses a replica without arenas: its clone would look like an intact store.
+fn refuse_nothing(replica: &Replica, shown_target: &str) -> Result<()> {
+    if !replica.arenas().is_empty() {
+        return Ok(());
+    }
+    if replica.strangers().iter().any(|object| ArenaId::of_file(&object.name).is_some()) {
+        bail!(
+            "{shown_target} is a store, and not a replica of one: copy its folder as it is, or make a replica with `varve -s {shown_target} replicate TARGET`"
+        );
+    }
+    bail!("{shown_target} has nothing to bring back: not one arena, only a store's settings")
+}

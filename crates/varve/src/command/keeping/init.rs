@@ -1,0 +1,89 @@
+//! `varve init`
+
+use std::os::unix::ffi::OsStrExt;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use varve_block::to_hex;
+use varve_session::{PASSPHRASE_VARIABLE, UsageError};
+use varve_store::{CompareMode, Encryption, ScoreAlgorithm, Store, StoreConfig};
+use varve_world::World;
+
+use super::key;
+use super::reindex;
+use crate::arguments::{CompareChoice, Init, ScoreChoice};
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::{say, show};
+
+pub fn run(invocation: &Invocation, words: &Init) -> Result<Outcome> {
+    let path = invocation.session.new_store_folder()?;
+    let world = World::real(&path);
+    let mut config = new_config(&world)?;
+    apply(words, &mut config)?;
+    if let (Encryption::None, Some(given)) = (config.encryption, invocation.session.what_is_given()) {
+        let way_out = match given {
+            PASSPHRASE_VARIABLE => "unset the variable",
+            _ => "name no key file (--key-file, VARVE_KEY_FILE)",
+        };
+        bail!(UsageError(format!(
+            "--plaintext makes a store without a key, but {given} was given, and with it every other command refuses such a store: leave out \
+             --plaintext, or {way_out}"
+        )));
+    }
+    let secret = match config.encryption {
+        Encryption::Aes256Gcm => Some(invocation.session.secret_of_new_store()?),
+        Encryption::None => None,
+    };
+    let cost = varve_session::cost(words.cost.memory, words.cost.passes)?;
+    secret.iter().for_each(|secret| key::remark_short(invocation, secret));
+    Store::create(&world, &config, secret.as_ref(), cost)
+        .with_context(|| format!("cannot make a store in {}", path.display()))?;
+    if !words.disk_index.index_path.is_empty() {
+        reindex::choose_places(&world, &words.disk_index, &invocation.session.holder())?;
+    }
+    let id = to_hex(&config.id);
+    if invocation.json {
+        let mut made = json!({ "id": id });
+        show::put_name(&mut made, "path", path.as_os_str().as_bytes());
+        say::record("store", made);
+    } else if !invocation.quiet {
+        say!("made store {id} in {}", path.display());
+        if config.encryption == Encryption::Aes256Gcm {
+            say!(
+                "Without its passphrase or key file nothing in it can be read, by anybody: keep it in a second place.\n`varve key export` prints a key for paper, `varve key add` makes another one."
+            );
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Returns the configuration of a new store.
+fn new_config(world: &World) -> Result<StoreConfig> {
+    let mut id = [0; 16];
+    world.random.fill(&mut id).context("the system gives no random bytes")?;
+    Ok(StoreConfig::new(id))
+}
+
+fn apply(words: &Init, config: &mut StoreConfig) -> Result<()> {
+    if words.plaintext {
+        config.encryption = Encryption::None;
+    }
+    config.compare = match words.compare {
+        CompareChoice::Hash => CompareMode::Hash,
+        CompareChoice::Value => CompareMode::Value,
+    };
+    config.score = match words.score {
+        Some(_) if config.compare == CompareMode::Value => bail!(UsageError(
+            "--score says which hash blocks are named by, and with --compare value they are not named by a hash: leave it out".into()
+        )),
+        Some(ScoreChoice::Sha1) => ScoreAlgorithm::Sha1,
+        Some(ScoreChoice::Blake3) | None => ScoreAlgorithm::Blake3,
+    };
+    config.block_bytes = words.block_size;
+    config.arena_map = words.arena_size;
+    config.clump_bytes = words.clump_size;
+    config.compression_level = words.compression;
+    config.parity_percent = words.parity.0;
+    reindex::choose(config, words.index, &words.disk_index)
+}

@@ -1,0 +1,104 @@
+//! `varve reindex`, and the choice of an index.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use varve_session::{UsageError, is_lock_free};
+use varve_store::{Access, IndexKind, Prefetch, Store, StoreConfig};
+use varve_world::World;
+
+use crate::arguments::{DiskIndex, IndexChoice, PrefetchChoice, Reindex};
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::{say, show};
+
+pub fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
+    let path = invocation.session.store_folder()?;
+    let world = World::real(&path);
+    let mut config = Store::read_config(&world)?;
+    let now = match config.index {
+        IndexKind::Memory => IndexChoice::Memory,
+        IndexKind::Disk => IndexChoice::Disk,
+    };
+    choose(&mut config, words.index.unwrap_or(now), &words.disk_index)?;
+    let name = path.display().to_string();
+    let secret = invocation.session.secret_of(&world, &name)?;
+    let open = |access| invocation.session.open_store(World::real(&path), &name, secret.as_ref(), access);
+    // Require the key: a user who cannot open the store must not change it.
+    drop(open(Access::Read)?);
+    let holder = invocation.session.holder();
+    let is_free = || is_lock_free(&path, "lock");
+    invocation.session.until_free(is_free, || {
+        if !words.disk_index.index_path.is_empty() || config.index == IndexKind::Memory {
+            choose_places(&world, &words.disk_index, &holder)?;
+        }
+        varve_store::choose_index(&world, &config, &holder)
+            .with_context(|| format!("cannot change the index of {name}"))
+    })?;
+    let store = invocation.session.until_free(is_free, || open(Access::Write { holder: &holder }))?;
+    store.save_checkpoint()?;
+    let (stats, is_saved) = (store.stats()?, store.is_log_given());
+    store.close()?;
+    let file_bytes = stats.disk_index.as_ref().map(|index| index.file_bytes);
+    if invocation.json {
+        let place = if file_bytes.is_some() { "disk" } else { "memory" };
+        say::record(
+            "reindexed",
+            json!({ "index": place, "blocks": stats.block_count, "index_bytes": stats.index_bytes, "index_file_bytes": file_bytes }),
+        );
+    } else if !invocation.quiet {
+        let on_disk = file_bytes.map(|bytes| format!(", {} on disk", show::bytes(bytes))).unwrap_or_default();
+        let blocks = show::count(stats.block_count, "block");
+        say!("indexed {blocks}: {} in memory{on_disk}", show::bytes(stats.index_bytes));
+    }
+    if !is_saved {
+        remark!(
+            "varve: the disk does not give all of the log: the index is not kept, and each command makes it again"
+        );
+        remark!("hint: look after the disk; `varve verify` says what it does not give, and what that harms");
+        return Ok(Outcome::Damage);
+    }
+    Ok(Outcome::Done)
+}
+
+/// Applies the index options to a configuration.
+pub(super) fn choose(config: &mut StoreConfig, index: IndexChoice, words: &DiskIndex) -> Result<()> {
+    let DiskIndex { index_memory, index_size, index_fingerprint, index_prefetch, index_path } = words;
+    let is_any = index_memory.is_some()
+        || index_size.is_some()
+        || index_fingerprint.is_some()
+        || index_prefetch.is_some()
+        || !index_path.is_empty();
+    config.index = match index {
+        IndexChoice::Memory if is_any => {
+            return Err(UsageError("--index-memory and the like are for --index disk".into()).into());
+        }
+        IndexChoice::Memory => IndexKind::Memory,
+        IndexChoice::Disk => IndexKind::Disk,
+    };
+    let disk = &mut config.disk_index;
+    disk.memory_bytes = index_memory.unwrap_or(disk.memory_bytes);
+    disk.expected_blocks = index_size.unwrap_or(disk.expected_blocks);
+    disk.fingerprint_bits = index_fingerprint.unwrap_or(disk.fingerprint_bits);
+    disk.prefetch = match index_prefetch {
+        Some(PrefetchChoice::Arena) => Prefetch::Arena,
+        Some(PrefetchChoice::Four) => Prefetch::Four,
+        Some(PrefetchChoice::None) => Prefetch::None,
+        None => disk.prefetch,
+    };
+    Ok(())
+}
+
+/// Spreads an index on disk over the given folders.
+pub(super) fn choose_places(world: &World, words: &DiskIndex, holder: &str) -> Result<()> {
+    let paths = if words.index_path == [Path::new("store")] { &[] } else { words.index_path.as_slice() };
+    let absolute = |path: &PathBuf| -> Result<String> {
+        let path = std::path::absolute(path)
+            .with_context(|| format!("{} is no path of this machine", path.display()))?;
+        let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
+        Ok(text.into())
+    };
+    let paths: Vec<_> = paths.iter().map(absolute).collect::<Result<_>>()?;
+    Ok(varve_store::choose_index_places(world, &paths, holder)?)
+}

@@ -1,0 +1,308 @@
+//! `varve replicate`
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Error, Result, bail};
+use serde_json::json;
+use varve_archive::Progress;
+use varve_block::with_causes;
+use varve_remote::Target;
+use varve_replica::{
+    DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, SegmentName, Source,
+    WrongLength,
+};
+use varve_session::{NamedBy, UsageError, is_lock_free, leads_into, target};
+use varve_store::{Permission, Secret, Store};
+use varve_world::{FileName, RealWorkers, World};
+
+use crate::arguments::Replicate;
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::progress_bar::Shown;
+use crate::signals::cancel_on_signal;
+use crate::{complaint, say, show};
+
+/// Shows the progress of transfers.
+pub(super) struct Transfer(pub(super) Arc<Progress>);
+
+impl Observer for Transfer {
+    fn set_total(&self, bytes: u64) {
+        self.0.set_total(0, bytes);
+    }
+
+    fn add_done(&self, bytes: u64) {
+        self.0.add_bytes_done(bytes);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+pub fn run(invocation: &Invocation, words: &Replicate) -> Result<Outcome> {
+    let path = invocation.session.store_folder()?;
+    let world = World::real(&path);
+    let name = path.display().to_string();
+    let options = options(words)?;
+    let mut remembered = Remembered::read(world.storage.as_ref())?;
+    let (targets, named_by) = match words.targets.as_slice() {
+        [] => (remembered.targets.clone(), NamedBy::Store),
+        named => (named.to_vec(), NamedBy::User),
+    };
+    if targets.is_empty() {
+        bail!(UsageError("where to? Name a target, or remember one with --remember".into()));
+    }
+    let secret = invocation.session.secret_of(&world, &name)?;
+    if let Some(secret) = &secret {
+        require_permission(invocation, words, secret)?;
+    }
+    let context = || format!("cannot open the store {name}");
+    let (config, log) = Store::unlock(&world, secret.as_ref()).with_context(context)?;
+    let source = Source { world: &world, config: &config, log: &log };
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let mut outcome = Outcome::Done;
+    for text in &targets {
+        // The failure of one target must not keep the others from being updated.
+        let done = target_name(text).and_then(|text| {
+            require_elsewhere(&path, &text)?;
+            // Open the target first, so that an invalid one is not remembered.
+            let there = invocation.session.target(&text, named_by, words.limit_rate)?;
+            if words.remember && !words.dry_run {
+                remembered.add(world.storage.as_ref(), &text)?;
+            }
+            let is_free = || is_lock_free(&path, "replicate.lock");
+            invocation.session.until_free(is_free, || {
+                one(invocation, words, source, &there, &target::shown(&text), &options, &progress)
+            })
+        });
+        match done.map_err(|error| not_up_to_date(error, text)) {
+            Ok(done) => outcome = outcome.max(done),
+            Err(error) if targets.len() == 1 || progress.is_cancelled() => return Err(error),
+            Err(error) => {
+                complaint::print(&error);
+                outcome = outcome.max(Outcome::Failed);
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// The error for a target that was not updated.
+fn not_up_to_date(error: Error, text: &str) -> Error {
+    if target::is_named_by(&error, text) {
+        return error.context("not brought up to date");
+    }
+    error.context(format!("{} was not brought up to date", target::shown(text)))
+}
+
+/// Requires a key that may destroy for changes and removals at a target. Keys that only add are for
+/// machines that an attacker may take over.
+fn require_permission(invocation: &Invocation, words: &Replicate, secret: &Secret) -> Result<()> {
+    if words.replaced.is_empty() && !words.delete_extra_keys {
+        return Ok(());
+    }
+    let role = invocation.session.keyring()?.unlock(secret)?.entry.role;
+    role.require(if words.delete_extra_keys { Permission::ManageKeys } else { Permission::Destroy })?;
+    Ok(())
+}
+
+/// Makes the name of a folder absolute before it is remembered, because the next run may start in
+/// another folder.
+fn target_name(text: &str) -> Result<String> {
+    if target::is_url(text) {
+        return Ok(text.to_owned());
+    }
+    let path = std::path::absolute(text)?;
+    path.to_str().map(str::to_owned).with_context(|| format!("{text}: a folder's path must be text"))
+}
+
+/// Refuses a target inside the store's folder: that copy would be lost with the store, and would be
+/// mistaken for a part of it.
+fn require_elsewhere(store: &Path, text: &str) -> Result<()> {
+    if target::folder_of(text).is_some_and(|folder| leads_into(&folder, store)) {
+        bail!(
+            "{text} is in the folder of the store itself: a second copy belongs somewhere else, best on another disk"
+        );
+    }
+    Ok(())
+}
+
+fn options(words: &Replicate) -> Result<ReplicateOptions> {
+    if !(1 << 20..=1 << 30).contains(&words.segment_size) {
+        bail!(UsageError(format!("--segment-size {}: from 1M to 1G", words.segment_size)));
+    }
+    let replace = words.replaced.iter().map(|name| FileName::new(name)).collect::<Result<_, _>>()?;
+    let delete_extra_keys = words.delete_extra_keys;
+    Ok(ReplicateOptions { segment_bytes: words.segment_size, replace, delete_extra_keys })
+}
+
+fn one(
+    invocation: &Invocation,
+    words: &Replicate,
+    source: Source<'_>,
+    there: &Arc<dyn Target>,
+    text: &str,
+    options: &ReplicateOptions,
+    progress: &Arc<Progress>,
+) -> Result<Outcome> {
+    let plan = ReplicationPlan::new(source, there, options)?;
+    let mut outcome = report_plan(invocation, words, &plan, text);
+    if words.dry_run {
+        print_dry_run(invocation, &plan, text);
+        return Ok(outcome);
+    }
+    let (present, planned) = (plan.present_bytes, plan.damaged.len());
+    let wrong: Vec<_> = left_wrong(words, &plan)
+        .map(|wrong| &wrong.object)
+        .chain(&plan.wrong_settings)
+        .map(ToString::to_string)
+        .collect();
+    let shown = Shown::start(text, progress, invocation.quiet);
+    let workers = RealWorkers::new(usize::from(words.jobs));
+    let done = plan.apply(source, there, options, &workers, &Transfer(Arc::clone(progress)));
+    drop(shown);
+    let done = done?;
+    for damage in &done.damaged[planned..] {
+        print_damage(damage);
+    }
+    if !done.damaged.is_empty() {
+        remark!("hint: `varve verify` says what that harms; everything else was replicated");
+        outcome = Outcome::Damage;
+    }
+    if !wrong.is_empty() {
+        remark!(
+            "hint: `varve verify --replica {text}` says what is still missing there; `--replace OBJECT` uploads it again"
+        );
+    }
+    print_done(invocation, &done, text, present, &wrong);
+    Ok(outcome)
+}
+
+/// Returns the objects of a wrong length that are not replaced.
+fn left_wrong<'a>(words: &'a Replicate, plan: &'a ReplicationPlan) -> impl Iterator<Item = &'a WrongLength> {
+    plan.wrong.iter().filter(|wrong| !words.replaced.contains(&wrong.object.to_string()))
+}
+
+/// Reports the findings of the plan before anything is done.
+fn report_plan(invocation: &Invocation, words: &Replicate, plan: &ReplicationPlan, text: &str) -> Outcome {
+    let mut outcome = Outcome::Done;
+    if plan.lost_there.is_some() {
+        remark!(
+            "varve: {text} does not have what this machine has seen there: it was emptied, put back to an older state, or \
+             changed. What is missing is uploaded again"
+        );
+        outcome = Outcome::Damage;
+    }
+    for damage in &plan.damaged {
+        print_damage(damage);
+        outcome = Outcome::Damage;
+    }
+    for (arena, offset) in plan.unfinished.iter().filter(|_| !invocation.quiet) {
+        remark!(
+            "varve: arena {arena}, offset {offset}: what follows was never finished, and is not replicated; the next snapshot cuts it off"
+        );
+    }
+    for arena in &plan.missing_here {
+        remark!("varve: arena {arena} is missing here; the replica has it");
+        outcome = Outcome::Damage;
+    }
+    for wrong in left_wrong(words, plan) {
+        remark!(
+            "varve: {} at the replica has {} bytes, and should have {}; what it lacks is uploaded beside it if possible",
+            wrong.object,
+            wrong.bytes,
+            wrong.expected
+        );
+        outcome = Outcome::Damage;
+    }
+    for file in &plan.wrong_settings {
+        remark!("varve: {file} at the replica is not the store's: --replace {file} puts it there again");
+        outcome = Outcome::Damage;
+    }
+    for stray in plan.strangers.iter().filter(|file| SegmentName::of_file(file).is_some()) {
+        remark!(
+            "varve: {stray} at the replica is no part of this store: nothing leads to it, and nothing the store has written is in it; \
+             it must be removed there, by hand"
+        );
+        outcome = Outcome::Damage;
+    }
+    if !words.delete_extra_keys && !invocation.quiet {
+        for key in &plan.extra_keys {
+            remark!("varve: {key} opens the replica, and the store no longer has it (--delete-extra-keys)");
+        }
+    }
+    outcome
+}
+
+fn print_damage(damage: &DamagedHere) {
+    let reason = with_causes(&damage.reason);
+    remark!("varve: this store is damaged, and that was not replicated: {reason}");
+}
+
+fn print_dry_run(invocation: &Invocation, plan: &ReplicationPlan, text: &str) {
+    let settings = plan.settings.iter().map(|setting| setting.file.to_string());
+    let segments = plan.segments.iter().map(|segment| segment.name.file_name().to_string());
+    let objects: Vec<_> = settings.chain(segments).collect();
+    if invocation.json {
+        say::record("replication_plan", json!({ "target": text, "objects": objects, "bytes": plan.bytes() }));
+        return;
+    }
+    for object in &objects {
+        say!("{object}");
+    }
+    if !invocation.quiet {
+        let objects = show::count(objects.len() as u64, "object");
+        say!("{objects} would be uploaded to {text}, {}", show::bytes(plan.bytes()));
+    }
+}
+
+fn print_done(invocation: &Invocation, done: &Replicated, text: &str, present: u64, wrong: &[String]) {
+    let total = present + done.uploaded_bytes;
+    if invocation.json {
+        let value = json!({
+            "target": text,
+            "objects": done.object_count,
+            "uploaded_bytes": done.uploaded_bytes,
+            "total_bytes": total,
+            "damaged_arenas": done.damaged.iter().map(|damage| damage.arena.0).collect::<Vec<_>>(),
+            "wrong_objects": wrong,
+            "removed_keys": done.removed_keys.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        });
+        say::record("replicated", value);
+    } else if !invocation.quiet {
+        say!(
+            "{text} is up to date{}: {} uploaded in {}, {} in all",
+            if wrong.is_empty() { "" } else { ", but for the objects above" },
+            show::bytes(done.uploaded_bytes),
+            show::count(done.object_count, "object"),
+            show::bytes(total)
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::arguments::Arguments;
+
+    #[test]
+    fn what_failed_names_its_place_once_and_no_password() {
+        let place = "webdav+http://u:hunter2@h/x";
+        let failed = not_up_to_date(anyhow::anyhow!("webdav+http://u@h/x: failed"), place);
+        assert_eq!(format!("{failed:#}"), "not brought up to date: webdav+http://u@h/x: failed");
+        let failed = not_up_to_date(anyhow::anyhow!("config.toml: failed"), place);
+        assert_eq!(
+            format!("{failed:#}"),
+            "webdav+http://u@h/x was not brought up to date: config.toml: failed"
+        );
+        let invocation = Invocation::new(&Arguments::parse_from(["varve", "stats"]));
+        let place = "foo://u:hunter2@h";
+        let failed =
+            not_up_to_date(invocation.session.target(place, NamedBy::User, None).err().unwrap(), place);
+        assert!(format!("{failed:#}").starts_with("not brought up to date: foo://...@h: "), "{failed:#}");
+    }
+}

@@ -1,0 +1,256 @@
+//! `varve verify --replica`
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use varve_archive::{Archive, Harm, Progress, harm_of};
+use varve_block::with_causes;
+use varve_replica::{
+    Audit, Audited, Finding, ReplicateError, ReplicateOptions, ReplicationPlan, Share, Source, audit,
+};
+use varve_session::{History, NamedBy, target};
+use varve_store::{Access, Store};
+use varve_world::World;
+
+use super::replicate::Transfer;
+use super::verify_store::{describe, harm_as_json};
+use crate::arguments::Verify;
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::progress_bar::Shown;
+use crate::signals::cancel_on_signal;
+use crate::{say, show};
+
+/// The result of comparing a replica with its store.
+struct Compared {
+    history: History,
+    behind_bytes: u64,
+    complaints: Vec<String>,
+}
+
+pub fn run(invocation: &Invocation, words: &Verify, text: &str) -> Result<Outcome> {
+    let there = invocation.session.replica(text, NamedBy::User)?;
+    let mut compared = match invocation.session.names_store() {
+        true => Some(compare(invocation, text)?),
+        false => None,
+    };
+    // The text is only printed from here on, so it needs no password.
+    let text = &target::shown(text);
+    let secret = invocation.session.secret_of(&there.world, text)?;
+    // These findings may explain why the replica does not open.
+    let in_the_way = there.replica.in_the_way().iter().map(ToString::to_string);
+    let complaints = compared.iter().flat_map(|compared| compared.complaints.iter().cloned());
+    let known = in_the_way.chain(complaints).collect::<Vec<_>>().join("; ");
+    let context = || match known.as_str() {
+        "" => format!("cannot open the replica {text}"),
+        known => format!("cannot open the replica {text}: {known}"),
+    };
+    let (_, log) = Store::unlock(&there.world, secret.as_ref()).with_context(context)?;
+    let store =
+        Store::open(there.world.clone(), secret.as_ref(), Access::Read, &mut |_| {}).with_context(context)?;
+    let share = if words.data { Share::ALL } else { words.sample.unwrap_or(Share::NONE) };
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let shown = Shown::start("verifying", &progress, invocation.quiet);
+    let audited = Audited { replica: &there.replica, world: &there.world, store: &store, log: &log };
+    let audit = audit(audited, share, &Transfer(Arc::clone(&progress)))?;
+    if let Some(compared) = &mut compared {
+        // A complaint about an object that the audit has reported is not repeated.
+        let is_told = |complaint: &String| {
+            let objects = audit.findings.iter().filter_map(|finding| finding.object.as_ref());
+            objects.into_iter().any(|object| complaint.starts_with(object.as_str()))
+        };
+        compared.complaints.retain(|complaint| !is_told(complaint));
+    }
+    let history = compared.as_ref().map_or(History::Unknown, |compared| compared.history);
+    let is_older = invocation.session.notice_rollback(&store, &there, history, text);
+    // Snapshots need to be walked only if the audit found something: intact objects lead only to
+    // intact blocks.
+    let (harm, unread) =
+        if audit.findings.is_empty() { (Vec::new(), None) } else { harm(store, &audit, &progress) };
+    drop(shown);
+    let has_nothing = has_nothing(&audit, compared.as_ref());
+    if invocation.json {
+        print_json(text, &audit, compared.as_ref(), &harm, is_older, has_nothing);
+    } else {
+        print(invocation, text, &audit, compared.as_ref(), &harm);
+    }
+    if let Some(error) = unread {
+        remark!("varve: what that harms cannot be told: {error}");
+    }
+    let is_well = audit.findings.is_empty()
+        && !is_older
+        && !has_nothing
+        && compared.is_none_or(|compared| compared.complaints.is_empty());
+    Ok(if is_well { Outcome::Done } else { Outcome::Damage })
+}
+
+/// Reports whether the replica has no part of the log, although the store here is not known to be
+/// empty. If every object was removed, no object is left that could be found damaged.
+fn has_nothing(audit: &Audit, compared: Option<&Compared>) -> bool {
+    let is_empty_here = compared.is_some_and(|compared| compared.behind_bytes == 0);
+    audit.segment_count == 0 && !is_empty_here
+}
+
+/// Compares a replica with its store.
+fn compare(invocation: &Invocation, text: &str) -> Result<Compared> {
+    let path = invocation.session.store_folder()?;
+    let world = World::real(&path);
+    let name = path.display().to_string();
+    let secret = invocation.session.secret_of(&world, &name)?;
+    let (config, log) =
+        Store::unlock(&world, secret.as_ref()).with_context(|| format!("cannot open the store {name}"))?;
+    let source = Source { world: &world, config: &config, log: &log };
+    let there = invocation.session.target(text, NamedBy::User, None)?;
+    let plan = match ReplicationPlan::new(source, &there, &ReplicateOptions::default()) {
+        Ok(plan) => plan,
+        Err(
+            error @ (ReplicateError::Diverged { .. }
+            | ReplicateError::Ahead { .. }
+            | ReplicateError::ForeignObject { .. }),
+        ) => {
+            let history = match error {
+                ReplicateError::Diverged { .. } => History::Other,
+                ReplicateError::Ahead { .. } => History::Own,
+                _ => History::Unknown,
+            };
+            return Ok(Compared { history, behind_bytes: 0, complaints: vec![error.to_string()] });
+        }
+        // The audit finds the same object and goes on.
+        Err(ReplicateError::InTheWay(_)) => {
+            return Ok(Compared { history: History::Unknown, behind_bytes: 0, complaints: Vec::new() });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut complaints = Vec::new();
+    if plan.lost_there.is_some() {
+        complaints.push("it does not have what this machine has seen there".to_owned());
+    }
+    for wrong in &plan.wrong {
+        let (object, bytes, expected) = (&wrong.object, wrong.bytes, wrong.expected);
+        complaints.push(format!("{object}: it has {bytes} bytes, and should have {expected}"));
+    }
+    let wrong = plan.wrong_settings.iter();
+    for file in plan.settings.iter().map(|setting| &setting.file).chain(wrong) {
+        complaints.push(format!("{file}: it is missing, or is not the store's"));
+    }
+    Ok(Compared { history: History::Own, behind_bytes: plan.bytes(), complaints })
+}
+
+/// Returns the harm of the findings, and the reason if it could not be determined completely.
+fn harm(store: Store, audit: &Audit, progress: &Progress) -> (Vec<Harm>, Option<String>) {
+    let lost: BTreeSet<_> =
+        audit.findings.iter().flat_map(|finding| finding.blocks.iter().copied()).collect();
+    match Archive::open(store) {
+        Ok(archive) => match harm_of(archive.store(), archive.snapshots(), lost, progress) {
+            Ok(harm) => (harm, None),
+            Err(error) => (Vec::new(), Some(with_causes(&error))),
+        },
+        Err(error) => (Vec::new(), Some(with_causes(&error))),
+    }
+}
+
+fn line(finding: &Finding) -> String {
+    let reason = with_causes(&finding.kind);
+    let place = match finding.arena {
+        Some(arena) if !reason.starts_with("arena ") => format!("arena {arena}, offset {}: ", finding.offset),
+        _ => String::new(),
+    };
+    match &finding.object {
+        Some(object) => format!("{object}: {place}{reason}"),
+        None => format!("{place}{reason}"),
+    }
+}
+
+fn print(invocation: &Invocation, text: &str, audit: &Audit, compared: Option<&Compared>, harm: &[Harm]) {
+    for finding in &audit.findings {
+        say!("{}", line(finding));
+    }
+    for complaint in compared.iter().flat_map(|compared| &compared.complaints) {
+        say!("{complaint}");
+    }
+    for harm in harm {
+        say!("  harms: {}", describe(harm));
+    }
+    if !audit.findings.is_empty() {
+        remark!(
+            "hint: `varve replicate {text}` uploads what is missing, and with --replace OBJECT what is damaged; what belongs \
+             to no replica, or lies in the place of an object, must be removed there by hand"
+        );
+    } else if has_nothing(audit, compared) {
+        say!("nothing is there: not one arena, only the replica's settings");
+        match compared {
+            Some(_) => remark!("hint: `varve replicate {text}` uploads all of the store again"),
+            None => remark!("hint: `varve -s STORE verify --replica {text}` says whether the store has more"),
+        }
+    } else if !invocation.quiet && compared.is_none_or(|compared| compared.complaints.is_empty()) {
+        say!(
+            "all is well: {} in {}, {}; {} of {} read and checked",
+            show::count(audit.arena_count, "arena"),
+            show::count(audit.segment_count, "object"),
+            show::bytes(audit.segment_bytes),
+            audit.checked_count,
+            show::count(audit.clump_count, "clump")
+        );
+    }
+    if let Some(compared) = compared.filter(|compared| compared.behind_bytes > 0 && !invocation.quiet) {
+        say!("it is behind the store by {}", show::bytes(compared.behind_bytes));
+    }
+}
+
+fn print_json(
+    text: &str,
+    audit: &Audit,
+    compared: Option<&Compared>,
+    harm: &[Harm],
+    is_older: bool,
+    has_nothing: bool,
+) {
+    let findings: Vec<_> = audit
+        .findings
+        .iter()
+        .map(|finding| {
+            json!({
+                "object": finding.object.as_ref().map(ToString::to_string),
+                "arena": finding.arena.map(|arena| arena.0),
+                "offset": finding.offset,
+                "reason": with_causes(&finding.kind),
+                "blocks": finding.blocks.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let value = json!({
+        "target": text,
+        "arenas": audit.arena_count,
+        "objects": audit.segment_count,
+        "bytes": audit.segment_bytes,
+        "clumps": audit.clump_count,
+        "checked_clumps": audit.checked_count,
+        "checked_bytes": audit.checked_bytes,
+        "findings": findings,
+        "harm": harm.iter().map(harm_as_json).collect::<Vec<_>>(),
+        "older_than_seen": is_older,
+        "has_nothing": has_nothing,
+        "behind_bytes": compared.map(|compared| compared.behind_bytes),
+        "compared": compared.map(|compared| &compared.complaints),
+    });
+    say::record("replica_verified", value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_without_objects_is_not_well() {
+        let compared =
+            |behind_bytes| Compared { history: History::Own, behind_bytes, complaints: Vec::new() };
+        let (empty, full) = (Audit::default(), Audit { segment_count: 1, ..Audit::default() });
+        assert!(has_nothing(&empty, None));
+        assert!(has_nothing(&empty, Some(&compared(700))));
+        assert!(!has_nothing(&empty, Some(&compared(0))), "the store has nothing either");
+        assert!(!has_nothing(&full, None));
+    }
+}

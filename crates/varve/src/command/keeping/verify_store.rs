@@ -1,0 +1,218 @@
+//! `varve verify`
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use varve_archive::{Harm, Progress, Verified, verify};
+use varve_block::with_causes;
+use varve_session::{Home, UsageError};
+use varve_store::Permission;
+use varve_venti::Address;
+
+use super::lost_data;
+use super::verify_vac;
+use crate::arguments::Verify;
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::progress_bar::Shown;
+use crate::signals::cancel_on_signal;
+use crate::{moment, say, show};
+
+pub fn run(invocation: &Invocation, words: &Verify) -> Result<Outcome> {
+    if !words.archives.is_empty() {
+        return verify_vac::run(invocation, &words.archives);
+    }
+    if let Home::Venti(address) = invocation.session.home()? {
+        return venti(invocation, words, &address);
+    }
+    let archive = invocation.session.check()?;
+    let role = archive.store().role();
+    let share = words.data_share(archive.store().world().clock.now());
+    if share.is_some() {
+        role.require(Permission::Read)
+            .context("--data, --share and --since read every byte; without it, the codes of pages and seals are checked")?;
+    }
+    let can_read = role.allows(Permission::Read);
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let shown = Shown::start("verifying", &progress, invocation.quiet);
+    let verified = verify(&archive, share, &progress)?;
+    drop(shown);
+    if can_read {
+        // Record the lost blocks as a hint, so that the next snapshots can heal them.
+        archive.store().remember_lost(&verified.lost);
+    }
+    if invocation.json {
+        print_json(&verified, can_read);
+    } else {
+        print(invocation, words, &verified, can_read);
+    }
+    Ok(if is_well(&verified) { Outcome::Done } else { Outcome::Damage })
+}
+
+fn is_well(verified: &Verified) -> bool {
+    verified.damage.is_empty() && verified.harm.is_empty() && verified.losses.is_empty()
+}
+
+/// Verifies a Venti server by its answers alone: whether all blocks of the snapshots are present,
+/// and whether their bytes match their scores.
+fn venti(invocation: &Invocation, words: &Verify, address: &Address) -> Result<Outcome> {
+    if words.share.is_some() || words.since.is_some() {
+        bail!(UsageError(
+            "--share and --since are for stores, which know what was read when: say --data, and every byte is read".into()
+        ));
+    }
+    let (found, _) = invocation.session.venti_snapshots(address)?;
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let shown = Shown::start("verifying", &progress, invocation.quiet);
+    let harm = found.elsewhere().verify(words.data, &progress)?;
+    let checked_bytes = progress.snapshot().bytes_done;
+    drop(shown);
+    let snapshot_count = found.elsewhere().snapshots().len();
+    if invocation.json {
+        let harm: Vec<_> = harm.iter().map(harm_as_json).collect();
+        say::record(
+            "verified",
+            json!({ "snapshots": snapshot_count, "checked_bytes": checked_bytes, "harm": harm }),
+        );
+    } else if !harm.is_empty() {
+        print_harm(&harm);
+        say!("{} harmed", show::count(harm.len(), "part"));
+    } else if !invocation.quiet {
+        let read = match words.data {
+            true => format!("{} of what they hold read and checked", show::bytes(checked_bytes)),
+            false => "all that they lead to is there".into(),
+        };
+        say!("all is well: {}, {read}", show::count(snapshot_count, "snapshot"));
+    }
+    Ok(if harm.is_empty() { Outcome::Done } else { Outcome::Damage })
+}
+
+fn print(invocation: &Invocation, words: &Verify, verified: &Verified, can_read: bool) {
+    for damage in &verified.damage {
+        let reason = with_causes(&damage.kind);
+        let place = format!("arena {}, offset {}", damage.arena, damage.offset);
+        let line = if reason.starts_with("arena ") { reason } else { format!("{place}: {reason}") };
+        say!("{line}");
+    }
+    for end in verified.unfinished.iter().filter(|_| !invocation.quiet) {
+        say!(
+            "arena {}, offset {}: what follows was never finished; the next snapshot cuts it off",
+            end.arena,
+            end.offset
+        );
+    }
+    print_harm(&verified.harm);
+    lost_data::print(&verified.losses);
+    if !is_well(verified) {
+        let lost = lost_data::summary(&verified.losses).map(|lost| format!(", {lost}")).unwrap_or_default();
+        say!(
+            "{} damaged, {} harmed{lost}",
+            show::count(verified.damage.len(), "place"),
+            show::count(verified.harm.len(), "part")
+        );
+        print_hint(verified);
+    } else if !can_read && !invocation.quiet {
+        say!(
+            "the codes of all pages and seals are right: {}, {}; this key cannot read, and so not check, what they hold",
+            show::count(verified.arena_count, "arena"),
+            show::count(verified.block_count, "block")
+        );
+    } else if !invocation.quiet {
+        let read = match (share_is_all(words), verified.oldest_read) {
+            _ if verified.read_count == 0 => String::new(),
+            (true, _) => format!(", {} read and checked", show::bytes(verified.checked_bytes)),
+            (false, oldest) => format!(
+                ", {} in {} read and checked; {}",
+                show::bytes(verified.checked_bytes),
+                show::count(verified.read_count, "arena"),
+                match oldest {
+                    Some(oldest) => format!("all were read since {}", moment::show(oldest)),
+                    None => "some were never read yet".into(),
+                }
+            ),
+        };
+        say!(
+            "all is well: {}, {}, {}{read}",
+            show::count(verified.snapshot_count, "snapshot"),
+            show::count(verified.arena_count, "arena"),
+            show::count(verified.block_count, "block")
+        );
+    }
+}
+
+fn print_hint(verified: &Verified) {
+    if verified.snapshot_count > 0 {
+        remark!(
+            "hint: what is listed by `varve snapshots` and not named here can be restored; see `varve repair --help`"
+        );
+    }
+    lost_data::print_hint(&verified.losses);
+}
+
+fn share_is_all(words: &Verify) -> bool {
+    words.share.is_none() && words.since.is_none()
+}
+
+/// Prints the harm to snapshots.
+pub(super) fn print_harm(harm: &[Harm]) {
+    for harm in harm {
+        say!("  harms: {}", describe(harm));
+    }
+}
+
+pub(super) fn describe(harm: &Harm) -> String {
+    let id = harm.snapshot.to_string();
+    let path = if harm.path.is_empty() { String::new() } else { format!(":{}", show::name(&harm.path)) };
+    let range =
+        harm.range.as_ref().map_or(String::new(), |range| format!(" (bytes {}..{})", range.start, range.end));
+    format!("{} {}{path}{range}: {}", &id[..8], show::name(harm.snapshot_name.as_bytes()), harm.reason)
+}
+
+fn print_json(verified: &Verified, can_read: bool) {
+    let damage: Vec<_> = verified
+        .damage
+        .iter()
+        .map(|damage| {
+            json!({
+                "arena": damage.arena.0,
+                "offset": damage.offset,
+                "reason": with_causes(&damage.kind),
+                "withheld": damage.kind.is_withheld(),
+                "blocks": damage.blocks.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let unfinished: Vec<_> =
+        verified.unfinished.iter().map(|end| json!({ "arena": end.arena.0, "offset": end.offset })).collect();
+    let harm: Vec<_> = verified.harm.iter().map(harm_as_json).collect();
+    let value = json!({
+        "snapshots": verified.snapshot_count,
+        "arenas": verified.arena_count,
+        "blocks": verified.block_count,
+        "checked_bytes": verified.checked_bytes,
+        "arenas_read": verified.read_count,
+        "all_read_since": verified.oldest_read.map(moment::rfc3339),
+        "contents_checked": can_read,
+        "damage": damage,
+        "harm": harm,
+        "lost": lost_data::as_json(&verified.losses),
+        "unfinished": unfinished,
+    });
+    say::record("verified", value);
+}
+
+/// Formats a harm for programs.
+pub(super) fn harm_as_json(harm: &Harm) -> serde_json::Value {
+    let mut value = json!({
+        "snapshot": harm.snapshot.to_string(),
+        "name": harm.snapshot_name,
+        "start": harm.range.as_ref().map(|range| range.start),
+        "end": harm.range.as_ref().map(|range| range.end),
+        "reason": harm.reason,
+    });
+    show::put_name(&mut value, "path", &harm.path);
+    value
+}

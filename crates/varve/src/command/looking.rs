@@ -1,0 +1,8 @@
+//! Seeing what is archived.
+
+pub mod diff;
+pub mod find;
+pub mod left_out;
+pub mod ls;
+pub mod snapshot_list;
+pub mod stats;

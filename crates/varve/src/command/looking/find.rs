@@ -1,0 +1,177 @@
+//! `varve find`
+
+use std::borrow::Cow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use globset::{GlobBuilder, GlobMatcher};
+use serde_json::Value;
+use varve_archive::{
+    CachedBlocks, Files, ImageFiles, ListNext, Listed, Node, Snapshot, SnapshotContent, StoredFiles,
+    VacArchive, VacContent, VacFiles, VacLine, list, lookup,
+};
+use varve_block::{BlockStore, with_causes};
+use varve_replica::Healing;
+use varve_session::UsageError;
+use varve_tree::Entry;
+
+use super::ls;
+use super::snapshot_list;
+use crate::arguments::Find;
+use crate::command::choosing::chosen_snapshots::Choice;
+use crate::command::choosing::place_in_snapshot;
+use crate::command::choosing::place_in_snapshot::{Place, What};
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::{moment, say, show};
+
+pub fn run(invocation: &Invocation, words: &Find) -> Result<Outcome> {
+    let archive = invocation.session.reading()?;
+    let pattern = GlobBuilder::new(&words.pattern)
+        .literal_separator(true)
+        .build()
+        .map_err(|error| UsageError(format!("{:?} is not a pattern: {}", words.pattern, error.kind())))?
+        .compile_matcher();
+    let search = Search { invocation, pattern, whole_path: words.pattern.contains('/') };
+    let choice = Choice::new(invocation, archive.snapshots(), &words.which);
+    let places: Vec<Place<'_>> = match &words.snapshot {
+        Some(text) => vec![choice.place(text)?],
+        None => choice.places(),
+    };
+    let blocks = archive.blocks();
+    let cache = Arc::new(CachedBlocks::new(Arc::clone(&blocks) as Arc<dyn BlockStore>));
+    let mut outcome = Outcome::Done;
+    for place in places {
+        let found = match place.what {
+            What::Snapshot(snapshot) => search.snapshot(&blocks, &cache, &place, snapshot),
+            What::Vac(line) => search.vac(&blocks, &cache, &place, &line),
+        };
+        let found = found.with_context(|| place.name())?;
+        outcome = outcome.max(found);
+    }
+    invocation.session.report_lost(&blocks);
+    Ok(outcome)
+}
+
+/// Returns a path in a snapshot, given a path below the start of the search.
+fn below<'a>(start: &Path, path: &'a Path) -> Cow<'a, Path> {
+    match (start.as_os_str().is_empty(), path.as_os_str().is_empty()) {
+        (true, _) => Cow::Borrowed(path),
+        (false, true) => Cow::Owned(start.to_owned()),
+        (false, false) => Cow::Owned(start.join(path)),
+    }
+}
+
+struct Search<'a> {
+    invocation: &'a Invocation,
+    pattern: GlobMatcher,
+    whole_path: bool,
+}
+
+impl Search<'_> {
+    /// Prints the matches in one snapshot, or below a path in it. Returns [`Outcome::Gaps`] or
+    /// [`Outcome::Damage`] if something was unreadable.
+    fn snapshot(
+        &self,
+        blocks: &Arc<Healing>,
+        cache: &Arc<CachedBlocks>,
+        place: &Place<'_>,
+        snapshot: &Snapshot,
+    ) -> Result<Outcome> {
+        match &snapshot.content {
+            SnapshotContent::Folder(root) => self.tree(place, &StoredFiles::new(&**blocks), root),
+            SnapshotContent::Image(entry) => self.image(place, cache, entry),
+        }
+    }
+
+    /// Prints the matches in an archive of vac or vbackup.
+    fn vac(
+        &self,
+        blocks: &Arc<Healing>,
+        cache: &Arc<CachedBlocks>,
+        place: &Place<'_>,
+        line: &VacLine,
+    ) -> Result<Outcome> {
+        let owners = varve_session::owner_names();
+        match VacArchive::open(&**blocks, line, &owners)?.content {
+            VacContent::Folder(root) => self.tree(place, &VacFiles::new(&**blocks, owners), &root),
+            VacContent::Image(entry) => self.image(place, cache, &entry),
+        }
+    }
+
+    fn image(&self, place: &Place<'_>, cache: &Arc<CachedBlocks>, entry: &Entry) -> Result<Outcome> {
+        let disk = ImageFiles::open(Arc::clone(cache), entry);
+        let outcome = self.tree(place, &disk, &disk.root());
+        place_in_snapshot::warn_of(&disk);
+        outcome
+    }
+
+    fn tree(&self, place: &Place<'_>, files: &dyn Files, root: &Node) -> Result<Outcome> {
+        let from = match place.what {
+            What::Snapshot(snapshot) => snapshot.path_within(place.path),
+            What::Vac(_) => Cow::Borrowed(place.path),
+        };
+        let start = lookup(files, root, &from)?;
+        let mut outcome = Outcome::Done;
+        list(files, &start, &mut |listed| {
+            match listed {
+                Listed::Node { path, node } => {
+                    let path = &below(&from, path);
+                    if self.matches(path) {
+                        self.print(place.what, path, node);
+                    }
+                }
+                Listed::Unreadable { path, error } => {
+                    let path = below(&from, path);
+                    remark!(
+                        "varve: {}: {}",
+                        show::name(path.as_os_str().as_bytes()),
+                        with_causes(error.as_ref())
+                    );
+                    outcome = outcome.max(Outcome::of_problem(error.as_ref()));
+                }
+            }
+            ListNext::Descend
+        });
+        Ok(outcome)
+    }
+
+    fn matches(&self, path: &Path) -> bool {
+        if self.whole_path {
+            return self.pattern.is_match(path);
+        }
+        path.file_name().is_some_and(|name| self.pattern.is_match(Path::new(name)))
+    }
+
+    fn print(&self, what: What<'_>, path: &Path, node: &Node) {
+        let path = path.as_os_str().as_bytes();
+        if self.invocation.json {
+            return say::item("found", found(what, path, node));
+        }
+        match what {
+            What::Snapshot(snapshot) => list!(
+                "{} {} {}  {}",
+                snapshot_list::short_id(snapshot),
+                moment::show(snapshot.time),
+                show::name(snapshot.name.as_bytes()),
+                show::name(path)
+            ),
+            What::Vac(line) => list!("{line}  {}", show::name(path)),
+        }
+    }
+}
+
+/// Formats a node for programs, with the snapshot in which it was found.
+fn found(what: What<'_>, path: &[u8], node: &Node) -> Value {
+    let mut fields = ls::as_json(path, node);
+    fields["snapshot"] = what.id().into();
+    if let What::Snapshot(snapshot) = what {
+        fields["name"] = snapshot.name.as_str().into();
+        fields["time"] = moment::rfc3339(snapshot.time).into();
+        fields["host"] = snapshot.host.as_str().into();
+        show::put_name(&mut fields, "source", &snapshot.source);
+    }
+    fields
+}

@@ -1,0 +1,243 @@
+//! `varve snapshots`
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use varve_archive::{Snapshot, SnapshotContent};
+
+use crate::arguments::{GroupBy, Snapshots, Which};
+use crate::command::choosing::chosen_snapshots::Choice;
+use crate::command::looking::left_out::{left_out_bytes, left_out_json, left_out_lines};
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::{moment, say, show};
+
+/// The number of digits of an id that are shown.
+const ID_DIGITS: usize = 8;
+/// The column headings. [`NUMBERS`] lists the columns that hold numbers.
+const HEADINGS: [&str; 11] =
+    ["id", "time", "host", "name", "kind", "size", "new", "stored", "entries", "source", ""];
+const NUMBERS: [usize; 4] = [5, 6, 7, 8];
+const SOURCE: usize = 9;
+/// The columns that may be shortened if the lines are too long for a terminal, in this order, with
+/// their minimum widths.
+const SHORTENED: [(usize, usize); 2] = [(SOURCE, 12), (2, 8)];
+/// The width between two columns.
+const GAP: usize = 2;
+
+pub fn run(invocation: &Invocation, words: &Snapshots) -> Result<Outcome> {
+    let archive = invocation.session.reading()?;
+    let choice = Choice::new(invocation, archive.snapshots(), &words.which);
+    let mut snapshots = match &words.name {
+        Some(name) => match choice.series(name) {
+            Ok(named) => named,
+            // If the name exists but the filter leaves none of its snapshots, the list is empty.
+            Err(_) if !words.which.filter().is_empty() => {
+                Choice::new(invocation, archive.snapshots(), &Which::default()).series(name)?;
+                Vec::new()
+            }
+            Err(error) => return Err(error),
+        },
+        None => choice.snapshots().to_vec(),
+    };
+    snapshots.sort_by_key(|snapshot| snapshot.time);
+    let groups = grouped(snapshots, &words.group_by);
+    if invocation.json {
+        let all = groups.into_iter().flat_map(|(_, snapshots)| snapshots);
+        all.for_each(|snapshot| say::item("snapshot", as_json(snapshot)));
+        return Ok(Outcome::Done);
+    }
+    let width = if invocation.verbose == 0 { show::terminal_width(&std::io::stdout()) } else { None };
+    let is_one = words.group_by.is_empty();
+    for (number, (title, snapshots)) in groups.into_iter().enumerate() {
+        if !is_one {
+            let gap = if number > 0 { "\n" } else { "" };
+            say!("{gap}{}", titled(&words.group_by, &title));
+        }
+        say!("{}", table(&snapshots, width));
+        if invocation.verbose > 0 {
+            say_all_left_out(&snapshots);
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Prints the parts of each snapshot that were left out, or kept against the rule.
+fn say_all_left_out(snapshots: &[&Snapshot]) {
+    for snapshot in snapshots.iter().filter(|snapshot| !snapshot.left_out.is_empty()) {
+        say!("{} {}", short_id(snapshot), show::name(snapshot.name.as_bytes()));
+        left_out_lines(&snapshot.left_out, true).iter().for_each(|line| say!("{line}"));
+    }
+}
+
+/// Groups the snapshots, in the order of the groups. Without criteria all snapshots form one group.
+fn grouped<'a>(snapshots: Vec<&'a Snapshot>, by: &[GroupBy]) -> Vec<(Vec<String>, Vec<&'a Snapshot>)> {
+    if by.is_empty() {
+        return vec![(Vec::new(), snapshots)];
+    }
+    let mut groups = BTreeMap::<Vec<String>, Vec<&Snapshot>>::new();
+    for snapshot in snapshots {
+        let key = |by: &GroupBy| match by {
+            GroupBy::Host => show::name(snapshot.host.as_bytes()),
+            GroupBy::Name => show::name(snapshot.name.as_bytes()),
+            GroupBy::Path => show::name(&snapshot.source),
+            GroupBy::Tags => {
+                snapshot.tags.iter().map(|tag| show::name(tag.as_bytes())).collect::<Vec<_>>().join(" ")
+            }
+        };
+        groups.entry(by.iter().map(key).collect()).or_default().push(snapshot);
+    }
+    groups.into_iter().collect()
+}
+
+fn titled(by: &[GroupBy], values: &[String]) -> String {
+    let part = |(by, value): (&GroupBy, &String)| {
+        let what = match by {
+            GroupBy::Host => "host",
+            GroupBy::Name => "name",
+            GroupBy::Path => "path",
+            GroupBy::Tags => "tags",
+        };
+        format!("{what} {}", if value.is_empty() { "-" } else { value })
+    };
+    by.iter().zip(values).map(part).collect::<Vec<_>>().join(", ") + ":"
+}
+
+/// Formats a table of snapshots, for lines of the given width if there is one.
+fn table(snapshots: &[&Snapshot], width: Option<usize>) -> String {
+    let mut rows: Vec<[String; HEADINGS.len()]> = snapshots.iter().map(|snapshot| row(snapshot)).collect();
+    if let Some(width) = width {
+        shorten(&mut rows, width);
+    }
+    let mut table = show::table(&HEADINGS, &NUMBERS);
+    for row in rows {
+        table.add_row(row);
+    }
+    table.trim_fmt()
+}
+
+fn row(snapshot: &Snapshot) -> [String; HEADINGS.len()] {
+    [
+        short_id(snapshot),
+        moment::show(snapshot.time),
+        show::name(snapshot.host.as_bytes()),
+        show::name(snapshot.name.as_bytes()),
+        kind(snapshot).into(),
+        show::bytes(snapshot.size),
+        bytes_if_known(snapshot.growth.map(|growth| growth.new_bytes)),
+        bytes_if_known(snapshot.growth.map(|growth| growth.stored_bytes)),
+        if snapshot.file_count > 0 { snapshot.file_count.to_string() } else { String::new() },
+        show::name(&snapshot.source),
+        remarks(snapshot),
+    ]
+}
+
+/// Shortens the lines to `width`, as far as the minimum widths permit.
+fn shorten(rows: &mut [[String; HEADINGS.len()]], width: usize) {
+    let widest = |rows: &[[String; HEADINGS.len()]], column: usize| {
+        let heading = HEADINGS.get(column).map_or(0, |heading| heading.len());
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
+        cells.max().unwrap_or(0).max(heading)
+    };
+    for (column, least) in SHORTENED {
+        let line = (0..HEADINGS.len()).map(|column| widest(rows, column) + GAP).sum::<usize>();
+        let excess = line.saturating_sub(width + GAP);
+        let room = widest(rows, column).saturating_sub(excess).max(least);
+        for cell in rows.iter_mut().filter_map(|row| row.get_mut(column)).filter(|_| excess > 0) {
+            *cell = if column == SOURCE { show::end_of(cell, room) } else { show::start_of(cell, room) };
+        }
+    }
+}
+
+/// Returns the first digits of a snapshot's id.
+pub fn short_id(snapshot: &Snapshot) -> String {
+    snapshot.id.to_string().chars().take(ID_DIGITS).collect()
+}
+
+fn bytes_if_known(bytes: Option<u64>) -> String {
+    bytes.map_or_else(String::new, show::bytes)
+}
+
+/// Returns the kind of a snapshot's source.
+pub fn kind(snapshot: &Snapshot) -> &'static str {
+    match snapshot.content {
+        SnapshotContent::Image(_) => "image",
+        SnapshotContent::Folder(_) if snapshot.file.is_some() => "file",
+        SnapshotContent::Folder(_) => "folder",
+    }
+}
+
+/// Returns the tags, the problems and the comment.
+pub fn remarks(snapshot: &Snapshot) -> String {
+    let tags = snapshot.tags.iter().map(|tag| show::name(tag.as_bytes()));
+    let problems = (snapshot.problem_count > 0).then(|| show::count(snapshot.problem_count, "problem"));
+    let left_out = left_out_bytes(&snapshot.left_out);
+    let left_out = (left_out > 0).then(|| format!("{} left out", show::bytes(left_out)));
+    let comment =
+        (!snapshot.comment.is_empty()).then(|| format!("\"{}\"", show::name(snapshot.comment.as_bytes())));
+    tags.chain(problems).chain(left_out).chain(comment).collect::<Vec<_>>().join(" ")
+}
+
+/// Formats a snapshot for programs.
+pub fn as_json(snapshot: &Snapshot) -> Value {
+    let mut shown = json!({
+        "id": snapshot.id.to_string(),
+        "name": snapshot.name,
+        "time": moment::rfc3339(snapshot.time),
+        "kind": kind(snapshot),
+        "host": snapshot.host,
+        "tags": snapshot.tags,
+        "comment": snapshot.comment,
+        "size": snapshot.size,
+        "entries": snapshot.file_count,
+        "problems": snapshot.problem_count,
+        "new_bytes": snapshot.growth.map(|growth| growth.new_bytes),
+        "stored_bytes": snapshot.growth.map(|growth| growth.stored_bytes),
+        "machine": snapshot.machine.as_ref().map(|machine| &machine.name),
+        "left_out_bytes": left_out_bytes(&snapshot.left_out),
+        "left_out": left_out_json(&snapshot.left_out),
+        "elapsed_seconds": std::time::Duration::from_nanos(snapshot.elapsed).as_secs_f64(),
+    });
+    show::put_name(&mut shown, "source", &snapshot.source);
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(sources: &[&str], host: &str) -> Vec<[String; HEADINGS.len()]> {
+        let row = |source: &&str| {
+            let mut row: [String; HEADINGS.len()] = std::array::from_fn(|_| "12345678".into());
+            row[9] = (*source).into();
+            row[2] = host.into();
+            row[10] = String::new();
+            row
+        };
+        sources.iter().map(row).collect()
+    }
+
+    #[test]
+    fn lines_fit_a_terminal_where_they_can() {
+        let sources = ["/srv/data/projects/2026/web", "/etc"];
+        let line = |rows: &[[String; HEADINGS.len()]]| {
+            let widest = |column: usize| {
+                rows.iter().map(|row| row[column].chars().count()).max().unwrap().max(HEADINGS[column].len())
+            };
+            (0..HEADINGS.len()).map(|column| widest(column) + GAP).sum::<usize>() - GAP
+        };
+        let whole = rows(&sources, "backup.example.org");
+        let natural = line(&whole);
+        for width in [natural, natural - 5, natural - 20] {
+            let mut rows = whole.clone();
+            shorten(&mut rows, width);
+            assert!(line(&rows) <= width, "{width}: {rows:?}");
+            assert_eq!(rows[1][9], "/etc", "what is short stays");
+            assert_eq!(rows == whole, width == natural);
+        }
+        let mut rows = whole.clone();
+        shorten(&mut rows, 1);
+        assert_eq!((rows[0][9].as_str(), rows[0][2].as_str()), ("…ts/2026/web", "backup.…"));
+    }
+}

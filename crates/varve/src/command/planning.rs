@@ -1,0 +1,4 @@
+//! Sizing a machine for a store.
+
+pub mod bench;
+pub mod plan;

@@ -1,0 +1,45 @@
+//! `varve bench device`
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use varve_plan::{DeviceRow, measure_device};
+
+use crate::arguments::BenchDevice;
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::{say, show};
+
+pub fn run(invocation: &Invocation, words: &BenchDevice) -> Result<Outcome> {
+    if !words.folder.is_dir() {
+        bail!("there is no folder {}: name one that is on the disk to be measured", words.folder.display());
+    }
+    let failed = || format!("the device of {} could not be measured", words.folder.display());
+    // The file is removed when this function returns, also after a caught signal. It has a name
+    // only until then.
+    let file =
+        tempfile::Builder::new().prefix("varve-bench-").tempfile_in(&words.folder).with_context(failed)?;
+    if !invocation.json {
+        say!("{:<18}{:>10}{:>7}{:>14}{:>12}", "", "BYTES", "DEPTH", "A SECOND", "MB/S");
+    }
+    let mut done = |row: &DeviceRow| {
+        if !invocation.json {
+            say!(
+                "{:<18}{:>10}{:>7}{:>14.0}{:>12.1}",
+                row.what(),
+                show::bytes(row.bytes as u64),
+                row.depth,
+                row.per_second,
+                row.rate() / 1e6
+            );
+        }
+    };
+    let time = Duration::from_secs_f64(words.seconds);
+    let figures = measure_device(file.path(), words.size, time, &mut done).with_context(failed)?;
+    if invocation.json {
+        say::record("device_benchmark", serde_json::to_value(&figures)?);
+    } else if !figures.is_direct {
+        say!("The file system has no direct access: the system's memory of files may have helped.");
+    }
+    Ok(Outcome::Done)
+}

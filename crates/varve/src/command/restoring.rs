@@ -1,0 +1,391 @@
+//! `varve restore` and `varve cat`
+
+mod damage_report;
+mod destinations;
+mod image;
+mod protected_paths;
+mod restore_plan;
+
+use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
+use serde_json::json;
+use varve_archive::{
+    DamageList, Files, Node, NodeKind, Overwrite, Problem, Progress, RestoreCounts, RestoreFilter,
+    RestoreFolderError, RestoreOptions, Tree, Watch, read_back, restore_folder,
+};
+use varve_machine::ImageFormat;
+use varve_replica::Healing;
+use varve_session::UsageError;
+use varve_world::Workers;
+
+use self::destinations::{OUTPUT, targets};
+use self::image::Image;
+use self::protected_paths::Kept;
+pub use self::restore_plan::WouldChange;
+use crate::arguments::{Cat, Restore};
+use crate::command::choosing::chosen_snapshots::Choice;
+use crate::command::choosing::place_in_snapshot::{Content, Place, What};
+use crate::command::looking::left_out::{left_out_json, left_out_lines};
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::progress_bar::Shown;
+use crate::say::Output;
+use crate::signals::cancel_on_signal;
+use crate::{complaint, exit_status, say, show};
+
+pub fn run(invocation: &Invocation, restore: &Restore) -> Result<Outcome> {
+    let archive = invocation.session.reading()?;
+    let blocks = archive.blocks();
+    let filter = RestoreFilter::new(&restore.includes, &restore.excludes)?;
+    let kept = Kept::of(&invocation.session)?.with_paths();
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let choice = Choice::new(invocation, archive.snapshots(), &restore.which);
+    let mut places = Vec::new();
+    for text in &restore.snapshots {
+        let place = choice.place(text)?;
+        let content = place.content(&blocks).with_context(|| not_restored(text))?;
+        places.push((place, content));
+    }
+    let targets = targets(restore, &places)?;
+    let mut outcome = Outcome::Done;
+    for (((place, content), target), text) in places.iter().zip(&targets).zip(&restore.snapshots) {
+        if target != Path::new(OUTPUT) {
+            kept.0.refuse(target)?;
+        }
+        let damaged = DamageList::new();
+        let from = Origin {
+            invocation,
+            blocks: &blocks,
+            workers: archive.workers(),
+            kept: &kept.1,
+            filter: &filter,
+            damaged: Some(&damaged),
+        };
+        let shown = Shown::start(&place.name(), &progress, invocation.quiet || restore.dry_run);
+        let restored = restore_one(from, place, content, restore, target, &progress);
+        drop(shown);
+        invocation.session.report_lost(&blocks);
+        let restored = restored.with_context(|| not_restored(text));
+        if !damaged.is_empty() {
+            damage_report::report(invocation, target, &damaged);
+        }
+        if let Some(restored) = restored? {
+            outcome = outcome.max(tell(invocation, place, target, &restored));
+        }
+        if !damaged.is_empty() {
+            outcome = outcome.max(Outcome::Damage);
+        }
+    }
+    Ok(outcome)
+}
+
+fn not_restored(text: &std::ffi::OsStr) -> String {
+    format!("{} was not restored", show::name(text.as_bytes()))
+}
+
+pub(super) fn cat(invocation: &Invocation, cat: &Cat) -> Result<Outcome> {
+    let archive = invocation.session.reading()?;
+    let place = Choice::new(invocation, archive.snapshots(), &cat.which).place(&cat.snapshot)?;
+    let blocks = archive.blocks();
+    let from = Origin {
+        invocation,
+        blocks: &blocks,
+        workers: archive.workers(),
+        kept: &[],
+        filter: &RestoreFilter::ALL,
+        damaged: None,
+    };
+    let whole = Restore {
+        snapshots: vec![cat.snapshot.clone()],
+        destination: OUTPUT.into(),
+        overwrite: None,
+        dry_run: false,
+        includes: Vec::new(),
+        excludes: Vec::new(),
+        delete: false,
+        yes: false,
+        replace_types: false,
+        verify: false,
+        keep_damaged: false,
+        format: ImageFormat::Raw,
+        which: cat.which.clone(),
+    };
+    let content = place.content(&blocks);
+    let written = content
+        .and_then(|content| restore_one(from, &place, &content, &whole, Path::new(OUTPUT), &Progress::new()));
+    invocation.session.report_lost(&blocks);
+    written.map(|_| Outcome::Done)
+}
+
+/// The result of one restore.
+struct Restored {
+    kind: String,
+    counts: RestoreCounts,
+    /// True if something is missing because the archive is damaged.
+    is_damaged: bool,
+}
+
+/// The origin of a restore, and the rules that apply to it.
+#[derive(Clone, Copy)]
+struct Origin<'a> {
+    invocation: &'a Invocation,
+    blocks: &'a Arc<Healing>,
+    workers: &'a dyn Workers,
+    /// Paths that must survive, whatever is replaced.
+    kept: &'a [PathBuf],
+    filter: &'a RestoreFilter,
+    /// Collects the unreadable ranges, if the user accepts damaged files.
+    damaged: Option<&'a DamageList>,
+}
+
+/// The reason why a file lacks flags.
+const NO_FLAGS: &str = "this file system, or this user's rights, do not allow them";
+
+/// Reports a restore, and everything that it lacks.
+fn tell(invocation: &Invocation, place: &Place<'_>, destination: &Path, restored: &Restored) -> Outcome {
+    let Restored { kind, counts, is_damaged } = restored;
+    match counts.problem_count {
+        0 => {}
+        1 => remark!("varve: 1 file or folder is missing, or lacks something"),
+        several => remark!("varve: {several} files or folders are missing, or lack something"),
+    }
+    match counts.lacking_flags_count {
+        0 => {}
+        1 => remark!("varve: 1 file or folder lacks flags that chattr sets: {NO_FLAGS}"),
+        several => remark!("varve: {several} files or folders lack flags that chattr sets: {NO_FLAGS}"),
+    }
+    if counts.is_delete_withheld {
+        remark!("varve: nothing was removed, as not everything is restored");
+    }
+    if invocation.json {
+        let mut value = json!({
+            "snapshot": place.what.id(),
+            "kind": kind,
+            "files": counts.file_count,
+            "folders": counts.folder_count,
+            "bytes": counts.bytes,
+            "kept": counts.kept_count,
+            "attributes": counts.attributes_count,
+            "deleted": counts.deleted_count,
+            "problems": counts.problem_count,
+            "lacking_flags": counts.lacking_flags_count,
+            "left_out": left_out_json(place.left_out()),
+        });
+        show::put_name(&mut value, "path", destination.as_os_str().as_bytes());
+        say::record("restored", value);
+    } else if !invocation.quiet {
+        let destination = show::name(destination.as_os_str().as_bytes());
+        say!("restored to {destination}: {}{}", show::bytes(counts.bytes), counted(counts));
+        left_out_lines(place.left_out(), false).iter().for_each(|line| say!("{line}"));
+    }
+    match (is_damaged, counts.problem_count) {
+        (true, _) => Outcome::Damage,
+        (false, 0) => Outcome::Done,
+        (false, _) => Outcome::Gaps,
+    }
+}
+
+fn counted(counts: &RestoreCounts) -> String {
+    let mut text = match counts.folder_count {
+        0 => String::new(),
+        folders => {
+            format!(" in {} and {}", show::count(counts.file_count, "file"), show::count(folders, "folder"))
+        }
+    };
+    for (count, what) in [
+        (counts.kept_count, "kept"),
+        (counts.attributes_count, "given attributes"),
+        (counts.deleted_count, "deleted"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
+    }
+    text
+}
+
+/// Restores one place. Returns `None` if there is nothing to report: the data went to standard
+/// output, or was only planned.
+fn restore_one(
+    from: Origin<'_>,
+    place: &Place<'_>,
+    content: &Content<'_>,
+    restore: &Restore,
+    destination: &Path,
+    progress: &Progress,
+) -> Result<Option<Restored>> {
+    let source = source_of(place, restore);
+    let (files, node) = match content {
+        Content::Disk(disk) => {
+            return restore_image(from, place, &disk.raw(), &source, restore, destination, progress);
+        }
+        Content::Raw(part) => {
+            return restore_image(from, place, part, &source, restore, destination, progress);
+        }
+        Content::Node { files, node } => (&**files, &**node),
+    };
+    if restore.format != ImageFormat::Raw {
+        bail!(UsageError("--format is for disk images: this is no image".into()));
+    }
+    if destination != Path::new(OUTPUT) {
+        let options = RestoreOptions {
+            overwrite: restore.overwrite.map(Overwrite::from),
+            replace_types: restore.replace_types,
+            delete: restore.delete,
+            filter: from.filter,
+            kept: from.kept,
+            source: &source,
+            damaged: from.damaged.filter(|_| restore.keep_damaged),
+            ..RestoreOptions::default()
+        };
+        return restore_tree(from, Tree { files, root: node }, restore, destination, options, progress);
+    }
+    if node.kind != NodeKind::File {
+        let name = place.name();
+        let what = if place.path.as_os_str().is_empty() { Path::new(&name) } else { place.path };
+        bail!("{what:?} is a {}: only a file can be written to standard output", node.kind);
+    }
+    if let Some(trouble) = files.trouble(node).filter(|trouble| trouble.lacks_all) {
+        return Err(anyhow::Error::from_boxed(trouble.error))
+            .with_context(|| format!("{:?} has no content", place.path));
+    }
+    match from.damaged.filter(|_| restore.keep_damaged) {
+        None => files.write_to(from.workers, node, &mut Output::new(), progress)?,
+        Some(damaged) => write_around(files, node, damaged)?,
+    }
+    Ok(None)
+}
+
+/// Returns an identifier of a restore's content, so that an interrupted restore is resumed only by
+/// the same one.
+fn source_of(place: &Place<'_>, restore: &Restore) -> Vec<u8> {
+    let patterns = format!("{:?} {:?} {:?}", restore.includes, restore.excludes, restore.format);
+    [place.what.id().as_bytes(), b":", place.path.as_os_str().as_bytes(), b"\0", patterns.as_bytes()].concat()
+}
+
+fn restore_image(
+    from: Origin<'_>,
+    place: &Place<'_>,
+    part: &varve_archive::ImagePart,
+    source: &[u8],
+    restore: &Restore,
+    destination: &Path,
+    progress: &Progress,
+) -> Result<Option<Restored>> {
+    let time = match place.what {
+        What::Snapshot(snapshot) => Some(snapshot.time),
+        What::Vac(_) => None,
+    };
+    let image = Image { part, time, source };
+    image::check(restore, destination)?;
+    if restore.dry_run {
+        let decision = image::decide(from, &image, restore, destination, progress)?;
+        restore_plan::show_one(from.invocation, destination, part.size(), decision);
+        return Ok(None);
+    }
+    image::restore_bytes(from, &image, restore, destination, progress)
+}
+
+/// Writes a file to standard output, with zeros for the bytes that are unreadable.
+fn write_around(files: &dyn Files, node: &Node, damaged: &DamageList) -> Result<()> {
+    let mut output = Output::new();
+    let mut written = 0;
+    files.read_around(
+        node,
+        0..node.size,
+        &mut |offset, bytes| {
+            std::io::copy(
+                &mut std::io::Read::take(std::io::repeat(0), offset.saturating_sub(written)),
+                &mut output,
+            )?;
+            output.write_all(bytes)?;
+            written = offset + bytes.len() as u64;
+            Ok(())
+        },
+        &mut |range, _| damaged.add(Path::new(""), range),
+    )?;
+    std::io::copy(
+        &mut std::io::Read::take(std::io::repeat(0), node.size.saturating_sub(written)),
+        &mut output,
+    )?;
+    Ok(())
+}
+
+fn restore_tree(
+    from: Origin<'_>,
+    tree: Tree<'_>,
+    restore: &Restore,
+    destination: &Path,
+    options: RestoreOptions<'_>,
+    progress: &Progress,
+) -> Result<Option<Restored>> {
+    if restore.dry_run {
+        restore_plan::show_plan(from.invocation, tree, destination, options)?;
+        return Ok(None);
+    }
+    if restore.delete {
+        restore_plan::consent_to_delete(from.invocation, restore, tree, destination, options)?;
+    }
+    let (mut counts, is_damaged) = write_tree(from, tree, destination, options, progress)?;
+    if restore.verify {
+        let report = |problem: Problem| complaint::report_problem(&problem);
+        let watch = Watch { progress, report: &report };
+        let (_, unlike) = read_back(tree.files, from.workers, tree.root, destination, options, watch)
+            .with_context(|| format!("{} cannot be read back", destination.display()))?;
+        counts.problem_count += unlike;
+    }
+    Ok(Some(Restored { kind: tree.root.kind.to_string(), counts, is_damaged }))
+}
+
+fn write_tree(
+    from: Origin<'_>,
+    tree: Tree<'_>,
+    destination: &Path,
+    options: RestoreOptions<'_>,
+    progress: &Progress,
+) -> Result<(RestoreCounts, bool)> {
+    let is_folder = tree.root.kind == NodeKind::Folder;
+    // The problems of a single file may explain why it could not be restored at all.
+    let of_file = Mutex::new(Vec::new());
+    let is_damaged = AtomicBool::new(false);
+    let report = |problem: Problem| {
+        is_damaged.fetch_or(exit_status::is_damage(&*problem.error), Ordering::Relaxed);
+        match is_folder {
+            true => complaint::report_problem(&problem),
+            false => of_file.lock().push(problem),
+        }
+    };
+    let watch = Watch { progress, report: &report };
+    let restored = restore_folder(tree.files, from.workers, tree.root, destination, options, watch);
+    let of_file = of_file.into_inner();
+    let is_damaged = is_damaged.into_inner();
+    let counts = match restored {
+        Ok(counts) => counts,
+        Err(RestoreFolderError::Exists { .. }) if is_folder && destination.is_dir() => {
+            bail!(restore_plan::would_change(tree, destination, options)?)
+        }
+        Err(error) => {
+            let is_absent = matches!(&error, RestoreFolderError::Destination { source, .. } if source.kind() == ErrorKind::NotFound);
+            return match of_file.into_iter().next().filter(|_| is_absent) {
+                Some(problem) => Err(anyhow::Error::from_boxed(problem.error))
+                    .context(show::name(destination.as_os_str().as_bytes())),
+                None => bail!(error),
+            };
+        }
+    };
+    for problem in of_file {
+        let path = if problem.path.as_os_str().is_empty() { destination.to_path_buf() } else { problem.path };
+        complaint::report_problem(&Problem { path, error: problem.error });
+    }
+    if is_damaged {
+        remark!("hint: {}", complaint::KEEP_DAMAGED);
+    }
+    Ok((counts, is_damaged))
+}

@@ -1,0 +1,134 @@
+//! Restoring the bytes of a disk image, or of a part of one.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use varve_archive::{
+    Action, ImageOptions, ImagePart, Overwrite, Progress, Reason, RestoreCounts, read_back_image,
+    restore_image, write_image_around,
+};
+use varve_machine::{ForeignFile, ImageFormat, RestoreForeignError, restore_foreign};
+use varve_session::UsageError;
+use varve_world::Timestamp;
+
+use super::destinations::OUTPUT;
+use super::{Origin, Restored};
+use crate::arguments::Restore;
+use crate::say::Output;
+
+/// An image or a part of one, and the context of its restore.
+pub(super) struct Image<'a> {
+    pub(super) part: &'a ImagePart,
+    /// The time of its snapshot.
+    pub(super) time: Option<Timestamp>,
+    /// Identifies the content, so that an interrupted restore is resumed only by the same one.
+    pub(super) source: &'a [u8],
+}
+
+/// Refuses arguments that do not apply to an image.
+pub(super) fn check(restore: &Restore, destination: &Path) -> Result<()> {
+    if !restore.includes.is_empty() || !restore.excludes.is_empty() {
+        bail!(UsageError("--include and --exclude are for folders: this is an image".into()));
+    }
+    if restore.format == ImageFormat::Raw {
+        return Ok(());
+    }
+    if destination == Path::new(OUTPUT) {
+        bail!(UsageError("an image can be restored with --format only to a file".into()));
+    }
+    if restore.verify {
+        bail!(UsageError("--verify reads back files and raw images; without --format it does".into()));
+    }
+    Ok(())
+}
+
+/// Decides about an existing file or device at the destination.
+pub(super) fn decide(
+    from: Origin<'_>,
+    image: &Image<'_>,
+    restore: &Restore,
+    destination: &Path,
+    progress: &Progress,
+) -> Result<(Action, Reason)> {
+    let there = match fs::symlink_metadata(destination) {
+        Ok(there) => there,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Action::Create, Reason::Missing)),
+        Err(error) => return Err(error).with_context(|| format!("cannot look at {}", destination.display())),
+    };
+    let overwrite = restore.overwrite.map(Overwrite::from);
+    let is_device = fs::metadata(destination).is_ok_and(|there| there.file_type().is_block_device());
+    Ok(match overwrite {
+        None => (Action::Skip, Reason::Exists),
+        Some(Overwrite::Always) => (Action::Replace, Reason::Always),
+        Some(_) if is_device => {
+            bail!(
+                "{} is a block device: it is written to only with --overwrite always",
+                destination.display()
+            )
+        }
+        Some(Overwrite::Never) => (Action::Keep, Reason::Exists),
+        Some(Overwrite::IfNewer) => {
+            let changed =
+                there.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+            let changed = changed.and_then(|since| i64::try_from(since.as_nanos()).ok());
+            match (image.time, changed) {
+                (Some(Timestamp(taken)), Some(changed)) if taken <= changed => {
+                    (Action::Keep, Reason::NotNewer)
+                }
+                _ => (Action::Replace, Reason::Newer),
+            }
+        }
+        Some(Overwrite::IfChanged) => {
+            let is_equal = restore.format == ImageFormat::Raw
+                && there.is_file()
+                && there.len() == image.part.size()
+                && read_back_image(&**from.blocks, image.part, destination, false, progress).is_ok();
+            if is_equal { (Action::Keep, Reason::Equal) } else { (Action::Replace, Reason::Differs) }
+        }
+    })
+}
+
+/// Restores an image. Returns `None` if it went to standard output, so that there is nothing to
+/// report.
+pub(super) fn restore_bytes(
+    from: Origin<'_>,
+    image: &Image<'_>,
+    restore: &Restore,
+    destination: &Path,
+    progress: &Progress,
+) -> Result<Option<Restored>> {
+    let Origin { blocks, workers, .. } = from;
+    let damaged = from.damaged.filter(|_| restore.keep_damaged);
+    if destination == Path::new(OUTPUT) {
+        write_image_around(&**blocks, workers, image.part, &mut Output::new(), damaged, progress)?;
+        return Ok(None);
+    }
+    let (action, _) = decide(from, image, restore, destination, progress)?;
+    let kind = "image".into();
+    if action == Action::Keep {
+        let counts = RestoreCounts { kept_count: 1, ..RestoreCounts::default() };
+        return Ok(Some(Restored { kind, counts, is_damaged: false }));
+    }
+    let overwrite = action == Action::Replace;
+    if restore.format == ImageFormat::Raw {
+        let options = ImageOptions { overwrite, source: image.source, damaged, ..ImageOptions::default() };
+        restore_image(&**blocks, workers, image.part, destination, options, progress)?;
+    } else {
+        let to = ForeignFile { path: destination, format: restore.format };
+        let restored = restore_foreign(&**blocks, workers, image.part, to, overwrite, damaged, progress);
+        restored.map_err(|error| match error {
+            RestoreForeignError::Restore(error) => anyhow::Error::new(error),
+            error => anyhow::Error::new(error),
+        })?;
+    }
+    if restore.verify {
+        let keeps_damaged = damaged.is_some();
+        read_back_image(&**blocks, image.part, destination, keeps_damaged, progress)
+            .with_context(|| format!("{} was restored", destination.display()))?;
+    }
+    let counts = RestoreCounts { file_count: 1, bytes: image.part.size(), ..RestoreCounts::default() };
+    Ok(Some(Restored { kind, counts, is_damaged: false }))
+}

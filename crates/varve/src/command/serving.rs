@@ -1,0 +1,6 @@
+//! Reaching snapshots and blocks from other programs.
+
+pub mod boot;
+pub mod mount;
+pub mod serve;
+pub mod venti_sessions;

@@ -1,0 +1,79 @@
+//! `varve mount`
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use varve_archive::{FilteredSnapshots, SnapshotList};
+use varve_block::BlockStore;
+use varve_replica::Healing;
+use varve_serve::days::Days;
+use varve_serve::fuse;
+use varve_session::Home;
+
+use crate::arguments::Mount;
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::{moment, say};
+
+/// Poll interval for an unmount by another program.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub fn run(invocation: &Invocation, words: &Mount) -> Result<Outcome> {
+    let is_over = over_on_signal().context("signals cannot be caught")?;
+    let (days, blocks) = open(invocation, words)?;
+    let days = Arc::new(days);
+    // The source marks Varve's mounts, even where they have no file system type of their own
+    // (`varve_archive`, `folder/mounts.rs`).
+    let source = format!("varve:{}", invocation.session.store_path()?.display());
+    let options = fuse::Options { source, allow_other: words.allow_other };
+    let mounted = fuse::mount(days, &words.folder, &options)?;
+    let at = mounted.at().display();
+    if invocation.json {
+        say::record("mounted", json!({ "at": at.to_string() }));
+    } else if !invocation.quiet {
+        remark!("varve: mounted on {at}; Ctrl-C or `fusermount3 -u {at}` takes it away");
+    }
+    while !is_over.load(Ordering::Relaxed) && !mounted.has_ended() {
+        std::thread::park_timeout(LOOK);
+    }
+    mounted.unmount().with_context(|| format!("{} is still mounted", words.folder.display()))?;
+    if let Some(blocks) = blocks {
+        invocation.session.report_lost(&blocks);
+    }
+    Ok(Outcome::Done)
+}
+
+/// Opens the tree of snapshots of the named store. Also returns its blocks if lost blocks may come
+/// from a replica.
+fn open(invocation: &Invocation, words: &Mount) -> Result<(Days, Option<Arc<Healing>>)> {
+    let filter = words.which.filter();
+    if let Home::Venti(address) = invocation.session.home()? {
+        let (found, blocks) = invocation.session.venti_snapshots(&address)?;
+        return Ok((days(FilteredSnapshots::new(found, filter), blocks), None));
+    }
+    let archive = invocation.session.read()?;
+    let blocks = invocation.session.healing(&archive);
+    let list = FilteredSnapshots::new(archive, filter);
+    Ok((days(list, Arc::clone(&blocks) as _), Some(blocks)))
+}
+
+/// Returns the tree of a store's snapshots. Their contents are read from `blocks`.
+pub(super) fn days(list: impl SnapshotList + 'static, blocks: Arc<dyn BlockStore>) -> Days {
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Days::new(list, blocks, Box::new(moment::civil), owner)
+}
+
+/// Returns a flag that a signal to end sets. Further signals change nothing: a process that dies
+/// while its mount exists leaves a dead mount behind.
+fn over_on_signal() -> std::io::Result<Arc<AtomicBool>> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        flag::register(signal, Arc::clone(&is_over))?;
+    }
+    Ok(is_over)
+}

@@ -1,0 +1,323 @@
+//! `varve serve`
+
+mod metrics;
+mod proxies;
+mod venti;
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use varve_archive::{Archive, CachedBlocks, FilteredSnapshots, SnapshotFilter, SnapshotList, StoreSnapshots};
+use varve_block::BlockStore;
+use varve_serve::days::Days;
+use varve_serve::metrics::MetricsServer;
+use varve_serve::nbd::{
+    Disks, Endpoint, Moments, NbdServer, OneDisk, Overlay, Served, Settings, SnapshotDisks,
+};
+use varve_serve::nfs::NfsServer;
+use varve_serve::venti::{Inherited, Notice, Sessions, VentiSettings, notify};
+use varve_serve::webdav::WebDavServer;
+use varve_serve::{Bounded, ListenError, TlsIdentity};
+use varve_session::UsageError;
+use varve_store::Store;
+
+use super::mount;
+use crate::arguments::{Serve, TlsFiles};
+use crate::command::choosing::chosen_snapshots::refuse_empty;
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::{exit_status, moment, say};
+
+/// The default size of the cache of decompressed blocks: this part of the machine's memory, within
+/// these bounds.
+const MEMORY_SHARE: u64 = 8;
+const MEMORY_BOUNDS: [u64; 2] = [64 << 20, 4 << 30];
+
+/// The notation of times in the front ends.
+pub(super) const MOMENTS: Moments = Moments { parse_last: moment::parse_last, show: moment::show };
+
+/// A front end that serves until it is closed.
+trait Door {
+    /// The addresses in the notation of clients.
+    fn addresses(&self) -> Vec<String>;
+    /// Ends it after the requests in flight are answered.
+    fn close(self: Box<Self>);
+}
+
+impl Door for NbdServer {
+    fn addresses(&self) -> Vec<String> {
+        vec![nbd_address(self.endpoint(), "")]
+    }
+
+    fn close(self: Box<Self>) {
+        self.drain();
+    }
+}
+
+impl Door for NfsServer {
+    fn addresses(&self) -> Vec<String> {
+        let (ip, port) = (NfsServer::address(self).ip(), NfsServer::address(self).port());
+        vec![format!("nfs://{ip}/?nfsport={port}&mountport={port}")]
+    }
+
+    fn close(self: Box<Self>) {
+        NfsServer::close(*self);
+    }
+}
+
+impl Door for WebDavServer {
+    fn addresses(&self) -> Vec<String> {
+        vec![format!("http://{}/", WebDavServer::address(self))]
+    }
+
+    fn close(self: Box<Self>) {
+        WebDavServer::close(*self);
+    }
+}
+
+pub fn run(invocation: &Invocation, words: &Serve) -> Result<Outcome> {
+    // First of all: an early signal is not lost, and inherited sockets keep their numbers.
+    let mut inherited = Inherited::from_environment()?;
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
+    if let Some(configuration) = proxies::configuration(invocation, words)? {
+        return proxies::run(invocation, words, &configuration, &mut inherited, signals);
+    }
+    let (archive, fault) = match words.venti.is_empty() {
+        true => (invocation.session.read()?, None),
+        false => open_to_write(invocation)?,
+    };
+    let store = archive.blocks();
+    let is_written = store.is_open_to_write();
+    let blocks = invocation.session.healing(&archive);
+    drop(archive);
+    let list = || Ok(Box::new(StoreSnapshots::open(Arc::clone(&store), Arc::clone(&blocks) as _)?) as _);
+    let mut doors = snapshot_doors(words, &(Arc::clone(&blocks) as _), &list)?;
+    let mut counts: Box<dyn Fn() -> String> = Box::new(String::new);
+    // If clients write, they use the store itself, without the replicas.
+    let served: Arc<dyn BlockStore> =
+        if is_written { Arc::clone(&store) as _ } else { Arc::clone(&blocks) as _ };
+    let mut counted = Weak::new();
+    let is_degraded = fault.is_some();
+    let sessions = open_sessions(words, &store)?;
+    let settings = VentiSettings { fault, sessions: sessions.clone(), ..venti::settings(words)? };
+    if let Some(server) = venti::start(words, &mut inherited, served, settings)? {
+        let server = Arc::new(server);
+        let own = Arc::clone(&server);
+        counts = Box::new(move || venti::counts(&own));
+        counted = Arc::downgrade(&server);
+        doors.push(Box::new(venti::VentiDoor(server)));
+    }
+    let metrics = words.metrics.map(|address| {
+        let store = Arc::downgrade(&store);
+        MetricsServer::start(address, words.expose, Arc::new(move || metrics::page(&store, &counted)))
+    });
+    let metrics = metrics.transpose().map_err(not_listening)?;
+    announce(invocation, &doors, metrics.as_ref());
+    if is_degraded {
+        tell(Notice::Degraded);
+    }
+    for signal in signals.forever() {
+        match signal {
+            SIGUSR1 => tell_numbers(&venti::bucket_histogram(store.memory_index_stats().as_ref()), &counts()),
+            SIGUSR2 => tell_numbers(&venti::lookup_histogram(&store.candidates_per_lookup()), &counts()),
+            _ => break,
+        }
+    }
+    tell(Notice::Stopping);
+    end_at_next_signal(signals);
+    drop((counts, metrics));
+    doors.into_iter().for_each(Door::close);
+    if is_written {
+        drop(blocks);
+        if let Some(sessions) = sessions {
+            sessions.sync()?;
+        }
+        return match Arc::try_unwrap(store) {
+            Ok(store) => store.close().map(|()| Outcome::Done).map_err(Into::into),
+            Err(shared) => shared.sync().map(|()| Outcome::Done).map_err(Into::into),
+        };
+    }
+    invocation.session.report_lost(&blocks);
+    Ok(Outcome::Done)
+}
+
+/// Opens the record of client sessions, if it is requested or was begun earlier. A gap in it would
+/// hide which blocks other sessions rely on.
+fn open_sessions(words: &Serve, store: &Arc<Store>) -> Result<Option<Arc<Sessions>>> {
+    let has_door = !words.venti.is_empty() || !words.venti_read_only.is_empty();
+    let is_begun = store.is_open_to_write() && words.sessions;
+    if has_door && (is_begun || store.sessions().is_there()?) {
+        return Ok(Some(Arc::new(Sessions::open(Arc::clone(store))?)));
+    }
+    Ok(None)
+}
+
+/// Opens the store for clients that write. If its disk is full or read-only, the store is opened
+/// for reading instead, so that readers are not affected. Then the reason is returned, too.
+fn open_to_write(invocation: &Invocation) -> Result<(Archive, Option<String>)> {
+    let error = match invocation.session.write() {
+        Ok(archive) => return Ok((archive, None)),
+        Err(error) if takes_no_writes(&error) => error,
+        Err(error) => return Err(error),
+    };
+    let archive = invocation.session.read()?;
+    let reason = format!("{error:#}");
+    tracing::error!(
+        reason,
+        "the store cannot be written: it is served read-only; make room on its disk and start the server again"
+    );
+    Ok((archive, Some(reason)))
+}
+
+/// The error of a front end that cannot listen. An address that other machines can reach is a usage
+/// error without `--expose`.
+fn not_listening(error: ListenError) -> anyhow::Error {
+    match error {
+        ListenError::Exposed { .. } | ListenError::ExposedNumbers { .. } => {
+            UsageError(error.to_string()).into()
+        }
+        error => error.into(),
+    }
+}
+
+/// Reports whether the disk is full or read-only, but otherwise works.
+fn takes_no_writes(error: &anyhow::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    let kinds = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+    kinds
+        .into_iter()
+        .any(|kind| matches!(kind, StorageFull | QuotaExceeded | FileTooLarge | ReadOnlyFilesystem))
+}
+
+/// Starts the requested front ends for snapshots. Their contents are read from `blocks`.
+fn snapshot_doors(
+    words: &Serve,
+    blocks: &Arc<dyn BlockStore>,
+    list: &dyn Fn() -> Result<Box<dyn SnapshotList>>,
+) -> Result<Vec<Box<dyn Door>>> {
+    let mut doors: Vec<Box<dyn Door>> = Vec::new();
+    let list = || -> Result<_> { Ok(FilteredSnapshots::new(list()?, words.which.filter())) };
+    if let Some(endpoint) = &words.nbd {
+        let cached = CachedBlocks::with_leaves_bytes(Arc::clone(blocks), memory(words));
+        let snapshots = SnapshotDisks::new(list()?, Arc::new(cached), MOMENTS);
+        doors.push(Box::new(nbd_server(words, endpoint, snapshots)?));
+    }
+    if words.nfs.is_some() || words.webdav.is_some() {
+        let days: Arc<Days> = Arc::new(mount::days(list()?, Arc::clone(blocks)));
+        // NFS and WebDAV do not report which files a client has forgotten, so the table of files is
+        // bounded.
+        let days = Arc::new(Bounded::new(days));
+        if let Some(address) = words.nfs {
+            doors.push(Box::new(
+                NfsServer::start(address, words.expose, Arc::clone(&days) as _).map_err(not_listening)?,
+            ));
+        }
+        if let Some(address) = words.webdav {
+            doors.push(Box::new(WebDavServer::start(address, words.expose, days).map_err(not_listening)?));
+        }
+    }
+    Ok(doors)
+}
+
+/// Prints all addresses for the user who started the server.
+fn announce(invocation: &Invocation, doors: &[Box<dyn Door>], metrics: Option<&MetricsServer>) {
+    for address in doors.iter().flat_map(|door| door.addresses()) {
+        match invocation.json {
+            true => say::record("serving", json!({ "address": address })),
+            false => say!("serving at {address}"),
+        }
+    }
+    if let Some(metrics) = metrics {
+        let url = format!("http://{}/metrics", metrics.address());
+        match invocation.json {
+            true => say::record("metrics", json!({ "url": url })),
+            false => say!("metrics at {url}"),
+        }
+    }
+    tell(Notice::Ready);
+}
+
+/// Prints the counters and the table statistics that a signal asked for.
+fn tell_numbers(tables: &str, counts: &str) {
+    remark!("{}", format!("{tables}{counts}").trim_end());
+}
+
+/// Sends a notice to the service manager, if there is one.
+fn tell(notice: Notice) {
+    if let Err(error) = notify(notice) {
+        tracing::warn!(%error, "the service manager could not be told");
+    }
+}
+
+fn memory(words: &Serve) -> u64 {
+    let [least, most] = MEMORY_BOUNDS;
+    words.memory.unwrap_or_else(|| {
+        let system = rustix::system::sysinfo();
+        let bytes = (system.totalram as u64).saturating_mul(system.mem_unit.into());
+        (bytes / MEMORY_SHARE).clamp(least, most)
+    })
+}
+
+/// Reads the TLS identity of a front end, and the authority that must sign its clients'
+/// certificates.
+fn identity(files: &TlsFiles) -> Result<TlsIdentity> {
+    Ok(TlsIdentity::read(&files.certificate, &files.key, files.authority.as_deref())?)
+}
+
+fn nbd_server(words: &Serve, endpoint: &Endpoint, snapshots: SnapshotDisks) -> Result<NbdServer> {
+    let settings = Settings {
+        tls: words.nbd_tls.as_ref().map(identity).transpose()?,
+        connections_max: words.nbd_clients.into(),
+        ..Settings::default()
+    };
+    let disks: Arc<dyn Disks> = match &words.export {
+        None => Arc::new(snapshots),
+        Some(name) => Arc::new(one_disk(words, name, &snapshots)?),
+    };
+    NbdServer::start(endpoint, disks, settings).with_context(|| format!("nothing can listen at {endpoint}"))
+}
+
+fn one_disk(words: &Serve, name: &str, snapshots: &SnapshotDisks) -> Result<OneDisk> {
+    refuse_empty(name)?;
+    let (snapshot, Served { name: stable, description, disk }) =
+        snapshots.find_snapshot(name, &SnapshotFilter::default())?;
+    let id = snapshot.id.to_string();
+    let disk: Arc<dyn varve_serve::nbd::Disk> = match &words.overlay {
+        Some(path) => Arc::new(Overlay::keep(disk, &id, path)?),
+        None if words.writable => Arc::new(Overlay::throw_away(disk, unnamed_file()?)?),
+        None => disk,
+    };
+    Ok(OneDisk::new(vec![stable, name.to_owned(), snapshot.name, id], description, disk))
+}
+
+/// Creates a file for temporary data. The file has no name, so it disappears however this program
+/// ends.
+pub(super) fn unnamed_file() -> Result<std::fs::File> {
+    tempfile::tempfile().with_context(|| {
+        let folder = std::env::temp_dir();
+        format!("no temporary file can be made in {}: set TMPDIR to another folder", folder.display())
+    })
+}
+
+/// Formats an export in the notation of NBD clients.
+pub(super) fn nbd_address(endpoint: &Endpoint, export: &str) -> String {
+    match endpoint {
+        Endpoint::Tcp(..) => format!("nbd://{endpoint}/{export}"),
+        Endpoint::Unix(path) => format!("nbd+unix:///{export}?socket={}", path.display()),
+    }
+}
+
+/// Ends the program at the next signal, for a user who does not want to wait.
+#[expect(clippy::disallowed_methods, reason = "signals come from the edge")]
+fn end_at_next_signal(mut signals: Signals) {
+    std::thread::spawn(move || {
+        let is_end = |signal: &i32| ![SIGUSR1, SIGUSR2].contains(signal);
+        if signals.forever().any(|signal| is_end(&signal)) {
+            std::process::exit(i32::from(exit_status::INTERRUPTED));
+        }
+    });
+}

@@ -1,0 +1,246 @@
+//! Front ends for proxies: other servers and stores behind caches, write buffers and the like.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
+use signal_hook::consts::{SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use varve_block::BlockStore;
+use varve_proxy::{
+    Assembled, BufferSettings, CONFIGURATION_BYTES_MAX, Configuration, Described, Leads, OpenFailure, Outside,
+};
+use varve_remote::{VentiOptions, VentiStore};
+use varve_serve::metrics::MetricsServer;
+use varve_serve::venti::{Inherited, Notice, VentiSettings};
+use varve_session::{Home, Roots, UsageError, VentiSnapshots, home_at, target};
+use varve_store::Store;
+use varve_tree::leads_to;
+use varve_venti::Address;
+use varve_world::World;
+
+use super::venti::{self, VentiDoor};
+use super::{Door, Outcome, announce, end_at_next_signal, metrics, snapshot_doors, tell, tell_numbers};
+use crate::arguments::Serve;
+use crate::invocation::Invocation;
+
+/// The default size of the front end's own block cache. It is small, because the proxies have
+/// caches of their own.
+const RECENT_BYTES: u64 = 16 << 20;
+/// The number of attempts before a server from the command line counts as unavailable, and the time
+/// limit for its answers.
+const ATTEMPTS: u32 = 3;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for connecting to it.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Returns the proxies to serve; `None` if the store itself is served.
+pub(super) fn configuration(invocation: &Invocation, words: &Serve) -> Result<Option<Configuration>> {
+    let is_server = || matches!(invocation.session.home(), Ok(Home::Venti(_)));
+    if !words.has_proxies() && !is_server() {
+        return Ok(None);
+    }
+    if words.shows_snapshots() {
+        roots(invocation)?;
+    }
+    if words.sessions {
+        let text = "--sessions records who writes to a store that is served by itself: with proxies, give it to the server behind them";
+        bail!(UsageError(text.into()));
+    }
+    match &words.proxies {
+        Some(file) => from_file(file).map(Some),
+        None => from_flags(invocation, words).map(Some),
+    }
+}
+
+/// Returns the file with the catalog root: blocks behind proxies have no list of snapshots.
+fn roots(invocation: &Invocation) -> Result<Roots> {
+    match invocation.session.home() {
+        Ok(Home::Venti(address)) => invocation.session.roots(&address),
+        _ => invocation.session.named_roots().ok_or_else(|| {
+            let text = "behind proxies are blocks, and no list of snapshots: for --nbd, --nfs and --webdav name the Venti server whose snapshots are \
+                        meant with --store, or their list with --roots";
+            UsageError(text.into()).into()
+        }),
+    }
+}
+
+fn from_file(file: &Path) -> Result<Configuration> {
+    let mut text = String::new();
+    let read = std::fs::File::open(file)
+        .and_then(|opened| opened.take(CONFIGURATION_BYTES_MAX + 1).read_to_string(&mut text));
+    read.with_context(|| format!("cannot read {}", file.display()))?;
+    if text.len() as u64 > CONFIGURATION_BYTES_MAX {
+        bail!("{} is too long to describe proxies", file.display());
+    }
+    Configuration::from_text(&text).with_context(|| format!("cannot use {}", file.display()))
+}
+
+/// Builds the proxies from the command line, in the only useful order: read-ahead in front of the
+/// cache, the cache in front of the write buffer, and behind it the shards or the store.
+fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
+    let mut stores = BTreeMap::new();
+    let mut front = if words.shard.is_empty() {
+        add(&mut stores, "store", &invocation.session.store_path()?)?
+    } else {
+        let numbered = words.shard.iter().enumerate();
+        let named = numbered.map(|(number, path)| add(&mut stores, &format!("shard-{}", number + 1), path));
+        let shards = named.collect::<Result<Vec<_>>>()?;
+        stores.insert("shards".to_owned(), Described::Shards { stores: shards });
+        "shards".to_owned()
+    };
+    let mut put = |stores: &mut BTreeMap<String, Described>, name: &str, described| {
+        stores.insert(name.to_owned(), described);
+        front = name.to_owned();
+    };
+    let mut target = if words.shard.is_empty() { "store" } else { "shards" };
+    if let Some(folder) = &words.write_buffer {
+        let settings = BufferSettings { bytes_max: words.write_buffer_size, ..BufferSettings::default() };
+        let bytes_per_second = words.write_buffer_rate;
+        let described =
+            Described::Buffer { target: target.into(), folder: folder.clone(), settings, bytes_per_second };
+        put(&mut stores, "write-buffer", described);
+        target = "write-buffer";
+    }
+    if let Some(path) = &words.look_aside {
+        let look_aside = match home_at(path)? {
+            Home::Venti(_) => add(&mut stores, "look-aside", path)?,
+            _ => {
+                let bounded = Described::Bounded { folder: path.clone(), bytes: words.look_aside_size };
+                stores.insert("look-aside".to_owned(), bounded);
+                "look-aside".to_owned()
+            }
+        };
+        let described = Described::Cache {
+            source: target.into(),
+            look_aside: Some(look_aside),
+            look_aside_writes: words.look_aside_writes,
+            memory_bytes: words.memory.unwrap_or(4 * RECENT_BYTES),
+        };
+        put(&mut stores, "cache", described);
+        target = "cache";
+    }
+    if let Some(memory_bytes) = words.read_ahead {
+        put(&mut stores, "read-ahead", Described::ReadAhead { source: target.into(), memory_bytes });
+    }
+    Ok(Configuration::new(front, stores)?)
+}
+
+/// Adds a store or server at the end of the chain.
+fn add(stores: &mut BTreeMap<String, Described>, name: &str, path: &Path) -> Result<String> {
+    let described = match home_at(path)? {
+        Home::Venti(address) => Described::Server { address, attempts: ATTEMPTS, patience: PATIENCE },
+        Home::Folder(path) => Described::Folder { path },
+        Home::Replica(text) => {
+            bail!(
+                "{} is a replica, which is only read: a proxy needs a Venti server, or a store's own folder",
+                target::shown(&text)
+            )
+        }
+    };
+    stores.insert(name.to_owned(), described);
+    Ok(name.to_owned())
+}
+
+/// The services of this machine that the proxies need. It closes its stores after everything else
+/// has ended.
+struct Machine<'a> {
+    invocation: &'a Invocation,
+    stores: Mutex<Vec<Arc<Store>>>,
+}
+
+impl Outside for Machine<'_> {
+    fn server(
+        &self,
+        address: &Address,
+        attempts: u32,
+        patience: Duration,
+    ) -> Result<Arc<dyn BlockStore>, OpenFailure> {
+        let options = VentiOptions {
+            attempts,
+            connect_timeout: CONNECT_PATIENCE.min(patience),
+            answer_timeout: patience,
+            tls: varve_session::venti_tls()?,
+            ..VentiOptions::default()
+        };
+        Ok(Arc::new(VentiStore::connect_later(address.clone(), options)))
+    }
+
+    fn folder(&self, path: &Path) -> Result<Arc<dyn BlockStore>, OpenFailure> {
+        let store = Arc::new(self.invocation.session.write_store_at(path)?);
+        if store.sessions().is_there()? {
+            let text = "who writes what is recorded in this store, which proxies cannot do: serve it by itself, and the proxies in front of that server";
+            return Err(format!("{}: {text}", path.display()).into());
+        }
+        self.stores.lock().push(Arc::clone(&store));
+        Ok(store)
+    }
+
+    fn world(&self, folder: &Path) -> World {
+        World::real(folder)
+    }
+
+    fn holder(&self) -> String {
+        self.invocation.session.holder()
+    }
+
+    fn leads(&self) -> Leads {
+        leads_to
+    }
+}
+
+/// Serves until a signal to end.
+pub fn run(
+    invocation: &Invocation,
+    words: &Serve,
+    configuration: &Configuration,
+    inherited: &mut Inherited,
+    mut signals: Signals,
+) -> Result<Outcome> {
+    let machine = Machine { invocation, stores: Mutex::default() };
+    let assembled = Assembled::new(configuration, &machine)?;
+    // An unavailable server may return, so its failures are passed on. A store that must not be
+    // written to reports that itself.
+    let settings = VentiSettings {
+        failures_pass: true,
+        recent_bytes: words.memory.unwrap_or(RECENT_BYTES),
+        ..venti::settings(words)?
+    };
+    let blocks = assembled.blocks();
+    let list = || Ok(Box::new(VentiSnapshots::open(roots(invocation)?, Arc::clone(&blocks))?) as _);
+    let mut doors = snapshot_doors(words, &blocks, &list)?;
+    let server = venti::start(words, inherited, Arc::clone(&blocks), settings)?.map(Arc::new);
+    doors.extend(server.iter().map(|server| Box::new(VentiDoor(Arc::clone(server))) as Box<dyn Door>));
+    let counted = server.as_ref().map_or_else(Weak::new, Arc::downgrade);
+    let metrics = words.metrics.map(|address| {
+        let watched = assembled.watched().clone();
+        let page = move || metrics::proxies_page(&watched, &counted);
+        MetricsServer::start(address, words.expose, Arc::new(page))
+    });
+    let metrics = metrics.transpose().map_err(super::not_listening)?;
+    announce(invocation, &doors, metrics.as_ref());
+    for signal in signals.forever() {
+        let counts = || server.as_deref().map(venti::counts).unwrap_or_default();
+        match signal {
+            SIGUSR1 | SIGUSR2 => tell_numbers(&assembled.watched().report(), &counts()),
+            _ => break,
+        }
+    }
+    tell(Notice::Stopping);
+    end_at_next_signal(signals);
+    let was_written = server.as_ref().is_some_and(|server| server.counts().writes > 0);
+    drop((server, metrics, blocks));
+    doors.into_iter().for_each(Door::close);
+    let synced = assembled.close(was_written);
+    for store in machine.stores.into_inner() {
+        if let Ok(store) = Arc::try_unwrap(store) {
+            store.close()?;
+        }
+    }
+    synced.context("not all that was written is durable behind the proxies")?;
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,12 @@
+//! Taking snapshots, of sources here and from other archives.
+
+pub mod copy;
+mod destination;
+pub mod import;
+mod machine_disks;
+mod program_output;
+mod report;
+pub mod snapshot;
+mod snapshot_names;
+mod source_form;
+pub mod tag;

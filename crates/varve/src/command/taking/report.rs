@@ -1,0 +1,58 @@
+//! Messages about a snapshot that was taken.
+
+use std::path::Path;
+
+use varve_archive::Snapshot;
+
+use crate::command::looking::snapshot_list;
+use crate::{moment, show};
+
+/// Warns that volumes of a disk are shown in their state before their newest changes.
+pub fn warn_of_fast_commits(path: &Path, volumes: &[String]) {
+    for volume in volumes {
+        remark!(
+            "varve: {}: {volume} was in use, and its journal has fast commits, which are not known here: all is archived, \
+             but its files are shown as they were before them; a mount of the restored disk has the newer ones",
+            path.display()
+        );
+    }
+}
+
+/// Formats a new snapshot for people.
+pub fn as_line(snapshot: &Snapshot) -> String {
+    let entries = match snapshot.file_count {
+        _ if snapshot.file.is_some() => String::new(),
+        0 => String::new(),
+        number => format!(" in {}", show::count(number, "entry")),
+    };
+    format!(
+        "{} {}: {}{entries}{}, {}",
+        snapshot_list::short_id(snapshot),
+        show::name(snapshot.name.as_bytes()),
+        show::bytes(snapshot.size),
+        growth(snapshot),
+        show::duration(snapshot.elapsed)
+    )
+}
+
+/// Warns if another snapshot of the same name has a later time, as after a run with the clock
+/// ahead. The name alone still means that later snapshot.
+pub fn warn_if_hidden(snapshots: &[Snapshot], taken: &Snapshot) {
+    let later = snapshots.iter().filter(|other| other.name == taken.name && other.time > taken.time);
+    let Some(newest) = later.max_by_key(|other| other.time) else { return };
+    let name = show::name(taken.name.as_bytes());
+    remark!(
+        "varve: {name} alone still means {}, of {}: its moment is later than that of {}. Is the clock right, or was it wrong then?",
+        snapshot_list::short_id(newest),
+        moment::show(newest.time),
+        snapshot_list::short_id(taken)
+    );
+}
+
+/// Formats the growth of the store by a snapshot, with a leading comma; empty if the growth is
+/// unknown.
+pub fn growth(snapshot: &Snapshot) -> String {
+    snapshot.growth.map_or_else(String::new, |growth| {
+        format!(", {} new, {} stored", show::bytes(growth.new_bytes), show::bytes(growth.stored_bytes))
+    })
+}

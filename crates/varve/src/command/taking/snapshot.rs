@@ -1,0 +1,341 @@
+//! `varve snapshot`
+
+mod dry_run;
+mod new_and_changed;
+mod what_goes_in;
+
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use varve_archive::{
+    ArchiveFolderError, ArchivedVac, FolderOptions, ImageSource, LeftOutRecord, Problem, Progress, Request,
+    StreamOwner, TakeError, Taken, VacOptions, Watch, mounted_for_writing, open_to_read,
+};
+use varve_image::{LeaveOut, LeftOut};
+use varve_machine::{ForeignImage, ImageFormat};
+use varve_session::{Home, Interrupted, UsageError};
+use varve_tree::VacShape;
+use varve_world::{Clock, RealClock};
+
+use self::what_goes_in::WhatGoesIn;
+use super::destination::Taker;
+use super::program_output;
+use super::report::{as_line, warn_if_hidden, warn_of_fast_commits};
+use super::snapshot_names::{self, Planned};
+use super::source_form::{self, Chosen, Form};
+use crate::arguments::{AsChoice, TakeSnapshot};
+use crate::command::looking::left_out::say_left_out;
+use crate::command::looking::snapshot_list;
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::progress_bar::Shown;
+use crate::signals::cancel_on_signal;
+use crate::{complaint, say, show};
+
+pub fn run(invocation: &Invocation, words: &TakeSnapshot) -> Result<Outcome> {
+    if let Some(qmp) = &words.machine.qmp {
+        return super::machine_disks::run(invocation, words, qmp);
+    }
+    let mut planned = snapshot_names::plan(words)?;
+    check_vac(words)?;
+    source_form::check(words)?;
+    let what_goes_in = WhatGoesIn::new(words)?;
+    if words.what_goes_in.dry_run {
+        return dry_run::run(invocation, words, planned, &what_goes_in);
+    }
+    let mut taker = Taker::open(invocation)?;
+    snapshot_names::settle(invocation, words, &mut planned, taker.snapshots())?;
+    for (source, plan) in words.sources.iter().zip(&planned) {
+        taker.check_name(&plan.request).map_err(|error| snapshot_names::taken(source, error))?;
+    }
+    let mut outcome = Outcome::Done;
+    for (place, (source, Planned { request, .. })) in words.sources.iter().zip(planned).enumerate() {
+        let selected = what_goes_in.options(words, place)?;
+        let progress = Arc::new(Progress::new());
+        cancel_on_signal(&progress)?;
+        let not_archived = || format!("{} was not archived", source.display());
+        let chosen =
+            source_form::choose(words, source, &request, taker.snapshots()).with_context(not_archived)?;
+        let shown = Shown::start(&request.name, &progress, invocation.quiet || invocation.json);
+        let next = Next { source, chosen: &chosen, selected, request, progress: &progress, shown: &shown };
+        let (taken, fast_commits) = take(&mut taker, invocation, words, next).with_context(not_archived)?;
+        drop(shown);
+        if taken.changed_meanwhile {
+            remark!("varve: {} changed while it was read: the snapshot mixes two moments", source.display());
+            outcome = Outcome::Gaps;
+        } else if !fast_commits.is_empty() {
+            warn_of_fast_commits(source, &fast_commits);
+            outcome = Outcome::Gaps;
+        } else if taken.snapshot.problem_count > 0 {
+            match taken.snapshot.problem_count {
+                1 => remark!("varve: the snapshot lacks 1 file, or parts of it"),
+                several => remark!("varve: the snapshot lacks {several} files, or parts of them"),
+            }
+            outcome = Outcome::Gaps;
+        }
+        print(invocation, &chosen, &taken);
+        // A user who gives the time does so on purpose.
+        if words.time.is_none() {
+            warn_if_hidden(taker.snapshots(), &taken.snapshot);
+        }
+        if let (Some(vac), Some(file)) = (&taken.vac, &words.vac) {
+            finish_vac(vac, file)?;
+        }
+        taker.note_root(invocation)?;
+    }
+    what_goes_in.warn_of_unmatched();
+    taker.close()?;
+    Ok(outcome)
+}
+
+/// Requires a single folder: an archive for vac's tools holds one.
+fn check_vac(words: &TakeSnapshot) -> Result<()> {
+    match words.sources.as_slice() {
+        _ if words.vac.is_none() => Ok(()),
+        [source] if source.is_dir() => Ok(()),
+        [source] => bail!(UsageError(format!("--vac is for folders: {} is none", source.display()))),
+        sources => {
+            bail!(UsageError(format!("--vac names one archive, and there are {} sources", sources.len())))
+        }
+    }
+}
+
+/// Reports the losses of the conversion, and writes the line that names the archive.
+fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
+    if vac.without_xattrs > 0 {
+        let files = show::count(vac.without_xattrs, "file");
+        remark!(
+            "varve: the vac archive has no attributes of {files}, which had more than vac's records take"
+        );
+    }
+    if vac.left_out > 0 {
+        let files = show::count(vac.left_out, "file");
+        remark!("varve: the vac archive is without {files} that could not be read");
+    }
+    let context = || format!("{} cannot be written; the archive is vac:{}", file.display(), vac.score);
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Replace the file in one step, so that its readers find the old line or the new one.
+    let mut written = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o644))
+        .tempfile_in(folder)
+        .with_context(context)?;
+    writeln!(written, "vac:{}", vac.score).with_context(context)?;
+    written.as_file().sync_all().with_context(context)?;
+    written.persist(file).with_context(context)?;
+    Ok(())
+}
+
+/// The next source to be archived.
+struct Next<'a> {
+    source: &'a Path,
+    chosen: &'a Chosen,
+    /// The selection of its contents, if it is a folder.
+    selected: FolderOptions,
+    request: Request,
+    progress: &'a Arc<Progress>,
+    shown: &'a Shown,
+}
+
+fn take(
+    taker: &mut Taker,
+    invocation: &Invocation,
+    words: &TakeSnapshot,
+    next: Next<'_>,
+) -> Result<(Taken, Vec<String>)> {
+    if matches!(next.chosen.form, Form::Folder | Form::File) {
+        return Ok((take_files(taker, invocation, words, next)?, Vec::new()));
+    }
+    let Next { source, chosen, request, progress, .. } = next;
+    let image = match chosen.form {
+        Form::Stream(AsChoice::File) => {
+            let mut stream = program_output::open(words, progress)?;
+            let taken = taker.take_stream(&mut *stream, stream_owner(), request, progress);
+            return Ok((taken.map_err(not_taken)?, Vec::new()));
+        }
+        Form::Stream(AsChoice::Image) => {
+            if words.format.is_some_and(|format| format != ImageFormat::Raw) {
+                bail!(UsageError("a stream can only be a raw image".into()));
+            }
+            ImageSource::stream(program_output::open(words, progress)?, source)
+        }
+        _ => {
+            let image = image(invocation, words, source)?;
+            warn_if_mounted(source);
+            image
+        }
+    };
+    let left_out = left_out(words, &image)?;
+    let image = image.leaving_out(left_out.ranges().clone());
+    let request = Request {
+        left_out: LeftOutRecord::list(&left_out),
+        problem_count: left_out.fast_commits().len() as u64,
+        ..request
+    };
+    let taken = taker.take_image(&image, request, progress)?;
+    Ok((taken, left_out.fast_commits().to_vec()))
+}
+
+/// Warns if a disk is mounted for writing while it is read.
+fn warn_if_mounted(source: &Path) {
+    let mounts = mounted_for_writing(source);
+    if !mounts.is_empty() {
+        remark!(
+            "varve: {} is mounted for writing at {}: the snapshot mixes moments of all that is written meanwhile, and a file system \
+             in it may come back damaged; unmount it, remount it read-only, or archive an LVM snapshot of it",
+            source.display(),
+            mounts.join(", ")
+        );
+    }
+}
+
+/// Archives a folder, or a single file.
+fn take_files(
+    taker: &mut Taker,
+    invocation: &Invocation,
+    words: &TakeSnapshot,
+    next: Next<'_>,
+) -> Result<Taken> {
+    let Next { source, chosen, selected, request, progress, shown } = next;
+    let report = |problem: Problem| complaint::report_problem(&problem);
+    let watch = Watch { progress, report: &report };
+    let taken = if chosen.form == Form::File {
+        // The rules never exclude a file that is itself a source.
+        let options = folder_options(invocation, words, source, FolderOptions::default())?;
+        taker.take_file(source, options, words.reread, request, watch)
+    } else {
+        let options = folder_options(invocation, words, source, selected)?;
+        new_and_changed::count_ahead(shown, source, &options);
+        let options = FolderOptions { note: new_and_changed::note(invocation), ..options };
+        taker.take_folder(source, options, words.reread, request, watch)
+    };
+    taken.map_err(not_taken)
+}
+
+/// The error for a snapshot that was not taken.
+fn not_taken(error: TakeError) -> anyhow::Error {
+    match error {
+        TakeError::Folder(ArchiveFolderError::Cancelled) => {
+            Interrupted("interrupted; what was stored so far will not be stored again").into()
+        }
+        error => error.into(),
+    }
+}
+
+/// Returns the owner of a file that was archived from a stream.
+fn stream_owner() -> StreamOwner {
+    StreamOwner {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        time: RealClock.now(),
+    }
+}
+
+/// Finds the parts of an image that can be left out, each with its proof, before the image is
+/// archived. Returns none if the image can be read only once.
+fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
+    let wanted = LeaveOut { swap: !words.keep_swap, free: words.skip_free };
+    let Some(disk) = image.reader()? else {
+        if words.skip_free {
+            let said =
+                "what is free on standard input is known only when it has been read: give a file or a device";
+            bail!(UsageError(said.into()));
+        }
+        return Ok(LeftOut::default());
+    };
+    let found = LeftOut::find(disk, wanted);
+    for part in found.parts() {
+        if let Some(reason) = &part.kept_because {
+            remark!("varve: {}: kept: {} of {}: {reason}", image.path().display(), part.what, part.volume);
+        }
+    }
+    Ok(found)
+}
+
+/// Opens a disk image of any format.
+fn image(invocation: &Invocation, words: &TakeSnapshot, source: &Path) -> Result<ImageSource> {
+    // Only the format of a regular file is detected. The owner of a device controls its first
+    // bytes, and a fifo would block.
+    let is_file = source.metadata().is_ok_and(|metadata| metadata.is_file());
+    let format = match words.format {
+        Some(format) => format,
+        None if is_file => {
+            open_to_read(source).and_then(|file| ImageFormat::detect(&file)).unwrap_or(ImageFormat::Raw)
+        }
+        None => ImageFormat::Raw,
+    };
+    if format == ImageFormat::Raw {
+        return Ok(ImageSource::open(source)?);
+    }
+    if words.format.is_none() && !invocation.quiet {
+        let (path, name) = (source.display(), format.name());
+        remark!(
+            "varve: {path} is an image in the format {name}: the disk in it is archived (--format raw: the file)"
+        );
+    }
+    let disk = ForeignImage::open(source, format, &words.allow_backing)?;
+    Ok(ImageSource::served(Box::new(disk), source, None))
+}
+
+fn folder_options(
+    invocation: &Invocation,
+    words: &TakeSnapshot,
+    source: &Path,
+    selected: FolderOptions,
+) -> Result<FolderOptions> {
+    let vac = words.vac.is_some().then(|| VacOptions {
+        // A path without a last name, such as `.`, puts the contents of the folder at the top.
+        name: source.file_name().map(|name| name.as_bytes().to_vec()),
+        shape: VacShape::default(),
+        owners: varve_session::owner_names(),
+    });
+    Ok(FolderOptions {
+        vac,
+        store_folder: match invocation.session.home()? {
+            Home::Folder(path) => Some(path),
+            Home::Replica(_) | Home::Venti(_) => None,
+        },
+        ..selected
+    })
+}
+
+fn print(invocation: &Invocation, chosen: &Chosen, taken: &Taken) {
+    let snapshot = &taken.snapshot;
+    if invocation.json {
+        let mut shown = snapshot_list::as_json(snapshot);
+        shown["kind_because"] = chosen.because.clone().into();
+        if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == Form::Folder) {
+            new_and_changed::put_counts(&mut shown, counts);
+        }
+        let asked = taken.left_out.asked.iter().filter(|_| invocation.verbose > 0);
+        for entry in taken.left_out.notices.iter().chain(asked) {
+            say::record("left_out", what_goes_in::as_json(entry, &snapshot.source));
+        }
+        shown["excluded"] = what_goes_in::counts_as_json(&taken.left_out);
+        if let Some(vac) = &taken.vac {
+            shown["vac"] = vac.score.to_string().into();
+        }
+        say::record("snapshot", shown);
+        return;
+    }
+    if invocation.quiet {
+        return;
+    }
+    say!("{}", as_line(snapshot));
+    if let Some(because) = &chosen.because {
+        let form = if chosen.form == Form::File { "a file" } else { "a disk image" };
+        say!("  as {form}: {because}");
+    }
+    if let Some(vac) = &taken.vac {
+        say!("vac:{}", vac.score);
+    }
+    if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == Form::Folder) {
+        new_and_changed::say_counts(counts);
+    }
+    say_left_out(&snapshot.left_out);
+    what_goes_in::say_left_out(&taken.left_out, invocation.verbose > 0);
+}

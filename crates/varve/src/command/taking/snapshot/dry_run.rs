@@ -1,0 +1,198 @@
+//! `varve snapshot --dry-run`: reports what would be archived and what would be left out, as the
+//! sources are walked. It writes nothing and opens no store.
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use varve_archive::{
+    FolderOptions, FolderSurvey, LeftOutRecord, NodeKind, Problem, Progress, Request, Surveyed, survey_folder,
+};
+use varve_session::Interrupted;
+
+use super::super::snapshot_names::Planned;
+use super::super::source_form::{self, Chosen, Form};
+use super::what_goes_in::{self, WhatGoesIn};
+use super::{Outcome, folder_options, image, left_out, warn_if_mounted};
+use crate::arguments::{AsChoice, TakeSnapshot};
+use crate::command::looking::left_out::{left_out_json, left_out_lines};
+use crate::invocation::Invocation;
+use crate::signals::cancel_on_signal;
+use crate::{complaint, say, show};
+
+pub fn run(
+    invocation: &Invocation,
+    args: &TakeSnapshot,
+    planned: Vec<Planned>,
+    what_goes_in: &WhatGoesIn,
+) -> Result<Outcome> {
+    let progress = Arc::new(Progress::new());
+    cancel_on_signal(&progress)?;
+    let mut outcome = Outcome::Done;
+    for (place, (source, Planned { request, .. })) in args.sources.iter().zip(planned).enumerate() {
+        let context = || format!("{} cannot be looked at", source.display());
+        // Without the store, no earlier snapshots are known.
+        let chosen = source_form::choose(args, source, &request, &[]).with_context(context)?;
+        match chosen.form {
+            Form::Folder => {
+                let options = folder_options(invocation, args, source, what_goes_in.options(args, place)?)?;
+                let survey =
+                    folder(invocation, source, &request, &options, &progress).with_context(context)?;
+                if survey.problem_count > 0 {
+                    outcome = Outcome::Gaps;
+                }
+            }
+            Form::File => file(invocation, source, &request, &chosen).with_context(context)?,
+            Form::Stream(form) => stream(invocation, args, source, &request, form),
+            Form::Image => image_source(invocation, args, source, &request, &chosen).with_context(context)?,
+        }
+    }
+    what_goes_in.warn_of_unmatched();
+    Ok(outcome)
+}
+
+fn folder(
+    invocation: &Invocation,
+    source: &Path,
+    request: &Request,
+    options: &FolderOptions,
+    progress: &Progress,
+) -> Result<FolderSurvey> {
+    let name = show::name(request.name.as_bytes());
+    if !invocation.json {
+        list!("{name}: {}", source.display());
+    }
+    let survey = survey_folder(source, options, &mut |surveyed| {
+        print(invocation, &request.source, surveyed);
+        if progress.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    if progress.is_cancelled() {
+        return Err(Interrupted("interrupted").into());
+    }
+    if invocation.json {
+        let mut line = json!({
+            "name": request.name,
+            "kind": "folder",
+            "files": survey.file_count,
+            "folders": survey.folder_count,
+            "bytes": survey.bytes,
+            "problems": survey.problem_count,
+            "excluded": what_goes_in::counts_as_json(&survey.left_out),
+        });
+        show::put_name(&mut line, "source", &request.source);
+        say::item("dry_run", line);
+        return Ok(survey);
+    }
+    let (files, folders) =
+        (show::count(survey.file_count, "file"), show::count(survey.folder_count, "folder"));
+    list!("{name}: would archive {files} and {folders}, {}", show::bytes(survey.bytes));
+    if let Some(total) = what_goes_in::total_by_rules(&survey.left_out) {
+        list!("{name}: would leave out by rules {total}");
+    }
+    if survey.left_out.notice_count > 0 {
+        list!(
+            "{name}: would leave out {} of the kinds that are never archived unasked",
+            survey.left_out.notice_count
+        );
+    }
+    Ok(survey)
+}
+
+fn print(invocation: &Invocation, source: &[u8], surveyed: Surveyed<'_>) {
+    match surveyed {
+        Surveyed::GoesIn { path, kind, size } => {
+            let path = path.as_os_str().as_bytes();
+            if invocation.json {
+                let mut line = json!({ "kind": kind.to_string(), "size": size });
+                show::put_name(&mut line, "source", source);
+                show::put_name(&mut line, "path", path);
+                say::item("would_archive", line);
+            } else if !path.is_empty() {
+                let slash = if kind == NodeKind::Folder { "/" } else { "" };
+                list!("+ {}{slash}", show::name(path));
+            }
+        }
+        Surveyed::LeftOut(entry) if invocation.json => {
+            say::item("left_out", what_goes_in::as_json(entry, source));
+        }
+        Surveyed::LeftOut(entry) => list!("- {}", what_goes_in::as_line(entry)),
+        Surveyed::Unreadable { path, error } => {
+            complaint::report_problem(&Problem { path: path.to_path_buf(), error: error.into() });
+        }
+    }
+}
+
+/// Prints the line or the object of a source that is not a folder. `what` describes the source in
+/// the line.
+fn tell(invocation: &Invocation, request: &Request, mut fields: Value, what: fmt::Arguments<'_>) {
+    if invocation.json {
+        fields["name"] = request.name.clone().into();
+        show::put_name(&mut fields, "source", &request.source);
+        say::item("dry_run", fields);
+    } else {
+        list!("{}: would archive {what}", show::name(request.name.as_bytes()));
+    }
+}
+
+/// Reports a single file.
+fn file(invocation: &Invocation, source: &Path, request: &Request, chosen: &Chosen) -> Result<()> {
+    let bytes = source.metadata()?.len();
+    let fields = json!({ "kind": "file", "bytes": bytes, "kind_because": chosen.because });
+    let because = because(chosen);
+    let size = show::bytes(bytes);
+    tell(invocation, request, fields, format_args!("{} as a file of {size}{because}", source.display()));
+    Ok(())
+}
+
+/// Reports a stream: standard input or the output of a program. It is not read, and the program is
+/// not started.
+fn stream(invocation: &Invocation, args: &TakeSnapshot, source: &Path, request: &Request, form: AsChoice) {
+    let (kind, called) = match form {
+        AsChoice::File => ("file", "a file"),
+        AsChoice::Image => ("image", "a disk image"),
+    };
+    let from = match args.command {
+        Some(_) => format!("the output of {}, which is not started", source.display()),
+        None => "standard input, which is not read".into(),
+    };
+    let fields = json!({ "kind": kind, "bytes": null });
+    tell(invocation, request, fields, format_args!("{from}, as {called}"));
+}
+
+/// Reports the size of an image, and the parts that would be left out.
+fn image_source(
+    invocation: &Invocation,
+    args: &TakeSnapshot,
+    source: &Path,
+    request: &Request,
+    chosen: &Chosen,
+) -> Result<()> {
+    let image = image(invocation, args, source)?;
+    warn_if_mounted(source);
+    let left_out = left_out(args, &image)?;
+    let records = LeftOutRecord::list(&left_out);
+    let bytes = image.size();
+    let fields = json!({
+        "kind": "image",
+        "bytes": bytes,
+        "kind_because": chosen.because,
+        "left_out_bytes": left_out.ranges().total(),
+        "left_out": left_out_json(&records),
+    });
+    let size = bytes.map_or_else(|| "unknown size".into(), show::bytes);
+    let because = because(chosen);
+    let what = format_args!("{} as a disk image of {size}{because}", source.display());
+    tell(invocation, request, fields, what);
+    if !invocation.json {
+        left_out_lines(&records, true).iter().for_each(|line| list!("{line}"));
+    }
+    Ok(())
+}
+
+fn because(chosen: &Chosen) -> String {
+    chosen.because.as_ref().map_or_else(String::new, |because| format!(": {because}"))
+}

@@ -1,0 +1,63 @@
+//! `varve tag`
+
+use anyhow::{Context, Result, bail};
+use varve_archive::{Snapshot, SnapshotId, TagChanges};
+use varve_session::UsageError;
+
+use super::destination::Taker;
+use crate::arguments::Tag;
+use crate::command::choosing::chosen_snapshots::Choice;
+use crate::command::looking::snapshot_list::{as_json, remarks, short_id};
+use crate::invocation::Invocation;
+use crate::outcome::Outcome;
+use crate::{say, show};
+
+pub fn run(invocation: &Invocation, args: &Tag) -> Result<Outcome> {
+    let changes = TagChanges {
+        remove: args.remove.clone(),
+        set: args.set.clone(),
+        add: args.add.clone(),
+        comment: args.comment.clone(),
+    };
+    if changes == TagChanges::default() {
+        bail!(UsageError("say what to change: --add, --remove, --set or --comment".into()));
+    }
+    let mut taker = Taker::open(invocation)?;
+    let ids = chosen(invocation, args, taker.snapshots())?;
+    let changed = taker.change(&ids, &changes).context("no tag is changed")?;
+    for snapshot in taker.snapshots().iter().filter(|snapshot| ids.contains(&snapshot.id)) {
+        print(invocation, snapshot, changed.iter().any(|changed| changed.id == snapshot.id));
+    }
+    if !changed.is_empty() {
+        taker.note_root(invocation)?;
+    }
+    taker.close()?;
+    Ok(Outcome::Done)
+}
+
+/// Returns the ids of the named snapshots, without duplicates.
+fn chosen(invocation: &Invocation, args: &Tag, snapshots: &[Snapshot]) -> Result<Vec<SnapshotId>> {
+    let choice = Choice::new(invocation, snapshots, &args.which);
+    let mut ids = Vec::new();
+    for name in &args.snapshots {
+        let id = choice.named(name)?.id;
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    Ok(ids)
+}
+
+fn print(invocation: &Invocation, snapshot: &Snapshot, is_changed: bool) {
+    if invocation.json {
+        let mut line = as_json(snapshot);
+        line["changed"] = is_changed.into();
+        say::record("snapshot", line);
+    } else if !invocation.quiet {
+        let name = show::name(snapshot.name.as_bytes());
+        let remarks = remarks(snapshot);
+        let remarks = if remarks.is_empty() { "no tags" } else { &remarks };
+        let unchanged = if is_changed { "" } else { " (as before)" };
+        say!("{} {name}: {remarks}{unchanged}", short_id(snapshot));
+    }
+}
