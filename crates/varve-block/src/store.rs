@@ -42,8 +42,8 @@ pub trait BlockStore: Send + Sync {
     /// Returns the width of this store's scores in bytes.
     fn score_bytes(&self) -> usize;
 
-    /// Returns the score of the empty block. Trees use it for all zeros and never put that block; a
-    /// store that gets it stores it like any other.
+    /// Returns the score of the block without bytes. A tree uses this score for a subtree of zeros
+    /// and does not put the block. The block can still be put, like any other.
     fn empty_score(&self) -> Score;
 
     /// Stores `block`, unless it is already stored, and returns its score.
@@ -131,11 +131,11 @@ pub enum GetError {
     /// No block has this name.
     #[error("{name} is not in the store")]
     NotFound { name: BlockName },
-    /// The block's place is known, but its bytes are not the block.
+    /// The place of the block is known, but the bytes there are unreadable or are not the block.
     #[error("{name} is damaged")]
     Damaged {
         name: BlockName,
-        /// The contents of its place.
+        /// The check that failed.
         source: Box<dyn Error + Send + Sync>,
     },
     /// The store failed: the block may still be there.

@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Always true:
-//! - An index only proposes candidates. A duplicate counts as one if a directory page has its full
-//!   score, and a block is returned if its bytes have the requested score. So a wrong index costs
-//!   time, never data. In a by-value store a duplicate counts as one when its bytes have been
-//!   compared.
+//! - An index only proposes candidates. A block counts as stored already if a directory page has
+//!   its full score, and a block is returned if its bytes have the requested score. So a wrong
+//!   index costs time, never data. In a by-value store a block counts as stored already if its
+//!   bytes were compared with the stored ones.
 //! - When [`sync`](varve_block::BlockStore::sync) has returned, every block put before it survives
 //!   a power loss.
 //! - A store has one writer at a time. Readers need no lock. They see the log as it was when they

@@ -21,7 +21,8 @@ pub fn put_leaves(store: &dyn BlockStore, shape: &Shape, bytes: &[u8]) -> Result
     put_truncated(store, shape.leaf_kind, bytes.chunks(shape.leaf_bytes as usize))
 }
 
-/// Builds a fixed tree from the scores of its leaves, in order. Holds one pointer block a level.
+/// Builds a fixed tree from the scores of its leaves, in order. Holds one open pointer block per
+/// level in memory.
 pub struct FixedBuilder<'a> {
     store: &'a dyn BlockStore,
     shape: Shape,
@@ -70,12 +71,14 @@ impl<'a> FixedBuilder<'a> {
         scores.iter().try_for_each(|score| self.push_pointer(0, score))
     }
 
-    /// Appends leaves of zeros. Takes a few steps a level, independent of `leaf_count`.
+    /// Appends leaves of zeros. Takes a few steps per level, independent of `leaf_count`.
     ///
     /// # Errors
     /// As [`push`](Self::push).
     pub fn push_zeros(&mut self, leaf_count: u64) -> Result<(), PutError> {
         self.leaf_count = self.leaf_count.saturating_add(leaf_count);
+        // On each level, the zeros first fill the open block. The rest makes whole blocks of zeros,
+        // which are zeros of the level above, and a remainder that begins a new block.
         let (mut level, mut zeros) = (0, leaf_count);
         while zeros > 0 {
             let fanout = self.fanout;

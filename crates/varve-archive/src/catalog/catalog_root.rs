@@ -329,6 +329,7 @@ impl Catalog {
         self.save(blocks)
     }
 
+    /// Stores the list of snapshots and then a root that leads to it, each with a sync.
     fn save(&self, blocks: &dyn BlockStore) -> Result<BlockName, SaveCatalogError> {
         let mut list = ContentWriter::new(blocks, BlockKind::Data, Cutting::DIRECTORY);
         let mut record = Vec::new();

@@ -1,5 +1,8 @@
-//! Restores an image: several workers claim leaves in order, read and check them, and write them to
-//! their places.
+//! Restores an image: several workers claim batches of leaves in order, read and check them, and
+//! write them to their places.
+//!
+//! A batch consists of [`Cut`]s. A cut is one extent of the image's tree (a leaf or a hole),
+//! limited to the part of the image that is restored.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -337,7 +337,7 @@ impl Archive {
         Ok(Taken { snapshot: self.enter(begun, snapshot)?, changed_meanwhile, vac, left_out, counts })
     }
 
-    /// Adds a snapshot to the catalog, with the bytes that it added to the store.
+    /// Adds a snapshot to the catalog, with the number of bytes that it added to the store.
     pub(crate) fn enter(&mut self, begun: Begun, snapshot: Snapshot) -> Result<Snapshot, TakeError> {
         self.store.write_out().map_err(TakeError::WriteOut)?;
         let elapsed = self.store.world().clock.now().0.saturating_sub(begun.at.0);

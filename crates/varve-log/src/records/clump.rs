@@ -8,8 +8,9 @@
 //! |      4 |     4 | content_bytes | length of the content, decompressed                                            |
 //! |      8 |       | content       |                                                                                |
 //!
-//! The content of such a clump, or of a frame, is a count, a word for each block (its size and
-//! type), and the concatenated blocks.
+//! The content of such a clump, or of a frame, is a count, four bytes for each block (its size and
+//! type), and the concatenated blocks. The body of a framed clump is a table and the frames:
+//! `frame_table.rs`.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::{BLOCK_BYTES_MAX, BlockName, BlockType, ClumpName};
@@ -80,7 +81,7 @@ const ROOM_BYTES: usize = 4096;
 #[derive(Debug, Clone, Copy)]
 pub struct NamedBlock<'a> {
     pub name: BlockName,
-    /// The second digest, in stores that keep them.
+    /// The second digest, in a SHA-1 store. It shows a forged collision.
     pub digest: Option<Digest>,
     /// The bytes, at most [`BLOCK_BYTES_MAX`].
     pub bytes: &'a [u8],
@@ -94,7 +95,7 @@ pub(crate) struct BlockRow {
     pub(crate) size: u32,
 }
 
-/// Blocks that wait to become a clump.
+/// Blocks that wait in memory to become a clump.
 #[derive(Debug, Clone)]
 pub struct ClumpDraft {
     clump_bytes: ClumpBytes,
@@ -190,7 +191,7 @@ impl ClumpDraft {
         let mut record = Vec::with_capacity(self.blocks.len().saturating_add(ROOM_BYTES));
         record.resize(RECORD_HEADER_BYTES, 0);
         let table_bytes = match pieces.as_slice() {
-            // In a by-value store the table holds the names of the blocks, so it is never left out.
+            // In a by-value store the table holds the names of the blocks, so every clump has one.
             [] | [_] if clump.is_none() => {
                 record.resize(RECORD_HEADER_BYTES + BODY_HEADER_BYTES, 0);
                 let piece = pieces.first().copied().unwrap_or_default();

@@ -1,5 +1,8 @@
 //! Directory pages: the names of the blocks in the clumps between one page and the next.
 //!
+//! The position in `durable` is the page's *durable mark*. A page that names no block is written
+//! only for the sake of its mark, or of its ledger.
+//!
 //! The body, once decrypted:
 //!
 //! | offset | bytes | field         | meaning                                                                        |
@@ -73,7 +76,7 @@ impl ClumpRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PageBlock {
     pub name: BlockName,
-    /// The second digest, in stores that keep them.
+    /// The second digest, in a SHA-1 store.
     pub digest: Option<Digest>,
     /// The size in bytes.
     pub size: u32,
@@ -91,8 +94,10 @@ pub struct DirectoryPage {
     /// for the end.
     first_blocks: Vec<u32>,
     score_bytes: usize,
+    /// The scores of all blocks, concatenated; likewise the digests.
     scores: Vec<u8>,
     digests: Vec<u8>,
+    /// The size and type of each block.
     words: Vec<u32>,
     by_score: ByScore,
     durable: Granule,

@@ -1,5 +1,8 @@
 //! The 64 bytes in front of every clump and every directory page.
 //!
+//! This module compares the checksum. The code needs the store's keys: `keys/cipher.rs` computes it
+//! over the header, the body, and the uid, a random number in the header of the arena.
+//!
 //! | offset | bytes | field       | meaning                                                                          |
 //! |-------:|------:|-------------|----------------------------------------------------------------------------------|
 //! |      0 |     4 | magic       | `clmp` for a clump, `page` for a directory page                                  |

@@ -4,7 +4,7 @@
 //! [`scan`](crate::Log::scan) finds the pages, and [`judge`](crate::Log::judge) decides whether the
 //! end was left by a crash or is damaged; both only read. This module writes.
 //!
-//! Everything up to the last page counts. Records after it were never acknowledged.
+//! Everything up to the last good page counts. Records after it were never acknowledged.
 //!
 //! Bytes that can be read need not be on the disk: after a failed sync, Linux keeps the unwritten
 //! data in memory and marks it clean. So data after the last durable mark is written anew, to a
@@ -75,6 +75,7 @@ impl Log {
             tracing::error!(arena = %arena.id(), "an arena is damaged before its end; it is left as it is");
             return Ok(found);
         }
+        // Pages without blocks at the end are the durable mark of an earlier session.
         let has_mark = found.drop_mark();
         let id = arena.id();
         if !is_durable(&found, durable) {
@@ -231,10 +232,10 @@ impl Log {
         if file_bytes < header.len() as u64 {
             return Ok(false);
         }
-        // Read twice: an empty result of one read may be a whole arena.
+        // Read twice: one read may wrongly return zeros for an arena that is whole.
         for _ in 0..2 {
             match storage.read_at(file, 0, &mut header) {
-                // A place that the disk does not return was once written.
+                // The disk does not return this place, so it was once written.
                 Err(error) if is_unreadable(&error) => return Ok(true),
                 read => read?,
             }

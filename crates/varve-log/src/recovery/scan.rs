@@ -26,8 +26,9 @@ pub struct Recovered {
     pub cut_bytes: u64,
     /// The end of the durable part, in bytes.
     pub durable_bytes: u64,
-    /// True if a durable mark, which no sync has made durable itself, follows the good part. It
-    /// must be cut off before anything is written here.
+    /// True if a page without blocks follows the good part. It was written for its durable mark,
+    /// and no sync has made the page itself durable. It must be cut off before anything is written
+    /// here.
     pub has_stray_mark: bool,
     /// The offset of a broken record that good pages follow. After a recovery, only a broken record
     /// before the durable mark counts. No crash causes that, so nothing may be cut off, and nothing
@@ -196,8 +197,8 @@ impl Recovered {
         }
     }
 
-    /// Ends the good part before the trailing pages that name nothing and only mark durability.
-    /// They are not durable themselves. Returns true if there was one.
+    /// Ends the good part before the trailing pages without blocks, which were written only for
+    /// their durable mark. They are not durable themselves. Returns true if there was one.
     pub fn drop_mark(&mut self) -> bool {
         let marks = self.pages.iter().rev().take_while(|(_, page)| page.block_count() == 0);
         let Some((row, _)) = marks.last() else { return false };

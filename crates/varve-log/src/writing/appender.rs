@@ -48,8 +48,8 @@ pub struct Appender {
     new_seals: Vec<ArenaId>,
     /// Arenas sealed in this session, and not yet reported by [`Self::take_newly_sealed`].
     untold_seals: Vec<ArenaId>,
-    /// Counters of arena file names: those that may be new in the folder, and those that are
-    /// durable.
+    /// The number of arena files that were created, and the number of those whose names are durable
+    /// in the folder.
     names_given: u64,
     names_durable: u64,
     failed: Option<WriteFailure>,
@@ -162,7 +162,8 @@ impl Appender {
         self.write_to_open(clump, pages)
     }
 
-    /// Returns the arena that takes the next clump, and its length.
+    /// Returns the arena that takes the next clump, and its length. A by-value store needs it to
+    /// name the blocks of a draft.
     #[must_use]
     pub fn home(&self) -> (ArenaId, u64) {
         self.open.as_ref().map_or((self.next, ARENA_HEADER_BYTES as u64), |open| (open.id(), open.log_bytes))
@@ -348,8 +349,9 @@ impl Appender {
         self.failed.get_or_insert(reason);
     }
 
-    /// Writes a mark that everything is durable, so that the next opening need not read the end of
-    /// the log. Call it after a sync. The mark itself need not be durable.
+    /// Writes a page without blocks, whose durable mark says that everything before it is durable.
+    /// The next opening then need not read the end of the log. Call it after a sync. The page
+    /// itself need not be durable.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -364,7 +366,7 @@ impl Appender {
             let written = self.write_waiting_page();
             self.remember(written)?;
             if let Some(open) = &mut self.open {
-                // The mark counts as durable. Otherwise it would need a mark of its own.
+                // This page counts as durable. Otherwise it would need another one after it.
                 open.durable_bytes = open.log_bytes;
             }
         }
@@ -401,13 +403,13 @@ impl Appender {
         &self.seals
     }
 
-    /// Iterates over the seals that no crash can take back. A page or a checkpoint that covered
-    /// others would outlive them.
+    /// Iterates over the durable seals. A page or a checkpoint must not count others: it could
+    /// survive a crash that loses them.
     pub fn durable_seals(&self) -> impl Iterator<Item = (ArenaId, &Seal)> {
         self.seals.iter().filter(|(arena, _)| !self.new_seals.contains(arena))
     }
 
-    /// Returns true if a crash may take the names of arenas that were begun since the last sync.
+    /// Returns true if a crash may undo the creation of arenas since the last sync.
     #[must_use]
     pub fn has_new_names(&self) -> bool {
         self.names_durable < self.names_given
@@ -424,14 +426,14 @@ impl Appender {
         self.seals.replace(arena, seal);
     }
 
-    /// Returns the number of places in the order of seals that no crash can take back.
+    /// Returns the number of ordinals whose seals are durable or were counted before.
     fn durable_count(&self) -> u64 {
         let durable = self.seals.places().take_while(|(_, arena, _)| !self.new_seals.contains(arena));
         durable.last().map_or(0, |(place, ..)| place.saturating_add(1)).max(self.counted)
     }
 
-    /// Iterates over the unsealed arenas. Each comes with the place of its next record and the code
-    /// of its last page.
+    /// Iterates over the unsealed arenas, each with the place of its next record and the code of
+    /// its last page.
     pub fn unsealed(&self) -> impl Iterator<Item = (ArenaId, Granule, Option<[u8; 16]>)> + '_ {
         let full = self.full.iter().map(|full| (full.id, full.log_bytes, full.pages.as_slice()));
         let open = self.open.iter().map(|open| (open.id(), open.log_bytes, open.pages()));

@@ -25,6 +25,7 @@ impl Intake {
                 for page in &pages {
                     self.index_page(page)?;
                 }
+                // A page was due, or the arena was full. Then other work may be due as well.
                 if !pages.is_empty() {
                     self.begin_index_pass(&appender);
                     self.vault.directory().note_sealed(|arena| appender.seals().contains(arena));

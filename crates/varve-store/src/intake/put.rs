@@ -1,4 +1,5 @@
-//! Puts blocks: they are named, looked up and gathered into drafts, and drafts become clumps.
+//! Puts blocks: names them, looks each one up, and adds the new ones to a draft. A full draft is
+//! packed and appended, by `append.rs`. `put_by_value.rs` does the same for a by-value store.
 
 use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, LogAddress, PutError, Score};
 use varve_log::{AppendError, Digest, NamedBlock};
@@ -54,7 +55,8 @@ impl Intake {
         Ok(scores.into_iter().zip(is_new).map(|(score, is_new)| Put { score, is_new }).collect())
     }
 
-    /// Adds the new blocks to the drafts, until one is refused.
+    /// Adds the new blocks to the drafts, until one is refused. A block is known if a directory
+    /// page names it, or if it waits in a draft.
     fn admit(&self, blocks: &[NamedBlock<'_>]) -> Result<Admitted, PutError> {
         let mut known = vec![false; blocks.len()];
         loop {
@@ -62,8 +64,8 @@ impl Intake {
             for (block, known) in blocks.iter().zip(&mut known) {
                 *known = *known || self.is_indexed(&block.name, block.digest)?;
             }
-            // A page that was written meanwhile has moved blocks from the drafts to the index, so
-            // the index is asked again.
+            // The drafts refuse if a page was written meanwhile: it has moved blocks from the
+            // drafts to the index, so the index is asked again.
             if let Some(admitted) = self.drafts.admit(blocks, &known, seen).map_err(failed)? {
                 return Ok(admitted);
             }
@@ -96,8 +98,8 @@ impl Intake {
     }
 
     /// Returns true if a page that names this block can be trusted. The holder of a write-only key
-    /// can name blocks that they never stored. So a block in such an arena is read first, if this
-    /// store's key can read.
+    /// can write a page that names blocks which they never stored. So a block in the arena of such
+    /// a key is read first, if this store's key can read.
     fn is_vouched_for(&self, address: LogAddress, name: &BlockName) -> bool {
         let (arena, _) = self.vault.map().locate(address);
         let is_foreign =

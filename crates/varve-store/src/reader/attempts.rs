@@ -1,17 +1,19 @@
-//! Gets blocks: lists the attempts to find a block, in their order.
+//! Gets blocks: the attempts to find a block, in their order.
 //!
-//! A block is usually at the place that was proposed first. Each further attempt is for one
-//! failure, and only for the blocks that no earlier attempt has found:
+//! A *place* is the address of a clump that may hold the block. The block is usually at the first
+//! place that is proposed. Each further attempt is for one failure, and only for the blocks that no
+//! earlier attempt has found:
 //!
-//! | attempt        | the failure that it is for                         | what it does                                |
+//! | attempt        | the failure that it is for                         | action                                      |
 //! |----------------|----------------------------------------------------|---------------------------------------------|
-//! | `Proposed`     | none                                               | uses the drafts, the name and memory        |
-//! | `Further`      | memory knew too few places, or only wrong ones     | reads the index on disk or all directories  |
-//! | `ChangedArena` | an arena was replaced since the index was saved    | reads the arenas of wrong places anew       |
-//! | `ReadAnew`     | a read has returned an earlier state of the disk,  | drops what was read there, and reads the    |
-//! |                | or another block has the same fingerprint          | wrong places again                          |
+//! | `Proposed`     | none                                               | asks the drafts, the block's by-value name, |
+//! |                |                                                    | and the part of the index that is in memory |
+//! | `Further`      | memory has no place, or only wrong ones            | reads the index on disk or all directories  |
+//! | `ChangedArena` | an arena was replaced since the index was saved    | reads the directories of such arenas anew   |
+//! | `ReadAnew`     | a read has returned an earlier state of the disk,  | drops the cached frames of wrong places,    |
+//! |                | or another block has the same fingerprint          | and reads these places again                |
 //!
-//! Two more retries are inside each read, where the failure shows, and two are above the store:
+//! Two more retries are inside each read, and two are above the store:
 //!
 //! | retry          | the failure that it is for                         | where                                       |
 //! |----------------|----------------------------------------------------|---------------------------------------------|
@@ -20,9 +22,9 @@
 //! | remote call    | a remote target does not answer                    | `Persistent` in `varve-remote`              |
 //! | healing        | the block is damaged or gone here for good         | `Healing` in `varve-replica`                |
 //!
-//! The attempts are ordered by cost, and by what they rely on. Changed arenas are looked for only
-//! among places that the whole index has proposed. Cached frames are dropped only when no index is
-//! to blame.
+//! The cheapest attempt comes first, and each builds on the earlier ones. Changed arenas are looked
+//! for only among the places that the whole index has proposed. Cached frames are dropped only when
+//! the index cannot be the cause any more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,8 +96,8 @@ impl Reader {
                 search.requested.iter_mut().for_each(|requested| requested.may_be_further = true);
                 self.further(search)
             }
-            // Neither an error nor a code shows this failure: the bytes that were read were good
-            // once. They are dropped from the cache and read again.
+            // No error and no code shows this failure, because the bytes were good once. So they
+            // are dropped from the cache and read again.
             Attempt::ReadAnew => {
                 let places = search.take_wrong_places();
                 places.keys().for_each(|address| self.frames.remove(*address));

@@ -39,10 +39,9 @@ impl OpenedFrame {
             None => self.blocks.as_slice(),
         };
         if PlacedName::of(&name.score).is_some() {
-            // The clump's table has led to this place. A clump without a table is none of a
-            // by-value store. In a store without encryption anybody can compute the codes, so the
-            // fingerprint is checked as well. Nobody can then make blocks whose names lead in a
-            // circle.
+            // The clump's table has led to this place; every clump of a by-value store has a table.
+            // In a store without encryption anybody can compute the codes, so the fingerprint is
+            // checked as well. Otherwise somebody could make pointer blocks that form a cycle.
             let [(block_type, bytes, score)] = blocks else { return None };
             let is_it = *block_type == name.block_type && place.ordinal.is_some();
             let is_good = || {
