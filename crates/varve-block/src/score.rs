@@ -17,7 +17,7 @@ pub struct Score {
 
 /// A slice is too short or too long to be a score.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{actual} bytes cannot be a score: it has 1 to {SCORE_BYTES_MAX}")]
+#[error("a score of {actual} bytes is invalid: a score has 1 to {SCORE_BYTES_MAX} bytes")]
 pub struct ScoreFromSliceError {
     /// The length of the slice.
     pub actual: usize,

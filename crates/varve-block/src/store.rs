@@ -105,14 +105,16 @@ pub trait BlockStore: Send + Sync {
 #[derive(Debug, thiserror::Error)]
 pub enum PutError {
     /// The block is larger than any store accepts.
-    #[error("a block of {bytes} bytes: the largest has {BLOCK_BYTES_MAX}")]
+    #[error("a block of {bytes} bytes is too large: the limit is {BLOCK_BYTES_MAX} bytes")]
     TooLarge {
         /// The size of the block.
         bytes: usize,
     },
     /// Another block with other bytes already has this name. Only a forged hash collision causes
     /// this.
-    #[error("{name}: another block with this score but other bytes is stored; the new one is refused")]
+    #[error(
+        "{name}: the store already has a block with this score but different bytes; the new block is refused"
+    )]
     Collision {
         /// The name that the two blocks share.
         name: BlockName,
@@ -145,7 +147,7 @@ pub enum GetError {
 
 /// The reason why earlier blocks may not survive power loss.
 #[derive(Debug, thiserror::Error)]
-#[error("what was written since the last sync may be lost")]
+#[error("data written since the last sync may be lost")]
 pub struct SyncError {
     pub source: Box<dyn Error + Send + Sync>,
 }

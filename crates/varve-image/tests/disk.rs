@@ -66,7 +66,7 @@ fn a_chain_that_bites_its_tail_ends() {
     bytes[links[2] * 512 + 446 + 16 + 8..][..4].fill(0);
     let disk = open(&bytes);
     assert_eq!(disk.volumes().len(), 5);
-    assert_eq!(problems(&disk), ["extended partition 2 has a chain that comes back to sector 8192"]);
+    assert_eq!(problems(&disk), ["extended partition 2 has a chain that returns to sector 8192"]);
     // A link that points far beyond the disk.
     bytes[links[2] * 512 + 446 + 16 + 8..][..4].fill(0xf0);
     let disk = open(&bytes);
@@ -83,11 +83,11 @@ fn a_partition_beyond_the_disk_is_named() {
     bytes.truncate(27 << 20);
     let disk = open(&bytes);
     assert_eq!(disk.volume("p3").map(shape), Some(("p3", 53248 * 512, MIB)));
-    assert_eq!(problems(&disk), ["p3 has 2097152 bytes, of which the disk has 1048576"]);
+    assert_eq!(problems(&disk), ["p3 has 2097152 bytes, but the disk has only 1048576 of them"]);
     bytes.truncate(26 << 20);
     let disk = open(&bytes);
     assert!(disk.volume("p3").is_none());
-    assert_eq!(problems(&disk), ["p3 begins at 27262976, where the disk has ended"]);
+    assert_eq!(problems(&disk), ["p3 begins at 27262976, beyond the end of the disk"]);
 }
 
 const GPT: &str = "label: gpt
@@ -137,20 +137,17 @@ fn a_gpt_survives_the_loss_of_either_copy() {
     );
     let mut bytes = whole.clone();
     bytes[..512].fill(0);
-    check(&bytes, &["the first sector does not announce the GPT that follows it"]);
+    check(&bytes, &["the first sector has no entry that protects the GPT"]);
     bytes[512..34 * 512].fill(0);
     check(
         &bytes,
-        &[
-            "the first sector does not announce the GPT that follows it",
-            "the first copy of the GPT is missing",
-        ],
+        &["the first sector has no entry that protects the GPT", "the first copy of the GPT is missing"],
     );
     let mut bytes = whole.clone();
     bytes[512..1024].fill(0);
     bytes[last..].fill(0);
     let disk = open(&bytes);
-    assert_eq!(problems(&disk), ["the partition table is a GPT of which both copies are missing"]);
+    assert_eq!(problems(&disk), ["the partition table is a GPT, but both copies of it are missing"]);
 }
 
 #[test]
@@ -220,5 +217,5 @@ fn a_volume_reads_its_own_bytes() {
     assert_eq!(&found, b"here!");
     assert!(volume.read_at(volume.size() - 4, &mut found).is_err());
     let refused = disk.volume("p2").unwrap().open_file_system().map(drop).unwrap_err();
-    assert_eq!(refused.to_string(), "volume p2 cannot be read: files in what is unknown is not known here");
+    assert_eq!(refused.to_string(), "volume p2 cannot be read: the content type unknown is not supported");
 }

@@ -425,5 +425,5 @@ fn damage_is_named_and_the_rest_is_shown() {
 fn a_volume_of_zeros_is_no_file_system() {
     let zeros: Arc<dyn ReadAt> = Arc::new(vec![0; 1 << 20]);
     let refused = ExtFileSystem::open(zeros).map(drop).unwrap_err();
-    assert_eq!(refused.to_string(), "the superblock is damaged: it does not say that it is one");
+    assert_eq!(refused.to_string(), "the superblock is damaged: its magic number is missing");
 }

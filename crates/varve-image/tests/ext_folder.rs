@@ -148,7 +148,7 @@ fn a_part_of_the_map_that_cannot_be_read_hides_the_blocks_that_it_names() {
     let mut damaged = whole.clone();
     damaged[at..][..BLOCK_BYTES].fill(0xee);
     let (files, many) = open(damaged);
-    assert_rest_is_shown(&files, many, pointer_count, "which there is not");
+    assert_rest_is_shown(&files, many, pointer_count, "which does not exist");
     // It cannot be read; neither can what is read at the same time, which is blocks of names.
     let (files, many) = open(Unreadable(whole, at as u64..(at + BLOCK_BYTES) as u64));
     assert_rest_is_shown(&files, many, pointer_count + 16, "could not be read");

@@ -124,10 +124,10 @@ fn linear_volumes_are_listed_and_read() {
     assert_eq!(
         problems(&disk),
         [
-            "my--group-elsewhere lies on pv1 too, which is not on this disk",
+            "my--group-elsewhere lies partly on pv1, which is not on this disk",
             "my--group-gap has segments that do not follow each other",
             "my--group-late ends beyond the end of the disk",
-            "my--group-striped is striped over 2 places; only linear volumes are shown",
+            "my--group-striped is striped over 2 stripes; only linear volumes are shown",
             "my--group-mirrored is raid1; only linear volumes are shown",
         ]
     );

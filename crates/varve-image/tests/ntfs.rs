@@ -190,7 +190,7 @@ fn memory_is_left_out_of_what_was_left_in_order() {
         (part.bytes, part.kept_because.clone())
     };
     assert_eq!(left_out(&disk), (200_000, None));
-    let kept = (0, Some("its file system was not left in order".to_owned()));
+    let kept = (0, Some("its file system was not unmounted cleanly".to_owned()));
     // The volume says that it is to be checked.
     let mut dirty = disk.clone();
     let about = attribute(&disk, record(&disk, FileId(3)), 0x70);

@@ -162,7 +162,7 @@ fn a_torn_journal_shows_what_came_before() {
     // A journal whose beginning is gone is a problem, which is told; what is in place is shown.
     file.write_all_at(&[0; 1024], journal * 1024).unwrap();
     let files = open(&before);
-    assert_eq!(files.recovery_problem(), Some("the journal is damaged: it does not begin as one"));
+    assert_eq!(files.recovery_problem(), Some("the journal is damaged: its superblock is malformed"));
     assert!(files.child(files.root(), b"old").unwrap().is_some());
     assert_eq!(files.places(files.child(files.root(), b"big").unwrap().unwrap().id).unwrap(), None);
 }

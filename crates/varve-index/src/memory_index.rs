@@ -32,7 +32,7 @@ pub struct MemoryIndex<const PAGE_SLOTS: usize = 512> {
 
 /// The index is full: it holds [`BLOCK_COUNT_MAX`] blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the index holds {BLOCK_COUNT_MAX} blocks, and has no place for more")]
+#[error("the index is full: it holds {BLOCK_COUNT_MAX} blocks, its limit")]
 pub struct IndexFull;
 
 impl MemoryIndex {

@@ -194,8 +194,10 @@ impl Storage for Spread {
         match (0..).zip(&lengths).find(|(number, part)| self.part_length(*number, length) != **part) {
             None => Ok(length),
             Some((number, part)) => {
-                let text =
-                    format!("part {} of {file} has {part} bytes, which does not fit the others", number + 1);
+                let text = format!(
+                    "part {} of {file} has {part} bytes, which does not match the other parts",
+                    number + 1
+                );
                 Err(io::Error::new(io::ErrorKind::InvalidData, text))
             }
         }

@@ -188,11 +188,13 @@ impl File {
 /// The reason why `config.toml` does not describe a store that this program can open.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("the store has format {format}; this program reads up to format {FORMAT}: use a newer one")]
+    #[error(
+        "the store has format {format}; this program reads formats up to {FORMAT}: use a newer version of it"
+    )]
     NewerFormat { format: u32 },
-    #[error("config.toml does not parse")]
+    #[error("config.toml cannot be parsed")]
     Parse(#[source] Box<toml::de::Error>),
-    #[error("config.toml: {key} = {value} makes no sense")]
+    #[error("config.toml: {key} = {value} is invalid")]
     Value { key: &'static str, value: String },
 }
 

@@ -236,7 +236,7 @@ pub(crate) struct FailOnPanic<'a> {
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.drafts.fail_with(|| WriteFailure::new("a thread that was writing has died"));
+            self.drafts.fail_with(|| WriteFailure::new("a writing thread has panicked"));
         }
     }
 }

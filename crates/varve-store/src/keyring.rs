@@ -65,8 +65,7 @@ pub enum KeyError {
     },
     /// None of the tried keys opens, and others cost too much to be tried.
     #[error(
-        "the {what} was tried on {tried_count} of {} keys, and opens none of them; to try the others would take too long: {}; \
-         remove from {FOLDER:?} those that none of you has made, and try again",
+        "the {what} was tried on {tried_count} of {} keys, and opens none of them; trying the others would take too long: {}; remove the keys that you did not make from {FOLDER:?}, and try again",
         tried_count + left.len(), listed(left)
     )]
     NotAllTried {
@@ -77,7 +76,7 @@ pub enum KeyError {
         left: Vec<FileName>,
     },
     /// The store has no key of this kind.
-    #[error("no {what} opens this store: it was made with another kind of key")]
+    #[error("no {what} opens this store: all its keys are of another kind")]
     NoSuchKind {
         /// "passphrase" or "key file".
         what: &'static str,
@@ -86,7 +85,7 @@ pub enum KeyError {
     #[error("the store is encrypted, but its folder {FOLDER:?} has no key: without one nothing can be read")]
     NoKeys,
     /// A key's file is malformed.
-    #[error("{file}: this key is damaged, and no other of its kind is there")]
+    #[error("{file}: this key is damaged, and the store has no other key of its kind")]
     Malformed { file: FileName },
     /// An empty passphrase or a short key file.
     #[error("the {what} is too short: {advice}")]
@@ -97,20 +96,18 @@ pub enum KeyError {
         advice: &'static str,
     },
     /// Settings of Argon2id that take too long, or that protect nothing.
-    #[error(
-        "a passphrase cannot be tried at this cost: from 8 MiB to 4 GiB, 1 to 64 passes, at most 64 lanes"
-    )]
+    #[error("the cost of the passphrase is out of range: 8 MiB to 4 GiB, 1 to 64 passes, at most 64 lanes")]
     Cost,
     /// The given key does not have the permission.
     #[error(transparent)]
     NotPermitted(#[from] NotPermitted),
     /// A store that compares blocks by value has to read them.
     #[error(
-        "a store that compares blocks by value cannot have write-only keys: telling a duplicate takes reading it"
+        "a store that compares blocks by value cannot have write-only keys: it must read a block to recognise a duplicate"
     )]
     ByValue,
     /// The secret of the new key opens the store already.
-    #[error("this {what} is key {id} already")]
+    #[error("this {what} already opens key {id}")]
     Duplicate {
         /// "passphrase" or "key file".
         what: &'static str,
@@ -132,7 +129,7 @@ pub enum KeyError {
         candidates: Vec<String>,
     },
     /// The last full key must stay: without it nothing could ever be read.
-    #[error("{id} is the last key that opens everything: it cannot be removed")]
+    #[error("{id} is the last full key: it cannot be removed")]
     Last { id: String },
     /// The typed paper key is wrong.
     #[error(transparent)]
@@ -273,7 +270,7 @@ pub(crate) fn open(
     for (number, slot) in slots.iter().enumerate() {
         if loud_from == Some(number) {
             let key_count = slots.len() - number;
-            tracing::warn!(key_count, "the keys that are left to be tried cost much: that may take minutes");
+            tracing::warn!(key_count, "the remaining keys are expensive to try: this may take minutes");
         }
         let Some(key) = slot.wrapping_key(secret) else {
             left.push(slot.entry.file());

@@ -251,7 +251,7 @@ impl Store {
     }
 
     fn intake_for_put(&self) -> Result<&Intake, PutError> {
-        self.intake.as_ref().ok_or_else(|| PutError::ReadOnly { reason: "it was opened to be read".into() })
+        self.intake.as_ref().ok_or_else(|| PutError::ReadOnly { reason: "it was opened for reading".into() })
     }
 
     /// Writes every block put so far to the log, named by a page, and does not wait until it is

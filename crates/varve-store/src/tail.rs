@@ -87,7 +87,7 @@ impl Tail {
             return;
         }
         if let Err(error) = self.vault.note_newest_seen() {
-            tracing::info!(%error, "the log's last page could not be noted");
+            tracing::info!(%error, "the log's last page could not be recorded");
         }
     }
 }

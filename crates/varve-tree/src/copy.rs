@@ -32,10 +32,10 @@ pub enum CopyTreeError {
     #[error(transparent)]
     Put(#[from] PutError),
     /// The earlier copy, whose subtrees are to be shared, cannot be read.
-    #[error("what was copied before cannot be read there")]
+    #[error("the earlier copy at the destination cannot be read")]
     Shared(#[source] ReadPointerError),
     /// Trees of Venti clients are copied together with their archive.
-    #[error("it is a tree that a Venti client wrote, and can only be copied together with its archive")]
+    #[error("a Venti client wrote this tree: it can only be copied together with its archive")]
     Foreign,
     /// The caller cancelled the copy.
     #[error("interrupted")]

@@ -17,7 +17,7 @@ use crate::read_ahead::ReadAhead;
 #[derive(Debug, thiserror::Error)]
 pub enum ReadPointerError {
     /// The store does not return the block.
-    #[error("bytes {}..{}: what leads to them cannot be read", range.start, range.end)]
+    #[error("bytes {}..{}: a pointer block above them cannot be read", range.start, range.end)]
     Get {
         /// The bytes of the file below the block.
         range: Range<u64>,
@@ -25,7 +25,7 @@ pub enum ReadPointerError {
         source: GetError,
     },
     /// The store returns a block, but it is not valid at this place of the tree.
-    #[error("bytes {}..{}: {name} leads to them, and is malformed", range.start, range.end)]
+    #[error("bytes {}..{}: the pointer block above them, {name}, is malformed", range.start, range.end)]
     Malformed {
         /// The bytes of the file below the block.
         range: Range<u64>,

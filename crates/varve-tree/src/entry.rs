@@ -55,31 +55,33 @@ pub struct Entry {
 /// The reason why bytes are not an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeEntryError {
-    #[error("an entry of {actual} bytes: in this store it has {expected}")]
+    #[error("an entry of {actual} bytes is invalid: in this store an entry has {expected} bytes")]
     Length {
         /// The length for the score width of the store.
         expected: usize,
         actual: usize,
     },
-    #[error("{byte} is not the type of a leaf")]
+    #[error("the type {byte} is not a leaf type")]
     Type { byte: u8 },
-    #[error("{byte} is not a layout that this version knows")]
+    #[error("the layout {byte} is unknown to this version")]
     Layout { byte: u8 },
     /// The reserved byte is not zero.
-    #[error("the entry's fourth byte is {byte}, and must be 0")]
+    #[error("the entry's fourth byte is {byte}, but must be 0")]
     Reserved { byte: u8 },
     /// The leaf size is 0 or larger than any block.
-    #[error("leaves of {leaf_bytes} bytes: they have 1 to {BLOCK_BYTES_MAX}")]
+    #[error("a leaf size of {leaf_bytes} bytes is invalid: it must be 1 to {BLOCK_BYTES_MAX}")]
     LeafBytes { leaf_bytes: u32 },
     /// Pointer blocks have no room for two pointers, or are larger than any block.
-    #[error("pointer blocks of {pointer_bytes} bytes: they have {least} to {BLOCK_BYTES_MAX}")]
+    #[error(
+        "a pointer block size of {pointer_bytes} bytes is invalid: it must be {least} to {BLOCK_BYTES_MAX}"
+    )]
     PointerBytes {
         pointer_bytes: u32,
         /// The size of two pointers.
         least: usize,
     },
     /// The depth does not fit the size.
-    #[error("a depth of {depth} for a file of {size} bytes")]
+    #[error("a depth of {depth} does not fit a file of {size} bytes")]
     Depth { depth: u8, size: u64 },
 }
 

@@ -29,7 +29,7 @@ use crate::entry::{Entry, Layout, ROW_LENGTH_BYTES, fixed_fanout, fixed_span};
 pub enum MalformedPointer {
     /// The length is not a multiple of the pointer size, or exceeds the tree's largest pointer
     /// block.
-    #[error("it has {actual} bytes: it holds pointers of {pointer} bytes, {most} bytes of them at most")]
+    #[error("it has {actual} bytes, but should have a multiple of {pointer} bytes, {most} at most")]
     Length {
         actual: usize,
         /// The size of one pointer.
@@ -38,7 +38,7 @@ pub enum MalformedPointer {
         most: usize,
     },
     /// There are more scores than the bytes below need.
-    #[error("it has {actual} pointers where {needed} stand for all its bytes")]
+    #[error("it has {actual} pointers, but only {needed} are needed for its bytes")]
     TooMany {
         actual: u64,
         /// The number that the length below its parent's pointer needs.
@@ -50,7 +50,7 @@ pub enum MalformedPointer {
         row: usize,
     },
     /// A leaf stands for more bytes than the entry allows.
-    #[error("row {row} gives a leaf {length} bytes: leaves have at most {most}")]
+    #[error("row {row} has a leaf of {length} bytes, but leaves have at most {most}")]
     LongLeaf {
         /// The row, counted from 0.
         row: usize,
@@ -60,7 +60,7 @@ pub enum MalformedPointer {
         most: u32,
     },
     /// The sum of the rows differs from the length in the parent.
-    #[error("its rows sum to {actual} bytes, and its parent says {expected}")]
+    #[error("its rows sum to {actual} bytes, but its parent records {expected}")]
     Sum {
         /// The length in the parent.
         expected: u64,

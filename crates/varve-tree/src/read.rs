@@ -17,7 +17,7 @@ const BATCH_BYTES: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ReadTreeError {
     /// The range exceeds the file.
-    #[error("bytes {offset} and {length} more of a file of {size} bytes")]
+    #[error("a read of {length} bytes at {offset} exceeds a file of {size} bytes")]
     BeyondEnd {
         /// The start of the read.
         offset: u64,
@@ -38,7 +38,7 @@ pub enum ReadTreeError {
         source: GetError,
     },
     /// The store returns a leaf, but it is not valid at this place of the tree.
-    #[error("bytes {}..{}: {name} stands for them, and has {actual} bytes", range.start, range.end)]
+    #[error("bytes {}..{}: their leaf, {name}, has {actual} bytes", range.start, range.end)]
     LeafLength {
         /// The bytes of the file in the leaf.
         range: Range<u64>,
@@ -78,7 +78,7 @@ pub enum StreamError {
     #[error(transparent)]
     Read(#[from] ReadTreeError),
     /// The receiver of the stream failed.
-    #[error("what was read could not be written")]
+    #[error("the output could not be written")]
     Write {
         /// The error of the receiver.
         source: io::Error,

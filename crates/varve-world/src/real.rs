@@ -227,11 +227,11 @@ fn bits(flags: OFlags) -> i32 {
 /// links".
 fn of_link(error: io::Error) -> io::Error {
     let is_link = rustix::io::Errno::from_io_error(&error) == Some(rustix::io::Errno::LOOP);
-    if is_link { io::Error::other("what is in its place is a link: move it away") } else { error }
+    if is_link { io::Error::other("a symbolic link is in its place: move the link away") } else { error }
 }
 
 fn not_a_file() -> io::Error {
-    io::Error::other("what is in its place is no file: move it away")
+    io::Error::other("something other than a regular file is in its place: move it away")
 }
 
 fn identity(file: &fs::Metadata) -> (u64, u64) {

@@ -201,7 +201,10 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] from a storage without other folders.
     fn other_folder(&self, path: &str) -> io::Result<Arc<dyn Storage>> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, format!("there is no {path} beside this store")))
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!("this kind of storage has no other folders: {path} cannot be opened"),
+        ))
     }
 }
 

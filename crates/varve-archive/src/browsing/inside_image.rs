@@ -57,7 +57,7 @@ pub struct ListedVolume<'a> {
 
 /// The volume has a file system, and none of its files is readable.
 #[derive(Debug, thiserror::Error)]
-#[error("{reason}; it is shown as its bytes")]
+#[error("{reason}; it is shown as raw bytes")]
 struct UnreadableVolume {
     reason: String,
 }

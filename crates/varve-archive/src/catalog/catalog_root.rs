@@ -64,7 +64,7 @@ pub enum LoadCatalogError {
     Snapshot(#[from] DecodeSnapshotError),
     /// The next catalog would lack snapshots that a write-only key has added.
     #[error(
-        "a catalog that a write-only key has added cannot be read, and the next one would be without its snapshots"
+        "a catalog that a write-only key has added cannot be read, and the next catalog would lack its snapshots"
     )]
     LacksAdded,
 }

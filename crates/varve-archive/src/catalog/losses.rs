@@ -132,7 +132,7 @@ impl Losses {
             let loss = match record {
                 Ok(record) => decode(record, blocks.score_bytes()),
                 Err(error) => {
-                    tracing::error!(%error, "the list of what is lost cannot be read to its end");
+                    tracing::error!(%error, "the list of losses cannot be read to its end");
                     is_whole = false;
                     break;
                 }
@@ -142,7 +142,7 @@ impl Losses {
                 Ok(Loss::Place(place)) => losses.add_place(place),
                 Ok(Loss::More(noted)) => losses.add_more(noted),
                 Err(error) => {
-                    tracing::error!(%error, "an entry of the list of what is lost cannot be read");
+                    tracing::error!(%error, "an entry of the list of losses cannot be read");
                     is_whole = false;
                 }
             }

@@ -27,7 +27,7 @@ pub enum SelectError {
     #[error("the store has no snapshots yet")]
     Empty,
     /// The filter removed all snapshots.
-    #[error("no snapshot of the store passes the filter")]
+    #[error("no snapshot of the store matches the conditions")]
     NoneLeft,
     #[error("no snapshot is called {text:?}{}", near_text(near))]
     Unknown {
@@ -39,19 +39,19 @@ pub enum SelectError {
     #[error("{text:?} could be {}", candidates.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or "))]
     Ambiguous { text: String, candidates: Vec<SnapshotId> },
     /// The series exists, but all of its snapshots are younger.
-    #[error("{text:?}: nothing that old; the oldest is {oldest}")]
+    #[error("{text:?}: no snapshot is that old; the oldest is {oldest}")]
     TooOld {
         text: String,
         /// The oldest snapshot of the series.
         oldest: SnapshotId,
     },
     /// The text after the `@` is no date.
-    #[error("{text:?} is not a moment: write 2026-05-01, or 2026-05-01T23:15")]
+    #[error("{text:?} is not a time: write 2026-05-01, or 2026-05-01T23:15")]
     NotAMoment { text: String },
 }
 
 fn near_text(near: &[String]) -> String {
-    if near.is_empty() { String::new() } else { format!("; there is {}", near.join(", ")) }
+    if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) }
 }
 
 /// A selected snapshot, and the other snapshots that the text may have meant.

@@ -19,7 +19,7 @@ pub struct TagChanges {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TagError {
     /// The tag is reserved for the archive itself.
-    #[error("the tag {VAC_KEY} leads to what vac's tools read of the snapshot, and stays as it is")]
+    #[error("the tag {VAC_KEY} names the data for vac's tools, and cannot be changed")]
     Reserved,
     /// More tags than a snapshot can have.
     #[error("a snapshot has {TAG_COUNT_MAX} tags at most")]

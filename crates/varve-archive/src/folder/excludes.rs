@@ -65,7 +65,7 @@ struct BoundRule {
 #[derive(Debug, thiserror::Error)]
 pub enum ExcludesError {
     /// A pattern argument is malformed.
-    #[error("the pattern {pattern:?} cannot be used: {what}")]
+    #[error("the pattern {pattern:?} is invalid: {what}")]
     Pattern { pattern: String, what: String },
     /// A line of a pattern file is malformed.
     #[error("{}, line {number}: {line:?} is not a pattern: {what}", path.display())]
@@ -247,7 +247,7 @@ mod tests {
             ("!a[b", "has no ]"),
             ("{a,b", "alternate"),
             ("a[z-a]", "range"),
-            ("a\\", "protects nothing"),
+            ("a\\", "escapes nothing"),
         ] {
             assert!(wrong_in_pattern(bad).is_some_and(|wrong| wrong.contains(said)), "{bad:?}");
         }

@@ -135,9 +135,9 @@ impl std::fmt::Display for LeftOutReason {
                 write!(f, "the pattern {text:?} in {}, line {number}", shown(path))
             }
             Self::LargerThan(bytes) => write!(f, "larger than {bytes} bytes"),
-            Self::Marked { by } => write!(f, "there is a file {:?} in it", String::from_utf8_lossy(by)),
+            Self::Marked { by } => write!(f, "it contains a file {:?}", String::from_utf8_lossy(by)),
             Self::OtherFileSystem => f.write_str("another file system"),
-            Self::Virtual(name) => write!(f, "a file system of the kernel's own: {name}"),
+            Self::Virtual(name) => write!(f, "a virtual file system: {name}"),
             Self::MountedArchive => f.write_str("a mounted archive"),
             Self::OwnStore => f.write_str("the store itself"),
         }

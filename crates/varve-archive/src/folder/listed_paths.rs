@@ -14,7 +14,7 @@ pub struct ListedPaths {
 
 /// A path leads out of its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it leads out of the source")]
+#[error("it is outside of the source")]
 pub struct LeadsOut;
 
 impl ListedPaths {

@@ -24,7 +24,7 @@ pub enum LookupError {
         kind: NodeKind,
     },
     /// The path contains `..`: the parent of a snapshot's root is unknown.
-    #[error("{}: `..` leads out of a snapshot", path.display())]
+    #[error("{}: `..` cannot be used in a snapshot", path.display())]
     Upward { path: PathBuf },
     /// A folder on the path is unreadable.
     #[error("the folder {} cannot be read", path.display())]

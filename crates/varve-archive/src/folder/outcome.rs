@@ -37,15 +37,13 @@ pub enum ArchiveFolderError {
     #[error("the stream cannot be read to its end")]
     Stream { source: io::Error },
     /// The source is the store that would receive the snapshot.
-    #[error("{} is the store itself, which would grow by what it reads: replicate it instead", path.display())]
+    #[error("{} is the store itself, which would grow while it is read: replicate it instead", path.display())]
     OwnStore { path: PathBuf },
     /// vac's tools cannot read from this store.
-    #[error(
-        "the scores of this store are no SHA-1 hashes, as those of vac are: make a store with `init --score sha1`"
-    )]
+    #[error("the store does not have SHA-1 scores, which vac needs: make a store with `init --score sha1`")]
     NotForVac,
     /// The store accepts no more data.
-    #[error("what was read could not be stored")]
+    #[error("the data could not be stored")]
     Store {
         #[from]
         source: PutError,

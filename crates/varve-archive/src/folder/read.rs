@@ -218,7 +218,7 @@ impl FileReader<'_> {
         let file = open_file(&folder.descriptor, &node.name)?;
         let opened = Status::of_open(&file)?;
         if opened.kind != Some(NodeKind::File) {
-            return Err(ReadError::File(io::Error::other("something else has taken its place")));
+            return Err(ReadError::File(io::Error::other("it was replaced by something that is not a file")));
         }
         if folder.virtual_name.is_none() {
             node.inode_flags = flags::read(&file);

@@ -80,7 +80,7 @@ pub enum RestoreFolderError {
         kept: PathBuf,
     },
     /// The destination holds another store.
-    #[error("{} is a Varve store, and nothing is restored into one", path.display())]
+    #[error("{} is a Varve store: restore elsewhere", path.display())]
     Store {
         /// The path of the store.
         path: PathBuf,
@@ -93,7 +93,7 @@ pub enum RestoreFolderError {
         at: PathBuf,
     },
     /// The destination is a node of another kind.
-    #[error("{} is a {there}, which is not replaced by a {kind}", path.display())]
+    #[error("{} is a {there}, and is not replaced by a {kind}", path.display())]
     OtherKind {
         path: PathBuf,
         /// The kind of the destination.
@@ -103,7 +103,7 @@ pub enum RestoreFolderError {
     },
     /// The restore is complete except for reported problems, but could not be moved to its final
     /// name.
-    #[error("what was restored cannot come to {}; it is complete, and stays at {}", path.display(), finished.display())]
+    #[error("the result cannot be moved to {}; it is complete, and stays at {}", path.display(), finished.display())]
     Unplaced {
         path: PathBuf,
         /// The path of the result.
@@ -111,7 +111,7 @@ pub enum RestoreFolderError {
         source: Box<dyn Error + Send + Sync>,
     },
     /// The path does not name an entry of a folder, for example `/` or `..`.
-    #[error("{} is not a name that can be made", path.display())]
+    #[error("{} is not a name that can be created", path.display())]
     NoName { path: PathBuf },
     /// The destination cannot be created.
     #[error("{} cannot be restored to", path.display())]
@@ -145,7 +145,7 @@ fn not_written(path: &std::path::Path) -> String {
 fn unfinished_note(unfinished: Option<&PathBuf>) -> String {
     match unfinished {
         Some(path) => format!(
-            ": the restore is not finished; what is done is kept at {}, and the same command goes on from there",
+            ": the restore is not finished; the finished part is kept at {}, and the same command continues from there",
             path.display()
         ),
         None => ": the restore is not finished; every file is either the old or the new one".into(),

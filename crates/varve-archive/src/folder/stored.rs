@@ -16,7 +16,7 @@ use crate::records::node_list::{NodeList, ReadFolderError};
 
 /// The report of a node that is left out because the snapshot does not have it.
 #[derive(Debug, thiserror::Error)]
-#[error("it {problem} when it was archived; what the snapshot lacks is left out")]
+#[error("it {problem} when it was archived; the missing part is left out")]
 struct NotArchived {
     problem: NodeProblem,
 }

@@ -213,7 +213,7 @@ impl<'a> Walker<'a> {
             return;
         }
         if listed.is_some() && kind != NodeKind::Folder {
-            let error = io::Error::other("something below it is listed, and it is no folder");
+            let error = io::Error::other("the list names paths below it, but it is not a folder");
             return self.give_up(node, folder, error);
         }
         let last_night = self.last_night.as_ref();
@@ -429,7 +429,7 @@ impl<'a> Walker<'a> {
         if node.kind == NodeKind::SymbolicLink {
             match rustix::fs::readlinkat(&folder.descriptor, node.name.as_slice(), Vec::new()) {
                 Ok(target) if !target.is_empty() => node.target = target.into_bytes(),
-                Ok(_) => return self.give_up(node, folder, io::Error::other("it points nowhere")),
+                Ok(_) => return self.give_up(node, folder, io::Error::other("its target is empty")),
                 Err(error) => return self.give_up(node, folder, error.into()),
             }
         }

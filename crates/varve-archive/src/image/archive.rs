@@ -45,18 +45,18 @@ pub enum ArchiveImageError {
         source: io::Error,
     },
     /// The source ended before the size that it had when it was opened.
-    #[error("{path} shrank while it was read: nothing at offset {offset} any more", path = path.display())]
+    #[error("{path} shrank while it was read: it ends before offset {offset}", path = path.display())]
     Shrank {
         path: PathBuf,
         /// The offset in bytes.
         offset: u64,
     },
     /// The earlier image that has the unchanged parts is unreadable.
-    #[error("the earlier image, of which this one is to share what has not changed, cannot be read")]
+    #[error("the earlier image, from which unchanged parts are taken, cannot be read")]
     Earlier(#[source] ReadPointerError),
     #[error(transparent)]
     Put(#[from] PutError),
-    #[error("interrupted; what was stored so far will not be stored again")]
+    #[error("interrupted; data stored so far will not be stored again")]
     Cancelled,
 }
 

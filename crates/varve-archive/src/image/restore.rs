@@ -97,7 +97,7 @@ pub enum RestoreImageError {
     /// The device is in use by another program or mount, which would continue writing to it.
     #[error("{path} is in use: it, or a part of it, is mounted or swapped to, or belongs to a RAID or a volume group; unmount it or release it, and then restore again", path = path.display())]
     Busy { path: PathBuf },
-    #[error("{path} has {actual} bytes; the image has {needed}", path = path.display())]
+    #[error("{path} is too small: it has {actual} bytes, and the image has {needed}", path = path.display())]
     TooSmall {
         path: PathBuf,
         /// The size of the device.
@@ -117,7 +117,7 @@ pub enum RestoreImageError {
     #[error("interrupted")]
     Cancelled,
     /// A part was restored, and the next run can continue from it.
-    #[error("the restore is not finished; what is done is kept at {unfinished}, and the same command goes on from there", unfinished = unfinished.display())]
+    #[error("the restore is not finished; the finished part is kept at {unfinished}, and the same command continues from there", unfinished = unfinished.display())]
     Unfinished {
         /// The path of the partial result.
         unfinished: PathBuf,

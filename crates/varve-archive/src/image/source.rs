@@ -42,7 +42,7 @@ pub enum OpenSourceError {
     #[error("cannot open {path}", path = path.display())]
     Open { path: PathBuf, source: io::Error },
     /// Its size is reported as 0, but it has content.
-    #[error("{path} says that it is empty, and is not: archive what it gives with `varve snapshot - --name NAME < {path}`", path = path.display())]
+    #[error("{path} reports a size of 0, but has content: archive it as a stream with `varve snapshot - --name NAME < {path}`", path = path.display())]
     Unsized { path: PathBuf },
     /// It is neither a file nor a block device.
     #[error("{path} is neither a file nor a block device", path = path.display())]
@@ -280,7 +280,8 @@ impl Pieces<'_> {
         if from >= self.data_end {
             let run = image.told_at(from)?;
             if run.end <= from || run.end > size {
-                let said = format!("it says that what is at {from} goes on to {} of {size} bytes", run.end);
+                let said =
+                    format!("it reports an impossible range: from {from} to {} of {size} bytes", run.end);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, said));
             }
             let whole = if run.end == size { size } else { run.end / self.block_bytes * self.block_bytes };

@@ -152,7 +152,7 @@ pub enum FieldError {
     #[error("field {number} comes after field {previous}")]
     Order { number: u8, previous: u8 },
     /// A field holds an invalid value.
-    #[error("field {number} of {length} bytes does not hold what it should")]
+    #[error("field {number} of {length} bytes has an invalid value")]
     Value { number: u8, length: usize },
 }
 

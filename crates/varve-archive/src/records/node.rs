@@ -212,16 +212,16 @@ pub enum DecodeNodeError {
     #[error("{:?} is not a name", String::from_utf8_lossy(name))]
     Name { name: Vec<u8> },
     /// The field `kind` is missing.
-    #[error("a node of no kind")]
+    #[error("a node has no kind")]
     NoKind,
     /// The content is not an entry.
-    #[error("the content of a node cannot be found")]
+    #[error("the content of a node is malformed")]
     Content { source: DecodeEntryError },
     /// The content does not match the kind or the size of the node.
-    #[error("a {kind} of {size} bytes whose content is a tree of another kind or size")]
+    #[error("the content of a {kind} of {size} bytes is a tree of another kind or size")]
     ContentMismatch { kind: NodeKind, size: u64 },
     /// A symbolic link without a target, or a target or device number in a node of another kind.
-    #[error("a {kind} without what makes it one")]
+    #[error("a {kind} lacks its target or device number")]
     Incomplete { kind: NodeKind },
 }
 

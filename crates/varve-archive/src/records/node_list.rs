@@ -16,16 +16,16 @@ pub enum ReadFolderError {
     #[error(transparent)]
     Records(#[from] ReadRecordsError),
     /// The list holds a record that is not a node.
-    #[error("a folder holds something that is not a node")]
+    #[error("a folder has a malformed node")]
     Node { source: DecodeNodeError },
     /// The file system of the folder reported an error.
     #[error(transparent)]
     FileSystem(#[from] FileSystemError),
     /// A name is not one path component.
-    #[error("{:?} is not a name; what has it is left out", String::from_utf8_lossy(name))]
+    #[error("{:?} is not a valid name; its file is left out", String::from_utf8_lossy(name))]
     Name { name: Vec<u8> },
     /// A folder appears inside another folder as well: the tree may have a cycle.
-    #[error("the folder {:?} lies elsewhere too, and is left out here", String::from_utf8_lossy(name))]
+    #[error("the folder {:?} is also in another folder, and is left out here", String::from_utf8_lossy(name))]
     Elsewhere {
         /// Its name here.
         name: Vec<u8>,
@@ -43,13 +43,13 @@ pub enum ReadFolderError {
     #[error(transparent)]
     Venti(Box<ReadVentiFolderError>),
     /// The entry of a file that vac archived is unreadable.
-    #[error("where {:?} is cannot be read, and it is left out", String::from_utf8_lossy(name))]
+    #[error("the entry of {:?} cannot be read; the file is left out", String::from_utf8_lossy(name))]
     Entry { name: Vec<u8>, source: Box<ReadVentiFolderError> },
     /// A file that vac archived, with nothing left but its name.
     #[error("{:?} was removed, or never written, and is left out", String::from_utf8_lossy(name))]
     Broken { name: Vec<u8> },
     /// Two files have the same name.
-    #[error("{:?} is there twice; the second one is left out", String::from_utf8_lossy(name))]
+    #[error("{:?} occurs twice; the second one is left out", String::from_utf8_lossy(name))]
     Twice { name: Vec<u8> },
     /// The names are not in ascending order: two nodes may have one name.
     #[error(

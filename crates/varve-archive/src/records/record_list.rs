@@ -26,13 +26,13 @@ pub enum ReadRecordsError {
     #[error(transparent)]
     Tree(#[from] ReadTreeError),
     /// The list ends within a record.
-    #[error("the list ends within a record, of which it has {bytes_left} bytes")]
+    #[error("the list is cut short: its last {bytes_left} bytes are an incomplete record")]
     Truncated {
         /// Bytes after the last whole record.
         bytes_left: usize,
     },
     /// The record is larger than any that a writer writes.
-    #[error("a record that claims more than {RECORD_BYTES_MAX} bytes")]
+    #[error("a record is too large: it exceeds {RECORD_BYTES_MAX} bytes")]
     TooLarge,
 }
 

@@ -16,7 +16,7 @@ const HOLE_BYTES: usize = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum Unlike {
     /// The kind, the size or another attribute differs.
-    #[error("read back, it is not what the snapshot has: {what} differs")]
+    #[error("read back, it differs from the snapshot: {what} differs")]
     Status { what: &'static str },
     #[error("read back, it differs from the snapshot at byte {at}")]
     Bytes {
@@ -27,7 +27,7 @@ pub enum Unlike {
     #[error("it cannot be read back")]
     Read(#[source] io::Error),
     /// The snapshot is unreadable.
-    #[error("it cannot be compared with the snapshot, which cannot be read")]
+    #[error("it cannot be compared, because the snapshot cannot be read")]
     Content(#[source] Box<dyn Error + Send + Sync>),
 }
 

@@ -48,13 +48,13 @@ pub enum CopySnapshotError {
     #[error("the folder {} cannot be read", path_text(path))]
     Folder { path: Vec<u8>, source: Box<ReadFolderError> },
     /// The folders are nested deeper than in any file system.
-    #[error("folders lie in each other more than {DEPTH_MAX} deep")]
+    #[error("folders are nested more than {DEPTH_MAX} deep")]
     TooDeep,
     /// The list of a folder was not stored.
     #[error("a folder cannot be stored")]
     Put(#[from] PutError),
     /// The data for vac's tools could not be copied.
-    #[error("what was written for vac's tools cannot be copied")]
+    #[error("the data for vac's tools cannot be copied")]
     Vac(#[source] Box<CopyError>),
     /// The snapshot could not be added to the catalog.
     #[error(transparent)]

@@ -59,7 +59,7 @@ struct Remembered {
 /// Why a record was not saved. The next snapshot reads every file again, and is otherwise as good.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RememberError {
-    #[error("what the store holds cannot be told")]
+    #[error("the state of the store cannot be read")]
     Mark(#[from] io::Error),
     #[error(transparent)]
     Write(#[from] OwnFileError),
@@ -137,7 +137,7 @@ impl Remembered {
         let contents = store.read_own(about)?;
         let (mark, _) = contents.split_first_chunk()?;
         if !store.holds(&LogMark::from_bytes(*mark)) {
-            tracing::info!("the log lost something since the last night: every file is read again");
+            tracing::info!("the log has lost data since the last snapshot: every file is read again");
             return None;
         }
         Self::parse(contents, store.config().score_bytes())

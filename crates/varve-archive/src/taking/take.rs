@@ -68,7 +68,7 @@ pub enum TakeError {
     #[error(transparent)]
     Stats(#[from] OpenLogError),
     /// There were no random bytes for an id.
-    #[error("the system gives no random bytes")]
+    #[error("the system provides no random bytes")]
     Random(#[source] std::io::Error),
 }
 
@@ -76,7 +76,7 @@ pub enum TakeError {
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// The role of the key does not permit it.
-    #[error("tags decide what is kept: only a key that may remove snapshots changes them")]
+    #[error("this key may not change tags: that needs a key that may remove snapshots")]
     NotPermitted(#[from] NotPermitted),
     /// The changes are invalid.
     #[error(transparent)]
@@ -107,7 +107,7 @@ pub(crate) fn changed(
 /// Why the additions of another process are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
-    #[error("the log cannot be followed")]
+    #[error("new data in the log cannot be read")]
     Log(#[from] OpenError),
     #[error(transparent)]
     Catalog(#[from] LoadCatalogError),
@@ -247,7 +247,7 @@ impl Archive {
         let taken = self.finish(begun, folder.into(), request)?;
         // The record is saved last, because everything that it leads to must exist.
         if let Some(Err(error)) = last_night.map(|night| night.save(&self.store, &remembered)) {
-            tracing::warn!(%error, "this night is not remembered; the next one reads every file again");
+            tracing::warn!(%error, "the list of files could not be saved; the next snapshot reads every file again");
         }
         Ok(taken)
     }

@@ -25,7 +25,7 @@ const TROUBLE_COUNT_MAX: usize = 100;
 /// The report of a link target that vac has truncated.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the archive has only the first {there} of {size} bytes of the link's target, as vac stored it on some systems"
+    "the link's target is cut short: the archive has {there} of {size} bytes, as vac stored it on some systems"
 )]
 struct TargetCutShort {
     there: usize,
@@ -34,7 +34,7 @@ struct TargetCutShort {
 
 /// The report of a device or a link whose content is malformed.
 #[derive(Debug, thiserror::Error)]
-#[error("what should say where this {kind} leads cannot be read; it is left out")]
+#[error("the target or number of this {kind} is malformed; it is left out")]
 struct NotWhatItSays {
     kind: NodeKind,
 }

@@ -38,15 +38,13 @@ pub enum VacContent {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenVacError {
     /// The store's scores are not those of Venti.
-    #[error(
-        "the scores of this store are no SHA-1 hashes, as those of vac are: make a store with `init --score sha1`"
-    )]
+    #[error("the store does not have SHA-1 scores, which vac needs: make a store with `init --score sha1`")]
     OtherScores,
     /// A block is unreadable.
     #[error(transparent)]
     Get(#[from] GetError),
     /// The root is malformed.
-    #[error("{score} is not the root of an archive")]
+    #[error("{score} is not the root of a vac archive")]
     Root {
         /// The requested score.
         score: Score,
@@ -60,13 +58,13 @@ pub enum OpenVacError {
         /// The actual kind.
         kind: Vec<u8>,
     },
-    #[error("the archive begins with entries of which one is malformed")]
+    #[error("one of the archive's first entries is malformed")]
     Entry(#[from] DecodeVentiEntryError),
     /// The entries that lead to its files are missing.
     #[error("the archive has no entries that lead to files")]
     NoEntries,
     /// The records of the folder itself are unreadable.
-    #[error("what the archive says of its own folder cannot be read")]
+    #[error("the records of the archive's root folder cannot be read")]
     Folder(#[from] ReadVentiFolderError),
 }
 
@@ -138,7 +136,7 @@ fn root_node(
         });
         match record {
             Ok(record) => node = node_of(record, owners),
-            Err(error) => tracing::warn!(%error, "what the archive says of its own folder is passed over"),
+            Err(error) => tracing::warn!(%error, "the record of the archive's root folder is ignored"),
         }
     }
     node.name.clear();

@@ -43,15 +43,15 @@ pub enum ClumpDamage {
     #[error("no clump begins here")]
     NoClump,
     /// The file, or the space for clumps, ends before the clump does.
-    #[error("the clump ends beyond the end of the arena, or of the file")]
+    #[error("the clump exceeds the end of the arena, or of the file")]
     CutOff,
     #[error(transparent)]
     Open(#[from] OpenClumpError),
     /// The block type is unknown.
-    #[error("its type is {byte}, which means nothing")]
+    #[error("its type, {byte}, is unknown")]
     Type { byte: u8 },
     /// The score of the block does not match.
-    #[error("its block does not have the score that the clump says")]
+    #[error("its block does not match the score in the clump")]
     Score,
 }
 
@@ -109,9 +109,7 @@ impl ArenaReport {
 #[derive(Debug, thiserror::Error)]
 pub enum ImportArenaError {
     /// The store's scores are not those of Venti.
-    #[error(
-        "the scores of this store are no SHA-1 hashes, as those of Venti are: make a store with `init --score sha1`"
-    )]
+    #[error("the store does not have SHA-1 scores, which Venti needs: make a store with `init --score sha1`")]
     OtherScores,
     #[error("{} cannot be read", path.display())]
     Read { path: PathBuf, source: io::Error },
@@ -125,7 +123,7 @@ pub enum ImportArenaError {
     #[error(transparent)]
     Sync(#[from] SyncError),
     /// [`Progress::cancel`](crate::Progress::cancel) was called.
-    #[error("interrupted; the same command goes on from here")]
+    #[error("interrupted; the same command continues from here")]
     Cancelled,
 }
 

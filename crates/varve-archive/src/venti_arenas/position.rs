@@ -37,7 +37,7 @@ impl ArenaIdentity {
         let Ok(mark) = store.mark() else { return };
         let note = [&mark.as_bytes()[..], &address.to_le_bytes()].concat();
         if let Err(error) = store.write_own(&self.0, &note) {
-            tracing::warn!(%error, "how far the arena was read is not remembered");
+            tracing::warn!(%error, "the position in the arena could not be saved; the next run starts earlier");
         }
     }
 }

@@ -24,7 +24,7 @@ pub enum OpenArenasError {
     #[error("{} cannot be read", path.display())]
     Read { path: PathBuf, source: io::Error },
     /// It is neither a partition nor an arena.
-    #[error("{} is neither a partition of Venti's arenas nor an arena", path.display())]
+    #[error("{} is neither a partition of Venti arenas nor a Venti arena", path.display())]
     NotArenas {
         path: PathBuf,
         /// The fault of the partition, if it is one.

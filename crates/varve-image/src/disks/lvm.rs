@@ -130,7 +130,7 @@ fn read_area(bytes: &dyn ReadAt, start: u64, size: u64) -> Result<Groups, String
         return Ok(Vec::new());
     }
     if length > TEXT_BYTES_MAX || length > size || offset >= size {
-        return Err(format!("has a description that is said to have {length} bytes"));
+        return Err(format!("has a description with an impossible length of {length} bytes"));
     }
     // The area is a ring after its header.
     let mut text = vec![0; usize::try_from(length).unwrap_or(0)];
@@ -147,7 +147,7 @@ fn read_area(bytes: &dyn ReadAt, start: u64, size: u64) -> Result<Groups, String
     if crc32_from(CHECKSUM_SEED, &text) != u32_at(&header, 56) {
         return Err("has a description that does not match its checksum".into());
     }
-    let whole = text::parse(&text).ok_or("has a description that makes no sense")?;
+    let whole = text::parse(&text).ok_or("has a description that cannot be parsed")?;
     Ok(whole.into_sections().collect())
 }
 
@@ -171,7 +171,7 @@ fn pieces(
             let kind = if stripe_count == 1 {
                 kind.to_owned()
             } else {
-                format!("{kind} over {stripe_count} places")
+                format!("{kind} over {stripe_count} stripes")
             };
             return Err(format!("is {kind}; only linear volumes are shown"));
         }
@@ -183,17 +183,17 @@ fn pieces(
         let place = segment
             .list("stripes")
             .and_then(|stripes| Some((stripes.first()?.text()?, stripes.get(1)?.number()?)));
-        let (member, first) = place.ok_or("has a segment that is nowhere")?;
-        let first = u64::try_from(first).map_err(|_| "has a segment before its beginning")?;
+        let (member, first) = place.ok_or("has a segment without a position")?;
+        let first = u64::try_from(first).map_err(|_| "has a segment with a negative position")?;
         let described = group
             .section("physical_volumes")
             .and_then(|all| all.section(member))
-            .ok_or_else(|| format!("lies on {member}, which its group does not have"))?;
+            .ok_or_else(|| format!("lies on {member}, which is not in its group"))?;
         let id = described.text("id").unwrap_or_default().replace('-', "");
         let member = members
             .iter()
             .find(|known| known.id == id.as_bytes())
-            .ok_or_else(|| format!("lies on {member} too, which is not on this disk"))?;
+            .ok_or_else(|| format!("lies partly on {member}, which is not on this disk"))?;
         let from = number(described, "pe_start")
             .unwrap_or(0)
             .saturating_mul(SECTOR_BYTES)

@@ -70,12 +70,12 @@ pub(crate) fn check(head: &[u8], size: u64) -> Result<(), String> {
     let Some(page) = page_of(head) else { return Err("it has no swap header".into()) };
     let version = u32_at(head, VERSION_AT);
     if version != 1 {
-        return Err(format!("its swap header is of version {version}"));
+        return Err(format!("its swap header has the unknown version {version}"));
     }
     let last_page = u32_at(head, 1028);
     let end = u64::from(last_page).saturating_add(1).saturating_mul(page as u64);
     if last_page == 0 || end > size {
-        return Err(format!("its swap header names {end} bytes, and it has {size}"));
+        return Err(format!("its swap header names {end} bytes, but it has {size}"));
     }
     let bad_count = u32_at(head, 1032);
     let list_bytes = usize::try_from(bad_count).unwrap_or(usize::MAX).saturating_mul(4);
@@ -87,7 +87,7 @@ pub(crate) fn check(head: &[u8], size: u64) -> Result<(), String> {
     let bad_pages: Vec<u32> = list.chunks_exact(4).map(|number| u32_at(number, 0)).collect();
     let are_inside = bad_pages.iter().all(|number| (1..=last_page).contains(number));
     if !are_inside || !bad_pages.is_sorted_by(|one, two| one < two) {
-        return Err("the bad pages that its swap header lists make no sense".into());
+        return Err("the list of bad pages in its swap header is invalid".into());
     }
     let is_awake = has_at(head, magic_at, AWAKE);
     let zeros_end = if is_awake { magic_at } else { page.saturating_sub(SLEEP_BYTES_MAX).max(list_end) };
@@ -95,7 +95,7 @@ pub(crate) fn check(head: &[u8], size: u64) -> Result<(), String> {
     let are_zeros = zeros
         .into_iter()
         .all(|range| head.get(range).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0)));
-    if are_zeros { Ok(()) } else { Err("the page of its swap header has bytes that are not swap's".into()) }
+    if are_zeros { Ok(()) } else { Err("the page of its swap header has other data in it".into()) }
 }
 
 #[cfg(test)]

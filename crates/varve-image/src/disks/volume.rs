@@ -50,13 +50,13 @@ impl Volume {
         let name = format!("p{}", partition.number);
         let mut problem = |text: String| problems.push(DiskProblem::new(&name, text));
         if partition.start >= disk.size() {
-            problem(format!("begins at {}, where the disk has ended", partition.start));
+            problem(format!("begins at {}, beyond the end of the disk", partition.start));
             return None;
         }
         let bytes = Part::new(Arc::clone(disk), partition.start, partition.size);
         let present = bytes.size();
         if present < partition.size {
-            problem(format!("has {} bytes, of which the disk has {present}", partition.size));
+            problem(format!("has {} bytes, but the disk has only {present} of them", partition.size));
         }
         let label = partition.label.clone();
         let pieces = std::iter::once(partition.start..partition.start.saturating_add(present)).collect();

@@ -105,11 +105,14 @@ impl Clusters {
         let (mut cluster, mut before) = (first, 0_u32);
         loop {
             if self.position(cluster).is_none() {
-                return Err(damaged(what, format!("it goes on in cluster {cluster}, which there is not")));
+                return Err(damaged(
+                    what,
+                    format!("it continues in cluster {cluster}, which does not exist"),
+                ));
             }
             // A chain that is longer than the heap is a cycle.
             if before >= self.cluster_count {
-                return Err(damaged(what, "its clusters go round in circles".into()));
+                return Err(damaged(what, "its chain of clusters is a cycle".into()));
             }
             let run_count = runs.len();
             match runs.last_mut() {
@@ -202,7 +205,7 @@ impl Clusters {
             return Ok(Next::End);
         }
         if value < FIRST_CLUSTER {
-            return Err(damaged(what, format!("it goes on from cluster {cluster} to one that is free")));
+            return Err(damaged(what, format!("it continues from cluster {cluster} to a free one")));
         }
         Ok(Next::Cluster(value))
     }

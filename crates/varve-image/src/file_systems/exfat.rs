@@ -91,7 +91,7 @@ impl ExFat {
             (Some(count), Some(_)) if first >= FIRST_CLUSTER => {
                 Ok(Arc::new([Run { before: 0, cluster: first, count }]))
             }
-            _ => Err(damaged(what, format!("it lies in clusters from {first} on, which there are not"))),
+            _ => Err(damaged(what, format!("it lies in clusters from {first} on, which do not exist"))),
         }
     }
 
@@ -123,7 +123,7 @@ impl ExFat {
             return Ok(Arc::new([]));
         }
         if entry.size > heap_bytes {
-            let problem = format!("it has {} bytes, and all files together {heap_bytes}", entry.size);
+            let problem = format!("it has {} bytes, more than the {heap_bytes} of all clusters", entry.size);
             return Err(damaged(what, problem));
         }
         if entry.is_contiguous {
@@ -144,7 +144,7 @@ impl ExFat {
             return Err(FileSystemError::Absent { what: format!("folder of number {}", folder.0) });
         }
         if entry.size > FOLDER_BYTES_MAX {
-            return Err(damaged("folder", "it is longer than any folder can be".into()));
+            return Err(damaged("folder", "it exceeds the maximum size of a folder".into()));
         }
         let place = Place { cluster: entry.first_cluster, is_contiguous: entry.is_contiguous };
         Ok(Entries { place, chain: self.chain(&entry, "folder")?, bytes: entry.size })

@@ -192,7 +192,7 @@ impl ExtFileSystem {
     /// Reads a block of metadata.
     fn metadata(&self, block: u64, what: impl Fn() -> String) -> Result<Block, FileSystemError> {
         if block >= self.superblock.block_count {
-            return Err(damaged(what(), &format!("it is said to be in block {block}, which there is not")));
+            return Err(damaged(what(), &format!("it lies in block {block}, which does not exist")));
         }
         self.blocks.get(block).map_err(|source| FileSystemError::Read { what: what(), source })
     }
@@ -377,7 +377,7 @@ impl FileSystem for ExtFileSystem {
             return Err(FileSystemError::Absent { what: what() });
         }
         if inode.size > TARGET_BYTES_MAX {
-            return Err(damaged(what(), "its target is longer than any can be"));
+            return Err(damaged(what(), "its target exceeds the maximum length"));
         }
         let mut target = vec![0; usize::try_from(inode.size).unwrap_or(0)];
         if is_short(&inode) && !inode.has_inline_data() && !inode.is_encrypted() {
@@ -395,6 +395,6 @@ impl FileSystem for ExtFileSystem {
 
     fn warning(&self) -> Option<String> {
         let problem = self.recovery_problem()?;
-        Some(format!("it was in use, and what its journal has newer is not all shown: {problem}"))
+        Some(format!("it was in use, and the newer state in its journal is not shown completely: {problem}"))
     }
 }

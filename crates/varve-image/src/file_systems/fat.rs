@@ -126,7 +126,7 @@ impl Fat {
         let (mut offset, mut buffer) = (0_u64, Vec::new());
         while let Some((position, left)) = self.place(&entries, offset) {
             if offset >= FOLDER_BYTES_MAX {
-                return Err(damaged("folder", "it is longer than any folder can be".into()));
+                return Err(damaged("folder", "it exceeds the maximum size of a folder".into()));
             }
             let length = left.min(FOLDER_READ_BYTES);
             buffer.resize(usize::try_from(length).unwrap_or(0), 0);

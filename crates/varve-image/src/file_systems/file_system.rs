@@ -106,7 +106,7 @@ pub enum FileSystemError {
         what: String,
     },
     /// The file system is intact, but this reader does not support it.
-    #[error("{what} cannot be read: {feature} is not known here")]
+    #[error("{what} cannot be read: {feature} is not supported")]
     Unsupported {
         /// The requested item.
         what: String,

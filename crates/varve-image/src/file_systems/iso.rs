@@ -52,7 +52,8 @@ impl Iso {
         let mut iso =
             Self { volume, block_bytes: primary.block_bytes, root: primary.root, naming: Naming::Plain };
         let root = iso.record(primary.root)?;
-        let start = iso.position(&root).ok_or_else(|| damaged("root folder", "it lies nowhere".into()))?;
+        let start =
+            iso.position(&root).ok_or_else(|| damaged("root folder", "its position is invalid".into()))?;
         // The first record of the root tells the offset at which the Rock Ridge fields begin in
         // other records.
         if let Ok(first) = iso.record(start)
@@ -113,7 +114,8 @@ impl Iso {
                 return Err(FileSystemError::Unsupported { what, feature: "an interleaved file".into() });
             }
             let what = "file";
-            let start = self.position(&part).ok_or_else(|| damaged(what, "it lies nowhere".into()))?;
+            let start =
+                self.position(&part).ok_or_else(|| damaged(what, "its position is invalid".into()))?;
             extents.push((size, start..start.saturating_add(u64::from(part.size))));
             size = size.saturating_add(u64::from(part.size));
             if !part.goes_on {
@@ -208,7 +210,7 @@ impl FileSystem for Iso {
         let (mut number, mut continues) = (0_u64, false);
         for (_, extent) in &found.extents {
             if extent.end.saturating_sub(extent.start) > FOLDER_BYTES_MAX {
-                return Err(damaged("folder", "it is longer than any folder".into()));
+                return Err(damaged("folder", "it exceeds the maximum size of a folder".into()));
             }
             let mut place = extent.start;
             while place < extent.end {
@@ -241,7 +243,7 @@ impl FileSystem for Iso {
         let found = self.file(file)?;
         if kind_of(&found.record, &found.rock_ridge) != FileKind::File {
             return Err(FileSystemError::Absent {
-                what: format!("content of what is no file, at {}", file.0),
+                what: format!("file content at {}, where there is no file", file.0),
             });
         }
         if found.rock_ridge.is_compressed {

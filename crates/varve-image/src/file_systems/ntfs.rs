@@ -200,7 +200,7 @@ fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T, Trouble>) -> Result<T
         Ok(Err(Trouble::Library(error))) => {
             Err(FileSystemError::Damaged { what: what.into(), problem: error.to_string() })
         }
-        Err(_) => Err(FileSystemError::Damaged { what: what.into(), problem: "it makes no sense".into() }),
+        Err(_) => Err(FileSystemError::Damaged { what: what.into(), problem: "it is malformed".into() }),
     }
 }
 

@@ -27,6 +27,6 @@ pub(crate) fn file_system(
         VolumeContent::FileSystem(Kind::Iso9660) => Ok(Arc::new(Iso::open(bytes)?)),
         VolumeContent::FileSystem(Kind::Ntfs) => Ok(Arc::new(NtfsFiles::open(bytes)?)),
         VolumeContent::FileSystem(kind) => unreadable(format!("the file system {}", kind.name())),
-        content => unreadable(format!("files in what is {content}")),
+        content => unreadable(format!("the content type {content}")),
     }
 }

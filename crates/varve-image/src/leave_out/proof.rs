@@ -58,7 +58,7 @@ impl<'a> Proof<'a> {
         for member in members.filter(|_| volume.is_logical()) {
             let claim = Claim { purpose: Purpose::Lvm, names: &["LVM2"], own_bytes: 0..0 };
             check_volume(member, &claim)
-                .map_err(|reason| format!("the group that it is in lies on {}: {reason}", member.name()))?;
+                .map_err(|reason| format!("its group lies on {}: {reason}", member.name()))?;
         }
         Ok(())
     }
@@ -88,7 +88,7 @@ impl<'a> Proof<'a> {
 
 fn check_volume(volume: &Volume, claim: &Claim) -> Result<(), String> {
     if volume.is_cut_off() {
-        return Err("the disk ends before it does".into());
+        return Err("it is cut off by the end of the disk".into());
     }
     if let Some(kind) = volume.partition_type()
         && !kind.is_for(claim.purpose)
@@ -107,7 +107,7 @@ fn no_other(bytes: &dyn ReadAt, names: &[&str], own_bytes: &Range<u64>) -> Resul
         Ok(None) => Ok(()),
         Ok(Some(sighting)) => Err(sighting.to_string()),
         Err(UnreadablePlace(place)) => {
-            Err(format!("a place at byte {place} that cannot be read, where a signature may be"))
+            Err(format!("an unreadable place at byte {place}, where a signature may be"))
         }
     }
 }

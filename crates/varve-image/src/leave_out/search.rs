@@ -98,7 +98,7 @@ impl LeftOut {
         for volume in disk.volumes() {
             let VolumeContent::FileSystem(kind) = volume.content() else { continue };
             if !is_ext(volume) {
-                self.keep(volume, what, &format!("which are free is not known of {}", kind.name()));
+                self.keep(volume, what, &format!("the free blocks of {} are not supported", kind.name()));
             }
         }
         for OpenExt { volume, files } in opened {
@@ -121,7 +121,7 @@ impl LeftOut {
 }
 
 fn free_places(files: &ExtFileSystem) -> Result<Vec<Range<u64>>, String> {
-    let uncertain = || "which are free is not certain: it was not left in order".to_owned();
+    let uncertain = || "the free blocks are uncertain: the file system was not unmounted cleanly".to_owned();
     let places = files.free_places().map_err(|error| error.to_string())?.ok_or_else(uncertain)?;
     files.check_live()?;
     files.check_free_counts()?;

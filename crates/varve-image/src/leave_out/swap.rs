@@ -222,7 +222,7 @@ fn memory_in_file(
     let Some(memory) = memory_in(head) else { return Ok(None) };
     let uncertain = |reason: &str| Ok(Some((Vec::new(), Some(reason.to_owned()))));
     let Some(places) = files.places(file)? else {
-        return uncertain("its file system was not left in order");
+        return uncertain("its file system was not unmounted cleanly");
     };
     // A swap file has no holes, so an offset in the file is an offset in the concatenation of its
     // ranges.
@@ -261,9 +261,9 @@ fn add_windows_files<'a>(volume: &'a Volume, found: &mut Vec<Candidate<'a>>) {
     let is_in_order = files.was_left_in_order().unwrap_or(false);
     for child in children {
         let (places, doubt) = match files.places(child.id) {
-            _ if !is_in_order => (Vec::new(), Some("its file system was not left in order".into())),
+            _ if !is_in_order => (Vec::new(), Some("its file system was not unmounted cleanly".into())),
             Ok(Some(places)) => (places, None),
-            Ok(None) => (Vec::new(), Some("where it lies is not certain".into())),
+            Ok(None) => (Vec::new(), Some("its place on the disk is uncertain".into())),
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
         let Ok(files) = NtfsFiles::open(volume.read()) else { return };

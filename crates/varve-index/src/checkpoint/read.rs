@@ -18,23 +18,25 @@ use crate::segment::Segment;
 #[derive(Debug, thiserror::Error)]
 pub enum ReadCheckpointError {
     /// The magic number is wrong.
-    #[error("this is not the checkpoint of an index, or one of another version: it begins with {found:02x?}")]
+    #[error("this is not an index checkpoint, or has another version: it begins with {found:02x?}")]
     Magic { found: [u8; 8] },
     /// The checkpoint was truncated, or bytes were appended.
-    #[error("the checkpoint needs {needed} bytes, but has {actual}")]
+    #[error("the checkpoint should have {needed} bytes, but has {actual}")]
     Length {
         /// The length according to the header, or the length of a header if there is no whole one.
         needed: u64,
         actual: u64,
     },
     /// The code does not match the bytes.
-    #[error("checkpoint, offset {offset}: what begins here is damaged, or was written under another key")]
+    #[error(
+        "checkpoint, offset {offset}: the part that begins here is damaged, or was written with another key"
+    )]
     Unauthentic {
         /// The start of the damaged header, note or section.
         offset: u64,
     },
     /// The code is correct, but no index has such content.
-    #[error("checkpoint, offset {offset}: what begins here is authentic, but makes no sense")]
+    #[error("checkpoint, offset {offset}: the part that begins here is authentic, but invalid")]
     Senseless {
         /// The start of the header or section.
         offset: u64,

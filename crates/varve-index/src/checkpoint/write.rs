@@ -21,7 +21,10 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
         write: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         if note.len() as u64 > CHECKPOINT_NOTE_BYTES_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the note of a checkpoint is too long"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the note of the checkpoint is too long",
+            ));
         }
         let header = Header {
             segment_count: self.segments().len() as u64,

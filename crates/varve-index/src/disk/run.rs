@@ -21,7 +21,7 @@ const LOOKUP_PAGES_MAX: usize = 16;
 /// The reason why a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadRunError {
-    #[error("{file}: page {page} is damaged, or another index's")]
+    #[error("{file}: page {page} is damaged, or belongs to another index")]
     Damaged { file: FileName, page: u64 },
     #[error("{file}: cannot read page {page}")]
     Storage { file: FileName, page: u64, source: io::Error },

@@ -43,13 +43,13 @@ pub enum OpenDiskIndexError {
     #[error("there is no index on disk")]
     Missing,
     /// The code of the summary does not match.
-    #[error("{file} is damaged, or another store's")]
+    #[error("{file} is damaged, or belongs to another store")]
     Damaged {
         /// The summary.
         file: FileName,
     },
     /// The file of entries is not the one that the summary names.
-    #[error("{file} has {bytes} bytes, and should have {expected}")]
+    #[error("{file} has {bytes} bytes, but should have {expected}")]
     Length {
         /// The file of entries.
         file: FileName,

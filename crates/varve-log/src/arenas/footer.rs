@@ -78,11 +78,13 @@ pub enum FooterError {
     #[error("it is not sealed")]
     NotSealed,
     /// A newer program sealed the arena.
-    #[error("its seal has version {version}; this program reads version {VERSION}: use a newer one")]
+    #[error(
+        "its seal has version {version}; this program reads version {VERSION}: use a newer version of it"
+    )]
     NewerVersion { version: u32 },
     /// The code does not match the pages: something was changed, removed, or replaced by an older
     /// state.
-    #[error("its seal is broken")]
+    #[error("its seal is damaged")]
     Forged,
 }
 

@@ -66,13 +66,15 @@ pub enum ArenaHeaderError {
     #[error("this is not an arena")]
     NotAnArena,
     /// A newer program wrote it.
-    #[error("it has format version {version}; this program reads version {VERSION}: use a newer one")]
+    #[error(
+        "it has format version {version}; this program reads version {VERSION}: use a newer version of it"
+    )]
     NewerVersion { version: u32 },
     /// The arena was copied here from another store.
     #[error("it belongs to store {actual}")]
     ForeignStore { actual: String },
     /// The file of one arena was put in the place of another.
-    #[error("it is arena {actual}, put in this one's place")]
+    #[error("the file is arena {actual}: it was renamed, or copied over this one")]
     Swapped {
         /// The number in the header.
         actual: ArenaId,

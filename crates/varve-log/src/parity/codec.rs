@@ -16,7 +16,7 @@ const SLICE_BYTES: usize = 1024;
 
 /// More shards are lost than the available recovery shards can replace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{lost} shards are lost, and {good} good recovery shards are left")]
+#[error("{lost} shards are lost, but only {good} recovery shards are good")]
 pub struct TooFewShards {
     /// The number of lost data shards.
     pub lost: usize,

@@ -33,13 +33,15 @@ pub enum ParityHeaderError {
     #[error("this is not a parity file")]
     NotParity,
     /// A newer program wrote it.
-    #[error("it has format version {version}; this program reads version {VERSION}: use a newer one")]
+    #[error(
+        "it has format version {version}; this program reads version {VERSION}: use a newer version of it"
+    )]
     NewerVersion { version: u32 },
     /// The code does not match: the header is damaged, forged, or another store's.
-    #[error("its header is damaged, or of another store")]
+    #[error("its header is damaged, or belongs to another store")]
     Forged,
     /// The code is good, but the fields are not valid.
-    #[error("its header makes no sense")]
+    #[error("its header is invalid")]
     Malformed,
 }
 

@@ -63,7 +63,7 @@ pub enum ReadLogError {
     #[error("arena {arena}, offset {offset}: the directory page is malformed")]
     Page { arena: ArenaId, offset: u64, source: DirectoryPageError },
     /// The key can write but not read.
-    #[error("arena {arena}: this key may add to the store, and cannot read what is in it")]
+    #[error("arena {arena}: this key may add to the store, but cannot read from it")]
     NoReadKey { arena: ArenaId },
     #[error("arena {arena}, offset {offset}: cannot read {bytes} bytes")]
     Storage {

@@ -13,10 +13,10 @@ use crate::records::frame_table::{CONTENT_BYTES_MAX, FrameRow};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenClumpError {
     /// A length or a number is not valid in this version.
-    #[error("its {part} makes no sense")]
+    #[error("its {part} is invalid")]
     Malformed { part: &'static str },
     /// The content does not decompress.
-    #[error("it does not decompress")]
+    #[error("it cannot be decompressed")]
     Decompress(#[from] DecompressError),
 }
 

@@ -64,7 +64,7 @@ pub enum DecompressError {
         reason: &'static str,
     },
     /// The length is not the recorded one.
-    #[error("{actual} bytes where {recorded} are recorded")]
+    #[error("it has {actual} bytes, but {recorded} are recorded")]
     Length { actual: usize, recorded: usize },
 }
 

@@ -121,10 +121,10 @@ impl Eq for ByScore {}
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DirectoryPageError {
     /// A length or a number is not valid in this version.
-    #[error("its {part} makes no sense")]
+    #[error("its {part} is invalid")]
     Malformed { part: &'static str },
     /// The table does not decompress.
-    #[error("its table does not decompress")]
+    #[error("its table cannot be decompressed")]
     Decompress(#[from] DecompressError),
 }
 

@@ -73,16 +73,16 @@ pub struct RecordHeader {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// The bytes are not the header of a clump or a page, or the header was damaged.
-    #[error("no record here")]
+    #[error("no record begins here")]
     NotARecord,
     /// The record belongs at another place.
-    #[error("a record that belongs at offset {actual} of its arena")]
+    #[error("the record here belongs at offset {actual} of its arena")]
     Misplaced {
         /// The place in the header, in bytes.
         actual: u64,
     },
     /// The length exceeds that of every record.
-    #[error("a record of {body_bytes} bytes: the longest has {BODY_BYTES_MAX}")]
+    #[error("a record of {body_bytes} bytes is too long: the limit is {BODY_BYTES_MAX} bytes")]
     TooLong {
         /// The length in the header.
         body_bytes: u32,

@@ -29,27 +29,27 @@ pub const UNSEALED_MAX: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError {
     /// A read failed; nothing was changed.
-    #[error("cannot tell what a crash has left")]
+    #[error("cannot read the end of the log to recover it after a crash")]
     Read(#[from] ReadLogError),
     /// The part after the last good page could not be cut off.
-    #[error("arena {arena}: cannot cut what a crash has left")]
+    #[error("arena {arena}: cannot cut off the unfinished end that a crash has left")]
     Cut { arena: ArenaId, source: std::io::Error },
     /// Data that may not be durable could not be written to a new file. The new file takes as much
     /// space as the arena.
-    #[error("arena {arena}: cannot write anew what may not be durable")]
+    #[error("arena {arena}: cannot rewrite the arena, whose end may not be durable")]
     WriteAnew { arena: ArenaId, source: std::io::Error },
     /// The disk does not return all of an arena that must be written anew. Nothing was changed.
-    #[error("arena {arena}: the disk does not give all of it, so that it cannot be written anew")]
+    #[error("arena {arena}: cannot rewrite the arena, because the disk cannot read all of it")]
     NotGiven { arena: ArenaId, source: std::io::Error },
     /// The arenas that were never begun could not be determined.
-    #[error("{file}: cannot tell whether it was ever begun")]
+    #[error("{file}: cannot look for arenas that were never begun")]
     Look {
         /// The file, or the folder.
         file: String,
         source: std::io::Error,
     },
     /// An unfinished file of a crashed writer could not be removed.
-    #[error("cannot remove {file}, which a crash has left unfinished")]
+    #[error("cannot remove {file}, an unfinished file that a crash has left")]
     Remove { file: FileName, source: std::io::Error },
 }
 
@@ -72,17 +72,17 @@ impl Log {
         let durable = found.durable();
         let mut found = self.judge(arena, found)?;
         if found.gap.is_some() {
-            tracing::error!(arena = %arena.id(), "an arena is damaged before its end; it is left as it is");
+            tracing::error!(arena = %arena.id(), "an arena is damaged before its end; the arena is not changed");
             return Ok(found);
         }
         // Pages without blocks at the end are the durable mark of an earlier session.
         let has_mark = found.drop_mark();
         let id = arena.id();
         if !is_durable(&found, durable) {
-            tracing::info!(arena = %id, log_bytes = found.log_bytes, "writing anew what may not be durable");
+            tracing::info!(arena = %id, log_bytes = found.log_bytes, "rewriting an arena whose end may not be durable");
             match self.write_anew(id, Some(found.log_bytes)) {
                 Err(error) if error.is_unreadable() => {
-                    tracing::error!(arena = %id, %error, "the disk does not give all of an arena; it is left as it is");
+                    tracing::error!(arena = %id, %error, "the disk cannot read all of an arena; the arena is not changed");
                     let is_clump =
                         |(_, page): &(_, DirectoryPage)| page.clumps().first().map(|clump| clump.granule);
                     let first = found.pages.iter().find_map(is_clump).unwrap_or_default();
@@ -93,7 +93,7 @@ impl Log {
             }
             found.durable_bytes = found.log_bytes;
         } else if found.cut_bytes > 0 {
-            tracing::info!(arena = %id, cut_bytes = found.cut_bytes, "cut what a crash has left");
+            tracing::info!(arena = %id, cut_bytes = found.cut_bytes, "cut off the unfinished end that a crash has left");
             cut(self.storage().as_ref(), id, found.log_bytes)?;
         } else {
             found.has_stray_mark = has_mark;
@@ -137,7 +137,7 @@ impl Log {
                 // The copy replaces its source, so a read error must not get into it.
                 if piece != again {
                     return Err(std::io::Error::other(format!(
-                        "{file} reads differently from one time to the next"
+                        "{file}: two reads of it gave different bytes"
                     )));
                 }
                 append(&piece)?;
@@ -158,10 +158,10 @@ impl Log {
     /// [`RecoverError`]; the arena is then unchanged.
     pub fn take_off_seal(&self, arena: &OpenedArena) -> Result<Recovered, RecoverError> {
         let ArenaState::Sealed { footer, pages } = self.state(arena)? else {
-            let source = std::io::Error::other("its seal reads differently from one time to the next");
+            let source = std::io::Error::other("two reads of its seal gave different bytes");
             return Err(RecoverError::WriteAnew { arena: arena.id(), source });
         };
-        tracing::info!(arena = %arena.id(), "taking off a seal that came before that of an arena before");
+        tracing::info!(arena = %arena.id(), "removing a seal that was written before the seal of an earlier arena");
         self.write_anew(arena.id(), Some(footer.log_bytes))?;
         let empty = DirectoryPage::new(self.config().score_bytes);
         Ok(Recovered {
@@ -180,7 +180,7 @@ impl Log {
     /// [`RecoverError`] when a file could not be read or removed.
     pub fn remove_never_begun(&self) -> Result<(), RecoverError> {
         let remove = |file: FileName| {
-            tracing::info!(%file, "removed what a crash has left unfinished");
+            tracing::info!(%file, "removed an unfinished file that a crash has left");
             self.storage().remove(&file).map_err(|source| RecoverError::Remove { file, source })
         };
         let files = self.storage().list(ArenaId::FOLDER).map_err(cannot_look(ArenaId::FOLDER))?;

@@ -16,7 +16,7 @@ pub enum AppendError {
     #[error("arena {arena}: cannot write")]
     Storage { arena: ArenaId, source: io::Error },
     /// An earlier append or sync failed.
-    #[error("the store stopped taking data when an earlier write failed: {reason}")]
+    #[error("the store takes no more data, because an earlier write failed: {reason}")]
     Failed { reason: WriteFailure },
     /// The log has reached the end of its addresses.
     #[error("the log is full: it has reached the last address, 128 TiB")]

@@ -156,7 +156,7 @@ impl Appender {
             self.begin_arena()?;
         }
         if self.open.as_ref().is_none_or(|open| open.id() != home) {
-            let reason = format!("what belongs in arena {home} cannot be written there any more");
+            let reason = format!("arena {home} no longer takes the clumps that belong in it");
             return Err(AppendError::Failed { reason: WriteFailure::new(reason) });
         }
         self.write_to_open(clump, pages)

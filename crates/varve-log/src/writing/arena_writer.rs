@@ -106,7 +106,7 @@ impl ArenaWriter {
         let new =
             NewArena { store_id, arena: id, generation, uid, data_key: &data_key, ephemeral: &ephemeral };
         let (header, bytes) = ArenaHeader::create(&new, log.keys()).map_err(|_| AppendError::Failed {
-            reason: WriteFailure::new("nothing can be sealed to the write key of this store"),
+            reason: WriteFailure::new("the write key of this store cannot encrypt a data key"),
         })?;
         log.storage().create(&file).map_err(failed)?;
         log.storage().append(&file, &bytes).map_err(failed)?;
@@ -160,7 +160,7 @@ impl ArenaWriter {
     fn cipher(&self, kind: RecordKind, session: &Session) -> Result<RecordCipher, AppendError> {
         self.arena.cipher(kind, &session.id, self.is_encrypted).ok_or_else(|| AppendError::Failed {
             reason: WriteFailure::new(format!(
-                "arena {} cannot be continued without the key to read it",
+                "arena {} cannot be continued without a key that can read it",
                 self.id()
             )),
         })
@@ -256,7 +256,7 @@ impl ArenaWriter {
         let offset =
             storage.append(&self.file, &record).map_err(|source| AppendError::Storage { arena, source })?;
         if offset != self.log_bytes {
-            let reason = format!("arena {arena} has grown to {offset} bytes behind this writer's back");
+            let reason = format!("arena {arena} has grown to {offset} bytes: another program writes to it");
             return Err(AppendError::Failed { reason: WriteFailure::new(reason) });
         }
         self.log_bytes += record_bytes as u64;

@@ -12,7 +12,7 @@ use crate::writing::append_error::AppendError;
 #[derive(Debug, thiserror::Error)]
 pub enum SyncLogError {
     /// The last page could not be written.
-    #[error("cannot finish what was written")]
+    #[error("cannot write the last directory page")]
     Append(#[from] AppendError),
     /// A file or the folder could not be made durable.
     #[error("cannot make {file} durable")]

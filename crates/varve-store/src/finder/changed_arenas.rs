@@ -15,11 +15,11 @@ impl Finder {
     pub(crate) fn take_in_changed(&self, suspected: &BTreeSet<ArenaId>) -> bool {
         let mut is_any = false;
         for id in suspected.iter().copied().filter(|id| self.is_other_than_believed(*id)) {
-            tracing::warn!(arena = %id, "an arena is another one than the saved index knows");
+            tracing::warn!(arena = %id, "an arena was replaced since the index was saved");
             self.vault.directory().forget(id);
             match self.follow_arena(id, Granule::default()) {
                 Ok(_) => is_any = true,
-                Err(error) => tracing::warn!(arena = %id, %error, "it cannot be read"),
+                Err(error) => tracing::warn!(arena = %id, %error, "the replaced arena cannot be read"),
             }
         }
         is_any

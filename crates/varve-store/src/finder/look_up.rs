@@ -98,7 +98,7 @@ impl Finder {
                 let trouble = index.trouble().unwrap_or_default();
                 tracing::warn!(
                     %trouble,
-                    "the index on disk is of no use; blocks are looked for in the log's directories, which is slow"
+                    "the index on disk cannot be used; look-ups search the log's directory pages, which is slow"
                 );
             }
             places.extend(self.vault.directory().search(|named| self.vault.namer().may_be(named, name)));
@@ -153,7 +153,7 @@ impl Finder {
                 }
             }
             // The caller that requested the block gets the same error and reports it.
-            Err(error) => tracing::debug!(%error, "what stands beside a block cannot be read"),
+            Err(error) => tracing::debug!(%error, "the directory pages for read-ahead cannot be read"),
         }
     }
 

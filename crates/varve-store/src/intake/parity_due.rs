@@ -31,7 +31,7 @@ pub enum WriteParityError {
     #[error("the store has no parity: `parity_percent` in config.toml is 0")]
     Off,
     /// The arena is not sealed, or not whole: parity of it would preserve the damage.
-    #[error("parity can be made only of a whole arena")]
+    #[error("the arena is not sealed, or damaged: parity is made only of whole arenas")]
     NotWhole(#[from] ReadLogError),
     /// The arena's seal could not be made durable. The store accepts no more blocks until it is
     /// opened again.
@@ -80,7 +80,7 @@ impl Intake {
             match self.write_parity(id) {
                 Ok(()) => left -= 1,
                 Err(WriteParityError::NotWhole(error)) => {
-                    tracing::warn!(arena = %id, %error, "an arena that is not whole gets no parity");
+                    tracing::warn!(arena = %id, %error, "an arena is damaged, and gets no parity");
                 }
                 Err(other) => return Err(other),
             }
@@ -107,7 +107,7 @@ impl Intake {
         };
         while let Some(id) = self.parity_due.first() {
             if let Err(error) = self.write_parity_alone(id, percent) {
-                tracing::warn!(arena = %id, error = &error as &dyn std::error::Error, "an arena has got no parity yet");
+                tracing::warn!(arena = %id, error = &error as &dyn std::error::Error, "the parity of an arena could not be made; it is tried again later");
                 if matches!(error, WriteParityError::Sync { .. }) {
                     // A power cut may take this seal, so no parity may vouch for the seals after
                     // it.
@@ -124,9 +124,9 @@ impl Intake {
         }
         match self.write_missing_parity(CATCH_UP_BYTES) {
             Ok(0) => {}
-            Ok(left) => tracing::info!(left, "arenas without parity are left for the next time"),
+            Ok(left) => tracing::info!(left, "some arenas still have no parity; the next session continues"),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "parity is still missing");
+                tracing::warn!(error = &error as &dyn std::error::Error, "missing parity could not be made");
             }
         }
     }

@@ -83,7 +83,7 @@ impl Intake {
                     if self.is_vouched_for(address, name) {
                         return Ok(true);
                     }
-                    tracing::warn!(block = %name, "a writer who may not read has named a block that is not there");
+                    tracing::warn!(block = %name, "a writer without read permission has named a block that is not there");
                 }
                 Ok(Some(_)) => return Err(PutError::Collision { name: *name }),
                 Ok(None) => {}

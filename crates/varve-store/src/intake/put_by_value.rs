@@ -111,7 +111,7 @@ impl Intake {
                     found.extend(names.filter(|name| is_new(name) && !self.reader.lost().contains(name)));
                 }
                 Err(error) if error.is_damage() => {
-                    tracing::warn!(%error, "a directory page is damaged; storing what it may name again");
+                    tracing::warn!(%error, "a directory page is damaged; storing a block again that it may name");
                 }
                 Err(error) => return Err(PutError::Failed { source: error.into() }),
             }

@@ -22,7 +22,7 @@ use crate::saved_index::{remove_durably, remove_saved_index};
 #[derive(Debug, thiserror::Error)]
 pub enum ReplaceError {
     /// The open arena could not be sealed, or the log could not record the new seals.
-    #[error("cannot write an arena anew")]
+    #[error("cannot rewrite an arena")]
     Append(#[from] AppendError),
     #[error("cannot remove {file}")]
     Hint { file: FileName, source: io::Error },

@@ -25,23 +25,23 @@ pub struct PaperKey {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PaperError {
     /// A line has too many or too few letters.
-    #[error("line {line} has {letters} letters and digits, and should have {LINE_LETTERS}")]
+    #[error("line {line} has {letters} letters and digits, but should have {LINE_LETTERS}")]
     Length { line: usize, letters: usize },
     /// A letter that no paper key has.
-    #[error("line {line} has {letter:?}, which is in no paper key")]
+    #[error("line {line} has {letter:?}, which no paper key contains")]
     Letter { line: usize, letter: char },
     /// The check of a line does not match.
     #[error(
-        "line {line} has a slip in it, or is another store's: compare it with the paper, letter by letter"
+        "line {line} has a typing error, or belongs to another store: compare it with the paper, letter by letter"
     )]
     Slip { line: usize },
     #[error("line {line} is missing: a paper key has lines 1 to {LINE_COUNT}")]
     Missing { line: usize },
     /// Two different lines have the same number.
-    #[error("line {line} is there twice, and not the same")]
+    #[error("line {line} occurs twice, with different letters")]
     Twice { line: usize },
     /// Every line is right, but they do not belong together, or not to this store.
-    #[error("each line is well formed, but together they are not the key of this store")]
+    #[error("each line is correct, but together they are not the key of this store")]
     OtherStore,
 }
 

@@ -112,9 +112,9 @@ fn keys_that_cost_too_much_are_named_and_not_tried() {
         assert!(matches!(&error, KeyError::NotAllTried { tried_count: 1, left, .. } if left.len() == 100));
         assert_eq!(
             error.to_string(),
-            "the passphrase was tried on 1 of 101 keys, and opens none of them; to try the others would take too long: \
-             keys/00000000.toml, keys/00000001.toml, keys/00000002.toml and 97 more; remove from \"keys\" those that none of you has \
-             made, and try again"
+            "the passphrase was tried on 1 of 101 keys, and opens none of them; trying the others would take too long: \
+             keys/00000000.toml, keys/00000001.toml, keys/00000002.toml and 97 more; remove the keys that you did not make from \
+             \"keys\", and try again"
         );
         assert!(matches!(refused(&storage, &key_file(1)), KeyError::NoSuchKind { .. }));
     }

@@ -29,7 +29,7 @@ pub(crate) fn load_index(
     });
     loaded.unwrap_or_else(|error| {
         if !error.is_missing() {
-            tracing::info!(%error, "the index is read from the log's directories");
+            tracing::info!(%error, "the index is rebuilt from the log's directory pages");
         }
         let index = match config.index {
             IndexKind::Memory => MemoryIndex::new().into(),

@@ -190,7 +190,7 @@ impl Opening<'_> {
             }
             match self.vault.log().write_anew(id, None) {
                 Err(error) if error.is_unreadable() => {
-                    tracing::error!(arena = %id, %error, "the disk does not give all of an arena; it is left as it is");
+                    tracing::error!(arena = %id, %error, "the disk cannot read all of an arena; the arena is not changed");
                     self.unread.note_not_durable(id, 0);
                     is_secure = false;
                 }
@@ -271,7 +271,7 @@ impl Opening<'_> {
         let is_whole = proven.is_whole();
         self.finder.take_in(arena, &proven.proven, covered)?;
         if !is_whole {
-            tracing::info!(arena = %arena.id(), "an arena that a crash has left waits for a key that can read it");
+            tracing::info!(arena = %arena.id(), "an arena needs recovery after a crash, which needs a key that can read it");
         }
         for (_, page) in &proven.unproven {
             self.finder.note_uncertain_catalog(arena.id(), page);

@@ -73,7 +73,7 @@ impl Opening<'_> {
                         tracing::info!(arena = %id, "an arena was never begun");
                     }
                     Err(error) if error.is_damage() => {
-                        tracing::error!(arena = %id, %error, "an arena is damaged; what else there is can be read");
+                        tracing::error!(arena = %id, %error, "an arena is damaged; all others can be read");
                         // The whole range, whatever an earlier opening has seen of the arena: there
                         // may be more pages.
                         self.unread.note_error(&error, 0..=u64::MAX);

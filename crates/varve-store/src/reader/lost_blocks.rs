@@ -145,7 +145,7 @@ impl LostBlocks {
         }
         match self.encrypt(rows).and_then(|body| self.vault.write_hint(&LOST, body)) {
             Ok(()) => names.is_saved = true,
-            Err(error) => tracing::warn!(%error, "what is lost could not be written down"),
+            Err(error) => tracing::warn!(%error, "the list of lost blocks could not be saved"),
         }
     }
 }

@@ -15,11 +15,11 @@ pub(crate) enum LoadCheckpointError {
     Missing,
     #[error(transparent)]
     Disk(#[from] OpenDiskIndexError),
-    #[error("the checkpoint is damaged, or another store's")]
+    #[error("the checkpoint is damaged, or belongs to another store")]
     Damaged(#[from] ReadCheckpointError),
-    #[error("the checkpoint's note makes no sense")]
+    #[error("the checkpoint's note is invalid")]
     Note,
-    #[error("a crash has cut off part of the log that the checkpoint covers")]
+    #[error("the checkpoint covers a part of the log that a crash has cut off")]
     Stale,
     #[error("the checkpoint cannot be read")]
     Storage(#[from] io::Error),

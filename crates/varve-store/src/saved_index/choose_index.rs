@@ -20,7 +20,7 @@ use crate::vault::{OpenError, read_config};
 pub enum ChooseIndexError {
     #[error(transparent)]
     Config(#[from] Box<OpenError>),
-    #[error("the store is being written: it is in use by {holder}")]
+    #[error("the store is locked by another writer: it is in use by {holder}")]
     Locked { holder: String },
     #[error("cannot change {file}")]
     Storage { file: FileName, source: io::Error },
@@ -40,7 +40,7 @@ impl From<LockError> for ChooseIndexError {
 pub enum ChoosePlacesError {
     /// The path cannot be in the list.
     #[error(
-        "{path:?} cannot hold a part of an index: a path of one line, named once, and {PLACES_MAX} of them at most"
+        "{path:?} cannot hold a part of an index: each path must be one line and named once, and there may be {PLACES_MAX} at most"
     )]
     Path { path: String },
     /// The folder holds the index of another store.

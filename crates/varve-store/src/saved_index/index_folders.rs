@@ -74,7 +74,7 @@ pub(super) fn usable(world: &World, path: &str, id: &[u8; 16]) -> Result<Arc<dyn
     let folder = world.storage.other_folder(path).map_err(|error| error.to_string())?;
     let note = match folder.read_whole(&note_file(), NOTE_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err("it has no file varve-index: is its disk there?".into());
+            return Err("it has no file varve-index: check that its disk is mounted".into());
         }
         read => read.map_err(|error| error.to_string())?,
     };
@@ -104,7 +104,7 @@ pub(super) fn tell_of_missing(world: &World, config: &StoreConfig) {
         if let Err(reason) = usable(world, &path, &config.id) {
             tracing::warn!(
                 %path, %reason,
-                "a folder of the index cannot be used; the index is made anew without it, which is slow"
+                "a folder of the index cannot be used; the index is rebuilt without it, which is slow"
             );
         }
     }

@@ -66,7 +66,7 @@ impl Tail {
                 // Either the arena is not yet written that far, or it is damaged. It is read again
                 // when it is longer.
                 Err(OpenError::Read(error)) if error.is_damage() => {
-                    tracing::info!(arena = %id, %error, "an arena cannot be followed yet");
+                    tracing::info!(arena = %id, %error, "the new part of an arena cannot be read yet");
                     followed.growing.insert(id, Growing { file_bytes, taken: from });
                 }
                 Err(error) => return Err(error),

@@ -26,8 +26,7 @@ use crate::vault::Vault;
 /// them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "arena {arena}, offset {offset}: the disk does not give what is there, and the newest snapshots may need it; nothing is added \
-     before that is repaired"
+    "arena {arena}, offset {offset}: the disk cannot read this place, and the newest snapshots may need it; the store takes no new data until it is repaired"
 )]
 pub struct WithheldError {
     pub arena: ArenaId,

@@ -29,14 +29,14 @@ pub enum BringBackError {
     #[error("the copy's config.toml")]
     Config(#[from] ConfigError),
     /// The arenas here belong to another store.
-    #[error("the copy is one of store {theirs}, and the arenas here are not")]
+    #[error("the copy belongs to store {theirs}, but the arenas here do not")]
     OtherStore {
         /// The copy's identity.
         theirs: String,
     },
     /// Neither a key nor the arenas confirm the copy's settings.
     #[error(
-        "the copy's config.toml is not the one that this store's keys were made for: there it was changed, or it is another store's"
+        "the copy's config.toml does not match this store's keys: it was changed, or belongs to another store"
     )]
     Unfit,
     /// The keys of this store could not be read.

@@ -17,7 +17,7 @@ const LEFT_BY_CREATION: [&str; 3] = ["FORMAT.md", "FORMAT.md.new", "config.toml.
 /// The reason why a store was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    #[error("there is a store already")]
+    #[error("a store already exists there")]
     Exists,
     #[error("the folder is not empty: it holds {name}")]
     NotEmpty {

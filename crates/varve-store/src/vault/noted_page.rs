@@ -43,7 +43,7 @@ impl Vault {
             return;
         }
         if let Err(error) = self.write_hint(&NEWEST, note) {
-            tracing::info!(%error, "the log's last page could not be noted");
+            tracing::info!(%error, "the log's last page could not be recorded");
         }
     }
 

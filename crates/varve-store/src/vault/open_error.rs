@@ -14,10 +14,10 @@ pub enum OpenError {
     #[error("this is not a store: it has no config.toml")]
     NotAStore,
     /// There is a file instead of a folder.
-    #[error("this is not a store: there is a file where its folder should be")]
+    #[error("this is not a store: it is a file, not a folder")]
     NotAFolder,
     /// There is a log, but no `config.toml`.
-    #[error("this store has lost its config.toml")]
+    #[error("the config.toml of this store is missing")]
     ConfigLost,
     #[error("cannot read config.toml")]
     Storage(#[source] io::Error),
@@ -29,7 +29,7 @@ pub enum OpenError {
     Config(#[from] ConfigError),
     /// `config.toml` says that nothing is encrypted, but a key or an arena is.
     #[error(
-        "config.toml says that the store is not encrypted, and {found} says that it is: config.toml was changed"
+        "config.toml says that the store is not encrypted, but {found} is encrypted: config.toml was changed"
     )]
     Downgraded {
         /// The key or the arena.
@@ -39,7 +39,7 @@ pub enum OpenError {
     #[error(transparent)]
     Keys(#[from] KeyError),
     /// Another process writes to the store.
-    #[error("the store is being written: it is in use by {holder}")]
+    #[error("the store is locked by another writer: it is in use by {holder}")]
     Locked { holder: String },
     /// The lock of the writer could not be checked.
     #[error("the store cannot be written")]
@@ -54,9 +54,9 @@ pub enum OpenError {
     #[error("the log cannot be read")]
     Read(#[from] ReadLogError),
     /// A saved index that is out of date could not be removed.
-    #[error("cannot remove {file}, which does not hold any more")]
+    #[error("cannot remove {file}, which is out of date")]
     Hint { file: FileName, source: io::Error },
-    #[error("the log cannot be continued")]
+    #[error("the log cannot be appended to")]
     Append(#[from] AppendError),
 }
 

@@ -30,7 +30,7 @@ pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
     // The file is read twice: it has no code of its own, and with another identity a plain store
     // would seem to be empty.
     if read()? != text {
-        return Err(OpenError::Storage(io::Error::other("it reads differently from one time to the next")));
+        return Err(OpenError::Storage(io::Error::other("two reads of it gave different bytes")));
     }
     Ok(StoreConfig::from_text(&String::from_utf8_lossy(&text))?)
 }

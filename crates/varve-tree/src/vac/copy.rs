@@ -49,7 +49,7 @@ pub struct Copied {
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// A store's scores are not those of Venti.
-    #[error("only stores with SHA-1 scores, as those of Venti, name the same block alike")]
+    #[error("both stores must have SHA-1 scores, as Venti has: other scores name the same block differently")]
     OtherScores,
     /// The source does not return a block.
     #[error("the source cannot be read")]
@@ -61,14 +61,14 @@ pub enum CopyError {
     #[error("the destination cannot be made durable")]
     Sync(#[source] SyncError),
     /// The root is invalid.
-    #[error("{score} is not the root of an archive")]
+    #[error("{score} is not the root of a vac archive")]
     Root { score: Score, source: DecodeVentiRootError },
     /// A block of entries has an invalid entry.
-    #[error("{name} has an entry that is malformed")]
+    #[error("{name} has a malformed entry")]
     Entry { name: BlockName, source: DecodeVentiEntryError },
     /// The two stores name the same block differently.
     #[error(
-        "{name} has the name {other} in the other store: one of the two does not name its blocks as Venti does"
+        "{name} is called {other} in the other store: one of the two stores does not name its blocks as Venti does"
     )]
     OtherName {
         /// Its name in the source.

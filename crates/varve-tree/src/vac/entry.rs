@@ -43,11 +43,11 @@ pub struct VentiEntry {
 /// The reason why bytes are not an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeVentiEntryError {
-    #[error("an entry of {actual} bytes: it has {VENTI_ENTRY_BYTES}")]
+    #[error("an entry of {actual} bytes is invalid: a Venti entry has {VENTI_ENTRY_BYTES} bytes")]
     Length { actual: usize },
     /// A size that no block has, or a depth that is too small for the size.
     #[error(
-        "an entry of {size} bytes at depth {depth}, in leaves of {leaf_bytes} and pointer blocks of {pointer_bytes} bytes"
+        "the entry is invalid: {size} bytes at depth {depth}, in leaves of {leaf_bytes} and pointer blocks of {pointer_bytes} bytes"
     )]
     Sizes {
         leaf_bytes: u32,

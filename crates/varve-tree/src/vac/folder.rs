@@ -21,21 +21,21 @@ pub enum ReadVentiFolderError {
     #[error(transparent)]
     Tree(#[from] ReadTreeError),
     /// A block of the folder's meta is invalid.
-    #[error("what names a folder's files is malformed at byte {offset}")]
+    #[error("the folder's list of files is malformed at byte {offset}")]
     MetaBlock {
         /// The offset in the meta.
         offset: u64,
         source: DecodeMetaBlockError,
     },
     /// A record is malformed.
-    #[error("a file of the folder is said to be something that it cannot be")]
+    #[error("the record of a file in the folder is malformed")]
     Record(#[from] DecodeVacRecordError),
     /// An entry is malformed.
     #[error("entry {number} of the folder is malformed")]
     Entry { number: u32, source: DecodeVentiEntryError },
     /// The meta is longer than any writer makes it.
     #[error(
-        "what names the folder's files has more than {META_BLOCK_COUNT_MAX} blocks; the others are left out"
+        "the folder's list of files has more than {META_BLOCK_COUNT_MAX} blocks; the files in the remaining blocks are left out"
     )]
     TooMany,
 }

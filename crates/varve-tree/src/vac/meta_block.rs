@@ -35,10 +35,12 @@ pub struct MetaBlock<'a> {
 /// The reason why bytes are not a meta block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeMetaBlockError {
-    #[error("{magic:#010x} does not begin a block of a vac directory")]
+    #[error("a block of a vac directory cannot begin with {magic:#010x}")]
     Magic { magic: u32 },
     /// The sizes in the header are inconsistent.
-    #[error("a block of a vac directory with {records} records in {slots} slots and {size} of {bytes} bytes")]
+    #[error(
+        "the block of a vac directory is invalid: {records} records in {slots} slots, and {size} of {bytes} bytes"
+    )]
     Sizes {
         /// The size of the block.
         bytes: usize,
@@ -50,7 +52,9 @@ pub enum DecodeMetaBlockError {
         records: usize,
     },
     /// A record lies outside of the block, or the records together exceed it.
-    #[error("record {number} of a block of a vac directory lies at {offset}, and has {length} bytes")]
+    #[error(
+        "record {number} of a block of a vac directory is outside of the block: {length} bytes at {offset}"
+    )]
     Slot { number: usize, offset: usize, length: usize },
 }
 

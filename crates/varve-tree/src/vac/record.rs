@@ -92,18 +92,18 @@ pub struct VacRecord {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeVacRecordError {
     /// The record ends too early.
-    #[error("a record of {bytes} bytes ends within its {field}")]
+    #[error("the record is cut short: its {bytes} bytes end within its {field}")]
     Short {
         bytes: usize,
         /// The field in which it ends.
         field: &'static str,
     },
-    #[error("{magic:#010x} does not begin a record")]
+    #[error("a record cannot begin with {magic:#010x}")]
     Magic { magic: u32 },
-    #[error("a record of version {version}: 7, 8 and 9 are known")]
+    #[error("record version {version} is unknown: 7, 8 and 9 are supported")]
     Version { version: u16 },
     /// A section that occurs twice, or has a wrong length for its kind.
-    #[error("a record with a second or a misshapen section {kind}")]
+    #[error("section {kind} of the record is malformed, or occurs twice")]
     Section { kind: u8 },
 }
 

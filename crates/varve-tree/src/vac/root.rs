@@ -40,12 +40,14 @@ pub struct VentiRoot {
 /// The reason why a block is not a root.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeVentiRootError {
-    #[error("a root of {actual} bytes: it has {VENTI_ROOT_BYTES}")]
+    #[error("a root of {actual} bytes is invalid: it has {VENTI_ROOT_BYTES} bytes")]
     Length { actual: usize },
-    #[error("a root of version {version}: {VERSION} is known")]
+    #[error("root version {version} is unknown: {VERSION} is supported")]
     Version { version: u16 },
     /// The size is not that of any block.
-    #[error("a root whose blocks have {bytes} bytes: they have {BLOCK_BYTES_MIN} to {BLOCK_BYTES_MAX}")]
+    #[error(
+        "the root's block size of {bytes} bytes is invalid: it must be {BLOCK_BYTES_MIN} to {BLOCK_BYTES_MAX}"
+    )]
     BlockBytes { bytes: u32 },
 }
 

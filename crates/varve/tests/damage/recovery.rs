@@ -517,7 +517,7 @@ fn settings_of_another_store_are_refused() {
     fs::remove_file(&config).unwrap();
     let other = stranger(&sandbox, 1);
     let refused = sandbox.fails(1, ["repair", "--from", other.to_str().unwrap()]);
-    assert!(refused.contains("the arenas here are not"), "{refused}");
+    assert!(refused.contains("the arenas here do not"), "{refused}");
     assert!(!config.exists());
     let nowhere = Run::new(
         sandbox.command_at(&sandbox.path("nowhere")).args(["repair", "--from", "replica"]).output().unwrap(),

@@ -141,7 +141,8 @@ fn every_night_is_an_export_and_new_ones_appear() {
     for (name, size) in [("vm@2026-05-01", "25165824"), ("latest", "32"), ("", "32"), ("vm", "25165824")] {
         assert_eq!(tool("nbdinfo", &["--size", &server.export(name)]).trim(), size, "{name:?}");
     }
-    for (name, complaint) in [("wm", "there is vm"), ("vm@2020-01-01", "nothing that old"), ("home", "home")]
+    for (name, complaint) in
+        [("wm", "similar names: vm"), ("vm@2020-01-01", "no snapshot is that old"), ("home", "home")]
     {
         let output = Command::new("nbdinfo").arg(server.export(name)).output().unwrap();
         assert!(!output.status.success(), "{name}");

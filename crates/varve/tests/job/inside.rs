@@ -349,7 +349,7 @@ fn what_no_volume_shows_is_named_in_a_listing_of_all() {
     let listed = String::from_utf8(run.stdout).unwrap();
     assert_eq!(listed.lines().collect::<Vec<_>>(), ["p1  (ext4)", "p2  (swap)", "p3  (LUKS)"]);
     assert_eq!(run.code, Some(3), "there were files in p1");
-    assert!(run.stderr.contains("p1: ") && run.stderr.contains("shown as its bytes"), "{}", run.stderr);
+    assert!(run.stderr.contains("p1: ") && run.stderr.contains("shown as raw bytes"), "{}", run.stderr);
     let json = sandbox.run(["ls", "-R", "--json", "disk:disk.raw"]);
     assert_eq!(json.code, Some(0));
 

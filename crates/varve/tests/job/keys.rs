@@ -86,7 +86,7 @@ fn keys_are_changed_and_removed_but_for_the_last() {
     assert_eq!(with_passphrase(&sandbox, "second", None, &["snapshots"]).code, Some(0));
     let id = keys(&sandbox)[0]["id"].as_str().unwrap().to_owned();
     let last = with_passphrase(&sandbox, "second", None, &["key", "remove", &id]);
-    assert!(last.stderr.contains("last key") && last.stderr.contains("hint"), "{}", last.stderr);
+    assert!(last.stderr.contains("last full key") && last.stderr.contains("hint"), "{}", last.stderr);
 
     let key = sandbox.key().unwrap().to_str().unwrap();
     let added = with_passphrase(&sandbox, "second", None, &["key", "add", "--new-key-file", key]);
@@ -174,7 +174,7 @@ fn paper_brings_back_what_no_other_key_opens() {
     let other = Sandbox::encrypted();
     fs::write(other.path("typed"), lines.join("\n")).unwrap();
     let stranger = other.fails(1, ["key", "import", "typed", "--new-key-file", "typed"]);
-    assert!(stranger.contains("another store's"), "{stranger}");
+    assert!(stranger.contains("belongs to another store"), "{stranger}");
 }
 
 #[test]

@@ -187,7 +187,7 @@ fn nothing_is_left_out_of_a_file_system_that_waits_for_recovery() {
     ]);
     let said = output.complaints();
     assert_eq!(output.code, Some(0), "{said}");
-    assert!(said.contains("kept: free blocks of p1: which are free is not certain"), "{said}");
+    assert!(said.contains("kept: free blocks of p1: the free blocks are uncertain"), "{said}");
     assert!(fs::read(restored(&sandbox, "web")).unwrap() == fs::read(&disk).unwrap());
 }
 

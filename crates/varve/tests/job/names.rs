@@ -202,7 +202,7 @@ fn snapshots_are_filtered_grouped_and_tagged() {
         assert_eq!(times(args), days, "{args:?}");
     }
     assert!(sandbox.fails(1, ["snapshots", "NONESUCH"]).contains("no snapshot is called \"NONESUCH\""));
-    assert!(sandbox.fails(1, ["ls", "latest", "--host", "nobody"]).contains("passes the filter"));
+    assert!(sandbox.fails(1, ["ls", "latest", "--host", "nobody"]).contains("matches the conditions"));
     let groups = sandbox.ok(["snapshots", "--group-by", "name,path"]);
     let titles: Vec<_> = groups.lines().filter(|line| line.starts_with("name ")).collect();
     assert_eq!(titles, [format!("name etc, path {etc}:"), format!("name home, path {home}:")]);
@@ -339,7 +339,7 @@ fn what_a_file_holds_decides_unless_it_is_said() {
     assert!(sandbox.fails(2, ["snapshot", "folder", "--as", "file"]).contains("--as"));
     assert!(sandbox.fails(2, ["snapshot", "text", "--as", "file", "--format", "raw"]).contains("--format"));
     assert!(
-        sandbox.fails(1, ["snapshot", "/proc/self/status", "--as", "file"]).contains("says that it is empty")
+        sandbox.fails(1, ["snapshot", "/proc/self/status", "--as", "file"]).contains("reports a size of 0")
     );
     assert_eq!(sandbox.ok(["cat", "text"]), "just text");
 }

@@ -522,7 +522,7 @@ fn immutable_files_are_neither_replaced_nor_removed() {
     assert!(chattr("-i", &sandbox.path("home/fixed")) && chattr("-i", &sandbox.path("home/shut")));
     let run = sandbox.run(restore);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
-    let kept = "varve: extra: it is not in the snapshot, and is not removed: it is append-only: `chattr -a` allows changes again";
+    let kept = "varve: extra: it is not in the snapshot, but is not removed: it is append-only: `chattr -a` allows changes again";
     assert!(run.stderr.contains(kept), "{}", run.stderr);
     let left = expected(&[
         ("extra", "x"),

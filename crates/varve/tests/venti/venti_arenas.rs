@@ -128,7 +128,7 @@ fn what_ends_early_or_is_none_is_told() {
     for (name, bytes) in [("none", &b"not a disk"[..]), ("zeros", &[0; 400_000])] {
         fs::write(sandbox.path(name), bytes).unwrap();
         let told = sandbox.fails(1, ["import", "--venti-arenas", name]);
-        assert!(told.contains("neither a partition of Venti's arenas nor an arena"), "{told}");
+        assert!(told.contains("neither a partition of Venti arenas nor a Venti arena"), "{told}");
     }
     let other = Sandbox::made_with(&["--plaintext"]);
     fs::write(other.path("disk"), &disk).unwrap();
@@ -171,5 +171,5 @@ fn an_archive_is_copied_with_all_that_it_leads_to() {
     let init = sandbox.command_at(Path::new(&blake)).args(["init", "--plaintext"]).output();
     assert!(init.unwrap().status.success());
     let told = sandbox.fails(1, ["copy", &from, "a.vac", &blake]);
-    assert!(told.contains("only stores with SHA-1 scores"), "{told}");
+    assert!(told.contains("both stores must have SHA-1 scores"), "{told}");
 }

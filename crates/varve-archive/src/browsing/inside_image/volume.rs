@@ -173,7 +173,10 @@ impl VolumeFiles {
             offset = offset.max(data.start);
             let data_end = data.end.min(end);
             if data_end <= offset && offset < end {
-                return lost(offset..end, damaged(format!("its data at {offset} end before they begin")));
+                return lost(
+                    offset..end,
+                    damaged(format!("its data at {offset} has an end before its start")),
+                );
             }
             while offset < data_end {
                 let is_careful = offset < careful_until;
@@ -183,7 +186,7 @@ impl VolumeFiles {
                 match self.files.read_at(id, offset, &mut buffer) {
                     Ok(count) => {
                         let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else {
-                            let what = format!("it has {size} bytes and ends at {offset}");
+                            let what = format!("it has {size} bytes, but its data ends at {offset}");
                             return lost(offset..end, damaged(what));
                         };
                         take(offset, bytes).map_err(ReadContentError::Take)?;

@@ -191,7 +191,7 @@ impl Walker<'_> {
             return Ok(());
         }
         if depth >= DEPTH_MAX {
-            self.report(path, None, format!("folders lie in each other more than {DEPTH_MAX} deep"));
+            self.report(path, None, format!("folders are nested more than {DEPTH_MAX} deep"));
             return Ok(());
         }
         let harm_before = self.found.harm.len();
@@ -215,7 +215,9 @@ impl Walker<'_> {
         folder.records(&mut |record| {
             match record {
                 Ok(_) if records.len() >= NAME_COUNT_MAX => {
-                    failure = Some(format!("more than {NAME_COUNT_MAX} names: the others were not checked"));
+                    failure = Some(format!(
+                        "a folder has more than {NAME_COUNT_MAX} names: the others were not checked"
+                    ));
                     return ControlFlow::Break(());
                 }
                 Ok(record) => records.push(record),
@@ -255,7 +257,7 @@ impl Walker<'_> {
                 for tree in one.iter().chain(&other) {
                     self.tree(&path, tree)?;
                 }
-                self.report_if_silent(harm_before, &path, "it leads to nothing".into());
+                self.report_if_silent(harm_before, &path, "it has no content".into());
             }
         }
         Ok(())
@@ -272,7 +274,7 @@ impl Walker<'_> {
         match folder.entry(number) {
             Ok(Some(entry)) if entry.generation == generation => Some(entry.tree),
             Ok(_) => {
-                self.report(path, None, format!("entry {number} of its folder is not the one that it names"));
+                self.report(path, None, format!("entry {number} of its folder belongs to another file"));
                 None
             }
             Err(error) => {

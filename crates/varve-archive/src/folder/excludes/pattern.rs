@@ -60,8 +60,8 @@ impl Pattern {
     pub(super) fn fault(&self) -> Option<String> {
         let error = self.glob(false).err()?;
         Some(match error.kind() {
-            ErrorKind::UnclosedClass => "a [ has no ]; one that stands for itself is written \\[".into(),
-            ErrorKind::DanglingEscape => "the \\ at its end protects nothing".into(),
+            ErrorKind::UnclosedClass => "a [ has no ]; write a literal [ as \\[".into(),
+            ErrorKind::DanglingEscape => "the \\ at its end escapes nothing".into(),
             kind => kind.to_string(),
         })
     }

@@ -28,17 +28,17 @@ pub(super) enum Over {
 /// Why a new entry did not get its name.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PlaceError {
-    #[error("it cannot get its name")]
+    #[error("it cannot be renamed to its final name")]
     Rename(#[source] std::io::Error),
     /// Occurs only on a file system that cannot exchange two names.
-    #[error("what was there is at {} now, and cannot be put back", String::from_utf8_lossy(aside))]
+    #[error("the old entry is at {} now, and cannot be put back", String::from_utf8_lossy(aside))]
     NotPutBack {
         aside: Vec<u8>,
         #[source]
         source: std::io::Error,
     },
     /// The new entry is in place, and the old one remains.
-    #[error("what was there before is not all removed")]
+    #[error("the old entry is not completely removed")]
     NotRemoved(#[source] Hindrance),
 }
 

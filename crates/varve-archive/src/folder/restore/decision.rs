@@ -82,14 +82,14 @@ impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Missing => f.write_str("it is missing"),
-            Self::Always => f.write_str("everything is written anew"),
+            Self::Always => f.write_str("everything is replaced"),
             Self::Differs => f.write_str("it differs"),
-            Self::Newer => f.write_str("the snapshot's is newer"),
+            Self::Newer => f.write_str("the one in the snapshot is newer"),
             Self::OtherKind(kind) => write!(f, "a {kind} is there"),
             Self::Linked => f.write_str("it is linked to another file"),
             Self::AttributesDiffer => f.write_str("owner, mode, times or attributes differ"),
             Self::Equal => f.write_str("nothing differs"),
-            Self::NotNewer => f.write_str("the snapshot's is not newer"),
+            Self::NotNewer => f.write_str("the one in the snapshot is not newer"),
             Self::Exists => f.write_str("it exists"),
             Self::NotInSnapshot => f.write_str("it is not in the snapshot"),
             Self::Excluded => f.write_str("it is excluded"),
@@ -99,7 +99,7 @@ impl std::fmt::Display for Reason {
             Self::Store => f.write_str("it is a Varve store"),
             Self::Locked(locked) => locked.fmt(f),
             Self::NotArchived => f.write_str("the snapshot has only its name"),
-            Self::Unreadable(error) => write!(f, "it cannot be looked at: {error}"),
+            Self::Unreadable(error) => write!(f, "it cannot be examined: {error}"),
         }
     }
 }

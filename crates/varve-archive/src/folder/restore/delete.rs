@@ -18,14 +18,14 @@ use crate::records::node::{Node, NodeKind};
 
 /// The report of an entry that could not be removed.
 #[derive(Debug, thiserror::Error)]
-#[error("it is not in the snapshot, and cannot be removed")]
+#[error("it is not in the snapshot, but cannot be removed")]
 struct NotRemoved {
     source: std::io::Error,
 }
 
 /// The report of an entry that must not be removed.
 #[derive(Debug, thiserror::Error)]
-#[error("it is not in the snapshot, and is not removed: {reason}")]
+#[error("it is not in the snapshot, but is not removed: {reason}")]
 struct MustStay {
     reason: Reason,
 }

@@ -129,7 +129,7 @@ pub(super) enum WriteFileError {
     #[error("it cannot be written, and is left out")]
     System { source: io::Error },
     /// It was written, but could not be moved to its place.
-    #[error("it cannot be put in its place, and is left out")]
+    #[error("it cannot be moved to its place, and is left out")]
     Place(#[source] PlaceError),
     /// The whole restore ends.
     #[error("interrupted")]

@@ -52,7 +52,7 @@ pub(super) enum Hindrance {
     Locked(Locked),
     #[error("{} is excluded", at.display())]
     Excluded { at: PathBuf },
-    #[error("{} cannot be looked at or removed", path.display())]
+    #[error("{} cannot be examined or removed", path.display())]
     System { path: PathBuf, source: io::Error },
 }
 

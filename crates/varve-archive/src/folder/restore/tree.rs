@@ -67,7 +67,7 @@ struct FolderCutShort {
 
 /// The report of a name that became a separate file, because the system refused the link.
 #[derive(Debug, thiserror::Error)]
-#[error("it is a copy of {}, and no longer another name of it", first.display())]
+#[error("it is a copy of {}, and no longer a hard link to it", first.display())]
 struct NotLinked {
     first: PathBuf,
     source: io::Error,

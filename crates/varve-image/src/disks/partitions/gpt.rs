@@ -44,7 +44,7 @@ pub(super) fn read(
     if primary.is_none() && backup.is_none() {
         if expected {
             problems
-                .push(DiskProblem::new("the partition table", "is a GPT of which both copies are missing"));
+                .push(DiskProblem::new("the partition table", "is a GPT, but both copies of it are missing"));
         }
         return None;
     }
@@ -55,7 +55,7 @@ pub(super) fn read(
         if !whole(&primary) && !whole(&backup) {
             return None;
         }
-        problems.push(DiskProblem::new("the first sector", "does not announce the GPT that follows it"));
+        problems.push(DiskProblem::new("the first sector", "has no entry that protects the GPT"));
     }
     for (name, copy) in [("first", &primary), ("second", &backup)] {
         let problem = match copy {
@@ -74,7 +74,7 @@ pub(super) fn read(
     {
         problems.push(DiskProblem::new(
             "the partition table",
-            "is a GPT of which the copies differ; the first is shown",
+            "is a GPT with two copies that differ; the first is shown",
         ));
     }
     let chosen = if whole(&primary) || !whole(&backup) { primary.or(backup) } else { backup };
@@ -103,7 +103,7 @@ impl Copy {
         copy.entries.resize(usize::try_from(table_bytes).ok()?, 0);
         let read = disk.read_at(u64_at(&header, 72).saturating_mul(sector_bytes), &mut copy.entries);
         if let Err(error) = read {
-            copy.problem = Some(format!("has no entries: {error}"));
+            copy.problem = Some(format!("has unreadable entries: {error}"));
             copy.entries.clear();
         } else if crc32(&copy.entries) != u32_at(&header, 88) {
             copy.problem.get_or_insert("is damaged: its entries do not match their checksum".into());
@@ -147,7 +147,7 @@ impl Copy {
 fn header_problem(header: &[u8; 512], at: u64) -> Option<String> {
     let length = usize::try_from(u32_at(header, 12)).unwrap_or(usize::MAX);
     let Some(covered) = header.get(..length).filter(|_| length >= HEADER_BYTES) else {
-        return Some(format!("is damaged: its header says that it has {length} bytes"));
+        return Some(format!("is damaged: its header has an impossible length of {length} bytes"));
     };
     let mut covered = covered.to_vec();
     if let Some(own) = covered.get_mut(16..20) {
@@ -157,5 +157,5 @@ fn header_problem(header: &[u8; 512], at: u64) -> Option<String> {
         return Some("is damaged: its header does not match its checksum".into());
     }
     let said = u64_at(header, 24);
-    (said != at).then(|| format!("lies at sector {at}, and says that it is at {said}"))
+    (said != at).then(|| format!("is at sector {at}, but names sector {said} as its place"))
 }

@@ -118,14 +118,14 @@ fn follow(disk: &dyn ReadAt, extended: Slot, logical: &mut Vec<Partition>) -> Op
     let mut sector_number = first;
     loop {
         if !seen.insert(sector_number) {
-            return Some(format!("has a chain that comes back to sector {sector_number}"));
+            return Some(format!("has a chain that returns to sector {sector_number}"));
         }
         let mut sector = [0; 512];
         if let Err(error) = disk.read_at(sector_number.saturating_mul(SECTOR_BYTES), &mut sector) {
-            return Some(format!("has a chain of which sector {sector_number} cannot be read: {error}"));
+            return Some(format!("has a chain with an unreadable sector {sector_number}: {error}"));
         }
         if !has_at(&sector, 510, &SIGNATURE) {
-            return Some(format!("has a chain of which sector {sector_number} is no table"));
+            return Some(format!("has a chain with sector {sector_number}, which is not a partition table"));
         }
         let slots = slots(&sector);
         for (place, slot) in

@@ -56,7 +56,7 @@ impl Boot {
             SECTOR_SHIFTS.map(|shift| (0, shift)).chain(SECTOR_SHIFTS.map(|shift| (12 << shift, shift)));
         places
             .find_map(|(start, shift)| region(start, shift))
-            .ok_or_else(|| damaged("boot region", "neither it nor its copy makes sense".into()))
+            .ok_or_else(|| damaged("boot region", "neither it nor its copy is valid".into()))
     }
 
     fn decode(region: &[u8], shift: u32) -> Option<Self> {

@@ -65,7 +65,7 @@ impl EntrySet {
             return Err("a file has too few entries".into());
         };
         if u8_at(file, 0) != FILE || u8_at(stream, 0) != STREAM {
-            return Err("what should be a file's entries is something else".into());
+            return Err("the entries of a file have the wrong types".into());
         }
         if checksum(bytes) != u16_at(file, 2) {
             return Err("a file's entries do not match their checksum".into());
@@ -82,7 +82,7 @@ impl EntrySet {
         let attributes = u16_at(file, 4);
         let is_folder = attributes & FOLDER != 0;
         if written > size {
-            return Err("of a file more bytes were written than it has".into());
+            return Err("the written length of a file exceeds its size".into());
         }
         Ok(Self {
             name: wide_names::from_utf16(units),

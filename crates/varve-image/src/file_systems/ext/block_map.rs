@@ -69,8 +69,7 @@ impl ExtFileSystem {
             if physical < self.superblock.first_data_block.max(1)
                 || end.is_none_or(|end| end > self.superblock.block_count)
             {
-                let problem =
-                    format!("block {logical} of it is said to be block {physical}, which there is not");
+                let problem = format!("its block {logical} is block {physical}, which does not exist");
                 return Err(damaged(what(inode), &problem));
             }
         }
@@ -84,7 +83,7 @@ impl ExtFileSystem {
         let mut block;
         *end = 1_u64 << 32;
         if node.depth > DEPTH_MAX {
-            return Err(damaged(what(inode), "its tree of extents is too deep"));
+            return Err(damaged(what(inode), "its extent tree is too deep"));
         }
         loop {
             let (entry, next) = node.find(logical);
@@ -102,7 +101,7 @@ impl ExtFileSystem {
             self.check_extent_block(inode, &block)?;
             node = Node::parse(&block, inode)?;
             if node.depth.checked_add(1) != Some(depth) {
-                return Err(damaged(what(inode), "the levels of its tree of extents do not fit"));
+                return Err(damaged(what(inode), "the levels of its extent tree are inconsistent"));
             }
         }
     }
@@ -114,7 +113,7 @@ impl ExtFileSystem {
         let at = NODE_BYTES.saturating_mul(usize::from(u16_at(block, 4))).saturating_add(NODE_BYTES);
         let covered = block.get(..at).unwrap_or_default();
         if crc32c_from(inode.checksum_seed, covered) != u32_at(block, at) {
-            return Err(damaged(what(inode), "a node of its tree of extents does not match its checksum"));
+            return Err(damaged(what(inode), "a node of its extent tree does not match its checksum"));
         }
         Ok(())
     }
@@ -206,7 +205,7 @@ impl<'a> Node<'a> {
             Some(entries) if u16_at(bytes, 0) == EXTENT_MAGIC => {
                 Ok(Self { depth: u16_at(bytes, 6), entries })
             }
-            _ => Err(damaged(what(inode), "a node of its tree of extents is none")),
+            _ => Err(damaged(what(inode), "a node of its extent tree is malformed")),
         }
     }
 

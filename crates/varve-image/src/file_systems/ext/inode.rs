@@ -163,7 +163,7 @@ impl ExtFileSystem {
             0o10 => FileKind::File,
             0o12 => FileKind::SymbolicLink,
             0o14 => FileKind::Socket,
-            other => return Err(damaged(what(), &format!("it is of no possible kind, {other:o}"))),
+            other => return Err(damaged(what(), &format!("its kind, {other:o}, is unknown"))),
         };
         let has_high = kind == FileKind::File || self.superblock.needs(incompatible::LARGE_FOLDERS);
         let high = if has_high { u64::from(u32_at(&bytes, 108)) } else { 0 };
@@ -173,7 +173,7 @@ impl ExtFileSystem {
         }
         let inode = Inode { number, bytes, kind, size, checksum_seed };
         if usize::from(inode.extra_bytes()) > inode.bytes.len().saturating_sub(OLD_BYTES) {
-            return Err(damaged(what(), "its fields are longer than it is"));
+            return Err(damaged(what(), "its fields exceed its length"));
         }
         if self.superblock.has(read_only::METADATA_CHECKSUM) && !inode.matches_checksum() {
             return Err(damaged(what(), "it does not match its checksum"));

@@ -143,7 +143,7 @@ pub(super) fn replay(files: &ExtFileSystem) -> Result<Replay, FileSystemError> {
     let next = u32::try_from(transactions.len()).map_or(sequence, |count| sequence.wrapping_add(count));
     replay.has_fast_commits = journal.has_fast_commits(next);
     if replay.has_fast_commits {
-        replay.problem.get_or_insert("what was committed fast is not known here".into());
+        replay.problem.get_or_insert("its fast commits are not supported".into());
     }
     let mut revoked: BTreeMap<u64, usize> = BTreeMap::new();
     for (number, transaction) in transactions.iter().enumerate() {
@@ -165,10 +165,10 @@ impl<'a> Journal<'a> {
         let superblock = journal.block(0)?;
         let kind = be32(&superblock, 4);
         if be32(&superblock, 0) != MAGIC || !SUPERBLOCKS.contains(&kind) {
-            return wrong("it does not begin as one");
+            return wrong("its superblock is malformed");
         }
         if be32(&superblock, 12) != files.superblock.block_bytes {
-            return wrong("its blocks are of another size");
+            return wrong("its block size differs");
         }
         if kind == 4 {
             journal.features = be32(&superblock, 40);
@@ -194,7 +194,7 @@ impl<'a> Journal<'a> {
             || !(first..end).contains(&start)
             || u64::from(end) > files.block_count()
         {
-            return wrong("it begins or ends where it cannot");
+            return wrong("its start or end is impossible");
         }
         journal.ring = first..end;
         journal.place = start;
@@ -272,7 +272,7 @@ impl<'a> Journal<'a> {
                 REVOCATION => {
                     revoked = revoked.saturating_add(block.len());
                     if revoked > REVOKED_BYTES_MAX {
-                        return Ok((transactions, Some("it revokes more than any honest one".into())));
+                        return Ok((transactions, Some("it revokes an impossible number of blocks".into())));
                     }
                     self.add_revoked(&block, &mut current);
                 }

@@ -35,7 +35,7 @@ impl ExtFileSystem {
             return Err("its first superblock is damaged".into());
         }
         if let Some(problem) = self.recovery_problem() {
-            return Err(format!("its journal is not all read: {problem}"));
+            return Err(format!("its journal cannot be read completely: {problem}"));
         }
         let bytes = superblock.block_count.checked_mul(u64::from(superblock.block_bytes));
         if bytes.is_none_or(|bytes| bytes > self.volume.size()) {
@@ -48,7 +48,7 @@ impl ExtFileSystem {
     fn check_root(&self) -> Result<(), String> {
         let root = self.inode(inode::ROOT).map_err(said)?;
         if root.kind() != FileKind::Folder || root.links() < 2 {
-            return Err("its root is no folder".into());
+            return Err("its root is not a folder".into());
         }
         let number = inode::ROOT.to_le_bytes();
         let is_sound = if root.has_inline_data() {
@@ -66,7 +66,7 @@ impl ExtFileSystem {
                 && has_at(&block, 18, &[2])
                 && has_at(&block, 20, b"..")
         };
-        if is_sound { Ok(()) } else { Err("its root folder does not begin as one".into()) }
+        if is_sound { Ok(()) } else { Err("its root folder is malformed".into()) }
     }
 
     fn check_copies(&self) -> Result<(), String> {
@@ -81,7 +81,9 @@ impl ExtFileSystem {
             })?;
             let is_own = u16_at(&copy, 0x38) == MAGIC && array_at::<16>(&copy, 0x68) == superblock.uuid;
             if !is_own {
-                return Err(format!("the copy of its superblock in group {group} is not its own"));
+                return Err(format!(
+                    "the copy of its superblock in group {group} belongs to another file system"
+                ));
             }
         }
         Ok(())
@@ -110,7 +112,9 @@ impl ExtFileSystem {
             let mut free = Ranges::default();
             self.add_free(&group, &mut free).map_err(said)?;
             if end <= block || free.next_after(block).is_some_and(|range| range.start < end) {
-                return Err(format!("the block bitmap of group {number} does not have all of its blocks"));
+                return Err(format!(
+                    "the block bitmap of group {number} does not mark all of its blocks as used"
+                ));
             }
             at = end;
         }
@@ -138,7 +142,9 @@ impl ExtFileSystem {
             self.add_free(&self.group(number).map_err(said)?, &mut free).map_err(said)?;
             let without_layout = free.without(&layout);
             if !has_no_bitmap && without_layout != free {
-                return Err(format!("the block bitmap of group {number} calls the group's own tables free"));
+                return Err(format!(
+                    "the block bitmap of group {number} marks the group's own tables as free"
+                ));
             }
             // A group without a bitmap has no files. With bigalloc, the layout may use only a part
             // of a cluster, so the count is uncertain there.
@@ -150,7 +156,7 @@ impl ExtFileSystem {
                 .fold(0, u64::saturating_add);
             if is_known && counted != u64::from(free_count) {
                 return Err(format!(
-                    "group {number} counts {free_count} free, and its block bitmap has {counted}"
+                    "group {number} counts {free_count} free blocks, but its block bitmap has {counted}"
                 ));
             }
         }

@@ -99,7 +99,7 @@ impl Superblock {
     pub(super) fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self, FileSystemError> {
         let wrong = |problem: &str| Err(damaged("superblock", problem));
         if u16_at(bytes, 0x38) != MAGIC {
-            return wrong("it does not say that it is one");
+            return wrong("its magic number is missing");
         }
         let incompatible = u32_at(bytes, 0x60);
         let unknown = incompatible & !incompatible::KNOWN;
@@ -114,7 +114,7 @@ impl Superblock {
         let Some(block_bytes) =
             1024_u32.checked_shl(u32_at(bytes, 0x18)).filter(|size| *size <= BLOCK_BYTES_MAX && *size > 0)
         else {
-            return wrong("its blocks are of no possible size");
+            return wrong("its block size is impossible");
         };
         let (wide, clusters) =
             (incompatible & incompatible::WIDE != 0, u32_at(bytes, 0x64) & read_only::CLUSTERS != 0);
@@ -155,7 +155,7 @@ impl Superblock {
         };
         if superblock.has(read_only::METADATA_CHECKSUM) {
             if u8_at(bytes, 0x175) != 1 {
-                return wrong("its checksums are of an unknown kind");
+                return wrong("its kind of checksums is unknown");
             }
             if crc32c_from(!0, bytes.get(..0x3fc).unwrap_or_default()) != u32_at(bytes, 0x3fc) {
                 return wrong("it does not match its checksum");
@@ -177,22 +177,22 @@ impl Superblock {
             || self.clusters_per_group > bits
             || self.clusters_per_group.checked_mul(self.cluster_blocks) != Some(self.blocks_per_group)
         {
-            return wrong("its groups of blocks are of no possible size");
+            return wrong("the number of blocks in its groups is impossible");
         }
         if self.inodes_per_group == 0 || u64::from(self.inodes_per_group) > bits {
-            return wrong("its groups of inodes are of no possible size");
+            return wrong("the number of inodes in its groups is impossible");
         }
         if !self.inode_bytes.is_power_of_two()
             || self.inode_bytes < 128
             || u32::from(self.inode_bytes) > self.block_bytes
         {
-            return wrong("its inodes are of no possible size");
+            return wrong("its inode size is impossible");
         }
         if !self.descriptor_bytes.is_power_of_two()
             || self.descriptor_bytes < 32
             || u32::from(self.descriptor_bytes) > self.block_bytes
         {
-            return wrong("its group descriptors are of no possible size");
+            return wrong("the size of its group descriptors is impossible");
         }
         if self.group_count() > u64::from(u32::MAX) {
             return wrong("it has too many groups");

@@ -77,7 +77,7 @@ impl ExtFileSystem {
             if let Some(prefix) = prefix(entry.index).filter(|_| !is_hidden) {
                 let value = match entry.index {
                     2 | 3 => access_list(&value)
-                        .ok_or_else(|| damaged(what(inode), "an access list makes no sense"))?,
+                        .ok_or_else(|| damaged(what(inode), "an access control list is malformed"))?,
                     _ => value,
                 };
                 found.push(Xattr { name: [prefix, entry.name].concat(), value });
@@ -126,7 +126,7 @@ impl ExtFileSystem {
         if inode.xattr_block() != 0 {
             let block = self.metadata(inode.xattr_block(), || what(inode))?;
             if u32_at(&block, 0) != MAGIC {
-                return Err(damaged(what(inode), "their block is none"));
+                return Err(damaged(what(inode), "their block is malformed"));
             }
             if self.has_checksums() {
                 let (before, rest) = block.split_at_checked(CHECKSUM_AT).unwrap_or((&block, &[]));
@@ -144,7 +144,7 @@ impl ExtFileSystem {
     fn value(&self, inode: &Inode, entry: &Entry<'_>, values: &[u8]) -> Result<Vec<u8>, FileSystemError> {
         let length = usize::try_from(entry.value_bytes).unwrap_or(usize::MAX);
         if entry.value_bytes > VALUE_BYTES_MAX {
-            return Err(damaged(what(inode), "a value is longer than any can be"));
+            return Err(damaged(what(inode), "a value exceeds the maximum length"));
         }
         if entry.inode == 0 {
             let value = values.get(entry.value_at..).and_then(|rest| rest.get(..length));

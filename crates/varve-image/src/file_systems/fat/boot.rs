@@ -52,8 +52,7 @@ impl Boot {
         let mut sector = [0; 512];
         let read = volume.read_at(0, &mut sector);
         read.map_err(|source| FileSystemError::Read { what: "boot sector".into(), source })?;
-        Self::decode(&sector)
-            .ok_or_else(|| damaged("boot sector", "its numbers contradict each other".into()))
+        Self::decode(&sector).ok_or_else(|| damaged("boot sector", "its fields are inconsistent".into()))
     }
 
     fn decode(sector: &[u8; 512]) -> Option<Self> {

@@ -76,7 +76,7 @@ impl RockRidge {
             let read = volume.read_at(position, &mut area);
             read.map_err(|source| FileSystemError::Read { what: "Rock Ridge field".into(), source })?;
         }
-        Err(super::damaged("record", "its fields go round in circles".into()))
+        Err(super::damaged("record", "its fields form a cycle".into()))
     }
 
     /// Takes the fields of an area. Returns the position of the next area.

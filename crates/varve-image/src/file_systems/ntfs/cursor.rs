@@ -25,7 +25,7 @@ impl Read for Cursor<'_> {
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(into.len());
         let Some(wanted) = into.get_mut(..length).filter(|wanted| !wanted.is_empty()) else { return Ok(0) };
         let Some(bytes_left) = self.bytes_left.checked_sub(length as u64) else {
-            return Err(io::Error::other("it leads to more than belongs to it, or round in circles"));
+            return Err(io::Error::other("its references exceed its size, or form a cycle"));
         };
         aloud(|| self.volume.read_at(self.position, wanted))?;
         self.bytes_left = bytes_left;

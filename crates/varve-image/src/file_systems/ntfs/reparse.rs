@@ -45,10 +45,10 @@ pub(super) fn target(bytes: &[u8]) -> Option<Vec<u8>> {
 pub(super) fn keeper(bytes: &[u8]) -> String {
     const ANY_CLOUD: u32 = 0xffff_0fff;
     match u32_at(bytes, 0) {
-        0x8000_0017 => "the compression of Windows's own files (WOF)".into(),
-        0x8000_0013 => "Windows's deduplication".into(),
-        kind if kind & ANY_CLOUD == 0x9000_001a => "the cloud that keeps its content".into(),
-        kind => format!("reparse points of the kind {kind:#010x}"),
+        0x8000_0017 => "compression of Windows system files (WOF)".into(),
+        0x8000_0013 => "Windows deduplication".into(),
+        kind if kind & ANY_CLOUD == 0x9000_001a => "content that is kept in a cloud".into(),
+        kind => format!("the reparse point type {kind:#010x}"),
     }
 }
 
@@ -91,6 +91,6 @@ mod tests {
         }
         assert_eq!(target(&link(0x8000_0017, &[], "a", "b")), None);
         assert_eq!(target(&link(JUNCTION, &[], "", "")), None);
-        assert_eq!(keeper(&link(0x9000_601a, &[], "a", "b")), "the cloud that keeps its content");
+        assert_eq!(keeper(&link(0x9000_601a, &[], "a", "b")), "content that is kept in a cloud");
     }
 }

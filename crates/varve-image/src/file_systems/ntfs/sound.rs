@@ -64,7 +64,7 @@ impl NtfsFiles {
             let Some((first, end)) = clusters else { return Err("its clusters have no size".into()) };
             let end = end.saturating_sub(1).checked_div(cluster_bytes).unwrap_or(0);
             if !self.are_used(first..end).map_err(said)? {
-                return Err("the bitmap of clusters does not have all of its clusters".into());
+                return Err("the bitmap of clusters does not mark all of its clusters as used".into());
             }
         }
         Ok(())

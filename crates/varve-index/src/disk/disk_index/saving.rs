@@ -100,7 +100,7 @@ impl DiskIndex {
             return Err(SaveDiskIndexError::Pass { reason });
         }
         if state.is_incomplete {
-            return Err(SaveDiskIndexError::Pass { reason: "it has let go of entries".into() });
+            return Err(SaveDiskIndexError::Pass { reason: "entries were dropped from it".into() });
         }
         let ready = state.run.as_ref().map(|named| Ready(named.identity.generation));
         drop(state);
