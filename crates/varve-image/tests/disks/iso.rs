@@ -1,15 +1,12 @@
 //! ISO 9660, as `genisoimage` and `xorriso` leave it, and damaged since.
 
-mod sandbox;
-mod walk;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing};
+use crate::walk::{Files, Seen, of_folder, open, sample, wade_damaged, walk, without};
 use varve_image::FileKind;
-use walk::{Files, Seen, of_folder, open, sample, wade_damaged, walk, without};
 
 fn source(sandbox: &Sandbox) -> std::path::PathBuf {
     let source = sandbox.path("source");

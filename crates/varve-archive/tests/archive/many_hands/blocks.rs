@@ -7,7 +7,7 @@ use varve_store::{Access, PassphraseCost, Store};
 use varve_upkeep::{CheckArenaError, Checker, Damage};
 use varve_world::{Random, SeededRandom};
 
-use crate::{WRITER, config, is_damage, secret, seeds, world};
+use super::{WRITER, config, is_damage, secret, seeds, world};
 
 const HANDS: u64 = 4;
 

@@ -1,10 +1,8 @@
 //! Disks as `sfdisk` and the makers of file systems leave them, and disks that were damaged since.
 
-mod sandbox;
-
 use std::sync::Arc;
 
-use sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing};
 use varve_image::{Disk, FileSystemKind, PartitionType, ReadAt, TableKind, Volume, VolumeContent};
 
 const MIB: u64 = 1 << 20;

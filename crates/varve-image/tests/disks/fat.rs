@@ -1,13 +1,10 @@
 //! FAT, as `mkfs.fat` and mtools leave it, and damaged since.
 
-mod sandbox;
-mod walk;
-
 use std::fs;
 
-use sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing};
+use crate::walk::{Seen, of_folder, open, sample, wade_damaged, walk, without};
 use varve_image::FileKind;
-use walk::{of_folder, open, sample, wade_damaged, walk, without};
 
 const MIB: u64 = 1 << 20;
 
@@ -41,7 +38,7 @@ fn files_are_those_that_were_put() {
     for (bits, size) in [("12", 2 * MIB), ("16", 32 * MIB), ("32", 64 * MIB)] {
         let sandbox = Sandbox::new();
         let found = walk(&*open(disk(&sandbox, bits, size)));
-        let forget = |seen: &mut walk::Seen| {
+        let forget = |seen: &mut Seen| {
             seen.mode = 0;
             // mtools gives folders the time at which they are made.
             if seen.kind == FileKind::Folder {

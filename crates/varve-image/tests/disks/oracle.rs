@@ -4,16 +4,14 @@
 #![allow(clippy::print_stderr, reason = "says what was compared and what it skipped")]
 #![allow(clippy::cast_possible_truncation, reason = "sizes that both readers agree on")]
 
-mod sandbox;
-
 use std::error::Error;
 use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::sandbox::{Sandbox, missing};
 use ext4_view::{Ext4, Ext4Read, FileType, PathBuf as ViewPath};
-use sandbox::{Sandbox, missing};
 use varve_image::{Disk, FileId, FileKind, FileSystem, ReadAt, VolumeContent};
 
 struct Source(Arc<dyn ReadAt>);

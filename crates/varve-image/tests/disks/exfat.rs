@@ -1,15 +1,12 @@
 //! exFAT, as `mkfs.exfat` and its driver leave it, and damaged since.
 
-mod sandbox;
-mod walk;
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing};
+use crate::walk::{Seen, of_folder, open, sample, wade_damaged, walk, without};
 use varve_image::FileKind;
-use walk::{of_folder, open, sample, wade_damaged, walk, without};
 
 const MIB: u64 = 1 << 20;
 
@@ -87,7 +84,7 @@ fn files_are_those_that_were_put() {
         assert!(found.remove(&format!("/{name}")).unwrap().content == [letter; 200_000], "{name}");
     }
     assert!(found.remove("/sparse").unwrap().content == [0; 100_000]);
-    let forget = |seen: &mut walk::Seen| {
+    let forget = |seen: &mut Seen| {
         seen.mode = 0;
         if seen.kind == FileKind::Folder {
             seen.modified = 0;

@@ -335,8 +335,8 @@ fn what_an_unfinished_creation_has_left_is_no_stranger() {
 #[test]
 fn a_sha1_collision_is_refused() {
     let (one, other) = (
-        include_bytes!("collision/sha-mbles-1.bin").as_slice(),
-        include_bytes!("collision/sha-mbles-2.bin").as_slice(),
+        include_bytes!("../collision/sha-mbles-1.bin").as_slice(),
+        include_bytes!("../collision/sha-mbles-2.bin").as_slice(),
     );
     for encryption in [Encryption::Aes256Gcm, Encryption::None] {
         let storage = created(&config(ScoreAlgorithm::Sha1, encryption));
@@ -360,8 +360,8 @@ fn a_sha1_collision_is_refused() {
 #[test]
 fn what_came_before_a_refused_block_is_stored() {
     let (one, other) = (
-        include_bytes!("collision/sha-mbles-1.bin").as_slice(),
-        include_bytes!("collision/sha-mbles-2.bin").as_slice(),
+        include_bytes!("../collision/sha-mbles-1.bin").as_slice(),
+        include_bytes!("../collision/sha-mbles-2.bin").as_slice(),
     );
     let storage = created(&config(ScoreAlgorithm::Sha1, Encryption::None));
     let store = open(&storage, 2, WRITER).unwrap();

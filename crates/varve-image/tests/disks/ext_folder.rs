@@ -1,14 +1,12 @@
 //! Folders of ext file systems of which a part cannot be read: all the rest of them is shown, and what is wrong is said at the end.
 
-mod sandbox;
-
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing};
 use varve_image::{ExtFileSystem, FileId, FileSystem, FileSystemError, ReadAt};
 
 const BLOCK_BYTES: usize = 1024;

@@ -1,8 +1,6 @@
 //! Disks that were damaged at random: whatever they say, they are read to an end, in bounded time and memory.
 #![allow(clippy::cast_possible_truncation, reason = "numbers that the test itself has made")]
 
-mod sandbox;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::ops::ControlFlow;
@@ -10,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
-use sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing};
 use varve_image::{
     BlockOwners, Disk, ExtFileSystem, FileId, FileKind, FileSystem, LeaveOut, LeftOut, ReadAt,
 };

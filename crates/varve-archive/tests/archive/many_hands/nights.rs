@@ -26,7 +26,7 @@ use varve_upkeep::AuditShare;
 use varve_world::{Random, RealWorkers, SeededRandom, World};
 use zeroize::Zeroizing;
 
-use crate::{WRITER, config, is_damage, secret, seeds, world};
+use super::{WRITER, config, is_damage, secret, seeds, world};
 
 const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
 const BLOCK_BYTES: u32 = 4096;

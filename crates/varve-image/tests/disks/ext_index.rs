@@ -1,7 +1,5 @@
 //! Names in large folders of ext file systems, looked up by the index that e2fsck makes, with every kind of hash, and without it.
 
-mod sandbox;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing};
 use varve_image::{Child, ExtFileSystem, FileId, FileSystem, ReadAt};
 
 const MIB: u64 = 1 << 20;

@@ -1,15 +1,12 @@
 //! NTFS, as `mkfs.ntfs` and NTFS-3G leave it, and damaged since.
 
-mod sandbox;
-mod walk;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing};
+use crate::walk::{Seen, of_folder, open, sample, wade_damaged, walk, without};
 use varve_image::{FileId, FileKind, FileSystem, FileSystemError, LeaveOut, LeftOut};
-use walk::{Seen, of_folder, open, sample, wade_damaged, walk, without};
 
 const MIB: u64 = 1 << 20;
 const RECORD_BYTES: usize = 1024;

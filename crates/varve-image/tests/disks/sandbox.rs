@@ -28,7 +28,6 @@ pub struct Sandbox {
     folder: TempDir,
 }
 
-#[allow(dead_code, reason = "each test uses some of these")]
 impl Sandbox {
     pub fn new() -> Self {
         Self { folder: TempDir::new().unwrap() }

@@ -1,15 +1,13 @@
 //! A disk of a machine that has crashed: what waits in the journal is shown as a mount would show it.
 #![allow(clippy::cast_possible_truncation, reason = "numbers that the test itself has made")]
 
-mod sandbox;
-
 use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing};
 use varve_image::{ExtFileSystem, FileId, FileKind, FileSystem};
 
 const SIZE: u64 = 24 << 20;

@@ -2,8 +2,6 @@
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes that the test itself has made")]
 
-mod sandbox;
-
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::ops::ControlFlow;
@@ -11,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use sandbox::{Sandbox, missing};
+use crate::sandbox::{Sandbox, missing};
 use varve_image::{
     BlockOwners, Child, Disk, ExtFileSystem, FileId, FileKind, FileSystem, FileSystemError, FileTime, ReadAt,
     Volume,

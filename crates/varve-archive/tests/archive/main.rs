@@ -1,0 +1,8 @@
+//! Snapshots of folders and images: taken, restored, and taken while others read and repair.
+
+mod clock_jumps;
+mod folder;
+mod format_page;
+mod image;
+mod many_hands;
+mod write_only;

@@ -1,0 +1,16 @@
+//! Disks and their file systems: made by the usual tools, or by hand, read whole, in parts, and damaged.
+
+mod damage;
+mod disk;
+mod exfat;
+mod ext;
+mod ext_folder;
+mod ext_index;
+mod fat;
+mod iso;
+mod lvm;
+mod ntfs;
+mod oracle;
+mod recovery;
+mod sandbox;
+mod walk;

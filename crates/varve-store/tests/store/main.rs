@@ -1,0 +1,9 @@
+//! The block store on storage in memory: put and get, keys, the indexes on disk, and crashes.
+
+mod by_value;
+mod disk_index;
+mod frames;
+mod index_places;
+mod keys;
+mod random_reads;
+mod store;

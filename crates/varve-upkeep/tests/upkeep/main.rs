@@ -1,0 +1,4 @@
+//! Checks and repairs of stores with damaged, missing and unreadable files.
+
+mod parity;
+mod withheld;

@@ -1,0 +1,5 @@
+//! Venti: recorded transcripts, connections, and the arenas of plan9port.
+
+mod arenas;
+mod connections;
+mod transcripts;
