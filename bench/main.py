@@ -4,6 +4,7 @@
   script/bench --quick                    a hundredth of the data, one round: does it run at all?
   script/bench --scenarios days,tree      only these
   script/bench --tools varve,borg         only these
+  script/bench --before PROGRAM           another build of varve beside this one (bench/before.py)
   script/bench --list                     which scenarios and tools there are
 
 Each step of a scenario is done by every tool before the next step begins, in N rounds, and another tool begins each round. The
@@ -30,7 +31,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import faults, looking, machines, planning, upkeep, venti
+from bench import before, faults, looking, machines, planning, upkeep, venti
 from bench.measure import remove
 from bench.report import table, write_json
 from bench.rounds import Failure, run_scenario
@@ -50,7 +51,7 @@ def main() -> int:
     skipped: dict[str, str] = {}
     # The tests of faults are a program of their own.
     needs_tools = any(name not in faults.NAMES for name in chosen.scenarios)
-    tools, versions = find_tools(chosen.tools if needs_tools else [], chosen.no_build, skipped)
+    tools, versions = find_tools(chosen.tools if needs_tools else [], chosen, skipped)
     scenarios = find_scenarios(chosen.scenarios, chosen.data, chosen.quick, skipped)
     for name, version in versions.items():
         print(f"{name}: {version}")
@@ -74,12 +75,15 @@ def main() -> int:
         # Plain data has nothing that boots, and no root of a Debian.
         subprocess.run([ROOT / "script" / "workloads", chosen.data, "days"], check=True)
     pairs: list[upkeep.Pair] = []
-    for title, names, measured in [
-        ("upkeep", upkeep.NAMES, upkeep.Upkeep(program, TARGET / "python" / "bin" / "python", chosen.data / "upkeep", chosen.quick)),
-        ("machines", machines.NAMES, machines.Machines(program, chosen.data / "machines", chosen.data / "days", chosen.quick)),
-        ("blocks over Venti's protocol", venti.NAMES, venti.Venti(program, chosen.data / "venti", chosen.quick)),
-        ("what was foretold", planning.NAMES, planning.Planning(program, chosen.data / "plan", chosen.quick)),
-    ]:
+    measured_in_pairs = paired(program, chosen.data, "", chosen.quick)
+    if chosen.before is not None:
+        older = paired(str(chosen.before.resolve()), chosen.data, "before", chosen.quick)
+        measured_in_pairs = [
+            # What is foretold has a program of its own, which an older build need not have.
+            (title, names, measured if names is planning.NAMES else before.WithBefore(measured, older_measured))
+            for (title, names, measured), (_, _, older_measured) in zip(measured_in_pairs, older, strict=True)
+        ]
+    for title, names, measured in measured_in_pairs:
         asked = [name for name in chosen.scenarios if name in names]
         taken = upkeep.measure(asked, chosen.rounds, measured, skipped)
         if taken:
@@ -109,6 +113,16 @@ def main() -> int:
     return 1 if any(isinstance(result, Failure) for result in results) else 0
 
 
+def paired(program: str, data: Path, below: str, quick: bool) -> list[tuple[str, list[str], upkeep.Measured]]:
+    """Whatever is measured beside its own limit: a title, the names of the rows, and how; each in a folder `below` its own."""
+    return [
+        ("upkeep", upkeep.NAMES, upkeep.Upkeep(program, TARGET / "python" / "bin" / "python", data / "upkeep" / below, quick)),
+        ("machines", machines.NAMES, machines.Machines(program, data / "machines" / below, data / "days", quick)),
+        ("blocks over Venti's protocol", venti.NAMES, venti.Venti(program, data / "venti" / below, quick)),
+        ("what was foretold", planning.NAMES, planning.Planning(program, data / "plan" / below, quick)),
+    ]
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -117,6 +131,7 @@ def parse() -> argparse.Namespace:
     tool_names = ["varve", *(tool.name for tool in PEERS)]
     parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
+    parser.add_argument("--before", type=Path, metavar="PROGRAM", help="another build of varve, measured in the same rounds")
     parser.add_argument("--rounds", type=int, metavar="N", help="default: 3, with --quick 1")
     parser.add_argument("--data", type=Path, metavar="DIR", help="where the data is kept, and reused; default: target/bench")
     parser.add_argument("--json", type=Path, metavar="FILE", help="default: results.json in the data folder")
@@ -159,13 +174,14 @@ def some_of(names: list[str]) -> Callable[[str], list[str]]:
     return parse_list
 
 
-def find_tools(names: list[str], no_build: bool, skipped: dict[str, str]) -> tuple[list[Tool], dict[str, str]]:
+def find_tools(names: list[str], chosen: argparse.Namespace, skipped: dict[str, str]) -> tuple[list[Tool], dict[str, str]]:
     """The tools asked for that are here, and what each calls itself. What is not here goes to `skipped`."""
     tools: list[Tool] = []
     versions: dict[str, str] = {}
     varve = Varve(TARGET / "release" / "varve")
-    for tool in (tool for tool in [varve, *PEERS] if tool.name in names):
-        if tool is varve and not no_build:
+    others = [Varve(chosen.before.resolve(), before.NAME)] if chosen.before is not None and names else []
+    for tool in [tool for tool in [varve, *PEERS] if tool.name in names] + others:
+        if tool is varve and not chosen.no_build:
             subprocess.run(["cargo", "build", "--release", "--bin", "varve", "--bin", "varve-lab"], cwd=ROOT, check=False)
         version = tool.version()
         if version is None:

@@ -67,10 +67,8 @@ class Tool:
 
 
 class Varve(Tool):
-    name = "varve"
-
-    def __init__(self, program: Path):
-        self.program = str(program)
+    def __init__(self, program: Path, name: str = "varve"):
+        self.program, self.name = str(program), name
 
     def varve(self, place: Place, *words: object) -> Command:
         return self.command(place, "-s", place.store, "--key-file", place.key, *words)
