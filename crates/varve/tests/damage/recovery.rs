@@ -65,7 +65,7 @@ const HARMS: [(&str, Harm); 18] = [
         fs::copy(other.join("arenas/0000000001.arena"), sandbox.store().join("arenas/0000000077.arena"))
             .unwrap();
     }),
-    ("a copy of this store, which has gone another way, copied over it or into it", |sandbox| {
+    ("a copy of this store with another history, copied over it or into it", |sandbox| {
         let copy = Sandbox::copy_of(sandbox.store(), sandbox.key());
         copy.snapshot_bytes("theirs", &noise(4, 900_000));
         sandbox.snapshot_bytes("ours", &noise(3, 2_500_000));
@@ -393,7 +393,7 @@ fn follow_there(row: &Row, spoil: Spoil) {
 #[test]
 fn each_line_on_the_second_home_is_followed() {
     let mut spoils = SPOILS.to_vec();
-    for row in recovery_page::rows_of("The second home is damaged, or not what it was") {
+    for row in recovery_page::rows_of("The replica is damaged or changed") {
         let place = spoils.iter().position(|(what, _)| *what == row.what);
         let place = place.unwrap_or_else(|| panic!("nobody follows the line {:?}", row.what));
         follow_there(&row, spoils.remove(place).1);
