@@ -2,12 +2,14 @@
 
 /// Parses a number of bytes: `8192`, `8K`, `64M`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    scaled(text, 1024).ok_or_else(|| "write a size, like 8192, 8K or 64M".into())
+    scaled(text, 1024).ok_or_else(|| "write a size, such as 8192, 8K or 64M".into())
 }
 
 /// Parses a count of blocks: `500000`, `100M`.
 pub(crate) fn count(text: &str) -> Result<u64, String> {
-    scaled(text, 1000).filter(|count| *count > 0).ok_or_else(|| "write a count, like 500000 or 100M".into())
+    scaled(text, 1000)
+        .filter(|count| *count > 0)
+        .ok_or_else(|| "write a count, such as 500000 or 100M".into())
 }
 
 /// Parses a share: `50%`.
@@ -25,10 +27,10 @@ pub(crate) fn block(text: &str) -> Result<usize, String> {
 
 /// Parses the block count and the block size of an index: `262144:8K`.
 pub(crate) fn index(text: &str) -> Result<(u64, u64), String> {
-    let (blocks, bytes) = text.split_once(':').ok_or("write BLOCKS:BYTES, like 262144:8K")?;
+    let (blocks, bytes) = text.split_once(':').ok_or("write BLOCKS:BYTES, such as 262144:8K")?;
     let blocks = count(blocks)?;
     if blocks > 1 << 32 {
-        return Err("an index has 4294967296 blocks at most".into());
+        return Err("an index can have at most 4294967296 blocks".into());
     }
     Ok((blocks, block(bytes)? as u64))
 }

@@ -103,7 +103,7 @@ impl CaseResult {
 /// The error that ended the cases early.
 #[derive(Debug, thiserror::Error)]
 pub enum CasesError {
-    #[error("a store to be measured could not be made")]
+    #[error("the store to be measured could not be made")]
     Create(#[from] CreateError),
     #[error("the store that is measured could not be opened")]
     Open(#[from] OpenError),

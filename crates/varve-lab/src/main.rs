@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 /// Makes a folder for an experiment. Dropping it removes the folder and its contents.
 fn scratch(folder: &Path) -> Result<tempfile::TempDir> {
     if !folder.is_dir() {
-        bail!("there is no folder {}: name one that is on the disk to be measured", folder.display());
+        bail!("there is no folder {}: name a folder on the disk to be measured", folder.display());
     }
     let scratch = tempfile::Builder::new().prefix("varve-lab-").tempdir_in(folder);
     scratch.with_context(|| format!("the engine could not be measured in {}", folder.display()))

@@ -62,7 +62,7 @@ impl Agent {
             }
         }
         if agent.ask("guest-fsfreeze-status")?.as_str() == Some("frozen") {
-            tracing::warn!("the guest was found frozen: it goes on now");
+            tracing::warn!("the guest was still frozen from an earlier run: it is thawed now");
             agent.ask("guest-fsfreeze-thaw")?;
         }
         Ok(agent)

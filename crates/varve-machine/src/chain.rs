@@ -124,7 +124,7 @@ fn choose(
     rank: &dyn Fn(&SnapshotId) -> Result<u64, String>,
 ) -> Result<Since, String> {
     if ours.is_empty() {
-        return Err("QEMU has no record of what has changed since an archived night".into());
+        return Err("QEMU has no record of the changes since an archived snapshot".into());
     }
     let mut reason = String::new();
     let mut newest: Option<(u64, RecordName, &Bitmap)> = None;
@@ -144,18 +144,18 @@ fn choose(
     }
     let mut followers = ours.iter().filter(|(other, _)| other.before == Some(name.night));
     let (Some((_, follower)), None) = (followers.next(), followers.next()) else {
-        return Err("the record of changes was stopped, and none goes on from it".into());
+        return Err("the record of changes was stopped, and no other continues it".into());
     };
     sound(follower)?;
     if !follower.is_recording {
-        return Err("the record of changes was stopped, and so was the one that goes on from it".into());
+        return Err("the record of changes was stopped, and so was the one that continues it".into());
     }
     Ok(Since { night: name.night, record: bitmap.name.clone(), goes_on: Some(follower.name.clone()) })
 }
 
 fn sound(bitmap: &Bitmap) -> Result<(), String> {
     if bitmap.is_inconsistent {
-        return Err("QEMU did not end properly and could not save its record of changes".into());
+        return Err("QEMU was not shut down cleanly, and did not save its record of changes".into());
     }
     if bitmap.is_busy {
         return Err("the record of changes is used by another program".into());
@@ -236,18 +236,20 @@ mod tests {
         let reason = |bitmaps: &[Bitmap]| chain(bitmaps).since.unwrap_err();
         assert!(reason(&[]).contains("no record"));
         assert!(reason(&[record(9, None, true)]).contains("not archived"));
-        assert!(reason(&[record(3, None, false)]).contains("none goes on"));
-        assert!(reason(&[record(3, None, false), record(9, Some(2), true)]).contains("none goes on"));
-        assert!(reason(&[record(3, None, false), record(9, None, true)]).contains("none goes on"));
+        assert!(reason(&[record(3, None, false)]).contains("no other continues it"));
+        assert!(
+            reason(&[record(3, None, false), record(9, Some(2), true)]).contains("no other continues it")
+        );
+        assert!(reason(&[record(3, None, false), record(9, None, true)]).contains("no other continues it"));
         assert!(reason(&[record(3, None, false), record(9, Some(3), false)]).contains("so was"));
         let two = [record(3, None, false), record(8, Some(3), true), record(9, Some(3), true)];
-        assert!(reason(&two).contains("none goes on"));
+        assert!(reason(&two).contains("no other continues it"));
         let inconsistent = Bitmap { is_inconsistent: true, ..record(3, None, true) };
-        assert!(reason(std::slice::from_ref(&inconsistent)).contains("did not end properly"));
+        assert!(reason(std::slice::from_ref(&inconsistent)).contains("was not shut down cleanly"));
         let useless = chain(std::slice::from_ref(&inconsistent)).useless;
         assert_eq!(useless.first(), Some(&inconsistent.name));
         let follower = Bitmap { is_inconsistent: true, ..record(9, Some(3), true) };
-        assert!(reason(&[record(3, None, false), follower]).contains("did not end properly"));
+        assert!(reason(&[record(3, None, false), follower]).contains("was not shut down cleanly"));
         assert!(reason(&[Bitmap { is_busy: true, ..record(3, None, true) }]).contains("another program"));
     }
 

@@ -60,7 +60,7 @@ pub enum OpenForeignError {
     },
     /// A part of the image is missing.
     #[error(
-        "{path} is damaged or cut short, and what is missing would be archived as zeros ({said}): qemu-img check -r all may mend it, best a copy of it; --format raw archives the file as it is", path = visible_path(path)
+        "{path} is damaged or cut short, and its missing parts would be archived as zeros ({said}): try qemu-img check -r all, best on a copy; --format raw archives the file as it is", path = visible_path(path)
     )]
     Damaged {
         /// The image, or one of its backing images.
@@ -69,7 +69,7 @@ pub enum OpenForeignError {
         said: String,
     },
     /// The image was changed while QEMU opened it.
-    #[error("{path} was changed while it was opened: does a program write to it?", path = visible_path(path))]
+    #[error("{path} was changed while it was opened: make sure that no program writes to it", path = visible_path(path))]
     Changed { path: PathBuf },
     /// QEMU does not serve the image correctly.
     #[error("{path}: cannot be read through QEMU", path = visible_path(path))]

@@ -21,7 +21,7 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 fn known(kind: FileType) -> io::Result<()> {
     match kind.is_file() || kind.is_block_device() {
         true => Ok(()),
-        false => Err(io::Error::other("it is no file and no block device")),
+        false => Err(io::Error::other("it is neither a file nor a block device")),
     }
 }
 
@@ -35,7 +35,7 @@ mod tests {
         let fifo = folder.path().join("fifo");
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
         for path in [fifo.as_path(), Path::new("/dev/zero"), folder.path()] {
-            assert!(open(path).unwrap_err().to_string().contains("no block device"), "{}", path.display());
+            assert!(open(path).unwrap_err().to_string().contains("nor a block device"), "{}", path.display());
         }
         std::fs::write(folder.path().join("file"), "").unwrap();
         open(&folder.path().join("file")).unwrap();

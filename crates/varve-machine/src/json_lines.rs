@@ -34,7 +34,7 @@ pub enum LineError {
     #[error("the connection to {path} broke", path = path.display())]
     Broken { path: PathBuf, source: io::Error },
     /// The connection was closed by the peer.
-    #[error("{path} was closed at the other end", path = path.display())]
+    #[error("the other end has closed {path}", path = path.display())]
     Closed { path: PathBuf },
     /// No line arrived in time.
     #[error("no answer from {path} within {seconds} s", path = path.display())]
@@ -44,7 +44,7 @@ pub enum LineError {
         seconds: u64,
     },
     /// The received line is not JSON.
-    #[error("{path} does not speak as it should: {problem}", path = path.display())]
+    #[error("{path} breaks the protocol: {problem}", path = path.display())]
     Nonsense { path: PathBuf, problem: String },
 }
 
@@ -109,11 +109,11 @@ impl JsonLines {
                     continue;
                 }
                 return serde_json::from_slice(line)
-                    .map_err(|error| self.nonsense(format!("no line of JSON: {error}")));
+                    .map_err(|error| self.nonsense(format!("a line is not JSON: {error}")));
             }
             self.searched = self.read.len();
             if self.searched > LINE_BYTES_MAX {
-                return Err(self.nonsense(format!("a line of more than {LINE_BYTES_MAX} bytes")));
+                return Err(self.nonsense(format!("a line is longer than {LINE_BYTES_MAX} bytes")));
             }
             let left = deadline.left().ok_or_else(|| self.late(patience))?;
             self.socket.set_read_timeout(Some(left)).map_err(|source| self.broken(source))?;

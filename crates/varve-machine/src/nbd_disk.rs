@@ -76,13 +76,13 @@ impl NbdDisk {
         while idle.len() < options.connection_count {
             let (more, again) = Connection::open(socket, options)?;
             if again.size != info.size {
-                return Err(io::Error::other("the disk has another size on each connection"));
+                return Err(io::Error::other("the size of the disk differs between connections"));
             }
             idle.push(more);
         }
         let alignment = info.block_sizes.minimum.max(1);
         if !alignment.is_power_of_two() || alignment > REQUEST_BYTES {
-            let said = format!("the server reads only {alignment} bytes at a time");
+            let said = format!("the server has an impossible minimum block size of {alignment} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidData, said));
         }
         let request_bytes = REQUEST_BYTES.min(info.block_sizes.maximum) / alignment * alignment;
@@ -140,8 +140,10 @@ impl ServedImage for NbdDisk {
             *told = ToldRuns { start, runs };
         }
         let place = told.runs.partition_point(|run| run.end <= offset);
-        let run =
-            told.runs.get(place).ok_or_else(|| wrong("the server tells nothing of a part of the disk"))?;
+        let run = told
+            .runs
+            .get(place)
+            .ok_or_else(|| wrong("the server reports no status for a part of the disk"))?;
         // The last run may extend past the end.
         Ok(ToldRun { end: run.end.min(self.size), ..*run })
     }
@@ -223,7 +225,7 @@ impl Connection {
         let Connected { info, contexts, replies } = connected;
         let context = |name: &str| contexts.iter().find(|(_, own)| own == name).map(|(id, _)| *id);
         let changes = options.changes.as_deref().map(|name| {
-            let said = || wrong(&format!("the server does not tell what has changed: it has no {name}"));
+            let said = || wrong(&format!("the server does not report the changes: it has no {name}"));
             context(name).ok_or_else(said)
         });
         let allocation = context(BASE_ALLOCATION);
@@ -327,7 +329,7 @@ impl Connection {
             })?;
         }
         if has_changes && changes.is_empty() {
-            return Err(wrong("the server does not tell what has changed"));
+            return Err(wrong("the server does not report the changes"));
         }
         // Parts without a status must be read.
         let everything = |flags| vec![Extent { length, flags }];
@@ -416,7 +418,7 @@ fn target<'a>(places: &'a mut [Place<'_>], offset: u64, length: usize) -> io::Re
         let from = usize::try_from(offset.checked_sub(place.offset)?).ok()?;
         place.into.get_mut(from..from.checked_add(length)?)
     });
-    part.ok_or_else(|| wrong("the server sends what was not asked for"))
+    part.ok_or_else(|| wrong("the server sends bytes that were not requested"))
 }
 
 /// Reads at least one byte.

@@ -125,11 +125,11 @@ pub enum NightError {
         known: Vec<String>,
     },
     /// The machine has no disks.
-    #[error("the machine has no disks that it writes to")]
+    #[error("the machine has no writable disks")]
     NoDisks,
     /// Reading the drive may crash the machine.
     #[error(
-        "{drive} has an I/O thread, and QEMU {version} may crash when such a drive has been read over NBD: it takes QEMU 8.2.1 or newer, or the drive without its iothread", drive = visible(drive), version = format!("{}.{}.{}", version.0, version.1, version.2)
+        "{drive} has an I/O thread, and QEMU {version} may crash when such a drive is read over NBD: use QEMU 8.2.1 or newer, or the drive without its iothread", drive = visible(drive), version = format!("{}.{}.{}", version.0, version.1, version.2)
     )]
     Thread {
         drive: String,
@@ -175,7 +175,7 @@ pub fn archive_night(
     let mut qmp = Qmp::connect(&options.qmp, options.patience)?;
     let leftovers = dismantle(&mut qmp, store)?;
     if leftovers > 0 {
-        (watch.warn)("an earlier run was killed: what it left in QEMU was removed");
+        (watch.warn)("an earlier run was killed: its leftovers in QEMU were removed");
     }
     let all = list(&mut qmp)?;
     let mut machine = describe(&mut qmp, &all)?;
@@ -214,7 +214,7 @@ pub fn archive_night(
         Ok(()) => scratch.iter().for_each(|file| drop(file.set_len(0))),
         Err(error) => {
             let said = format!(
-                "not all could be removed from QEMU, the next run tries again: {}",
+                "the objects of this run could not all be removed from QEMU; the next run tries again: {}",
                 with_causes(&error)
             );
             (watch.warn)(&said);
@@ -269,7 +269,7 @@ fn plan(
     {
         match records::join(qmp, drive, record, &goes_on) {
             Err(QmpError::Refused { said, .. }) => {
-                since = Err(format!("QEMU does not join the records of changes: {said}"));
+                since = Err(format!("QEMU cannot join the records of changes: {said}"));
             }
             joined => joined?,
         }
@@ -286,7 +286,7 @@ fn plan(
     };
     let (reading, since) = match since.map(base) {
         Ok(Some((since, entry, time))) => (Reading::Since { night: since.night, time }, Some((since, entry))),
-        Ok(None) => (Reading::Whole { reason: "the night before is not in the catalog".into() }, None),
+        Ok(None) => (Reading::Whole { reason: "the previous snapshot is not in the catalog".into() }, None),
         Err(reason) => (Reading::Whole { reason }, None),
     };
     Ok(Planned { drive: drive.clone(), reading, since, record, is_persistent, superseded })
@@ -295,13 +295,13 @@ fn plan(
 /// Checks that any earlier snapshot may be used at all.
 fn may_build(archive: &Archive, options: &NightOptions) -> Result<(), String> {
     if options.whole {
-        return Err("--reread asks for all of it".into());
+        return Err("--reread was given".into());
     }
     if !archive.store().role().allows(Permission::Read) {
-        return Err("the key may not read the nights before".into());
+        return Err("the key may not read the previous snapshot".into());
     }
     if !archive.store().lost_blocks().is_empty() {
-        return Err("the store has lost blocks, which come back when all is read".into());
+        return Err("the store has lost blocks, which a complete read may bring back".into());
     }
     Ok(())
 }
@@ -314,28 +314,35 @@ fn find_snapshot<'a>(archive: &'a Archive, id: &SnapshotId) -> Option<&'a Snapsh
 /// used.
 fn rank(archive: &Archive, machine: &Machine, drive: &Drive, id: &SnapshotId) -> Result<u64, String> {
     let place = archive.snapshots().iter().position(|snapshot| snapshot.id == *id);
-    let no_night = "the night that the record of changes begins with was not finished, or is not in the archive any more";
+    let no_night =
+        "the snapshot at which the record of changes begins was not finished, or is not in the archive";
     let (Some(place), Some(snapshot)) = (place, find_snapshot(archive, id)) else {
         return Err(no_night.into());
     };
     let SnapshotContent::Image(entry) = &snapshot.content else { return Err(no_night.into()) };
     let shape = image_shape(archive.store().config().block_bytes);
     if Earlier::new(archive.store(), entry, &shape).is_none() {
-        return Err("the night before is stored in blocks of another size".into());
+        return Err("the previous snapshot has another block size".into());
     }
     if entry.size() != drive.size {
-        return Err(format!("the disk had {} bytes the night before, and has {}", entry.size(), drive.size));
+        return Err(format!(
+            "the disk had {} bytes in the previous snapshot, and has {} now",
+            entry.size(),
+            drive.size
+        ));
     }
-    let Some(before) = &snapshot.machine else { return Err("the night before is of no machine".into()) };
+    let Some(before) = &snapshot.machine else {
+        return Err("the previous snapshot was not taken from a machine".into());
+    };
     if (&before.name, &before.uuid) != (&machine.name, &machine.uuid) {
-        return Err("the night before is of another machine".into());
+        return Err("the previous snapshot was taken from another machine".into());
     }
     let same_drive = before
         .drives
         .iter()
         .any(|other| other.snapshot == Some(*id) && (&other.name, &other.file) == (&drive.name, &drive.file));
     if !same_drive {
-        return Err("the night before is of another drive, or of another file".into());
+        return Err("the previous snapshot was taken from another drive or file".into());
     }
     u64::try_from(place).map_err(|_| no_night.into())
 }
@@ -442,7 +449,7 @@ impl Night<'_> {
         let failed = |source| NightError::Connect { drive: planned.drive.name.clone(), source };
         let disk = NbdDisk::connect(&point.socket(), &options).map_err(failed)?;
         if disk.size() != planned.drive.size {
-            let said = format!("it has {} bytes, and QEMU said {}", disk.size(), planned.drive.size);
+            let said = format!("it has {} bytes, but QEMU reported {}", disk.size(), planned.drive.size);
             return Err(failed(io::Error::new(io::ErrorKind::InvalidData, said)));
         }
         Ok(disk)
@@ -488,7 +495,7 @@ impl Night<'_> {
         };
         let mut reading = planned.reading.clone();
         let mut read_whole = |damage: &dyn std::error::Error| {
-            let reason = format!("the night before is damaged: {}", with_causes(damage));
+            let reason = format!("the previous snapshot is damaged: {}", with_causes(damage));
             reading = Reading::Whole { reason };
         };
         let taken = match before_tonight {
@@ -552,8 +559,7 @@ impl HeldDisk {
         }
         let folder = rustix::fs::fstatvfs(&self.scratch)?;
         if folder.f_bavail.saturating_mul(folder.f_frsize) < SCRATCH_ROOM_MIN {
-            let said = "the scratch folder is nearly full of what the machine has overwritten meanwhile: \
-                        give one with more room with --scratch";
+            let said = "the scratch folder is nearly full of data that the machine has overwritten meanwhile: choose one with more space with --scratch";
             return Err(io::Error::new(io::ErrorKind::StorageFull, said));
         }
         Ok(())
@@ -586,7 +592,9 @@ impl ServedImage for HeldDisk {
         if is_held {
             return Ok(true);
         }
-        Err(io::Error::other("QEMU has let go of the moment before all was read: what was read may mix two"))
+        Err(io::Error::other(
+            "QEMU lost the frozen state of the disk before it was read completely: the data may mix two moments",
+        ))
     }
 }
 

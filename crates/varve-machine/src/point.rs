@@ -56,7 +56,7 @@ pub enum HoldError {
     },
     /// QEMU's only NBD server is in use.
     #[error(
-        "this QEMU serves block devices for another program already ({said}): try again when that is done, or end its server with nbd-server-stop"
+        "this QEMU already serves block devices for another program ({said}): try again later, or end its server with nbd-server-stop"
     )]
     ServerTaken {
         /// QEMU's refusal.
@@ -161,7 +161,7 @@ fn wait_for_job(qmp: &mut Qmp, id: &str, mut jobs: Value) -> Result<(), HoldErro
             }
             Some(_) if deadline.left().is_some() => pauses.wait(),
             Some(status) => return Err(HoldError::Job { said: format!("it is still {}", visible(status)) }),
-            None => return Err(HoldError::Job { said: "it has forgotten about it".into() }),
+            None => return Err(HoldError::Job { said: "the job has disappeared".into() }),
         }
         jobs = qmp.execute("query-jobs", json!({}))?;
     }
@@ -289,7 +289,7 @@ pub(crate) fn dismantle(qmp: &mut Qmp, store: StoreTag) -> Result<usize, QmpErro
         }
         count = count.max(left);
         if deadline.left().is_none() {
-            let said = format!("{left} parts of an earlier night are in use and cannot be removed");
+            let said = format!("{left} objects of an earlier run are in use, and cannot be removed");
             return Err(QmpError::Refused { command: "blockdev-del".into(), said });
         }
         // There is no pause as long as objects disappear. After a pause, the earlier count is not

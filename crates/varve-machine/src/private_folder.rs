@@ -55,7 +55,7 @@ fn remove_dead(above: &Path, prefix: &str) {
     let is_like_it = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(prefix);
     for entry in listed.flatten().filter(is_like_it) {
         if let Err(error) = remove_if_dead(&entry.path()) {
-            tracing::debug!(path = %entry.path().display(), %error, "what may be left of an earlier run was not removed");
+            tracing::debug!(path = %entry.path().display(), %error, "a leftover of an earlier run was not removed");
         }
     }
 }

@@ -35,10 +35,10 @@ pub enum QmpError {
         said: String,
     },
     /// The peer is not QEMU, or another client uses the socket.
-    #[error("{path} has no greeting of QEMU: is it a QMP socket, and does no other program hold it? A socket serves one at a time", path = path.display())]
+    #[error("{path} sent no greeting of QEMU: make sure that it is a QMP socket, and that no other program uses it", path = path.display())]
     Greeting { path: std::path::PathBuf, source: LineError },
     /// QEMU is too old.
-    #[error("QEMU {major}.{minor} cannot do this: it takes 5.2")]
+    #[error("QEMU {major}.{minor} is too old: this needs QEMU 5.2")]
     Version { major: u64, minor: u64 },
     /// An answer lacks a mandatory field.
     #[error("{command}: the answer has no {what}")]
@@ -70,7 +70,7 @@ impl Qmp {
         let greeting = lines.receive(Deadline::after(patience), patience).map_err(no_greeting)?;
         let version = &greeting["QMP"]["version"]["qemu"];
         let (Some(major), Some(minor)) = (version["major"].as_u64(), version["minor"].as_u64()) else {
-            return Err(no_greeting(lines.nonsense("the first line says no version".into())));
+            return Err(no_greeting(lines.nonsense("the first line has no version".into())));
         };
         if (major, minor) < VERSION_MIN {
             return Err(QmpError::Version { major, minor });
@@ -276,15 +276,15 @@ mod tests {
             format!("{error}; {below}")
         };
         assert!(problem("", Vec::new()).contains("no greeting"), "says nothing");
-        assert!(problem("SSH-2.0", Vec::new()).contains("no line of JSON"), "is another protocol");
-        assert!(problem("{}", Vec::new()).contains("says no version"), "another kind of JSON");
+        assert!(problem("SSH-2.0", Vec::new()).contains("a line is not JSON"), "is another protocol");
+        assert!(problem("{}", Vec::new()).contains("has no version"), "another kind of JSON");
         let old = r#"{"QMP": {"version": {"qemu": {"minor": 12, "major": 2}}}}"#;
         assert!(problem(old, Vec::new()).contains("2.12"), "too old");
         assert!(problem(GREETING, Vec::new()).contains("no answer"), "hangs");
         assert!(problem(GREETING, agreed(r#"{"return": {}, "id": 7}"#)).contains("not asked"));
         assert!(problem(GREETING, agreed(r#"{"surprise": {}}"#)).contains("not asked"));
-        assert!(problem(GREETING, agreed(&"[".repeat(100_000))).contains("no line of JSON"));
-        assert!(problem(GREETING, agreed(&" ".repeat(LINE_BYTES))).contains("more than"));
+        assert!(problem(GREETING, agreed(&"[".repeat(100_000))).contains("a line is not JSON"));
+        assert!(problem(GREETING, agreed(&" ".repeat(LINE_BYTES))).contains("longer than"));
     }
 
     /// Runs a machine that reads all of some commands before it answers, and then sends each of
@@ -345,7 +345,7 @@ mod tests {
         assert!(problem(&[second, first]).contains("not asked"), "in another order");
         assert!(problem(&[first, first]).contains("not asked"), "the same twice");
         assert!(problem(&[first]).contains("no answer"), "only some");
-        assert!(problem(&[first, "nonsense"]).contains("no line of JSON"));
+        assert!(problem(&[first, "nonsense"]).contains("a line is not JSON"));
     }
 
     #[test]

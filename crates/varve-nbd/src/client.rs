@@ -45,13 +45,13 @@ pub struct Connected {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The peer is not an NBD server.
-    #[error("the server begins with {found:#018x} and not as a server of network block devices does")]
+    #[error("the server is not an NBD server: it begins with {found:#018x}")]
     Magic { found: u64 },
     /// The server only speaks the handshake that was abandoned in 2011.
-    #[error("the server knows only the old handshake, which was given up in 2011")]
+    #[error("the server supports only the old handshake, which was abandoned in 2011")]
     OldStyle,
     /// The server refused the export.
-    #[error("the server does not give the export {export:?}: {refusal}")]
+    #[error("the server refuses the export {export:?}: {refusal}")]
     Refused { export: String, refusal: Refusal },
     /// A reply to an option is malformed.
     #[error(transparent)]
@@ -65,9 +65,9 @@ pub enum ConnectError {
         found: String,
     },
     /// The server granted the export without sending its size.
-    #[error("the server gives the export {export:?} without its size")]
+    #[error("the server grants the export {export:?}, but does not send its size")]
     NoSize { export: String },
-    #[error("more than {QUERY_COUNT_MAX} contexts were wanted")]
+    #[error("more than {QUERY_COUNT_MAX} contexts were requested")]
     TooManyContexts,
 }
 
@@ -273,13 +273,13 @@ impl ClientNegotiation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
     /// The magic is wrong.
-    #[error("an answer begins with {found:#010x}, which is no answer's magic")]
+    #[error("an answer begins with {found:#010x} instead of its magic number")]
     Magic { found: u32 },
     /// There is no outstanding request with this cookie.
-    #[error("an answer with the cookie {cookie}, which no unanswered request has")]
+    #[error("an answer has the cookie {cookie}, which no unanswered request has")]
     Cookie { cookie: u64 },
     /// The reply announces more bytes than were requested.
-    #[error("an answer announces {claimed} bytes, and may have {allowed}")]
+    #[error("an answer announces {claimed} bytes, but may have {allowed}")]
     TooLong {
         /// The announced length.
         claimed: u32,
@@ -287,7 +287,7 @@ pub enum ReplyError {
         allowed: u32,
     },
     /// The reply is malformed, or does not match the request.
-    #[error("an answer of kind {kind} that {problem}")]
+    #[error("an answer of kind {kind} is invalid: it {problem}")]
     Wrong {
         /// The kind of reply; 0 for simple replies.
         kind: u16,
@@ -385,8 +385,10 @@ impl Replies {
         let mut byte_count = SIMPLE_REPLY_BYTES;
         let chunk = match asked.kind {
             _ if !asked.come.is_empty() => return wrong("comes after chunks"),
-            Kind::Read if self.structured => return wrong("comes where structured replies were agreed on"),
-            Kind::Status if error == 0 => return wrong("tells nothing of block status"),
+            Kind::Read if self.structured => {
+                return wrong("is simple, but structured replies were agreed on");
+            }
+            Kind::Status if error == 0 => return wrong("has no block status"),
             _ if error != 0 => Chunk::Error { code: ErrorCode(error), message: String::new(), offset: None },
             Kind::Read => {
                 let length = usize::try_from(asked.length).unwrap_or(usize::MAX);
@@ -418,7 +420,7 @@ impl Replies {
         }
         let length = usize::try_from(claimed).unwrap_or(usize::MAX);
         let Some(data) = fields.take(length) else { return Ok(None) };
-        let Some(chunk) = Chunk::from_data(kind, data) else { return wrong("is malformed or not known") };
+        let Some(chunk) = Chunk::from_data(kind, data) else { return wrong("is malformed or unknown") };
         let done = flags & CHUNK_DONE != 0;
         if let Err(problem) = asked.take(&chunk, done, &self.contexts) {
             return wrong(problem);
@@ -448,13 +450,13 @@ impl Unanswered {
     fn take(&mut self, chunk: &Chunk, done: bool, contexts: &[u32]) -> Result<(), &'static str> {
         match (self.kind, chunk) {
             (_, Chunk::Error { .. }) => self.failed = true,
-            (_, Chunk::None) if !done => return Err("says nothing and that more will come"),
+            (_, Chunk::None) if !done => return Err("is empty, but announces more"),
             (_, Chunk::None) => {}
             (Kind::Read, Chunk::Data { offset, bytes }) => self.cover(*offset, bytes.len() as u64)?,
             (Kind::Read, Chunk::Hole { offset, length }) => self.cover(*offset, u64::from(*length))?,
             (Kind::Status, Chunk::Status { context, extents }) => {
                 if !contexts.contains(context) {
-                    return Err("tells of a context that was not agreed on");
+                    return Err("names a context that was not agreed on");
                 }
                 if extents.iter().any(|extent| extent.length == 0) {
                     return Err("has an empty extent");
@@ -463,15 +465,15 @@ impl Unanswered {
                 let (_, before) = extents.split_last().ok_or("has no extent")?;
                 let told: u64 = before.iter().map(|extent| u64::from(extent.length)).sum();
                 if told >= u64::from(self.length) {
-                    return Err("goes on after the end of what was asked");
+                    return Err("exceeds the requested range");
                 }
             }
-            _ => return Err("is no answer to what was asked"),
+            _ => return Err("does not match the request"),
         }
         let wanted = self.offset..self.offset.saturating_add(u64::from(self.length));
         let is_whole = wanted.is_empty() || self.come == [wanted];
         if done && self.kind == Kind::Read && !self.failed && !is_whole {
-            return Err("is the last one of a read that lacks bytes");
+            return Err("ends a read that lacks bytes");
         }
         Ok(())
     }
@@ -479,16 +481,16 @@ impl Unanswered {
     /// Records received bytes of a read. Each byte must have been requested, and must come only
     /// once.
     fn cover(&mut self, offset: u64, length: u64) -> Result<(), &'static str> {
-        let end = offset.checked_add(length).ok_or("has bytes beyond all ends")?;
+        let end = offset.checked_add(length).ok_or("has an impossible offset")?;
         let asked_end = self.offset.saturating_add(u64::from(self.length));
         if length == 0 || offset < self.offset || end > asked_end {
-            return Err("has bytes that were not asked for");
+            return Err("has bytes that were not requested");
         }
         let place = self.come.partition_point(|range| range.start < offset);
         let before = place.checked_sub(1).and_then(|before| self.come.get(before)).map(|range| range.end);
         let after = self.come.get(place).map(|range| range.start);
         if before.is_some_and(|before| before > offset) || after.is_some_and(|after| after < end) {
-            return Err("has bytes that have come already");
+            return Err("repeats bytes");
         }
         let joins_before = before == Some(offset);
         let joins_after = after == Some(end);
@@ -498,7 +500,7 @@ impl Unanswered {
         let stop = if joins_after { self.come.get(place).map_or(end, |range| range.end) } else { end };
         drop(self.come.splice(new_start..new_end, std::iter::once(start..stop)));
         if self.come.len() > EXTENT_COUNT_MAX {
-            return Err("is one of too many pieces");
+            return Err("is one of too many parts");
         }
         Ok(())
     }

@@ -44,10 +44,10 @@ pub enum OptionRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeOptionError {
     /// The magic is wrong.
-    #[error("an option begins with {found:#018x}, which is no option's magic")]
+    #[error("an option begins with {found:#018x} instead of its magic number")]
     Magic { found: u64 },
     /// The option exceeds the limit.
-    #[error("option {option} announces {claimed} bytes, and none has more than {OPTION_BYTES_MAX}")]
+    #[error("option {option} announces {claimed} bytes, but the limit is {OPTION_BYTES_MAX}")]
     TooLong { option: u32, claimed: u32 },
 }
 

@@ -134,13 +134,13 @@ impl std::fmt::Display for RefusalKind {
             Self::Unsupported => "it is not supported",
             Self::Policy => "it is not allowed",
             Self::Invalid => "it is not valid",
-            Self::Platform => "the machine cannot do it",
+            Self::Platform => "the platform does not support it",
             Self::TlsRequired => "TLS must be started first",
             Self::UnknownExport => "there is no such export",
             Self::Shutdown => "the server is shutting down",
-            Self::BlockSizeRequired => "block sizes must be asked for",
+            Self::BlockSizeRequired => "block sizes must be requested",
             Self::TooBig => "it is too large",
-            Self::Other(number) => return write!(f, "it was refused with {number}"),
+            Self::Other(number) => return write!(f, "it was refused with the error {number}"),
         };
         f.write_str(text)
     }
@@ -150,12 +150,10 @@ impl std::fmt::Display for RefusalKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeOptionReplyError {
     /// The magic is wrong.
-    #[error("a reply to an option begins with {found:#018x}, which is not its magic")]
+    #[error("a reply to an option begins with {found:#018x} instead of its magic number")]
     Magic { found: u64 },
     /// The reply exceeds the limit.
-    #[error(
-        "a reply to option {option} announces {claimed} bytes, and none has more than {OPTION_BYTES_MAX}"
-    )]
+    #[error("a reply to option {option} announces {claimed} bytes, but the limit is {OPTION_BYTES_MAX}")]
     TooLong {
         option: u32,
         /// The announced length.

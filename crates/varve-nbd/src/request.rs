@@ -107,10 +107,10 @@ pub struct Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The magic is wrong.
-    #[error("a request begins with {found:#010x}, which is no request's magic")]
+    #[error("a request begins with {found:#010x} instead of its magic number")]
     Magic { found: u32 },
     /// A write exceeds the limit.
-    #[error("a write announces {claimed} bytes, and none has more than {allowed}")]
+    #[error("a write announces {claimed} bytes, but the limit is {allowed}")]
     TooLong {
         /// The announced length.
         claimed: u32,

@@ -63,7 +63,7 @@ pub enum Step<E> {
 #[derive(Debug, thiserror::Error)]
 pub enum NegotiationError {
     /// The client sets unknown flags.
-    #[error("the client begins with flags {flags:#x}, of which some are not known")]
+    #[error("the client begins with unknown flags: {flags:#x}")]
     ClientFlags { flags: u32 },
     /// The client sent something other than an option.
     #[error(transparent)]
@@ -71,10 +71,10 @@ pub enum NegotiationError {
     #[error("the client has sent more than {OPTION_COUNT_MAX} options")]
     TooManyOptions,
     /// An export requested by the old option cannot be refused with a reply.
-    #[error("the client asks for {name:?} in a way that cannot be refused: {refusal}")]
+    #[error("the client requests {name:?} with an option that cannot be refused: {refusal}")]
     Refused { name: String, refusal: Refusal },
     /// A man in the middle may have inserted these bytes.
-    #[error("the client has sent more after it asked for TLS, and before TLS was started")]
+    #[error("the client has sent data between its request for TLS and the start of TLS")]
     BytesBeforeTls,
 }
 
@@ -253,7 +253,7 @@ impl ServerNegotiation {
 
     fn answer_before_tls<E>(&mut self, option: &OptionRequest) -> Result<Option<Step<E>>, NegotiationError> {
         let number = option.number();
-        let required = || Refusal::new(RefusalKind::TlsRequired, "this server is only used with TLS");
+        let required = || Refusal::new(RefusalKind::TlsRequired, "this server requires TLS");
         match option {
             OptionRequest::StartTls if !self.inbox.is_empty() => Err(NegotiationError::BytesBeforeTls),
             OptionRequest::StartTls => {
@@ -299,7 +299,7 @@ impl ServerNegotiation {
     /// The contexts of an export, if they may be requested now.
     fn offered<X: Exports>(&self, name: &str, exports: &X) -> Result<Vec<String>, Refusal> {
         if !self.structured {
-            let message = "contexts come with structured replies: ask for those first";
+            let message = "contexts need structured replies: request those first";
             return Err(Refusal::new(RefusalKind::Invalid, message));
         }
         exports.find(name).map(|(info, _)| info.contexts)

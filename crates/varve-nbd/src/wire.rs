@@ -103,7 +103,7 @@ impl std::fmt::Display for ErrorCode {
             Self::IO => "the bytes could not be read or written",
             Self::NO_MEMORY => "there is not enough memory",
             Self::INVALID => "the request is not valid",
-            Self::NO_SPACE => "there is no room",
+            Self::NO_SPACE => "there is no space",
             Self::OVERFLOW => "the answer is too large",
             Self::NOT_SUPPORTED => "it is not supported",
             Self::SHUTDOWN => "the server is shutting down",

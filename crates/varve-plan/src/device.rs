@@ -147,7 +147,7 @@ impl DeviceFigures {
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureDeviceError {
     /// The file could not be created or filled.
-    #[error("a file to measure with could not be written")]
+    #[error("the test file could not be written")]
     Fill(#[source] io::Error),
     #[error("a {what} of {bytes} bytes at {offset} failed")]
     Transfer {

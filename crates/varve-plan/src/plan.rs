@@ -226,11 +226,11 @@ pub struct Plan {
 const FORMULAS: [&str; 7] = [
     "blocks N = disk / (block x stored share + 33 bytes of directory)",
     "index in memory: 9 bytes a block; fingerprint bits f = 64 - address bits + log2(N / 16384), at least 38",
-    "index on disk: its memory, and 2 bytes a block of filter; f as chosen",
+    "index on disk: its memory, and 2 bytes a block for the filter; f as chosen",
     "index of an empty store: in memory one segment of 16384 entries; on disk its memory and its filter",
     "wrong places for each look-up: N / 2^f",
     "blocks that share a fingerprint with an earlier one: N - 2^f + 2^f (1 - 2^-f)^N",
-    "time of a block: places found / places a second + bytes / rate; the processor's beside it, or after it where blocks are asked for one by one",
+    "time of a block: places found / places a second + bytes / rate; processor time in parallel, or after it if blocks are requested one by one",
 ];
 
 /// Predicts the needs and the speed of each kind of store. The figures of the device and the
@@ -255,8 +255,7 @@ pub fn plan(wanted: &Wanted, device: &DeviceFigures, processor: &Processor) -> P
     let reason = match best {
         Some((_, forecast)) => {
             format!(
-                "it fits into {:.1} GB of memory, and its nights are the fastest of those that do; take a store by value if no hash is to be \
-relied on",
+                "it fits into {:.1} GB of memory, and its daily snapshots are the fastest of those that do; choose a store by value if you do not want to rely on hashes",
                 wanted.memory_bytes as f64 / 1e9
             ) + if forecast.index_disk_bytes > 0.0 && !forecasts[0].fits {
                 ": an index in memory would not fit"
@@ -286,15 +285,15 @@ fn why_none(wanted: &Wanted, forecasts: &[Forecast]) -> String {
     let by_hash = forecasts.iter().filter(|forecast| forecast.engine.starts_with("by hash"));
     let misfits: Vec<Misfit> = by_hash.filter_map(|forecast| forecast.misfit).collect();
     if misfits.contains(&Misfit::EmptyMemory) {
-        return "no index within --memory is within --empty-memory, too: allow more of either, or a smaller --index-memory".into();
+        return "no index fits into both --memory and --empty-memory: allow more of either, or a smaller --index-memory".into();
     }
     if misfits.contains(&Misfit::CollisionInterval) {
-        return "no index within --memory keeps the collision interval: allow more memory for an index on disk, or a smaller interval"
+        return "no index within --memory meets the collision interval: allow more memory for an index on disk, or a smaller interval"
             .into();
     }
     let gigabytes = wanted.memory_bytes as f64 / 1e9;
     format!(
-        "no index fits into {gigabytes:.1} GB of memory with what the process takes: give it more, or larger blocks"
+        "no index fits into {gigabytes:.1} GB of memory beside the rest of the process: allow more, or use larger blocks"
     )
 }
 

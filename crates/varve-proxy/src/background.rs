@@ -82,7 +82,7 @@ fn send_on(buffer: &WriteBuffer, way: usize, pace: &Pace, stopped: &Receiver<()>
             }
             Step::Away { reason } => {
                 if away == AWAY_PAUSE[0] {
-                    tracing::warn!(reason, "nothing can be sent on for now: it is tried again");
+                    tracing::warn!(reason, "blocks cannot be sent on at present; it is tried again");
                 }
                 let pause = away;
                 away = AWAY_PAUSE[1].min(away.saturating_mul(2));
@@ -134,7 +134,7 @@ impl Drop for Background {
         }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread of a proxy has ended in the middle of its work");
+                tracing::error!("a thread of a proxy has panicked");
             }
         }
     }

@@ -41,7 +41,7 @@ const SYNC_BYTES: u64 = 16 << 20;
 pub enum OpenBoundedError {
     #[error(transparent)]
     Segments(#[from] OpenSegmentsError),
-    #[error("a look-aside of {bytes} bytes: it needs {BOUNDED_BYTES_MIN} at least")]
+    #[error("a look-aside of {bytes} bytes is too small: it needs at least {BOUNDED_BYTES_MIN}")]
     TooSmall { bytes: u64 },
 }
 
@@ -124,7 +124,7 @@ impl BoundedStore {
                     bytes: AtomicU64::new(folder.bytes_in(entry.slot).unwrap_or(0)),
                 })),
                 Err(error) => {
-                    tracing::warn!(%error, slot = entry.slot, "a part of the look-aside cannot be opened: it is dropped");
+                    tracing::warn!(%error, slot = entry.slot, "a part of the look-aside cannot be opened, and is dropped");
                 }
             }
         }
@@ -205,7 +205,7 @@ impl BoundedStore {
         }
         self.clear_gone(&mut segments);
         if segments.gone.len() > GONE_MAX {
-            return Err(failed("those who read what is to go are not done yet".into()));
+            return Err(failed("too many evicted parts of the look-aside are still being read".into()));
         }
         let slot = segments.free_slot().ok_or_else(|| failed("there is no free slot".into()))?;
         let store = self.folder.begin_store(slot).map_err(|error| failed(error.into()))?;
@@ -221,7 +221,7 @@ impl BoundedStore {
                 Ok(Segment { slot, store, .. }) => {
                     drop(store);
                     if let Err(error) = self.folder.clear(slot) {
-                        tracing::warn!(%error, slot, "what was not used could not be removed yet");
+                        tracing::warn!(%error, slot, "an evicted part of the look-aside could not be removed yet");
                     }
                 }
                 Err(in_use) => segments.gone.push(in_use),
@@ -290,7 +290,7 @@ impl BlockStore for BoundedStore {
         if !used.is_empty()
             && let Err(error) = self.put_fresh(&used)
         {
-            tracing::debug!(%error, "what was used could not be kept for longer");
+            tracing::debug!(%error, "recently used blocks could not be moved to the newest part");
         }
         found
     }

@@ -91,9 +91,9 @@ pub enum OpenBufferError {
     #[error(transparent)]
     Segments(#[from] OpenSegmentsError),
     /// The log's scores are SHA-1, so the target's must be, too.
-    #[error("a write buffer needs a store of SHA-1 scores behind it")]
+    #[error("a write buffer needs a store with SHA-1 scores behind it")]
     NotSha1,
-    #[error("a write buffer of {bytes} bytes: it needs {BUFFER_BYTES_MIN} at least")]
+    #[error("a write buffer of {bytes} bytes is too small: it needs at least {BUFFER_BYTES_MIN}")]
     TooSmall { bytes: u64 },
 }
 
@@ -101,10 +101,10 @@ pub enum OpenBufferError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the write buffer is full: {used} bytes of {bytes_max} wait for the store behind it{}",
-    .trouble.as_ref().map_or(String::new(), |trouble| format!(", to which nothing gets through: {trouble}"))
+    .trouble.as_ref().map_or(String::new(), |trouble| format!(", which cannot be reached: {trouble}"))
 )]
 pub struct Full {
-    /// The bytes that wait on the same route.
+    /// The bytes waiting on the same route.
     pub used: u64,
     /// The limit for this route, given the space that the other routes take.
     pub bytes_max: u64,
@@ -285,7 +285,7 @@ impl WriteBuffer {
         if fault.is_none() {
             tracing::error!(
                 reason = text,
-                "the write buffer could not write: it takes nothing more until it is opened again; what it has is sent on"
+                "a write to the write buffer failed: it takes no more blocks until it is opened again; the blocks in it are sent on"
             );
             *fault = Some(text.to_owned());
         }
@@ -293,7 +293,9 @@ impl WriteBuffer {
 
     fn check_fault(&self) -> Result<(), String> {
         match &*self.fault.lock() {
-            Some(fault) => Err(format!("the write buffer could not write, and does not try again: {fault}")),
+            Some(fault) => {
+                Err(format!("the write buffer takes no more blocks, because a write to it failed: {fault}"))
+            }
             None => Ok(()),
         }
     }
@@ -414,7 +416,7 @@ impl WriteBuffer {
                     // Remaining files are removed before the slot is used again, or when the buffer
                     // is opened again.
                     if let Err(error) = self.folder.clear(slot) {
-                        tracing::warn!(%error, slot, "what is through could not be removed yet");
+                        tracing::warn!(%error, slot, "delivered blocks could not be removed yet");
                     }
                 }
                 Err(in_use) => segments.gone.push(in_use),
@@ -504,7 +506,7 @@ fn is_waiting(closed: &[Arc<Segment>], block: &Block<'_>, name: &BlockName) -> R
             Ok(bytes) if bytes == block.bytes => return Ok(true),
             Ok(_) => return Err(PutError::Collision { name: *name }),
             // Put an unreadable block again.
-            Err(error) => tracing::warn!(%error, "a block that waits cannot be read"),
+            Err(error) => tracing::warn!(%error, "a waiting block cannot be read"),
         }
     }
     Ok(false)

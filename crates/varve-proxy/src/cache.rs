@@ -69,7 +69,7 @@ pub struct Cache {
 
 /// The scores of the look-aside are not those of the source.
 #[derive(Debug, thiserror::Error)]
-#[error("a look-aside has to name blocks as the store behind the cache does")]
+#[error("a look-aside must name blocks like the store behind the cache")]
 pub struct OtherScores;
 
 impl Cache {
@@ -121,7 +121,7 @@ impl Cache {
         self.spared.store(rest, Ordering::Relaxed);
         self.rest.store((2 * rest).min(REST_QUESTIONS[1]), Ordering::Relaxed);
         if count == 0 || count.is_power_of_two() {
-            tracing::warn!(%error, "the look-aside fails: the store behind it is asked instead");
+            tracing::warn!(%error, "the look-aside fails: blocks are read from the store behind it");
         }
     }
 
@@ -160,7 +160,7 @@ impl Cache {
             // A few damaged blocks are no reason to skip the look-aside.
             Some(error @ GetError::Damaged { .. }) => {
                 self.counters.look_aside_failures.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(%error, "a block in the look-aside is damaged: it is fetched again");
+                tracing::warn!(%error, "a block in the look-aside is damaged, and is read again");
             }
             Some(error) => self.note_failure(&error),
             None => self.rest.store(REST_QUESTIONS[0], Ordering::Relaxed),

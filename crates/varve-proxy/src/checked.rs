@@ -16,7 +16,7 @@ pub(crate) fn is_right(name: &BlockName, block: &Bytes) -> bool {
 
 /// A store returned bytes that do not match the requested score.
 #[derive(Debug, thiserror::Error)]
-#[error("{store} gives other bytes than those that have the score")]
+#[error("{store} returned bytes that do not have the requested score")]
 pub(crate) struct WrongBytes {
     pub(crate) store: &'static str,
 }

@@ -120,7 +120,7 @@ pub enum ConfigurationError {
         hint: String,
     },
     /// A store is named that does not exist.
-    #[error("{place} names a store {name:?}, and there is no [store.{name}]{}", .nearest.as_ref().map_or(String::new(), |near| format!("; is {near:?} meant?")))]
+    #[error("{place} names a store {name:?}, but there is no [store.{name}]{}", .nearest.as_ref().map_or(String::new(), |near| format!("; a similar name is {near:?}")))]
     Missing {
         /// The key that names it.
         place: String,
@@ -129,13 +129,13 @@ pub enum ConfigurationError {
         nearest: Option<String>,
     },
     /// Stores that are behind each other in a cycle.
-    #[error("these stores stand behind each other in a circle: {}", .circle.join(" -> "))]
+    #[error("these stores form a cycle: {}", .circle.join(" -> "))]
     Circle {
         /// The names along the cycle. The last one equals the first.
         circle: Vec<String>,
     },
     /// A store that no other store uses.
-    #[error("[store.{name}] is not reached from serve = {serve:?}: name it somewhere, or leave it out")]
+    #[error("[store.{name}] is not used: no store below serve = {serve:?} names it; name it, or remove it")]
     Unreached {
         name: String,
         /// The store that is served.
@@ -291,7 +291,7 @@ impl Reader<'_> {
             },
             Words::Cache { source, look_aside, look_aside_writes, memory } => {
                 if look_aside_writes && look_aside.is_none() {
-                    return Err(self.wrong("look-aside-writes", true, "there is no look-aside to write to"));
+                    return Err(self.wrong("look-aside-writes", true, "it needs a look-aside"));
                 }
                 let memory_bytes = self.size("memory", memory, CACHE_BYTES, 0)?;
                 Described::Cache { source, look_aside, look_aside_writes, memory_bytes }
@@ -438,7 +438,7 @@ impl Configuration {
             return Ok(());
         }
         if above.len() >= DEPTH_MAX {
-            let what = format!("stores behind each other, down to [store.{name}]");
+            let what = format!("nested stores, down to [store.{name}]");
             return Err(ConfigurationError::TooMany { what, most: DEPTH_MAX });
         }
         above.push(name);

@@ -93,24 +93,26 @@ pub enum OpenSegmentsError {
     #[error("the folder of a proxy")]
     Lock(#[from] LockError),
     /// A newer version of the program has written the list.
-    #[error("{LIST} has format {format}; this program reads up to format {FORMAT}: use a newer one")]
+    #[error(
+        "{LIST} has format {format}; this program reads formats up to {FORMAT}: use a newer version of it"
+    )]
     NewerFormat { format: u32 },
     /// The folder has another purpose.
-    #[error("the folder holds a {actual}, and not a {expected}: give each proxy a folder of its own")]
+    #[error("the folder holds a {actual}, not a {expected}: give each proxy a folder of its own")]
     OtherPurpose { actual: &'static str, expected: &'static str },
     /// The list is damaged or missing, and the folder's purpose is therefore unknown.
     #[error(
-        "{LIST} is damaged or gone: if the folder is a look-aside, remove it, as it holds nothing but copies"
+        "{LIST} is damaged or missing: if the folder is a look-aside, remove it, because it holds only copies"
     )]
     Damaged,
     /// The folder holds a foreign file.
-    #[error("the folder holds {name}, which no proxy has put there: give the proxy an empty folder")]
+    #[error("the folder holds {name}, which is not a file of a proxy: give the proxy an empty folder")]
     NotEmpty { name: FileName },
     #[error("{file}")]
     Storage { file: FileName, source: io::Error },
     /// A segment with undelivered blocks cannot be opened.
     #[error(
-        "slots/{slot:02} holds blocks that are not through, and cannot be opened: mend it as any store, or move it away and lose them"
+        "slots/{slot:02} holds undelivered blocks, and cannot be opened: repair it like any store, or move it away and lose them"
     )]
     Segment { slot: u32, source: Box<OpenError> },
 }
@@ -215,7 +217,7 @@ impl SegmentFolder {
                 if is_damaged {
                     tracing::warn!(
                         segments = entries.len(),
-                        "{LIST} is damaged or gone: all that is in the slots is taken for not yet through"
+                        "{LIST} is damaged or missing: all blocks in the slots are treated as undelivered"
                     );
                 } else {
                     folder.check_empty()?;

@@ -43,10 +43,10 @@ pub struct Shard {
 #[derive(Debug, thiserror::Error)]
 pub enum ShardsError {
     /// There are no stores, or too many.
-    #[error("blocks are spread over 1 to {SHARDS_MAX} stores, not over {count}")]
+    #[error("blocks can be spread over 1 to {SHARDS_MAX} stores, not over {count}")]
     Count { count: usize },
     /// The shard of a block is derived from its score before it is stored, so scores must be SHA-1.
-    #[error("{name}: blocks are spread over stores of SHA-1 scores only")]
+    #[error("{name}: blocks can be spread only over stores with SHA-1 scores")]
     NotSha1 {
         /// The store with other scores.
         name: String,
@@ -56,7 +56,7 @@ pub enum ShardsError {
 /// An error of one shard.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "shard {number} of {count}, {name}, which has the scores from {first:08x}… to {last:08x}…, fails; the other shards go on"
+    "shard {number} of {count}, {name}, with the scores from {first:08x}… to {last:08x}…, fails; the other shards continue"
 )]
 pub struct ShardFailed {
     number: usize,
@@ -235,7 +235,7 @@ impl Shards {
                 return Ok(());
             }
             Err(PutError::Failed {
-                source: self.failed(number, "it says another score than that of the block".into()),
+                source: self.failed(number, "it returned a wrong score for a block".into()),
             })
         });
         answers.into_iter().try_for_each(|(_, answer)| answer)?;

@@ -44,22 +44,25 @@ pub struct ProxySample {
 
 /// The descriptions of the metrics. Names that end in `_total` are counters.
 const HELP: [(&str, &str); 16] = [
-    ("varve_cache_reads_total", "Blocks that a cache gave, by where it had them from."),
-    ("varve_cache_look_aside_failures_total", "Reads and writes at which a look-aside failed."),
+    ("varve_cache_reads_total", "Blocks that a cache returned, by their origin."),
+    ("varve_cache_look_aside_failures_total", "Failed reads and writes of a look-aside."),
     ("varve_look_aside_bytes", "Bytes in a bounded look-aside."),
-    ("varve_buffer_waiting_bytes", "Bytes in a write buffer that wait for what is behind it."),
-    ("varve_buffer_room_bytes", "Bytes that a write buffer has room for."),
-    ("varve_buffer_blocked_ways", "Ways out of a write buffer on which nothing gets through."),
-    ("varve_buffer_held_blocks", "Blocks that are refused behind a write buffer, or cannot be read in it."),
-    ("varve_buffer_fault", "1 once a write buffer could not write, so that it takes nothing more."),
+    ("varve_buffer_waiting_bytes", "Bytes in a write buffer that wait to be sent on."),
+    ("varve_buffer_room_bytes", "Capacity of a write buffer in bytes."),
+    ("varve_buffer_blocked_ways", "Routes of a write buffer whose store cannot be reached."),
+    (
+        "varve_buffer_held_blocks",
+        "Blocks that the store behind a write buffer refuses, or that cannot be read in it.",
+    ),
+    ("varve_buffer_fault", "1 if a write to a write buffer failed, so that it takes no more blocks."),
     ("varve_buffer_sent_blocks_total", "Blocks that a write buffer has sent on."),
     ("varve_buffer_sent_bytes_total", "Bytes that a write buffer has sent on."),
-    ("varve_buffer_refused_writes_total", "Writes that were refused as a write buffer was full."),
-    ("varve_shard_failing", "1 if a shard has failed when it was last asked for something."),
-    ("varve_shard_failures_total", "How often a shard has failed."),
-    ("varve_read_ahead_blocks_total", "Blocks that were fetched ahead."),
-    ("varve_read_ahead_hits_total", "Reads of blocks that had been fetched ahead."),
-    ("varve_read_ahead_misses_total", "Reads of blocks that had not."),
+    ("varve_buffer_refused_writes_total", "Writes that were refused because a write buffer was full."),
+    ("varve_shard_failing", "1 if the last request to a shard failed."),
+    ("varve_shard_failures_total", "Failures of a shard."),
+    ("varve_read_ahead_blocks_total", "Blocks that were read ahead."),
+    ("varve_read_ahead_hits_total", "Reads of blocks that had been read ahead."),
+    ("varve_read_ahead_misses_total", "Reads of blocks that had not been read ahead."),
 ];
 
 /// The name of a metric, an optional label, and the value.
@@ -153,7 +156,7 @@ impl Part {
                 vec![
                     ("read from memory", counts.from_memory.to_string()),
                     ("read from the look-aside", counts.from_look_aside.to_string()),
-                    ("read from behind", counts.from_source.to_string()),
+                    ("read from the store behind", counts.from_source.to_string()),
                     ("failures of the look-aside", counts.look_aside_failures.to_string()),
                 ]
             }
@@ -163,7 +166,7 @@ impl Part {
                 let names: Vec<&str> = failing.map(|shard| shard.name.as_str()).collect();
                 let mut lines = vec![
                     ("shards", status.len().to_string()),
-                    ("shards that failed when last asked", names.len().to_string()),
+                    ("shards whose last request failed", names.len().to_string()),
                 ];
                 lines.extend((!names.is_empty()).then(|| ("these", names.join(", "))));
                 lines
@@ -172,23 +175,23 @@ impl Part {
             Self::Buffer(buffer) => {
                 let status = buffer.status();
                 let mut lines = vec![
-                    ("bytes that wait", status.waiting_bytes.to_string()),
-                    ("bytes that it has room for", status.bytes_max.to_string()),
+                    ("bytes waiting", status.waiting_bytes.to_string()),
+                    ("capacity in bytes", status.bytes_max.to_string()),
                     ("blocks sent on", status.sent_blocks.to_string()),
                     ("bytes sent on", status.sent_bytes.to_string()),
-                    ("blocks that are refused behind", status.held_blocks.to_string()),
-                    ("writes refused, as it was full", status.refused_writes.to_string()),
+                    ("blocks refused by the store behind", status.held_blocks.to_string()),
+                    ("writes refused because it was full", status.refused_writes.to_string()),
                 ];
-                lines.extend(status.trouble.map(|trouble| ("nothing gets through", trouble)));
-                lines.extend(status.fault.map(|fault| ("nothing is taken any more", fault)));
+                lines.extend(status.trouble.map(|trouble| ("store cannot be reached", trouble)));
+                lines.extend(status.fault.map(|fault| ("no more writes are taken", fault)));
                 lines
             }
             Self::ReadAhead(ahead) => {
                 let counts = ahead.counts();
                 vec![
-                    ("blocks fetched ahead", counts.ahead.to_string()),
-                    ("reads that found theirs there", counts.hits.to_string()),
-                    ("reads that did not", counts.misses.to_string()),
+                    ("blocks read ahead", counts.ahead.to_string()),
+                    ("reads of read-ahead blocks", counts.hits.to_string()),
+                    ("reads of other blocks", counts.misses.to_string()),
                 ]
             }
         }

@@ -49,8 +49,7 @@ impl Runtime {
     ) -> Result<T, Trouble> {
         let runtime = self.0.as_ref().expect("a runtime is taken away only when it is dropped");
         if tokio::runtime::Handle::try_current().is_ok() {
-            let text = "a target waits for its answers, and a thread of an asynchronous runtime must not: call it from another one, \
-                        as `spawn_blocking` has them";
+            let text = "a target blocks until its answer comes, and cannot be used on a thread of an asynchronous runtime: use `spawn_blocking`";
             return Err(Trouble::refused(text));
         }
         let timed = async { tokio::time::timeout(time, future).await };

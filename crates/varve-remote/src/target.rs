@@ -79,7 +79,7 @@ pub enum TargetError {
     #[error("{name}: there is no such object")]
     NotFound { name: FileName },
     /// The object should be created, but already exists.
-    #[error("{name}: there is one already")]
+    #[error("{name}: the object already exists")]
     Exists { name: FileName },
     /// The object is shorter than the requested range.
     #[error("{name}: it ends before byte {end}")]

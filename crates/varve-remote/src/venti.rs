@@ -208,7 +208,7 @@ impl VentiStore {
                     stale += 1;
                 }
                 Err(error) if error.is_passing() && attempt < self.options.attempts => {
-                    tracing::info!(%error, attempt, "a Venti server is asked again");
+                    tracing::info!(%error, attempt, "a request to a Venti server is tried again");
                     // The other connections are equally broken, or will turn out to be good.
                     edge::sleep(pause);
                     pause = pause.saturating_mul(2);

@@ -64,7 +64,7 @@ pub enum FindingKind {
     #[error("this key is damaged")]
     DamagedKey,
     /// Something other than an object has the name of one.
-    #[error("{kind} lies there in place of {place}")]
+    #[error("{kind} is in place of {place}")]
     InTheWay {
         kind: OtherKind,
         /// The expected entry: an object, or a folder of objects.
@@ -74,13 +74,13 @@ pub enum FindingKind {
     #[error("it belongs to no replica")]
     Stranger,
     /// No object has this part of an arena.
-    #[error("bytes {} to {} are in no object: one is missing, or the one before was cut", .0.start, .0.end)]
+    #[error("bytes {} to {} are in no object: one is missing, or the one before is cut short", .0.start, .0.end)]
     Hole(Range<u64>),
     /// A segment is unusable because the part before it is missing.
-    #[error("what comes before it is missing")]
+    #[error("the part before it is missing")]
     Detached,
     /// The length of an object differs from the one that its name implies.
-    #[error("it has {bytes} bytes, and should have {expected}")]
+    #[error("it has {bytes} bytes, but should have {expected}")]
     WrongLength {
         /// The actual length in bytes.
         bytes: u64,
@@ -88,13 +88,13 @@ pub enum FindingKind {
         expected: u64,
     },
     /// The record that the name gives as its end is not in this log.
-    #[error("it is not what its name says: it was swapped, or belongs to another history of the store")]
+    #[error("its contents do not match its name: it was swapped, or belongs to another history of the store")]
     OtherEnd,
     /// The contents are damaged.
     #[error(transparent)]
     Damaged(#[from] RecordsDamage),
     /// A clump is undamaged, but differs from the one that its directory page names.
-    #[error("a clump is not the one that the directory names")]
+    #[error("a clump differs from the one that its directory page names")]
     OtherClump,
     /// Arenas are missing, or differ from those that the newest page has seen.
     #[error(transparent)]
@@ -133,7 +133,7 @@ pub enum AuditError {
     #[error("the replica cannot be read")]
     Target(#[from] TargetError),
     /// No random numbers could be drawn.
-    #[error("the system gives no random bytes")]
+    #[error("the system provides no random bytes")]
     Random(#[source] std::io::Error),
     /// The caller cancelled it.
     #[error("interrupted")]

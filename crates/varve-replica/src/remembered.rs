@@ -25,13 +25,13 @@ pub struct Remembered {
 #[derive(Debug, thiserror::Error)]
 pub enum RememberError {
     /// The file is malformed.
-    #[error("replicas.toml does not parse")]
+    #[error("replicas.toml cannot be parsed")]
     Malformed(#[source] toml::de::Error),
     /// The file could not be read or written.
     #[error("replicas.toml cannot be read or written")]
     Storage(#[source] io::Error),
     /// The file would contain a password, readable by everybody with access to the store's folder.
-    #[error("{target}: a target with a password in it is not remembered; leave the password out")]
+    #[error("{target}: a target with a password is not remembered; leave the password out")]
     Secret {
         /// The target without its password.
         target: String,

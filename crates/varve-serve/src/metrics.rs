@@ -89,7 +89,7 @@ async fn accept(listener: TcpListener, page: Page) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a client of the metrics could not be taken in");
+                tracing::warn!(%error, "a client of the metrics could not be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -105,7 +105,7 @@ async fn answer(socket: TcpStream, page: Page) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).keep_alive(false);
     if let Err(error) = http.serve_connection(TokioIo::new(socket), service).await {
-        tracing::debug!(%error, "a client of the metrics went away");
+        tracing::debug!(%error, "a client of the metrics disconnected");
     }
 }
 
@@ -114,7 +114,7 @@ fn reply(request: &Request<Incoming>, page: &Page) -> Response<String> {
     let (status, body) = match request.uri().path() {
         _ if !is_read => (StatusCode::METHOD_NOT_ALLOWED, String::new()),
         PATH | "/" => (StatusCode::OK, page()),
-        _ => (StatusCode::NOT_FOUND, format!("the numbers are at {PATH}\n")),
+        _ => (StatusCode::NOT_FOUND, format!("the metrics are at {PATH}\n")),
     };
     let mut response = Response::new(body);
     *response.status_mut() = status;

@@ -30,17 +30,17 @@ const KEEPALIVE_COUNT: u32 = 4;
 pub enum ListenError {
     /// The address is reachable from other machines, and the user has not permitted that.
     #[error(
-        "{address} can be reached from other machines, and whoever comes there reads the whole archive, in plain: say --expose if that is meant"
+        "{address} can be reached from other machines, and every client can read the whole archive without encryption: add --expose to allow that"
     )]
     Exposed { address: SocketAddr },
     /// The same for metrics, which reveal numbers and no data.
     #[error(
-        "{address} can be reached from other machines, and whoever comes there learns how much is stored and asked for: say --expose if that is meant"
+        "{address} can be reached from other machines, and every client can read the metrics: add --expose to allow that"
     )]
     ExposedNumbers { address: SocketAddr },
-    #[error("nothing can listen at {address}")]
+    #[error("cannot listen at {address}")]
     Listen { address: SocketAddr, source: io::Error },
-    #[error("no threads can be started")]
+    #[error("cannot start threads")]
     Threads(#[source] io::Error),
 }
 

@@ -49,7 +49,7 @@ impl NfsServer {
         threads.spawn(async move {
             // Accepting fails when too many connections are open. Wait until some have ended.
             while let Err(error) = listener.handle_forever().await {
-                tracing::warn!(%error, "a client of NFS could not be taken in");
+                tracing::warn!(%error, "an NFS client could not be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });

@@ -36,7 +36,7 @@ pub enum TlsError {
     /// The certificate and its key do not match, or are not usable.
     #[error("the certificate and the key cannot be used")]
     Identity(#[source] rustls::Error),
-    #[error("clients cannot be checked with {}", path.display())]
+    #[error("the authority in {} cannot be used to check clients", path.display())]
     Authority {
         /// The file with the authority's certificates.
         path: PathBuf,

@@ -95,7 +95,7 @@ impl Door {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         if self.only.is_some_and(|address| !host::is_meant(&request, address)) {
             let mut refused =
-                Response::new(Body::from("This server answers only to the names of its own machine.\n"));
+                Response::new(Body::from("This server answers only requests that name this machine.\n"));
             *refused.status_mut() = StatusCode::MISDIRECTED_REQUEST;
             return refused;
         }
@@ -123,7 +123,7 @@ async fn accept(listener: TcpListener, door: Door) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a client of WebDAV could not be taken in");
+                tracing::warn!(%error, "a WebDAV client could not be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -141,6 +141,6 @@ async fn serve(socket: TcpStream, door: Door, place: &Arc<Place>) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     if let Err(error) = http.serve_connection(TokioIo::new(socket), service).await {
-        tracing::debug!(%error, "a client of WebDAV went away");
+        tracing::debug!(%error, "a WebDAV client disconnected");
     }
 }

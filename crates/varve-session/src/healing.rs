@@ -45,7 +45,7 @@ fn open_remembered(session: &Session, config: &StoreConfig) -> Vec<Box<dyn Block
     let targets = match Remembered::read(&RealStorage::new(&path)) {
         Ok(remembered) => remembered.targets,
         Err(error) => {
-            tracing::warn!(%error, "no replica can be asked for what is lost here");
+            tracing::warn!(%error, "the remembered replicas cannot be read, so lost blocks cannot be fetched from them");
             return Vec::new();
         }
     };

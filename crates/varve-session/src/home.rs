@@ -32,7 +32,9 @@ pub fn home_at(path: &Path) -> Result<Home> {
             VENTI_VARIABLE => {
                 let value = std::env::var("venti").unwrap_or_default();
                 if value.is_empty() {
-                    bail!(UsageError(format!("{VENTI_VARIABLE} is not set: it is to name a Venti server")));
+                    bail!(UsageError(format!(
+                        "{VENTI_VARIABLE} is not set: set it to the address of a Venti server"
+                    )));
                 }
                 value
             }
@@ -61,7 +63,7 @@ pub fn venti_tls() -> Result<VentiTls> {
     let parts = text.to_str().and_then(|text| text.split_once(','));
     let Some((certificate, key)) = parts else {
         bail!(UsageError(format!(
-            "{VENTI_CERTIFICATE} names no certificate with its key: write CERT,KEY (PEM files)"
+            "{VENTI_CERTIFICATE} must name a certificate and its key: write CERT,KEY (PEM files)"
         )))
     };
     Ok(VentiTls::with_identity(TlsClientIdentity { certificate: certificate.into(), key: key.into() }))
@@ -87,7 +89,7 @@ impl Home {
             Self::Replica(text) if target::is_url(&text) => {
                 let shown = target::shown(&text);
                 bail!(UsageError(format!(
-                    "a store is made in a folder of this machine; `varve -s FOLDER replicate {shown}` then keeps a copy of it there"
+                    "a store can only be made in a folder of this machine; `varve -s FOLDER replicate {shown}` then keeps a copy of it there"
                 )))
             }
             home => home.folder(),
@@ -111,14 +113,14 @@ impl Home {
 fn only_read(text: &str) -> anyhow::Error {
     let shown = target::shown(text);
     anyhow::anyhow!(
-        "{shown} is a replica, and a replica is only read: name the store's own folder, or make one with `varve clone`"
+        "{shown} is a replica, and cannot be written: name the store's own folder, or make one with `varve clone`"
     )
 }
 
 /// The error for an operation that a Venti server does not support.
 pub(crate) fn only_blocks(address: &Address) -> anyhow::Error {
     anyhow::anyhow!(
-        "{address} is a Venti server, which keeps blocks and nothing else: snapshot, snapshots, ls, cat, find, diff, restore, mount, boot, serve, verify and copy work there"
+        "{address} is a Venti server, which keeps only blocks: use snapshot, snapshots, ls, cat, find, diff, restore, mount, boot, serve, verify or copy there"
     )
 }
 

@@ -37,37 +37,34 @@ impl fmt::Display for Notice {
         match self {
             Self::EndWithheld { store, arena, offset } => write!(
                 f,
-                "{store}: the disk does not give what is at offset {offset} of arena {arena}: \
-                 the newest snapshots may be missing here"
+                "{store}: the disk cannot read offset {offset} of arena {arena}: the newest snapshots may be missing here"
             ),
             Self::EndLost { store } => write!(
                 f,
                 "{store} has lost the end of its log: the newest snapshots may be missing, and cannot be named"
             ),
             Self::ReadFromReplica { block_count } => {
-                write!(f, "blocks that are lost here were read from a replica: {block_count}")
+                write!(f, "lost blocks that were read from a replica: {block_count}")
             }
             Self::StoredAgain { block_count } => {
-                write!(f, "blocks that were stored here again: {block_count}")
+                write!(f, "lost blocks that were stored again: {block_count}")
             }
-            Self::NotStoredAgain { reason } => write!(f, "they were not stored here again: {reason}"),
+            Self::NotStoredAgain { reason } => write!(f, "the lost blocks were not stored again: {reason}"),
             Self::ReplicaUnavailable { replica, reason } => {
-                write!(f, "{replica} cannot be asked for what is lost here: {reason}")
+                write!(f, "{replica} cannot be used to fetch lost blocks: {reason}")
             }
             Self::ObjectInTheWay { replica, found } => write!(f, "{replica}: {found}"),
             Self::OlderThanSeen { replica } => write!(
                 f,
-                "{replica} does not have the newest that this machine has seen there: \
-                 it was put back to an older state, or has lost its end"
+                "{replica} is older than when this machine last saw it: it was put back to an older state, or has lost its end"
             ),
             Self::OlderThanElsewhere { replica } => write!(
                 f,
-                "{replica} does not have the newest that this machine has seen at another replica of the store: \
-                 it was put back to an older state, was not brought up to date, or holds another history of the store"
+                "{replica} is older than another replica of the store that this machine has seen: it was put back to an older state, was not brought up to date, or holds another history of the store"
             ),
             Self::PasswordWithheld { server } => write!(
                 f,
-                "{server} is not sent the password of VARVE_REMOTE_PASSWORD: only the store's replicas.toml names it"
+                "the password in VARVE_REMOTE_PASSWORD is not sent to {server}: only the store's replicas.toml names this server"
             ),
         }
     }
@@ -78,15 +75,13 @@ impl Notice {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::EndWithheld { .. } => {
-                "look after the disk; `varve verify` says what else it does not give".into()
-            }
+            Self::EndWithheld { .. } => "check the disk; `varve verify` shows what else is unreadable".into(),
             Self::EndLost { .. } => {
-                "`varve repair --from COPY` brings back what a copy or a replica of the store still has"
+                "`varve repair --from COPY` brings back all that a copy or a replica of the store still has"
                     .into()
             }
             Self::StoredAgain { .. } | Self::NotStoredAgain { .. } => {
-                "`varve verify --data` says what else is lost".into()
+                "`varve verify --data` shows what else is lost".into()
             }
             Self::OlderThanElsewhere { replica } => {
                 format!("`varve -s STORE verify --replica {replica}` compares it with the store itself")
@@ -115,34 +110,34 @@ mod tests {
         for (notice, sentence, hint) in [
             (
                 Notice::EndWithheld { store: store.clone(), arena: ArenaId(3), offset: 700 },
-                "/backup/store: the disk does not give what is at offset 700 of arena 3: the newest snapshots may be missing here",
-                Some("look after the disk; `varve verify` says what else it does not give"),
+                "/backup/store: the disk cannot read offset 700 of arena 3: the newest snapshots may be missing here",
+                Some("check the disk; `varve verify` shows what else is unreadable"),
             ),
             (
                 Notice::EndLost { store },
                 "/backup/store has lost the end of its log: the newest snapshots may be missing, and cannot be named",
                 Some(
-                    "`varve repair --from COPY` brings back what a copy or a replica of the store still has",
+                    "`varve repair --from COPY` brings back all that a copy or a replica of the store still has",
                 ),
             ),
             (
                 Notice::ReadFromReplica { block_count: 2 },
-                "blocks that are lost here were read from a replica: 2",
+                "lost blocks that were read from a replica: 2",
                 None,
             ),
             (
                 Notice::StoredAgain { block_count: 2 },
-                "blocks that were stored here again: 2",
-                Some("`varve verify --data` says what else is lost"),
+                "lost blocks that were stored again: 2",
+                Some("`varve verify --data` shows what else is lost"),
             ),
             (
                 Notice::NotStoredAgain { reason: "no room".into() },
-                "they were not stored here again: no room",
-                Some("`varve verify --data` says what else is lost"),
+                "the lost blocks were not stored again: no room",
+                Some("`varve verify --data` shows what else is lost"),
             ),
             (
                 Notice::ReplicaUnavailable { replica: replica.clone(), reason: "refused".into() },
-                "sftp://me@host/replica cannot be asked for what is lost here: refused",
+                "sftp://me@host/replica cannot be used to fetch lost blocks: refused",
                 None,
             ),
             (
@@ -152,13 +147,13 @@ mod tests {
             ),
             (
                 Notice::OlderThanSeen { replica: replica.clone() },
-                "sftp://me@host/replica does not have the newest that this machine has seen there: it was put back to an older \
+                "sftp://me@host/replica is older than when this machine last saw it: it was put back to an older \
                  state, or has lost its end",
                 None,
             ),
             (
                 Notice::OlderThanElsewhere { replica },
-                "sftp://me@host/replica does not have the newest that this machine has seen at another replica of the store: it \
+                "sftp://me@host/replica is older than another replica of the store that this machine has seen: it \
                  was put back to an older state, was not brought up to date, or holds another history of the store",
                 Some(
                     "`varve -s STORE verify --replica sftp://me@host/replica` compares it with the store itself",
@@ -166,7 +161,7 @@ mod tests {
             ),
             (
                 Notice::PasswordWithheld { server: "sftp://me@host/".into() },
-                "sftp://me@host/ is not sent the password of VARVE_REMOTE_PASSWORD: only the store's replicas.toml names it",
+                "the password in VARVE_REMOTE_PASSWORD is not sent to sftp://me@host/: only the store's replicas.toml names this server",
                 Some(
                     "if that server is yours, name it once: `varve -s STORE replicate TARGET`, as the same user (with HOME or \
                      XDG_STATE_HOME set)",

@@ -107,7 +107,7 @@ impl Replicas {
             let seen = seen.join("index/newest");
             match std::fs::remove_file(&seen) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::warn!(%error, file = %seen.display(), "what was seen of the store cannot be forgotten");
+                    tracing::warn!(%error, file = %seen.display(), "the record of this store's replicas cannot be removed");
                 }
                 _ => {}
             }
@@ -160,7 +160,7 @@ pub(crate) fn rollback(store: &Store, there: &ReplicaHome, history: History, tex
         return Some(Notice::OlderThanElsewhere { replica });
     }
     if let Err(error) = store.vault().note_newest_seen() {
-        tracing::warn!(%error, "what is at the replica could not be noted");
+        tracing::warn!(%error, "the state of the replica could not be recorded");
     }
     None
 }

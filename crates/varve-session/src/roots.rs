@@ -41,8 +41,9 @@ impl Roots {
         if let Some(path) = named {
             return Ok(Self { path });
         }
-        let folder = Self::folder()
-            .context("where is the catalog's root noted? Name a file with --roots, or in VARVE_ROOTS")?;
+        let folder = Self::folder().context(
+            "the file for the catalog's roots is unknown: name it with --roots, or in VARVE_ROOTS",
+        )?;
         let name = address.to_string().replace('/', "%");
         Ok(Self { path: folder.join(name) })
     }
@@ -101,7 +102,7 @@ impl LockedRoots {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let noted = noted.and_then(|()| folder.map_or(Ok(()), |folder| File::open(folder)?.sync_all()));
         noted.with_context(|| {
-            format!("cannot write {}: note this yourself: {LABEL}{root}", self.path.display())
+            format!("cannot write {}: write down this root yourself: {LABEL}{root}", self.path.display())
         })
     }
 }
@@ -115,7 +116,7 @@ fn rfc3339(time: Timestamp) -> String {
 fn open(root: Option<Score>, path: &Path, blocks: Arc<dyn BlockStore>) -> Result<Elsewhere> {
     Elsewhere::open(blocks, World::real(Path::new("")), root).with_context(|| {
         format!(
-            "the newest catalog of this server is noted in {}: if the server was begun anew, move that file away; if the snapshots are at another, name its file with --roots",
+            "the newest catalog of this server is recorded in {}: if the server was set up anew, move that file away; if the snapshots are at another server, name its file with --roots",
             path.display()
         )
     })

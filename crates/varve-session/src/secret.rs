@@ -148,7 +148,9 @@ impl Keys {
             return Ok(Secret::Passphrase(Zeroizing::new(passphrase)));
         }
         if !self.frontend.can_ask() {
-            bail!("what is to open the new key? Name it with --new-key-file, or set {NEW_PASSPHRASE}");
+            bail!(
+                "a new key needs a passphrase or a key file: name it with --new-key-file, or set {NEW_PASSPHRASE}"
+            );
         }
         ask(self.frontend.as_ref(), "New passphrase: ", Asked::Twice).map(Secret::Passphrase)
     }
@@ -171,7 +173,7 @@ pub fn cost(memory_bytes: u64, passes: u32) -> Result<PassphraseCost> {
     let chosen = memory_kib.and_then(|memory_kib| PassphraseCost::chosen(memory_kib, passes));
     let refused = || {
         format!(
-            "a passphrase cannot be tried with {} MiB of memory in {passes} passes: from 8M to 4G, and from 1 to 64 passes",
+            "{} MiB of memory in {passes} passes is out of range: use 8M to 4G of memory, and 1 to 64 passes",
             memory_bytes >> 20,
         )
     };
@@ -184,7 +186,7 @@ fn new_key_file(file: &Path) -> Result<Secret> {
     let secret = key_file(file)?;
     if matches!(&secret, Secret::KeyFile(contents) if contents.len() as u64 == KEY_FILE_BYTES_MAX) {
         bail!(
-            "the key file {} is too long: 32 random bytes are enough, and 1 MiB is too much",
+            "the key file {} is too long: 32 random bytes are enough, and the limit is 1 MiB",
             file.display()
         );
     }

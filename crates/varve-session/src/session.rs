@@ -115,7 +115,7 @@ impl Session {
     /// # Errors
     /// [`UsageError`] if none was given.
     pub fn store_path(&self) -> Result<PathBuf> {
-        let unnamed = || UsageError("which store? Name it with --store, or in VARVE_STORE".into());
+        let unnamed = || UsageError("no store is given: name it with --store, or in VARVE_STORE".into());
         Ok(self.store.clone().ok_or_else(unnamed)?)
     }
 
@@ -330,7 +330,7 @@ impl Session {
             // put in the place of theirs.
             Encryption::None => match self.keys.what_is_given() {
                 Some(given) => bail!(WrongKey(format!(
-                    "{name} is not encrypted, but {given} was given: it is not the store that the key is for"
+                    "{name} is not encrypted, but {given} was given: it is not the store of that key"
                 ))),
                 None => Ok(None),
             },

@@ -64,7 +64,7 @@ pub fn is_named_by(error: &anyhow::Error, text: &str) -> bool {
 pub(crate) fn refuse_other_spelling(text: &str) -> Result<()> {
     match url_meant(text) {
         Some(url) if Path::new(text).symlink_metadata().is_err() => {
-            Err(UsageError(format!("{} is written {url} here", shown(text))).into())
+            Err(UsageError(format!("{} must be written as {url} here", shown(text))).into())
         }
         _ => Ok(()),
     }
@@ -84,7 +84,7 @@ fn url_meant(text: &str) -> Option<String> {
         }
         "s3" => Some("s3://BUCKET/PREFIX?endpoint=URL".into()),
         "rest" | "b2" | "azure" | "gs" | "swift" | "rclone" => {
-            Some("sftp://, s3://, ftps:// or webdav+https://, which are the kinds of servers".into())
+            Some("sftp://, s3://, ftps:// or webdav+https://".into())
         }
         _ => None,
     }
@@ -118,7 +118,7 @@ fn may_have_password(file: Option<&Path>, server: &str, named_by: NamedBy, front
         NamedBy::User => {
             let noted = file.map(|file| known_servers::add(file, server));
             if let Some(Err(error)) = noted {
-                tracing::warn!(%error, server, "that this server was named could not be noted");
+                tracing::warn!(%error, server, "the name of this server could not be recorded");
             }
             true
         }
@@ -169,7 +169,7 @@ mod tests {
         for (text, said, expected) in [
             ("s3://b11/x?endpoint=http://h:9", "s3://b11/x?endpoint=http%3A%2F%2Fh%3A9: failed", true),
             ("webdav+http://u:hunter2@h/x", "webdav+http://u@h/x: refused", true),
-            ("foo://u:hunter2@h", "foo://...@h: there is no kind", true),
+            ("foo://u:hunter2@h", "foo://...@h: the kind", true),
             ("/mnt/disk", "/mnt/disk: failed", true),
             ("/mnt/disk", "/mnt/disk2: failed", false),
             ("/mnt/disk", "config.toml: failed", false),

@@ -36,7 +36,7 @@ pub(crate) fn until_free<T>(
                 while !wait.is_over() {
                     wait.pause();
                     if is_interrupted() {
-                        bail!(Interrupted("interrupted while another writer was waited for"));
+                        bail!(Interrupted("interrupted while waiting for another writer"));
                     }
                     if is_free() {
                         break;

@@ -206,7 +206,7 @@ impl Inside {
 
     fn file(&mut self, file: &FileName) -> io::Result<&mut Inode> {
         let number = self.names.inode(file).ok_or_else(|| not_found(file))?;
-        Ok(self.inodes.get_mut(&number).expect("what has a name is there"))
+        Ok(self.inodes.get_mut(&number).expect("a named file exists"))
     }
 
     fn make(&mut self, file: &FileName) {

@@ -441,8 +441,8 @@ mod tests {
         assert!(complaint("compression_level = 3", "compression_level = 99").contains("99"));
         assert!(complaint("parity_percent = 0", "parity_percent = 101").contains("parity_percent = 101"));
         assert!(complaint("0707", "07").contains("id"));
-        assert!(complaint("blake3", "md5").contains("does not parse"));
-        assert!(complaint("format = 1", "").contains("does not parse"));
+        assert!(complaint("blake3", "md5").contains("cannot be parsed"));
+        assert!(complaint("format = 1", "").contains("cannot be parsed"));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub enum Address {
 /// The text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no address of a Venti: write HOST, HOST:PORT, [ADDRESS]:PORT, :PORT, tcp!HOST!PORT, unix!PATH, venti://HOST:PORT or venti+tls://HOST:PORT"
+    "{text:?} is not the address of a Venti server: write HOST, HOST:PORT, [ADDRESS]:PORT, :PORT, tcp!HOST!PORT, unix!PATH, venti://HOST:PORT or venti+tls://HOST:PORT"
 )]
 pub struct ParseAddressError {
     text: String,

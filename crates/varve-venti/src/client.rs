@@ -26,7 +26,7 @@ pub struct Answer {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
     /// The server has not completed the handshake yet.
-    #[error("the server has not said hello yet")]
+    #[error("the server has not completed the handshake yet")]
     NotReady,
     /// All tags wait for answers.
     #[error("all tags are in use")]
@@ -49,16 +49,16 @@ pub enum ClientError {
     #[error(transparent)]
     Reply(#[from] DecodeReplyError),
     /// The server refused the client's hello.
-    #[error("the server does not want this client: {reason}")]
+    #[error("the server refuses this client: {reason}")]
     Refused { reason: String },
     /// The server answers a tag without an outstanding request.
-    #[error("the server answers tag {tag}, under which nothing was asked")]
+    #[error("the server answers tag {tag}, which has no request")]
     NotAsked { tag: u8 },
     /// The reply is of another kind than the request.
-    #[error("the server answers a request for {asked} under tag {tag} with something else")]
+    #[error("the server answers a request for {asked} with tag {tag} with another kind of answer")]
     WrongKind { tag: u8, asked: &'static str },
     /// A block is longer than requested.
-    #[error("the server answers a read of at most {asked} bytes under tag {tag} with {bytes}")]
+    #[error("the server answers a read of at most {asked} bytes with tag {tag} with {bytes} bytes")]
     TooMuch {
         tag: u8,
         asked: u32,

@@ -32,9 +32,7 @@ pub enum Message {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A message so long that it would not even be skipped. A well-meaning peer does not send it.
-    #[error(
-        "a message of {length} bytes is announced: {SKIPPED_BYTES_MAX} are the most that would even be skipped"
-    )]
+    #[error("a message of {length} bytes is too long: at most {SKIPPED_BYTES_MAX} bytes can be skipped")]
     Enormous {
         /// The announced length.
         length: u32,

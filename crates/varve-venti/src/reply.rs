@@ -60,7 +60,7 @@ pub enum Reply {
 /// Why a message is not a reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeReplyError {
-    #[error("there is no reply of type {kind}")]
+    #[error("the reply type {kind} is unknown")]
     Unknown { kind: u8 },
     /// Too few bytes, too many bytes, or an invalid text.
     #[error("a reply of type {kind} is malformed")]

@@ -35,10 +35,10 @@ pub enum ServerError {
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The connection did not begin with a valid hello.
-    #[error("the client's first message is not a hello with tag 0 and the version that its line leads to")]
+    #[error("the client's first message is not a hello with tag 0 and the agreed version")]
     NoHello,
     /// The client reused a tag too early, so that its answers could not be told apart.
-    #[error("the client uses tag {tag}, and its last request with this tag is not answered yet")]
+    #[error("the client uses tag {tag} again before its last request with this tag is answered")]
     TagInUse { tag: u8 },
     /// The message cannot be answered.
     #[error("the client sent a message of {length} bytes, which has no tag")]

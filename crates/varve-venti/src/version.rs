@@ -63,7 +63,7 @@ impl Version {
 pub enum VersionError {
     /// The peer does not speak Venti.
     #[error(
-        "byte {at} of the first line is {byte:#04x}: Venti's line begins with `venti-`, and has only printable ASCII"
+        "byte {at} of the first line is {byte:#04x}: a Venti version line begins with `venti-`, and has only printable ASCII"
     )]
     NotALine {
         /// The number of valid bytes before it.
@@ -75,7 +75,7 @@ pub enum VersionError {
     #[error("the first line is longer than {VERSION_LINE_BYTES_MAX} bytes")]
     TooLong,
     /// There is no common version.
-    #[error("the other side speaks {offered:?}, of which nothing is known here: 04 and 02 are")]
+    #[error("the other side offers the versions {offered:?}: only 04 and 02 are supported")]
     NothingInCommon { offered: String },
 }
 

@@ -20,10 +20,12 @@ pub enum UnwhackError {
         wanted: usize,
     },
     /// The block is longer than expected.
-    #[error("a compressed block has more than the {wanted} bytes that it should have")]
+    #[error("a compressed block has more than its {wanted} bytes")]
     Long { wanted: usize },
     /// A match refers to bytes before the block.
-    #[error("a compressed block refers back by {distance} bytes, {produced} bytes from its beginning")]
+    #[error(
+        "a compressed block refers back by {distance} bytes, before its start: it has only {produced} bytes so far"
+    )]
     Distance {
         distance: usize,
         /// The number of bytes before the match.

@@ -512,7 +512,7 @@ mod tests {
             std::os::unix::fs::symlink(&outside, folder.path().join("store").join(link)).unwrap();
         }
         let (file, lock) = (FileName::new("file").unwrap(), FileName::new("lock").unwrap());
-        assert!(storage.append(&file, b"x").unwrap_err().to_string().contains("is a link"));
+        assert!(storage.append(&file, b"x").unwrap_err().to_string().contains("symbolic link"));
         assert!(storage.truncate(&file, 0).is_err());
         assert!(storage.lock(&lock, "me").is_err());
         assert_eq!(fs::read(&outside).unwrap(), b"precious");

@@ -107,7 +107,7 @@ fn no_other(bytes: &dyn ReadAt, names: &[&str], own_bytes: &Range<u64>) -> Resul
         Ok(None) => Ok(()),
         Ok(Some(sighting)) => Err(sighting.to_string()),
         Err(UnreadablePlace(place)) => {
-            Err(format!("an unreadable place at byte {place}, where a signature may be"))
+            Err(format!("a place at byte {place} that cannot be read and may hold a signature"))
         }
     }
 }

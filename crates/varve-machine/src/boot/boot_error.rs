@@ -15,7 +15,7 @@ pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 pub enum BootError {
     /// QEMU is not installed.
     #[error(
-        "{PROGRAM} is not installed, and booting needs it: install qemu-system-x86 (or your system's package of QEMU)"
+        "booting needs {PROGRAM}, which is not installed: install qemu-system-x86 (or your system's package of QEMU)"
     )]
     NotInstalled,
     /// UEFI for QEMU is not installed.
@@ -25,11 +25,11 @@ pub enum BootError {
     NoFirmware,
     /// QEMU was built without support for windows.
     #[error(
-        "this QEMU cannot show a window: install qemu-system-gui (or your system's package of it), or use --vnc or --console, which need none"
+        "this QEMU cannot show a window: install qemu-system-gui (or your system's package of it), or use --vnc or --console"
     )]
     NoWindows,
     /// No display is available.
-    #[error("QEMU can show no window here ({said}): --vnc and --console need none")]
+    #[error("QEMU cannot show a window here ({said}): use --vnc or --console")]
     NoDisplay {
         /// QEMU's complaint.
         said: String,
@@ -44,13 +44,13 @@ pub enum BootError {
     #[error(transparent)]
     Keep(#[from] KeepError),
     /// The file for UEFI's variables is not a regular file.
-    #[error("{path} is a link, or no file, and UEFI's variables are not kept there: move it away", path = path.display())]
+    #[error("{path} is not a regular file, and cannot keep the UEFI variables: move it away", path = path.display())]
     Variables { path: PathBuf },
     /// QEMU did not start.
     #[error("{PROGRAM} could not be started")]
     Start(#[source] io::Error),
     /// QEMU ended before its monitor answered.
-    #[error("QEMU has ended at once: {said}")]
+    #[error("QEMU ended at once: {said}")]
     EndedAtOnce {
         /// The last lines of its output.
         said: String,

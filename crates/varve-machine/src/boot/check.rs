@@ -108,7 +108,7 @@ fn check_once(
             }
             is_up = is_on_screen(wanted, &machine.screen_text());
             if !is_up && machine.waits_for_room() {
-                ended = Some("it stands still: what it writes finds no room".into());
+                ended = Some("it is paused: there is no space for its writes".into());
             }
         }
         if is_up || is_late || ended.is_some() || (watch.is_cancelled)() {
@@ -119,7 +119,7 @@ fn check_once(
         && ended.is_none()
         && let Err(error) = machine.screenshot(file)
     {
-        tracing::warn!(%error, "the screen could not be drawn");
+        tracing::warn!(%error, "the screenshot could not be taken");
     }
     let elapsed = watch.timeout.saturating_sub(deadline.left().unwrap_or_default());
     let mut said = transcript.tail(TAIL_LINES);

@@ -31,7 +31,7 @@ pub struct Kept {
 pub enum KeepError {
     /// The program that makes such files is not installed, or does not start.
     #[error(
-        "qemu-img cannot be started, and a new file for --keep needs it: install qemu-utils (or your system's package of QEMU's tools)"
+        "a new file for --keep needs qemu-img, which cannot be started: install qemu-utils (or your system's package of QEMU's tools)"
     )]
     NoTool(#[source] io::Error),
     /// The program refused.
@@ -42,7 +42,7 @@ pub enum KeepError {
         said: String,
     },
     /// The file is of another kind.
-    #[error("{} was not made by `varve boot --keep`, and what QEMU would write to is not certain: choose another file", path.display())]
+    #[error("{} was not made by `varve boot --keep`, and may make QEMU write to other files: choose another file", path.display())]
     NotOurs { path: PathBuf, source: io::Error },
 }
 
@@ -74,13 +74,13 @@ impl Kept {
         };
         let wrong = |said| not_ours(io::Error::new(io::ErrorKind::InvalidData, said));
         if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
-            return Err(wrong("it is no file"));
+            return Err(wrong("it is not a regular file"));
         }
         let below = plain_qcow2_over_raw(&file).map_err(not_ours)?;
         let snapshot = below.strip_prefix(BEFORE_ID).and_then(|rest| rest.strip_suffix(AFTER_ID));
         match snapshot.filter(|id| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit())) {
             Some(id) => Ok(Some(Self { path: path.into(), snapshot: id.into() })),
-            None => Err(wrong("it lies over no snapshot")),
+            None => Err(wrong("it is not based on a snapshot")),
         }
     }
 

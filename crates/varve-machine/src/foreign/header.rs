@@ -137,7 +137,7 @@ impl ImageFormat {
             Self::Vmdk => vmdk::header(file),
             Self::Vdi => vdi(file),
             Self::Qcow => Err(wrong(
-                "qcow is an older format than qcow2: qemu-img convert -f qcow -O qcow2 makes such a one of it, and --format raw archives the file as it is",
+                "the format qcow is not supported: convert it with qemu-img convert -f qcow -O qcow2; --format raw archives the file as it is",
             )),
             Self::Vpc => vpc(file),
             // QEMU supports no VHDX with a backing image, and reports a truncated one itself.
@@ -167,7 +167,7 @@ pub(super) fn wrong(said: &str) -> io::Error {
 }
 
 fn text(bytes: &[u8]) -> io::Result<String> {
-    String::from_utf8(bytes.to_vec()).map_err(|_| wrong("it names a file by bytes that are no text"))
+    String::from_utf8(bytes.to_vec()).map_err(|_| wrong("it names a file that is not UTF-8"))
 }
 
 fn u32_at(bytes: &[u8], offset: usize) -> io::Result<u32> {
@@ -202,20 +202,20 @@ impl Qcow2 {
     fn read(file: &File) -> io::Result<Self> {
         let start = read(file, 0, 512)?;
         if !start.starts_with(QCOW2_MAGIC) {
-            return Err(wrong("it is no qcow2"));
+            return Err(wrong("it is not a qcow2 image"));
         }
         let version = u32_at(&start, 4)?;
         if !(2..=3).contains(&version) {
-            return Err(wrong(&format!("it is a qcow of version {version}: 2 and 3 are known")));
+            return Err(wrong(&format!("it has the qcow version {version}: 2 and 3 are supported")));
         }
         let cluster_bits = u32_at(&start, 20)?;
         if !QCOW2_CLUSTER_BITS.contains(&cluster_bits) {
-            return Err(wrong("its clusters have no size that there is"));
+            return Err(wrong("its cluster size is impossible"));
         }
         let cluster = read(file, 0, 1 << cluster_bits)?;
         let (backing_offset, backing_bytes) = (u64_at(&cluster, 8)?, u32_at(&cluster, 16)?);
         if backing_offset > 0 && backing_bytes > QCOW2_NAME_BYTES_MAX {
-            return Err(wrong("the name of the image that it stands on is too long"));
+            return Err(wrong("the name of its backing image is too long"));
         }
         let (features, extensions_at) = match version {
             2 => ([0; 3], QCOW2_OLD_HEADER_BYTES),
@@ -264,12 +264,12 @@ fn qcow2(file: &File) -> io::Result<Header> {
     let [features, ..] = qcow2.features;
     if features & QCOW2_IS_CORRUPT != 0 {
         return Err(wrong(
-            "QEMU has marked it as damaged: qemu-img check -r all may mend it, best a copy of it; --format raw archives the file as it is",
+            "QEMU has marked it as damaged: try qemu-img check -r all, best on a copy; --format raw archives the file as it is",
         ));
     }
     let data_file = qcow2.data_file.filter(|_| features & QCOW2_HAS_DATA_FILE != 0);
     if features & QCOW2_HAS_DATA_FILE != 0 && data_file.is_none() {
-        return Err(wrong("its data is in another file, which it does not name"));
+        return Err(wrong("its data is in another file, but it does not name that file"));
     }
     // Data is at the same offset in that file as on the disk.
     let data_file = data_file.map(|name| NamedFile { name, bytes_min: qcow2.size });
@@ -290,22 +290,22 @@ pub(crate) fn plain_qcow2_over_raw(file: &File) -> io::Result<String> {
         return Err(wrong("its data is in another file"));
     }
     if features & QCOW2_IS_CORRUPT != 0 {
-        return Err(wrong("QEMU has marked it as damaged, which qemu-img check -r all may mend"));
+        return Err(wrong("QEMU has marked it as damaged: try qemu-img check -r all"));
     }
     if qcow2.encryption != 0 {
         return Err(wrong("it is encrypted"));
     }
     if qcow2.snapshot_count != 0 {
-        return Err(wrong("it has snapshots of its own, which qemu-img snapshot -d deletes"));
+        return Err(wrong("it has internal snapshots: delete them with qemu-img snapshot -d"));
     }
     let is_plain = qcow2.version == 3 && [features, compatible, autoclear] == [0; 3];
     if !is_plain || !qcow2.extensions.iter().all(is_known) {
-        return Err(wrong("it has features that such a file does not have"));
+        return Err(wrong("it has features that a file made by `varve boot --keep` does not have"));
     }
     if qcow2.backing_format.as_deref() != Some("raw") {
-        return Err(wrong("it does not lie over a raw disk"));
+        return Err(wrong("its backing image is not raw"));
     }
-    qcow2.backing.ok_or_else(|| wrong("it lies over nothing"))
+    qcow2.backing.ok_or_else(|| wrong("it has no backing image"))
 }
 
 fn vpc(file: &File) -> io::Result<Header> {
@@ -313,7 +313,7 @@ fn vpc(file: &File) -> io::Result<Header> {
     // A fixed VHD has its header only at the end.
     if start.starts_with(VPC_MAGIC) && u32_at(&start, VPC_KIND_OFFSET)? == VPC_DIFFERENCING {
         return Err(wrong(
-            "it is a VHD that has only what differs from another image, which QEMU does not look for: --format raw archives the file as it is",
+            "it is a differencing VHD, which QEMU does not support: --format raw archives the file as it is",
         ));
     }
     Ok(Header::default())
@@ -328,7 +328,7 @@ fn vdi(file: &File) -> io::Result<Header> {
     let kind = little(76)?;
     if !VDI_WHOLE.contains(&kind) {
         return Err(wrong(&format!(
-            "it is a VDI of type {kind}, which has only what differs from another image: VBoxManage clonemedium makes a whole one of both, and --format raw archives the file as it is"
+            "it is a VDI of type {kind}, which is not complete without another image: merge both with VBoxManage clonemedium; --format raw archives the file as it is"
         )));
     }
     let (data_offset, block_bytes, block_count) = (little(344)?, little(376)?, little(388)?);
@@ -401,9 +401,9 @@ pub(super) mod tests {
             (qcow2_of("below", &plain, QCOW2_IS_CORRUPT), "damaged"),
             (qcow2_of("below", &plain, 1 << 4), "features"),
             (qcow2_of("below", &[plain[0], (7, b"")], 0), "features"),
-            (qcow2_of("below", &[(QCOW2_BACKING_FORMAT, b"qcow2")], 0), "raw disk"),
-            (qcow2_of("below", &[], 0), "raw disk"),
-            (qcow2_of("", &plain, 0), "over nothing"),
+            (qcow2_of("below", &[(QCOW2_BACKING_FORMAT, b"qcow2")], 0), "not raw"),
+            (qcow2_of("below", &[], 0), "not raw"),
+            (qcow2_of("", &plain, 0), "no backing image"),
         ] {
             assert!(said(&wrong).starts_with("refused: ") && said(&wrong).contains(why), "{}", said(&wrong));
         }
@@ -425,7 +425,7 @@ pub(super) mod tests {
         assert_eq!(header(ImageFormat::Vdi, &vdi).bytes_min, 6 << 20);
         vdi[76] = 4;
         let said = ImageFormat::Vdi.header(&file_of(&vdi)).unwrap_err().to_string();
-        assert!(said.contains("differs from another image"), "{said}");
+        assert!(said.contains("not complete without another image"), "{said}");
         assert!(ImageFormat::Vdi.header(&file_of(&vdi[..380])).is_err());
         let mut vhd = [VPC_MAGIC, &[0; 504]].concat();
         vhd[63] = 3;

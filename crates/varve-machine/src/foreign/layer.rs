@@ -34,7 +34,7 @@ pub enum LayerError {
     },
     /// It names another file, which the user has not allowed.
     #[error(
-        "{path} needs {named}, and whoever filled the image may have chosen that: if it is as it should be, allow its folder with --allow-backing", path = visible_path(path)
+        "{path} needs {named}, a name that the owner of the image may have chosen: if you trust it, allow its folder with --allow-backing", path = visible_path(path)
     )]
     NotAllowed {
         path: PathBuf,
@@ -42,28 +42,28 @@ pub enum LayerError {
         named: String,
     },
     /// It names a path that is not a file.
-    #[error("{path} needs {named}, which is no file on this machine", path = visible_path(path))]
+    #[error("{path} needs {named}, which is not a file on this machine", path = visible_path(path))]
     NoFile {
         path: PathBuf,
         /// The name of the other file.
         named: String,
     },
     /// Its backing image has an unknown format.
-    #[error("{path} stands on an image in the format {format}, which is not known here", path = visible_path(path))]
+    #[error("{path} has a backing image in the unknown format {format}", path = visible_path(path))]
     Format {
         path: PathBuf,
         /// The name of the format in the header.
         format: String,
     },
     /// It is its own backing image, or the chain is too long.
-    #[error("{path} stands on more than {LAYERS_MAX} images, or on itself", path = visible_path(path))]
+    #[error("{path} has more than {LAYERS_MAX} backing images, or is its own", path = visible_path(path))]
     Endless {
         /// The first image.
         path: PathBuf,
     },
     /// It is truncated.
     #[error(
-        "{path} has {actual} bytes of the {needed} that it should have, and what is missing would be archived as zeros: --format raw archives the file as it is", path = visible_path(path)
+        "{path} is cut short: it has {actual} of {needed} bytes, and the missing part would be archived as zeros; --format raw archives the file as it is", path = visible_path(path)
     )]
     Short {
         /// The image, or another file that it needs.
@@ -74,7 +74,7 @@ pub enum LayerError {
         needed: u64,
     },
     /// Its path cannot be passed to QEMU.
-    #[error("{path}: QEMU takes no path that is not UTF-8", path = visible_path(path))]
+    #[error("{path}: QEMU cannot open a path that is not UTF-8", path = visible_path(path))]
     Path { path: PathBuf },
 }
 
@@ -121,7 +121,7 @@ pub(super) fn layers(path: &Path, format: ImageFormat, allowed: &[PathBuf]) -> R
             if own.is_ok_and(|own| !own.extents.is_empty()) {
                 return Err(LayerError::NotAllowed {
                     path,
-                    named: format!("{}, and that needs other files", visible(&named.name)),
+                    named: format!("{}, which needs other files", visible(&named.name)),
                 });
             }
             files.push(extent);

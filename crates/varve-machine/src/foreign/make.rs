@@ -32,10 +32,10 @@ pub enum RestoreForeignError {
     #[error(transparent)]
     Qemu(#[from] OpenForeignError),
     /// A block device can only hold a raw image.
-    #[error("{path} is a block device: only a raw image goes onto one", path = path.display())]
+    #[error("{path} is a block device: only a raw image can be written to it", path = path.display())]
     Device { path: PathBuf },
     /// The format does not support a disk of this size.
-    #[error("{path}: as {format} the disk would have {actual} bytes, and the image has {needed}", path = path.display())]
+    #[error("{path}: the disk would have {actual} bytes as {format}, but the image has {needed}", path = path.display())]
     Size {
         path: PathBuf,
         /// QEMU's name for the format.

@@ -63,7 +63,7 @@ fn text_header(bytes: &[u8]) -> io::Result<Header> {
     if !has_parent {
         header.backing = None;
     } else if header.backing.is_none() {
-        return Err(wrong("it stands on another image, which it does not name"));
+        return Err(wrong("it does not name its backing image"));
     }
     Ok(header)
 }
@@ -83,7 +83,7 @@ fn extent(text: &str) -> io::Result<Option<NamedFile>> {
     let Some(rest) = rest.trim_start_matches(is_c_space).strip_prefix('"') else { return Ok(None) };
     let (name, rest) = rest.split_at(rest.find(['"', '\n', '\r']).unwrap_or(rest.len()));
     if name.len() > NAME_BYTES_MAX {
-        return Err(wrong("it names a file by too long a name"));
+        return Err(wrong("it names a file with a name that is too long"));
     }
     let offset = number(rest.strip_prefix('"').unwrap_or_default()).map_or(0, |(offset, _)| offset);
     let bytes_min = match kind {

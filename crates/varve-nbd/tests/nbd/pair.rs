@@ -88,7 +88,7 @@ fn a_client_hears_that_there_is_no_such_export() {
     let error = connected.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the server does not give the export \"wbe\": there is no such export: \"no wbe\""
+        "the server refuses the export \"wbe\": there is no such export: \"no wbe\""
     );
 }
 

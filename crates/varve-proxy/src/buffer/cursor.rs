@@ -77,7 +77,7 @@ impl Cursor {
         tracing::error!(
             error = with_causes(error),
             slot = self.segment.slot,
-            "what waits here cannot be read: it stays, and is not through"
+            "waiting blocks cannot be read: they stay in the write buffer, undelivered"
         );
         self.skip = 0;
         self.hold(1);

@@ -65,7 +65,7 @@ impl Segments {
         self.live().chain(&self.gone).map(|segment| segment.bytes()).sum()
     }
 
-    /// The bytes that wait on one route.
+    /// The bytes waiting on one route.
     pub(super) fn used_by(&self, way: usize) -> u64 {
         self.live().filter(|segment| segment.way == way).map(|segment| segment.bytes()).sum()
     }

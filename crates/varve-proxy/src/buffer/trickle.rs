@@ -209,7 +209,7 @@ impl WriteBuffer {
         let _alone = self.list.lock();
         let segments = self.segments.read();
         if let Err(error) = self.folder.note(&segments.entries()) {
-            tracing::warn!(%error, "what is through could not be marked");
+            tracing::warn!(%error, "delivered blocks could not be marked");
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ impl WriteBuffer {
         entries.retain(|entry| entry.number != number);
         self.folder
             .note(&entries)
-            .map_err(|error| format!("what is through cannot be marked as such: {}", with_causes(&error)))?;
+            .map_err(|error| format!("delivered blocks cannot be marked: {}", with_causes(&error)))?;
         kept.remove(&number);
         if let Some(place) = segments.closed.iter().position(|segment| segment.number == number) {
             let gone = segments.closed.remove(place);

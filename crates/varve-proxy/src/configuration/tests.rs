@@ -121,11 +121,11 @@ fn what_is_wrong_is_named() {
     let twice = format!("serve = \"s\"\n[store.s]\nkind = \"shards\"\nstores = [\"far\", \"far\"]\n{server}");
     assert!(refused(&twice).contains("name each store once"));
     let idle = format!("serve = \"far\"\n{server}[store.idle]\nkind = \"folder\"\npath = \"x\"");
-    assert!(refused(&idle).contains("[store.idle] is not reached from serve = \"far\""));
+    assert!(refused(&idle).contains("[store.idle] is not used: no store below serve = \"far\" names it"));
     let aside = format!(
         "serve = \"c\"\n[store.c]\nkind = \"cache\"\nsource = \"far\"\nlook-aside-writes = true\n{server}"
     );
-    assert!(refused(&aside).contains("no look-aside"));
+    assert!(refused(&aside).contains("it needs a look-aside"));
 }
 
 #[test]

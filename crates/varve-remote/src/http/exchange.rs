@@ -169,7 +169,7 @@ impl Http {
         match tasks.join_next().await {
             Some(Ok(taken)) => taken,
             Some(Err(error)) => Err(Trouble::passing(error.to_string())),
-            None => Err(Trouble::passing("nobody has taken the answer")),
+            None => Err(Trouble::passing("the answer was not received")),
         }
     }
 }
@@ -302,7 +302,9 @@ fn whole_length(response: &Response, range: &Range<u64>) -> Result<Option<u64>, 
         Some((first, last, whole)) if first == range.start && last >= first && last < range.end => {
             Ok(whole.or_else(|| (last + 1 < range.end).then_some(last + 1)))
         }
-        _ => Err(Trouble::passing(format!("asked for bytes {range:?}, the server sends {told:?}"))),
+        _ => Err(Trouble::passing(format!(
+            "the server sends {told:?} instead of the requested bytes {range:?}"
+        ))),
     }
 }
 
@@ -352,7 +354,7 @@ impl Answer {
     pub fn content_length(&self) -> Result<u64, Trouble> {
         let length = self.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
         let length = length.and_then(|length| length.parse().ok());
-        length.ok_or_else(|| Trouble::refused("the server tells no length"))
+        length.ok_or_else(|| Trouble::refused("the server reports no length"))
     }
 
     /// Returns S3's code of the error, if there is one.
@@ -365,7 +367,7 @@ impl Answer {
         let code = self.code();
         let said = [code.clone(), xml::first_text(&self.body, "Message")].join(" ");
         let moved = self.headers.get(LOCATION).and_then(|place| place.to_str().ok());
-        let moved = moved.map(|place| format!("the place is now {place}"));
+        let moved = moved.map(|place| format!("it has moved to {place}"));
         let said = moved.unwrap_or_else(|| said.trim().to_owned());
         let text = if said.is_empty() { self.status.to_string() } else { format!("{}: {said}", self.status) };
         match (self.status.as_u16(), code.as_str()) {

@@ -29,7 +29,7 @@ pub(crate) fn walk(
                 text.clear();
                 depth += 1;
                 if depth > DEPTH_MAX {
-                    return Err(malformed("it nests too deep"));
+                    return Err(malformed("it is nested too deep"));
                 }
                 each(Step::Open(local(tag.name().as_ref())))?;
             }
@@ -54,10 +54,10 @@ pub(crate) fn walk(
                     (None, "gt") => text.push('>'),
                     (None, "quot") => text.push('"'),
                     (None, "apos") => text.push('\''),
-                    (None, _) => return Err(malformed("it has an entity that it does not explain")),
+                    (None, _) => return Err(malformed("it has an undefined entity")),
                 }
             }
-            Event::Eof if depth > 0 => return Err(malformed("it ends in the middle")),
+            Event::Eof if depth > 0 => return Err(malformed("it is cut short")),
             Event::Eof => return Ok(()),
             _ => {}
         }

@@ -138,7 +138,7 @@ fn parse(text: &str) -> Result<Location, String> {
     };
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     if url.fragment().is_some() {
-        return Err("'#' has no meaning here: write %23".into());
+        return Err("'#' is not allowed here: write %23".into());
     }
     match scheme.to_ascii_lowercase().as_str() {
         "file" => file(&url),
@@ -151,7 +151,7 @@ fn parse(text: &str) -> Result<Location, String> {
         "http" | "https" => {
             Err(format!("write webdav+{scheme}:// for a WebDAV server, or s3:// for a bucket"))
         }
-        other => Err(format!("there is no kind {other:?}; there are {SCHEMES}")),
+        other => Err(format!("the kind {other:?} is unknown; the kinds are {SCHEMES}")),
     }
 }
 
@@ -163,10 +163,10 @@ fn is_scheme(text: &str) -> bool {
 
 fn folder(text: &str) -> Result<Location, String> {
     if text.is_empty() {
-        return Err("an empty path".into());
+        return Err("the path is empty".into());
     }
     if text.contains('\0') {
-        return Err("a path has no zero byte".into());
+        return Err("a path cannot contain a zero byte".into());
     }
     Ok(Location::Folder(text.into()))
 }
@@ -174,25 +174,24 @@ fn folder(text: &str) -> Result<Location, String> {
 fn file(url: &Url) -> Result<Location, String> {
     no_query(url)?;
     if url.host_str().is_some_and(|host| host != "localhost") {
-        return Err("a file URL names no host: write file:///PATH".into());
+        return Err("a file URL cannot name a host: write file:///PATH".into());
     }
-    let path = url.to_file_path().map_err(|()| "no path of this machine: write file:///PATH")?;
+    let path = url.to_file_path().map_err(|()| "it is not a path of this machine: write file:///PATH")?;
     if path.as_os_str().as_encoded_bytes().contains(&0) {
-        return Err("a path has no zero byte".into());
+        return Err("a path cannot contain a zero byte".into());
     }
     Ok(Location::Folder(path))
 }
 
 fn s3(url: &Url) -> Result<Location, String> {
     if !url.username().is_empty() || url.password().is_some() || url.port().is_some() {
-        return Err("s3://BUCKET/PREFIX has no user, password or port: credentials come from the \
-                    environment (AWS_ACCESS_KEY_ID, ...), another server is given as ?endpoint=URL"
+        return Err("s3://BUCKET/PREFIX cannot have a user, password or port: give credentials in the environment (AWS_ACCESS_KEY_ID, ...), and another server as ?endpoint=URL"
             .into());
     }
     let bucket = url.host_str().unwrap_or_default().to_owned();
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
     if !(3..=255).contains(&bucket.len()) || !bucket.bytes().all(is_plain) {
-        return Err("a bucket's name has at least three letters, digits, dots, dashes or underscores".into());
+        return Err("a bucket name needs at least three letters, digits, dots, dashes or underscores".into());
     }
     let prefix = path_of(url)?.trim_start_matches('/').to_owned();
     let mut place = S3Location { bucket, prefix, endpoint: None, region: None, path_style: None };
@@ -200,12 +199,12 @@ fn s3(url: &Url) -> Result<Location, String> {
         let given = match key.as_ref() {
             "endpoint" => place.endpoint.replace(endpoint(&value)?).is_some(),
             "region" if value.is_empty() || !value.bytes().all(is_plain) => {
-                return Err(format!("no region has the name {value:?}"));
+                return Err(format!("the region {value:?} is invalid"));
             }
             "region" => place.region.replace(value.into_owned()).is_some(),
             "path-style" => place.path_style.replace(yes_or_no(&value)?).is_some(),
             other => {
-                return Err(format!("{other:?} has no meaning here; there are endpoint, region, path-style"));
+                return Err(format!("{other:?} is unknown; the settings are endpoint, region, path-style"));
             }
         };
         if given {
@@ -222,7 +221,7 @@ fn endpoint(text: &str) -> Result<String, String> {
         && url.query().is_none()
         && url.fragment().is_none();
     if !matches!(url.scheme(), "http" | "https") || !is_bare {
-        return Err("an endpoint is http://HOST[:PORT] or https://HOST[:PORT], and nothing more".into());
+        return Err("an endpoint must be http://HOST[:PORT] or https://HOST[:PORT], and nothing more".into());
     }
     Ok(text.trim_end_matches('/').to_owned())
 }
@@ -231,7 +230,7 @@ fn yes_or_no(text: &str) -> Result<bool, String> {
     match text {
         "" | "yes" | "true" => Ok(true),
         "no" | "false" => Ok(false),
-        other => Err(format!("path-style is yes or no, not {other:?}")),
+        other => Err(format!("path-style must be yes or no, not {other:?}")),
     }
 }
 
@@ -239,27 +238,27 @@ fn host(url: &Url) -> Result<HostLocation, String> {
     no_query(url)?;
     let host = url.host_str().unwrap_or_default().to_owned();
     if host.is_empty() {
-        return Err("a host is missing: write SCHEME://HOST/PATH".into());
+        return Err("the host is missing: write SCHEME://HOST/PATH".into());
     }
     // The URL library does not decode the host of a scheme that browsers do not know.
     let host = decode(&host)?;
     if !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_[]:".contains(&byte)) {
-        return Err(format!("{host:?} is no name of a host"));
+        return Err(format!("{host:?} is not a host name"));
     }
     let user = Some(decode(url.username())?).filter(|user| !user.is_empty());
     let password = url.password().map(decode).transpose()?.map(Secret::new);
     if user.is_none() && password.is_some() {
-        return Err("a password without a user".into());
+        return Err("a password needs a user".into());
     }
     if url.port() == Some(0) {
-        return Err("port 0 is no port".into());
+        return Err("port 0 is invalid".into());
     }
     Ok(HostLocation { host, port: url.port(), user, password, path: path_of(url)? })
 }
 
 fn no_query(url: &Url) -> Result<(), String> {
     match url.query() {
-        Some(_) => Err("'?' has no meaning here: write %3F".into()),
+        Some(_) => Err("'?' is not allowed here: write %3F".into()),
         None => Ok(()),
     }
 }
@@ -269,7 +268,7 @@ fn path_of(url: &Url) -> Result<String, String> {
     let path = decode(url.path())?;
     let path = path.strip_prefix('/').unwrap_or(&path).trim_end_matches('/').to_owned();
     if path.split('/').any(|part| part == "." || part == "..") {
-        return Err("'.' and '..' are no parts of a path".into());
+        return Err("'.' and '..' are not allowed in a path".into());
     }
     Ok(path)
 }
@@ -279,7 +278,7 @@ fn path_of(url: &Url) -> Result<String, String> {
 fn decode(text: &str) -> Result<String, String> {
     let decoded = percent_decode_str(text).decode_utf8().map_err(|_| "it is not UTF-8 when decoded")?;
     if decoded.chars().any(char::is_control) {
-        return Err("control characters have no place here".into());
+        return Err("control characters are not allowed".into());
     }
     Ok(decoded.into_owned())
 }
@@ -464,26 +463,26 @@ mod tests {
     #[test]
     fn errors_say_what_would_be_right() {
         for (text, says) in [
-            ("", "an empty path"),
-            ("gopher://host/x", "there is no kind \"gopher\"; there are file, s3, sftp"),
+            ("", "the path is empty"),
+            ("gopher://host/x", "the kind \"gopher\" is unknown; the kinds are file, s3, sftp"),
             ("https://host/x", "webdav+https://"),
             ("sftp:///x", "host"),
-            ("sftp://host/x?y=z", "'?' has no meaning here"),
-            ("sftp://host/x#y", "'#' has no meaning here"),
+            ("sftp://host/x?y=z", "'?' is not allowed here"),
+            ("sftp://host/x#y", "'#' is not allowed here"),
             ("ftp://host/a%0D%0ADELE%20b", "control characters"),
             ("ftp://a%0Ab@host/", "control characters"),
             ("ftp://host/%2E%2E%2Fx", "'.' and '..'"),
             ("sftp://host:0/x", "port 0"),
             ("sftp://host:99999/x", "port"),
-            ("sftp://:secret@host/x", "a password without a user"),
+            ("sftp://:secret@host/x", "a password needs a user"),
             ("s3://ab", "at least three"),
             ("s3://key:secret@bucket", "AWS_ACCESS_KEY_ID"),
-            ("s3://bucket?endpoint=ftp://host", "an endpoint is http://"),
-            ("s3://bucket?endpoint=http://a:b@host", "an endpoint is http://"),
-            ("s3://bucket?endpont=x", "there are endpoint, region, path-style"),
+            ("s3://bucket?endpoint=ftp://host", "an endpoint must be http://"),
+            ("s3://bucket?endpoint=http://a:b@host", "an endpoint must be http://"),
+            ("s3://bucket?endpont=x", "the settings are endpoint, region, path-style"),
             ("s3://bucket?region=a&region=b", "given twice"),
             ("s3://bucket?path-style=maybe", "yes or no"),
-            ("file://host/x", "names no host"),
+            ("file://host/x", "cannot name a host"),
         ] {
             let error = wrong(text);
             assert!(error.contains(says), "{text}: {error}");

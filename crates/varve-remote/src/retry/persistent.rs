@@ -131,7 +131,7 @@ fn with_advice(error: io::Error) -> io::Error {
     let is_refused =
         error.kind() == io::ErrorKind::ConnectionRefused || error.to_string().contains("Connection refused");
     if is_refused {
-        let advice = "nothing listens there: does the server run, and are its name and port right?";
+        let advice = "no server accepts connections there: check that it runs, and its name and port";
         return io::Error::new(error.kind(), format!("{error}: {advice}"));
     }
     error
@@ -175,7 +175,7 @@ impl<H: Home> Persistent<H> {
             let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(target = %self.home, what, pause_ms, %error, "failed, will try again");
             if !self.pause(pause) {
-                let said = format!("interrupted before it was tried again: {error}");
+                let said = format!("interrupted before the next attempt: {error}");
                 return Err(Trouble::Passing(io::Error::new(error.kind(), said), asked));
             }
             number += 1;
@@ -443,7 +443,7 @@ mod tests {
         let target = Persistent::new(home, patience, Some(|| true));
         let error = target.get(&FileName::new("x").unwrap(), 0..1).unwrap_err();
         let said = varve_block::with_causes(&error);
-        assert!(said.contains("interrupted before it was tried again: gone for now"), "{said}");
+        assert!(said.contains("interrupted before the next attempt: gone for now"), "{said}");
         assert_eq!(*target.home.calls.lock(), 1);
     }
 
@@ -478,11 +478,11 @@ mod tests {
             let failed = target.list("").unwrap_err();
             let source = std::error::Error::source(&failed).unwrap().to_string();
             assert!(
-                source.to_lowercase().contains("connection refused: nothing listens there")
+                source.to_lowercase().contains("connection refused: no server accepts connections there")
                     || source.contains("(os error 111): nothing"),
                 "{source}"
             );
-            assert!(source.ends_with("does the server run, and are its name and port right?"), "{source}");
+            assert!(source.ends_with("check that it runs, and its name and port"), "{source}");
         }
     }
 

@@ -156,7 +156,7 @@ impl FolderTarget {
         self.leads_to(&path).map_err(Trouble::of_io)?;
         if let Ok(there) = fs::symlink_metadata(&path) {
             match other_kind(there.file_type()) {
-                Some(kind) => return Err(Trouble::refused(format!("{kind} lies there in place of a file"))),
+                Some(kind) => return Err(Trouble::refused(format!("{kind} is in place of a file"))),
                 None if mode == PutMode::Create => return Err(Trouble::Exists),
                 None => {}
             }
@@ -198,7 +198,7 @@ impl FolderTarget {
             // Another writer was faster. Its own sync may still be running.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && self.is_there(folder)? => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let text = format!("{} is not there: is the disk mounted?", parent.display());
+                let text = format!("{} does not exist: check that the disk is mounted", parent.display());
                 return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
             }
             made => made?,
@@ -220,11 +220,11 @@ impl FolderTarget {
                 let kind =
                     other_kind(found.file_type()).map_or_else(|| "a file".into(), |kind| kind.to_string());
                 format!(
-                    "{kind} lies there in place of the folder {}, and must be removed or renamed, by hand",
+                    "{kind} is in place of the folder {}, and must be removed or renamed by hand",
                     folder.display()
                 )
             }
-            Ok(_) => format!("{} is no folder", folder.display()),
+            Ok(_) => format!("{} is not a folder", folder.display()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
@@ -268,7 +268,7 @@ impl FolderTarget {
             }
             let entries = match fs::read_dir(path) {
                 Err(error) if folder.is_empty() && error.kind() == io::ErrorKind::NotADirectory => {
-                    return Err(Trouble::refused("it is no folder"));
+                    return Err(Trouble::refused("it is not a folder"));
                 }
                 Err(error) if is_absent(&error) => continue,
                 entries => entries.map_err(Trouble::of_io)?,
@@ -509,7 +509,7 @@ mod tests {
         let target = FolderTarget::new(&folder.path().join("not-mounted/replica"));
         let refused = target.put(&name("object"), Bytes::new(), PutMode::Create).unwrap_err();
         let source = std::error::Error::source(&refused).unwrap().to_string();
-        assert!(source.contains("is the disk mounted?"), "{source}");
+        assert!(source.contains("check that the disk is mounted"), "{source}");
     }
 
     #[test]
@@ -562,7 +562,7 @@ mod tests {
                     panic!("{object}: {outcome:?}")
                 };
                 let named = folder.path().join(object.split('/').next().unwrap());
-                let expected = format!("{kind} lies there in place of the folder {}", named.display());
+                let expected = format!("{kind} is in place of the folder {}", named.display());
                 assert!(source.to_string().starts_with(&expected), "{source}");
             }
         }
@@ -590,7 +590,7 @@ mod tests {
         let put = target.put(&name("object"), Bytes::new(), PutMode::Create).unwrap_err();
         for refused in [listed, put] {
             let source = std::error::Error::source(&refused).unwrap().to_string();
-            assert!(source.contains("no folder"), "{source}");
+            assert!(source.contains("not a folder"), "{source}");
         }
     }
 

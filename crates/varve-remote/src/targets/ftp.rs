@@ -210,7 +210,7 @@ impl Ftp {
         finished?;
         let arrived = connection.size(path)?;
         if arrived != contents.len() as u64 {
-            return Err(Trouble::passing(format!("of {} bytes {arrived} arrived", contents.len())));
+            return Err(Trouble::passing(format!("of {} bytes, only {arrived} arrived", contents.len())));
         }
         Ok(())
     }
@@ -339,7 +339,7 @@ impl Connection {
             match taken.map_err(|error| Trouble::Passing(error, None))? {
                 0 => return Ok(()),
                 _ if line.last() != Some(&b'\n') => {
-                    return Err(Trouble::passing("a line of the listing has no end"));
+                    return Err(Trouble::passing("a line of the listing is too long"));
                 }
                 _ => {}
             }
@@ -360,7 +360,7 @@ impl Connection {
                 // An incomplete listing would be worse than none.
                 None => {
                     return Err(Trouble::refused(format!(
-                        "a line of the listing is of no known form: {line:?}"
+                        "a line of the listing has an unknown form: {line:?}"
                     )));
                 }
             }

@@ -235,7 +235,7 @@ impl S3 {
         let query = [("partNumber", text.as_str()), ("uploadId", id)];
         let answer = self.send(Method::PUT, key, &query, HeaderMap::new(), part).await?.success()?;
         let tag = answer.headers.get(ETAG).and_then(|tag| tag.to_str().ok());
-        tag.map(str::to_owned).ok_or_else(|| Trouble::passing("the server gave a part no tag"))
+        tag.map(str::to_owned).ok_or_else(|| Trouble::passing("the server sent no tag for a part"))
     }
 
     /// Completes an upload from its parts.
@@ -287,7 +287,7 @@ impl S3 {
                     break;
                 }
                 StatusCode::NOT_IMPLEMENTED | StatusCode::BAD_REQUEST => break,
-                StatusCode::CONFLICT => return Err(Trouble::passing("somebody else tries the same")),
+                StatusCode::CONFLICT => return Err(Trouble::passing("another program does the same")),
                 _ => drop(answer.success()?),
             }
         }
@@ -412,11 +412,13 @@ impl S3 {
             let next = take_page(&answer.body, self.key("").as_str(), into)?;
             match next {
                 None => return Ok(()),
-                next if next == token => return Err(Trouble::refused("its listing goes round in circles")),
+                next if next == token => {
+                    return Err(Trouble::refused("its listing is endless: a page names itself as the next"));
+                }
                 next => token = next,
             }
         }
-        Err(Trouble::refused("its listing does not end"))
+        Err(Trouble::refused("its listing is endless"))
     }
 }
 
@@ -443,7 +445,7 @@ fn take_page(page: &[u8], prefix: &str, into: &mut Listing) -> Result<Option<Str
     match (is_listing, is_cut, next) {
         (true, false, _) => Ok(None),
         (true, true, Some(next)) => Ok(Some(next)),
-        _ => Err(Trouble::passing("the server's answer is no whole page of a listing")),
+        _ => Err(Trouble::passing("the server's answer is not a complete page of a listing")),
     }
 }
 
@@ -451,7 +453,7 @@ fn forget_if_gone(trouble: Trouble, upload: &mut Upload) -> Trouble {
     match trouble {
         Trouble::NotFound => {
             *upload = Upload::default();
-            Trouble::passing("the server no longer knows of the upload")
+            Trouble::passing("the server no longer knows the upload")
         }
         other => other,
     }
@@ -483,7 +485,7 @@ fn bucket_url(place: &S3Location, endpoint: Option<&str>, region: &str) -> std::
         Some((scheme @ ("http" | "https"), host)) => Some(format!("{scheme}://{bucket}.{host}")),
         _ => None,
     };
-    url.ok_or_else(|| std::io::Error::other(format!("the endpoint {endpoint:?} is no http or https URL")))
+    url.ok_or_else(|| std::io::Error::other(format!("the endpoint {endpoint:?} is not an http or https URL")))
 }
 
 impl fmt::Display for S3 {

@@ -132,7 +132,7 @@ impl Sftp {
         }
         // Every wait for an answer has a time-out, also this one.
         let connected = tokio::time::timeout(self.patience.silence_max, self.connect()).await;
-        let session = Arc::new(connected.map_err(|_| Trouble::passing("the server says nothing"))??);
+        let session = Arc::new(connected.map_err(|_| Trouble::passing("the server does not answer"))??);
         *current = Some(Arc::clone(&session));
         Ok(session)
     }
@@ -193,7 +193,7 @@ impl Sftp {
         }
         let arrived = session.sftp.fstat(handle).await.map_err(of_sftp)?.attrs.size;
         if arrived.is_some_and(|arrived| arrived != contents.len() as u64) {
-            return Err(Trouble::passing(format!("of {} bytes {arrived:?} arrived", contents.len())));
+            return Err(Trouble::passing(format!("of {} bytes, only {arrived:?} arrived", contents.len())));
         }
         Ok(())
     }
@@ -282,7 +282,7 @@ impl Sftp {
             };
             if data.is_empty() || data.len() > left as usize {
                 return Err(Trouble::passing(format!(
-                    "asked for {left} bytes, the server sends {}",
+                    "of {left} requested bytes, the server sends {}",
                     data.len()
                 )));
             }
@@ -474,7 +474,7 @@ impl Home for Sftp {
     fn length(&self, name: &FileName) -> Result<u64, Trouble> {
         self.call(0, async |session| {
             let found = session.sftp.stat(self.path(name.as_str())).await.map_err(of_sftp)?;
-            found.attrs.size.ok_or_else(|| Trouble::refused("the server tells no length"))
+            found.attrs.size.ok_or_else(|| Trouble::refused("the server reports no length"))
         })
     }
 

@@ -145,7 +145,7 @@ impl Webdav {
         }
         let arrived = self.head(path).await?;
         if arrived != contents.len() as u64 {
-            return Err(Trouble::passing(format!("of {} bytes {arrived} arrived", contents.len())));
+            return Err(Trouble::passing(format!("of {} bytes, only {arrived} arrived", contents.len())));
         }
         Ok(())
     }
@@ -159,10 +159,10 @@ impl Webdav {
         request.headers_mut().insert(HeaderName::from_static("overwrite"), overwrite);
         match self.http.send(request).await?.success() {
             Ok(answer) if answer.status == StatusCode::MULTI_STATUS => {
-                Err(Trouble::refused("the server moved only parts of it"))
+                Err(Trouble::refused("the server moved only a part of it"))
             }
             // The uploaded file existed a moment ago.
-            Err(Trouble::NotFound) => Err(Trouble::passing("what was sent is gone")),
+            Err(Trouble::NotFound) => Err(Trouble::passing("the uploaded file is gone")),
             outcome => outcome.map(drop),
         }
     }
@@ -258,7 +258,7 @@ fn take_members(answer: &[u8], path: &str, folder: &str, into: &mut Listing) -> 
         }
         Ok(())
     })?;
-    if is_answer { Ok(folders) } else { Err(Trouble::passing("the server's answer is no listing")) }
+    if is_answer { Ok(folders) } else { Err(Trouble::passing("the server's answer is not a listing")) }
 }
 
 /// Returns the name of the member at `href` in the collection at `path`. It is empty for the

@@ -21,7 +21,7 @@ const SEND_BYTES: usize = 256 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum VentiError {
     /// There is no connection.
-    #[error("there is no connection to the Venti server {address}")]
+    #[error("cannot connect to the Venti server {address}")]
     Connect { address: String, source: io::Error },
     /// The connection broke.
     #[error("the connection to the Venti server broke")]
@@ -33,7 +33,7 @@ pub enum VentiError {
     #[error("the Venti server breaks the protocol")]
     Protocol(#[from] ClientError),
     /// The request cannot be sent.
-    #[error("the Venti server cannot be asked")]
+    #[error("the request cannot be sent to the Venti server")]
     Ask(#[from] AskError),
     /// The server refuses the request.
     #[error("the Venti server says: {text}")]
@@ -42,15 +42,13 @@ pub enum VentiError {
         text: String,
     },
     /// A read returned other bytes.
-    #[error("the Venti server breaks the protocol: it gives other bytes than those that have the score")]
+    #[error("the Venti server breaks the protocol: it returned bytes that do not have the requested score")]
     Lies,
     /// The answer to a write has a score that the block does not have.
-    #[error(
-        "the Venti server breaks the protocol: it acknowledges a block under a score that its bytes do not have"
-    )]
+    #[error("the Venti server breaks the protocol: it acknowledged a block with a wrong score")]
     OtherScore,
     /// Venti has no type for such a block.
-    #[error("Venti has no pointer blocks of more than 7 levels: choose a larger block size")]
+    #[error("Venti supports at most 7 levels of pointer blocks: choose a larger block size")]
     TooDeep,
 }
 

@@ -231,7 +231,7 @@ fn only_known_ssh_servers_are_believed() {
         other => panic!("{other:?}"),
     };
     let list = |options: &OpenOptions| kind.through(kind.server.port, "place", options).list("");
-    assert!(says(list(&unknown)).contains("not in the known hosts"));
+    assert!(says(list(&unknown)).contains("not among the known hosts"));
     let accepting = OpenOptions { unknown_hosts: UnknownHosts::Accept, ..unknown };
     assert_eq!(list(&accepting).unwrap(), []);
     // Another key than the known one is refused even then.
@@ -239,7 +239,7 @@ fn only_known_ssh_servers_are_believed() {
     make_key(&keygen, &other);
     let key = fs::read_to_string(other.with_extension("pub")).unwrap();
     fs::write(&empty, format!("[127.0.0.1]:{} {key}", kind.server.port)).unwrap();
-    assert!(says(list(&accepting)).contains("another than the known one"));
+    assert!(says(list(&accepting)).contains("differs from the known one"));
 }
 
 struct Agent(Child);

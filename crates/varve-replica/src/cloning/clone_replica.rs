@@ -62,7 +62,7 @@ pub struct DamagedThere {
 #[derive(Debug, thiserror::Error)]
 pub enum CloneError {
     /// The folder already contains a store.
-    #[error("there is a store already")]
+    #[error("a store already exists there")]
     Exists,
     /// The folder contains something else.
     #[error("the folder is not empty: it holds {file}")]
@@ -86,18 +86,18 @@ pub enum CloneError {
     #[error(transparent)]
     List(#[from] OpenLogError),
     /// A fetched arena could not be read again.
-    #[error("what was fetched cannot be read")]
+    #[error("a fetched arena cannot be read")]
     Read(#[from] ReadLogError),
     /// The replica does not have all arenas whole. The whole ones have been cloned.
     #[error(
-        "{} cannot be brought back whole; first arena {}: {}", arenas(.damaged.len()), .damaged[0].arena, .damaged[0].reason
+        "{} cannot be cloned completely; first arena {}: {}", arenas(.damaged.len()), .damaged[0].arena, .damaged[0].reason
     )]
     Damaged {
         /// The damaged arenas with reasons; at least one.
         damaged: Vec<DamagedThere>,
     },
     /// The caller cancelled it.
-    #[error("interrupted; the same command goes on where it stopped")]
+    #[error("interrupted; the same command continues where it stopped")]
     Cancelled,
 }
 
@@ -226,7 +226,7 @@ fn read_all_twice(replica: &Replica, world: &World, files: &[&FileName]) -> Resu
     let pairs = files.iter().zip(read.chunks_exact(2));
     let same = pairs.map(|(file, pair)| match pair {
         [one, other] if one == other => Ok(one.clone()),
-        _ => Err(failed(file)(io::Error::other("it reads differently from one time to the next"))),
+        _ => Err(failed(file)(io::Error::other("two reads of it gave different bytes"))),
     });
     same.collect()
 }

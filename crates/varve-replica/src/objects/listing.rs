@@ -50,7 +50,7 @@ pub struct Listing {
 /// An entry that is not an object but has the name of one, or is not a folder but has the name of
 /// one with objects. The expected object can neither be read nor put.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{object}: {kind} lies there in place of {}, and must be removed or renamed there, by hand", self.place())]
+#[error("{object}: {kind} is in place of {}, and must be removed or renamed there by hand", self.place())]
 pub struct InTheWay {
     /// The name of the expected object or folder.
     pub object: FileName,
@@ -467,10 +467,7 @@ mod tests {
                 let others = vec![Other { name: name.clone(), kind }];
                 let listing = Listing::of(Survey { objects: Vec::new(), others });
                 let said = listing.require_clear().unwrap_err().to_string();
-                assert!(
-                    said.starts_with(&format!("{name}: {kind} lies there in place of this folder")),
-                    "{said}"
-                );
+                assert!(said.starts_with(&format!("{name}: {kind} is in place of this folder")), "{said}");
             }
         }
     }

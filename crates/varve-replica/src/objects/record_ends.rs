@@ -58,16 +58,16 @@ pub enum RecordsDamage {
     #[error(transparent)]
     Unreadable(#[from] ReadLogError),
     /// There is something between two records that no page names.
-    #[error("arena {arena}, offset {offset}: a record is damaged; those after it can still be read")]
+    #[error("arena {arena}, offset {offset}: a record is damaged; the records after it can still be read")]
     Gap { arena: ArenaId, offset: u64 },
     /// The disk does not return something that may be a page.
-    #[error("arena {arena}, offset {offset}: the disk does not give what is there")]
+    #[error("arena {arena}, offset {offset}: the disk cannot read this place")]
     Withheld { arena: ArenaId, offset: u64 },
     /// The ledger counts the arena as sealed, and the arena is missing.
     #[error("arena {arena}: it is missing")]
     Missing { arena: ArenaId },
     /// The ledger counts the arena as sealed, and it has no seal.
-    #[error("arena {arena}: it was sealed, and is not any more: it was cut, or put back as it was before")]
+    #[error("arena {arena}: its seal is gone: it was cut, or put back from an older state")]
     SealLost {
         arena: ArenaId,
         /// The end of its records, in bytes.

@@ -33,7 +33,7 @@ pub enum HealError {
     #[error("a block cannot be stored again")]
     Put(#[from] PutError),
     /// The stored blocks could not be made durable.
-    #[error("what was stored again cannot be made durable")]
+    #[error("the blocks that were stored again cannot be made durable")]
     Sync(#[from] SyncError),
 }
 
@@ -73,7 +73,7 @@ impl Healing {
                 let stored_count = store.put_back(&[(*name, bytes)])?;
                 healed_count += stored_count;
                 if stored_count > 0 {
-                    tracing::info!(block = %name, "a block that was lost is stored again");
+                    tracing::info!(block = %name, "a lost block is stored again");
                 }
             }
         }

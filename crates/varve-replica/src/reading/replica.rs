@@ -41,13 +41,13 @@ pub enum OpenReplicaError {
     #[error(transparent)]
     InTheWay(#[from] InTheWay),
     /// A newer layout.
-    #[error("the replica has layout {layout}; this program reads layout {LAYOUT}: use a newer one")]
+    #[error("the replica has layout {layout}; this program reads layout {LAYOUT}: use a newer version of it")]
     NewerLayout { layout: u32 },
     /// `replica.toml` is malformed.
     #[error("replica.toml is damaged")]
     Mark,
     /// `config.toml` is malformed.
-    #[error("the replica's config.toml")]
+    #[error("the replica's config.toml cannot be used")]
     Config(#[from] ConfigError),
 }
 

@@ -144,7 +144,7 @@ fn join(blocks: &BTreeMap<u64, Bytes>, range: &Range<u64>) -> io::Result<Bytes> 
 fn read_only() -> io::Error {
     io::Error::new(
         io::ErrorKind::ReadOnlyFilesystem,
-        "a replica is only read; `varve clone` makes a store of it",
+        "a replica cannot be written; `varve clone` makes a store of it",
     )
 }
 
@@ -186,7 +186,9 @@ impl Storage for ReplicaStorage {
             }
             None => self.replica.settings().get(file).copied(),
         };
-        length.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{file}: not at the replica")))
+        length.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, format!("{file}: it is not at the replica"))
+        })
     }
 
     fn list(&self, folder: &str) -> io::Result<Vec<FileName>> {

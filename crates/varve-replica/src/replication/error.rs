@@ -27,7 +27,7 @@ pub enum ReplicateError {
     #[error(transparent)]
     NotReplaceable(#[from] NotReplaceable),
     /// The target holds another store's replica.
-    #[error("the target holds a replica of another store, {theirs}; this one is {ours}")]
+    #[error("the target holds a replica of another store: {theirs} instead of {ours}")]
     ForeignStore {
         /// The identity of that store.
         theirs: String,
@@ -35,18 +35,16 @@ pub enum ReplicateError {
         ours: String,
     },
     /// The replica has this store's identity, but other unchangeable settings.
-    #[error("the target's config.toml names this store, but not as it was made: it is damaged, or forged")]
+    #[error("the target's config.toml has other settings than this store: it is damaged, or forged")]
     ForeignConfig,
     /// The target contains something else.
-    #[error("the target is not empty, and holds no replica: there is {object}")]
+    #[error("the target is not empty, and holds no replica: it has {object}")]
     Occupied {
         /// An object at the target.
         object: FileName,
     },
     /// An object of another store's replica is among those of this store.
-    #[error(
-        "{object} belongs to store {theirs}: it does not belong here, and hides what this store has there. Nothing was changed"
-    )]
+    #[error("{object} belongs to store {theirs}, and hides an object of this store. Nothing was changed")]
     ForeignObject {
         object: FileName,
         /// The store's identity in the object.
@@ -54,8 +52,7 @@ pub enum ReplicateError {
     },
     /// Another copy of the store has written a different history there.
     #[error(
-        "the replica holds another history of this store: arena {arena} goes on differently there ({object}). \
-         Two copies of the store have been written, and each needs a target of its own"
+        "the replica holds another history of this store: arena {arena} continues differently there ({object}). Two copies of the store have been written, and each needs a target of its own"
     )]
     Diverged {
         /// The first arena that differs.
@@ -65,8 +62,7 @@ pub enum ReplicateError {
     },
     /// The store is older than its replica.
     #[error(
-        "the replica has more than this store: arena {arena} goes on there ({object}). This store was put back \
-         to an older state, or lost its end: nothing was changed"
+        "the replica has more than this store: arena {arena} is longer there ({object}). This store was put back to an older state, or lost its end: nothing was changed"
     )]
     Ahead {
         /// The first arena that is longer in the replica.
@@ -75,7 +71,7 @@ pub enum ReplicateError {
         object: FileName,
     },
     /// Uploaded objects are missing.
-    #[error("{object} was uploaded, and is not there as it was sent: something else changes the target")]
+    #[error("{object} was uploaded, but is missing or changed: another program changes the target")]
     Vanished { object: FileName },
     /// The local arenas could not be listed.
     #[error(transparent)]
@@ -93,6 +89,6 @@ pub enum ReplicateError {
     #[error("this store is being replicated: {0}")]
     Busy(#[source] LockError),
     /// The caller cancelled it.
-    #[error("interrupted; the same command goes on where it stopped")]
+    #[error("interrupted; the same command continues where it stopped")]
     Cancelled,
 }

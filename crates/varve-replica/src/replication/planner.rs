@@ -103,7 +103,7 @@ impl ReplicationPlan {
             if read().map_err(failed)? == contents {
                 return Ok(contents);
             }
-            Err(failed(io::Error::other("it reads differently from one time to the next")))
+            Err(failed(io::Error::other("two reads of it gave different bytes")))
         };
         let is_there = |file: &FileName| listing.settings.contains_key(file);
         let is_wanted = |file: &FileName| !is_there(file) || replace.contains(file);

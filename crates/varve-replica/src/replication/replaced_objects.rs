@@ -11,7 +11,7 @@ use crate::replication::replication_plan::ReplicationPlan;
 #[derive(Debug, thiserror::Error)]
 pub enum NotReplaceable {
     /// The target has no such object.
-    #[error("{object} is to be put again, and the target has no such object{}", did_you_mean(.near.as_ref()))]
+    #[error("{object} cannot be replaced, because the target has no such object{}", did_you_mean(.near.as_ref()))]
     NotThere {
         /// The given name.
         object: FileName,
@@ -19,7 +19,7 @@ pub enum NotReplaceable {
         near: Option<FileName>,
     },
     /// The object exists, but the store has nothing to replace it with.
-    #[error("{object} is to be put again, and this store has nothing whole to be put in its place")]
+    #[error("{object} cannot be replaced, because this store has no undamaged data for it")]
     NotHere {
         /// The given name.
         object: FileName,
@@ -27,7 +27,7 @@ pub enum NotReplaceable {
 }
 
 fn did_you_mean(near: Option<&FileName>) -> String {
-    near.map_or_else(String::new, |near| format!("; {near} is there"))
+    near.map_or_else(String::new, |near| format!("; a similar name is {near}"))
 }
 
 /// Checks that every name in `replace` is going to be put, or superseded.

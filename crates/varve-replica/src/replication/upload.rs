@@ -101,13 +101,13 @@ impl ReplicationPlan {
         // The listing of that check has found them.
         match target.remove_leftovers() {
             0 => {}
-            count => tracing::info!(%target, count, "removed what dead writers had left"),
+            count => tracing::info!(%target, count, "removed unfinished objects of interrupted replications"),
         }
         done.reaches = Seen::of(after.assemble().iter());
         if let Some(seen) = done.reaches
             && let Err(error) = seen.write(source.world.storage.as_ref(), source.log.keys(), target.as_ref())
         {
-            tracing::warn!(%error, "what is at the replica could not be noted");
+            tracing::warn!(%error, "the state of the replica could not be recorded");
         }
         Ok(done)
     }

@@ -59,7 +59,7 @@ fn a_replica_is_only_read() {
         Store::open(world(storage, 3), Some(&secret()), Access::Write { holder: "me" }, &mut |_| {});
     let Err(OpenError::Lock(error)) = refused else { panic!("it must not open") };
     let source = std::error::Error::source(&error).unwrap().to_string();
-    assert!(source.contains("a replica is only read"), "{source}");
+    assert!(source.contains("a replica cannot be written"), "{source}");
     assert_eq!(segments(&target), before);
 }
 

@@ -43,13 +43,13 @@ impl OpenDisk {
         let image = Arc::new(ImageReader::new(Arc::clone(blocks), entry));
         let disk = Disk::open(Arc::clone(&image) as Arc<dyn ReadAt>);
         for problem in disk.problems() {
-            tracing::warn!(night, %problem, "a disk is not as it should be");
+            tracing::warn!(night, %problem, "a disk has a problem");
         }
         let parts = disk.volumes().iter().map(|volume| {
             let files = volume.open_file_system();
             let name = safe_name(volume.name());
             if let Err(error) = &files {
-                tracing::info!(night, volume = volume.name(), %error, "a volume is shown as it is");
+                tracing::info!(night, volume = volume.name(), %error, "a volume is shown as raw bytes");
             }
             if let Some(warning) = files.as_ref().ok().and_then(|files| files.warning()) {
                 tracing::warn!(night, volume = volume.name(), "{warning}");

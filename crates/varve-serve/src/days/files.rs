@@ -159,7 +159,7 @@ impl Days {
             Ok(false) => {}
             Err(error) => {
                 let error: &dyn std::error::Error = &*error;
-                tracing::warn!(error, "new snapshots cannot be looked for");
+                tracing::warn!(error, "the search for new snapshots failed");
             }
         }
         let now = clock.now();

@@ -33,20 +33,22 @@ pub struct Options {
 /// Why a file system could not be mounted.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    #[error("{} is not there", at.display())]
+    #[error("{} does not exist", at.display())]
     Absent { at: PathBuf, source: io::Error },
     #[error("{} is not a folder", at.display())]
     NotAFolder { at: PathBuf },
     /// The process of an earlier mount has died without unmounting.
-    #[error("{} is what a mount has left whose process is gone: `fusermount3 -u {}` takes it away", at.display(), at.display())]
+    #[error("{} is a stale mount of a dead process: `fusermount3 -u {}` removes it", at.display(), at.display())]
     Left { at: PathBuf },
-    #[error("this system has no /dev/fuse: load the module `fuse`, or give the container that device")]
+    #[error("this system has no /dev/fuse: load the module `fuse`, or give the device to the container")]
     NoFuse,
     /// The system does not let unprivileged users admit other users to a mount.
-    #[error("other users may not be let in: write `user_allow_other` into /etc/fuse.conf, or mount as root")]
+    #[error(
+        "the system does not allow access for other users: write `user_allow_other` into /etc/fuse.conf, or mount as root"
+    )]
     OthersNotAllowed { source: io::Error },
     /// The mount would hide the contents of the folder.
-    #[error("{} is not empty: what is in it would be hidden", at.display())]
+    #[error("{} is not empty: the mount would hide its files", at.display())]
     NotEmpty { at: PathBuf },
     #[error("cannot mount on {}", at.display())]
     Refused { at: PathBuf, source: io::Error },
@@ -156,7 +158,7 @@ impl Mounted {
         }
         match session.umount_and_join() {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                tracing::warn!(at = %self.at.display(), "somebody still works in the mount; it is taken away all the same");
+                tracing::warn!(at = %self.at.display(), "the mount is still in use; it is detached");
                 detach(&self.at)
             }
             other => other,

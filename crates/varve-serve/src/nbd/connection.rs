@@ -30,9 +30,9 @@ const READ_ONLY_PAYLOAD_BYTES_MAX: u32 = 1 << 20;
 pub(super) enum ConnectionError {
     #[error("the socket failed")]
     Socket(#[source] io::Error),
-    #[error("the client says nothing for too long")]
+    #[error("the client was silent for too long")]
     Silent,
-    #[error("the connection ended in the middle of something")]
+    #[error("the connection ended within a message")]
     CutOff,
     #[error(transparent)]
     Negotiation(#[from] NegotiationError),
@@ -48,7 +48,7 @@ pub(super) enum ConnectionError {
 pub(super) fn serve(line: &Line, disks: &dyn Disks, settings: &Settings) -> Result<(), ConnectionError> {
     let Some((agreed, requests)) = negotiate(line, disks, settings)? else { return Ok(()) };
     let Agreed { export: disk, info, structured, contexts } = agreed;
-    tracing::info!(export = info.description, "a client has come");
+    tracing::info!(export = info.description, "a client has connected");
     let payload_bytes_max =
         if disk.writable().is_some() { info.block_sizes.maximum } else { READ_ONLY_PAYLOAD_BYTES_MAX };
     let transmission = Transmission {

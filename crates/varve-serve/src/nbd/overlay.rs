@@ -49,13 +49,13 @@ pub enum OverlayError {
     #[error("the overlay {} cannot be used", path.display())]
     Storage { path: PathBuf, source: io::Error },
     /// Another process has the file locked.
-    #[error("the overlay {} is used by another program", path.display())]
+    #[error("the overlay {} is in use by another program", path.display())]
     InUse { path: PathBuf },
     /// A file of another kind, or a damaged overlay.
-    #[error("{} is no overlay of varve, or its first bytes are damaged: choose another file, or remove it", path.display())]
+    #[error("{} is not an overlay of varve, or its first bytes are damaged: choose another file, or remove it", path.display())]
     NotAnOverlay { path: PathBuf },
     /// The overlay was made for another disk.
-    #[error("the overlay {} lies over {found}, and not over {wanted}", path.display())]
+    #[error("the overlay {} belongs to {found}, not to {wanted}", path.display())]
     OtherDisk {
         path: PathBuf,
         /// The disk that the overlay was made for.
@@ -63,7 +63,7 @@ pub enum OverlayError {
         /// The disk that is served.
         wanted: String,
     },
-    #[error("a disk of {size} bytes is too large for an overlay: {SIZE_MAX} are the most")]
+    #[error("a disk of {size} bytes is too large for an overlay: the limit is {SIZE_MAX} bytes")]
     TooLarge { size: u64 },
 }
 
@@ -451,7 +451,7 @@ impl WritableDisk for Overlay {
         }
         let _one_at_a_time = self.flushing.lock();
         if self.is_broken.load(Ordering::Relaxed) {
-            return Err(io::Error::other("an earlier flush failed: what was written since may be lost"));
+            return Err(io::Error::other("an earlier flush failed: later writes may be lost"));
         }
         self.flush_all().inspect_err(|_| self.is_broken.store(true, Ordering::Relaxed))
     }
@@ -460,7 +460,7 @@ impl WritableDisk for Overlay {
 impl Drop for Overlay {
     fn drop(&mut self) {
         if let Err(error) = WritableDisk::flush(self) {
-            tracing::error!(%error, "the last of what was written to the overlay may be lost");
+            tracing::error!(%error, "the last writes to the overlay may be lost");
         }
     }
 }

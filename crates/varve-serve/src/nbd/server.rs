@@ -109,7 +109,7 @@ impl NbdServer {
         let timeout = self.shared.settings.drain_timeout;
         let outcome = self.shared.one_ended.wait_while_for(&mut lines, is_served, timeout);
         if outcome.timed_out() {
-            tracing::warn!(count = lines.open.len(), "clients that take no answers were left alone");
+            tracing::warn!(count = lines.open.len(), "clients that read no answers were disconnected");
         }
     }
 
@@ -153,7 +153,7 @@ fn accept_until_woken(listener: &Listener, woken: &UnixStream, shared: &Arc<Shar
         match poll(&mut waited, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
-                tracing::error!(%error, "no more clients can be taken");
+                tracing::error!(%error, "no more clients can be accepted");
                 return;
             }
         }
@@ -164,7 +164,7 @@ fn accept_until_woken(listener: &Listener, woken: &UnixStream, shared: &Arc<Shar
             Ok(socket) => welcome(socket, shared),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                tracing::warn!(%error, "a client could not be taken");
+                tracing::warn!(%error, "a client could not be accepted");
                 // Perhaps the process has no file descriptors left: give the present clients time
                 // to end.
                 pause();
@@ -181,12 +181,12 @@ fn pause() {
 fn welcome(socket: Socket, shared: &Arc<Shared>) {
     let line = match Line::new(socket, shared.settings.send_timeout) {
         Ok(line) => Arc::new(line),
-        Err(error) => return tracing::warn!(%error, "a client could not be taken"),
+        Err(error) => return tracing::warn!(%error, "a client could not be accepted"),
     };
     let number = {
         let mut lines = shared.lines.lock();
         if lines.open.len() >= shared.settings.connections_max {
-            return tracing::warn!("a client was sent away: there are {} already", lines.open.len());
+            return tracing::warn!("a client was refused: {} are connected already", lines.open.len());
         }
         lines.next += 1;
         let number = lines.next;
@@ -196,7 +196,7 @@ fn welcome(socket: Socket, shared: &Arc<Shared>) {
     let served = Arc::clone(shared);
     let thread = std::thread::Builder::new().name(format!("nbd {number}")).spawn(move || {
         match connection::serve(&line, served.disks.as_ref(), &served.settings) {
-            Ok(()) => tracing::debug!(number, "a client has gone"),
+            Ok(()) => tracing::debug!(number, "a client has disconnected"),
             Err(error) => tracing::warn!(number, error = with_causes(&error), "a connection was ended"),
         }
         line.say_goodbye();
@@ -205,7 +205,7 @@ fn welcome(socket: Socket, shared: &Arc<Shared>) {
         served.one_ended.notify_all();
     });
     if let Err(error) = thread {
-        tracing::warn!(%error, "a client could not be taken");
+        tracing::warn!(%error, "a client could not be accepted");
         shared.lines.lock().open.remove(&number);
     }
 }

@@ -74,7 +74,7 @@ impl SnapshotDisks {
                 return Err(FindDiskError::Unknown("the store has no snapshot of a disk image yet".into()));
             }
             Err(error) => {
-                return Err(FindDiskError::Unknown(format!("{error} (only disk images are meant)")));
+                return Err(FindDiskError::Unknown(format!("{error} (only disk images are served)")));
             }
         };
         let disk = self.open(&mut known, &snapshot);
@@ -140,7 +140,7 @@ fn stable_name(snapshots: &[&Snapshot], wanted: &Snapshot, moments: Moments) -> 
 impl Disks for SnapshotDisks {
     fn list(&self) -> Vec<ListedDisk> {
         let known = self.current().unwrap_or_else(|error| {
-            tracing::error!(%error, "only the snapshots that were known before are listed");
+            tracing::error!(%error, "new snapshots cannot be read; only the known ones are listed");
             self.known.lock()
         });
         // Sort by name and age. Before the snapshots of each name comes the plain name, which

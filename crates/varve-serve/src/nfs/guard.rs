@@ -48,14 +48,14 @@ pub(super) async fn stand_before(inner: SocketAddr, listener: TcpListener) {
                     match place.hold_while(pass(client, inner, &place)).await {
                         Some(Ok(())) => {}
                         Some(Err(error)) => {
-                            tracing::debug!(%address, %error, "a client of NFS was left alone")
+                            tracing::debug!(%address, %error, "an NFS client was disconnected")
                         }
-                        None => tracing::debug!(%address, "an idle client of NFS has made room"),
+                        None => tracing::debug!(%address, "an idle NFS client was disconnected to make room"),
                     }
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a client of NFS could not be taken in");
+                tracing::warn!(%error, "an NFS client could not be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

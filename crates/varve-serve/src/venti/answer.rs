@@ -117,7 +117,7 @@ pub(super) fn write(
         }
         if let Some(fault) = state.fault() {
             return Some(format!(
-                "{READ_ONLY_TEXT}: the server could not write, and does not try again: {fault}"
+                "{READ_ONLY_TEXT}: a write failed, and the server does not try again: {fault}"
             ));
         }
         if write.data.len() > block_bytes_max {
@@ -195,7 +195,7 @@ fn refuse_write(state: &State, error: &PutError) -> Reply {
     match error {
         PutError::Collision { name } => {
             state.counters.collisions.add(1);
-            tracing::error!(block = %name, "somebody writes other bytes with the score of a block that is stored: refused");
+            tracing::error!(block = %name, "a client wrote a block with the score of a stored block, but with other bytes: refused");
             Reply::Error(format!("{COLLISION_TEXT}: {text}"))
         }
         PutError::TooLarge { .. } => Reply::Error(LUMP_TOO_LARGE_TEXT.into()),
@@ -211,9 +211,9 @@ fn refuse_write(state: &State, error: &PutError) -> Reply {
 pub(super) fn sync(state: &State, version: Version, is_read_only: bool, tag: u8, into: &mut Answers) {
     let reply = match state.fault() {
         // Blocks that were acknowledged before the fault may be lost. The client must know that.
-        Some(fault) if !is_read_only => Reply::Error(format!(
-            "{READ_ONLY_TEXT}: the server could not write, so not everything is durable: {fault}"
-        )),
+        Some(fault) if !is_read_only => {
+            Reply::Error(format!("{READ_ONLY_TEXT}: a write failed, so not everything is durable: {fault}"))
+        }
         _ if is_read_only => Reply::Sync,
         _ => state.sync().map_or_else(|error| Reply::Error(with_causes(&error)), |()| Reply::Sync),
     };

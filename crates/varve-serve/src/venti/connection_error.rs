@@ -9,19 +9,19 @@ use varve_venti::ServerError;
 pub(super) enum ConnectionError {
     #[error("the socket failed")]
     Socket(#[from] io::Error),
-    #[error("no TLS with the client")]
+    #[error("the TLS handshake with the client failed")]
     Tls(#[source] io::Error),
-    #[error("the client did not say hello in time")]
+    #[error("the client did not complete the handshake in time")]
     NoHello,
-    #[error("the client does not end what it has begun to say")]
+    #[error("the client did not finish a message in time")]
     Slow,
-    #[error("the client says nothing for too long")]
+    #[error("the client was silent for too long")]
     Silent,
-    #[error("the client takes no answers, or too slowly")]
+    #[error("the client reads no answers, or too slowly")]
     TakesNothing,
-    #[error("the client let its answers wait while others had no room")]
+    #[error("the client did not read its answers while memory was needed for others")]
     GaveWay,
-    #[error("the connection ended in the middle of a message")]
+    #[error("the connection ended within a message")]
     CutOff,
     #[error(transparent)]
     Protocol(#[from] ServerError),

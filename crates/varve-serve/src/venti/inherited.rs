@@ -19,11 +19,11 @@ const COUNT_MAX: RawFd = 256;
 /// Why the inherited sockets cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum InheritError {
-    #[error("LISTEN_FDS is {count:?}, which is no number of sockets")]
+    #[error("LISTEN_FDS is {count:?}, which is not a number of sockets")]
     Count { count: String },
-    #[error("file {number}, which was handed over, is no stream socket that listens")]
+    #[error("the inherited file {number} is not a listening stream socket")]
     NotListening { number: RawFd },
-    #[error("file {number}, which was handed over, cannot be used")]
+    #[error("the inherited file {number} cannot be used")]
     Unusable { number: RawFd, source: io::Error },
 }
 

@@ -34,7 +34,7 @@ fn tell(socket: &str, notice: Notice) -> io::Result<()> {
     let text: &[u8] = match notice {
         Notice::Ready => b"READY=1\n",
         Notice::Stopping => b"STOPPING=1\n",
-        Notice::Degraded => b"STATUS=read-only, as the store could not write\n",
+        Notice::Degraded => b"STATUS=read-only, because a write to the store failed\n",
     };
     UnixDatagram::unbound()?.send_to_addr(text, &address).map(drop)
 }

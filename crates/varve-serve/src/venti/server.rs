@@ -115,7 +115,7 @@ impl VentiServer {
         let all_gone =
             async { tokio::time::timeout(settings.drain_timeout, self.clients.acquire_many(all)).await };
         if threads.block_on(all_gone).is_err() {
-            tracing::warn!("clients that take no answers were left alone");
+            tracing::warn!("clients that read no answers were disconnected");
         }
         threads.shutdown_timeout(settings.drain_timeout);
     }
@@ -170,7 +170,7 @@ impl Door {
                 accepted = self.accept_one() => accepted,
             };
             if let Err(error) = accepted {
-                tracing::warn!(%error, "a client of Venti could not be taken in");
+                tracing::warn!(%error, "a Venti client could not be accepted");
                 // Perhaps the process has no file descriptors left: give the present clients time
                 // to end.
                 tokio::time::sleep(Duration::from_millis(100)).await;
@@ -225,7 +225,7 @@ impl Door {
             if counters.clients_refused.get().is_power_of_two() || counters.clients_refused.get() == 0 {
                 tracing::warn!(
                     clients = self.shared.settings.clients_max,
-                    "clients of Venti are sent away: there are too many"
+                    "Venti clients are refused: too many are connected"
                 );
             }
             counters.clients_refused.add(1);
@@ -261,12 +261,12 @@ impl Door {
                 serve(reader, writer, Arc::clone(&shared), access, stop).await
             };
             match served.await {
-                Ok(()) => tracing::debug!("a client of Venti has gone"),
+                Ok(()) => tracing::debug!("a Venti client has disconnected"),
                 Err(ConnectionError::Socket(error)) => {
-                    tracing::debug!(%error, "a client of Venti has vanished")
+                    tracing::debug!(%error, "the connection of a Venti client broke")
                 }
                 Err(error) => {
-                    tracing::warn!(error = with_causes(&error), "a connection of a client of Venti was ended")
+                    tracing::warn!(error = with_causes(&error), "the connection of a Venti client was closed")
                 }
             }
             counters.clients.subtract(1);

@@ -150,7 +150,7 @@ impl Sessions {
         if read.damaged_places > 0 {
             tracing::error!(
                 places = read.damaged_places,
-                "the record of sessions is damaged: some of them are not known, nor all that they wrote"
+                "the record of sessions is damaged: some sessions and their blocks are unknown"
             );
         }
         if store.is_open_to_write() {

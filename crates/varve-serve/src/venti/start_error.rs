@@ -11,20 +11,20 @@ pub enum StartError {
     /// The address is reachable from other machines, and the user has not permitted that.
     #[error(transparent)]
     Listen(ListenError),
-    #[error("nothing can listen at {at}")]
+    #[error("cannot listen at {at}")]
     Socket { at: String, source: io::Error },
     /// A TLS address was requested without a certificate.
-    #[error("{at}: no certificate was given for TLS")]
+    #[error("{at}: TLS needs a certificate")]
     NoCertificate { at: String },
-    #[error("{at}: the service manager has handed over no such socket")]
+    #[error("{at}: the service manager has passed no such socket")]
     NothingInherited { at: String },
     #[error(transparent)]
     Inherit(#[from] InheritError),
-    #[error("no threads can be started")]
+    #[error("cannot start threads")]
     Threads(#[source] io::Error),
     /// Venti requires SHA-1 scores.
     #[error(
-        "the store's scores have {bytes} bytes, and Venti's have 20: only a store made with `varve init --score sha1` can be served"
+        "the store's scores have {bytes} bytes, but Venti's have 20: only a store made with `varve init --score sha1` can be served"
     )]
     NotSha1 { bytes: usize },
 }

@@ -146,14 +146,14 @@ impl State {
         if self.failures_pass {
             tracing::warn!(
                 reason,
-                "blocks could not be stored or made durable; it is tried again, by their writer or here"
+                "blocks could not be stored or made durable; their writer or the server tries again"
             );
             return;
         }
         if self.fault.set(reason.clone()).is_ok() {
             tracing::error!(
                 reason = &*reason,
-                "the store could not write: the server is read-only from now on, until it is started again; reads go on"
+                "a write to the store failed: the server is read-only until it is restarted"
             );
             (self.on_read_only)(&reason);
         }

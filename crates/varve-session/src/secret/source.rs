@@ -26,7 +26,10 @@ pub struct OpenToOthers {
 impl std::fmt::Display for OpenToOthers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (path, mode) = (self.path.display(), self.mode & 0o7777);
-        write!(f, "{path} is open to others (its permissions are {mode:04o}): a secret in it is none")
+        write!(
+            f,
+            "{path} can be read by other users (its permissions are {mode:04o}): it cannot hold a secret"
+        )
     }
 }
 
@@ -93,14 +96,14 @@ fn one_line(bytes: &[u8]) -> Result<Zeroizing<String>> {
     let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     match std::str::from_utf8(line) {
-        Ok("") => bail!("there is no passphrase in it"),
+        Ok("") => bail!("it is empty"),
         Ok(line) if line.contains('\n') => {
             bail!(
-                "a passphrase is one line, and it has several; a file of random bytes is given with --key-file"
+                "it has several lines, but a passphrase is one line; use --key-file for a file of random bytes"
             )
         }
         Ok(line) => Ok(Zeroizing::new(line.into())),
-        Err(_) => bail!("it is no text; a file of random bytes is given with --key-file"),
+        Err(_) => bail!("it is not text; use --key-file for a file of random bytes"),
     }
 }
 

@@ -52,10 +52,10 @@ pub enum OpenClumpError {
     /// Venti itself found the clump damaged.
     #[error("it was marked as corrupt")]
     MarkedCorrupt,
-    #[error("its encoding is {encoding}: 1 and 2 are known")]
+    #[error("its encoding {encoding} is unknown: 1 and 2 are supported")]
     Encoding { encoding: u8 },
     /// The sizes contradict the encoding, or the bytes that are present.
-    #[error("{size} bytes stand for {plain_bytes}, with encoding {encoding}")]
+    #[error("its sizes are invalid: {size} bytes for {plain_bytes}, with encoding {encoding}")]
     Sizes {
         size: usize,
         /// The length of the uncompressed block.

@@ -39,12 +39,12 @@ pub struct ArenaHead {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeArenaHeadError {
     /// The bytes are something else.
-    #[error("it is no arena of Venti's")]
+    #[error("it is not a Venti arena")]
     NotOne,
-    #[error("an arena of version {version}: 4 and 5 are known")]
+    #[error("the arena has version {version}: 4 and 5 are supported")]
     Version { version: u32 },
     /// Contradictory sizes.
-    #[error("an arena of {size} bytes with blocks of {block_bytes}")]
+    #[error("the arena is invalid: it has {size} bytes, with blocks of {block_bytes}")]
     Sizes { block_bytes: u32, size: u64 },
 }
 

@@ -49,19 +49,21 @@ pub struct ArenaPlace {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodePartitionError {
     /// The bytes are something else.
-    #[error("it is no partition of Venti's arenas")]
+    #[error("it is not a partition of Venti arenas")]
     NotOne,
-    #[error("a partition of arenas of version {version}: {VERSION} is known")]
+    #[error("the partition has version {version}: {VERSION} is supported")]
     Version { version: u32 },
     /// Contradictory sizes.
-    #[error("a partition of arenas with blocks of {block_bytes} bytes, and its first arena at {arenas_at}")]
+    #[error(
+        "the partition is invalid: its blocks have {block_bytes} bytes, and its first arena is at {arenas_at}"
+    )]
     Sizes {
         block_bytes: u32,
         /// The position of the first arena.
         arenas_at: u64,
     },
     /// A line of the table is malformed.
-    #[error("line {line} of the table of arenas is none")]
+    #[error("line {line} of the table of arenas is malformed")]
     Table {
         /// Counted from 1.
         line: usize,

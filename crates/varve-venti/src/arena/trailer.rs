@@ -53,9 +53,9 @@ pub struct ArenaTrailer {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeArenaTrailerError {
     /// The bytes are something else.
-    #[error("the arena does not end as an arena does")]
+    #[error("the trailer of the arena is malformed")]
     NotOne,
-    #[error("an arena that ends with version {version}: 4 and 5 are known")]
+    #[error("the trailer of the arena has version {version}: 4 and 5 are supported")]
     Version { version: u32 },
 }
 

@@ -441,7 +441,7 @@ fn somebody_who_works_in_it_does_not_keep_it() {
 #[test]
 fn what_cannot_be_mounted_is_said() {
     let sandbox = Sandbox::encrypted();
-    assert!(sandbox.fails(1, ["mount", &sandbox.arg("absent")]).contains("absent is not there"));
+    assert!(sandbox.fails(1, ["mount", &sandbox.arg("absent")]).contains("absent does not exist"));
     assert!(sandbox.fails(1, ["mount", &sandbox.arg("key")]).contains("key is not a folder"));
     sandbox.fails(2, ["mount"]);
 }

@@ -383,7 +383,7 @@ fn no_acknowledged_block_is_lost_when_each_side_is_killed_at_random() {
                         Err(error) => {
                             failed_reads += 1;
                             let said = trouble(error);
-                            assert!(said.contains("connection"), "seed {seed}: {name}: {said}");
+                            assert!(said.contains("connect"), "seed {seed}: {name}: {said}");
                         }
                     }
                 }

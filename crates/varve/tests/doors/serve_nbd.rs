@@ -222,10 +222,10 @@ fn what_is_written_is_kept_in_an_overlay_or_thrown_away() {
     assert!(fs::read(&copy).unwrap() == expected, "it is there the next time");
     let address = format!("unix:{}", sandbox.arg("other"));
     let also = ["serve", "--nbd", &address, "--export", "vm@2026-05-01", "--overlay", &overlay];
-    assert!(sandbox.fails(1, also).contains("used by another program"));
+    assert!(sandbox.fails(1, also).contains("in use by another program"));
     server.end();
     let other_night = ["serve", "--nbd", &address, "--export", "vm@2026-05-02", "--overlay", &overlay];
-    assert!(sandbox.fails(1, other_night).contains("lies over"));
+    assert!(sandbox.fails(1, other_night).contains("belongs to"));
 
     let server = Server::unix(&sandbox, &["--export", "vm@2026-05-01", "--writable"]);
     tool(

@@ -179,7 +179,7 @@ fn what_a_machine_writes_can_be_kept_and_gone_on_with() {
     assert!(run.code == Some(1) && run.stderr.contains("keeps what was written over"), "{}", run.stderr);
     fs::write(sandbox.path("text"), "my thesis").unwrap();
     let run = boot(&sandbox, &["vm", "--keep", &sandbox.arg("text"), "--check"]);
-    assert!(run.code == Some(1) && run.stderr.contains("it is no qcow2"), "{}", run.stderr);
+    assert!(run.code == Some(1) && run.stderr.contains("it is not a qcow2 image"), "{}", run.stderr);
     assert_eq!(fs::read(sandbox.path("text")).unwrap(), b"my thesis");
     let run = boot(&sandbox, &["--keep", &sandbox.arg("absent"), "--check"]);
     assert!(run.code == Some(2) && run.stderr.contains("which snapshot?"), "{}", run.stderr);
@@ -222,10 +222,10 @@ fn a_kept_file_leads_to_no_other_file() {
     refused(&make("lazy", &below, &["-o", "lazy_refcounts=on"]), "features");
     refused(&make("fork", &below, &["-o", "extended_l2=on"]), "features");
     for other in ["nbd+unix:///00?socket=varve.sock", &format!("{below}2"), &sandbox.arg("vm.raw")] {
-        refused(&make("other", other, &[]), "it lies over no snapshot");
+        refused(&make("other", other, &[]), "it is not based on a snapshot");
     }
     rustix::fs::mkfifoat(rustix::fs::CWD, sandbox.path("fifo"), rustix::fs::Mode::RWXU).unwrap();
-    refused(&sandbox.arg("fifo"), "no file and no block device");
+    refused(&sandbox.arg("fifo"), "neither a file nor a block device");
     // And one as it should be.
     let plain = make("plain", &below, &[]);
     comes_up(&sandbox, &["--keep", &plain, "--no-kvm", "--check", "START 1 IS UP", "--timeout", "120"]);
@@ -361,7 +361,7 @@ fn a_machine_whose_writes_find_no_room_waits_until_there_is_some() {
     let run =
         boot(&sandbox, &["vm", "--keep", &kept, "--no-kvm", "--check", "START 1 IS UP", "--timeout", "600"]);
     let said = format!("{}{}", run.text(), run.stderr);
-    assert!(run.code == Some(1) && said.contains("finds no room"), "{said}");
+    assert!(run.code == Some(1) && said.contains("no space for its writes"), "{said}");
 
     let mut program = command(&sandbox, &["--keep", &kept, "--no-kvm", "--vnc"]);
     let mut shown = Shown(program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());

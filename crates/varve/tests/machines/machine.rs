@@ -55,7 +55,7 @@ fn a_night_reads_what_has_changed_since_the_last() {
     let field = |lines: &[Value], key: &str| lines.iter().map(|line| line[key].clone()).collect::<Vec<_>>();
     assert_eq!(field(&first, "name"), ["web-d0", "web-disk1"]);
     assert_eq!(field(&first, "read_bytes"), [24 * MIB, MIB]);
-    let reason = "QEMU has no record of what has changed since an archived night";
+    let reason = "QEMU has no record of the changes since an archived snapshot";
     assert_eq!(field(&first, "read_whole_because"), [reason, reason]);
     assert_eq!(first[0]["time"], first[1]["time"], "one moment");
 
@@ -80,7 +80,7 @@ fn a_night_reads_what_has_changed_since_the_last() {
     assert_eq!(field(&third, "changed_since"), [second[0]["id"].clone(), Value::Null]);
     assert_eq!(third[0]["read_bytes"], 64 << 10);
     let whole = night(&sandbox, &machine, &["--reread", "--drive", "disk1", "--name", "web-disk1"]);
-    assert_eq!(whole[0]["read_whole_because"], "--reread asks for all of it");
+    assert_eq!(whole[0]["read_whole_because"], "--reread was given");
     machine.quit();
     let [a, b] = disks(&sandbox);
     assert!(image(&sandbox, "web-d0") == a && image(&sandbox, "web-disk1") == b);
@@ -290,7 +290,7 @@ fn a_machine_that_dies_loses_the_night_and_the_next_one_reads_everything() {
     assert_eq!(listed.len(), 2 * nights, "{listed:?}");
     let machine = Machine::start(&sandbox.path(""));
     let lines = night(&sandbox, &machine, &[]);
-    let reason = "QEMU did not end properly and could not save its record of changes";
+    let reason = "QEMU was not shut down cleanly, and did not save its record of changes";
     assert_eq!(lines[0]["read_whole_because"], reason);
     machine.quit();
     assert!(image(&sandbox, "web-d0") == disks(&sandbox)[0]);
@@ -345,7 +345,7 @@ fn whoever_may_not_read_reads_everything_every_night() {
     machine.write("d0", 0, 4096, 1);
     for _ in 0..2 {
         let line = &night(&sandbox, &machine, &["--drive", "d0"])[0];
-        assert_eq!(line["read_whole_because"], "the key may not read the nights before");
+        assert_eq!(line["read_whole_because"], "the key may not read the previous snapshot");
         assert_eq!(machine.records()[0].len(), 1);
     }
     machine.quit();
@@ -585,7 +585,7 @@ fn a_machine_that_lies_is_left() {
         (command == "qmp_capabilities").then(|| json!({ "return": {}, "id": question["id"] }))
     });
     let said = sandbox.fails(1, ["snapshot", "--qmp", &sandbox.arg("gone")]);
-    assert!(said.contains("closed at the other end"), "{said}");
+    assert!(said.contains("the other end has closed"), "{said}");
     let said = sandbox.fails(1, ["snapshot", "--qmp", &sandbox.arg("nobody")]);
     assert!(said.contains("cannot connect"), "{said}");
 }

@@ -46,7 +46,7 @@ fn a_place_that_is_emptied_meanwhile_is_noticed_and_filled_again() {
         there.list("").unwrap().iter().for_each(|object| there.remove(&object.name).unwrap());
         let run = ended(replicating);
         assert_eq!(run.code, Some(1), "{}: {}", kind.name, run.stderr);
-        assert!(run.stderr.contains("something else changes the target"), "{}: {}", kind.name, run.stderr);
+        assert!(run.stderr.contains("another program changes the target"), "{}: {}", kind.name, run.stderr);
         second.ok(&["replicate", "URL"]);
         assert!(
             second.ok(&["verify", "--replica", "URL", "--data"]).contains("all is well"),

@@ -58,7 +58,7 @@ fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
     fs::write(sandbox.path("roots"), format!("catalog:{}\n", "5a".repeat(20))).unwrap();
     for words in [&["snapshots"][..], &["snapshot", &sandbox.arg("folder")]] {
         let said = fails_at(&sandbox, server.address(), 5, words);
-        assert!(said.contains("roots: if the server was begun anew, move that file away"), "{said}");
+        assert!(said.contains("roots: if the server was set up anew, move that file away"), "{said}");
     }
     fs::write(sandbox.path("roots"), noted).unwrap();
 
@@ -363,10 +363,13 @@ fn a_disk_that_cannot_be_written_turns_the_server_read_only_and_everybody_is_tol
     run(bench(&["--count", "64", "--seed", "1"]), true);
     let refused = run(bench(&["--count", "8192", "--seed", "2"]), false);
     assert!(refused.contains("File too large"), "{refused}");
-    assert_eq!(watched.heard(), "STATUS=read-only, as the store could not write\n");
+    assert_eq!(watched.heard(), "STATUS=read-only, because a write to the store failed\n");
     assert_eq!(watched.number("varve_venti_read_only"), 1);
     let log = Server::complaints(&sandbox);
-    assert!(log.contains("the server is read-only from now on") && log.contains("File too large"), "{log}");
+    assert!(
+        log.contains("the server is read-only until it is restarted") && log.contains("File too large"),
+        "{log}"
+    );
     // Whoever writes later is told, too, though their blocks would have fitted.
     let refused = run(bench(&["--count", "1", "--seed", "3"]), false);
     assert!(refused.contains("read only") && refused.contains("File too large"), "{refused}");
@@ -407,7 +410,7 @@ fn a_store_that_cannot_be_written_when_it_is_served_is_read_through_the_same_doo
     let log = Server::complaints(&sandbox);
     assert!(log.contains("served read-only") && log.contains("File too large"), "{log}");
     assert_eq!(watched.heard(), "READY=1\n");
-    assert_eq!(watched.heard(), "STATUS=read-only, as the store could not write\n");
+    assert_eq!(watched.heard(), "STATUS=read-only, because a write to the store failed\n");
     assert_eq!(watched.number("varve_venti_read_only"), 1);
     assert!(bench(&server, &["--seed", "1", "--action", "read"]).status.success());
     let refused = bench(&server, &["--seed", "2"]);
@@ -624,7 +627,7 @@ fn over_tls_each_side_knows_the_other() {
     server.end();
 
     for (args, said) in [
-        (&["--venti", "tls!localhost!0"][..], "no certificate was given"),
+        (&["--venti", "tls!localhost!0"][..], "TLS needs a certificate"),
         (&["--venti", "tls!*!0", "--venti-tls", &own], "--expose"),
     ] {
         let refused = venti_server::command(&sandbox, args).output().unwrap();
@@ -806,5 +809,5 @@ fn a_socket_that_somebody_else_has_opened_is_taken_over() {
     server.end();
     // A name that was not handed over is said to be missing.
     let output = venti_server::command(&sandbox, &["--venti", "systemd:files"]).output().unwrap();
-    assert!(String::from_utf8(output.stderr).unwrap().contains("has handed over no such socket"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("has passed no such socket"));
 }

@@ -122,7 +122,7 @@ fn what_ends_early_or_is_none_is_told() {
     fs::write(sandbox.path("short"), &disk[..ARENA.start + 500_000]).unwrap();
     let run = sandbox.run(["--json", "import", "--venti-arenas", "short"]);
     assert_eq!(run.code, Some(5));
-    assert!(run.complaints().contains("does not end as an arena does"), "{}", run.text());
+    assert!(run.complaints().contains("the trailer of the arena is malformed"), "{}", run.text());
     let found = &sandbox::json_lines(&run.text())[0];
     assert!(found["blocks"].as_u64().unwrap() > 10, "{found}");
     for (name, bytes) in [("none", &b"not a disk"[..]), ("zeros", &[0; 400_000])] {

@@ -122,7 +122,7 @@ fn follow(disk: &dyn ReadAt, extended: Slot, logical: &mut Vec<Partition>) -> Op
         }
         let mut sector = [0; 512];
         if let Err(error) = disk.read_at(sector_number.saturating_mul(SECTOR_BYTES), &mut sector) {
-            return Some(format!("has a chain with an unreadable sector {sector_number}: {error}"));
+            return Some(format!("has a chain whose sector {sector_number} cannot be read: {error}"));
         }
         if !has_at(&sector, 510, &SIGNATURE) {
             return Some(format!("has a chain with sector {sector_number}, which is not a partition table"));

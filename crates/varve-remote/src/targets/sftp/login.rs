@@ -55,8 +55,9 @@ impl Login {
     pub fn new(place: &HostLocation, options: &OpenOptions) -> io::Result<Self> {
         let named = || std::env::var("USER").ok().filter(|user| !user.is_empty());
         let user = place.user.clone().or_else(named).or_else(current_user);
-        let user =
-            user.ok_or_else(|| io::Error::other("nobody to log in as: write sftp://USER@HOST/PATH"))?;
+        let user = user.ok_or_else(|| {
+            io::Error::other("the user to log in as is unknown: write sftp://USER@HOST/PATH")
+        })?;
         let ssh = options.home.as_ref().map(|home| home.join(".ssh"));
         Ok(Self {
             host: place.host.trim_matches(['[', ']']).to_owned(),
@@ -134,7 +135,7 @@ impl Login {
             return Ok(());
         }
         let offered = if offered.is_empty() { "nothing".into() } else { offered.join(", ") };
-        let text = format!("{} did not let {} in; offered: {offered}", self.host, self.user);
+        let text = format!("{} refused the login of {}; offered: {offered}", self.host, self.user);
         Err(if handle.is_closed() { Trouble::passing(text) } else { Trouble::refused(text) })
     }
 
@@ -174,7 +175,7 @@ impl Login {
         let (mut agent, identities) = match asked.await {
             Ok(answered) => answered,
             Err(error) => {
-                offered.push(format!("the agent (cannot be asked: {error})"));
+                offered.push(format!("the agent (not available: {error})"));
                 return Ok(false);
             }
         };
@@ -248,11 +249,11 @@ impl client::Handler for Doorkeeper {
         let objection = match (self.known.standing(&key.public_key_bytes()), self.unknown_hosts) {
             (Standing::Known, _) | (Standing::Unknown, UnknownHosts::Accept) => return Ok(true),
             (Standing::Unknown, UnknownHosts::Refuse) => format!(
-                "its key {fingerprint} is not in the known hosts: add it (ssh-keyscan), after making sure that it is the server's"
+                "its key {fingerprint} is not among the known hosts: make sure that it is the server's key, and add it (ssh-keyscan)"
             ),
             (Standing::Changed, _) => {
                 format!(
-                    "its key {fingerprint} is another than the known one: it may not be the server that you mean"
+                    "its key {fingerprint} differs from the known one: it may be another server than you mean"
                 )
             }
             (Standing::Revoked, _) => format!("its key {fingerprint} was revoked"),
