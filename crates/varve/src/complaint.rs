@@ -79,15 +79,15 @@ fn told(text: &str) -> String {
 const STORE_FULL: &str =
     "nothing that was archived before is lost; make space and run the same command again";
 /// The hint for a restore whose destination is full.
-pub const DESTINATION_FULL: &str = "the archive is as it was; make space where it is restored to, and the same command goes on where it stopped";
+pub const DESTINATION_FULL: &str = "the archive is unchanged; make space at the destination, and the same command continues where it stopped";
 /// The hint for a restore that meets damage.
-pub const KEEP_DAMAGED: &str = "--keep-damaged restores all that can be read, and lists the rest; `varve repair --from COPY` may bring it back";
+pub const KEEP_DAMAGED: &str = "--keep-damaged restores all readable data, and lists the rest; `varve repair --from COPY` may bring the rest back";
 /// Returns the hint for a command that has met a full disk.
 fn when_full(command: &Command) -> Option<&'static str> {
     match command {
         Command::Restore(_) => Some(DESTINATION_FULL),
         Command::Clone(_) => {
-            Some("the replica is as it was; make space, and the same command goes on where it stopped")
+            Some("the replica is unchanged; make space, and the same command continues where it stopped")
         }
         Command::Init(_) => Some("make space, and run the same command again"),
         Command::Snapshots(_)

@@ -65,7 +65,7 @@ impl Frontend for Terminal {
 }
 
 fn new_bar(progress: RebuildProgress) -> ProgressBar {
-    ProgressBar::new(progress.arenas_total).with_message("reading the log's directories")
+    ProgressBar::new(progress.arenas_total).with_message("reading the log's directory pages")
 }
 
 fn show_rebuild(bar: &ProgressBar, progress: RebuildProgress) {

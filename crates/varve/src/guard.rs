@@ -7,10 +7,10 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior,
 /// protection.
 pub fn guard_memory() {
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::info!(%error, "the process could not be closed to others");
+        tracing::info!(%error, "the process could not be protected from others");
     }
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     if let Err(error) = setrlimit(Resource::Core, none) {
-        tracing::info!(%error, "core dumps could not be switched off");
+        tracing::info!(%error, "core dumps could not be disabled");
     }
 }

@@ -34,7 +34,7 @@ fn of_cause(cause: &(dyn Error + 'static)) -> Hint {
         OpenError => open,
         OpenReplicaError => open_replica,
         ConfigError => config,
-        OpenToOthers => |_| Some("`chmod 600 FILE` closes it; if others may have read it, make another key"),
+        OpenToOthers => |_| Some("protect it with `chmod 600 FILE`; if others may have read it, make another key"),
         NotPermitted => not_permitted,
         WouldChange => |_| Some(EXISTS),
         RestoreFolderError => restore_folder,
@@ -47,16 +47,13 @@ fn of_cause(cause: &(dyn Error + 'static)) -> Hint {
     None
 }
 
-const NAME_TAKEN: &str = "--name NAME with the same name goes on with it all the same, as after a move or on a machine with a new host \
-                          name; --name with another name begins a series of its own";
+const NAME_TAKEN: &str = "--name NAME with the same name continues that series, for example after a move or a change of the host name; --name with another name begins a new series";
 const PUT_BACK: &str =
-    "it is the same in every copy and replica of the store: `varve repair --from COPY` puts it back";
+    "every copy and replica of the store has the same file: `varve repair --from COPY` restores it";
 /// The hint for an existing destination, beginning with the option that changes least.
-const EXISTS: &str = "--dry-run shows what would be done; --overwrite if-changed replaces what differs, and removes nothing; a / at the \
-                      end of the destination restores into that folder, under its own name";
+const EXISTS: &str = "--dry-run shows the changes; --overwrite if-changed replaces files that differ, and removes nothing; a / at the end of the destination restores into that folder, under its own name";
 const EMPTY_FOLDER: &str = "name an empty folder, or one that does not exist yet";
-const PUT_CONFIG: &str =
-    "`varve replicate TARGET --replace config.toml` puts the store's there; a copy of the file does as well";
+const PUT_CONFIG: &str = "`varve replicate TARGET --replace config.toml` uploads the store's file; a copy of the file does as well";
 
 fn open(error: &OpenError) -> Hint {
     match error {
@@ -64,9 +61,9 @@ fn open(error: &OpenError) -> Hint {
             "`varve -s PATH init` makes a store there; if there was one, check the path, and whether its disk is mounted",
         ),
         OpenError::ConfigLost | OpenError::Downgraded { .. } => Some(PUT_BACK),
-        OpenError::Locked { .. } => Some(
-            "--wait 10m waits until it is done; the store can be read meanwhile: only writers exclude each other",
-        ),
+        OpenError::Locked { .. } => {
+            Some("--wait 10m waits for it; the store can be read meanwhile: only writers exclude each other")
+        }
         _ => None,
     }
 }
@@ -74,7 +71,7 @@ fn open(error: &OpenError) -> Hint {
 fn open_replica(error: &OpenReplicaError) -> Hint {
     match error {
         OpenReplicaError::Config(_) => Some(PUT_CONFIG),
-        OpenReplicaError::Mark => Some("`varve replicate TARGET --replace replica.toml` puts it there again"),
+        OpenReplicaError::Mark => Some("`varve replicate TARGET --replace replica.toml` uploads it again"),
         _ => None,
     }
 }
@@ -99,7 +96,7 @@ fn restore_folder(error: &RestoreFolderError) -> Hint {
         RestoreFolderError::Destination { source, .. } if source.kind() == io::ErrorKind::Other => {
             let is_closed = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
             causes(source).any(|cause| cause.downcast_ref().is_some_and(is_closed)).then_some(
-                "what is to be replaced has folders that are closed to you: `chmod -R u+rwX` opens your own; or restore elsewhere",
+                "the entries to be replaced have folders that you cannot change: `chmod -R u+rwX` allows it for your own; or restore elsewhere",
             )
         }
         _ => None,
@@ -125,10 +122,10 @@ fn replicate(error: &ReplicateError) -> Hint {
             Some("`varve clone TARGET FOLDER` brings the newer state into another folder")
         }
         ReplicateError::ForeignObject { .. } => {
-            Some("remove it there by hand; who has put it there can do worse")
+            Some("remove it there by hand; whoever put it there can do more harm")
         }
         ReplicateError::NotReplaceable(_) => {
-            Some("`varve verify --replica TARGET --data` names what is damaged there, as --replace wants it")
+            Some("`varve verify --replica TARGET --data` names the damaged objects for --replace")
         }
         ReplicateError::Diverged { .. } | ReplicateError::ForeignStore { .. } => {
             Some("name another folder or prefix as the target of this store")
@@ -141,10 +138,9 @@ fn key(error: &KeyError) -> Hint {
     match error {
         KeyError::Missing => Some("set VARVE_PASSPHRASE, or name a key file with --key-file"),
         KeyError::NoSuchKind { what: "passphrase" } => Some("name its key file with --key-file"),
-        KeyError::NoSuchKind { .. } => Some("leave --key-file out and give its passphrase"),
+        KeyError::NoSuchKind { .. } => Some("leave out --key-file, and give its passphrase"),
         KeyError::Malformed { .. } | KeyError::NoKeys => Some(
-            "`varve repair --from COPY` puts it back from a copy or a replica of the store; else use another key, or \
-             the paper key: `varve key import`",
+            "`varve repair --from COPY` restores it from a copy or a replica of the store; otherwise use another key, or the paper key: `varve key import`",
         ),
         KeyError::Last { .. } => Some("add another key first: `varve key add`"),
         KeyError::NotPermitted(_) => Some("use a key that `varve key list` shows as full"),

@@ -11,6 +11,6 @@ pub fn allow_all() {
     }
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::info!(%error, "no more open files could be allowed");
+        tracing::info!(%error, "the limit of open files could not be raised");
     }
 }

@@ -21,7 +21,7 @@ static CANCELLED: Mutex<Option<Vec<Arc<Progress>>>> = Mutex::new(None);
 /// ends the program at once.
 ///
 /// # Errors
-/// When signals cannot be caught.
+/// When cannot catch signals.
 pub fn cancel_on_signal(progress: &Arc<Progress>) -> io::Result<()> {
     watch()?;
     let mut cancelled = CANCELLED.lock();
@@ -37,7 +37,7 @@ pub fn cancel_on_signal(progress: &Arc<Progress>) -> io::Result<()> {
 /// once.
 ///
 /// # Errors
-/// When signals cannot be caught.
+/// When cannot catch signals.
 #[expect(clippy::disallowed_methods, reason = "signals come from the edge")]
 pub fn watch() -> io::Result<()> {
     let mut cancelled = CANCELLED.lock();

@@ -109,6 +109,6 @@ pub enum BusChoice {
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: Option<u32> = text.strip_suffix('s').unwrap_or(text).parse().ok();
-    let seconds = seconds.filter(|seconds| *seconds > 0).ok_or("write a number of seconds, like 120")?;
+    let seconds = seconds.filter(|seconds| *seconds > 0).ok_or("write a number of seconds, such as 120")?;
     Ok(Duration::from_secs(seconds.into()))
 }

@@ -12,21 +12,18 @@ const SECRETS: [&str; 3] = ["key_file", "passphrase_file", "passphrase_command"]
 
 /// Command names of other programs that have no equivalent command here, with an explanation.
 const EXPLAINED: [(&[&str], &str); 6] = [
-    (
-        &["umount", "unmount"],
-        "`fusermount3 -u FOLDER` takes a mount away, or Ctrl-C where `varve mount` runs",
-    ),
+    (&["umount", "unmount"], "unmount with `fusermount3 -u FOLDER`, or with Ctrl-C where `varve mount` runs"),
     (
         &["unlock", "break-lock"],
-        "nothing needs to be unlocked: a lock ends with the process that holds it; `--wait` waits for that",
+        "no unlock is needed: a lock ends with the process that holds it; `--wait` waits for that",
     ),
     (
         &["forget", "prune", "delete", "gc", "compact", "purge", "expire"],
-        "no snapshot is removed yet: Varve keeps every one, and each costs what is new in it",
+        "Varve keeps every snapshot, and cannot remove any yet; each costs only its new data",
     ),
     (&["extract"], "`varve restore SNAPSHOT[:PATH] DESTINATION` takes files out"),
     (&["dump"], "`varve cat SNAPSHOT:PATH` writes a file to standard output"),
-    (&["info", "status"], "`varve snapshots` lists what was archived, `varve stats` says what it costs"),
+    (&["info", "status"], "`varve snapshots` lists the snapshots, `varve stats` shows their cost"),
 ];
 
 impl Arguments {
@@ -46,8 +43,7 @@ impl Arguments {
             [typed] => arguments.keep_secret(typed),
             [first, second, ..] => {
                 let [first, second] = [first, second].map(|id| id.replace('_', "-"));
-                let text =
-                    format!("--{first} and --{second} both say what opens the store: give one of them");
+                let text = format!("--{first} and --{second} cannot be used together: give one of them");
                 return Err(command.error(ErrorKind::ArgumentConflict, text));
             }
         }

@@ -242,7 +242,7 @@ fn parse_venti_block(text: &str) -> Result<usize, String> {
 }
 
 fn parse_venti_room(text: &str) -> Result<(usize, usize), String> {
-    let wrong = || "write the bytes of one client and of all, as 4M,256M: 1M at least".to_owned();
+    let wrong = || "write the bytes for one client and for all, such as 4M,256M: at least 1M".to_owned();
     let size = |text: &str| {
         usize::try_from(parse_size(text)?).ok().filter(|bytes| *bytes >= 1 << 20).ok_or_else(wrong)
     };

@@ -41,7 +41,7 @@ pub fn parse_sizes(text: &str) -> Result<Sizes, String> {
         };
         let (first, last) = (parse_size(first)?, parse_size(last)?);
         if first == 0 || last < first {
-            return Err(format!("{part} is no range of sizes: write the smaller one first, as in 1T..8T"));
+            return Err(format!("{part} is not a range of sizes: write the smaller one first, as in 1T..8T"));
         }
         sizes.extend(
             std::iter::successors(Some(first), |size| size.checked_mul(2)).take_while(|size| *size <= last),
@@ -62,7 +62,7 @@ pub fn parse_block_sizes(text: &str) -> Result<Sizes, String> {
 
 /// Parses a count with K, M or G for thousands, millions and billions: `1000`, `10M`.
 pub fn parse_interval(text: &str) -> Result<u64, String> {
-    parse_blocks(text).map_err(|_| "write how many blocks one of may collide, like 1000 or 10M".into())
+    parse_blocks(text).map_err(|_| "write a count of blocks, such as 1000 or 10M".into())
 }
 
 /// Parses a count of blocks: `500000`, `100M`.
@@ -79,7 +79,7 @@ pub fn parse_blocks(text: &str) -> Result<u64, String> {
     let number =
         digits.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
     let good = number.filter(|number| (1..=DiskIndexConfig::EXPECTED_BLOCKS_MAX).contains(number));
-    good.ok_or_else(|| "write a count of blocks, like 500000 or 100M".into())
+    good.ok_or_else(|| "write a count of blocks, such as 500000 or 100M".into())
 }
 
 /// With less memory than this, an index on disk spends most of its time on writing.
@@ -128,15 +128,17 @@ pub fn parse_parity(text: &str) -> Result<Parity, String> {
 /// Parses a snapshot name. It must be usable in `SNAPSHOT[:PATH]` and `NAME@WHEN`.
 pub fn parse_name(text: &str) -> Result<String, String> {
     if text.is_empty() || text.contains([':', '@', '/']) || text == "latest" {
-        return Err(format!("{text:?} cannot name a snapshot: no `:`, `@` or `/`, and not `latest`"));
+        return Err(format!(
+            "{text:?} cannot name a snapshot: names have no `:`, `@` or `/`, and are not `latest`"
+        ));
     }
     if text.contains(char::is_control) {
-        return Err(format!("{text:?} cannot name a snapshot: no control characters"));
+        return Err(format!("{text:?} cannot name a snapshot: names have no control characters"));
     }
     if text.len() > NAME_BYTES_MAX {
         let length = text.len();
         return Err(format!(
-            "a snapshot's name has {NAME_BYTES_MAX} bytes at most, as a file's; this one has {length}"
+            "a snapshot's name has at most {NAME_BYTES_MAX} bytes, like a file name; this one has {length}"
         ));
     }
     Ok(text.into())
@@ -154,13 +156,13 @@ pub fn parse_exclude(text: &str) -> Result<String, String> {
 }
 
 pub fn parse_time(text: &str) -> Result<Timestamp, String> {
-    moment::parse_exact(text).ok_or_else(|| "write a moment, such as 2026-05-01 or 2026-05-01T23:15".into())
+    moment::parse_exact(text).ok_or_else(|| "write a time, such as 2026-05-01 or 2026-05-01T23:15".into())
 }
 
 /// Parses a share of a whole: `3%`. It must not be zero.
 pub fn parse_share(text: &str) -> Result<f64, String> {
     let share = parse_any_share(text).ok().filter(|share| *share > 0.0);
-    share.ok_or_else(|| "write a share of the whole, such as 3%".into())
+    share.ok_or_else(|| "write a share above 0%, such as 3%".into())
 }
 
 /// Parses a share of a whole that may be zero: `0%`, `60%`.
@@ -207,15 +209,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         _ => None,
     };
     let seconds = digits.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
-    seconds.map(Duration::from_secs).ok_or_else(|| "write a time, such as 30s, 10m or 2h".into())
+    seconds.map(Duration::from_secs).ok_or_else(|| "write a duration, such as 30s, 10m or 2h".into())
 }
 
 /// Parses a comment, which is a single line.
 pub fn parse_comment(text: &str) -> Result<String, String> {
     match text {
-        _ if text.contains(char::is_control) => Err("write one line, without control characters".into()),
+        _ if text.contains(char::is_control) => Err("write one line without control characters".into()),
         _ if text.len() > COMMENT_BYTES_MAX => {
-            Err(format!("a comment has {COMMENT_BYTES_MAX} bytes at most; this one has {}", text.len()))
+            Err(format!("a comment has at most {COMMENT_BYTES_MAX} bytes; this one has {}", text.len()))
         }
         _ => Ok(text.into()),
     }
@@ -239,7 +241,7 @@ pub fn parse_since(text: &str) -> Result<Timestamp, String> {
 
 /// Parses a time, and returns the latest moment that it covers: the end of a day, for a date.
 pub fn parse_until(text: &str) -> Result<Timestamp, String> {
-    moment::parse_last(text).ok_or_else(|| "write a moment, such as 2026-05-01 or 2026-05-01T23:15".into())
+    moment::parse_last(text).ok_or_else(|| "write a time, such as 2026-05-01 or 2026-05-01T23:15".into())
 }
 
 pub fn parse_tag(text: &str) -> Result<String, String> {

@@ -6,9 +6,9 @@ use clap::{Args, ValueHint};
 
 use super::value::{parse_exclude, parse_size};
 
-/// What of a folder goes in.
+/// Contents of a folder.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "What of a folder goes in")]
+#[command(next_help_heading = "Contents of a folder")]
 pub struct WhatGoesIn {
     /// Leave out what matches this pattern, as in a .gitignore file; may be given several times
     ///

@@ -10,7 +10,7 @@ use super::value::{parse_filter_tag, parse_since, parse_until};
 
 /// Only the snapshots that meet all of these are considered, by every command that has them.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Only snapshots")]
+#[command(next_help_heading = "Conditions for snapshots")]
 pub struct Which {
     /// Of this host; may be given several times
     #[arg(long = "host", value_name = "HOST")]

@@ -162,7 +162,7 @@ fn tell(invocation: &Invocation, place: &Place<'_>, destination: &Path, restored
         several => remark!("varve: {several} files or folders lack flags that chattr sets: {NO_FLAGS}"),
     }
     if counts.is_delete_withheld {
-        remark!("varve: nothing was removed, as not everything is restored");
+        remark!("varve: nothing was removed, because not everything is restored");
     }
     if invocation.json {
         let mut value = json!({
@@ -232,7 +232,7 @@ fn restore_one(
         Content::Node { files, node } => (&**files, &**node),
     };
     if restore.format != ImageFormat::Raw {
-        bail!(UsageError("--format is for disk images: this is no image".into()));
+        bail!(UsageError("--format is for disk images: this is not an image".into()));
     }
     if destination != Path::new(OUTPUT) {
         let options = RestoreOptions {

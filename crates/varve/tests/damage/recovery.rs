@@ -366,7 +366,7 @@ fn follow_there(row: &Row, spoil: Spoil) {
             .collect();
         let run = sandbox.run(&words);
         // Whoever finds the replica emptied or put back says so once more, and makes it whole.
-        let is_told = run.stderr.contains("does not have what this machine has seen there");
+        let is_told = run.stderr.contains("is older than when this machine last saw it");
         assert_eq!(
             run.code,
             Some(if is_told { 5 } else { 0 }),

@@ -112,7 +112,7 @@ fn a_copy_goes_on_where_it_stopped_and_copies_nothing_twice() {
     assert_eq!(to.ids().len(), 4);
     let again = copy(&from, &to, &[]);
     assert_eq!(again.code, Some(0));
-    assert_eq!(String::from_utf8_lossy(&again.stdout).matches("was there").count(), 4);
+    assert_eq!(String::from_utf8_lossy(&again.stdout).matches("already there").count(), 4);
     to.ok(["verify", "--data"]);
     // Nights go on there.
     fs::copy(from.path("disk.img"), to.path("disk.img")).unwrap();

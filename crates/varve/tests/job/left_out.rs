@@ -311,7 +311,7 @@ fn a_disk_that_is_mounted_for_writing_is_archived_with_a_warning() {
         }
         let said = sandbox.run(["snapshot", &disk]).stderr;
         tool("umount", [&at]);
-        let warning = format!("is mounted for writing at {at}: the snapshot mixes moments");
+        let warning = format!("is mounted for writing at {at}: the snapshot mixes the states");
         assert_eq!(said.contains(&warning), is_written, "{options}: {said}");
     }
     let said = sandbox.run(["snapshot", &disk]).stderr;

@@ -51,7 +51,7 @@ fn two_sources_of_one_name_are_a_usage_error() {
     assert!(refused.contains("would both be called docs"), "{refused}");
     assert!(refused.contains("--name a-docs and --name b-docs"), "{refused}");
     let twice = sandbox.fails(2, ["snapshot", &one, &one]);
-    assert!(twice.contains("one and the same"), "{twice}");
+    assert!(twice.contains("they are the same source"), "{twice}");
     assert_eq!(sandbox.ids(), Vec::<String>::new(), "nothing is archived then");
     // Endings tell files apart.
     for name in ["notes.txt", "notes.pdf"] {
@@ -87,7 +87,7 @@ fn a_name_belongs_to_what_was_archived_under_it_last() {
     let mixed = sandbox.run(["ls", "docs"]);
     assert_eq!((mixed.code, mixed.text().as_str()), (Some(0), "fb\n"));
     assert!(
-        mixed.stderr.contains("a/docs") && mixed.stderr.contains("--path says which"),
+        mixed.stderr.contains("a/docs") && mixed.stderr.contains("choose one with --path"),
         "{}",
         mixed.stderr
     );

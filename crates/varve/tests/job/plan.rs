@@ -68,7 +68,7 @@ fn many_settings_are_one_table() {
     }
     // A range of every size there is, four hundred times, is more than a table.
     let many = vec!["1..1T"; 400].join(",");
-    assert!(sandbox.fails(2, ["plan", "--disk-size", &many]).contains("ask for fewer"));
+    assert!(sandbox.fails(2, ["plan", "--disk-size", &many]).contains("give fewer"));
 }
 
 #[test]

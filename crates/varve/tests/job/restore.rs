@@ -162,9 +162,12 @@ fn what_is_removed_is_shown_first_and_needs_consent() {
     let mirror = ["restore", "home", "home", "--overwrite", "if-changed", "--delete", "--exclude", "*.log"];
     let before = manifest(&sandbox.path("home"));
     let refused = sandbox.fails(1, mirror);
-    for line in
-        ["delete      home/old/one", "delete      home/old ", "delete      home/two", "--yes is the consent"]
-    {
+    for line in [
+        "delete      home/old/one",
+        "delete      home/old ",
+        "delete      home/two",
+        "--yes gives the consent",
+    ] {
         assert!(refused.contains(line), "{line:?} in {refused}");
     }
     assert!(!refused.contains("kept.log"), "{refused}");
@@ -512,7 +515,7 @@ fn immutable_files_are_neither_replaced_nor_removed() {
     for line in [
         "varve: fixed: it is not restored: it is immutable: `chattr -i` allows changes again",
         "varve: shut/b: it is not restored: shut is immutable: `chattr -i` allows changes again",
-        "varve: nothing was removed, as not everything is restored",
+        "varve: nothing was removed, because not everything is restored",
     ] {
         assert!(run.stderr.contains(line), "{line}\n{}", run.stderr);
     }

@@ -52,7 +52,7 @@ fn it_archives_every_night_and_reads_nothing() {
     {
         assert!(machine.fails(12, words).contains("may not make, change or remove keys"));
     }
-    assert!(machine.ok(["verify"]).contains("cannot read, and so not check"));
+    assert!(machine.ok(["verify"]).contains("this key cannot read the data"));
     assert_eq!(machine.json(["verify"])[0]["contents_checked"], false);
 
     assert_eq!(owner.ids().len(), 4);

@@ -176,13 +176,13 @@ fn what_a_machine_writes_can_be_kept_and_gone_on_with() {
 
     sandbox.ok(["snapshot", &sandbox.arg("vm.raw"), "--name", "vm", "--time", "2026-05-02T23:00:00Z"]);
     let run = boot(&sandbox, &["vm@2026-05-02", "--keep", &kept, "--check"]);
-    assert!(run.code == Some(1) && run.stderr.contains("keeps what was written over"), "{}", run.stderr);
+    assert!(run.code == Some(1) && run.stderr.contains("keeps the writes over"), "{}", run.stderr);
     fs::write(sandbox.path("text"), "my thesis").unwrap();
     let run = boot(&sandbox, &["vm", "--keep", &sandbox.arg("text"), "--check"]);
     assert!(run.code == Some(1) && run.stderr.contains("it is not a qcow2 image"), "{}", run.stderr);
     assert_eq!(fs::read(sandbox.path("text")).unwrap(), b"my thesis");
     let run = boot(&sandbox, &["--keep", &sandbox.arg("absent"), "--check"]);
-    assert!(run.code == Some(2) && run.stderr.contains("which snapshot?"), "{}", run.stderr);
+    assert!(run.code == Some(2) && run.stderr.contains("no snapshot is given"), "{}", run.stderr);
 }
 
 /// Files that somebody else has made for `--keep`: nothing but what such a file is leads QEMU anywhere.
@@ -366,7 +366,7 @@ fn a_machine_whose_writes_find_no_room_waits_until_there_is_some() {
     let mut program = command(&sandbox, &["--keep", &kept, "--no-kvm", "--vnc"]);
     let mut shown = Shown(program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap());
     let mut complaints = BufReader::new(shown.0.stderr.take().unwrap()).lines();
-    let is_told = complaints.any(|line| line.unwrap().contains("it goes on as soon as there is some"));
+    let is_told = complaints.any(|line| line.unwrap().contains("it continues as soon as there is some"));
     assert!(is_told, "it ends without a word");
     let used = || fs::metadata(&kept).unwrap().blocks() * 512;
     assert!(used() <= ROOM_BYTES);

@@ -253,7 +253,7 @@ fn a_killed_run_costs_the_next_one_nothing() {
     let run =
         sandbox.run(["snapshot", "--scratch", &sandbox.arg(""), "--qmp", machine.socket.to_str().unwrap()]);
     assert!(run.stderr.contains("an earlier run was killed"), "{}", run.stderr);
-    assert!(run.text().contains("what has changed since"), "{}", run.text());
+    assert!(run.text().contains("the changes since"), "{}", run.text());
     assert_eq!((machine.parts(), machine.records().map(|records| records.len())), (0, [1, 1]));
     // The night after: its record covers no more than the one before.
     machine.write("d0", 201 * MIB, 512, 4);

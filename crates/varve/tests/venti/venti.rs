@@ -468,7 +468,7 @@ fn what_one_client_wrote_is_listed_and_set_aside_and_put_back() {
         Server::run(&sandbox, venti_server::command(&sandbox, &words), 2)
     };
     let client = |address: &str| {
-        let address = address.trim_end_matches(" (to be read)").parse().unwrap();
+        let address = address.trim_end_matches(" (read-only)").parse().unwrap();
         VentiStore::connect(address, VentiOptions::default()).unwrap()
     };
     let data = |bytes: &'static [u8]| Block { block_type: BlockType::DATA, bytes };

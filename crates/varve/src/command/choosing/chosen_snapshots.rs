@@ -89,11 +89,11 @@ fn passed_over_text(chosen: &Snapshot, passed_over: &[&Snapshot]) -> String {
     let more = if passed_over.len() > ORIGINS_MAX { " and more" } else { "" };
     let name = show::name(chosen.name.as_bytes());
     let advice = match passed_over.iter().any(|other| other.host != chosen.host) {
-        true => format!("HOST:{name} or --host says which one is meant"),
-        false => "--path says which one is meant".into(),
+        true => format!("choose one with HOST:{name} or --host"),
+        false => "choose one with --path".into(),
     };
     format!(
-        "{name} is taken from {}; {}{more} has the name, too: {advice}",
+        "{name} is taken from {}; {}{more} has the same name: {advice}",
         origin(chosen),
         others.join(", ")
     )
@@ -103,7 +103,9 @@ fn passed_over_text(chosen: &Snapshot, passed_over: &[&Snapshot]) -> String {
 /// snapshot.
 pub fn refuse_empty(name: &str) -> Result<()> {
     if name.is_empty() {
-        bail!(UsageError("which snapshot? Its name is empty; the newest of all is called latest".into()));
+        bail!(UsageError(
+            "the name of the snapshot is empty: name one, or write latest for the newest of all".into()
+        ));
     }
     Ok(())
 }

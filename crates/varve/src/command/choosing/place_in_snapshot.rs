@@ -94,7 +94,7 @@ const VAC_FILE_BYTES: u64 = 128;
 /// Reads the line in a file that vac has written.
 fn vac_file(file: &Path) -> Result<VacLine> {
     let mut bytes = Vec::new();
-    let context = || format!("{} is no vac file", file.display());
+    let context = || format!("{} is not a vac file", file.display());
     File::open(file)
         .and_then(|opened| opened.take(VAC_FILE_BYTES).read_to_end(&mut bytes))
         .with_context(context)?;

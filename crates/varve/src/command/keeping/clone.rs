@@ -46,7 +46,7 @@ pub fn run(invocation: &Invocation, words: &CloneStore) -> Result<Outcome> {
         Err(error @ (CloneError::Exists | CloneError::NotEmpty { .. })) => {
             Err(error).with_context(|| format!("nothing was cloned into {folder}"))
         }
-        cloned => cloned.with_context(|| format!("{folder} is no store yet")),
+        cloned => cloned.with_context(|| format!("{folder} is not a store yet")),
     }?;
     for damage in &cloned.damaged {
         remark!("varve: arena {} is damaged: {}", damage.arena, with_causes(&damage.reason));
@@ -61,12 +61,12 @@ pub fn run(invocation: &Invocation, words: &CloneStore) -> Result<Outcome> {
         });
         say::record("cloned", value);
     } else if !invocation.quiet {
-        let checked = if words.unchecked { "nothing of it was checked" } else { "every record checked" };
+        let checked = if words.unchecked { "not checked" } else { "every record checked" };
         let arenas = show::count(cloned.arena_count, "arena");
         say!("{folder} is a store: {arenas}, {}, {checked}", show::bytes(cloned.bytes));
     }
     if !cloned.damaged.is_empty() {
-        remark!("hint: `varve -s {folder} verify` says what that harms; everything else can be restored");
+        remark!("hint: `varve -s {folder} verify` shows what that harms; everything else can be restored");
         return Ok(Outcome::Damage);
     }
     // A foreign object in the place of a small file was reported when the replica was opened. The
@@ -81,8 +81,8 @@ fn refuse_nothing(replica: &Replica, shown_target: &str) -> Result<()> {
     }
     if replica.strangers().iter().any(|object| ArenaId::of_file(&object.name).is_some()) {
         bail!(
-            "{shown_target} is a store, and not a replica of one: copy its folder as it is, or make a replica with `varve -s {shown_target} replicate TARGET`"
+            "{shown_target} is a store, not a replica: copy its folder, or make a replica with `varve -s {shown_target} replicate TARGET`"
         );
     }
-    bail!("{shown_target} has nothing to bring back: not one arena, only a store's settings")
+    bail!("{shown_target} has no arenas, only a store's settings: there is nothing to clone")
 }

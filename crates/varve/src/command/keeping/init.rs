@@ -27,8 +27,7 @@ pub fn run(invocation: &Invocation, words: &Init) -> Result<Outcome> {
             _ => "name no key file (--key-file, VARVE_KEY_FILE)",
         };
         bail!(UsageError(format!(
-            "--plaintext makes a store without a key, but {given} was given, and with it every other command refuses such a store: leave out \
-             --plaintext, or {way_out}"
+            "--plaintext makes a store without a key, but {given} was given: leave out --plaintext, or {way_out}"
         )));
     }
     let secret = match config.encryption {
@@ -51,7 +50,7 @@ pub fn run(invocation: &Invocation, words: &Init) -> Result<Outcome> {
         say!("made store {id} in {}", path.display());
         if config.encryption == Encryption::Aes256Gcm {
             say!(
-                "Without its passphrase or key file nothing in it can be read, by anybody: keep it in a second place.\n`varve key export` prints a key for paper, `varve key add` makes another one."
+                "Nobody can read it without its passphrase or key file: keep that in a second place.\n`varve key export` prints a paper key, `varve key add` makes another key."
             );
         }
     }
@@ -61,7 +60,7 @@ pub fn run(invocation: &Invocation, words: &Init) -> Result<Outcome> {
 /// Returns the configuration of a new store.
 fn new_config(world: &World) -> Result<StoreConfig> {
     let mut id = [0; 16];
-    world.random.fill(&mut id).context("the system gives no random bytes")?;
+    world.random.fill(&mut id).context("the system provides no random bytes")?;
     Ok(StoreConfig::new(id))
 }
 
@@ -75,7 +74,8 @@ fn apply(words: &Init, config: &mut StoreConfig) -> Result<()> {
     };
     config.score = match words.score {
         Some(_) if config.compare == CompareMode::Value => bail!(UsageError(
-            "--score says which hash blocks are named by, and with --compare value they are not named by a hash: leave it out".into()
+            "--score cannot be used with --compare value, which does not name blocks by a hash: leave it out"
+                .into()
         )),
         Some(ScoreChoice::Sha1) => ScoreAlgorithm::Sha1,
         Some(ScoreChoice::Blake3) | None => ScoreAlgorithm::Blake3,

@@ -46,7 +46,7 @@ fn add(invocation: &Invocation, keyring: &Keyring, words: &AddKey) -> Result<Out
     let new = make(invocation, keyring, &by, &words.secret, &words.label, role)?;
     tell(invocation, "made", &new);
     if role == Role::WriteOnly && !invocation.quiet && !invocation.json {
-        say!("Whoever holds it can add snapshots and read nothing, not even those.");
+        say!("Its holder can add snapshots, but read nothing, not even those snapshots.");
     }
     Ok(Outcome::Done)
 }
@@ -88,7 +88,7 @@ pub(super) fn remark_short(invocation: &Invocation, secret: &Secret) {
     let length = passphrase.chars().count();
     if length < PASSPHRASE_CHARACTERS_MIN && !invocation.quiet {
         remark!(
-            "varve: a passphrase of {} is soon guessed by whoever holds the store or a replica of it: take several words",
+            "varve: a passphrase of {} can soon be guessed by anybody who holds the store or a replica of it: choose several words",
             show::count(length, "character")
         );
     }
@@ -118,7 +118,7 @@ fn export(invocation: &Invocation, keyring: &Keyring, svg: bool) -> Result<Outco
     }
     say!("{}", text.trim_end());
     if std::io::stdout().is_terminal() {
-        remark!("This opens the whole store. Print it, put it away, and clear this screen.");
+        remark!("This key opens the whole store. Print it, put it away, and clear this screen.");
     }
     Ok(Outcome::Done)
 }
@@ -145,7 +145,7 @@ fn typed(file: Option<&Path>) -> Result<Zeroizing<String>> {
             .with_context(|| format!("cannot read {}", file.display()))?,
         None => {
             if std::io::stdin().is_terminal() {
-                remark!("Type in the five lines, each with its number; end with an empty line.");
+                remark!("Type in the five lines, each with its number, and then an empty line.");
                 return typed_at_a_terminal();
             }
             std::io::stdin().lock().take(TYPED_BYTES_MAX).read_to_string(&mut typed)?
@@ -164,7 +164,7 @@ fn typed_at_a_terminal() -> Result<Zeroizing<String>> {
         typed.push_str(&line);
     }
     if typed.is_empty() {
-        bail!("nothing was typed in");
+        bail!("no lines were typed in");
     }
     Ok(typed)
 }

@@ -22,7 +22,7 @@ pub(super) fn print(losses: &Losses) {
     }
     print_rest(losses.block_count(), "block");
     if losses.is_incomplete() {
-        say!("  lost: more than the list of losses tells, because part of that list was lost itself");
+        say!("  lost: more than the list of losses shows, because a part of that list is lost, too");
     }
 }
 
@@ -50,7 +50,7 @@ fn place_text(place: &LostPlace) -> String {
     let snapshots = if may_hide_snapshots { "blocks, and maybe snapshots," } else { "blocks" };
     let end = if place.id.is_end_of_log() { "the end of the log: " } else { "" };
     format!(
-        "{end}arena {arena}{generation}, {bytes}: {snapshots} that nothing names any more, since {}",
+        "{end}arena {arena}{generation}, {bytes}: {snapshots} with unknown names, since {}",
         moment::show(place.noticed)
     )
 }
@@ -73,12 +73,12 @@ pub(super) fn summary(losses: &Losses) -> Option<String> {
 pub(super) fn print_hint(losses: &Losses) {
     if losses.block_count() > 0 {
         remark!(
-            "hint: a lost block is back as soon as it is stored again: by the same snapshot, the same run of vac, or `varve repair --from COPY`"
+            "hint: a lost block heals when it is stored again: by the same snapshot, the same run of vac, or `varve repair --from COPY`"
         );
     }
     if losses.places().next().is_some() {
         remark!(
-            "hint: `varve repair --from COPY` asks a copy what was in a lost place; `varve verify vac:SCORE` says what an archive lacks; `varve repair --accept-loss` ends the report"
+            "hint: `varve repair --from COPY` fetches lost data from a copy; `varve verify vac:SCORE` shows what a vac archive lacks; `varve repair --accept-loss` ends this report"
         );
     }
 }

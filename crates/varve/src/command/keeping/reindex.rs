@@ -54,9 +54,9 @@ pub fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
     }
     if !is_saved {
         remark!(
-            "varve: the disk does not give all of the log: the index is not kept, and each command makes it again"
+            "varve: the disk cannot read all of the log: the index is not saved, and each command rebuilds it"
         );
-        remark!("hint: look after the disk; `varve verify` says what it does not give, and what that harms");
+        remark!("hint: check the disk; `varve verify` shows what is unreadable, and what that harms");
         return Ok(Outcome::Damage);
     }
     Ok(Outcome::Done)
@@ -72,7 +72,10 @@ pub(super) fn choose(config: &mut StoreConfig, index: IndexChoice, words: &DiskI
         || !index_path.is_empty();
     config.index = match index {
         IndexChoice::Memory if is_any => {
-            return Err(UsageError("--index-memory and the like are for --index disk".into()).into());
+            return Err(UsageError(
+                "--index-memory and the other options of an index on disk need --index disk".into(),
+            )
+            .into());
         }
         IndexChoice::Memory => IndexKind::Memory,
         IndexChoice::Disk => IndexKind::Disk,
@@ -95,7 +98,7 @@ pub(super) fn choose_places(world: &World, words: &DiskIndex, holder: &str) -> R
     let paths = if words.index_path == [Path::new("store")] { &[] } else { words.index_path.as_slice() };
     let absolute = |path: &PathBuf| -> Result<String> {
         let path = std::path::absolute(path)
-            .with_context(|| format!("{} is no path of this machine", path.display()))?;
+            .with_context(|| format!("{} is not a path of this machine", path.display()))?;
         let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
         Ok(text.into())
     };

@@ -70,7 +70,7 @@ fn bring_back_settings(invocation: &Invocation, words: &Repair) -> Result<()> {
     }
     for path in &words.from {
         let copy = invocation.session.storage_at(path)?;
-        let context = || format!("cannot put back the settings from {}", path.display());
+        let context = || format!("cannot restore the settings from {}", path.display());
         let secret = match varve_store::settings_need_secret(copy.as_ref()).with_context(context)? {
             true => Some(invocation.session.secret()?),
             false => None,
@@ -78,7 +78,7 @@ fn bring_back_settings(invocation: &Invocation, words: &Repair) -> Result<()> {
         let put_back = varve_store::bring_back_settings(&world, copy.as_ref(), secret.as_ref());
         let put_back = put_back.with_context(context)?;
         for file in put_back {
-            remark!("varve: {file} was put back from {}", path.display());
+            remark!("varve: {file} was restored from {}", path.display());
         }
     }
     Ok(())
@@ -111,7 +111,7 @@ fn print(invocation: &Invocation, words: &Repair, report: &RepairReport) {
     }
     if report.catalog_was_lost {
         let known = show::count(report.before.snapshot_count, "snapshot");
-        say!("the newest catalog is lost; others know {known}");
+        say!("the newest catalog is lost; older catalogs know {known}");
     }
     if report.end_was_lost {
         say!("the end of the log is gone: the newest snapshots may be missing, and cannot be named here");
@@ -128,7 +128,7 @@ fn print(invocation: &Invocation, words: &Repair, report: &RepairReport) {
             say!("nothing to repair");
         } else {
             remark!(
-                "hint: without --plan this is done; with --from a copy of the store, what is lost comes back"
+                "hint: run it without --plan to do this; add --from COPY to fetch lost data from a copy of the store"
             );
         }
         return;
@@ -144,7 +144,7 @@ fn print(invocation: &Invocation, words: &Repair, report: &RepairReport) {
         say!("{lost}: `varve verify` reports this until it is back");
         lost_data::print_hint(&report.losses);
     } else if report.end_was_lost && words.from.is_empty() {
-        remark!("hint: name a copy of the store, or a replica, with --from: what only that knows comes back");
+        remark!("hint: name a copy of the store, or a replica, with --from: it may have the lost snapshots");
     } else if report.plan.is_empty()
         && report.mended.is_empty()
         && report.copied.is_empty()
@@ -158,12 +158,12 @@ fn print(invocation: &Invocation, words: &Repair, report: &RepairReport) {
             true if report.before.snapshot_count == 1 => say!("the one snapshot is whole"),
             true => say!("all {} snapshots are whole", report.before.snapshot_count),
             false => {
-                say!("what was known to be damaged is whole again; `varve repair --data` reads everything")
+                say!("all known damage is repaired; `varve repair --data` reads everything")
             }
         }
     }
     if report.repaired.arena_count > 0 && !invocation.quiet {
-        say!("what the arenas were is in the store's folder \"quarantine\", which no command needs");
+        say!("the old arenas are in the store's folder \"quarantine\", which no command needs");
     }
 }
 

@@ -51,7 +51,7 @@ pub fn run(invocation: &Invocation, words: &Replicate) -> Result<Outcome> {
         named => (named.to_vec(), NamedBy::User),
     };
     if targets.is_empty() {
-        bail!(UsageError("where to? Name a target, or remember one with --remember".into()));
+        bail!(UsageError("no target is given: name one, or remember one with --remember".into()));
     }
     let secret = invocation.session.secret_of(&world, &name)?;
     if let Some(secret) = &secret {
@@ -115,16 +115,14 @@ fn target_name(text: &str) -> Result<String> {
         return Ok(text.to_owned());
     }
     let path = std::path::absolute(text)?;
-    path.to_str().map(str::to_owned).with_context(|| format!("{text}: a folder's path must be text"))
+    path.to_str().map(str::to_owned).with_context(|| format!("{text}: the path of a folder must be UTF-8"))
 }
 
 /// Refuses a target inside the store's folder: that copy would be lost with the store, and would be
 /// mistaken for a part of it.
 fn require_elsewhere(store: &Path, text: &str) -> Result<()> {
     if target::folder_of(text).is_some_and(|folder| leads_into(&folder, store)) {
-        bail!(
-            "{text} is in the folder of the store itself: a second copy belongs somewhere else, best on another disk"
-        );
+        bail!("{text} is in the folder of the store itself: choose another place, best on another disk");
     }
     Ok(())
 }
@@ -168,12 +166,12 @@ fn one(
         print_damage(damage);
     }
     if !done.damaged.is_empty() {
-        remark!("hint: `varve verify` says what that harms; everything else was replicated");
+        remark!("hint: `varve verify` shows what that harms; everything else was replicated");
         outcome = Outcome::Damage;
     }
     if !wrong.is_empty() {
         remark!(
-            "hint: `varve verify --replica {text}` says what is still missing there; `--replace OBJECT` uploads it again"
+            "hint: `varve verify --replica {text}` shows what is still missing there; `--replace OBJECT` uploads it again"
         );
     }
     print_done(invocation, &done, text, present, &wrong);
@@ -190,8 +188,7 @@ fn report_plan(invocation: &Invocation, words: &Replicate, plan: &ReplicationPla
     let mut outcome = Outcome::Done;
     if plan.lost_there.is_some() {
         remark!(
-            "varve: {text} does not have what this machine has seen there: it was emptied, put back to an older state, or \
-             changed. What is missing is uploaded again"
+            "varve: {text} is older than when this machine last saw it: it was emptied, put back to an older state, or changed. The missing objects are uploaded again"
         );
         outcome = Outcome::Damage;
     }
@@ -201,7 +198,7 @@ fn report_plan(invocation: &Invocation, words: &Replicate, plan: &ReplicationPla
     }
     for (arena, offset) in plan.unfinished.iter().filter(|_| !invocation.quiet) {
         remark!(
-            "varve: arena {arena}, offset {offset}: what follows was never finished, and is not replicated; the next snapshot cuts it off"
+            "varve: arena {arena}, offset {offset}: an unfinished end, as a crash leaves it, is not replicated; the next snapshot cuts it off"
         );
     }
     for arena in &plan.missing_here {
@@ -210,7 +207,7 @@ fn report_plan(invocation: &Invocation, words: &Replicate, plan: &ReplicationPla
     }
     for wrong in left_wrong(words, plan) {
         remark!(
-            "varve: {} at the replica has {} bytes, and should have {}; what it lacks is uploaded beside it if possible",
+            "varve: {} at the replica has {} bytes, but should have {}; the missing part is uploaded beside it if possible",
             wrong.object,
             wrong.bytes,
             wrong.expected
@@ -218,19 +215,18 @@ fn report_plan(invocation: &Invocation, words: &Replicate, plan: &ReplicationPla
         outcome = Outcome::Damage;
     }
     for file in &plan.wrong_settings {
-        remark!("varve: {file} at the replica is not the store's: --replace {file} puts it there again");
+        remark!("varve: {file} at the replica differs from the store's: --replace {file} uploads it again");
         outcome = Outcome::Damage;
     }
     for stray in plan.strangers.iter().filter(|file| SegmentName::of_file(file).is_some()) {
-        remark!(
-            "varve: {stray} at the replica is no part of this store: nothing leads to it, and nothing the store has written is in it; \
-             it must be removed there, by hand"
-        );
+        remark!("varve: {stray} at the replica does not belong to this store: remove it there by hand");
         outcome = Outcome::Damage;
     }
     if !words.delete_extra_keys && !invocation.quiet {
         for key in &plan.extra_keys {
-            remark!("varve: {key} opens the replica, and the store no longer has it (--delete-extra-keys)");
+            remark!(
+                "varve: {key} still opens the replica, but the store no longer has it (--delete-extra-keys removes it)"
+            );
         }
     }
     outcome
@@ -238,7 +234,7 @@ fn report_plan(invocation: &Invocation, words: &Replicate, plan: &ReplicationPla
 
 fn print_damage(damage: &DamagedHere) {
     let reason = with_causes(&damage.reason);
-    remark!("varve: this store is damaged, and that was not replicated: {reason}");
+    remark!("varve: this store is damaged, and the damaged part was not replicated: {reason}");
 }
 
 fn print_dry_run(invocation: &Invocation, plan: &ReplicationPlan, text: &str) {
@@ -274,7 +270,7 @@ fn print_done(invocation: &Invocation, done: &Replicated, text: &str, present: u
     } else if !invocation.quiet {
         say!(
             "{text} is up to date{}: {} uploaded in {}, {} in all",
-            if wrong.is_empty() { "" } else { ", but for the objects above" },
+            if wrong.is_empty() { "" } else { ", except for the objects above" },
             show::bytes(done.uploaded_bytes),
             show::count(done.object_count, "object"),
             show::bytes(total)

@@ -78,7 +78,7 @@ pub fn run(invocation: &Invocation, words: &Verify, text: &str) -> Result<Outcom
         print(invocation, text, &audit, compared.as_ref(), &harm);
     }
     if let Some(error) = unread {
-        remark!("varve: what that harms cannot be told: {error}");
+        remark!("varve: the harm cannot be determined: {error}");
     }
     let is_well = audit.findings.is_empty()
         && !is_older
@@ -126,15 +126,15 @@ fn compare(invocation: &Invocation, text: &str) -> Result<Compared> {
     };
     let mut complaints = Vec::new();
     if plan.lost_there.is_some() {
-        complaints.push("it does not have what this machine has seen there".to_owned());
+        complaints.push("it is older than when this machine last saw it".to_owned());
     }
     for wrong in &plan.wrong {
         let (object, bytes, expected) = (&wrong.object, wrong.bytes, wrong.expected);
-        complaints.push(format!("{object}: it has {bytes} bytes, and should have {expected}"));
+        complaints.push(format!("{object}: it has {bytes} bytes, but should have {expected}"));
     }
     let wrong = plan.wrong_settings.iter();
     for file in plan.settings.iter().map(|setting| &setting.file).chain(wrong) {
-        complaints.push(format!("{file}: it is missing, or is not the store's"));
+        complaints.push(format!("{file}: it is missing, or differs from the store's"));
     }
     Ok(Compared { history: History::Own, behind_bytes: plan.bytes(), complaints })
 }
@@ -176,14 +176,15 @@ fn print(invocation: &Invocation, text: &str, audit: &Audit, compared: Option<&C
     }
     if !audit.findings.is_empty() {
         remark!(
-            "hint: `varve replicate {text}` uploads what is missing, and with --replace OBJECT what is damaged; what belongs \
-             to no replica, or lies in the place of an object, must be removed there by hand"
+            "hint: `varve replicate {text}` uploads missing objects, and with --replace OBJECT damaged ones; remove there by hand what belongs to no replica, or is in place of an object"
         );
     } else if has_nothing(audit, compared) {
-        say!("nothing is there: not one arena, only the replica's settings");
+        say!("the replica has no arenas, only settings");
         match compared {
             Some(_) => remark!("hint: `varve replicate {text}` uploads all of the store again"),
-            None => remark!("hint: `varve -s STORE verify --replica {text}` says whether the store has more"),
+            None => {
+                remark!("hint: `varve -s STORE verify --replica {text}` shows whether the store has more")
+            }
         }
     } else if !invocation.quiet && compared.is_none_or(|compared| compared.complaints.is_empty()) {
         say!(

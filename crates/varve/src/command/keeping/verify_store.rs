@@ -31,7 +31,7 @@ pub fn run(invocation: &Invocation, words: &Verify) -> Result<Outcome> {
     let share = words.data_share(archive.store().world().clock.now());
     if share.is_some() {
         role.require(Permission::Read)
-            .context("--data, --share and --since read every byte; without it, the codes of pages and seals are checked")?;
+            .context("--data, --share and --since read every byte; without them, the codes of pages and seals are checked")?;
     }
     let can_read = role.allows(Permission::Read);
     let progress = Arc::new(Progress::new());
@@ -60,7 +60,7 @@ fn is_well(verified: &Verified) -> bool {
 fn venti(invocation: &Invocation, words: &Verify, address: &Address) -> Result<Outcome> {
     if words.share.is_some() || words.since.is_some() {
         bail!(UsageError(
-            "--share and --since are for stores, which know what was read when: say --data, and every byte is read".into()
+            "--share and --since are for stores, which record when data was read: use --data to read every byte".into()
         ));
     }
     let (found, _) = invocation.session.venti_snapshots(address)?;
@@ -82,8 +82,8 @@ fn venti(invocation: &Invocation, words: &Verify, address: &Address) -> Result<O
         say!("{} harmed", show::count(harm.len(), "part"));
     } else if !invocation.quiet {
         let read = match words.data {
-            true => format!("{} of what they hold read and checked", show::bytes(checked_bytes)),
-            false => "all that they lead to is there".into(),
+            true => format!("{} of their data read and checked", show::bytes(checked_bytes)),
+            false => "all of their blocks exist".into(),
         };
         say!("all is well: {}, {read}", show::count(snapshot_count, "snapshot"));
     }
@@ -99,7 +99,7 @@ fn print(invocation: &Invocation, words: &Verify, verified: &Verified, can_read:
     }
     for end in verified.unfinished.iter().filter(|_| !invocation.quiet) {
         say!(
-            "arena {}, offset {}: what follows was never finished; the next snapshot cuts it off",
+            "arena {}, offset {}: an unfinished end, as a crash leaves it; the next snapshot cuts it off",
             end.arena,
             end.offset
         );
@@ -116,7 +116,7 @@ fn print(invocation: &Invocation, words: &Verify, verified: &Verified, can_read:
         print_hint(verified);
     } else if !can_read && !invocation.quiet {
         say!(
-            "the codes of all pages and seals are right: {}, {}; this key cannot read, and so not check, what they hold",
+            "the codes of all pages and seals are correct: {}, {}; this key cannot read the data, so the data was not checked",
             show::count(verified.arena_count, "arena"),
             show::count(verified.block_count, "block")
         );
@@ -130,7 +130,7 @@ fn print(invocation: &Invocation, words: &Verify, verified: &Verified, can_read:
                 show::count(verified.read_count, "arena"),
                 match oldest {
                     Some(oldest) => format!("all were read since {}", moment::show(oldest)),
-                    None => "some were never read yet".into(),
+                    None => "some were never read".into(),
                 }
             ),
         };
@@ -146,7 +146,7 @@ fn print(invocation: &Invocation, words: &Verify, verified: &Verified, can_read:
 fn print_hint(verified: &Verified) {
     if verified.snapshot_count > 0 {
         remark!(
-            "hint: what is listed by `varve snapshots` and not named here can be restored; see `varve repair --help`"
+            "hint: all snapshots that `varve snapshots` lists and that are not named here can be restored; see `varve repair --help`"
         );
     }
     lost_data::print_hint(&verified.losses);

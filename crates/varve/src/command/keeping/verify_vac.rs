@@ -42,10 +42,10 @@ fn line_of(text: &OsString) -> Result<VacLine> {
     match place_in_snapshot::vac_place(text)? {
         Some((line, [])) => Ok(line),
         Some(_) => {
-            bail!(UsageError(format!("{}: an archive is checked as a whole: leave out the path", shown())))
+            bail!(UsageError(format!("{}: a vac archive is checked as a whole: leave out the path", shown())))
         }
         None => bail!(UsageError(format!(
-            "{} is neither vac:SCORE (or ext2:SCORE and the like) nor a .vac file; snapshots are checked all together, without naming them",
+            "{} is neither vac:SCORE (or ext2:SCORE and the like) nor a .vac file; without a name, all snapshots are checked",
             shown()
         ))),
     }

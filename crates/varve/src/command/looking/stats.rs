@@ -78,7 +78,7 @@ pub fn run(invocation: &Invocation) -> Result<Outcome> {
             say!("  in {}{trouble}", place.path);
         }
         if let Some(trouble) = &index.trouble {
-            say!("The index is of no use: {trouble}");
+            say!("The index cannot be used: {trouble}");
         }
     }
     if let Some(index) = &stats.index {

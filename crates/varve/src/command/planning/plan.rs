@@ -26,7 +26,7 @@ pub fn run(invocation: &Invocation, words: &MakePlan) -> Result<Outcome> {
         None => DeviceFigures::assumed(words.read_rate as f64, words.write_rate as f64, words.places.into()),
     };
     if !device.is_usable() {
-        return Err(UsageError("the figures of the disk have to be larger than zero".into()).into());
+        return Err(UsageError("the figures of the disk must be larger than zero".into()).into());
     }
     let plans = plans(words, &device)?;
     let is_assumed = words.device.is_none();
@@ -47,9 +47,7 @@ pub fn run(invocation: &Invocation, words: &MakePlan) -> Result<Outcome> {
 fn plans(words: &MakePlan, device: &DeviceFigures) -> Result<Vec<Plan>> {
     let (disks, blocks) = (&words.disk_size.0, &words.block_size.0);
     if disks.len().saturating_mul(blocks.len()) > PLANS_MAX {
-        return Err(
-            UsageError(format!("these are more than {PLANS_MAX} settings: ask for fewer sizes")).into()
-        );
+        return Err(UsageError(format!("these are more than {PLANS_MAX} settings: give fewer sizes")).into());
     }
     let mut plans = Vec::new();
     for block_bytes in blocks {
@@ -73,14 +71,14 @@ fn plans(words: &MakePlan, device: &DeviceFigures) -> Result<Vec<Plan>> {
 }
 
 fn read_device(file: &Path) -> Result<DeviceFigures> {
-    let failed = || format!("{} has no figures of a device", file.display());
+    let failed = || format!("{} has no measurements of a disk", file.display());
     let length = fs::metadata(file).with_context(failed)?.len();
     if length > DEVICE_FILE_BYTES_MAX {
-        anyhow::bail!("{}: it is too long", failed());
+        anyhow::bail!("{} is too long", failed());
     }
     let text = fs::read_to_string(file).with_context(failed)?;
     serde_json::from_str(&text)
-        .with_context(|| format!("{}: `varve bench device --json` prints them", failed()))
+        .with_context(|| format!("{}: make the file with `varve bench device --json`", failed()))
 }
 
 /// Prints a table of all kinds of store within the limits, by increasing memory.

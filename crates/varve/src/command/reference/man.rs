@@ -14,12 +14,12 @@ const DATE: &str = "November 2026";
 
 /// The exit statuses of `docs/guide/exit-status.md`.
 const STATUSES: [(u8, &str); 9] = [
-    (exit_status::DONE, "all that was asked for is done"),
-    (exit_status::FAILED, "it failed"),
+    (exit_status::DONE, "success"),
+    (exit_status::FAILED, "failure"),
     (exit_status::USAGE, "usage error: nothing was done"),
     (exit_status::GAPS, "done with gaps: some files could not be read or restored"),
     (exit_status::DAMAGE, "damage was found"),
-    (exit_status::NO_STORE, "there is no store or replica at the place that was named"),
+    (exit_status::NO_STORE, "there is no store or replica at the given place"),
     (exit_status::LOCKED, "another writer holds the store; --wait waits for it"),
     (exit_status::WRONG_KEY, "wrong key or passphrase, or one that is not allowed to do this"),
     (exit_status::INTERRUPTED, "interrupted"),
@@ -27,11 +27,14 @@ const STATUSES: [(u8, &str); 9] = [
 
 /// The files that this program keeps, with their purpose.
 const FILES: [(&str, &str); 5] = [
-    ("~/.cache/varve", "what was read from replicas, and what was seen of them; it may be deleted"),
-    ("~/.local/state/varve/roots", "for each Venti server, the roots of the catalog there"),
+    (
+        "~/.cache/varve",
+        "data that was read from replicas, and the last known state of each; it may be deleted",
+    ),
+    ("~/.local/state/varve/roots", "the catalog's roots at each Venti server"),
     ("~/.local/state/varve/known-servers", "servers that may be sent VARVE_REMOTE_PASSWORD"),
     ("STORE/replicas.toml", "the replicas that the store remembers"),
-    ("STORE/FORMAT.md", "how the store is read without this program"),
+    ("STORE/FORMAT.md", "a description of the store, for reading it without this program"),
 ];
 
 /// Writes one page for each command into a folder.

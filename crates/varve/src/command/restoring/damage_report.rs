@@ -78,7 +78,7 @@ fn list_path(destination: &Path) -> PathBuf {
 fn write_list(path: &Path, damaged: &DamageList) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(there) if there.is_file() && is_list(path) => fs::remove_file(path)?,
-        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there")),
+        Ok(_) => return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else has this name")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }

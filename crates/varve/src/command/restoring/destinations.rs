@@ -25,7 +25,7 @@ pub(super) fn targets(restore: &Restore, places: &[(Place<'_>, Content<'_>)]) ->
         return Ok(vec![target_of_one(destination, place, content)]);
     }
     if destination == Path::new(OUTPUT) {
-        bail!(UsageError("only one thing can be written to standard output".into()));
+        bail!(UsageError("only one file can be written to standard output".into()));
     }
     let mut names = BTreeSet::new();
     for (place, _) in places {

@@ -40,7 +40,7 @@ pub(super) fn check(restore: &Restore, destination: &Path) -> Result<()> {
         bail!(UsageError("an image can be restored with --format only to a file".into()));
     }
     if restore.verify {
-        bail!(UsageError("--verify reads back files and raw images; without --format it does".into()));
+        bail!(UsageError("--verify reads back only files and raw images: leave out --format".into()));
     }
     Ok(())
 }
@@ -56,7 +56,7 @@ pub(super) fn decide(
     let there = match fs::symlink_metadata(destination) {
         Ok(there) => there,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Action::Create, Reason::Missing)),
-        Err(error) => return Err(error).with_context(|| format!("cannot look at {}", destination.display())),
+        Err(error) => return Err(error).with_context(|| format!("cannot examine {}", destination.display())),
     };
     let overwrite = restore.overwrite.map(Overwrite::from);
     let is_device = fs::metadata(destination).is_ok_and(|there| there.file_type().is_block_device());
@@ -64,10 +64,7 @@ pub(super) fn decide(
         None => (Action::Skip, Reason::Exists),
         Some(Overwrite::Always) => (Action::Replace, Reason::Always),
         Some(_) if is_device => {
-            bail!(
-                "{} is a block device: it is written to only with --overwrite always",
-                destination.display()
-            )
+            bail!("{} is a block device: --overwrite always is needed to write to it", destination.display())
         }
         Some(Overwrite::Never) => (Action::Keep, Reason::Exists),
         Some(Overwrite::IfNewer) => {

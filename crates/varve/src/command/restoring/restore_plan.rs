@@ -182,7 +182,9 @@ pub(super) fn consent_to_delete(
     };
     let stdin = std::io::stdin();
     if !stdin.is_terminal() || !std::io::stderr().is_terminal() {
-        bail!("{what} would be removed, and nobody can be asked: nothing was changed; --yes is the consent");
+        bail!(
+            "{what} would be removed, but there is no terminal to ask: nothing was changed; --yes gives the consent"
+        );
     }
     let mut answer = String::new();
     write!(std::io::stderr(), "Restore, and remove {what}? [y/N] ")?;

@@ -37,9 +37,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// paused machine is resumed at each check.
 const ROOM_EVERY: Duration = Duration::from_secs(2);
 const NO_ROOM: &str =
-    "varve: the machine stands still: what it writes finds no room; it goes on as soon as there is some";
+    "varve: the machine is paused: there is no space for its writes; it continues as soon as there is some";
 const AGAIN: &str =
-    "varve: KVM has given up on this machine: it is started again in software, which is slower";
+    "varve: KVM failed with this machine: it is restarted with software emulation, which is slower";
 
 pub fn run(invocation: &Invocation, words: &Boot) -> Result<Outcome> {
     let is_cancelled = cancelled_by_signals()?;
@@ -50,7 +50,7 @@ pub fn run(invocation: &Invocation, words: &Boot) -> Result<Outcome> {
     let (snapshot, disk) = chosen(words, &snapshots)?;
     let hardware = hardware(words, &snapshot, &cached)?;
     let drives = drives(words, &snapshots, &snapshot, &disk)?;
-    let folder = PrivateFolder::create("varve-boot-").context("no temporary folder can be made")?;
+    let folder = PrivateFolder::create("varve-boot-").context("cannot make a temporary folder")?;
     let mut starter = Starter { hardware, drives, keep: words.keep.clone(), folder, server: None };
     if !invocation.quiet && !invocation.json {
         starter.announce(&snapshot);
@@ -71,14 +71,14 @@ fn chosen(words: &Boot, snapshots: &SnapshotDisks) -> Result<(Snapshot, Arc<dyn 
     };
     let missing = || {
         let path = words.keep.as_deref().unwrap_or(Path::new("")).display();
-        UsageError(format!("which snapshot? There is no {path} yet that would say it"))
+        UsageError(format!("no snapshot is given, and {path}, which would name it, does not exist yet"))
     };
     let name = words.snapshot.as_deref().or(below.as_deref()).ok_or_else(missing)?;
     refuse_empty(name)?;
     let (snapshot, served) = snapshots.find_snapshot(name, &words.which.filter())?;
     if let Some(below) = below.as_ref().filter(|below| **below != snapshot.id.to_string()) {
         let path = words.keep.as_deref().unwrap_or(Path::new("")).display();
-        bail!("{path} keeps what was written over the snapshot {below}, and {name} is {}", snapshot.id);
+        bail!("{path} keeps the writes over the snapshot {below}, but {name} is {}", snapshot.id);
     }
     Ok((snapshot, served.disk))
 }
@@ -87,7 +87,7 @@ fn chosen(words: &Boot, snapshots: &SnapshotDisks) -> Result<(Snapshot, Arc<dyn 
 /// overridden by the arguments.
 fn hardware(words: &Boot, snapshot: &Snapshot, blocks: &Arc<CachedBlocks>) -> Result<Hardware> {
     let SnapshotContent::Image(entry) = &snapshot.content else {
-        bail!("{} is a folder, and only disk images can be booted", snapshot.name);
+        bail!("{} is a folder: only disk images can be booted", snapshot.name);
     };
     let bytes = Arc::new(ImageReader::new(Arc::clone(blocks), entry));
     let mut hardware = Hardware::of(snapshot.machine.as_ref(), bytes);
@@ -144,7 +144,7 @@ fn drives(
                 Ok((_, served)) => served.disk,
                 Err(error) => {
                     let name = show::name(drive.name.as_bytes());
-                    remark!("varve: {name} is not attached: its snapshot {id} cannot be had: {error}");
+                    remark!("varve: {name} is not attached: its snapshot {id} cannot be opened: {error}");
                     continue;
                 }
             }
@@ -166,11 +166,7 @@ fn kept_over(path: &Path, id: &str, size: u64) -> Result<Kept> {
         None => Ok(Kept::create(path, id, size)?),
         Some(kept) if kept.snapshot == id => Ok(kept),
         Some(kept) => {
-            bail!(
-                "{} keeps what was written over the snapshot {}, and not over {id}",
-                path.display(),
-                kept.snapshot
-            )
+            bail!("{} keeps the writes over the snapshot {}, not over {id}", path.display(), kept.snapshot)
         }
     }
 }
@@ -199,8 +195,8 @@ impl Starter {
     fn announce(&self, snapshot: &Snapshot) {
         let firmware = if self.hardware.firmware == Firmware::Uefi { "UEFI" } else { "BIOS" };
         let written = match &self.keep {
-            Some(path) => format!("what it writes is kept in {}", path.display()),
-            None => "what it writes is thrown away".into(),
+            Some(path) => format!("its writes are kept in {}", path.display()),
+            None => "its writes are discarded".into(),
         };
         let network = if self.hardware.network { "with a network" } else { "no network" };
         let drives = match self.drives.len() {
@@ -277,7 +273,7 @@ fn check_machine(
     }
     let checked = checked?;
     if is_cancelled.load(Ordering::Relaxed) && !checked.is_up {
-        bail!(Interrupted("interrupted before it was known whether the machine comes up"));
+        bail!(Interrupted("interrupted before the machine was up"));
     }
     let seconds = checked.elapsed.as_secs_f64();
     if invocation.json {
@@ -289,10 +285,10 @@ fn check_machine(
     } else if checked.is_up {
         say!("yes: it is up after {seconds:.1} s, with {}", checked.accelerator);
     } else {
-        let why = checked.ended.unwrap_or_else(|| "that did not come".into());
+        let why = checked.ended.unwrap_or_else(|| "that text did not appear".into());
         say!("no: after {seconds:.1} s, with {}: {why}", checked.accelerator);
         if !checked.said.is_empty() {
-            remark!("the last that it said:\n{}", checked.said);
+            remark!("its last output:\n{}", checked.said);
         }
     }
     Ok(if checked.is_up { Outcome::Done } else { Outcome::Failed })
@@ -325,7 +321,7 @@ fn use_machine(
             if invocation.json {
                 say::record("screen", json!({ "address": address.to_string() }));
             } else {
-                say!("its screen is at {address}, with VNC");
+                say!("its screen is at {address} (VNC)");
             }
         }
         if let (Some(terminal), Some(console)) = (&terminal, machine.console()) {

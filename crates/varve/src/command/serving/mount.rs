@@ -24,7 +24,7 @@ use crate::{moment, say};
 const LOOK: Duration = Duration::from_millis(100);
 
 pub fn run(invocation: &Invocation, words: &Mount) -> Result<Outcome> {
-    let is_over = over_on_signal().context("signals cannot be caught")?;
+    let is_over = over_on_signal().context("cannot catch signals")?;
     let (days, blocks) = open(invocation, words)?;
     let days = Arc::new(days);
     // The source marks Varve's mounts, even where they have no file system type of their own
@@ -36,7 +36,7 @@ pub fn run(invocation: &Invocation, words: &Mount) -> Result<Outcome> {
     if invocation.json {
         say::record("mounted", json!({ "at": at.to_string() }));
     } else if !invocation.quiet {
-        remark!("varve: mounted on {at}; Ctrl-C or `fusermount3 -u {at}` takes it away");
+        remark!("varve: mounted on {at}; unmount it with Ctrl-C or `fusermount3 -u {at}`");
     }
     while !is_over.load(Ordering::Relaxed) && !mounted.has_ended() {
         std::thread::park_timeout(LOOK);

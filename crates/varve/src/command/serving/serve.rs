@@ -168,7 +168,7 @@ fn open_to_write(invocation: &Invocation) -> Result<(Archive, Option<String>)> {
     let reason = format!("{error:#}");
     tracing::error!(
         reason,
-        "the store cannot be written: it is served read-only; make room on its disk and start the server again"
+        "the store cannot be written: it is served read-only; make space on its disk, and restart the server"
     );
     Ok((archive, Some(reason)))
 }
@@ -249,7 +249,7 @@ fn tell_numbers(tables: &str, counts: &str) {
 /// Sends a notice to the service manager, if there is one.
 fn tell(notice: Notice) {
     if let Err(error) = notify(notice) {
-        tracing::warn!(%error, "the service manager could not be told");
+        tracing::warn!(%error, "the service manager could not be notified");
     }
 }
 
@@ -278,7 +278,7 @@ fn nbd_server(words: &Serve, endpoint: &Endpoint, snapshots: SnapshotDisks) -> R
         None => Arc::new(snapshots),
         Some(name) => Arc::new(one_disk(words, name, &snapshots)?),
     };
-    NbdServer::start(endpoint, disks, settings).with_context(|| format!("nothing can listen at {endpoint}"))
+    NbdServer::start(endpoint, disks, settings).with_context(|| format!("cannot listen at {endpoint}"))
 }
 
 fn one_disk(words: &Serve, name: &str, snapshots: &SnapshotDisks) -> Result<OneDisk> {
@@ -299,7 +299,7 @@ fn one_disk(words: &Serve, name: &str, snapshots: &SnapshotDisks) -> Result<OneD
 pub(super) fn unnamed_file() -> Result<std::fs::File> {
     tempfile::tempfile().with_context(|| {
         let folder = std::env::temp_dir();
-        format!("no temporary file can be made in {}: set TMPDIR to another folder", folder.display())
+        format!("cannot make a temporary file in {}: set TMPDIR to another folder", folder.display())
     })
 }
 

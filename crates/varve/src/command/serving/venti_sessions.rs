@@ -50,7 +50,7 @@ fn sessions(invocation: &Invocation) -> Result<Outcome> {
     }
     let places = show::count(damaged_places, "place");
     remark!(
-        "varve: the record of sessions is damaged in {places}: sessions may be missing, and so may what they wrote"
+        "varve: the record of sessions is damaged in {places}: some sessions and their blocks may be missing"
     );
     Ok(Outcome::Damage)
 }
@@ -81,7 +81,7 @@ fn mark(invocation: &Invocation, numbers: &[u64], is_aside: bool, dry_run: bool)
     }
     if is_aside && damaged_places > 0 {
         bail!(
-            "the record of sessions is damaged in {}: blocks that others have written as well would be set aside, too",
+            "the record of sessions is damaged in {}: blocks that other sessions have also written would be set aside, too",
             show::count(damaged_places, "place")
         );
     }
@@ -125,8 +125,8 @@ fn print(invocation: &Invocation, is_aside: bool, dry_run: bool, changed: u64, a
     match (is_aside, dry_run) {
         (true, true) => say!("{blocks} would be set aside; nothing was changed"),
         (true, false) => say!(
-            "{blocks} set aside: the Venti door serves them no more from its next start on; nothing was removed"
+            "{blocks} set aside: the Venti server refuses them from its next start on; nothing was removed"
         ),
-        (false, _) => say!("{blocks} put back: the Venti door serves them from its next start on"),
+        (false, _) => say!("{blocks} put back: the Venti server serves them from its next start on"),
     }
 }

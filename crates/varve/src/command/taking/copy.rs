@@ -25,12 +25,12 @@ use crate::{exit_status, say, show};
 
 pub fn run(invocation: &Invocation, words: &Copy) -> Result<Outcome> {
     let [from, what @ .., to] = words.words.as_slice() else {
-        bail!(UsageError("say from which store, what, and to which store".into()))
+        bail!(UsageError("name the store to copy from, what to copy, and the store to copy to".into()))
     };
     let what: Vec<_> = what.iter().map(|what| what.to_string_lossy().into_owned()).collect();
     match (words.all, what.as_slice()) {
         (false, []) if words.which.filter().is_empty() => {
-            let said = "say what to copy: snapshots between the two stores, --all before them, or which ones with --host and the like";
+            let said = "name what to copy: snapshots between the two stores, --all before them, or conditions such as --host";
             bail!(UsageError(said.into()))
         }
         (true, [_, ..]) => {
@@ -44,7 +44,7 @@ pub fn run(invocation: &Invocation, words: &Copy) -> Result<Outcome> {
         _ => {}
     }
     if words.fast {
-        let said = "--fast is for archives of vac and vbackup: what is the same from snapshot to snapshot is never read twice";
+        let said = "--fast is for archives of vac and vbackup: unchanged data of snapshots is never read twice anyway";
         bail!(UsageError(said.into()));
     }
     copy_snapshots(invocation, words, from, to, &what)
@@ -107,7 +107,7 @@ fn copy_snapshots(
     closed.with_context(|| format!("{} cannot be closed", to_path.display()))?;
     if cancelled {
         let of = show::count(chosen.len(), "snapshot");
-        bail!("interrupted: {} of {of} copied; the same command goes on from here", rows.len());
+        bail!("interrupted: {} of {of} copied; the same command continues from here", rows.len());
     }
     let of_failure = |(_, error): &(_, anyhow::Error)| match exit_status::is_damage(error.as_ref()) {
         true => Outcome::Damage,
@@ -147,7 +147,7 @@ fn print(
             Some(copy) => {
                 say!("{} {name}: {}{}", short_id(snapshot), show::bytes(snapshot.size), growth(copy))
             }
-            None => say!("{} {name}: was there", short_id(snapshot)),
+            None => say!("{} {name}: already there", short_id(snapshot)),
         }
     }
     for (snapshot, error) in failures {
@@ -183,9 +183,9 @@ fn copy_vac(
     let closed = to.close();
     let copied = copied.map_err(|error| match error {
         CopyError::Cancelled => {
-            anyhow!("interrupted: {line} is not copied whole; the same command goes on from here")
+            anyhow!("interrupted: {line} is not copied completely; the same command continues from here")
         }
-        error => anyhow::Error::new(error).context(format!("{line} is not copied whole")),
+        error => anyhow::Error::new(error).context(format!("{line} is not copied completely")),
     })?;
     closed.with_context(|| format!("{} cannot be closed", to_path.display()))?;
     let Copied { block_count, bytes, present_count } = copied;

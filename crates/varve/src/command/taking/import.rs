@@ -76,7 +76,7 @@ impl ArenaObserver for Told<'_> {
             let reason = with_causes(&damage.reason);
             remark!("varve: {arena}, bytes {}..{} of its clumps: {reason}", range.start, range.end);
         } else if self.damage_count == TOLD_DAMAGE_MAX + 1 {
-            remark!("varve: {}: more is damaged", show::name(self.arena.as_bytes()));
+            remark!("varve: {}: more places are damaged", show::name(self.arena.as_bytes()));
         }
     }
 
@@ -95,13 +95,10 @@ fn print(invocation: &Invocation, report: &ArenaReport, roots: &[FoundRoot]) {
         remark!("varve: {}: {error}", show::name(report.name.as_bytes()));
     }
     if report.seal == SealCheck::Bad {
-        remark!("varve: {}: its bytes are not those that were sealed", show::name(report.name.as_bytes()));
+        remark!("varve: {}: its bytes do not match its seal", show::name(report.name.as_bytes()));
     }
     if report.directory_is_right == Some(false) {
-        remark!(
-            "varve: {}: its directory lists other clumps than it has",
-            show::name(report.name.as_bytes())
-        );
+        remark!("varve: {}: its directory does not match its clumps", show::name(report.name.as_bytes()));
     }
     let seal = match report.seal {
         SealCheck::Good => "seal good",

@@ -88,7 +88,7 @@ fn print(invocation: &Invocation, drive: &DriveTaken) {
         say::record("snapshot", line);
     } else if !invocation.quiet {
         let why = match &drive.reading {
-            Reading::Since { time, .. } => format!("what has changed since {}", moment::show(*time)),
+            Reading::Since { time, .. } => format!("the changes since {}", moment::show(*time)),
             Reading::Whole { reason } => format!("all of it: {reason}"),
         };
         say!("{}; read {}, {why}", as_line(taken), show::bytes(drive.read_bytes));

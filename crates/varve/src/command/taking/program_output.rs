@@ -36,7 +36,7 @@ enum InputError {
 impl fmt::Display for InputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty { what } => write!(f, "{what} is closed or empty, and --allow-empty is not given"),
+            Self::Empty { what } => write!(f, "{what} is closed or empty: add --allow-empty to archive it"),
             Self::Failed { program, status } => write!(f, "{} ended with {status}", program.display()),
         }
     }
@@ -50,9 +50,7 @@ pub(super) fn open(args: &TakeSnapshot, progress: &Arc<Progress>) -> Result<Box<
         None => (Box::new(io::stdin()), "standard input".to_owned()),
         Some(_) => {
             let [program, ..] = args.sources.as_slice() else {
-                bail!(UsageError(
-                    "--command NAME is followed by -- and the program with its arguments".into()
-                ));
+                bail!(UsageError("--command NAME needs -- and then the program with its arguments".into()));
             };
             let output = ProgramOutput::start(program, &args.sources[1..], progress)?;
             (Box::new(output), format!("the output of {}", program.display()))
@@ -103,7 +101,7 @@ impl ProgramOutput {
             command.env_remove(secret);
         }
         let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-        let output = child.stdout.take().context("a program without an output was started")?;
+        let output = child.stdout.take().context("the program was started without an output")?;
         let child = Arc::new(Mutex::new(Running { child, is_waited_for: false }));
         let (watched, progress) = (Arc::clone(&child), Arc::clone(progress));
         std::thread::spawn(move || {

@@ -11,8 +11,7 @@ use crate::{moment, show};
 pub fn warn_of_fast_commits(path: &Path, volumes: &[String]) {
     for volume in volumes {
         remark!(
-            "varve: {}: {volume} was in use, and its journal has fast commits, which are not known here: all is archived, \
-             but its files are shown as they were before them; a mount of the restored disk has the newer ones",
+            "varve: {}: {volume} was in use, and its journal has fast commits, which this version cannot read: everything is archived, but its files are shown in the state before them; a mount of the restored disk shows the newer state",
             path.display()
         );
     }
@@ -42,7 +41,7 @@ pub fn warn_if_hidden(snapshots: &[Snapshot], taken: &Snapshot) {
     let Some(newest) = later.max_by_key(|other| other.time) else { return };
     let name = show::name(taken.name.as_bytes());
     remark!(
-        "varve: {name} alone still means {}, of {}: its moment is later than that of {}. Is the clock right, or was it wrong then?",
+        "varve: {name} alone still means {}, of {}: its time is later than that of {}. Check the clock: it is wrong now, or was wrong then",
         snapshot_list::short_id(newest),
         moment::show(newest.time),
         snapshot_list::short_id(taken)

@@ -66,7 +66,10 @@ pub fn run(invocation: &Invocation, words: &TakeSnapshot) -> Result<Outcome> {
         let (taken, fast_commits) = take(&mut taker, invocation, words, next).with_context(not_archived)?;
         drop(shown);
         if taken.changed_meanwhile {
-            remark!("varve: {} changed while it was read: the snapshot mixes two moments", source.display());
+            remark!(
+                "varve: {} changed while it was read: the snapshot mixes two states of it",
+                source.display()
+            );
             outcome = Outcome::Gaps;
         } else if !fast_commits.is_empty() {
             warn_of_fast_commits(source, &fast_commits);
@@ -98,9 +101,9 @@ fn check_vac(words: &TakeSnapshot) -> Result<()> {
     match words.sources.as_slice() {
         _ if words.vac.is_none() => Ok(()),
         [source] if source.is_dir() => Ok(()),
-        [source] => bail!(UsageError(format!("--vac is for folders: {} is none", source.display()))),
+        [source] => bail!(UsageError(format!("--vac is for folders: {} is not a folder", source.display()))),
         sources => {
-            bail!(UsageError(format!("--vac names one archive, and there are {} sources", sources.len())))
+            bail!(UsageError(format!("--vac names one archive, but there are {} sources", sources.len())))
         }
     }
 }
@@ -109,13 +112,11 @@ fn check_vac(words: &TakeSnapshot) -> Result<()> {
 fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
     if vac.without_xattrs > 0 {
         let files = show::count(vac.without_xattrs, "file");
-        remark!(
-            "varve: the vac archive has no attributes of {files}, which had more than vac's records take"
-        );
+        remark!("varve: the vac archive lacks the attributes of {files}, which exceed vac's limits");
     }
     if vac.left_out > 0 {
         let files = show::count(vac.left_out, "file");
-        remark!("varve: the vac archive is without {files} that could not be read");
+        remark!("varve: the vac archive lacks {files} that could not be read");
     }
     let context = || format!("{} cannot be written; the archive is vac:{}", file.display(), vac.score);
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -159,7 +160,7 @@ fn take(
         }
         Form::Stream(AsChoice::Image) => {
             if words.format.is_some_and(|format| format != ImageFormat::Raw) {
-                bail!(UsageError("a stream can only be a raw image".into()));
+                bail!(UsageError("a stream can only be archived as a raw image".into()));
             }
             ImageSource::stream(program_output::open(words, progress)?, source)
         }
@@ -185,8 +186,7 @@ fn warn_if_mounted(source: &Path) {
     let mounts = mounted_for_writing(source);
     if !mounts.is_empty() {
         remark!(
-            "varve: {} is mounted for writing at {}: the snapshot mixes moments of all that is written meanwhile, and a file system \
-             in it may come back damaged; unmount it, remount it read-only, or archive an LVM snapshot of it",
+            "varve: {} is mounted for writing at {}: the snapshot mixes the states during the read, and a file system in it may be restored damaged; unmount it, remount it read-only, or archive an LVM snapshot of it",
             source.display(),
             mounts.join(", ")
         );
@@ -220,7 +220,7 @@ fn take_files(
 fn not_taken(error: TakeError) -> anyhow::Error {
     match error {
         TakeError::Folder(ArchiveFolderError::Cancelled) => {
-            Interrupted("interrupted; what was stored so far will not be stored again").into()
+            Interrupted("interrupted; data stored so far will not be stored again").into()
         }
         error => error.into(),
     }
@@ -242,7 +242,7 @@ fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
     let Some(disk) = image.reader()? else {
         if words.skip_free {
             let said =
-                "what is free on standard input is known only when it has been read: give a file or a device";
+                "free blocks cannot be found on standard input before it is read: give a file or a device";
             bail!(UsageError(said.into()));
         }
         return Ok(LeftOut::default());
@@ -274,7 +274,7 @@ fn image(invocation: &Invocation, words: &TakeSnapshot, source: &Path) -> Result
     if words.format.is_none() && !invocation.quiet {
         let (path, name) = (source.display(), format.name());
         remark!(
-            "varve: {path} is an image in the format {name}: the disk in it is archived (--format raw: the file)"
+            "varve: {path} is an image in the format {name}: the disk in it is archived (--format raw archives the file)"
         );
     }
     let disk = ForeignImage::open(source, format, &words.allow_backing)?;

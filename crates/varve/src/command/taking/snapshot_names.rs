@@ -27,7 +27,7 @@ pub(super) struct Planned {
 pub(super) fn plan(args: &TakeSnapshot) -> Result<Vec<Planned>> {
     let given = args.name.as_ref().or(args.command.as_ref());
     if args.name.is_some() && args.sources.len() > 1 {
-        let output = format!("--name names one snapshot, and there are {} sources", args.sources.len());
+        let output = format!("--name names one snapshot, but there are {} sources", args.sources.len());
         bail!(UsageError(output));
     }
     let base = Request {
@@ -75,7 +75,7 @@ pub(super) fn settle(
             let (source, shown) = (show::name(&request.source), show::name(name.as_bytes()));
             let other = show::name(request.name.as_bytes());
             remark!(
-                "varve: {source} goes on as {shown}, as it was called so far; --name {other} begins a new series"
+                "varve: {source} continues under its earlier name {shown}; --name {other} begins a new series"
             );
         }
         request.name = name;
@@ -96,9 +96,9 @@ fn refuse_same_names(args: &TakeSnapshot, planned: &[Planned]) -> Result<()> {
             let (one, two) = (other.display(), source.display());
             let output = match distinct_names(other, source) {
                 Some((first, second)) => format!(
-                    "{one} and {two} would both be called {name}; archive them one by one, such as with --name {first} and --name {second}"
+                    "{one} and {two} would both be called {name}; archive them one by one, for example with --name {first} and --name {second}"
                 ),
-                None => format!("{one} and {two} would both be called {name}: they are one and the same"),
+                None => format!("{one} and {two} would both be called {name}: they are the same source"),
             };
             bail!(UsageError(output));
         }

@@ -35,13 +35,13 @@ pub(super) struct Chosen {
 pub(super) fn check(args: &TakeSnapshot) -> Result<()> {
     let Some(form) = args.form else { return Ok(()) };
     if form == AsChoice::File && args.format.is_some() {
-        bail!(UsageError("--format is for disk images, and --as file archives none".into()));
+        bail!(UsageError("--format is for disk images, but --as file archives a file".into()));
     }
     // A source that does not exist is reported when it is opened.
     let is_other =
         |source: &PathBuf| source != Path::new("-") && source.metadata().is_ok_and(|found| !found.is_file());
     if args.command.is_none() && args.sources.iter().all(is_other) {
-        bail!(UsageError("--as is for regular files and standard input, and there is none".into()));
+        bail!(UsageError("--as is for regular files and standard input, but no source is one".into()));
     }
     Ok(())
 }

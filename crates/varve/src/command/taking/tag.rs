@@ -20,7 +20,7 @@ pub fn run(invocation: &Invocation, args: &Tag) -> Result<Outcome> {
         comment: args.comment.clone(),
     };
     if changes == TagChanges::default() {
-        bail!(UsageError("say what to change: --add, --remove, --set or --comment".into()));
+        bail!(UsageError("name a change: --add, --remove, --set or --comment".into()));
     }
     let mut taker = Taker::open(invocation)?;
     let ids = chosen(invocation, args, taker.snapshots())?;

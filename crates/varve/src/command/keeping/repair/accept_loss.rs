@@ -33,7 +33,7 @@ fn print_plan(invocation: &Invocation) -> Result<Outcome> {
     }
     lost_data::print(&losses);
     let Some(lost) = lost_data::summary(&losses) else {
-        say!("nothing to accept: nothing is noted as lost");
+        say!("nothing to accept: no loss is recorded");
         return Ok(Outcome::Done);
     };
     say!("plan {name}: {lost} would not be reported any more");

@@ -12,9 +12,9 @@ use crate::{say, show};
 
 pub fn run(invocation: &Invocation, words: &BenchDevice) -> Result<Outcome> {
     if !words.folder.is_dir() {
-        bail!("there is no folder {}: name one that is on the disk to be measured", words.folder.display());
+        bail!("there is no folder {}: name a folder on the disk to be measured", words.folder.display());
     }
-    let failed = || format!("the device of {} could not be measured", words.folder.display());
+    let failed = || format!("the disk of {} could not be measured", words.folder.display());
     // The file is removed when this function returns, also after a caught signal. It has a name
     // only until then.
     let file =
@@ -39,7 +39,7 @@ pub fn run(invocation: &Invocation, words: &BenchDevice) -> Result<Outcome> {
     if invocation.json {
         say::record("device_benchmark", serde_json::to_value(&figures)?);
     } else if !figures.is_direct {
-        say!("The file system has no direct access: the system's memory of files may have helped.");
+        say!("The file system has no direct access: the page cache may have made reads faster.");
     }
     Ok(Outcome::Done)
 }

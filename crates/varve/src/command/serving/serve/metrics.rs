@@ -38,33 +38,37 @@ pub(super) fn proxies_page(watched: &Watched, venti: &Weak<VentiServer>) -> Stri
 
 fn venti_numbers(server: &Arc<VentiServer>, page: &mut Text) {
     let counts = server.counts();
-    page.gauge("varve_venti_clients", "Clients that are there now.", counts.clients);
+    page.gauge("varve_venti_clients", "Connected clients.", counts.clients);
     page.gauge(
         "varve_venti_read_only",
-        "1 once the store could not write, so that only reads are served.",
+        "1 if a write to the store failed, so that only reads are served.",
         u64::from(counts.is_degraded),
     );
     for (name, help, value) in [
-        ("varve_venti_clients_total", "Clients that were taken in.", counts.clients_taken),
-        ("varve_venti_clients_refused_total", "Clients that were sent away.", counts.clients_refused),
+        ("varve_venti_clients_total", "Clients that were accepted.", counts.clients_taken),
+        ("varve_venti_clients_refused_total", "Clients that were refused.", counts.clients_refused),
         ("varve_venti_reads_total", "Blocks that were read.", counts.reads),
         ("varve_venti_read_bytes_total", "Bytes of blocks that were read.", counts.read_bytes),
         (
             "varve_venti_reads_from_memory_total",
-            "Blocks that were read and were in the door's own memory; neither a cache nor the store was asked.",
+            "Blocks that were read from the server's own memory, without a cache or the store.",
             counts.reads_from_memory,
         ),
-        ("varve_venti_misses_total", "Reads of blocks that are not there.", counts.misses),
-        ("varve_venti_writes_total", "Blocks that were written, known ones too.", counts.writes),
+        ("varve_venti_misses_total", "Reads of blocks that do not exist.", counts.misses),
+        ("varve_venti_writes_total", "Blocks that were written, including known ones.", counts.writes),
         ("varve_venti_written_bytes_total", "Bytes of blocks that were written.", counts.written_bytes),
         ("varve_venti_syncs_total", "Syncs that were answered.", counts.syncs),
         ("varve_venti_flushes_total", "Syncs that no client asked for.", counts.flushes),
         (
             "varve_venti_errors_total",
-            "Requests that were answered with an error, misses aside.",
+            "Requests that were answered with an error, except misses.",
             counts.errors,
         ),
-        ("varve_venti_collisions_total", "Blocks whose score was taken by other bytes.", counts.collisions),
+        (
+            "varve_venti_collisions_total",
+            "Blocks that were refused because another block has their score.",
+            counts.collisions,
+        ),
     ] {
         page.counter(name, help, value);
     }
@@ -73,7 +77,7 @@ fn venti_numbers(server: &Arc<VentiServer>, page: &mut Text) {
 /// Adds the metrics of the index, among them memventi's two histograms.
 fn index_numbers(store: &Store, page: &mut Text) {
     if let Some(index) = store.memory_index_stats() {
-        page.gauge("varve_index_blocks", "Blocks that the index knows.", index.block_count);
+        page.gauge("varve_index_blocks", "Blocks in the index.", index.block_count);
         page.gauge("varve_index_memory_bytes", "Memory of the index.", index.memory_bytes);
         page.head("varve_index_buckets", "Buckets of the index, by how full they are in per cent.", "gauge");
         for (number, count) in index.fills.iter().enumerate() {

@@ -48,7 +48,7 @@ pub(super) fn configuration(invocation: &Invocation, words: &Serve) -> Result<Op
         roots(invocation)?;
     }
     if words.sessions {
-        let text = "--sessions records who writes to a store that is served by itself: with proxies, give it to the server behind them";
+        let text = "--sessions cannot be used with proxies: give it to the server behind them";
         bail!(UsageError(text.into()));
     }
     match &words.proxies {
@@ -62,8 +62,7 @@ fn roots(invocation: &Invocation) -> Result<Roots> {
     match invocation.session.home() {
         Ok(Home::Venti(address)) => invocation.session.roots(&address),
         _ => invocation.session.named_roots().ok_or_else(|| {
-            let text = "behind proxies are blocks, and no list of snapshots: for --nbd, --nfs and --webdav name the Venti server whose snapshots are \
-                        meant with --store, or their list with --roots";
+            let text = "proxies serve blocks, not snapshots: for --nbd, --nfs and --webdav name the Venti server of the snapshots with --store, or their roots with --roots";
             UsageError(text.into()).into()
         }),
     }
@@ -75,7 +74,7 @@ fn from_file(file: &Path) -> Result<Configuration> {
         .and_then(|opened| opened.take(CONFIGURATION_BYTES_MAX + 1).read_to_string(&mut text));
     read.with_context(|| format!("cannot read {}", file.display()))?;
     if text.len() as u64 > CONFIGURATION_BYTES_MAX {
-        bail!("{} is too long to describe proxies", file.display());
+        bail!("{} is too long for a description of proxies", file.display());
     }
     Configuration::from_text(&text).with_context(|| format!("cannot use {}", file.display()))
 }
@@ -137,7 +136,7 @@ fn add(stores: &mut BTreeMap<String, Described>, name: &str, path: &Path) -> Res
         Home::Folder(path) => Described::Folder { path },
         Home::Replica(text) => {
             bail!(
-                "{} is a replica, which is only read: a proxy needs a Venti server, or a store's own folder",
+                "{} is a replica, and cannot be written: a proxy needs a Venti server, or a store's own folder",
                 target::shown(&text)
             )
         }
@@ -173,7 +172,7 @@ impl Outside for Machine<'_> {
     fn folder(&self, path: &Path) -> Result<Arc<dyn BlockStore>, OpenFailure> {
         let store = Arc::new(self.invocation.session.write_store_at(path)?);
         if store.sessions().is_there()? {
-            let text = "who writes what is recorded in this store, which proxies cannot do: serve it by itself, and the proxies in front of that server";
+            let text = "this store records sessions, which proxies cannot do: serve the store without proxies, and put the proxies in front of that server";
             return Err(format!("{}: {text}", path.display()).into());
         }
         self.stores.lock().push(Arc::clone(&store));
@@ -241,6 +240,6 @@ pub fn run(
             store.close()?;
         }
     }
-    synced.context("not all that was written is durable behind the proxies")?;
+    synced.context("some written blocks are not durable behind the proxies")?;
     Ok(Outcome::Done)
 }

@@ -19,7 +19,7 @@ impl Door for VentiDoor {
     fn addresses(&self) -> Vec<String> {
         let address = |(address, access): &(varve_venti::Address, Access)| match access {
             Access::ReadWrite => address.to_string(),
-            Access::ReadOnly => format!("{address} (to be read)"),
+            Access::ReadOnly => format!("{address} (read-only)"),
         };
         self.0.addresses().iter().map(address).collect()
     }
@@ -79,16 +79,16 @@ pub(super) fn counts(server: &VentiServer) -> String {
     let mut text = String::new();
     for (what, value) in [
         ("clients", counts.clients),
-        ("clients taken in", counts.clients_taken),
-        ("clients sent away", counts.clients_refused),
+        ("clients accepted", counts.clients_taken),
+        ("clients refused", counts.clients_refused),
         ("reads", counts.reads),
         ("bytes read", counts.read_bytes),
-        ("reads from the door's memory", counts.reads_from_memory),
-        ("reads of what is not there", counts.misses),
+        ("reads from the server's memory", counts.reads_from_memory),
+        ("reads of missing blocks", counts.misses),
         ("writes", counts.writes),
         ("bytes written", counts.written_bytes),
         ("syncs", counts.syncs),
-        ("syncs that nobody asked for", counts.flushes),
+        ("syncs by the server itself", counts.flushes),
         ("errors", counts.errors),
         ("collisions", counts.collisions),
         ("read-only after a fault", u64::from(counts.is_degraded)),
@@ -101,9 +101,9 @@ pub(super) fn counts(server: &VentiServer) -> String {
 /// Formats memventi's first histogram: the buckets of the index by their fill.
 pub(super) fn bucket_histogram(stats: Option<&varve_index::IndexStats>) -> String {
     let Some(stats) = stats else {
-        return "the index is on disk: `varve stats` shows how it is filled\n".into();
+        return "the index is on disk: `varve stats` shows its fill level\n".into();
     };
-    let mut text = String::from("buckets of the index, by how full they are:\n");
+    let mut text = String::from("buckets of the index, by fill level:\n");
     for (number, count) in stats.fills.iter().enumerate().filter(|(_, count)| **count > 0) {
         let _ = writeln!(text, "  {:>3} to {:>3} % {count:>14}", 5 * number, 5 * (number + 1));
     }
@@ -114,7 +114,7 @@ pub(super) fn bucket_histogram(stats: Option<&varve_index::IndexStats>) -> Strin
 
 /// Formats memventi's second histogram: the look-ups by their candidates.
 pub(super) fn lookup_histogram(counts: &CandidateCounts) -> String {
-    let mut text = String::from("look-ups in the index, by candidates that it proposed:\n");
+    let mut text = String::from("look-ups in the index, by number of candidates:\n");
     let last = counts.len() - 1;
     for (number, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let more = if number == last { "+" } else { " " };

@@ -34,7 +34,7 @@ pub fn run(
     cancel_on_signal(&progress)?;
     let mut outcome = Outcome::Done;
     for (place, (source, Planned { request, .. })) in args.sources.iter().zip(planned).enumerate() {
-        let context = || format!("{} cannot be looked at", source.display());
+        let context = || format!("{} cannot be examined", source.display());
         // Without the store, no earlier snapshots are known.
         let chosen = source_form::choose(args, source, &request, &[]).with_context(context)?;
         match chosen.form {
@@ -95,7 +95,7 @@ fn folder(
     }
     if survey.left_out.notice_count > 0 {
         list!(
-            "{name}: would leave out {} of the kinds that are never archived unasked",
+            "{name}: would leave out {} of the kinds that are never archived by default",
             survey.left_out.notice_count
         );
     }

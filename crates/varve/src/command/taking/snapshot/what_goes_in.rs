@@ -99,7 +99,7 @@ fn unmatched_warnings<'a>(rules: impl Iterator<Item = &'a ExcludeRule>) -> Vec<S
         let more = lines.len().saturating_sub(UNMATCHED_LINES_MAX);
         let shown = lines[..lines.len() - more].join(", ");
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        warnings.push(format!("patterns in {} that matched nothing: {shown}{more}", file.display()));
+        warnings.push(format!("patterns in {} matched nothing: {shown}{more}", file.display()));
     }
     warnings
 }
@@ -114,12 +114,12 @@ fn listed(args: &TakeSnapshot, known_paths: &[Vec<PathBuf>]) -> Result<Option<Li
     };
     let ([source], [known]) = (args.sources.as_slice(), known_paths) else {
         bail!(UsageError(format!(
-            "{option} lists paths of one source, and there are {}",
+            "{option} lists paths of one source, but there are {}",
             args.sources.len()
         )));
     };
     if !source.is_dir() {
-        bail!(UsageError(format!("{option} is for a folder: {} is none", source.display())));
+        bail!(UsageError(format!("{option} is for a folder: {} is not a folder", source.display())));
     }
     let bytes = read_list(file).with_context(|| format!("the list {} cannot be read", file.display()))?;
     let mut listed = ListedPaths::default();
@@ -178,8 +178,8 @@ pub(super) fn total_by_rules(left_out: &LeftOutOfFolder) -> Option<String> {
         .then(|| format!("{} of {}", show::count(left_out.file_count, "file"), show::bytes(left_out.bytes)));
     let folders = match left_out.folder_count {
         0 => None,
-        1 => Some("1 folder with all that it holds".into()),
-        several => Some(format!("{several} folders with all that they hold")),
+        1 => Some("1 folder with its contents".into()),
+        several => Some(format!("{several} folders with their contents")),
     };
     let parts: Vec<_> = files.into_iter().chain(folders).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
@@ -191,8 +191,10 @@ pub(super) fn as_line(entry: &LeftOutEntry) -> String {
     let bytes = if entry.bytes > 0 { format!(" of {}", show::bytes(entry.bytes)) } else { String::new() };
     let reason = entry.reason.to_string();
     match entry.reason {
-        LeftOutReason::Virtual(_) | LeftOutReason::MountedArchive => format!("what {path} holds ({reason})"),
-        LeftOutReason::Marked { .. } => format!("what else {path} holds ({reason})"),
+        LeftOutReason::Virtual(_) | LeftOutReason::MountedArchive => {
+            format!("the contents of {path} ({reason})")
+        }
+        LeftOutReason::Marked { .. } => format!("the other contents of {path} ({reason})"),
         _ => format!("{path}{bytes} ({reason})"),
     }
 }
