@@ -2,9 +2,10 @@
 
 use varve_archive::{
     Catalog, FieldWriter, Growth, LeftOutRecord, Node, NodeKind, NodeList, Snapshot, SnapshotContent,
-    SnapshotId, UnknownFields, Xattr, frame,
+    SnapshotId, UnknownFields, frame,
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, MemoryBlockStore};
+use varve_image::Xattr;
 use varve_tree::{ContentWriter, Cutting, Entry};
 use varve_world::Timestamp;
 

@@ -200,7 +200,7 @@ mod tests {
         let disk = Disk::open(Arc::new(sectors));
         let files = disk.volume("p0").expect("no table").open_file_system().expect("it is sealed");
         let mut names = Vec::new();
-        let mut take = |child: varve_image::Child| {
+        let mut take = |child: varve_image::FolderChild| {
             names.push(child.name);
             ControlFlow::Continue(())
         };

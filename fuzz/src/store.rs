@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use varve_archive::{Archive, Catalog, FolderOptions, Node, NodeKind, Progress, Request, Watch};
+use varve_archive::{Archive, Catalog, FolderOptions, Node, NodeKind, Progress, SnapshotRequest, Watch};
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_store::{Access, Keyring, Secret, Store, StoreConfig};
 use varve_upkeep::Checker;
@@ -110,7 +110,8 @@ pub fn last_night(bytes: &[u8]) {
     let mut archive = Archive::open(store).expect("nothing is read");
     let progress = Progress::new();
     let watch = Watch { progress: &progress, report: &|_| {} };
-    let request = Request { name: "home".into(), source: b"home".to_vec(), ..Request::default() };
+    let request =
+        SnapshotRequest { name: "home".into(), source: b"home".to_vec(), ..SnapshotRequest::default() };
     archive.take_folder(&SOURCE, FolderOptions::default(), false, request, watch).expect("a good folder");
     archive.close().expect("in memory");
     let store = open(&storage, 63, &secret(), Access::Read).expect("a good store");

@@ -4,8 +4,8 @@ use std::io;
 
 use varve_block::{Block, BlockKind, BlockStore, BlockType, MemoryBlockStore, Score};
 use varve_tree::{
-    ContentWriter, Cutting, Entry, FixedBuilder, Piece, Shape, TreeReader, Visit, difference, put_leaves,
-    walk,
+    ContentWriter, Cutting, Entry, FixedBuilder, Shape, StreamPiece, TreeReader, Visit, difference,
+    put_leaves, walk,
 };
 
 use crate::input::Input;
@@ -116,8 +116,8 @@ fn read(store: &MemoryBlockStore, entry: &Entry) {
     let mut pieces = 0;
     let streamed = reader.stream(&mut |piece| {
         position += match piece {
-            Piece::Bytes(bytes) => bytes.len() as u64,
-            Piece::Zeros(count) => count,
+            StreamPiece::Bytes(bytes) => bytes.len() as u64,
+            StreamPiece::Zeros(count) => count,
         };
         pieces += 1;
         if pieces > STEPS_MAX { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }

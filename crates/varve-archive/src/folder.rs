@@ -43,26 +43,26 @@ mod watch;
 mod xattrs;
 
 pub use archive::archive_folder;
-pub(crate) use archive::{Before, archive_folder_after};
-pub use difference::{Change, compare_folders};
+pub(crate) use archive::{EarlierSnapshots, archive_folder_after};
+pub use difference::{PathChange, compare_folders};
 pub use excludes::{ExcludeRule, ExcludeRules, Excludes, ExcludesError, RuleOrigin, wrong_in_pattern};
 pub use files::{FolderFiles, ROOT as FOLDER_ROOT};
 pub use left_out::{LeftOutEntry, LeftOutOfFolder, LeftOutReason};
-pub use list::{ListNext, Listed, list};
-pub use listed_paths::{LeadsOut, ListedPaths};
+pub use list::{ListEvent, ListNext, list};
+pub use listed_paths::{ListedPaths, PathLeadsOut};
 pub use lookup::{LookupError, lookup};
 pub use news::{FileNews, NewsCounts, NoteNews};
 pub use options::FolderOptions;
 pub use outcome::{ArchiveFolderError, ArchivedFolder};
 pub use pages::FolderPages;
 pub use restore::{
-    Action, Locked, Overwrite, PlanCounts, PlannedEntry, Reason, RestoreCounts, RestoreFilter,
-    RestoreFolderError, RestoreOptions, plan_restore, read_back, restore_folder,
+    LockedEntry, Overwrite, PlanCounts, PlannedEntry, RestoreAction, RestoreCounts, RestoreFilter,
+    RestoreFolderError, RestoreOptions, RestoreReason, plan_restore, read_back, restore_folder,
 };
 pub use sequence::FolderCounts;
 pub use single::StreamOwner;
 pub(crate) use single::{archive_stream, only_this_file};
 pub use stored::StoredFiles;
 pub(crate) use stored::lacks_all;
-pub use survey::{FolderSurvey, Surveyed, survey_folder};
+pub use survey::{FolderSurvey, SurveyEvent, survey_folder};
 pub use watch::Watch;

@@ -3,15 +3,15 @@
 
 mod archive;
 mod cached_blocks;
+mod image_piece;
 mod leave_out;
 mod mounted;
 mod new_image;
 mod part;
-mod piece;
 mod read;
 mod read_back;
 mod restore;
-mod served;
+mod served_image;
 mod source;
 mod streams;
 mod unfinished_image;
@@ -26,5 +26,5 @@ pub use read_back::read_back_image;
 pub use restore::{
     ImageOptions, ImageSink, RestoreImageError, fill_image, restore_image, write_image, write_image_around,
 };
-pub use served::{Place, PlaceError, ServedImage, Told, ToldRun};
+pub use served_image::{ContentRun, ReadRequest, ReadRequestError, RunContent, ServedImage};
 pub use source::{ImageSource, OpenSourceError, open_to_read};

@@ -34,19 +34,19 @@ mod vac;
 mod venti_arenas;
 
 pub use browsing::allocated_bytes::allocated_bytes_in;
-pub use browsing::files::{ContentKey, Files, Nodes, ReadContentError, Tree, Trouble};
+pub use browsing::files::{ContentKey, Files, Nodes, ReadContentError, ReadProblem, Tree};
 pub use browsing::inside_image::{ImageFiles, ListedVolume};
 pub use browsing::snapshot_list::{FilteredSnapshots, SnapshotList, StoreSnapshots};
 pub use catalog::catalog_root::{Catalog, LoadCatalogError, SaveCatalogError};
 pub use catalog::left_out_record::LeftOutRecord;
 pub use catalog::losses::{Losses, LostBlock, LostPlace, PlaceId};
 pub use catalog::machine::{Firmware, Machine, MachineDrive};
-pub use catalog::naming::{NameTaken, default_name};
-pub use catalog::request::Request;
 pub use catalog::selection::{SelectError, Selected, select, series, split_place};
 pub use catalog::snapshot::{DecodeSnapshotError, Growth, Snapshot, SnapshotContent};
 pub use catalog::snapshot_filter::SnapshotFilter;
 pub use catalog::snapshot_id::SnapshotId;
+pub use catalog::snapshot_request::SnapshotRequest;
+pub use catalog::source_names::{NameTaken, default_name};
 pub use catalog::tags::{TagChanges, TagError};
 pub use checking::repair::{
     AcceptLossError, AcceptPlan, RepairArchiveError, RepairReport, RepairScope, accept_losses, plan_repair,
@@ -57,31 +57,31 @@ pub use checking::verify::{
     verify_archive,
 };
 pub use folder::{
-    Action, ArchiveFolderError, ArchivedFolder, Change, ExcludeRule, ExcludeRules, Excludes, ExcludesError,
-    FOLDER_ROOT, FileNews, FolderCounts, FolderFiles, FolderOptions, FolderPages, FolderSurvey, LeadsOut,
-    LeftOutEntry, LeftOutOfFolder, LeftOutReason, ListNext, Listed, ListedPaths, Locked, LookupError,
-    NewsCounts, NoteNews, Overwrite, PlanCounts, PlannedEntry, Reason, RestoreCounts, RestoreFilter,
-    RestoreFolderError, RestoreOptions, RuleOrigin, StoredFiles, StreamOwner, Surveyed, Watch,
-    archive_folder, compare_folders, list, lookup, plan_restore, read_back, restore_folder, survey_folder,
-    wrong_in_pattern,
+    ArchiveFolderError, ArchivedFolder, ExcludeRule, ExcludeRules, Excludes, ExcludesError, FOLDER_ROOT,
+    FileNews, FolderCounts, FolderFiles, FolderOptions, FolderPages, FolderSurvey, LeftOutEntry,
+    LeftOutOfFolder, LeftOutReason, ListEvent, ListNext, ListedPaths, LockedEntry, LookupError, NewsCounts,
+    NoteNews, Overwrite, PathChange, PathLeadsOut, PlanCounts, PlannedEntry, RestoreAction, RestoreCounts,
+    RestoreFilter, RestoreFolderError, RestoreOptions, RestoreReason, RuleOrigin, StoredFiles, StreamOwner,
+    SurveyEvent, Watch, archive_folder, compare_folders, list, lookup, plan_restore, read_back,
+    restore_folder, survey_folder, wrong_in_pattern,
 };
 pub use image::{
-    ArchiveImageError, ArchivedImage, CachedBlocks, ImageOptions, ImagePart, ImageReader, ImageSink,
-    ImageSource, OpenSourceError, Place, PlaceError, RestoreImageError, ServedImage, Told, ToldRun,
-    archive_image, fill_image, image_shape, make_image, mounted_for_writing, open_to_read, read_back_image,
-    restore_image, write_image, write_image_around,
+    ArchiveImageError, ArchivedImage, CachedBlocks, ContentRun, ImageOptions, ImagePart, ImageReader,
+    ImageSink, ImageSource, OpenSourceError, ReadRequest, ReadRequestError, RestoreImageError, RunContent,
+    ServedImage, archive_image, fill_image, image_shape, make_image, mounted_for_writing, open_to_read,
+    read_back_image, restore_image, write_image, write_image_around,
 };
 pub use inode_flags::InodeFlags;
 pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};
 pub use records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields, frame, split_record};
-pub use records::node::{DecodeNodeError, DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr};
+pub use records::node::{DecodeNodeError, MODE_MASK, Node, NodeKind, NodeProblem};
 pub use records::node_list::{NodeList, ReadFolderError};
 pub use records::record_list::{RECORD_BYTES_MAX, ReadRecordsError, Records};
-pub use restoring::comparison::Unlike;
+pub use restoring::comparison::ReadBackDifference;
 pub use restoring::damage_list::DamageList;
 pub use taking::copy::{CopySnapshotError, SnapshotCopier};
-pub use taking::elsewhere::Elsewhere;
-pub use taking::take::{Archive, ChangeError, FollowError, TakeError, Taken};
+pub use taking::remote_archive::RemoteArchive;
+pub use taking::take::{Archive, ChangeError, FollowError, TakeError, TakenSnapshot};
 pub use vac::{
     ArchivedVac, OpenVacError, OwnerNames, ParseVacLineError, VacArchive, VacContent, VacFiles, VacLine,
     VacOptions,

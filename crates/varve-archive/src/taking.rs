@@ -2,6 +2,6 @@
 
 pub mod archived;
 pub mod copy;
-pub mod elsewhere;
-pub mod last_night;
+pub mod last_snapshot_record;
+pub mod remote_archive;
 pub mod take;

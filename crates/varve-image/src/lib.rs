@@ -23,15 +23,15 @@ mod file_systems;
 mod leave_out;
 
 pub use bytes::ranges::Ranges;
-pub use bytes::read_at::{Part, ReadAt};
+pub use bytes::read_at::{BytesPart, ReadAt};
 pub use disks::content::{FileSystemKind, VolumeContent};
 pub use disks::disk::Disk;
 pub use disks::disk_problem::DiskProblem;
 pub use disks::partitions::{PartitionType, TableKind};
 pub use disks::volume::Volume;
-pub use file_systems::ext::{BlockOwner, BlockOwners, ExtFileSystem, Run};
+pub use file_systems::ext::{BlockOwner, BlockOwners, BlockRun, ExtFileSystem};
 pub use file_systems::file_system::{
-    Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr,
+    DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, Xattr,
 };
 pub use file_systems::file_time::FileTime;
 pub use leave_out::left_out::{LeftOut, LeftOutPart};

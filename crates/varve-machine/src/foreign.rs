@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use varve_archive::{Place, PlaceError, ServedImage, ToldRun};
+use varve_archive::{ContentRun, ReadRequest, ReadRequestError, ServedImage};
 use varve_block::visible;
 
 pub use header::ImageFormat;
@@ -117,15 +117,15 @@ impl ServedImage for ForeignImage {
         self.disk.size()
     }
 
-    fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
-        self.disk.told_at(offset)
+    fn content_at(&self, offset: u64) -> io::Result<ContentRun> {
+        self.disk.content_at(offset)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.disk.read_at(offset, into)
     }
 
-    fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+    fn read_all(&self, places: &mut [ReadRequest<'_>]) -> Result<(), ReadRequestError> {
         self.disk.read_all(places)
     }
 

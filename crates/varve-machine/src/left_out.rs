@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use varve_archive::{ImageReader, Place, PlaceError, ServedImage, Told, ToldRun};
+use varve_archive::{ContentRun, ImageReader, ReadRequest, ReadRequestError, RunContent, ServedImage};
 use varve_image::{LeftOut, Ranges, ReadAt};
 
 /// Returns the ranges that may differ between an earlier snapshot and the disk, because the
@@ -82,14 +82,14 @@ impl<D: ServedImage> ServedImage for NeverUnchanged<D> {
         self.disk.size()
     }
 
-    fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
-        let run = self.disk.told_at(offset)?;
+    fn content_at(&self, offset: u64) -> io::Result<ContentRun> {
+        let run = self.disk.content_at(offset)?;
         let place = self.places.next_after(offset).filter(|place| place.start < run.end);
         Ok(match place {
-            Some(place) if run.told == Told::Unchanged && place.start <= offset => {
-                ToldRun { told: Told::Data, end: place.end.min(run.end) }
+            Some(place) if run.content == RunContent::Unchanged && place.start <= offset => {
+                ContentRun { content: RunContent::Data, end: place.end.min(run.end) }
             }
-            Some(place) if run.told == Told::Unchanged => ToldRun { end: place.start, ..run },
+            Some(place) if run.content == RunContent::Unchanged => ContentRun { end: place.start, ..run },
             _ => run,
         })
     }
@@ -98,7 +98,7 @@ impl<D: ServedImage> ServedImage for NeverUnchanged<D> {
         self.disk.read_at(offset, into)
     }
 
-    fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+    fn read_all(&self, places: &mut [ReadRequest<'_>]) -> Result<(), ReadRequestError> {
         self.disk.read_all(places)
     }
 
@@ -119,10 +119,10 @@ mod tests {
             100
         }
 
-        fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
+        fn content_at(&self, offset: u64) -> io::Result<ContentRun> {
             let has_changed = offset < 20;
-            let told = if has_changed { Told::Data } else { Told::Unchanged };
-            Ok(ToldRun { told, end: if has_changed { 20 } else { 100 } })
+            let told = if has_changed { RunContent::Data } else { RunContent::Unchanged };
+            Ok(ContentRun { content: told, end: if has_changed { 20 } else { 100 } })
         }
 
         fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
@@ -137,11 +137,11 @@ mod tests {
         let mut runs = Vec::new();
         let mut at = 0;
         while at < 100 {
-            let run = disk.told_at(at).unwrap();
-            runs.push((run.told, run.end));
+            let run = disk.content_at(at).unwrap();
+            runs.push((run.content, run.end));
             at = run.end;
         }
-        let (data, unchanged) = (Told::Data, Told::Unchanged);
+        let (data, unchanged) = (RunContent::Data, RunContent::Unchanged);
         assert_eq!(runs, [(data, 20), (data, 30), (unchanged, 40), (data, 50), (unchanged, 90), (data, 100)]);
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use varve_archive::{ImageSink, Place, PlaceError, ServedImage, Told, ToldRun};
+use varve_archive::{ContentRun, ImageSink, ReadRequest, ReadRequestError, RunContent, ServedImage};
 use varve_nbd::{
     BASE_ALLOCATION, BLOCK_ZERO, Chunk, ClientNegotiation, Command, CommandFlags, Connected, Extent, Replies,
     Reply, Wanted,
@@ -50,7 +50,7 @@ struct Connection {
 #[derive(Default)]
 struct ToldRuns {
     start: u64,
-    runs: Vec<ToldRun>,
+    runs: Vec<ContentRun>,
 }
 
 /// The export to connect to, and the dirty bitmap to query.
@@ -130,7 +130,7 @@ impl ServedImage for NbdDisk {
         self.size
     }
 
-    fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
+    fn content_at(&self, offset: u64) -> io::Result<ContentRun> {
         let mut told = self.told.lock();
         if offset < told.start || told.runs.last().is_none_or(|run| run.end <= offset) {
             let start = offset / u64::from(self.alignment) * u64::from(self.alignment);
@@ -145,7 +145,7 @@ impl ServedImage for NbdDisk {
             .get(place)
             .ok_or_else(|| wrong("the server reports no status for a part of the disk"))?;
         // The last run may extend past the end.
-        Ok(ToldRun { end: run.end.min(self.size), ..*run })
+        Ok(ContentRun { end: run.end.min(self.size), ..*run })
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
@@ -156,18 +156,18 @@ impl ServedImage for NbdDisk {
         }
         let (start, stop) = (offset / alignment * alignment, end.next_multiple_of(alignment).min(self.size));
         if (start, stop) == (offset, end) {
-            return self.ask_for(&mut [Place { offset, into }]).map_err(|error| error.source);
+            return self.ask_for(&mut [ReadRequest { offset, into }]).map_err(|error| error.source);
         }
         let mut wider = vec![0; usize::try_from(stop - start).map_err(io::Error::other)?];
-        self.ask_for(&mut [Place { offset: start, into: &mut wider }]).map_err(|error| error.source)?;
+        self.ask_for(&mut [ReadRequest { offset: start, into: &mut wider }]).map_err(|error| error.source)?;
         let skipped = usize::try_from(offset - start).map_err(io::Error::other)?;
         into.copy_from_slice(&wider[skipped..skipped + into.len()]);
         Ok(())
     }
 
-    fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+    fn read_all(&self, places: &mut [ReadRequest<'_>]) -> Result<(), ReadRequestError> {
         let alignment = u64::from(self.alignment);
-        let is_whole = |place: &Place<'_>| {
+        let is_whole = |place: &ReadRequest<'_>| {
             let end = place.offset + place.into.len() as u64;
             let ends_well = end.is_multiple_of(alignment) || end == self.size;
             place.offset.is_multiple_of(alignment) && ends_well && end <= self.size
@@ -175,19 +175,19 @@ impl ServedImage for NbdDisk {
         if places.iter().all(is_whole) {
             return self.ask_for(places);
         }
-        places.iter_mut().try_for_each(|Place { offset, into }| {
-            self.read_at(*offset, into).map_err(|source| PlaceError { offset: *offset, source })
+        places.iter_mut().try_for_each(|ReadRequest { offset, into }| {
+            self.read_at(*offset, into).map_err(|source| ReadRequestError { offset: *offset, source })
         })
     }
 }
 
 impl NbdDisk {
     /// Fills places that are aligned to the server's block size, over one connection.
-    fn ask_for(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+    fn ask_for(&self, places: &mut [ReadRequest<'_>]) -> Result<(), ReadRequestError> {
         let mut failed_at = places.first().map_or(0, |place| place.offset);
         let read =
             self.with_connection(|connection| connection.read(places, self.request_bytes, &mut failed_at));
-        read.map_err(|source| PlaceError { offset: failed_at, source })
+        read.map_err(|source| ReadRequestError { offset: failed_at, source })
     }
 
     /// Makes earlier writes durable.
@@ -234,7 +234,12 @@ impl Connection {
 
     /// Fills places in ascending order, with a bounded number of requests in flight. `failed_at` is
     /// the offset of the failed one, if any.
-    fn read(&mut self, places: &mut [Place<'_>], request_bytes: u32, failed_at: &mut u64) -> io::Result<()> {
+    fn read(
+        &mut self,
+        places: &mut [ReadRequest<'_>],
+        request_bytes: u32,
+        failed_at: &mut u64,
+    ) -> io::Result<()> {
         const UNDER_WAY_MAX: usize = 32;
         let mut unasked = Requests::of(places, request_bytes);
         // The offsets of the requests in flight.
@@ -302,9 +307,9 @@ impl Connection {
     }
 
     /// Returns at least one run from `start` on.
-    fn status(&mut self, start: u64, length: u32, has_changes: bool) -> io::Result<Vec<ToldRun>> {
+    fn status(&mut self, start: u64, length: u32, has_changes: bool) -> io::Result<Vec<ContentRun>> {
         if self.allocation.is_none() && !has_changes {
-            return Ok(vec![ToldRun { told: Told::Data, end: start + u64::from(length) }]);
+            return Ok(vec![ContentRun { content: RunContent::Data, end: start + u64::from(length) }]);
         }
         let mut requests = Vec::new();
         self.replies.ask(
@@ -364,8 +369,8 @@ struct Requests {
 }
 
 impl Requests {
-    fn of(places: &[Place<'_>], request_bytes: u32) -> Self {
-        let range = |place: &Place<'_>| place.offset..place.offset + place.into.len() as u64;
+    fn of(places: &[ReadRequest<'_>], request_bytes: u32) -> Self {
+        let range = |place: &ReadRequest<'_>| place.offset..place.offset + place.into.len() as u64;
         Self { left: places.iter().rev().map(range).collect(), request_bytes }
     }
 }
@@ -385,22 +390,22 @@ impl Iterator for Requests {
 }
 
 /// Combines the statuses of two contexts for the bytes that both cover.
-fn joined(start: u64, allocation: &[Extent], changes: &[Extent]) -> Vec<ToldRun> {
-    let mut runs: Vec<ToldRun> = Vec::new();
+fn joined(start: u64, allocation: &[Extent], changes: &[Extent]) -> Vec<ContentRun> {
+    let mut runs: Vec<ContentRun> = Vec::new();
     let (mut first, mut second) = (allocation.iter().copied(), changes.iter().copied());
     let (mut one, mut other) = (first.next(), second.next());
     let mut end = start;
     while let (Some(mut stored), Some(mut changed)) = (one, other) {
         let length = stored.length.min(changed.length);
         let told = match (changed.flags & DIRTY != 0, stored.flags & BLOCK_ZERO != 0) {
-            (false, _) => Told::Unchanged,
-            (true, true) => Told::Zeros,
-            (true, false) => Told::Data,
+            (false, _) => RunContent::Unchanged,
+            (true, true) => RunContent::Zeros,
+            (true, false) => RunContent::Data,
         };
         end += u64::from(length);
         match runs.last_mut() {
-            Some(run) if run.told == told => run.end = end,
-            _ => runs.push(ToldRun { told, end }),
+            Some(run) if run.content == told => run.end = end,
+            _ => runs.push(ContentRun { content: told, end }),
         }
         stored.length -= length;
         changed.length -= length;
@@ -411,7 +416,7 @@ fn joined(start: u64, allocation: &[Extent], changes: &[Extent]) -> Vec<ToldRun>
 }
 
 /// Returns the part of a place that belongs to the bytes at an offset of the disk.
-fn target<'a>(places: &'a mut [Place<'_>], offset: u64, length: usize) -> io::Result<&'a mut [u8]> {
+fn target<'a>(places: &'a mut [ReadRequest<'_>], offset: u64, length: usize) -> io::Result<&'a mut [u8]> {
     let number = places.partition_point(|place| place.offset <= offset).checked_sub(1);
     let place = number.and_then(|number| places.get_mut(number));
     let part = place.and_then(|place| {
@@ -462,20 +467,21 @@ mod tests {
         let changes = extents(&[(20, 0), (100, 1), (80, 0), (10, 1)]);
         let runs = joined(1000, &allocation, &changes);
         let expected = [
-            (Told::Unchanged, 1020),
-            (Told::Zeros, 1100),
-            (Told::Data, 1120),
-            (Told::Unchanged, 1200),
-            (Told::Zeros, 1210),
+            (RunContent::Unchanged, 1020),
+            (RunContent::Zeros, 1100),
+            (RunContent::Data, 1120),
+            (RunContent::Unchanged, 1200),
+            (RunContent::Zeros, 1210),
         ];
-        assert_eq!(runs.iter().map(|run| (run.told, run.end)).collect::<Vec<_>>(), expected);
+        assert_eq!(runs.iter().map(|run| (run.content, run.end)).collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn a_server_cannot_write_elsewhere() {
         let mut bytes = [[0; 10], [0; 10]];
         let [first, second] = &mut bytes;
-        let mut places = [Place { offset: 100, into: first }, Place { offset: 200, into: second }];
+        let mut places =
+            [ReadRequest { offset: 100, into: first }, ReadRequest { offset: 200, into: second }];
         for (offset, value) in [(105, 1), (200, 2)] {
             target(&mut places, offset, 5).unwrap().fill(value);
         }
@@ -490,9 +496,9 @@ mod tests {
     fn places_are_asked_for_in_pieces() {
         let (mut long, mut none, mut short) = ([0; 25], [0; 0], [0; 3]);
         let places = [
-            Place { offset: 100, into: &mut long },
-            Place { offset: 130, into: &mut none },
-            Place { offset: 200, into: &mut short },
+            ReadRequest { offset: 100, into: &mut long },
+            ReadRequest { offset: 130, into: &mut none },
+            ReadRequest { offset: 200, into: &mut short },
         ];
         let requests: Vec<_> = Requests::of(&places, 10).collect();
         assert_eq!(requests, [(100, 10), (110, 10), (120, 5), (200, 3)]);

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use varve_archive::{
-    Archive, ArchiveImageError, CachedBlocks, ImageReader, ImageSource, LeftOutRecord, Machine, NameTaken,
-    Place, PlaceError, Progress, Request, ServedImage, Snapshot, SnapshotContent, SnapshotId, TakeError,
-    Taken, ToldRun, image_shape,
+    Archive, ArchiveImageError, CachedBlocks, ContentRun, ImageReader, ImageSource, LeftOutRecord, Machine,
+    NameTaken, Progress, ReadRequest, ReadRequestError, ServedImage, Snapshot, SnapshotContent, SnapshotId,
+    SnapshotRequest, TakeError, TakenSnapshot, image_shape,
 };
 use varve_block::{visible, with_causes};
 use varve_image::{LeaveOut, LeftOut, Ranges};
 use varve_store::Permission;
-use varve_tree::{Earlier, Entry};
+use varve_tree::{EarlierTree, Entry};
 use varve_world::Timestamp;
 
 use crate::agent::{Agent, AgentError};
@@ -80,7 +80,7 @@ pub struct DriveTaken {
     /// The machine's name for it.
     pub drive: String,
     /// Its snapshot.
-    pub taken: Taken,
+    pub taken: TakenSnapshot,
     /// The extent of the read.
     pub reading: Reading,
     /// The bytes that were read.
@@ -167,7 +167,7 @@ struct Planned {
 pub fn archive_night(
     archive: &mut Archive,
     options: &NightOptions,
-    request: &Request,
+    request: &SnapshotRequest,
     watch: NightWatch<'_>,
 ) -> Result<(), NightError> {
     let [a, b, c, d, ..] = archive.store().config().id;
@@ -321,7 +321,7 @@ fn rank(archive: &Archive, machine: &Machine, drive: &Drive, id: &SnapshotId) ->
     };
     let SnapshotContent::Image(entry) = &snapshot.content else { return Err(no_night.into()) };
     let shape = image_shape(archive.store().config().block_bytes);
-    if Earlier::new(archive.store(), entry, &shape).is_none() {
+    if EarlierTree::new(archive.store(), entry, &shape).is_none() {
         return Err("the previous snapshot has another block size".into());
     }
     if entry.size() != drive.size {
@@ -350,7 +350,7 @@ fn rank(archive: &Archive, machine: &Machine, drive: &Drive, id: &SnapshotId) ->
 struct Night<'a> {
     archive: &'a mut Archive,
     options: &'a NightOptions,
-    request: &'a Request,
+    request: &'a SnapshotRequest,
     watch: NightWatch<'a>,
     store: StoreTag,
     machine: Machine,
@@ -463,7 +463,7 @@ impl Night<'_> {
         time: Timestamp,
     ) -> Result<DriveTaken, NightError> {
         let drive = planned.drive.name.clone();
-        let request = Request {
+        let request = SnapshotRequest {
             name: name.to_owned(),
             time: self.request.time.or(Some(time)),
             source: planned.drive.file.clone().into_bytes(),
@@ -480,7 +480,7 @@ impl Night<'_> {
             earlier.map(|earlier| Ok((earlier, self.left_out_of(&earlier)?))).transpose();
         let failed = |source| NightError::Connect { drive: drive.clone(), source };
         let left_out = self.left_out(&held, path).map_err(failed)?;
-        let request = Request {
+        let request = SnapshotRequest {
             left_out: LeftOutRecord::list(&left_out),
             problem_count: left_out.fast_commits().len() as u64,
             ..request
@@ -571,8 +571,8 @@ impl ServedImage for HeldDisk {
         self.disk.size()
     }
 
-    fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
-        self.disk.told_at(offset)
+    fn content_at(&self, offset: u64) -> io::Result<ContentRun> {
+        self.disk.content_at(offset)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
@@ -580,9 +580,9 @@ impl ServedImage for HeldDisk {
         self.disk.read_at(offset, into)
     }
 
-    fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+    fn read_all(&self, places: &mut [ReadRequest<'_>]) -> Result<(), ReadRequestError> {
         let first = places.first().map_or(0, |place| place.offset);
-        self.check_room().map_err(|source| PlaceError { offset: first, source })?;
+        self.check_room().map_err(|source| ReadRequestError { offset: first, source })?;
         self.disk.read_all(places)
     }
 

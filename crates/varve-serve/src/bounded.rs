@@ -10,7 +10,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use varve_image::{Child, FileId, FileStatus, FileSystem, FileSystemError, Xattr};
+use varve_image::{FileId, FileStatus, FileSystem, FileSystemError, FolderChild, Xattr};
 
 use crate::Served;
 
@@ -101,7 +101,7 @@ impl FileSystem for Bounded {
         &self,
         folder: FileId,
         first: u64,
-        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError> {
         self.ask(folder, |files, note| {
             files.children(folder, first, &mut |child| {
@@ -111,7 +111,7 @@ impl FileSystem for Bounded {
         })
     }
 
-    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
+    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<FolderChild>, FileSystemError> {
         self.ask(folder, |files, note| {
             let found = files.child(folder, name)?;
             Ok(found.inspect(|child| note(child.id)))
@@ -165,8 +165,8 @@ mod tests {
         }
     }
 
-    fn child(number: u64) -> Child {
-        Child { name: number.to_string().into_bytes(), id: FileId(number), kind: FileKind::File }
+    fn child(number: u64) -> FolderChild {
+        FolderChild { name: number.to_string().into_bytes(), id: FileId(number), kind: FileKind::File }
     }
 
     impl FileSystem for Thousand {
@@ -198,7 +198,7 @@ mod tests {
             &self,
             _: FileId,
             first: u64,
-            visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+            visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
         ) -> Result<(), FileSystemError> {
             for number in first + 2..1002 {
                 self.shown.lock().insert(FileId(number));
@@ -209,7 +209,7 @@ mod tests {
             Ok(())
         }
 
-        fn child(&self, _: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
+        fn child(&self, _: FileId, name: &[u8]) -> Result<Option<FolderChild>, FileSystemError> {
             let number = std::str::from_utf8(name).unwrap().parse().unwrap();
             self.shown.lock().insert(FileId(number));
             Ok(Some(child(number)))

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use varve_archive::{Elsewhere, Snapshot, SnapshotList};
+use varve_archive::{RemoteArchive, Snapshot, SnapshotList};
 use varve_block::BlockStore;
 use varve_replica::Healing;
 use varve_world::{Clock, RealClock, Workers, World};
@@ -16,7 +16,7 @@ use crate::session::Session;
 
 /// The snapshots at a Venti server, and the local file that names its newest catalog.
 pub struct VentiSnapshots {
-    elsewhere: Elsewhere,
+    elsewhere: RemoteArchive,
     roots: Roots,
 }
 
@@ -28,7 +28,7 @@ impl VentiSnapshots {
     }
 
     /// Returns the snapshots of that catalog.
-    pub fn elsewhere(&self) -> &Elsewhere {
+    pub fn elsewhere(&self) -> &RemoteArchive {
         &self.elsewhere
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::FlockOperation;
-use varve_archive::Elsewhere;
+use varve_archive::RemoteArchive;
 use varve_block::{BlockStore, Score};
 use varve_venti::{Address, SCORE_BYTES};
 use varve_world::{Clock, RealClock, Timestamp, World};
@@ -68,7 +68,7 @@ impl Roots {
     }
 
     /// Opens the snapshots of the newest root.
-    pub fn open(&self, blocks: Arc<dyn BlockStore>) -> Result<Elsewhere> {
+    pub fn open(&self, blocks: Arc<dyn BlockStore>) -> Result<RemoteArchive> {
         open(self.newest()?, &self.path, blocks)
     }
 
@@ -90,7 +90,7 @@ impl Roots {
 
 impl LockedRoots {
     /// Opens the snapshots of the newest root.
-    pub fn open(&self, blocks: Arc<dyn BlockStore>) -> Result<Elsewhere> {
+    pub fn open(&self, blocks: Arc<dyn BlockStore>) -> Result<RemoteArchive> {
         open(newest(&self.file, &self.path)?, &self.path, blocks)
     }
 
@@ -113,8 +113,8 @@ fn rfc3339(time: Timestamp) -> String {
         .map_or_else(|_| time.0.to_string(), |time| time.to_string())
 }
 
-fn open(root: Option<Score>, path: &Path, blocks: Arc<dyn BlockStore>) -> Result<Elsewhere> {
-    Elsewhere::open(blocks, World::real(Path::new("")), root).with_context(|| {
+fn open(root: Option<Score>, path: &Path, blocks: Arc<dyn BlockStore>) -> Result<RemoteArchive> {
+    RemoteArchive::open(blocks, World::real(Path::new("")), root).with_context(|| {
         format!(
             "the newest catalog of this server is recorded in {}: if the server was set up anew, move that file away; if the snapshots are at another server, name its file with --roots",
             path.display()

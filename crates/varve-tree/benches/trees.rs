@@ -10,7 +10,7 @@ use varve_block::{
     Block, BlockKind, BlockName, BlockStore, GetError, MemoryBlockStore, PutError, Score, SyncError,
 };
 use varve_tree::{
-    ContentWriter, Cutting, Entry, FixedBuilder, Piece, Shape, TreeReader, put_leaves, put_whole,
+    ContentWriter, Cutting, Entry, FixedBuilder, Shape, StreamPiece, TreeReader, put_leaves, put_whole,
 };
 
 const IMAGE: Shape = Shape { leaf_kind: BlockKind::Data, leaf_bytes: 8192, pointer_bytes: 8192 };
@@ -88,10 +88,10 @@ fn measure<T>(name: &str, bytes: usize, run: impl FnOnce() -> T) -> T {
 
 fn stream(store: &dyn BlockStore, entry: &Entry) -> String {
     let mut hasher = blake3::Hasher::new();
-    let mut take = |piece: Piece<'_>| {
+    let mut take = |piece: StreamPiece<'_>| {
         match piece {
-            Piece::Bytes(bytes) => hasher.update(bytes),
-            Piece::Zeros(count) => hasher.update(&vec![0; usize::try_from(count).unwrap()]),
+            StreamPiece::Bytes(bytes) => hasher.update(bytes),
+            StreamPiece::Zeros(count) => hasher.update(&vec![0; usize::try_from(count).unwrap()]),
         };
         Ok(())
     };

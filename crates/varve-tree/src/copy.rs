@@ -15,7 +15,7 @@ use crate::leaves::put_truncated;
 use crate::read::{ReadTreeError, TreeReader};
 use crate::rows::RowWriter;
 use crate::shape::Shape;
-use crate::unchanged::{Earlier, PushUnchangedError};
+use crate::unchanged::{EarlierTree, PushUnchangedError};
 
 /// The bytes of leaves that are read and put at a time.
 const BATCH_BYTES: u64 = 4 << 20;
@@ -97,7 +97,8 @@ impl TreeCopier<'_> {
     ) -> Result<Entry, CopyTreeError> {
         let shape = self.shape();
         let mut builder = FixedBuilder::new(self.to, shape);
-        let shared = before.and_then(|(there, copied)| Some((there, Earlier::new(self.to, copied, &shape)?)));
+        let shared =
+            before.and_then(|(there, copied)| Some((there, EarlierTree::new(self.to, copied, &shape)?)));
         match shared {
             Some((there, mut earlier)) => {
                 for range in difference(from, there, self.entry) {
@@ -127,7 +128,7 @@ impl TreeCopier<'_> {
     fn share_until(
         &mut self,
         builder: &mut FixedBuilder<'_>,
-        earlier: &mut Earlier<'_>,
+        earlier: &mut EarlierTree<'_>,
         offset: u64,
     ) -> Result<(), CopyTreeError> {
         let leaf_bytes = u64::from(self.entry.leaf_bytes());
@@ -196,7 +197,7 @@ mod tests {
     use crate::content::ContentWriter;
     use crate::cut::Cutting;
     use crate::fixed_writer::FixedWriter;
-    use crate::read::Piece;
+    use crate::read::StreamPiece;
 
     /// A store with numbers as scores, so that a copy shares only its content with the tree.
     #[derive(Default)]
@@ -231,10 +232,10 @@ mod tests {
 
     fn bytes_of(store: &dyn BlockStore, entry: &Entry) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let mut take = |piece: Piece<'_>| {
+        let mut take = |piece: StreamPiece<'_>| {
             match piece {
-                Piece::Bytes(piece) => bytes.extend_from_slice(piece),
-                Piece::Zeros(count) => bytes.resize(bytes.len() + usize::try_from(count).unwrap(), 0),
+                StreamPiece::Bytes(piece) => bytes.extend_from_slice(piece),
+                StreamPiece::Zeros(count) => bytes.resize(bytes.len() + usize::try_from(count).unwrap(), 0),
             }
             Ok(())
         };

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError};
 
 use crate::entry::Entry;
-use crate::pointers::{Children, Geometry, MalformedPointer, Root, Subtree};
-use crate::read_ahead::ReadAhead;
+use crate::pointers::{Children, Geometry, MalformedPointer, Subtree, SubtreeKind};
+use crate::read_ahead::BlockReadAhead;
 
 /// The reason why the bytes below a pointer block cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -60,16 +60,16 @@ pub(crate) fn name_of(error: &GetError) -> BlockName {
     }
 }
 
-pub(crate) struct Cursor<'a> {
+pub(crate) struct TreeCursor<'a> {
     store: &'a dyn BlockStore,
     leaf_kind: BlockKind,
     geometry: Geometry,
     above: Vec<Children>,
     current: Option<Subtree>,
-    ahead: Option<ReadAhead>,
+    ahead: Option<BlockReadAhead>,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> TreeCursor<'a> {
     /// Makes a cursor at the root. Reads nothing yet.
     pub(crate) fn new(store: &'a dyn BlockStore, entry: &Entry) -> Self {
         let geometry = Geometry::new(entry, store.empty_score());
@@ -80,7 +80,7 @@ impl<'a> Cursor<'a> {
 
     /// Enables read-ahead, for callers that will descend into most of the tree.
     pub(crate) fn reading_ahead(self) -> Self {
-        let ahead = ReadAhead::new(self.geometry.pointer_bytes());
+        let ahead = BlockReadAhead::new(self.geometry.pointer_bytes());
         Self { ahead: Some(ahead), ..self }
     }
 
@@ -119,7 +119,7 @@ impl<'a> Cursor<'a> {
     /// Moves to the first child of the current subtree by reading one pointer block. Stays in place
     /// on an error, or if there are no children.
     pub(crate) fn descend(&mut self) -> Result<(), ReadPointerError> {
-        let Some(subtree) = self.current.filter(|subtree| subtree.root == Root::Pointer) else {
+        let Some(subtree) = self.current.filter(|subtree| subtree.root == SubtreeKind::Pointer) else {
             return Ok(());
         };
         let (name, range) = (self.name(&subtree), subtree.range());
@@ -141,7 +141,7 @@ impl<'a> Cursor<'a> {
             return self.store.get(&name);
         };
         let beside = self.above.last().cloned().into_iter().flatten();
-        let pointers = beside.filter(|next| next.root == Root::Pointer).map(|next| self.name(&next));
+        let pointers = beside.filter(|next| next.root == SubtreeKind::Pointer).map(|next| self.name(&next));
         let read = ahead.get(self.store, name, pointers);
         self.ahead = Some(ahead);
         read

@@ -4,17 +4,17 @@ use std::ops::Range;
 
 use varve_block::BlockStore;
 
-use crate::cursor::{Cursor, ReadPointerError};
+use crate::cursor::{ReadPointerError, TreeCursor};
 use crate::entry::Entry;
-use crate::pointers::{Root, Subtree};
+use crate::pointers::{Subtree, SubtreeKind};
 
 /// The byte ranges in which two files differ, in order. There are equal bytes between any two
 /// ranges.
 ///
 /// An unreadable pointer block is returned as an error; the bytes below it count as different.
 pub struct Differences<'a> {
-    a: Side<'a>,
-    b: Side<'a>,
+    a: ComparedFile<'a>,
+    b: ComparedFile<'a>,
     /// True if equal scores above the leaves mean equal subtrees.
     points_alike: bool,
     position: u64,
@@ -30,22 +30,22 @@ pub struct Differences<'a> {
 #[must_use]
 pub fn difference<'a>(store: &'a dyn BlockStore, a: &Entry, b: &Entry) -> Differences<'a> {
     Differences {
-        a: Side::new(store, a),
-        b: Side::new(store, b),
+        a: ComparedFile::new(store, a),
+        b: ComparedFile::new(store, b),
         points_alike: a.points_like(b),
         position: 0,
         run: None,
     }
 }
 
-struct Side<'a> {
-    cursor: Cursor<'a>,
+struct ComparedFile<'a> {
+    cursor: TreeCursor<'a>,
     size: u64,
     /// True if the current subtree cannot be read. It equals no other.
     opaque: bool,
 }
 
-enum Step {
+enum CompareStep {
     /// Both files are equal up to this offset.
     Same(u64),
     /// The files may differ up to this offset.
@@ -54,19 +54,19 @@ enum Step {
     Descended,
 }
 
-impl<'a> Side<'a> {
+impl<'a> ComparedFile<'a> {
     fn new(store: &'a dyn BlockStore, entry: &Entry) -> Self {
-        Self { cursor: Cursor::new(store, entry), size: entry.size(), opaque: false }
+        Self { cursor: TreeCursor::new(store, entry), size: entry.size(), opaque: false }
     }
 
     fn can_descend(&self, subtree: &Subtree) -> bool {
-        subtree.root == Root::Pointer && !self.opaque
+        subtree.root == SubtreeKind::Pointer && !self.opaque
     }
 
-    fn descend(&mut self) -> Result<Step, ReadPointerError> {
+    fn descend(&mut self) -> Result<CompareStep, ReadPointerError> {
         let descended = self.cursor.descend();
         self.opaque = descended.is_err();
-        descended.map(|()| Step::Descended)
+        descended.map(|()| CompareStep::Descended)
     }
 
     fn move_to(&mut self, position: u64) {
@@ -78,17 +78,17 @@ impl<'a> Side<'a> {
 }
 
 impl Differences<'_> {
-    fn step(&mut self) -> Result<Step, ReadPointerError> {
+    fn step(&mut self) -> Result<CompareStep, ReadPointerError> {
         let (Some(a), Some(b)) = (self.a.cursor.current(), self.b.cursor.current()) else {
-            return Ok(Step::Differ(self.a.size.max(self.b.size)));
+            return Ok(CompareStep::Differ(self.a.size.max(self.b.size)));
         };
         let end = a.end().min(b.end());
         if self.is_same(&a, &b) {
-            return Ok(Step::Same(end));
+            return Ok(CompareStep::Same(end));
         }
         let (open_a, open_b) = (self.a.can_descend(&a), self.b.can_descend(&b));
         match (open_a, open_b) {
-            (false, false) => Ok(Step::Differ(end)),
+            (false, false) => Ok(CompareStep::Differ(end)),
             (true, true) if b.length > a.length => self.b.descend(),
             (true, _) => self.a.descend(),
             (false, true) => self.b.descend(),
@@ -96,7 +96,7 @@ impl Differences<'_> {
     }
 
     fn is_same(&self, a: &Subtree, b: &Subtree) -> bool {
-        if a.root == Root::Zeros || b.root == Root::Zeros {
+        if a.root == SubtreeKind::Zeros || b.root == SubtreeKind::Zeros {
             return a.root == b.root;
         }
         let alike = match a.level {
@@ -115,9 +115,9 @@ impl Iterator for Differences<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         while self.position < self.a.size.max(self.b.size) {
             let (step_end, is_same) = match self.step() {
-                Ok(Step::Descended) => continue,
-                Ok(Step::Same(end)) => (end, true),
-                Ok(Step::Differ(end)) => (end, false),
+                Ok(CompareStep::Descended) => continue,
+                Ok(CompareStep::Same(end)) => (end, true),
+                Ok(CompareStep::Differ(end)) => (end, false),
                 Err(damage) => return Some(Err(damage)),
             };
             let from = std::mem::replace(&mut self.position, step_end);

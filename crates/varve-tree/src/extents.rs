@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use varve_block::Score;
 
-use crate::cursor::{Cursor, ReadPointerError};
-use crate::pointers::Root;
+use crate::cursor::{ReadPointerError, TreeCursor};
+use crate::pointers::SubtreeKind;
 
 /// A range of a file that is stored in one leaf, or that is zeros without a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,14 +32,14 @@ impl Extent {
 /// An unreadable pointer block is returned as an error in place of the extents below it, and the
 /// iterator continues after it.
 pub struct Extents<'a> {
-    cursor: Cursor<'a>,
+    cursor: TreeCursor<'a>,
     range: Range<u64>,
     /// The damage that follows the hole that was returned.
     damage: Option<ReadPointerError>,
 }
 
 impl<'a> Extents<'a> {
-    pub(crate) fn new(cursor: Cursor<'a>, range: Range<u64>) -> Self {
+    pub(crate) fn new(cursor: TreeCursor<'a>, range: Range<u64>) -> Self {
         // Nothing begins before 0. An empty range further on could lie inside an extent.
         let range = if range.is_empty() { 0..0 } else { range };
         Self { cursor, range, damage: None }
@@ -80,20 +80,20 @@ impl Iterator for Extents<'_> {
                 continue;
             }
             match subtree.root {
-                Root::Pointer => {
+                SubtreeKind::Pointer => {
                     if let Err(damage) = self.cursor.descend() {
                         self.cursor.skip();
                         self.damage = Some(damage);
                         break;
                     }
                 }
-                Root::Zeros => {
+                SubtreeKind::Zeros => {
                     let begun = hole.map_or(subtree.offset.max(self.range.start), |hole| hole.start);
                     hole = Some(begun..subtree.end().min(self.range.end));
                     self.cursor.skip();
                 }
-                Root::Leaf if hole.is_some() => break,
-                Root::Leaf => {
+                SubtreeKind::Leaf if hole.is_some() => break,
+                SubtreeKind::Leaf => {
                     self.cursor.skip();
                     let (offset, length) = (subtree.offset, subtree.length);
                     return Some(Ok(Extent { offset, length, leaf: Some(subtree.score) }));

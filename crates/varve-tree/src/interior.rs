@@ -7,8 +7,8 @@
 
 use varve_block::BlockName;
 
-use crate::cursor::Cursor;
-use crate::pointers::{Children, Root, Subtree};
+use crate::cursor::TreeCursor;
+use crate::pointers::{Children, Subtree, SubtreeKind};
 use crate::read::TreeReader;
 
 /// The pointer blocks that are requested at a time.
@@ -23,9 +23,9 @@ impl TreeReader<'_> {
     /// are skipped: a later read of the bytes below them reports the error.
     #[must_use]
     pub fn read_interior(&self, pointer_count_max: usize, leaf_count_max: usize) -> Vec<BlockName> {
-        let cursor = Cursor::new(self.store, &self.entry);
+        let cursor = TreeCursor::new(self.store, &self.entry);
         let mut level: Vec<Subtree> = cursor.current().into_iter().collect();
-        level.retain(|root| root.root == Root::Pointer);
+        level.retain(|root| root.root == SubtreeKind::Pointer);
         let mut left = pointer_count_max;
         while let Some(first) = level.first() {
             let Some(rest) = left.checked_sub(level.len()) else { return Vec::new() };
@@ -36,7 +36,7 @@ impl TreeReader<'_> {
             let mut below = Vec::new();
             for batch in level.chunks(BATCH_COUNT) {
                 let pointers = self.children(&cursor, batch).into_iter().flatten();
-                below.extend(pointers.filter(|child| child.root == Root::Pointer));
+                below.extend(pointers.filter(|child| child.root == SubtreeKind::Pointer));
                 if below.len() > left {
                     return Vec::new();
                 }
@@ -47,12 +47,17 @@ impl TreeReader<'_> {
     }
 
     /// Reads the pointer blocks directly above the leaves, and selects leaves.
-    fn read_lowest(&self, cursor: &Cursor<'_>, level: &[Subtree], leaf_count_max: usize) -> Vec<BlockName> {
+    fn read_lowest(
+        &self,
+        cursor: &TreeCursor<'_>,
+        level: &[Subtree],
+        leaf_count_max: usize,
+    ) -> Vec<BlockName> {
         let of_each = leaf_count_max.checked_div(level.len()).unwrap_or(0);
         let mut picked = Vec::new();
         for batch in level.chunks(BATCH_COUNT) {
             for children in self.children(cursor, batch) {
-                let leaves: Vec<_> = children.filter(|child| child.root == Root::Leaf).collect();
+                let leaves: Vec<_> = children.filter(|child| child.root == SubtreeKind::Leaf).collect();
                 let step = leaves.len().div_ceil(of_each.max(1)).max(1);
                 picked.extend(leaves.iter().step_by(step).take(of_each).map(|leaf| cursor.name(leaf)));
             }
@@ -61,7 +66,7 @@ impl TreeReader<'_> {
     }
 
     /// Returns the children of those of these pointer blocks that could be read.
-    fn children(&self, cursor: &Cursor<'_>, parents: &[Subtree]) -> Vec<Children> {
+    fn children(&self, cursor: &TreeCursor<'_>, parents: &[Subtree]) -> Vec<Children> {
         let names: Vec<_> = parents.iter().map(|parent| cursor.name(parent)).collect();
         let read = self.store.get_batch(&names);
         let known = parents.iter().zip(read).filter_map(|(parent, bytes)| Some((parent, bytes.ok()?)));

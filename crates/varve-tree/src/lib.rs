@@ -10,9 +10,9 @@
 //!
 //! An [`Entry`] leads to a tree. A *fixed* tree has leaves of one size and holds a disk image:
 //! [`put_leaves`] stores leaves, on as many threads as the caller likes; [`FixedBuilder`] takes
-//! their scores in order, or takes unchanged subtrees from an [`Earlier`] tree. A tree that is *cut
-//! by content* holds a file of a folder: [`ContentWriter`] takes bytes, [`put_whole`] many small
-//! files at once. [`TreeReader`] reads both kinds; [`walk`] visits every block of a tree, and
+//! their scores in order, or takes unchanged subtrees from an [`EarlierTree`]. A tree that is
+//! *cut by content* holds a file of a folder: [`ContentWriter`] takes bytes, [`put_whole`] many
+//! small files at once. [`TreeReader`] reads both kinds; [`walk`] visits every block of a tree, and
 //! [`difference`] compares two trees without reading the subtrees that they share.
 //!
 //! Invariants:
@@ -62,13 +62,13 @@ pub use extents::{Extent, Extents};
 pub use fixed::{FixedBuilder, put_leaves};
 pub use fixed_writer::FixedWriter;
 pub use pointers::MalformedPointer;
-pub use read::{Piece, ReadTreeError, StreamError, TreeReader};
+pub use read::{ReadTreeError, StreamError, StreamPiece, TreeReader};
 pub use shape::Shape;
-pub use unchanged::{Earlier, PushUnchangedError};
+pub use unchanged::{EarlierTree, PushUnchangedError};
 pub use vac::{
-    Copied, CopyError, CopyMode, DecodeMetaBlockError, DecodeVacRecordError, DecodeVentiEntryError,
+    CopyError, CopyMode, CopyProgress, DecodeMetaBlockError, DecodeVacRecordError, DecodeVentiEntryError,
     DecodeVentiRootError, MetaBlock, MetaBlockBuilder, ReadVentiFolderError, VENTI_ENTRY_BYTES,
     VENTI_ROOT_BYTES, VENTI_SCORE_BYTES, VacFolderBuilder, VacMode, VacRecord, VacShape, VentiEntry,
     VentiFolder, VentiRoot, copy_archive, leads_to, put_vac_root,
 };
-pub use walk::{Node, Visit, walk};
+pub use walk::{Visit, WalkedBlock, walk};

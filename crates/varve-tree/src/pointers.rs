@@ -89,11 +89,11 @@ pub(crate) struct Subtree {
     /// The level of its root above the leaves.
     pub(crate) level: u8,
     pub(crate) score: Score,
-    pub(crate) root: Root,
+    pub(crate) root: SubtreeKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Root {
+pub(crate) enum SubtreeKind {
     Zeros,
     Leaf,
     Pointer,
@@ -130,9 +130,9 @@ impl Geometry {
 
     pub(crate) fn subtree(&self, offset: u64, length: u64, level: u8, score: Score) -> Subtree {
         let root = match level {
-            _ if score == self.empty => Root::Zeros,
-            0 => Root::Leaf,
-            _ => Root::Pointer,
+            _ if score == self.empty => SubtreeKind::Zeros,
+            0 => SubtreeKind::Leaf,
+            _ => SubtreeKind::Pointer,
         };
         Subtree { offset, length, level, score, root }
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use varve_block::{BlockName, BlockStore, BlockType, GetError, Score};
 
-use crate::cursor::{Cursor, ReadPointerError, name_of};
+use crate::cursor::{ReadPointerError, TreeCursor, name_of};
 use crate::entry::{Entry, Layout};
 use crate::extents::{Extent, Extents};
 
@@ -87,7 +87,7 @@ pub enum StreamError {
 
 /// A part of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum StreamPiece<'a> {
     /// Bytes of a leaf; at least one.
     Bytes(&'a [u8]),
     /// A number of zeros, at least one: a hole, or the end of a leaf. Adjacent zeros are merged
@@ -122,7 +122,7 @@ impl<'a> TreeReader<'a> {
     /// Reads the pointer blocks on the way and no leaves; holds one pointer block a level.
     #[must_use]
     pub fn extents(&self, range: Range<u64>) -> Extents<'a> {
-        Extents::new(Cursor::new(self.store, &self.entry), range)
+        Extents::new(TreeCursor::new(self.store, &self.entry), range)
     }
 
     /// Reads the leaves of many extents of this file in one batch. There is one answer for each
@@ -189,7 +189,10 @@ impl<'a> TreeReader<'a> {
     /// # Errors
     /// [`StreamError::Read`] at the first damage, after all bytes before it were written;
     /// [`StreamError::Write`] when `write` fails.
-    pub fn stream(&self, write: &mut dyn FnMut(Piece<'_>) -> io::Result<()>) -> Result<(), StreamError> {
+    pub fn stream(
+        &self,
+        write: &mut dyn FnMut(StreamPiece<'_>) -> io::Result<()>,
+    ) -> Result<(), StreamError> {
         let mut pieces = MergedPieces { write, zeros: 0 };
         let streamed = self.stream_extents(&mut pieces);
         pieces.end_zeros()?;
@@ -218,7 +221,7 @@ impl<'a> TreeReader<'a> {
 
 /// Delays zeros until their number is known.
 struct MergedPieces<'w> {
-    write: &'w mut dyn FnMut(Piece<'_>) -> io::Result<()>,
+    write: &'w mut dyn FnMut(StreamPiece<'_>) -> io::Result<()>,
     zeros: u64,
 }
 
@@ -226,7 +229,7 @@ impl MergedPieces<'_> {
     fn push(&mut self, bytes: &[u8], zeros: u64) -> Result<(), StreamError> {
         if !bytes.is_empty() {
             self.end_zeros()?;
-            (self.write)(Piece::Bytes(bytes)).map_err(|source| StreamError::Write { source })?;
+            (self.write)(StreamPiece::Bytes(bytes)).map_err(|source| StreamError::Write { source })?;
         }
         self.zeros += zeros;
         Ok(())
@@ -235,7 +238,7 @@ impl MergedPieces<'_> {
     fn end_zeros(&mut self) -> Result<(), StreamError> {
         match std::mem::take(&mut self.zeros) {
             0 => Ok(()),
-            zeros => (self.write)(Piece::Zeros(zeros)).map_err(|source| StreamError::Write { source }),
+            zeros => (self.write)(StreamPiece::Zeros(zeros)).map_err(|source| StreamError::Write { source }),
         }
     }
 }

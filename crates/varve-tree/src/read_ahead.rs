@@ -14,14 +14,14 @@ const BYTES_MAX: usize = 4 << 20;
 
 /// Doubles the number of blocks with each read, as long as all of them are requested, and falls
 /// back to one as soon as one is not. So fewer blocks are read in vain than are used.
-pub(crate) struct ReadAhead {
+pub(crate) struct BlockReadAhead {
     /// Blocks that were read and not requested yet, in order.
     read: VecDeque<(BlockName, Result<Bytes, GetError>)>,
     next_count: usize,
     count_max: usize,
 }
 
-impl ReadAhead {
+impl BlockReadAhead {
     /// Makes a read-ahead for blocks of at most `block_bytes` bytes.
     pub(crate) fn new(block_bytes: usize) -> Self {
         let count_max = BYTES_MAX.checked_div(block_bytes).unwrap_or(COUNT_MAX).clamp(1, COUNT_MAX);
@@ -65,7 +65,7 @@ mod tests {
             .map(|score| BlockName { score, block_type })
             .collect();
         let before = store.get_count();
-        let mut ahead = ReadAhead::new(8192);
+        let mut ahead = BlockReadAhead::new(8192);
         for (number, name) in names.iter().enumerate().filter(|(number, _)| is_wanted[*number]) {
             let got = ahead.get(&store, *name, names[number..].iter().skip(1).copied()).unwrap();
             assert_eq!(*got, block(number));
@@ -97,7 +97,7 @@ mod tests {
             .map(|score| BlockName { score, block_type })
             .collect();
         assert!(store.lose(&names[5]));
-        let mut ahead = ReadAhead::new(8192);
+        let mut ahead = BlockReadAhead::new(8192);
         for (number, name) in names.iter().enumerate() {
             let got = ahead.get(&store, *name, names[number..].iter().skip(1).copied());
             assert_eq!(got.is_err(), number == 5, "{number}: {got:?}");

@@ -3,15 +3,15 @@
 
 use varve_block::{BlockStore, PutError};
 
-use crate::cursor::{Cursor, ReadPointerError};
+use crate::cursor::{ReadPointerError, TreeCursor};
 use crate::entry::{Entry, Layout, fixed_fanout, fixed_span};
 use crate::fixed::FixedBuilder;
-use crate::pointers::{Root, Subtree};
+use crate::pointers::{Subtree, SubtreeKind};
 use crate::shape::Shape;
 
 /// The earlier tree, whose leaves are taken in order. Holds one pointer block a level.
-pub struct Earlier<'a> {
-    cursor: Cursor<'a>,
+pub struct EarlierTree<'a> {
+    cursor: TreeCursor<'a>,
     shape: Shape,
     fanout: u64,
 }
@@ -27,7 +27,7 @@ pub enum PushUnchangedError {
     Put(#[from] PutError),
 }
 
-impl<'a> Earlier<'a> {
+impl<'a> EarlierTree<'a> {
     /// Opens the tree of `entry`. Returns `None` unless it is a fixed tree of the same shape: no
     /// other tree can share subtrees.
     #[must_use]
@@ -39,7 +39,7 @@ impl<'a> Earlier<'a> {
         };
         let fanout = fixed_fanout(shape.pointer_bytes, store.score_bytes());
         (entry.layout() == Layout::Fixed && own == *shape).then(|| Self {
-            cursor: Cursor::new(store, entry),
+            cursor: TreeCursor::new(store, entry),
             shape: *shape,
             fanout,
         })
@@ -52,7 +52,7 @@ impl<'a> Earlier<'a> {
             match self.cursor.current() {
                 None => return Ok(None),
                 Some(subtree) if subtree.end() <= offset => self.cursor.skip(),
-                Some(subtree) if subtree.offset < offset && subtree.root == Root::Pointer => {
+                Some(subtree) if subtree.offset < offset && subtree.root == SubtreeKind::Pointer => {
                     self.cursor.descend()?;
                 }
                 subtree => return Ok(subtree),
@@ -73,7 +73,7 @@ impl FixedBuilder<'_> {
     /// When the earlier tree was opened for another shape.
     pub fn push_unchanged(
         &mut self,
-        earlier: &mut Earlier<'_>,
+        earlier: &mut EarlierTree<'_>,
         leaf_count: u64,
     ) -> Result<(), PushUnchangedError> {
         assert_eq!(earlier.shape, *self.shape(), "the trees have one shape");
@@ -87,18 +87,18 @@ impl FixedBuilder<'_> {
             };
             let span = fixed_span(earlier.shape.leaf_bytes, earlier.fanout, subtree.level);
             match subtree.root {
-                Root::Zeros => {
+                SubtreeKind::Zeros => {
                     let zeros = subtree.end().div_ceil(leaf_bytes) - self.leaf_count();
                     self.push_zeros(zeros.min(left))?;
                 }
                 // A leaf that the end of the file truncates may still be the same leaf, since
                 // trailing zeros are not stored.
-                Root::Leaf => self.push(&[subtree.score])?,
+                SubtreeKind::Leaf => self.push(&[subtree.score])?,
                 // A subtree that the end of the file truncates has other children in a longer file.
-                Root::Pointer if subtree.length == span && span / leaf_bytes <= left => {
+                SubtreeKind::Pointer if subtree.length == span && span / leaf_bytes <= left => {
                     self.push_full_subtree(subtree.level, &subtree.score, span / leaf_bytes)?;
                 }
-                Root::Pointer => earlier.cursor.descend()?,
+                SubtreeKind::Pointer => earlier.cursor.descend()?,
             }
         }
         Ok(())
@@ -125,7 +125,7 @@ mod tests {
 
     /// Builds the tree of `after`. Of its leaves, only those in `changed` are read.
     fn spliced(store: &dyn BlockStore, before: &Entry, after: &[u8], changed: &[Range<usize>]) -> Entry {
-        let mut earlier = Earlier::new(store, before, &SHAPE).unwrap();
+        let mut earlier = EarlierTree::new(store, before, &SHAPE).unwrap();
         let mut builder = FixedBuilder::new(store, SHAPE);
         let leaf = SHAPE.leaf_bytes as usize;
         for range in changed {
@@ -197,7 +197,7 @@ mod tests {
     fn only_trees_of_one_shape_are_shared() {
         let store = MemoryBlockStore::new();
         let entry = whole(&store, &[1; 100]);
-        assert!(Earlier::new(&store, &entry, &Shape { leaf_bytes: 32, ..SHAPE }).is_none());
-        assert!(Earlier::new(&store, &entry, &Shape { pointer_bytes: 64, ..SHAPE }).is_none());
+        assert!(EarlierTree::new(&store, &entry, &Shape { leaf_bytes: 32, ..SHAPE }).is_none());
+        assert!(EarlierTree::new(&store, &entry, &Shape { pointer_bytes: 64, ..SHAPE }).is_none());
     }
 }

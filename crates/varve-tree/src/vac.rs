@@ -23,7 +23,7 @@ mod record;
 mod root;
 
 pub use builder::{VacFolderBuilder, VacShape, put_vac_root};
-pub use copy::{Copied, CopyError, CopyMode, copy_archive};
+pub use copy::{CopyError, CopyMode, CopyProgress, copy_archive};
 pub use entry::{DecodeVentiEntryError, VENTI_ENTRY_BYTES, VentiEntry};
 pub use folder::{ReadVentiFolderError, VentiFolder};
 pub use leads::leads_to;

@@ -4,13 +4,13 @@ use std::ops::Range;
 
 use varve_block::{BlockName, BlockStore};
 
-use crate::cursor::{Cursor, ReadPointerError};
+use crate::cursor::{ReadPointerError, TreeCursor};
 use crate::entry::Entry;
-use crate::pointers::Root;
+use crate::pointers::SubtreeKind;
 
 /// A block of a tree, as passed by [`walk`].
 #[derive(Debug, Clone)]
-pub struct Node<'a> {
+pub struct WalkedBlock<'a> {
     /// The name of the block. It has not been read yet, and may be missing.
     pub name: BlockName,
     /// The bytes of the file below it.
@@ -37,23 +37,27 @@ pub enum Visit {
 /// A block is visited before it is read, so that [`Visit::Skip`] saves the read; leaves are never
 /// read. Consecutive pointer blocks are read together when they are descended into. A pointer block
 /// that turns out to be missing or malformed is visited a second time, with its
-/// [`damage`](Node::damage), and the walk continues after it.
+/// [`damage`](WalkedBlock::damage), and the walk continues after it.
 ///
 /// Holds one pointer block a level, and a few MiB of read-ahead. A block that occurs at several
 /// places is visited at each of them: a visitor that wants to see it once must remember it.
-pub fn walk(store: &dyn BlockStore, entry: &Entry, visitor: &mut dyn FnMut(Node<'_>) -> Visit) {
-    let mut cursor = Cursor::new(store, entry).reading_ahead();
+pub fn walk(store: &dyn BlockStore, entry: &Entry, visitor: &mut dyn FnMut(WalkedBlock<'_>) -> Visit) {
+    let mut cursor = TreeCursor::new(store, entry).reading_ahead();
     while let Some(subtree) = cursor.current() {
-        if subtree.root == Root::Zeros {
+        if subtree.root == SubtreeKind::Zeros {
             cursor.skip();
             continue;
         }
-        let node =
-            Node { name: cursor.name(&subtree), range: subtree.range(), level: subtree.level, damage: None };
-        if visitor(node.clone()) == Visit::Skip || subtree.root == Root::Leaf {
+        let node = WalkedBlock {
+            name: cursor.name(&subtree),
+            range: subtree.range(),
+            level: subtree.level,
+            damage: None,
+        };
+        if visitor(node.clone()) == Visit::Skip || subtree.root == SubtreeKind::Leaf {
             cursor.skip();
         } else if let Err(damage) = cursor.descend() {
-            visitor(Node { damage: Some(&damage), ..node });
+            visitor(WalkedBlock { damage: Some(&damage), ..node });
             cursor.skip();
         }
     }

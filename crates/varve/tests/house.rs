@@ -39,7 +39,7 @@ const FLOORS: [(&str, u32); 21] = [
 /// The files with layouts of hints. A reader of the format may delete hints, so
 /// `docs/internals/format.md` does not have their bytes.
 const HINTS: [&str; 13] = [
-    "varve-archive/src/taking/last_night.rs",
+    "varve-archive/src/taking/last_snapshot_record.rs",
     "varve-index/src/checkpoint.rs",
     "varve-index/src/disk/page.rs",
     "varve-index/src/disk/summary.rs",

@@ -40,7 +40,7 @@ pub trait Files: Send + Sync {
     fn find(&self, folder: &Node, name: &[u8]) -> Result<Option<Node>, ReadFolderError>;
 
     /// The problem of a node, if it has one.
-    fn trouble(&self, node: &Node) -> Option<Trouble>;
+    fn trouble(&self, node: &Node) -> Option<ReadProblem>;
 
     /// Reads the contents of files that are small enough to be read whole and at once. The result
     /// has one element for each file, in order. It is `None` for larger files and for files without
@@ -115,7 +115,7 @@ impl<'a> Tree<'a> {
 
 /// A problem of a node.
 #[derive(Debug)]
-pub struct Trouble {
+pub struct ReadProblem {
     pub error: Box<dyn Error + Send + Sync>,
     /// True if nothing is known of the node except that it exists.
     pub lacks_all: bool,

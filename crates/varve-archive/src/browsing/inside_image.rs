@@ -24,7 +24,7 @@ use varve_tree::Entry;
 use varve_world::Workers;
 
 use self::volume::VolumeFiles;
-use crate::browsing::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
+use crate::browsing::files::{ContentKey, Files, Nodes, ReadContentError, ReadProblem};
 use crate::image::{CachedBlocks, ImagePart, ImageReader, RestoreImageError, write_image};
 use crate::progress::Progress;
 use crate::records::node::{Node, NodeKind, NodeProblem};
@@ -63,7 +63,7 @@ struct UnreadableVolume {
 }
 
 /// The decoded number of a node.
-enum Place<'a> {
+enum ImageNode<'a> {
     Disk,
     Raw(ImagePart),
     File(&'a VolumeFiles, FileId),
@@ -95,7 +95,7 @@ impl ImageFiles {
     #[must_use]
     pub fn raw_of(&self, node: &Node) -> Option<ImagePart> {
         match self.place(node) {
-            Some(Place::Raw(part)) => Some(part),
+            Some(ImageNode::Raw(part)) => Some(part),
             _ => None,
         }
     }
@@ -178,15 +178,15 @@ impl ImageFiles {
         Some(ImagePart::of(&self.entry, self.disk.volumes().get(index)?.pieces()))
     }
 
-    fn place(&self, node: &Node) -> Option<Place<'_>> {
+    fn place(&self, node: &Node) -> Option<ImageNode<'_>> {
         let tag = usize::try_from(node.inode >> VOLUME_SHIFT).ok()?;
         match (tag, node.inode) {
-            (0, 0) => Some(Place::Disk),
-            (0, 1) => Some(Place::Raw(self.raw())),
-            (0, number) => Some(Place::Raw(self.part(usize::try_from(number - 2).ok()?)?)),
+            (0, 0) => Some(ImageNode::Disk),
+            (0, 1) => Some(ImageNode::Raw(self.raw())),
+            (0, number) => Some(ImageNode::Raw(self.part(usize::try_from(number - 2).ok()?)?)),
             (tag, number) => {
                 let files = self.opened.get(tag - 1)?.get()?.as_ref().ok()?;
-                Some(Place::File(files, FileId(number & ((1 << VOLUME_SHIFT) - 1))))
+                Some(ImageNode::File(files, FileId(number & ((1 << VOLUME_SHIFT) - 1))))
             }
         }
     }
@@ -199,35 +199,35 @@ impl Files for ImageFiles {
 
     fn nodes(&self, folder: &Node) -> Nodes<'_> {
         match self.place(folder) {
-            Some(Place::Disk) => {
+            Some(ImageNode::Disk) => {
                 let mut volumes: Vec<_> =
                     (0..self.opened.len()).map(|index| self.volume_node(index)).collect();
                 volumes.sort_by(|one, other| one.name.cmp(&other.name));
                 Box::new(volumes.into_iter().map(Ok))
             }
-            Some(Place::File(files, id)) if folder.kind == NodeKind::Folder => files.nodes(id),
+            Some(ImageNode::File(files, id)) if folder.kind == NodeKind::Folder => files.nodes(id),
             _ => Box::new(std::iter::empty()),
         }
     }
 
     fn find(&self, folder: &Node, name: &[u8]) -> Result<Option<Node>, ReadFolderError> {
         match self.place(folder) {
-            Some(Place::Disk) => Ok(self.find_volume(name)),
-            Some(Place::File(files, id)) if folder.kind == NodeKind::Folder => files.find(id, name),
+            Some(ImageNode::Disk) => Ok(self.find_volume(name)),
+            Some(ImageNode::File(files, id)) if folder.kind == NodeKind::Folder => files.find(id, name),
             _ => Ok(None),
         }
     }
 
-    fn trouble(&self, node: &Node) -> Option<Trouble> {
+    fn trouble(&self, node: &Node) -> Option<ReadProblem> {
         node.problem?;
-        if let Some(Place::File(files, id)) = self.place(node) {
+        if let Some(ImageNode::File(files, id)) = self.place(node) {
             return files.trouble(id);
         }
         let index = usize::try_from(node.inode.checked_sub(2)?).ok()?;
         let error =
             Box::new(UnreadableVolume { reason: self.opened.get(index)?.get()?.as_ref().err()?.to_string() });
         // The bytes of the volume are readable.
-        Some(Trouble { error, lacks_all: false, is_damage: true })
+        Some(ReadProblem { error, lacks_all: false, is_damage: true })
     }
 
     fn read(
@@ -237,8 +237,8 @@ impl Files for ImageFiles {
         take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> Result<(), ReadContentError> {
         match self.place(file) {
-            Some(Place::File(files, id)) => files.read(id, file.size, range, take),
-            Some(Place::Raw(part)) => part.read(&*self.blocks, range, take),
+            Some(ImageNode::File(files, id)) => files.read(id, file.size, range, take),
+            Some(ImageNode::Raw(part)) => part.read(&*self.blocks, range, take),
             _ => Ok(()),
         }
     }
@@ -251,8 +251,8 @@ impl Files for ImageFiles {
         lost: &mut dyn FnMut(Range<u64>, ReadContentError),
     ) -> Result<(), ReadContentError> {
         match self.place(file) {
-            Some(Place::File(files, id)) => files.read_around(id, file.size, range, take, lost),
-            Some(Place::Raw(part)) => part.read_around(&*self.blocks, range, take, lost),
+            Some(ImageNode::File(files, id)) => files.read_around(id, file.size, range, take, lost),
+            Some(ImageNode::Raw(part)) => part.read_around(&*self.blocks, range, take, lost),
             _ => Ok(()),
         }
     }
@@ -265,17 +265,17 @@ impl Files for ImageFiles {
         progress: &Progress,
     ) -> Result<(), RestoreImageError> {
         match self.place(file) {
-            Some(Place::Raw(part)) => write_image(&*self.blocks, workers, &part, into, progress),
-            Some(Place::File(files, id)) => files.write_to(id, file.size, into, progress),
+            Some(ImageNode::Raw(part)) => write_image(&*self.blocks, workers, &part, into, progress),
+            Some(ImageNode::File(files, id)) => files.write_to(id, file.size, into, progress),
             _ => Ok(()),
         }
     }
 
     fn content_key(&self, node: &Node) -> ContentKey {
         match (self.place(node), node.kind) {
-            (Some(Place::Raw(part)), _) => ContentKey::Image(part),
+            (Some(ImageNode::Raw(part)), _) => ContentKey::Image(part),
             _ if node.problem.is_some() => ContentKey::Lost,
-            (Some(Place::File(files, id)), kind) => {
+            (Some(ImageNode::File(files, id)), kind) => {
                 let Some(volume) = self.part_of(node) else { return ContentKey::Unknown };
                 match kind {
                     NodeKind::Folder if files.is_root(id) => ContentKey::Image(volume),

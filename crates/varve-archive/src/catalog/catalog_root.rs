@@ -121,7 +121,7 @@ impl Catalog {
         let mut failure = None;
         for root in roots {
             match read_chain(blocks, root.score, &mut passed) {
-                Ok(Chain { sequence, snapshots, losses, unknown }) => {
+                Ok(RootChain { sequence, snapshots, losses, unknown }) => {
                     catalog.sequence = catalog.sequence.max(sequence);
                     catalog.unknown.extend(&unknown);
                     if Some(root) == roots.first() {
@@ -200,7 +200,7 @@ impl Catalog {
     /// contents of the snapshots are not included.
     pub(crate) fn own_blocks(blocks: &dyn BlockStore, root: &BlockName, names: &mut BTreeSet<BlockName>) {
         let decoded = blocks.get(root).map(|block| decode_root(&block, blocks.score_bytes()));
-        let Ok(Ok(Root { list, losses, .. })) = decoded else { return };
+        let Ok(Ok(RootRecord { list, losses, .. })) = decoded else { return };
         for entry in [Some(list), losses].into_iter().flatten() {
             walk(blocks, &entry, &mut |node| {
                 let is_known = !names.insert(node.name);
@@ -278,7 +278,7 @@ impl Catalog {
     pub fn salvage(blocks: &dyn BlockStore, roots: &[CatalogRoot]) -> Self {
         let mut salvaged = Self::default();
         for CatalogRoot { name, is_final } in roots {
-            let Ok(Root { sequence, list, mut unknown, .. }) = blocks
+            let Ok(RootRecord { sequence, list, mut unknown, .. }) = blocks
                 .get(name)
                 .map_err(LoadCatalogError::from)
                 .and_then(|block| decode_root(&block, blocks.score_bytes()))
@@ -364,7 +364,7 @@ impl Catalog {
 }
 
 /// The contents of a root.
-struct Root {
+struct RootRecord {
     sequence: u64,
     list: Entry,
     previous: Vec<Score>,
@@ -373,7 +373,7 @@ struct Root {
 }
 
 /// The joined contents of a root and of the roots before it.
-struct Chain {
+struct RootChain {
     sequence: u64,
     snapshots: Vec<Snapshot>,
     /// The losses of the oldest root in the chain.
@@ -386,7 +386,7 @@ fn read_chain(
     blocks: &dyn BlockStore,
     root: Score,
     passed: &mut BTreeSet<Score>,
-) -> Result<Chain, LoadCatalogError> {
+) -> Result<RootChain, LoadCatalogError> {
     let (mut sequence, mut lists, mut wanted, mut losses) = (0, Vec::new(), vec![root], None);
     let mut unknown = UnknownFields::default();
     while let Some(root) = first_root(blocks, &wanted, passed)? {
@@ -407,7 +407,7 @@ fn read_chain(
             snapshots.push(Snapshot::decode(record?, blocks.score_bytes())?);
         }
     }
-    Ok(Chain { sequence, snapshots, losses, unknown })
+    Ok(RootChain { sequence, snapshots, losses, unknown })
 }
 
 /// The first of these roots that is readable, unless it was passed before. A crash has taken the
@@ -416,7 +416,7 @@ fn first_root(
     blocks: &dyn BlockStore,
     wanted: &[Score],
     passed: &mut BTreeSet<Score>,
-) -> Result<Option<Root>, LoadCatalogError> {
+) -> Result<Option<RootRecord>, LoadCatalogError> {
     let mut failure = None;
     for score in wanted {
         if !passed.insert(*score) {
@@ -437,7 +437,7 @@ fn first_root(
     failure.map_or(Ok(None), Err)
 }
 
-fn decode_root(block: &[u8], score_bytes: usize) -> Result<Root, LoadCatalogError> {
+fn decode_root(block: &[u8], score_bytes: usize) -> Result<RootRecord, LoadCatalogError> {
     let (fields, _) = split_record(block).ok_or(LoadCatalogError::NoList)?;
     let (mut sequence, mut list, mut previous, mut losses) = (0, None, Vec::new(), None);
     let mut unknown = UnknownFields::default();
@@ -454,7 +454,7 @@ fn decode_root(block: &[u8], score_bytes: usize) -> Result<Root, LoadCatalogErro
             _ => unknown.keep(&field),
         }
     }
-    Ok(Root { sequence, list: list.ok_or(LoadCatalogError::NoList)?, previous, losses, unknown })
+    Ok(RootRecord { sequence, list: list.ok_or(LoadCatalogError::NoList)?, previous, losses, unknown })
 }
 
 #[cfg(test)]

@@ -82,12 +82,12 @@ impl PlaceId {
 
 /// The times at which a loss was noticed and accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Noted {
+struct LossTimes {
     noticed: Timestamp,
     accepted: Option<Timestamp>,
 }
 
-impl Noted {
+impl LossTimes {
     /// Merges two notes of the same loss. If only one of them is accepted, the open one wins: a
     /// loss that happens again after its acceptance is not accepted. Times do not decide this,
     /// because clocks are set back.
@@ -105,10 +105,10 @@ impl Noted {
 /// All known losses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Losses {
-    blocks: BTreeMap<BlockName, (Option<u64>, Noted)>,
-    places: BTreeMap<PlaceId, Noted>,
+    blocks: BTreeMap<BlockName, (Option<u64>, LossTimes)>,
+    places: BTreeMap<PlaceId, LossTimes>,
     /// Set if there are losses beyond this list: it was damaged, or it was full.
-    more: Option<Noted>,
+    more: Option<LossTimes>,
     /// True if the list was not readable to its end just now. An earlier list may have the rest.
     is_cut: bool,
 }
@@ -118,7 +118,7 @@ enum Loss {
     Block(LostBlock),
     Place(LostPlace),
     /// A record without names: there are losses beyond the list.
-    More(Noted),
+    More(LossTimes),
 }
 
 impl Losses {
@@ -149,7 +149,7 @@ impl Losses {
         }
         if !is_whole {
             // Earlier acceptances do not cover this new damage.
-            losses.more = Some(Noted { noticed: Timestamp(0), accepted: None });
+            losses.more = Some(LossTimes { noticed: Timestamp(0), accepted: None });
             losses.is_cut = true;
         }
         losses
@@ -174,7 +174,7 @@ impl Losses {
 
     /// The lost blocks, in the order of their names.
     pub fn blocks(&self) -> impl Iterator<Item = LostBlock> + '_ {
-        self.blocks.iter().map(|(name, (size, Noted { noticed, accepted }))| LostBlock {
+        self.blocks.iter().map(|(name, (size, LossTimes { noticed, accepted }))| LostBlock {
             name: *name,
             size: *size,
             noticed: *noticed,
@@ -184,7 +184,7 @@ impl Losses {
 
     /// The lost places, in the order of the log.
     pub fn places(&self) -> impl Iterator<Item = LostPlace> + '_ {
-        self.places.iter().map(|(id, Noted { noticed, accepted })| LostPlace {
+        self.places.iter().map(|(id, LossTimes { noticed, accepted })| LostPlace {
             id: *id,
             noticed: *noticed,
             accepted: *accepted,
@@ -228,9 +228,9 @@ impl Losses {
     /// Adds a block. If the list is full, it is marked as incomplete instead.
     pub(crate) fn add_block(&mut self, block: LostBlock) {
         if self.blocks.len() >= BLOCKS_MAX && !self.blocks.contains_key(&block.name) {
-            return self.add_more(Noted { noticed: block.noticed, accepted: block.accepted });
+            return self.add_more(LossTimes { noticed: block.noticed, accepted: block.accepted });
         }
-        let noted = Noted { noticed: block.noticed, accepted: block.accepted };
+        let noted = LossTimes { noticed: block.noticed, accepted: block.accepted };
         let (size, known) = self.blocks.entry(block.name).or_insert((block.size, noted));
         *size = size.or(block.size);
         known.merge(noted);
@@ -239,13 +239,13 @@ impl Losses {
     /// Adds a place. If the list is full, it is marked as incomplete instead.
     pub(crate) fn add_place(&mut self, place: LostPlace) {
         if self.places.len() >= PLACES_MAX && !self.places.contains_key(&place.id) {
-            return self.add_more(Noted { noticed: place.noticed, accepted: place.accepted });
+            return self.add_more(LossTimes { noticed: place.noticed, accepted: place.accepted });
         }
-        let noted = Noted { noticed: place.noticed, accepted: place.accepted };
+        let noted = LossTimes { noticed: place.noticed, accepted: place.accepted };
         self.places.entry(place.id).or_insert(noted).merge(noted);
     }
 
-    fn add_more(&mut self, noted: Noted) {
+    fn add_more(&mut self, noted: LossTimes) {
         self.more.get_or_insert(noted).merge(noted);
     }
 
@@ -264,7 +264,7 @@ impl Losses {
         self.more = known.more.or(self.more).or(earlier.more);
     }
 
-    fn notes(&mut self) -> impl Iterator<Item = &mut Noted> {
+    fn notes(&mut self) -> impl Iterator<Item = &mut LossTimes> {
         let notes = self.blocks.values_mut().map(|(_, noted)| noted).chain(self.places.values_mut());
         notes.chain(&mut self.more)
     }
@@ -298,7 +298,7 @@ impl Losses {
     }
 }
 
-impl Noted {
+impl LossTimes {
     fn encode(self, fields: FieldWriter) -> FieldWriter {
         fields.signed(9, self.noticed.0).optional_signed(10, self.accepted.map(|time| time.0))
     }
@@ -309,7 +309,7 @@ fn encode_block(block: &LostBlock) -> Vec<u8> {
         .bytes(1, block.name.score.as_bytes())
         .number(2, block.name.block_type.to_byte().into())
         .optional_number(3, block.size);
-    Noted { noticed: block.noticed, accepted: block.accepted }.encode(fields).finish()
+    LossTimes { noticed: block.noticed, accepted: block.accepted }.encode(fields).finish()
 }
 
 fn encode_place(place: &LostPlace) -> Vec<u8> {
@@ -320,7 +320,7 @@ fn encode_place(place: &LostPlace) -> Vec<u8> {
         .number(6, range.first)
         .optional_number(7, range.last)
         .optional_number(8, may_hide_snapshots.then_some(1));
-    let noted = Noted { noticed: place.noticed, accepted: place.accepted };
+    let noted = LossTimes { noticed: place.noticed, accepted: place.accepted };
     let fields = noted.encode(fields);
     match &witness {
         None => fields,
@@ -364,7 +364,7 @@ fn decode(fields: &[u8], score_bytes: usize) -> Result<Loss, FieldError> {
             let id = PlaceId { arena, generation, range, may_hide_snapshots, witness };
             Loss::Place(LostPlace { id, noticed, accepted })
         }
-        _ => Loss::More(Noted { noticed, accepted }),
+        _ => Loss::More(LossTimes { noticed, accepted }),
     })
 }
 
@@ -375,7 +375,7 @@ mod tests {
 
     use super::*;
 
-    const NOTED: Noted = Noted { noticed: Timestamp(-5), accepted: None };
+    const NOTED: LossTimes = LossTimes { noticed: Timestamp(-5), accepted: None };
 
     fn block(number: u8) -> LostBlock {
         let score = Score::try_from([number; 32].as_slice()).unwrap();
@@ -415,7 +415,7 @@ mod tests {
         [0, 5000, u64::MAX].into_iter().for_each(|first| losses.add_place(place(first)));
         let entry = losses.write(&store).unwrap();
         assert_eq!(Losses::read(&store, entry.as_ref()), losses);
-        losses.add_more(Noted { noticed: Timestamp(3), accepted: None });
+        losses.add_more(LossTimes { noticed: Timestamp(3), accepted: None });
         let entry = losses.write(&store).unwrap();
         assert_eq!(Losses::read(&store, entry.as_ref()), losses);
         assert!(losses.is_incomplete());
@@ -464,7 +464,7 @@ mod tests {
     #[test]
     fn an_earlier_list_tells_what_this_one_lacks_and_changes_nothing_else() {
         let mut earlier =
-            Losses { more: Some(Noted { accepted: Some(Timestamp(9)), ..NOTED }), ..Losses::default() };
+            Losses { more: Some(LossTimes { accepted: Some(Timestamp(9)), ..NOTED }), ..Losses::default() };
         [1, 2].into_iter().for_each(|number| earlier.add_block(block(number)));
         earlier.add_place(LostPlace { accepted: None, ..place(300) });
         let mut losses = Losses { more: Some(NOTED), is_cut: true, ..Losses::default() };

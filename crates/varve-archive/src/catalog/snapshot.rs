@@ -144,11 +144,11 @@ impl Snapshot {
     /// [`DecodeSnapshotError`].
     pub fn decode(fields: &[u8], score_bytes: usize) -> Result<Self, DecodeSnapshotError> {
         let missing = |what| DecodeSnapshotError::Missing { what };
-        let mut parts = Parts::default();
+        let mut parts = SnapshotFields::default();
         for field in FieldReader::new(fields) {
             parts.take(&field?, score_bytes)?;
         }
-        let Parts { id, name, time, content, source, host, tags, numbers, machine, .. } = parts;
+        let SnapshotFields { id, name, time, content, source, host, tags, numbers, machine, .. } = parts;
         let [size, file_count, problem_count, stored_bytes, elapsed, new_bytes] = numbers;
         let has_grown = stored_bytes.is_some() || new_bytes.is_some();
         Ok(Self {
@@ -177,7 +177,7 @@ impl Snapshot {
 }
 
 #[derive(Default)]
-struct Parts {
+struct SnapshotFields {
     id: Option<SnapshotId>,
     name: Option<String>,
     time: Option<Timestamp>,
@@ -194,7 +194,7 @@ struct Parts {
     unknown: UnknownFields,
 }
 
-impl Parts {
+impl SnapshotFields {
     fn take(&mut self, field: &Field<'_>, score_bytes: usize) -> Result<(), DecodeSnapshotError> {
         match field.number {
             1 => self.id = Some(SnapshotId(field.bytes.try_into().map_err(|_| field.unexpected())?)),

@@ -26,11 +26,11 @@ use varve_upkeep::{
 };
 
 pub use self::accept::{AcceptLossError, AcceptPlan, accept_losses, plan_to_accept};
-use self::losses::Recording;
+use self::losses::LossRecorder;
 use crate::catalog::catalog_root::{Catalog, SaveCatalogError};
 use crate::catalog::losses::Losses;
 use crate::checking::verify::{
-    Harm, Verified, VerifyError, Walked, blocks_without_copy, check_known, check_log, walk_snapshots,
+    Harm, Verified, VerifyError, WalkFindings, blocks_without_copy, check_known, check_log, walk_snapshots,
 };
 use crate::progress::Progress;
 
@@ -115,7 +115,7 @@ pub fn plan_repair(
     before.note_walk(snapshots, walked);
     let plan = RepairPlan::new(&before.damage);
     let mut recording =
-        Recording::begin(store, store, &found.catalog, found.was_lost, &store.catalog_roots()?);
+        LossRecorder::begin(store, store, &found.catalog, found.was_lost, &store.catalog_roots()?);
     recording.foresee(&plan)?;
     recording.note_lost_roots(store);
     if found.end_was_lost {
@@ -163,7 +163,8 @@ pub fn repair(
     drop_mended(store, &mut before, &parity_mended)?;
     let copied = mend_from_copies(mender, sources, &before.damage)?;
     drop_mended(store, &mut before, &copied)?;
-    let mended = Mended { store, sources, fetched_count: AtomicU64::new(0), failure: Mutex::default() };
+    let mended =
+        FetchingStore { store, sources, fetched_count: AtomicU64::new(0), failure: Mutex::default() };
     let found = find_catalog(store, &mended, sources, &before.damage)?;
     let FoundCatalog { mut catalog, was_lost, end_was_lost, brought_back_count } = found;
     if was_lost {
@@ -181,7 +182,7 @@ pub fn repair(
         before.note_walk(catalog.snapshots(), walked);
     }
     store.remember_lost(&before.lost);
-    let mut recording = Recording::begin(store, &mended, &catalog, was_lost, &roots);
+    let mut recording = LossRecorder::begin(store, &mended, &catalog, was_lost, &roots);
     let mut wanted = before.lost.clone();
     wanted.extend(recording.names());
     if !is_all_named {
@@ -243,7 +244,7 @@ pub fn repair(
         }
     }
     let after = if is_all_named && is_all_back && found_again_count == 0 {
-        Walked::default()
+        WalkFindings::default()
     } else {
         walk_snapshots(store, store, catalog.snapshots(), &[], progress)?
     };
@@ -469,7 +470,7 @@ fn goes_on(source: &Store, roots: &[BlockName]) -> Result<bool, OpenLogError> {
 }
 
 /// A store that fetches its lost blocks from copies, and keeps them.
-struct Mended<'a> {
+struct FetchingStore<'a> {
     store: &'a Store,
     sources: &'a [&'a Store],
     fetched_count: AtomicU64,
@@ -477,7 +478,7 @@ struct Mended<'a> {
     failure: Mutex<Option<PutError>>,
 }
 
-impl Mended<'_> {
+impl FetchingStore<'_> {
     /// The number of blocks that came from a source.
     fn into_fetched_count(self) -> Result<u64, PutError> {
         match self.failure.into_inner() {
@@ -512,7 +513,7 @@ impl Mended<'_> {
     }
 }
 
-impl BlockStore for Mended<'_> {
+impl BlockStore for FetchingStore<'_> {
     fn score_bytes(&self) -> usize {
         self.store.score_bytes()
     }

@@ -18,7 +18,7 @@ use varve_world::{Timestamp, both};
 
 pub use self::archive::{ArchiveHarm, VerifiedArchive, VerifyArchiveError, verify_archive};
 use self::arenas::check_arenas;
-use self::tree::{Leaves, TreeCheck};
+use self::tree::{LeafCheck, TreeCheck};
 use crate::catalog::losses::{Losses, LostBlock};
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::catalog::snapshot_id::SnapshotId;
@@ -200,7 +200,7 @@ impl Verified {
     }
 
     /// Adds the findings of a walk through all snapshots.
-    pub(crate) fn note_walk(&mut self, snapshots: &[Snapshot], walked: Walked) {
+    pub(crate) fn note_walk(&mut self, snapshots: &[Snapshot], walked: WalkFindings) {
         self.snapshot_count = snapshots.len() as u64;
         self.harm = walked.harm;
         self.lost = walked.lost;
@@ -210,7 +210,7 @@ impl Verified {
 
 /// The findings of a walk through all snapshots.
 #[derive(Debug, Default)]
-pub(crate) struct Walked {
+pub(crate) struct WalkFindings {
     pub(crate) harm: Vec<Harm>,
     pub(crate) lost: BTreeSet<BlockName>,
     /// Unreadable blocks that the log still names.
@@ -238,7 +238,7 @@ pub(crate) fn walk_snapshots(
     snapshots: &[Snapshot],
     damage: &[Damage],
     progress: &Progress,
-) -> Result<Walked, VerifyError> {
+) -> Result<WalkFindings, VerifyError> {
     let mut lost = blocks_without_copy(store, damage)?;
     // Add the blocks that were found lost earlier, since their part of the log may not have been
     // read now. The walk itself finds the blocks that the log no longer names.
@@ -261,8 +261,8 @@ fn walk_without(
     snapshots: &[Snapshot],
     lost: BTreeSet<BlockName>,
     progress: &Progress,
-) -> Result<Walked, VerifyError> {
-    walk_all(Leaves::AskedFor(store, progress), blocks, snapshots, lost, progress)
+) -> Result<WalkFindings, VerifyError> {
+    walk_all(LeafCheck::AskedFor(store, progress), blocks, snapshots, lost, progress)
 }
 
 /// Finds the harm to snapshots in a block store without a log. Leaves are looked up, or read.
@@ -272,25 +272,26 @@ pub(crate) fn verify_blocks(
     reads: bool,
     progress: &Progress,
 ) -> Result<Vec<Harm>, VerifyError> {
-    let leaves = if reads { Leaves::Read(blocks, progress) } else { Leaves::AskedFor(blocks, progress) };
+    let leaves =
+        if reads { LeafCheck::Read(blocks, progress) } else { LeafCheck::AskedFor(blocks, progress) };
     Ok(walk_all(leaves, blocks, snapshots, BTreeSet::new(), progress)?.harm)
 }
 
 fn walk_all(
-    leaves: Leaves<'_>,
+    leaves: LeafCheck<'_>,
     blocks: &dyn BlockStore,
     snapshots: &[Snapshot],
     lost: BTreeSet<BlockName>,
     progress: &Progress,
-) -> Result<Walked, VerifyError> {
-    let mut walker = Walker { check: TreeCheck::new(leaves, blocks, lost), harm: Vec::new() };
+) -> Result<WalkFindings, VerifyError> {
+    let mut walker = SnapshotWalker { check: TreeCheck::new(leaves, blocks, lost), harm: Vec::new() };
     for snapshot in snapshots {
         if progress.is_cancelled() {
             return Err(VerifyError::Cancelled);
         }
         walker.snapshot(snapshot)?;
     }
-    Ok(Walked { harm: walker.harm, lost: walker.check.needed, lost_in_log: BTreeSet::new() })
+    Ok(WalkFindings { harm: walker.harm, lost: walker.check.needed, lost_in_log: BTreeSet::new() })
 }
 
 /// The blocks in damaged clumps that are in no other clump.
@@ -306,27 +307,27 @@ pub(crate) fn blocks_without_copy(store: &Store, damage: &[Damage]) -> Result<BT
 }
 
 /// Walks the trees of all snapshots. A subtree that was found intact is not walked again.
-struct Walker<'a> {
+struct SnapshotWalker<'a> {
     check: TreeCheck<'a>,
     harm: Vec<Harm>,
 }
 
 /// The snapshot, and the path in it, that is being walked.
-struct Place<'a> {
+struct SnapshotPath<'a> {
     snapshot: &'a Snapshot,
     path: Vec<u8>,
 }
 
-impl Walker<'_> {
+impl SnapshotWalker<'_> {
     fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), VerifyError> {
-        let place = Place { snapshot, path: Vec::new() };
+        let place = SnapshotPath { snapshot, path: Vec::new() };
         match &snapshot.content {
             SnapshotContent::Image(entry) => self.tree(&place, entry),
             SnapshotContent::Folder(root) => self.folder(&place, root),
         }
     }
 
-    fn folder(&mut self, place: &Place<'_>, folder: &Node) -> Result<(), VerifyError> {
+    fn folder(&mut self, place: &SnapshotPath<'_>, folder: &Node) -> Result<(), VerifyError> {
         let Some(content) = folder.content else { return Ok(()) };
         let root = root_name(&content);
         // The mark differs from the root's name: an intact list of nodes does not prove that the
@@ -349,7 +350,7 @@ impl Walker<'_> {
                 path.push(b'/');
             }
             path.extend_from_slice(&node.name);
-            let below = Place { snapshot: place.snapshot, path };
+            let below = SnapshotPath { snapshot: place.snapshot, path };
             match (node.kind, node.content) {
                 (NodeKind::Folder, _) => self.folder(&below, &node)?,
                 (_, Some(entry)) => self.tree(&below, &entry)?,
@@ -362,14 +363,14 @@ impl Walker<'_> {
         Ok(())
     }
 
-    fn tree(&mut self, place: &Place<'_>, entry: &Entry) -> Result<(), VerifyError> {
+    fn tree(&mut self, place: &SnapshotPath<'_>, entry: &Entry) -> Result<(), VerifyError> {
         for (range, reason) in self.check.tree(entry)? {
             self.report(place, Some(range), reason);
         }
         Ok(())
     }
 
-    fn report(&mut self, place: &Place<'_>, range: Option<Range<u64>>, reason: String) {
+    fn report(&mut self, place: &SnapshotPath<'_>, range: Option<Range<u64>>, reason: String) {
         let snapshot = place.snapshot;
         // Adjacent lost leaves are one harm.
         if let (Some(last), Some(range)) = (self.harm.last_mut(), &range)

@@ -16,11 +16,11 @@ use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::pipeline;
 use super::read::FileReader;
 use super::selection::Selection;
-use super::status::{Description, Status};
-use super::walk::{WalkSetting, Walker};
+use super::status::{NodeSettings, Status};
+use super::walk::{FolderWalker, WalkSetting};
 use super::watch::Watch;
 use crate::records::node::{Node, NodeKind};
-use crate::taking::last_night::LastNight;
+use crate::taking::last_snapshot_record::LastSnapshotRecord;
 
 /// Archives the folder `source`. Only the returned root leads to the result: nothing else in the
 /// store names it.
@@ -48,18 +48,18 @@ pub fn archive_folder(
         blocks,
         workers,
         source,
-        &Before { root: previous, last_night: None },
+        &EarlierSnapshots { root: previous, last_record: None },
         options,
         watch,
     )
 }
 
 /// Earlier snapshots with which the folder is compared.
-pub(crate) struct Before<'a> {
+pub(crate) struct EarlierSnapshots<'a> {
     /// The root of an earlier snapshot.
     pub(crate) root: Option<&'a Node>,
     /// The record of the last snapshot, if this process cannot read snapshots.
-    pub(crate) last_night: Option<LastNight>,
+    pub(crate) last_record: Option<LastSnapshotRecord>,
 }
 
 /// Archives like [`archive_folder`], also for a process that cannot read the previous snapshot.
@@ -67,7 +67,7 @@ pub(crate) fn archive_folder_after(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
     source: &Path,
-    before: &Before<'_>,
+    before: &EarlierSnapshots<'_>,
     options: &FolderOptions,
     watch: Watch<'_>,
 ) -> Result<ArchivedFolder, ArchiveFolderError> {
@@ -79,7 +79,7 @@ pub(crate) fn archive_folder_after(
     // If only one file of a folder is archived, the names in the folder need not be readable.
     let access = if options.only.is_some() { OFlags::PATH } else { OFlags::RDONLY };
     let (descriptor, status) = open_source(source, access).map_err(unreadable)?;
-    let description = Description { began_at: options.began_at, adjust: options.adjust };
+    let description = NodeSettings { began_at: options.began_at, adjust: options.adjust };
     let mut root = Node::new(Vec::new(), NodeKind::Folder);
     status.describe(&mut root, description);
     let store_folder = options.store_folder.as_ref().and_then(|path| open_source(path, OFlags::RDONLY).ok());
@@ -93,7 +93,7 @@ pub(crate) fn archive_folder_after(
         let selection = Selection::new(options, status.id, store_folder);
         let device = status.id.file_system;
         let setting = WalkSetting { blocks, pipeline, options, watch, description, selection, device };
-        let walker = Walker::new(setting).remembering(before.last_night.clone());
+        let walker = FolderWalker::new(setting).remembering(before.last_record.clone());
         walker.walk(root, descriptor, before.root)
     })?;
     match &options.only {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use varve_block::BlockStore;
 use varve_tree::ReadPointerError;
 
-use super::list::{ListNext, Listed, list};
+use super::list::{ListEvent, ListNext, list};
 use super::read::JoinName;
 use crate::browsing::files::{ContentKey, Nodes, ReadContentError, Tree};
 use crate::image::ImagePart;
@@ -25,7 +25,7 @@ const CHANGE_COUNT_MAX: usize = 1 << 20;
 
 /// A difference of a path between an old tree and a new one.
 #[derive(Debug)]
-pub enum Change<'a> {
+pub enum PathChange<'a> {
     /// Only the new tree has it. The contents of a new folder follow.
     Added(&'a Node),
     /// Only the old tree has it. The contents of a removed folder follow.
@@ -48,7 +48,7 @@ pub enum Change<'a> {
 /// Reports each path in which `new` differs from `old`, depth first, names in the order of their
 /// bytes. Files and folders that are known to have the same content are not read. A node whose kind
 /// has changed is reported as removed and added.
-pub fn compare_folders(old: Tree<'_>, new: Tree<'_>, visitor: &mut dyn FnMut(&Path, Change<'_>)) {
+pub fn compare_folders(old: Tree<'_>, new: Tree<'_>, visitor: &mut dyn FnMut(&Path, PathChange<'_>)) {
     let mut comparison = Comparison {
         old,
         new,
@@ -64,8 +64,8 @@ pub fn compare_folders(old: Tree<'_>, new: Tree<'_>, visitor: &mut dyn FnMut(&Pa
 struct Comparison<'a, 'v> {
     old: Tree<'a>,
     new: Tree<'a>,
-    visitor: &'v mut dyn FnMut(&Path, Change<'_>),
-    open: Vec<(Side<'a>, Side<'a>)>,
+    visitor: &'v mut dyn FnMut(&Path, PathChange<'_>),
+    open: Vec<(PeekableNodes<'a>, PeekableNodes<'a>)>,
     path: PathBuf,
     volumes: VolumeChanges,
 }
@@ -117,7 +117,7 @@ impl VolumeChanges {
 }
 
 /// An iterator over the nodes of a folder that can look at the next one.
-type Side<'a> = Peekable<Nodes<'a>>;
+type PeekableNodes<'a> = Peekable<Nodes<'a>>;
 
 impl Comparison<'_, '_> {
     fn run(&mut self) {
@@ -145,7 +145,7 @@ impl Comparison<'_, '_> {
             match (old.transpose(), new.transpose()) {
                 (Ok(old), Ok(new)) => self.step(old.as_ref(), new.as_ref()),
                 (Err(error), _) | (_, Err(error)) => {
-                    (self.visitor)(&self.path, Change::Unreadable(error.into()));
+                    (self.visitor)(&self.path, PathChange::Unreadable(error.into()));
                     self.leave();
                 }
             }
@@ -162,28 +162,28 @@ impl Comparison<'_, '_> {
         let path = self.path.join_name(&node.name);
         match (old, new) {
             (Some(old), Some(new)) => self.compare(&path, old, new),
-            (Some(old), None) => self.tell_all(&path, self.old.at(old), &|node| Change::Removed(node)),
-            (None, Some(new)) => self.tell_all(&path, self.new.at(new), &|node| Change::Added(node)),
+            (Some(old), None) => self.tell_all(&path, self.old.at(old), &|node| PathChange::Removed(node)),
+            (None, Some(new)) => self.tell_all(&path, self.new.at(new), &|node| PathChange::Added(node)),
             (None, None) => {}
         }
     }
 
     fn compare(&mut self, path: &Path, old: &Node, new: &Node) {
         if old.kind != new.kind {
-            self.tell_all(path, self.old.at(old), &|node| Change::Removed(node));
-            self.tell_all(path, self.new.at(new), &|node| Change::Added(node));
+            self.tell_all(path, self.old.at(old), &|node| PathChange::Removed(node));
+            self.tell_all(path, self.new.at(new), &|node| PathChange::Added(node));
             return;
         }
         let differs = match self.differs(self.old.at(old), self.new.at(new)) {
             Ok(differs) => differs,
-            Err(error) => return (self.visitor)(path, Change::Unreadable(error)),
+            Err(error) => return (self.visitor)(path, PathChange::Unreadable(error)),
         };
         let is_folder = old.kind == NodeKind::Folder;
         let bytes_differ = !is_folder && differs;
         let content = bytes_differ || old.target != new.target || old.device != new.device;
         let metadata = metadata_differs(old, new);
         if content || metadata {
-            (self.visitor)(path, Change::Changed { old, new, content, metadata });
+            (self.visitor)(path, PathChange::Changed { old, new, content, metadata });
         }
         if is_folder && differs {
             self.open.push((self.old.files.nodes(old).peekable(), self.new.files.nodes(new).peekable()));
@@ -222,12 +222,12 @@ impl Comparison<'_, '_> {
         }
     }
 
-    fn tell_all(&mut self, path: &Path, tree: Tree<'_>, change: &dyn for<'n> Fn(&'n Node) -> Change<'n>) {
+    fn tell_all(&mut self, path: &Path, tree: Tree<'_>, change: &dyn for<'n> Fn(&'n Node) -> PathChange<'n>) {
         list(tree.files, tree.root, &mut |listed| {
             match listed {
-                Listed::Node { path: below, node } => (self.visitor)(&join(path, below), change(node)),
-                Listed::Unreadable { path: below, error } => {
-                    (self.visitor)(&join(path, below), Change::Unreadable(error));
+                ListEvent::Node { path: below, node } => (self.visitor)(&join(path, below), change(node)),
+                ListEvent::Unreadable { path: below, error } => {
+                    (self.visitor)(&join(path, below), PathChange::Unreadable(error));
                 }
             }
             ListNext::Descend

@@ -17,10 +17,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use varve_block::BlockStore;
-use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, Xattr};
 use varve_tree::{Entry, TreeReader};
 
-use super::pages::{FolderPages, KeptNode};
+use super::pages::{FolderPages, NodeInPage};
 use crate::browsing::allocated_bytes::{allocated_bytes, next_data};
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::records::node::{Node, NodeKind};
@@ -38,35 +38,35 @@ pub struct FolderFiles {
     blocks: Arc<dyn BlockStore>,
     pages: Arc<FolderPages>,
     root: Node,
-    root_folder: Arc<OpenFolder>,
+    root_folder: Arc<ShownFolder>,
     key: [u8; 32],
-    places: Mutex<BTreeMap<FileId, Place>>,
+    places: Mutex<BTreeMap<FileId, NodePosition>>,
 }
 
 /// A folder of which children were shown.
-struct OpenFolder {
+struct ShownFolder {
     id: FileId,
     content: Option<Entry>,
     name: Vec<u8>,
-    parent: Option<Arc<OpenFolder>>,
+    parent: Option<Arc<ShownFolder>>,
 }
 
 /// The position of a node in its folder.
 #[derive(Clone)]
-struct Place {
-    folder: Arc<OpenFolder>,
+struct NodePosition {
+    folder: Arc<ShownFolder>,
     number: u64,
     /// Set if the node is a folder of which children were shown.
-    opened: Option<Arc<OpenFolder>>,
+    opened: Option<Arc<ShownFolder>>,
 }
 
 /// A node, in the root field or in a page.
-enum Found<'a> {
+enum FoundNode<'a> {
     Root(&'a Node),
-    Kept(KeptNode),
+    Kept(NodeInPage),
 }
 
-impl Found<'_> {
+impl FoundNode<'_> {
     fn node(&self) -> Result<&Node, FileSystemError> {
         match self {
             Self::Root(node) => Ok(node),
@@ -81,27 +81,27 @@ impl FolderFiles {
     pub fn new(blocks: Arc<dyn BlockStore>, pages: Arc<FolderPages>, id: SnapshotId, root: Node) -> Self {
         let key = blake3::derive_key("varve 1 numbers of files", &id.0);
         let root_folder =
-            Arc::new(OpenFolder { id: ROOT, content: root.content, name: Vec::new(), parent: None });
+            Arc::new(ShownFolder { id: ROOT, content: root.content, name: Vec::new(), parent: None });
         Self { blocks, pages, root, root_folder, key, places: Mutex::default() }
     }
 
-    fn place(&self, file: FileId) -> Result<Place, FileSystemError> {
+    fn place(&self, file: FileId) -> Result<NodePosition, FileSystemError> {
         self.places.lock().get(&file).cloned().ok_or_else(|| absent("file of this number"))
     }
 
-    fn found(&self, file: FileId) -> Result<(Found<'_>, Option<Place>), FileSystemError> {
+    fn found(&self, file: FileId) -> Result<(FoundNode<'_>, Option<NodePosition>), FileSystemError> {
         if file == ROOT {
-            return Ok((Found::Root(&self.root), None));
+            return Ok((FoundNode::Root(&self.root), None));
         }
         let place = self.place(file)?;
         let content = place.folder.content.ok_or_else(|| absent("file of this number"))?;
         let found = self.pages.node(&*self.blocks, &content, place.number);
         let found = found.map_err(|error| unreadable(format!("folder {}", place.folder.path()), error))?;
-        Ok((Found::Kept(found.ok_or_else(|| absent("file of this number"))?), Some(place)))
+        Ok((FoundNode::Kept(found.ok_or_else(|| absent("file of this number"))?), Some(place)))
     }
 
     /// The folder with this number, opened for listing.
-    fn folder(&self, file: FileId) -> Result<Arc<OpenFolder>, FileSystemError> {
+    fn folder(&self, file: FileId) -> Result<Arc<ShownFolder>, FileSystemError> {
         if file == ROOT {
             return Ok(Arc::clone(&self.root_folder));
         }
@@ -112,7 +112,7 @@ impl FolderFiles {
         let node = found.node()?;
         let parent = place.map(|place| place.folder);
         let opened =
-            Arc::new(OpenFolder { id: file, content: node.content, name: node.name.clone(), parent });
+            Arc::new(ShownFolder { id: file, content: node.content, name: node.name.clone(), parent });
         if node.kind != NodeKind::Folder {
             return Err(FileSystemError::Absent { what: format!("folder {}", opened.path()) });
         }
@@ -122,7 +122,7 @@ impl FolderFiles {
         Ok(opened)
     }
 
-    fn id_of(&self, folder: &OpenFolder, node: &Node) -> FileId {
+    fn id_of(&self, folder: &ShownFolder, node: &Node) -> FileId {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         match node.link_group {
             Some(group) if node.kind != NodeKind::Folder => {
@@ -139,21 +139,21 @@ impl FolderFiles {
     }
 
     /// Records the place of a node that is about to be shown.
-    fn show(&self, folder: &Arc<OpenFolder>, number: u64, node: &Node) -> Child {
+    fn show(&self, folder: &Arc<ShownFolder>, number: u64, node: &Node) -> FolderChild {
         let id = self.id_of(folder, node);
-        let place = || Place { folder: Arc::clone(folder), number, opened: None };
+        let place = || NodePosition { folder: Arc::clone(folder), number, opened: None };
         self.places.lock().entry(id).or_insert_with(place);
-        Child { name: node.name.clone(), id, kind: kind_of(node.kind) }
+        FolderChild { name: node.name.clone(), id, kind: kind_of(node.kind) }
     }
 
-    fn what(&self, place: Option<&Place>, node: &Node) -> String {
+    fn what(&self, place: Option<&NodePosition>, node: &Node) -> String {
         let folder = place.map_or_else(String::new, |place| place.folder.path());
         let slash = if folder.is_empty() { "" } else { "/" };
         format!("{} {folder}{slash}{}", node.kind, String::from_utf8_lossy(&node.name))
     }
 }
 
-impl OpenFolder {
+impl ShownFolder {
     /// The path from the root of the snapshot, for messages.
     fn path(&self) -> String {
         let mut names = vec![String::from_utf8_lossy(&self.name)];
@@ -167,7 +167,7 @@ impl OpenFolder {
     }
 }
 
-impl Drop for OpenFolder {
+impl Drop for ShownFolder {
     fn drop(&mut self) {
         // Drops the ancestors in a loop: recursion could overflow the stack with a deep path.
         let mut above = self.parent.take();
@@ -225,7 +225,7 @@ impl FileSystem for FolderFiles {
             changed: node.ctime,
             accessed: None,
             created: None,
-            device: node.device.map(|device| DeviceNumber { major: device.major, minor: device.minor }),
+            device: node.device,
         })
     }
 
@@ -233,7 +233,7 @@ impl FileSystem for FolderFiles {
         &self,
         folder: FileId,
         first: u64,
-        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError> {
         let folder = self.folder(folder)?;
         let Some(content) = folder.content else { return Ok(()) };
@@ -244,12 +244,13 @@ impl FileSystem for FolderFiles {
             .map_err(|error| unreadable(format!("folder {}", folder.path()), error))
     }
 
-    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
+    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<FolderChild>, FileSystemError> {
         let folder = self.folder(folder)?;
         let Some(content) = folder.content else { return Ok(None) };
         let found = self.pages.find(&*self.blocks, &content, name);
         let found = found.map_err(|error| unreadable(format!("folder {}", folder.path()), error))?;
-        let shown = |(number, kept): (u64, KeptNode)| kept.get().map(|node| self.show(&folder, number, node));
+        let shown =
+            |(number, kept): (u64, NodeInPage)| kept.get().map(|node| self.show(&folder, number, node));
         Ok(found.and_then(shown))
     }
 
@@ -291,11 +292,7 @@ impl FileSystem for FolderFiles {
 
     fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
         let (found, _) = self.found(file)?;
-        let xattr = |xattr: &crate::records::node::Xattr| Xattr {
-            name: xattr.name.clone(),
-            value: xattr.value.clone(),
-        };
-        Ok(found.node()?.xattrs.iter().map(xattr).collect())
+        Ok(found.node()?.xattrs.clone())
     }
 
     fn forget(&self, file: FileId) {

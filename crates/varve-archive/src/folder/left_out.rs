@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use super::excludes::{ExcludeRule, RuleOrigin};
-use super::status::{Names, Status, open_folder};
+use super::status::{FolderNames, Status, open_folder};
 use crate::records::node::NodeKind;
 
 /// Upper bound on the entries that are listed one by one, for excluded files and for the others.
@@ -111,7 +111,7 @@ pub(super) fn measure(parent: impl AsFd, name: &[u8]) -> u64 {
 }
 
 fn measure_open(folder: impl AsFd, depth_left: u32) -> u64 {
-    let (mut names, _) = Names::read(&folder);
+    let (mut names, _) = FolderNames::read(&folder);
     let mut bytes = 0_u64;
     while let Some((name, _)) = names.next() {
         let Ok(status) = Status::of_name(&folder, name) else { continue };

@@ -9,7 +9,7 @@ use crate::records::node::{Node, NodeKind};
 
 /// An event of a listing. Paths are relative to the listed node, whose own path is empty.
 #[derive(Debug)]
-pub enum Listed<'a> {
+pub enum ListEvent<'a> {
     /// A node. A folder comes before its contents.
     Node { path: &'a Path, node: &'a Node },
     /// A part of this node, or the rest of the folder, is unreadable. The listing continues after
@@ -34,9 +34,9 @@ pub enum ListNext {
 
 /// Lists `root` and everything below it, depth first, names in the order of their bytes. Holds one
 /// node and one list per level.
-pub fn list(files: &dyn Files, root: &Node, visitor: &mut dyn FnMut(Listed<'_>) -> ListNext) {
+pub fn list(files: &dyn Files, root: &Node, visitor: &mut dyn FnMut(ListEvent<'_>) -> ListNext) {
     let mut path = PathBuf::new();
-    let mut open = match visitor(Listed::Node { path: &path, node: root }) {
+    let mut open = match visitor(ListEvent::Node { path: &path, node: root }) {
         ListNext::Descend => vec![files.nodes(root)],
         ListNext::Skip | ListNext::Stop => return,
     };
@@ -47,17 +47,17 @@ pub fn list(files: &dyn Files, root: &Node, visitor: &mut dyn FnMut(Listed<'_>) 
                 path.pop();
             }
             Some(Err(error)) => {
-                if visitor(Listed::Unreadable { path: &path, error: error.into() }) == ListNext::Stop {
+                if visitor(ListEvent::Unreadable { path: &path, error: error.into() }) == ListNext::Stop {
                     return;
                 }
             }
             Some(Ok(node)) => {
                 let node_path = path.join_name(&node.name);
-                let next = visitor(Listed::Node { path: &node_path, node: &node });
+                let next = visitor(ListEvent::Node { path: &node_path, node: &node });
                 // Problems that the snapshot records are not reported again.
                 let damage = files.trouble(&node).filter(|trouble| trouble.is_damage);
                 if let (Some(damage), false) = (damage, next == ListNext::Stop) {
-                    let unreadable = Listed::Unreadable { path: &node_path, error: damage.error };
+                    let unreadable = ListEvent::Unreadable { path: &node_path, error: damage.error };
                     if visitor(unreadable) == ListNext::Stop {
                         return;
                     }

@@ -15,21 +15,21 @@ pub struct ListedPaths {
 /// A path leads out of its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("it is outside of the source")]
-pub struct LeadsOut;
+pub struct PathLeadsOut;
 
 impl ListedPaths {
     /// Adds a path that is relative to the root of the source. An empty path, or `.`, is the source
     /// itself.
     ///
     /// # Errors
-    /// [`LeadsOut`]: the path is absolute, or contains `..`.
-    pub fn add(&mut self, path: &Path) -> Result<(), LeadsOut> {
+    /// [`PathLeadsOut`]: the path is absolute, or contains `..`.
+    pub fn add(&mut self, path: &Path) -> Result<(), PathLeadsOut> {
         let mut place = self;
         for component in path.components() {
             match component {
                 Component::CurDir => {}
                 Component::Normal(name) => place = place.below.entry(name.as_bytes().to_vec()).or_default(),
-                Component::Prefix(_) | Component::RootDir | Component::ParentDir => return Err(LeadsOut),
+                Component::Prefix(_) | Component::RootDir | Component::ParentDir => return Err(PathLeadsOut),
             }
         }
         place.is_whole = true;
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(a.names().collect::<Vec<_>>(), [b"b".as_slice(), b"d"]);
         assert_eq!(a.below(b"b").unwrap().names().count(), 2);
         for bad in ["/a", "..", "a/../b"] {
-            assert_eq!(listed.add(Path::new(bad)), Err(LeadsOut), "{bad}");
+            assert_eq!(listed.add(Path::new(bad)), Err(PathLeadsOut), "{bad}");
         }
         listed.add(Path::new(".")).unwrap();
         assert!(listed.is_whole());

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::records::node::DeviceNumber;
+use varve_image::DeviceNumber;
 
 /// The types and sources of mounted archives (`varve mount`) begin with these. An archive that root
 /// has mounted begins with the second.

@@ -20,14 +20,14 @@ pub enum FileNews {
 
 /// The state of an entry in the previous snapshot.
 #[derive(Debug, Clone)]
-pub(super) enum Earlier {
+pub(super) enum EarlierEntry {
     Known(Box<Node>),
     Absent,
     /// The previous snapshot is not readable with this key.
     Unknown,
 }
 
-impl Earlier {
+impl EarlierEntry {
     pub(super) fn known(&self) -> Option<&Node> {
         match self {
             Self::Known(node) => Some(node),
@@ -52,17 +52,17 @@ pub struct NewsCounts {
 impl NewsCounts {
     /// Counts an entry that was archived, and passes its state to `note`. Unreadable entries are
     /// not counted.
-    pub(super) fn add(&mut self, node: &Node, earlier: &Earlier, note: impl FnOnce(FileNews)) {
+    pub(super) fn add(&mut self, node: &Node, earlier: &EarlierEntry, note: impl FnOnce(FileNews)) {
         if matches!(node.problem, Some(NodeProblem::Unreadable | NodeProblem::Vanished))
             && node.content.is_none()
         {
             return;
         }
         let news = match earlier {
-            Earlier::Absent => FileNews::New,
-            Earlier::Unknown => FileNews::NewOrChanged,
-            Earlier::Known(earlier) if is_same(earlier, node) => FileNews::Unchanged,
-            Earlier::Known(_) => FileNews::Changed,
+            EarlierEntry::Absent => FileNews::New,
+            EarlierEntry::Unknown => FileNews::NewOrChanged,
+            EarlierEntry::Known(earlier) if is_same(earlier, node) => FileNews::Unchanged,
+            EarlierEntry::Known(_) => FileNews::Changed,
         };
         match news {
             FileNews::New => self.new_count += 1,

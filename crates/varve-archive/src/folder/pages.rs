@@ -17,8 +17,9 @@ use quick_cache::{OptionsBuilder, Weighter};
 use varve_block::BlockStore;
 use varve_tree::Entry;
 
-use crate::records::node::{Node, Xattr};
+use crate::records::node::Node;
 use crate::records::node_list::{ListPlace, NodeList, ReadFolderError};
+use varve_image::Xattr;
 
 /// Nodes per page. The last page of a list may have fewer.
 const PAGE_NODES: usize = 256;
@@ -88,12 +89,12 @@ impl Default for FolderPages {
 }
 
 /// A node in a page. The page stays in memory as long as this value.
-pub(super) struct KeptNode {
+pub(super) struct NodeInPage {
     page: Arc<NodePage>,
     place: usize,
 }
 
-impl KeptNode {
+impl NodeInPage {
     /// The node. `None` only if the page has no such position.
     pub(super) fn get(&self) -> Option<&Node> {
         self.page.nodes.get(self.place)
@@ -135,17 +136,17 @@ impl FolderPages {
         blocks: &dyn BlockStore,
         folder: &Entry,
         number: u64,
-    ) -> Result<Option<KeptNode>, ReadFolderError> {
+    ) -> Result<Option<NodeInPage>, ReadFolderError> {
         let (page_number, place) = page_of(number);
         if let Some(page) = self.pages.get(&(*folder, page_number)) {
-            return Ok((place < page.nodes.len()).then_some(KeptNode { page, place }));
+            return Ok((place < page.nodes.len()).then_some(NodeInPage { page, place }));
         }
         let (table, damage) = self.table(blocks, folder);
         if number >= table.node_count {
             return damage.map_or(Ok(None), Err);
         }
         let page = self.page(blocks, folder, &table, page_number)?;
-        Ok((place < page.nodes.len()).then_some(KeptNode { page, place }))
+        Ok((place < page.nodes.len()).then_some(NodeInPage { page, place }))
     }
 
     /// The node with this name, and its number.
@@ -154,7 +155,7 @@ impl FolderPages {
         blocks: &dyn BlockStore,
         folder: &Entry,
         name: &[u8],
-    ) -> Result<Option<(u64, KeptNode)>, ReadFolderError> {
+    ) -> Result<Option<(u64, NodeInPage)>, ReadFolderError> {
         let (table, damage) = self.table(blocks, folder);
         let page_number = table.last_names.partition_point(|last| last.as_slice() < name);
         let absent = |damage: Option<ReadFolderError>| damage.map_or(Ok(None), Err);
@@ -166,7 +167,7 @@ impl FolderPages {
         let Ok(place) = page.nodes.binary_search_by(|node| node.name.as_slice().cmp(name)) else {
             return Ok(None);
         };
-        Ok(Some((number_of(page_number, place), KeptNode { page, place })))
+        Ok(Some((number_of(page_number, place), NodeInPage { page, place })))
     }
 
     /// The table of the pages of a folder, and the error that ended the reading of its list. Only a

@@ -43,12 +43,12 @@ pub(super) fn run<Job: Send, Done: Send, Output: Send>(
 pub(super) struct Pipeline<'a, Job, Done> {
     work: &'a (dyn Fn(Job) -> Done + Sync),
     queued_max: usize,
-    state: Mutex<State<Job, Done>>,
+    state: Mutex<PipelineState<Job, Done>>,
     submitted: Condvar,
     finished: Condvar,
 }
 
-struct State<Job, Done> {
+struct PipelineState<Job, Done> {
     queued: VecDeque<Job>,
     running_count: usize,
     done: Vec<Done>,
@@ -58,7 +58,7 @@ struct State<Job, Done> {
 
 impl<'a, Job, Done> Pipeline<'a, Job, Done> {
     fn new(work: &'a (dyn Fn(Job) -> Done + Sync), width: usize) -> Self {
-        let state = State {
+        let state = PipelineState {
             queued: VecDeque::new(),
             running_count: 0,
             done: Vec::new(),
@@ -132,7 +132,7 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
     }
 
     fn run_job(&self, job: Job) {
-        let mut running = Running { pipeline: self, done: None };
+        let mut running = RunningJob { pipeline: self, done: None };
         running.done = Some((self.work)(job));
     }
 
@@ -147,12 +147,12 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
 
 /// Counts a job as ended when it is dropped, even after a panic. Otherwise a producer could wait
 /// for ever.
-struct Running<'p, 'a, Job, Done> {
+struct RunningJob<'p, 'a, Job, Done> {
     pipeline: &'p Pipeline<'a, Job, Done>,
     done: Option<Done>,
 }
 
-impl<Job, Done> Drop for Running<'_, '_, Job, Done> {
+impl<Job, Done> Drop for RunningJob<'_, '_, Job, Done> {
     fn drop(&mut self) {
         let mut state = self.pipeline.state.lock();
         state.running_count -= 1;

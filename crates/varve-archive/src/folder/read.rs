@@ -11,12 +11,13 @@ use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentWriter, Cutting, Entry, FixedWriter, VacShape, put_whole};
 
 use super::flags;
-use super::news::{Earlier, NewsCounts, NoteNews};
+use super::news::{EarlierEntry, NewsCounts, NoteNews};
 use super::outcome::ArchiveFolderError;
-use super::status::{Description, Status, open_file};
+use super::status::{NodeSettings, Status, open_file};
 use super::watch::Watch;
 use super::xattrs::XattrPlace;
-use crate::records::node::{DeviceNumber, Node, NodeKind, NodeProblem};
+use crate::records::node::{Node, NodeKind, NodeProblem};
+use varve_image::DeviceNumber;
 
 /// The largest file that is read together with others. Any file of this size is one leaf.
 pub(super) const SMALL_FILE_BYTES_MAX: u64 = Cutting::FILE.min() as u64;
@@ -49,11 +50,11 @@ pub(super) struct FileToRead {
     pub(super) node: Node,
     pub(super) seen: Status,
     /// Its state in the previous snapshot.
-    pub(super) earlier: Earlier,
+    pub(super) earlier: EarlierEntry,
 }
 
 /// Files that are read together.
-pub(super) type Job = Vec<FileToRead>;
+pub(super) type ReadJob = Vec<FileToRead>;
 
 /// The result of a job.
 #[derive(Default)]
@@ -68,7 +69,7 @@ pub(super) struct ReadFiles {
 pub(super) struct FileReader<'a> {
     pub(super) blocks: &'a dyn BlockStore,
     pub(super) watch: Watch<'a>,
-    pub(super) description: Description,
+    pub(super) description: NodeSettings,
     pub(super) cutting: Cutting,
     /// Set if an archive for vac's tools is written too.
     pub(super) vac: Option<VacShape>,
@@ -160,7 +161,7 @@ struct SmallFiles {
 
 impl FileReader<'_> {
     /// Reads the files of one job.
-    pub(super) fn read(&self, job: Job) -> Result<ReadFiles, ArchiveFolderError> {
+    pub(super) fn read(&self, job: ReadJob) -> Result<ReadFiles, ArchiveFolderError> {
         let mut read = ReadFiles::default();
         let mut small = SmallFiles::default();
         let mut before = Vec::with_capacity(job.len());

@@ -13,7 +13,6 @@
 
 mod apply;
 mod attributes;
-mod beside;
 mod decision;
 mod delete;
 mod destination;
@@ -22,20 +21,21 @@ mod files;
 mod flag_giver;
 mod guards;
 mod locked;
-mod noting;
+mod move_into_place;
 mod options;
 mod plan;
 mod read_back;
 mod steps;
 mod tree;
+mod walk_progress;
 
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
 pub use self::apply::restore_folder;
-pub use self::decision::{Action, Reason};
-pub use self::locked::Locked;
+pub use self::decision::{RestoreAction, RestoreReason};
+pub use self::locked::LockedEntry;
 pub use self::options::{Overwrite, RestoreFilter, RestoreOptions};
 pub use self::plan::{PlanCounts, PlannedEntry, plan_restore};
 pub use self::read_back::read_back;

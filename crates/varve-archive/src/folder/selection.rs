@@ -10,21 +10,25 @@ use super::listed_paths::ListedPaths;
 use super::mounts::Mounts;
 use super::options::FolderOptions;
 use super::read::{JoinName, SourceFolder};
-use super::status::{FileId, Names, Status};
+use super::status::{FolderNames, HostFileId, Status};
 use super::virtual_file_systems::{name_of, name_of_unopened};
 use crate::records::node::NodeKind;
 
 /// The settings that select the archived parts of a source.
 pub(super) struct Selection<'a> {
     options: &'a FolderOptions,
-    root_id: FileId,
-    store_folder: Option<FileId>,
+    root_id: HostFileId,
+    store_folder: Option<HostFileId>,
     mounts: Mounts,
 }
 
 impl<'a> Selection<'a> {
     /// `store_folder` is the store that receives the snapshot.
-    pub(super) fn new(options: &'a FolderOptions, root_id: FileId, store_folder: Option<FileId>) -> Self {
+    pub(super) fn new(
+        options: &'a FolderOptions,
+        root_id: HostFileId,
+        store_folder: Option<HostFileId>,
+    ) -> Self {
         Self { options, root_id, store_folder, mounts: Mounts::read() }
     }
 
@@ -110,7 +114,7 @@ impl<'a> Selection<'a> {
     }
 
     /// The only entry of an open folder that is archived, if a marker file in it demands so.
-    pub(super) fn keeps_only(&self, descriptor: &OwnedFd, names: &Names) -> Option<Vec<u8>> {
+    pub(super) fn keeps_only(&self, descriptor: &OwnedFd, names: &FolderNames) -> Option<Vec<u8>> {
         if self.options.exclude_caches && names.contain(CACHE_TAG_NAME) && is_cache(descriptor) {
             return Some(CACHE_TAG_NAME.to_vec());
         }

@@ -19,11 +19,11 @@ use varve_tree::{ContentWriter, Cutting};
 use super::news::NewsCounts;
 use crate::records::fields::frame;
 use crate::records::node::{Node, NodeKind, NodeProblem};
-use crate::taking::last_night::LastNight;
+use crate::taking::last_snapshot_record::LastSnapshotRecord;
 use crate::vac::{ArchivedVac, VacOptions, VacTreeWriter};
 
 /// An event of the walk.
-pub(super) enum Event {
+pub(super) enum WalkEvent {
     /// A complete node. Not a folder whose contents follow.
     Node(Node),
     /// A file that is still being read.
@@ -57,32 +57,32 @@ pub struct FolderCounts {
     pub news: NewsCounts,
 }
 
-pub(super) struct Sequence<'a> {
+pub(super) struct NodeSequence<'a> {
     blocks: &'a dyn BlockStore,
-    events: VecDeque<Event>,
+    events: VecDeque<WalkEvent>,
     /// The number of events that have left the queue.
     passed_count: u64,
-    open: Vec<OpenFolder<'a>>,
+    open: Vec<FolderInProgress<'a>>,
     /// The first node of each link group.
     linked: BTreeMap<u64, Node>,
     root: Option<Node>,
     counts: FolderCounts,
     record: Vec<u8>,
-    last_night: Option<LastNight>,
+    last_record: Option<LastSnapshotRecord>,
     /// The writer of the archive for vac's tools, until it is done.
     vac: Option<VacTreeWriter<'a>>,
     vac_done: Option<ArchivedVac>,
 }
 
-struct OpenFolder<'a> {
+struct FolderInProgress<'a> {
     node: Node,
     content: ContentWriter<'a>,
 }
 
-impl<'a> Sequence<'a> {
+impl<'a> NodeSequence<'a> {
     pub(super) fn new(
         blocks: &'a dyn BlockStore,
-        last_night: Option<LastNight>,
+        last_record: Option<LastSnapshotRecord>,
         vac: Option<&'a VacOptions>,
     ) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl<'a> Sequence<'a> {
             root: None,
             counts: FolderCounts::default(),
             record: Vec::new(),
-            last_night,
+            last_record,
             vac: vac.map(|options| VacTreeWriter::new(blocks, options)),
             vac_done: None,
         }
@@ -106,7 +106,7 @@ impl<'a> Sequence<'a> {
     }
 
     /// Appends an event. Returns its number for [`settle`](Self::settle).
-    pub(super) fn push(&mut self, event: Event) -> u64 {
+    pub(super) fn push(&mut self, event: WalkEvent) -> u64 {
         self.events.push_back(event);
         self.passed_count + self.events.len() as u64 - 1
     }
@@ -114,25 +114,25 @@ impl<'a> Sequence<'a> {
     /// Replaces an awaited event by its finished node.
     pub(super) fn settle(&mut self, number: u64, node: Node) {
         let place = usize::try_from(number - self.passed_count).expect("an awaited event is in the queue");
-        self.events[place] = Event::Node(node);
+        self.events[place] = WalkEvent::Node(node);
     }
 
     /// Writes the complete events at the front of the queue.
     pub(super) fn advance(&mut self) -> Result<(), PutError> {
-        while self.events.front().is_some_and(|event| !matches!(event, Event::Awaited)) {
+        while self.events.front().is_some_and(|event| !matches!(event, WalkEvent::Awaited)) {
             self.passed_count += 1;
             match self.events.pop_front() {
-                Some(Event::Node(node)) => self.write_node(&node)?,
-                Some(Event::Link(name)) => self.write_link(name)?,
-                Some(Event::Open(node)) => {
+                Some(WalkEvent::Node(node)) => self.write_node(&node)?,
+                Some(WalkEvent::Link(name)) => self.write_link(name)?,
+                Some(WalkEvent::Open(node)) => {
                     if let Some(vac) = &mut self.vac {
                         vac.open(&node);
                     }
                     let content = ContentWriter::new(self.blocks, BlockKind::Directory, Cutting::DIRECTORY);
-                    self.open.push(OpenFolder { node, content });
+                    self.open.push(FolderInProgress { node, content });
                 }
-                Some(Event::Close) => self.close_folder()?,
-                Some(Event::Awaited) | None => unreachable!("the front was looked at"),
+                Some(WalkEvent::Close) => self.close_folder()?,
+                Some(WalkEvent::Awaited) | None => unreachable!("the front was looked at"),
             }
         }
         Ok(())
@@ -176,7 +176,7 @@ impl<'a> Sequence<'a> {
     }
 
     fn close_folder(&mut self) -> Result<(), PutError> {
-        let OpenFolder { mut node, content } =
+        let FolderInProgress { mut node, content } =
             self.open.pop().expect("a folder is closed once, after it was opened");
         node.content = (content.bytes_written() > 0).then(|| content.finish()).transpose()?;
         if let Some(vac) = &mut self.vac {
@@ -196,8 +196,8 @@ impl<'a> Sequence<'a> {
 
     fn write_record(&mut self, node: &Node, counts_bytes: bool) -> Result<(), PutError> {
         self.count(node, counts_bytes);
-        if let Some(last_night) = &self.last_night {
-            last_night.remember(&self.path_of(node), node);
+        if let Some(last_record) = &self.last_record {
+            last_record.remember(&self.path_of(node), node);
         }
         self.record.clear();
         frame(&node.encode(), &mut self.record);

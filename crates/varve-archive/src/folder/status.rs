@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, SeekFrom, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
-use varve_image::FileTime;
+use varve_image::{DeviceNumber, FileTime};
 use varve_world::Timestamp;
 
 use super::flags::StatusFlags;
-use crate::records::node::{DeviceNumber, MODE_MASK, Node, NodeKind};
+use crate::records::node::{MODE_MASK, Node, NodeKind};
 
 /// Bytes of names per system call.
 const NAMES_BUFFER_BYTES: usize = 32 << 10;
@@ -27,7 +27,7 @@ const COARSE_STEP_NANOSECONDS: i64 = 2 * NANOSECONDS + STEP_NANOSECONDS;
 
 /// Identifies a file among all files of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FileId {
+pub(super) struct HostFileId {
     pub(super) file_system: DeviceNumber,
     pub(super) inode: u64,
 }
@@ -37,7 +37,7 @@ pub(super) struct FileId {
 pub(super) struct Status {
     /// `None` for a kind that this program does not know.
     pub(super) kind: Option<NodeKind>,
-    pub(super) id: FileId,
+    pub(super) id: HostFileId,
     pub(super) mode: u16,
     pub(super) uid: u32,
     pub(super) gid: u32,
@@ -52,15 +52,15 @@ pub(super) struct Status {
 
 /// The settings for describing a file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Description {
+pub(super) struct NodeSettings {
     /// The time at which the run began. A change time that is not well before it is omitted: see
-    /// [`Description::trusts`].
+    /// [`NodeSettings::trusts`].
     pub(super) began_at: Timestamp,
     /// See [`FolderOptions::adjust`](super::FolderOptions::adjust).
     pub(super) adjust: fn(&mut Node),
 }
 
-impl Description {
+impl NodeSettings {
     /// Returns whether another change of a file with this change time would show a different time.
     /// The clock of a file system moves in steps, and a second change within one step is invisible.
     fn trusts(self, ctime: FileTime) -> bool {
@@ -91,7 +91,7 @@ impl Status {
     fn new(statx: &Statx) -> Self {
         Self {
             kind: kind_of(FileType::from_raw_mode(u32::from(statx.stx_mode))),
-            id: FileId {
+            id: HostFileId {
                 file_system: DeviceNumber { major: statx.stx_dev_major, minor: statx.stx_dev_minor },
                 inode: statx.stx_ino,
             },
@@ -115,7 +115,7 @@ impl Status {
     }
 
     /// Copies the status into a node of the same kind. Leaves the node's content unchanged.
-    pub(super) fn describe(&self, node: &mut Node, description: Description) {
+    pub(super) fn describe(&self, node: &mut Node, description: NodeSettings) {
         node.mode = self.mode;
         node.uid = self.uid;
         node.gid = self.gid;
@@ -168,23 +168,23 @@ fn open(folder: impl AsFd, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
 
 /// The names in a folder, in ascending order of their bytes.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct FolderNames {
     bytes: Vec<u8>,
-    places: Vec<NamePlace>,
+    places: Vec<NameRange>,
     next: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct NamePlace {
+struct NameRange {
     start: usize,
     length: usize,
     kind: Option<NodeKind>,
 }
 
-impl Names {
+impl FolderNames {
     /// A single name.
     pub(super) fn one(name: &[u8]) -> Self {
-        let place = NamePlace { start: 0, length: name.len(), kind: None };
+        let place = NameRange { start: 0, length: name.len(), kind: None };
         Self { bytes: name.to_vec(), places: vec![place], next: 0 }
     }
 
@@ -210,7 +210,7 @@ impl Names {
             if !matches!(name, b"." | b"..") {
                 let (start, length) = (self.bytes.len(), name.len());
                 self.bytes.extend_from_slice(name);
-                self.places.push(NamePlace { start, length, kind: kind_of(listed.file_type()) });
+                self.places.push(NameRange { start, length, kind: kind_of(listed.file_type()) });
             }
         }
         Ok(())
@@ -220,7 +220,7 @@ impl Names {
     pub(super) fn listed<'a>(listed: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut names = Self::default();
         for name in listed {
-            let place = NamePlace { start: names.bytes.len(), length: name.len(), kind: None };
+            let place = NameRange { start: names.bytes.len(), length: name.len(), kind: None };
             names.bytes.extend_from_slice(name);
             names.places.push(place);
         }
@@ -251,7 +251,7 @@ impl Names {
     }
 }
 
-fn name_at<'a>(bytes: &'a [u8], place: &NamePlace) -> &'a [u8] {
+fn name_at<'a>(bytes: &'a [u8], place: &NameRange) -> &'a [u8] {
     &bytes[place.start..place.start + place.length]
 }
 
@@ -265,7 +265,7 @@ mod tests {
     fn a_trusted_time_is_never_that_of_a_later_change() {
         for step in [1, 100, 4_000_000, 10_000_000, NANOSECONDS, 2 * NANOSECONDS] {
             for began_at in (0..4).map(|quarter| 1_000_000_007_000_000_001 + quarter * 499_999_999) {
-                let description = Description { began_at: Timestamp(began_at), adjust: |_| {} };
+                let description = NodeSettings { began_at: Timestamp(began_at), adjust: |_| {} };
                 let time_of_change = |at: i64| at - at.rem_euclid(step);
                 // The clock of file systems lags behind the clock of the program.
                 let later = time_of_change(began_at - 10_000_000);
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_time_that_is_long_past_is_trusted() {
-        let description = Description { began_at: Timestamp(100 * NANOSECONDS), adjust: |_| {} };
+        let description = NodeSettings { began_at: Timestamp(100 * NANOSECONDS), adjust: |_| {} };
         for trusted in [97 * NANOSECONDS, 99 * NANOSECONDS + 1, 0, -5] {
             assert!(description.trusts(FileTime::from_nanoseconds(trusted)), "{trusted}");
         }

@@ -8,7 +8,7 @@ use varve_block::{BlockName, BlockStore, BlockType};
 use varve_tree::{Extent, TreeReader};
 use varve_world::Workers;
 
-use crate::browsing::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
+use crate::browsing::files::{ContentKey, Files, Nodes, ReadContentError, ReadProblem};
 use crate::image::{ImagePart, RestoreImageError, write_image};
 use crate::progress::Progress;
 use crate::records::node::{Node, NodeKind, NodeProblem};
@@ -67,11 +67,11 @@ impl Files for StoredFiles<'_> {
         NodeList::new(self.blocks, folder).find(name)
     }
 
-    fn trouble(&self, node: &Node) -> Option<Trouble> {
+    fn trouble(&self, node: &Node) -> Option<ReadProblem> {
         let problem = node.problem?;
         let lacks_all = lacks_all(node);
         let is_worth_telling = problem != NodeProblem::Changed || lacks_all;
-        is_worth_telling.then(|| Trouble {
+        is_worth_telling.then(|| ReadProblem {
             error: Box::new(NotArchived { problem }),
             lacks_all,
             is_damage: false,

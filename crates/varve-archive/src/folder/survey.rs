@@ -14,12 +14,13 @@ use super::options::FolderOptions;
 use super::outcome::ArchiveFolderError;
 use super::read::{JoinName, SourceFolder};
 use super::selection::{Selection, empty, marked};
-use super::status::{Names, Status, open_folder};
-use crate::records::node::{DeviceNumber, NodeKind};
+use super::status::{FolderNames, Status, open_folder};
+use crate::records::node::NodeKind;
+use varve_image::DeviceNumber;
 
 /// An event of a survey.
 #[derive(Debug)]
-pub enum Surveyed<'a> {
+pub enum SurveyEvent<'a> {
     /// The node would be archived.
     GoesIn {
         /// The path from the root of the source; empty for the source itself.
@@ -62,7 +63,7 @@ pub struct FolderSurvey {
 pub fn survey_folder(
     source: &Path,
     options: &FolderOptions,
-    visit: &mut dyn FnMut(Surveyed<'_>) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(SurveyEvent<'_>) -> ControlFlow<()>,
 ) -> Result<FolderSurvey, ArchiveFolderError> {
     let unreadable =
         |source_error| ArchiveFolderError::Source { path: source.to_path_buf(), source: source_error };
@@ -91,14 +92,14 @@ pub fn survey_folder(
 struct Surveyor<'a, 'v> {
     selection: Selection<'a>,
     listed: Option<&'a ListedPaths>,
-    visit: &'v mut dyn FnMut(Surveyed<'_>) -> ControlFlow<()>,
+    visit: &'v mut dyn FnMut(SurveyEvent<'_>) -> ControlFlow<()>,
     survey: FolderSurvey,
-    stack: Vec<Frame<'a>>,
+    stack: Vec<SurveyedFolder<'a>>,
 }
 
-struct Frame<'a> {
+struct SurveyedFolder<'a> {
     folder: Arc<SourceFolder>,
-    names: Names,
+    names: FolderNames,
     listed: Option<&'a ListedPaths>,
 }
 
@@ -161,9 +162,9 @@ impl<'a> Surveyor<'a, '_> {
     fn enter(&mut self, folder: SourceFolder, listed: Option<&'a ListedPaths>) -> ControlFlow<()> {
         self.take(&folder.path, NodeKind::Folder, 0)?;
         let names = match listed {
-            Some(listed) => Names::listed(listed.names()),
+            Some(listed) => FolderNames::listed(listed.names()),
             None => {
-                let (mut names, read) = Names::read(&folder.descriptor);
+                let (mut names, read) = FolderNames::read(&folder.descriptor);
                 if let Err(error) = read {
                     self.give_up(&folder.path, error)?;
                 }
@@ -176,7 +177,7 @@ impl<'a> Surveyor<'a, '_> {
                 names
             }
         };
-        self.stack.push(Frame { folder: Arc::new(folder), names, listed });
+        self.stack.push(SurveyedFolder { folder: Arc::new(folder), names, listed });
         ControlFlow::Continue(())
     }
 
@@ -186,17 +187,17 @@ impl<'a> Surveyor<'a, '_> {
             _ => self.survey.file_count += 1,
         }
         self.survey.bytes = self.survey.bytes.saturating_add(size);
-        (self.visit)(Surveyed::GoesIn { path, kind, size })
+        (self.visit)(SurveyEvent::GoesIn { path, kind, size })
     }
 
     fn leave_out(&mut self, entry: LeftOutEntry) -> ControlFlow<()> {
-        let going_on = (self.visit)(Surveyed::LeftOut(&entry));
+        let going_on = (self.visit)(SurveyEvent::LeftOut(&entry));
         self.survey.left_out.add(entry);
         going_on
     }
 
     fn give_up(&mut self, path: &Path, error: io::Error) -> ControlFlow<()> {
         self.survey.problem_count += 1;
-        (self.visit)(Surveyed::Unreadable { path, error })
+        (self.visit)(SurveyEvent::Unreadable { path, error })
     }
 }

@@ -19,19 +19,20 @@ use varve_tree::{Visit, walk};
 use super::flags;
 use super::left_out::LeftOutOfFolder;
 use super::listed_paths::ListedPaths;
-use super::news::Earlier;
+use super::news::EarlierEntry;
 use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::pipeline::Pipeline;
 use super::previous::PreviousFolder;
-use super::read::{FileToRead, Job, JoinName, ReadFiles, SMALL_FILE_BYTES_MAX, SourceFolder};
+use super::read::{FileToRead, JoinName, ReadFiles, ReadJob, SMALL_FILE_BYTES_MAX, SourceFolder};
 use super::selection::{Selection, empty, marked};
-use super::sequence::{Event, FolderCounts, Sequence};
-use super::status::{Description, FileId, Names, Status, open_folder};
+use super::sequence::{FolderCounts, NodeSequence, WalkEvent};
+use super::status::{FolderNames, HostFileId, NodeSettings, Status, open_folder};
 use super::watch::Watch;
 use super::xattrs::XattrPlace;
-use crate::records::node::{DeviceNumber, Node, NodeKind, NodeProblem};
-use crate::taking::last_night::LastNight;
+use crate::records::node::{Node, NodeKind, NodeProblem};
+use crate::taking::last_snapshot_record::LastSnapshotRecord;
+use varve_image::DeviceNumber;
 
 /// Upper bound on the files in one job.
 const JOB_FILE_COUNT_MAX: usize = 256;
@@ -42,60 +43,60 @@ const WAITING_COUNT_MAX: usize = 16 << 10;
 /// Upper bound on the folders that are open for jobs, besides those that the walker is in.
 const OPEN_FOLDER_COUNT_MAX: usize = 256;
 
-pub(super) type FilePipeline<'p> = Pipeline<'p, Job, Result<ReadFiles, ArchiveFolderError>>;
+pub(super) type ReadPipeline<'p> = Pipeline<'p, ReadJob, Result<ReadFiles, ArchiveFolderError>>;
 
 /// The fixed settings of a walk.
 pub(super) struct WalkSetting<'a> {
     pub(super) blocks: &'a dyn BlockStore,
-    pub(super) pipeline: &'a FilePipeline<'a>,
+    pub(super) pipeline: &'a ReadPipeline<'a>,
     pub(super) options: &'a FolderOptions,
     pub(super) watch: Watch<'a>,
-    pub(super) description: Description,
+    pub(super) description: NodeSettings,
     pub(super) selection: Selection<'a>,
     /// The device of the source.
     pub(super) device: DeviceNumber,
 }
 
-pub(super) struct Walker<'a> {
+pub(super) struct FolderWalker<'a> {
     setting: WalkSetting<'a>,
-    sequence: Sequence<'a>,
+    sequence: NodeSequence<'a>,
     /// The folders from the root to the current one.
-    stack: Vec<Frame<'a>>,
+    stack: Vec<WalkedFolder<'a>>,
     /// Files for the next job.
-    job: Job,
+    job: ReadJob,
     job_bytes: u64,
     /// Link groups, and the files to which they belong.
-    link_groups: BTreeMap<u64, FileId>,
-    last_night: Option<LastNight>,
+    link_groups: BTreeMap<u64, HostFileId>,
+    last_record: Option<LastSnapshotRecord>,
     folder_token: Arc<()>,
     unchanged_count: u64,
     read: ReadFiles,
     left_out: LeftOutOfFolder,
 }
 
-struct Frame<'a> {
+struct WalkedFolder<'a> {
     folder: Arc<SourceFolder>,
-    names: Names,
+    names: FolderNames,
     previous: PreviousFolder<'a>,
     /// The paths that are archived; `None` for everything.
     listed: Option<&'a ListedPaths>,
 }
 
 /// A name that the walk has reached.
-struct Found {
+struct WalkedEntry {
     node: Node,
     status: Status,
     previous: Option<Node>,
 }
 
-impl<'a> Walker<'a> {
+impl<'a> FolderWalker<'a> {
     pub(super) fn new(setting: WalkSetting<'a>) -> Self {
         Self {
-            sequence: Sequence::new(setting.blocks, None, None),
-            last_night: None,
+            sequence: NodeSequence::new(setting.blocks, None, None),
+            last_record: None,
             setting,
             stack: Vec::new(),
-            job: Job::new(),
+            job: ReadJob::new(),
             job_bytes: 0,
             link_groups: BTreeMap::new(),
             folder_token: Arc::new(()),
@@ -106,9 +107,13 @@ impl<'a> Walker<'a> {
     }
 
     /// Uses the record of the last snapshot, and adds this one to it.
-    pub(super) fn remembering(self, last_night: Option<LastNight>) -> Self {
+    pub(super) fn remembering(self, last_record: Option<LastSnapshotRecord>) -> Self {
         let vac = self.setting.options.vac.as_ref();
-        Self { sequence: Sequence::new(self.setting.blocks, last_night.clone(), vac), last_night, ..self }
+        Self {
+            sequence: NodeSequence::new(self.setting.blocks, last_record.clone(), vac),
+            last_record,
+            ..self
+        }
     }
 
     /// Walks from the root to the end.
@@ -135,7 +140,7 @@ impl<'a> Walker<'a> {
                 }
                 None => {
                     self.stack.pop();
-                    self.sequence.push(Event::Close);
+                    self.sequence.push(WalkEvent::Close);
                 }
             }
             self.advance()?;
@@ -209,17 +214,17 @@ impl<'a> Walker<'a> {
         if let Some(reason) = self.setting.selection.leaves_empty(folder, &node.name, kind, &status) {
             self.left_out.add(empty(&folder.path.join_name(&node.name), kind, reason));
             node.size = 0;
-            self.sequence.push(Event::Node(node));
+            self.sequence.push(WalkEvent::Node(node));
             return;
         }
         if listed.is_some() && kind != NodeKind::Folder {
             let error = io::Error::other("the list names paths below it, but it is not a folder");
             return self.give_up(node, folder, error);
         }
-        let last_night = self.last_night.as_ref();
+        let last_record = self.last_record.as_ref();
         let previous = previous.or_else(|| {
             let path = folder.path.join_name(&node.name);
-            last_night?.recall(path.as_os_str().as_bytes(), &node)
+            last_record?.recall(path.as_os_str().as_bytes(), &node)
         });
         let is_known = |known: &Node| {
             let state = |node: &Node| (node.kind, node.size, node.mtime, node.ctime, node.inode);
@@ -235,7 +240,7 @@ impl<'a> Walker<'a> {
         };
         let is_kept = |known: &Node| is_known(known) && is_expressed(known) && !self.setting.options.reread;
         let known = previous.as_ref().is_some_and(is_kept);
-        let found = Found { node, status, previous };
+        let found = WalkedEntry { node, status, previous };
         match kind {
             NodeKind::Folder => self.visit_folder(found, known, folder, listed),
             _ => self.visit_leaf(found, known, folder),
@@ -244,12 +249,12 @@ impl<'a> Walker<'a> {
 
     fn visit_folder(
         &mut self,
-        found: Found,
+        found: WalkedEntry,
         is_known: bool,
         parent: &Arc<SourceFolder>,
         listed: Option<&'a ListedPaths>,
     ) {
-        let Found { mut node, status, previous } = found;
+        let WalkedEntry { mut node, status, previous } = found;
         let descriptor = match open_folder(&parent.descriptor, &node.name) {
             Ok(descriptor) => descriptor,
             Err(error) => return self.give_up(node, parent, error),
@@ -259,7 +264,7 @@ impl<'a> Walker<'a> {
             self.setting.selection.virtual_file_system(Some(parent), &descriptor);
         if let Some(reason) = left_empty {
             self.left_out.add(empty(&path, node.kind, reason));
-            self.sequence.push(Event::Node(node));
+            self.sequence.push(WalkEvent::Node(node));
             return;
         }
         if let Some(known) = previous.as_ref().filter(|_| is_known) {
@@ -301,17 +306,17 @@ impl<'a> Walker<'a> {
             self.read_xattrs(&mut node, &XattrPlace::open(descriptor), path);
         }
         let names = match (only, listed) {
-            (Some(name), _) => Names::one(name),
-            (None, Some(listed)) => Names::listed(listed.names()),
+            (Some(name), _) => FolderNames::one(name),
+            (None, Some(listed)) => FolderNames::listed(listed.names()),
             (None, None) => self.read_names(&mut node, &folder),
         };
-        self.sequence.push(Event::Open(node));
+        self.sequence.push(WalkEvent::Open(node));
         let previous = PreviousFolder::new(self.setting.blocks, previous);
-        self.stack.push(Frame { folder: Arc::new(folder), names, previous, listed });
+        self.stack.push(WalkedFolder { folder: Arc::new(folder), names, previous, listed });
     }
 
-    fn read_names(&mut self, node: &mut Node, folder: &SourceFolder) -> Names {
-        let (mut names, read) = Names::read(&folder.descriptor);
+    fn read_names(&mut self, node: &mut Node, folder: &SourceFolder) -> FolderNames {
+        let (mut names, read) = FolderNames::read(&folder.descriptor);
         if let Err(error) = read {
             node.problem = Some(NodeProblem::Unreadable);
             self.setting.watch.report(&folder.path, error);
@@ -325,8 +330,8 @@ impl<'a> Walker<'a> {
         names
     }
 
-    fn visit_leaf(&mut self, found: Found, is_known: bool, folder: &Arc<SourceFolder>) {
-        let Found { mut node, status, previous } = found;
+    fn visit_leaf(&mut self, found: WalkedEntry, is_known: bool, folder: &Arc<SourceFolder>) {
+        let WalkedEntry { mut node, status, previous } = found;
         let is_another_name = self.join_link_group(&mut node, &status);
         if is_another_name {
             self.setting.watch.progress.add_files_done(1);
@@ -337,7 +342,7 @@ impl<'a> Walker<'a> {
                 .unwrap_or_default();
             let compared = Node { content, xattrs, inode_flags, ..node.clone() };
             self.note(&compared, &self.earlier(previous), folder);
-            self.sequence.push(Event::Link(node));
+            self.sequence.push(WalkEvent::Link(node));
             return;
         }
         let earlier = self.earlier(previous);
@@ -350,7 +355,7 @@ impl<'a> Walker<'a> {
             let Node { content, target, xattrs, inode_flags, .. } = known.clone();
             let node = Node { content, target, xattrs, inode_flags, ..node };
             self.note(&node, &earlier, folder);
-            self.sequence.push(Event::Node(node));
+            self.sequence.push(WalkEvent::Node(node));
             return;
         }
         if node.kind == NodeKind::File {
@@ -388,22 +393,22 @@ impl<'a> Walker<'a> {
         self.link_groups.insert(group, status.id).is_some()
     }
 
-    fn earlier(&self, previous: Option<Node>) -> Earlier {
+    fn earlier(&self, previous: Option<Node>) -> EarlierEntry {
         match previous {
-            Some(node) => Earlier::Known(Box::new(node)),
-            None if self.last_night.is_some() => Earlier::Unknown,
-            None => Earlier::Absent,
+            Some(node) => EarlierEntry::Known(Box::new(node)),
+            None if self.last_record.is_some() => EarlierEntry::Unknown,
+            None => EarlierEntry::Absent,
         }
     }
 
     /// Counts an entry that no job reads.
-    fn note(&mut self, node: &Node, earlier: &Earlier, folder: &SourceFolder) {
+    fn note(&mut self, node: &Node, earlier: &EarlierEntry, folder: &SourceFolder) {
         let note = self.setting.options.note;
         self.read.news.add(node, earlier, |news| note(news, &folder.path.join_name(&node.name)));
     }
 
-    fn queue_file(&mut self, node: Node, status: Status, folder: &Arc<SourceFolder>, earlier: Earlier) {
-        let number = self.sequence.push(Event::Awaited);
+    fn queue_file(&mut self, node: Node, status: Status, folder: &Arc<SourceFolder>, earlier: EarlierEntry) {
+        let number = self.sequence.push(WalkEvent::Awaited);
         let file = FileToRead { number, folder: Arc::clone(folder), node, seen: status, earlier };
         if status.size > SMALL_FILE_BYTES_MAX {
             self.submit_job();
@@ -425,7 +430,7 @@ impl<'a> Walker<'a> {
     }
 
     /// A node that is neither a file nor a folder is not opened: its name suffices.
-    fn read_special(&mut self, mut node: Node, folder: &SourceFolder, earlier: &Earlier) {
+    fn read_special(&mut self, mut node: Node, folder: &SourceFolder, earlier: &EarlierEntry) {
         if node.kind == NodeKind::SymbolicLink {
             match rustix::fs::readlinkat(&folder.descriptor, node.name.as_slice(), Vec::new()) {
                 Ok(target) if !target.is_empty() => node.target = target.into_bytes(),
@@ -438,7 +443,7 @@ impl<'a> Walker<'a> {
         self.read_xattrs(&mut node, &place, &path);
         self.setting.watch.progress.add_files_done(1);
         self.note(&node, earlier, folder);
-        self.sequence.push(Event::Node(node));
+        self.sequence.push(WalkEvent::Node(node));
     }
 
     fn read_xattrs(&self, node: &mut Node, place: &XattrPlace<'_>, path: &Path) {
@@ -457,6 +462,6 @@ impl<'a> Walker<'a> {
         node.problem = Some(if is_gone { NodeProblem::Vanished } else { NodeProblem::Unreadable });
         self.setting.watch.report(&folder.path.join(OsStr::from_bytes(&node.name)), error);
         self.setting.watch.progress.add_files_done(1);
-        self.sequence.push(Event::Node(node));
+        self.sequence.push(WalkEvent::Node(node));
     }
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use crate::records::node::Xattr;
+use varve_image::Xattr;
 
 /// The kernel's limit for the names of one file, and for one value.
 const XATTR_BYTES_MAX: usize = 64 << 10;

@@ -5,13 +5,13 @@ use std::io;
 use std::path::PathBuf;
 
 use varve_block::{BlockKind, BlockStore, PutError, Score};
-use varve_tree::{Earlier, Entry, FixedBuilder, PushUnchangedError, ReadPointerError, Shape, put_leaves};
+use varve_tree::{EarlierTree, Entry, FixedBuilder, PushUnchangedError, ReadPointerError, Shape, put_leaves};
 use varve_world::{Workers, work_in_order};
 
+use super::image_piece::ImagePiece;
 use super::leave_out::blank;
-use super::piece::Piece;
-use super::served::{Place, PlaceError};
-use super::source::{ImageSource, PIECE_BYTES, Pieces};
+use super::served_image::{ReadRequest, ReadRequestError};
+use super::source::{ImagePieces, ImageSource, PIECE_BYTES};
 use crate::progress::Progress;
 
 /// The size of pointer blocks. `docs/decisions/0004-block-sizes.md` has the measurement.
@@ -92,12 +92,12 @@ pub fn archive_image(
 ) -> Result<ArchivedImage, ArchiveImageError> {
     let shape = image_shape(block_bytes);
     let earlier = source.earlier().map(|entry| {
-        Earlier::new(blocks, entry, &shape).expect("who gives an earlier image has looked at its shape")
+        EarlierTree::new(blocks, entry, &shape).expect("who gives an earlier image has looked at its shape")
     });
     progress.set_total(0, source.size().unwrap_or(0));
-    let job = Job { blocks, shape, source, progress };
+    let job = ArchiveImageJob { blocks, shape, source, progress };
     let mut pieces = source.pieces(block_bytes);
-    let mut assembly = Assembly { builder: FixedBuilder::new(blocks, shape), earlier };
+    let mut assembly = TreeAssembly { builder: FixedBuilder::new(blocks, shape), earlier };
     work_in_order(
         workers,
         WAITING_MAX,
@@ -115,7 +115,7 @@ pub fn archive_image(
     Ok(ArchivedImage { entry: assembly.builder.finish(size)?, changed_meanwhile })
 }
 
-struct Job<'a> {
+struct ArchiveImageJob<'a> {
     blocks: &'a dyn BlockStore,
     shape: Shape,
     source: &'a ImageSource,
@@ -123,25 +123,25 @@ struct Job<'a> {
 }
 
 /// The tree, as far as its leaves are known without a gap.
-struct Assembly<'a> {
+struct TreeAssembly<'a> {
     builder: FixedBuilder<'a>,
     /// The earlier image, which has the unchanged parts.
-    earlier: Option<Earlier<'a>>,
+    earlier: Option<EarlierTree<'a>>,
 }
 
-enum Leaves {
+enum ArchivedLeaves {
     Scores(Vec<Score>),
     Zeros { leaf_count: u64 },
     Unchanged { leaf_count: u64 },
 }
 
-impl Job<'_> {
+impl ArchiveImageJob<'_> {
     /// Stores a batch of pieces, and returns their leaves.
     fn store_batch(
         &self,
-        pieces: Vec<Piece>,
+        pieces: Vec<ImagePiece>,
         buffer: &mut Vec<u8>,
-    ) -> Result<Vec<Leaves>, ArchiveImageError> {
+    ) -> Result<Vec<ArchivedLeaves>, ArchiveImageError> {
         self.read(&pieces, buffer)?;
         // Every piece except the last one of an image is a whole number of blocks. The joined bytes
         // are therefore cut into the same blocks as each piece by itself.
@@ -151,15 +151,15 @@ impl Job<'_> {
             let bytes = piece.len();
             let leaf_count = bytes.div_ceil(u64::from(self.shape.leaf_bytes));
             let leaves = match piece {
-                Piece::Hole { .. } => Leaves::Zeros { leaf_count },
-                Piece::Unchanged { .. } => Leaves::Unchanged { leaf_count },
-                Piece::Bytes(read) => Leaves::Scores(self.store(&read)?),
-                Piece::Data { .. } => {
+                ImagePiece::Hole { .. } => ArchivedLeaves::Zeros { leaf_count },
+                ImagePiece::Unchanged { .. } => ArchivedLeaves::Unchanged { leaf_count },
+                ImagePiece::Bytes(read) => ArchivedLeaves::Scores(self.store(&read)?),
+                ImagePiece::Data { .. } => {
                     let count = usize::try_from(leaf_count).expect("pieces are small");
-                    Leaves::Scores(scores.by_ref().take(count).collect())
+                    ArchivedLeaves::Scores(scores.by_ref().take(count).collect())
                 }
             };
-            if matches!(leaves, Leaves::Zeros { .. } | Leaves::Unchanged { .. }) {
+            if matches!(leaves, ArchivedLeaves::Zeros { .. } | ArchivedLeaves::Unchanged { .. }) {
                 self.progress.add_bytes_done(bytes);
             }
             assembled.push(leaves);
@@ -168,7 +168,7 @@ impl Job<'_> {
     }
 
     /// The next batch of pieces, in order; `None` at the end.
-    fn next_batch(&self, all: &mut Pieces<'_>) -> Result<Option<Vec<Piece>>, ArchiveImageError> {
+    fn next_batch(&self, all: &mut ImagePieces<'_>) -> Result<Option<Vec<ImagePiece>>, ArchiveImageError> {
         if self.progress.is_cancelled() {
             return Err(ArchiveImageError::Cancelled);
         }
@@ -177,7 +177,7 @@ impl Job<'_> {
             let offset = all.offset();
             let piece = all.next().map_err(|source| self.read_failed(offset, source))?;
             let Some(piece) = piece else { break };
-            if matches!(piece, Piece::Data { .. } | Piece::Bytes(_)) {
+            if matches!(piece, ImagePiece::Data { .. } | ImagePiece::Bytes(_)) {
                 bytes += piece.len();
             }
             pieces.push(piece);
@@ -186,9 +186,9 @@ impl Job<'_> {
     }
 
     /// Reads the data of these pieces into `buffer`, one after the other.
-    fn read(&self, pieces: &[Piece], buffer: &mut Vec<u8>) -> Result<(), ArchiveImageError> {
+    fn read(&self, pieces: &[ImagePiece], buffer: &mut Vec<u8>) -> Result<(), ArchiveImageError> {
         let data = pieces.iter().filter_map(|piece| match piece {
-            Piece::Data { offset, bytes } => {
+            ImagePiece::Data { offset, bytes } => {
                 Some((*offset, usize::try_from(*bytes).expect("pieces are small")))
             }
             _ => None,
@@ -198,14 +198,14 @@ impl Job<'_> {
         let mut places = Vec::new();
         for (offset, bytes) in data {
             let (into, after) = rest.split_at_mut(bytes);
-            places.push(Place { offset, into });
+            places.push(ReadRequest { offset, into });
             rest = after;
         }
         if places.is_empty() {
             return Ok(());
         }
         let read = self.source.read_all(&mut places);
-        read.map_err(|PlaceError { offset, source }| self.read_failed(offset, source))?;
+        read.map_err(|ReadRequestError { offset, source }| self.read_failed(offset, source))?;
         places.iter_mut().for_each(|place| blank(place.into, place.offset, self.source.left_out()));
         Ok(())
     }
@@ -226,12 +226,12 @@ impl Job<'_> {
     }
 }
 
-impl Assembly<'_> {
-    fn push(&mut self, leaves: Leaves) -> Result<(), ArchiveImageError> {
+impl TreeAssembly<'_> {
+    fn push(&mut self, leaves: ArchivedLeaves) -> Result<(), ArchiveImageError> {
         match leaves {
-            Leaves::Scores(scores) => self.builder.push(&scores)?,
-            Leaves::Zeros { leaf_count } => self.builder.push_zeros(leaf_count)?,
-            Leaves::Unchanged { leaf_count } => {
+            ArchivedLeaves::Scores(scores) => self.builder.push(&scores)?,
+            ArchivedLeaves::Zeros { leaf_count } => self.builder.push_zeros(leaf_count)?,
+            ArchivedLeaves::Unchanged { leaf_count } => {
                 let earlier = self.earlier.as_mut().expect("only what has an earlier image is unchanged");
                 self.builder.push_unchanged(earlier, leaf_count)?;
             }

@@ -18,7 +18,7 @@ const BLOCK_BYTES: u64 = 16 << 10;
 /// The overhead of a cache entry.
 const ENTRY_BYTES: u64 = 100;
 
-type BlockCache = Cache<BlockName, Bytes, BlockWeight, BuildHasherDefault<DefaultHasher>>;
+type NamedBlockCache = Cache<BlockName, Bytes, BlockWeight, BuildHasherDefault<DefaultHasher>>;
 
 #[derive(Clone)]
 struct BlockWeight;
@@ -35,8 +35,8 @@ impl Weighter<BlockName, Bytes> for BlockWeight {
 /// Many readers may share one cache, because two snapshots of a disk have most blocks in common.
 pub struct CachedBlocks {
     below: Arc<dyn BlockStore>,
-    leaves: BlockCache,
-    pointers: BlockCache,
+    leaves: NamedBlockCache,
+    pointers: NamedBlockCache,
 }
 
 impl CachedBlocks {
@@ -57,7 +57,7 @@ impl CachedBlocks {
         self.pointers.capacity() / 2
     }
 
-    fn cache(&self, name: &BlockName) -> &BlockCache {
+    fn cache(&self, name: &BlockName) -> &NamedBlockCache {
         if name.block_type.depth() == 0 { &self.leaves } else { &self.pointers }
     }
 
@@ -68,7 +68,7 @@ impl CachedBlocks {
     }
 }
 
-fn cache(bytes_max: u64) -> BlockCache {
+fn cache(bytes_max: u64) -> NamedBlockCache {
     let items = usize::try_from(bytes_max / BLOCK_BYTES).unwrap_or(usize::MAX);
     // With a single shard, one block may be as heavy as the whole cache.
     let options = OptionsBuilder::new()

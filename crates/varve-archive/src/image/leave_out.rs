@@ -2,26 +2,26 @@
 
 use varve_image::Ranges;
 
-use super::piece::Piece;
+use super::image_piece::ImagePiece;
 
 /// The first part of a piece that is entirely read or entirely left out. Only data is split,
 /// because other pieces cost no reading.
 ///
 /// Pieces begin at multiples of the block size. A left-out range therefore becomes a hole only
 /// where it fills whole blocks. In blocks that it shares with other data it is [blanked](blank).
-pub(super) fn part_of(piece: Piece, left_out: &Ranges, block_bytes: u64) -> Piece {
-    let Piece::Data { offset, bytes } = piece else { return piece };
+pub(super) fn part_of(piece: ImagePiece, left_out: &Ranges, block_bytes: u64) -> ImagePiece {
+    let ImagePiece::Data { offset, bytes } = piece else { return piece };
     let end = offset + bytes;
     let Some(next) = left_out.next_after(offset).filter(|next| next.start < end) else { return piece };
     if next.start > offset {
         let start = next.start.next_multiple_of(block_bytes).min(end);
-        return Piece::Data { offset, bytes: start - offset };
+        return ImagePiece::Data { offset, bytes: start - offset };
     }
     let hole_end = if next.end >= end { end } else { next.end / block_bytes * block_bytes };
     if hole_end > offset {
-        return Piece::Hole { bytes: hole_end - offset };
+        return ImagePiece::Hole { bytes: hole_end - offset };
     }
-    Piece::Data { offset, bytes: block_bytes.min(bytes) }
+    ImagePiece::Data { offset, bytes: block_bytes.min(bytes) }
 }
 
 /// Overwrites the left-out ranges with zeros in bytes that were read from `offset` on.
@@ -60,10 +60,10 @@ mod tests {
             while (archived.len() as u64) < size {
                 let offset = archived.len() as u64;
                 prop_assert_eq!(offset % BLOCK, 0);
-                let piece = Piece::Data { offset, bytes: (size - offset).min(4 * BLOCK) };
+                let piece = ImagePiece::Data { offset, bytes: (size - offset).min(4 * BLOCK) };
                 match part_of(piece, &left_out, BLOCK) {
-                    Piece::Hole { bytes } => archived.extend(std::iter::repeat_n(0, usize::try_from(bytes).unwrap())),
-                    Piece::Data { offset: from, bytes } => {
+                    ImagePiece::Hole { bytes } => archived.extend(std::iter::repeat_n(0, usize::try_from(bytes).unwrap())),
+                    ImagePiece::Data { offset: from, bytes } => {
                         prop_assert!(from == offset && bytes > 0);
                         let from = usize::try_from(offset).unwrap();
                         let mut part = source[from..from + usize::try_from(bytes).unwrap()].to_vec();
@@ -71,7 +71,7 @@ mod tests {
                         archived.extend(part);
                         read += bytes;
                     }
-                    Piece::Bytes(_) | Piece::Unchanged { .. } => prop_assert!(false, "it was data"),
+                    ImagePiece::Bytes(_) | ImagePiece::Unchanged { .. } => prop_assert!(false, "it was data"),
                 }
             }
             prop_assert_eq!(archived, expected);

@@ -14,7 +14,7 @@ use std::path::Path;
 use rustix::fs::{major, minor};
 
 /// The device number in the system's notation: `8:1`.
-type Device = String;
+type DeviceText = String;
 
 /// The mount points of all file systems on a block device, or on an image in a file, that are
 /// mounted for writing. Empty if the system does not report them.
@@ -38,7 +38,7 @@ pub fn mounted_for_writing(path: &Path) -> Vec<String> {
     mounts_of(&String::from_utf8_lossy(&table), &devices, &device_of)
 }
 
-fn number(device: u64) -> Device {
+fn number(device: u64) -> DeviceText {
     format!("{}:{}", major(device), minor(device))
 }
 
@@ -52,7 +52,7 @@ fn names_in(folder: &Path) -> Vec<std::path::PathBuf> {
 }
 
 /// The loop devices that are backed by a file.
-fn loops_over(sys: &Path, file: &Path) -> Vec<Device> {
+fn loops_over(sys: &Path, file: &Path) -> Vec<DeviceText> {
     let Ok(whole) = file.canonicalize() else { return Vec::new() };
     let shows = |device: &std::path::PathBuf| {
         text(&device.join("loop/backing_file")).is_some_and(|backing| Path::new(&backing) == whole)
@@ -63,7 +63,7 @@ fn loops_over(sys: &Path, file: &Path) -> Vec<Device> {
 
 /// Devices, their partitions, and all devices that are built on any of them: RAIDs, logical
 /// volumes, decrypted devices.
-fn with_all_above(sys: &Path, first: Vec<Device>) -> BTreeSet<Device> {
+fn with_all_above(sys: &Path, first: Vec<DeviceText>) -> BTreeSet<DeviceText> {
     let mut found = BTreeSet::new();
     let mut left = first;
     while let Some(device) = left.pop() {
@@ -82,8 +82,8 @@ fn with_all_above(sys: &Path, first: Vec<Device>) -> BTreeSet<Device> {
 /// file systems show a device number of their own there, and name the real device as their source.
 fn mounts_of(
     table: &str,
-    devices: &BTreeSet<Device>,
-    device_of: &dyn Fn(&str) -> Option<Device>,
+    devices: &BTreeSet<DeviceText>,
+    device_of: &dyn Fn(&str) -> Option<DeviceText>,
 ) -> Vec<String> {
     let mount = |line: &str| {
         let (mount, file_system) = line.split_once(" - ")?;

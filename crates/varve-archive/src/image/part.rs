@@ -101,7 +101,7 @@ impl ImagePart {
             while leaf_bytes < BATCH_BYTES && batch.len() < BATCH_LEAF_COUNT_MAX {
                 match cuts.next() {
                     None => break,
-                    Some(Err(LostCut { range, source })) => lost(range, source.into())?,
+                    Some(Err(LostPartExtent { range, source })) => lost(range, source.into())?,
                     Some(Ok(cut)) if cut.extent.leaf.is_some() => {
                         leaf_bytes += cut.extent.length;
                         batch.push(cut);
@@ -129,7 +129,7 @@ impl ImagePart {
     }
 
     /// The leaves and holes of the part in `range`, each cut to the bytes that belong to it.
-    pub(crate) fn cuts_of<'a>(&self, reader: TreeReader<'a>, range: Range<u64>) -> Cuts<'a> {
+    pub(crate) fn cuts_of<'a>(&self, reader: TreeReader<'a>, range: Range<u64>) -> PartExtents<'a> {
         let mut passed = 0;
         let mut pieces = Vec::new();
         for piece in &self.pieces {
@@ -140,7 +140,7 @@ impl ImagePart {
                 pieces.push((piece.start + (from - begin)..piece.start + (to - begin), from));
             }
         }
-        Cuts { reader, pieces: pieces.into_iter(), piece: None }
+        PartExtents { reader, pieces: pieces.into_iter(), piece: None }
     }
 
     /// Finds the byte ranges in which two parts differ, and joins adjacent ones. Offsets count from
@@ -210,7 +210,7 @@ fn merge(run: &mut Option<Range<u64>>, range: Range<u64>, tell: &mut dyn FnMut(R
 
 /// A leaf or a hole, and the bytes of it that belong to a part.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cut {
+pub(crate) struct PartExtent {
     /// The whole leaf.
     pub(crate) extent: Extent,
     /// The offset in the leaf of the bytes that belong to the part.
@@ -223,13 +223,13 @@ pub(crate) struct Cut {
 
 /// The bytes of a part below an unreadable pointer block.
 #[derive(Debug)]
-pub(crate) struct LostCut {
+pub(crate) struct LostPartExtent {
     /// Their place in the part.
     pub(crate) range: Range<u64>,
     pub(crate) source: ReadPointerError,
 }
 
-impl Cut {
+impl PartExtent {
     /// A hole over this range.
     pub(crate) fn hole(range: Range<u64>) -> Self {
         let (offset, length) = (range.start, range.end - range.start);
@@ -248,15 +248,15 @@ impl Cut {
     }
 }
 
-pub(crate) struct Cuts<'a> {
+pub(crate) struct PartExtents<'a> {
     reader: TreeReader<'a>,
     /// The remaining pieces: the range in the image, and the offset in the part.
     pieces: std::vec::IntoIter<(Range<u64>, u64)>,
     piece: Option<(Range<u64>, u64, Extents<'a>)>,
 }
 
-impl Iterator for Cuts<'_> {
-    type Item = Result<Cut, LostCut>;
+impl Iterator for PartExtents<'_> {
+    type Item = Result<PartExtent, LostPartExtent>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -271,7 +271,9 @@ impl Iterator for Cuts<'_> {
             };
             let extent = match extents.next() {
                 Some(Ok(extent)) => extent,
-                Some(Err(source)) => return Some(Err(LostCut { range: within(source.range()), source })),
+                Some(Err(source)) => {
+                    return Some(Err(LostPartExtent { range: within(source.range()), source }));
+                }
                 None => {
                     self.piece = None;
                     continue;
@@ -279,7 +281,7 @@ impl Iterator for Cuts<'_> {
             };
             let (from, to) = (extent.offset.max(piece.start), extent.range().end.min(piece.end));
             let offset = *begin + (from - piece.start);
-            return Some(Ok(Cut { extent, skipped: from - extent.offset, length: to - from, offset }));
+            return Some(Ok(PartExtent { extent, skipped: from - extent.offset, length: to - from, offset }));
         }
     }
 }

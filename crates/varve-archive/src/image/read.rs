@@ -19,7 +19,7 @@ use varve_image::ReadAt;
 use varve_tree::{Entry, ReadTreeError, TreeReader};
 
 use super::cached_blocks::CachedBlocks;
-use super::streams::{Due, Streams};
+use super::streams::{DueReadAhead, Streams};
 
 /// Upper bound on the extents that one search for data examines.
 const EXTENT_COUNT_MAX: usize = 4096;
@@ -63,8 +63,8 @@ impl ImageReader {
         // In the match, the lock would be held and block all other readers.
         let due = self.streams.lock().take_due();
         match due {
-            Some(Due::Range(range)) => self.fetch(range),
-            Some(Due::Interior) => {
+            Some(DueReadAhead::Range(range)) => self.fetch(range),
+            Some(DueReadAhead::Interior) => {
                 let pointers =
                     self.blocks.interior_bytes_max() / u64::from(self.entry.pointer_bytes().max(1));
                 let pointers = usize::try_from(pointers).unwrap_or(usize::MAX);

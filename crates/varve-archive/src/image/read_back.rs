@@ -10,26 +10,26 @@ use varve_block::BlockStore;
 use super::part::ImagePart;
 use crate::browsing::files::ReadContentError;
 use crate::progress::Progress;
-use crate::restoring::comparison::{Unlike, compare_bytes, compare_zeros};
+use crate::restoring::comparison::{ReadBackDifference, compare_bytes, compare_zeros};
 
 /// Reads a raw image, or a part of one, back from a file or a block device, bypassing the page
 /// cache where the system allows it. With `keeps_damaged`, ranges that are unreadable in the store
 /// are not compared.
 ///
 /// # Errors
-/// [`Unlike`] names the first difference.
+/// [`ReadBackDifference`] names the first difference.
 pub fn read_back_image(
     blocks: &dyn BlockStore,
     image: &ImagePart,
     destination: &Path,
     keeps_damaged: bool,
     progress: &Progress,
-) -> Result<(), Unlike> {
-    let mut file = File::open(destination).map_err(Unlike::Read)?;
-    let size = file.seek(SeekFrom::End(0)).map_err(Unlike::Read)?;
-    let is_file = file.metadata().map_err(Unlike::Read)?.is_file();
+) -> Result<(), ReadBackDifference> {
+    let mut file = File::open(destination).map_err(ReadBackDifference::Read)?;
+    let size = file.seek(SeekFrom::End(0)).map_err(ReadBackDifference::Read)?;
+    let is_file = file.metadata().map_err(ReadBackDifference::Read)?.is_file();
     if size < image.size() || (is_file && size > image.size()) {
-        return Err(Unlike::Status { what: "the size" });
+        return Err(ReadBackDifference::Status { what: "the size" });
     }
     // This drops synced data from the page cache, so that it is read from the disk.
     let _ = fadvise(&file, 0, None, Advice::DontNeed);
@@ -53,7 +53,7 @@ pub fn read_back_image(
     match (unlike, read) {
         (Some(unlike), _) => Err(unlike),
         (None, Ok(())) => compare_zeros(&file, passed..image.size()),
-        (None, Err(ReadContentError::Take(error))) => Err(Unlike::Read(error)),
-        (None, Err(error)) => Err(Unlike::Content(Box::new(error))),
+        (None, Err(ReadContentError::Take(error))) => Err(ReadBackDifference::Read(error)),
+        (None, Err(error)) => Err(ReadBackDifference::Content(Box::new(error))),
     }
 }

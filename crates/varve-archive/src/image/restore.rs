@@ -19,8 +19,8 @@ use varve_tree::{ReadTreeError, TreeReader};
 use varve_world::{Workers, work_in_order};
 
 use super::new_image;
-use super::part::{Cut, Cuts, ImagePart, LostCut};
-use super::unfinished_image::{Noting, UnfinishedImage};
+use super::part::{ImagePart, LostPartExtent, PartExtent, PartExtents};
+use super::unfinished_image::{ImageProgressRecorder, UnfinishedImage};
 use crate::browsing::files::ReadContentError;
 use crate::progress::Progress;
 use crate::restoring::damage_list::DamageList;
@@ -146,9 +146,10 @@ pub fn restore_image(
     }
     let new = UnfinishedImage::open(destination, there, options.source)?;
     let written = new.begin(image.size()).and_then(|start| {
-        let noting = Noting::new(&new, start, options.note_bytes);
-        let target = Target::Placed { file: new.file(), writes_zeros: false, noting: Some(&noting) };
-        let job = ToRestore { image, start, damaged: options.damaged };
+        let noting = ImageProgressRecorder::new(&new, start, options.note_bytes);
+        let target =
+            ImageDestination::Placed { file: new.file(), writes_zeros: false, noting: Some(&noting) };
+        let job = PartToRestore { image, start, damaged: options.damaged };
         restore_to(blocks, workers, job, target, destination, progress)
             .inspect_err(|_| noting.note())
             .and_then(|()| new.complete(options.overwrite))
@@ -180,8 +181,8 @@ fn restore_onto_device(
     if actual < image.size() {
         return Err(RestoreImageError::TooSmall { path: destination.into(), actual, needed: image.size() });
     }
-    let target = Target::Placed { file: &file, writes_zeros: true, noting: None };
-    let job = ToRestore { image, start: 0, damaged: options.damaged };
+    let target = ImageDestination::Placed { file: &file, writes_zeros: true, noting: None };
+    let job = PartToRestore { image, start: 0, damaged: options.damaged };
     restore_to(blocks, workers, job, target, destination, progress)?;
     file.sync_all().map_err(failed)
 }
@@ -200,8 +201,8 @@ pub fn fill_image(
     damaged: Option<&DamageList>,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
-    let target = Target::Placed { file: into, writes_zeros: false, noting: None };
-    restore_to(blocks, workers, ToRestore { image, start: 0, damaged }, target, destination, progress)
+    let target = ImageDestination::Placed { file: into, writes_zeros: false, noting: None };
+    restore_to(blocks, workers, PartToRestore { image, start: 0, damaged }, target, destination, progress)
 }
 
 /// Writes an image, or a part of one, to a stream, in order.
@@ -231,14 +232,14 @@ pub fn write_image_around(
     damaged: Option<&DamageList>,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
-    let target = Target::Stream(into);
-    let job = ToRestore { image, start: 0, damaged };
+    let target = ImageDestination::Stream(into);
+    let job = PartToRestore { image, start: 0, damaged };
     restore_to(blocks, workers, job, target, Path::new("the output"), progress)
 }
 
 /// The part of an image that is restored.
 #[derive(Clone, Copy)]
-struct ToRestore<'a> {
+struct PartToRestore<'a> {
     image: &'a ImagePart,
     /// Everything before this offset was restored by an earlier run.
     start: u64,
@@ -248,26 +249,26 @@ struct ToRestore<'a> {
 fn restore_to(
     blocks: &dyn BlockStore,
     workers: &dyn Workers,
-    ToRestore { image, start, damaged }: ToRestore<'_>,
-    target: Target<'_>,
+    PartToRestore { image, start, damaged }: PartToRestore<'_>,
+    target: ImageDestination<'_>,
     destination: &Path,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
     progress.set_total(0, image.size());
     progress.add_bytes_done(start);
     let reader = TreeReader::new(blocks, image.entry());
-    let job = Job { reader, damaged, destination, progress };
+    let job = RestoreImageJob { reader, damaged, destination, progress };
     let mut cuts = image.cuts_of(reader, start..image.size());
     let batches = std::iter::from_fn(|| job.next_batch(&mut cuts));
     match target {
-        Target::Placed { file, writes_zeros, noting } => work_in_order(
+        ImageDestination::Placed { file, writes_zeros, noting } => work_in_order(
             workers,
             usize::MAX,
             batches,
             |claims| claims.work_on_each(|batch| job.place(&batch, file, writes_zeros, noting)),
             |()| Ok(()),
         ),
-        Target::Stream(into) => work_in_order(
+        ImageDestination::Stream(into) => work_in_order(
             workers,
             0,
             batches,
@@ -281,7 +282,7 @@ fn restore_to(
     }
 }
 
-struct Job<'a> {
+struct RestoreImageJob<'a> {
     reader: TreeReader<'a>,
     damaged: Option<&'a DamageList>,
     destination: &'a Path,
@@ -289,15 +290,15 @@ struct Job<'a> {
 }
 
 /// The destination of the bytes.
-enum Target<'a> {
+enum ImageDestination<'a> {
     /// Accepts writes at any offset. A new file is initially all zeros; a device is not.
-    Placed { file: &'a dyn ImageSink, writes_zeros: bool, noting: Option<&'a Noting<'a>> },
+    Placed { file: &'a dyn ImageSink, writes_zeros: bool, noting: Option<&'a ImageProgressRecorder<'a>> },
     /// Accepts batches only in order.
     Stream(&'a mut (dyn Write + Send)),
 }
 
-impl Job<'_> {
-    fn next_batch(&self, cuts: &mut Cuts<'_>) -> Option<Result<Vec<Cut>, RestoreImageError>> {
+impl RestoreImageJob<'_> {
+    fn next_batch(&self, cuts: &mut PartExtents<'_>) -> Option<Result<Vec<PartExtent>, RestoreImageError>> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         while bytes < BATCH_BYTES && batch.len() < BATCH_EXTENTS_MAX {
             match cuts.next() {
@@ -306,10 +307,10 @@ impl Job<'_> {
                     bytes += cut.extent.leaf.map_or(0, |_| cut.extent.length);
                     batch.push(cut);
                 }
-                Some(Err(LostCut { range, source })) => match self.damaged {
+                Some(Err(LostPartExtent { range, source })) => match self.damaged {
                     Some(damaged) => {
                         damaged.add(Path::new(""), range.clone());
-                        batch.push(Cut::hole(range));
+                        batch.push(PartExtent::hole(range));
                     }
                     None => return Some(Err(ReadTreeError::from(source).into())),
                 },
@@ -324,7 +325,7 @@ impl Job<'_> {
         Some(Ok(batch))
     }
 
-    fn read(&self, batch: &[Cut]) -> Result<Vec<Bytes>, RestoreImageError> {
+    fn read(&self, batch: &[PartExtent]) -> Result<Vec<Bytes>, RestoreImageError> {
         let extents: Vec<_> = batch.iter().map(|cut| cut.extent).collect();
         let leaves = batch.iter().zip(self.reader.read_extents(&extents));
         Ok(leaves.map(|(cut, leaf)| self.leaf_or_hole(cut, leaf)).collect::<Result<_, _>>()?)
@@ -332,10 +333,10 @@ impl Job<'_> {
 
     fn place(
         &self,
-        batch: &[Cut],
+        batch: &[PartExtent],
         file: &dyn ImageSink,
         writes_zeros: bool,
-        noting: Option<&Noting<'_>>,
+        noting: Option<&ImageProgressRecorder<'_>>,
     ) -> Result<(), RestoreImageError> {
         let leaves = self.read(batch)?;
         place(file, writes_zeros, batch, &leaves).map_err(|source| self.write_failed(source))?;
@@ -353,7 +354,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    fn count(&self, batch: &[Cut], leaves: &[Bytes]) {
+    fn count(&self, batch: &[PartExtent], leaves: &[Bytes]) {
         self.progress.add_bytes_read(leaves.iter().map(|leaf| leaf.len() as u64).sum());
         self.progress.add_bytes_done(batch.iter().map(|cut| cut.length).sum());
     }
@@ -362,7 +363,11 @@ impl Job<'_> {
         RestoreImageError::Write { path: self.destination.into(), source }
     }
 
-    fn leaf_or_hole(&self, cut: &Cut, leaf: Result<Bytes, ReadTreeError>) -> Result<Bytes, ReadTreeError> {
+    fn leaf_or_hole(
+        &self,
+        cut: &PartExtent,
+        leaf: Result<Bytes, ReadTreeError>,
+    ) -> Result<Bytes, ReadTreeError> {
         match (leaf, self.damaged) {
             (Ok(leaf), _) => Ok(cut.of(&leaf)),
             (Err(_), Some(damaged)) => {
@@ -375,7 +380,7 @@ impl Job<'_> {
 }
 
 /// Writes adjacent leaves with one call.
-fn place(file: &dyn ImageSink, writes_zeros: bool, batch: &[Cut], leaves: &[Bytes]) -> io::Result<()> {
+fn place(file: &dyn ImageSink, writes_zeros: bool, batch: &[PartExtent], leaves: &[Bytes]) -> io::Result<()> {
     let mut run = Vec::new();
     let mut run_offset = 0;
     for (cut, leaf) in batch.iter().zip(leaves) {
@@ -400,7 +405,7 @@ fn place(file: &dyn ImageSink, writes_zeros: bool, batch: &[Cut], leaves: &[Byte
     file.write_all_at(&run, run_offset)
 }
 
-fn stream(into: &mut dyn Write, batch: &[Cut], leaves: &[Bytes]) -> io::Result<()> {
+fn stream(into: &mut dyn Write, batch: &[PartExtent], leaves: &[Bytes]) -> io::Result<()> {
     for (cut, leaf) in batch.iter().zip(leaves) {
         into.write_all(leaf)?;
         io::copy(&mut io::Read::take(io::repeat(0), cut.length - leaf.len() as u64), into)?;

@@ -12,22 +12,22 @@ use rustix::fs::{Advice, OFlags, SeekFrom as HoleSeek, fadvise, seek};
 use varve_image::{Ranges, ReadAt};
 use varve_tree::Entry;
 
+use super::image_piece::ImagePiece;
 use super::leave_out::part_of;
-use super::piece::Piece;
-use super::served::{Place, PlaceError, ServedImage, Told};
+use super::served_image::{ReadRequest, ReadRequestError, RunContent, ServedImage};
 
 /// Bytes that are claimed and read at a time. A multiple of every block size.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
 
 /// An image to archive.
 pub struct ImageSource {
-    kind: Kind,
+    kind: ImageSourceKind,
     path: PathBuf,
     /// The ranges that are archived as zeros.
     left_out: Ranges,
 }
 
-enum Kind {
+enum ImageSourceKind {
     /// Many workers read it at any offset. `size` is the size that it had when it was opened.
     Placed { file: File, size: u64, changed: (i64, i64), has_holes: bool },
     /// It is read once, from beginning to end.
@@ -87,16 +87,16 @@ impl ImageSource {
         // A failure is ignored, because this is only a hint.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
         let changed = (metadata.mtime(), metadata.mtime_nsec());
-        Ok(Self::of(Kind::Placed { file, size, changed, has_holes }, path))
+        Ok(Self::of(ImageSourceKind::Placed { file, size, changed, has_holes }, path))
     }
 
     /// A stream of unknown length, such as standard input.
     #[must_use]
     pub fn stream(reader: Box<dyn Read + Send>, path: &Path) -> Self {
-        Self::of(Kind::Stream(Mutex::new(reader)), path)
+        Self::of(ImageSourceKind::Stream(Mutex::new(reader)), path)
     }
 
-    fn of(kind: Kind, path: &Path) -> Self {
+    fn of(kind: ImageSourceKind, path: &Path) -> Self {
         Self { kind, path: path.into(), left_out: Ranges::default() }
     }
 
@@ -115,11 +115,11 @@ impl ImageSource {
     /// The process has too many open files.
     pub fn reader(&self) -> io::Result<Option<Arc<dyn ReadAt>>> {
         Ok(match &self.kind {
-            Kind::Placed { file, size, .. } => {
-                Some(Arc::new(Placed { file: file.try_clone()?, size: *size }))
+            ImageSourceKind::Placed { file, size, .. } => {
+                Some(Arc::new(SizedFile { file: file.try_clone()?, size: *size }))
             }
-            Kind::Stream(_) => None,
-            Kind::Served { image, .. } => Some(Arc::new(Served(Arc::clone(image)))),
+            ImageSourceKind::Stream(_) => None,
+            ImageSourceKind::Served { image, .. } => Some(Arc::new(ServedImageReader(Arc::clone(image)))),
         })
     }
 
@@ -133,7 +133,7 @@ impl ImageSource {
     #[must_use]
     pub fn served(image: Box<dyn ServedImage>, path: &Path, earlier: Option<Entry>) -> Self {
         let earlier = earlier.filter(|entry| entry.size() == image.size());
-        Self::of(Kind::Served { image: image.into(), earlier }, path)
+        Self::of(ImageSourceKind::Served { image: image.into(), earlier }, path)
     }
 
     /// The path from which it was opened.
@@ -146,16 +146,16 @@ impl ImageSource {
     #[must_use]
     pub fn size(&self) -> Option<u64> {
         match &self.kind {
-            Kind::Placed { size, .. } => Some(*size),
-            Kind::Stream(_) => None,
-            Kind::Served { image, .. } => Some(image.size()),
+            ImageSourceKind::Placed { size, .. } => Some(*size),
+            ImageSourceKind::Stream(_) => None,
+            ImageSourceKind::Served { image, .. } => Some(image.size()),
         }
     }
 
     /// The tree that has the unchanged parts.
     pub(super) fn earlier(&self) -> Option<&Entry> {
         match &self.kind {
-            Kind::Served { earlier, .. } => earlier.as_ref(),
+            ImageSourceKind::Served { earlier, .. } => earlier.as_ref(),
             _ => None,
         }
     }
@@ -164,47 +164,50 @@ impl ImageSource {
     /// read may be no valid image at all.
     pub(super) fn has_changed(&self) -> io::Result<bool> {
         match &self.kind {
-            Kind::Placed { file, size, changed, has_holes: true } => {
+            ImageSourceKind::Placed { file, size, changed, has_holes: true } => {
                 let now = file.metadata()?;
                 Ok(now.len() != *size || (now.mtime(), now.mtime_nsec()) != *changed)
             }
-            Kind::Served { image, .. } => image.held_still().map(|held| !held),
+            ImageSourceKind::Served { image, .. } => image.held_still().map(|held| !held),
             _ => Ok(false),
         }
     }
 
     /// The pieces of the image from its start, in blocks of `block_bytes`.
-    pub(super) fn pieces(&self, block_bytes: u32) -> Pieces<'_> {
-        Pieces { source: self, block_bytes: u64::from(block_bytes), offset: 0, data_end: 0 }
+    pub(super) fn pieces(&self, block_bytes: u32) -> ImagePieces<'_> {
+        ImagePieces { source: self, block_bytes: u64::from(block_bytes), offset: 0, data_end: 0 }
     }
 
     /// Fills places, in ascending order of their offsets.
-    pub(super) fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+    pub(super) fn read_all(&self, places: &mut [ReadRequest<'_>]) -> Result<(), ReadRequestError> {
         match &self.kind {
-            Kind::Placed { file, .. } => places.iter_mut().try_for_each(|Place { offset, into }| {
-                file.read_exact_at(into, *offset).map_err(|source| PlaceError { offset: *offset, source })
-            }),
-            Kind::Stream(_) => match places {
+            ImageSourceKind::Placed { file, .. } => {
+                places.iter_mut().try_for_each(|ReadRequest { offset, into }| {
+                    file.read_exact_at(into, *offset)
+                        .map_err(|source| ReadRequestError { offset: *offset, source })
+                })
+            }
+            ImageSourceKind::Stream(_) => match places {
                 [] => Ok(()),
                 [place, ..] => {
-                    Err(PlaceError { offset: place.offset, source: io::ErrorKind::Unsupported.into() })
+                    Err(ReadRequestError { offset: place.offset, source: io::ErrorKind::Unsupported.into() })
                 }
             },
-            Kind::Served { image, .. } => image.read_all(places),
+            ImageSourceKind::Served { image, .. } => image.read_all(places),
         }
     }
 }
 
 /// A file or a device, with the size that it had when it was opened.
-struct Placed {
+struct SizedFile {
     file: File,
     size: u64,
 }
 
 /// A reader of a disk behind another program.
-struct Served(Arc<dyn ServedImage>);
+struct ServedImageReader(Arc<dyn ServedImage>);
 
-impl ReadAt for Served {
+impl ReadAt for ServedImageReader {
     fn size(&self) -> u64 {
         self.0.size()
     }
@@ -217,7 +220,7 @@ impl ReadAt for Served {
     }
 }
 
-impl ReadAt for Placed {
+impl ReadAt for SizedFile {
     fn size(&self) -> u64 {
         self.size
     }
@@ -228,7 +231,7 @@ impl ReadAt for Placed {
 }
 
 /// Iterates over the pieces of an image.
-pub(super) struct Pieces<'a> {
+pub(super) struct ImagePieces<'a> {
     source: &'a ImageSource,
     block_bytes: u64,
     offset: u64,
@@ -236,65 +239,69 @@ pub(super) struct Pieces<'a> {
     data_end: u64,
 }
 
-impl Pieces<'_> {
+impl ImagePieces<'_> {
     /// The offset of the next piece. At the end, this is the size of the image.
     pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
     /// The next piece; `None` at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<Piece>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<ImagePiece>> {
         let piece = match &self.source.kind {
-            Kind::Placed { size, .. } if self.offset >= *size => None,
-            Kind::Placed { file, size, has_holes, .. } => Some(self.next_placed(file, *size, *has_holes)?),
-            Kind::Stream(reader) => {
+            ImageSourceKind::Placed { size, .. } if self.offset >= *size => None,
+            ImageSourceKind::Placed { file, size, has_holes, .. } => {
+                Some(self.next_placed(file, *size, *has_holes)?)
+            }
+            ImageSourceKind::Stream(reader) => {
                 let mut bytes = Vec::new();
                 let mut reader = reader.lock();
                 reader.by_ref().take(PIECE_BYTES).read_to_end(&mut bytes)?;
-                (!bytes.is_empty()).then_some(Piece::Bytes(bytes))
+                (!bytes.is_empty()).then_some(ImagePiece::Bytes(bytes))
             }
-            Kind::Served { image, .. } if self.offset >= image.size() => None,
-            Kind::Served { image, earlier } => Some(self.next_served(image.as_ref(), earlier.is_some())?),
+            ImageSourceKind::Served { image, .. } if self.offset >= image.size() => None,
+            ImageSourceKind::Served { image, earlier } => {
+                Some(self.next_served(image.as_ref(), earlier.is_some())?)
+            }
         };
         let piece = piece.map(|piece| part_of(piece, &self.source.left_out, self.block_bytes));
-        self.offset += piece.as_ref().map_or(0, Piece::len);
+        self.offset += piece.as_ref().map_or(0, ImagePiece::len);
         Ok(piece)
     }
 
-    fn next_placed(&mut self, file: &File, size: u64, has_holes: bool) -> io::Result<Piece> {
+    fn next_placed(&mut self, file: &File, size: u64, has_holes: bool) -> io::Result<ImagePiece> {
         let from = self.offset;
         if from >= self.data_end {
             let data = if has_holes { data_range(file, from, size)? } else { Some((from, size)) };
-            let Some((start, end)) = data else { return Ok(Piece::Hole { bytes: size - from }) };
+            let Some((start, end)) = data else { return Ok(ImagePiece::Hole { bytes: size - from }) };
             self.data_end = end.next_multiple_of(self.block_bytes).min(size);
             let start = (start / self.block_bytes * self.block_bytes).max(from);
             if start > from {
-                return Ok(Piece::Hole { bytes: start - from });
+                return Ok(ImagePiece::Hole { bytes: start - from });
             }
         }
-        Ok(Piece::Data { offset: from, bytes: self.data_end.min(from + PIECE_BYTES) - from })
+        Ok(ImagePiece::Data { offset: from, bytes: self.data_end.min(from + PIECE_BYTES) - from })
     }
 
-    fn next_served(&mut self, image: &dyn ServedImage, has_earlier: bool) -> io::Result<Piece> {
+    fn next_served(&mut self, image: &dyn ServedImage, has_earlier: bool) -> io::Result<ImagePiece> {
         let (from, size) = (self.offset, image.size());
         if from >= self.data_end {
-            let run = image.told_at(from)?;
+            let run = image.content_at(from)?;
             if run.end <= from || run.end > size {
                 let said =
                     format!("it reports an impossible range: from {from} to {} of {size} bytes", run.end);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, said));
             }
             let whole = if run.end == size { size } else { run.end / self.block_bytes * self.block_bytes };
-            match run.told {
-                Told::Zeros if whole > from => return Ok(Piece::Hole { bytes: whole - from }),
-                Told::Unchanged if has_earlier && whole > from => {
-                    return Ok(Piece::Unchanged { bytes: whole - from });
+            match run.content {
+                RunContent::Zeros if whole > from => return Ok(ImagePiece::Hole { bytes: whole - from }),
+                RunContent::Unchanged if has_earlier && whole > from => {
+                    return Ok(ImagePiece::Unchanged { bytes: whole - from });
                 }
                 // A block with mixed contents is read.
                 _ => self.data_end = run.end.next_multiple_of(self.block_bytes).min(size),
             }
         }
-        Ok(Piece::Data { offset: from, bytes: self.data_end.min(from + PIECE_BYTES) - from })
+        Ok(ImagePiece::Data { offset: from, bytes: self.data_end.min(from + PIECE_BYTES) - from })
     }
 }
 

@@ -35,7 +35,7 @@ struct Stream {
 
 /// A read-ahead that is due.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum DueReadAhead {
     /// The bytes of a range, which may extend beyond the end of the image.
     Range(Range<u64>),
     /// The pointer blocks of the whole image. Due once.
@@ -67,14 +67,14 @@ impl Streams {
     }
 
     /// Takes the next read-ahead, which no request waits for yet. The caller must perform it.
-    pub(super) fn take_due(&mut self) -> Option<Due> {
+    pub(super) fn take_due(&mut self) -> Option<DueReadAhead> {
         if std::mem::take(&mut self.is_interior_due) {
-            return Some(Due::Interior);
+            return Some(DueReadAhead::Interior);
         }
         let stream = self.streams.iter_mut().max_by_key(|stream| stream.turn)?;
         // Half of the last batch is used up. The next batch should be in memory before the rest is.
         let is_due = stream.ahead > AHEAD_BYTES.start && stream.fetched_to < stream.next + stream.ahead / 2;
-        is_due.then(|| Due::Range(stream.fetch(stream.next)))
+        is_due.then(|| DueReadAhead::Range(stream.fetch(stream.next)))
     }
 
     fn begin(&mut self, stream: Stream) {
@@ -114,7 +114,7 @@ mod tests {
             waits += usize::from(waited.is_some());
             fetched.extend(waited);
             if takes_due && let Some(due) = streams.take_due() {
-                let Due::Range(range) = due else { panic!("nobody has jumped") };
+                let DueReadAhead::Range(range) = due else { panic!("nobody has jumped") };
                 fetched.push(range);
             }
         }
@@ -149,6 +149,6 @@ mod tests {
             assert_eq!(streams.note(place..place + 4096), None);
             due.extend(streams.take_due().map(|due| (number, due)));
         }
-        assert_eq!(due, [(u64::from(JUMP_COUNT) - 1, Due::Interior)]);
+        assert_eq!(due, [(u64::from(JUMP_COUNT) - 1, DueReadAhead::Interior)]);
     }
 }

@@ -12,11 +12,11 @@ use rustix::io::Errno;
 use super::new_image::word_for;
 use super::restore::RestoreImageError;
 use crate::restoring::partial::{self, rename_new};
-use crate::restoring::unfinished_restore::{Made, Noted, Unfinished, WrittenRanges};
+use crate::restoring::unfinished_restore::{CompletedPart, PartialKind, UnfinishedRestore, WrittenRanges};
 
 /// A file that only its owner can read: a disk contains the secrets of all its users.
 pub(super) struct UnfinishedImage {
-    unfinished: Unfinished,
+    unfinished: UnfinishedRestore,
     file: File,
     destination: PathBuf,
     name: Vec<u8>,
@@ -38,7 +38,7 @@ impl UnfinishedImage {
             let folder = destination.parent().filter(|folder| !folder.as_os_str().is_empty());
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let folder = rustix::fs::openat(CWD, folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
-            let unfinished = Unfinished::open(folder, &name, Made::File, source)?;
+            let unfinished = UnfinishedRestore::open(folder, &name, PartialKind::File, source)?;
             let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::openat(unfinished.folder(), unfinished.name(), flags, Mode::empty())?;
             Ok(Self { unfinished, file: file.into(), destination: destination.into(), name })
@@ -88,7 +88,7 @@ impl UnfinishedImage {
 }
 
 /// Records from time to time how much of a file is durable.
-pub(super) struct Noting<'a> {
+pub(super) struct ImageProgressRecorder<'a> {
     image: &'a UnfinishedImage,
     written: Mutex<WrittenRanges>,
     /// The end of the recorded part.
@@ -96,7 +96,7 @@ pub(super) struct Noting<'a> {
     note_bytes: u64,
 }
 
-impl<'a> Noting<'a> {
+impl<'a> ImageProgressRecorder<'a> {
     pub(super) fn new(image: &'a UnfinishedImage, start: u64, note_bytes: u64) -> Self {
         Self { image, written: Mutex::new(WrittenRanges::up_to(start)), noted: Mutex::new(start), note_bytes }
     }
@@ -128,7 +128,7 @@ impl<'a> Noting<'a> {
     /// true.
     fn sync_and_note(&self, end: u64) {
         if self.image.file.sync_data().is_ok() {
-            let noted = Noted { large: Some((PathBuf::new(), end)), ..Noted::default() };
+            let noted = CompletedPart { large: Some((PathBuf::new(), end)), ..CompletedPart::default() };
             let _ = self.image.unfinished.note(&noted);
         }
     }

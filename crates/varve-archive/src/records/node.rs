@@ -31,7 +31,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BlockKind;
-use varve_image::FileTime;
+use varve_image::{DeviceNumber, FileTime, Xattr};
 use varve_tree::{DecodeEntryError, Entry};
 
 use crate::inode_flags::InodeFlags;
@@ -140,23 +140,6 @@ impl std::fmt::Display for NodeProblem {
             Self::Vanished => "vanished",
         })
     }
-}
-
-/// The numbers of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DeviceNumber {
-    /// Selects the driver.
-    pub major: u32,
-    /// Selects the device of the driver.
-    pub minor: u32,
-}
-
-/// An extended attribute as the kernel reports it, for example an ACL or a file capability.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Xattr {
-    /// The name with its namespace: `user.comment`, `system.posix_acl_access`.
-    pub name: Vec<u8>,
-    pub value: Vec<u8>,
 }
 
 /// A file, folder, link or device in a snapshot, with everything that is needed to create it again.

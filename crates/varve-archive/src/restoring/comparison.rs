@@ -14,7 +14,7 @@ const HOLE_BYTES: usize = 1 << 20;
 
 /// A difference between a restored file and the snapshot.
 #[derive(Debug, thiserror::Error)]
-pub enum Unlike {
+pub enum ReadBackDifference {
     /// The kind, the size or another attribute differs.
     #[error("read back, it differs from the snapshot: {what} differs")]
     Status { what: &'static str },
@@ -32,17 +32,17 @@ pub enum Unlike {
 }
 
 /// Compares the bytes of a file at `offset`.
-pub(crate) fn compare_bytes(file: &File, offset: u64, bytes: &[u8]) -> Result<(), Unlike> {
+pub(crate) fn compare_bytes(file: &File, offset: u64, bytes: &[u8]) -> Result<(), ReadBackDifference> {
     let mut there = vec![0; bytes.len()];
-    file.read_exact_at(&mut there, offset).map_err(Unlike::Read)?;
+    file.read_exact_at(&mut there, offset).map_err(ReadBackDifference::Read)?;
     match there.iter().zip(bytes).position(|(there, byte)| there != byte) {
         None => Ok(()),
-        Some(place) => Err(Unlike::Bytes { at: offset + place as u64 }),
+        Some(place) => Err(ReadBackDifference::Bytes { at: offset + place as u64 }),
     }
 }
 
 /// Compares a hole: the file must have a hole or zeros there.
-pub(crate) fn compare_zeros(file: &File, range: Range<u64>) -> Result<(), Unlike> {
+pub(crate) fn compare_zeros(file: &File, range: Range<u64>) -> Result<(), ReadBackDifference> {
     let mut offset = range.start;
     while offset < range.end {
         let data = match rustix::fs::seek(file, SeekFrom::Data(offset)) {

@@ -14,11 +14,11 @@ const RANGE_COUNT_MAX: usize = 1 << 20;
 /// joined.
 #[derive(Debug, Default)]
 pub struct DamageList {
-    ranges: Mutex<Ranges>,
+    ranges: Mutex<FileRanges>,
 }
 
 #[derive(Debug, Default)]
-struct Ranges {
+struct FileRanges {
     /// For each file, a map from the start of each range to its end.
     files: BTreeMap<PathBuf, BTreeMap<u64, u64>>,
     count: usize,
@@ -38,7 +38,7 @@ impl DamageList {
             return;
         }
         let mut ranges = self.ranges.lock();
-        let Ranges { files, count } = &mut *ranges;
+        let FileRanges { files, count } = &mut *ranges;
         let file = files.entry(path.to_path_buf()).or_default();
         *count -= file.len();
         insert(file, range, *count < RANGE_COUNT_MAX);

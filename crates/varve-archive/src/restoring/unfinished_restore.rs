@@ -40,7 +40,7 @@ const CHECKSUM_DIGITS: usize = 16;
 
 /// The part of an unfinished restore that is complete and durable.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Noted {
+pub(crate) struct CompletedPart {
     /// Everything up to and including this path, in the order of the walk, is done.
     pub(crate) after: Option<PathBuf>,
     /// The number of leading bytes that are done of this file. The path is empty if the restore is
@@ -81,39 +81,50 @@ impl WrittenRanges {
 
 /// The kind of a partial file or folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum PartialKind {
     File,
     Folder,
 }
 
 /// A file or folder that is being restored under a partial name. It is locked, so that no other run
 /// works on it.
-pub(crate) struct Unfinished {
+pub(crate) struct UnfinishedRestore {
     folder: OwnedFd,
     name: Vec<u8>,
     state: File,
-    noted: Noted,
+    noted: CompletedPart,
     is_continued: bool,
 }
 
-impl Unfinished {
+impl UnfinishedRestore {
     /// Continues what an earlier run from the same `source` left for the name `wanted` in `folder`,
     /// or begins anew under a free name. Only the owner can read the partial file or folder.
-    pub(crate) fn open(folder: OwnedFd, wanted: &[u8], made: Made, source: &[u8]) -> Result<Self, Errno> {
+    pub(crate) fn open(
+        folder: OwnedFd,
+        wanted: &[u8],
+        made: PartialKind,
+        source: &[u8],
+    ) -> Result<Self, Errno> {
         let source = line_of(source);
         for name in partial_names(wanted) {
-            let claimed = match Claim::existing(&folder, &name)? {
-                Existing::Ours(claim) => claim.go_on(&folder, &name, made, &source)?,
-                Existing::None => Claim::new(&folder, &name)?,
-                Existing::Foreign => None,
+            let claimed = match ClaimedState::existing(&folder, &name)? {
+                ExistingState::Ours(claim) => claim.go_on(&folder, &name, made, &source)?,
+                ExistingState::None => ClaimedState::new(&folder, &name)?,
+                ExistingState::Foreign => None,
             };
             let Some(claim) = claimed else { continue };
             if claim.inode.is_some() {
-                let Claim { file, noted, .. } = claim;
+                let ClaimedState { file, noted, .. } = claim;
                 return Ok(Self { folder, name, state: file, noted, is_continued: true });
             }
             if let Some(state) = claim.begin(&folder, &name, made, &source)? {
-                return Ok(Self { folder, name, state, noted: Noted::default(), is_continued: false });
+                return Ok(Self {
+                    folder,
+                    name,
+                    state,
+                    noted: CompletedPart::default(),
+                    is_continued: false,
+                });
             }
         }
         Err(Errno::EXIST)
@@ -124,13 +135,13 @@ impl Unfinished {
     pub(crate) fn is_placing(folder: &OwnedFd, wanted: &[u8], source: &[u8]) -> Result<bool, Errno> {
         let source = line_of(source);
         for name in partial_names(wanted) {
-            match Claim::existing(folder, &name)? {
-                Existing::Ours(claim)
+            match ClaimedState::existing(folder, &name)? {
+                ExistingState::Ours(claim)
                     if source != NAMELESS && claim.source == source && claim.noted.is_placing =>
                 {
                     return Ok(true);
                 }
-                Existing::None => return Ok(false),
+                ExistingState::None => return Ok(false),
                 _ => {}
             }
         }
@@ -158,12 +169,12 @@ impl Unfinished {
     }
 
     /// The record of earlier runs.
-    pub(crate) fn noted(&self) -> &Noted {
+    pub(crate) fn noted(&self) -> &CompletedPart {
         &self.noted
     }
 
     /// Records the durable part. The caller must have synced everything that `noted` covers.
-    pub(crate) fn note(&self, noted: &Noted) -> io::Result<()> {
+    pub(crate) fn note(&self, noted: &CompletedPart) -> io::Result<()> {
         append(&self.state, &record_of(noted))
     }
 
@@ -192,53 +203,53 @@ fn state_name(name: &[u8]) -> Vec<u8> {
 }
 
 /// A locked state file.
-struct Claim {
+struct ClaimedState {
     file: File,
     source: String,
     inode: Option<u64>,
-    noted: Noted,
+    noted: CompletedPart,
 }
 
-enum Existing {
+enum ExistingState {
     None,
     /// A state file of this user that no other run has locked.
-    Ours(Claim),
+    Ours(ClaimedState),
     /// Another file has one of the two names, or another run has the lock.
     Foreign,
 }
 
-impl Claim {
-    fn existing(folder: &OwnedFd, name: &[u8]) -> Result<Existing, Errno> {
+impl ClaimedState {
+    fn existing(folder: &OwnedFd, name: &[u8]) -> Result<ExistingState, Errno> {
         let state_name = state_name(name);
         let flags = OFlags::RDWR | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = match rustix::fs::openat(folder, state_name.as_slice(), flags, Mode::empty()) {
             Ok(opened) => opened,
             Err(Errno::NOENT) => return if_free(folder, name),
-            Err(_) => return Ok(Existing::Foreign),
+            Err(_) => return Ok(ExistingState::Foreign),
         };
         if !is_private_file(&rustix::fs::fstat(&opened)?)
             || rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive).is_err()
             // Between the two calls, another run may have finished and removed the file.
             || rustix::fs::fstat(&opened)?.st_nlink != 1
         {
-            return Ok(Existing::Foreign);
+            return Ok(ExistingState::Foreign);
         }
         let file = File::from(opened);
         let mut text = Vec::new();
         if (&file).take(STATE_BYTES_MAX).read_to_end(&mut text).is_err() {
-            return Ok(Existing::Foreign);
+            return Ok(ExistingState::Foreign);
         }
         if text.is_empty() {
             // A crash came between creating the file and writing its first line.
-            return Ok(Existing::Ours(Self {
+            return Ok(ExistingState::Ours(Self {
                 file,
                 source: String::new(),
                 inode: None,
-                noted: Noted::default(),
+                noted: CompletedPart::default(),
             }));
         }
-        let Some((source, inode, noted)) = parse(&text) else { return Ok(Existing::Foreign) };
-        Ok(Existing::Ours(Self { file, source, inode: Some(inode), noted }))
+        let Some((source, inode, noted)) = parse(&text) else { return Ok(ExistingState::Foreign) };
+        Ok(ExistingState::Ours(Self { file, source, inode: Some(inode), noted }))
     }
 
     fn new(folder: &OwnedFd, name: &[u8]) -> Result<Option<Self>, Errno> {
@@ -249,7 +260,7 @@ impl Claim {
                 if rustix::fs::flock(&opened, FlockOperation::NonBlockingLockExclusive).is_err() {
                     return Ok(None);
                 }
-                let noted = Noted::default();
+                let noted = CompletedPart::default();
                 Ok(Some(Self { file: opened.into(), source: String::new(), inode: None, noted }))
             }
             Err(Errno::EXIST) => Ok(None),
@@ -259,7 +270,13 @@ impl Claim {
 
     /// Returns `None` if the partial file belongs to another restore, and stays. Returns a claim
     /// without an inode if the partial file is gone.
-    fn go_on(self, folder: &OwnedFd, name: &[u8], made: Made, source: &str) -> Result<Option<Self>, Errno> {
+    fn go_on(
+        self,
+        folder: &OwnedFd,
+        name: &[u8],
+        made: PartialKind,
+        source: &str,
+    ) -> Result<Option<Self>, Errno> {
         let there = match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(there) => there,
             Err(Errno::NOENT) => return Ok(Some(Self { inode: None, ..self })),
@@ -272,10 +289,16 @@ impl Claim {
 
     /// Creates the partial file or folder, and writes the first lines of the state file. Returns
     /// `None` if the name was taken meanwhile.
-    fn begin(self, folder: &OwnedFd, name: &[u8], made: Made, source: &str) -> Result<Option<File>, Errno> {
+    fn begin(
+        self,
+        folder: &OwnedFd,
+        name: &[u8],
+        made: PartialKind,
+        source: &str,
+    ) -> Result<Option<File>, Errno> {
         let created = match made {
-            Made::Folder => rustix::fs::mkdirat(folder, name, Mode::RWXU),
-            Made::File => {
+            PartialKind::Folder => rustix::fs::mkdirat(folder, name, Mode::RWXU),
+            PartialKind::File => {
                 let flags =
                     OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR).map(drop)
@@ -294,7 +317,8 @@ impl Claim {
             Ok(()) => Ok(Some(self.file)),
             Err(error) => {
                 if error != Errno::EXIST {
-                    let flags = if made == Made::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                    let flags =
+                        if made == PartialKind::Folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
                     let _ = rustix::fs::unlinkat(folder, name, flags);
                 }
                 let _ = rustix::fs::unlinkat(folder, state_name(name), AtFlags::empty());
@@ -305,18 +329,18 @@ impl Claim {
 }
 
 /// A name without a state file is free, or belongs to another program.
-fn if_free(folder: &OwnedFd, name: &[u8]) -> Result<Existing, Errno> {
+fn if_free(folder: &OwnedFd, name: &[u8]) -> Result<ExistingState, Errno> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Err(Errno::NOENT) => Ok(Existing::None),
-        Ok(_) => Ok(Existing::Foreign),
+        Err(Errno::NOENT) => Ok(ExistingState::None),
+        Ok(_) => Ok(ExistingState::Foreign),
         Err(error) => Err(error),
     }
 }
 
-fn file_type(made: Made) -> FileType {
+fn file_type(made: PartialKind) -> FileType {
     match made {
-        Made::File => FileType::RegularFile,
-        Made::Folder => FileType::Directory,
+        PartialKind::File => FileType::RegularFile,
+        PartialKind::Folder => FileType::Directory,
     }
 }
 
@@ -337,7 +361,7 @@ fn append(mut file: &File, text: &str) -> io::Result<()> {
 
 /// Format: `noted PLACING AFTER LARGE BYTES CHECKSUM`. A path is `-`, or `+` followed by
 /// hexadecimal digits.
-fn record_of(noted: &Noted) -> String {
+fn record_of(noted: &CompletedPart) -> String {
     let hex = |path: &Path| format!("+{}", to_hex(path.as_os_str().as_bytes()));
     let after = noted.after.as_deref().map_or("-".into(), hex);
     let (large, bytes) = noted.large.as_ref().map_or(("-".into(), 0), |(path, bytes)| (hex(path), *bytes));
@@ -351,7 +375,7 @@ fn checksum(fields: &str) -> String {
 }
 
 /// Parses the source, the inode and the last record.
-fn parse(text: &[u8]) -> Option<(String, u64, Noted)> {
+fn parse(text: &[u8]) -> Option<(String, u64, CompletedPart)> {
     let text = String::from_utf8_lossy(text);
     let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
     if lines.next()? != HEADER {
@@ -363,7 +387,7 @@ fn parse(text: &[u8]) -> Option<(String, u64, Noted)> {
     Some((source, inode, noted))
 }
 
-fn parse_record(line: &str) -> Option<Noted> {
+fn parse_record(line: &str) -> Option<CompletedPart> {
     let (fields, sum) = line.rsplit_once(' ')?;
     if sum != checksum(fields) {
         return None;
@@ -377,7 +401,7 @@ fn parse_record(line: &str) -> Option<Noted> {
     let after = path(words.next()?)?;
     let large = path(words.next()?)?;
     let bytes = words.next()?.parse().ok()?;
-    Some(Noted { after, large: large.map(|path| (path, bytes)), is_placing })
+    Some(CompletedPart { after, large: large.map(|path| (path, bytes)), is_placing })
 }
 
 fn from_hex(hex: &str) -> Option<PathBuf> {
@@ -397,8 +421,8 @@ mod tests {
         File::open(folder.path()).unwrap().into()
     }
 
-    fn open(folder: &tempfile::TempDir, source: &[u8]) -> Unfinished {
-        Unfinished::open(opened(folder), b"name", Made::Folder, source).unwrap()
+    fn open(folder: &tempfile::TempDir, source: &[u8]) -> UnfinishedRestore {
+        UnfinishedRestore::open(opened(folder), b"name", PartialKind::Folder, source).unwrap()
     }
 
     const FIRST: &[u8] = b".name.varve-partial-0";
@@ -408,8 +432,8 @@ mod tests {
     fn the_same_source_goes_on_and_another_begins_anew() {
         let folder = tempfile::tempdir().unwrap();
         let noted = [
-            Noted { after: Some("a\n b".into()), ..Noted::default() },
-            Noted { after: Some("z".into()), large: Some((PathBuf::new(), 7)), is_placing: false },
+            CompletedPart { after: Some("a\n b".into()), ..CompletedPart::default() },
+            CompletedPart { after: Some("z".into()), large: Some((PathBuf::new(), 7)), is_placing: false },
         ];
         for noted in &noted {
             let first = open(&folder, b"source");
@@ -422,7 +446,7 @@ mod tests {
             assert_eq!(open(&folder, b"source").noted(), noted);
         }
         let other = open(&folder, b"another source");
-        assert_eq!((other.name(), other.noted()), (SECOND, &Noted::default()));
+        assert_eq!((other.name(), other.noted()), (SECOND, &CompletedPart::default()));
     }
 
     #[test]
@@ -435,11 +459,11 @@ mod tests {
     #[test]
     fn a_torn_record_does_not_count() {
         let folder = tempfile::tempdir().unwrap();
-        let noted = Noted { after: Some("a".into()), ..Noted::default() };
+        let noted = CompletedPart { after: Some("a".into()), ..CompletedPart::default() };
         open(&folder, b"source").note(&noted).unwrap();
         let state = folder.path().join(".name.varve-partial-0.state");
         let whole = fs::read(&state).unwrap();
-        let longer = record_of(&Noted { after: Some("b".into()), ..Noted::default() });
+        let longer = record_of(&CompletedPart { after: Some("b".into()), ..CompletedPart::default() });
         for cut in 0..longer.len() - 1 {
             fs::write(&state, [&whole, &longer.as_bytes()[..cut]].concat()).unwrap();
             assert_eq!(open(&folder, b"source").noted(), &noted, "{cut}");

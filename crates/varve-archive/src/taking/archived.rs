@@ -4,16 +4,16 @@ use std::io;
 
 use varve_world::{Random, Timestamp};
 
-use crate::catalog::request::Request;
 use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::catalog::snapshot_id::SnapshotId;
+use crate::catalog::snapshot_request::SnapshotRequest;
 use crate::folder::{ArchivedFolder, FolderCounts, LeftOutOfFolder};
 use crate::image::ArchivedImage;
 use crate::records::fields::UnknownFields;
 use crate::vac::ArchivedVac;
 
 /// An archived image or folder.
-pub(crate) struct Archived {
+pub(crate) struct ArchivedSource {
     content: SnapshotContent,
     size: u64,
     file_count: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Archived {
     pub(crate) counts: Option<FolderCounts>,
 }
 
-impl From<ArchivedImage> for Archived {
+impl From<ArchivedImage> for ArchivedSource {
     fn from(image: ArchivedImage) -> Self {
         Self {
             content: SnapshotContent::Image(image.entry),
@@ -46,7 +46,7 @@ impl From<ArchivedImage> for Archived {
     }
 }
 
-impl From<ArchivedFolder> for Archived {
+impl From<ArchivedFolder> for ArchivedSource {
     fn from(folder: ArchivedFolder) -> Self {
         Self {
             content: SnapshotContent::Folder(Box::new(folder.root)),
@@ -65,12 +65,12 @@ impl From<ArchivedFolder> for Archived {
     }
 }
 
-impl Archived {
+impl ArchivedSource {
     /// Makes the requested snapshot, begun at `began_at`. The cost is not known yet. Fails if there
     /// are no random bytes for an id.
     pub(crate) fn into_snapshot(
         self,
-        request: Request,
+        request: SnapshotRequest,
         began_at: Timestamp,
         random: &dyn Random,
     ) -> io::Result<Snapshot> {

@@ -79,7 +79,7 @@ pub struct SnapshotCopier<'a> {
 }
 
 /// A folder that is being copied.
-struct OpenFolder<'a> {
+struct FolderCopy<'a> {
     node: Node,
     list: NodeList<'a>,
     content: ContentWriter<'a>,
@@ -146,7 +146,7 @@ impl<'a> SnapshotCopier<'a> {
 
     fn copy_folder(&mut self, root: &Node, to: &dyn BlockStore) -> Result<Node, CopySnapshotError> {
         let from = self.from;
-        let open = |node: &Node| OpenFolder {
+        let open = |node: &Node| FolderCopy {
             node: node.clone(),
             list: NodeList::new(from, node),
             content: ContentWriter::new(to, BlockKind::Directory, Cutting::DIRECTORY),
@@ -175,7 +175,7 @@ impl<'a> SnapshotCopier<'a> {
                     });
                 }
                 None => {
-                    let Some(OpenFolder { mut node, content, .. }) = folders.pop() else {
+                    let Some(FolderCopy { mut node, content, .. }) = folders.pop() else {
                         unreachable!("it was the last one above")
                     };
                     if let Some(entry) = node.content {
@@ -200,7 +200,7 @@ impl<'a> SnapshotCopier<'a> {
     fn copy_content(
         &mut self,
         node: &Node,
-        folders: &[OpenFolder<'_>],
+        folders: &[FolderCopy<'_>],
         to: &dyn BlockStore,
     ) -> Result<Option<Node>, CopySnapshotError> {
         let Some(entry) = node.content else { return Ok(Some(node.clone())) };
@@ -259,7 +259,7 @@ impl<'a> SnapshotCopier<'a> {
 }
 
 /// The path of a node in the last of these folders.
-fn path_of(folders: &[OpenFolder<'_>], name: &[u8]) -> Vec<u8> {
+fn path_of(folders: &[FolderCopy<'_>], name: &[u8]) -> Vec<u8> {
     let names = folders.iter().map(|folder| folder.node.name.as_slice()).chain([name]);
     names.filter(|name| !name.is_empty()).collect::<Vec<_>>().join(&b'/')
 }

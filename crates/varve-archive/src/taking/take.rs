@@ -14,19 +14,19 @@ use varve_world::Timestamp;
 
 use crate::catalog::catalog_root::{Catalog, LoadCatalogError, SaveCatalogError};
 use crate::catalog::losses::Losses;
-use crate::catalog::naming::{NameTaken, check_name};
-use crate::catalog::request::Request;
 use crate::catalog::snapshot::{Growth, Snapshot};
 use crate::catalog::snapshot_id::SnapshotId;
+use crate::catalog::snapshot_request::SnapshotRequest;
+use crate::catalog::source_names::{NameTaken, check_name};
 use crate::catalog::tags::{TagChanges, TagError};
 use crate::folder::{
-    ArchiveFolderError, Before, FolderCounts, FolderOptions, LeftOutOfFolder, StreamOwner, Watch,
+    ArchiveFolderError, EarlierSnapshots, FolderCounts, FolderOptions, LeftOutOfFolder, StreamOwner, Watch,
     archive_folder_after, archive_stream, only_this_file,
 };
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
 use crate::progress::Progress;
-use crate::taking::archived::Archived;
-use crate::taking::last_night::LastNight;
+use crate::taking::archived::ArchivedSource;
+use crate::taking::last_snapshot_record::LastSnapshotRecord;
 use crate::vac::ArchivedVac;
 
 /// A store with its catalog.
@@ -39,7 +39,7 @@ pub struct Archive {
 
 /// A snapshot that was taken, and is durable.
 #[derive(Debug, Clone)]
-pub struct Taken {
+pub struct TakenSnapshot {
     pub snapshot: Snapshot,
     /// True if an image changed while it was read.
     pub changed_meanwhile: bool,
@@ -114,7 +114,7 @@ pub enum FollowError {
 }
 
 /// The state of the store before a snapshot was begun.
-pub(crate) struct Begun {
+pub(crate) struct StoreBefore {
     at: Timestamp,
     log_bytes: u64,
     new_bytes: u64,
@@ -208,9 +208,9 @@ impl Archive {
         &mut self,
         source: &ImageSource,
         block_bytes: u32,
-        request: Request,
+        request: SnapshotRequest,
         progress: &Progress,
-    ) -> Result<Taken, TakeError> {
+    ) -> Result<TakenSnapshot, TakeError> {
         let begun = self.begin()?;
         let workers = self.store.world().workers.clone();
         self.store.expect_reads_in_pieces(request.read_in_pieces);
@@ -228,25 +228,25 @@ impl Archive {
         source: &Path,
         options: FolderOptions,
         reread: bool,
-        request: Request,
+        request: SnapshotRequest,
         watch: Watch<'_>,
-    ) -> Result<Taken, TakeError> {
+    ) -> Result<TakenSnapshot, TakeError> {
         let begun = self.begin()?;
         let previous = self.catalog.newest_folder(&request.name, &request.source).cloned();
         let remembered = [b"last night\0", request.name.as_bytes(), b"\0", &request.source].concat();
-        let last_night = if self.store.role().allows(Permission::Read) {
+        let last_record = if self.store.role().allows(Permission::Read) {
             None
         } else {
-            Some(LastNight::load(&self.store, &remembered, !reread).map_err(TakeError::Random)?)
+            Some(LastSnapshotRecord::load(&self.store, &remembered, !reread).map_err(TakeError::Random)?)
         };
         let options = FolderOptions { began_at: begun.at, lost: self.store.lost_blocks(), reread, ..options };
-        let before = Before { root: previous.as_ref(), last_night: last_night.clone() };
+        let before = EarlierSnapshots { root: previous.as_ref(), last_record: last_record.clone() };
         let workers = self.store.world().workers.clone();
         self.store.expect_reads_in_pieces(false);
         let folder = archive_folder_after(&*self.store, workers.as_ref(), source, &before, &options, watch)?;
         let taken = self.finish(begun, folder.into(), request)?;
         // The record is saved last, because everything that it leads to must exist.
-        if let Some(Err(error)) = last_night.map(|night| night.save(&self.store, &remembered)) {
+        if let Some(Err(error)) = last_record.map(|night| night.save(&self.store, &remembered)) {
             tracing::warn!(%error, "the list of files could not be saved; the next snapshot reads every file again");
         }
         Ok(taken)
@@ -262,9 +262,9 @@ impl Archive {
         file: &Path,
         options: FolderOptions,
         reread: bool,
-        request: Request,
+        request: SnapshotRequest,
         watch: Watch<'_>,
-    ) -> Result<Taken, TakeError> {
+    ) -> Result<TakenSnapshot, TakeError> {
         let (folder, options) = only_this_file(file, options)?;
         self.take_folder(&folder, options, reread, request, watch)
     }
@@ -278,9 +278,9 @@ impl Archive {
         &mut self,
         stream: &mut dyn Read,
         owner: StreamOwner,
-        request: Request,
+        request: SnapshotRequest,
         progress: &Progress,
-    ) -> Result<Taken, TakeError> {
+    ) -> Result<TakenSnapshot, TakeError> {
         let begun = self.begin()?;
         self.store.expect_reads_in_pieces(false);
         let cutting = FolderOptions::default().cutting;
@@ -294,7 +294,7 @@ impl Archive {
     ///
     /// # Errors
     /// [`NameTaken`].
-    pub fn check_name(&self, request: &Request) -> Result<(), NameTaken> {
+    pub fn check_name(&self, request: &SnapshotRequest) -> Result<(), NameTaken> {
         check_name(self.snapshots(), request)
     }
 
@@ -321,24 +321,29 @@ impl Archive {
         SnapshotId::draw(&*self.store.world().random).map_err(TakeError::Random)
     }
 
-    pub(crate) fn begin(&self) -> Result<Begun, TakeError> {
+    pub(crate) fn begin(&self) -> Result<StoreBefore, TakeError> {
         let log_bytes = self.store.stats()?.log_bytes;
         let (_, new_bytes) = self.store.session_growth();
-        Ok(Begun { at: self.store.world().clock.now(), log_bytes, new_bytes })
+        Ok(StoreBefore { at: self.store.world().clock.now(), log_bytes, new_bytes })
     }
 
     /// Adds the snapshot to the catalog, which first makes everything durable.
-    fn finish(&mut self, begun: Begun, archived: Archived, request: Request) -> Result<Taken, TakeError> {
+    fn finish(
+        &mut self,
+        begun: StoreBefore,
+        archived: ArchivedSource,
+        request: SnapshotRequest,
+    ) -> Result<TakenSnapshot, TakeError> {
         let (changed_meanwhile, vac, counts) = (archived.changed_meanwhile, archived.vac, archived.counts);
         let left_out = archived.left_out.clone();
         let snapshot = archived
             .into_snapshot(request, begun.at, &*self.store.world().random)
             .map_err(TakeError::Random)?;
-        Ok(Taken { snapshot: self.enter(begun, snapshot)?, changed_meanwhile, vac, left_out, counts })
+        Ok(TakenSnapshot { snapshot: self.enter(begun, snapshot)?, changed_meanwhile, vac, left_out, counts })
     }
 
     /// Adds a snapshot to the catalog, with the number of bytes that it added to the store.
-    pub(crate) fn enter(&mut self, begun: Begun, snapshot: Snapshot) -> Result<Snapshot, TakeError> {
+    pub(crate) fn enter(&mut self, begun: StoreBefore, snapshot: Snapshot) -> Result<Snapshot, TakeError> {
         self.store.write_out().map_err(TakeError::WriteOut)?;
         let elapsed = self.store.world().clock.now().0.saturating_sub(begun.at.0);
         let snapshot = Snapshot {

@@ -10,7 +10,7 @@ use varve_world::Workers;
 
 use super::node::{TEXT_BYTES_MAX, device_of, node_of};
 use super::owners::OwnerNames;
-use crate::browsing::files::{ContentKey, Files, Nodes, ReadContentError, Trouble};
+use crate::browsing::files::{ContentKey, Files, Nodes, ReadContentError, ReadProblem};
 use crate::folder::StoredFiles;
 use crate::image::RestoreImageError;
 use crate::progress::Progress;
@@ -192,16 +192,20 @@ impl Files for VacFiles<'_> {
         }
     }
 
-    fn trouble(&self, node: &Node) -> Option<Trouble> {
+    fn trouble(&self, node: &Node) -> Option<ReadProblem> {
         let kind = node.kind;
         let is_link = kind == NodeKind::SymbolicLink;
         let lacks_all = is_link && node.target.is_empty() || kind.is_device() && node.device.is_none();
         if lacks_all {
-            return Some(Trouble { error: Box::new(NotWhatItSays { kind }), lacks_all, is_damage: false });
+            return Some(ReadProblem {
+                error: Box::new(NotWhatItSays { kind }),
+                lacks_all,
+                is_damage: false,
+            });
         }
         if is_link && node.size > 0 {
             let error = Box::new(TargetCutShort { there: node.target.len(), size: node.size });
-            return Some(Trouble { error, lacks_all: false, is_damage: false });
+            return Some(ReadProblem { error, lacks_all: false, is_damage: false });
         }
         self.stored.trouble(node)
     }

@@ -5,11 +5,11 @@
 //! without it.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use varve_image::FileTime;
+use varve_image::{DeviceNumber, FileTime};
 use varve_tree::{VacMode, VacRecord};
 
 use super::owners::OwnerNames;
-use crate::records::node::{DeviceNumber, Node, NodeKind};
+use crate::records::node::{Node, NodeKind};
 
 /// The longest target of a symbolic link, and the longest text that describes a device.
 pub(super) const TEXT_BYTES_MAX: u64 = 4096;
@@ -144,7 +144,8 @@ pub(super) fn record_of(node: &Node, owners: &OwnerNames, with_xattrs: bool) -> 
 mod tests {
     use super::*;
     use crate::inode_flags::InodeFlags;
-    use crate::records::node::{NodeProblem, Xattr};
+    use crate::records::node::NodeProblem;
+    use varve_image::Xattr;
 
     fn owners() -> OwnerNames {
         OwnerNames::parse(b"root:x:0:\nme:x:7:\n", b"root:x:0:\n")

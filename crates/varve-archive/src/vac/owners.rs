@@ -9,12 +9,12 @@ const NOBODY: u32 = u32::MAX;
 /// The names and numbers of users and groups on one machine.
 #[derive(Debug, Clone, Default)]
 pub struct OwnerNames {
-    users: Names,
-    groups: Names,
+    users: IdNames,
+    groups: IdNames,
 }
 
 #[derive(Debug, Clone, Default)]
-struct Names {
+struct IdNames {
     numbers: BTreeMap<Vec<u8>, u32>,
     names: BTreeMap<u32, Vec<u8>>,
 }
@@ -23,7 +23,7 @@ impl OwnerNames {
     /// Parses the contents of `/etc/passwd` and `/etc/group`. Malformed lines are skipped.
     #[must_use]
     pub fn parse(passwd: &[u8], group: &[u8]) -> Self {
-        Self { users: Names::parse(passwd), groups: Names::parse(group) }
+        Self { users: IdNames::parse(passwd), groups: IdNames::parse(group) }
     }
 
     /// The number of a user; [`NOBODY`] if unknown.
@@ -49,7 +49,7 @@ impl OwnerNames {
     }
 }
 
-impl Names {
+impl IdNames {
     /// Parses lines of a name, another field and a number, separated by colons.
     fn parse(text: &[u8]) -> Self {
         let mut names = Self::default();

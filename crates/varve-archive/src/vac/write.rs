@@ -53,7 +53,7 @@ pub struct ArchivedVac {
 pub(crate) struct VacTreeWriter<'a> {
     blocks: &'a dyn BlockStore,
     options: &'a VacOptions,
-    open: Vec<OpenFolder<'a>>,
+    open: Vec<OpenVacFolder<'a>>,
     next_qid: u64,
     /// True once the archived folder itself was opened.
     has_begun: bool,
@@ -61,7 +61,7 @@ pub(crate) struct VacTreeWriter<'a> {
     left_out: u64,
 }
 
-struct OpenFolder<'a> {
+struct OpenVacFolder<'a> {
     builder: VacFolderBuilder<'a>,
     qid: u64,
     owner: Vec<u8>,
@@ -70,7 +70,7 @@ struct OpenFolder<'a> {
 
 impl<'a> VacTreeWriter<'a> {
     pub(crate) fn new(blocks: &'a dyn BlockStore, options: &'a VacOptions) -> Self {
-        let root = OpenFolder {
+        let root = OpenVacFolder {
             builder: VacFolderBuilder::new(blocks, options.shape),
             qid: 0,
             owner: ROOT_OWNER.to_vec(),
@@ -94,7 +94,7 @@ impl<'a> VacTreeWriter<'a> {
             return;
         }
         let owners = &self.options.owners;
-        let folder = OpenFolder {
+        let folder = OpenVacFolder {
             builder: VacFolderBuilder::new(self.blocks, self.options.shape),
             qid: self.draw_qid(),
             owner: owners.user_name(node.uid),
@@ -108,7 +108,7 @@ impl<'a> VacTreeWriter<'a> {
         if self.open.len() == 1 {
             return Ok(());
         }
-        let Some(OpenFolder { builder, qid, .. }) = self.open.pop() else { return Ok(()) };
+        let Some(OpenVacFolder { builder, qid, .. }) = self.open.pop() else { return Ok(()) };
         let (source, meta) = builder.finish()?;
         let name = self.options.name.as_ref().filter(|_| self.open.len() == 1);
         let node = Node { name: name.unwrap_or(&node.name).clone(), ..node.clone() };

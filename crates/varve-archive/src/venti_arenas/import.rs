@@ -144,12 +144,12 @@ pub fn import_venti_arena(
     if store.score_bytes() != SCORE_BYTES {
         return Err(ImportArenaError::OtherScores);
     }
-    let mut import = Import::begin(store, arenas, place, progress, observer)?;
+    let mut import = ArenaImport::begin(store, arenas, place, progress, observer)?;
     import.read_all()?;
     import.finish()
 }
 
-struct Import<'a> {
+struct ArenaImport<'a> {
     store: &'a Store,
     arenas: &'a VentiArenas,
     place: &'a ArenaPlace,
@@ -172,11 +172,11 @@ struct Import<'a> {
     batch: Vec<(BlockType, Vec<u8>)>,
     batch_bytes: usize,
     noted: u64,
-    report: Counts,
+    report: ImportCounts,
 }
 
 #[derive(Default)]
-struct Counts {
+struct ImportCounts {
     clump_count: u64,
     known_count: u64,
     block_count: u64,
@@ -185,7 +185,7 @@ struct Counts {
 }
 
 /// The result of examining the front of the window.
-enum Step {
+enum ImportStep {
     /// More bytes are needed.
     More,
     /// This many bytes are done.
@@ -193,7 +193,7 @@ enum Step {
     End,
 }
 
-impl<'a> Import<'a> {
+impl<'a> ArenaImport<'a> {
     fn begin(
         store: &'a Store,
         arenas: &'a VentiArenas,
@@ -234,7 +234,7 @@ impl<'a> Import<'a> {
             batch: Vec::new(),
             batch_bytes: 0,
             noted: known_to,
-            report: Counts::default(),
+            report: ImportCounts::default(),
         })
     }
 
@@ -284,12 +284,12 @@ impl<'a> Import<'a> {
         let window = std::mem::take(&mut self.window);
         while !self.has_ended {
             match self.step(&window[passed..], is_last)? {
-                Step::More => break,
-                Step::Past(count) => {
+                ImportStep::More => break,
+                ImportStep::Past(count) => {
                     passed += count;
                     self.address += count as u64;
                 }
-                Step::End => self.has_ended = true,
+                ImportStep::End => self.has_ended = true,
             }
         }
         self.window = window[passed..].to_vec();
@@ -300,22 +300,22 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    fn step(&mut self, bytes: &[u8], is_last: bool) -> Result<Step, ImportArenaError> {
+    fn step(&mut self, bytes: &[u8], is_last: bool) -> Result<ImportStep, ImportArenaError> {
         let magic = self.head.clump_magic;
         let is_beyond = self.used().is_none_or(|used| self.address >= used);
         if bytes.is_empty() || bytes.len() < CLUMP_HEADER_BYTES && !is_last {
-            return Ok(Step::More);
+            return Ok(ImportStep::More);
         }
         let Some(header) = ClumpHeader::decode(bytes, magic) else {
             if is_beyond {
-                return Ok(Step::End);
+                return Ok(ImportStep::End);
             }
             self.note_damage(ClumpDamage::NoClump, 0);
             return Ok(to_next(bytes, 0, magic, is_last));
         };
         let Some(data) = bytes.get(CLUMP_HEADER_BYTES..header.clump_bytes()) else {
             if !is_last {
-                return Ok(Step::More);
+                return Ok(ImportStep::More);
             }
             if !is_beyond {
                 self.note_damage(ClumpDamage::CutOff, 0);
@@ -328,7 +328,7 @@ impl<'a> Import<'a> {
         } else if let Err(reason) = self.take(&header, data)? {
             // Beyond the end in the trailer, this is an unfinished write that a crash has left.
             if is_beyond {
-                return Ok(Step::End);
+                return Ok(ImportStep::End);
             }
             self.note_damage(reason, CLUMP_HEADER_BYTES);
             return Ok(to_next(bytes, 1, magic, is_last));
@@ -339,7 +339,7 @@ impl<'a> Import<'a> {
             self.put_batch()?;
             self.make_durable()?;
         }
-        Ok(Step::Past(header.clump_bytes()))
+        Ok(ImportStep::Past(header.clump_bytes()))
     }
 
     /// Counts a complete clump. Its header is hashed for the comparison with the directory at the
@@ -480,13 +480,13 @@ impl<'a> Import<'a> {
 }
 
 /// Skips to the next place where a clump may begin, at least `least` bytes further on.
-fn to_next(bytes: &[u8], least: usize, magic: u32, is_last: bool) -> Step {
+fn to_next(bytes: &[u8], least: usize, magic: u32, is_last: bool) -> ImportStep {
     let magic = magic.to_be_bytes();
     let rest = bytes.get(least.max(1)..).unwrap_or_default();
     match rest.windows(magic.len()).position(|window| window == magic) {
-        Some(place) => Step::Past(place + least.max(1)),
+        Some(place) => ImportStep::Past(place + least.max(1)),
         // The magic number may begin in these bytes, and continue in bytes that were not read yet.
-        None if !is_last => Step::Past(bytes.len().saturating_sub(magic.len() - 1).max(least.max(1))),
-        None => Step::Past(bytes.len()),
+        None if !is_last => ImportStep::Past(bytes.len().saturating_sub(magic.len() - 1).max(least.max(1))),
+        None => ImportStep::Past(bytes.len()),
     }
 }

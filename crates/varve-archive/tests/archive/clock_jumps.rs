@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use varve_archive::{Archive, FolderOptions, Progress, Request, Verified, Watch, verify};
+use varve_archive::{Archive, FolderOptions, Progress, SnapshotRequest, Verified, Watch, verify};
 use varve_block::{Block, BlockStore, BlockType};
 use varve_log::ArenaMap;
 use varve_store::{Access, Encryption, PassphraseCost, Store, StoreConfig};
@@ -72,7 +72,7 @@ fn every_night_is_kept_whatever_the_clock_says() {
         let mut archive = open(&storage, moments);
         let progress = Progress::new();
         let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
-        let request = Request { name: "home".into(), ..Request::default() };
+        let request = SnapshotRequest { name: "home".into(), ..SnapshotRequest::default() };
         let taken =
             archive.take_folder(folder.path(), FolderOptions::default(), false, request, watch).unwrap();
         assert_eq!(taken.snapshot.time, Timestamp(moments[0]), "it shows the moment at which it was begun");

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use varve_archive::{
-    ArchiveImageError, ArchivedImage, DamageList, ImageOptions, ImagePart, ImageSource, Place, PlaceError,
-    Progress, RestoreImageError, ServedImage, Told, ToldRun, archive_image, read_back_image, restore_image,
-    write_image, write_image_around,
+    ArchiveImageError, ArchivedImage, ContentRun, DamageList, ImageOptions, ImagePart, ImageSource, Progress,
+    ReadRequest, ReadRequestError, RestoreImageError, RunContent, ServedImage, archive_image,
+    read_back_image, restore_image, write_image, write_image_around,
 };
 use varve_block::{Block, BlockName, BlockStore, GetError, MemoryBlockStore, PutError, Score, SyncError};
 use varve_world::{InlineWorkers, RealWorkers};
@@ -281,11 +281,11 @@ fn an_image_that_is_not_what_was_restored_is_found() {
         old.read_exact_at(&mut byte, place).unwrap();
         file.write_all_at(&[byte[0] ^ 1], place).unwrap();
         let found = check().unwrap_err();
-        assert!(matches!(found, varve_archive::Unlike::Bytes { at } if at == place), "{found:?}");
+        assert!(matches!(found, varve_archive::ReadBackDifference::Bytes { at } if at == place), "{found:?}");
         file.write_all_at(&byte, place).unwrap();
     }
     file.set_len(9 * MIB).unwrap();
-    assert!(matches!(check(), Err(varve_archive::Unlike::Status { .. })));
+    assert!(matches!(check(), Err(varve_archive::ReadBackDifference::Status { .. })));
 }
 
 /// Only root can have a device.
@@ -403,15 +403,15 @@ impl ServedImage for Scattered {
         self.bytes.len() as u64
     }
 
-    fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
+    fn content_at(&self, offset: u64) -> io::Result<ContentRun> {
         if !self.has_earlier {
-            return Ok(ToldRun { told: Told::Data, end: self.size() });
+            return Ok(ContentRun { content: RunContent::Data, end: self.size() });
         }
         let block = offset / u64::from(BLOCK_BYTES);
         let has_changed = Self::has_changed(block);
         let end = (block + 1..Self::BLOCK_COUNT).find(|next| Self::has_changed(*next) != has_changed);
-        let told = if has_changed { Told::Data } else { Told::Unchanged };
-        Ok(ToldRun { told, end: end.unwrap_or(Self::BLOCK_COUNT) * u64::from(BLOCK_BYTES) })
+        let told = if has_changed { RunContent::Data } else { RunContent::Unchanged };
+        Ok(ContentRun { content: told, end: end.unwrap_or(Self::BLOCK_COUNT) * u64::from(BLOCK_BYTES) })
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
@@ -423,12 +423,12 @@ impl ServedImage for Scattered {
         Ok(())
     }
 
-    fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+    fn read_all(&self, places: &mut [ReadRequest<'_>]) -> Result<(), ReadRequestError> {
         let offsets: Vec<_> = places.iter().map(|place| place.offset).collect();
         assert!(!places.is_empty() && offsets.is_sorted());
         assert!(places.len() > 1 || !self.has_earlier || offsets[0] > self.size() * 9 / 10, "one by one");
-        places.iter_mut().try_for_each(|Place { offset, into }| {
-            self.read_at(*offset, into).map_err(|source| PlaceError { offset: *offset, source })
+        places.iter_mut().try_for_each(|ReadRequest { offset, into }| {
+            self.read_at(*offset, into).map_err(|source| ReadRequestError { offset: *offset, source })
         })
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use varve_archive::{Archive, FolderOptions, Progress, RepairScope, Request, Watch, repair, verify};
+use varve_archive::{Archive, FolderOptions, Progress, RepairScope, SnapshotRequest, Watch, repair, verify};
 use varve_store::{Access, Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreConfig};
 use varve_upkeep::AuditShare;
 use varve_world::{FixedClock, InlineWorkers, MemoryStorage, RealClock, SeededRandom, Timestamp, World};
@@ -50,7 +50,8 @@ fn shared() -> MemoryStorage {
 fn night(archive: &mut Archive, source: &Path, reread: bool) -> u64 {
     let progress = Progress::new();
     let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
-    let request = Request { name: "home".into(), source: b"home".to_vec(), ..Request::default() };
+    let request =
+        SnapshotRequest { name: "home".into(), source: b"home".to_vec(), ..SnapshotRequest::default() };
     archive.take_folder(source, FolderOptions::default(), reread, request, watch).unwrap();
     progress.snapshot().bytes_read
 }

@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use tempfile::TempDir;
-use varve_archive::{FolderOptions, InodeFlags, ListNext, Listed, Node, NodeKind, StoredFiles, list};
+use varve_archive::{FolderOptions, InodeFlags, ListEvent, ListNext, Node, NodeKind, StoredFiles, list};
 use varve_block::with_causes;
 use varve_image::FileTime;
 use varve_sim::Draw;
 use varve_store::Store;
-use varve_tree::{Piece, TreeReader};
+use varve_tree::{StreamPiece, TreeReader};
 
 use crate::contents::{Content, noise};
 
@@ -154,8 +154,10 @@ pub fn read(store: &Store, root: &Node) -> Result<FolderState, String> {
     let mut failed = None;
     list(&StoredFiles::new(store), root, &mut |listed| {
         let read = match listed {
-            Listed::Node { path, node } => keep(store, node).map(|kept| (path.display().to_string(), kept)),
-            Listed::Unreadable { path, error } => {
+            ListEvent::Node { path, node } => {
+                keep(store, node).map(|kept| (path.display().to_string(), kept))
+            }
+            ListEvent::Unreadable { path, error } => {
                 Err(format!("{}: {}", path.display(), with_causes(error.as_ref())))
             }
         };
@@ -180,8 +182,8 @@ fn keep(store: &Store, node: &Node) -> Result<Kept, String> {
             if let Some(entry) = &node.content {
                 let read = TreeReader::new(store, entry).stream(&mut |piece| {
                     match piece {
-                        Piece::Bytes(piece) => bytes.extend_from_slice(piece),
-                        Piece::Zeros(count) => bytes.resize(bytes.len() + count as usize, 0),
+                        StreamPiece::Bytes(piece) => bytes.extend_from_slice(piece),
+                        StreamPiece::Zeros(count) => bytes.resize(bytes.len() + count as usize, 0),
                     }
                     Ok(())
                 });

@@ -6,7 +6,7 @@ use varve_archive::{Archive, ImagePart, Losses, Progress, Snapshot, SnapshotCont
 use varve_block::with_causes;
 use varve_sim::Disk;
 use varve_store::{Access, Encryption, Secret, Store, StoreConfig};
-use varve_tree::{Piece, TreeReader};
+use varve_tree::{StreamPiece, TreeReader};
 use varve_upkeep::{AuditShare, Damage, DamageKind, ParityDamage};
 use varve_world::{FixedClock, InlineWorkers, RealWorkers, SeededRandom, Storage, Timestamp, Workers, World};
 use zeroize::Zeroizing;
@@ -88,8 +88,8 @@ pub fn read_file(store: &Store, file: &StoredFile) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let taken = TreeReader::new(store, &file.entry).stream(&mut |piece| {
         match piece {
-            Piece::Bytes(piece) => bytes.extend_from_slice(piece),
-            Piece::Zeros(count) => bytes.resize(bytes.len() + count as usize, 0),
+            StreamPiece::Bytes(piece) => bytes.extend_from_slice(piece),
+            StreamPiece::Zeros(count) => bytes.resize(bytes.len() + count as usize, 0),
         }
         Ok(())
     });

@@ -54,13 +54,13 @@ impl ReadAt for Vec<u8> {
 }
 
 /// A contiguous part of other bytes, such as a partition or a segment of a logical volume.
-pub struct Part {
+pub struct BytesPart {
     whole: Arc<dyn ReadAt>,
     start: u64,
     size: u64,
 }
 
-impl Part {
+impl BytesPart {
     /// Makes the part with the `size` bytes from `start`, or as many of them as exist.
     #[must_use]
     pub fn new(whole: Arc<dyn ReadAt>, start: u64, size: u64) -> Self {
@@ -69,7 +69,7 @@ impl Part {
     }
 }
 
-impl ReadAt for Part {
+impl ReadAt for BytesPart {
     fn size(&self) -> u64 {
         self.size
     }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_part_shows_only_its_own_bytes() {
-        let part = Part::new(Arc::new((0..100).collect::<Vec<u8>>()), 10, 20);
+        let part = BytesPart::new(Arc::new((0..100).collect::<Vec<u8>>()), 10, 20);
         let mut bytes = [0; 5];
         part.read_at(15, &mut bytes).unwrap();
         assert_eq!((part.size(), bytes), (20, [25, 26, 27, 28, 29]));
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_part_beyond_the_end_is_as_long_as_what_is_there() {
         let whole: Arc<dyn ReadAt> = Arc::new(vec![0; 100]);
-        assert_eq!(Part::new(Arc::clone(&whole), 90, 20).size(), 10);
-        assert_eq!(Part::new(whole, 200, 20).size(), 0);
+        assert_eq!(BytesPart::new(Arc::clone(&whole), 90, 20).size(), 10);
+        assert_eq!(BytesPart::new(whole, 200, 20).size(), 0);
     }
 }

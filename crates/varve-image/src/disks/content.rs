@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::bytes::fields::{has_at, u8_at, u16_at, u32_at};
 use crate::bytes::read_at::ReadAt;
-use crate::disks::signatures::Places;
+use crate::disks::signatures::ProbedVolume;
 use crate::disks::swap_header;
 
 /// The kind of content of a volume.
@@ -126,7 +126,7 @@ impl fmt::Display for VolumeContent {
 
 /// Detects the content of a volume.
 pub(crate) fn detect(volume: &dyn ReadAt) -> VolumeContent {
-    let mut places = Places::of(volume);
+    let mut places = ProbedVolume::of(volume);
     let found = places.content();
     let head = places.head();
     match found {
@@ -152,7 +152,7 @@ pub(crate) fn detect(volume: &dyn ReadAt) -> VolumeContent {
 /// Returns true if the first signature of the table that matches the beginning of the disk is that
 /// of ISO 9660.
 pub(crate) fn begins_as_iso(disk: &dyn ReadAt) -> bool {
-    Places::of(disk).content_of_head() == Some(VolumeContent::FileSystem(FileSystemKind::Iso9660))
+    ProbedVolume::of(disk).content_of_head() == Some(VolumeContent::FileSystem(FileSystemKind::Iso9660))
 }
 
 /// Returns the generation of an ext file system: ext2, ext3 or ext4.

@@ -1,14 +1,14 @@
 //! The checksums of partition tables and file systems, computed eight bytes at a time.
 
 /// The remainders of one polynomial, for eight bytes at once.
-type Table = [[u32; 256]; 8];
+type CrcTable = [[u32; 256]; 8];
 
 /// CRC-32 as in GPT headers.
-static IEEE: Table = table(0xedb8_8320);
+static IEEE: CrcTable = table(0xedb8_8320);
 /// CRC-32C as in ext4, LVM and iSCSI.
-static CASTAGNOLI: Table = table(0x82f6_3b78);
+static CASTAGNOLI: CrcTable = table(0x82f6_3b78);
 
-const fn table(polynomial: u32) -> Table {
+const fn table(polynomial: u32) -> CrcTable {
     let mut table = [[0; 256]; 8];
     let mut byte = 0;
     let mut value = 0;
@@ -36,7 +36,7 @@ const fn table(polynomial: u32) -> Table {
     table
 }
 
-fn update(table: &Table, mut remainder: u32, bytes: &[u8]) -> u32 {
+fn update(table: &CrcTable, mut remainder: u32, bytes: &[u8]) -> u32 {
     let mut eights = bytes.chunks_exact(8);
     for eight in &mut eights {
         let low = remainder ^ u32::from_le_bytes([eight[0], eight[1], eight[2], eight[3]]);

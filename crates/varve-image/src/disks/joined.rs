@@ -8,14 +8,14 @@ use std::sync::Arc;
 use crate::bytes::read_at::ReadAt;
 
 /// Ranges of a disk, one after the other.
-pub(crate) struct Joined {
+pub(crate) struct JoinedRanges {
     disk: Arc<dyn ReadAt>,
     /// The offset of each piece in the whole, and its range on the disk.
     pieces: Vec<(u64, Range<u64>)>,
     size: u64,
 }
 
-impl Joined {
+impl JoinedRanges {
     pub(crate) fn new(disk: Arc<dyn ReadAt>, pieces: Vec<Range<u64>>) -> Self {
         let mut size = 0_u64;
         let mut placed = Vec::new();
@@ -28,7 +28,7 @@ impl Joined {
     }
 }
 
-impl ReadAt for Joined {
+impl ReadAt for JoinedRanges {
     fn size(&self) -> u64 {
         self.size
     }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn pieces_read_as_one() {
         let disk: Arc<dyn ReadAt> = Arc::new((0..100).collect::<Vec<u8>>());
-        let joined = Joined::new(disk, vec![50..53, 10..12, 90..95]);
+        let joined = JoinedRanges::new(disk, vec![50..53, 10..12, 90..95]);
         let mut all = [0; 10];
         joined.read_at(0, &mut all).unwrap();
         assert_eq!(all, [50, 51, 52, 10, 11, 90, 91, 92, 93, 94]);

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use text::Section;
+use text::LvmSection;
 
 use crate::bytes::fields::{array_at, has_at, u32_at, u64_at};
 use crate::bytes::read_at::ReadAt;
@@ -28,10 +28,10 @@ const TEXT_BYTES_MAX: u64 = 8 << 20;
 const AREA_COUNT_MAX: usize = 8;
 
 /// Groups with their names.
-type Groups = Vec<(String, Section)>;
+type VolumeGroups = Vec<(String, LvmSection)>;
 
 /// A volume that is a member of a group.
-struct Member<'a> {
+struct GroupMember<'a> {
     volume: &'a Volume,
     /// The UUID, without the dashes that it has in texts.
     id: [u8; 32],
@@ -44,11 +44,11 @@ pub(crate) fn volumes(
     problems: &mut Vec<DiskProblem>,
 ) -> Vec<Volume> {
     let mut members = Vec::new();
-    let mut groups: BTreeMap<String, (i64, Section)> = BTreeMap::new();
+    let mut groups: BTreeMap<String, (i64, LvmSection)> = BTreeMap::new();
     for volume in volumes.iter().filter(|volume| volume.content() == VolumeContent::LvmMember) {
         match read_member(volume) {
             Ok((id, found)) => {
-                members.push(Member { volume, id });
+                members.push(GroupMember { volume, id });
                 for (name, group) in found {
                     let number = group.number("seqno").unwrap_or(0);
                     if groups.get(&name).is_none_or(|(known, _)| *known < number) {
@@ -61,7 +61,7 @@ pub(crate) fn volumes(
     }
     let mut found = Vec::new();
     for (name, (_, group)) in &groups {
-        let volumes = group.section("logical_volumes").into_iter().flat_map(Section::sections);
+        let volumes = group.section("logical_volumes").into_iter().flat_map(LvmSection::sections);
         for (volume_name, description) in volumes {
             let is_visible = description.texts("status").any(|status| status == "VISIBLE");
             if !is_visible {
@@ -90,7 +90,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Returns the UUID of a member, and the groups that its texts describe.
-fn read_member(volume: &Volume) -> Result<([u8; 32], Groups), String> {
+fn read_member(volume: &Volume) -> Result<([u8; 32], VolumeGroups), String> {
     let bytes = volume.read();
     let mut head = [0; 2048];
     bytes.read_at(0, &mut head).map_err(|error| format!("has a label that cannot be read: {error}"))?;
@@ -117,7 +117,7 @@ fn read_member(volume: &Volume) -> Result<([u8; 32], Groups), String> {
 }
 
 /// Reads the text to which an area's header points.
-fn read_area(bytes: &dyn ReadAt, start: u64, size: u64) -> Result<Groups, String> {
+fn read_area(bytes: &dyn ReadAt, start: u64, size: u64) -> Result<VolumeGroups, String> {
     let mut header = [0; 512];
     bytes
         .read_at(start, &mut header)
@@ -153,12 +153,12 @@ fn read_area(bytes: &dyn ReadAt, start: u64, size: u64) -> Result<Groups, String
 
 /// Returns the ranges of a logical volume on the disk, and the problem with them if there is one.
 fn pieces(
-    group: &Section,
-    volume: &Section,
-    members: &[Member<'_>],
+    group: &LvmSection,
+    volume: &LvmSection,
+    members: &[GroupMember<'_>],
 ) -> Result<(Vec<Range<u64>>, Option<String>), String> {
     let number =
-        |section: &Section, name: &str| section.number(name).and_then(|number| u64::try_from(number).ok());
+        |section: &LvmSection, name: &str| section.number(name).and_then(|number| u64::try_from(number).ok());
     let extent_bytes = number(group, "extent_size").unwrap_or(0).saturating_mul(SECTOR_BYTES);
     let mut segments: Vec<_> = volume.sections().filter(|(name, _)| name.starts_with("segment")).collect();
     segments.sort_by_key(|(_, segment)| segment.number("start_extent"));

@@ -11,7 +11,7 @@ mod purpose;
 
 pub use partition::PartitionType;
 pub(crate) use partition::{Partition, SECTOR_BYTES};
-pub(crate) use purpose::Purpose;
+pub(crate) use purpose::PartitionPurpose;
 
 use crate::bytes::read_at::ReadAt;
 use crate::disks::disk_problem::DiskProblem;

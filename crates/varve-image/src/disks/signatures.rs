@@ -19,7 +19,7 @@ use crate::disks::content::{FileSystemKind as K, VolumeContent as V, ext_kind, i
 
 /// The position of a magic number.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Anchor {
+pub(crate) enum SignatureAnchor {
     /// An offset from the beginning.
     Start(u64),
     /// `before` bytes before the end, after the size was rounded down to a multiple of `align`.
@@ -28,7 +28,7 @@ pub(crate) enum Anchor {
 
 /// A condition in addition to the magic number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Check {
+enum SignatureCheck {
     Magic,
     /// The numbers of a FAT boot sector.
     Fat,
@@ -41,12 +41,12 @@ enum Check {
 pub(crate) struct Signature {
     pub(crate) name: &'static str,
     pub(crate) content: V,
-    anchor: Anchor,
+    anchor: SignatureAnchor,
     /// The number of positions at which the magic number may be, `step` bytes apart.
     count: u64,
     step: u64,
     magic: &'static [u8],
-    check: Check,
+    check: SignatureCheck,
     /// The source file of libblkid that has it.
     #[cfg_attr(not(test), expect(dead_code, reason = "for those who read the table, and for its test"))]
     source: &'static str,
@@ -59,8 +59,8 @@ const fn at(
     magic: &'static [u8],
     source: &'static str,
 ) -> Signature {
-    let anchor = Anchor::Start(place);
-    Signature { name, content, anchor, count: 1, step: 0, magic, check: Check::Magic, source }
+    let anchor = SignatureAnchor::Start(place);
+    Signature { name, content, anchor, count: 1, step: 0, magic, check: SignatureCheck::Magic, source }
 }
 
 const fn end(
@@ -70,8 +70,8 @@ const fn end(
     magic: &'static [u8],
     source: &'static str,
 ) -> Signature {
-    let anchor = Anchor::End { align, before };
-    Signature { name, content, anchor, count: 1, step: 0, magic, check: Check::Magic, source }
+    let anchor = SignatureAnchor::End { align, before };
+    Signature { name, content, anchor, count: 1, step: 0, magic, check: SignatureCheck::Magic, source }
 }
 
 impl Signature {
@@ -79,15 +79,15 @@ impl Signature {
         Self { count, step, ..self }
     }
 
-    const fn checked(self, check: Check) -> Self {
+    const fn checked(self, check: SignatureCheck) -> Self {
         Self { check, ..self }
     }
 
     /// Returns the positions of the magic number in a volume of `size` bytes.
     pub(crate) fn places(&self, size: u64) -> impl Iterator<Item = Range<u64>> {
         let first = match self.anchor {
-            Anchor::Start(place) => Some(place),
-            Anchor::End { align, before } => {
+            SignatureAnchor::Start(place) => Some(place),
+            SignatureAnchor::End { align, before } => {
                 size.checked_div(align).and_then(|units| units.checked_mul(align)?.checked_sub(before))
             }
         };
@@ -175,8 +175,8 @@ pub(crate) static SIGNATURES: &[Signature] = &[
     at("Btrfs", fs(K::Btrfs), 64 * KIB + 64, b"_BHRfS_M", "btrfs.c"),
     at("ReiserFS", fs(K::ReiserFs), 64 * KIB + 52, b"ReIsEr", "reiserfs.c"),
     at("UFS2", fs(K::Ufs2), 64 * KIB + 1372, b"\x19\x01\x54\x19", "ufs.c"),
-    at("ext", fs(K::Ext2), KIB + 56, b"\x53\xef", "ext.c").checked(Check::Ext),
-    at("FAT", fs(K::Fat), 510, b"\x55\xaa", "vfat.c").checked(Check::Fat),
+    at("ext", fs(K::Ext2), KIB + 56, b"\x53\xef", "ext.c").checked(SignatureCheck::Ext),
+    at("FAT", fs(K::Fat), 510, b"\x55\xaa", "vfat.c").checked(SignatureCheck::Fat),
     // The rows below are weaker evidence, or a live file system of a row above may contain their
     // remnants.
     at("GFS", fs(K::Gfs2), 64 * KIB, b"\x01\x16\x19\x70", "gfs.c"),
@@ -428,7 +428,7 @@ const PIECE_BYTES: u64 = 64 << 10;
 const SECTOR_BYTES: u64 = 4 << 10;
 
 /// A volume with a cache of the pieces that were searched for signatures.
-pub(crate) struct Places<'a> {
+pub(crate) struct ProbedVolume<'a> {
     volume: &'a dyn ReadAt,
     size: u64,
     pieces: BTreeMap<u64, Vec<u8>>,
@@ -438,12 +438,12 @@ pub(crate) struct Places<'a> {
 
 /// A signature that was found, and its position.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sighting {
+pub(crate) struct FoundSignature {
     pub(crate) signature: &'static Signature,
     pub(crate) place: u64,
 }
 
-impl fmt::Display for Sighting {
+impl fmt::Display for FoundSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a signature of {} at byte {}", self.signature.name, self.place)
     }
@@ -453,7 +453,7 @@ impl fmt::Display for Sighting {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnreadablePlace(pub(crate) u64);
 
-impl<'a> Places<'a> {
+impl<'a> ProbedVolume<'a> {
     pub(crate) fn of(volume: &'a dyn ReadAt) -> Self {
         Self { volume, size: volume.size(), pieces: BTreeMap::new(), unreadable: Vec::new() }
     }
@@ -507,18 +507,18 @@ impl<'a> Places<'a> {
     fn has(&mut self, signature: &Signature, place: Range<u64>) -> bool {
         self.bytes(place) == signature.magic
             && match signature.check {
-                Check::Magic => true,
-                Check::Fat => is_fat(&self.head()),
-                Check::Ext => ext_kind(&self.head()).is_some(),
+                SignatureCheck::Magic => true,
+                SignatureCheck::Fat => is_fat(&self.head()),
+                SignatureCheck::Ext => ext_kind(&self.head()).is_some(),
             }
     }
 
     /// Returns the first position at which a signature is found.
-    fn find(&mut self, signature: &'static Signature) -> Option<Sighting> {
+    fn find(&mut self, signature: &'static Signature) -> Option<FoundSignature> {
         signature
             .places(self.size)
             .find(|place| self.has(signature, place.clone()))
-            .map(|place| Sighting { signature, place: place.start })
+            .map(|place| FoundSignature { signature, place: place.start })
     }
 
     /// Returns the content that the first matching row names. A place that cannot be read matches
@@ -529,10 +529,10 @@ impl<'a> Places<'a> {
 
     /// Does the same with the rows of the beginning alone.
     pub(crate) fn content_of_head(&mut self) -> Option<V> {
-        self.first_named(|anchor| matches!(anchor, Anchor::Start(place) if place < HEAD_BYTES))
+        self.first_named(|anchor| matches!(anchor, SignatureAnchor::Start(place) if place < HEAD_BYTES))
     }
 
-    fn first_named(&mut self, is_wanted: impl Fn(Anchor) -> bool) -> Option<V> {
+    fn first_named(&mut self, is_wanted: impl Fn(SignatureAnchor) -> bool) -> Option<V> {
         let mut named = SIGNATURES
             .iter()
             .filter(|signature| signature.content != V::Unknown && is_wanted(signature.anchor));
@@ -547,14 +547,14 @@ impl<'a> Places<'a> {
         &mut self,
         own_names: &[&str],
         own_bytes: &Range<u64>,
-    ) -> Result<Option<Sighting>, UnreadablePlace> {
+    ) -> Result<Option<FoundSignature>, UnreadablePlace> {
         for signature in SIGNATURES.iter().filter(|signature| !own_names.contains(&signature.name)) {
             for place in signature.places(self.size) {
                 if own_bytes.start <= place.start && place.end <= own_bytes.end {
                     continue;
                 }
                 if self.has(signature, place.clone()) {
-                    return Ok(Some(Sighting { signature, place: place.start }));
+                    return Ok(Some(FoundSignature { signature, place: place.start }));
                 }
                 if self.is_unreadable(&place) {
                     return Err(UnreadablePlace(place.start));

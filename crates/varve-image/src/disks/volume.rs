@@ -4,10 +4,10 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::bytes::read_at::{Part, ReadAt};
+use crate::bytes::read_at::{BytesPart, ReadAt};
 use crate::disks::content::{self, VolumeContent};
 use crate::disks::disk_problem::DiskProblem;
-use crate::disks::joined::Joined;
+use crate::disks::joined::JoinedRanges;
 use crate::disks::partitions::{Partition, PartitionType};
 use crate::file_systems::open;
 use crate::{FileSystem, FileSystemError};
@@ -53,7 +53,7 @@ impl Volume {
             problem(format!("begins at {}, beyond the end of the disk", partition.start));
             return None;
         }
-        let bytes = Part::new(Arc::clone(disk), partition.start, partition.size);
+        let bytes = BytesPart::new(Arc::clone(disk), partition.start, partition.size);
         let present = bytes.size();
         if present < partition.size {
             problem(format!("has {} bytes, but the disk has only {present} of them", partition.size));
@@ -75,8 +75,8 @@ impl Volume {
         is_cut_off: bool,
     ) -> Self {
         let bytes: Arc<dyn ReadAt> = match pieces.as_slice() {
-            [one] => Arc::new(Part::new(Arc::clone(disk), one.start, one.end - one.start)),
-            _ => Arc::new(Joined::new(Arc::clone(disk), pieces.clone())),
+            [one] => Arc::new(BytesPart::new(Arc::clone(disk), one.start, one.end - one.start)),
+            _ => Arc::new(JoinedRanges::new(Arc::clone(disk), pieces.clone())),
         };
         let content = content::detect(&bytes);
         Self { name, pieces, bytes, partition_type: None, label: None, content, is_cut_off, is_logical: true }

@@ -33,7 +33,7 @@ pub(crate) enum TableWidth {
 
 /// Consecutive clusters of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct ClusterRun {
     /// The number of clusters of the file before this run.
     pub(crate) before: u32,
     /// The first cluster.
@@ -43,7 +43,7 @@ pub(crate) struct Run {
 }
 
 /// The runs of a file, in its order.
-pub(crate) type Chain = Arc<[Run]>;
+pub(crate) type ClusterChain = Arc<[ClusterRun]>;
 
 /// The positions of clusters, and the table that chains them.
 pub(crate) struct Clusters {
@@ -54,11 +54,11 @@ pub(crate) struct Clusters {
     cluster_bytes: u64,
     cluster_count: u32,
     /// Chains by their first cluster. The most recently used ones are at the end.
-    known: Mutex<VecDeque<(u32, Chain)>>,
+    known: Mutex<VecDeque<(u32, ClusterChain)>>,
 }
 
 /// The successor of a cluster.
-enum Next {
+enum NextCluster {
     Cluster(u32),
     End,
 }
@@ -96,12 +96,12 @@ impl Clusters {
     }
 
     /// Returns all clusters from `first` on, as the table chains them.
-    pub(crate) fn chain(&self, first: u32, what: &str) -> Result<Chain, FileSystemError> {
+    pub(crate) fn chain(&self, first: u32, what: &str) -> Result<ClusterChain, FileSystemError> {
         if let Some(chain) = self.remembered(first) {
             return Ok(chain);
         }
-        let mut runs: Vec<Run> = Vec::new();
-        let mut window = Window { start: u64::MAX, bytes: Vec::new() };
+        let mut runs: Vec<ClusterRun> = Vec::new();
+        let mut window = TableWindow { start: u64::MAX, bytes: Vec::new() };
         let (mut cluster, mut before) = (first, 0_u32);
         loop {
             if self.position(cluster).is_none() {
@@ -123,15 +123,15 @@ impl Clusters {
                     let feature = format!("a file in more than {RUN_COUNT_MAX} pieces");
                     return Err(FileSystemError::Unsupported { what: what.into(), feature });
                 }
-                _ => runs.push(Run { before, cluster, count: 1 }),
+                _ => runs.push(ClusterRun { before, cluster, count: 1 }),
             }
             before = before.saturating_add(1);
             match self.next(cluster, &mut window, what)? {
-                Next::Cluster(next) => cluster = next,
-                Next::End => break,
+                NextCluster::Cluster(next) => cluster = next,
+                NextCluster::End => break,
             }
         }
-        let chain: Chain = runs.into();
+        let chain: ClusterChain = runs.into();
         self.remember(first, &chain);
         Ok(chain)
     }
@@ -139,7 +139,7 @@ impl Clusters {
     /// Fills `into` with the bytes of a chain from `offset` on.
     pub(crate) fn read(
         &self,
-        chain: &[Run],
+        chain: &[ClusterRun],
         offset: u64,
         into: &mut [u8],
         what: &str,
@@ -164,7 +164,7 @@ impl Clusters {
 
     /// Returns the position of a byte of a chain in the volume, and the number of bytes that follow
     /// contiguously.
-    pub(crate) fn run_at(&self, chain: &[Run], offset: u64) -> Option<(u64, u64)> {
+    pub(crate) fn run_at(&self, chain: &[ClusterRun], offset: u64) -> Option<(u64, u64)> {
         let number = u32::try_from(offset.checked_div(self.cluster_bytes)?).ok()?;
         let place = chain.partition_point(|run| run.before <= number).checked_sub(1)?;
         let run = chain.get(place)?;
@@ -175,8 +175,8 @@ impl Clusters {
     }
 
     /// Returns the ranges of the volume that hold the first `bytes` of a chain.
-    pub(crate) fn places(&self, chain: &[Run], bytes: u64) -> Vec<Range<u64>> {
-        let of_run = |run: &Run| {
+    pub(crate) fn places(&self, chain: &[ClusterRun], bytes: u64) -> Vec<Range<u64>> {
+        let of_run = |run: &ClusterRun| {
             let before = u64::from(run.before).saturating_mul(self.cluster_bytes);
             let length = u64::from(run.count).saturating_mul(self.cluster_bytes);
             let start = self.position(run.cluster)?;
@@ -186,7 +186,12 @@ impl Clusters {
         chain.iter().filter_map(of_run).collect()
     }
 
-    fn next(&self, cluster: u32, window: &mut Window, what: &str) -> Result<Next, FileSystemError> {
+    fn next(
+        &self,
+        cluster: u32,
+        window: &mut TableWindow,
+        what: &str,
+    ) -> Result<NextCluster, FileSystemError> {
         let number = u64::from(cluster);
         let within = match self.width {
             TableWidth::Twelve => number.saturating_add(number >> 1),
@@ -202,16 +207,16 @@ impl Clusters {
             TableWidth::ThirtyTwo => (u32_at(&entry, 0), 0xffff_fff8),
         };
         if value >= end {
-            return Ok(Next::End);
+            return Ok(NextCluster::End);
         }
         if value < FIRST_CLUSTER {
             return Err(damaged(what, format!("it continues from cluster {cluster} to a free one")));
         }
-        Ok(Next::Cluster(value))
+        Ok(NextCluster::Cluster(value))
     }
 
     /// Returns the four bytes at an offset of the volume; zeros beyond its end.
-    fn entry_bytes(&self, at: u64, window: &mut Window) -> Result<[u8; 4], FileSystemError> {
+    fn entry_bytes(&self, at: u64, window: &mut TableWindow) -> Result<[u8; 4], FileSystemError> {
         let start = at & !WINDOW_BYTES.wrapping_sub(1);
         if window.start != start {
             // Entries of twelve bits may cross the end of a window.
@@ -226,7 +231,7 @@ impl Clusters {
         Ok(crate::bytes::fields::array_at(&window.bytes, within))
     }
 
-    fn remembered(&self, first: u32) -> Option<Chain> {
+    fn remembered(&self, first: u32) -> Option<ClusterChain> {
         let mut known = self.known.lock();
         let place = known.iter().position(|(start, _)| *start == first)?;
         let found = known.remove(place)?;
@@ -235,7 +240,7 @@ impl Clusters {
         Some(chain)
     }
 
-    fn remember(&self, first: u32, chain: &Chain) {
+    fn remember(&self, first: u32, chain: &ClusterChain) {
         let mut known = self.known.lock();
         if known.len() == CHAIN_COUNT_MAX {
             known.pop_front();
@@ -244,7 +249,7 @@ impl Clusters {
     }
 }
 
-struct Window {
+struct TableWindow {
     start: u64,
     bytes: Vec<u8>,
 }

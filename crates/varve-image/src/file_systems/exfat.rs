@@ -16,13 +16,13 @@ mod entries;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use self::boot::Boot;
+use self::boot::ExfatBootSector;
 use self::entries::{ENTRY_BYTES, EntrySet, IN_USE, SET_ENTRIES_MAX};
 use crate::bytes::fields::u8_at;
 use crate::bytes::read_at::ReadAt;
-use crate::file_systems::clusters::{Chain, Clusters, FIRST_CLUSTER, Run, TableWidth, damaged};
+use crate::file_systems::clusters::{ClusterChain, ClusterRun, Clusters, FIRST_CLUSTER, TableWidth, damaged};
 use crate::file_systems::fat::folder_status;
-use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, Xattr};
 
 const ROOT: FileId = FileId(0);
 /// The bytes of a folder that are read at a time.
@@ -36,24 +36,24 @@ const INDEX_BITS: u32 = 23;
 pub(crate) struct ExFat {
     volume: Arc<dyn ReadAt>,
     clusters: Clusters,
-    boot: Boot,
+    boot: ExfatBootSector,
 }
 
 /// The position of a folder's entries, and the largest number of their bytes.
-struct Entries {
-    place: Place,
-    chain: Chain,
+struct ExfatFolder {
+    place: FolderStart,
+    chain: ClusterChain,
     bytes: u64,
 }
 
 /// The first cluster of a folder; `is_contiguous` is true if its clusters follow each other.
 #[derive(Clone, Copy)]
-struct Place {
+struct FolderStart {
     cluster: u32,
     is_contiguous: bool,
 }
 
-impl Place {
+impl FolderStart {
     /// Returns the number of the file whose first entry has the given index.
     fn number(self, index: u64) -> FileId {
         let folder = u64::from(self.cluster) << 1 | u64::from(self.is_contiguous);
@@ -70,7 +70,7 @@ impl Place {
 
 impl ExFat {
     pub(crate) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
-        let boot = Boot::read(&*volume)?;
+        let boot = ExfatBootSector::read(&*volume)?;
         let clusters = Clusters::new(
             Arc::clone(&volume),
             TableWidth::ThirtyTwo,
@@ -83,13 +83,13 @@ impl ExFat {
     }
 
     /// Returns a chain of as many contiguous clusters as hold `bytes`.
-    fn contiguous(&self, first: u32, bytes: u64, what: &str) -> Result<Chain, FileSystemError> {
+    fn contiguous(&self, first: u32, bytes: u64, what: &str) -> Result<ClusterChain, FileSystemError> {
         let count = bytes.div_ceil(self.boot.cluster_bytes.max(1));
         let count = u32::try_from(count).ok().filter(|count| *count > 0);
         let last = count.and_then(|count| first.checked_add(count)?.checked_sub(1));
         match (count, last.and_then(|last| self.clusters.position(last))) {
             (Some(count), Some(_)) if first >= FIRST_CLUSTER => {
-                Ok(Arc::new([Run { before: 0, cluster: first, count }]))
+                Ok(Arc::new([ClusterRun { before: 0, cluster: first, count }]))
             }
             _ => Err(damaged(what, format!("it lies in clusters from {first} on, which do not exist"))),
         }
@@ -97,13 +97,13 @@ impl ExFat {
 
     fn entry(&self, file: FileId) -> Result<EntrySet, FileSystemError> {
         let absent = || FileSystemError::Absent { what: format!("file number {}", file.0) };
-        let (place, index) = Place::of(file).filter(|_| file != ROOT).ok_or_else(absent)?;
+        let (place, index) = FolderStart::of(file).filter(|_| file != ROOT).ok_or_else(absent)?;
         self.clusters.position(place.cluster).ok_or_else(absent)?;
         let chain = if place.is_contiguous {
             // The length of the folder is in its own entry. Here it is enough to stay within the
             // heap.
             let count = self.boot.cluster_count.saturating_sub(place.cluster.saturating_sub(FIRST_CLUSTER));
-            Arc::new([Run { before: 0, cluster: place.cluster, count }]) as Chain
+            Arc::new([ClusterRun { before: 0, cluster: place.cluster, count }]) as ClusterChain
         } else {
             self.clusters.chain(place.cluster, "folder")?
         };
@@ -117,7 +117,7 @@ impl ExFat {
     }
 
     /// Returns the clusters with the content of a file or folder; none if it is empty.
-    fn chain(&self, entry: &EntrySet, what: &str) -> Result<Chain, FileSystemError> {
+    fn chain(&self, entry: &EntrySet, what: &str) -> Result<ClusterChain, FileSystemError> {
         let heap_bytes = u64::from(self.boot.cluster_count).saturating_mul(self.boot.cluster_bytes);
         if entry.size == 0 {
             return Ok(Arc::new([]));
@@ -133,11 +133,11 @@ impl ExFat {
         }
     }
 
-    fn entries(&self, folder: FileId) -> Result<Entries, FileSystemError> {
+    fn entries(&self, folder: FileId) -> Result<ExfatFolder, FileSystemError> {
         if folder == ROOT {
-            let place = Place { cluster: self.boot.root, is_contiguous: false };
+            let place = FolderStart { cluster: self.boot.root, is_contiguous: false };
             let chain = self.clusters.chain(self.boot.root, "folder")?;
-            return Ok(Entries { place, chain, bytes: FOLDER_BYTES_MAX });
+            return Ok(ExfatFolder { place, chain, bytes: FOLDER_BYTES_MAX });
         }
         let entry = self.entry(folder)?;
         if !entry.is_folder {
@@ -146,14 +146,14 @@ impl ExFat {
         if entry.size > FOLDER_BYTES_MAX {
             return Err(damaged("folder", "it exceeds the maximum size of a folder".into()));
         }
-        let place = Place { cluster: entry.first_cluster, is_contiguous: entry.is_contiguous };
-        Ok(Entries { place, chain: self.chain(&entry, "folder")?, bytes: entry.size })
+        let place = FolderStart { cluster: entry.first_cluster, is_contiguous: entry.is_contiguous };
+        Ok(ExfatFolder { place, chain: self.chain(&entry, "folder")?, bytes: entry.size })
     }
 
     /// Passes every entry in use and its index to `visit`, up to the folder's end.
     fn slots(
         &self,
-        entries: &Entries,
+        entries: &ExfatFolder,
         visit: &mut dyn FnMut(u64, &[u8; 32]) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError> {
         let (mut offset, mut buffer) = (0_u64, Vec::new());
@@ -177,13 +177,13 @@ impl ExFat {
 
 /// Collects the entries of a file as they are read.
 #[derive(Default)]
-struct Gathered {
+struct EntrySetBuilder {
     first: u64,
     wanted: usize,
     bytes: Vec<u8>,
 }
 
-impl Gathered {
+impl EntrySetBuilder {
     /// Takes another entry. Returns the file once its entries are complete, or the problem of
     /// entries that form no file.
     fn push(&mut self, index: u64, slot: &[u8; 32]) -> Option<Result<(u64, EntrySet), String>> {
@@ -227,10 +227,10 @@ impl FileSystem for ExFat {
         &self,
         folder: FileId,
         first: u64,
-        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError> {
         let entries = self.entries(folder)?;
-        let (mut gathered, mut number, mut trouble) = (Gathered::default(), 0_u64, None);
+        let (mut gathered, mut number, mut trouble) = (EntrySetBuilder::default(), 0_u64, None);
         self.slots(&entries, &mut |index, slot| {
             match gathered.push(index, slot) {
                 None => {}
@@ -241,7 +241,7 @@ impl FileSystem for ExFat {
                     if number > first {
                         let kind = if entry.is_folder { FileKind::Folder } else { FileKind::File };
                         let id = entries.place.number(index);
-                        return visit(Child { name: entry.name, id, kind });
+                        return visit(FolderChild { name: entry.name, id, kind });
                     }
                 }
             }
@@ -302,12 +302,12 @@ mod tests {
     #[test]
     fn numbers_tell_where_a_file_is_and_leave_room_for_the_volume() {
         for (cluster, is_contiguous, index) in [(2, false, 0), (u32::MAX - 11, true, (1 << INDEX_BITS) - 1)] {
-            let number = Place { cluster, is_contiguous }.number(index);
-            let (place, found) = Place::of(number).unwrap();
+            let number = FolderStart { cluster, is_contiguous }.number(index);
+            let (place, found) = FolderStart::of(number).unwrap();
             assert_eq!((place.cluster, place.is_contiguous, found), (cluster, is_contiguous, index));
             assert!(number.0 < 1 << 56);
         }
-        assert!(Place::of(FileId(u64::MAX)).is_none());
+        assert!(FolderStart::of(FileId(u64::MAX)).is_none());
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
             (slot[0], slot[1]) = (0x85, count);
             slot
         };
-        let mut gathered = Gathered::default();
+        let mut gathered = EntrySetBuilder::default();
         assert!(gathered.push(0, &file(2)).is_none());
         assert!(gathered.push(1, &file(2)).is_some_and(|found| found.is_err()), "the first is cut off");
         assert_eq!((gathered.first, gathered.wanted), (1, 3));

@@ -30,16 +30,16 @@ mod xattr;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-pub use block_map::Run;
+pub use block_map::BlockRun;
 use bookmarks::Bookmarks;
-use cache::{Block, BlockCache};
-use index::Indexed;
-use inode::Inode;
+use cache::{MetadataBlock, MetadataCache};
+use index::IndexAnswer;
+use inode::ExtInode;
 pub use owners::{BlockOwner, BlockOwners};
 use superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock, read_only};
 
 use crate::bytes::read_at::ReadAt;
-use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, Xattr};
 
 /// The longest target that Linux accepts.
 const TARGET_BYTES_MAX: u64 = 64 << 10;
@@ -48,7 +48,7 @@ const TARGET_BYTES_MAX: u64 = 64 << 10;
 pub struct ExtFileSystem {
     volume: Arc<dyn ReadAt>,
     superblock: Superblock,
-    blocks: BlockCache,
+    blocks: MetadataCache,
     bookmarks: Bookmarks,
     needs_recovery: bool,
     /// The reason why this reader shows less than a mount would.
@@ -110,7 +110,7 @@ impl ExtFileSystem {
     }
 
     fn of(volume: Arc<dyn ReadAt>, superblock: Superblock) -> Self {
-        let blocks = BlockCache::new(Arc::clone(&volume), superblock.block_bytes);
+        let blocks = MetadataCache::new(Arc::clone(&volume), superblock.block_bytes);
         let needs_recovery = superblock.needs_recovery();
         Self {
             volume,
@@ -173,7 +173,7 @@ impl ExtFileSystem {
     /// # Errors
     ///
     /// [`FileSystemError`]
-    pub fn runs(&self, file: FileId) -> Result<Vec<Run>, FileSystemError> {
+    pub fn runs(&self, file: FileId) -> Result<Vec<BlockRun>, FileSystemError> {
         let inode = self.file(file)?;
         let mut runs = Vec::new();
         if self.has_blocks(&inode) {
@@ -190,19 +190,19 @@ impl ExtFileSystem {
     }
 
     /// Reads a block of metadata.
-    fn metadata(&self, block: u64, what: impl Fn() -> String) -> Result<Block, FileSystemError> {
+    fn metadata(&self, block: u64, what: impl Fn() -> String) -> Result<MetadataBlock, FileSystemError> {
         if block >= self.superblock.block_count {
             return Err(damaged(what(), &format!("it lies in block {block}, which does not exist")));
         }
         self.blocks.get(block).map_err(|source| FileSystemError::Read { what: what(), source })
     }
 
-    fn file(&self, file: FileId) -> Result<Inode, FileSystemError> {
+    fn file(&self, file: FileId) -> Result<ExtInode, FileSystemError> {
         let absent = || FileSystemError::Absent { what: format!("inode {}", file.0) };
         self.inode(u32::try_from(file.0).map_err(|_| absent())?)
     }
 
-    fn folder(&self, folder: FileId) -> Result<Inode, FileSystemError> {
+    fn folder(&self, folder: FileId) -> Result<ExtInode, FileSystemError> {
         let inode = self.file(folder)?;
         match inode.kind() {
             FileKind::Folder => Ok(inode),
@@ -212,7 +212,7 @@ impl ExtFileSystem {
 
     /// Returns true if the inode has a block map: devices and short link targets use the same bytes
     /// otherwise.
-    fn has_blocks(&self, inode: &Inode) -> bool {
+    fn has_blocks(&self, inode: &ExtInode) -> bool {
         !inode.has_inline_data()
             && match inode.kind() {
                 FileKind::File | FileKind::Folder => true,
@@ -221,7 +221,7 @@ impl ExtFileSystem {
             }
     }
 
-    fn read_inode(&self, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
+    fn read_inode(&self, inode: &ExtInode, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
         let present = inode.size.saturating_sub(offset);
         let length = usize::try_from(present).unwrap_or(usize::MAX).min(into.len());
         let (into, _) = into.split_at_mut(length);
@@ -264,7 +264,7 @@ impl ExtFileSystem {
 }
 
 /// Returns true if a link's target is stored in place of the block map.
-fn is_short(link: &Inode) -> bool {
+fn is_short(link: &ExtInode) -> bool {
     link.size < inode::MAP_BYTES as u64 && !link.has_extents()
 }
 
@@ -288,14 +288,14 @@ impl FileSystem for ExtFileSystem {
         &self,
         folder: FileId,
         first: u64,
-        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError> {
         self.visit_children(&self.folder(folder)?, first, visit)
     }
 
-    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
+    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<FolderChild>, FileSystemError> {
         let inode = self.folder(folder)?;
-        if let Indexed::Told(found) = self.child_by_index(&inode, name) {
+        if let IndexAnswer::Certain(found) = self.child_by_index(&inode, name) {
             return Ok(found);
         }
         let mut found = None;

@@ -17,11 +17,11 @@ pub(crate) use self::entry::{entry_status, folder_status};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use self::boot::{Boot, Root};
-use self::entry::{ENTRY_BYTES, Entry, LongName, Slot};
+use self::boot::{FatBootSector, FatRootFolder};
+use self::entry::{ENTRY_BYTES, FatEntry, FatSlot, LongName};
 use crate::bytes::read_at::ReadAt;
-use crate::file_systems::clusters::{Chain, Clusters, FIRST_CLUSTER, damaged};
-use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+use crate::file_systems::clusters::{ClusterChain, Clusters, FIRST_CLUSTER, damaged};
+use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, Xattr};
 
 const ROOT: FileId = FileId(0);
 /// The bytes of a folder that are read at a time.
@@ -34,29 +34,29 @@ const FOLDER_BYTES_MAX: u64 = 65536 * ENTRY_BYTES;
 pub(crate) struct Fat {
     volume: Arc<dyn ReadAt>,
     clusters: Clusters,
-    root: Root,
+    root: FatRootFolder,
 }
 
 /// The position of a folder's entries.
-enum Entries {
+enum FatFolder {
     Range(Range<u64>),
-    Chain(Chain),
+    Chain(ClusterChain),
 }
 
 impl Fat {
     pub(crate) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
-        let Boot { width, table_start, heap_start, cluster_bytes, cluster_count, root } =
-            Boot::read(&*volume)?;
+        let FatBootSector { width, table_start, heap_start, cluster_bytes, cluster_count, root } =
+            FatBootSector::read(&*volume)?;
         let clusters =
             Clusters::new(Arc::clone(&volume), width, table_start, heap_start, cluster_bytes, cluster_count);
         Ok(Self { volume, clusters, root })
     }
 
     /// Reads the entry of a file that is not the root.
-    fn entry(&self, file: FileId) -> Result<Entry, FileSystemError> {
+    fn entry(&self, file: FileId) -> Result<FatEntry, FileSystemError> {
         let absent = || FileSystemError::Absent { what: format!("file number {}", file.0) };
         let position = file.0.checked_mul(ENTRY_BYTES).ok_or_else(absent)?;
-        let is_in_root = matches!(&self.root, Root::Range(range) if range.contains(&position));
+        let is_in_root = matches!(&self.root, FatRootFolder::Range(range) if range.contains(&position));
         if !is_in_root && self.clusters.locate(position).is_none() {
             return Err(absent());
         }
@@ -64,22 +64,22 @@ impl Fat {
         let read = self.volume.read_at(position, &mut bytes);
         read.map_err(|source| FileSystemError::Read { what: format!("entry of file {}", file.0), source })?;
         match self.decode(&bytes) {
-            Slot::File(entry) => Ok(entry),
+            FatSlot::File(entry) => Ok(entry),
             _ => Err(absent()),
         }
     }
 
-    fn decode(&self, slot: &[u8; 32]) -> Slot {
+    fn decode(&self, slot: &[u8; 32]) -> FatSlot {
         // Only with 32 bits is the root stored in clusters like any other folder.
-        Slot::decode(slot, matches!(self.root, Root::Cluster(_)))
+        FatSlot::decode(slot, matches!(self.root, FatRootFolder::Cluster(_)))
     }
 
-    fn entries(&self, folder: FileId) -> Result<Entries, FileSystemError> {
+    fn entries(&self, folder: FileId) -> Result<FatFolder, FileSystemError> {
         let what = "folder";
         let first = if folder == ROOT {
             match &self.root {
-                Root::Range(range) => return Ok(Entries::Range(range.clone())),
-                Root::Cluster(cluster) => *cluster,
+                FatRootFolder::Range(range) => return Ok(FatFolder::Range(range.clone())),
+                FatRootFolder::Cluster(cluster) => *cluster,
             }
         } else {
             let entry = self.entry(folder)?;
@@ -88,10 +88,10 @@ impl Fat {
             }
             entry.first_cluster
         };
-        self.clusters.chain(first, what).map(Entries::Chain)
+        self.clusters.chain(first, what).map(FatFolder::Chain)
     }
 
-    fn chain(&self, entry: &Entry) -> Result<Chain, FileSystemError> {
+    fn chain(&self, entry: &FatEntry) -> Result<ClusterChain, FileSystemError> {
         if entry.first_cluster < FIRST_CLUSTER {
             return if entry.size == 0 {
                 Ok(Arc::new([]))
@@ -104,14 +104,14 @@ impl Fat {
 
     /// Returns the position of the entry at an offset of a folder, and the number of bytes that
     /// follow contiguously.
-    fn place(&self, entries: &Entries, offset: u64) -> Option<(u64, u64)> {
+    fn place(&self, entries: &FatFolder, offset: u64) -> Option<(u64, u64)> {
         match entries {
-            Entries::Range(range) => {
+            FatFolder::Range(range) => {
                 let position = range.start.checked_add(offset)?;
                 let left = range.end.checked_sub(position)?;
                 (left > 0).then_some((position, left))
             }
-            Entries::Chain(chain) => self.clusters.run_at(chain, offset),
+            FatFolder::Chain(chain) => self.clusters.run_at(chain, offset),
         }
     }
 
@@ -161,22 +161,22 @@ impl FileSystem for Fat {
         &self,
         folder: FileId,
         first: u64,
-        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError> {
         let mut long = LongName::default();
         let mut number = 0_u64;
         self.slots(folder, &mut |at, slot| {
             match self.decode(slot) {
-                Slot::LongName(part) => long.push(&part),
-                Slot::Other => long = LongName::default(),
-                Slot::File(entry) => {
+                FatSlot::LongName(part) => long.push(&part),
+                FatSlot::Other => long = LongName::default(),
+                FatSlot::File(entry) => {
                     let name = std::mem::take(&mut long).finish(&entry).unwrap_or_else(|| entry.name());
                     let is_itself = matches!(&entry.short_name, b".          " | b"..         ");
                     if !is_itself {
                         number = number.saturating_add(1);
                         if number > first {
                             let kind = if entry.is_folder { FileKind::Folder } else { FileKind::File };
-                            return visit(Child { name, id: FileId(at >> 5), kind });
+                            return visit(FolderChild { name, id: FileId(at >> 5), kind });
                         }
                     }
                 }

@@ -66,7 +66,7 @@ pub struct FileStatus {
 
 /// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Child {
+pub struct FolderChild {
     /// One component of a path, as bytes: never empty, `.` or `..`, and without `/` and NUL.
     pub name: Vec<u8>,
     pub id: FileId,
@@ -138,7 +138,7 @@ pub trait FileSystem: Send + Sync {
         &self,
         folder: FileId,
         first: u64,
-        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError>;
 
     /// Looks up a name in a folder.
@@ -146,7 +146,7 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     ///
     /// [`FileSystemError`]
-    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
+    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<FolderChild>, FileSystemError> {
         let mut found = None;
         self.children(folder, 0, &mut |child| {
             if child.name == name {

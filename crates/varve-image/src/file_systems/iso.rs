@@ -16,11 +16,11 @@ mod rock_ridge;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use self::descriptor::Descriptor;
-use self::record::{Naming, Record};
+use self::descriptor::VolumeDescriptor;
+use self::record::{IsoRecord, NameEncoding};
 use self::rock_ridge::RockRidge;
 use crate::bytes::read_at::ReadAt;
-use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, Xattr};
 
 /// No record of a folder crosses a boundary of this size.
 const SECTOR_BYTES: u64 = 2048;
@@ -34,12 +34,12 @@ pub(crate) struct Iso {
     volume: Arc<dyn ReadAt>,
     block_bytes: u64,
     root: u64,
-    naming: Naming,
+    naming: NameEncoding,
 }
 
 /// A file: its record, its Rock Ridge fields, and the position of its bytes.
-struct File {
-    record: Record,
+struct IsoFile {
+    record: IsoRecord,
     rock_ridge: RockRidge,
     /// The extents, each with the number of bytes before it.
     extents: Vec<(u64, Range<u64>)>,
@@ -48,9 +48,13 @@ struct File {
 
 impl Iso {
     pub(crate) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
-        let primary = Descriptor::primary(&*volume)?;
-        let mut iso =
-            Self { volume, block_bytes: primary.block_bytes, root: primary.root, naming: Naming::Plain };
+        let primary = VolumeDescriptor::primary(&*volume)?;
+        let mut iso = Self {
+            volume,
+            block_bytes: primary.block_bytes,
+            root: primary.root,
+            naming: NameEncoding::Plain,
+        };
         let root = iso.record(primary.root)?;
         let start =
             iso.position(&root).ok_or_else(|| damaged("root folder", "its position is invalid".into()))?;
@@ -61,13 +65,13 @@ impl Iso {
         {
             let fields = RockRidge::read(&*iso.volume, iso.block_bytes, &first.system_use, skipped);
             if fields.is_ok_and(|fields| fields.has_any) {
-                iso.naming = Naming::RockRidge { skipped };
+                iso.naming = NameEncoding::RockRidge { skipped };
                 iso.root = start;
                 return Ok(iso);
             }
         }
-        if let Some(joliet) = Descriptor::joliet(&*iso.volume)? {
-            iso.naming = Naming::Joliet;
+        if let Some(joliet) = VolumeDescriptor::joliet(&*iso.volume)? {
+            iso.naming = NameEncoding::Joliet;
             iso.block_bytes = joliet.block_bytes;
             iso.root = joliet.root;
         }
@@ -75,7 +79,7 @@ impl Iso {
     }
 
     /// Reads the record at a position of the volume.
-    fn record(&self, position: u64) -> Result<Record, FileSystemError> {
+    fn record(&self, position: u64) -> Result<IsoRecord, FileSystemError> {
         let mut bytes = [0; 256];
         let left = self.volume.size().saturating_sub(position);
         let length = usize::try_from(left.min(256)).unwrap_or(0);
@@ -85,25 +89,25 @@ impl Iso {
         };
         let read = self.volume.read_at(position, there);
         read.map_err(|source| FileSystemError::Read { what: what(), source })?;
-        Record::decode(&bytes).ok_or_else(|| FileSystemError::Absent { what: what() })
+        IsoRecord::decode(&bytes).ok_or_else(|| FileSystemError::Absent { what: what() })
     }
 
     /// Returns the position of a record's content.
-    fn position(&self, record: &Record) -> Option<u64> {
+    fn position(&self, record: &IsoRecord) -> Option<u64> {
         let block = u64::from(record.block).checked_add(u64::from(record.attribute_blocks))?;
         block.checked_mul(self.block_bytes)
     }
 
-    fn rock_ridge(&self, record: &Record) -> Result<RockRidge, FileSystemError> {
+    fn rock_ridge(&self, record: &IsoRecord) -> Result<RockRidge, FileSystemError> {
         match self.naming {
-            Naming::RockRidge { skipped } => {
+            NameEncoding::RockRidge { skipped } => {
                 RockRidge::read(&*self.volume, self.block_bytes, &record.system_use, skipped)
             }
             _ => Ok(RockRidge::default()),
         }
     }
 
-    fn file(&self, id: FileId) -> Result<File, FileSystemError> {
+    fn file(&self, id: FileId) -> Result<IsoFile, FileSystemError> {
         let record = self.record(id.0)?;
         let rock_ridge = self.rock_ridge(&record)?;
         let (mut extents, mut size) = (Vec::new(), 0_u64);
@@ -119,7 +123,7 @@ impl Iso {
             extents.push((size, start..start.saturating_add(u64::from(part.size))));
             size = size.saturating_add(u64::from(part.size));
             if !part.goes_on {
-                return Ok(File { record, rock_ridge, extents, size });
+                return Ok(IsoFile { record, rock_ridge, extents, size });
             }
             if extents.len() == EXTENT_COUNT_MAX {
                 return Err(damaged(what, format!("it has more than {EXTENT_COUNT_MAX} extents")));
@@ -138,7 +142,7 @@ impl Iso {
     }
 
     /// Returns the child that a record of a folder describes; `None` if the record is not shown.
-    fn child_of(&self, position: u64, record: &Record) -> Result<Option<Child>, FileSystemError> {
+    fn child_of(&self, position: u64, record: &IsoRecord) -> Result<Option<FolderChild>, FileSystemError> {
         let rock_ridge = self.rock_ridge(record)?;
         if rock_ridge.is_relocated {
             return Ok(None);
@@ -151,13 +155,13 @@ impl Iso {
         // stands for it.
         let moved = rock_ridge.child_block.and_then(|block| u64::from(block).checked_mul(self.block_bytes));
         if let Some(place) = moved {
-            return Ok(Some(Child { name, id: FileId(place), kind: FileKind::Folder }));
+            return Ok(Some(FolderChild { name, id: FileId(place), kind: FileKind::Folder }));
         }
-        Ok(Some(Child { name, id: FileId(position), kind: kind_of(record, &rock_ridge) }))
+        Ok(Some(FolderChild { name, id: FileId(position), kind: kind_of(record, &rock_ridge) }))
     }
 }
 
-fn kind_of(record: &Record, rock_ridge: &RockRidge) -> FileKind {
+fn kind_of(record: &IsoRecord, rock_ridge: &RockRidge) -> FileKind {
     rock_ridge.kind.unwrap_or(if record.is_folder { FileKind::Folder } else { FileKind::File })
 }
 
@@ -171,7 +175,7 @@ impl FileSystem for Iso {
     }
 
     fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
-        let File { record, rock_ridge, size, .. } = self.file(file)?;
+        let IsoFile { record, rock_ridge, size, .. } = self.file(file)?;
         let kind = if file.0 == self.root { FileKind::Folder } else { kind_of(&record, &rock_ridge) };
         let size = match kind {
             FileKind::File => size,
@@ -201,7 +205,7 @@ impl FileSystem for Iso {
         &self,
         folder: FileId,
         first: u64,
-        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError> {
         let found = self.file(folder)?;
         if !found.record.is_folder {

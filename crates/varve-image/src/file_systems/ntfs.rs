@@ -26,12 +26,12 @@ use ntfs::{
     NtfsReadSeek, NtfsTime,
 };
 
-use self::cursor::Cursor;
+use self::cursor::NtfsCursor;
 use self::quiet::{aloud, quietly};
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::file_time::FileTime;
 use crate::file_systems::wide_names;
-use crate::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, Xattr};
+use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, Xattr};
 
 /// The root folder's record.
 const ROOT: FileId = FileId(5);
@@ -59,25 +59,25 @@ pub(crate) struct NtfsFiles {
 }
 
 /// The failure of a call.
-enum Trouble {
+enum NtfsCallError {
     Library(NtfsError),
     Named(FileSystemError),
 }
 
-impl From<NtfsError> for Trouble {
+impl From<NtfsError> for NtfsCallError {
     fn from(error: NtfsError) -> Self {
         Self::Library(error)
     }
 }
 
-impl From<FileSystemError> for Trouble {
+impl From<FileSystemError> for NtfsCallError {
     fn from(error: FileSystemError) -> Self {
         Self::Named(error)
     }
 }
 
 /// The size and state of a file's content. `written` is the number of bytes that were ever written.
-struct Content {
+struct NtfsContent {
     size: u64,
     written: u64,
     flags: NtfsAttributeFlags,
@@ -86,12 +86,12 @@ struct Content {
 }
 
 /// Runs of a file: the range in the file, and the position on the disk.
-type Runs = Vec<(Range<u64>, u64)>;
+type NtfsRuns = Vec<(Range<u64>, u64)>;
 
 impl NtfsFiles {
     pub(crate) fn open(volume: Arc<dyn ReadAt>) -> Result<Self, FileSystemError> {
         let ntfs =
-            guarded("NTFS file system", || Ok(Ntfs::new(&mut Cursor::new(&*volume, FILE_BYTES_MAX))?))?;
+            guarded("NTFS file system", || Ok(Ntfs::new(&mut NtfsCursor::new(&*volume, FILE_BYTES_MAX))?))?;
         Ok(Self { volume, ntfs })
     }
 
@@ -100,11 +100,11 @@ impl NtfsFiles {
         &self,
         id: FileId,
         bytes_max: u64,
-        work: impl FnOnce(&mut Cursor<'_>, &NtfsFile<'_>) -> Result<T, Trouble>,
+        work: impl FnOnce(&mut NtfsCursor<'_>, &NtfsFile<'_>) -> Result<T, NtfsCallError>,
     ) -> Result<T, FileSystemError> {
         let what = format!("file of record {}", id.0);
         guarded(&what, || {
-            let mut cursor = Cursor::new(&*self.volume, bytes_max.saturating_add(FILE_BYTES_MAX));
+            let mut cursor = NtfsCursor::new(&*self.volume, bytes_max.saturating_add(FILE_BYTES_MAX));
             let file = self.ntfs.file(&mut cursor, id.0)?;
             if !file.flags().contains(NtfsFileFlags::IN_USE) {
                 return Err(FileSystemError::Absent { what: what.clone() }.into());
@@ -118,7 +118,12 @@ impl NtfsFiles {
         &self,
         id: FileId,
         bytes_max: u64,
-        work: impl FnOnce(&mut Cursor<'_>, &NtfsFile<'_>, &NtfsAttribute<'_, '_>, &Content) -> Result<T, Trouble>,
+        work: impl FnOnce(
+            &mut NtfsCursor<'_>,
+            &NtfsFile<'_>,
+            &NtfsAttribute<'_, '_>,
+            &NtfsContent,
+        ) -> Result<T, NtfsCallError>,
     ) -> Result<Option<T>, FileSystemError> {
         self.with(id, bytes_max, |cursor, file| {
             if file.is_directory() {
@@ -135,11 +140,11 @@ impl NtfsFiles {
         })
     }
 
-    fn content(&self, attribute: &NtfsAttribute<'_, '_>) -> Result<Content, Trouble> {
+    fn content(&self, attribute: &NtfsAttribute<'_, '_>) -> Result<NtfsContent, NtfsCallError> {
         let (size, flags, is_resident) =
             (attribute.value_length(), attribute.flags(), attribute.is_resident());
         let position = attribute.position().value().map(std::num::NonZero::get).filter(|_| !is_resident);
-        let content = Content { size, written: size, flags, is_resident, is_elsewhere: false };
+        let content = NtfsContent { size, written: size, flags, is_resident, is_elsewhere: false };
         let Some(position) = position else { return Ok(content) };
         // The crate does not report the initialized size. Bytes after it read as zeros, regardless
         // of the bytes on the disk.
@@ -153,13 +158,13 @@ impl NtfsFiles {
             // is that large.
             written &= RECORD_MASK;
         }
-        Ok(Content { written: written.min(size), ..content })
+        Ok(NtfsContent { written: written.min(size), ..content })
     }
 
     /// Returns the runs of a file on the disk. Returns `None` if they are not known.
-    fn runs(&self, id: FileId) -> Result<Option<(Content, Runs)>, FileSystemError> {
+    fn runs(&self, id: FileId) -> Result<Option<(NtfsContent, NtfsRuns)>, FileSystemError> {
         let found = self.with_content(id, 0, |cursor, _, attribute, content| {
-            let content = Content { ..*content };
+            let content = NtfsContent { ..*content };
             let is_plain =
                 !content.flags.intersects(NtfsAttributeFlags::COMPRESSED | NtfsAttributeFlags::ENCRYPTED);
             let NtfsAttributeValue::NonResident(value) = attribute.value(cursor)? else { return Ok(None) };
@@ -190,14 +195,14 @@ impl NtfsFiles {
 }
 
 /// Calls the crate. Its errors and panics are reported as damage of the disk.
-fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T, Trouble>) -> Result<T, FileSystemError> {
+fn guarded<T>(what: &str, work: impl FnOnce() -> Result<T, NtfsCallError>) -> Result<T, FileSystemError> {
     match catch_unwind(AssertUnwindSafe(|| quietly(work))) {
         Ok(Ok(done)) => Ok(done),
-        Ok(Err(Trouble::Named(error))) => Err(error),
-        Ok(Err(Trouble::Library(NtfsError::Io(source)))) => {
+        Ok(Err(NtfsCallError::Named(error))) => Err(error),
+        Ok(Err(NtfsCallError::Library(NtfsError::Io(source)))) => {
             Err(FileSystemError::Read { what: what.into(), source })
         }
-        Ok(Err(Trouble::Library(error))) => {
+        Ok(Err(NtfsCallError::Library(error))) => {
             Err(FileSystemError::Damaged { what: what.into(), problem: error.to_string() })
         }
         Err(_) => Err(FileSystemError::Damaged { what: what.into(), problem: "it is malformed".into() }),
@@ -270,7 +275,7 @@ impl FileSystem for NtfsFiles {
         &self,
         folder: FileId,
         first: u64,
-        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError> {
         self.with(folder, FOLDER_BYTES_MAX.min(self.volume.size()), |cursor, file| {
             let index = file.directory_index(cursor)?;
@@ -297,7 +302,7 @@ impl FileSystem for NtfsFiles {
                         (false, false) => FileKind::File,
                     };
                 let units = name.name().u16_iter().collect::<Vec<_>>();
-                let child = Child { name: wide_names::from_utf16(units), id: FileId(record), kind };
+                let child = FolderChild { name: wide_names::from_utf16(units), id: FileId(record), kind };
                 if aloud(|| visit(child)).is_break() {
                     break;
                 }
@@ -371,7 +376,7 @@ impl NtfsFiles {
     /// log has no pending records.
     pub(crate) fn was_left_in_order(&self) -> Result<bool, FileSystemError> {
         let is_dirty = guarded("NTFS volume", || {
-            let about = self.ntfs.volume_info(&mut Cursor::new(&*self.volume, FILE_BYTES_MAX))?;
+            let about = self.ntfs.volume_info(&mut NtfsCursor::new(&*self.volume, FILE_BYTES_MAX))?;
             Ok(about.flags().contains(NtfsVolumeFlags::IS_DIRTY))
         })?;
         let mut head = [0; log::HEAD_BYTES];
@@ -389,7 +394,7 @@ impl NtfsFiles {
     }
 }
 
-fn reparse_point(cursor: &mut Cursor<'_>, file: &NtfsFile<'_>) -> Result<Option<Vec<u8>>, Trouble> {
+fn reparse_point(cursor: &mut NtfsCursor<'_>, file: &NtfsFile<'_>) -> Result<Option<Vec<u8>>, NtfsCallError> {
     let mut attributes = file.attributes();
     while let Some(item) = attributes.next(cursor) {
         let item = item?;
@@ -405,11 +410,11 @@ fn reparse_point(cursor: &mut Cursor<'_>, file: &NtfsFile<'_>) -> Result<Option<
 /// driver that stores it elsewhere leaves a hole and fills it on demand: a file without a hole is
 /// complete.
 fn is_elsewhere(
-    cursor: &mut Cursor<'_>,
+    cursor: &mut NtfsCursor<'_>,
     file: &NtfsFile<'_>,
     attribute: &NtfsAttribute<'_, '_>,
-    content: &Content,
-) -> Result<bool, Trouble> {
+    content: &NtfsContent,
+) -> Result<bool, NtfsCallError> {
     let has_reparse_point = || {
         file.info().is_ok_and(|info| info.file_attributes().contains(NtfsFileAttributeFlags::REPARSE_POINT))
     };
@@ -439,14 +444,17 @@ fn is_elsewhere(
     })
 }
 
-fn reparse_bytes(cursor: &mut Cursor<'_>, attribute: &NtfsAttribute<'_, '_>) -> Result<Vec<u8>, Trouble> {
+fn reparse_bytes(
+    cursor: &mut NtfsCursor<'_>,
+    attribute: &NtfsAttribute<'_, '_>,
+) -> Result<Vec<u8>, NtfsCallError> {
     let length = attribute.value_length().min(REPARSE_BYTES_MAX);
     let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
     attribute.value(cursor)?.read_exact(cursor, &mut bytes)?;
     Ok(bytes)
 }
 
-fn refuse_packed(file: FileId, content: &Content) -> Result<(), FileSystemError> {
+fn refuse_packed(file: FileId, content: &NtfsContent) -> Result<(), FileSystemError> {
     for (flag, feature) in
         [(NtfsAttributeFlags::COMPRESSED, "compression"), (NtfsAttributeFlags::ENCRYPTED, "encryption")]
     {

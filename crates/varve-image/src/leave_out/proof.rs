@@ -13,14 +13,14 @@ use std::ops::Range;
 use crate::bytes::read_at::ReadAt;
 use crate::disks::content::VolumeContent;
 use crate::disks::disk::Disk;
-use crate::disks::partitions::{self, Purpose, TableKind};
-use crate::disks::signatures::{Places, UnreadablePlace};
+use crate::disks::partitions::{self, PartitionPurpose, TableKind};
+use crate::disks::signatures::{ProbedVolume, UnreadablePlace};
 use crate::disks::volume::Volume;
 
 /// The supposed content of a volume.
 #[derive(Debug, Clone)]
-pub(crate) struct Claim {
-    pub(crate) purpose: Purpose,
+pub(crate) struct VolumeClaim {
+    pub(crate) purpose: PartitionPurpose,
     /// The names of the signatures that this content has itself.
     pub(crate) names: &'static [&'static str],
     /// The bytes that were checked to belong to this content. Other signatures are ignored there.
@@ -43,7 +43,7 @@ impl<'a> Proof<'a> {
     ///
     /// # Errors
     /// The contradiction, in words.
-    pub(crate) fn check(&self, volume: &Volume, claim: &Claim) -> Result<(), String> {
+    pub(crate) fn check(&self, volume: &Volume, claim: &VolumeClaim) -> Result<(), String> {
         if let Some(doubt) = self.doubt.get_or_init(|| self.disk_doubt()) {
             return Err(doubt.clone());
         }
@@ -56,7 +56,7 @@ impl<'a> Proof<'a> {
                 && volume.pieces().iter().any(|piece| inside(member, piece))
         });
         for member in members.filter(|_| volume.is_logical()) {
-            let claim = Claim { purpose: Purpose::Lvm, names: &["LVM2"], own_bytes: 0..0 };
+            let claim = VolumeClaim { purpose: PartitionPurpose::Lvm, names: &["LVM2"], own_bytes: 0..0 };
             check_volume(member, &claim)
                 .map_err(|reason| format!("its group lies on {}: {reason}", member.name()))?;
         }
@@ -86,7 +86,7 @@ impl<'a> Proof<'a> {
     }
 }
 
-fn check_volume(volume: &Volume, claim: &Claim) -> Result<(), String> {
+fn check_volume(volume: &Volume, claim: &VolumeClaim) -> Result<(), String> {
     if volume.is_cut_off() {
         return Err("it is cut off by the end of the disk".into());
     }
@@ -103,7 +103,7 @@ fn check_volume(volume: &Volume, claim: &Claim) -> Result<(), String> {
 }
 
 fn no_other(bytes: &dyn ReadAt, names: &[&str], own_bytes: &Range<u64>) -> Result<(), String> {
-    match Places::of(bytes).find_other(names, own_bytes) {
+    match ProbedVolume::of(bytes).find_other(names, own_bytes) {
         Ok(None) => Ok(()),
         Ok(Some(sighting)) => Err(sighting.to_string()),
         Err(UnreadablePlace(place)) => {

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use crate::bytes::read_at::ReadAt;
 use crate::disks::content::{FileSystemKind, VolumeContent};
 use crate::disks::disk::Disk;
-use crate::disks::partitions::Purpose;
+use crate::disks::partitions::PartitionPurpose;
 use crate::disks::volume::Volume;
 use crate::file_systems::ext::ExtFileSystem;
 use crate::leave_out::left_out::LeftOut;
-use crate::leave_out::proof::{Claim, Proof};
-use crate::leave_out::swap::{self, Candidate};
+use crate::leave_out::proof::{Proof, VolumeClaim};
+use crate::leave_out::swap::{self, SwapCandidate};
 use crate::{FileSystem, FileSystemError};
 
 /// The kinds of content to leave out.
@@ -42,8 +42,8 @@ pub(crate) struct OpenExt<'a> {
 
 /// Returns the signatures that ext has itself, and the bytes of its superblock: counts in it may
 /// look like the magic numbers of other content.
-pub(crate) fn ext_claim() -> Claim {
-    Claim { purpose: Purpose::LinuxFiles, names: &["ext"], own_bytes: 1024..2048 }
+pub(crate) fn ext_claim() -> VolumeClaim {
+    VolumeClaim { purpose: PartitionPurpose::LinuxFiles, names: &["ext"], own_bytes: 1024..2048 }
 }
 
 impl LeftOut {
@@ -79,14 +79,14 @@ impl LeftOut {
         let opened = open_ext(&disk);
         let candidates = swap::candidates(&disk, &opened).into_iter();
         candidates
-            .flat_map(|Candidate { volume, places, .. }| {
+            .flat_map(|SwapCandidate { volume, places, .. }| {
                 places.into_iter().flat_map(|place| volume.on_disk(place)).collect::<Vec<_>>()
             })
             .collect()
     }
 
-    fn decide(&mut self, candidate: &Candidate<'_>, proof: &Proof<'_>) {
-        let Candidate { volume, what, places, .. } = candidate;
+    fn decide(&mut self, candidate: &SwapCandidate<'_>, proof: &Proof<'_>) {
+        let SwapCandidate { volume, what, places, .. } = candidate;
         match candidate.check().and_then(|()| proof.check(volume, &candidate.claim())) {
             Ok(()) => self.add(volume, what, places.clone(), candidate.why()),
             Err(reason) => self.keep(volume, what, &reason),

@@ -13,14 +13,14 @@ use std::ops::{ControlFlow, Range};
 
 use crate::disks::content::{FileSystemKind, VolumeContent};
 use crate::disks::disk::Disk;
-use crate::disks::partitions::Purpose;
+use crate::disks::partitions::PartitionPurpose;
 use crate::disks::swap_header::{self, memory_in};
 use crate::disks::volume::Volume;
 use crate::file_systems::ext::ExtFileSystem;
 use crate::file_systems::ntfs::NtfsFiles;
-use crate::leave_out::proof::Claim;
+use crate::leave_out::proof::VolumeClaim;
 use crate::leave_out::search::{OpenExt, ext_claim};
-use crate::{Child, FileId, FileKind, FileSystem, FileSystemError};
+use crate::{FileId, FileKind, FileSystem, FileSystemError, FolderChild};
 
 /// The bytes that are read of a header: the largest page size.
 const HEAD_BYTES: usize = 64 << 10;
@@ -33,25 +33,25 @@ const FSTAB_BYTES_MAX: usize = 256 << 10;
 const FSTAB_ENTRIES_MAX: usize = 64;
 
 /// A possible copy of memory.
-pub(crate) struct Candidate<'a> {
+pub(crate) struct SwapCandidate<'a> {
     pub(crate) volume: &'a Volume,
     pub(crate) what: String,
     /// Its known ranges in the volume.
     pub(crate) places: Vec<Range<u64>>,
     /// A contradiction that is already known.
     doubt: Option<String>,
-    within: Within<'a>,
+    within: CandidateContainer<'a>,
 }
 
 /// The container of a candidate.
-enum Within<'a> {
+enum CandidateContainer<'a> {
     /// The candidate is the volume.
     Volume,
     Ext(&'a ExtFileSystem),
     Ntfs(NtfsFiles),
 }
 
-impl Candidate<'_> {
+impl SwapCandidate<'_> {
     /// Checks the candidate and the file system that contains it.
     ///
     /// # Errors
@@ -61,44 +61,50 @@ impl Candidate<'_> {
             return Err(doubt.clone());
         }
         match &self.within {
-            Within::Volume => Ok(()),
-            Within::Ext(files) => files.check_live().and_then(|()| files.check_in_use(&self.places)),
-            Within::Ntfs(files) => files.check_live().and_then(|()| files.check_in_use(&self.places)),
+            CandidateContainer::Volume => Ok(()),
+            CandidateContainer::Ext(files) => {
+                files.check_live().and_then(|()| files.check_in_use(&self.places))
+            }
+            CandidateContainer::Ntfs(files) => {
+                files.check_live().and_then(|()| files.check_in_use(&self.places))
+            }
         }
         .map_err(|reason| format!("its file system is in doubt: {reason}"))
     }
 
     /// Returns the claim to prove about the volume.
-    pub(crate) fn claim(&self) -> Claim {
+    pub(crate) fn claim(&self) -> VolumeClaim {
         match &self.within {
-            Within::Volume => {
+            CandidateContainer::Volume => {
                 let page = self.places.first().map_or(0, |place| place.start);
                 let own_bytes = swap_header::own_bytes(page);
-                Claim { purpose: Purpose::Swap, names: swap_header::OWN_NAMES, own_bytes }
+                VolumeClaim { purpose: PartitionPurpose::Swap, names: swap_header::OWN_NAMES, own_bytes }
             }
-            Within::Ext(_) => ext_claim(),
+            CandidateContainer::Ext(_) => ext_claim(),
             // The first file of NTFS is its boot code, of 8 KiB.
-            Within::Ntfs(_) => {
-                Claim { purpose: Purpose::WindowsFiles, names: &["NTFS"], own_bytes: 0..8 << 10 }
-            }
+            CandidateContainer::Ntfs(_) => VolumeClaim {
+                purpose: PartitionPurpose::WindowsFiles,
+                names: &["NTFS"],
+                own_bytes: 0..8 << 10,
+            },
         }
     }
 
     /// Returns the proof in words.
     pub(crate) fn why(&self) -> String {
         match &self.within {
-            Within::Volume => "a valid swap header, and no other signature".into(),
-            Within::Ext(files) => {
+            CandidateContainer::Volume => "a valid swap header, and no other signature".into(),
+            CandidateContainer::Ext(files) => {
                 format!("a valid swap header in a file of root, on {} in order", files.age())
             }
-            Within::Ntfs(_) => "a file of Windows for its memory, on NTFS in order".into(),
+            CandidateContainer::Ntfs(_) => "a file of Windows for its memory, on NTFS in order".into(),
         }
     }
 }
 
 /// Returns all candidates on a disk. The ranges of doubtful candidates are those that an older
 /// version of this program left out.
-pub(crate) fn candidates<'a>(disk: &'a Disk, opened: &'a [OpenExt<'a>]) -> Vec<Candidate<'a>> {
+pub(crate) fn candidates<'a>(disk: &'a Disk, opened: &'a [OpenExt<'a>]) -> Vec<SwapCandidate<'a>> {
     let mut found: Vec<_> = disk.volumes().iter().filter_map(swap_volume).collect();
     let names = fstab_names(opened);
     for OpenExt { volume, files } in opened {
@@ -114,7 +120,7 @@ pub(crate) fn candidates<'a>(disk: &'a Disk, opened: &'a [OpenExt<'a>]) -> Vec<C
 }
 
 /// Returns a candidate if the volume has a swap header, or if the partition table marks it as swap.
-fn swap_volume(volume: &Volume) -> Option<Candidate<'_>> {
+fn swap_volume(volume: &Volume) -> Option<SwapCandidate<'_>> {
     let is_called_swap = volume.partition_type().is_some_and(|kind| kind.is_swap());
     let mut head = vec![0; HEAD_BYTES];
     head.truncate(usize::try_from(volume.size()).unwrap_or(usize::MAX));
@@ -132,7 +138,7 @@ fn swap_volume(volume: &Volume) -> Option<Candidate<'_>> {
         None if is_called_swap => Vec::new(),
         None => return None,
     };
-    Some(Candidate { volume, what: "swap".into(), places, doubt, within: Within::Volume })
+    Some(SwapCandidate { volume, what: "swap".into(), places, doubt, within: CandidateContainer::Volume })
 }
 
 /// Returns the paths of swap files: those in `/etc/fstab` on any volume, and the usual ones. Each
@@ -164,8 +170,8 @@ fn swap_file_of_line(line: &[u8]) -> Option<&[u8]> {
 }
 
 /// Follows a path without following links.
-fn find(files: &dyn FileSystem, path: &[u8]) -> Result<Option<Child>, FileSystemError> {
-    let mut at: Option<Child> = None;
+fn find(files: &dyn FileSystem, path: &[u8]) -> Result<Option<FolderChild>, FileSystemError> {
+    let mut at: Option<FolderChild> = None;
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         let folder = match &at {
             None => files.root(),
@@ -184,7 +190,7 @@ fn add_named_files<'a>(
     volume: &'a Volume,
     files: &'a ExtFileSystem,
     names: &BTreeSet<Vec<u8>>,
-    found: &mut Vec<Candidate<'a>>,
+    found: &mut Vec<SwapCandidate<'a>>,
 ) {
     let mut seen = BTreeSet::new();
     for name in names {
@@ -198,7 +204,7 @@ fn add_named_files<'a>(
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
         let what = String::from_utf8_lossy(name).into_owned();
-        found.push(Candidate { volume, what, places, doubt, within: Within::Ext(files) });
+        found.push(SwapCandidate { volume, what, places, doubt, within: CandidateContainer::Ext(files) });
     }
 }
 
@@ -244,7 +250,7 @@ fn memory_in_file(
     Ok(Some((found, swap_header::check(head, status.size).err())))
 }
 
-fn add_windows_files<'a>(volume: &'a Volume, found: &mut Vec<Candidate<'a>>) {
+fn add_windows_files<'a>(volume: &'a Volume, found: &mut Vec<SwapCandidate<'a>>) {
     let Ok(files) = NtfsFiles::open(volume.read()) else { return };
     let mut children = Vec::new();
     let listed = files.children(files.root(), 0, &mut |child| {
@@ -268,7 +274,7 @@ fn add_windows_files<'a>(volume: &'a Volume, found: &mut Vec<Candidate<'a>>) {
         };
         let Ok(files) = NtfsFiles::open(volume.read()) else { return };
         let what = String::from_utf8_lossy(&child.name).into_owned();
-        found.push(Candidate { volume, what, places, doubt, within: Within::Ntfs(files) });
+        found.push(SwapCandidate { volume, what, places, doubt, within: CandidateContainer::Ntfs(files) });
     }
 }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use crate::sandbox::{Sandbox, missing};
 use varve_image::{
-    BlockOwners, Child, Disk, ExtFileSystem, FileId, FileKind, FileSystem, FileSystemError, FileTime, ReadAt,
-    Volume,
+    BlockOwners, Disk, ExtFileSystem, FileId, FileKind, FileSystem, FileSystemError, FileTime, FolderChild,
+    ReadAt, Volume,
 };
 
 const MIB: u64 = 1 << 20;
@@ -72,7 +72,7 @@ fn make_tree(folder: &Path) {
     File::create(folder.join("few/ä\u{1f600}\n")).unwrap();
 }
 
-fn children(files: &dyn FileSystem, folder: FileId, first: u64) -> Vec<Child> {
+fn children(files: &dyn FileSystem, folder: FileId, first: u64) -> Vec<FolderChild> {
     let mut found = Vec::new();
     files
         .children(folder, first, &mut |child| {

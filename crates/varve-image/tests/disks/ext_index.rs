@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::sandbox::{Sandbox, missing};
-use varve_image::{Child, ExtFileSystem, FileId, FileSystem, ReadAt};
+use varve_image::{ExtFileSystem, FileId, FileSystem, FolderChild, ReadAt};
 
 const MIB: u64 = 1 << 20;
 /// Enough for two levels of nodes, with blocks of 1 KiB.
@@ -68,7 +68,7 @@ fn open(disk: &[u8]) -> (Arc<Counted>, ExtFileSystem) {
     (disk, files)
 }
 
-fn listed(files: &ExtFileSystem, folder: FileId) -> BTreeMap<Vec<u8>, Child> {
+fn listed(files: &ExtFileSystem, folder: FileId) -> BTreeMap<Vec<u8>, FolderChild> {
     let mut found = BTreeMap::new();
     files
         .children(folder, 0, &mut |child| {

@@ -65,7 +65,7 @@ pub fn walk(files: &dyn FileSystem) -> Files {
 }
 
 /// A listing that begins later shows the same, without its beginning.
-fn assert_pages_agree(files: &dyn FileSystem, folder: FileId, children: &[varve_image::Child]) {
+fn assert_pages_agree(files: &dyn FileSystem, folder: FileId, children: &[varve_image::FolderChild]) {
     for first in [1, children.len() / 2, children.len()] {
         let mut page = Vec::new();
         let mut take = |child| {

@@ -13,7 +13,7 @@ use varve_archive::{
 };
 use varve_block::BlockStore;
 use varve_image::{
-    Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, ReadAt, Xattr,
+    FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, ReadAt, Xattr,
 };
 use varve_world::Timestamp;
 
@@ -176,10 +176,10 @@ impl Days {
     }
 
     /// Registers an object under its number, before it is shown.
-    fn show(&self, name: &[u8], kind: FileKind, place: Place) -> Child {
+    fn show(&self, name: &[u8], kind: FileKind, place: Place) -> FolderChild {
         let id = place.id();
         self.places.lock().entry(id).or_insert(place);
-        Child { name: name.to_vec(), id, kind }
+        FolderChild { name: name.to_vec(), id, kind }
     }
 
     fn night(&self, snapshot: &Snapshot) -> Arc<Night> {
@@ -404,11 +404,11 @@ impl FileSystem for Days {
         &self,
         folder: FileId,
         first: u64,
-        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError> {
         let place = self.place(folder)?;
         if let Place::Inside { night, part, file } = &place {
-            let mut show = |child: Child| {
+            let mut show = |child: FolderChild| {
                 let place = Place::Inside { night: Arc::clone(night), part: *part, file: child.id };
                 visit(self.show(&child.name, child.kind, place))
             };
@@ -424,7 +424,7 @@ impl FileSystem for Days {
         Ok(())
     }
 
-    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<Child>, FileSystemError> {
+    fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<FolderChild>, FileSystemError> {
         let place = self.place(folder)?;
         if let Place::Inside { night, part, file } = &place {
             let found = self.inside(night, *part, |files| files.child(*file, name))?;

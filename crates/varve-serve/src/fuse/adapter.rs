@@ -14,7 +14,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
 };
 use varve_block::with_causes;
-use varve_image::{Child, DeviceNumber, FileId, FileKind, FileStatus, FileSystemError, FileTime};
+use varve_image::{DeviceNumber, FileId, FileKind, FileStatus, FileSystemError, FileTime, FolderChild};
 
 use super::lookups::Lookups;
 use crate::Served;
@@ -68,7 +68,7 @@ impl Adapter {
     }
 
     /// Registers that the kernel is about to learn of this child, and reads its status.
-    fn show(&self, folder: FileId, child: &Child) -> Result<FileStatus, FileSystemError> {
+    fn show(&self, folder: FileId, child: &FolderChild) -> Result<FileStatus, FileSystemError> {
         self.lookups.add(child.id);
         match self.files.status(child.id) {
             // Another thread was just told that the kernel had forgotten the file. Now that the
@@ -108,7 +108,7 @@ impl Adapter {
 
     /// Placeholder attributes for a file whose status cannot be read. They are not cached, so the
     /// kernel asks again on the next access.
-    fn unknown(&self, child: &Child) -> FileAttr {
+    fn unknown(&self, child: &FolderChild) -> FileAttr {
         let status = FileStatus {
             kind: child.kind,
             mode: 0,
@@ -132,12 +132,12 @@ impl Adapter {
         &self,
         folder: FileId,
         offset: u64,
-        add: &mut dyn FnMut(&Child, u64) -> bool,
+        add: &mut dyn FnMut(&FolderChild, u64) -> bool,
     ) -> Result<(), FileSystemError> {
         let mut next = offset;
         for name in [b".".as_slice(), b".."].into_iter().skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
             next += 1;
-            if add(&Child { name: name.to_vec(), id: folder, kind: FileKind::Folder }, next) {
+            if add(&FolderChild { name: name.to_vec(), id: folder, kind: FileKind::Folder }, next) {
                 return Ok(());
             }
         }

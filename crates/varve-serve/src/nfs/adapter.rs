@@ -11,7 +11,7 @@ use nfs3_server::nfs3_types::nfs3::{
 use nfs3_server::vfs::{DirEntryPlus, FileHandleU64, NextResult, NfsReadFileSystem, ReadDirPlusIterator};
 use tokio::task::block_in_place;
 use varve_block::with_causes;
-use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError, FileTime};
+use varve_image::{FileId, FileKind, FileStatus, FileSystemError, FileTime, FolderChild};
 
 use crate::Served;
 use crate::path::find;
@@ -200,7 +200,7 @@ struct Listing {
     folder: FileId,
     /// The offset of the next child that has not been returned.
     next: u64,
-    children: VecDeque<Child>,
+    children: VecDeque<FolderChild>,
     is_over: bool,
 }
 
@@ -224,7 +224,7 @@ impl Listing {
         }
     }
 
-    fn next_child(&mut self) -> Result<Option<Child>, nfsstat3> {
+    fn next_child(&mut self) -> Result<Option<FolderChild>, nfsstat3> {
         if self.children.is_empty() && !self.is_over {
             self.fill()?;
         }
@@ -294,7 +294,7 @@ mod tests {
             &self,
             _: FileId,
             _: u64,
-            _: &mut dyn FnMut(Child) -> ControlFlow<()>,
+            _: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
         ) -> Result<(), FileSystemError> {
             Ok(())
         }

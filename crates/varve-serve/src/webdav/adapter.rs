@@ -13,7 +13,7 @@ use dav_server::fs::{
 use futures_util::stream;
 use tokio::task::block_in_place;
 use varve_block::with_causes;
-use varve_image::{Child, FileId, FileKind, FileStatus, FileSystemError, FileTime};
+use varve_image::{FileId, FileKind, FileStatus, FileSystemError, FileTime, FolderChild};
 
 use crate::Served;
 use crate::path::{find, follow};
@@ -44,7 +44,7 @@ impl Adapter {
     }
 
     /// The entry for a child of a folder; `None` if it is left out.
-    fn entry(&self, folder: &[u8], child: Child) -> Option<Entry> {
+    fn entry(&self, folder: &[u8], child: FolderChild) -> Option<Entry> {
         let file = match child.kind {
             FileKind::SymbolicLink => follow(&*self.files, folder, &child.name).ok()??,
             _ => child.id,

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, Xattr};
+use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, Xattr};
 use varve_serve::Served;
 use varve_serve::webdav::WebDavServer;
 
@@ -41,10 +41,10 @@ impl FileSystem for OnePage {
         &self,
         _: FileId,
         first: u64,
-        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError> {
         if first == 0 {
-            let _ = visit(Child { name: b"page.html".to_vec(), id: FileId(2), kind: FileKind::File });
+            let _ = visit(FolderChild { name: b"page.html".to_vec(), id: FileId(2), kind: FileKind::File });
         }
         Ok(())
     }

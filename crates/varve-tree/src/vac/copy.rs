@@ -36,7 +36,7 @@ pub enum CopyMode {
 
 /// The progress of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyProgress {
     /// Blocks that were copied.
     pub block_count: u64,
     /// The bytes of the copied blocks.
@@ -86,18 +86,18 @@ pub enum CopyError {
 
 /// A block that leads to others, and the kind of the leaves below it.
 #[derive(Debug, Clone, Copy)]
-struct Child {
+struct InnerBlock {
     name: BlockName,
     leaf_kind: BlockKind,
 }
 
 /// A block that is put when all blocks below it are present.
-struct Frame {
-    child: Child,
+struct PendingCopy {
+    child: InnerBlock,
     bytes: Bytes,
     is_there: bool,
     /// Blocks below it that lead to others, with the next one last.
-    inner: Vec<Child>,
+    inner: Vec<InnerBlock>,
 }
 
 /// Copies the archive with the root `score`. It is durable when this returns. `watch` is called
@@ -112,13 +112,14 @@ pub fn copy_archive(
     to: &dyn BlockStore,
     score: Score,
     mode: CopyMode,
-    watch: &mut dyn FnMut(&Copied) -> bool,
-) -> Result<Copied, CopyError> {
+    watch: &mut dyn FnMut(&CopyProgress) -> bool,
+) -> Result<CopyProgress, CopyError> {
     let lengths = [from.score_bytes(), to.score_bytes(), score.as_bytes().len()];
     if lengths != [VENTI_SCORE_BYTES; 3] || from.empty_score() != to.empty_score() {
         return Err(CopyError::OtherScores);
     }
-    let mut copier = Copier { from, to, mode, copied: Copied::default(), done: BTreeSet::new(), watch };
+    let mut copier =
+        BlockCopier { from, to, mode, copied: CopyProgress::default(), done: BTreeSet::new(), watch };
     // An earlier archive is copied before its successor, so that no present block leads to a
     // missing one.
     let mut roots = vec![root_child(score)];
@@ -138,25 +139,25 @@ pub fn copy_archive(
     Ok(copier.copied)
 }
 
-fn root_child(score: Score) -> Child {
-    Child { name: BlockName { score, block_type: BlockType::ROOT }, leaf_kind: BlockKind::Root }
+fn root_child(score: Score) -> InnerBlock {
+    InnerBlock { name: BlockName { score, block_type: BlockType::ROOT }, leaf_kind: BlockKind::Root }
 }
 
 fn decoded(score: Score, block: &[u8]) -> Result<VentiRoot, CopyError> {
     VentiRoot::decode(block).map_err(|source| CopyError::Root { score, source })
 }
 
-struct Copier<'a> {
+struct BlockCopier<'a> {
     from: &'a dyn BlockStore,
     to: &'a dyn BlockStore,
     mode: CopyMode,
-    copied: Copied,
+    copied: CopyProgress,
     /// Blocks that lead to others and were copied, with all blocks below, in this run.
     done: BTreeSet<BlockName>,
-    watch: &'a mut dyn FnMut(&Copied) -> bool,
+    watch: &'a mut dyn FnMut(&CopyProgress) -> bool,
 }
 
-impl Copier<'_> {
+impl BlockCopier<'_> {
     /// Returns true if the presence of a block stands for all blocks below it.
     fn believes(&self, name: &BlockName) -> bool {
         self.mode == CopyMode::Fast && self.is_there(name)
@@ -179,8 +180,8 @@ impl Copier<'_> {
         }
     }
 
-    fn copy(&mut self, top: Child) -> Result<(), CopyError> {
-        let mut open: Vec<Frame> = self.enter(top)?.into_iter().collect();
+    fn copy(&mut self, top: InnerBlock) -> Result<(), CopyError> {
+        let mut open: Vec<PendingCopy> = self.enter(top)?.into_iter().collect();
         while let Some(frame) = open.last_mut() {
             if let Some(child) = frame.inner.pop() {
                 if open.len() >= DEPTH_MAX {
@@ -189,7 +190,7 @@ impl Copier<'_> {
                 open.extend(self.enter(child)?);
                 continue;
             }
-            if let Some(Frame { child, bytes, is_there, .. }) = open.pop() {
+            if let Some(PendingCopy { child, bytes, is_there, .. }) = open.pop() {
                 if is_there {
                     self.copied.present_count += 1;
                 } else {
@@ -204,7 +205,7 @@ impl Copier<'_> {
     }
 
     /// Reads a block that leads to others, and copies the leaves among them.
-    fn enter(&mut self, child: Child) -> Result<Option<Frame>, CopyError> {
+    fn enter(&mut self, child: InnerBlock) -> Result<Option<PendingCopy>, CopyError> {
         if self.done.contains(&child.name) {
             return Ok(None);
         }
@@ -215,24 +216,24 @@ impl Copier<'_> {
         let is_there = self.is_there(&child.name);
         let bytes = self.from.get(&child.name).map_err(CopyError::Source)?;
         let below = self.below(&child, &bytes)?;
-        let (leaves, mut inner): (Vec<Child>, Vec<Child>) =
+        let (leaves, mut inner): (Vec<InnerBlock>, Vec<InnerBlock>) =
             below.into_iter().partition(|child| child.name.block_type == BlockType::DATA);
         for leaves in leaves.chunks(BATCH_LEAF_COUNT) {
             self.copy_leaves(leaves)?;
         }
         inner.reverse();
-        Ok(Some(Frame { child, bytes, is_there, inner }))
+        Ok(Some(PendingCopy { child, bytes, is_there, inner }))
     }
 
     /// Returns the children of a block.
-    fn below(&self, child: &Child, bytes: &Bytes) -> Result<Vec<Child>, CopyError> {
+    fn below(&self, child: &InnerBlock, bytes: &Bytes) -> Result<Vec<InnerBlock>, CopyError> {
         let empty = self.from.empty_score();
         let block_type = child.name.block_type;
         let below = match (block_type.kind(), block_type.depth()) {
             (BlockKind::Root, _) => {
                 let score = decoded(child.name.score, bytes)?.score;
                 let name = BlockName { score, block_type: BlockType::DIRECTORY };
-                vec![Child { name, leaf_kind: BlockKind::Directory }]
+                vec![InnerBlock { name, leaf_kind: BlockKind::Directory }]
             }
             (_, 0) => entries_below(child.name, bytes)?,
             (_, depth) => {
@@ -240,13 +241,13 @@ impl Copier<'_> {
                 let scores =
                     bytes.chunks_exact(VENTI_SCORE_BYTES).filter_map(|score| Score::try_from(score).ok());
                 let leaf_kind = child.leaf_kind;
-                scores.map(|score| Child { name: BlockName { score, block_type }, leaf_kind }).collect()
+                scores.map(|score| InnerBlock { name: BlockName { score, block_type }, leaf_kind }).collect()
             }
         };
         Ok(below.into_iter().filter(|child| child.name.score != empty).collect())
     }
 
-    fn copy_leaves(&mut self, leaves: &[Child]) -> Result<(), CopyError> {
+    fn copy_leaves(&mut self, leaves: &[InnerBlock]) -> Result<(), CopyError> {
         let names: BTreeSet<BlockName> = leaves.iter().map(|leaf| leaf.name).collect();
         let names: Vec<BlockName> = names.into_iter().collect();
         let there = self.are_there(&names);
@@ -276,7 +277,7 @@ impl Copier<'_> {
 }
 
 /// Returns the root blocks of the trees in a block of entries.
-fn entries_below(name: BlockName, bytes: &[u8]) -> Result<Vec<Child>, CopyError> {
+fn entries_below(name: BlockName, bytes: &[u8]) -> Result<Vec<InnerBlock>, CopyError> {
     let mut below = Vec::new();
     for entry in bytes.chunks(VENTI_ENTRY_BYTES) {
         // The truncated bytes of the last entry are zeros. A rest at the end of a full block is too
@@ -287,7 +288,7 @@ fn entries_below(name: BlockName, bytes: &[u8]) -> Result<Vec<Child>, CopyError>
         if let Some(VentiEntry { tree, .. }) = decoded.filter(|entry| entry.tree.size() > 0) {
             let leaf_kind = tree.leaf_kind();
             let name = BlockName { score: tree.root(), block_type: type_at(leaf_kind, tree.depth()) };
-            below.push(Child { name, leaf_kind });
+            below.push(InnerBlock { name, leaf_kind });
         }
     }
     Ok(below)

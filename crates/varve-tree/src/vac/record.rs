@@ -108,12 +108,12 @@ pub enum DecodeVacRecordError {
 }
 
 /// Takes fields from the front.
-struct Rest<'a> {
+struct RecordRest<'a> {
     bytes: &'a [u8],
     whole: usize,
 }
 
-impl<'a> Rest<'a> {
+impl<'a> RecordRest<'a> {
     fn take(&mut self, count: usize, field: &'static str) -> Result<&'a [u8], DecodeVacRecordError> {
         let short = DecodeVacRecordError::Short { bytes: self.whole, field };
         let (taken, rest) = self.bytes.split_at_checked(count).ok_or(short)?;
@@ -148,7 +148,7 @@ impl VacRecord {
     /// # Errors
     /// [`DecodeVacRecordError`] names the part that no writer would have written.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeVacRecordError> {
-        let mut rest = Rest { bytes, whole: bytes.len() };
+        let mut rest = RecordRest { bytes, whole: bytes.len() };
         let magic = rest.number("magic")?;
         if magic != MAGIC {
             return Err(DecodeVacRecordError::Magic { magic });
@@ -196,7 +196,7 @@ impl VacRecord {
         Ok(record)
     }
 
-    fn take_sections(&mut self, rest: &mut Rest<'_>, version: u16) -> Result<(), DecodeVacRecordError> {
+    fn take_sections(&mut self, rest: &mut RecordRest<'_>, version: u16) -> Result<(), DecodeVacRecordError> {
         let mut has_plan9 = false;
         while !rest.bytes.is_empty() {
             let [kind] = rest.array("section")?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use varve_block::{BlockName, BlockStore, MemoryBlockStore};
-use varve_tree::{Entry, Piece, StreamError, TreeReader, Visit, walk};
+use varve_tree::{Entry, StreamError, StreamPiece, TreeReader, Visit, walk};
 
 use crate::sample::{DEEP, TINY, noise, put_cut, put_fixed};
 
@@ -101,10 +101,10 @@ fn check_reads_around(store: &MemoryBlockStore, entry: &Entry, lost: &Range<u64>
 /// A stream hands over what lies before the damage, and then fails.
 fn check_stream_until(store: &MemoryBlockStore, entry: &Entry, damage_offset: u64) {
     let mut streamed = Vec::new();
-    let mut append = |piece: Piece<'_>| {
+    let mut append = |piece: StreamPiece<'_>| {
         match piece {
-            Piece::Bytes(bytes) => streamed.extend_from_slice(bytes),
-            Piece::Zeros(count) => streamed.resize(streamed.len() + usize::try_from(count).unwrap(), 0),
+            StreamPiece::Bytes(bytes) => streamed.extend_from_slice(bytes),
+            StreamPiece::Zeros(count) => streamed.resize(streamed.len() + usize::try_from(count).unwrap(), 0),
         }
         Ok(())
     };
@@ -140,7 +140,7 @@ fn a_taker_that_fails_ends_the_stream() {
     let store = MemoryBlockStore::new();
     let entry = put_cut(&store, TINY, &file());
     let mut calls = 0;
-    let mut full = |_: Piece<'_>| {
+    let mut full = |_: StreamPiece<'_>| {
         calls += 1;
         Err(std::io::Error::from(std::io::ErrorKind::StorageFull))
     };

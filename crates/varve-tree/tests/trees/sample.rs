@@ -1,7 +1,7 @@
 //! Files to store, and the ways to store them.
 
 use varve_block::{BlockKind, BlockStore};
-use varve_tree::{ContentWriter, Cutting, Entry, FixedBuilder, Piece, Shape, TreeReader, put_leaves};
+use varve_tree::{ContentWriter, Cutting, Entry, FixedBuilder, Shape, StreamPiece, TreeReader, put_leaves};
 
 /// The smallest cutting there is: a small file has many leaves.
 pub(crate) const TINY: Cutting = Cutting::new(64, 256, 1024).unwrap();
@@ -40,10 +40,10 @@ pub(crate) fn put_cut(store: &dyn BlockStore, cutting: Cutting, bytes: &[u8]) ->
 
 pub(crate) fn read_all(store: &dyn BlockStore, entry: &Entry) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut append = |piece: Piece<'_>| {
+    let mut append = |piece: StreamPiece<'_>| {
         match piece {
-            Piece::Bytes(piece) => bytes.extend_from_slice(piece),
-            Piece::Zeros(count) => bytes.resize(bytes.len() + usize::try_from(count).unwrap(), 0),
+            StreamPiece::Bytes(piece) => bytes.extend_from_slice(piece),
+            StreamPiece::Zeros(count) => bytes.resize(bytes.len() + usize::try_from(count).unwrap(), 0),
         }
         Ok(())
     };

@@ -1,7 +1,7 @@
 //! What trees read, store and share, counted in blocks.
 
 use varve_block::{BlockKind, BlockStore, MemoryBlockStore};
-use varve_tree::{ContentWriter, Cutting, Entry, Extent, FixedBuilder, Piece, TreeReader, put_leaves};
+use varve_tree::{ContentWriter, Cutting, Entry, Extent, FixedBuilder, StreamPiece, TreeReader, put_leaves};
 
 use crate::sample::{DEEP, IMAGE, TINY, noise, put_cut, put_fixed, shape};
 
@@ -85,10 +85,10 @@ fn check_hole(store: &MemoryBlockStore, entry: &Entry, file: &[u8], leaf_bytes: 
     reader.read_at(TIB - 9, &mut end).unwrap();
     assert_eq!(end, [&[0; 9], file].concat());
     let mut sums = (0, 0);
-    let mut sum = |piece: Piece<'_>| {
+    let mut sum = |piece: StreamPiece<'_>| {
         match piece {
-            Piece::Bytes(bytes) => sums.0 += bytes.len(),
-            Piece::Zeros(count) => sums.1 += count,
+            StreamPiece::Bytes(bytes) => sums.0 += bytes.len(),
+            StreamPiece::Zeros(count) => sums.1 += count,
         }
         Ok(())
     };

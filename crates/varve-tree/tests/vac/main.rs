@@ -9,8 +9,8 @@ use std::ops::ControlFlow;
 use sha1_store::Sha1Store;
 use varve_block::{BlockName, BlockStore, BlockType, Score};
 use varve_tree::{
-    Entry, FixedWriter, Piece, TreeReader, VENTI_ENTRY_BYTES, VacFolderBuilder, VacMode, VacRecord, VacShape,
-    VentiEntry, VentiFolder, VentiRoot, put_vac_root,
+    Entry, FixedWriter, StreamPiece, TreeReader, VENTI_ENTRY_BYTES, VacFolderBuilder, VacMode, VacRecord,
+    VacShape, VentiEntry, VentiFolder, VentiRoot, put_vac_root,
 };
 
 /// A file that vac archived, with what it holds.
@@ -84,8 +84,8 @@ fn write_folder(
                 TreeReader::new(from, content)
                     .stream(&mut |piece| {
                         match piece {
-                            Piece::Bytes(bytes) => writer.write(bytes).unwrap(),
-                            Piece::Zeros(count) => writer.write_zeros(count).unwrap(),
+                            StreamPiece::Bytes(bytes) => writer.write(bytes).unwrap(),
+                            StreamPiece::Zeros(count) => writer.write_zeros(count).unwrap(),
                         }
                         Ok(())
                     })
@@ -136,10 +136,10 @@ fn all_that_vac_wrote_is_read() {
         while let Some(file) = waiting.pop() {
             count += 1;
             let mut bytes = 0;
-            let count_bytes = &mut |piece: Piece<'_>| {
+            let count_bytes = &mut |piece: StreamPiece<'_>| {
                 bytes += match piece {
-                    Piece::Bytes(bytes) => bytes.len() as u64,
-                    Piece::Zeros(count) => count,
+                    StreamPiece::Bytes(bytes) => bytes.len() as u64,
+                    StreamPiece::Zeros(count) => count,
                 };
                 Ok(())
             };

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use varve_archive::{
-    Archive, ImagePart, ImageSource, Progress, Request, SnapshotContent, SnapshotId, verify, write_image,
+    Archive, ImagePart, ImageSource, Progress, SnapshotContent, SnapshotId, SnapshotRequest, verify,
+    write_image,
 };
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_store::{
@@ -244,7 +245,7 @@ impl Case {
             picture: Arc::clone(&picture),
         };
         let source = ImageSource::stream(Box::new(watched), Path::new("image"));
-        let request = Request { name: "image".into(), ..Request::default() };
+        let request = SnapshotRequest { name: "image".into(), ..SnapshotRequest::default() };
         let archive = self.archive.as_mut().unwrap();
         let taken = archive.take_image(&source, BLOCK_BYTES, request, &Progress::new()).unwrap();
         self.acknowledged.push((taken.snapshot.id, self.image.0.clone()));

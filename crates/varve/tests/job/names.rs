@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use crate::sandbox::{Run, Sandbox, is_root, noise, sparse_image};
 use serde_json::{Value, json};
-use varve_archive::{Archive, FolderOptions, Progress, Request, Watch};
+use varve_archive::{Archive, FolderOptions, Progress, SnapshotRequest, Watch};
 use varve_store::{Access, Store};
 use varve_world::World;
 
@@ -31,11 +31,11 @@ fn from_host(sandbox: &Sandbox, host: &str, source: &str, name: &str) {
     let access = Access::Write { holder: "the test" };
     let store = Store::open(World::real(sandbox.store()), None, access, &mut |_| {}).unwrap();
     let mut archive = Archive::open(store).unwrap();
-    let request = Request {
+    let request = SnapshotRequest {
         name: name.into(),
         host: host.into(),
         source: source.as_bytes().to_vec(),
-        ..Request::default()
+        ..SnapshotRequest::default()
     };
     let progress = Progress::new();
     let watch = Watch { progress: &progress, report: &|problem| panic!("{}", problem.error) };

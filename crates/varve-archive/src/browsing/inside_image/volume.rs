@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use varve_image::{Child, FileId, FileKind, FileStatus, FileSystem, FileSystemError};
+use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild};
 
 use super::VOLUME_SHIFT;
-use crate::browsing::files::{ContentKey, Nodes, ReadContentError, Trouble};
+use crate::browsing::files::{ContentKey, Nodes, ReadContentError, ReadProblem};
 use crate::image::{ImagePart, RestoreImageError};
 use crate::progress::Progress;
-use crate::records::node::{DeviceNumber, MODE_MASK, Node, NodeKind, NodeProblem, Xattr, is_component};
+use crate::records::node::{MODE_MASK, Node, NodeKind, NodeProblem, is_component};
 use crate::records::node_list::ReadFolderError;
 
 /// Bytes of a file that are read at a time.
@@ -94,11 +94,11 @@ impl VolumeFiles {
         *self.places.lock().entry(folder).or_insert(Some(parent)) == Some(parent)
     }
 
-    pub(super) fn trouble(&self, id: FileId) -> Option<Trouble> {
+    pub(super) fn trouble(&self, id: FileId) -> Option<ReadProblem> {
         let status = match self.files.status(id) {
             Ok(status) => status,
             Err(error) => {
-                return Some(Trouble { error: Box::new(error), lacks_all: true, is_damage: true });
+                return Some(ReadProblem { error: Box::new(error), lacks_all: true, is_damage: true });
             }
         };
         let target = match status.kind {
@@ -107,7 +107,7 @@ impl VolumeFiles {
         };
         let lacks_all = target.is_some();
         let error = target.or_else(|| self.files.xattrs(id).err())?;
-        Some(Trouble { error: Box::new(error), lacks_all, is_damage: true })
+        Some(ReadProblem { error: Box::new(error), lacks_all, is_damage: true })
     }
 
     /// The key of a file. It lists the ranges of the volume that hold the file, if its bytes are
@@ -247,10 +247,7 @@ impl VolumeFiles {
             }
         }
         match self.files.xattrs(id) {
-            Ok(xattrs) => {
-                let taken = |xattr: varve_image::Xattr| Xattr { name: xattr.name, value: xattr.value };
-                node.xattrs = xattrs.into_iter().map(taken).collect();
-            }
+            Ok(xattrs) => node.xattrs = xattrs,
             Err(_) => node.problem = unreadable,
         }
         node
@@ -261,7 +258,7 @@ impl VolumeFiles {
 struct VolumeNodes<'a> {
     files: &'a VolumeFiles,
     folder: FileId,
-    children: std::vec::IntoIter<Child>,
+    children: std::vec::IntoIter<FolderChild>,
     last: Vec<u8>,
     /// The folders that were returned so far.
     folders: BTreeSet<u64>,
@@ -290,7 +287,7 @@ impl Iterator for VolumeNodes<'_> {
 }
 
 impl VolumeNodes<'_> {
-    fn problem_with_name(&self, child: &Child) -> Option<ReadFolderError> {
+    fn problem_with_name(&self, child: &FolderChild) -> Option<ReadFolderError> {
         let name = child.name.clone();
         if !is_component(&name) {
             return Some(ReadFolderError::Name { name });
@@ -325,7 +322,7 @@ fn with_status(node: Node, status: &FileStatus) -> Node {
         ctime: status.changed,
         link_group: has_names.then_some(node.inode),
         size: if is_file { status.size } else { 0 },
-        device: status.device.map(|device| DeviceNumber { major: device.major, minor: device.minor }),
+        device: status.device,
         ..node
     }
 }

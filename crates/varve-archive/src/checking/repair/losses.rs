@@ -15,7 +15,7 @@ use crate::catalog::losses::{BLOCKS_MAX, Losses, LostBlock, LostPlace, PlaceId};
 use crate::checking::verify::VerifyError;
 
 /// The list of losses during a repair.
-pub(super) struct Recording<'a> {
+pub(super) struct LossRecorder<'a> {
     store: &'a Store,
     losses: Losses,
     now: Timestamp,
@@ -25,7 +25,7 @@ pub(super) struct Recording<'a> {
     held_at: Option<(ArenaId, u64)>,
 }
 
-impl<'a> Recording<'a> {
+impl<'a> LossRecorder<'a> {
     /// Starts with the recorded losses. `roots` are all roots that the log names, newest first.
     /// Their lists are added if the list of `catalog` is unreadable, or if the catalog was lost and
     /// put together from them.

@@ -11,7 +11,7 @@ use varve_tree::{
 };
 
 use super::VerifyError;
-use super::tree::{Leaves, TreeCheck};
+use super::tree::{LeafCheck, TreeCheck};
 use crate::progress::Progress;
 use crate::vac::{OpenVacError, VacLine};
 
@@ -76,14 +76,15 @@ pub fn verify_archive(
     if blocks.score_bytes() != line.score.as_bytes().len() {
         return Err(OpenVacError::OtherScores.into());
     }
-    let check = TreeCheck::new(Leaves::Read(blocks, progress), blocks, BTreeSet::new());
-    let mut walker = Walker { check, progress, whole: BTreeSet::new(), found: VerifiedArchive::default() };
+    let check = TreeCheck::new(LeafCheck::Read(blocks, progress), blocks, BTreeSet::new());
+    let mut walker =
+        ArchiveWalker { check, progress, whole: BTreeSet::new(), found: VerifiedArchive::default() };
     walker.archive(line)?;
     Ok(walker.found)
 }
 
 /// Walks an archive. A folder that was found intact is not walked again.
-struct Walker<'a> {
+struct ArchiveWalker<'a> {
     check: TreeCheck<'a>,
     progress: &'a Progress,
     /// The source and meta scores of folders that are intact with everything below them.
@@ -91,7 +92,7 @@ struct Walker<'a> {
     found: VerifiedArchive,
 }
 
-impl Walker<'_> {
+impl ArchiveWalker<'_> {
     fn archive(&mut self, line: &VacLine) -> Result<(), VerifyArchiveError> {
         let name = BlockName { score: line.score, block_type: BlockType::ROOT };
         let Some(block) = self.read(&name)? else { return Ok(()) };

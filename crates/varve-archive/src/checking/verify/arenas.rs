@@ -22,7 +22,7 @@ pub(super) fn check_arenas(
     progress: &Progress,
 ) -> (Vec<(ArenaId, ArenaCheck)>, Result<(), VerifyError>) {
     progress.set_total(ids.len() as u64, file_bytes(store, read));
-    let checking = Checking { store, progress, failure: Mutex::default() };
+    let checking = ArenasCheck { store, progress, failure: Mutex::default() };
     let (to_read, others): (Vec<_>, Vec<_>) = ids.iter().partition(|id| read.binary_search(id).is_ok());
     let width = store.world().workers.reading_width();
     let mut memories: Vec<_> = (0..width).map(|_| PageBuffer::default()).collect();
@@ -44,14 +44,14 @@ fn file_bytes(store: &Store, ids: &[ArenaId]) -> u64 {
     ids.iter().map(length).sum()
 }
 
-struct Checking<'a> {
+struct ArenasCheck<'a> {
     store: &'a Store,
     progress: &'a Progress,
     /// The first failure. No work starts after it.
     failure: Mutex<Option<VerifyError>>,
 }
 
-impl Checking<'_> {
+impl ArenasCheck<'_> {
     /// The results of the arenas that were checked completely.
     fn group(&self, ids: &[ArenaId], data: bool, memories: &mut [PageBuffer]) -> Vec<(ArenaId, ArenaCheck)> {
         let workers = self.store.world().workers.as_ref();

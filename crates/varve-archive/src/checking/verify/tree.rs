@@ -16,14 +16,14 @@ const READ_COUNT: usize = 64;
 
 /// The way to check that leaves exist.
 #[derive(Clone, Copy)]
-pub(super) enum Leaves<'a> {
+pub(super) enum LeafCheck<'a> {
     /// Asks the store whether it has them.
     AskedFor(&'a dyn BlockStore, &'a Progress),
     /// Reads them.
     Read(&'a dyn BlockStore, &'a Progress),
 }
 
-impl Leaves<'_> {
+impl LeafCheck<'_> {
     /// For each name, the reason why it is unreadable, or `None`.
     fn look_up(self, names: &[BlockName]) -> Result<Vec<Option<String>>, VerifyError> {
         let absent = |name: &BlockName| format!("{name} is not in the store");
@@ -37,7 +37,7 @@ impl Leaves<'_> {
                     Ok(names.iter().zip(present).map(|(name, is)| (!is).then(|| absent(name))).collect())
                 }
                 // Reading the blocks shows which of them caused the error.
-                Err(_) => Leaves::Read(store, &Progress::new()).look_up(names),
+                Err(_) => LeafCheck::Read(store, &Progress::new()).look_up(names),
             },
             Self::Read(store, progress) => {
                 let mut reasons = Vec::with_capacity(names.len());
@@ -65,7 +65,7 @@ impl Leaves<'_> {
 
 /// Checks trees. A subtree that was found intact is not walked again.
 pub(super) struct TreeCheck<'a> {
-    leaves: Leaves<'a>,
+    leaves: LeafCheck<'a>,
     /// The store from which pointer blocks and folders are read.
     pub(super) blocks: &'a dyn BlockStore,
     lost: BTreeSet<BlockName>,
@@ -76,7 +76,7 @@ pub(super) struct TreeCheck<'a> {
 
 impl<'a> TreeCheck<'a> {
     /// `lost` are blocks that are known to be lost, even if the store reports that it has them.
-    pub(super) fn new(leaves: Leaves<'a>, blocks: &'a dyn BlockStore, lost: BTreeSet<BlockName>) -> Self {
+    pub(super) fn new(leaves: LeafCheck<'a>, blocks: &'a dyn BlockStore, lost: BTreeSet<BlockName>) -> Self {
         Self { leaves, blocks, lost, needed: BTreeSet::new(), whole: BTreeSet::new() }
     }
 
@@ -134,7 +134,7 @@ fn close(open: &mut Vec<(u8, BlockName, usize)>, whole: &mut BTreeSet<BlockName>
 
 /// Looks up the waiting leaves, and records the lost ones.
 fn look_up(
-    leaves: Leaves<'_>,
+    leaves: LeafCheck<'_>,
     lost: &BTreeSet<BlockName>,
     waiting: &mut Vec<(BlockName, Range<u64>)>,
     needed: &mut BTreeSet<BlockName>,

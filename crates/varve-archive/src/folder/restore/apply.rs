@@ -10,20 +10,20 @@ use super::super::pipeline;
 use super::super::status::open_file;
 use super::super::watch::Watch;
 use super::attributes::Attributes;
-use super::beside::Over;
-use super::decision::{Action, Policy, Reason};
+use super::decision::{Policy, RestoreAction, RestoreReason};
 use super::delete::delete_extras;
-use super::destination::{Destination, New, Situation};
+use super::destination::{Destination, DestinationState, PartialResult};
 use super::files::FileWriter;
 use super::flag_giver::FlagGiver;
 use super::guards::Guards;
+use super::move_into_place::ReplacedEntry;
 use super::options::Overwrite;
-use super::steps::Rules;
-use super::tree::{Stopped, TreeTarget, TreeWriter};
+use super::steps::RestoreRules;
+use super::tree::{RestoreStopped, TreeTarget, TreeWriter};
 use super::{RestoreCounts, RestoreFolderError, RestoreOptions};
 use crate::browsing::files::Files;
 use crate::records::node::{Node, NodeKind};
-use crate::restoring::unfinished_restore::{Made, Unfinished};
+use crate::restoring::unfinished_restore::{PartialKind, UnfinishedRestore};
 
 /// Restores a node, and everything below it, to `destination`. The node's own name does not matter.
 ///
@@ -51,41 +51,46 @@ pub fn restore_folder(
 ) -> Result<RestoreCounts, RestoreFolderError> {
     let guards = Guards::new(options.kept);
     let flags = FlagGiver::default();
-    let restore = Restore { files, workers, root, options, watch, guards: &guards, flags: &flags };
+    let restore = FolderRestore { files, workers, root, options, watch, guards: &guards, flags: &flags };
     let destination = Destination::open(destination)?;
     match destination.look(root, &options, &guards)? {
-        Situation::Free if root.kind == NodeKind::Folder => {
-            restore.make_folder(destination.begin(Made::Folder, options.source, Over::Nothing)?)
+        DestinationState::Free if root.kind == NodeKind::Folder => restore.make_folder(destination.begin(
+            PartialKind::Folder,
+            options.source,
+            ReplacedEntry::Nothing,
+        )?),
+        DestinationState::Empty(folder) => {
+            restore.make_folder(destination.begin_below(folder, options.source)?)
         }
-        Situation::Empty(folder) => restore.make_folder(destination.begin_below(folder, options.source)?),
-        Situation::Folder(folder) => match options.overwrite {
-            None => Err(destination.refused(root, Reason::Exists)),
+        DestinationState::Folder(folder) => match options.overwrite {
+            None => Err(destination.refused(root, RestoreReason::Exists)),
             Some(overwrite) => restore.merge(folder, overwrite, false),
         },
-        Situation::Free => restore.make_one(destination, Over::Nothing),
-        Situation::Entry((Action::Replace, Reason::OtherKind(NodeKind::Folder))) => {
-            restore.make_one(destination, Over::Tree)
+        DestinationState::Free => restore.make_one(destination, ReplacedEntry::Nothing),
+        DestinationState::Entry((RestoreAction::Replace, RestoreReason::OtherKind(NodeKind::Folder))) => {
+            restore.make_one(destination, ReplacedEntry::Tree)
         }
-        Situation::Entry((Action::Replace, _)) if root.kind == NodeKind::Folder => {
-            restore.make_folder(destination.begin(Made::Folder, options.source, Over::Tree)?)
+        DestinationState::Entry((RestoreAction::Replace, _)) if root.kind == NodeKind::Folder => restore
+            .make_folder(destination.begin(PartialKind::Folder, options.source, ReplacedEntry::Tree)?),
+        DestinationState::Entry((RestoreAction::Replace, _)) => {
+            restore.make_one(destination, ReplacedEntry::File)
         }
-        Situation::Entry((Action::Replace, _)) => restore.make_one(destination, Over::File),
-        Situation::Entry((Action::Attributes, _)) => {
+        DestinationState::Entry((RestoreAction::Attributes, _)) => {
             let given = destination.give_attributes(root, restore.attributes(true), &flags);
             let file = given.map_err(|error| destination.failed(error))?;
             let mut counts = RestoreCounts { attributes_count: 1, ..RestoreCounts::default() };
             restore.lock(file.as_ref(), &mut counts)?;
             Ok(counts)
         }
-        Situation::Entry((Action::Keep, _)) => {
+        DestinationState::Entry((RestoreAction::Keep, _)) => {
             Ok(RestoreCounts { kept_count: 1, ..RestoreCounts::default() })
         }
-        Situation::Entry((_, reason)) => Err(destination.refused(root, reason)),
+        DestinationState::Entry((_, reason)) => Err(destination.refused(root, reason)),
     }
 }
 
 /// The source and the settings of a restore.
-struct Restore<'a> {
+struct FolderRestore<'a> {
     files: &'a dyn Files,
     workers: &'a dyn Workers,
     root: &'a Node,
@@ -95,14 +100,19 @@ struct Restore<'a> {
     flags: &'a FlagGiver,
 }
 
-impl<'a> Restore<'a> {
+impl<'a> FolderRestore<'a> {
     fn attributes(&self, may_inherit: bool) -> Attributes {
         Attributes::new(self.options.owners, may_inherit)
     }
 
-    fn rules<'r>(&'r self, policy: Policy, attributes: Attributes, trusted: Option<&'r Path>) -> Rules<'r> {
+    fn rules<'r>(
+        &'r self,
+        policy: Policy,
+        attributes: Attributes,
+        trusted: Option<&'r Path>,
+    ) -> RestoreRules<'r> {
         let RestoreOptions { replace_types, filter, .. } = self.options;
-        Rules { policy, replace_types, filter, guards: self.guards, attributes, trusted }
+        RestoreRules { policy, replace_types, filter, guards: self.guards, attributes, trusted }
     }
 
     fn writer(&self, attributes: Attributes) -> FileWriter<'_> {
@@ -110,7 +120,7 @@ impl<'a> Restore<'a> {
     }
 
     /// Creates a new folder, and moves it to its place.
-    fn make_folder(&self, new: New) -> Result<RestoreCounts, RestoreFolderError> {
+    fn make_folder(&self, new: PartialResult) -> Result<RestoreCounts, RestoreFolderError> {
         let attributes = self.attributes(false);
         if new.is_made() {
             return self.go_on_placing(new, attributes);
@@ -122,13 +132,17 @@ impl<'a> Restore<'a> {
         let descriptor = new.open_folder()?;
         let made = rustix::io::dup(&descriptor).map_err(|error| new.failed(error.into()))?;
         let target = self.target(rules, Some(unfinished));
-        let counts = self.write_tree(target, descriptor, is_new, Action::Create);
+        let counts = self.write_tree(target, descriptor, is_new, RestoreAction::Create);
         self.place(new, counts, attributes, Some(made))
     }
 
     /// Finishes a restore for which an earlier run created everything, and had begun to move it to
     /// its place. Nodes that the earlier run could not restore stay missing.
-    fn go_on_placing(&self, new: New, attributes: Attributes) -> Result<RestoreCounts, RestoreFolderError> {
+    fn go_on_placing(
+        &self,
+        new: PartialResult,
+        attributes: Attributes,
+    ) -> Result<RestoreCounts, RestoreFolderError> {
         let folder = new.put_in_place(self.root, attributes, self.guards)?.1;
         match folder {
             Some(folder) => self.merge(folder, Overwrite::Never, true),
@@ -137,10 +151,14 @@ impl<'a> Restore<'a> {
     }
 
     /// Creates a node that is not a folder.
-    fn make_one(&self, destination: Destination, over: Over) -> Result<RestoreCounts, RestoreFolderError> {
+    fn make_one(
+        &self,
+        destination: Destination,
+        over: ReplacedEntry,
+    ) -> Result<RestoreCounts, RestoreFolderError> {
         let attributes = self.attributes(true);
         if self.root.kind == NodeKind::File {
-            let new = destination.begin(Made::File, self.options.source, over)?;
+            let new = destination.begin(PartialKind::File, self.options.source, over)?;
             let unfinished = new.unfinished();
             let rules = self.rules(Policy::Continue, attributes, None);
             let target = self.target(rules, Some(unfinished));
@@ -180,7 +198,7 @@ impl<'a> Restore<'a> {
         let for_deletion = rustix::io::dup(&folder).ok().filter(|_| self.options.delete);
         let root = rustix::io::dup(&folder).ok();
         let target = TreeTarget { is_placed, ..self.target(rules, None) };
-        let mut counts = self.write_tree(target, folder, false, Action::Keep)?;
+        let mut counts = self.write_tree(target, folder, false, RestoreAction::Keep)?;
         if let Some(folder) = for_deletion {
             counts.is_delete_withheld = counts.problem_count > 0;
             if !counts.is_delete_withheld {
@@ -217,7 +235,11 @@ impl<'a> Restore<'a> {
         Ok(())
     }
 
-    fn target<'r>(&self, rules: Rules<'r>, unfinished: Option<&'r Unfinished>) -> TreeTarget<'r> {
+    fn target<'r>(
+        &self,
+        rules: RestoreRules<'r>,
+        unfinished: Option<&'r UnfinishedRestore>,
+    ) -> TreeTarget<'r> {
         TreeTarget { rules, unfinished, note_bytes: self.options.note_bytes, is_placed: false }
     }
 
@@ -226,7 +248,7 @@ impl<'a> Restore<'a> {
         target: TreeTarget<'_>,
         folder: OwnedFd,
         is_new: bool,
-        action: Action,
+        action: RestoreAction,
     ) -> Result<RestoreCounts, RestoreFolderError> {
         let writer = self.writer(target.rules.attributes);
         let written = pipeline::run(self.workers, &|job| writer.write(job), |pipeline| {
@@ -240,7 +262,7 @@ impl<'a> Restore<'a> {
     /// the partial result stays, and the error has its path.
     fn place(
         &self,
-        new: New,
+        new: PartialResult,
         counts: Result<RestoreCounts, RestoreFolderError>,
         attributes: Attributes,
         made: Option<OwnedFd>,
@@ -273,10 +295,10 @@ impl<'a> Restore<'a> {
 
 /// Adds the reason to a restore that stopped early.
 fn end(
-    written: Result<RestoreCounts, Stopped>,
+    written: Result<RestoreCounts, RestoreStopped>,
     writer: FileWriter<'_>,
 ) -> Result<RestoreCounts, RestoreFolderError> {
-    written.map_err(|Stopped| match writer.into_stopped_by() {
+    written.map_err(|RestoreStopped| match writer.into_stopped_by() {
         Some((path, source)) => RestoreFolderError::Stopped { path, unfinished: None, source },
         None => RestoreFolderError::Cancelled { unfinished: None },
     })

@@ -12,9 +12,10 @@ use rustix::io::Errno;
 use super::super::status::{Status, open_file, open_folder};
 use super::super::xattrs::XattrPlace;
 use super::flag_giver;
-use super::locked::Locked;
+use super::locked::LockedEntry;
 use crate::inode_flags::InodeFlags;
-use crate::records::node::{Node, NodeKind, Xattr};
+use crate::records::node::{Node, NodeKind};
+use varve_image::Xattr;
 
 /// Setuid and setgid.
 const RUN_AS_BITS: u16 = 0o6000;
@@ -78,7 +79,7 @@ impl Attributes {
     /// the node lacks. A locked file cannot be changed, so it must have them all.
     pub(super) fn give_existing(self, file: impl AsFd, node: &Node) -> io::Result<()> {
         let (place, status) = (XattrPlace::open(&file), Status::of_open(&file)?);
-        if let Some(locked) = Locked::entry(&status) {
+        if let Some(locked) = LockedEntry::entry(&status) {
             let has_all = status.mtime == node.mtime && self.are_given_at(&place, node, &status);
             return if has_all { Ok(()) } else { Err(io::Error::other(locked)) };
         }

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use super::super::status::Status;
-use super::locked::Locked;
+use super::locked::LockedEntry;
 use super::options::Overwrite;
 use crate::records::node::{Node, NodeKind};
 
 /// The action of a restore for an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Action {
+pub enum RestoreAction {
     /// The entry does not exist, and is created.
     Create,
     /// The entry replaces the existing one.
@@ -24,7 +24,7 @@ pub enum Action {
     Skip,
 }
 
-impl std::fmt::Display for Action {
+impl std::fmt::Display for RestoreAction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Create => "create",
@@ -39,7 +39,7 @@ impl std::fmt::Display for Action {
 
 /// The reason for an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
+pub enum RestoreReason {
     /// Nothing exists there.
     Missing,
     /// Every file is written anew.
@@ -71,14 +71,14 @@ pub enum Reason {
     /// It is a Varve store.
     Store,
     /// The entry, or its folder, has a flag that refuses changes.
-    Locked(Locked),
+    Locked(LockedEntry),
     /// The snapshot has only its name.
     NotArchived,
     /// The existing entry is unreadable.
     Unreadable(String),
 }
 
-impl std::fmt::Display for Reason {
+impl std::fmt::Display for RestoreReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Missing => f.write_str("it is missing"),
@@ -105,7 +105,7 @@ impl std::fmt::Display for Reason {
 }
 
 /// An action with its reason.
-pub(super) type Decision = (Action, Reason);
+pub(super) type Decision = (RestoreAction, RestoreReason);
 
 /// The rules for existing entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,7 @@ pub(super) enum Policy {
 }
 
 /// The existing entry.
-pub(super) struct There<'t> {
+pub(super) struct ExistingEntry<'t> {
     pub(super) status: &'t Status,
     /// True if it is known to be complete once its size and times match.
     pub(super) is_trusted: bool,
@@ -133,42 +133,50 @@ pub(super) fn decide(
     policy: Policy,
     replace_types: bool,
     node: &Node,
-    there: Option<&There<'_>>,
+    there: Option<&ExistingEntry<'_>>,
 ) -> Decision {
-    let Some(there) = there else { return (Action::Create, Reason::Missing) };
+    let Some(there) = there else { return (RestoreAction::Create, RestoreReason::Missing) };
     let status = there.status;
     if policy == Policy::Merge(Overwrite::Never) {
         return match (group(status.kind), group(Some(node.kind))) {
-            (Some(Group::Folder), Some(Group::Folder)) => (Action::Keep, Reason::Exists),
-            (_, Some(Group::Folder)) => (Action::Skip, other_kind(status)),
-            _ => (Action::Keep, Reason::Exists),
+            (Some(KindGroup::Folder), Some(KindGroup::Folder)) => {
+                (RestoreAction::Keep, RestoreReason::Exists)
+            }
+            (_, Some(KindGroup::Folder)) => (RestoreAction::Skip, other_kind(status)),
+            _ => (RestoreAction::Keep, RestoreReason::Exists),
         };
     }
     if group(status.kind) != group(Some(node.kind)) {
-        let action = if replace_types || policy == Policy::Continue { Action::Replace } else { Action::Skip };
+        let action = if replace_types || policy == Policy::Continue {
+            RestoreAction::Replace
+        } else {
+            RestoreAction::Skip
+        };
         return (action, other_kind(status));
     }
     let attributes = || match (there.has_attributes)() {
-        true => (Action::Keep, Reason::Equal),
-        false => (Action::Attributes, Reason::AttributesDiffer),
+        true => (RestoreAction::Keep, RestoreReason::Equal),
+        false => (RestoreAction::Attributes, RestoreReason::AttributesDiffer),
     };
     if node.kind == NodeKind::Folder {
         return match policy {
-            Policy::Merge(Overwrite::IfNewer | Overwrite::Never) => (Action::Keep, Reason::Exists),
+            Policy::Merge(Overwrite::IfNewer | Overwrite::Never) => {
+                (RestoreAction::Keep, RestoreReason::Exists)
+            }
             // The time of a folder is set once everything in it is done, and is no difference by
             // itself.
             Policy::Merge(_) | Policy::Continue => attributes(),
         };
     }
     match policy {
-        Policy::Merge(Overwrite::Always) => (Action::Replace, Reason::Always),
+        Policy::Merge(Overwrite::Always) => (RestoreAction::Replace, RestoreReason::Always),
         Policy::Merge(Overwrite::IfNewer) => if_newer(node, status),
         Policy::Merge(Overwrite::IfChanged) if is_linked_elsewhere(node, status) => {
-            (Action::Replace, Reason::Linked)
+            (RestoreAction::Replace, RestoreReason::Linked)
         }
-        Policy::Continue if !there.is_trusted => (Action::Replace, Reason::Differs),
+        Policy::Continue if !there.is_trusted => (RestoreAction::Replace, RestoreReason::Differs),
         _ if is_equal(node, there) => attributes(),
-        _ => (Action::Replace, Reason::Differs),
+        _ => (RestoreAction::Replace, RestoreReason::Differs),
     }
 }
 
@@ -182,25 +190,31 @@ pub(super) fn decide_link(
     is_same: bool,
 ) -> Decision {
     if is_same {
-        return (Action::Keep, Reason::Equal);
+        return (RestoreAction::Keep, RestoreReason::Equal);
     }
     if group(status.kind) != group(Some(node.kind)) && policy != Policy::Merge(Overwrite::Never) {
-        let action = if replace_types || policy == Policy::Continue { Action::Replace } else { Action::Skip };
+        let action = if replace_types || policy == Policy::Continue {
+            RestoreAction::Replace
+        } else {
+            RestoreAction::Skip
+        };
         return (action, other_kind(status));
     }
     match policy {
-        Policy::Merge(Overwrite::Never) => (Action::Keep, Reason::Exists),
+        Policy::Merge(Overwrite::Never) => (RestoreAction::Keep, RestoreReason::Exists),
         Policy::Merge(Overwrite::IfNewer) => if_newer(node, status),
-        Policy::Merge(Overwrite::Always) => (Action::Replace, Reason::Always),
-        Policy::Merge(Overwrite::IfChanged) | Policy::Continue => (Action::Replace, Reason::Differs),
+        Policy::Merge(Overwrite::Always) => (RestoreAction::Replace, RestoreReason::Always),
+        Policy::Merge(Overwrite::IfChanged) | Policy::Continue => {
+            (RestoreAction::Replace, RestoreReason::Differs)
+        }
     }
 }
 
 fn if_newer(node: &Node, status: &Status) -> Decision {
     if node.mtime > status.mtime {
-        (Action::Replace, Reason::Newer)
+        (RestoreAction::Replace, RestoreReason::Newer)
     } else {
-        (Action::Keep, Reason::NotNewer)
+        (RestoreAction::Keep, RestoreReason::NotNewer)
     }
 }
 
@@ -210,7 +224,7 @@ fn is_linked_elsewhere(node: &Node, status: &Status) -> bool {
     node.link_group.is_none() && status.link_count > 1
 }
 
-fn is_equal(node: &Node, there: &There<'_>) -> bool {
+fn is_equal(node: &Node, there: &ExistingEntry<'_>) -> bool {
     let status = there.status;
     let is_same = status.kind == Some(node.kind) && status.mtime == node.mtime;
     is_same
@@ -225,20 +239,20 @@ fn is_equal(node: &Node, there: &There<'_>) -> bool {
 /// Kinds that may replace each other. A device that the user named by mistake is not replaced by a
 /// file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Group {
+enum KindGroup {
     Folder,
     FileOrLink,
     Special(NodeKind),
 }
 
-fn group(kind: Option<NodeKind>) -> Option<Group> {
+fn group(kind: Option<NodeKind>) -> Option<KindGroup> {
     Some(match kind? {
-        NodeKind::Folder => Group::Folder,
-        NodeKind::File | NodeKind::SymbolicLink => Group::FileOrLink,
-        special => Group::Special(special),
+        NodeKind::Folder => KindGroup::Folder,
+        NodeKind::File | NodeKind::SymbolicLink => KindGroup::FileOrLink,
+        special => KindGroup::Special(special),
     })
 }
 
-fn other_kind(status: &Status) -> Reason {
-    Reason::OtherKind(status.kind.unwrap_or(NodeKind::CharacterDevice))
+fn other_kind(status: &Status) -> RestoreReason {
+    RestoreReason::OtherKind(status.kind.unwrap_or(NodeKind::CharacterDevice))
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use rustix::fs::AtFlags;
 
 use super::super::watch::Watch;
-use super::decision::{Action, Policy, Reason};
+use super::decision::{Policy, RestoreAction, RestoreReason};
 use super::files::TargetFolder;
 use super::options::Overwrite;
-use super::steps::{At, Rules, Step, Steps, Wanted};
+use super::steps::{DestinationFolder, RestoreRules, RestoreStep, RestoreSteps, StepKinds};
 use super::{RestoreCounts, RestoreFolderError};
 use crate::browsing::files::Files;
 use crate::records::node::{Node, NodeKind};
@@ -27,30 +27,32 @@ struct NotRemoved {
 #[derive(Debug, thiserror::Error)]
 #[error("it is not in the snapshot, but is not removed: {reason}")]
 struct MustStay {
-    reason: Reason,
+    reason: RestoreReason,
 }
 
 /// Removes the entries that the snapshot does not have, as the plan shows them.
 pub(super) fn delete_extras(
     files: &dyn Files,
-    rules: Rules<'_>,
+    rules: RestoreRules<'_>,
     root: &Node,
     folder: OwnedFd,
     watch: Watch<'_>,
     counts: &mut RestoreCounts,
 ) -> Result<(), RestoreFolderError> {
-    let at = |descriptor, path| At::There(Arc::new(TargetFolder { descriptor, path, _token: Arc::new(()) }));
+    let at = |descriptor, path| {
+        DestinationFolder::There(Arc::new(TargetFolder { descriptor, path, _token: Arc::new(()) }))
+    };
     // This pass writes nothing. It keeps existing entries, and enters their folders.
-    let going_through = Rules { policy: Policy::Merge(Overwrite::Never), ..rules };
+    let going_through = RestoreRules { policy: Policy::Merge(Overwrite::Never), ..rules };
     let at_root = at(folder, PathBuf::new());
-    let wanted = Wanted::WritesAndDeletes;
-    let mut steps = Steps::new(files, going_through, wanted, root, at_root, Action::Keep);
+    let wanted = StepKinds::WritesAndDeletes;
+    let mut steps = RestoreSteps::new(files, going_through, wanted, root, at_root, RestoreAction::Keep);
     while let Some(step) = steps.next_step() {
         if watch.progress.is_cancelled() {
             return Err(RestoreFolderError::Cancelled { unfinished: None });
         }
         match step {
-            Step::Entry { at: parent, path, node, decision: (Action::Keep, _) }
+            RestoreStep::Entry { at: parent, path, node, decision: (RestoreAction::Keep, _) }
                 if node.kind == NodeKind::Folder =>
             {
                 let parent = parent.folder();
@@ -60,7 +62,7 @@ pub(super) fn delete_extras(
                     steps.enter(at(descriptor, path));
                 }
             }
-            Step::Extra { folder, path, kind, decision: (Action::Delete, _) } => {
+            RestoreStep::Extra { folder, path, kind, decision: (RestoreAction::Delete, _) } => {
                 let is_folder = kind == Some(NodeKind::Folder);
                 let flags = if is_folder { AtFlags::REMOVEDIR } else { AtFlags::empty() };
                 let name = path.file_name().unwrap_or_default().as_bytes();
@@ -72,11 +74,11 @@ pub(super) fn delete_extras(
                     }
                 }
             }
-            Step::Extra { path, decision: (Action::Skip, reason), .. } => {
+            RestoreStep::Extra { path, decision: (RestoreAction::Skip, reason), .. } => {
                 counts.problem_count += 1;
                 watch.report(&path, MustStay { reason });
             }
-            Step::Leave { at: At::There(folder), node, action: _ } => {
+            RestoreStep::Leave { at: DestinationFolder::There(folder), node, action: _ } => {
                 give_back_times(&folder, &node, rules);
             }
             _ => {}
@@ -86,7 +88,7 @@ pub(super) fn delete_extras(
 }
 
 /// Sets the time of a folder again, because removing an entry changed it.
-fn give_back_times(folder: &TargetFolder, node: &Node, rules: Rules<'_>) {
+fn give_back_times(folder: &TargetFolder, node: &Node, rules: RestoreRules<'_>) {
     if let Policy::Merge(Overwrite::Always | Overwrite::IfChanged) = rules.policy {
         // A failure was reported at the first attempt.
         let _ = rules.attributes.give_existing(&folder.descriptor, node);

@@ -8,17 +8,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::super::status::{Names, Status, open_file};
+use super::super::status::{FolderNames, Status, open_file};
 use super::attributes::Attributes;
-use super::beside::{self, Over, PlaceError};
-use super::decision::{Action, Decision, Policy, Reason, There, decide};
+use super::decision::{Decision, ExistingEntry, Policy, RestoreAction, RestoreReason, decide};
 use super::flag_giver::FlagGiver;
 use super::guards::{Guards, Hindrance};
-use super::locked::{self, Locked};
+use super::locked::{self, LockedEntry};
+use super::move_into_place::{self, MoveIntoPlaceError, ReplacedEntry};
 use super::{RestoreFolderError, RestoreOptions};
 use crate::records::node::{Node, NodeKind};
 use crate::restoring::partial::{self, exists, rename_new};
-use crate::restoring::unfinished_restore::{Made, Noted, Unfinished, is_unfinished_name};
+use crate::restoring::unfinished_restore::{
+    CompletedPart, PartialKind, UnfinishedRestore, is_unfinished_name,
+};
 
 /// The path of a destination, and its open parent folder.
 pub(super) struct Destination {
@@ -28,7 +30,7 @@ pub(super) struct Destination {
 }
 
 /// The state of a destination.
-pub(super) enum Situation {
+pub(super) enum DestinationState {
     /// Nothing exists there.
     Free,
     /// An empty folder, or a folder with nothing but the remains of an interrupted restore.
@@ -62,10 +64,10 @@ impl Destination {
         root: &Node,
         options: &RestoreOptions<'_>,
         guards: &Guards,
-    ) -> Result<Situation, RestoreFolderError> {
+    ) -> Result<DestinationState, RestoreFolderError> {
         let status = match Status::of_name(&self.parent, &self.name) {
             Ok(status) => status,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Situation::Free),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(DestinationState::Free),
             Err(error) => return Err(self.failed(error)),
         };
         if root.kind == NodeKind::Folder {
@@ -76,7 +78,7 @@ impl Destination {
             }
         }
         let decision = self.decide(root, options, guards, &status);
-        Ok(Situation::Entry(decision))
+        Ok(DestinationState::Entry(decision))
     }
 
     /// Opens the folder at the destination. A symbolic link is followed, because the user named it.
@@ -97,18 +99,18 @@ impl Destination {
         folder: OwnedFd,
         options: &RestoreOptions<'_>,
         guards: &Guards,
-    ) -> Result<Situation, RestoreFolderError> {
+    ) -> Result<DestinationState, RestoreFolderError> {
         guards.check_folder(&folder, &self.path).map_err(|hindrance| self.hindered(hindrance))?;
-        let (mut names, read) = Names::read(&folder);
+        let (mut names, read) = FolderNames::read(&folder);
         read.map_err(|error| self.failed(error))?;
         let mut is_empty = true;
         while let Some((name, _)) = names.next() {
             is_empty &= is_unfinished_name(name, &self.name);
         }
         let is_free = is_empty
-            || Unfinished::is_placing(&folder, &self.name, options.source)
+            || UnfinishedRestore::is_placing(&folder, &self.name, options.source)
                 .map_err(|error| self.failed(error.into()))?;
-        Ok(if is_free { Situation::Empty(folder) } else { Situation::Folder(folder) })
+        Ok(if is_free { DestinationState::Empty(folder) } else { DestinationState::Folder(folder) })
     }
 
     /// Decides the action if the node or the existing entry is not a folder.
@@ -119,14 +121,14 @@ impl Destination {
         guards: &Guards,
         status: &Status,
     ) -> Decision {
-        let Some(overwrite) = options.overwrite else { return (Action::Skip, Reason::Exists) };
+        let Some(overwrite) = options.overwrite else { return (RestoreAction::Skip, RestoreReason::Exists) };
         let number = rustix::fs::makedev(status.id.file_system.major, status.id.file_system.minor);
         if let Some(kept) = guards.find((number, status.id.inode)) {
-            return (Action::Skip, Reason::MustStay(kept.to_path_buf()));
+            return (RestoreAction::Skip, RestoreReason::MustStay(kept.to_path_buf()));
         }
         let node = Node { name: self.name.clone(), link_group: None, ..root.clone() };
         let attributes = Attributes::new(options.owners, true);
-        let there = There {
+        let there = ExistingEntry {
             status,
             is_trusted: true,
             has_target: &|| {
@@ -136,14 +138,14 @@ impl Destination {
             has_attributes: &|| attributes.are_given(&self.parent, &node.name, &node, status),
         };
         let decision = decide(Policy::Merge(overwrite), options.replace_types, &node, Some(&there));
-        match (decision, Locked::entry(status)) {
-            ((Action::Replace | Action::Attributes, _), Some(locked)) => {
-                (Action::Skip, Reason::Locked(locked))
+        match (decision, LockedEntry::entry(status)) {
+            ((RestoreAction::Replace | RestoreAction::Attributes, _), Some(locked)) => {
+                (RestoreAction::Skip, RestoreReason::Locked(locked))
             }
-            (decision @ (Action::Replace, Reason::OtherKind(NodeKind::Folder)), None) => {
+            (decision @ (RestoreAction::Replace, RestoreReason::OtherKind(NodeKind::Folder)), None) => {
                 match guards.look_through(&self.parent, &self.name, &self.path, &|_, _| false) {
                     Ok(()) => decision,
-                    Err(hindrance) => (Action::Skip, hindrance.reason()),
+                    Err(hindrance) => (RestoreAction::Skip, hindrance.reason()),
                 }
             }
             (decision, _) => decision,
@@ -170,31 +172,40 @@ impl Destination {
     }
 
     /// Begins a new file or folder beside the destination.
-    pub(super) fn begin(self, made: Made, source: &[u8], over: Over) -> Result<New, RestoreFolderError> {
+    pub(super) fn begin(
+        self,
+        made: PartialKind,
+        source: &[u8],
+        over: ReplacedEntry,
+    ) -> Result<PartialResult, RestoreFolderError> {
         let folder = rustix::io::dup(&self.parent).map_err(|error| self.failed(error.into()))?;
-        let unfinished = Unfinished::open(folder, &self.name, made, source).map_err(|error| {
+        let unfinished = UnfinishedRestore::open(folder, &self.name, made, source).map_err(|error| {
             let parent = self.path.parent().unwrap_or(Path::new(""));
             self.failed(locked::explain(error, &self.parent, parent))
         })?;
-        Ok(New { to: Whither::Beside { over }, unfinished, destination: self })
+        Ok(PartialResult { to: FinalPlace::Beside { over }, unfinished, destination: self })
     }
 
     /// Begins a new folder inside an empty one. That folder may be a whole file system, or the only
     /// place that this user can write to.
-    pub(super) fn begin_below(self, folder: OwnedFd, source: &[u8]) -> Result<New, RestoreFolderError> {
+    pub(super) fn begin_below(
+        self,
+        folder: OwnedFd,
+        source: &[u8],
+    ) -> Result<PartialResult, RestoreFolderError> {
         let below = rustix::io::dup(&folder).map_err(|error| self.failed(error.into()))?;
-        let unfinished = Unfinished::open(below, &self.name, Made::Folder, source)
+        let unfinished = UnfinishedRestore::open(below, &self.name, PartialKind::Folder, source)
             .map_err(|error| self.failed(locked::explain(error, &folder, Path::new(""))))?;
-        Ok(New { to: Whither::Into { folder }, unfinished, destination: self })
+        Ok(PartialResult { to: FinalPlace::Into { folder }, unfinished, destination: self })
     }
 
     /// Creates an entry in one step under a partial name, and moves it to its place.
     pub(super) fn make_at_once(
         &self,
         make: impl FnOnce(OwnedFd, &[u8]) -> bool,
-        over: Over,
+        over: ReplacedEntry,
         guards: &Guards,
-    ) -> Result<Option<PlaceError>, RestoreFolderError> {
+    ) -> Result<Option<MoveIntoPlaceError>, RestoreFolderError> {
         let failed = |error: Errno| self.failed(error.into());
         let mut free = None;
         for name in partial::partial_names(&self.name) {
@@ -208,9 +219,9 @@ impl Destination {
             return Err(failed(Errno::NOENT));
         }
         rustix::fs::syncfs(&self.parent).map_err(failed)?;
-        match beside::place(&self.parent, &partial, &self.name, over, guards, &self.path) {
+        match move_into_place::place(&self.parent, &partial, &self.name, over, guards, &self.path) {
             Ok(()) => {}
-            Err(error @ PlaceError::NotRemoved(_)) => return Ok(Some(error)),
+            Err(error @ MoveIntoPlaceError::NotRemoved(_)) => return Ok(Some(error)),
             Err(error) => {
                 let _ = rustix::fs::unlinkat(&self.parent, partial.as_slice(), AtFlags::empty());
                 return Err(self.not_placed(error));
@@ -220,9 +231,9 @@ impl Destination {
         Ok(None)
     }
 
-    fn not_placed(&self, error: PlaceError) -> RestoreFolderError {
+    fn not_placed(&self, error: MoveIntoPlaceError) -> RestoreFolderError {
         match error {
-            PlaceError::Rename(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            MoveIntoPlaceError::Rename(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 RestoreFolderError::Exists { path: self.path.clone() }
             }
             error => self.failed(io::Error::other(error)),
@@ -234,14 +245,14 @@ impl Destination {
     }
 
     /// The error for an existing entry that stays.
-    pub(super) fn refused(&self, root: &Node, reason: Reason) -> RestoreFolderError {
+    pub(super) fn refused(&self, root: &Node, reason: RestoreReason) -> RestoreFolderError {
         let path = self.path.clone();
         match reason {
-            Reason::Exists => RestoreFolderError::Exists { path },
-            Reason::MustStay(kept) => RestoreFolderError::Holds { path, kept },
-            Reason::Mount => RestoreFolderError::Mounted { at: path.clone(), path },
-            Reason::Store => RestoreFolderError::Store { path },
-            Reason::OtherKind(there) => RestoreFolderError::OtherKind { path, there, kind: root.kind },
+            RestoreReason::Exists => RestoreFolderError::Exists { path },
+            RestoreReason::MustStay(kept) => RestoreFolderError::Holds { path, kept },
+            RestoreReason::Mount => RestoreFolderError::Mounted { at: path.clone(), path },
+            RestoreReason::Store => RestoreFolderError::Store { path },
+            RestoreReason::OtherKind(there) => RestoreFolderError::OtherKind { path, there, kind: root.kind },
             reason => self.failed(io::Error::other(reason.to_string())),
         }
     }
@@ -258,21 +269,21 @@ impl Destination {
 }
 
 /// A partial result that moves to the destination once it is complete.
-pub(super) struct New {
+pub(super) struct PartialResult {
     destination: Destination,
-    unfinished: Unfinished,
-    to: Whither,
+    unfinished: UnfinishedRestore,
+    to: FinalPlace,
 }
 
-enum Whither {
+enum FinalPlace {
     /// It takes the name of the destination.
-    Beside { over: Over },
+    Beside { over: ReplacedEntry },
     /// Its contents move up into the destination.
     Into { folder: OwnedFd },
 }
 
-impl New {
-    pub(super) fn unfinished(&self) -> &Unfinished {
+impl PartialResult {
+    pub(super) fn unfinished(&self) -> &UnfinishedRestore {
         &self.unfinished
     }
 
@@ -284,10 +295,10 @@ impl New {
     /// The path of the partial result.
     pub(super) fn partial_path(&self) -> PathBuf {
         match &self.to {
-            Whither::Beside { .. } => {
+            FinalPlace::Beside { .. } => {
                 self.unfinished.path_in(self.destination.path.parent().unwrap_or(Path::new("")))
             }
-            Whither::Into { .. } => self.unfinished.path_in(&self.destination.path),
+            FinalPlace::Into { .. } => self.unfinished.path_in(&self.destination.path),
         }
     }
 
@@ -312,12 +323,12 @@ impl New {
         root: &Node,
         attributes: Attributes,
         guards: &Guards,
-    ) -> Result<(Option<PlaceError>, Option<OwnedFd>), RestoreFolderError> {
+    ) -> Result<(Option<MoveIntoPlaceError>, Option<OwnedFd>), RestoreFolderError> {
         let failed = |error: Errno| self.failed(error.into());
         rustix::fs::syncfs(self.unfinished.folder()).map_err(failed)?;
         let not_removed = match &self.to {
-            Whither::Beside { over } => self.take_name(*over, guards)?,
-            Whither::Into { folder } => {
+            FinalPlace::Beside { over } => self.take_name(*over, guards)?,
+            FinalPlace::Into { folder } => {
                 self.move_up(folder, root, attributes)?;
                 None
             }
@@ -325,8 +336,8 @@ impl New {
         rustix::fs::fsync(self.unfinished.folder()).map_err(failed)?;
         self.unfinished.forget();
         let into = match self.to {
-            Whither::Beside { .. } => None,
-            Whither::Into { folder } => Some(folder),
+            FinalPlace::Beside { .. } => None,
+            FinalPlace::Into { folder } => Some(folder),
         };
         Ok((not_removed, into))
     }
@@ -338,18 +349,22 @@ impl New {
         self.unfinished.forget();
     }
 
-    fn take_name(&self, over: Over, guards: &Guards) -> Result<Option<PlaceError>, RestoreFolderError> {
+    fn take_name(
+        &self,
+        over: ReplacedEntry,
+        guards: &Guards,
+    ) -> Result<Option<MoveIntoPlaceError>, RestoreFolderError> {
         let (destination, partial) = (&self.destination, self.unfinished.name());
-        if over == Over::Tree {
+        if over == ReplacedEntry::Tree {
             // The entry may have changed since the work began.
             guards
                 .look_through(&destination.parent, &destination.name, &destination.path, &|_, _| false)
                 .map_err(|hindrance| self.unplaced(destination.hindered(hindrance)))?;
         }
         let Destination { parent, name, path, .. } = destination;
-        match beside::place(parent, partial, name, over, guards, path) {
+        match move_into_place::place(parent, partial, name, over, guards, path) {
             Ok(()) => Ok(None),
-            Err(error @ PlaceError::NotRemoved(_)) => Ok(Some(error)),
+            Err(error @ MoveIntoPlaceError::NotRemoved(_)) => Ok(Some(error)),
             // Another entry has appeared there meanwhile. The result is kept under its partial
             // name.
             Err(error) => Err(self.unplaced(error)),
@@ -365,10 +380,10 @@ impl New {
         attributes: Attributes,
     ) -> Result<(), RestoreFolderError> {
         let failed = |error: Errno| self.failed(error.into());
-        let noted = Noted { is_placing: true, ..self.unfinished.noted().clone() };
+        let noted = CompletedPart { is_placing: true, ..self.unfinished.noted().clone() };
         self.unfinished.note(&noted).map_err(|error| self.failed(error))?;
         let made = self.open_folder()?;
-        let (mut names, read) = Names::read(&made);
+        let (mut names, read) = FolderNames::read(&made);
         read.map_err(|error| self.failed(error))?;
         while let Some((name, kind)) = names.next() {
             let moved = move_to(&made, folder, name, kind);

@@ -15,9 +15,9 @@ use rustix::io::Errno;
 
 use super::super::watch::Watch;
 use super::attributes::Attributes;
-use super::beside::{self, Over, PlaceError};
 use super::flag_giver::{self, FlagGiver};
 use super::guards::Guards;
+use super::move_into_place::{self, MoveIntoPlaceError, ReplacedEntry};
 use crate::browsing::files::{Files, ReadContentError};
 use crate::records::node::Node;
 use crate::restoring::damage_list::DamageList;
@@ -45,7 +45,7 @@ pub(super) struct TargetFolder {
 
 /// The way in which a file gets to its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Placing {
+pub(super) enum PlacementMode {
     /// It is created under its final name. The tree is not in use until everything is done.
     Direct,
     /// It exists from an earlier run, with its first bytes.
@@ -54,7 +54,7 @@ pub(super) enum Placing {
         bytes: u64,
     },
     /// It is created beside its place, synced, and renamed.
-    Beside(Over),
+    Beside(ReplacedEntry),
 }
 
 /// A file to create. Its node has the name.
@@ -63,13 +63,13 @@ pub(super) struct FileToWrite {
     pub(super) number: u64,
     pub(super) folder: Arc<TargetFolder>,
     pub(super) node: Node,
-    pub(super) placing: Placing,
+    pub(super) placing: PlacementMode,
     /// The path from the root of the restore.
     pub(super) path: PathBuf,
 }
 
 /// A file that is being written.
-struct OpenFile {
+struct FileBeingWritten {
     descriptor: OwnedFd,
     /// The partial name until it is complete. `None` if it has its final name.
     partial: Option<Vec<u8>>,
@@ -78,7 +78,7 @@ struct OpenFile {
 /// A file that several jobs write.
 pub(super) struct LargeFile {
     file: FileToWrite,
-    open: OpenFile,
+    open: FileBeingWritten,
     bytes_left: AtomicU64,
     has_failed: AtomicBool,
     written: Mutex<WrittenRanges>,
@@ -93,7 +93,7 @@ impl LargeFile {
     /// The offset of the first byte to write.
     pub(super) fn start(&self) -> u64 {
         match self.file.placing {
-            Placing::GoOn { bytes } => bytes,
+            PlacementMode::GoOn { bytes } => bytes,
             _ => 0,
         }
     }
@@ -105,13 +105,13 @@ impl LargeFile {
 }
 
 /// The files, or the part of a file, that one job writes.
-pub(super) enum Job {
+pub(super) enum WriteJob {
     Files(Vec<FileToWrite>),
     Part { file: Arc<LargeFile>, range: Range<u64> },
 }
 
 /// A file that is done.
-pub(super) struct Written {
+pub(super) struct WrittenFile {
     pub(super) number: u64,
     /// `None` if the file is left out.
     pub(super) bytes: Option<u64>,
@@ -130,7 +130,7 @@ pub(super) enum WriteFileError {
     System { source: io::Error },
     /// It was written, but could not be moved to its place.
     #[error("it cannot be moved to its place, and is left out")]
-    Place(#[source] PlaceError),
+    Place(#[source] MoveIntoPlaceError),
     /// The whole restore ends.
     #[error("interrupted")]
     Cancelled,
@@ -209,19 +209,19 @@ impl<'a> FileWriter<'a> {
     }
 
     /// Runs one job. The job that writes the last part of a large file returns the file as done.
-    pub(super) fn write(&self, job: Job) -> Vec<Written> {
+    pub(super) fn write(&self, job: WriteJob) -> Vec<WrittenFile> {
         match job {
-            Job::Files(files) => {
+            WriteJob::Files(files) => {
                 let nodes: Vec<&Node> = files.iter().map(|file| &file.node).collect();
                 let contents = self.files.small_contents(&nodes);
                 files.iter().zip(contents).map(|(file, content)| self.write_file(file, content)).collect()
             }
-            Job::Part { file, range } => self.write_part(&file, range).into_iter().collect(),
+            WriteJob::Part { file, range } => self.write_part(&file, range).into_iter().collect(),
         }
     }
 
     /// Creates a large file, whose parts can then be written.
-    pub(super) fn open_large(&self, file: FileToWrite) -> Result<LargeFile, Written> {
+    pub(super) fn open_large(&self, file: FileToWrite) -> Result<LargeFile, WrittenFile> {
         let made = open(&file).and_then(|open| {
             rustix::fs::ftruncate(&open.descriptor, file.node.size)?;
             Ok(open)
@@ -229,7 +229,7 @@ impl<'a> FileWriter<'a> {
         match made {
             Ok(open) => {
                 let start = match file.placing {
-                    Placing::GoOn { bytes } => bytes.min(file.node.size),
+                    PlacementMode::GoOn { bytes } => bytes.min(file.node.size),
                     _ => 0,
                 };
                 self.watch.progress.add_bytes_done(start);
@@ -246,13 +246,17 @@ impl<'a> FileWriter<'a> {
     }
 
     /// Completes a large file whose parts were all written by earlier runs.
-    pub(super) fn end_large(&self, file: &LargeFile) -> Written {
+    pub(super) fn end_large(&self, file: &LargeFile) -> WrittenFile {
         self.complete(&file.file, &file.open)
     }
 
-    fn write_file(&self, file: &FileToWrite, content: Option<Result<Bytes, ReadContentError>>) -> Written {
+    fn write_file(
+        &self,
+        file: &FileToWrite,
+        content: Option<Result<Bytes, ReadContentError>>,
+    ) -> WrittenFile {
         if self.is_stopped() {
-            return Written { number: file.number, bytes: None, has_problem: true };
+            return WrittenFile { number: file.number, bytes: None, has_problem: true };
         }
         let size = file.node.size;
         let open = match open(file) {
@@ -287,7 +291,7 @@ impl<'a> FileWriter<'a> {
         }
     }
 
-    fn write_part(&self, file: &LargeFile, range: Range<u64>) -> Option<Written> {
+    fn write_part(&self, file: &LargeFile, range: Range<u64>) -> Option<WrittenFile> {
         let part_bytes = range.end - range.start;
         if !file.has_failed.load(Ordering::Relaxed) {
             match self.write_range(&file.open.descriptor, &file.file, range.clone()) {
@@ -311,7 +315,7 @@ impl<'a> FileWriter<'a> {
             if !self.is_stopped() || file.open.partial.is_some() {
                 remove(&file.file, &file.open);
             }
-            Some(Written { number: file.file.number, bytes: None, has_problem: true })
+            Some(WrittenFile { number: file.file.number, bytes: None, has_problem: true })
         } else {
             Some(self.complete(&file.file, &file.open))
         }
@@ -352,7 +356,7 @@ impl<'a> FileWriter<'a> {
         self.damaged.is_some_and(|damaged| damaged.touches(&file.path, range))
     }
 
-    fn complete(&self, file: &FileToWrite, open: &OpenFile) -> Written {
+    fn complete(&self, file: &FileToWrite, open: &FileBeingWritten) -> WrittenFile {
         // A file with holes from damage keeps the time at which it was written, so that no later
         // comparison takes it for equal. It is not locked, so that it can be replaced.
         let has_times = !self.is_damaged(file, &(0..file.node.size));
@@ -362,15 +366,15 @@ impl<'a> FileWriter<'a> {
         if let Err(source) = given {
             self.watch.report(&file.path, AttributesLacking { source });
         }
-        if let (Some(partial), Placing::Beside(over)) = (&open.partial, file.placing) {
+        if let (Some(partial), PlacementMode::Beside(over)) = (&open.partial, file.placing) {
             // Sync first: after a power cut, the name must lead to a complete file.
             if let Err(error) = rustix::fs::fsync(&open.descriptor) {
                 return self.leave_out(file, Some(open), error.into());
             }
             let (parent, name) = (&file.folder.descriptor, &file.node.name);
-            match beside::place(parent, partial, name, over, self.guards, &file.path) {
+            match move_into_place::place(parent, partial, name, over, self.guards, &file.path) {
                 Ok(()) => {}
-                Err(error @ PlaceError::NotRemoved(_)) => {
+                Err(error @ MoveIntoPlaceError::NotRemoved(_)) => {
                     self.watch.report(&file.path, error);
                     has_problem = true;
                 }
@@ -381,18 +385,23 @@ impl<'a> FileWriter<'a> {
             self.flags.give_rest(&open.descriptor, &file.path, &file.node, has_flags);
         }
         self.watch.progress.add_files_done(1);
-        Written { number: file.number, bytes: Some(file.node.size), has_problem }
+        WrittenFile { number: file.number, bytes: Some(file.node.size), has_problem }
     }
 
-    fn leave_out(&self, file: &FileToWrite, open: Option<&OpenFile>, error: WriteFileError) -> Written {
+    fn leave_out(
+        &self,
+        file: &FileToWrite,
+        open: Option<&FileBeingWritten>,
+        error: WriteFileError,
+    ) -> WrittenFile {
         // This comes after the report, which may stop the writer. A file that the next run
         // continues is then kept.
         self.report_left_out(file, error);
-        let is_kept = self.is_stopped() && matches!(file.placing, Placing::GoOn { .. });
+        let is_kept = self.is_stopped() && matches!(file.placing, PlacementMode::GoOn { .. });
         if let Some(open) = open.filter(|_| !is_kept) {
             remove(file, open);
         }
-        Written { number: file.number, bytes: None, has_problem: true }
+        WrittenFile { number: file.number, bytes: None, has_problem: true }
     }
 
     fn report_left_out(&self, file: &FileToWrite, error: WriteFileError) {
@@ -409,36 +418,36 @@ impl<'a> FileWriter<'a> {
 }
 
 /// Creates a file that only its owner can read, or opens the one from an earlier run.
-fn open(file: &FileToWrite) -> Result<OpenFile, WriteFileError> {
+fn open(file: &FileToWrite) -> Result<FileBeingWritten, WriteFileError> {
     let opened = open_or_make(file)?;
     flag_giver::give_before_content(&opened.descriptor, &file.node);
     Ok(opened)
 }
 
-fn open_or_make(file: &FileToWrite) -> Result<OpenFile, WriteFileError> {
+fn open_or_make(file: &FileToWrite) -> Result<FileBeingWritten, WriteFileError> {
     let (folder, name) = (&file.folder.descriptor, file.node.name.as_slice());
     match file.placing {
-        Placing::Direct => {
+        PlacementMode::Direct => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let descriptor = rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?;
-            Ok(OpenFile { descriptor, partial: None })
+            Ok(FileBeingWritten { descriptor, partial: None })
         }
-        Placing::GoOn { bytes } => {
+        PlacementMode::GoOn { bytes } => {
             let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let descriptor = rustix::fs::openat(folder, name, flags, Mode::empty())?;
             // Bytes after the recorded ones may be anything.
             rustix::fs::ftruncate(&descriptor, bytes)?;
-            Ok(OpenFile { descriptor, partial: None })
+            Ok(FileBeingWritten { descriptor, partial: None })
         }
-        Placing::Beside(_) => {
-            let (descriptor, partial) = beside::create_file(folder, name)?;
-            Ok(OpenFile { descriptor, partial: Some(partial) })
+        PlacementMode::Beside(_) => {
+            let (descriptor, partial) = move_into_place::create_file(folder, name)?;
+            Ok(FileBeingWritten { descriptor, partial: Some(partial) })
         }
     }
 }
 
 /// Removes an incomplete file. If that fails, the problem was reported already.
-fn remove(file: &FileToWrite, open: &OpenFile) {
+fn remove(file: &FileToWrite, open: &FileBeingWritten) {
     let name = open.partial.as_deref().unwrap_or(&file.node.name);
     let _ = rustix::fs::unlinkat(&file.folder.descriptor, name, AtFlags::empty());
 }

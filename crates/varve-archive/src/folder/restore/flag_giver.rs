@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use rustix::io::Errno;
 
-use super::super::status::{FileId, Status, open_file};
+use super::super::status::{HostFileId, Status, open_file};
 use super::entry::open_beneath;
 use crate::inode_flags::InodeFlags;
 use crate::records::node::Node;
@@ -46,7 +46,7 @@ struct ToLock {
     /// The path from the root of the restore.
     path: PathBuf,
     /// Identifies the file. If another file has this path by then, it is not locked.
-    id: FileId,
+    id: HostFileId,
     locks: InodeFlags,
     /// True if it lacks another flag.
     is_lacking: bool,

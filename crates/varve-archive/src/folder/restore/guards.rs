@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use super::super::status::Names;
-use super::decision::Reason;
-use super::locked::Locked;
+use super::super::status::FolderNames;
+use super::decision::RestoreReason;
+use super::locked::LockedEntry;
 use crate::records::node::NodeKind;
 
 /// Device and inode.
-type Id = (u64, u64);
+type DeviceInode = (u64, u64);
 
 /// The entries that identify a folder as a Varve store.
 const STORE_CONFIG: &[u8] = b"config.toml";
@@ -30,14 +30,14 @@ const STORE_ARENAS: &[u8] = b"arenas";
 /// Files and folders that must stay. They are identified by device and inode, so that no link or
 /// bind mount hides one.
 pub(super) struct Guards {
-    ids: BTreeMap<Id, PathBuf>,
+    ids: BTreeMap<DeviceInode, PathBuf>,
     /// True if any of them is not a folder, so that files must be checked too.
     has_files: bool,
 }
 
 /// Tells whether a path of a tree must stay for another reason. The second argument tells whether
 /// it is a folder.
-pub(super) type Excluded<'a> = &'a dyn Fn(&Path, bool) -> bool;
+pub(super) type IsExcluded<'a> = &'a dyn Fn(&Path, bool) -> bool;
 
 /// Why a tree cannot be removed.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ pub(super) enum Hindrance {
     #[error("{} is a Varve store", at.display())]
     Store { at: PathBuf },
     #[error(transparent)]
-    Locked(Locked),
+    Locked(LockedEntry),
     #[error("{} is excluded", at.display())]
     Excluded { at: PathBuf },
     #[error("{} cannot be examined or removed", path.display())]
@@ -57,29 +57,29 @@ pub(super) enum Hindrance {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Deed {
+enum RemovalMode {
     Look,
     Remove,
 }
 
 /// A folder that the walk is in.
-struct Frame {
+struct FolderToRemove {
     folder: OwnedFd,
     name: Vec<u8>,
     path: PathBuf,
-    names: Names,
+    names: FolderNames,
 }
 
 impl Hindrance {
     /// The reason that a decision gives.
-    pub(super) fn reason(&self) -> Reason {
+    pub(super) fn reason(&self) -> RestoreReason {
         match self {
-            Self::Kept { kept } => Reason::MustStay(kept.clone()),
-            Self::Mount { .. } => Reason::Mount,
-            Self::Store { .. } => Reason::Store,
-            Self::Locked(locked) => Reason::Locked(locked.clone()),
-            Self::Excluded { .. } => Reason::Excluded,
-            Self::System { source, .. } => Reason::Unreadable(source.to_string()),
+            Self::Kept { kept } => RestoreReason::MustStay(kept.clone()),
+            Self::Mount { .. } => RestoreReason::Mount,
+            Self::Store { .. } => RestoreReason::Store,
+            Self::Locked(locked) => RestoreReason::Locked(locked.clone()),
+            Self::Excluded { .. } => RestoreReason::Excluded,
+            Self::System { source, .. } => RestoreReason::Unreadable(source.to_string()),
         }
     }
 }
@@ -117,7 +117,7 @@ impl Guards {
     }
 
     /// The guarded path with this device and inode, if any.
-    pub(super) fn find(&self, id: Id) -> Option<&Path> {
+    pub(super) fn find(&self, id: DeviceInode) -> Option<&Path> {
         self.ids.get(&id).map(PathBuf::as_path)
     }
 
@@ -128,14 +128,14 @@ impl Guards {
         parent: &OwnedFd,
         name: &[u8],
         path: &Path,
-        excluded: Excluded<'_>,
+        excluded: IsExcluded<'_>,
     ) -> Result<(), Hindrance> {
-        self.walk(parent, name, path, Deed::Look, excluded)
+        self.walk(parent, name, path, RemovalMode::Look, excluded)
     }
 
     /// Removes `name` and everything below it, as far as possible. Returns the first hindrance.
     pub(super) fn remove(&self, parent: &OwnedFd, name: &[u8], path: &Path) -> Result<(), Hindrance> {
-        self.walk(parent, name, path, Deed::Remove, &|_, _| false)
+        self.walk(parent, name, path, RemovalMode::Remove, &|_, _| false)
     }
 
     fn walk(
@@ -143,26 +143,26 @@ impl Guards {
         parent: &OwnedFd,
         name: &[u8],
         path: &Path,
-        deed: Deed,
-        excluded: Excluded<'_>,
+        deed: RemovalMode,
+        excluded: IsExcluded<'_>,
     ) -> Result<(), Hindrance> {
-        let mut stack: Vec<Frame> = Vec::new();
+        let mut stack: Vec<FolderToRemove> = Vec::new();
         let mut first_met = Ok(());
         let mut met =
             self.meet(parent, name, path, None, deed).map(|folder| (folder, name.to_vec(), path.into()));
         loop {
             match met {
                 Ok((Some(folder), name, path)) => {
-                    let (names, read) = Names::read(&folder);
+                    let (names, read) = FolderNames::read(&folder);
                     let read =
                         read.map_err(|source| Hindrance::System { path: PathBuf::clone(&path), source });
-                    stack.push(Frame { folder, name, path, names });
+                    stack.push(FolderToRemove { folder, name, path, names });
                     first_met = first_met.and(read);
                 }
                 Ok((None, ..)) => {}
                 Err(hindrance) => first_met = first_met.and(Err(hindrance)),
             }
-            if deed == Deed::Look && first_met.is_err() {
+            if deed == RemovalMode::Look && first_met.is_err() {
                 return first_met;
             }
             // Go up to the next name, and then down again.
@@ -176,9 +176,9 @@ impl Guards {
                         false => Ok((folder, name, path)),
                     });
                 }
-                let Some(Frame { folder, name, path, .. }) = stack.pop() else { return first_met };
+                let Some(FolderToRemove { folder, name, path, .. }) = stack.pop() else { return first_met };
                 drop(folder);
-                if deed == Deed::Remove {
+                if deed == RemovalMode::Remove {
                     let above = stack.last().map_or(parent, |frame| &frame.folder);
                     first_met = first_met.and(unlink(above, &name, &path, AtFlags::REMOVEDIR));
                 }
@@ -193,12 +193,12 @@ impl Guards {
         name: &[u8],
         path: &Path,
         kind: Option<NodeKind>,
-        deed: Deed,
+        deed: RemovalMode,
     ) -> Result<Option<OwnedFd>, Hindrance> {
         let failed = |source: Errno| Hindrance::System { path: path.into(), source: source.into() };
         let mut is_folder = kind == Some(NodeKind::Folder);
-        if deed == Deed::Look
-            && let Some(locked) = Locked::named(folder, name, path)
+        if deed == RemovalMode::Look
+            && let Some(locked) = LockedEntry::named(folder, name, path)
         {
             return Err(Hindrance::Locked(locked));
         }
@@ -214,14 +214,14 @@ impl Guards {
         }
         if !is_folder {
             return match deed {
-                Deed::Look => Ok(None),
-                Deed::Remove => unlink(folder, name, path, AtFlags::empty()).map(|()| None),
+                RemovalMode::Look => Ok(None),
+                RemovalMode::Remove => unlink(folder, name, path, AtFlags::empty()).map(|()| None),
             };
         }
         match open_in_mount(folder, name) {
             Ok(opened) => {
                 self.check(&rustix::fs::fstat(&opened).map_err(failed)?)?;
-                if deed == Deed::Look && is_store(&opened) {
+                if deed == RemovalMode::Look && is_store(&opened) {
                     return Err(Hindrance::Store { at: path.into() });
                 }
                 Ok(Some(opened))
@@ -229,7 +229,7 @@ impl Guards {
             Err(Errno::NOENT) => Ok(None),
             Err(Errno::XDEV) => Err(Hindrance::Mount { at: path.into() }),
             // The folder may be empty.
-            Err(Errno::ACCESS) if deed == Deed::Remove => {
+            Err(Errno::ACCESS) if deed == RemovalMode::Remove => {
                 unlink(folder, name, path, AtFlags::REMOVEDIR).map(|()| None)
             }
             Err(error) => Err(failed(error)),
@@ -253,7 +253,7 @@ fn is_store(folder: &OwnedFd) -> bool {
     is_there(STORE_CONFIG, FileType::RegularFile) && is_there(STORE_ARENAS, FileType::Directory)
 }
 
-fn id_of(stat: &Stat) -> Id {
+fn id_of(stat: &Stat) -> DeviceInode {
     (stat.st_dev, stat.st_ino)
 }
 
@@ -276,7 +276,7 @@ fn open_in_mount(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
 fn unlink(folder: &OwnedFd, name: &[u8], path: &Path, flags: AtFlags) -> Result<(), Hindrance> {
     match rustix::fs::unlinkat(folder, name, flags) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(error) => Err(match Locked::named(folder, name, path).filter(|_| error == Errno::PERM) {
+        Err(error) => Err(match LockedEntry::named(folder, name, path).filter(|_| error == Errno::PERM) {
             Some(locked) => Hindrance::Locked(locked),
             None => Hindrance::System { path: path.into(), source: error.into() },
         }),

@@ -13,13 +13,13 @@ use crate::inode_flags::InodeFlags;
 /// An immutable or append-only file or folder. Not even root can replace, remove or change it until
 /// `chattr` removes the flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Locked {
+pub struct LockedEntry {
     /// `None` stands for the entry itself. An empty path is the destination.
     path: Option<PathBuf>,
     flags: InodeFlags,
 }
 
-impl Locked {
+impl LockedEntry {
     /// The entry with this status, if it is locked.
     pub(super) fn entry(status: &Status) -> Option<Self> {
         Self::new(status, None)
@@ -42,7 +42,7 @@ impl Locked {
     }
 }
 
-impl fmt::Display for Locked {
+impl fmt::Display for LockedEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.path.as_deref() {
             None => f.write_str("it")?,
@@ -59,12 +59,12 @@ impl fmt::Display for Locked {
     }
 }
 
-impl std::error::Error for Locked {}
+impl std::error::Error for LockedEntry {}
 
 /// Explains an error of an operation in a folder. For a locked folder, the system reports only that
 /// the operation is not permitted.
 pub(super) fn explain(error: Errno, folder: impl AsFd, path: &Path) -> io::Error {
-    match Locked::open(folder, path).filter(|_| error == Errno::PERM) {
+    match LockedEntry::open(folder, path).filter(|_| error == Errno::PERM) {
         Some(locked) => io::Error::other(locked),
         None => error.into(),
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::RestoreFolderError;
 use super::attributes::Attributes;
-use super::decision::{Action, Decision, Policy, Reason};
-use super::destination::{Destination, Situation};
+use super::decision::{Decision, Policy, RestoreAction, RestoreReason};
+use super::destination::{Destination, DestinationState};
 use super::files::TargetFolder;
 use super::guards::Guards;
 use super::options::{Overwrite, RestoreOptions};
-use super::steps::{At, Rules, Step, Steps, Wanted};
+use super::steps::{DestinationFolder, RestoreRules, RestoreStep, RestoreSteps, StepKinds};
 use crate::browsing::files::Files;
 use crate::records::node::{Node, NodeKind};
 
@@ -24,8 +24,8 @@ pub struct PlannedEntry {
     pub kind: Option<NodeKind>,
     /// Bytes that would be written.
     pub bytes: u64,
-    pub action: Action,
-    pub reason: Reason,
+    pub action: RestoreAction,
+    pub reason: RestoreReason,
 }
 
 /// The number of entries with each action.
@@ -58,12 +58,12 @@ impl PlanCounts {
 
     fn add(&mut self, entry: &PlannedEntry) {
         let count = match entry.action {
-            Action::Create => &mut self.create,
-            Action::Replace => &mut self.replace,
-            Action::Attributes => &mut self.attributes,
-            Action::Keep => &mut self.keep,
-            Action::Delete => &mut self.delete,
-            Action::Skip => &mut self.skip,
+            RestoreAction::Create => &mut self.create,
+            RestoreAction::Replace => &mut self.replace,
+            RestoreAction::Attributes => &mut self.attributes,
+            RestoreAction::Keep => &mut self.keep,
+            RestoreAction::Delete => &mut self.delete,
+            RestoreAction::Skip => &mut self.skip,
         };
         *count += 1;
         self.bytes += entry.bytes;
@@ -85,21 +85,23 @@ pub fn plan_restore(
 ) -> Result<PlanCounts, RestoreFolderError> {
     let guards = Guards::new(options.kept);
     let destination = Destination::open(destination)?;
-    let mut plan = Plan { counts: PlanCounts::default(), show };
+    let mut plan = PlanListing { counts: PlanCounts::default(), show };
     let (at, decision) = match destination.look(root, &options, &guards)? {
-        Situation::Free | Situation::Empty(_) => (At::Absent, (Action::Create, Reason::Missing)),
-        Situation::Folder(descriptor) => {
+        DestinationState::Free | DestinationState::Empty(_) => {
+            (DestinationFolder::Absent, (RestoreAction::Create, RestoreReason::Missing))
+        }
+        DestinationState::Folder(descriptor) => {
             plan.counts.is_merge = true;
             let folder = TargetFolder { descriptor, path: PathBuf::new(), _token: Arc::new(()) };
-            (At::There(Arc::new(folder)), (Action::Keep, Reason::Exists))
+            (DestinationFolder::There(Arc::new(folder)), (RestoreAction::Keep, RestoreReason::Exists))
         }
-        Situation::Entry(decision) => {
+        DestinationState::Entry(decision) => {
             plan.counts.is_merge = true;
-            (At::Absent, decision)
+            (DestinationFolder::Absent, decision)
         }
     };
     let overwrite = options.overwrite.unwrap_or(Overwrite::IfChanged);
-    let rules = Rules {
+    let rules = RestoreRules {
         policy: Policy::Merge(overwrite),
         replace_types: options.replace_types,
         filter: options.filter,
@@ -107,50 +109,54 @@ pub fn plan_restore(
         attributes: Attributes::new(options.owners, true),
         trusted: None,
     };
-    let is_entered = root.kind == NodeKind::Folder && decision.0 != Action::Skip;
+    let is_entered = root.kind == NodeKind::Folder && decision.0 != RestoreAction::Skip;
     plan.entry(PathBuf::new(), root, decision.clone());
     if is_entered {
-        let wanted = if options.delete { Wanted::WritesAndDeletes } else { Wanted::Writes };
-        plan.walk(Steps::new(files, rules, wanted, root, at, decision.0), &guards);
+        let wanted = if options.delete { StepKinds::WritesAndDeletes } else { StepKinds::Writes };
+        plan.walk(RestoreSteps::new(files, rules, wanted, root, at, decision.0), &guards);
     }
     Ok(plan.counts)
 }
 
-struct Plan<'s> {
+struct PlanListing<'s> {
     counts: PlanCounts,
     show: &'s mut dyn FnMut(&PlannedEntry),
 }
 
-impl Plan<'_> {
-    fn walk(&mut self, mut steps: Steps<'_>, guards: &Guards) {
+impl PlanListing<'_> {
+    fn walk(&mut self, mut steps: RestoreSteps<'_>, guards: &Guards) {
         while let Some(step) = steps.next_step() {
             match step {
-                Step::Entry { at, path, node, decision } => {
+                RestoreStep::Entry { at, path, node, decision } => {
                     let action = decision.0;
-                    if node.kind == NodeKind::Folder && action != Action::Skip {
+                    if node.kind == NodeKind::Folder && action != RestoreAction::Skip {
                         let folder = match action {
-                            Action::Keep | Action::Attributes => open(&at, &path, &node, guards),
+                            RestoreAction::Keep | RestoreAction::Attributes => {
+                                open(&at, &path, &node, guards)
+                            }
                             _ => None,
                         };
-                        steps.enter(folder.map_or(At::Absent, |folder| At::There(Arc::new(folder))));
+                        steps.enter(folder.map_or(DestinationFolder::Absent, |folder| {
+                            DestinationFolder::There(Arc::new(folder))
+                        }));
                     }
                     self.entry(path, &node, decision);
                 }
-                Step::Extra { path, kind, decision: (action, reason), .. } => {
+                RestoreStep::Extra { path, kind, decision: (action, reason), .. } => {
                     self.add(PlannedEntry { path, kind, bytes: 0, action, reason });
                 }
-                Step::CutShort { path, source } => {
-                    let reason = Reason::Unreadable(source.to_string());
+                RestoreStep::CutShort { path, source } => {
+                    let reason = RestoreReason::Unreadable(source.to_string());
                     let kind = Some(NodeKind::Folder);
-                    self.add(PlannedEntry { path, kind, bytes: 0, action: Action::Skip, reason });
+                    self.add(PlannedEntry { path, kind, bytes: 0, action: RestoreAction::Skip, reason });
                 }
-                Step::Leave { .. } => {}
+                RestoreStep::Leave { .. } => {}
             }
         }
     }
 
     fn entry(&mut self, path: PathBuf, node: &Node, (action, reason): Decision) {
-        let is_written = matches!(action, Action::Create | Action::Replace);
+        let is_written = matches!(action, RestoreAction::Create | RestoreAction::Replace);
         let bytes = if is_written { node.size } else { 0 };
         self.add(PlannedEntry { path, kind: Some(node.kind), bytes, action, reason });
     }
@@ -161,7 +167,7 @@ impl Plan<'_> {
     }
 }
 
-fn open(at: &At, path: &Path, node: &Node, guards: &Guards) -> Option<TargetFolder> {
+fn open(at: &DestinationFolder, path: &Path, node: &Node, guards: &Guards) -> Option<TargetFolder> {
     let descriptor = guards.enter(&at.folder()?.descriptor, &node.name, path).ok()?;
     Some(TargetFolder { descriptor, path: path.to_path_buf(), _token: Arc::new(()) })
 }

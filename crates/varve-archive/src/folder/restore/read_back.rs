@@ -16,7 +16,7 @@ use super::super::watch::Watch;
 use super::options::RestoreOptions;
 use crate::browsing::files::{Files, ReadContentError};
 use crate::records::node::{Node, NodeKind};
-use crate::restoring::comparison::{Unlike, compare_bytes, compare_zeros};
+use crate::restoring::comparison::{ReadBackDifference, compare_bytes, compare_zeros};
 
 /// Reads back from the disk everything that [`restore_folder`](super::restore_folder) wrote to
 /// `destination`, bypassing the page cache where the system allows it, and reports differences.
@@ -34,7 +34,7 @@ pub fn read_back(
     watch: Watch<'_>,
 ) -> io::Result<(u64, u64)> {
     let counts = Mutex::new((0, 0));
-    let check = Check { files, options, watch, counts: &counts };
+    let check = ReadBackCheck { files, options, watch, counts: &counts };
     if root.kind == NodeKind::Folder {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::openat(CWD, destination, flags, Mode::empty())?;
@@ -57,14 +57,14 @@ struct FileToCheck {
     node: Node,
 }
 
-struct Check<'a> {
+struct ReadBackCheck<'a> {
     files: &'a dyn Files,
     options: RestoreOptions<'a>,
     watch: Watch<'a>,
     counts: &'a Mutex<(u64, u64)>,
 }
 
-impl Check<'_> {
+impl ReadBackCheck<'_> {
     /// Checks everything in a folder.
     fn folder(&self, root: OwnedFd, node: &Node, submit: &dyn Fn(FileToCheck)) {
         let filter = self.options.filter;
@@ -88,7 +88,7 @@ impl Check<'_> {
             if is_folder {
                 match open_folder(&*folder, &node.name) {
                     Ok(below) => stack.push((below, path, self.files.nodes(&node), is_included)),
-                    Err(error) if is_included => self.unlike(&path, Unlike::Read(error)),
+                    Err(error) if is_included => self.unlike(&path, ReadBackDifference::Read(error)),
                     Err(_) => {}
                 }
             } else if is_included {
@@ -103,16 +103,18 @@ impl Check<'_> {
 
     /// Checks an entry without reading its content. Returns a file whose content is still to be
     /// compared.
-    fn entry(&self, folder: &OwnedFd, node: &Node) -> Result<Option<File>, Unlike> {
-        let status = Status::of_name(folder, &node.name).map_err(Unlike::Read)?;
-        let differs = |what| Err(Unlike::Status { what });
+    fn entry(&self, folder: &OwnedFd, node: &Node) -> Result<Option<File>, ReadBackDifference> {
+        let status = Status::of_name(folder, &node.name).map_err(ReadBackDifference::Read)?;
+        let differs = |what| Err(ReadBackDifference::Status { what });
         match node.kind {
             _ if status.kind != Some(node.kind) => differs("the kind"),
             NodeKind::File if status.size != node.size => differs("the size"),
-            NodeKind::File => Ok(Some(open_file(folder, &node.name).map_err(Unlike::Read)?.into())),
+            NodeKind::File => {
+                Ok(Some(open_file(folder, &node.name).map_err(ReadBackDifference::Read)?.into()))
+            }
             NodeKind::SymbolicLink => {
                 let target = rustix::fs::readlinkat(folder, node.name.as_slice(), Vec::new());
-                let target = target.map_err(|error| Unlike::Read(error.into()))?;
+                let target = target.map_err(|error| ReadBackDifference::Read(error.into()))?;
                 if target.to_bytes() == node.target { Ok(None) } else { differs("the target") }
             }
             NodeKind::CharacterDevice | NodeKind::BlockDevice if Some(status.device) != node.device => {
@@ -130,7 +132,7 @@ impl Check<'_> {
         self.watch.progress.add_files_done(1);
     }
 
-    fn compare(&self, file: &FileToCheck) -> Result<(), Unlike> {
+    fn compare(&self, file: &FileToCheck) -> Result<(), ReadBackDifference> {
         let FileToCheck { file, node, .. } = file;
         // This drops synced data from the page cache, so that it is read from the disk.
         let _ = fadvise(file, 0, None, Advice::DontNeed);
@@ -159,11 +161,11 @@ impl Check<'_> {
             (Some(unlike), _) => Err(unlike),
             (None, Ok(())) => compare_zeros(file, passed..node.size),
             (None, Err(ReadContentError::Take(_))) => Ok(()),
-            (None, Err(error)) => Err(Unlike::Content(Box::new(error))),
+            (None, Err(error)) => Err(ReadBackDifference::Content(Box::new(error))),
         }
     }
 
-    fn unlike(&self, path: &Path, unlike: Unlike) {
+    fn unlike(&self, path: &Path, unlike: ReadBackDifference) {
         self.count(true);
         self.watch.report(path, unlike);
     }

@@ -18,12 +18,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::read::JoinName;
-use super::super::status::{FileId, Names, Status};
+use super::super::status::{FolderNames, HostFileId, Status};
 use super::attributes::Attributes;
-use super::decision::{Action, Decision, Policy, Reason, There, decide, decide_link};
+use super::decision::{Decision, ExistingEntry, Policy, RestoreAction, RestoreReason, decide, decide_link};
 use super::files::TargetFolder;
 use super::guards::Guards;
-use super::locked::Locked;
+use super::locked::LockedEntry;
 use super::options::RestoreFilter;
 use crate::browsing::files::{Files, Nodes};
 use crate::records::node::{Node, NodeKind};
@@ -31,7 +31,7 @@ use crate::records::node_list::ReadFolderError;
 
 /// The kinds of steps that are returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum StepKinds {
     /// Only writes.
     Writes,
     /// Writes and removals.
@@ -40,7 +40,7 @@ pub(super) enum Wanted {
 
 /// The settings of all decisions.
 #[derive(Clone, Copy)]
-pub(super) struct Rules<'a> {
+pub(super) struct RestoreRules<'a> {
     pub(super) policy: Policy,
     pub(super) replace_types: bool,
     pub(super) filter: &'a RestoreFilter,
@@ -52,7 +52,7 @@ pub(super) struct Rules<'a> {
 
 /// A folder of the destination during the walk.
 #[derive(Clone)]
-pub(super) enum At {
+pub(super) enum DestinationFolder {
     /// It does not exist, and has no contents.
     Absent,
     /// This run created it, and it is empty.
@@ -61,7 +61,7 @@ pub(super) enum At {
     There(Arc<TargetFolder>),
 }
 
-impl At {
+impl DestinationFolder {
     pub(super) fn folder(&self) -> Option<&Arc<TargetFolder>> {
         match self {
             Self::Absent => None,
@@ -79,60 +79,60 @@ impl At {
 }
 
 /// A step of a restore.
-pub(super) enum Step {
-    /// An entry of the snapshot. The caller must [enter](Steps::enter) a folder that is not
+pub(super) enum RestoreStep {
+    /// An entry of the snapshot. The caller must [enter](RestoreSteps::enter) a folder that is not
     /// skipped, or everything below it is omitted.
-    Entry { at: At, path: PathBuf, node: Box<Node>, decision: Decision },
+    Entry { at: DestinationFolder, path: PathBuf, node: Box<Node>, decision: Decision },
     /// An entry that exists only at the destination. A folder comes after its contents.
     Extra { folder: Arc<TargetFolder>, path: PathBuf, kind: Option<NodeKind>, decision: Decision },
     /// A part of a folder is unreadable.
     CutShort { path: PathBuf, source: ReadFolderError },
     /// The end of a folder that was entered.
-    Leave { at: At, node: Box<Node>, action: Action },
+    Leave { at: DestinationFolder, node: Box<Node>, action: RestoreAction },
 }
 
-pub(super) struct Steps<'a> {
+pub(super) struct RestoreSteps<'a> {
     files: &'a dyn Files,
-    rules: Rules<'a>,
-    wanted: Wanted,
-    frames: Vec<Frame<'a>>,
+    rules: RestoreRules<'a>,
+    wanted: StepKinds,
+    frames: Vec<FolderToRestore<'a>>,
     /// An included entry that waits until the folders above it are entered.
     held: Option<Box<Node>>,
     /// A folder that was returned, and may be entered.
-    offered: Option<Offered>,
+    offered: Option<OfferedNode>,
     /// For each link group, the id of its file if that existed and stays.
-    groups: BTreeMap<u64, Option<FileId>>,
+    groups: BTreeMap<u64, Option<HostFileId>>,
     /// The ids of those files.
-    claimed: BTreeSet<FileId>,
+    claimed: BTreeSet<HostFileId>,
 }
 
-enum Offered {
+enum OfferedNode {
     /// The folder is not on the stack yet.
-    New { node: Box<Node>, path: PathBuf, is_included: bool, action: Action },
+    New { node: Box<Node>, path: PathBuf, is_included: bool, action: RestoreAction },
     /// The folder is on the stack already.
-    Pending { index: usize, action: Action },
+    Pending { index: usize, action: RestoreAction },
 }
 
 /// A folder that the walk is in.
-struct Frame<'a> {
+struct FolderToRestore<'a> {
     node: Box<Node>,
     path: PathBuf,
     nodes: Nodes<'a>,
     /// `None` while no entry in it is known to be included.
-    at: Option<At>,
-    action: Action,
+    at: Option<DestinationFolder>,
+    action: RestoreAction,
     /// True if everything below it is included.
     is_included: bool,
-    extras: Extras,
+    extras: ExtraEntries,
 }
 
 /// The entries of a folder that the snapshot's folder does not have.
-enum Extras {
+enum ExtraEntries {
     /// They are not requested.
     Ignored,
     /// The snapshot's entries are still being passed.
     Collecting {
-        names: Names,
+        names: FolderNames,
         found: Vec<(Vec<u8>, Option<NodeKind>)>,
         peeked: Option<(Vec<u8>, Option<NodeKind>)>,
     },
@@ -140,15 +140,15 @@ enum Extras {
     Returning { found: std::vec::IntoIter<(Vec<u8>, Option<NodeKind>)>, is_extra: bool, keeps: bool },
 }
 
-impl<'a> Steps<'a> {
+impl<'a> RestoreSteps<'a> {
     /// Starts at `root`, which is created or opened already, at `at`.
     pub(super) fn new(
         files: &'a dyn Files,
-        rules: Rules<'a>,
-        wanted: Wanted,
+        rules: RestoreRules<'a>,
+        wanted: StepKinds,
         root: &Node,
-        at: At,
-        action: Action,
+        at: DestinationFolder,
+        action: RestoreAction,
     ) -> Self {
         let mut steps = Self {
             files,
@@ -171,12 +171,12 @@ impl<'a> Steps<'a> {
     }
 
     /// Enters the folder that was returned last.
-    pub(super) fn enter(&mut self, at: At) {
+    pub(super) fn enter(&mut self, at: DestinationFolder) {
         match self.offered.take() {
-            Some(Offered::New { node, path, is_included, action }) => {
+            Some(OfferedNode::New { node, path, is_included, action }) => {
                 self.push(node, path, Some(at), is_included, action);
             }
-            Some(Offered::Pending { index, action }) => {
+            Some(OfferedNode::Pending { index, action }) => {
                 self.frames[index].extras = self.extras_of(&at);
                 self.frames[index].at = Some(at);
                 self.frames[index].action = action;
@@ -185,14 +185,14 @@ impl<'a> Steps<'a> {
         }
     }
 
-    pub(super) fn next_step(&mut self) -> Option<Step> {
+    pub(super) fn next_step(&mut self) -> Option<RestoreStep> {
         match self.offered.take() {
-            Some(Offered::Pending { index, .. }) => {
+            Some(OfferedNode::Pending { index, .. }) => {
                 // The caller did not enter it, so everything below it is omitted.
                 self.frames.truncate(index);
                 self.held = None;
             }
-            Some(Offered::New { .. }) | None => {}
+            Some(OfferedNode::New { .. }) | None => {}
         }
         loop {
             if let Some(held) = self.held.take() {
@@ -217,9 +217,9 @@ impl<'a> Steps<'a> {
                 }
                 Some(Err(source)) => {
                     // An existing entry may be in the unreadable part, so nothing is removed.
-                    frame.extras = Extras::Ignored;
+                    frame.extras = ExtraEntries::Ignored;
                     let path = frame.path.clone();
-                    return Some(Step::CutShort { path, source });
+                    return Some(RestoreStep::CutShort { path, source });
                 }
                 None => {
                     if let Some(step) = self.next_extra() {
@@ -243,63 +243,70 @@ impl<'a> Steps<'a> {
             return true;
         }
         if is_folder {
-            self.push(Box::new(node.clone()), path, None, false, Action::Keep);
+            self.push(Box::new(node.clone()), path, None, false, RestoreAction::Keep);
         }
         false
     }
 
-    fn push(&mut self, node: Box<Node>, path: PathBuf, at: Option<At>, is_included: bool, action: Action) {
+    fn push(
+        &mut self,
+        node: Box<Node>,
+        path: PathBuf,
+        at: Option<DestinationFolder>,
+        is_included: bool,
+        action: RestoreAction,
+    ) {
         let nodes = self.files.nodes(&node);
-        let extras = at.as_ref().map_or(Extras::Ignored, |at| self.extras_of(at));
-        self.frames.push(Frame { node, path, nodes, at, action, is_included, extras });
+        let extras = at.as_ref().map_or(ExtraEntries::Ignored, |at| self.extras_of(at));
+        self.frames.push(FolderToRestore { node, path, nodes, at, action, is_included, extras });
     }
 
-    fn extras_of(&self, at: &At) -> Extras {
-        let Some(folder) = at.there().filter(|_| self.wanted == Wanted::WritesAndDeletes) else {
-            return Extras::Ignored;
+    fn extras_of(&self, at: &DestinationFolder) -> ExtraEntries {
+        let Some(folder) = at.there().filter(|_| self.wanted == StepKinds::WritesAndDeletes) else {
+            return ExtraEntries::Ignored;
         };
         // Names that are unreadable are not removed.
-        let (names, _) = Names::read(&folder.descriptor);
-        Extras::Collecting { names, found: Vec::new(), peeked: None }
+        let (names, _) = FolderNames::read(&folder.descriptor);
+        ExtraEntries::Collecting { names, found: Vec::new(), peeked: None }
     }
 
     /// Returns a folder that waited for an included entry.
-    fn offer_pending(&mut self, index: usize) -> Step {
-        let at = self.frames[index - 1].at.clone().unwrap_or(At::Absent);
+    fn offer_pending(&mut self, index: usize) -> RestoreStep {
+        let at = self.frames[index - 1].at.clone().unwrap_or(DestinationFolder::Absent);
         let node = self.frames[index].node.clone();
         let path = self.frames[index].path.clone();
         let decision = self.decide(&at, &path, &node);
-        self.offered = Some(Offered::Pending { index, action: decision.0 });
-        Step::Entry { at, path, node, decision }
+        self.offered = Some(OfferedNode::Pending { index, action: decision.0 });
+        RestoreStep::Entry { at, path, node, decision }
     }
 
-    fn entry(&mut self, node: Box<Node>) -> Option<Step> {
+    fn entry(&mut self, node: Box<Node>) -> Option<RestoreStep> {
         let frame = self.frames.last()?;
         let (at, path) = (frame.at.clone()?, frame.path.join_name(&node.name));
         let is_included =
             frame.is_included || self.rules.filter.includes(&path, node.kind == NodeKind::Folder);
         let decision = self.decide(&at, &path, &node);
-        if node.kind == NodeKind::Folder && decision.0 != Action::Skip {
-            self.offered = Some(Offered::New {
+        if node.kind == NodeKind::Folder && decision.0 != RestoreAction::Skip {
+            self.offered = Some(OfferedNode::New {
                 node: node.clone(),
                 path: path.clone(),
                 is_included,
                 action: decision.0,
             });
         }
-        Some(Step::Entry { at, path, node, decision })
+        Some(RestoreStep::Entry { at, path, node, decision })
     }
 
-    fn decide(&mut self, at: &At, path: &Path, node: &Node) -> Decision {
+    fn decide(&mut self, at: &DestinationFolder, path: &Path, node: &Node) -> Decision {
         let rules = self.rules;
         if self.files.trouble(node).is_some_and(|trouble| trouble.lacks_all) {
-            return (Action::Skip, Reason::NotArchived);
+            return (RestoreAction::Skip, RestoreReason::NotArchived);
         }
         let status = match at.there().map(|folder| Status::of_name(&folder.descriptor, &node.name)) {
             None => None,
             Some(Ok(status)) => Some(status),
             Some(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Some(Err(error)) => return (Action::Skip, Reason::Unreadable(error.to_string())),
+            Some(Err(error)) => return (RestoreAction::Skip, RestoreReason::Unreadable(error.to_string())),
         };
         let decision = match (at.there(), &status) {
             (Some(folder), Some(status)) => self.decide_there(folder, path, node, status),
@@ -315,7 +322,7 @@ impl<'a> Steps<'a> {
         if rules.policy != Policy::Continue
             && let Some(kept) = rules.guards.find(number(status.id))
         {
-            return (Action::Skip, Reason::MustStay(kept.to_path_buf()));
+            return (RestoreAction::Skip, RestoreReason::MustStay(kept.to_path_buf()));
         }
         let known = node.link_group.and_then(|group| self.groups.get(&group));
         let decision = match known {
@@ -325,7 +332,7 @@ impl<'a> Steps<'a> {
             }
             None => {
                 let target = || rustix::fs::readlinkat(&folder.descriptor, node.name.as_slice(), Vec::new());
-                let there = There {
+                let there = ExistingEntry {
                     status,
                     is_trusted: rules.trusted.is_some_and(|trusted| !comes_after(path, trusted)),
                     has_target: &|| target().is_ok_and(|target| target.to_bytes() == node.target),
@@ -337,30 +344,31 @@ impl<'a> Steps<'a> {
             }
         };
         match decision {
-            (Action::Keep | Action::Attributes, Reason::Equal | Reason::AttributesDiffer)
-                if known.is_none() && node.link_group.is_some() && self.claimed.contains(&status.id) =>
-            {
-                (Action::Replace, Reason::Linked)
+            (
+                RestoreAction::Keep | RestoreAction::Attributes,
+                RestoreReason::Equal | RestoreReason::AttributesDiffer,
+            ) if known.is_none() && node.link_group.is_some() && self.claimed.contains(&status.id) => {
+                (RestoreAction::Replace, RestoreReason::Linked)
             }
             // A change would also affect its other names.
-            (Action::Attributes, _)
+            (RestoreAction::Attributes, _)
                 if node.kind != NodeKind::Folder
                     && status.link_count > 1
                     && rules.policy != Policy::Continue =>
             {
-                (Action::Replace, Reason::Linked)
+                (RestoreAction::Replace, RestoreReason::Linked)
             }
-            (Action::Replace, Reason::OtherKind(NodeKind::Folder)) => {
+            (RestoreAction::Replace, RestoreReason::OtherKind(NodeKind::Folder)) => {
                 let excluded = |path: &Path, is_folder: bool| !self.may_go(path, is_folder);
                 let looked = rules.guards.look_through(&folder.descriptor, &node.name, path, &excluded);
-                looked.map_or_else(|hindrance| (Action::Skip, hindrance.reason()), |()| decision)
+                looked.map_or_else(|hindrance| (RestoreAction::Skip, hindrance.reason()), |()| decision)
             }
-            (Action::Keep | Action::Attributes, _) if node.kind == NodeKind::Folder => {
+            (RestoreAction::Keep | RestoreAction::Attributes, _) if node.kind == NodeKind::Folder => {
                 let entered = match rules.policy {
                     Policy::Continue => Ok(()),
                     Policy::Merge(_) => rules.guards.enter(&folder.descriptor, &node.name, path).map(drop),
                 };
-                entered.map_or_else(|hindrance| (Action::Skip, hindrance.reason()), |()| decision)
+                entered.map_or_else(|hindrance| (RestoreAction::Skip, hindrance.reason()), |()| decision)
             }
             decision => decision,
         }
@@ -379,10 +387,13 @@ impl<'a> Steps<'a> {
     fn note_group(&mut self, node: &Node, (action, reason): &Decision, status: Option<&Status>) {
         let Some(group) = node.link_group.filter(|_| node.kind != NodeKind::Folder) else { return };
         match (action, reason) {
-            (Action::Create | Action::Replace, _) => {
+            (RestoreAction::Create | RestoreAction::Replace, _) => {
                 self.groups.entry(group).or_insert(None);
             }
-            (Action::Keep | Action::Attributes, Reason::Equal | Reason::AttributesDiffer) => {
+            (
+                RestoreAction::Keep | RestoreAction::Attributes,
+                RestoreReason::Equal | RestoreReason::AttributesDiffer,
+            ) => {
                 let id = status.map(|status| status.id);
                 if let std::collections::btree_map::Entry::Vacant(vacant) = self.groups.entry(group) {
                     vacant.insert(id);
@@ -395,14 +406,14 @@ impl<'a> Steps<'a> {
     }
 
     /// The step after the last entry of the innermost folder.
-    fn next_extra(&mut self) -> Option<Step> {
+    fn next_extra(&mut self) -> Option<RestoreStep> {
         let frame = self.frames.last_mut()?;
         frame.extras.end_of_entries();
         let next = match &mut frame.extras {
-            Extras::Returning { found, .. } => found.next(),
+            ExtraEntries::Returning { found, .. } => found.next(),
             _ => None,
         };
-        match (next, frame.at.as_ref().and_then(At::there).cloned()) {
+        match (next, frame.at.as_ref().and_then(DestinationFolder::there).cloned()) {
             (Some((name, kind)), Some(folder)) => self.extra(&folder, &name, kind),
             _ => self.leave(),
         }
@@ -410,35 +421,46 @@ impl<'a> Steps<'a> {
 
     /// The step for an entry that the snapshot does not have. `None` if it is a folder, which was
     /// entered.
-    fn extra(&mut self, folder: &Arc<TargetFolder>, name: &[u8], kind: Option<NodeKind>) -> Option<Step> {
+    fn extra(
+        &mut self,
+        folder: &Arc<TargetFolder>,
+        name: &[u8],
+        kind: Option<NodeKind>,
+    ) -> Option<RestoreStep> {
         let frame = self.frames.last()?;
         let path = frame.path.join_name(name);
         let kept = |steps: &mut Self, reason| {
             steps.keep_above();
             let (folder, path) = (Arc::clone(folder), path.clone());
-            let action = if reason == Reason::Excluded { Action::Keep } else { Action::Skip };
-            Some(Step::Extra { folder, path, kind, decision: (action, reason) })
+            let action =
+                if reason == RestoreReason::Excluded { RestoreAction::Keep } else { RestoreAction::Skip };
+            Some(RestoreStep::Extra { folder, path, kind, decision: (action, reason) })
         };
         let status = match Status::of_name(&folder.descriptor, name) {
             Ok(status) => status,
-            Err(error) => return kept(self, Reason::Unreadable(error.to_string())),
+            Err(error) => return kept(self, RestoreReason::Unreadable(error.to_string())),
         };
         let is_folder = status.kind == Some(NodeKind::Folder);
         let filter = self.rules.filter;
         let is_included = frame.is_included || filter.includes(&path, is_folder);
         if filter.excludes(&path, is_folder) || (!is_included && !is_folder) {
-            return kept(self, Reason::Excluded);
+            return kept(self, RestoreReason::Excluded);
         }
         if let Some(stays) = self.rules.guards.find(number(status.id)) {
-            let reason = Reason::MustStay(stays.to_path_buf());
+            let reason = RestoreReason::MustStay(stays.to_path_buf());
             return kept(self, reason);
         }
         if let Some(locked) = locked(folder, Some(&status)) {
-            return kept(self, Reason::Locked(locked));
+            return kept(self, RestoreReason::Locked(locked));
         }
         if !is_folder {
-            let decision = (Action::Delete, Reason::NotInSnapshot);
-            return Some(Step::Extra { folder: Arc::clone(folder), path, kind: status.kind, decision });
+            let decision = (RestoreAction::Delete, RestoreReason::NotInSnapshot);
+            return Some(RestoreStep::Extra {
+                folder: Arc::clone(folder),
+                path,
+                kind: status.kind,
+                decision,
+            });
         }
         match self.rules.guards.enter(&folder.descriptor, name, &path) {
             Ok(descriptor) => {
@@ -453,20 +475,20 @@ impl<'a> Steps<'a> {
     }
 
     fn push_extra(&mut self, descriptor: OwnedFd, name: &[u8], path: PathBuf, is_included: bool) {
-        let (mut names, read) = Names::read(&descriptor);
+        let (mut names, read) = FolderNames::read(&descriptor);
         let mut found = Vec::new();
         while let Some((name, kind)) = names.next() {
             found.push((name.to_vec(), kind));
         }
         let folder = Arc::new(TargetFolder { descriptor, path: path.clone(), _token: Arc::new(()) });
-        self.frames.push(Frame {
+        self.frames.push(FolderToRestore {
             node: Box::new(Node::new(name.to_vec(), NodeKind::Folder)),
             path,
             nodes: Box::new(std::iter::empty()),
-            at: Some(At::There(folder)),
-            action: Action::Delete,
+            at: Some(DestinationFolder::There(folder)),
+            action: RestoreAction::Delete,
             is_included,
-            extras: Extras::Returning {
+            extras: ExtraEntries::Returning {
                 found: found.into_iter(),
                 is_extra: true,
                 keeps: read.is_err() || !is_included,
@@ -476,29 +498,34 @@ impl<'a> Steps<'a> {
 
     /// Marks the current folder as one that cannot be removed.
     fn keep_above(&mut self) {
-        if let Some(Frame { extras: Extras::Returning { keeps, .. }, .. }) = self.frames.last_mut() {
+        if let Some(FolderToRestore { extras: ExtraEntries::Returning { keeps, .. }, .. }) =
+            self.frames.last_mut()
+        {
             *keeps = true;
         }
     }
 
-    fn leave(&mut self) -> Option<Step> {
+    fn leave(&mut self) -> Option<RestoreStep> {
         let frame = self.frames.pop()?;
-        let Extras::Returning { is_extra: true, keeps, .. } = frame.extras else {
+        let ExtraEntries::Returning { is_extra: true, keeps, .. } = frame.extras else {
             let at = frame.at?;
-            return Some(Step::Leave { at, node: frame.node, action: frame.action });
+            return Some(RestoreStep::Leave { at, node: frame.node, action: frame.action });
         };
-        let parent = self.frames.last()?.at.as_ref().and_then(At::there).cloned()?;
+        let parent = self.frames.last()?.at.as_ref().and_then(DestinationFolder::there).cloned()?;
         let decision = if keeps {
             self.keep_above();
-            (Action::Keep, if frame.is_included { Reason::NotEmptied } else { Reason::Excluded })
+            (
+                RestoreAction::Keep,
+                if frame.is_included { RestoreReason::NotEmptied } else { RestoreReason::Excluded },
+            )
         } else {
-            (Action::Delete, Reason::NotInSnapshot)
+            (RestoreAction::Delete, RestoreReason::NotInSnapshot)
         };
-        Some(Step::Extra { folder: parent, path: frame.path, kind: Some(NodeKind::Folder), decision })
+        Some(RestoreStep::Extra { folder: parent, path: frame.path, kind: Some(NodeKind::Folder), decision })
     }
 }
 
-impl Extras {
+impl ExtraEntries {
     /// Passes an entry of the snapshot. The names before it exist only at the destination.
     fn pass(&mut self, name: &[u8]) {
         let Self::Collecting { names, found, peeked } = self else { return };
@@ -529,19 +556,24 @@ impl Extras {
 }
 
 /// The lock on an entry, or on the folder in which it would be created, renamed or removed.
-fn locked(folder: &TargetFolder, status: Option<&Status>) -> Option<Locked> {
-    status.and_then(Locked::entry).or_else(|| Locked::open(&folder.descriptor, &folder.path))
+fn locked(folder: &TargetFolder, status: Option<&Status>) -> Option<LockedEntry> {
+    status.and_then(LockedEntry::entry).or_else(|| LockedEntry::open(&folder.descriptor, &folder.path))
 }
 
 /// Replaces a decision that the system is known to refuse. A locked folder is entered nevertheless.
-fn unless_locked(at: &At, node: &Node, status: Option<&Status>, decision: Decision) -> Decision {
+fn unless_locked(
+    at: &DestinationFolder,
+    node: &Node,
+    status: Option<&Status>,
+    decision: Decision,
+) -> Decision {
     let Some(folder) = at.there() else { return decision };
     let found = match decision.0 {
-        Action::Create | Action::Replace => locked(folder, status),
-        Action::Attributes if node.kind != NodeKind::Folder => status.and_then(Locked::entry),
+        RestoreAction::Create | RestoreAction::Replace => locked(folder, status),
+        RestoreAction::Attributes if node.kind != NodeKind::Folder => status.and_then(LockedEntry::entry),
         _ => None,
     };
-    found.map_or(decision, |locked| (Action::Skip, Reason::Locked(locked)))
+    found.map_or(decision, |locked| (RestoreAction::Skip, RestoreReason::Locked(locked)))
 }
 
 /// Returns whether a path comes after another one in the order of the walk: compared name by name,
@@ -552,7 +584,7 @@ pub(super) fn comes_after(path: &Path, other: &Path) -> bool {
 }
 
 /// The device and inode as `stat` reports them.
-fn number(id: FileId) -> (u64, u64) {
+fn number(id: HostFileId) -> (u64, u64) {
     (rustix::fs::makedev(id.file_system.major, id.file_system.minor), id.inode)
 }
 

@@ -21,18 +21,18 @@ use super::super::pipeline::Pipeline;
 use super::super::status::{Status, open_file};
 use super::super::watch::Watch;
 use super::RestoreCounts;
-use super::beside::{self, Over, PlaceError};
-use super::decision::{Action, Decision, Policy, Reason};
+use super::decision::{Decision, Policy, RestoreAction, RestoreReason};
 use super::entry::{can_be_copied, make_node, open_beneath, open_folder, remove_inherited};
 use super::files::{
-    AttributesLacking, FileToWrite, FileWriter, Job, LargeFile, Placing, TargetFolder, WriteFileError,
-    Written, part_bytes,
+    AttributesLacking, FileToWrite, FileWriter, LargeFile, PlacementMode, TargetFolder, WriteFileError,
+    WriteJob, WrittenFile, part_bytes,
 };
-use super::noting::Noting;
+use super::move_into_place::{self, MoveIntoPlaceError, ReplacedEntry};
 use super::options::Overwrite;
-use super::steps::{At, Rules, Step, Steps, Wanted, comes_after};
+use super::steps::{DestinationFolder, RestoreRules, RestoreStep, RestoreSteps, StepKinds, comes_after};
+use super::walk_progress::WalkProgressRecorder;
 use crate::records::node::{Node, NodeKind};
-use crate::restoring::unfinished_restore::Unfinished;
+use crate::restoring::unfinished_restore::UnfinishedRestore;
 
 /// Upper bound on the files in one job.
 const JOB_FILE_COUNT_MAX: usize = 128;
@@ -45,17 +45,17 @@ const OPEN_FOLDER_COUNT_MAX: usize = 256;
 /// The permissions that the owner of a folder needs to create entries in it.
 const OWNER_BITS: u16 = 0o700;
 
-pub(super) type FilePipeline<'p> = Pipeline<'p, Job, Vec<Written>>;
+pub(super) type WritePipeline<'p> = Pipeline<'p, WriteJob, Vec<WrittenFile>>;
 
-enum Event {
+enum WriteEvent {
     /// A file that is being written, and the link group of which it is the first.
     Awaited { path: PathBuf, link_group: Option<u64>, large: Option<Arc<LargeFile>> },
     /// A file that is written or left out.
     Done { path: PathBuf },
     /// Another name of an earlier file.
-    Link { folder: Arc<TargetFolder>, path: PathBuf, node: Box<Node>, over: Over },
+    Link { folder: Arc<TargetFolder>, path: PathBuf, node: Box<Node>, over: ReplacedEntry },
     /// The end of a folder.
-    Close { at: At, node: Box<Node>, action: Action },
+    Close { at: DestinationFolder, node: Box<Node>, action: RestoreAction },
 }
 
 /// The report of a folder that is partly unreadable.
@@ -76,19 +76,19 @@ struct NotLinked {
 /// The report of an entry that was not restored because of an existing entry.
 #[derive(Debug, thiserror::Error)]
 #[error("it is not restored: {reason}")]
-struct Skipped {
-    reason: Reason,
+struct SkippedEntry {
+    reason: RestoreReason,
 }
 
 /// The restore ended early: it was cancelled, or no more can be written.
-pub(super) struct Stopped;
+pub(super) struct RestoreStopped;
 
 /// The settings for writing a tree.
 #[derive(Clone, Copy)]
 pub(super) struct TreeTarget<'a> {
-    pub(super) rules: Rules<'a>,
+    pub(super) rules: RestoreRules<'a>,
     /// The place where progress is recorded. If set, the tree is not in use until it is done.
-    pub(super) unfinished: Option<&'a Unfinished>,
+    pub(super) unfinished: Option<&'a UnfinishedRestore>,
     pub(super) note_bytes: u64,
     /// True if an earlier run moved the complete tree to its place, and was interrupted before it
     /// set the last flags.
@@ -97,11 +97,11 @@ pub(super) struct TreeTarget<'a> {
 
 pub(super) struct TreeWriter<'a> {
     writer: &'a FileWriter<'a>,
-    pipeline: &'a FilePipeline<'a>,
+    pipeline: &'a WritePipeline<'a>,
     watch: Watch<'a>,
     target: TreeTarget<'a>,
-    noting: Option<Noting<'a>>,
-    events: VecDeque<Event>,
+    noting: Option<WalkProgressRecorder<'a>>,
+    events: VecDeque<WriteEvent>,
     /// The number of events that have left the queue.
     passed_count: u64,
     job: Vec<FileToWrite>,
@@ -117,7 +117,7 @@ pub(super) struct TreeWriter<'a> {
 impl<'a> TreeWriter<'a> {
     pub(super) fn new(
         writer: &'a FileWriter<'a>,
-        pipeline: &'a FilePipeline<'a>,
+        pipeline: &'a WritePipeline<'a>,
         watch: Watch<'a>,
         target: TreeTarget<'a>,
     ) -> Self {
@@ -128,7 +128,7 @@ impl<'a> TreeWriter<'a> {
             target,
             noting: target
                 .unfinished
-                .map(|unfinished| Noting::new(unfinished, target.note_bytes, watch.progress)),
+                .map(|unfinished| WalkProgressRecorder::new(unfinished, target.note_bytes, watch.progress)),
             events: VecDeque::new(),
             passed_count: 0,
             job: Vec::new(),
@@ -147,31 +147,32 @@ impl<'a> TreeWriter<'a> {
         root: &Node,
         descriptor: OwnedFd,
         is_new: bool,
-        action: Action,
-    ) -> Result<RestoreCounts, Stopped> {
+        action: RestoreAction,
+    ) -> Result<RestoreCounts, RestoreStopped> {
         if is_new {
             remove_inherited(&descriptor);
         }
         let folder = self.target_folder(descriptor, PathBuf::new());
         self.root = Some(Arc::clone(&folder));
-        let at = if is_new { At::New(folder) } else { At::There(folder) };
-        let mut steps = Steps::new(self.writer.files, self.target.rules, Wanted::Writes, root, at, action);
+        let at = if is_new { DestinationFolder::New(folder) } else { DestinationFolder::There(folder) };
+        let mut steps =
+            RestoreSteps::new(self.writer.files, self.target.rules, StepKinds::Writes, root, at, action);
         while let Some(step) = steps.next_step() {
             if self.writer.is_stopped() {
                 break;
             }
             self.depth = steps.depth();
             match step {
-                Step::Entry { at, path, node, decision } => {
+                RestoreStep::Entry { at, path, node, decision } => {
                     if let Some(entered) = self.visit(&at, path, *node, decision) {
                         steps.enter(entered);
                     }
                 }
-                Step::CutShort { path, source } => self.report(&path, FolderCutShort { source }),
-                Step::Leave { at, node, action } => {
-                    self.events.push_back(Event::Close { at, node, action });
+                RestoreStep::CutShort { path, source } => self.report(&path, FolderCutShort { source }),
+                RestoreStep::Leave { at, node, action } => {
+                    self.events.push_back(WriteEvent::Close { at, node, action });
                 }
-                Step::Extra { .. } => {}
+                RestoreStep::Extra { .. } => {}
             }
             self.advance();
         }
@@ -182,14 +183,14 @@ impl<'a> TreeWriter<'a> {
     pub(super) fn write_file(
         mut self,
         root: &Node,
-        unfinished: &Unfinished,
-    ) -> Result<RestoreCounts, Stopped> {
-        let Ok(parent) = rustix::io::dup(unfinished.folder()) else { return Err(Stopped) };
+        unfinished: &UnfinishedRestore,
+    ) -> Result<RestoreCounts, RestoreStopped> {
+        let Ok(parent) = rustix::io::dup(unfinished.folder()) else { return Err(RestoreStopped) };
         let folder = self.target_folder(parent, PathBuf::new());
         let bytes = unfinished.noted().large.as_ref().map_or(0, |(_, bytes)| *bytes);
         let node = Node { link_group: None, name: unfinished.name().to_vec(), ..root.clone() };
         if !self.report_trouble(Path::new(""), root) {
-            self.make_file(folder, PathBuf::new(), node, Placing::GoOn { bytes });
+            self.make_file(folder, PathBuf::new(), node, PlacementMode::GoOn { bytes });
         }
         self.finish()
     }
@@ -204,7 +205,7 @@ impl<'a> TreeWriter<'a> {
         self.counts
     }
 
-    fn finish(mut self) -> Result<RestoreCounts, Stopped> {
+    fn finish(mut self) -> Result<RestoreCounts, RestoreStopped> {
         self.submit_job();
         self.advance();
         // If the writer stops, some parts of a large file are never submitted, so their file never
@@ -223,7 +224,7 @@ impl<'a> TreeWriter<'a> {
         }
         self.pass_front();
         self.note();
-        Err(Stopped)
+        Err(RestoreStopped)
     }
 
     /// Runs the events at the front of the queue that need not wait. Blocks while too many events
@@ -249,16 +250,16 @@ impl<'a> TreeWriter<'a> {
     }
 
     fn pass_front(&mut self) {
-        while self.events.front().is_some_and(|event| !matches!(event, Event::Awaited { .. })) {
+        while self.events.front().is_some_and(|event| !matches!(event, WriteEvent::Awaited { .. })) {
             self.passed_count += 1;
             match self.events.pop_front() {
-                Some(Event::Link { folder, path, node, over }) => {
+                Some(WriteEvent::Link { folder, path, node, over }) => {
                     self.link(folder, &path, *node, over);
                     self.pass(path);
                 }
-                Some(Event::Done { path }) => self.pass(path),
-                Some(Event::Close { at, node, action }) => self.close(&at, &node, action),
-                Some(Event::Awaited { .. }) | None => {}
+                Some(WriteEvent::Done { path }) => self.pass(path),
+                Some(WriteEvent::Close { at, node, action }) => self.close(&at, &node, action),
+                Some(WriteEvent::Awaited { .. }) | None => {}
             }
         }
     }
@@ -277,7 +278,7 @@ impl<'a> TreeWriter<'a> {
 
     fn note(&self) {
         let large = match self.events.front() {
-            Some(Event::Awaited { large: Some(large), .. }) => {
+            Some(WriteEvent::Awaited { large: Some(large), .. }) => {
                 Some((large.path().to_path_buf(), large.written_bytes()))
             }
             _ => None,
@@ -287,7 +288,7 @@ impl<'a> TreeWriter<'a> {
         }
     }
 
-    fn settle(&mut self, written: &Written) {
+    fn settle(&mut self, written: &WrittenFile) {
         let place =
             usize::try_from(written.number - self.passed_count).expect("an awaited event is in the queue");
         if written.bytes.is_none() && self.writer.is_stopped() {
@@ -296,16 +297,16 @@ impl<'a> TreeWriter<'a> {
         }
         self.count(written);
         let event = &mut self.events[place];
-        let Event::Awaited { path, link_group, .. } = event else { return };
+        let WriteEvent::Awaited { path, link_group, .. } = event else { return };
         let (path, link_group) = (std::mem::take(path), *link_group);
-        *event = Event::Done { path };
+        *event = WriteEvent::Done { path };
         if let (None, Some(group)) = (written.bytes, link_group) {
             // The next name of the file is created as a separate file.
             self.linked.remove(&group);
         }
     }
 
-    fn count(&mut self, written: &Written) {
+    fn count(&mut self, written: &WrittenFile) {
         self.counts.problem_count += u64::from(written.has_problem);
         if let Some(bytes) = written.bytes {
             self.counts.file_count += 1;
@@ -314,48 +315,54 @@ impl<'a> TreeWriter<'a> {
     }
 
     /// Executes a step. Returns the folder that the walk must enter.
-    fn visit(&mut self, at: &At, path: PathBuf, node: Node, (action, reason): Decision) -> Option<At> {
+    fn visit(
+        &mut self,
+        at: &DestinationFolder,
+        path: PathBuf,
+        node: Node,
+        (action, reason): Decision,
+    ) -> Option<DestinationFolder> {
         self.report_trouble(&path, &node);
         let parent = Arc::clone(at.folder()?);
         match (action, reason) {
-            (Action::Skip, Reason::NotArchived) => None,
-            (Action::Skip | Action::Delete, reason) => {
-                self.report(&path, Skipped { reason });
+            (RestoreAction::Skip, RestoreReason::NotArchived) => None,
+            (RestoreAction::Skip | RestoreAction::Delete, reason) => {
+                self.report(&path, SkippedEntry { reason });
                 None
             }
             (action, reason) if node.kind == NodeKind::Folder => {
                 self.visit_folder(&parent, &path, &node, (action, reason))
             }
-            (Action::Keep, reason) => {
+            (RestoreAction::Keep, reason) => {
                 self.counts.kept_count += 1;
                 self.watch.progress.add_files_done(1);
-                if reason == Reason::Equal || self.target.is_placed {
+                if reason == RestoreReason::Equal || self.target.is_placed {
                     self.give_flags(&parent, &path, &node);
                 }
-                if let (Reason::Equal, Some(group)) = (reason, node.link_group) {
+                if let (RestoreReason::Equal, Some(group)) = (reason, node.link_group) {
                     self.linked.entry(group).or_insert(path);
                 }
                 None
             }
-            (Action::Attributes, _) => {
+            (RestoreAction::Attributes, _) => {
                 self.give_existing(&parent, &path, &node);
                 if let Some(group) = node.link_group {
                     self.linked.entry(group).or_insert(path);
                 }
                 None
             }
-            (Action::Create | Action::Replace, reason) => {
+            (RestoreAction::Create | RestoreAction::Replace, reason) => {
                 self.visit_file(parent, path, node, &reason);
                 None
             }
         }
     }
 
-    fn visit_file(&mut self, parent: Arc<TargetFolder>, path: PathBuf, node: Node, reason: &Reason) {
+    fn visit_file(&mut self, parent: Arc<TargetFolder>, path: PathBuf, node: Node, reason: &RestoreReason) {
         let over = match reason {
-            Reason::Missing => Over::Nothing,
-            Reason::OtherKind(NodeKind::Folder) => Over::Tree,
-            _ => Over::File,
+            RestoreReason::Missing => ReplacedEntry::Nothing,
+            RestoreReason::OtherKind(NodeKind::Folder) => ReplacedEntry::Tree,
+            _ => ReplacedEntry::File,
         };
         let placing = match self.placing(&parent, &path, &node, over) {
             Ok(placing) => placing,
@@ -363,9 +370,10 @@ impl<'a> TreeWriter<'a> {
         };
         if let Some(group) = node.link_group {
             if self.linked.contains_key(&group) {
-                let over = if let Placing::Beside(over) = placing { over } else { Over::Nothing };
+                let over =
+                    if let PlacementMode::Beside(over) = placing { over } else { ReplacedEntry::Nothing };
                 let node = Box::new(node);
-                self.events.push_back(Event::Link { folder: parent, path, node, over });
+                self.events.push_back(WriteEvent::Link { folder: parent, path, node, over });
                 return;
             }
             self.linked.insert(group, path.clone());
@@ -373,7 +381,7 @@ impl<'a> TreeWriter<'a> {
         match node.kind {
             NodeKind::File => self.make_file(parent, path, node, placing),
             _ => {
-                let over = if let Placing::Beside(over) = placing { Some(over) } else { None };
+                let over = if let PlacementMode::Beside(over) = placing { Some(over) } else { None };
                 self.make_special(&parent, &path, &node, over);
             }
         }
@@ -386,27 +394,27 @@ impl<'a> TreeWriter<'a> {
         parent: &TargetFolder,
         path: &Path,
         node: &Node,
-        over: Over,
-    ) -> Result<Placing, io::Error> {
+        over: ReplacedEntry,
+    ) -> Result<PlacementMode, io::Error> {
         let rules = self.target.rules;
         if rules.policy != Policy::Continue {
-            return Ok(Placing::Beside(over));
+            return Ok(PlacementMode::Beside(over));
         }
-        let Some(unfinished) = self.target.unfinished else { return Ok(Placing::Direct) };
+        let Some(unfinished) = self.target.unfinished else { return Ok(PlacementMode::Direct) };
         if let Some((large, bytes)) = &unfinished.noted().large
             && large == path
             && node.kind == NodeKind::File
-            && over == Over::File
+            && over == ReplacedEntry::File
         {
-            return Ok(Placing::GoOn { bytes: (*bytes).min(node.size) });
+            return Ok(PlacementMode::GoOn { bytes: (*bytes).min(node.size) });
         }
-        if over != Over::Nothing {
+        if over != ReplacedEntry::Nothing {
             rules.guards.remove(&parent.descriptor, &node.name, path).map_err(io::Error::other)?;
         }
         // The record of an earlier run claims that this entry is durable. The entry must be durable
         // again before it has its name.
         let is_noted = rules.trusted.is_some_and(|trusted| !comes_after(path, trusted));
-        Ok(if is_noted { Placing::Beside(Over::Nothing) } else { Placing::Direct })
+        Ok(if is_noted { PlacementMode::Beside(ReplacedEntry::Nothing) } else { PlacementMode::Direct })
     }
 
     fn visit_folder(
@@ -415,16 +423,16 @@ impl<'a> TreeWriter<'a> {
         path: &Path,
         node: &Node,
         (action, reason): Decision,
-    ) -> Option<At> {
+    ) -> Option<DestinationFolder> {
         let made = match (action, reason) {
-            (Action::Create, _) => self.make_folder(parent, node),
-            (Action::Replace, _) => self.replace_by_folder(parent, path, node),
+            (RestoreAction::Create, _) => self.make_folder(parent, node),
+            (RestoreAction::Replace, _) => self.replace_by_folder(parent, path, node),
             _ => return self.open_existing(parent, path, node),
         };
         match made {
             Ok(descriptor) => {
                 self.watch.progress.set_current(path);
-                Some(At::New(self.target_folder(descriptor, path.to_path_buf())))
+                Some(DestinationFolder::New(self.target_folder(descriptor, path.to_path_buf())))
             }
             Err(error) => {
                 self.report_system(path, error);
@@ -453,10 +461,11 @@ impl<'a> TreeWriter<'a> {
 
     fn replace_by_folder(&mut self, parent: &TargetFolder, path: &Path, node: &Node) -> io::Result<OwnedFd> {
         let (folder, guards) = (&parent.descriptor, self.target.rules.guards);
-        let partial = beside::make(&node.name, |name| rustix::fs::mkdirat(folder, name, Mode::RWXU))?;
-        match beside::place(folder, &partial, &node.name, Over::Tree, guards, path) {
+        let partial =
+            move_into_place::make(&node.name, |name| rustix::fs::mkdirat(folder, name, Mode::RWXU))?;
+        match move_into_place::place(folder, &partial, &node.name, ReplacedEntry::Tree, guards, path) {
             Ok(()) => {}
-            Err(error @ PlaceError::NotRemoved(_)) => self.report(path, error),
+            Err(error @ MoveIntoPlaceError::NotRemoved(_)) => self.report(path, error),
             Err(error) => {
                 let _ = rustix::fs::unlinkat(folder, partial.as_slice(), AtFlags::REMOVEDIR);
                 return Err(io::Error::other(error));
@@ -467,12 +476,17 @@ impl<'a> TreeWriter<'a> {
         Ok(descriptor)
     }
 
-    fn open_existing(&mut self, parent: &TargetFolder, path: &Path, node: &Node) -> Option<At> {
+    fn open_existing(
+        &mut self,
+        parent: &TargetFolder,
+        path: &Path,
+        node: &Node,
+    ) -> Option<DestinationFolder> {
         let (folder, rules) = (&parent.descriptor, self.target.rules);
         let opened = match rules.policy {
             Policy::Merge(_) => rules.guards.enter(folder, &node.name, path).map_err(|hindrance| {
                 let reason = hindrance.reason();
-                self.report(path, Skipped { reason });
+                self.report(path, SkippedEntry { reason });
             }),
             // The run that created it may have removed all permissions.
             Policy::Continue => {
@@ -483,20 +497,20 @@ impl<'a> TreeWriter<'a> {
         };
         let descriptor = opened.ok()?;
         self.watch.progress.set_current(path);
-        Some(At::There(self.target_folder(descriptor, path.to_path_buf())))
+        Some(DestinationFolder::There(self.target_folder(descriptor, path.to_path_buf())))
     }
 
     fn target_folder(&self, descriptor: OwnedFd, path: PathBuf) -> Arc<TargetFolder> {
         Arc::new(TargetFolder { descriptor, path, _token: Arc::clone(&self.folder_token) })
     }
 
-    fn make_file(&mut self, folder: Arc<TargetFolder>, path: PathBuf, node: Node, placing: Placing) {
+    fn make_file(&mut self, folder: Arc<TargetFolder>, path: PathBuf, node: Node, placing: PlacementMode) {
         let number = self.passed_count + self.events.len() as u64;
-        let awaited = Event::Awaited { path: path.clone(), link_group: node.link_group, large: None };
+        let awaited = WriteEvent::Awaited { path: path.clone(), link_group: node.link_group, large: None };
         self.events.push_back(awaited);
         let file = FileToWrite { number, folder, node, placing, path };
         let size = file.node.size;
-        if size > part_bytes(size) || matches!(placing, Placing::GoOn { bytes: 1.. }) {
+        if size > part_bytes(size) || matches!(placing, PlacementMode::GoOn { bytes: 1.. }) {
             self.submit_job();
             match self.writer.open_large(file) {
                 Ok(large) => self.submit_parts(large, size),
@@ -513,7 +527,7 @@ impl<'a> TreeWriter<'a> {
 
     fn submit_parts(&mut self, large: LargeFile, size: u64) {
         let file = Arc::new(large);
-        if let Some(Event::Awaited { large, .. }) = self.events.back_mut() {
+        if let Some(WriteEvent::Awaited { large, .. }) = self.events.back_mut() {
             *large = Some(Arc::clone(&file));
         }
         let (part_bytes, mut start) = (part_bytes(size), file.start().min(size));
@@ -523,7 +537,7 @@ impl<'a> TreeWriter<'a> {
         }
         while start < size && !self.writer.is_stopped() {
             let end = size.min(start.saturating_add(part_bytes));
-            self.pipeline.submit(Job::Part { file: Arc::clone(&file), range: start..end });
+            self.pipeline.submit(WriteJob::Part { file: Arc::clone(&file), range: start..end });
             start = end;
             for written in self.pipeline.take_done().into_iter().flatten() {
                 self.settle(&written);
@@ -535,17 +549,17 @@ impl<'a> TreeWriter<'a> {
     fn submit_job(&mut self) {
         self.job_bytes = 0;
         if !self.job.is_empty() {
-            self.pipeline.submit(Job::Files(std::mem::take(&mut self.job)));
+            self.pipeline.submit(WriteJob::Files(std::mem::take(&mut self.job)));
         }
     }
 
     /// Creates a node other than a file or a folder. It gets its final name at once, or a partial
     /// name first if the destination is in use.
-    fn make_special(&mut self, folder: &TargetFolder, path: &Path, node: &Node, over: Option<Over>) {
+    fn make_special(&mut self, folder: &TargetFolder, path: &Path, node: &Node, over: Option<ReplacedEntry>) {
         let parent = &folder.descriptor;
         let made = match over {
             None => make_node(parent, &node.name, node).map(|()| node.name.clone()),
-            Some(_) => beside::make(&node.name, |name| make_node(parent, name, node)),
+            Some(_) => move_into_place::make(&node.name, |name| make_node(parent, name, node)),
         };
         let name = match made {
             Ok(name) => name,
@@ -575,13 +589,13 @@ impl<'a> TreeWriter<'a> {
         path: &Path,
         partial: &[u8],
         name: &[u8],
-        over: Option<Over>,
+        over: Option<ReplacedEntry>,
     ) -> bool {
         let Some(over) = over else { return true };
         let guards = self.target.rules.guards;
-        match beside::place(&folder.descriptor, partial, name, over, guards, path) {
+        match move_into_place::place(&folder.descriptor, partial, name, over, guards, path) {
             Ok(()) => true,
-            Err(error @ PlaceError::NotRemoved(_)) => {
+            Err(error @ MoveIntoPlaceError::NotRemoved(_)) => {
                 self.report(path, error);
                 true
             }
@@ -594,7 +608,7 @@ impl<'a> TreeWriter<'a> {
     }
 
     /// Creates another name of a file. If the first one was left out, creates the file.
-    fn link(&mut self, folder: Arc<TargetFolder>, path: &Path, node: Node, over: Over) {
+    fn link(&mut self, folder: Arc<TargetFolder>, path: &Path, node: Node, over: ReplacedEntry) {
         let first = node.link_group.and_then(|group| self.linked.get(&group)).cloned();
         let (Some(first), Some(root)) = (first, self.root.clone()) else {
             if let Some(group) = node.link_group {
@@ -611,7 +625,7 @@ impl<'a> TreeWriter<'a> {
                 };
                 match over_any {
                     None => link(&node.name).map(|()| node.name.clone()),
-                    Some(_) => beside::make(&node.name, link),
+                    Some(_) => move_into_place::make(&node.name, link),
                 }
             },
         );
@@ -638,15 +652,15 @@ impl<'a> TreeWriter<'a> {
     }
 
     /// Creates an entry immediately, without a place in the queue.
-    fn make_now(&mut self, folder: Arc<TargetFolder>, path: &Path, node: Node, over: Over) {
+    fn make_now(&mut self, folder: Arc<TargetFolder>, path: &Path, node: Node, over: ReplacedEntry) {
         let over = self.is_beside().then_some(over);
         if node.kind != NodeKind::File {
             return self.make_special(&folder, path, &node, over);
         }
         let link_group = node.link_group;
-        let placing = over.map_or(Placing::Direct, Placing::Beside);
+        let placing = over.map_or(PlacementMode::Direct, PlacementMode::Beside);
         let file = FileToWrite { number: 0, folder, node, placing, path: path.to_path_buf() };
-        for written in self.writer.write(Job::Files(vec![file])) {
+        for written in self.writer.write(WriteJob::Files(vec![file])) {
             self.count(&written);
             if written.bytes.is_none() {
                 link_group.map(|group| self.linked.remove(&group));
@@ -687,7 +701,7 @@ impl<'a> TreeWriter<'a> {
         self.watch.progress.add_files_done(1);
     }
 
-    fn close(&mut self, at: &At, node: &Node, action: Action) {
+    fn close(&mut self, at: &DestinationFolder, node: &Node, action: RestoreAction) {
         self.counts.folder_count += 1;
         self.watch.progress.add_files_done(1);
         let Some(folder) = at.folder() else { return };
@@ -695,9 +709,9 @@ impl<'a> TreeWriter<'a> {
         let is_left_alone =
             matches!(self.target.rules.policy, Policy::Merge(Overwrite::IfNewer | Overwrite::Never));
         let given = match at {
-            At::New(_) => attributes.give_open(&folder.descriptor, node, true),
-            _ if is_left_alone && action == Action::Keep && !self.target.is_placed => return,
-            _ if is_left_alone && action == Action::Keep => Ok(()),
+            DestinationFolder::New(_) => attributes.give_open(&folder.descriptor, node, true),
+            _ if is_left_alone && action == RestoreAction::Keep && !self.target.is_placed => return,
+            _ if is_left_alone && action == RestoreAction::Keep => Ok(()),
             _ => attributes.give_existing(&folder.descriptor, node),
         };
         // The flags of the root are set once it is in its place.

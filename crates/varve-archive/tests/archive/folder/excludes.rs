@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 
-use varve_archive::{Excludes, ExcludesError, ListNext, Listed, Node, StoredFiles, list};
+use varve_archive::{Excludes, ExcludesError, ListEvent, ListNext, Node, StoredFiles, list};
 
 use super::sample::{Place, is_root};
 
 fn paths(place: &Place, root: &Node) -> BTreeSet<String> {
     let mut paths = BTreeSet::new();
     list(&StoredFiles::new(&place.blocks), root, &mut |listed| {
-        let Listed::Node { path, .. } = listed else { panic!("{listed:?}") };
+        let ListEvent::Node { path, .. } = listed else { panic!("{listed:?}") };
         paths.insert(path.to_str().unwrap().to_owned());
         ListNext::Descend
     });

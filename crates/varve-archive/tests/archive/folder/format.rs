@@ -2,11 +2,10 @@
 
 use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
 use varve_archive::{
-    DecodeNodeError, DeviceNumber, FieldReader, FieldWriter, InodeFlags, MODE_MASK, Node, NodeKind,
-    NodeProblem, Xattr,
+    DecodeNodeError, FieldReader, FieldWriter, InodeFlags, MODE_MASK, Node, NodeKind, NodeProblem,
 };
 use varve_block::{BlockKind, MemoryBlockStore};
-use varve_image::FileTime;
+use varve_image::{DeviceNumber, FileTime, Xattr};
 use varve_tree::{Cutting, Entry, put_whole};
 
 fn entry(kind: BlockKind, size: usize) -> Entry {

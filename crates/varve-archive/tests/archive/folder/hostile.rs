@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use varve_archive::{
-    Change, ListNext, Listed, LookupError, Node, NodeKind, NodeList, Problem, ReadFolderError, StoredFiles,
-    Tree, compare_folders, frame, list, lookup,
+    ListEvent, ListNext, LookupError, Node, NodeKind, NodeList, PathChange, Problem, ReadFolderError,
+    StoredFiles, Tree, compare_folders, frame, list, lookup,
 };
 use varve_block::{BlockKind, BlockStore};
 use varve_tree::{ContentWriter, Cutting};
@@ -138,7 +138,7 @@ fn a_list_that_is_one_long_hole_ends() {
 #[test]
 fn zeros_within_an_attribute_come_back() {
     let blocks = Place::new().blocks;
-    let xattr = varve_archive::Xattr { name: b"user.zeros".to_vec(), value: vec![0; 3 << 20] };
+    let xattr = varve_image::Xattr { name: b"user.zeros".to_vec(), value: vec![0; 3 << 20] };
     let node = Node { xattrs: vec![xattr], ..file("a") };
     let root = folder(&blocks, "", &[node.clone(), file("b")]);
     let nodes: Vec<_> = NodeList::new(&blocks, &root).map(|node| node.unwrap()).collect();
@@ -158,8 +158,8 @@ fn damage_hides_only_what_is_below() {
     let (mut seen, mut unreadable) = (Vec::new(), Vec::new());
     list(&StoredFiles::new(&place.blocks), &root, &mut |listed| {
         match listed {
-            Listed::Node { path, .. } => seen.push(path.to_path_buf()),
-            Listed::Unreadable { path, .. } => unreadable.push(path.to_path_buf()),
+            ListEvent::Node { path, .. } => seen.push(path.to_path_buf()),
+            ListEvent::Unreadable { path, .. } => unreadable.push(path.to_path_buf()),
         }
         ListNext::Descend
     });
@@ -172,10 +172,10 @@ fn damage_hides_only_what_is_below() {
         Tree { files: &StoredFiles::new(&place.blocks), root: &other },
         &mut |path, change| {
             let what = match change {
-                Change::Added(_) => "added",
-                Change::Removed(_) => "removed",
-                Change::Changed { .. } => "changed",
-                Change::Unreadable(_) => "unreadable",
+                PathChange::Added(_) => "added",
+                PathChange::Removed(_) => "removed",
+                PathChange::Changed { .. } => "changed",
+                PathChange::Unreadable(_) => "unreadable",
             };
             changes.push((path.to_str().unwrap().to_owned(), what));
         },

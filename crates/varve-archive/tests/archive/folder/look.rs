@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use varve_archive::{
-    Change, ListNext, Listed, LookupError, NodeKind, StoredFiles, Tree, compare_folders, list, lookup,
+    ListEvent, ListNext, LookupError, NodeKind, PathChange, StoredFiles, Tree, compare_folders, list, lookup,
 };
 
 use super::sample::{Place, set_mode};
@@ -36,7 +36,7 @@ fn a_listing_goes_only_where_it_is_wanted() {
     let root = place.archive(None).root;
     let mut seen = Vec::new();
     list(&StoredFiles::new(&place.blocks), &root, &mut |listed| {
-        let Listed::Node { path, node } = listed else { panic!("{listed:?}") };
+        let ListEvent::Node { path, node } = listed else { panic!("{listed:?}") };
         seen.push(path.to_path_buf());
         match path.to_str().unwrap() {
             "b" => ListNext::Skip,
@@ -74,10 +74,10 @@ fn a_comparison_tells_what_differs() {
         Tree { files: &StoredFiles::new(&place.blocks), root: &new },
         &mut |path, change| {
             let what = match change {
-                Change::Added(_) => "added",
-                Change::Removed(_) => "removed",
-                Change::Changed { content: true, metadata: false, .. } => "content",
-                Change::Changed { content: false, metadata: true, .. } => "metadata",
+                PathChange::Added(_) => "added",
+                PathChange::Removed(_) => "removed",
+                PathChange::Changed { content: true, metadata: false, .. } => "content",
+                PathChange::Changed { content: false, metadata: true, .. } => "metadata",
                 other => panic!("{other:?}"),
             };
             changes.push((path.to_str().unwrap().to_owned(), what));

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use varve_archive::{
-    Action, ContentKey, DamageList, Files, InodeFlags, Node, Nodes, Overwrite, PlannedEntry, Problem,
-    Progress, ReadContentError, ReadFolderError, RestoreCounts, RestoreFilter, RestoreFolderError,
-    RestoreImageError, RestoreOptions, StoredFiles, Trouble, Watch, lookup, plan_restore, read_back,
-    restore_folder,
+    ContentKey, DamageList, Files, InodeFlags, Node, Nodes, Overwrite, PlannedEntry, Problem, Progress,
+    ReadContentError, ReadFolderError, ReadProblem, RestoreAction, RestoreCounts, RestoreFilter,
+    RestoreFolderError, RestoreImageError, RestoreOptions, StoredFiles, Watch, lookup, plan_restore,
+    read_back, restore_folder,
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
 use varve_world::{InlineWorkers, RealWorkers, Workers};
@@ -267,15 +267,15 @@ fn a_plan_is_what_is_done() {
     assert_eq!(describe(&place.destination()), before);
     let shown: Vec<_> = shown.iter().map(|(path, action)| (path.as_str(), *action)).collect();
     let wanted = [
-        ("", Action::Keep),
-        ("below", Action::Create),
-        ("below/new", Action::Create),
-        ("changed", Action::Replace),
-        ("equal", Action::Keep),
-        ("kind", Action::Skip),
-        ("new", Action::Create),
-        ("extra/y", Action::Delete),
-        ("extra", Action::Delete),
+        ("", RestoreAction::Keep),
+        ("below", RestoreAction::Create),
+        ("below/new", RestoreAction::Create),
+        ("changed", RestoreAction::Replace),
+        ("equal", RestoreAction::Keep),
+        ("kind", RestoreAction::Skip),
+        ("new", RestoreAction::Create),
+        ("extra/y", RestoreAction::Delete),
+        ("extra", RestoreAction::Delete),
     ];
     assert_eq!(shown, wanted);
     assert_eq!((counts.create, counts.replace, counts.delete, counts.skip, counts.bytes), (3, 1, 2, 1, 21));
@@ -660,7 +660,7 @@ impl Files for MovesWhenRead<'_> {
         self.files.find(folder, name)
     }
 
-    fn trouble(&self, node: &Node) -> Option<Trouble> {
+    fn trouble(&self, node: &Node) -> Option<ReadProblem> {
         self.files.trouble(node)
     }
 

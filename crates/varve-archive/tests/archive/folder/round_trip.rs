@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use varve_archive::{ListNext, Listed, NodeKind, StoredFiles, list};
+use varve_archive::{ListEvent, ListNext, NodeKind, StoredFiles, list};
 
 use super::sample::{Place, describe, is_root, make_everything};
 
@@ -114,7 +114,7 @@ fn each_node_of_a_link_group_has_the_content() {
     assert_eq!(archived.counts.bytes, 100_000);
     let mut contents = Vec::new();
     list(&StoredFiles::new(&place.blocks), &archived.root, &mut |listed| {
-        if let Listed::Node { node, .. } = listed
+        if let ListEvent::Node { node, .. } = listed
             && node.kind == NodeKind::File
         {
             contents.push((node.content.unwrap(), node.link_group.unwrap()));

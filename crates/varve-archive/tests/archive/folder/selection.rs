@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use varve_archive::{
-    ArchivedFolder, LeftOutReason, ListNext, Listed, ListedPaths, Node, NodeProblem, StoredFiles, Surveyed,
-    list, survey_folder,
+    ArchivedFolder, LeftOutReason, ListEvent, ListNext, ListedPaths, Node, NodeProblem, StoredFiles,
+    SurveyEvent, list, survey_folder,
 };
 
 use super::sample::{Place, is_root};
@@ -18,7 +18,7 @@ use super::sample::{Place, is_root};
 fn nodes(place: &Place, root: &Node) -> Vec<(String, Node)> {
     let mut nodes = Vec::new();
     list(&StoredFiles::new(&place.blocks), root, &mut |listed| {
-        let Listed::Node { path, node } = listed else { panic!("{listed:?}") };
+        let ListEvent::Node { path, node } = listed else { panic!("{listed:?}") };
         nodes.push((path.to_str().unwrap().to_owned(), node.clone()));
         ListNext::Descend
     });
@@ -35,11 +35,11 @@ fn archive(place: &Place) -> (BTreeSet<String>, ArchivedFolder) {
     let mut told = BTreeSet::new();
     let survey = survey_folder(&place.source(), &place.options, &mut |surveyed| {
         match surveyed {
-            Surveyed::GoesIn { path, .. } => {
+            SurveyEvent::GoesIn { path, .. } => {
                 told.insert(path.to_str().unwrap().to_owned());
             }
-            Surveyed::LeftOut(_) => {}
-            Surveyed::Unreadable { path, .. } => {
+            SurveyEvent::LeftOut(_) => {}
+            SurveyEvent::Unreadable { path, .. } => {
                 told.insert(path.to_str().unwrap().to_owned());
             }
         }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use varve_archive::{
-    Archive, ImagePart, ImageSource, Progress, RepairScope, Request, Snapshot, SnapshotContent, repair,
-    verify, write_image,
+    Archive, ImagePart, ImageSource, Progress, RepairScope, Snapshot, SnapshotContent, SnapshotRequest,
+    repair, verify, write_image,
 };
 use varve_block::with_causes;
 use varve_remote::{MemoryTarget, Target};
@@ -150,7 +150,7 @@ impl Shared {
             let name = format!("night-{}", self.known().begun.len());
             self.known().begun.insert(name.clone(), Arc::new(image.clone()));
             let source = ImageSource::stream(Box::new(io::Cursor::new(image.clone())), Path::new("image"));
-            let request = Request { name: name.clone(), ..Request::default() };
+            let request = SnapshotRequest { name: name.clone(), ..SnapshotRequest::default() };
             if archive.take_image(&source, BLOCK_BYTES, request, &Progress::new()).is_err() {
                 return;
             }

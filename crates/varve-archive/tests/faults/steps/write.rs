@@ -4,7 +4,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use varve_archive::{Archive, ImageSource, Progress, Request, TakeError, Taken as Finished, Watch};
+use varve_archive::{
+    Archive, ImageSource, Progress, SnapshotRequest, TakeError, TakenSnapshot as Finished, Watch,
+};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError, with_causes};
 use varve_sim::{Draw, Fault};
 use varve_store::{OpenError, Store};
@@ -26,7 +28,7 @@ const WRITE_FAULTS: [Fault; 4] =
 /// Takes a snapshot of an image.
 pub fn take_image(archive: &mut Archive, name: &str, image: &[u8]) -> Result<Finished, TakeError> {
     let source = ImageSource::stream(Box::new(io::Cursor::new(image.to_vec())), Path::new("image"));
-    let request = Request { name: name.into(), ..Request::default() };
+    let request = SnapshotRequest { name: name.into(), ..SnapshotRequest::default() };
     archive.take_image(&source, BLOCK_BYTES, request, &Progress::new())
 }
 
@@ -35,7 +37,7 @@ pub fn take_folder(archive: &mut Archive, label: &str, source: &Path) -> Result<
     let progress = Progress::new();
     let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
     let name = session::FOLDER_NAME.to_owned();
-    let request = Request { name, tags: vec![label.into()], ..Request::default() };
+    let request = SnapshotRequest { name, tags: vec![label.into()], ..SnapshotRequest::default() };
     archive.take_folder(source, folder::options(), false, request, watch)
 }
 

@@ -7,14 +7,14 @@ const DEPTH_MAX: usize = 16;
 
 /// The value of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum LvmValue {
     Number(i64),
     Text(String),
-    List(Vec<Value>),
-    Section(Section),
+    List(Vec<LvmValue>),
+    Section(LvmSection),
 }
 
-impl Value {
+impl LvmValue {
     pub(super) fn number(&self) -> Option<i64> {
         if let Self::Number(number) = self { Some(*number) } else { None }
     }
@@ -26,10 +26,10 @@ impl Value {
 
 /// Names and their values, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Section(Vec<(String, Value)>);
+pub(super) struct LvmSection(Vec<(String, LvmValue)>);
 
-impl Section {
-    fn get(&self, name: &str) -> Option<&Value> {
+impl LvmSection {
+    fn get(&self, name: &str) -> Option<&LvmValue> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value)
     }
 
@@ -41,47 +41,47 @@ impl Section {
         self.get(name)?.text()
     }
 
-    pub(super) fn list(&self, name: &str) -> Option<&[Value]> {
-        if let Value::List(list) = self.get(name)? { Some(list) } else { None }
+    pub(super) fn list(&self, name: &str) -> Option<&[LvmValue]> {
+        if let LvmValue::List(list) = self.get(name)? { Some(list) } else { None }
     }
 
     pub(super) fn texts(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.list(name).unwrap_or_default().iter().filter_map(Value::text)
+        self.list(name).unwrap_or_default().iter().filter_map(LvmValue::text)
     }
 
     pub(super) fn section(&self, name: &str) -> Option<&Self> {
-        if let Value::Section(section) = self.get(name)? { Some(section) } else { None }
+        if let LvmValue::Section(section) = self.get(name)? { Some(section) } else { None }
     }
 
     pub(super) fn sections(&self) -> impl Iterator<Item = (&str, &Self)> {
         self.0.iter().filter_map(|(name, value)| match value {
-            Value::Section(section) => Some((name.as_str(), section)),
+            LvmValue::Section(section) => Some((name.as_str(), section)),
             _ => None,
         })
     }
 
     pub(super) fn into_sections(self) -> impl Iterator<Item = (String, Self)> {
         self.0.into_iter().filter_map(|(name, value)| match value {
-            Value::Section(section) => Some((name, section)),
+            LvmValue::Section(section) => Some((name, section)),
             _ => None,
         })
     }
 }
 
 /// Parses a whole text; `None` if it is not in this language.
-pub(super) fn parse(text: &[u8]) -> Option<Section> {
-    let mut parser = Parser { rest: text };
+pub(super) fn parse(text: &[u8]) -> Option<LvmSection> {
+    let mut parser = LvmParser { rest: text };
     let whole = parser.section(0)?;
     parser.skip_blank();
     // A text ends with a zero.
     parser.rest.iter().all(|byte| *byte == 0).then_some(whole)
 }
 
-struct Parser<'a> {
+struct LvmParser<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Parser<'a> {
+impl<'a> LvmParser<'a> {
     fn skip_blank(&mut self) {
         loop {
             self.rest = self.rest.trim_ascii_start();
@@ -108,8 +108,8 @@ impl<'a> Parser<'a> {
     }
 
     /// Parses up to a closing brace, which is not consumed, or to the end.
-    fn section(&mut self, depth: usize) -> Option<Section> {
-        let mut section = Section::default();
+    fn section(&mut self, depth: usize) -> Option<LvmSection> {
+        let mut section = LvmSection::default();
         loop {
             self.skip_blank();
             let name = self.take_while(|byte| byte.is_ascii_alphanumeric() || b"_.+-/".contains(&byte));
@@ -122,7 +122,7 @@ impl<'a> Parser<'a> {
                 if !self.take(b'}') {
                     return None;
                 }
-                Value::Section(inner)
+                LvmValue::Section(inner)
             } else if self.take(b'=') {
                 self.value()?
             } else {
@@ -132,7 +132,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn value(&mut self) -> Option<Value> {
+    fn value(&mut self) -> Option<LvmValue> {
         if !self.take(b'[') {
             return self.plain();
         }
@@ -141,15 +141,15 @@ impl<'a> Parser<'a> {
             list.push(self.plain()?);
             self.take(b',');
         }
-        Some(Value::List(list))
+        Some(LvmValue::List(list))
     }
 
-    fn plain(&mut self) -> Option<Value> {
+    fn plain(&mut self) -> Option<LvmValue> {
         if !self.take(b'"') {
             let word = self.take_while(|byte| byte.is_ascii_digit() || b"+-.".contains(&byte));
             // Fractions are dropped: no caller uses them.
             let whole = word.split(|byte| *byte == b'.').next()?;
-            return Some(Value::Number(std::str::from_utf8(whole).ok()?.parse().ok()?));
+            return Some(LvmValue::Number(std::str::from_utf8(whole).ok()?.parse().ok()?));
         }
         let mut text = Vec::new();
         loop {
@@ -157,7 +157,7 @@ impl<'a> Parser<'a> {
             match self.rest {
                 [b'"', rest @ ..] => {
                     self.rest = rest;
-                    return Some(Value::Text(String::from_utf8(text).ok()?));
+                    return Some(LvmValue::Text(String::from_utf8(text).ok()?));
                 }
                 [b'\\', escaped, rest @ ..] => {
                     text.push(*escaped);

@@ -17,7 +17,7 @@ const TABLE_BYTES_MAX: u64 = 4 << 20;
 const SECTORS: [u64; 2] = [SECTOR_BYTES, 4096];
 
 /// One copy of the table, read at a guessed position.
-struct Copy {
+struct GptCopy {
     sector_bytes: u64,
     entries: Vec<u8>,
     entry_bytes: usize,
@@ -34,13 +34,13 @@ pub(super) fn read(
     expected: bool,
     problems: &mut Vec<DiskProblem>,
 ) -> Option<Vec<Partition>> {
-    let primary = SECTORS.iter().find_map(|sector_bytes| Copy::read(disk, *sector_bytes, 1));
+    let primary = SECTORS.iter().find_map(|sector_bytes| GptCopy::read(disk, *sector_bytes, 1));
     let last = |sector_bytes: u64| {
         disk.size().checked_div(sector_bytes).and_then(|count| count.checked_sub(1)).filter(|last| *last > 1)
     };
     let places = primary.iter().map(|primary| (primary.sector_bytes, Some(primary.other)));
     let at_end = SECTORS.iter().map(|sector_bytes| (*sector_bytes, last(*sector_bytes)));
-    let backup = places.chain(at_end).find_map(|(sector_bytes, at)| Copy::read(disk, sector_bytes, at?));
+    let backup = places.chain(at_end).find_map(|(sector_bytes, at)| GptCopy::read(disk, sector_bytes, at?));
     if primary.is_none() && backup.is_none() {
         if expected {
             problems
@@ -50,7 +50,7 @@ pub(super) fn read(
     }
     // Without a protective first sector, only a copy with correct checksums is believed: it may be
     // a remnant of an earlier use of the disk.
-    let whole = |copy: &Option<Copy>| copy.as_ref().is_some_and(|copy| copy.problem.is_none());
+    let whole = |copy: &Option<GptCopy>| copy.as_ref().is_some_and(|copy| copy.problem.is_none());
     if !expected {
         if !whole(&primary) && !whole(&backup) {
             return None;
@@ -81,7 +81,7 @@ pub(super) fn read(
     chosen.map(|copy| copy.partitions())
 }
 
-impl Copy {
+impl GptCopy {
     /// Returns `None` if no header is there.
     fn read(disk: &dyn ReadAt, sector_bytes: u64, at: u64) -> Option<Self> {
         let mut header = [0; 512];

@@ -18,7 +18,7 @@ const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 const LOGICAL_MAX: usize = 256;
 
 #[derive(Clone, Copy)]
-struct Slot {
+struct MbrEntry {
     flag: u8,
     kind: u8,
     /// In sectors.
@@ -26,7 +26,7 @@ struct Slot {
     count: u32,
 }
 
-impl Slot {
+impl MbrEntry {
     fn parse(bytes: &[u8; SLOT_BYTES]) -> Self {
         Self {
             flag: u8_at(bytes, 0),
@@ -52,14 +52,14 @@ impl Slot {
     }
 }
 
-fn slots(sector: &[u8; 512]) -> [Slot; 4] {
+fn slots(sector: &[u8; 512]) -> [MbrEntry; 4] {
     let at = |number: usize| number.saturating_mul(SLOT_BYTES).saturating_add(TABLE_AT);
-    [0, 1, 2, 3].map(|number| Slot::parse(&array_at(sector, at(number))))
+    [0, 1, 2, 3].map(|number| MbrEntry::parse(&array_at(sector, at(number))))
 }
 
 /// A first sector that has the form of a partition table.
 pub(super) struct BootSector {
-    slots: [Slot; 4],
+    slots: [MbrEntry; 4],
 }
 
 impl BootSector {
@@ -111,7 +111,7 @@ fn is_boot_sector_of_a_file_system(sector: &[u8; 512]) -> bool {
 
 /// Adds the logical partitions in the chain of an extended partition. Returns the reason if the
 /// chain ended early.
-fn follow(disk: &dyn ReadAt, extended: Slot, logical: &mut Vec<Partition>) -> Option<String> {
+fn follow(disk: &dyn ReadAt, extended: MbrEntry, logical: &mut Vec<Partition>) -> Option<String> {
     let first = u64::from(extended.start);
     let end = first.saturating_add(u64::from(extended.count));
     let mut seen = BTreeSet::new();

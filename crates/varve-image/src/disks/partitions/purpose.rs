@@ -5,7 +5,7 @@ use super::partition::PartitionType;
 
 /// The kinds of content that a partition type may be for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum PartitionPurpose {
     Swap,
     LinuxFiles,
     WindowsFiles,
@@ -13,7 +13,7 @@ pub(crate) enum Purpose {
     Lvm,
 }
 
-impl Purpose {
+impl PartitionPurpose {
     /// Returns the name for messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -52,12 +52,12 @@ impl PartitionType {
     /// Returns true if the table marks the partition as Linux swap.
     #[must_use]
     pub fn is_swap(&self) -> bool {
-        self.is_for(Purpose::Swap)
+        self.is_for(PartitionPurpose::Swap)
     }
 
     /// Returns true if the partition type allows `purpose`. A type that is unknown to this crate
     /// allows none.
-    pub(crate) fn is_for(&self, purpose: Purpose) -> bool {
+    pub(crate) fn is_for(&self, purpose: PartitionPurpose) -> bool {
         match self {
             Self::Mbr(number) => purpose.of_mbr().contains(number),
             Self::Gpt(_) => purpose.of_gpt().contains(&self.to_string().as_str()),
@@ -107,15 +107,20 @@ mod tests {
 
     #[test]
     fn types_are_for_one_thing() {
-        let all = [Purpose::Swap, Purpose::LinuxFiles, Purpose::WindowsFiles, Purpose::Lvm];
+        let all = [
+            PartitionPurpose::Swap,
+            PartitionPurpose::LinuxFiles,
+            PartitionPurpose::WindowsFiles,
+            PartitionPurpose::Lvm,
+        ];
         let of =
             |kind: PartitionType| all.into_iter().filter(|purpose| kind.is_for(*purpose)).collect::<Vec<_>>();
-        assert_eq!(of(PartitionType::Mbr(0x82)), [Purpose::Swap]);
-        assert_eq!(of(PartitionType::Mbr(0x83)), [Purpose::LinuxFiles]);
+        assert_eq!(of(PartitionType::Mbr(0x82)), [PartitionPurpose::Swap]);
+        assert_eq!(of(PartitionType::Mbr(0x83)), [PartitionPurpose::LinuxFiles]);
         assert_eq!(of(PartitionType::Mbr(0xfd)), []);
         let swap =
             [0x6d, 0xfd, 0x57, 0x06, 0xab, 0xa4, 0xc4, 0x43, 0x84, 0xe5, 0x09, 0x33, 0xc8, 0x4b, 0x4f, 0x4f];
-        assert_eq!(of(PartitionType::Gpt(swap)), [Purpose::Swap]);
+        assert_eq!(of(PartitionType::Gpt(swap)), [PartitionPurpose::Swap]);
         assert_eq!(of(PartitionType::Gpt([7; 16])), []);
         for purpose in all {
             for guid in purpose.of_gpt() {

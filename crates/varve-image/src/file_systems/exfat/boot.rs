@@ -33,7 +33,7 @@ const CLUSTER_SHIFT_MAX: u32 = 25;
 const CLUSTER_COUNT_MAX: u32 = 0xffff_fff5;
 
 #[derive(Debug)]
-pub(super) struct Boot {
+pub(super) struct ExfatBootSector {
     pub(super) table_start: u64,
     pub(super) heap_start: u64,
     pub(super) cluster_bytes: u64,
@@ -44,7 +44,7 @@ pub(super) struct Boot {
     pub(super) is_dirty: bool,
 }
 
-impl Boot {
+impl ExfatBootSector {
     /// Reads the boot region, or its copy if the first is damaged.
     pub(super) fn read(volume: &dyn ReadAt) -> Result<Self, FileSystemError> {
         let region = |start: u64, shift: u32| {
@@ -125,31 +125,31 @@ mod tests {
 
     #[test]
     fn a_region_is_believed_if_its_checksum_is_right_and_its_numbers_fit() {
-        let boot = Boot::decode(&region(), 9).unwrap();
+        let boot = ExfatBootSector::decode(&region(), 9).unwrap();
         assert_eq!((boot.table_start, boot.heap_start), (24 * 512, 32 * 512));
         assert_eq!((boot.cluster_bytes, boot.cluster_count, boot.root), (4096, 500, 4));
         for at in [72, 80, 88, 92, 96, 600] {
             let mut changed = region();
             changed[at] ^= 1;
-            assert!(Boot::decode(&changed, 9).is_none(), "{at}: not what its checksum says");
+            assert!(ExfatBootSector::decode(&changed, 9).is_none(), "{at}: not what its checksum says");
         }
         for (at, value) in [(92, 0xffff_ffff_u32), (92, 600), (84, 1), (88, u32::MAX)] {
             let mut changed = region();
             changed[at..at + 4].copy_from_slice(&value.to_le_bytes());
-            assert!(Boot::decode(&seal(changed), 9).is_none(), "{at}: {value} is impossible");
+            assert!(ExfatBootSector::decode(&seal(changed), 9).is_none(), "{at}: {value} is impossible");
         }
         let mut changed = region();
         (changed[106], changed[112]) = (2, 77);
-        assert!(Boot::decode(&changed, 9).unwrap().is_dirty, "these may change at any time");
+        assert!(ExfatBootSector::decode(&changed, 9).unwrap().is_dirty, "these may change at any time");
     }
 
     #[test]
     fn the_copy_is_as_good() {
         let mut volume = vec![0; 4096 * 512];
         volume[12 * 512..24 * 512].copy_from_slice(&region());
-        assert_eq!(Boot::read(&volume).unwrap().root, 4);
+        assert_eq!(ExfatBootSector::read(&volume).unwrap().root, 4);
         volume[12 * 512 + 96] ^= 1;
-        assert!(Boot::read(&volume).is_err());
-        assert!(Boot::read(&Vec::new()).is_err());
+        assert!(ExfatBootSector::read(&volume).is_err());
+        assert!(ExfatBootSector::read(&Vec::new()).is_err());
     }
 }

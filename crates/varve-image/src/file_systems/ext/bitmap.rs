@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::groups::{Group, descriptor_blocks};
+use super::groups::{BlockGroup, descriptor_blocks};
 use super::{ExtFileSystem, damaged};
 use crate::FileSystemError;
 use crate::bytes::ranges::Ranges;
@@ -32,7 +32,7 @@ impl ExtFileSystem {
     }
 
     /// Adds the blocks of a group's own tables, wherever they lie.
-    fn add_layout(&self, group: &Group, layout: &mut Ranges) {
+    fn add_layout(&self, group: &BlockGroup, layout: &mut Ranges) {
         // Adds one block more than necessary: the boot block shifts the first group on file systems
         // with blocks of 1 KiB.
         self.add_layout_with(group, u64::from(group.number == 0), layout);
@@ -40,7 +40,7 @@ impl ExtFileSystem {
 
     /// Does the same with a given number of `boot` blocks before the group's copy of the
     /// superblock.
-    pub(super) fn add_layout_with(&self, group: &Group, boot: u64, layout: &mut Ranges) {
+    pub(super) fn add_layout_with(&self, group: &BlockGroup, boot: u64, layout: &mut Ranges) {
         let superblock = &self.superblock;
         let mut add = |start: u64, count: u64| layout.add(start..start.saturating_add(count));
         let table_bytes =
@@ -56,7 +56,7 @@ impl ExtFileSystem {
         }
     }
 
-    pub(super) fn add_free(&self, group: &Group, free: &mut Ranges) -> Result<(), FileSystemError> {
+    pub(super) fn add_free(&self, group: &BlockGroup, free: &mut Ranges) -> Result<(), FileSystemError> {
         let superblock = &self.superblock;
         let first = superblock.first_block_of_group(group.number);
         let block_count = superblock.blocks_of_group(group.number);

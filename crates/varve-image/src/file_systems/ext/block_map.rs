@@ -1,8 +1,8 @@
 //! Finds the blocks of a file: by extents, or by the pointer blocks of ext2 and ext3.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use super::inode::Inode;
-use super::{Block, ExtFileSystem, damaged};
+use super::inode::ExtInode;
+use super::{ExtFileSystem, MetadataBlock, damaged};
 use crate::FileSystemError;
 use crate::bytes::fields::{u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
@@ -17,7 +17,7 @@ const DIRECT: u64 = 12;
 
 /// Blocks of a file that are also contiguous on the disk, or a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct BlockRun {
     /// The offset of the first block in the file, in blocks.
     pub logical: u64,
     /// The number of blocks. For the last hole of a file, it may exceed the end of the file.
@@ -28,7 +28,7 @@ pub struct Run {
     pub reserved: bool,
 }
 
-impl Run {
+impl BlockRun {
     fn hole(logical: u64, count: u64) -> Self {
         Self { logical, count, physical: None, reserved: false }
     }
@@ -41,7 +41,7 @@ impl Run {
 
 impl ExtFileSystem {
     /// Returns the run that contains `logical`, from there on. It is never empty.
-    pub(super) fn run_at(&self, inode: &Inode, logical: u64) -> Result<Run, FileSystemError> {
+    pub(super) fn run_at(&self, inode: &ExtInode, logical: u64) -> Result<BlockRun, FileSystemError> {
         self.run_before(inode, logical, &mut 0)
     }
 
@@ -49,17 +49,17 @@ impl ExtFileSystem {
     /// of the unreadable part of the map: the blocks after it may be readable.
     pub(super) fn run_before(
         &self,
-        inode: &Inode,
+        inode: &ExtInode,
         logical: u64,
         end: &mut u64,
-    ) -> Result<Run, FileSystemError> {
+    ) -> Result<BlockRun, FileSystemError> {
         *end = u64::MAX;
         if inode.has_inline_data() {
-            return Ok(Run::hole(logical, u64::MAX.saturating_sub(logical)));
+            return Ok(BlockRun::hole(logical, u64::MAX.saturating_sub(logical)));
         }
         let run = match u32::try_from(logical) {
             // No file has blocks beyond 2^32.
-            Err(_) => Run::hole(logical, u64::MAX.saturating_sub(logical)),
+            Err(_) => BlockRun::hole(logical, u64::MAX.saturating_sub(logical)),
             Ok(logical) if inode.has_extents() => self.run_in_extents(inode, logical, end)?,
             Ok(logical) => self.run_in_pointers(inode, logical, end)?,
         };
@@ -77,9 +77,14 @@ impl ExtFileSystem {
     }
 
     /// Sets `end` to the end of the branch that was followed: a hole extends no further.
-    fn run_in_extents(&self, inode: &Inode, logical: u32, end: &mut u64) -> Result<Run, FileSystemError> {
+    fn run_in_extents(
+        &self,
+        inode: &ExtInode,
+        logical: u32,
+        end: &mut u64,
+    ) -> Result<BlockRun, FileSystemError> {
         let root = inode.map();
-        let mut node = Node::parse(&root, inode)?;
+        let mut node = ExtentNode::parse(&root, inode)?;
         let mut block;
         *end = 1_u64 << 32;
         if node.depth > DEPTH_MAX {
@@ -90,7 +95,7 @@ impl ExtFileSystem {
             if let Some(next) = next {
                 *end = u64::min(*end, u64::from(next));
             }
-            let hole = Run::hole(u64::from(logical), end.saturating_sub(u64::from(logical)).max(1));
+            let hole = BlockRun::hole(u64::from(logical), end.saturating_sub(u64::from(logical)).max(1));
             let Some(entry) = entry else { return Ok(hole) };
             if node.depth == 0 {
                 return Ok(leaf_run(entry, logical, *end).unwrap_or(hole));
@@ -99,14 +104,14 @@ impl ExtFileSystem {
             let depth = node.depth;
             block = self.metadata(below, || what(inode))?;
             self.check_extent_block(inode, &block)?;
-            node = Node::parse(&block, inode)?;
+            node = ExtentNode::parse(&block, inode)?;
             if node.depth.checked_add(1) != Some(depth) {
                 return Err(damaged(what(inode), "the levels of its extent tree are inconsistent"));
             }
         }
     }
 
-    fn check_extent_block(&self, inode: &Inode, block: &Block) -> Result<(), FileSystemError> {
+    fn check_extent_block(&self, inode: &ExtInode, block: &MetadataBlock) -> Result<(), FileSystemError> {
         if !self.has_checksums() {
             return Ok(());
         }
@@ -119,7 +124,12 @@ impl ExtFileSystem {
     }
 
     /// Sets `end` to the end of the range that the followed pointer covers.
-    fn run_in_pointers(&self, inode: &Inode, logical: u32, end: &mut u64) -> Result<Run, FileSystemError> {
+    fn run_in_pointers(
+        &self,
+        inode: &ExtInode,
+        logical: u32,
+        end: &mut u64,
+    ) -> Result<BlockRun, FileSystemError> {
         let logical = u64::from(logical);
         let map = inode.map();
         let per_block = u64::from(self.superblock.block_bytes >> 2);
@@ -136,11 +146,11 @@ impl ExtFileSystem {
         }
         let left = span.saturating_sub(place);
         if left == 0 || place >= span {
-            return Ok(Run::hole(logical, u64::MAX.saturating_sub(logical)));
+            return Ok(BlockRun::hole(logical, u64::MAX.saturating_sub(logical)));
         }
         let mut pointer = u32_at(&map, slot);
         if pointer == 0 {
-            return Ok(Run::hole(logical, left));
+            return Ok(BlockRun::hole(logical, left));
         }
         loop {
             *end = logical.saturating_add(span.saturating_sub(place));
@@ -153,7 +163,7 @@ impl ExtFileSystem {
                 return Ok(run);
             }
             match run.physical {
-                None => return Ok(Run { count: run.count.saturating_sub(place), ..run }),
+                None => return Ok(BlockRun { count: run.count.saturating_sub(place), ..run }),
                 Some(below) => pointer = u32::try_from(below).unwrap_or(0),
             }
         }
@@ -162,8 +172,8 @@ impl ExtFileSystem {
     /// Calls `visit` with every run of a file that has blocks, in the order of the file.
     pub(super) fn for_each_run(
         &self,
-        inode: &Inode,
-        mut visit: impl FnMut(Run) -> Result<(), FileSystemError>,
+        inode: &ExtInode,
+        mut visit: impl FnMut(BlockRun) -> Result<(), FileSystemError>,
     ) -> Result<(), FileSystemError> {
         let (mut logical, mut found) = (0_u64, 0_u64);
         while logical < u64::from(u32::MAX) {
@@ -179,7 +189,7 @@ impl ExtFileSystem {
     }
 
     /// A file with more blocks than the file system has a cycle in its map.
-    pub(super) fn check_amount(&self, inode: &Inode, blocks: u64) -> Result<(), FileSystemError> {
+    pub(super) fn check_amount(&self, inode: &ExtInode, blocks: u64) -> Result<(), FileSystemError> {
         if blocks > self.superblock.block_count {
             return Err(damaged(what(inode), "it has more blocks than the file system"));
         }
@@ -187,18 +197,18 @@ impl ExtFileSystem {
     }
 }
 
-fn what(inode: &Inode) -> String {
+fn what(inode: &ExtInode) -> String {
     format!("map of inode {}", inode.number)
 }
 
 /// A node of an extent tree, with its entries in the order of the file.
-struct Node<'a> {
+struct ExtentNode<'a> {
     depth: u16,
     entries: &'a [u8],
 }
 
-impl<'a> Node<'a> {
-    fn parse(bytes: &'a [u8], inode: &Inode) -> Result<Self, FileSystemError> {
+impl<'a> ExtentNode<'a> {
+    fn parse(bytes: &'a [u8], inode: &ExtInode) -> Result<Self, FileSystemError> {
         let used = usize::from(u16_at(bytes, 2)).saturating_mul(NODE_BYTES);
         let entries = bytes.get(NODE_BYTES..).and_then(|entries| entries.get(..used));
         match entries {
@@ -219,7 +229,7 @@ impl<'a> Node<'a> {
 }
 
 /// Returns the run that an extent has for `logical`; `None` if the extent ends before it.
-fn leaf_run(entry: &[u8], logical: u32, end: u64) -> Option<Run> {
+fn leaf_run(entry: &[u8], logical: u32, end: u64) -> Option<BlockRun> {
     let length = u16_at(entry, 4);
     let reserved = length > INITIALIZED_MAX;
     let length = if reserved { length.saturating_sub(INITIALIZED_MAX) } else { length };
@@ -229,21 +239,21 @@ fn leaf_run(entry: &[u8], logical: u32, end: u64) -> Option<Run> {
     let logical = u64::from(logical);
     // Overlapping extents are damage. The later one wins, so that reading can continue.
     let count = u64::from(count).min(end.saturating_sub(logical)).max(1);
-    Some(Run { logical, count, physical: Some(start.saturating_add(u64::from(inside))), reserved })
+    Some(BlockRun { logical, count, physical: Some(start.saturating_add(u64::from(inside))), reserved })
 }
 
 /// Returns the run of pointers of equal kind that begins at `index`. Each pointer covers `span`
 /// blocks.
-fn pointer_run(pointers: &[u8], index: u64, logical: u64, span: u64) -> Run {
+fn pointer_run(pointers: &[u8], index: u64, logical: u64, span: u64) -> BlockRun {
     let (pointers, _) = pointers.as_chunks::<4>();
     let rest = usize::try_from(index).ok().and_then(|index| pointers.get(index..)).unwrap_or_default();
     let rest = || rest.iter().map(|pointer| u32::from_le_bytes(*pointer));
     let first = rest().next().unwrap_or(0);
     if first == 0 {
         let count = rest().take_while(|pointer| *pointer == 0).count().max(1);
-        return Run::hole(logical, span.saturating_mul(count as u64));
+        return BlockRun::hole(logical, span.saturating_mul(count as u64));
     }
     let follows = |(pointer, expected): &(u32, u64)| u64::from(*pointer) == *expected;
     let count = rest().zip(u64::from(first)..).take_while(follows).count().max(1);
-    Run { logical, count: count as u64, physical: Some(u64::from(first)), reserved: false }
+    BlockRun { logical, count: count as u64, physical: Some(u64::from(first)), reserved: false }
 }

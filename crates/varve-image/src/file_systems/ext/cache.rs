@@ -17,12 +17,12 @@ const CACHE_BYTES: u64 = 32 << 20;
 
 /// A block of metadata.
 #[derive(Clone)]
-pub(super) struct Block {
+pub(super) struct MetadataBlock {
     chunk: Arc<[u8]>,
     place: Range<usize>,
 }
 
-impl Deref for Block {
+impl Deref for MetadataBlock {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -31,14 +31,14 @@ impl Deref for Block {
 }
 
 /// Reads blocks, and caches the newest.
-pub(super) struct BlockCache {
+pub(super) struct MetadataCache {
     volume: Arc<dyn ReadAt>,
     block_bytes: u64,
     chunk_bytes: u64,
     chunks: Cache<u64, Arc<[u8]>>,
 }
 
-impl BlockCache {
+impl MetadataCache {
     pub(super) fn new(volume: Arc<dyn ReadAt>, block_bytes: u32) -> Self {
         let block_bytes = u64::from(block_bytes).max(1);
         let chunk_bytes = block_bytes.max(CHUNK_BYTES);
@@ -48,7 +48,7 @@ impl BlockCache {
     }
 
     /// Returns a block. Its neighbours are read along with it.
-    pub(super) fn get(&self, block: u64) -> io::Result<Block> {
+    pub(super) fn get(&self, block: u64) -> io::Result<MetadataBlock> {
         let at = block.checked_mul(self.block_bytes).ok_or(io::ErrorKind::UnexpectedEof)?;
         let number = at.checked_div(self.chunk_bytes).unwrap_or(0);
         let place = at.checked_rem(self.chunk_bytes).unwrap_or(0);
@@ -57,12 +57,12 @@ impl BlockCache {
         let place = place..place.saturating_add(length);
         let chunk = self.chunks.get_or_insert_with(&number, || self.read_chunk(number));
         match chunk {
-            Ok(chunk) if chunk.len() >= place.end => Ok(Block { chunk, place }),
+            Ok(chunk) if chunk.len() >= place.end => Ok(MetadataBlock { chunk, place }),
             // A neighbour may be the unreadable part: the block is read alone.
             _ => {
                 let mut bytes = vec![0; length];
                 self.volume.read_at(at, &mut bytes)?;
-                Ok(Block { chunk: bytes.into(), place: 0..length })
+                Ok(MetadataBlock { chunk: bytes.into(), place: 0..length })
             }
         }
     }

@@ -12,12 +12,12 @@
 
 use std::ops::ControlFlow;
 
-use super::inode::Inode;
+use super::inode::ExtInode;
 use super::superblock::incompatible;
 use super::{ExtFileSystem, damaged};
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
-use crate::{Child, FileId, FileKind, FileSystemError};
+use crate::{FileId, FileKind, FileSystemError, FolderChild};
 
 const HEAD_BYTES: usize = 8;
 const TAIL_BYTES: usize = 12;
@@ -37,20 +37,20 @@ pub(super) struct Bookmark {
 }
 
 /// An entry of a folder as stored.
-struct Entry<'a> {
+struct ExtFolderEntry<'a> {
     inode: u32,
     kind: u8,
     name: &'a [u8],
 }
 
 /// Parses entries. Stops with an error at the first invalid one.
-struct Entries<'a> {
+struct ExtFolderEntries<'a> {
     rest: &'a [u8],
     has_kinds: bool,
 }
 
-impl<'a> Iterator for Entries<'a> {
-    type Item = Result<Entry<'a>, &'static str>;
+impl<'a> Iterator for ExtFolderEntries<'a> {
+    type Item = Result<ExtFolderEntry<'a>, &'static str>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -68,7 +68,7 @@ impl<'a> Iterator for Entries<'a> {
         };
         self.rest = rest;
         let kind = if self.has_kinds { u8_at(bytes, 7) } else { 0 };
-        Some(Ok(Entry { inode: u32_at(bytes, 0), kind, name }))
+        Some(Ok(ExtFolderEntry { inode: u32_at(bytes, 0), kind, name }))
     }
 }
 
@@ -94,11 +94,11 @@ impl ExtFileSystem {
     /// `first`.
     pub(super) fn visit_children(
         &self,
-        folder: &Inode,
+        folder: &ExtInode,
         first: u64,
-        visit: &mut dyn FnMut(Child) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
     ) -> Result<(), FileSystemError> {
-        let mut counter = Counter { next: 0, first, visit };
+        let mut counter = ChildCounter { next: 0, first, visit };
         if folder.has_inline_data() {
             return self.visit_inline(folder, &mut counter);
         }
@@ -145,7 +145,7 @@ impl ExtFileSystem {
         problem.map_or(Ok(()), Err)
     }
 
-    fn visit_inline(&self, folder: &Inode, counter: &mut Counter<'_>) -> Result<(), FileSystemError> {
+    fn visit_inline(&self, folder: &ExtInode, counter: &mut ChildCounter<'_>) -> Result<(), FileSystemError> {
         let data = self.inline_data(folder)?;
         let (head, rest) = data.split_at_checked(60).unwrap_or((&data, &[]));
         let mut problem = None;
@@ -162,10 +162,10 @@ impl ExtFileSystem {
     /// Visits the children of one block.
     fn visit_block(
         &self,
-        folder: &Inode,
+        folder: &ExtInode,
         block: u64,
         physical: u64,
-        counter: &mut Counter<'_>,
+        counter: &mut ChildCounter<'_>,
     ) -> Result<ControlFlow<()>, FileSystemError> {
         let bytes = self.metadata(physical, || what(folder))?;
         self.check_folder_block(folder, block, &bytes)?;
@@ -173,9 +173,9 @@ impl ExtFileSystem {
     }
 
     /// Returns the problem of a block of a folder.
-    fn problem_at(&self, folder: &Inode, block: u64) -> Option<FileSystemError> {
+    fn problem_at(&self, folder: &ExtInode, block: u64) -> Option<FileSystemError> {
         let shown_to_nobody = &mut |_| ControlFlow::Continue(());
-        let mut counter = Counter { next: 0, first: u64::MAX, visit: shown_to_nobody };
+        let mut counter = ChildCounter { next: 0, first: u64::MAX, visit: shown_to_nobody };
         let run = match self.run_at(folder, block) {
             Ok(run) => run,
             Err(error) => return Some(error),
@@ -185,12 +185,12 @@ impl ExtFileSystem {
 
     pub(super) fn visit_entries(
         &self,
-        folder: &Inode,
+        folder: &ExtInode,
         bytes: &[u8],
-        counter: &mut Counter<'_>,
+        counter: &mut ChildCounter<'_>,
     ) -> Result<ControlFlow<()>, FileSystemError> {
         let has_kinds = self.superblock.needs(incompatible::FILE_TYPE);
-        for entry in (Entries { rest: bytes, has_kinds }) {
+        for entry in (ExtFolderEntries { rest: bytes, has_kinds }) {
             let entry = entry.map_err(|problem| damaged(what(folder), problem))?;
             if entry.inode == 0 || [&b""[..], b".", b".."].contains(&entry.name) {
                 continue;
@@ -201,7 +201,7 @@ impl ExtFileSystem {
                 continue;
             }
             let id = FileId(u64::from(entry.inode));
-            let child = Child { name: shown_name(entry.name), id, kind: self.kind_of(&entry) };
+            let child = FolderChild { name: shown_name(entry.name), id, kind: self.kind_of(&entry) };
             if (counter.visit)(child).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
@@ -210,7 +210,7 @@ impl ExtFileSystem {
     }
 
     /// Returns the kind from the entry, or from the inode if the entry has none.
-    fn kind_of(&self, entry: &Entry<'_>) -> FileKind {
+    fn kind_of(&self, entry: &ExtFolderEntry<'_>) -> FileKind {
         match entry.kind & 7 {
             1 => FileKind::File,
             2 => FileKind::Folder,
@@ -229,7 +229,7 @@ impl ExtFileSystem {
     /// index checks the blocks of the index.
     pub(super) fn check_folder_block(
         &self,
-        folder: &Inode,
+        folder: &ExtInode,
         number: u64,
         block: &[u8],
     ) -> Result<(), FileSystemError> {
@@ -256,15 +256,15 @@ pub(super) fn entry_bytes(entry: &[u8]) -> usize {
     }
 }
 
-fn what(folder: &Inode) -> String {
+fn what(folder: &ExtInode) -> String {
     format!("folder of inode {}", folder.number)
 }
 
 /// Counts children, and passes on those from `first`.
-pub(super) struct Counter<'a> {
+pub(super) struct ChildCounter<'a> {
     pub(super) next: u64,
     pub(super) first: u64,
-    pub(super) visit: &'a mut dyn FnMut(Child) -> ControlFlow<()>,
+    pub(super) visit: &'a mut dyn FnMut(FolderChild) -> ControlFlow<()>,
 }
 
 #[cfg(test)]
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn nonsense_ends_a_block() {
         let take = |bytes: &[u8]| {
-            Entries { rest: bytes, has_kinds: true }
+            ExtFolderEntries { rest: bytes, has_kinds: true }
                 .map(|entry| entry.map(|entry| entry.inode))
                 .collect::<Vec<_>>()
         };

@@ -13,7 +13,7 @@ const CHECKSUM_AT: usize = 30;
 
 /// The descriptor of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Group {
+pub(super) struct BlockGroup {
     pub(super) number: u32,
     pub(super) block_bitmap: u64,
     pub(super) inode_bitmap: u64,
@@ -25,7 +25,7 @@ pub(super) struct Group {
     flags: u16,
 }
 
-impl Group {
+impl BlockGroup {
     /// Returns true if its block bitmap was never written: only the layout itself uses blocks.
     pub(super) fn has_no_block_bitmap(&self) -> bool {
         self.flags & BLOCKS_UNUSED != 0
@@ -99,7 +99,7 @@ fn checksum(superblock: &Superblock, group: u32, bytes: &[u8]) -> Option<u16> {
 
 impl ExtFileSystem {
     /// Reads the descriptor of a group that exists.
-    pub(super) fn group(&self, number: u32) -> Result<Group, FileSystemError> {
+    pub(super) fn group(&self, number: u32) -> Result<BlockGroup, FileSystemError> {
         let superblock = &self.superblock;
         let (block, at) = locate(superblock, number);
         let what = || format!("descriptor of group {number}");
@@ -122,7 +122,7 @@ impl ExtFileSystem {
             high << 16 | u32::from(u16_at(bytes, low))
         };
         let has_flags = superblock.has(read_only::METADATA_CHECKSUM | read_only::GROUP_CHECKSUM);
-        Ok(Group {
+        Ok(BlockGroup {
             number,
             block_bitmap: wide(0, 32),
             inode_bitmap: wide(4, 36),

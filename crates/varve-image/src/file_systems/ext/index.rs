@@ -13,14 +13,14 @@
 
 use std::ops::ControlFlow;
 
-use super::folder::{Counter, entry_bytes};
-use super::inode::Inode;
+use super::folder::{ChildCounter, entry_bytes};
+use super::inode::ExtInode;
 use super::name_hash::{HashKind, hash};
 use super::superblock::compatible;
-use super::{Block, ExtFileSystem};
+use super::{ExtFileSystem, MetadataBlock};
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
-use crate::{Child, FileSystemError};
+use crate::{FileSystemError, FolderChild};
 
 const ROOT_ROWS_AT: usize = 32;
 const NODE_ROWS_AT: usize = 8;
@@ -32,21 +32,21 @@ const BLOCK_MASK: u32 = 0x0fff_ffff;
 const LEAVES_MAX: usize = 64;
 
 /// The answer of an index to a lookup.
-pub(super) enum Indexed {
+pub(super) enum IndexAnswer {
     /// The child with this name, or none.
-    Told(Option<Child>),
+    Certain(Option<FolderChild>),
     /// There is no index that can be used.
     Unusable,
 }
 
 /// The rows of a node, in ascending order of their hashes.
-struct Rows {
-    block: Block,
+struct HashRows {
+    block: MetadataBlock,
     at: usize,
     count: usize,
 }
 
-impl Rows {
+impl HashRows {
     fn hash(&self, row: usize) -> u32 {
         // The first row has no hash: it covers all names before the second row.
         if row == 0 { 0 } else { u32_at(&self.block, self.place(row)) }
@@ -63,27 +63,27 @@ impl Rows {
 
 impl ExtFileSystem {
     /// Looks up a name in a folder's index.
-    pub(super) fn child_by_index(&self, folder: &Inode, name: &[u8]) -> Indexed {
+    pub(super) fn child_by_index(&self, folder: &ExtInode, name: &[u8]) -> IndexAnswer {
         // An escaped name differs from the stored one, so its hash is useless.
         let is_plain = !name.contains(&b'%');
         if !is_plain || !self.has_index(folder) || folder.has_inline_data() || folder.folds_case() {
-            return Indexed::Unusable;
+            return IndexAnswer::Unusable;
         }
         match self.find_by_index(folder, name) {
             // An index is trusted about a missing name only if a checksum protects it.
-            Ok(Some(found)) if found.is_some() || self.has_checksums() => Indexed::Told(found),
-            Ok(_) | Err(_) => Indexed::Unusable,
+            Ok(Some(found)) if found.is_some() || self.has_checksums() => IndexAnswer::Certain(found),
+            Ok(_) | Err(_) => IndexAnswer::Unusable,
         }
     }
 
-    fn has_index(&self, folder: &Inode) -> bool {
+    fn has_index(&self, folder: &ExtInode) -> bool {
         self.superblock.compatible & compatible::FOLDER_INDEX != 0 && folder.is_indexed()
     }
 
     /// Returns true if block `number` of a folder belongs to its index and holds no names. The root
     /// is recognised by its `..` entry, which reaches to the end of the block. A node is one empty
     /// entry and matches its checksum: without the checksum it may be a damaged block of names.
-    pub(super) fn is_of_index(&self, folder: &Inode, number: u64, block: &[u8]) -> bool {
+    pub(super) fn is_of_index(&self, folder: &ExtInode, number: u64, block: &[u8]) -> bool {
         const PARENT_AT: usize = 12;
         let reaches_end = |at: usize| {
             let entry = block.get(at..).unwrap_or_default();
@@ -99,7 +99,11 @@ impl ExtFileSystem {
     }
 
     /// Returns `None` if the index cannot be used.
-    fn find_by_index(&self, folder: &Inode, name: &[u8]) -> Result<Option<Option<Child>>, FileSystemError> {
+    fn find_by_index(
+        &self,
+        folder: &ExtInode,
+        name: &[u8],
+    ) -> Result<Option<Option<FolderChild>>, FileSystemError> {
         let Some(root) = self.folder_block(folder, 0)? else { return Ok(None) };
         let (kind, levels) = (u8_at(&root, 28), u8_at(&root, 30));
         let kind = HashKind::of(kind, self.superblock.has_unsigned_hashes);
@@ -127,8 +131,8 @@ impl ExtFileSystem {
     /// Goes from the last node of `way` down `levels` more levels to the leaf for `wanted`.
     fn descend(
         &self,
-        folder: &Inode,
-        way: &mut Vec<(Rows, usize)>,
+        folder: &ExtInode,
+        way: &mut Vec<(HashRows, usize)>,
         levels: u8,
         wanted: u32,
     ) -> Result<Option<u32>, FileSystemError> {
@@ -150,8 +154,8 @@ impl ExtFileSystem {
     /// the lowest bit marks that. Returns `None` if the index cannot be used.
     fn next_leaf(
         &self,
-        folder: &Inode,
-        way: &mut Vec<(Rows, usize)>,
+        folder: &ExtInode,
+        way: &mut Vec<(HashRows, usize)>,
         wanted: u32,
     ) -> Result<Option<Option<u32>>, FileSystemError> {
         let depth = way.len();
@@ -174,7 +178,7 @@ impl ExtFileSystem {
     }
 
     /// Returns a block of a folder; `None` if the folder has no such block.
-    fn folder_block(&self, folder: &Inode, number: u32) -> Result<Option<Block>, FileSystemError> {
+    fn folder_block(&self, folder: &ExtInode, number: u32) -> Result<Option<MetadataBlock>, FileSystemError> {
         let number = u64::from(number);
         if number >= folder.size.div_ceil(u64::from(self.superblock.block_bytes).max(1)) {
             return Ok(None);
@@ -186,7 +190,7 @@ impl ExtFileSystem {
     }
 
     /// Returns the rows of a node, if they are valid.
-    fn rows(&self, folder: &Inode, block: Block, at: usize) -> Option<Rows> {
+    fn rows(&self, folder: &ExtInode, block: MetadataBlock, at: usize) -> Option<HashRows> {
         let (room, count) =
             (usize::from(u16_at(&block, at)), usize::from(u16_at(&block, at.saturating_add(2))));
         let end = room.saturating_mul(ROW_BYTES).saturating_add(at);
@@ -196,13 +200,13 @@ impl ExtFileSystem {
         if self.has_checksums() && !self.matches_checksum(folder, &block, at) {
             return None;
         }
-        let rows = Rows { block, at, count };
+        let rows = HashRows { block, at, count };
         (1..count).all(|row| rows.hash(row.saturating_sub(1)) <= rows.hash(row)).then_some(rows)
     }
 
     /// Returns true if a node matches the checksum after the room for its rows, which begin at
     /// `at`.
-    fn matches_checksum(&self, folder: &Inode, block: &[u8], at: usize) -> bool {
+    fn matches_checksum(&self, folder: &ExtInode, block: &[u8], at: usize) -> bool {
         let place = |row: u16| usize::from(row).saturating_mul(ROW_BYTES).saturating_add(at);
         let (end, used) = (place(u16_at(block, at)), place(u16_at(block, at.saturating_add(2))));
         let Some(covered) = block.get(..used).filter(|_| block.len() >= end.saturating_add(8)) else {
@@ -215,13 +219,13 @@ impl ExtFileSystem {
 
     fn child_in_block(
         &self,
-        folder: &Inode,
+        folder: &ExtInode,
         number: u32,
-        block: &Block,
+        block: &MetadataBlock,
         name: &[u8],
-    ) -> Result<Option<Child>, FileSystemError> {
+    ) -> Result<Option<FolderChild>, FileSystemError> {
         let mut found = None;
-        let mut visit = |child: Child| {
+        let mut visit = |child: FolderChild| {
             if child.name == name {
                 found = Some(child);
                 return ControlFlow::Break(());
@@ -230,7 +234,8 @@ impl ExtFileSystem {
         };
         self.check_folder_block(folder, u64::from(number), block)?;
         // The search ends here in either case.
-        let _ = self.visit_entries(folder, block, &mut Counter { next: 0, first: 0, visit: &mut visit })?;
+        let _ =
+            self.visit_entries(folder, block, &mut ChildCounter { next: 0, first: 0, visit: &mut visit })?;
         Ok(found)
     }
 }

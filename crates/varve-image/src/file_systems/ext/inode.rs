@@ -22,7 +22,7 @@ const IS_ENCRYPTED: u32 = 0x800;
 
 /// An inode as stored.
 #[derive(Clone)]
-pub(super) struct Inode {
+pub(super) struct ExtInode {
     pub(super) number: u32,
     bytes: Vec<u8>,
     kind: FileKind,
@@ -31,7 +31,7 @@ pub(super) struct Inode {
     pub(super) checksum_seed: u32,
 }
 
-impl Inode {
+impl ExtInode {
     pub(super) fn kind(&self) -> FileKind {
         self.kind
     }
@@ -118,7 +118,7 @@ impl Inode {
 
 impl ExtFileSystem {
     /// Reads and checks an inode that is in use.
-    pub(super) fn inode(&self, number: u32) -> Result<Inode, FileSystemError> {
+    pub(super) fn inode(&self, number: u32) -> Result<ExtInode, FileSystemError> {
         let absent = || FileSystemError::Absent { what: format!("inode {number}") };
         let inode = self.inode_if_used(number)?;
         // An inode that holds the value of an extended attribute has links too.
@@ -126,7 +126,7 @@ impl ExtFileSystem {
     }
 
     /// Reads an inode. Returns `None` if it was never used.
-    pub(super) fn inode_if_used(&self, number: u32) -> Result<Option<Inode>, FileSystemError> {
+    pub(super) fn inode_if_used(&self, number: u32) -> Result<Option<ExtInode>, FileSystemError> {
         let superblock = &self.superblock;
         let what = || format!("inode {number}");
         let index = number.checked_sub(1).filter(|_| number <= superblock.inode_count);
@@ -147,7 +147,7 @@ impl ExtFileSystem {
         self.parse_inode(number, bytes)
     }
 
-    fn parse_inode(&self, number: u32, bytes: Vec<u8>) -> Result<Option<Inode>, FileSystemError> {
+    fn parse_inode(&self, number: u32, bytes: Vec<u8>) -> Result<Option<ExtInode>, FileSystemError> {
         let what = || format!("inode {number}");
         let mode = u16_at(&bytes, 0);
         if mode == 0 {
@@ -171,7 +171,7 @@ impl ExtFileSystem {
         if i64::try_from(size).is_err() {
             return Err(damaged(what(), "its size is impossible"));
         }
-        let inode = Inode { number, bytes, kind, size, checksum_seed };
+        let inode = ExtInode { number, bytes, kind, size, checksum_seed };
         if usize::from(inode.extra_bytes()) > inode.bytes.len().saturating_sub(OLD_BYTES) {
             return Err(damaged(what(), "its fields exceed its length"));
         }
@@ -181,7 +181,7 @@ impl ExtFileSystem {
         Ok(Some(inode))
     }
 
-    pub(super) fn status_of(&self, inode: &Inode) -> FileStatus {
+    pub(super) fn status_of(&self, inode: &ExtInode) -> FileStatus {
         let bytes = &inode.bytes;
         let mut allocated = u64::from(u32_at(bytes, 28));
         if self.superblock.has(read_only::HUGE_FILES) {
@@ -207,7 +207,7 @@ impl ExtFileSystem {
     }
 }
 
-impl Inode {
+impl ExtInode {
     fn matches_checksum(&self) -> bool {
         let mut bytes = self.bytes.clone();
         let mut recorded = u32::from(u16_at(&bytes, 124));

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::sound::begins_fast_commit;
-use super::{Block, ExtFileSystem, Run, damaged};
+use super::{BlockRun, ExtFileSystem, MetadataBlock, damaged};
 use crate::FileSystemError;
 use crate::bytes::fields::array_at;
 use crate::bytes::read_at::ReadAt;
@@ -48,7 +48,7 @@ fn be16(bytes: &[u8], at: usize) -> u16 {
 
 /// The newest version of a block.
 #[derive(Debug, Clone, Copy)]
-struct Newest {
+struct NewestVersion {
     /// Its block on the volume.
     at: u64,
     /// True if its first four bytes are the magic number of the journal. The journal stores them as
@@ -57,22 +57,22 @@ struct Newest {
 }
 
 /// A volume as it would be after recovery.
-pub(super) struct Recovered {
+pub(super) struct RecoveredVolume {
     volume: Arc<dyn ReadAt>,
     block_bytes: u64,
-    newest: BTreeMap<u64, Newest>,
+    newest: BTreeMap<u64, NewestVersion>,
 }
 
 /// The result of reading a journal.
-pub(super) struct Replay {
-    pub(super) volume: Recovered,
+pub(super) struct JournalReplay {
+    pub(super) volume: RecoveredVolume,
     /// The reason why some of it could not be replayed.
     pub(super) problem: Option<String>,
     /// True if some of that is in the fast-commit area.
     pub(super) has_fast_commits: bool,
 }
 
-impl ReadAt for Recovered {
+impl ReadAt for RecoveredVolume {
     fn size(&self) -> u64 {
         self.volume.size()
     }
@@ -102,14 +102,14 @@ impl ReadAt for Recovered {
 /// The content of one transaction.
 #[derive(Default)]
 struct Transaction {
-    writes: Vec<(u64, Newest)>,
+    writes: Vec<(u64, NewestVersion)>,
     revoked: Vec<u64>,
 }
 
 struct Journal<'a> {
     files: &'a ExtFileSystem,
     /// The journal's own blocks on the volume, in its order.
-    runs: Vec<Run>,
+    runs: Vec<BlockRun>,
     /// The blocks that form the ring of transactions.
     ring: Range<u32>,
     /// The first block of the fast-commit area, if there is one.
@@ -122,10 +122,10 @@ struct Journal<'a> {
 }
 
 /// Reads a journal that has transactions to replay.
-pub(super) fn replay(files: &ExtFileSystem) -> Result<Replay, FileSystemError> {
+pub(super) fn replay(files: &ExtFileSystem) -> Result<JournalReplay, FileSystemError> {
     let block_bytes = u64::from(files.superblock.block_bytes);
-    let volume = Recovered { volume: Arc::clone(&files.volume), block_bytes, newest: BTreeMap::new() };
-    let mut replay = Replay { volume, problem: None, has_fast_commits: false };
+    let volume = RecoveredVolume { volume: Arc::clone(&files.volume), block_bytes, newest: BTreeMap::new() };
+    let mut replay = JournalReplay { volume, problem: None, has_fast_commits: false };
     let number = files.superblock.journal_inode;
     if number == 0 {
         replay.problem = Some("it is on another disk".into());
@@ -158,7 +158,7 @@ pub(super) fn replay(files: &ExtFileSystem) -> Result<Replay, FileSystemError> {
 
 impl<'a> Journal<'a> {
     /// Opens the journal and returns the number of its first transaction; `None` if it is empty.
-    fn open(files: &'a ExtFileSystem, runs: Vec<Run>) -> Result<Option<(Self, u32)>, FileSystemError> {
+    fn open(files: &'a ExtFileSystem, runs: Vec<BlockRun>) -> Result<Option<(Self, u32)>, FileSystemError> {
         let wrong = |problem: &str| Err(damaged("journal", problem));
         let mut journal =
             Self { files, runs, ring: 0..1, fast: None, features: 0, checksum_seed: 0, place: 0, left: 0 };
@@ -206,12 +206,12 @@ impl<'a> Journal<'a> {
         let block = u64::from(block);
         let after = self.runs.partition_point(|run| run.logical <= block);
         let run = after.checked_sub(1).and_then(|at| self.runs.get(at));
-        let inside = |run: &Run| block.checked_sub(run.logical).filter(|inside| *inside < run.count);
+        let inside = |run: &BlockRun| block.checked_sub(run.logical).filter(|inside| *inside < run.count);
         run.and_then(|run| run.physical?.checked_add(inside(run)?))
             .ok_or_else(|| damaged("journal", &format!("it has no block {block}")))
     }
 
-    fn block(&self, block: u32) -> Result<Block, FileSystemError> {
+    fn block(&self, block: u32) -> Result<MetadataBlock, FileSystemError> {
         self.files.metadata(self.physical(block)?, || "journal".into())
     }
 
@@ -333,7 +333,7 @@ impl<'a> Journal<'a> {
                     return Ok(false);
                 }
             }
-            into.writes.push((block, Newest { at: self.physical(place)?, escaped }));
+            into.writes.push((block, NewestVersion { at: self.physical(place)?, escaped }));
             let skipped = if flags & SAME_UUID != 0 { 0 } else { 16 };
             rest = after.get(skipped..).unwrap_or_default();
             if flags & LAST != 0 {

@@ -5,12 +5,12 @@
 /// machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HashKind {
-    function: Function,
+    function: HashFunction,
     is_unsigned: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Function {
+enum HashFunction {
     Legacy,
     HalfMd4,
     Tea,
@@ -25,9 +25,9 @@ impl HashKind {
     /// Decodes the number in an index; `None` if it is unknown.
     pub(super) fn of(number: u8, are_unsigned: bool) -> Option<Self> {
         let function = match number {
-            0 | 3 => Function::Legacy,
-            1 | 4 => Function::HalfMd4,
-            2 | 5 => Function::Tea,
+            0 | 3 => HashFunction::Legacy,
+            1 | 4 => HashFunction::HalfMd4,
+            2 | 5 => HashFunction::Tea,
             _ => return None,
         };
         Some(Self { function, is_unsigned: number >= 3 || are_unsigned })
@@ -43,12 +43,12 @@ impl HashKind {
 pub(super) fn hash(name: &[u8], kind: HashKind, seed: [u32; 4]) -> u32 {
     let seed = if seed == [0; 4] { SEED } else { seed };
     let hash = match kind.function {
-        Function::Legacy => legacy(name, kind),
-        Function::HalfMd4 => {
+        HashFunction::Legacy => legacy(name, kind),
+        HashFunction::HalfMd4 => {
             let [_, hash, ..] = parts(name, 32).fold(seed, |state, part| half_md4(state, words(part, kind)));
             hash
         }
-        Function::Tea => {
+        HashFunction::Tea => {
             let [hash, ..] = parts(name, 16).fold(seed, |state, part| tea(state, words(part, kind)));
             hash
         }

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{ExtFileSystem, Run};
+use super::{BlockRun, ExtFileSystem};
 use crate::{FileId, FileSystemError};
 
 /// Blocks that belong to one file.
@@ -63,7 +63,7 @@ impl BlockOwners {
     }
 }
 
-fn owner(file: FileId, run: &Run) -> Option<BlockOwner> {
+fn owner(file: FileId, run: &BlockRun) -> Option<BlockOwner> {
     let start = run.physical?;
     Some(BlockOwner { blocks: start..start.checked_add(run.count)?, file, logical: run.logical })
 }

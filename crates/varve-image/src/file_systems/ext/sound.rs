@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::groups::Group;
+use super::groups::BlockGroup;
 use super::superblock::{SUPERBLOCK_BYTES, incompatible, read_only};
 use super::{ExtFileSystem, inode};
 use crate::bytes::fields::{array_at, has_at, u16_at, u32_at};
@@ -163,7 +163,7 @@ impl ExtFileSystem {
         Ok(())
     }
 
-    fn check_inode_bitmap(&self, group: &Group) -> Result<(), String> {
+    fn check_inode_bitmap(&self, group: &BlockGroup) -> Result<(), String> {
         if group.has_no_inodes() || !self.superblock.has(read_only::METADATA_CHECKSUM) {
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl ExtFileSystem {
     }
 
     /// Adds exactly the blocks that a group's tables and copies occupy.
-    fn add_exact_layout(&self, group: &Group, layout: &mut Ranges) {
+    fn add_exact_layout(&self, group: &BlockGroup, layout: &mut Ranges) {
         let superblock = &self.superblock;
         // With blocks of 1 KiB the boot block is a block of its own, and may be part of the first
         // group.

@@ -2,7 +2,7 @@
 //! inodes of their own.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use super::inode::{Inode, MAP_BYTES};
+use super::inode::{ExtInode, MAP_BYTES};
 use super::{ExtFileSystem, damaged};
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
@@ -36,7 +36,7 @@ fn prefix(index: u8) -> Option<&'static [u8]> {
 }
 
 /// An attribute as stored.
-struct Entry<'a> {
+struct ExtXattrEntry<'a> {
     index: u8,
     name: &'a [u8],
     /// The inode that holds the value; 0 if the value is in this list.
@@ -46,7 +46,7 @@ struct Entry<'a> {
 }
 
 /// Iterates over the attributes of a list, up to its end or its first invalid entry.
-fn entries(mut rest: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, &'static str>> {
+fn entries(mut rest: &[u8]) -> impl Iterator<Item = Result<ExtXattrEntry<'_>, &'static str>> {
     std::iter::from_fn(move || {
         if rest.len() < 4 || u32_at(rest, 0) == 0 {
             return None;
@@ -56,7 +56,7 @@ fn entries(mut rest: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, &'static s
             rest = &[];
             return Some(Err("a name is cut off"));
         };
-        let entry = Entry {
+        let entry = ExtXattrEntry {
             index: u8_at(rest, 1),
             name,
             inode: u32_at(rest, 4),
@@ -70,7 +70,7 @@ fn entries(mut rest: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, &'static s
 
 impl ExtFileSystem {
     /// Returns all attributes that the kernel would show.
-    pub(super) fn xattrs_of(&self, inode: &Inode) -> Result<Vec<Xattr>, FileSystemError> {
+    pub(super) fn xattrs_of(&self, inode: &ExtInode) -> Result<Vec<Xattr>, FileSystemError> {
         let mut found = Vec::new();
         self.visit_xattrs(inode, |entry, value| {
             let is_hidden = entry.index == ENCRYPTION || (entry.index, entry.name) == INLINE_DATA;
@@ -90,7 +90,7 @@ impl ExtFileSystem {
 
     /// Returns inline content: from the place of the block map, continued in an attribute. Zeros
     /// follow if the file is longer.
-    pub(super) fn inline_data(&self, inode: &Inode) -> Result<Vec<u8>, FileSystemError> {
+    pub(super) fn inline_data(&self, inode: &ExtInode) -> Result<Vec<u8>, FileSystemError> {
         let mut data = inode.map().to_vec();
         let size = usize::try_from(inode.size).unwrap_or(usize::MAX);
         if size > MAP_BYTES {
@@ -107,8 +107,8 @@ impl ExtFileSystem {
 
     fn visit_xattrs(
         &self,
-        inode: &Inode,
-        mut visit: impl FnMut(&Entry<'_>, Vec<u8>) -> Result<(), FileSystemError>,
+        inode: &ExtInode,
+        mut visit: impl FnMut(&ExtXattrEntry<'_>, Vec<u8>) -> Result<(), FileSystemError>,
     ) -> Result<(), FileSystemError> {
         let mut visit_list = |list: &[u8], values: &[u8]| {
             for entry in entries(list) {
@@ -141,7 +141,12 @@ impl ExtFileSystem {
         Ok(())
     }
 
-    fn value(&self, inode: &Inode, entry: &Entry<'_>, values: &[u8]) -> Result<Vec<u8>, FileSystemError> {
+    fn value(
+        &self,
+        inode: &ExtInode,
+        entry: &ExtXattrEntry<'_>,
+        values: &[u8],
+    ) -> Result<Vec<u8>, FileSystemError> {
         let length = usize::try_from(entry.value_bytes).unwrap_or(usize::MAX);
         if entry.value_bytes > VALUE_BYTES_MAX {
             return Err(damaged(what(inode), "a value exceeds the maximum length"));
@@ -159,7 +164,7 @@ impl ExtFileSystem {
     }
 }
 
-fn what(inode: &Inode) -> String {
+fn what(inode: &ExtInode) -> String {
     format!("attributes of inode {}", inode.number)
 }
 

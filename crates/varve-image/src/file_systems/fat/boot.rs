@@ -30,24 +30,24 @@ const SIXTEEN_BITS_BELOW: u64 = 65525;
 /// Higher cluster numbers are reserved.
 const CLUSTER_COUNT_MAX: u64 = 0x0fff_fff5;
 
-pub(super) struct Boot {
+pub(super) struct FatBootSector {
     pub(super) width: TableWidth,
     pub(super) table_start: u64,
     pub(super) heap_start: u64,
     pub(super) cluster_bytes: u64,
     pub(super) cluster_count: u32,
-    pub(super) root: Root,
+    pub(super) root: FatRootFolder,
 }
 
 /// The position of the root folder.
-pub(super) enum Root {
+pub(super) enum FatRootFolder {
     /// An area of its own.
     Range(Range<u64>),
     /// Clusters, as for other folders.
     Cluster(u32),
 }
 
-impl Boot {
+impl FatBootSector {
     pub(super) fn read(volume: &dyn ReadAt) -> Result<Self, FileSystemError> {
         let mut sector = [0; 512];
         let read = volume.read_at(0, &mut sector);
@@ -90,9 +90,9 @@ impl Boot {
         let table_sector = table_sectors.checked_mul(active)?.checked_add(reserved)?;
         let root_start = root_sector.checked_mul(sector_bytes)?;
         let root = if has_large_table {
-            Root::Cluster(u32_at(sector, 44))
+            FatRootFolder::Cluster(u32_at(sector, 44))
         } else {
-            Root::Range(root_start..root_start.checked_add(root_bytes)?)
+            FatRootFolder::Range(root_start..root_start.checked_add(root_bytes)?)
         };
         Some(Self {
             width,

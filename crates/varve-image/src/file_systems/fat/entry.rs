@@ -34,14 +34,14 @@ const SMALL_LETTERS_NAME: u8 = 0x08;
 const SMALL_LETTERS_ENDING: u8 = 0x10;
 
 /// A decoded entry.
-pub(super) enum Slot {
-    File(Entry),
+pub(super) enum FatSlot {
+    File(FatEntry),
     LongName(LongNamePart),
     /// A deleted file, or the label of the volume.
     Other,
 }
 
-pub(super) struct Entry {
+pub(super) struct FatEntry {
     pub(super) short_name: [u8; 11],
     pub(super) is_folder: bool,
     pub(super) first_cluster: u32,
@@ -61,7 +61,7 @@ pub(super) struct LongNamePart {
     units: [u16; PART_UNITS],
 }
 
-impl Slot {
+impl FatSlot {
     /// Decodes an entry. `has_wide_clusters` is true if the table has 32 bits.
     pub(super) fn decode(bytes: &[u8; 32], has_wide_clusters: bool) -> Self {
         let attributes = u8_at(bytes, 11);
@@ -88,7 +88,7 @@ impl Slot {
                 let of_date = |date| (date != 0).then(|| calendar::dos_moment(date, 0, 0));
                 let created = (u16_at(bytes, 16) != 0)
                     .then(|| calendar::dos_moment(u16_at(bytes, 16), u16_at(bytes, 14), u8_at(bytes, 13)));
-                Self::File(Entry {
+                Self::File(FatEntry {
                     short_name: array_at(bytes, 0),
                     is_folder,
                     first_cluster: upper | u32::from(u16_at(bytes, 26)),
@@ -104,7 +104,7 @@ impl Slot {
     }
 }
 
-impl Entry {
+impl FatEntry {
     /// Returns the short name as shown if there is no long one.
     pub(super) fn name(&self) -> Vec<u8> {
         let (name, ending) = self.short_name.split_at_checked(8).unwrap_or_default();
@@ -197,7 +197,7 @@ impl LongName {
     }
 
     /// Returns the name if it is complete and belongs to this entry.
-    pub(super) fn finish(self, entry: &Entry) -> Option<Vec<u8>> {
+    pub(super) fn finish(self, entry: &FatEntry) -> Option<Vec<u8>> {
         let is_whole = !self.parts.is_empty() && self.next == 0 && self.checksum == entry.checksum();
         let units = self.parts.iter().rev().flatten().copied().take_while(|unit| *unit != 0);
         is_whole.then(|| wide_names::from_utf16(units))

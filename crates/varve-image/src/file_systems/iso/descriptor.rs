@@ -19,13 +19,13 @@ const COUNT_MAX: u64 = 64;
 const SECTOR_BYTES: u64 = 2048;
 const ROOT_AT: u64 = 156;
 
-pub(super) struct Descriptor {
+pub(super) struct VolumeDescriptor {
     pub(super) block_bytes: u64,
     /// The position of the root's record.
     pub(super) root: u64,
 }
 
-impl Descriptor {
+impl VolumeDescriptor {
     pub(super) fn primary(volume: &dyn ReadAt) -> Result<Self, FileSystemError> {
         let found = Self::find(volume, &|sector| u8_at(sector, 0) == 1)?;
         found.ok_or_else(|| super::damaged("volume", "it has no primary descriptor".into()))

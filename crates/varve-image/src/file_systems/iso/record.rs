@@ -23,7 +23,7 @@ const IS_FOLDER: u8 = 2;
 const GOES_ON: u8 = 128;
 
 /// The encoding of names.
-pub(super) enum Naming {
+pub(super) enum NameEncoding {
     Plain,
     Joliet,
     /// System-use fields begin `skipped` bytes after the name.
@@ -33,7 +33,7 @@ pub(super) enum Naming {
 }
 
 #[derive(Clone)]
-pub(super) struct Record {
+pub(super) struct IsoRecord {
     pub(super) length: u8,
     pub(super) attribute_blocks: u8,
     pub(super) block: u32,
@@ -46,7 +46,7 @@ pub(super) struct Record {
     pub(super) system_use: Vec<u8>,
 }
 
-impl Record {
+impl IsoRecord {
     /// Returns `None` if no record begins here.
     pub(super) fn decode(bytes: &[u8; 256]) -> Option<Self> {
         let length = u8_at(bytes, 0);
@@ -76,8 +76,8 @@ impl Record {
     }
 
     /// Returns the name without regard to Rock Ridge.
-    pub(super) fn name(&self, naming: &Naming) -> Vec<u8> {
-        if let Naming::Joliet = naming {
+    pub(super) fn name(&self, naming: &NameEncoding) -> Vec<u8> {
+        if let NameEncoding::Joliet = naming {
             let units: Vec<_> =
                 self.raw_name.as_chunks::<2>().0.iter().map(|unit| u16::from_be_bytes(*unit)).collect();
             let version = units.iter().rposition(|unit| *unit == u16::from(b';'));

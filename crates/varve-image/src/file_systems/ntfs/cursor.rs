@@ -6,20 +6,20 @@ use std::io::{self, Read, Seek, SeekFrom};
 use super::quiet::aloud;
 use crate::bytes::read_at::ReadAt;
 
-pub(super) struct Cursor<'a> {
+pub(super) struct NtfsCursor<'a> {
     volume: &'a dyn ReadAt,
     position: u64,
     bytes_left: u64,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> NtfsCursor<'a> {
     /// Makes a cursor at offset 0 that yields at most `bytes_max` bytes.
     pub(super) fn new(volume: &'a dyn ReadAt, bytes_max: u64) -> Self {
         Self { volume, position: 0, bytes_left: bytes_max }
     }
 }
 
-impl Read for Cursor<'_> {
+impl Read for NtfsCursor<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = self.volume.size().saturating_sub(self.position);
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(into.len());
@@ -34,7 +34,7 @@ impl Read for Cursor<'_> {
     }
 }
 
-impl Seek for Cursor<'_> {
+impl Seek for NtfsCursor<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let place = match to {
             SeekFrom::Start(place) => Some(place),

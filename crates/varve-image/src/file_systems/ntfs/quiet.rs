@@ -20,11 +20,11 @@ fn install() {
 }
 
 /// Sets the visibility of this thread's panics while it lives, and restores the previous state.
-pub(super) struct Quiet {
+pub(super) struct QuietPanics {
     before: bool,
 }
 
-impl Quiet {
+impl QuietPanics {
     fn set(is_quiet: bool) -> Self {
         static INSTALLED: Once = Once::new();
         // A thread that is panicking cannot change the panic hook.
@@ -35,7 +35,7 @@ impl Quiet {
     }
 }
 
-impl Drop for Quiet {
+impl Drop for QuietPanics {
     fn drop(&mut self) {
         IS_QUIET.set(self.before);
     }
@@ -43,13 +43,13 @@ impl Drop for Quiet {
 
 /// Runs `work` without showing its panics.
 pub(super) fn quietly<T>(work: impl FnOnce() -> T) -> T {
-    let _quiet = Quiet::set(true);
+    let _quiet = QuietPanics::set(true);
     work()
 }
 
 /// Runs `work` within quiet code and shows its panics, because they are bugs of this crate.
 pub(super) fn aloud<T>(work: impl FnOnce() -> T) -> T {
-    let _shown = Quiet::set(false);
+    let _shown = QuietPanics::set(false);
     work()
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::json;
-use varve_archive::{Change, ImageFiles, ImagePart, Tree, compare_folders};
+use varve_archive::{ImageFiles, ImagePart, PathChange, Tree, compare_folders};
 use varve_block::{BlockStore, with_causes};
 
 use crate::arguments::Diff;
@@ -83,11 +83,11 @@ fn trees(invocation: &Invocation, old: Tree<'_>, new: Tree<'_>) -> Outcome {
     let mut outcome = Outcome::Done;
     compare_folders(old, new, &mut |path, change| {
         let (sign, what) = match change {
-            Change::Added(_) => ("+", "added"),
-            Change::Removed(_) => ("-", "removed"),
-            Change::Changed { content: true, .. } => ("M", "changed"),
-            Change::Changed { .. } => ("m", "metadata"),
-            Change::Unreadable(error) => {
+            PathChange::Added(_) => ("+", "added"),
+            PathChange::Removed(_) => ("-", "removed"),
+            PathChange::Changed { content: true, .. } => ("M", "changed"),
+            PathChange::Changed { .. } => ("m", "metadata"),
+            PathChange::Unreadable(error) => {
                 remark!("varve: {}: {}", shown(path), with_causes(error.as_ref()));
                 outcome = outcome.max(Outcome::of_problem(error.as_ref()));
                 return;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::Value;
 use varve_archive::{
-    CachedBlocks, Files, ImageFiles, ListNext, Listed, Node, Snapshot, SnapshotContent, StoredFiles,
+    CachedBlocks, Files, ImageFiles, ListEvent, ListNext, Node, Snapshot, SnapshotContent, StoredFiles,
     VacArchive, VacContent, VacFiles, VacLine, list, lookup,
 };
 use varve_block::{BlockStore, with_causes};
@@ -117,13 +117,13 @@ impl Search<'_> {
         let mut outcome = Outcome::Done;
         list(files, &start, &mut |listed| {
             match listed {
-                Listed::Node { path, node } => {
+                ListEvent::Node { path, node } => {
                     let path = &below(&from, path);
                     if self.matches(path) {
                         self.print(place.what, path, node);
                     }
                 }
-                Listed::Unreadable { path, error } => {
+                ListEvent::Unreadable { path, error } => {
                     let path = below(&from, path);
                     remark!(
                         "varve: {}: {}",

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use varve_archive::{Files, ImageFiles, LeftOutRecord, ListNext, Listed, ListedVolume, Node, NodeKind, list};
+use varve_archive::{
+    Files, ImageFiles, LeftOutRecord, ListEvent, ListNext, ListedVolume, Node, NodeKind, list,
+};
 use varve_block::{visible, with_causes};
 use varve_image::VolumeContent;
 
@@ -77,13 +79,13 @@ fn print_tree(
     let mut outcome = Outcome::Done;
     let is_folder = root.kind == NodeKind::Folder;
     list(files, root, &mut |listed| match listed {
-        Listed::Node { path, .. } if is_folder && path.as_os_str().is_empty() => ListNext::Descend,
-        Listed::Node { path, node } => {
+        ListEvent::Node { path, .. } if is_folder && path.as_os_str().is_empty() => ListNext::Descend,
+        ListEvent::Node { path, node } => {
             let is_volume = path.components().count() == 1;
             print(invocation, words, path, node, is_volume.then(|| holds(node)).flatten().as_deref());
             if words.recursive { ListNext::Descend } else { ListNext::Skip }
         }
-        Listed::Unreadable { path, error } => {
+        ListEvent::Unreadable { path, error } => {
             let path = show::name(path.as_os_str().as_bytes());
             let path = if path.is_empty() { shown(words) } else { path };
             remark!("varve: {path}: {}", with_causes(error.as_ref()));

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use varve_archive::{
-    Action, ImageOptions, ImagePart, Overwrite, Progress, Reason, RestoreCounts, read_back_image,
-    restore_image, write_image_around,
+    ImageOptions, ImagePart, Overwrite, Progress, RestoreAction, RestoreCounts, RestoreReason,
+    read_back_image, restore_image, write_image_around,
 };
 use varve_machine::{ForeignFile, ImageFormat, RestoreForeignError, restore_foreign};
 use varve_session::UsageError;
@@ -52,30 +52,32 @@ pub(super) fn decide(
     restore: &Restore,
     destination: &Path,
     progress: &Progress,
-) -> Result<(Action, Reason)> {
+) -> Result<(RestoreAction, RestoreReason)> {
     let there = match fs::symlink_metadata(destination) {
         Ok(there) => there,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok((Action::Create, Reason::Missing)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            return Ok((RestoreAction::Create, RestoreReason::Missing));
+        }
         Err(error) => return Err(error).with_context(|| format!("cannot examine {}", destination.display())),
     };
     let overwrite = restore.overwrite.map(Overwrite::from);
     let is_device = fs::metadata(destination).is_ok_and(|there| there.file_type().is_block_device());
     Ok(match overwrite {
-        None => (Action::Skip, Reason::Exists),
-        Some(Overwrite::Always) => (Action::Replace, Reason::Always),
+        None => (RestoreAction::Skip, RestoreReason::Exists),
+        Some(Overwrite::Always) => (RestoreAction::Replace, RestoreReason::Always),
         Some(_) if is_device => {
             bail!("{} is a block device: --overwrite always is needed to write to it", destination.display())
         }
-        Some(Overwrite::Never) => (Action::Keep, Reason::Exists),
+        Some(Overwrite::Never) => (RestoreAction::Keep, RestoreReason::Exists),
         Some(Overwrite::IfNewer) => {
             let changed =
                 there.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
             let changed = changed.and_then(|since| i64::try_from(since.as_nanos()).ok());
             match (image.time, changed) {
                 (Some(Timestamp(taken)), Some(changed)) if taken <= changed => {
-                    (Action::Keep, Reason::NotNewer)
+                    (RestoreAction::Keep, RestoreReason::NotNewer)
                 }
-                _ => (Action::Replace, Reason::Newer),
+                _ => (RestoreAction::Replace, RestoreReason::Newer),
             }
         }
         Some(Overwrite::IfChanged) => {
@@ -83,7 +85,11 @@ pub(super) fn decide(
                 && there.is_file()
                 && there.len() == image.part.size()
                 && read_back_image(&**from.blocks, image.part, destination, false, progress).is_ok();
-            if is_equal { (Action::Keep, Reason::Equal) } else { (Action::Replace, Reason::Differs) }
+            if is_equal {
+                (RestoreAction::Keep, RestoreReason::Equal)
+            } else {
+                (RestoreAction::Replace, RestoreReason::Differs)
+            }
         }
     })
 }
@@ -105,11 +111,11 @@ pub(super) fn restore_bytes(
     }
     let (action, _) = decide(from, image, restore, destination, progress)?;
     let kind = "image".into();
-    if action == Action::Keep {
+    if action == RestoreAction::Keep {
         let counts = RestoreCounts { kept_count: 1, ..RestoreCounts::default() };
         return Ok(Some(Restored { kind, counts, is_damaged: false }));
     }
-    let overwrite = action == Action::Replace;
+    let overwrite = action == RestoreAction::Replace;
     if restore.format == ImageFormat::Raw {
         let options = ImageOptions { overwrite, source: image.source, damaged, ..ImageOptions::default() };
         restore_image(&**blocks, workers, image.part, destination, options, progress)?;

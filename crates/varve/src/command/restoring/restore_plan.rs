@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use varve_archive::{Action, PlanCounts, PlannedEntry, Reason, RestoreOptions, Tree, plan_restore};
+use varve_archive::{
+    PlanCounts, PlannedEntry, RestoreAction, RestoreOptions, RestoreReason, Tree, plan_restore,
+};
 
 use crate::arguments::Restore;
 use crate::invocation::Invocation;
@@ -54,7 +56,7 @@ pub(super) fn would_change(
 ) -> Result<WouldChange> {
     let mut listed = Vec::new();
     let mut show = |entry: &PlannedEntry| {
-        if entry.action != Action::Keep && listed.len() < LISTED_MAX {
+        if entry.action != RestoreAction::Keep && listed.len() < LISTED_MAX {
             listed.push(line(Path::new(""), entry));
         }
     };
@@ -81,15 +83,20 @@ pub(super) fn show_plan(
 }
 
 /// Prints the plan of a single file outside any folder.
-pub(super) fn show_one(invocation: &Invocation, destination: &Path, bytes: u64, decision: (Action, Reason)) {
+pub(super) fn show_one(
+    invocation: &Invocation,
+    destination: &Path,
+    bytes: u64,
+    decision: (RestoreAction, RestoreReason),
+) {
     let (action, reason) = decision;
-    let is_written = matches!(action, Action::Create | Action::Replace);
+    let is_written = matches!(action, RestoreAction::Create | RestoreAction::Replace);
     let bytes = if is_written { bytes } else { 0 };
     let mut counts = PlanCounts { bytes, ..PlanCounts::default() };
     match action {
-        Action::Create => counts.create = 1,
-        Action::Replace => counts.replace = 1,
-        Action::Skip => counts.skip = 1,
+        RestoreAction::Create => counts.create = 1,
+        RestoreAction::Replace => counts.replace = 1,
+        RestoreAction::Skip => counts.skip = 1,
         _ => counts.keep = 1,
     }
     print(invocation, destination, &PlannedEntry { path: PathBuf::new(), kind: None, bytes, action, reason });
@@ -165,7 +172,7 @@ pub(super) fn consent_to_delete(
     options: RestoreOptions<'_>,
 ) -> Result<()> {
     let mut show = |entry: &PlannedEntry| {
-        let is_shown = entry.action == Action::Delete && !invocation.quiet;
+        let is_shown = entry.action == RestoreAction::Delete && !invocation.quiet;
         match is_shown {
             true if invocation.json => print(invocation, destination, entry),
             true => remark!("{}", line(destination, entry)),

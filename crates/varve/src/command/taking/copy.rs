@@ -10,7 +10,7 @@ use varve_archive::{Archive, CopySnapshotError, Progress, Snapshot, SnapshotCopi
 use varve_block::Score;
 use varve_session::UsageError;
 use varve_store::Store;
-use varve_tree::{Copied, CopyError, CopyMode, copy_archive};
+use varve_tree::{CopyError, CopyMode, CopyProgress, copy_archive};
 
 use super::report::growth;
 use crate::arguments::Copy;
@@ -170,8 +170,8 @@ fn copy_vac(
     cancel_on_signal(&progress)?;
     let shown = Shown::start(line, &progress, invocation.quiet || invocation.json);
     let mode = if words.fast { CopyMode::Fast } else { CopyMode::Whole };
-    let mut done = Copied::default();
-    let mut watch = |copied: &Copied| {
+    let mut done = CopyProgress::default();
+    let mut watch = |copied: &CopyProgress| {
         progress.add_bytes_done(copied.bytes - done.bytes);
         progress.add_files_done(copied.block_count - done.block_count);
         done = *copied;
@@ -188,7 +188,7 @@ fn copy_vac(
         error => anyhow::Error::new(error).context(format!("{line} is not copied completely")),
     })?;
     closed.with_context(|| format!("{} cannot be closed", to_path.display()))?;
-    let Copied { block_count, bytes, present_count } = copied;
+    let CopyProgress { block_count, bytes, present_count } = copied;
     if invocation.json {
         say::record(
             "archive_copied",

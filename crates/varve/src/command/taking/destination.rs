@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::json;
 use varve_archive::{
-    Archive, ChangeError, Elsewhere, FolderOptions, ImageSource, NameTaken, Progress, Request, Snapshot,
-    SnapshotId, StreamOwner, TagChanges, TakeError, Taken, Watch,
+    Archive, ChangeError, FolderOptions, ImageSource, NameTaken, Progress, RemoteArchive, Snapshot,
+    SnapshotId, SnapshotRequest, StreamOwner, TagChanges, TakeError, TakenSnapshot, Watch,
 };
 use varve_session::{Home, LockedRoots};
 
@@ -20,7 +20,7 @@ const VENTI_BLOCK_BYTES: u32 = 8 << 10;
 pub(super) enum Taker {
     Store(Box<Archive>),
     /// A Venti server, with the locked file in which the catalog's root is noted.
-    Elsewhere(Box<Elsewhere>, LockedRoots),
+    Elsewhere(Box<RemoteArchive>, LockedRoots),
 }
 
 impl Taker {
@@ -42,7 +42,7 @@ impl Taker {
         }
     }
 
-    pub(super) fn check_name(&self, request: &Request) -> Result<(), NameTaken> {
+    pub(super) fn check_name(&self, request: &SnapshotRequest) -> Result<(), NameTaken> {
         match self {
             Self::Store(archive) => archive.check_name(request),
             Self::Elsewhere(elsewhere, _) => elsewhere.check_name(request),
@@ -54,9 +54,9 @@ impl Taker {
         folder: &Path,
         options: FolderOptions,
         reread: bool,
-        request: Request,
+        request: SnapshotRequest,
         watch: Watch<'_>,
-    ) -> Result<Taken, TakeError> {
+    ) -> Result<TakenSnapshot, TakeError> {
         match self {
             Self::Store(archive) => archive.take_folder(folder, options, reread, request, watch),
             Self::Elsewhere(elsewhere, _) => elsewhere.take_folder(folder, options, reread, request, watch),
@@ -68,9 +68,9 @@ impl Taker {
         file: &Path,
         options: FolderOptions,
         reread: bool,
-        request: Request,
+        request: SnapshotRequest,
         watch: Watch<'_>,
-    ) -> Result<Taken, TakeError> {
+    ) -> Result<TakenSnapshot, TakeError> {
         match self {
             Self::Store(archive) => archive.take_file(file, options, reread, request, watch),
             Self::Elsewhere(elsewhere, _) => elsewhere.take_file(file, options, reread, request, watch),
@@ -81,9 +81,9 @@ impl Taker {
         &mut self,
         stream: &mut dyn Read,
         owner: StreamOwner,
-        request: Request,
+        request: SnapshotRequest,
         progress: &Progress,
-    ) -> Result<Taken, TakeError> {
+    ) -> Result<TakenSnapshot, TakeError> {
         match self {
             Self::Store(archive) => archive.take_stream(stream, owner, request, progress),
             Self::Elsewhere(elsewhere, _) => elsewhere.take_stream(stream, owner, request, progress),
@@ -93,9 +93,9 @@ impl Taker {
     pub(super) fn take_image(
         &mut self,
         image: &ImageSource,
-        request: Request,
+        request: SnapshotRequest,
         progress: &Progress,
-    ) -> Result<Taken, TakeError> {
+    ) -> Result<TakenSnapshot, TakeError> {
         match self {
             Self::Store(archive) => {
                 let block_bytes = archive.store().config().block_bytes;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use serde_json::json;
-use varve_archive::{Progress, Request};
+use varve_archive::{Progress, SnapshotRequest};
 use varve_machine::{DriveTaken, NightOptions, NightWatch, Reading, archive_night};
 
 use super::report::{as_line, warn_if_hidden, warn_of_fast_commits};
@@ -37,7 +37,7 @@ pub fn run(invocation: &Invocation, words: &TakeSnapshot, qmp: &Path) -> Result<
         keep_swap: words.keep_swap,
         patience: PATIENCE,
     };
-    let request = Request {
+    let request = SnapshotRequest {
         name: words.name.clone().unwrap_or_default(),
         time: words.time,
         host: varve_session::host_name(),
@@ -45,7 +45,7 @@ pub fn run(invocation: &Invocation, words: &TakeSnapshot, qmp: &Path) -> Result<
         comment: words.comment.clone().unwrap_or_default(),
         name_is_given: words.name.is_some(),
         read_in_pieces: !words.compact,
-        ..Request::default()
+        ..SnapshotRequest::default()
     };
     let shown = Mutex::new(None);
     let show_bar = |bar: Option<Shown>| *shown.lock() = bar;

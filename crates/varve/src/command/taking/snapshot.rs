@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use varve_archive::{
-    ArchiveFolderError, ArchivedVac, FolderOptions, ImageSource, LeftOutRecord, Problem, Progress, Request,
-    StreamOwner, TakeError, Taken, VacOptions, Watch, mounted_for_writing, open_to_read,
+    ArchiveFolderError, ArchivedVac, FolderOptions, ImageSource, LeftOutRecord, Problem, Progress,
+    SnapshotRequest, StreamOwner, TakeError, TakenSnapshot, VacOptions, Watch, mounted_for_writing,
+    open_to_read,
 };
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
@@ -137,7 +138,7 @@ struct Next<'a> {
     chosen: &'a Chosen,
     /// The selection of its contents, if it is a folder.
     selected: FolderOptions,
-    request: Request,
+    request: SnapshotRequest,
     progress: &'a Arc<Progress>,
     shown: &'a Shown,
 }
@@ -147,7 +148,7 @@ fn take(
     invocation: &Invocation,
     words: &TakeSnapshot,
     next: Next<'_>,
-) -> Result<(Taken, Vec<String>)> {
+) -> Result<(TakenSnapshot, Vec<String>)> {
     if matches!(next.chosen.form, Form::Folder | Form::File) {
         return Ok((take_files(taker, invocation, words, next)?, Vec::new()));
     }
@@ -172,7 +173,7 @@ fn take(
     };
     let left_out = left_out(words, &image)?;
     let image = image.leaving_out(left_out.ranges().clone());
-    let request = Request {
+    let request = SnapshotRequest {
         left_out: LeftOutRecord::list(&left_out),
         problem_count: left_out.fast_commits().len() as u64,
         ..request
@@ -199,7 +200,7 @@ fn take_files(
     invocation: &Invocation,
     words: &TakeSnapshot,
     next: Next<'_>,
-) -> Result<Taken> {
+) -> Result<TakenSnapshot> {
     let Next { source, chosen, selected, request, progress, shown } = next;
     let report = |problem: Problem| complaint::report_problem(&problem);
     let watch = Watch { progress, report: &report };
@@ -303,7 +304,7 @@ fn folder_options(
     })
 }
 
-fn print(invocation: &Invocation, chosen: &Chosen, taken: &Taken) {
+fn print(invocation: &Invocation, chosen: &Chosen, taken: &TakenSnapshot) {
     let snapshot = &taken.snapshot;
     if invocation.json {
         let mut shown = snapshot_list::as_json(snapshot);

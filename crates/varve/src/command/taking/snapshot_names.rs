@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path};
 
 use anyhow::{Result, bail};
-use varve_archive::{NameTaken, Request, Snapshot, default_name};
+use varve_archive::{NameTaken, Snapshot, SnapshotRequest, default_name};
 use varve_session::UsageError;
 
 use crate::arguments::{TakeSnapshot, parse_name};
@@ -18,7 +18,7 @@ const COMMAND_SOURCE: &[u8] = b"command:";
 
 /// A planned snapshot, with its possible names.
 pub(super) struct Planned {
-    pub(super) request: Request,
+    pub(super) request: SnapshotRequest,
     /// The name that earlier versions gave to this source.
     older_name: Option<String>,
 }
@@ -30,20 +30,20 @@ pub(super) fn plan(args: &TakeSnapshot) -> Result<Vec<Planned>> {
         let output = format!("--name names one snapshot, but there are {} sources", args.sources.len());
         bail!(UsageError(output));
     }
-    let base = Request {
+    let base = SnapshotRequest {
         time: args.time,
         host: varve_session::host_name(),
         tags: args.tags.clone(),
         comment: args.comment.clone().unwrap_or_default(),
         read_in_pieces: !args.compact,
         name_is_given: given.is_some(),
-        ..Request::default()
+        ..SnapshotRequest::default()
     };
     if let (Some(name), Some(program)) = (&args.command, args.sources.first()) {
         let program = program.file_name().unwrap_or(program.as_os_str()).as_bytes();
         let source = [COMMAND_SOURCE, program].concat();
         return Ok(vec![Planned {
-            request: Request { name: name.clone(), source, ..base },
+            request: SnapshotRequest { name: name.clone(), source, ..base },
             older_name: None,
         }]);
     }
@@ -53,7 +53,7 @@ pub(super) fn plan(args: &TakeSnapshot) -> Result<Vec<Planned>> {
             None => own_names(source)?,
         };
         let source = remembered_path(source);
-        Ok(Planned { request: Request { name, source, ..base.clone() }, older_name })
+        Ok(Planned { request: SnapshotRequest { name, source, ..base.clone() }, older_name })
     });
     let planned = planned.collect::<Result<Vec<_>>>()?;
     refuse_same_names(args, &planned)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::{OpenSourceError, Request, Snapshot, SnapshotContent, open_to_read};
+use varve_archive::{OpenSourceError, Snapshot, SnapshotContent, SnapshotRequest, open_to_read};
 use varve_image::{Disk, TableKind, VolumeContent};
 use varve_machine::ImageFormat;
 use varve_session::UsageError;
@@ -50,7 +50,7 @@ pub(super) fn check(args: &TakeSnapshot) -> Result<()> {
 pub(super) fn choose(
     args: &TakeSnapshot,
     source: &Path,
-    request: &Request,
+    request: &SnapshotRequest,
     snapshots: &[Snapshot],
 ) -> Result<Chosen> {
     let plain = |form| Ok(Chosen { form, because: None });
@@ -87,7 +87,7 @@ fn refuse_unsized(source: &Path) -> Result<()> {
 }
 
 /// Chooses the form of a regular file for which the user gave none.
-fn of_file(source: &Path, request: &Request, snapshots: &[Snapshot]) -> Result<Chosen> {
+fn of_file(source: &Path, request: &SnapshotRequest, snapshots: &[Snapshot]) -> Result<Chosen> {
     let chosen = |form, because: String| Ok(Chosen { form, because: Some(because) });
     let file = open_to_read(source).with_context(|| format!("cannot open {}", source.display()))?;
     // The snapshot itself reports a format that is read through QEMU's tools.

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use varve_archive::{
-    FolderOptions, FolderSurvey, LeftOutRecord, NodeKind, Problem, Progress, Request, Surveyed, survey_folder,
+    FolderOptions, FolderSurvey, LeftOutRecord, NodeKind, Problem, Progress, SnapshotRequest, SurveyEvent,
+    survey_folder,
 };
 use varve_session::Interrupted;
 
@@ -58,7 +59,7 @@ pub fn run(
 fn folder(
     invocation: &Invocation,
     source: &Path,
-    request: &Request,
+    request: &SnapshotRequest,
     options: &FolderOptions,
     progress: &Progress,
 ) -> Result<FolderSurvey> {
@@ -102,9 +103,9 @@ fn folder(
     Ok(survey)
 }
 
-fn print(invocation: &Invocation, source: &[u8], surveyed: Surveyed<'_>) {
+fn print(invocation: &Invocation, source: &[u8], surveyed: SurveyEvent<'_>) {
     match surveyed {
-        Surveyed::GoesIn { path, kind, size } => {
+        SurveyEvent::GoesIn { path, kind, size } => {
             let path = path.as_os_str().as_bytes();
             if invocation.json {
                 let mut line = json!({ "kind": kind.to_string(), "size": size });
@@ -116,11 +117,11 @@ fn print(invocation: &Invocation, source: &[u8], surveyed: Surveyed<'_>) {
                 list!("+ {}{slash}", show::name(path));
             }
         }
-        Surveyed::LeftOut(entry) if invocation.json => {
+        SurveyEvent::LeftOut(entry) if invocation.json => {
             say::item("left_out", what_goes_in::as_json(entry, source));
         }
-        Surveyed::LeftOut(entry) => list!("- {}", what_goes_in::as_line(entry)),
-        Surveyed::Unreadable { path, error } => {
+        SurveyEvent::LeftOut(entry) => list!("- {}", what_goes_in::as_line(entry)),
+        SurveyEvent::Unreadable { path, error } => {
             complaint::report_problem(&Problem { path: path.to_path_buf(), error: error.into() });
         }
     }
@@ -128,7 +129,7 @@ fn print(invocation: &Invocation, source: &[u8], surveyed: Surveyed<'_>) {
 
 /// Prints the line or the object of a source that is not a folder. `what` describes the source in
 /// the line.
-fn tell(invocation: &Invocation, request: &Request, mut fields: Value, what: fmt::Arguments<'_>) {
+fn tell(invocation: &Invocation, request: &SnapshotRequest, mut fields: Value, what: fmt::Arguments<'_>) {
     if invocation.json {
         fields["name"] = request.name.clone().into();
         show::put_name(&mut fields, "source", &request.source);
@@ -139,7 +140,7 @@ fn tell(invocation: &Invocation, request: &Request, mut fields: Value, what: fmt
 }
 
 /// Reports a single file.
-fn file(invocation: &Invocation, source: &Path, request: &Request, chosen: &Chosen) -> Result<()> {
+fn file(invocation: &Invocation, source: &Path, request: &SnapshotRequest, chosen: &Chosen) -> Result<()> {
     let bytes = source.metadata()?.len();
     let fields = json!({ "kind": "file", "bytes": bytes, "kind_because": chosen.because });
     let because = because(chosen);
@@ -150,7 +151,13 @@ fn file(invocation: &Invocation, source: &Path, request: &Request, chosen: &Chos
 
 /// Reports a stream: standard input or the output of a program. It is not read, and the program is
 /// not started.
-fn stream(invocation: &Invocation, args: &TakeSnapshot, source: &Path, request: &Request, form: AsChoice) {
+fn stream(
+    invocation: &Invocation,
+    args: &TakeSnapshot,
+    source: &Path,
+    request: &SnapshotRequest,
+    form: AsChoice,
+) {
     let (kind, called) = match form {
         AsChoice::File => ("file", "a file"),
         AsChoice::Image => ("image", "a disk image"),
@@ -168,7 +175,7 @@ fn image_source(
     invocation: &Invocation,
     args: &TakeSnapshot,
     source: &Path,
-    request: &Request,
+    request: &SnapshotRequest,
     chosen: &Chosen,
 ) -> Result<()> {
     let image = image(invocation, args, source)?;

@@ -10,30 +10,30 @@ use varve_tree::Cutting;
 use varve_world::{Timestamp, World};
 
 use crate::catalog::catalog_root::{Catalog, LoadCatalogError};
-use crate::catalog::naming::{NameTaken, check_name};
-use crate::catalog::request::Request;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
+use crate::catalog::snapshot_request::SnapshotRequest;
+use crate::catalog::source_names::{NameTaken, check_name};
 use crate::catalog::tags::TagChanges;
 use crate::checking::verify::{Harm, VerifyError, verify_blocks};
 use crate::folder::{FolderOptions, StreamOwner, Watch, archive_folder, archive_stream, only_this_file};
 use crate::image::{ImageSource, archive_image};
 use crate::progress::Progress;
-use crate::taking::archived::Archived;
-use crate::taking::take::{ChangeError, TakeError, Taken, changed};
+use crate::taking::archived::ArchivedSource;
+use crate::taking::take::{ChangeError, TakeError, TakenSnapshot, changed};
 
 /// Cuts files into blocks that every Venti server accepts: 16, 32 and 56 KiB.
 const VENTI_CUTTING: Cutting = Cutting::new(16 << 10, 32 << 10, 56 << 10).expect("even and ascending");
 
 /// A block store and its catalog.
-pub struct Elsewhere {
+pub struct RemoteArchive {
     blocks: Arc<dyn BlockStore>,
     world: World,
     catalog: Catalog,
     root: Option<Score>,
 }
 
-impl Elsewhere {
+impl RemoteArchive {
     /// Reads the catalog that a root leads to. Without a root, the catalog is empty. Uses only the
     /// clock, the random bytes and the workers of the world.
     ///
@@ -93,9 +93,9 @@ impl Elsewhere {
         &mut self,
         source: &ImageSource,
         block_bytes: u32,
-        request: Request,
+        request: SnapshotRequest,
         progress: &Progress,
-    ) -> Result<Taken, TakeError> {
+    ) -> Result<TakenSnapshot, TakeError> {
         let at = self.world.clock.now();
         let image = archive_image(&*self.blocks, self.world.workers.as_ref(), source, block_bytes, progress)?;
         self.finish(at, image.into(), request)
@@ -112,9 +112,9 @@ impl Elsewhere {
         source: &Path,
         options: FolderOptions,
         reread: bool,
-        request: Request,
+        request: SnapshotRequest,
         watch: Watch<'_>,
-    ) -> Result<Taken, TakeError> {
+    ) -> Result<TakenSnapshot, TakeError> {
         let at = self.world.clock.now();
         let previous = self.catalog.newest_folder(&request.name, &request.source).cloned();
         let options = FolderOptions { began_at: at, cutting: VENTI_CUTTING, reread, ..options };
@@ -132,9 +132,9 @@ impl Elsewhere {
         file: &Path,
         options: FolderOptions,
         reread: bool,
-        request: Request,
+        request: SnapshotRequest,
         watch: Watch<'_>,
-    ) -> Result<Taken, TakeError> {
+    ) -> Result<TakenSnapshot, TakeError> {
         let (folder, options) = only_this_file(file, options)?;
         self.take_folder(&folder, options, reread, request, watch)
     }
@@ -147,9 +147,9 @@ impl Elsewhere {
         &mut self,
         stream: &mut dyn Read,
         owner: StreamOwner,
-        request: Request,
+        request: SnapshotRequest,
         progress: &Progress,
-    ) -> Result<Taken, TakeError> {
+    ) -> Result<TakenSnapshot, TakeError> {
         let at = self.world.clock.now();
         let folder = archive_stream(&*self.blocks, stream, &request.name, owner, VENTI_CUTTING, progress)?;
         self.finish(at, folder.into(), request)
@@ -160,7 +160,7 @@ impl Elsewhere {
     ///
     /// # Errors
     /// [`NameTaken`]
-    pub fn check_name(&self, request: &Request) -> Result<(), NameTaken> {
+    pub fn check_name(&self, request: &SnapshotRequest) -> Result<(), NameTaken> {
         check_name(self.snapshots(), request)
     }
 
@@ -182,9 +182,9 @@ impl Elsewhere {
     fn finish(
         &mut self,
         began_at: Timestamp,
-        archived: Archived,
-        request: Request,
-    ) -> Result<Taken, TakeError> {
+        archived: ArchivedSource,
+        request: SnapshotRequest,
+    ) -> Result<TakenSnapshot, TakeError> {
         let (changed_meanwhile, vac, counts) = (archived.changed_meanwhile, archived.vac, archived.counts);
         let left_out = archived.left_out.clone();
         let snapshot =
@@ -192,6 +192,6 @@ impl Elsewhere {
         let elapsed = self.world.clock.now().0.saturating_sub(began_at.0);
         let snapshot = Snapshot { elapsed: u64::try_from(elapsed).unwrap_or(0), ..snapshot };
         self.root = Some(self.catalog.add(&*self.blocks, snapshot.clone())?.score);
-        Ok(Taken { snapshot, changed_meanwhile, vac, left_out, counts })
+        Ok(TakenSnapshot { snapshot, changed_meanwhile, vac, left_out, counts })
     }
 }

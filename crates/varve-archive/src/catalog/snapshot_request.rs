@@ -8,7 +8,7 @@ use crate::catalog::snapshot_id::SnapshotId;
 
 /// The description of a new snapshot.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
+pub struct SnapshotRequest {
     /// The name, which stays the same from snapshot to snapshot.
     pub name: String,
     /// The time of the source. If absent, the time at which the snapshot was begun.

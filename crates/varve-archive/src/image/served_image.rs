@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// The reported contents of a run of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum RunContent {
     /// The bytes must be read.
     Data,
     Zeros,
@@ -16,15 +16,15 @@ pub enum Told {
 
 /// A run of bytes with the same report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ToldRun {
-    pub told: Told,
+pub struct ContentRun {
+    pub content: RunContent,
     /// The end of the run: after the requested offset, and not beyond the image.
     pub end: u64,
 }
 
 /// A read request: an offset on the disk, and the buffer for its bytes.
 #[derive(Debug)]
-pub struct Place<'a> {
+pub struct ReadRequest<'a> {
     pub offset: u64,
     pub into: &'a mut [u8],
 }
@@ -32,7 +32,7 @@ pub struct Place<'a> {
 /// A place could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read at {offset}")]
-pub struct PlaceError {
+pub struct ReadRequestError {
     /// The offset on the disk.
     pub offset: u64,
     pub source: io::Error,
@@ -48,7 +48,7 @@ pub trait ServedImage: Send + Sync {
     ///
     /// # Errors
     /// Any error of the query.
-    fn told_at(&self, offset: u64) -> io::Result<ToldRun>;
+    fn content_at(&self, offset: u64) -> io::Result<ContentRun>;
 
     /// Fills `into` with the bytes from `offset`.
     ///
@@ -61,9 +61,9 @@ pub trait ServedImage: Send + Sync {
     ///
     /// # Errors
     /// A place was unreadable. The contents of all buffers are then undefined.
-    fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
-        places.iter_mut().try_for_each(|Place { offset, into }| {
-            self.read_at(*offset, into).map_err(|source| PlaceError { offset: *offset, source })
+    fn read_all(&self, places: &mut [ReadRequest<'_>]) -> Result<(), ReadRequestError> {
+        places.iter_mut().try_for_each(|ReadRequest { offset, into }| {
+            self.read_at(*offset, into).map_err(|source| ReadRequestError { offset: *offset, source })
         })
     }
 
@@ -82,15 +82,15 @@ impl<T: ServedImage + ?Sized> ServedImage for Arc<T> {
         (**self).size()
     }
 
-    fn told_at(&self, offset: u64) -> io::Result<ToldRun> {
-        (**self).told_at(offset)
+    fn content_at(&self, offset: u64) -> io::Result<ContentRun> {
+        (**self).content_at(offset)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         (**self).read_at(offset, into)
     }
 
-    fn read_all(&self, places: &mut [Place<'_>]) -> Result<(), PlaceError> {
+    fn read_all(&self, places: &mut [ReadRequest<'_>]) -> Result<(), ReadRequestError> {
         (**self).read_all(places)
     }
 

@@ -30,48 +30,48 @@ const HASH_BYTES: usize = 16;
 const HASH_KEY_BYTES: usize = 32;
 const HEAD_BYTES: usize = LogMark::BYTES + HASH_KEY_BYTES;
 
-type Hash = [u8; HASH_BYTES];
+type FileHash = [u8; HASH_BYTES];
 
 /// The record of the last snapshot, and the record that is being made of this one.
 #[derive(Clone)]
-pub(crate) struct LastNight(Arc<Nights>);
+pub(crate) struct LastSnapshotRecord(Arc<SnapshotRecords>);
 
-struct Nights {
-    last: Option<Remembered>,
+struct SnapshotRecords {
+    last: Option<ReadSnapshotRecord>,
     hash_key: [u8; HASH_KEY_BYTES],
-    next: Mutex<Next>,
+    next: Mutex<NextSnapshotRecord>,
 }
 
 #[derive(Default)]
-struct Next {
-    rows: Vec<(Hash, Box<[u8]>)>,
+struct NextSnapshotRecord {
+    rows: Vec<(FileHash, Box<[u8]>)>,
     bytes: usize,
 }
 
 /// The record of the last snapshot.
-struct Remembered {
+struct ReadSnapshotRecord {
     hash_key: [u8; HASH_KEY_BYTES],
     contents: Zeroizing<Vec<u8>>,
-    rows: Vec<(Hash, Range<usize>)>,
+    rows: Vec<(FileHash, Range<usize>)>,
     score_bytes: usize,
 }
 
 /// Why a record was not saved. The next snapshot reads every file again, and is otherwise as good.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RememberError {
+pub(crate) enum SaveSnapshotRecordError {
     #[error("the state of the store cannot be read")]
     Mark(#[from] io::Error),
     #[error(transparent)]
     Write(#[from] OwnFileError),
 }
 
-impl std::fmt::Debug for LastNight {
+impl std::fmt::Debug for LastSnapshotRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LastNight").finish_non_exhaustive()
     }
 }
 
-impl LastNight {
+impl LastSnapshotRecord {
     /// Loads the record for the source `about`. It is empty if there is none, or if it is no longer
     /// valid.
     ///
@@ -80,8 +80,8 @@ impl LastNight {
     pub(crate) fn load(store: &Store, about: &[u8], is_wanted: bool) -> io::Result<Self> {
         let mut hash_key = [0; HASH_KEY_BYTES];
         store.world().random.fill(&mut hash_key)?;
-        let last = is_wanted.then(|| Remembered::load(store, about)).flatten();
-        Ok(Self(Arc::new(Nights { last, hash_key, next: Mutex::default() })))
+        let last = is_wanted.then(|| ReadSnapshotRecord::load(store, about)).flatten();
+        Ok(Self(Arc::new(SnapshotRecords { last, hash_key, next: Mutex::default() })))
     }
 
     /// Returns the node with its recorded content, if the file is unchanged.
@@ -115,8 +115,8 @@ impl LastNight {
     /// Saves the record for the next snapshot. Everything that it leads to must be durable.
     ///
     /// # Errors
-    /// [`RememberError`].
-    pub(crate) fn save(&self, store: &Store, about: &[u8]) -> Result<(), RememberError> {
+    /// [`SaveSnapshotRecordError`].
+    pub(crate) fn save(&self, store: &Store, about: &[u8]) -> Result<(), SaveSnapshotRecordError> {
         let mark = store.mark()?;
         let mut next = self.0.next.lock();
         next.rows.sort_unstable();
@@ -132,7 +132,7 @@ impl LastNight {
     }
 }
 
-impl Remembered {
+impl ReadSnapshotRecord {
     fn load(store: &Store, about: &[u8]) -> Option<Self> {
         let contents = store.read_own(about)?;
         let (mark, _) = contents.split_first_chunk()?;
@@ -165,7 +165,7 @@ impl Remembered {
         })
     }
 
-    fn find(&self, hash: &Hash) -> Option<Node> {
+    fn find(&self, hash: &FileHash) -> Option<Node> {
         let place = self.rows.binary_search_by(|(known, _)| known.cmp(hash)).ok()?;
         let (_, range) = self.rows.get(place)?;
         Node::decode_root(self.contents.get(range.clone())?, self.score_bytes).ok()
@@ -174,7 +174,7 @@ impl Remembered {
 
 /// The hash of a file. `None` if the file cannot be recognised later: it is not a regular file, has
 /// a problem, or has just changed.
-fn hash(key: &[u8; HASH_KEY_BYTES], path: &[u8], node: &Node) -> Option<Hash> {
+fn hash(key: &[u8; HASH_KEY_BYTES], path: &[u8], node: &Node) -> Option<FileHash> {
     let ctime = node.ctime?;
     if node.kind != NodeKind::File || node.problem.is_some() {
         return None;
@@ -209,14 +209,14 @@ mod tests {
         node
     }
 
-    fn parsed(rows: &[(Hash, &[u8])]) -> Option<Remembered> {
+    fn parsed(rows: &[(FileHash, &[u8])]) -> Option<ReadSnapshotRecord> {
         let mut contents = vec![0; HEAD_BYTES];
         for (hash, row) in rows {
             contents.extend_from_slice(hash);
             contents.extend_from_slice(&u32::try_from(row.len()).unwrap().to_le_bytes());
             contents.extend_from_slice(row);
         }
-        Remembered::parse(Zeroizing::new(contents), 32)
+        ReadSnapshotRecord::parse(Zeroizing::new(contents), 32)
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
         assert!(parsed(&[([2; 16], &node), ([1; 16], &node)]).is_none(), "out of order");
         let whole = night.contents.clone();
         for length in 0..whole.len() {
-            drop(Remembered::parse(Zeroizing::new(whole[..length].to_vec()), 32));
+            drop(ReadSnapshotRecord::parse(Zeroizing::new(whole[..length].to_vec()), 32));
         }
     }
 }

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use super::steps::comes_after;
 use crate::progress::Progress;
-use crate::restoring::unfinished_restore::{Noted, Unfinished};
+use crate::restoring::unfinished_restore::{CompletedPart, UnfinishedRestore};
 
 /// Progress is recorded after this many files, however small they are.
 const NOTE_FILE_COUNT: u64 = 1 << 19;
 
 /// The progress in the order of the walk, and the part of it that is recorded.
-pub(super) struct Noting<'a> {
-    unfinished: &'a Unfinished,
+pub(super) struct WalkProgressRecorder<'a> {
+    unfinished: &'a UnfinishedRestore,
     note_bytes: u64,
     /// The last entry that is done, together with all entries before it.
     passed: Option<PathBuf>,
@@ -22,8 +22,8 @@ pub(super) struct Noting<'a> {
     noted_count: u64,
 }
 
-impl<'a> Noting<'a> {
-    pub(super) fn new(unfinished: &'a Unfinished, note_bytes: u64, progress: &Progress) -> Self {
+impl<'a> WalkProgressRecorder<'a> {
+    pub(super) fn new(unfinished: &'a UnfinishedRestore, note_bytes: u64, progress: &Progress) -> Self {
         let passed = unfinished.noted().after.clone();
         Self {
             unfinished,
@@ -62,7 +62,7 @@ impl<'a> Noting<'a> {
     /// Makes the finished part durable, and then records it. If that fails, the previous record
     /// stays true.
     pub(super) fn note(&self, large: Option<(PathBuf, u64)>) {
-        let noted = Noted { after: self.passed.clone(), large, is_placing: false };
+        let noted = CompletedPart { after: self.passed.clone(), large, is_placing: false };
         if rustix::fs::syncfs(self.unfinished.folder()).is_ok() {
             let _ = self.unfinished.note(&noted);
         }

@@ -5,9 +5,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use crate::catalog::request::Request;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_filter::source_path;
+use crate::catalog::snapshot_request::SnapshotRequest;
 
 /// The name belongs to another source, which was archived last under it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -41,7 +41,7 @@ pub fn default_name<'n>(
 ///
 /// # Errors
 /// [`NameTaken`]: the newest snapshot with that name came from another host or another path.
-pub fn check_name(snapshots: &[Snapshot], request: &Request) -> Result<(), NameTaken> {
+pub fn check_name(snapshots: &[Snapshot], request: &SnapshotRequest) -> Result<(), NameTaken> {
     let named = snapshots.iter().filter(|snapshot| snapshot.name == request.name);
     if request.name_is_given {
         return Ok(());
@@ -53,7 +53,7 @@ pub fn check_name(snapshots: &[Snapshot], request: &Request) -> Result<(), NameT
 }
 
 /// Returns whether the source of a snapshot is the source of the request.
-fn is_of(snapshot: &Snapshot, request: &Request) -> bool {
+fn is_of(snapshot: &Snapshot, request: &SnapshotRequest) -> bool {
     let uuid = |machine: &Option<crate::Machine>| machine.as_ref().and_then(|machine| machine.uuid);
     // A QEMU machine may run on another host tomorrow, with its disks elsewhere.
     if let (Some(one), Some(other)) = (uuid(&snapshot.machine), uuid(&request.machine)) {
@@ -78,9 +78,9 @@ mod tests {
         Snapshot { host, source, machine: None, ..snapshot(number, name, time) }
     }
 
-    fn request(host: &str, source: &str, name: &str) -> Request {
+    fn request(host: &str, source: &str, name: &str) -> SnapshotRequest {
         let source = source.as_bytes().to_vec();
-        Request { name: name.into(), host: host.into(), source, ..Request::default() }
+        SnapshotRequest { name: name.into(), host: host.into(), source, ..SnapshotRequest::default() }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The parts of an image, as its source delivers them.
 
 /// A part of an image.
-pub(super) enum Piece {
+pub(super) enum ImagePiece {
     /// Data that is still to be read.
     Data { offset: u64, bytes: u64 },
     /// Data that was read.
@@ -13,7 +13,7 @@ pub(super) enum Piece {
     Unchanged { bytes: u64 },
 }
 
-impl Piece {
+impl ImagePiece {
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Data { bytes, .. } | Self::Hole { bytes } | Self::Unchanged { bytes } => *bytes,

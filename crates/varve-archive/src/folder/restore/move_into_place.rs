@@ -15,7 +15,7 @@ use crate::restoring::partial::{self, Rename, exists, is_unknown_flag, partial_n
 
 /// The existing entry under the name that the new one takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum ReplacedEntry {
     /// None. An entry that appears meanwhile is not replaced.
     Nothing,
     /// Any entry except a folder.
@@ -27,7 +27,7 @@ pub(super) enum Over {
 
 /// Why a new entry did not get its name.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PlaceError {
+pub(super) enum MoveIntoPlaceError {
     #[error("it cannot be renamed to its final name")]
     Rename(#[source] std::io::Error),
     /// Occurs only on a file system that cannot exchange two names.
@@ -100,22 +100,22 @@ pub(super) fn place(
     folder: &OwnedFd,
     partial: &[u8],
     name: &[u8],
-    over: Over,
+    over: ReplacedEntry,
     guards: &Guards,
     path: &Path,
-) -> Result<(), PlaceError> {
-    let renamed = |error: Errno| PlaceError::Rename(error.into());
+) -> Result<(), MoveIntoPlaceError> {
+    let renamed = |error: Errno| MoveIntoPlaceError::Rename(error.into());
     match over {
-        Over::Nothing => rename_new(folder, partial, name, &partial::rename).map_err(renamed),
-        Over::File => rustix::fs::renameat(folder, partial, folder, name).map_err(renamed),
-        Over::Tree => {
+        ReplacedEntry::Nothing => rename_new(folder, partial, name, &partial::rename).map_err(renamed),
+        ReplacedEntry::File => rustix::fs::renameat(folder, partial, folder, name).map_err(renamed),
+        ReplacedEntry::Tree => {
             let aside = exchange(folder, partial, name, &partial::rename).map_err(|error| match error {
                 ExchangeError::Rename(error) => renamed(error),
                 ExchangeError::NotPutBack { aside, error } => {
-                    PlaceError::NotPutBack { aside, source: error.into() }
+                    MoveIntoPlaceError::NotPutBack { aside, source: error.into() }
                 }
             })?;
-            guards.remove(folder, &aside, path).map_err(PlaceError::NotRemoved)
+            guards.remove(folder, &aside, path).map_err(MoveIntoPlaceError::NotRemoved)
         }
     }
 }
