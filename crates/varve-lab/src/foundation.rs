@@ -19,24 +19,24 @@ pub(crate) struct Foundation {
     /// A folder on the disk
     folder: PathBuf,
 
-    /// How large blocks are, powers of two from 512 to 64K; several sizes are measured one after
-    /// the other
+    /// The block sizes, powers of two from 512 to 64K; several sizes are measured one after the
+    /// other
     #[arg(long = "block-size", value_name = "BYTES", value_delimiter = ',', default_value = "512,4096,8192", value_parser = amount::bytes)]
     block_sizes: Vec<u64>,
 
-    /// How many blocks there are in a store
+    /// The number of blocks in a store
     #[arg(long, value_name = "BLOCKS", default_value = "200K", value_parser = amount::count)]
     blocks: u64,
 
-    /// How many of them are asked for one by one
+    /// The number of blocks that are requested one by one
     #[arg(long, value_name = "BLOCKS", default_value = "2000", value_parser = amount::count)]
     sample: u64,
 
-    /// Which engines; all if none is named
+    /// The engines [default: all]
     #[arg(long = "engine", value_name = "ENGINE", value_delimiter = ',', value_enum)]
     engines: Vec<EngineChoice>,
 
-    /// How much of a block does not compress
+    /// The share of a block that does not compress
     #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = amount::share)]
     incompressible: f64,
 
@@ -44,12 +44,12 @@ pub(crate) struct Foundation {
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = amount::bytes)]
     index_memory: u64,
 
-    /// Which blocks
+    /// The seed of the blocks
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// What is put through the six cases.
+/// The subject of the six cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum EngineChoice {
     /// Venti's own algorithm

@@ -27,20 +27,19 @@ use serde_json::Value;
 #[derive(Debug, Parser)]
 #[command(name = "varve-lab", version, max_term_width = 100)]
 enum Lab {
-    /// Ask each kind of store in the six ways of Foundation's paper, and tell how fast it was and
-    /// what it asked of its disk
+    /// Measure each kind of store in the six cases of Foundation's paper: its speed and its disk
+    /// operations
     ///
     /// Makes stores in a folder, and removes them. Venti's own algorithm is measured beside them,
-    /// on the same index on disk. Before each of the six the store is opened anew, and what the
-    /// system remembers of its files is forgotten; reads go past that memory, where the file system
-    /// lets them.
+    /// on the same index on disk. Before each case the store is opened anew, and its files are
+    /// dropped from the page cache. Reads bypass the page cache, if the file system allows it.
     Foundation(foundation::Foundation),
-    /// Repeat the seven measurements of memventi's thesis, and show how full and how exact the
-    /// index in memory is
+    /// Repeat the seven measurements of memventi's thesis, and show the fill and the exactness of
+    /// the index in memory
     ///
     /// Makes a store in a folder, serves it to itself by Venti's protocol, and removes it. Then an
-    /// index is filled with as many blocks as each --index-blocks says, without a store: what its
-    /// parts hold, how many slots a search looks at, and how often two blocks look alike to it.
+    /// index is filled with the blocks of each --index-blocks, without a store. The output has the
+    /// fill of its parts, the slots that a search examines, and the number of collisions.
     Memventi(memventi::Memventi),
 }
 

@@ -27,24 +27,24 @@ pub(crate) struct Memventi {
     /// A folder on the disk
     folder: PathBuf,
 
-    /// How much is written and read by each measurement
+    /// The amount that each measurement writes and reads
     #[arg(long, value_name = "BYTES", default_value = "2G", value_parser = amount::bytes)]
     size: u64,
 
-    /// How large each block is, from 16 to 1M
+    /// The size of each block, from 16 to 1M
     #[arg(long, value_name = "BYTES", default_value = "8K", value_parser = amount::block)]
     block_size: usize,
 
-    /// How many requests are in flight at a time; the thesis's program had one
+    /// The number of requests in flight; the thesis's program had one
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     depth: u16,
 
-    /// How many blocks an index has whose inside is shown, and how large they are; several are
-    /// shown one after the other
+    /// The number and the size of blocks in an index whose shape is shown; several are shown one
+    /// after the other
     #[arg(long, value_name = "BLOCKS:BYTES", value_delimiter = ',', default_value = "262144:8K,35651584:2K", value_parser = amount::index)]
     index_blocks: Vec<(u64, u64)>,
 
-    /// Which blocks
+    /// The seed of the blocks
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

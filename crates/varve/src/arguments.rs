@@ -45,9 +45,9 @@ pub use which::Which;
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
 ///
-/// Each night's snapshot of a disk image, a block device or a folder goes into a store. Every
-/// duplicate block is stored once, so a night costs what changed. Any past day can be listed,
-/// looked into, compared, verified and restored.
+/// Each snapshot of a disk image, a block device or a folder goes into a store. Every duplicate
+/// block is stored once, so a snapshot costs only what has changed. Any past day can be listed,
+/// browsed, compared, verified and restored.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "varve", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Arguments {
@@ -56,10 +56,10 @@ pub struct Arguments {
     #[arg(short, long, global = true, help_heading = EVERYWHERE, env = "VARVE_STORE", value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub store: Option<PathBuf>,
 
-    /// A file whose contents open the store, instead of a passphrase (at least 32 random bytes)
+    /// A key file, whose contents open the store instead of a passphrase (at least 32 random bytes)
     ///
-    /// Without any of these three the passphrase is taken from VARVE_PASSPHRASE, or asked for. A
-    /// file of your own that others may read is refused.
+    /// Without a key file, a passphrase file and a passphrase command, the passphrase is taken from
+    /// VARVE_PASSPHRASE, or asked for. A file of your own that other users can read is refused.
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_KEY_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub key_file: Option<PathBuf>,
 
@@ -67,26 +67,27 @@ pub struct Arguments {
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_PASSPHRASE_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub passphrase_file: Option<PathBuf>,
 
-    /// A program that prints the passphrase, with its arguments, such as 'pass show varve'; it is
-    /// started without a shell
+    /// A program that prints the passphrase, with its arguments, such as 'pass show varve'
+    ///
+    /// The program is started without a shell.
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_PASSPHRASE_COMMAND", value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     pub passphrase_command: Option<String>,
 
-    /// Wait so long for another writer, such as 30s, 10m or 2h, instead of failing at once
+    /// Time to wait for another writer, such as 30s, 10m or 2h, instead of failing at once
     #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "DURATION", value_parser = parse_duration)]
     pub wait: Option<Duration>,
 
-    /// Where to keep what was read from replicas, and what was seen of them [default:
+    /// The folder for data that was read from replicas, and their last known state [default:
     /// ~/.cache/varve]
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_CACHE", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub cache: Option<PathBuf>,
 
-    /// How much is kept there of each store's replicas
+    /// The maximum size of the cache for each store's replicas
     #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "BYTES", default_value = "1G", value_parser = parse_size)]
     pub cache_size: u64,
 
-    /// Where the roots of the catalog at a Venti server are noted [default: a file for each server
-    /// in ~/.local/state/varve/roots]
+    /// The file for the catalog's roots at a Venti server [default: a file for each server in
+    /// ~/.local/state/varve/roots]
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_ROOTS", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub roots: Option<PathBuf>,
 
@@ -98,12 +99,12 @@ pub struct Arguments {
     #[arg(short, long, global = true, help_heading = EVERYWHERE)]
     pub quiet: bool,
 
-    /// List more, such as the files that are new or changed; twice: print the log, too; more: much
+    /// List more, such as new and changed files; twice: print the log, too; three times: print more
     /// of it
     #[arg(short, long, global = true, help_heading = EVERYWHERE, action = ArgAction::Count)]
     pub verbose: u8,
 
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub command: Command,
 }
@@ -116,78 +117,78 @@ Examples:
   varve -s /backup/store init                  make a store; asks for a passphrase
   varve -s /backup/store snapshot /dev/vda     archive a disk
   varve -s /backup/store snapshot ~/work       archive a folder
-  varve -s /backup/store snapshots             what is there
-  varve -s /backup/store ls work@2026-05-01    look into a past day
-  varve -s /backup/store restore work:src out  take something out
-  varve -s /backup/store cat vda:p1/etc/fstab  and out of the inside of a disk
-  varve -s /backup/store replicate /mnt/usb    keep all of it a second time
-  varve clone /mnt/usb /backup/store           and bring it back
+  varve -s /backup/store snapshots             list the snapshots
+  varve -s /backup/store ls work@2026-05-01    list the files of a past day
+  varve -s /backup/store restore work:src out  restore a folder
+  varve -s /backup/store cat vda:p1/etc/fstab  print a file inside a disk
+  varve -s /backup/store replicate /mnt/usb    keep a second copy of the store
+  varve clone /mnt/usb /backup/store           restore the store from it
 
-A snapshot is named by its name (the newest of that name), HOST:NAME (the newest of that name from that host), \
-NAME@2026-05-01 (the newest on or before that day), @2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed, 2 usage error, \
-3 done with gaps (some files could not be read), 5 damage found, 10 no store there, 11 another writer holds the store, \
-12 wrong key or passphrase, 130 interrupted.";
+A snapshot is named by its name (the newest of that name), HOST:NAME (the newest of that name from that host), NAME@2026-05-01 \
+(the newest on or before that day), @2026-05-01, latest, or the first digits of its id. Exit status: 0 done, 1 failed, 2 usage \
+error, 3 done with gaps (some files could not be read), 5 damage found, 10 no store there, 11 another writer holds the store, 12 \
+wrong key or passphrase, 130 interrupted.";
 
 const INSIDE_HELP: &str = "\
-Inside a disk image, paths begin with the name of a volume, as `ls NAME` lists them: web@2026-05-01:p1/etc/fstab. \
-disk.raw is the whole disk, and p1.raw the bytes of p1, whatever they are.
+Inside a disk image, paths begin with the name of a volume, as `ls NAME` lists them: web@2026-05-01:p1/etc/fstab. disk.raw is the \
+whole disk, and p1.raw the raw bytes of p1.
 
-Names of files are bytes, and may be given as they are. A byte that is no part of UTF-8 text is shown as \\xe9, a control character as \\n or \\u{1b}, and a \
-backslash as \\\\. With --json such a name has all its bytes beside it, in hexadecimal: path_bytes.";
+File names are bytes, and may be given as such. A byte that is not part of UTF-8 text is shown as \\xe9, a control character as \
+\\n or \\u{1b}, and a backslash as \\\\. With --json, the field path_bytes has all bytes of such a name, in hexadecimal.";
 
 const DIFF_HELP: &str = "\
-+ only in the later one, - only in the earlier one, M changed, m changed in nothing but owner, mode, times or attributes.
++ only in the later one, - only in the earlier one, M changed, m only owner, mode, times or attributes changed.
 
-Disk images are compared by the files of their volumes. Of images without such, of NAME:disk.raw and of NAME:p1.raw the ranges of bytes are \
-shown that differ. The exit status is 0 whether or not anything differs.";
+Disk images are compared by the files of their volumes. For images without files, for NAME:disk.raw and for NAME:p1.raw, the \
+differing ranges of bytes are shown. The exit status does not depend on the result: it is 0.";
 
 const REPLICATE_HELP: &str = "\
-A replica holds the whole log, encrypted as it is here, with keys and settings. Only what is new is uploaded, and nothing at the \
-target is ever changed or removed unless one of the options says so: object lock and write-once buckets work. It may be \
-stopped at any moment; the same command goes on. Whoever holds the store's key can use the replica: read it in place \
-(varve -s TARGET ls ...), check it (varve verify --replica TARGET) and bring the store back (varve clone TARGET DIR).
+A replica holds the whole log, encrypted as in the store, with keys and settings. Only new data is uploaded, and nothing at the \
+target is changed or removed without one of the options for that: object lock and write-once buckets work. An interrupted \
+replication continues with the same command. The store's key also opens the replica: read it in place (varve -s TARGET ls ...), \
+audit it (varve verify --replica TARGET) and restore the store (varve clone TARGET DIR).
 
 Two copies of a store never mix in one replica: if both are written, each needs a target of its own.
 
 Examples:
-  varve -s /backup/store replicate /mnt/usb/replica --remember    make one, and remember where
-  varve -s /backup/store replicate                                each night: all remembered
-  varve -s /backup/store replicate /mnt/usb/replica --dry-run     what would be uploaded";
+  varve -s /backup/store replicate /mnt/usb/replica --remember    make a replica, and remember its target
+  varve -s /backup/store replicate                                each day: all remembered targets
+  varve -s /backup/store replicate /mnt/usb/replica --dry-run     list the objects that would be uploaded";
 
 const CLONE_HELP: &str = "\
-Every record is checked with the store's key before it comes into place, and the folder becomes a store only when all of it \
-is there. If it is interrupted, the same command goes on where it stopped.
+Every record is checked with the store's key before it is put in place, and the folder becomes a store only when it is complete. \
+If it is interrupted, the same command continues where it stopped.
 
 Examples:
-  varve clone /mnt/usb/replica /backup/store    my disk died; this is a new one";
+  varve clone /mnt/usb/replica /backup/store    restore the store to a new disk";
 
 const MOUNT_HELP: &str = "\
-Runs until it is interrupted. A snapshot lies below the day that it shows: DIR/2026/05/01/NAME holds the files of a folder; of a \
-disk p1, p2, ... hold the files of its volumes, and disk.raw is the whole disk. If a day has several of one name, the newest has the \
-name, and the others are NAME.HHMMSS. DIR/latest/NAME leads to the newest, DIR/by-id/ID to that one. Days are those of the local \
-time zone. New snapshots appear by themselves.
+Runs until it is interrupted. A snapshot is in the folder of its day: DIR/2026/05/01/NAME holds the files of a folder. For a disk, \
+p1, p2, ... in it hold the files of its volumes, and disk.raw is the whole disk. If a day has several snapshots of one name, the \
+newest has the name, and the others are NAME.HHMMSS. DIR/latest/NAME leads to the newest, DIR/by-id/ID to the snapshot with that \
+id. Days are those of the local time zone. New snapshots appear by themselves.
 
-Without --allow-other only you can look into it, and can read everything in it, whoever owned it.
+Without --allow-other only you have access, and you can read all files, independent of their owner.
 
 Examples:
   mkdir days; varve -s /backup/store mount days    and in another terminal: ls days/latest
-  varve -s sftp://host/replica mount days          a replica, where it is";
+  varve -s sftp://host/replica mount days          a replica, without copying it";
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Make a store in an empty or new folder
     Init(Init),
-    /// Archive disk images, block devices, folders, files, or what a program writes
+    /// Archive disk images, block devices, folders, files, or the output of a program
     #[command(visible_alias = "backup", after_help = snapshots::SNAPSHOT_HELP)]
     Snapshot(Box<TakeSnapshot>),
-    /// List what was archived
+    /// List the snapshots
     #[command(visible_alias = "list")]
     Snapshots(Snapshots),
     /// Change the tags and the comments of snapshots
     #[command(after_help = snapshots::TAG_HELP)]
     Tag(Tag),
-    /// Show what the store holds and what it costs
+    /// Show the contents of the store and their size
     Stats,
     /// List the files of a snapshot, or the volumes of a disk image
     #[command(after_help = INSIDE_HELP)]
@@ -195,80 +196,78 @@ pub enum Command {
     /// Write a file of a snapshot, or a whole image, to standard output
     #[command(after_help = INSIDE_HELP)]
     Cat(Cat),
-    /// Mount all snapshots as a folder of days, to be looked at with any program
+    /// Mount all snapshots as a folder of days, for any program to read
     #[command(after_help = MOUNT_HELP)]
     Mount(Mount),
-    /// Show what differs between two snapshots
+    /// Show the differences between two snapshots
     #[command(after_help = DIFF_HELP)]
     Diff(Diff),
     /// Find files by name in snapshots, inside disk images too
     Find(Find),
-    /// Take an image, a folder or a part of it out of the archive
+    /// Restore an image, a folder or a part of it from the archive
     ///
-    /// A new destination appears when it is whole. If a restore is interrupted, or the disk is
-    /// full, the same command goes on with it.
+    /// A new destination appears when it is complete. If a restore is interrupted, or the disk is
+    /// full, the same command continues it.
     #[command(after_help = INSIDE_HELP)]
     Restore(Restore),
-    /// Check that everything is there and undamaged, here or at a replica
+    /// Check that all data is present and undamaged, here or at a replica
     #[command(visible_alias = "check")]
     Verify(Verify),
     /// Make, list, change and remove the keys that open the store
     #[command(subcommand)]
     Key(Key),
-    /// Mend what is damaged, as far as it can be
+    /// Repair damage as far as possible
     ///
-    /// Looks where damage is known: by what the log's files show, by reads that failed, and by what
-    /// `verify` has found. If nothing is known, or with --data, every byte is read first. Files of
-    /// the log that are gone are taken from the stores named with
-    /// --from, or mended from their parity; blocks that snapshots have lost are fetched from the
-    /// stores named with --from. Damaged files of the log are written anew with all that is still
-    /// good in them; what they were stays in the store's folder `quarantine`. What is still lost
-    /// then comes back when the same data is archived again.
+    /// Repairs known damage: missing files of the log, reads that failed, and the findings of
+    /// `verify`. If no damage is known, or with --data, every byte is read first. Missing arenas
+    /// are taken from the stores named with --from, or mended from their parity. Lost blocks of
+    /// snapshots are fetched from the stores named with --from. Damaged arenas are rewritten with
+    /// all of their good data; the old files stay in the store's folder `quarantine`. Data that is
+    /// still lost comes back when it is archived again.
     ///
-    /// Blocks that cannot be brought back are noted in the log, whether or not a snapshot needs
-    /// them. `verify` reports them until their bytes are stored again, or until --accept-loss.
+    /// Blocks that cannot be brought back are recorded in the log, even if no snapshot needs them.
+    /// `verify` reports them until their bytes are stored again, or until --accept-loss.
     Repair(Repair),
-    /// Make the index anew from the log, and choose where it is kept
+    /// Rebuild the index from the log, and choose its place
     ///
-    /// The log is not touched, and nothing in it depends on the index. If this is interrupted, the
-    /// next opening makes the index.
+    /// The log is not changed, and does not depend on the index. If this is interrupted, the next
+    /// command rebuilds the index.
     Reindex(Reindex),
     /// Bring replicas of the store up to date
     #[command(after_help = REPLICATE_HELP)]
     Replicate(Replicate),
-    /// Store the blocks of another program's files
+    /// Import the blocks of another program's files
     #[command(after_help = venti::IMPORT_HELP)]
     Import(Import),
-    /// Copy snapshots to a store of another kind, or what vac or vbackup has archived
+    /// Copy snapshots, or archives of vac and vbackup, to a store of another kind
     #[command(after_help = venti::COPY_HELP)]
     Copy(Copy),
-    /// Bring a whole store back from a replica
+    /// Restore a whole store from a replica
     #[command(after_help = CLONE_HELP)]
     Clone(CloneStore),
-    /// Start a machine from a disk image of any day, without changing what is archived
+    /// Start a machine from a disk image of any day, without changing the archive
     #[command(after_help = boot::BOOT_HELP)]
     Boot(Boot),
-    /// Serve disk images to other programs and machines until ended
+    /// Serve snapshots or blocks to other programs and machines, until interrupted
     #[command(after_help = serve::SERVE_HELP)]
     Serve(Box<Serve>),
-    /// List which clients of the Venti door wrote, and set aside what one of them wrote
+    /// List the sessions of Venti clients, and set aside the blocks of one of them
     #[command(subcommand)]
     Venti(Venti),
-    /// Foretell what each kind of store would need on a disk, and how fast it would be, and choose
-    /// one
+    /// Predict the needs and the speed of each kind of store on a disk, and choose one
     #[command(after_help = plan::PLAN_HELP)]
     Plan(MakePlan),
-    /// Measure how fast a server or a disk is
+    /// Measure the speed of a server or a disk
     #[command(subcommand)]
     Bench(Bench),
-    /// Print a script that completes this program's words in a shell
+    /// Print a completion script for a shell
     Completions {
-        /// Which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
     /// Write the man pages into a folder
     Man {
-        /// Where to
+        /// The folder
         #[arg(value_hint = ValueHint::DirPath)]
         folder: PathBuf,
     },
@@ -285,7 +284,7 @@ impl Command {
     }
 }
 
-/// How blocks are named.
+/// The hash that names blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ScoreChoice {
     /// BLAKE3 of 256 bits
@@ -294,10 +293,10 @@ pub enum ScoreChoice {
     Sha1,
 }
 
-/// How a duplicate is told.
+/// The way to recognise duplicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CompareChoice {
-    /// By the hash that is its name
+    /// By its hash, which is its name
     Hash,
     /// Byte by byte; its name is its place in the log
     Value,
@@ -305,21 +304,20 @@ pub enum CompareChoice {
 
 #[derive(Debug, Clone, Args)]
 pub struct Init {
-    /// Do not encrypt: anybody who holds the disk can read it
+    /// Do not encrypt: anybody with access to the disk can read the store
     #[arg(long)]
     pub plaintext: bool,
 
-    /// What hash blocks are named by [default: blake3]
+    /// The hash that names blocks [default: blake3]
     #[arg(long, value_enum)]
     pub score: Option<ScoreChoice>,
 
-    /// How it is told that a block is there already: by its hash; or byte by byte, where no hash is
-    /// believed and blocks are named by their place
+    /// The way to recognise duplicate blocks: by their hash, or by comparing all bytes
     ///
-    /// By value, nothing is taken for a duplicate before it has been read and compared, so nothing
-    /// depends on a hash having no collisions, and reading asks no index. It cannot have write-only
-    /// keys, cannot speak to Venti's clients, and does not heal by archiving again:
-    /// docs/guide/by-value.md.
+    /// With value, a block is a duplicate only if it was read and compared, so no hash needs to be
+    /// free of collisions, and reading needs no index. Blocks are named by their place. Such a
+    /// store cannot have write-only keys, cannot serve Venti clients, and does not heal by
+    /// archiving again: docs/guide/by-value.md.
     #[arg(long, value_enum, default_value = "hash")]
     pub compare: CompareChoice,
 
@@ -327,25 +325,27 @@ pub struct Init {
     #[arg(long, value_name = "BYTES", default_value = "16K", value_parser = parse_block_size)]
     pub block_size: u32,
 
-    /// How large the files of the log become, from 1M to 16G
+    /// The maximum size of the log's files, from 1M to 16G
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_arena_size)]
     pub arena_size: ArenaMap,
 
-    /// How much is compressed together, from 4K to 2M: more is smaller on disk, less is faster to
-    /// read at random
+    /// The amount of data that is compressed together, from 4K to 2M
+    ///
+    /// More takes less space on the disk; less is faster to read at random.
     #[arg(long, value_name = "BYTES", default_value = "1536K", value_parser = parse_clump_size)]
     pub clump_size: ClumpBytes,
 
-    /// How hard to compress: zstd's level, 1 (fast) to 19 (small)
+    /// The compression level of zstd, from 1 (fast) to 19 (small)
     #[arg(long, value_name = "LEVEL", default_value = "3", value_parser = parse_compression)]
     pub compression: CompressionLevel,
 
-    /// Keep recovery data beside the log, this share of its size (0% to 100%): mends damaged places
-    /// of the disk without a replica
+    /// The size of the recovery data beside the log, as a share of the log (0% to 100%)
+    ///
+    /// Recovery data mends damaged places of the disk without a replica.
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = parse_parity)]
     pub parity: Parity,
 
-    /// Where the index is kept: in memory, nine bytes a block; or on disk, in a fixed amount of
+    /// The place of the index: in memory, nine bytes a block; or on disk, with a fixed amount of
     /// memory and two bytes a block
     #[arg(long, value_enum, default_value = "memory")]
     pub index: IndexChoice,
@@ -357,7 +357,7 @@ pub struct Init {
     pub cost: Cost,
 }
 
-/// Where the index is kept.
+/// The place of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum IndexChoice {
     /// In memory, about nine bytes a block
@@ -366,43 +366,44 @@ pub enum IndexChoice {
     Disk,
 }
 
-/// What is read ahead after a look-up on disk.
+/// The read-ahead after a look-up on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PrefetchChoice {
-    /// What stands beside it in the directory of the arena that it led to, as soon as another one
-    /// leads near it; more and more while they lead on
+    /// Its neighbours in the arena's directory, as soon as another look-up leads near it; more with
+    /// each further one
     Arena,
-    /// All of that at once, when four in a row have led to one arena, as Venti does
+    /// The whole directory of an arena, after four look-ups in a row that led to it, as Venti does
     Four,
-    /// Nothing, for blocks that are asked for one by one, nowhere near each other
+    /// Nothing, for blocks that are requested one by one, far from each other
     None,
 }
 
-/// How an index on disk is kept.
+/// The settings of an index on disk.
 #[derive(Debug, Clone, Args)]
 pub struct DiskIndex {
-    /// With --index disk: the memory that the index may take beside its filter, at least 1M
-    /// [default: 192M]
+    /// With --index disk: the maximum memory of the index beside its filter, at least 1M [default:
+    /// 192M]
     #[arg(long, value_name = "BYTES", value_parser = parse_index_memory)]
     pub index_memory: Option<u64>,
 
-    /// With --index disk: blocks that its filter is made for at first, like 500000 or 100M; it
+    /// With --index disk: the initial number of blocks for its filter, such as 500000 or 100M; it
     /// grows by itself [default: 1M]
     #[arg(long, value_name = "BLOCKS", value_parser = parse_blocks)]
     pub index_size: Option<u64>,
 
-    /// With --index disk: bits of a fingerprint that it keeps, 32 to 64; with more, fewer look-ups
+    /// With --index disk: the bits of a fingerprint, from 32 to 64; more bits make fewer look-ups
     /// find a wrong place [default: 48]
     #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u32).range(32..=64))]
     pub index_fingerprint: Option<u32>,
 
-    /// With --index disk: what is read ahead after a look-up on disk [default: arena]
+    /// With --index disk: the read-ahead after a look-up on disk [default: arena]
     #[arg(long, value_enum)]
     pub index_prefetch: Option<PrefetchChoice>,
 
-    /// With --index disk: a folder for its entries, on another disk; said several times, they are
-    /// spread over all of them.
-    /// `store` is the store's own folder [default: store]
+    /// With --index disk: a folder for its entries, on another disk; may be given several times
+    /// [default: store]
+    ///
+    /// The entries are spread over all of these folders. `store` is the store's own folder.
     #[arg(long, value_name = "DIR")]
     pub index_path: Vec<PathBuf>,
 }
@@ -410,7 +411,7 @@ pub struct DiskIndex {
 /// `varve reindex`
 #[derive(Debug, Clone, Args)]
 pub struct Reindex {
-    /// Where the index is kept from now on; as it is now if this is not said
+    /// The new place of the index [default: its present place]
     #[arg(long, value_enum)]
     pub index: Option<IndexChoice>,
 
@@ -418,52 +419,50 @@ pub struct Reindex {
     pub disk_index: DiskIndex,
 }
 
-/// What trying a passphrase costs, for its owner and for whoever guesses.
+/// The cost of an attempt at a passphrase, for its owner and for an attacker.
 #[derive(Debug, Clone, Args)]
 pub struct Cost {
-    /// Memory that it takes to try the new passphrase, from 8M to 4G
+    /// The memory that each attempt at the new passphrase takes, from 8M to 4G
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_size)]
     pub memory: u64,
 
-    /// How often that memory is passed over, from 1 to 64
+    /// The number of passes over that memory, from 1 to 64
     #[arg(long, value_name = "COUNT", default_value_t = 3)]
     pub passes: u32,
 }
 
-/// What to do with the keys. What is stored is never rewritten: a key only wraps the store's own
-/// keys.
+/// The operations on keys. Stored data is never rewritten: a key only wraps the store's own keys.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Key {
-    /// Make one more key; the store is opened with one of the keys that it has
+    /// Make another key; opening the store needs one of its present keys
     Add(AddKey),
-    /// List the keys; opens none
+    /// List the keys, without opening any
     List,
-    /// Put a new passphrase or key file in the place of the one that is given
+    /// Replace the given passphrase or key file with a new one
     Change(NewSecret),
-    /// Remove a key; the last one that opens everything stays
+    /// Remove a key; the last full key cannot be removed
     ///
-    /// Whoever has kept a copy of its file, and knows its secret, can still open the store with
-    /// them.
+    /// Anybody with a copy of the key's file and its secret can still open the store.
     Remove {
-        /// Its id, or how that begins: `varve key list` shows it
+        /// The key's id, or its first digits: `varve key list` shows it
         id: String,
     },
-    /// Print a paper key: a page that opens everything, to be kept where no computer is
+    /// Print a paper key: a page that opens everything, to be kept away from any computer
     Export {
-        /// Print it as a drawing (SVG) instead of text
+        /// Print an SVG drawing instead of text
         #[arg(long)]
         svg: bool,
     },
-    /// Make a new key with a paper key that is typed in
+    /// Make a new key from a paper key that is typed in
     Import {
-        /// A file with what is on the paper; standard input if not given
+        /// A file with the text on the paper [default: standard input]
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
 
         #[command(flatten)]
         secret: NewSecret,
 
-        /// What to call the new key
+        /// The label of the new key
         #[arg(long, default_value = "")]
         label: String,
     },
@@ -474,28 +473,28 @@ pub struct AddKey {
     #[command(flatten)]
     pub secret: NewSecret,
 
-    /// What to call it, such as the name of the machine or the person that holds it
+    /// A label, such as the name of the machine or the person that holds the key
     #[arg(long, default_value = "")]
     pub label: String,
 
-    /// It may add snapshots and read nothing, not even its own
+    /// Let the key add snapshots, but read nothing, not even its own
     #[arg(long, conflicts_with = "append_only")]
     pub write_only: bool,
 
-    /// It may read and add, and neither remove anything nor manage keys
+    /// Let the key read and add, but neither remove anything nor manage keys
     #[arg(long)]
     pub append_only: bool,
 }
 
-/// What is to open the new key. Without an option, a passphrase is taken from VARVE_NEW_PASSPHRASE
-/// or asked for.
+/// The secret of the new key. Without an option, a passphrase is taken from VARVE_NEW_PASSPHRASE or
+/// asked for.
 #[derive(Debug, Clone, Args)]
 pub struct NewSecret {
-    /// A file whose contents are to open the store (at least 32 random bytes)
+    /// The new key file, whose contents open the store (at least 32 random bytes)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "new_passphrase")]
     pub new_key_file: Option<PathBuf>,
 
-    /// Ask for the new passphrase at the terminal, whatever VARVE_NEW_PASSPHRASE says
+    /// Ask for the new passphrase at the terminal, even if VARVE_NEW_PASSPHRASE is set
     #[arg(long)]
     pub new_passphrase: bool,
 
@@ -514,71 +513,78 @@ pub struct TakeSnapshot {
     #[arg(required_unless_present = "qmp", conflicts_with = "qmp", value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
     pub sources: Vec<PathBuf>,
 
-    /// What to call it; the source's own name if not given. A name under which something else was
-    /// archived has to be given
+    /// The name of the snapshot [default: the name of the source]
+    ///
+    /// The name must be given if another source was archived under the same name before.
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
 
-    /// The moment that it shows, such as 2026-05-01T23:15; now if not given
+    /// The time of the snapshot, such as 2026-05-01T23:15 [default: now]
     #[arg(long, value_parser = parse_time)]
     pub time: Option<Timestamp>,
 
-    /// Something to remember with it; may be given several times
+    /// A tag for the snapshot; may be given several times
     #[arg(long = "tag", value_name = "KEY=VALUE", value_parser = parse_tag)]
     pub tags: Vec<String>,
 
-    /// A line about it
+    /// A comment of one line
     #[arg(long, value_name = "TEXT", value_parser = parse_comment)]
     pub comment: Option<String>,
 
-    /// Archive regular files, or standard input, as this [default: what they hold decides]
+    /// The way to archive regular files or standard input [default: by their contents]
     #[arg(long = "as", value_enum, value_name = "FORM", conflicts_with = "qmp")]
     pub form: Option<AsChoice>,
 
-    /// Archive what a program writes to its standard output, as the file NAME: --command NAME --
-    /// PROGRAM ARGS...
+    /// Archive the standard output of a program, as the file NAME: --command NAME -- PROGRAM
+    /// ARGS...
     ///
-    /// If the program fails there is no snapshot.
+    /// If the program fails, there is no snapshot.
     #[arg(long, value_name = "NAME", value_parser = parse_name, conflicts_with_all = ["qmp", "name", "vac", "format"])]
     pub command: Option<String>,
 
-    /// Archive standard input, or the output of a program, also if nothing comes
+    /// Archive standard input, or the output of a program, even if it is empty
     #[arg(long)]
     pub allow_empty: bool,
 
-    /// Read everything, even what has not changed since the last snapshot
+    /// Read everything, even if it has not changed since the last snapshot
     #[arg(long)]
     pub reread: bool,
 
-    /// Archive a folder so that vac's tools can read it too, and write its `vac:` line into this
-    /// file; the store must have SHA-1 scores
+    /// Make the snapshot of a folder readable for vac's tools, and write its `vac:` line into this
+    /// file
+    ///
+    /// The store must have SHA-1 scores.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "qmp")]
     pub vac: Option<PathBuf>,
 
-    /// Pack disk images as small as can be: about 4% smaller, but small reads from mounts and
-    /// booted machines cost ten times as much
+    /// Pack disk images as small as possible: about 4% smaller
+    ///
+    /// Small reads from mounts and booted machines then cost ten times as much.
     #[arg(long)]
     pub compact: bool,
 
-    /// Archive swap in disk images as it is; else swap partitions, swap files, pagefile.sys and
-    /// hiberfil.sys become zeros where everything proves that they are swap
+    /// Archive the swap in disk images, too
+    ///
+    /// Without this, swap partitions, swap files, pagefile.sys and hiberfil.sys are archived as
+    /// zeros, if all checks prove that they are swap.
     #[arg(long)]
     pub keep_swap: bool,
 
-    /// Archive as zeros what belongs to no file in disk images, of ext file systems that were
-    /// unmounted in order and are proven to be live
+    /// Archive the free blocks of ext file systems in disk images as zeros
+    ///
+    /// This applies to file systems that were unmounted cleanly, and are proven to be in use.
     #[arg(long, conflicts_with = "qmp")]
     pub skip_free: bool,
 
-    /// The format of the disk images [default: what their first bytes say; raw for block devices]
+    /// The format of the disk images [default: by their first bytes; raw for block devices]
     ///
-    /// Other formats than raw are read through QEMU's tools: the disk is archived, and not the
-    /// file.
+    /// Formats other than raw are read through QEMU's tools: the disk in the file is archived, not
+    /// the file.
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<ImageFormat>,
 
-    /// A folder in which there may be other files that an image needs, such as the one that it
-    /// stands on; may be given several times
+    /// A folder for other files that an image may need, such as its backing image; may be given
+    /// several times
     #[arg(long = "allow-backing", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub allow_backing: Vec<PathBuf>,
 
@@ -595,9 +601,9 @@ pub struct TakeSnapshot {
 pub struct RunningMachine {
     /// Archive the disks of the machine whose QEMU has this monitor socket, without pausing it
     ///
-    /// All disks are archived as they are at one moment; each becomes a snapshot of its own, named
-    /// NAME-DRIVE after the machine or --name. The first night reads everything, and each one after
-    /// it only what has changed since.
+    /// All disks are archived in their state at one moment. Each becomes a snapshot of its own,
+    /// named NAME-DRIVE after the machine or --name. The first run reads everything, and each later
+    /// run only the changes.
     #[arg(long, value_name = "SOCKET", value_hint = ValueHint::FilePath)]
     pub qmp: Option<PathBuf>,
 
@@ -605,25 +611,25 @@ pub struct RunningMachine {
     #[arg(long = "drive", value_name = "DRIVE", requires = "qmp")]
     pub drives: Vec<String>,
 
-    /// Hold the guest's file systems still for the moment, through its guest agent at this socket
+    /// Freeze the guest's file systems for that moment, through its guest agent at this socket
     #[arg(long, value_name = "SOCKET", requires = "qmp", value_hint = ValueHint::FilePath)]
     pub agent: Option<PathBuf>,
 
-    /// Where to keep what the machine overwrites while it is archived
+    /// The folder for data that the machine overwrites while it is archived
     #[arg(long, value_name = "FOLDER", requires = "qmp", default_value = "/var/tmp", value_hint = ValueHint::DirPath)]
     pub scratch: PathBuf,
 }
 
 #[derive(Debug, Clone, Args)]
 pub struct Ls {
-    /// Which snapshot, and which path in it: SNAPSHOT[:PATH]
+    /// The snapshot, and a path in it: SNAPSHOT[:PATH]
     pub snapshot: OsString,
 
     /// Show modes, owners, sizes and times
     #[arg(short, long)]
     pub long: bool,
 
-    /// List folders within folders too
+    /// List the folders in folders, too
     #[arg(short = 'R', long)]
     pub recursive: bool,
 
@@ -633,7 +639,7 @@ pub struct Ls {
 
 #[derive(Debug, Clone, Args)]
 pub struct Cat {
-    /// Which snapshot, and which file in it: SNAPSHOT[:PATH]
+    /// The snapshot, and a file in it: SNAPSHOT[:PATH]
     pub snapshot: OsString,
 
     #[command(flatten)]
@@ -646,7 +652,7 @@ pub struct Mount {
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
 
-    /// Let other users in as well, as far as modes and owners of the archived files allow it
+    /// Allow access for other users, as far as modes and owners of the archived files permit it
     #[arg(long)]
     pub allow_other: bool,
 
@@ -671,8 +677,8 @@ pub struct Find {
     /// A pattern for the file's name, such as '*.conf', or for its path if it has a slash
     pub pattern: String,
 
-    /// Where to look: one snapshot, or a path in it: SNAPSHOT[:PATH]; all snapshots, newest first,
-    /// if not given
+    /// One snapshot, or a path in it, to search: SNAPSHOT[:PATH] [default: all snapshots, newest
+    /// first]
     pub snapshot: Option<OsString>,
 
     #[command(flatten)]
@@ -681,7 +687,7 @@ pub struct Find {
 
 #[derive(Debug, Clone, Args)]
 pub struct Replicate {
-    /// Where to: folders or URLs; all that are remembered if none is given
+    /// The targets: folders or URLs [default: all remembered ones]
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     pub targets: Vec<String>,
 
@@ -689,29 +695,30 @@ pub struct Replicate {
     #[arg(long)]
     pub remember: bool,
 
-    /// Only say what would be uploaded
+    /// Only list the objects that would be uploaded
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 
-    /// How many objects are uploaded at the same time
+    /// The number of objects that are uploaded at the same time
     #[arg(short, long, value_name = "COUNT", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: u16,
 
-    /// Upload at most so many bytes a second
+    /// The maximum upload rate, in bytes a second
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub limit_rate: Option<u64>,
 
-    /// How large objects become, from 1M to 1G; each job holds one in memory
+    /// The maximum size of objects, from 1M to 1G; each job holds one in memory
     #[arg(long, value_name = "BYTES", default_value = "16M", value_parser = parse_size)]
     pub segment_size: u64,
 
-    /// Put this object again in place of the one that is there, as `verify --replica` names it; may
-    /// be given several times
+    /// Replace this object at the target, by the name that `verify --replica` prints; may be given
+    /// several times
     #[arg(long = "replace", value_name = "OBJECT")]
     pub replaced: Vec<String>,
 
-    /// Remove keys at the target that the store no longer has: until then they still open the
-    /// replica
+    /// Remove keys at the target that the store no longer has
+    ///
+    /// Until then they still open the replica.
     #[arg(long)]
     pub delete_extra_keys: bool,
 }
@@ -726,15 +733,16 @@ pub struct CloneStore {
     #[arg(value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
 
-    /// Check nothing, and need no key: the copy is then as good as the target
+    /// Check nothing, and need no key: the clone is then only as good as the target
     #[arg(long)]
     pub unchecked: bool,
 
-    /// Take arenas that the replica has only damaged or in part as they are
+    /// Also copy arenas that are damaged or incomplete at the replica
     #[arg(long, conflicts_with = "unchecked")]
     pub keep_damaged: bool,
 
-    /// How many arenas are fetched at the same time [default: 8, and 4 from an FTP server]
+    /// The number of arenas that are fetched at the same time [default: 8, and 4 from an FTP
+    /// server]
     #[arg(short, long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: Option<u16>,
 }

@@ -7,16 +7,16 @@ use varve_venti::Address;
 
 use super::value::parse_size;
 
-/// What to measure.
+/// The measurements.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Bench {
-    /// Read from or write to any Venti server, and tell how fast it was
+    /// Read from or write to any Venti server, and print its speed
     ///
-    /// The same seed means the same blocks, so what was written can be read later.
+    /// The same seed means the same blocks, so written blocks can be read later.
     Venti(BenchVenti),
-    /// Read and write in a folder, in order and here and there, and tell what its disk can do
+    /// Read and write in a folder, sequentially and at random, and print the speed of its disk
     ///
-    /// Makes a file there, and removes it. `varve plan --device` takes what --json prints.
+    /// Makes a file there, and removes it. `varve plan --device` reads the output of --json.
     Device(BenchDevice),
 }
 
@@ -26,11 +26,11 @@ pub struct BenchDevice {
     #[arg(value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
 
-    /// How large the file is: more than the disk itself remembers
+    /// The size of the file: more than the disk's own cache
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_size)]
     pub size: u64,
 
-    /// How long each measurement takes
+    /// The duration of each measurement
     #[arg(long, default_value_t = 2.0, value_parser = parse_seconds)]
     pub seconds: f64,
 }
@@ -40,41 +40,42 @@ pub struct BenchVenti {
     /// The server: HOST, HOST:PORT, tcp!HOST!PORT, unix!PATH or venti://HOST
     pub address: Address,
 
-    /// What to do with the blocks
+    /// The operation on the blocks
     #[arg(long, value_enum, default_value = "write")]
     pub action: ActionChoice,
 
-    /// In which order
+    /// The order of the blocks
     #[arg(long, value_enum, default_value = "sequential")]
     pub order: OrderChoice,
 
-    /// How large each block is, from 16 to 1M
+    /// The size of each block, from 16 to 1M
     #[arg(long, value_name = "BYTES", default_value = "8K", value_parser = parse_block)]
     pub block_size: usize,
 
-    /// How many blocks
+    /// The number of blocks
     #[arg(long, default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub count: u64,
 
-    /// Of how many blocks these are some, in an order that looks like chance [default: of as many]
+    /// The number of blocks from which these are chosen, in a pseudo-random order [default: the
+    /// number of blocks]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub among: Option<u64>,
 
-    /// How many requests are in flight at a time
+    /// The number of requests in flight
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub depth: u16,
 
-    /// Which blocks
+    /// The seed of the blocks
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-/// What to do with the blocks.
+/// The operation on the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ActionChoice {
     /// Write them, then sync
     Write,
-    /// Read them, and check what comes
+    /// Read them, and check the answers
     Read,
 }
 

@@ -9,73 +9,77 @@ use super::value::parse_size;
 use super::which::Which;
 
 pub const BOOT_HELP: &str = "\
-The machine runs in QEMU, which has to be installed. It is as the snapshot's own description says, if it has one; without, its disk \
-decides between BIOS and UEFI, and it has 2 GiB of memory. What it writes is thrown away at its end, unless --keep says where to keep it. \
-It has no network unless --network gives it one. KVM does its work where it can; where not, it is emulated, which is many times slower.
+The machine runs in QEMU, which must be installed. Its hardware follows the machine's description in the snapshot, if there is \
+one. Otherwise its disk decides between BIOS and UEFI, and it has 2 GiB of memory. Its writes are discarded at the end, or kept in \
+the file of --keep. It has no network without --network. It runs with KVM if possible; otherwise it is emulated, which is many \
+times slower.
 
-With neither --vnc nor --console it has a window; where there is no place for windows, the terminal is its console. `Ctrl-]` leaves a console.
+Without --vnc and --console it has a window; without a display, the terminal is its console. `Ctrl-]` leaves a console.
 
 Examples:
   varve -s /backup/store boot vm@2026-05-01             that day, in a window
   varve -s /backup/store boot vm --console              the newest, on this terminal
-  varve -s /backup/store boot vm --keep vm.qcow2        what it writes is kept
-  varve -s /backup/store boot --keep vm.qcow2           ... and this goes on with it
-  varve -s /backup/store boot vm --check                does it come up to a login prompt? Exit status 0: yes, 1: no
+  varve -s /backup/store boot vm --keep vm.qcow2        its writes are kept
+  varve -s /backup/store boot --keep vm.qcow2           ... and this continues with them
+  varve -s /backup/store boot vm --check                test for a login prompt; exit status 0: yes, 1: no
   varve -s /backup/store boot vm --check 'IS UP' --timeout 120 --screenshot vm.png";
 
 #[derive(Debug, Clone, Args)]
 pub struct Boot {
-    /// Which snapshot of a disk image
+    /// The snapshot of a disk image
     #[arg(required_unless_present = "keep")]
     pub snapshot: Option<String>,
 
-    /// Keep what the machine writes in this file, a qcow2 that lies over the snapshot; if it is
-    /// there already, go on with it
+    /// Keep the machine's writes in this file, a qcow2 image over the snapshot
+    ///
+    /// If the file exists already, the machine continues with it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub keep: Option<PathBuf>,
 
-    /// Start it without a screen, wait until this text is on its console or its text screen (or a
-    /// login prompt, if no text is given), say whether it came, and end it
+    /// Wait until this text, or a login prompt, is on the console or the screen, and end the
+    /// machine
+    ///
+    /// The machine has no window. The exit status is 0 if the text appeared, and 1 if not.
     #[arg(long, value_name = "TEXT", num_args = 0..=1)]
     pub check: Option<Option<String>>,
 
-    /// How long --check waits, in seconds
+    /// The time that --check waits, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "300", requires = "check", value_parser = parse_seconds)]
     pub timeout: Duration,
 
-    /// Draw the screen into this PNG file when --check ends
+    /// Save the screen in this PNG file when --check ends
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "check")]
     pub screenshot: Option<PathBuf>,
 
-    /// This terminal is the machine's console, its first serial line
+    /// Use this terminal as the machine's console, its first serial line
     #[arg(long, conflicts_with_all = ["check", "vnc"])]
     pub console: bool,
 
-    /// Show its screen with VNC, at ADDRESS:NUMBER (port 5900 + NUMBER)
+    /// Show the screen with VNC, at ADDRESS:NUMBER (port 5900 + NUMBER)
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:0,to=99", conflicts_with = "check")]
     pub vnc: Option<String>,
 
-    /// How much memory it has
+    /// The memory of the machine
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub memory: Option<u64>,
 
-    /// How many processors it has
+    /// The number of processors
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub cpus: Option<u16>,
 
-    /// What it starts with
+    /// The firmware
     #[arg(long, value_enum)]
     pub firmware: Option<FirmwareChoice>,
 
-    /// What its disk hangs on
+    /// The bus of the disks
     #[arg(long, value_enum)]
     pub bus: Option<BusChoice>,
 
-    /// Let it reach the network, behind this machine's address
+    /// Give the machine network access, behind this machine's address
     #[arg(long)]
     pub network: bool,
 
-    /// Emulate it in software, even where KVM is there
+    /// Emulate the machine in software, even if KVM is available
     #[arg(long)]
     pub no_kvm: bool,
 
@@ -83,21 +87,21 @@ pub struct Boot {
     pub which: Which,
 }
 
-/// What a machine starts with.
+/// The firmware of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum FirmwareChoice {
-    /// A BIOS of the old kind
+    /// Legacy BIOS
     Bios,
     /// UEFI
     Uefi,
 }
 
-/// What a disk hangs on.
+/// The bus of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum BusChoice {
-    /// For guests that know that they are guests
+    /// Paravirtual, for guests with virtio drivers
     Virtio,
-    /// Of the old kind
+    /// Parallel ATA
     Ide,
     /// AHCI
     Sata,

@@ -11,35 +11,35 @@ use super::value::parse_size;
 use super::which::Which;
 
 pub const SERVE_HELP: &str = "\
-Disk images are exports of a network block device server, named as snapshots are: NAME is the newest of that name, NAME@2026-05-01, \
-latest, or an id. New snapshots appear while it runs. It ends at the first signal to end, once the requests that have come are answered.
+Disk images are exports of an NBD server, named like snapshots: NAME (the newest of that name), NAME@2026-05-01, latest, or an id. \
+New snapshots appear while it runs. It ends at the first signal to end, after it has answered the requests that have arrived.
 
 Examples:
-  varve -s /backup/store serve --nbd 127.0.0.1:10809         every image, to be read
-  nbdinfo --list nbd://localhost                             what there is
-  qemu-img compare vm.raw nbd://localhost/vm@2026-05-01      is it the same?
-  nbd-client localhost /dev/nbd0 -N vm@2026-05-01            as a block device of this machine
+  varve -s /backup/store serve --nbd 127.0.0.1:10809         all images, read-only
+  nbdinfo --list nbd://localhost                             list the exports
+  qemu-img compare vm.raw nbd://localhost/vm@2026-05-01      compare an image with an export
+  nbd-client localhost /dev/nbd0 -N vm@2026-05-01            attach it as a block device of this machine
   varve -s /backup/store serve --nbd unix:vm.sock --export vm@2026-05-01 --overlay changes
-                                                             that night, to be written to
+                                                             a writable disk over that day
   varve -s /backup/store serve --nfs 127.0.0.1:11111         all days, as `varve mount` shows them
   mount -t nfs -o ro,nolock,vers=3,tcp,port=11111,mountport=11111 127.0.0.1:/ days
   varve -s /backup/store serve --webdav 127.0.0.1:8080       the same, for http://127.0.0.1:8080/
-  varve -s /backup/sha1 serve --venti localhost              blocks, for vac and whatever else speaks Venti's protocol
+  varve -s /backup/sha1 serve --venti localhost              blocks, for vac and other Venti clients
   varve -s /backup/sha1 serve --venti-read-only 'tcp!*!17035' --expose
-                                                             the same for the network, to be read
+                                                             the same for the network, read-only
   varve -s /backup/sha1 serve --venti localhost --metrics 127.0.0.1:9103
-                                                             with numbers at http://127.0.0.1:9103/metrics
+                                                             with metrics at http://127.0.0.1:9103/metrics
 
-A proxy is served in the place of a store: a Venti server, or several, behind a cache, a write buffer and the like.
+A proxy is served instead of a store: one or several Venti servers behind a cache, a write buffer and the like.
   varve -s venti://far serve --venti localhost --look-aside /var/cache/varve --look-aside-size 10G
-                                                             what was read once is near
+                                                             blocks that were read are cached here
   varve -s venti://far serve --venti localhost --write-buffer /var/spool/varve
-                                                             writes are done at once, and go on while the server is there
+                                                             writes are acknowledged at once, and sent on when possible
   varve serve --venti localhost --shard venti://one --shard venti://two
                                                              two servers as one
-  varve serve --venti localhost --proxies proxies.toml       whatever the file describes (docs/guide/venti.md)
+  varve serve --venti localhost --proxies proxies.toml       the proxies in the file (docs/guide/venti.md)
   varve -s venti://far serve --nfs 127.0.0.1:11111 --look-aside /var/cache/varve
-                                                             the snapshots whose blocks are there";
+                                                             the snapshots at that server";
 
 const PROXIES: &str = "Proxies";
 
@@ -51,29 +51,30 @@ pub struct Serve {
     #[arg(long, value_name = "ADDRESS")]
     pub nbd: Option<Endpoint>,
 
-    /// Serve only this snapshot; it is then also what a client gets that names none
+    /// Serve only this snapshot; a client that names none gets it, too
     #[arg(long, value_name = "SNAPSHOT", requires = "nbd")]
     pub export: Option<String>,
 
-    /// Let clients write; what they write is kept in this file, which grows by what is written, and
-    /// is there the next time
+    /// Let clients write, and keep their writes in this file for the next time
+    ///
+    /// The file grows with each write.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "export")]
     pub overlay: Option<PathBuf>,
 
-    /// Let clients write; what they write is thrown away at the end
+    /// Let clients write, and discard their writes at the end
     #[arg(long, requires = "export", conflicts_with = "overlay")]
     pub writable: bool,
 
-    /// Serve nobody without TLS: a certificate, its key, and if clients must have certificates,
-    /// their authority's (PEM files)
+    /// Require TLS: a certificate, its key, and if clients need certificates, those of their
+    /// authority (PEM files)
     #[arg(long, value_name = "CERT,KEY[,AUTHORITY]", requires = "nbd", value_parser = parse_tls)]
     pub nbd_tls: Option<TlsFiles>,
 
-    /// How many clients of network block devices there may be at the same time
+    /// The maximum number of NBD clients
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub nbd_clients: u16,
 
-    /// How much of what was read is kept in memory, unpacked [default: an eighth of the machine's
+    /// The memory for decompressed blocks that were read [default: an eighth of the machine's
     /// memory, from 64M to 4G]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub memory: Option<u64>,
@@ -82,105 +83,117 @@ pub struct Serve {
     #[arg(long, value_name = "ADDRESS")]
     pub nfs: Option<SocketAddr>,
 
-    /// Serve the same by WebDAV: at IP:PORT
+    /// Serve the same file system by WebDAV: at IP:PORT
     #[arg(long, value_name = "ADDRESS")]
     pub webdav: Option<SocketAddr>,
 
     /// Serve blocks by Venti's protocol, to be read and written: at HOST, HOST:PORT, tcp!HOST!PORT,
     /// tls!HOST!PORT (with --venti-tls), unix!PATH or systemd[:NAME]
     ///
-    /// The store is one of SHA-1 scores. While it is served so, no other program can write to it:
-    /// `varve -s venti://HOST snapshot` goes through the server. May be given several times.
+    /// The store must have SHA-1 scores. While it is served, no other program can write to it: use
+    /// `varve -s venti://HOST snapshot`, which goes through the server. May be given several times.
     #[arg(long, value_name = "ADDRESS")]
     pub venti: Vec<ListenAt>,
 
-    /// Serve blocks by Venti's protocol, only to be read; may be given several times
+    /// Serve blocks by Venti's protocol, read-only; may be given several times
     #[arg(long, value_name = "ADDRESS")]
     pub venti_read_only: Vec<ListenAt>,
 
-    /// The certificate and key of Venti's door at addresses of TLS (tls!HOST!PORT), and if clients
-    /// must have certificates, their authority's (PEM files)
+    /// The certificate and key for Venti clients with TLS (tls!HOST!PORT), and if clients need
+    /// certificates, those of their authority (PEM files)
     #[arg(long, value_name = "CERT,KEY[,AUTHORITY]", value_parser = parse_tls)]
     pub venti_tls: Option<TlsFiles>,
 
-    /// How many clients of Venti there may be at the same time
+    /// The maximum number of Venti clients
     #[arg(long, value_name = "COUNT", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub venti_clients: u32,
 
-    /// The largest block that clients of Venti may write, up to 1M; 56K is what others take
+    /// The largest block that Venti clients may write, up to 1M; other servers accept 56K
     #[arg(long, value_name = "BYTES", default_value = "56K", value_parser = parse_venti_block)]
     pub venti_block_size: usize,
 
-    /// How much of what one client of Venti, and of what all of them ask for is held in memory
+    /// The memory for the requests of one Venti client, and of all Venti clients
     #[arg(long, value_name = "BYTES,BYTES", default_value = "4M,256M", value_parser = parse_venti_room)]
     pub venti_room: (usize, usize),
 
-    /// How many seconds clients of Venti may take: to say hello, to end a message, to say nothing
-    /// (0: no bound), to take an answer; and how long a server that ends waits for them
+    /// The time limits for Venti clients, in seconds
+    ///
+    /// The limits are: for the handshake, for a message, for silence (0: no limit), for reading an
+    /// answer, and for the end of the server.
     #[arg(long, value_name = "LIST", default_value = "hello=30,message=60,idle=0,answer=60,end=30", value_parser = parse_venti_patience)]
     pub venti_patience: VentiPatience,
 
-    /// Make blocks durable at most this many seconds after they were acknowledged, even if no
-    /// client of Venti asks for a sync; they are also made durable when the client that wrote them
-    /// closes its connection
+    /// The time in seconds after which acknowledged blocks are made durable, even without a sync
+    ///
+    /// Blocks are also made durable when the client that wrote them closes its connection.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "venti", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub sync_after: u32,
 
-    /// Record which client of Venti writes which blocks, for `varve venti sessions` and `varve
-    /// venti set-aside`; some 22 bytes a block. Once that was asked for, the same store is always
-    /// served so
+    /// Record the blocks that each Venti client writes, for `varve venti sessions` and `varve venti
+    /// set-aside`
+    ///
+    /// This takes about 22 bytes a block. Once it was used, the same store is always served with
+    /// it.
     #[arg(long, requires = "venti")]
     pub sessions: bool,
 
-    /// Serve by Venti's protocol what this file describes: servers and stores behind caches, write
+    /// Serve the proxies in this file by Venti's protocol: servers and stores behind caches, write
     /// buffers and the like
     #[arg(long, help_heading = PROXIES, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["shard", "look_aside", "write_buffer", "read_ahead"])]
     pub proxies: Option<PathBuf>,
 
-    /// Spread blocks over these stores by their scores, instead of keeping them in --store: Venti
-    /// servers (venti://HOST, tcp!HOST!PORT) or folders. Their order counts, and must stay
+    /// Spread blocks over these stores by their scores, instead of using --store
+    ///
+    /// The stores are Venti servers (venti://HOST, tcp!HOST!PORT) or folders. Their order matters,
+    /// and must not change.
     #[arg(long, help_heading = PROXIES, value_name = "STORE", value_hint = ValueHint::DirPath)]
     pub shard: Vec<PathBuf>,
 
-    /// Keep what was read a second time, near: in a folder that lets go what was not used for
-    /// longest, or at a Venti server
+    /// Keep a copy of read blocks in this folder, or at this Venti server
+    ///
+    /// The folder evicts the blocks that were not used for longest.
     #[arg(long, help_heading = PROXIES, value_name = "FOLDER|ADDRESS", value_hint = ValueHint::DirPath)]
     pub look_aside: Option<PathBuf>,
 
-    /// How much a folder of --look-aside may take, 8M at least
+    /// The maximum size of the folder of --look-aside, at least 8M
     #[arg(long, help_heading = PROXIES, value_name = "BYTES", default_value = "1G", requires = "look_aside", value_parser = parse_size)]
     pub look_aside_size: u64,
 
-    /// Keep what is written there, too
+    /// Keep a copy of written blocks there, too
     #[arg(long, help_heading = PROXIES, requires = "look_aside")]
     pub look_aside_writes: bool,
 
     /// Acknowledge writes and syncs once they are in this folder, and send them on in the
-    /// background, whenever the server behind is there
+    /// background
     #[arg(long, help_heading = PROXIES, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub write_buffer: Option<PathBuf>,
 
-    /// How much may wait there, 8M at least; who writes more waits, and is refused after 20 seconds
+    /// The maximum size of the write buffer, at least 8M
+    ///
+    /// When it is full, writes wait, and are refused after 20 seconds.
     #[arg(long, help_heading = PROXIES, value_name = "BYTES", default_value = "1G", requires = "write_buffer", value_parser = parse_size)]
     pub write_buffer_size: u64,
 
-    /// Send on no more than this in a second
+    /// The maximum rate of sending on, in bytes a second
     #[arg(long, help_heading = PROXIES, value_name = "BYTES", requires = "write_buffer", value_parser = parse_size)]
     pub write_buffer_rate: Option<u64>,
 
-    /// Fetch what a block leads to as soon as it is read, and keep so much of what was read in
+    /// Fetch the blocks to which a block leads as soon as it is read, and keep this much data in
     /// memory
     #[arg(long, help_heading = PROXIES, value_name = "BYTES", num_args = 0..=1, default_missing_value = "64M", value_parser = parse_size)]
     pub read_ahead: Option<u64>,
 
-    /// Serve numbers by HTTP, as Prometheus reads them: what clients of Venti have asked for,
-    /// whether a fault has made the server read-only, how the index is filled; and of proxies, what
-    /// waits, what was near, and which shards fail. At IP:PORT, under /metrics
+    /// Serve metrics for Prometheus by HTTP: at IP:PORT, under /metrics
+    ///
+    /// The metrics show the requests of Venti clients, read-only mode after a fault, the fill of
+    /// the index, and for proxies the waiting bytes, cache hits and failing shards.
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
 
-    /// Let --nfs, --webdav, --venti and --metrics be reached from other machines: whoever comes
-    /// reads the whole archive, in plain (by Venti's protocol, whatever they know the score of)
+    /// Allow access to --nfs, --webdav, --venti and --metrics from other machines
+    ///
+    /// Every client can then read the whole archive without encryption; by Venti's protocol, every
+    /// block whose score it knows.
     #[arg(long)]
     pub expose: bool,
 

@@ -6,30 +6,32 @@ use super::value::{parse_comment, parse_filter_tag, parse_tag};
 use super::which::Which;
 
 pub const SNAPSHOT_HELP: &str = "\
-A snapshot is called what its source is called: /dev/vda becomes vda, ~/work becomes work, notes.txt stays notes.txt. Of a link it is the \
-link's own name. A series that an earlier version began under a name without its ending goes on under that one. Two sources of one call that \
-have the same name are refused, and so is a name whose newest snapshot came from another host or another path: --name says that it is meant.
+A snapshot has the name of its source: /dev/vda becomes vda, ~/work becomes work, notes.txt stays notes.txt. A link gives its own \
+name. A series that an earlier version began under a name without its ending continues under that name. Two sources with the same \
+name in one command are refused, and so is a name whose newest snapshot came from another host or another path: --name confirms \
+it.
 
-A regular file is archived as a disk image if it holds a partition table or a file system, is in a known format of disk images, or was one \
-the night before; else as a file, with its owner, mode, times and attributes. --as image and --as file decide otherwise.
+A regular file is archived as a disk image if it holds a partition table or a file system, has a known format of disk images, or \
+if its last snapshot is an image. Otherwise it is archived as a file, with its owner, mode, times and attributes. --as image and \
+--as file override this.
 
 Examples:
-  varve -s /backup/store snapshot /etc --name web1-etc                   another name, where several machines share a store
-  varve -s /backup/store snapshot --command db.sql -- pg_dump mydb       what a program writes; nothing, if it fails
+  varve -s /backup/store snapshot /etc --name web1-etc                   another name, if several machines share a store
+  varve -s /backup/store snapshot --command db.sql -- pg_dump mydb       the output of a program; no snapshot if it fails
   mysqldump --all-databases | varve -s /backup/store snapshot - --as file --name db.sql";
 
 pub const TAG_HELP: &str = "\
---remove comes first, then --set, then --add. A key that may not remove snapshots may not change tags either. The catalog as it was stays \
-in the log.
+--remove comes first, then --set, then --add. A key that may not remove snapshots may not change tags either. The earlier catalog \
+stays in the log.
 
 Examples:
   varve -s /backup/store tag web@2026-05-01 --add keep=always --comment 'before the upgrade'
   varve -s /backup/store tag 7cbf837f --remove keep";
 
-/// What a regular file or a stream is archived as.
+/// The form in which a regular file or a stream is archived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AsChoice {
-    /// A disk image: it can be looked into, served and booted
+    /// A disk image: it can be browsed, served and booted
     Image,
     /// A file, with owner, mode, times and attributes
     File,
@@ -37,11 +39,11 @@ pub enum AsChoice {
 
 #[derive(Debug, Clone, Args)]
 pub struct Snapshots {
-    /// Only those of this name: NAME, HOST:NAME, or any other way to name a snapshot
+    /// Only the snapshots of this name: NAME, HOST:NAME, or any other way to name a snapshot
     #[arg(value_name = "SNAPSHOT")]
     pub name: Option<String>,
 
-    /// Show them in groups by these, in this order
+    /// Group the snapshots by these properties, in this order
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     pub group_by: Vec<GroupBy>,
 
@@ -49,10 +51,10 @@ pub struct Snapshots {
     pub which: Which,
 }
 
-/// What snapshots are grouped by.
+/// The properties for groups of snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum GroupBy {
-    /// The machine that they were made on
+    /// The host on which they were made
     Host,
     /// Their name
     Name,
@@ -65,23 +67,23 @@ pub enum GroupBy {
 /// `varve tag`
 #[derive(Debug, Clone, Args)]
 pub struct Tag {
-    /// Which snapshots
+    /// The snapshots
     #[arg(required = true, value_name = "SNAPSHOT")]
     pub snapshots: Vec<String>,
 
-    /// Give this tag, beside others of the same key; may be given several times
+    /// Add this tag, beside others with the same key; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_tag)]
     pub add: Vec<String>,
 
-    /// Take this tag away, or all of this key; may be given several times
+    /// Remove this tag, or all tags with this key; may be given several times
     #[arg(long, value_name = "KEY[=VALUE]", value_parser = parse_filter_tag)]
     pub remove: Vec<String>,
 
-    /// Give this tag, in the place of others of the same key; may be given several times
+    /// Set this tag, and remove others with the same key; may be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_tag)]
     pub set: Vec<String>,
 
-    /// A line about them, in the place of the one before; an empty one removes it
+    /// Set the comment, of one line; an empty one removes it
     #[arg(long, value_name = "TEXT", value_parser = parse_comment)]
     pub comment: Option<String>,
 

@@ -7,9 +7,9 @@ use clap::{Args, Subcommand, ValueHint};
 use super::which::Which;
 
 pub const IMPORT_HELP: &str = "\
-Every block is hashed before it is stored, and every seal is checked. What is damaged is told, and hides nothing else. If it is interrupted, or an arena has grown since, \
-the same command goes on where it stopped. The roots of archives that are met are printed: what vac and vbackup once said, should nobody \
-have kept it.
+Every block is hashed before it is stored, and every seal is checked. Damage is reported, and does not prevent the import of the \
+rest. If the import is interrupted, or an arena has grown since, the same command continues where it stopped. The roots of \
+archives are printed, as vac and vbackup printed them, in case they were not kept.
 
 Examples:
   varve -s /backup/store init --score sha1
@@ -17,13 +17,16 @@ Examples:
   varve -s /backup/store ls vac:4a88b8d2d3472284cf60e0d27cf6e61ee670c531";
 
 pub const COPY_HELP: &str = "\
-Snapshots go to a store of any other kind: encrypted or not, by hash or by value, with any index. Each keeps its id, its time and its tags, and those that are there already \
-are not copied again: an interrupted copy goes on with the same command. What snapshots share is read once. FROM may be a replica.
+Snapshots can be copied to a store of any kind: encrypted or not, by hash or by value, with any index. Each keeps its id, its time \
+and its tags. Snapshots that the destination already has are not copied again, so an interrupted copy continues with the same \
+command. Data that several snapshots share is read once. FROM may be a replica.
 
-The key that is given opens both stores, if both are encrypted; --from-key-file, or the passphrase in VARVE_FROM_PASSPHRASE, opens FROM if that has another one.
+The given key opens both stores, if both are encrypted; --from-key-file, or the passphrase in VARVE_FROM_PASSPHRASE, opens FROM if \
+its key differs.
 
-Of an archive that vac or vbackup wrote, what is there already is not copied. All that a block leads to is copied before the block itself, so an interrupted copy goes on with the same command. With \
---fast a block that is there is taken to be there with all that it leads to, as venti/copy -f does: then nothing below it is looked at.
+For an archive of vac or vbackup, blocks that the destination already has are not copied. All blocks below a block are copied \
+before the block itself, so an interrupted copy continues with the same command. With --fast, all blocks below an existing block \
+are assumed to exist, as with venti/copy -f, and are not examined.
 
 Examples:
   varve copy /old/store latest /new/store
@@ -41,20 +44,22 @@ pub struct Import {
 
 #[derive(Debug, Clone, Args)]
 pub struct Copy {
-    /// The store that has it; what to copy: snapshots, or one vac:SCORE, ext2:SCORE and the like,
-    /// or .vac file; the store that is to have it. For vac archives, either may be a Venti server
+    /// The source store, the snapshots or the archive to copy, and the destination store
+    ///
+    /// An archive of vac or vbackup is vac:SCORE, ext2:SCORE and the like, or a .vac file. For
+    /// these, either store may be a Venti server.
     #[arg(required = true, num_args = 2.., value_names = ["FROM", "WHAT", "TO"], value_hint = ValueHint::AnyPath)]
     pub words: Vec<PathBuf>,
 
-    /// All snapshots, the oldest first; all that the conditions leave, if there are any
+    /// Copy all snapshots, or all that meet the conditions, the oldest first
     #[arg(short, long, conflicts_with = "fast")]
     pub all: bool,
 
-    /// The key file of FROM, if that is another one
+    /// The key file of FROM, if it differs
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub from_key_file: Option<PathBuf>,
 
-    /// Of a vac archive: take what is there to be there with all that it leads to
+    /// For vac archives: assume that all blocks below an existing block exist, too
     #[arg(short, long)]
     pub fast: bool,
 
@@ -62,29 +67,29 @@ pub struct Copy {
     pub which: Which,
 }
 
-/// What to do with sessions: each is a connection to a door of `varve serve --venti ADDRESS
-/// --sessions` by which something was written.
+/// The operations on sessions. A session is a connection to `varve serve --venti ADDRESS
+/// --sessions` that wrote blocks.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Venti {
-    /// List the sessions: from where, when, and how many blocks they wrote
+    /// List the sessions, with their clients, times and numbers of blocks
     Sessions,
     /// Stop serving the blocks that only these sessions wrote; nothing is removed
     ///
     /// A block that was in the store before, or that any other session has written before or since,
-    /// is served as before. The door heeds this when it is next started, and the store must not be
-    /// served meanwhile. Commands of this program, such as `restore`, still read these blocks.
+    /// is still served. This takes effect when the server is next started, and the store must not
+    /// be served meanwhile. Commands of this program, such as `restore`, still read these blocks.
     SetAside {
-        /// Their numbers, as `varve venti sessions` shows them
+        /// The numbers of the sessions, as `varve venti sessions` shows them
         #[arg(required = true)]
         sessions: Vec<u64>,
 
-        /// Only print how many blocks that would be
+        /// Only print the number of blocks
         #[arg(long)]
         dry_run: bool,
     },
-    /// Serve again what was set aside
+    /// Serve blocks again that were set aside
     PutBack {
-        /// Their numbers, as `varve venti sessions` shows them
+        /// The numbers of the sessions, as `varve venti sessions` shows them
         #[arg(required = true)]
         sessions: Vec<u64>,
     },

@@ -12,11 +12,11 @@ use super::value::{parse_age, parse_sample, parse_share};
 
 #[derive(Debug, Clone, Args)]
 pub struct Verify {
-    /// Check these archives of vac or vbackup instead, and read all of each: vac:SCORE, ext2:SCORE
-    /// and the like, or .vac files
+    /// Check these archives of vac or vbackup instead, completely: vac:SCORE, ext2:SCORE and the
+    /// like, or .vac files
     ///
-    /// Every block below the root is read; what is missing or damaged is named by its path. Works
-    /// in a store, in a replica and at a Venti server. An archive that it follows is not checked.
+    /// Every block below the root is read; missing and damaged files are named by their path. Works
+    /// in a store, in a replica and at a Venti server. The archive before it is not checked.
     #[arg(value_name = "ARCHIVE", value_hint = ValueHint::AnyPath, conflicts_with_all = ["share", "since", "replica", "sample"])]
     pub archives: Vec<OsString>,
 
@@ -24,18 +24,20 @@ pub struct Verify {
     #[arg(long)]
     pub data: bool,
 
-    /// Of the data read at most this share, such as 3%, and first what was read longest ago: so a
-    /// full check is spread over nights
+    /// Read at most this share of the data, such as 3%, and begin with the data that was read
+    /// longest ago
+    ///
+    /// In this way a full check is spread over several days.
     #[arg(long, value_name = "PERCENT", value_parser = parse_share)]
     pub share: Option<f64>,
 
-    /// Of the data read only what was not read and found whole within this time, such as 30d
+    /// Read only data that was not read and found undamaged within this time, such as 30d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub since: Option<Duration>,
 
     /// Check a replica, object by object, without trusting it
     ///
-    /// With --store the replica is also compared with the store that it should be of.
+    /// With --store the replica is also compared with that store.
     #[arg(long, value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     pub replica: Option<String>,
 
@@ -45,7 +47,7 @@ pub struct Verify {
 }
 
 impl Verify {
-    /// What of the data is to be read, if any.
+    /// The part of the data that is read, if any.
     pub fn data_share(&self, now: Timestamp) -> Option<AuditShare> {
         if !self.data && self.share.is_none() && self.since.is_none() {
             return None;
@@ -66,15 +68,15 @@ pub struct Repair {
     #[arg(long)]
     pub data: bool,
 
-    /// Only say what would be done
+    /// Only print what would be done
     #[arg(long)]
     pub plan: bool,
 
-    /// Say what is lost, and with the name of that plan: do not report it any more
+    /// List the losses; with the name of that plan: do not report them any more
     ///
-    /// Without PLAN it prints what is lost and the name of the plan to forget it. With that name,
-    /// `verify` and `repair` no longer report it; the log keeps a note of it with the time.
-    /// Snapshots that need what is lost stay harmed, and are reported.
+    /// Without PLAN, this prints the losses and the name of the plan to accept them. With that
+    /// name, `verify` and `repair` no longer report them; the log keeps a record of them with the
+    /// time. Snapshots that need the lost data stay harmed, and are reported.
     #[arg(long, value_name = "PLAN", num_args = 0..=1, conflicts_with_all = ["from", "data", "plan"])]
     pub accept_loss: Option<Option<String>>,
 }

@@ -10,19 +10,21 @@ use super::value::{parse_exclude, parse_size};
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Contents of a folder")]
 pub struct WhatGoesIn {
-    /// Leave out what matches this pattern, as in a .gitignore file; may be given several times
+    /// Leave out entries that match this pattern, as in a .gitignore file; may be given several
+    /// times
     ///
-    /// The last pattern that matches decides, and `!` takes back. A pattern with a `/` at its front
-    /// or in its middle is relative to the source. One that begins with the absolute path of a
-    /// source, and goes on below it, means that path: it applies to that source alone.
+    /// The last matching pattern decides, and a pattern with `!` includes again. A pattern with a
+    /// `/` at its front or in its middle is relative to the source. A pattern that begins with the
+    /// absolute path of a source applies to that source alone.
     #[arg(long = "exclude", value_name = "PATTERN", value_parser = parse_exclude)]
     pub excludes: Vec<String>,
 
-    /// The same, with capital and small letters being equal; comes after all --exclude
+    /// The same, ignoring the case of letters; comes after all --exclude
     #[arg(long = "iexclude", value_name = "PATTERN", value_parser = parse_exclude)]
     pub iexcludes: Vec<String>,
 
-    /// Leave out what matches the patterns in this file, one a line; comes before all --exclude
+    /// Leave out entries that match the patterns in this file, one on each line; comes before all
+    /// --exclude
     #[arg(long = "exclude-file", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub exclude_files: Vec<PathBuf>,
 
@@ -30,8 +32,8 @@ pub struct WhatGoesIn {
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub exclude_larger_than: Option<u64>,
 
-    /// Of a folder that holds something of this name, such as .nobackup, archive nothing else; may
-    /// be given several times
+    /// Archive nothing else of a folder that contains this name, such as .nobackup; may be given
+    /// several times
     #[arg(long, value_name = "NAME", value_parser = parse_tag_name)]
     pub exclude_if_present: Vec<String>,
 
@@ -39,12 +41,12 @@ pub struct WhatGoesIn {
     #[arg(long)]
     pub exclude_caches: bool,
 
-    /// Archive only the paths in this list, one a line, each taken as it stands; `-` reads the list
-    /// from standard input
+    /// Archive only the paths in this list, one on each line; `-` reads the list from standard
+    /// input
     ///
-    /// Paths are relative to the source, or absolute and below it. A folder in the list goes in
-    /// with all that it holds. What is in the list and does not exist counts as a file that could
-    /// not be read.
+    /// Paths are relative to the source, or absolute and below it, and are not patterns. A folder
+    /// in the list is archived with all its contents. A path that does not exist counts as a file
+    /// that could not be read.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "files_from0")]
     pub files_from: Option<PathBuf>,
 
@@ -52,18 +54,18 @@ pub struct WhatGoesIn {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub files_from0: Option<PathBuf>,
 
-    /// Stay on the file system that the source is on
+    /// Stay on the file system of the source
     #[arg(long)]
     pub one_file_system: bool,
 
-    /// Archive file systems that the kernel makes up, too, such as a mounted proc or sysfs; they
-    /// are left empty otherwise
+    /// Also archive virtual file systems of the kernel, such as a mounted proc or sysfs, which are
+    /// left empty otherwise
     ///
-    /// A source that is itself on one of them is archived in any case.
+    /// A source that is itself on one of them is always archived.
     #[arg(long)]
     pub include_virtual: bool,
 
-    /// List what would be archived and what left out, and archive nothing
+    /// List the entries that would be archived or left out, and archive nothing
     ///
     /// The store is not opened.
     #[arg(long, short = 'n', conflicts_with = "qmp")]

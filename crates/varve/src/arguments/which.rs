@@ -12,28 +12,28 @@ use super::value::{parse_filter_tag, parse_since, parse_until};
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Conditions for snapshots")]
 pub struct Which {
-    /// Of this host; may be given several times
+    /// Only snapshots of this host; may be given several times
     #[arg(long = "host", value_name = "HOST")]
     pub hosts: Vec<String>,
 
-    /// Of this source path, as `snapshots` shows it; may be given several times
+    /// Only snapshots of this source path, as `snapshots` shows it; may be given several times
     #[arg(long = "path", value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub paths: Vec<PathBuf>,
 
-    /// With this tag, or with any value of this key; may be given several times, and all have to be
-    /// there
+    /// Only snapshots with this tag, or with any value of this key; may be given several times, and
+    /// all must match
     #[arg(long = "tag", value_name = "KEY[=VALUE]", value_parser = parse_filter_tag)]
     pub tags: Vec<String>,
 
-    /// Of this moment or later, such as 2026-05-01
+    /// Only snapshots of this time or later, such as 2026-05-01
     #[arg(long, value_name = "WHEN", value_parser = parse_since)]
     pub since: Option<Timestamp>,
 
-    /// Of this moment or earlier; a day is meant to its end
+    /// Only snapshots of this time or earlier; a day includes its end
     #[arg(long, value_name = "WHEN", value_parser = parse_until)]
     pub until: Option<Timestamp>,
 
-    /// Among the newest COUNT of their series, which is a name on a host; counted after all other
+    /// Only the newest COUNT of each series, which is a name on a host; counted after all other
     /// conditions
     #[arg(long, value_name = "COUNT")]
     pub latest: Option<usize>,
