@@ -2,9 +2,9 @@
 
   script/experiments                 everything: half an hour on a quiet machine, needs 5 GB of disk
   script/experiments PART...         only these; script/experiments --list names them
-  script/experiments --quick         a hundredth of the data, and nothing is written to docs/: does it run at all?
-  script/experiments --render        measures nothing; writes tables and plots of what was measured before
-  script/experiments --from DIR      the same with what was measured in another checkout: its folder docs/evidence/experiments
+  script/experiments --quick         a hundredth of the data, as a quick test; nothing is written to docs/
+  script/experiments --render        measures nothing; writes tables and plots of the last measurements
+  script/experiments --from DIR      the same with the measurements of another checkout: its folder docs/evidence/experiments
 
 What was measured is kept in docs/evidence/experiments/, one file a part. Tables go into docs/evidence/experiments.md, between the lines that name them; plots beside
 what was measured. A machine that does nothing else meanwhile gives better figures: a part takes some minutes at the most, so each can be run when it is quiet.
@@ -67,7 +67,7 @@ def main() -> int:
         return 0
     unknown = [name for name in chosen.parts if name not in parts]
     if unknown:
-        print(f"no part {unknown[0]!r}; there are: {', '.join(parts)}", file=sys.stderr)
+        print(f"unknown part {unknown[0]!r}; the parts are: {', '.join(parts)}", file=sys.stderr)
         return 2
     docs = chosen.data / "docs" if chosen.quick else ROOT / "docs" / "evidence"
     results = docs / "experiments"
@@ -76,12 +76,12 @@ def main() -> int:
     if chosen.take:
         there = [name for name in parts if (chosen.take / f"{name}.json").is_file()]
         if not there:
-            print(f"{chosen.take}: nothing was measured there; name the folder docs/evidence/experiments of another checkout", file=sys.stderr)
+            print(f"{chosen.take} has no measurements; name the folder docs/evidence/experiments of another checkout", file=sys.stderr)
             return 2
         for name in there:
             (results / f"{name}.json").write_bytes((chosen.take / f"{name}.json").read_bytes())
         if left := [name for name in parts if name not in there]:
-            print(f"not measured there, and left as they were: {', '.join(left)}", file=sys.stderr)
+            print(f"not measured there, and not changed here: {', '.join(left)}", file=sys.stderr)
     elif not chosen.render:
         if not chosen.no_build:
             subprocess.run(["cargo", "build", "--release", "--locked", "--bin", "varve", "--bin", "varve-lab"], cwd=ROOT, check=True)
@@ -101,9 +101,9 @@ def main() -> int:
             shutil.rmtree(work, ignore_errors=True)
     lacking = render(results, docs)
     if lacking:
-        print(f"these tables lack something: {', '.join(lacking)}", file=sys.stderr)
+        print(f"incomplete tables: {', '.join(lacking)}", file=sys.stderr)
     if failed:
-        print(f"to be run again: script/experiments {' '.join(failed)}", file=sys.stderr)
+        print(f"run again: script/experiments {' '.join(failed)}", file=sys.stderr)
     return 1 if lacking or failed else 0
 
 
@@ -112,12 +112,12 @@ def parse() -> argparse.Namespace:
         prog="script/experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("parts", nargs="*", metavar="PART")
-    parser.add_argument("--data", type=Path, default=TARGET / "experiments", metavar="DIR", help="where stores are made and removed")
+    parser.add_argument("--data", type=Path, default=TARGET / "experiments", metavar="DIR", help="the folder for temporary stores")
     parser.add_argument("--quick", action="store_true", help="tiny data; tables and plots go to the data folder")
     parser.add_argument("--render", action="store_true", help="measure nothing")
-    parser.add_argument("--from", dest="take", type=Path, metavar="DIR", help="measure nothing; take what was measured there")
-    parser.add_argument("--no-build", action="store_true", help="take target/release/varve as it is")
-    parser.add_argument("--list", action="store_true", help="name the parts, and stop")
+    parser.add_argument("--from", dest="take", type=Path, metavar="DIR", help="measure nothing; take the measurements in this folder")
+    parser.add_argument("--no-build", action="store_true", help="use the existing target/release/varve")
+    parser.add_argument("--list", action="store_true", help="list the parts, and stop")
     return parser.parse_args()
 
 

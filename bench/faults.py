@@ -68,7 +68,7 @@ def ended(
     try:
         said, complained = started.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        raise CannotMeasure(f"{' '.join(command[:2])} had not ended after {seconds} s") from None
+        raise CannotMeasure(f"{' '.join(command[:2])} did not end within {seconds} s") from None
     finally:
         if started.poll() is None:
             os.killpg(started.pid, signal.SIGKILL)

@@ -239,7 +239,7 @@ def wait_for(path: Path) -> None:
             tried.connect(str(path))
             return
         time.sleep(0.01)
-    raise CannotMeasure(f"nobody listens at {path}")
+    raise CannotMeasure(f"no server listens at {path}")
 
 
 @contextlib.contextmanager

@@ -1,11 +1,11 @@
 """Measures varve beside the tools a user would pick instead, and beside the raw limit of the machine.
 
   script/bench                            everything; about an hour with three peers, needs 25 GB of disk
-  script/bench --quick                    a hundredth of the data, one round: does it run at all?
+  script/bench --quick                    a hundredth of the data, one round, as a quick test
   script/bench --scenarios days,tree      only these
   script/bench --tools varve,borg         only these
   script/bench --before PROGRAM           another build of varve beside this one (bench/before.py)
-  script/bench --list                     which scenarios and tools there are
+  script/bench --list                     lists the scenarios and tools
 
 Each step of a scenario is done by every tool before the next step begins, in N rounds, and another tool begins each round. The
 raw limit is measured anew beside each of these, since the speed of a disk changes by the minute. The table gives the best and the
@@ -16,12 +16,12 @@ cold. A store's size is what it occupies on disk, without the tool's cache in it
 process; nothing below 20 MB can be told apart.
 
 Cold means /proc/sys/vm/drop_caches for root; others only take the files concerned out of the page cache. The tmpfs is /dev/shm.
-How a store is kept (verify, replicate, clone, repair, parity) is measured by itself: bench/upkeep.py says how. So is how a past day is
-looked at (look-random, look-listing, look-sequential): bench/looking.py; and disks over NBD, past nights that are booted and machines
-that run (nbd, boot, night): bench/machines.py; blocks over Venti's protocol (venti): bench/venti.py; and
-what was foretold of them (plan): bench/planning.py. How fast the tests of faults are (faults): bench/faults.py.
+The keeping of a store (verify, replicate, clone, repair, parity) is measured by itself: see bench/upkeep.py. So is the reading of a past day
+(look-random, look-listing, look-sequential): bench/looking.py; disks over NBD, booted snapshots and running machines
+(nbd, boot, night): bench/machines.py; blocks over Venti's protocol (venti): bench/venti.py; and
+predictions beside measurements (plan): bench/planning.py. The speed of the fault tests (faults): bench/faults.py.
 
-The data comes from script/workloads; what that cannot make here is skipped, and so is a tool that is not installed: both by name.
+The data comes from script/workloads. Workloads that cannot be made here and tools that are not installed are named and skipped.
 """
 
 import argparse
@@ -133,22 +133,22 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
     parser.add_argument("--before", type=Path, metavar="PROGRAM", help="another build of varve, measured in the same rounds")
     parser.add_argument("--rounds", type=int, metavar="N", help="default: 3, with --quick 1")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="where the data is kept, and reused; default: target/bench")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="the folder for the data, which is reused; default: target/bench")
     parser.add_argument("--json", type=Path, metavar="FILE", help="default: results.json in the data folder")
     parser.add_argument("--quick", action="store_true", help="tiny data, in a data folder of its own")
-    parser.add_argument("--no-build", action="store_true", help="take target/release/varve as it is")
-    parser.add_argument("--list", action="store_true", help="print what there is to choose from, and stop")
+    parser.add_argument("--no-build", action="store_true", help="use the existing target/release/varve")
+    parser.add_argument("--list", action="store_true", help="list the scenarios and tools, and stop")
     chosen = parser.parse_args()
     if chosen.list:
         print("scenarios:")
         for scenario in SCENARIOS:
             print(f"  {scenario.name:<10} {scenario.title}")
-        print(f"  {', '.join(upkeep.NAMES)}: what it costs to keep a store")
-        print(f"  {', '.join(looking.LOOK)}: what it costs to look at a past day")
+        print(f"  {', '.join(upkeep.NAMES)}: the cost of keeping a store")
+        print(f"  {', '.join(looking.LOOK)}: the cost of reading a past day")
         print(f"  {', '.join(venti.NAMES)}: blocks over Venti's protocol")
-        print(f"  {', '.join(planning.NAMES)}: the engine in six cases, beside what `varve plan` foretells of them")
-        print(f"  {', '.join(machines.NAMES)}: disks over NBD, past nights that are booted, machines that run")
-        print(f"  {', '.join(faults.NAMES)}: how many simulated operations a second the tests of faults make")
+        print(f"  {', '.join(planning.NAMES)}: the engine in six cases, beside the predictions of `varve plan`")
+        print(f"  {', '.join(machines.NAMES)}: disks over NBD, booted snapshots, running machines")
+        print(f"  {', '.join(faults.NAMES)}: the simulated operations a second of the fault tests")
         print("tools:\n  varve")
         for tool in PEERS:
             print(f"  {tool.name:<10} {tool.note}".rstrip())

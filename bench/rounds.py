@@ -134,7 +134,7 @@ class Turn:
         self.prepare(step, source)
         cost = run(command, then_sync=None if step.action == Action.DISCARD else self.place.root)
         if step.action == Action.RESTORE and not is_same(source, into / source.name):
-            raise CommandFailed(f"{step.row}: what came back differs from {step.source}")
+            raise CommandFailed(f"{step.row}: the restored data differs from {step.source}")
         remove(into)
         return cost
 

@@ -40,7 +40,7 @@ def slow_disk(file: Path, what: dict[Path, str], limit: int) -> Iterator[None]:
             (before / "cgroup.procs").write_text("0")
             group.rmdir()
         return
-    raise CannotMeasure("no disk can be slowed down here (it takes root, and control groups for block devices)")
+    raise CannotMeasure("disks cannot be slowed down here (this needs root, and control groups for block devices)")
 
 
 def home(root: Path) -> Path:
@@ -60,7 +60,7 @@ def whole_disk(file: Path) -> str:
     place = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
     # Overlays and the like have numbers that no disk has.
     if not place.exists():
-        raise CannotMeasure(f"{file} lies on no disk that can be slowed down")
+        raise CannotMeasure(f"the disk of {file} cannot be slowed down")
     place = place.resolve()
     disk = place.parent if (place / "partition").exists() else place
     return (disk / "dev").read_text().strip()

@@ -16,12 +16,12 @@ CLONE_NEWNET = 0x40000000
 def slow_line(bits_per_second: int) -> Iterator[None]:
     """What this process starts until the block ends, servers too, has no network but 127.0.0.1, and that so slow. What both ends send counts together."""
     if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
-        raise CannotMeasure("no line can be slowed down here (it takes root, ip and tc)")
+        raise CannotMeasure("network links cannot be slowed down here (this needs root, ip and tc)")
     system = ctypes.CDLL(None, use_errno=True)
     before = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if system.unshare(CLONE_NEWNET) != 0:
-            raise CannotMeasure(f"no network namespace can be made here: {os.strerror(ctypes.get_errno())}")
+            raise CannotMeasure(f"network namespaces cannot be made here: {os.strerror(ctypes.get_errno())}")
         try:
             shape = ["tbf", "rate", f"{bits_per_second}bit", "burst", "1mb", "latency", "100ms"]
             for command in (["ip", "link", "set", "lo", "up"], ["tc", "qdisc", "add", "dev", "lo", "root", *shape]):
@@ -31,6 +31,6 @@ def slow_line(bits_per_second: int) -> Iterator[None]:
             yield
         finally:
             if system.setns(before, CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), "cannot go back to the network of before")
+                raise OSError(ctypes.get_errno(), "cannot return to the original network")
     finally:
         os.close(before)

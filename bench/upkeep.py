@@ -129,7 +129,7 @@ class Upkeep:
             capture_output=True, text=True, check=False,
         )
         if said.returncode != 0:
-            raise CannotMeasure(f"{self.python} has no cryptography and blake3: `script/test rosetta` installs them")
+            raise CannotMeasure(f"{self.python} lacks the modules cryptography and blake3: `script/test rosetta` installs them")
         return float(said.stdout)
 
     def with_server(self, round_number: int, is_clone: bool) -> list[Figures]:
@@ -275,7 +275,7 @@ def s3_server(folder: Path) -> Iterator[str]:
         if shutil.which(needed) is None:
             subprocess.run([ROOT / "script" / "need", needed], stdin=subprocess.DEVNULL, check=False)
         if shutil.which(needed) is None:
-            raise CannotMeasure(f"{needed} is not installed, and could not be")
+            raise CannotMeasure(f"{needed} is missing, and could not be installed")
     remove(folder)
     (folder / "files" / "bench").mkdir(parents=True)
     (folder / "meta").mkdir()

@@ -8,29 +8,20 @@ use std::time::{Duration, Instant};
 pub(crate) struct Deadline(Instant);
 
 impl Deadline {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "how long another program is waited for is the machine's own time"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "waits for other programs use the machine's clock")]
     pub(crate) fn after(patience: Duration) -> Self {
         Self(Instant::now() + patience)
     }
 
     /// Returns the remaining time; `None` if the deadline has passed.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "how long another program is waited for is the machine's own time"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "waits for other programs use the machine's clock")]
     pub(crate) fn left(&self) -> Option<Duration> {
         self.0.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 }
 
 /// Sleeps for `pause`.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "other programs are asked from time to time whether they are done"
-)]
+#[expect(clippy::disallowed_methods, reason = "other programs are polled for their end")]
 pub(crate) fn sleep(pause: Duration) {
     std::thread::sleep(pause);
 }

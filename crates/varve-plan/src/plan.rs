@@ -134,7 +134,7 @@ impl Processor {
         let store = open(&by_hash);
         let get = rate(&mut || {
             for some in names.chunks(256) {
-                assert!(store.get_batch(some).iter().all(Result::is_ok), "what was put can be got");
+                assert!(store.get_batch(some).iter().all(Result::is_ok), "a block that was put can be read");
             }
         });
         close(store);

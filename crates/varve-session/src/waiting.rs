@@ -67,7 +67,7 @@ struct Wait {
 }
 
 impl Wait {
-    #[expect(clippy::disallowed_methods, reason = "somebody waits, who goes by the clock")]
+    #[expect(clippy::disallowed_methods, reason = "a user waits in real time")]
     fn new(patience: Duration) -> Self {
         Self { patience, begun: Instant::now(), pause: PAUSE_MIN, announced: String::new() }
     }

@@ -14,7 +14,7 @@ const PAGE_BYTES: usize = 4096;
 #[derive(Debug, Clone)]
 pub struct SlowDisk(pub Disk);
 
-#[expect(clippy::disallowed_methods, reason = "what threads do at the same time is about time")]
+#[expect(clippy::disallowed_methods, reason = "the concurrency of threads depends on time")]
 fn slowly<T>(done: T) -> T {
     std::thread::sleep(Duration::from_micros(200));
     done

@@ -23,10 +23,10 @@ pub enum DamageKind {
     #[error(transparent)]
     Unreadable(#[from] ReadLogError),
     /// The arena was sealed, and its seal is gone or was taken off.
-    #[error("the arena was sealed, and is not any more: it was cut, or put back as it was before")]
+    #[error("the arena's seal is gone: the arena was cut, or put back from an older state")]
     SealLost,
     /// The seals of the arenas are not those that the newest page's ledger covers.
-    #[error("the seals of the arenas up to this one are not those that its last page has seen")]
+    #[error("the seals of the arenas up to this one differ from those that its last page has counted")]
     Ledger,
     /// The log ends before the last page of a writer's last closing.
     #[error("the end of the log is gone: the newest snapshots may be missing, and cannot be named")]
@@ -35,18 +35,18 @@ pub enum DamageKind {
     Missing,
     /// The disk does not return a place where a directory page may be.
     #[error(
-        "the disk does not give what is there, and that may be a directory page: what it names is not known"
+        "the disk cannot read this place, which may hold a directory page: the blocks that it names are unknown"
     )]
     Withheld,
     /// Records of the open arena are damaged, and good ones follow them.
-    #[error("a record is damaged; those after it can still be read")]
+    #[error("a record is damaged; the records after it can still be read")]
     Gap,
     /// After the last good page of the open arena there is data that was changed since it was
     /// written.
-    #[error("what follows the last directory page is damaged: it may be that page's successor")]
+    #[error("the data after the last directory page is damaged: it may be the next page")]
     TornEnd,
     /// A clump is whole, but it is not the one that its directory page names.
-    #[error("the clump is not the one that the directory names")]
+    #[error("the clump differs from the one that its directory page names")]
     OtherClump,
     /// The arena's parity is missing or damaged. The arena itself is good, so its parity can be
     /// made again.
@@ -87,13 +87,13 @@ pub enum ParityDamage {
     #[error("its parity cannot be read")]
     Unreadable(#[source] ParityHeaderError),
     /// The disk returns neither of its headers.
-    #[error("the disk does not give its parity: {reason}")]
+    #[error("the disk cannot read its parity: {reason}")]
     Withheld {
         /// The error of the disk.
         reason: String,
     },
     /// It belongs to an earlier arena in the same place.
-    #[error("its parity is of another arena")]
+    #[error("its parity belongs to another arena")]
     OtherArena,
     /// Parts of it are bad. The other parts can still mend the arena.
     #[error(

@@ -82,7 +82,7 @@ impl<'a> Mender<'a> {
             }
             pages.retain(|row| self.log().read_page(&arena, row).is_ok());
             self.intake.take_in_sealed::<RepairError>(&arena, &footer, &pages)?;
-            tracing::warn!(arena = %id, "an arena is another one than it was");
+            tracing::warn!(arena = %id, "an arena was replaced while the store was open");
             replaced.push(id);
         }
         Ok(replaced)

@@ -168,6 +168,6 @@ pub enum ReadContentError {
     #[error(transparent)]
     FileSystem(#[from] FileSystemError),
     /// The receiver of the bytes failed.
-    #[error("what was read could not be written")]
+    #[error("the output could not be written")]
     Take(#[source] io::Error),
 }

@@ -92,7 +92,8 @@ pub fn archive_image(
 ) -> Result<ArchivedImage, ArchiveImageError> {
     let shape = image_shape(block_bytes);
     let earlier = source.earlier().map(|entry| {
-        EarlierTree::new(blocks, entry, &shape).expect("who gives an earlier image has looked at its shape")
+        EarlierTree::new(blocks, entry, &shape)
+            .expect("the caller has checked the shape of the earlier image")
     });
     progress.set_total(0, source.size().unwrap_or(0));
     let job = ArchiveImageJob { blocks, shape, source, progress };

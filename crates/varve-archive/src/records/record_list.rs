@@ -73,7 +73,7 @@ impl<'a> Records<'a> {
     ///
     /// # Errors
     /// [`ReadRecordsError`]; no record follows it.
-    #[expect(clippy::should_implement_trait, reason = "what it returns borrows from the reader")]
+    #[expect(clippy::should_implement_trait, reason = "the returned value borrows from the reader")]
     pub fn next(&mut self) -> Option<Result<&[u8], ReadRecordsError>> {
         let filled = self.fill();
         if !matches!(filled, Ok(true)) {

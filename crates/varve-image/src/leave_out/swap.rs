@@ -210,7 +210,7 @@ fn add_named_files<'a>(
 
 /// Returns the ranges of memory in a swap file, and the contradiction if there is one; `None` if
 /// the file is not a swap file.
-#[expect(clippy::type_complexity, reason = "of one use")]
+#[expect(clippy::type_complexity, reason = "used once")]
 fn memory_in_file(
     files: &dyn FileSystem,
     file: FileId,

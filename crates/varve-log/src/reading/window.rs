@@ -203,7 +203,7 @@ impl Window<'_> {
     pub fn record(&mut self, granule: Granule) -> Result<RecordHeader, ReadLogError> {
         let (arena, offset) = (self.arena.id, granule.byte_offset());
         let bytes = self.bytes(offset, RECORD_HEADER_BYTES)?;
-        let bytes = bytes.first_chunk().expect("as many bytes as were asked for");
+        let bytes = bytes.first_chunk().expect("the read returns the requested number of bytes");
         RecordHeader::decode(bytes, granule).map_err(|source| ReadLogError::Record { arena, offset, source })
     }
 

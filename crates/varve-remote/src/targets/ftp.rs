@@ -210,7 +210,7 @@ impl Ftp {
         finished?;
         let arrived = connection.size(path)?;
         if arrived != contents.len() as u64 {
-            return Err(Trouble::passing(format!("of {} bytes, only {arrived} arrived", contents.len())));
+            return Err(Trouble::passing(format!("{arrived} bytes arrived instead of {}", contents.len())));
         }
         Ok(())
     }

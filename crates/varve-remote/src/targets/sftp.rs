@@ -192,8 +192,8 @@ impl Sftp {
             session.sftp.fsync(handle).await.map_err(of_sftp)?;
         }
         let arrived = session.sftp.fstat(handle).await.map_err(of_sftp)?.attrs.size;
-        if arrived.is_some_and(|arrived| arrived != contents.len() as u64) {
-            return Err(Trouble::passing(format!("of {} bytes, only {arrived:?} arrived", contents.len())));
+        if let Some(arrived) = arrived.filter(|arrived| *arrived != contents.len() as u64) {
+            return Err(Trouble::passing(format!("{arrived} bytes arrived instead of {}", contents.len())));
         }
         Ok(())
     }

@@ -145,7 +145,7 @@ impl Webdav {
         }
         let arrived = self.head(path).await?;
         if arrived != contents.len() as u64 {
-            return Err(Trouble::passing(format!("of {} bytes, only {arrived} arrived", contents.len())));
+            return Err(Trouble::passing(format!("{arrived} bytes arrived instead of {}", contents.len())));
         }
         Ok(())
     }

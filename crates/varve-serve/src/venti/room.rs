@@ -44,7 +44,7 @@ impl Room {
 
     async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
         let taken = Arc::clone(&self.semaphore).acquire_many_owned(self.units_of(bytes)).await;
-        taken.expect("nobody closes a budget")
+        taken.expect("a budget is never closed")
     }
 
     fn take_now(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {

@@ -144,7 +144,7 @@ impl Checker<'_> {
             rows.extend_from_slice(&time.0.to_le_bytes());
         }
         if let Err(error) = self.vault().write_hint(&AUDIT, rows) {
-            tracing::info!(%error, "what was checked could not be noted");
+            tracing::info!(%error, "the record of checked arenas could not be saved");
         }
     }
 }

@@ -35,7 +35,7 @@ impl Checker<'_> {
         }
         let rows = arenas.iter().flat_map(|id| id.0.to_le_bytes()).collect();
         if let Err(error) = self.vault().write_hint(&DAMAGED, rows) {
-            tracing::info!(%error, "what is damaged could not be noted");
+            tracing::info!(%error, "the list of damaged arenas could not be saved");
         }
     }
 

@@ -38,16 +38,15 @@ pub enum MendError {
     Open { arena: ArenaId },
     /// The parity belongs to another arena.
     #[error(
-        "the parity of arena {arena} is of what was in its place before: it cannot mend what is there now"
+        "the parity of arena {arena} belongs to the arena that was in its place before: it cannot mend this one"
     )]
     OtherArena { arena: ArenaId },
     /// The arena has pages that its parity does not know.
-    #[error("arena {arena} holds blocks that its parity does not know: mending would lose them")]
+    #[error("arena {arena} holds blocks that its parity does not cover: mending would lose them")]
     WouldLose { arena: ArenaId },
     /// More is damaged than the parity can mend.
     #[error(
-        "arena {arena}: {lost} parts of {shard_bytes} bytes are damaged, and its parity can mend {good} of them: \
-         take it from a replica, or archive the same data again"
+        "arena {arena}: {lost} parts of {shard_bytes} bytes are damaged, but its parity can mend only {good} of them: take the arena from a replica, or archive the same data again"
     )]
     TooMuchLost {
         arena: ArenaId,
@@ -59,26 +58,26 @@ pub enum MendError {
         shard_bytes: usize,
     },
     /// A part that was good at the first reading is bad at the second.
-    #[error("arena {arena}, offset {offset}: the disk gives other bytes than a moment ago: try again")]
+    #[error("arena {arena}, offset {offset}: two reads gave different bytes: try again")]
     Unsteady {
         arena: ArenaId,
         /// The place in bytes.
         offset: u64,
     },
     /// The result is not the arena that was sealed.
-    #[error("arena {arena}: what should mend it is not whole")]
+    #[error("arena {arena}: the mended arena is not whole")]
     NotWhole { arena: ArenaId, source: ReadLogError },
     /// The remains of the arena could not be read, for a reason that may be temporary.
     #[error(transparent)]
     Read(#[from] ReadLogError),
     /// The arena was mended, but its names could not be added to the index: open the store again.
-    #[error("the arena is mended, but the index could not take it in: open the store again")]
+    #[error("the arena is mended, but its blocks could not be added to the index: open the store again")]
     Index(#[from] AppendError),
     /// The source of the repair could not be read.
-    #[error("cannot read what should mend arena {arena}")]
+    #[error("cannot read the source for mending arena {arena}")]
     Storage { arena: ArenaId, source: io::Error },
     /// The mended arena could not be written.
-    #[error("cannot write what mends arena {arena}")]
+    #[error("cannot write the mended arena {arena}")]
     Write { arena: ArenaId, source: io::Error },
 }
 

@@ -24,7 +24,7 @@ impl UnfinishedFile {
 }
 
 fn refused<T>() -> io::Result<T> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "this look at the store is for reading"))
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this view of the store is read-only"))
 }
 
 impl Storage for UnfinishedFile {

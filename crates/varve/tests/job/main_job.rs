@@ -250,7 +250,7 @@ fn a_seal_that_was_cut_off_is_told_once_and_mended() {
     let found = sandbox.run(["verify"]);
     let text = found.text() + &found.stderr;
     assert_eq!(found.code, Some(5), "{text}");
-    assert!(text.contains("arena 1, offset 0: the arena was sealed, and is not any more"), "{text}");
+    assert!(text.contains("arena 1, offset 0: the arena's seal is gone"), "{text}");
     assert!(!text.contains("cuts it off"), "nobody will: {text}");
     assert!(sandbox.ok(["repair"]).contains("arena 1 was mended from its parity"));
     assert!(fs::read(&file).unwrap() == good);

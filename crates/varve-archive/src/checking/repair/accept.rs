@@ -24,10 +24,10 @@ pub struct AcceptPlan {
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptLossError {
     /// The catalog was unreadable, and may list more losses.
-    #[error("what is lost cannot be told")]
+    #[error("the losses cannot be determined")]
     Catalog(#[from] LoadCatalogError),
     /// The losses are no longer those of the plan.
-    #[error("another plan is called {wanted}: what is lost now is called {actual}")]
+    #[error("the plan {wanted} is out of date: the plan for the present losses is called {actual}")]
     OtherPlan {
         /// The name that the caller gave.
         wanted: String,

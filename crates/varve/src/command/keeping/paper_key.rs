@@ -19,8 +19,8 @@ pub(super) struct Page {
 }
 
 const WHAT_IT_IS: [&str; 4] = [
-    "This page is a key. Whoever has it, or a picture of it, can read and change all",
-    "that this store keeps, whatever passphrases it has now or later. Keep it like the",
+    "This page is a key. Anybody who has it, or a picture of it, can read and change all",
+    "that this store keeps, with any passphrase, now or later. Keep it like the",
     "deeds of a house: on paper, in a place that fire and thieves do not reach together",
     "with the store. Do not photograph it, mail it or save it as a file.",
 ];
@@ -30,10 +30,10 @@ const HOW_TO_USE_IT: [&str; 8] = [
     "  varve -s STORE key import",
     "and type in the five lines (or scan the code and paste it); then choose a new",
     "passphrase. Small letters will do; spaces do not matter. There is no letter I, L,",
-    "O or U: what looks like one is a 1 or a 0, or a V. Each line has a check of its",
-    "own, so a slip is told by its line. The config.toml of the store must still be",
+    "O or U: such a sign is a 1 or a 0, or a V. Each line has a check of its",
+    "own, so an error is reported with its line. The config.toml of the store must still be",
     "there; if all of keys/ is gone, this page is enough.",
-    "Nothing can take back this page but destroying it.",
+    "Nothing but its destruction can revoke this page.",
 ];
 
 impl Page {

@@ -56,7 +56,7 @@ pub fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
         remark!(
             "varve: the disk cannot read all of the log: the index is not saved, and each command rebuilds it"
         );
-        remark!("hint: check the disk; `varve verify` shows what is unreadable, and what that harms");
+        remark!("hint: check the disk; `varve verify` shows the unreadable parts, and the harm");
         return Ok(Outcome::Damage);
     }
     Ok(Outcome::Done)

@@ -176,7 +176,7 @@ fn print(invocation: &Invocation, text: &str, audit: &Audit, compared: Option<&C
     }
     if !audit.findings.is_empty() {
         remark!(
-            "hint: `varve replicate {text}` uploads missing objects, and with --replace OBJECT damaged ones; remove there by hand what belongs to no replica, or is in place of an object"
+            "hint: `varve replicate {text}` uploads missing objects, and with --replace OBJECT damaged ones; remove there by hand all that belongs to no replica, or is in place of an object"
         );
     } else if has_nothing(audit, compared) {
         say!("the replica has no arenas, only settings");

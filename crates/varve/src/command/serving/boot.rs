@@ -347,7 +347,7 @@ fn use_machine(
 }
 
 /// Waits until the machine ends. Returns `false` if the accelerator has failed.
-#[expect(clippy::disallowed_methods, reason = "a machine that somebody uses lives in real time")]
+#[expect(clippy::disallowed_methods, reason = "an interactive machine runs in real time")]
 fn wait_for_end(machine: &mut Emulator, is_cancelled: &AtomicBool) -> bool {
     let started = Instant::now();
     let (mut asked_for_room, mut waits_for_room) = (started, false);

@@ -58,7 +58,7 @@ fn venti_numbers(server: &Arc<VentiServer>, page: &mut Text) {
         ("varve_venti_writes_total", "Blocks that were written, including known ones.", counts.writes),
         ("varve_venti_written_bytes_total", "Bytes of blocks that were written.", counts.written_bytes),
         ("varve_venti_syncs_total", "Syncs that were answered.", counts.syncs),
-        ("varve_venti_flushes_total", "Syncs that no client asked for.", counts.flushes),
+        ("varve_venti_flushes_total", "Syncs by the server itself.", counts.flushes),
         (
             "varve_venti_errors_total",
             "Requests that were answered with an error, except misses.",
