@@ -52,12 +52,12 @@ pub fn run(invocation: &Invocation) -> Result<Outcome> {
     let index = format!("{} in memory", show::bytes(stats.index_bytes));
     for (what, value) in [
         ("snapshots", archive.snapshots().len().to_string()),
-        ("they show", show::bytes(shown_bytes)),
-        ("in blocks stored once", show::bytes(new_bytes)),
+        ("size of snapshots", show::bytes(shown_bytes)),
+        ("without duplicates", show::bytes(new_bytes)),
         ("on disk", show::bytes(stats.log_bytes)),
         ("saved", saved(shown_bytes, stats.log_bytes)),
         ("blocks", stats.block_count.to_string()),
-        ("compared by", compare.to_owned()),
+        ("duplicates found by", compare.to_owned()),
         ("arenas", stats.arena_count.to_string()),
         ("index", index),
     ] {
@@ -65,8 +65,8 @@ pub fn run(invocation: &Invocation) -> Result<Outcome> {
     }
     if let Some(index) = &stats.disk_index {
         for (what, value) in [
-            ("  of that its filter", show::bytes(index.filter_bytes)),
-            ("  made for so many", show::count(index.filter_blocks, "block")),
+            ("  its filter", show::bytes(index.filter_bytes)),
+            ("  filter made for", show::count(index.filter_blocks, "block")),
             ("  the rest, at most", show::bytes(index.memory_bytes_max)),
             ("  on disk", show::bytes(index.file_bytes)),
         ] {
@@ -94,8 +94,8 @@ pub fn run(invocation: &Invocation) -> Result<Outcome> {
     if percent > 0 || stats.parity_count > 0 {
         for (what, value) in [
             ("parity", show::bytes(stats.parity_bytes)),
-            ("for so many arenas", stats.parity_count.to_string()),
-            ("arenas to come get", format!("{percent} %")),
+            ("arenas with parity", stats.parity_count.to_string()),
+            ("parity of new arenas", format!("{percent} %")),
         ] {
             say!("{what:<22}{value:>20}");
         }

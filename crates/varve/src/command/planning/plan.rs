@@ -97,8 +97,8 @@ fn print_many(plans: &[Plan], device: &DeviceFigures, is_assumed: bool) {
         "empty",
         "bits a block",
         "fingerprint",
-        "collides, one in",
-        "a night",
+        "one collision in",
+        "daily snapshot",
     ];
     let mut table = show::table(&headings, &[0, 1, 3, 4, 5, 6, 7, 8, 9]);
     for (plan, forecast) in &fitting {
@@ -128,7 +128,7 @@ fn print_many(plans: &[Plan], device: &DeviceFigures, is_assumed: bool) {
 fn print_device(device: &DeviceFigures, is_assumed: bool) {
     let assumed = if is_assumed { ", assumed" } else { "" };
     say!(
-        "disk{assumed}: {:.0} MB/s read, {:.0} MB/s written, {:.0} places a second",
+        "disk{assumed}: {:.0} MB/s read, {:.0} MB/s written, {:.0} random reads a second",
         device.read_rate() / 1e6,
         device.write_rate() / 1e6,
         device.places_per_second()
@@ -199,7 +199,7 @@ fn print_needs(plan: &Plan) {
 
 fn print_cases(plan: &Plan) {
     let headings: Vec<_> =
-        std::iter::once("MB/s").chain(Case::ALL.map(Case::name)).chain(["a night"]).collect();
+        std::iter::once("MB/s").chain(Case::ALL.map(Case::name)).chain(["daily snapshot"]).collect();
     let mut table = show::table(&headings, &[1, 2, 3, 4, 5, 6, 7]);
     for forecast in &plan.forecasts {
         table.add_row(rates(forecast));

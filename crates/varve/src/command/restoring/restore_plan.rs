@@ -148,7 +148,7 @@ fn print_counts(invocation: &Invocation, destination: &Path, counts: &PlanCounts
     let parts: Vec<String> = [
         part(counts.create, "create"),
         part(counts.replace, "replace"),
-        part(counts.attributes, "give attributes"),
+        part(counts.attributes, "change attributes"),
         part(counts.delete, "delete"),
         (counts.keep > 0).then(|| format!("{} kept", counts.keep)),
         (counts.skip > 0).then(|| format!("{} skipped", counts.skip)),
