@@ -193,7 +193,7 @@ def render(folder: Path, docs: Path) -> list[str]:
     for size in SIZES:
         tables[f"counts-{size}"] = count_table(results, size)
         tables[f"rates-{size}"] = rate_table(results, size)
-        tables[f"foretold-{size}"] = foretold_table(results, size)
+        tables[f"predicted-{size}"] = predicted_table(results, size)
     tables |= {"table-7-1": table_7_1(results), "candidates": candidate_table(results), "shape": shape_table(results)}
     for name, plot in plots(results):
         (folder / f"{name}.svg").write_text(plot)
@@ -294,8 +294,8 @@ def unflushed_table(results: Results) -> str:
     return markdown(["MB/s, bytes written a block", "by hash", "without the flush", "by value", "without the flush"], rows)
 
 
-def foretold(results: Results, size: int) -> dict[tuple[str, str], float]:
-    """The time that was foretold, divided by the time that was measured."""
+def predicted(results: Results, size: int) -> dict[tuple[str, str], float]:
+    """The time that was predicted, divided by the time that was measured."""
     planned = results.of(f"plan-{size}")
     found = {}
     for forecast in planned["plan"]["forecasts"] if planned else []:
@@ -307,13 +307,13 @@ def foretold(results: Results, size: int) -> dict[tuple[str, str], float]:
     return found
 
 
-def foretold_table(results: Results, size: int) -> str:
-    found = foretold(results, size)
+def predicted_table(results: Results, size: int) -> str:
+    found = predicted(results, size)
     if not found:
         return ""
     engines = [engine for engine in ENGINES if engine != "venti"]
     rows = [[title, *(number(found[engine, case]) if (engine, case) in found else "" for engine in engines)] for case, title in CASES.items()]
-    return markdown([f"foretold ÷ measured time, {size:,} bytes", *(ENGINES[engine] for engine in engines)], rows)
+    return markdown([f"predicted ÷ measured time, {size:,} bytes", *(ENGINES[engine] for engine in engines)], rows)
 
 
 def table_7_1(results: Results) -> str:

@@ -1,5 +1,5 @@
 """Whether `varve plan` is right: the disk is measured (`varve bench device`), a plan is made from that, and the engine is put through the six cases that it
-foretells (`varve-lab foundation`), for each kind of store. Each row is one case of one kind, beside what was foretold.
+predicts (`varve-lab foundation`), for each kind of store. Each row is one case of one kind, beside what was predicted.
 """
 
 import json
@@ -34,15 +34,15 @@ class Planning:
         figures.write_text(self.say("bench", "device", self.work, *self.device_words))
         shape = ["--block-size", BLOCK_BYTES, "--index-memory", INDEX_MEMORY]
         stored = self.block_count * BLOCK_BYTES * 51 // 100
-        foretold = json.loads(self.say("plan", "--disk-size", stored, "--stored", STORED, "--device", figures, *shape))
+        predicted = json.loads(self.say("plan", "--disk-size", stored, "--stored", STORED, "--device", figures, *shape))
         rates = {
-            (kind["engine"], choice["case"]): choice["rate"] for kind in foretold["plan"]["forecasts"] for choice in kind["cases"]
+            (kind["engine"], choice["case"]): choice["rate"] for kind in predicted["plan"]["forecasts"] for choice in kind["cases"]
         }
         words = ["--blocks", self.block_count, "--sample", self.sample_count, "--incompressible", STORED]
         measured = [json.loads(line) for line in self.lab("foundation", self.work, *words, *shape).splitlines()]
         return [
             Pair(
-                name, f"{kind['engine']}: {case['case']}", "as foretold", round_number, case["nanoseconds"] / 1e9,
+                name, f"{kind['engine']}: {case['case']}", "as predicted", round_number, case["nanoseconds"] / 1e9,
                 case["bytes"] / rates[kind["engine"], case["case"]], case["bytes"], case["disk"]["read_bytes"],
             )
             for kind in measured
