@@ -79,7 +79,7 @@ def main() -> int:
     if chosen.before is not None:
         older = paired(str(chosen.before.resolve()), chosen.data, "before", chosen.quick)
         measured_in_pairs = [
-            # What is foretold has a program of its own, which an older build need not have.
+            # The predictions have a program of their own, which an older build need not have.
             (title, names, measured if names is planning.NAMES else before.WithBefore(measured, older_measured))
             for (title, names, measured), (_, _, older_measured) in zip(measured_in_pairs, older, strict=True)
         ]
@@ -119,7 +119,7 @@ def paired(program: str, data: Path, below: str, quick: bool) -> list[tuple[str,
         ("upkeep", upkeep.NAMES, upkeep.Upkeep(program, TARGET / "python" / "bin" / "python", data / "upkeep" / below, quick)),
         ("machines", machines.NAMES, machines.Machines(program, data / "machines" / below, data / "days", quick)),
         ("blocks over Venti's protocol", venti.NAMES, venti.Venti(program, data / "venti" / below, quick)),
-        ("what was foretold", planning.NAMES, planning.Planning(program, data / "plan" / below, quick)),
+        ("predictions", planning.NAMES, planning.Planning(program, data / "plan" / below, quick)),
     ]
 
 

@@ -179,6 +179,33 @@ fn sources_name_pages_that_exist() {
     report(&findings);
 }
 
+/// Each stop of the tour names functions and types that the crate of its file has.
+#[test]
+fn the_tour_names_what_is_in_its_files() {
+    let page = text(&root().join("docs/internals/tour.md"));
+    let stops: Vec<_> = page.split("\n\n").filter(|paragraph| paragraph.contains(". `crates/")).collect();
+    assert_eq!(stops.len(), 12, "the tour has twelve stops");
+    let mut findings = Vec::new();
+    for stop in stops {
+        let spans: Vec<_> = stop.split('`').skip(1).step_by(2).collect();
+        let folders = spans.iter().filter(|span| span.starts_with("crates/")).map(|path| {
+            let source = path.find("/src/").unwrap_or_else(|| panic!("no source: {path}"));
+            root().join(&path[..source]).join("src")
+        });
+        let files = folders.flat_map(|folder| everything_below(&folder)).filter(|path| path.is_file());
+        let sources: String = files.map(|file| text(&file)).collect();
+        let known: BTreeSet<_> = sources.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let is_name = |name: &&str| name.chars().all(|c| c.is_alphanumeric() || "_:".contains(c));
+        for name in spans.iter().copied().filter(is_name).flat_map(|name| name.split("::")) {
+            if !known.contains(name) {
+                findings
+                    .push(format!("docs/internals/tour.md: `{name}` is not in the crate of {}", spans[0]));
+            }
+        }
+    }
+    report(&findings);
+}
+
 /// The words of the glossary: each with the line of its definition, and the words that it rules out.
 fn glossary() -> Vec<(String, usize, Vec<String>)> {
     let page = text(&root().join("docs/glossary.md"));
