@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use varve_block::{Fingerprint, LogAddress};
-use varve_index::{DiskIndex, DiskIndexSettings, Near};
+use varve_index::{DiskIndex, DiskIndexSettings, NearAddresses};
 use varve_world::{FileName, MemoryStorage};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -110,8 +110,8 @@ fn open(storage: &MemoryStorage, session: Option<[u8; 16]>) -> Option<DiskIndex>
 fn is_known(index: &DiskIndex, number: u64) -> bool {
     let (fingerprint, address) = entry(number);
     let near = match index.near(fingerprint) {
-        Near::All(places) => places.contains(&address),
-        Near::Some(_) => true,
+        NearAddresses::All(places) => places.contains(&address),
+        NearAddresses::Some(_) => true,
     };
     let found = index.candidates(fingerprint);
     near && (found.addresses.contains(&address) || !found.is_complete)

@@ -6,8 +6,8 @@ use varve_archive::{Catalog, SnapshotContent};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType};
 use varve_log::ArenaMap;
 use varve_store::{
-    Access, CompareMode, DiskIndexConfig, Encryption, IndexKind, Keyring, NewKey, OpenError, PassphraseCost,
-    Role, ScoreAlgorithm, Secret, Store, StoreConfig,
+    CompareMode, DiskIndexConfig, Encryption, IndexKind, Keyring, NewKey, OpenStoreError, PassphraseCost,
+    Role, ScoreAlgorithm, Secret, Store, StoreAccess, StoreConfig,
 };
 use varve_tree::{ContentWriter, Cutting};
 use varve_world::{MemoryStorage, Random, SeededRandom, World};
@@ -49,13 +49,13 @@ pub fn open(
     storage: &MemoryStorage,
     seed: u64,
     secret: &Secret,
-    access: Access<'_>,
-) -> Result<Store, OpenError> {
+    access: StoreAccess<'_>,
+) -> Result<Store, OpenStoreError> {
     Store::open(world(storage, seed), Some(secret), access, &mut |_| {})
 }
 
 /// To write.
-pub const WRITER: Access<'static> = Access::Write { holder: "the fuzzer" };
+pub const WRITER: StoreAccess<'static> = StoreAccess::Write { holder: "the fuzzer" };
 
 fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn golden_stores_are_good() {
         for golden in GOLDEN.iter() {
-            let store = open(&golden.storage, 20, &secret(), Access::Read).unwrap();
+            let store = open(&golden.storage, 20, &secret(), StoreAccess::Read).unwrap();
             assert!(store.arenas().unwrap().len() >= 2);
             assert_eq!(Catalog::load(&store, store.last_catalog()).unwrap().snapshots().len(), 1);
             for (name, bytes) in &golden.blocks {

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use varve_archive::{Archive, Catalog, FolderOptions, Node, NodeKind, Progress, SnapshotRequest, Watch};
 use varve_block::{Block, BlockName, BlockStore, BlockType};
-use varve_store::{Access, Keyring, Secret, Store, StoreConfig};
+use varve_store::{Keyring, Secret, Store, StoreAccess, StoreConfig};
 use varve_upkeep::Checker;
 use varve_world::{FileName, MemoryStorage};
 use zeroize::Zeroizing;
@@ -40,7 +40,7 @@ pub fn key_file(bytes: &[u8]) {
     storage.set_contents(&config, contents(&GOLDEN[1], "config.toml"));
     storage.set_contents(&FileName::new("keys/any.toml").expect("a plain name"), bytes.to_vec());
     for secret in [secret(), Secret::Passphrase(Zeroizing::new("sesame".into()))] {
-        drop(open(&storage, 30, &secret, Access::Read));
+        drop(open(&storage, 30, &secret, StoreAccess::Read));
     }
 }
 
@@ -114,7 +114,7 @@ pub fn last_night(bytes: &[u8]) {
         SnapshotRequest { name: "home".into(), source: b"home".to_vec(), ..SnapshotRequest::default() };
     archive.take_folder(&SOURCE, FolderOptions::default(), false, request, watch).expect("a good folder");
     archive.close().expect("in memory");
-    let store = open(&storage, 63, &secret(), Access::Read).expect("a good store");
+    let store = open(&storage, 63, &secret(), StoreAccess::Read).expect("a good store");
     let catalog = Catalog::load(&store, store.last_catalog()).expect("a good catalog");
     assert!(catalog.snapshots().len() >= 2);
 }
@@ -144,7 +144,7 @@ pub fn checkpoint_note(bytes: &[u8]) {
     };
     varve_index::MemoryIndex::<512>::new().write_checkpoint(bytes, &key, &mut append).expect("in memory");
     storage.set_contents(&FileName::new("index/checkpoint").expect("a plain name"), checkpoint);
-    for access in [Access::Read, WRITER] {
+    for access in [StoreAccess::Read, WRITER] {
         if let Ok(store) = open(&storage, 40, &secret(), access) {
             nothing_is_wrong(&store, golden);
         }
@@ -172,7 +172,7 @@ pub fn store_files(bytes: &[u8]) {
         }
         change(&storage, &files, &mut input);
     }
-    if let Ok(store) = open(&storage, 50, &secret(), Access::Read) {
+    if let Ok(store) = open(&storage, 50, &secret(), StoreAccess::Read) {
         nothing_is_wrong(&store, golden);
     }
     // Somebody who may not read comes first, now and then.
@@ -198,7 +198,8 @@ pub fn store_files(bytes: &[u8]) {
     if store.close().is_err() {
         return;
     }
-    let store = open(&storage, 52, &secret(), Access::Read).expect("what could be written can be opened");
+    let store =
+        open(&storage, 52, &secret(), StoreAccess::Read).expect("what could be written can be opened");
     let name = BlockName { score, block_type: BlockType::DATA };
     assert_eq!(store.get(&name).expect("what was synced is there"), new);
     nothing_is_wrong(&store, golden);

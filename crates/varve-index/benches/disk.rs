@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use varve_block::{Fingerprint, LogAddress};
-use varve_index::{DiskIndex, DiskIndexSettings, Near};
+use varve_index::{DiskIndex, DiskIndexSettings, NearAddresses};
 use varve_world::{RealStorage, Storage};
 
 use block_count::block_count;
@@ -89,7 +89,7 @@ fn main() {
     let started = Instant::now();
     let mut through = 0;
     for number in 0..LOOKUP_COUNT {
-        through += u64::from(index.near(entry(block_count + number).0) != Near::All(Vec::new()));
+        through += u64::from(index.near(entry(block_count + number).0) != NearAddresses::All(Vec::new()));
     }
     println!(
         "a block that is not there {:.0} ns",

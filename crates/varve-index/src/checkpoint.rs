@@ -48,13 +48,13 @@ const CODE_BYTES: usize = blake3::OUT_LEN;
 /// The largest number of bytes that are read or written in one call.
 const PIECE_BYTES: usize = 1 << 20;
 
-struct Header {
+struct CheckpointHeader {
     segment_count: u64,
     block_count: u64,
     note_bytes: u64,
 }
 
-impl Header {
+impl CheckpointHeader {
     fn to_bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let words = [u64::from_le_bytes(*MAGIC), self.segment_count, self.block_count, self.note_bytes];
@@ -88,7 +88,7 @@ mod tests {
     const KEY: [u8; 32] = [9; 32];
 
     /// Makes a checkpoint with correct codes and any contents.
-    fn authentic(header: &Header, sections: &[&[u64]]) -> Vec<u8> {
+    fn authentic(header: &CheckpointHeader, sections: &[&[u64]]) -> Vec<u8> {
         let mut bytes = header.to_bytes().to_vec();
         let mut code = blake3::keyed_hash(&KEY, &bytes);
         bytes.extend(code.as_bytes());
@@ -105,7 +105,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    fn read(header: &Header, sections: &[&[u64]]) -> Result<MemoryIndex, ReadCheckpointError> {
+    fn read(header: &CheckpointHeader, sections: &[&[u64]]) -> Result<MemoryIndex, ReadCheckpointError> {
         read_bytes(&authentic(header, sections))
     }
 
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn what_is_authentic_but_senseless_is_refused() {
-        let header = Header { segment_count: 1, block_count: 2, note_bytes: 0 };
+        let header = CheckpointHeader { segment_count: 1, block_count: 2, note_bytes: 0 };
         assert_eq!(read(&header, &[&[2, 16, 5, 6]]).unwrap().len(), 2);
         let section_at = (HEADER_BYTES + 2 * CODE_BYTES) as u64;
         for senseless in [[2, 16, 6, 5], [2, 64, 5, 6], [2, u64::MAX, 5, 6]] {
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn counts_that_do_not_agree_are_refused() {
-        let header = Header { segment_count: 1, block_count: 2, note_bytes: 0 };
+        let header = CheckpointHeader { segment_count: 1, block_count: 2, note_bytes: 0 };
         for slot_count in [0, 1, 3, u64::MAX / 8, u64::MAX] {
             let error = read(&header, &[&[slot_count, 16, 5, 6]]).unwrap_err();
             assert!(!matches!(error, ReadCheckpointError::Read { .. }), "{slot_count}: {error}");
@@ -142,7 +142,8 @@ mod tests {
         let error = read(&header, &[&[1, 16, 5], &[1, 16, 6]]).unwrap_err();
         assert!(matches!(error, ReadCheckpointError::Length { .. }), "{error}");
         for (segment_count, block_count) in [(0, 0), (u64::MAX, 0), (1, u64::MAX), (u64::MAX / 48, 0)] {
-            let error = read(&Header { segment_count, block_count, note_bytes: 0 }, &[]).unwrap_err();
+            let error =
+                read(&CheckpointHeader { segment_count, block_count, note_bytes: 0 }, &[]).unwrap_err();
             assert!(
                 matches!(
                     error,
@@ -152,7 +153,8 @@ mod tests {
             );
         }
         let note_bytes = CHECKPOINT_NOTE_BYTES_MAX + 1;
-        let error = read(&Header { segment_count: 1, block_count: 0, note_bytes }, &[&[0, 16]]).unwrap_err();
+        let error = read(&CheckpointHeader { segment_count: 1, block_count: 0, note_bytes }, &[&[0, 16]])
+            .unwrap_err();
         assert!(matches!(error, ReadCheckpointError::Senseless { offset: 0 }), "{error}");
     }
 }

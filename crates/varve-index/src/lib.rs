@@ -46,9 +46,10 @@ mod stats;
 
 pub use checkpoint::{CHECKPOINT_NOTE_BYTES_MAX, ReadCheckpointError};
 pub use disk::{
-    DiskIndex, DiskIndexSettings, DiskIndexStats, Found, Near, OpenDiskIndexError, Ready, SaveDiskIndexError,
+    DiskIndex, DiskIndexSettings, DiskIndexStats, FoundAddresses, NearAddresses, OpenDiskIndexError,
+    ReadyRun, SaveDiskIndexError,
 };
 pub use memory_index::{BLOCK_COUNT_MAX, FINGERPRINT_BITS_MIN, IndexFull, MemoryIndex};
 pub use score_index::ScoreIndex;
-pub use spread::Spread;
+pub use spread::SpreadStorage;
 pub use stats::IndexStats;

@@ -2,7 +2,7 @@
 
 use varve_block::{Fingerprint, LogAddress};
 
-use crate::segment::{Segment, address_bits};
+use crate::segment::{IndexSegment, address_bits};
 
 /// The largest number of blocks that an index holds.
 pub const BLOCK_COUNT_MAX: u64 = 1 << 32;
@@ -24,7 +24,7 @@ pub struct MemoryIndex<const PAGE_SLOTS: usize = 512> {
     /// The number of a segment is its prefix with the bits reversed. With 2^b segments, all
     /// prefixes have b bits; beyond that, the first segments have been split once more, in order.
     /// So a new segment is always appended.
-    segments: Vec<Segment<PAGE_SLOTS>>,
+    segments: Vec<IndexSegment<PAGE_SLOTS>>,
     len: u64,
     /// The slots of the segment that is being rebuilt.
     scratch: Vec<u64>,
@@ -45,7 +45,7 @@ impl MemoryIndex {
 
 impl<const PAGE_SLOTS: usize> Default for MemoryIndex<PAGE_SLOTS> {
     fn default() -> Self {
-        Self::from_segments(vec![Segment::new(0, ADDRESS_BITS_FIRST)])
+        Self::from_segments(vec![IndexSegment::new(0, ADDRESS_BITS_FIRST)])
     }
 }
 
@@ -55,12 +55,12 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
 
     /// Makes an index of segments. `segments` is not empty, and each has the prefix of
     /// [`prefix_bits`].
-    pub(crate) fn from_segments(segments: Vec<Segment<PAGE_SLOTS>>) -> Self {
+    pub(crate) fn from_segments(segments: Vec<IndexSegment<PAGE_SLOTS>>) -> Self {
         let len = segments.iter().map(|segment| segment.len() as u64).sum();
         Self { segments, len, scratch: Vec::new() }
     }
 
-    pub(crate) fn segments(&self) -> &[Segment<PAGE_SLOTS>] {
+    pub(crate) fn segments(&self) -> &[IndexSegment<PAGE_SLOTS>] {
         &self.segments
     }
 
@@ -80,8 +80,8 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
     /// proportion to the segments, not to the blocks.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        let segments = self.segments.iter().map(Segment::heap_bytes).sum::<usize>();
-        let headers = self.segments.capacity() * size_of::<Segment<PAGE_SLOTS>>();
+        let segments = self.segments.iter().map(IndexSegment::heap_bytes).sum::<usize>();
+        let headers = self.segments.capacity() * size_of::<IndexSegment<PAGE_SLOTS>>();
         (size_of::<Self>() + segments + headers + self.scratch.capacity() * size_of::<u64>()) as u64
     }
 
@@ -190,7 +190,7 @@ mod tests {
         for segment_count in 1..70 {
             let prefixes = (0..segment_count).map(|number| prefix_bits(number, segment_count));
             let index =
-                MemoryIndex::<4>::from_segments(prefixes.map(|bits| Segment::new(bits, 16)).collect());
+                MemoryIndex::<4>::from_segments(prefixes.map(|bits| IndexSegment::new(bits, 16)).collect());
             for first_bits in 0..256u64 {
                 let number = index.segment_of(Fingerprint(first_bits << 56));
                 let prefix = first_bits >> (8 - prefix_bits(number, segment_count));

@@ -6,9 +6,9 @@ pub(crate) const EMPTY: u64 = u64::MAX;
 
 /// The slots beyond the last page are empty.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pages<const PAGE_SLOTS: usize>(Vec<Box<[u64; PAGE_SLOTS]>>);
+pub(crate) struct SlotPages<const PAGE_SLOTS: usize>(Vec<Box<[u64; PAGE_SLOTS]>>);
 
-impl<const PAGE_SLOTS: usize> Pages<PAGE_SLOTS> {
+impl<const PAGE_SLOTS: usize> SlotPages<PAGE_SLOTS> {
     /// Returns its heap memory, assuming that the allocator adds two words to each allocation.
     pub(crate) fn heap_bytes(&self) -> usize {
         const ALLOCATION_BYTES: usize = 16;
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn what_is_pushed_on_goes_over_the_ends_of_pages() {
-        let mut pages = Pages::<2>::default();
+        let mut pages = SlotPages::<2>::default();
         assert_eq!((pages.get(0), pages.get(1000), pages.slot_count()), (EMPTY, EMPTY, 0));
         for slot in (0..5).rev() {
             pages.put_before(0, slot);

@@ -3,7 +3,7 @@
 use parking_lot::{RwLock, RwLockReadGuard};
 use varve_block::{Fingerprint, LogAddress};
 
-use crate::{DiskIndex, Found, IndexFull, MemoryIndex, Near};
+use crate::{DiskIndex, FoundAddresses, IndexFull, MemoryIndex, NearAddresses};
 
 /// Maps fingerprints to candidates. May be used from several threads at once.
 ///
@@ -19,20 +19,20 @@ pub enum ScoreIndex {
 impl ScoreIndex {
     /// Returns the candidates of a fingerprint that are known without a disk read.
     #[must_use]
-    pub fn near(&self, fingerprint: Fingerprint) -> Near {
+    pub fn near(&self, fingerprint: Fingerprint) -> NearAddresses {
         match self {
-            Self::Memory(index) => Near::All(read(index).candidates(fingerprint).collect()),
+            Self::Memory(index) => NearAddresses::All(read(index).candidates(fingerprint).collect()),
             Self::Disk(index) => index.near(fingerprint),
         }
     }
 
     /// Returns the candidates of a fingerprint. Reads the disk if necessary.
     #[must_use]
-    pub fn candidates(&self, fingerprint: Fingerprint) -> Found {
+    pub fn candidates(&self, fingerprint: Fingerprint) -> FoundAddresses {
         match self {
             Self::Memory(index) => {
                 let addresses = read(index).candidates(fingerprint).collect();
-                Found { addresses, is_complete: true, is_from_disk: false }
+                FoundAddresses { addresses, is_complete: true, is_from_disk: false }
             }
             Self::Disk(index) => index.candidates(fingerprint),
         }

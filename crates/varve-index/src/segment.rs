@@ -9,12 +9,12 @@
 use varve_block::{Fingerprint, LogAddress};
 
 use crate::FINGERPRINT_BITS_MIN;
-use crate::pages::{EMPTY, Pages};
+use crate::pages::{EMPTY, SlotPages};
 
 #[derive(Debug, Clone)]
-pub(crate) struct Segment<const PAGE_SLOTS: usize> {
+pub(crate) struct IndexSegment<const PAGE_SLOTS: usize> {
     /// The homes, then a tail for slots that are pushed past the last home.
-    pages: Pages<PAGE_SLOTS>,
+    pages: SlotPages<PAGE_SLOTS>,
     home_slots: usize,
     len: usize,
     prefix_bits: u32,
@@ -27,14 +27,14 @@ pub(crate) fn address_bits(address: LogAddress) -> u32 {
     u64::BITS - (address.granule() + 1).leading_zeros()
 }
 
-impl<const PAGE_SLOTS: usize> Segment<PAGE_SLOTS> {
+impl<const PAGE_SLOTS: usize> IndexSegment<PAGE_SLOTS> {
     /// Slots at the end of the segment that are no home: few enough to cost little, and enough that
     /// another page for pushed slots is seldom needed.
     const TAIL_SLOTS: usize = PAGE_SLOTS / 16;
 
     /// Makes an empty segment, without pages.
     pub(crate) fn new(prefix_bits: u32, address_bits: u32) -> Self {
-        Self { pages: Pages::default(), home_slots: 0, len: 0, prefix_bits, address_bits }
+        Self { pages: SlotPages::default(), home_slots: 0, len: 0, prefix_bits, address_bits }
     }
 
     /// Makes a segment of untrusted `slots`. Returns `None` when they do not strictly ascend, when
@@ -279,7 +279,7 @@ mod tests {
     }
 
     /// Checks the invariants of the module.
-    fn check(segment: &Segment<4>) {
+    fn check(segment: &IndexSegment<4>) {
         let slots: Vec<u64> = segment.slots().collect();
         assert_eq!(slots.len(), segment.len());
         assert!(slots.is_sorted_by(|slot, next| slot < next), "{slots:x?}");
@@ -288,8 +288,8 @@ mod tests {
         }
     }
 
-    fn segment_of(fingerprints: impl Iterator<Item = u64>) -> Segment<4> {
-        let mut segment = Segment::new(0, ADDRESS_BITS);
+    fn segment_of(fingerprints: impl Iterator<Item = u64>) -> IndexSegment<4> {
+        let mut segment = IndexSegment::new(0, ADDRESS_BITS);
         for (number, fingerprint) in (0..).zip(fingerprints) {
             assert!(segment.insert(Fingerprint(fingerprint), address(number), &mut Vec::new()));
             check(&segment);
@@ -327,7 +327,7 @@ mod tests {
     fn an_address_of_ones_is_not_taken_for_an_empty_slot() {
         let last = address((1 << ADDRESS_BITS) - 1);
         assert_eq!(address_bits(last), ADDRESS_BITS + 1);
-        let mut segment = Segment::<4>::new(0, ADDRESS_BITS);
+        let mut segment = IndexSegment::<4>::new(0, ADDRESS_BITS);
         assert!(!segment.contains(Fingerprint(u64::MAX), last));
         assert_eq!(segment.candidates(Fingerprint(u64::MAX)).count(), 0);
         segment.widen(address_bits(last), &mut Vec::new());
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn slots_that_become_the_same_are_one() {
-        let mut segment = Segment::<4>::new(0, ADDRESS_BITS);
+        let mut segment = IndexSegment::<4>::new(0, ADDRESS_BITS);
         for fingerprint in [0, 1 << 20, 1 << 40] {
             segment.insert(Fingerprint(fingerprint), address(7), &mut Vec::new());
         }
@@ -380,7 +380,7 @@ mod tests {
     #[test]
     fn slots_from_outside_are_not_believed() {
         let taken = |prefix_bits, address_bits, slots: &[u64]| {
-            Segment::<4>::from_slots(prefix_bits, address_bits, slots).is_some()
+            IndexSegment::<4>::from_slots(prefix_bits, address_bits, slots).is_some()
         };
         assert!(taken(0, 16, &[]));
         assert!(taken(16, 16, &[0, 1, 1 << 16]));

@@ -22,7 +22,7 @@ use varve_world::{FileLock, FileName, LockError, Storage};
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// A store's folder, with the index's files of entries in other folders.
-pub struct Spread {
+pub struct SpreadStorage {
     own: Arc<dyn Storage>,
     places: Vec<Arc<dyn Storage>>,
     is_spread: fn(&FileName) -> bool,
@@ -41,7 +41,7 @@ fn whole_of(part: &FileName) -> Option<FileName> {
     (is_number(number) && is_number(count)).then(|| FileName::new(whole).ok())?
 }
 
-impl Spread {
+impl SpreadStorage {
     /// Puts the files of entries into the folders `places`, of which there is at least one. All
     /// other files stay in the store's own folder.
     #[must_use]
@@ -121,7 +121,7 @@ impl Spread {
     }
 }
 
-impl Storage for Spread {
+impl Storage for SpreadStorage {
     fn create(&self, file: &FileName) -> io::Result<()> {
         if !(self.is_spread)(file) {
             return self.own.create(file);
@@ -278,17 +278,17 @@ mod tests {
 
     use super::*;
 
-    fn spread(count: usize) -> (Spread, Vec<MemoryStorage>) {
+    fn spread(count: usize) -> (SpreadStorage, Vec<MemoryStorage>) {
         let places: Vec<_> = (0..count).map(|_| MemoryStorage::new()).collect();
         let folders = places.iter().map(|place| Arc::new(place.clone()) as Arc<dyn Storage>).collect();
-        (Spread::new(Arc::new(MemoryStorage::new()), folders), places)
+        (SpreadStorage::new(Arc::new(MemoryStorage::new()), folders), places)
     }
 
     #[test]
     fn it_keeps_the_contract_with_all_files_spread_and_with_none() {
         for count in [1, 3] {
             contract::check(&mut || spread(count).0);
-            contract::check(&mut || Spread { is_spread: |_| true, ..spread(count).0 });
+            contract::check(&mut || SpreadStorage { is_spread: |_| true, ..spread(count).0 });
         }
     }
 

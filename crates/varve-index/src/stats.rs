@@ -1,7 +1,7 @@
 //! Statistics of an index in memory, for `varve stats`.
 
 use crate::MemoryIndex;
-use crate::segment::Segment;
+use crate::segment::IndexSegment;
 
 /// The fill of an index, and the cost of its look-ups.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,12 +32,12 @@ pub struct IndexStats {
 impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
     /// Returns the number of blocks of each segment.
     pub fn segment_lengths(&self) -> impl Iterator<Item = usize> {
-        self.segments().iter().map(Segment::len)
+        self.segments().iter().map(IndexSegment::len)
     }
 
     /// Returns, for each block, the number of slots that a search for it examines.
     pub fn probe_lengths(&self) -> impl Iterator<Item = usize> {
-        self.segments().iter().flat_map(Segment::probe_lengths)
+        self.segments().iter().flat_map(IndexSegment::probe_lengths)
     }
 
     /// Measures the index. Reads all blocks: about a second for 100 million.

@@ -11,8 +11,8 @@ use serde::Serialize;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, SyncError};
 use varve_plan::{Case, Engine};
 use varve_store::{
-    Access, CloseError, CompareMode, CreateError, DiskIndexConfig, Encryption, OpenError, PassphraseCost,
-    Prefetch, SaveCheckpointError, Store, StoreConfig,
+    CloseError, CompareMode, CreateError, DiskIndexConfig, Encryption, OpenStoreError, PassphraseCost,
+    Prefetch, SaveCheckpointError, Store, StoreAccess, StoreConfig,
 };
 use varve_world::{Timestamp, World};
 
@@ -106,7 +106,7 @@ pub enum CasesError {
     #[error("the store to be measured could not be made")]
     Create(#[from] CreateError),
     #[error("the store that is measured could not be opened")]
-    Open(#[from] OpenError),
+    Open(#[from] OpenStoreError),
     #[error(transparent)]
     Put(#[from] PutError),
     #[error(transparent)]
@@ -183,7 +183,7 @@ struct Bench {
 impl Bench {
     fn run(&mut self, case: Case) -> Result<CaseResult, CasesError> {
         let is_read = matches!(case, Case::OutOfOrderRead | Case::SequentialRead);
-        let access = if is_read { Access::Read } else { Access::Write { holder: HOLDER } };
+        let access = if is_read { StoreAccess::Read } else { StoreAccess::Write { holder: HOLDER } };
         let store = self.open(access)?;
         // The out-of-order reads model single reads in a disk image.
         store.expect_reads_in_pieces(true);
@@ -226,7 +226,7 @@ impl Bench {
         })
     }
 
-    fn open(&self, access: Access<'_>) -> Result<Store, OpenError> {
+    fn open(&self, access: StoreAccess<'_>) -> Result<Store, OpenStoreError> {
         Store::open(self.world.clone(), None, access, &mut |_| ())
     }
 
@@ -234,7 +234,7 @@ impl Bench {
     /// into memory. In a store far larger than memory these are negligible; in a small store they
     /// are all entries.
     fn write_out_index(&self) -> Result<(), CasesError> {
-        let store = self.open(Access::Write { holder: HOLDER })?;
+        let store = self.open(StoreAccess::Write { holder: HOLDER })?;
         store.save_checkpoint()?;
         Ok(store.close()?)
     }

@@ -88,7 +88,7 @@ fn table(args: &Memventi) -> Result<Vec<Value>> {
     (config.score, config.encryption) = (ScoreAlgorithm::Sha1, Encryption::None);
     Store::create(&world, &config, None, PassphraseCost::default())?;
     let store =
-        Arc::new(Store::open(world, None, varve_store::Access::Write { holder: HOLDER }, &mut |_| ())?);
+        Arc::new(Store::open(world, None, varve_store::StoreAccess::Write { holder: HOLDER }, &mut |_| ())?);
     // Memventi caches no blocks, so the front end must not either.
     let settings = VentiSettings { recent_bytes: 0, ..VentiSettings::default() };
     let wanted =

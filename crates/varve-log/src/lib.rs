@@ -48,7 +48,7 @@ pub use parity::{
 pub use reading::file_part::FilePart;
 pub use reading::log::{ArenaState, Log, LogConfig, OpenLogError, OpenedArena, ReadLogError};
 pub use reading::whole_arena::WholeArena;
-pub use reading::window::{ClumpMap, Window};
+pub use reading::window::{ArenaWindow, ClumpMap};
 pub use records::clump::{ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
 pub use records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
 pub use records::compression::{CompressionLevel, DecompressError};
@@ -58,9 +58,9 @@ pub use records::record_header::{RECORD_BYTES_MAX, RecordError, RecordHeader, Re
 pub use recovery::crash_or_damage::ArenaEnd;
 pub use recovery::headerless_arena::UnopenedEnd;
 pub use recovery::recover::{RecoverError, UNSEALED_MAX};
-pub use recovery::salvage::{Replaced, Replacement, SalvagedClump};
-pub use recovery::scan::{Proven, Recovered};
+pub use recovery::salvage::{ReplacedArena, Replacement, SalvagedClump};
+pub use recovery::scan::{ProvenPages, RecoveredArena};
 pub use writing::append_error::{AppendError, WriteFailure};
 pub use writing::appender::Appender;
-pub use writing::arena_writer::Appended;
+pub use writing::arena_writer::AppendedPage;
 pub use writing::sync::{SyncLogError, SyncPlan};

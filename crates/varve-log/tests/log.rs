@@ -7,8 +7,8 @@ use std::sync::Arc;
 use varve_block::{BlockName, BlockType, LogAddress, to_hex};
 use varve_log::{
     AppendError, Appender, ArenaEnd, ArenaId, ArenaMap, ArenaState, ClumpBytes, ClumpDraft, CompressionLevel,
-    FooterError, Framing, Log, LogConfig, LogKeys, NamedBlock, Proven, ReadLogError, Recovered, Seal, Seals,
-    recovery_of, wrap_secret,
+    FooterError, Framing, Log, LogConfig, LogKeys, NamedBlock, ProvenPages, ReadLogError, RecoveredArena,
+    Seal, Seals, recovery_of, wrap_secret,
 };
 use varve_world::{FileName, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage};
 
@@ -29,7 +29,7 @@ fn log(storage: &MemoryStorage, keys: &LogKeys) -> Arc<Log> {
 }
 
 /// Opens the log as a writer does, and says what recovery found in the arenas without a seal.
-fn open(storage: &MemoryStorage, keys: &LogKeys, seed: u64) -> (Arc<Log>, Appender, Vec<Recovered>) {
+fn open(storage: &MemoryStorage, keys: &LogKeys, seed: u64) -> (Arc<Log>, Appender, Vec<RecoveredArena>) {
     let log = log(storage, keys);
     let (mut seals, mut unsealed) = (Seals::default(), Vec::new());
     for id in log.arenas().unwrap() {
@@ -679,7 +679,7 @@ fn whoever_may_only_write_adds_and_reads_nothing() {
         match log.state(&arena).unwrap() {
             ArenaState::Sealed { footer, .. } => seals.insert(id, Seal::of(arena.header(), &footer)),
             ArenaState::Unsealed => {
-                let proven = Proven::of(log.scan(&arena).unwrap());
+                let proven = ProvenPages::of(log.scan(&arena).unwrap());
                 assert!(proven.is_whole(), "its writer has left a mark");
                 whole.push((arena, proven.proven));
             }
@@ -711,7 +711,7 @@ fn what_a_crash_may_have_taken_is_not_proven_without_reading() {
     sync(&log, &mut appender);
     append_block(&log, &mut appender, b"third, of which no page tells");
     drop(appender);
-    let proven = Proven::of(log.scan(&log.open_arena(ArenaId(0)).unwrap()).unwrap());
+    let proven = ProvenPages::of(log.scan(&log.open_arena(ArenaId(0)).unwrap()).unwrap());
     assert!(!proven.is_whole());
     assert_eq!((proven.proven.pages.len(), proven.unproven.len()), (1, 1));
     assert!(proven.proven.cut_bytes > 0);

@@ -14,16 +14,16 @@ use crate::background::Background;
 use crate::bounded::BoundedStore;
 use crate::buffer::{BufferTarget, WriteBuffer};
 use crate::cache::{Cache, LookAside};
-use crate::configuration::{Configuration, Described};
-use crate::read_ahead::{Leads, ReadAhead};
-use crate::shards::{Shard, Shards};
-use crate::watched::{Part, Watched};
+use crate::configuration::{Configuration, StoreDescription};
+use crate::read_ahead::{ListReferences, ReadAheadStore};
+use crate::shards::{Shard, ShardedStore};
+use crate::watched_proxies::{WatchedProxies, WatchedProxy};
 
 /// Any error that can occur when a store is opened.
 pub type OpenFailure = Box<dyn Error + Send + Sync>;
 
 /// The parts that a configuration needs from its caller.
-pub trait Outside {
+pub trait ProxyResources {
     /// Makes a client of a Venti server. The server need not be reachable yet.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ pub trait Outside {
     fn holder(&self) -> String;
 
     /// The function that lists the blocks that a block references.
-    fn leads(&self) -> Leads;
+    fn leads(&self) -> ListReferences;
 }
 
 /// Why a configuration was not built.
@@ -60,23 +60,23 @@ pub struct AssembleError {
 }
 
 /// Running proxies, with the stores behind them.
-pub struct Assembled {
+pub struct AssembledProxies {
     blocks: Arc<dyn BlockStore>,
-    watched: Watched,
+    watched: WatchedProxies,
     background: Vec<Background>,
 }
 
 /// The state of a build.
-struct Builder<'a> {
+struct ProxyBuilder<'a> {
     configuration: &'a Configuration,
-    outside: &'a dyn Outside,
+    outside: &'a dyn ProxyResources,
     built: BTreeMap<String, Arc<dyn BlockStore>>,
-    shards: BTreeMap<String, Arc<Shards>>,
-    parts: Vec<(String, Part)>,
+    shards: BTreeMap<String, Arc<ShardedStore>>,
+    parts: Vec<(String, WatchedProxy)>,
     background: Vec<Background>,
 }
 
-impl Builder<'_> {
+impl ProxyBuilder<'_> {
     /// Builds a store, with all stores behind it. Terminates because the configuration has no
     /// cycles.
     fn build(&mut self, name: &str) -> Result<Arc<dyn BlockStore>, AssembleError> {
@@ -97,35 +97,35 @@ impl Builder<'_> {
     fn open(
         &mut self,
         name: &str,
-        described: &Described,
+        described: &StoreDescription,
         behind: &BTreeMap<&str, Arc<dyn BlockStore>>,
     ) -> Result<Arc<dyn BlockStore>, OpenFailure> {
         let behind = |name: &str| Arc::clone(&behind[name]);
-        let (part, blocks): (Part, Arc<dyn BlockStore>) = match described {
-            Described::Server { address, attempts, patience } => {
+        let (part, blocks): (WatchedProxy, Arc<dyn BlockStore>) = match described {
+            StoreDescription::Server { address, attempts, patience } => {
                 return self.outside.server(address, *attempts, *patience);
             }
-            Described::Folder { path } => return self.outside.folder(path),
-            Described::Shards { stores } => {
+            StoreDescription::Folder { path } => return self.outside.folder(path),
+            StoreDescription::Shards { stores } => {
                 let shard = |name: &String| Shard { name: self.title(name), blocks: behind(name) };
                 let workers = Arc::new(RealWorkers::new(stores.len()));
-                let shards = Arc::new(Shards::new(stores.iter().map(shard).collect(), workers)?);
+                let shards = Arc::new(ShardedStore::new(stores.iter().map(shard).collect(), workers)?);
                 self.shards.insert(name.to_owned(), Arc::clone(&shards));
-                (Part::Shards(Arc::clone(&shards)), shards)
+                (WatchedProxy::Shards(Arc::clone(&shards)), shards)
             }
-            Described::Bounded { folder, bytes } => {
+            StoreDescription::Bounded { folder, bytes } => {
                 let holder = self.outside.holder();
                 let bounded = Arc::new(BoundedStore::open(self.outside.world(folder), *bytes, &holder)?);
-                (Part::Bounded(Arc::clone(&bounded)), bounded)
+                (WatchedProxy::Bounded(Arc::clone(&bounded)), bounded)
             }
-            Described::Cache { source, look_aside, look_aside_writes, memory_bytes } => {
+            StoreDescription::Cache { source, look_aside, look_aside_writes, memory_bytes } => {
                 let look_aside = look_aside
                     .as_deref()
                     .map(|name| LookAside { blocks: behind(name), takes_writes: *look_aside_writes });
                 let cache = Arc::new(Cache::new(behind(source), look_aside, *memory_bytes)?);
-                (Part::Cache(Arc::clone(&cache)), cache)
+                (WatchedProxy::Cache(Arc::clone(&cache)), cache)
             }
-            Described::Buffer { target, folder, settings, bytes_per_second } => {
+            StoreDescription::Buffer { target, folder, settings, bytes_per_second } => {
                 let (world, holder) = (self.outside.world(folder), self.outside.holder());
                 let target = match self.shards.get(target) {
                     Some(shards) => BufferTarget::Shards(Arc::clone(shards)),
@@ -133,12 +133,13 @@ impl Builder<'_> {
                 };
                 let buffer = Arc::new(WriteBuffer::open(world, target, *settings, &holder)?);
                 self.background.push(Background::trickle(Arc::clone(&buffer), *bytes_per_second));
-                (Part::Buffer(Arc::clone(&buffer)), buffer)
+                (WatchedProxy::Buffer(Arc::clone(&buffer)), buffer)
             }
-            Described::ReadAhead { source, memory_bytes } => {
-                let ahead = Arc::new(ReadAhead::new(behind(source), self.outside.leads(), *memory_bytes));
+            StoreDescription::ReadAhead { source, memory_bytes } => {
+                let ahead =
+                    Arc::new(ReadAheadStore::new(behind(source), self.outside.leads(), *memory_bytes));
                 self.background.push(Background::read_ahead(Arc::clone(&ahead)));
-                (Part::ReadAhead(Arc::clone(&ahead)), ahead)
+                (WatchedProxy::ReadAhead(Arc::clone(&ahead)), ahead)
             }
         };
         self.parts.push((name.to_owned(), part));
@@ -148,20 +149,20 @@ impl Builder<'_> {
     /// A store's name for messages, with its address or path if it has one.
     fn title(&self, name: &str) -> String {
         match self.configuration.store(name) {
-            Some(Described::Server { address, .. }) => format!("{name} ({address})"),
-            Some(Described::Folder { path }) => format!("{name} ({})", path.display()),
+            Some(StoreDescription::Server { address, .. }) => format!("{name} ({address})"),
+            Some(StoreDescription::Folder { path }) => format!("{name} ({})", path.display()),
             _ => name.to_owned(),
         }
     }
 }
 
-impl Assembled {
+impl AssembledProxies {
     /// Opens all stores of a configuration, and starts the background threads.
     ///
     /// # Errors
     /// [`AssembleError`] names the store.
-    pub fn new(configuration: &Configuration, outside: &dyn Outside) -> Result<Self, AssembleError> {
-        let mut builder = Builder {
+    pub fn new(configuration: &Configuration, outside: &dyn ProxyResources) -> Result<Self, AssembleError> {
+        let mut builder = ProxyBuilder {
             configuration,
             outside,
             built: BTreeMap::new(),
@@ -170,8 +171,8 @@ impl Assembled {
             background: Vec::new(),
         };
         let blocks = builder.build(configuration.serve())?;
-        let Builder { parts, background, .. } = builder;
-        Ok(Self { blocks, watched: Watched(parts), background })
+        let ProxyBuilder { parts, background, .. } = builder;
+        Ok(Self { blocks, watched: WatchedProxies(parts), background })
     }
 
     /// The store that is served.
@@ -182,7 +183,7 @@ impl Assembled {
 
     /// The state of the proxies, for monitoring.
     #[must_use]
-    pub fn watched(&self) -> &Watched {
+    pub fn watched(&self) -> &WatchedProxies {
         &self.watched
     }
 
@@ -194,7 +195,7 @@ impl Assembled {
     pub fn close(mut self, was_written: bool) -> Result<(), SyncError> {
         self.background.clear();
         for (name, part) in &self.watched.0 {
-            if let Part::Bounded(bounded) = part
+            if let WatchedProxy::Bounded(bounded) = part
                 && let Err(error) = bounded.sync()
             {
                 tracing::warn!(%error, name, "what a look-aside got last may have to be fetched again");

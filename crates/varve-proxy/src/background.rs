@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::buffer::{Step, WriteBuffer};
-use crate::read_ahead::ReadAhead;
+use crate::buffer::{TrickleStep, WriteBuffer};
+use crate::read_ahead::ReadAheadStore;
 
 /// An idle buffer looks for work at this interval.
 const IDLE_PAUSE: Duration = Duration::from_millis(100);
@@ -21,15 +21,15 @@ const READERS: usize = 4;
 #[derive(Debug)]
 pub struct Background {
     threads: Vec<JoinHandle<()>>,
-    stop: Stop,
+    stop: StopSignal,
 }
 
-enum Stop {
+enum StopSignal {
     Trickle(Vec<Sender<()>>),
-    ReadAhead(Arc<ReadAhead>),
+    ReadAhead(Arc<ReadAheadStore>),
 }
 
-impl std::fmt::Debug for Stop {
+impl std::fmt::Debug for StopSignal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Trickle(_) => "Trickle",
@@ -49,13 +49,13 @@ fn now() -> Instant {
 }
 
 /// The common rate limit of several sending threads.
-struct Pace {
+struct TricklePace {
     bytes_per_second: Option<u64>,
     /// The time when the next thread may send.
     next: Mutex<Instant>,
 }
 
-impl Pace {
+impl TricklePace {
     /// The time that a thread waits after sending this many bytes since `started`.
     fn pause_after(&self, bytes: u64, started: Instant) -> Duration {
         let Some(rate) = self.bytes_per_second else { return Duration::ZERO };
@@ -69,18 +69,18 @@ impl Pace {
 }
 
 /// Sends the blocks of one route, until it is stopped.
-fn send_on(buffer: &WriteBuffer, way: usize, pace: &Pace, stopped: &Receiver<()>) {
+fn send_on(buffer: &WriteBuffer, way: usize, pace: &TricklePace, stopped: &Receiver<()>) {
     let mut away = AWAY_PAUSE[0];
     loop {
         let started = now();
         let pause = match buffer.step(way) {
-            Step::Idle => IDLE_PAUSE,
-            Step::Ended => Duration::ZERO,
-            Step::Sent { bytes } => {
+            TrickleStep::Idle => IDLE_PAUSE,
+            TrickleStep::Ended => Duration::ZERO,
+            TrickleStep::Sent { bytes } => {
                 away = AWAY_PAUSE[0];
                 pace.pause_after(bytes, started)
             }
-            Step::Away { reason } => {
+            TrickleStep::Away { reason } => {
                 if away == AWAY_PAUSE[0] {
                     tracing::warn!(reason, "blocks cannot be sent on at present; it is tried again");
                 }
@@ -100,7 +100,7 @@ impl Background {
     /// limits all routes together. Dropping this completes the steps that are running.
     #[must_use]
     pub fn trickle(buffer: Arc<WriteBuffer>, bytes_per_second: Option<u64>) -> Self {
-        let pace = Arc::new(Pace { bytes_per_second, next: Mutex::new(now()) });
+        let pace = Arc::new(TricklePace { bytes_per_second, next: Mutex::new(now()) });
         let (mut stops, mut threads) = (Vec::new(), Vec::new());
         for way in 0..buffer.way_count() {
             let (stop, stopped) = channel();
@@ -108,12 +108,12 @@ impl Background {
             threads.push(start(move || send_on(&buffer, way, &pace, &stopped)));
             stops.push(stop);
         }
-        Self { threads, stop: Stop::Trickle(stops) }
+        Self { threads, stop: StopSignal::Trickle(stops) }
     }
 
     /// Prefetches queued blocks.
     #[must_use]
-    pub fn read_ahead(ahead: Arc<ReadAhead>) -> Self {
+    pub fn read_ahead(ahead: Arc<ReadAheadStore>) -> Self {
         let reader = || {
             let ahead = Arc::clone(&ahead);
             start(move || {
@@ -122,15 +122,15 @@ impl Background {
                 }
             })
         };
-        Self { threads: (0..READERS).map(|_| reader()).collect(), stop: Stop::ReadAhead(ahead.clone()) }
+        Self { threads: (0..READERS).map(|_| reader()).collect(), stop: StopSignal::ReadAhead(ahead.clone()) }
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
         match &mut self.stop {
-            Stop::Trickle(stops) => stops.clear(),
-            Stop::ReadAhead(ahead) => ahead.end(),
+            StopSignal::Trickle(stops) => stops.clear(),
+            StopSignal::ReadAhead(ahead) => ahead.end(),
         }
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {

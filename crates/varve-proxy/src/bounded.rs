@@ -21,7 +21,7 @@ use varve_block::{BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutEr
 use varve_store::Store;
 use varve_world::World;
 
-use crate::segments::{Entry, OpenSegmentsError, Purpose, SEGMENTS_MAX, SegmentFolder};
+use crate::segments::{OpenSegmentsError, SEGMENTS_MAX, SegmentEntry, SegmentFolder, SegmentPurpose};
 use crate::shards::ScoreRange;
 
 /// The smallest size that can be configured.
@@ -45,33 +45,33 @@ pub enum OpenBoundedError {
     TooSmall { bytes: u64 },
 }
 
-struct Segment {
+struct BoundedSegment {
     number: u64,
     slot: u32,
     store: Store,
     bytes: AtomicU64,
 }
 
-impl Segment {
+impl BoundedSegment {
     fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::SeqCst)
     }
 }
 
 #[derive(Default)]
-struct Segments {
+struct BoundedSegments {
     /// Oldest first. Blocks are put into the last one.
-    live: Vec<Arc<Segment>>,
+    live: Vec<Arc<BoundedSegment>>,
     /// Dropped segments that may still be read.
-    gone: Vec<Arc<Segment>>,
+    gone: Vec<Arc<BoundedSegment>>,
     next_number: u64,
 }
 
-impl Segments {
-    fn entries(&self) -> Vec<Entry> {
+impl BoundedSegments {
+    fn entries(&self) -> Vec<SegmentEntry> {
         self.live
             .iter()
-            .map(|segment| Entry {
+            .map(|segment| SegmentEntry {
                 number: segment.number,
                 slot: segment.slot,
                 through: 0,
@@ -98,7 +98,7 @@ pub struct BoundedStore {
     folder: SegmentFolder,
     bytes_max: u64,
     segment_bytes: u64,
-    segments: RwLock<Segments>,
+    segments: RwLock<BoundedSegments>,
     unsynced_bytes: AtomicU64,
     empty: Score,
 }
@@ -112,12 +112,12 @@ impl BoundedStore {
         if bytes_max < BOUNDED_BYTES_MIN {
             return Err(OpenBoundedError::TooSmall { bytes: bytes_max });
         }
-        let (folder, entries) = SegmentFolder::open(world, Purpose::LookAside, holder)?;
-        let mut segments = Segments { next_number: 1, ..Segments::default() };
+        let (folder, entries) = SegmentFolder::open(world, SegmentPurpose::LookAside, holder)?;
+        let mut segments = BoundedSegments { next_number: 1, ..BoundedSegments::default() };
         for entry in entries {
             segments.next_number = entry.number + 1;
             match folder.open_store(entry.slot) {
-                Ok(store) => segments.live.push(Arc::new(Segment {
+                Ok(store) => segments.live.push(Arc::new(BoundedSegment {
                     number: entry.number,
                     slot: entry.slot,
                     store,
@@ -158,7 +158,7 @@ impl BoundedStore {
             let half = segments.live.len() / 2;
             let mut fresh = Vec::new();
             for (name, bytes) in blocks {
-                let is_near = |segment: &Arc<Segment>| {
+                let is_near = |segment: &Arc<BoundedSegment>| {
                     matches!(segment.store.has_batch(std::slice::from_ref(name)).as_deref(), Ok([true]))
                 };
                 if !segments.live[half..].iter().any(is_near) {
@@ -211,14 +211,14 @@ impl BoundedStore {
         let store = self.folder.begin_store(slot).map_err(|error| failed(error.into()))?;
         let (number, bytes) = (segments.next_number, AtomicU64::new(0));
         segments.next_number += 1;
-        segments.live.push(Arc::new(Segment { number, slot, store, bytes }));
+        segments.live.push(Arc::new(BoundedSegment { number, slot, store, bytes }));
         self.folder.note(&segments.entries()).map_err(|error| failed(error.into()))
     }
 
-    fn clear_gone(&self, segments: &mut Segments) {
+    fn clear_gone(&self, segments: &mut BoundedSegments) {
         for segment in std::mem::take(&mut segments.gone) {
             match Arc::try_unwrap(segment) {
-                Ok(Segment { slot, store, .. }) => {
+                Ok(BoundedSegment { slot, store, .. }) => {
                     drop(store);
                     if let Err(error) = self.folder.clear(slot) {
                         tracing::warn!(%error, slot, "an evicted part of the look-aside could not be removed yet");
@@ -267,7 +267,7 @@ impl BlockStore for BoundedStore {
     }
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
-        let segments: Vec<Arc<Segment>> = self.segments.read().live.iter().rev().cloned().collect();
+        let segments: Vec<Arc<BoundedSegment>> = self.segments.read().live.iter().rev().cloned().collect();
         let old_from = segments.len().div_ceil(2);
         let missing = |name: &BlockName| GetError::NotFound { name: *name };
         let mut found: Vec<Result<Bytes, GetError>> = names.iter().map(|name| Err(missing(name))).collect();

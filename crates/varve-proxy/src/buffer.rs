@@ -10,8 +10,8 @@
 //! blocks are sent to the target in the log's order. When the target has synced all of them, the
 //! segment is removed, and its space is free again.
 //!
-//! In front of shards, each shard has a *route* (`Way`) with its own segments. Blocks for an
-//! unreachable shard wait without delaying others.
+//! In front of shards, each shard has a *route* (`BufferRoute`) with its own segments. Blocks for
+//! an unreachable shard wait without delaying others.
 //!
 //! Invariants:
 //! - A block that a sync has covered survives power loss on this machine until the target has
@@ -46,11 +46,11 @@ use varve_block::{
 use varve_world::{Task, Timestamp, World};
 
 use crate::checked::is_sha1;
-use crate::segments::{BeginError, OpenSegmentsError, Purpose, SegmentFolder};
-use segment::{Segment, Segments};
+use crate::segments::{BeginError, OpenSegmentsError, SegmentFolder, SegmentPurpose};
+use segment::{BufferSegment, BufferSegments};
 pub use target::BufferTarget;
-use target::{Way, way_of, way_of_all};
-pub use trickle::Step;
+use target::{BufferRoute, way_of, way_of_all};
+pub use trickle::TrickleStep;
 
 /// The smallest size of a buffer, in bytes.
 pub const BUFFER_BYTES_MIN: u64 = 8 << 20;
@@ -103,7 +103,7 @@ pub enum OpenBufferError {
     "the write buffer is full: {used} bytes of {bytes_max} wait for the store behind it{}",
     .trouble.as_ref().map_or(String::new(), |trouble| format!(", which cannot be reached: {trouble}"))
 )]
-pub struct Full {
+pub struct BufferFull {
     /// The bytes waiting on the same route.
     pub used: u64,
     /// The limit for this route, given the space that the other routes take.
@@ -141,10 +141,10 @@ pub struct WriteBuffer {
     folder: SegmentFolder,
     world: World,
     target: Arc<dyn BlockStore>,
-    ways: Vec<Way>,
+    ways: Vec<BufferRoute>,
     settings: BufferSettings,
     segment_bytes: u64,
-    segments: RwLock<Segments>,
+    segments: RwLock<BufferSegments>,
     /// Serialises changes of the list by holders of a shared lock on `segments`.
     list: Mutex<()>,
     /// Why no more writes are accepted. After a disk failure, only reopening the buffer can tell
@@ -153,11 +153,11 @@ pub struct WriteBuffer {
     /// Signalled when space has been freed.
     room: (Mutex<()>, Condvar),
     waiting: AtomicUsize,
-    counters: Counters,
+    counters: BufferCounters,
 }
 
 #[derive(Default)]
-struct Counters {
+struct BufferCounters {
     sent_blocks: AtomicU64,
     sent_bytes: AtomicU64,
     held_blocks: AtomicU64,
@@ -165,10 +165,10 @@ struct Counters {
 }
 
 /// A block with its name.
-type Named<'a> = (Block<'a>, BlockName);
+type BlockWithName<'a> = (Block<'a>, BlockName);
 
 enum NotPut {
-    Full(Full),
+    Full(BufferFull),
     Put(PutError),
 }
 
@@ -202,8 +202,8 @@ impl WriteBuffer {
         if settings.bytes_max < BUFFER_BYTES_MIN {
             return Err(OpenBufferError::TooSmall { bytes: settings.bytes_max });
         }
-        let (folder, entries) = SegmentFolder::open(world.clone(), Purpose::WriteBuffer, holder)?;
-        let mut segments = Segments {
+        let (folder, entries) = SegmentFolder::open(world.clone(), SegmentPurpose::WriteBuffer, holder)?;
+        let mut segments = BufferSegments {
             closed: Vec::new(),
             open: ways.iter().map(|_| None).collect(),
             gone: Vec::new(),
@@ -217,7 +217,7 @@ impl WriteBuffer {
                 .open_store(slot)
                 .map_err(|source| OpenSegmentsError::Segment { slot, source: Box::new(source) })?;
             segments.next_number = entry.number + 1;
-            segments.closed.push(Arc::new(Segment {
+            segments.closed.push(Arc::new(BufferSegment {
                 number: entry.number,
                 slot,
                 way: way_of_all(&ways, &entry.scores),
@@ -230,7 +230,7 @@ impl WriteBuffer {
         }
         // If nothing of a route's last segment has been sent yet, continue that segment. Otherwise
         // each start would leave a small one.
-        for (way, Way { scores, .. }) in ways.iter().enumerate().take(segments.sharing) {
+        for (way, BufferRoute { scores, .. }) in ways.iter().enumerate().take(segments.sharing) {
             let last = segments.closed.iter().rposition(|segment| segment.scores == *scores);
             let is_unsent = |place: &usize| segments.closed[*place].through.load(Ordering::SeqCst) == 0;
             segments.open[way] = last.filter(is_unsent).map(|place| segments.closed.remove(place));
@@ -249,7 +249,7 @@ impl WriteBuffer {
             fault: Mutex::default(),
             room: Default::default(),
             waiting: AtomicUsize::new(0),
-            counters: Counters::default(),
+            counters: BufferCounters::default(),
         })
     }
 
@@ -301,14 +301,14 @@ impl WriteBuffer {
     }
 
     /// The error for a writer that finds no space on this route.
-    fn full(&self, segments: &Segments, way: usize) -> Full {
+    fn full(&self, segments: &BufferSegments, way: usize) -> BufferFull {
         let trouble = self.ways[way].trouble.lock().clone();
-        Full { used: segments.used_by(way), bytes_max: segments.room_of(way), trouble }
+        BufferFull { used: segments.used_by(way), bytes_max: segments.room_of(way), trouble }
     }
 
     /// Puts blocks into the open segment of their route, except for those that wait in a closed
     /// one.
-    fn try_put(&self, way: usize, blocks: &[Named<'_>]) -> Result<(), NotPut> {
+    fn try_put(&self, way: usize, blocks: &[BlockWithName<'_>]) -> Result<(), NotPut> {
         loop {
             self.check_fault().map_err(|reason| PutError::ReadOnly { reason })?;
             let segments = self.segments.read();
@@ -370,7 +370,7 @@ impl WriteBuffer {
         };
         let failed = |error: BeginError| put_failed(error);
         let store = self.folder.begin_store(slot).map_err(failed)?;
-        let opened = Arc::new(Segment {
+        let opened = Arc::new(BufferSegment {
             number: segments.next_number,
             slot,
             way,
@@ -396,7 +396,7 @@ impl WriteBuffer {
     }
 
     /// Makes the open segment of a route durable, and closes it.
-    fn close_open(&self, segments: &mut Segments, way: usize) -> Result<(), SyncError> {
+    fn close_open(&self, segments: &mut BufferSegments, way: usize) -> Result<(), SyncError> {
         let Some(open) = &segments.open[way] else { return Ok(()) };
         open.store.sync().inspect_err(|error| self.note_fault(&with_causes(error)))?;
         if let Ok(bytes) = self.folder.bytes_in(open.slot) {
@@ -408,10 +408,10 @@ impl WriteBuffer {
     }
 
     /// Removes segments that nobody reads any more.
-    fn clear_gone(&self, segments: &mut Segments) {
+    fn clear_gone(&self, segments: &mut BufferSegments) {
         for segment in std::mem::take(&mut segments.gone) {
             match Arc::try_unwrap(segment) {
-                Ok(Segment { slot, store, .. }) => {
+                Ok(BufferSegment { slot, store, .. }) => {
                     drop(store);
                     // Remaining files are removed before the slot is used again, or when the buffer
                     // is opened again.
@@ -432,7 +432,7 @@ impl WriteBuffer {
 
     /// Puts the blocks of each route. Only the blocks of a full route wait for space.
     fn put_when_there_is_room(&self, blocks: &[Block<'_>], names: &[BlockName]) -> Result<(), PutError> {
-        let mut waiting: Vec<(usize, Vec<Named<'_>>)> = Vec::new();
+        let mut waiting: Vec<(usize, Vec<BlockWithName<'_>>)> = Vec::new();
         for named in blocks.iter().copied().zip(names.iter().copied()) {
             let way = way_of(&self.ways, &named.1.score);
             match waiting.iter_mut().find(|(other, _)| *other == way) {
@@ -458,7 +458,7 @@ impl WriteBuffer {
             let Some((way, full)) = full else { return Ok(()) };
             waiting = still;
             if place.is_none() {
-                place = Waiting::begin(&self.waiting);
+                place = WaitingCaller::begin(&self.waiting);
             }
             let full_since = *self.ways[way].full_since.lock().get_or_insert_with(|| self.world.clock.now());
             if place.is_none() || self.is_too_long_ago(started) || self.is_too_long_ago(full_since) {
@@ -478,16 +478,16 @@ impl WriteBuffer {
 }
 
 /// A slot among the waiting callers.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingCaller<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingCaller<'a> {
     fn begin(count: &'a AtomicUsize) -> Option<Self> {
         let more = |count: usize| (count < WAITING_MAX).then_some(count + 1);
         count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok().map(|_| Self(count))
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCaller<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -497,7 +497,7 @@ impl Drop for Waiting<'_> {
 ///
 /// # Errors
 /// [`PutError::Collision`] if a block with this name waits and has other bytes.
-fn is_waiting(closed: &[Arc<Segment>], block: &Block<'_>, name: &BlockName) -> Result<bool, PutError> {
+fn is_waiting(closed: &[Arc<BufferSegment>], block: &Block<'_>, name: &BlockName) -> Result<bool, PutError> {
     for segment in closed.iter().filter(|segment| segment.scores.contains(&name.score)) {
         if segment.store.has_batch(std::slice::from_ref(name)).map_err(put_failed)? != [true] {
             continue;
@@ -531,7 +531,7 @@ impl BlockStore for WriteBuffer {
     }
 
     fn sync(&self) -> Result<(), SyncError> {
-        let open: Vec<Arc<Segment>> = {
+        let open: Vec<Arc<BufferSegment>> = {
             // A segment that has been closed by now was made durable then, or the fault is set.
             let segments = self.segments.read();
             self.check_fault().map_err(|text| SyncError { source: text.into() })?;
@@ -539,7 +539,7 @@ impl BlockStore for WriteBuffer {
         };
         let mut synced: Vec<Result<(), SyncError>> = open.iter().map(|_| Ok(())).collect();
         let sync = |(segment, synced): (_, &mut _)| {
-            let segment: &Arc<Segment> = segment;
+            let segment: &Arc<BufferSegment> = segment;
             *synced = segment.store.sync();
         };
         match open.len() {
@@ -569,7 +569,7 @@ impl BlockStore for WriteBuffer {
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
         // Blocks of a segment that is removed meanwhile are at the target, which is asked last.
-        let segments: Vec<Arc<Segment>> = self.segments.read().live().cloned().collect();
+        let segments: Vec<Arc<BufferSegment>> = self.segments.read().live().cloned().collect();
         let missing = |name: &BlockName| GetError::NotFound { name: *name };
         let mut found: Vec<Result<Bytes, GetError>> = names.iter().map(|name| Err(missing(name))).collect();
         for segment in &segments {
@@ -599,7 +599,7 @@ impl BlockStore for WriteBuffer {
     }
 
     fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
-        let segments: Vec<Arc<Segment>> = self.segments.read().live().cloned().collect();
+        let segments: Vec<Arc<BufferSegment>> = self.segments.read().live().cloned().collect();
         let mut present = vec![false; names.len()];
         for segment in &segments {
             for (present, is_there) in present.iter_mut().zip(segment.store.has_batch(names)?) {

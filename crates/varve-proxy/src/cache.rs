@@ -21,7 +21,7 @@ use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 
 use crate::checked::{WrongBytes, is_right};
-use crate::recent::RecentBlocks;
+use crate::recent_blocks::RecentBlocks;
 
 /// A look-aside that has failed is skipped for this many requests. The number doubles with each
 /// further failure, up to the second value.
@@ -48,7 +48,7 @@ pub struct CacheCounts {
 }
 
 #[derive(Default)]
-struct Counters {
+struct CacheCounters {
     from_memory: AtomicU64,
     from_look_aside: AtomicU64,
     from_source: AtomicU64,
@@ -60,7 +60,7 @@ pub struct Cache {
     source: Arc<dyn BlockStore>,
     look_aside: Option<LookAside>,
     memory: RecentBlocks,
-    counters: Counters,
+    counters: CacheCounters,
     /// The number of requests for which the look-aside will still be skipped, and the number after
     /// its next failure.
     spared: AtomicU64,
@@ -89,7 +89,7 @@ impl Cache {
             source,
             look_aside,
             memory: RecentBlocks::new(memory_bytes),
-            counters: Counters::default(),
+            counters: CacheCounters::default(),
             spared: AtomicU64::new(0),
             rest: AtomicU64::new(REST_QUESTIONS[0]),
         })

@@ -44,7 +44,7 @@ const BOUNDED_BYTES: u64 = 1 << 30;
 
 /// A store in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Described {
+pub enum StoreDescription {
     /// A Venti server.
     Server {
         address: Address,
@@ -100,7 +100,7 @@ pub enum Described {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Configuration {
     serve: String,
-    stores: BTreeMap<String, Described>,
+    stores: BTreeMap<String, StoreDescription>,
 }
 
 /// Why a configuration is invalid.
@@ -152,15 +152,15 @@ pub enum ConfigurationError {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ConfigurationFile {
     serve: String,
     #[serde(default)]
-    store: BTreeMap<String, Words>,
+    store: BTreeMap<String, StoreSection>,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
-enum Words {
+enum StoreSection {
     Server {
         address: String,
         attempts: Option<u32>,
@@ -171,36 +171,36 @@ enum Words {
     },
     Bounded {
         folder: PathBuf,
-        size: Option<Size>,
+        size: Option<SizeValue>,
     },
     Cache {
         source: String,
         look_aside: Option<String>,
         #[serde(default)]
         look_aside_writes: bool,
-        memory: Option<Size>,
+        memory: Option<SizeValue>,
     },
     Buffer {
         target: String,
         folder: PathBuf,
-        size: Option<Size>,
+        size: Option<SizeValue>,
         patience: Option<u32>,
         linger: Option<u32>,
-        rate: Option<Size>,
+        rate: Option<SizeValue>,
     },
     Shards {
         stores: Vec<String>,
     },
     ReadAhead {
         source: String,
-        memory: Option<Size>,
+        memory: Option<SizeValue>,
     },
 }
 
 /// A number of bytes, or a text such as `64M`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-enum Size {
+enum SizeValue {
     Bytes(u64),
     Text(String),
 }
@@ -220,11 +220,11 @@ fn parse_size(text: &str) -> Option<u64> {
 }
 
 /// Parses the keys of one store.
-struct Reader<'a> {
+struct SectionReader<'a> {
     store: &'a str,
 }
 
-impl Reader<'_> {
+impl SectionReader<'_> {
     fn wrong(&self, key: &'static str, value: impl ToString, hint: impl Into<String>) -> ConfigurationError {
         let (store, value, hint) = (self.store.to_owned(), value.to_string(), hint.into());
         ConfigurationError::Value { store, key, value, hint }
@@ -233,14 +233,14 @@ impl Reader<'_> {
     fn size(
         &self,
         key: &'static str,
-        given: Option<Size>,
+        given: Option<SizeValue>,
         default: u64,
         least: u64,
     ) -> Result<u64, ConfigurationError> {
         let (bytes, text) = match given {
             None => (Some(default), String::new()),
-            Some(Size::Bytes(bytes)) => (Some(bytes), bytes.to_string()),
-            Some(Size::Text(text)) => (parse_size(&text), text),
+            Some(SizeValue::Bytes(bytes)) => (Some(bytes), bytes.to_string()),
+            Some(SizeValue::Text(text)) => (parse_size(&text), text),
         };
         let good = bytes.filter(|bytes| (least..=1 << 60).contains(bytes));
         good.ok_or_else(|| {
@@ -269,14 +269,14 @@ impl Reader<'_> {
         Ok(path)
     }
 
-    fn read(&self, words: Words) -> Result<Described, ConfigurationError> {
+    fn read(&self, words: StoreSection) -> Result<StoreDescription, ConfigurationError> {
         Ok(match words {
-            Words::Server { address, attempts, patience } => {
+            StoreSection::Server { address, attempts, patience } => {
                 let attempts = attempts.unwrap_or(3);
                 if !(1..=100).contains(&attempts) {
                     return Err(self.wrong("attempts", attempts, "write a number from 1 to 100"));
                 }
-                Described::Server {
+                StoreDescription::Server {
                     address: address
                         .parse()
                         .map_err(|error| self.wrong("address", &address, format!("{error}")))?,
@@ -284,19 +284,19 @@ impl Reader<'_> {
                     patience: self.seconds("patience", patience, Duration::from_secs(60), 1)?,
                 }
             }
-            Words::Folder { path } => Described::Folder { path: self.path("path", path)? },
-            Words::Bounded { folder, size } => Described::Bounded {
+            StoreSection::Folder { path } => StoreDescription::Folder { path: self.path("path", path)? },
+            StoreSection::Bounded { folder, size } => StoreDescription::Bounded {
                 folder: self.path("folder", folder)?,
                 bytes: self.size("size", size, BOUNDED_BYTES, BOUNDED_BYTES_MIN)?,
             },
-            Words::Cache { source, look_aside, look_aside_writes, memory } => {
+            StoreSection::Cache { source, look_aside, look_aside_writes, memory } => {
                 if look_aside_writes && look_aside.is_none() {
                     return Err(self.wrong("look-aside-writes", true, "it needs a look-aside"));
                 }
                 let memory_bytes = self.size("memory", memory, CACHE_BYTES, 0)?;
-                Described::Cache { source, look_aside, look_aside_writes, memory_bytes }
+                StoreDescription::Cache { source, look_aside, look_aside_writes, memory_bytes }
             }
-            Words::Buffer { target, folder, size, patience, linger, rate } => {
+            StoreSection::Buffer { target, folder, size, patience, linger, rate } => {
                 let default = BufferSettings::default();
                 let settings = BufferSettings {
                     bytes_max: self.size("size", size, default.bytes_max, BUFFER_BYTES_MIN)?,
@@ -304,14 +304,14 @@ impl Reader<'_> {
                     linger: self.seconds("linger", linger, default.linger, 0)?,
                 };
                 let rate = rate.map(|rate| self.size("rate", Some(rate), 0, 1));
-                Described::Buffer {
+                StoreDescription::Buffer {
                     target,
                     folder: self.path("folder", folder)?,
                     settings,
                     bytes_per_second: rate.transpose()?,
                 }
             }
-            Words::Shards { stores } => {
+            StoreSection::Shards { stores } => {
                 if !(1..=SHARDS_MAX).contains(&stores.len()) {
                     return Err(self.wrong("stores", stores.len(), format!("name 1 to {SHARDS_MAX} stores")));
                 }
@@ -319,9 +319,9 @@ impl Reader<'_> {
                 if distinct.len() != stores.len() {
                     return Err(self.wrong("stores", stores.join(", "), "name each store once"));
                 }
-                Described::Shards { stores }
+                StoreDescription::Shards { stores }
             }
-            Words::ReadAhead { source, memory } => Described::ReadAhead {
+            StoreSection::ReadAhead { source, memory } => StoreDescription::ReadAhead {
                 source,
                 memory_bytes: self.size("memory", memory, CACHE_BYTES, 1 << 20)?,
             },
@@ -329,7 +329,7 @@ impl Reader<'_> {
     }
 }
 
-impl Described {
+impl StoreDescription {
     /// The stores directly behind this one, each with the key that names it.
     #[must_use]
     pub fn behind(&self) -> Vec<(&'static str, &str)> {
@@ -361,11 +361,11 @@ impl Configuration {
     /// # Errors
     /// [`ConfigurationError`] names the invalid key.
     pub fn from_text(text: &str) -> Result<Self, ConfigurationError> {
-        let file: File =
+        let file: ConfigurationFile =
             toml::from_str(text).map_err(|source| ConfigurationError::Parse { source: Box::new(source) })?;
         let mut stores = BTreeMap::new();
         for (name, words) in file.store {
-            let described = Reader { store: &name }.read(words)?;
+            let described = SectionReader { store: &name }.read(words)?;
             stores.insert(name, described);
         }
         Self::new(file.serve, stores)
@@ -375,7 +375,10 @@ impl Configuration {
     ///
     /// # Errors
     /// [`ConfigurationError`].
-    pub fn new(serve: String, stores: BTreeMap<String, Described>) -> Result<Self, ConfigurationError> {
+    pub fn new(
+        serve: String,
+        stores: BTreeMap<String, StoreDescription>,
+    ) -> Result<Self, ConfigurationError> {
         if stores.len() > STORES_MAX {
             return Err(ConfigurationError::TooMany { what: "stores".into(), most: STORES_MAX });
         }
@@ -399,7 +402,7 @@ impl Configuration {
 
     /// The store with this name, if it is in the configuration.
     #[must_use]
-    pub fn store(&self, name: &str) -> Option<&Described> {
+    pub fn store(&self, name: &str) -> Option<&StoreDescription> {
         self.stores.get(name)
     }
 
@@ -442,7 +445,7 @@ impl Configuration {
             return Err(ConfigurationError::TooMany { what, most: DEPTH_MAX });
         }
         above.push(name);
-        for (_, behind) in self.stores.get(name).map(Described::behind).unwrap_or_default() {
+        for (_, behind) in self.stores.get(name).map(StoreDescription::behind).unwrap_or_default() {
             self.check_below(behind, above, done)?;
         }
         above.pop();

@@ -13,8 +13,8 @@
 //!   [`BoundedStore`], which evicts the least recently used blocks.
 //! - [`WriteBuffer`] acknowledges writes and syncs from a log on this machine, and sends the blocks
 //!   on in the background.
-//! - [`Shards`] distributes blocks over several stores by their scores.
-//! - [`ReadAhead`] prefetches the blocks that a block references when it is read.
+//! - [`ShardedStore`] distributes blocks over several stores by their scores.
+//! - [`ReadAheadStore`] prefetches the blocks that a block references when it is read.
 //!
 //! Invariants of each of them:
 //! - It keeps the contract of every block store: the blocks of a put that returned can be read, and
@@ -25,7 +25,7 @@
 //!
 //! The proxies are deterministic, and get storage, clock and random bytes from their caller; only
 //! `background` has threads and real time. [`Configuration`] describes the proxies and their
-//! relations, and [`Assembled`] runs them.
+//! relations, and [`AssembledProxies`] runs them.
 
 mod assemble;
 mod background;
@@ -34,22 +34,23 @@ mod buffer;
 mod cache;
 mod checked;
 mod configuration;
-mod place;
 mod read_ahead;
-mod recent;
+mod recent_blocks;
 mod segments;
 mod shards;
-mod watched;
+mod subfolder_storage;
+mod watched_proxies;
 
-pub use assemble::{AssembleError, Assembled, OpenFailure, Outside};
+pub use assemble::{AssembleError, AssembledProxies, OpenFailure, ProxyResources};
 pub use background::Background;
 pub use bounded::{BOUNDED_BYTES_MIN, BoundedStore, OpenBoundedError};
 pub use buffer::{
-    BUFFER_BYTES_MIN, BufferSettings, BufferStatus, BufferTarget, Full, OpenBufferError, Step, WriteBuffer,
+    BUFFER_BYTES_MIN, BufferFull, BufferSettings, BufferStatus, BufferTarget, OpenBufferError, TrickleStep,
+    WriteBuffer,
 };
 pub use cache::{Cache, CacheCounts, LookAside, OtherScores};
-pub use configuration::{CONFIGURATION_BYTES_MAX, Configuration, ConfigurationError, Described};
-pub use read_ahead::{Leads, ReadAhead, ReadAheadCounts};
+pub use configuration::{CONFIGURATION_BYTES_MAX, Configuration, ConfigurationError, StoreDescription};
+pub use read_ahead::{ListReferences, ReadAheadCounts, ReadAheadStore};
 pub use segments::OpenSegmentsError;
-pub use shards::{SHARDS_MAX, Shard, ShardFailed, ShardStatus, Shards, ShardsError};
-pub use watched::{ProxyMetric, ProxySample, Watched};
+pub use shards::{SHARDS_MAX, Shard, ShardFailed, ShardStatus, ShardedStore, ShardsError};
+pub use watched_proxies::{ProxyMetric, ProxySample, WatchedProxies};

@@ -17,8 +17,8 @@
 //!   time that it would have saved.
 //! - A block that was requested is not fetched twice at the same time.
 //!
-//! It starts no thread: [`ReadAhead::step`] fetches some of the queued blocks, and is called by the
-//! caller's threads.
+//! It starts no thread: [`ReadAheadStore::step`] fetches some of the queued blocks, and is called
+//! by the caller's threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -32,10 +32,10 @@ use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, 
 use varve_venti::WireType;
 
 use crate::checked::is_right;
-use crate::recent::RecentBlocks;
+use crate::recent_blocks::RecentBlocks;
 
 /// Lists the blocks that a block references, as far as its type and bytes tell.
-pub type Leads = fn(&BlockName, &[u8]) -> Vec<BlockName>;
+pub type ListReferences = fn(&BlockName, &[u8]) -> Vec<BlockName>;
 
 /// The number of blocks fetched in a step.
 const STEP_BLOCKS: usize = 64;
@@ -59,7 +59,7 @@ pub struct ReadAheadCounts {
 
 /// The blocks to prefetch.
 #[derive(Default)]
-struct Queue {
+struct PrefetchQueue {
     /// In the order in which they are fetched.
     waiting: BTreeMap<u64, BlockName>,
     places: BTreeMap<BlockName, u64>,
@@ -68,7 +68,7 @@ struct Queue {
     is_over: bool,
 }
 
-impl Queue {
+impl PrefetchQueue {
     fn push(&mut self, name: BlockName, most: usize) {
         let key = as_on_the_wire(&name);
         if self.places.contains_key(&key) || self.on_the_way.contains(&key) {
@@ -92,12 +92,12 @@ impl Queue {
 }
 
 /// A store with read-ahead.
-pub struct ReadAhead {
+pub struct ReadAheadStore {
     source: Arc<dyn BlockStore>,
-    leads: Leads,
+    leads: ListReferences,
     memory: RecentBlocks,
     queue_max: usize,
-    queue: Mutex<Queue>,
+    queue: Mutex<PrefetchQueue>,
     /// Signalled when blocks were queued, or have arrived.
     told: Condvar,
     ahead: AtomicU64,
@@ -128,11 +128,11 @@ fn other_kind(name: &BlockName) -> Option<BlockName> {
     Some(BlockName { score: name.score, block_type })
 }
 
-impl ReadAhead {
+impl ReadAheadStore {
     /// Adds read-ahead to `source`, and keeps `memory_bytes` of blocks. `leads` lists the blocks
     /// that a block references.
     #[must_use]
-    pub fn new(source: Arc<dyn BlockStore>, leads: Leads, memory_bytes: u64) -> Self {
+    pub fn new(source: Arc<dyn BlockStore>, leads: ListReferences, memory_bytes: u64) -> Self {
         // The queue is limited so that new blocks do not evict blocks that were prefetched a moment
         // ago.
         let queue_max = usize::try_from(memory_bytes / 2 / EXPECTED_BYTES).unwrap_or(QUEUE_MAX);
@@ -176,7 +176,7 @@ impl ReadAhead {
         if names.is_empty() {
             return false;
         }
-        let _arrival = Arrival { ahead: self, names: &names };
+        let _arrival = PrefetchGuard { ahead: self, names: &names };
         let mut others = Vec::new();
         for (name, found) in names.iter().zip(self.source.get_batch(&names)) {
             match found {
@@ -261,12 +261,12 @@ impl ReadAhead {
 }
 
 /// Ends the fetching of these blocks when it is dropped, whether they arrived or not.
-struct Arrival<'a> {
-    ahead: &'a ReadAhead,
+struct PrefetchGuard<'a> {
+    ahead: &'a ReadAheadStore,
     names: &'a [BlockName],
 }
 
-impl Drop for Arrival<'_> {
+impl Drop for PrefetchGuard<'_> {
     fn drop(&mut self) {
         let mut queue = self.ahead.queue.lock();
         for name in self.names {
@@ -277,7 +277,7 @@ impl Drop for Arrival<'_> {
     }
 }
 
-impl BlockStore for ReadAhead {
+impl BlockStore for ReadAheadStore {
     fn score_bytes(&self) -> usize {
         self.source.score_bytes()
     }
@@ -334,7 +334,7 @@ impl BlockStore for ReadAhead {
     }
 }
 
-impl fmt::Debug for ReadAhead {
+impl fmt::Debug for ReadAheadStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReadAhead").field("counts", &self.counts()).finish_non_exhaustive()
     }

@@ -23,13 +23,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use varve_log::{ArenaMap, CompressionLevel};
 use varve_store::{
-    Access, CreateError, Encryption, OpenError, PassphraseCost, ScoreAlgorithm, Store, StoreConfig,
+    CreateError, Encryption, OpenStoreError, PassphraseCost, ScoreAlgorithm, Store, StoreAccess, StoreConfig,
 };
 use varve_world::{FileLock, FileName, LockError, World};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::place::Place;
 use crate::shards::ScoreRange;
+use crate::subfolder_storage::SubfolderStorage;
 
 /// The maximum number of segments.
 pub(crate) const SEGMENTS_MAX: u32 = 64;
@@ -51,7 +51,7 @@ const STORE_FOLDERS: [&str; 6] = ["arenas", "index", "parity", "quarantine", "ke
 /// The purpose of a folder of segments. A folder of one purpose is refused for the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Purpose {
+pub(crate) enum SegmentPurpose {
     /// Its blocks wait to be delivered, and may exist nowhere else.
     WriteBuffer,
     /// Its blocks are copies.
@@ -61,7 +61,7 @@ pub(crate) enum Purpose {
 /// A segment in the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Entry {
+pub(crate) struct SegmentEntry {
     /// Ascending; never reused.
     pub(crate) number: u64,
     /// The slot that it occupies.
@@ -79,11 +79,11 @@ fn all_scores() -> ScoreRange {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct List {
+struct SegmentList {
     format: u32,
-    purpose: Purpose,
+    purpose: SegmentPurpose,
     #[serde(default)]
-    segment: Vec<Entry>,
+    segment: Vec<SegmentEntry>,
 }
 
 /// Why a folder of segments could not be opened.
@@ -114,7 +114,7 @@ pub enum OpenSegmentsError {
     #[error(
         "slots/{slot:02} holds undelivered blocks, and cannot be opened: repair it like any store, or move it away and lose them"
     )]
-    Segment { slot: u32, source: Box<OpenError> },
+    Segment { slot: u32, source: Box<OpenStoreError> },
 }
 
 /// Why a segment could not be begun.
@@ -125,18 +125,18 @@ pub(crate) enum BeginError {
     #[error("no store can be made in slots/{slot:02}")]
     Create { slot: u32, source: Box<CreateError> },
     #[error("the store that was made in slots/{slot:02} cannot be opened")]
-    Open { slot: u32, source: Box<OpenError> },
+    Open { slot: u32, source: Box<OpenStoreError> },
 }
 
 /// A folder of segments; see the module.
 pub(crate) struct SegmentFolder {
     world: World,
-    purpose: Purpose,
+    purpose: SegmentPurpose,
     holder: String,
     _lock: Box<dyn FileLock>,
 }
 
-impl Purpose {
+impl SegmentPurpose {
     fn text(self) -> &'static str {
         match self {
             Self::WriteBuffer => "write buffer",
@@ -156,7 +156,7 @@ fn failed(file: &FileName) -> impl FnOnce(io::Error) -> OpenSegmentsError + use<
 
 /// Parses a list, or returns its format as an error if that is newer. Returns `None` for a damaged
 /// list.
-fn parse(text: &[u8]) -> Option<Result<List, u32>> {
+fn parse(text: &[u8]) -> Option<Result<SegmentList, u32>> {
     #[derive(Deserialize)]
     struct Format {
         format: u32,
@@ -178,9 +178,9 @@ impl SegmentFolder {
     /// Opens the folder, or initialises an empty one. Returns its segments.
     pub(crate) fn open(
         world: World,
-        purpose: Purpose,
+        purpose: SegmentPurpose,
         holder: &str,
-    ) -> Result<(Self, Vec<Entry>), OpenSegmentsError> {
+    ) -> Result<(Self, Vec<SegmentEntry>), OpenSegmentsError> {
         let storage = Arc::clone(&world.storage);
         let (lock_file, list_file) = (name("lock"), name(LIST));
         // Creates the folder, too, if necessary.
@@ -209,7 +209,7 @@ impl SegmentFolder {
             damaged => {
                 let entries = folder.found_in_slots()?;
                 let is_damaged = damaged.is_some() || !entries.is_empty();
-                if is_damaged && purpose == Purpose::LookAside {
+                if is_damaged && purpose == SegmentPurpose::LookAside {
                     // The folder may be anything, even a write buffer. A look-aside only holds
                     // copies, so it can be remade.
                     return Err(OpenSegmentsError::Damaged);
@@ -243,13 +243,13 @@ impl SegmentFolder {
     }
 
     /// Makes a list entry for each slot that holds a store.
-    fn found_in_slots(&self) -> Result<Vec<Entry>, OpenSegmentsError> {
+    fn found_in_slots(&self) -> Result<Vec<SegmentEntry>, OpenSegmentsError> {
         let mut entries = Vec::new();
         for slot in 0..SEGMENTS_MAX {
             let files = self.world.storage.list(&slot_folder(slot)).map_err(failed(&name(LIST)))?;
             if files.iter().any(|file| file.as_str().ends_with("/config.toml")) {
                 let number = entries.len() as u64 + 1;
-                entries.push(Entry { number, slot, through: 0, scores: ScoreRange::ALL });
+                entries.push(SegmentEntry { number, slot, through: 0, scores: ScoreRange::ALL });
             }
         }
         Ok(entries)
@@ -257,8 +257,8 @@ impl SegmentFolder {
 
     /// Replaces the list. It is durable on return. After an error, the list may be the old or the
     /// new one.
-    pub(crate) fn note(&self, entries: &[Entry]) -> io::Result<()> {
-        let list = List { format: FORMAT, purpose: self.purpose, segment: entries.to_vec() };
+    pub(crate) fn note(&self, entries: &[SegmentEntry]) -> io::Result<()> {
+        let list = SegmentList { format: FORMAT, purpose: self.purpose, segment: entries.to_vec() };
         let body = toml::to_string(&list).map_err(io::Error::other)?;
         let body = format!("# The {} of a proxy of Varve's.\n{body}", self.purpose.text());
         let text = format!("{body}{CODE}{:016x}\n", xxh3_64(body.as_bytes()));
@@ -266,13 +266,13 @@ impl SegmentFolder {
     }
 
     fn world_of(&self, slot: u32) -> World {
-        let storage = Arc::new(Place::new(Arc::clone(&self.world.storage), slot_folder(slot)));
+        let storage = Arc::new(SubfolderStorage::new(Arc::clone(&self.world.storage), slot_folder(slot)));
         World { storage, ..self.world.clone() }
     }
 
     /// Opens the store in a slot for writing, and recovers it from a crash.
-    pub(crate) fn open_store(&self, slot: u32) -> Result<Store, OpenError> {
-        let access = Access::Write { holder: &self.holder };
+    pub(crate) fn open_store(&self, slot: u32) -> Result<Store, OpenStoreError> {
+        let access = StoreAccess::Write { holder: &self.holder };
         let store = Store::open(self.world_of(slot), None, access, &mut |_| {})?;
         store.bound_caches(STORE_CACHE_BYTES);
         Ok(store)
@@ -328,7 +328,7 @@ fn slot_folder(slot: u32) -> String {
 }
 
 /// Reports whether a list is consistent.
-fn is_sound(entries: &[Entry]) -> bool {
+fn is_sound(entries: &[SegmentEntry]) -> bool {
     let ascending = entries.is_sorted_by(|one, next| one.number < next.number);
     let ranges = entries.iter().all(|entry| entry.scores.first <= entry.scores.last);
     let mut slots: Vec<u32> = entries.iter().map(|entry| entry.slot).collect();
@@ -345,23 +345,23 @@ mod tests {
 
     fn open(
         storage: &MemoryStorage,
-        purpose: Purpose,
-    ) -> Result<(SegmentFolder, Vec<Entry>), OpenSegmentsError> {
+        purpose: SegmentPurpose,
+    ) -> Result<(SegmentFolder, Vec<SegmentEntry>), OpenSegmentsError> {
         SegmentFolder::open(World::deterministic(Arc::new(storage.clone()), 7), purpose, "a test")
     }
 
     #[test]
     fn what_the_list_does_not_name_is_removed_and_the_rest_stays() {
         let storage = MemoryStorage::new();
-        let kept = Entry { number: 9, slot: 3, through: 41, scores: ScoreRange { first: 5, last: 7 } };
+        let kept = SegmentEntry { number: 9, slot: 3, through: 41, scores: ScoreRange { first: 5, last: 7 } };
         {
-            let (folder, entries) = open(&storage, Purpose::WriteBuffer).unwrap();
+            let (folder, entries) = open(&storage, SegmentPurpose::WriteBuffer).unwrap();
             assert_eq!(entries, []);
             drop(folder.begin_store(3).unwrap());
             drop(folder.begin_store(4).unwrap());
             folder.note(&[kept]).unwrap();
         }
-        let (folder, entries) = open(&storage, Purpose::WriteBuffer).unwrap();
+        let (folder, entries) = open(&storage, SegmentPurpose::WriteBuffer).unwrap();
         assert_eq!(entries, [kept]);
         folder.open_store(3).unwrap();
         assert_eq!(storage.list("slots/04").unwrap(), [], "nobody has been told of it");
@@ -371,51 +371,56 @@ mod tests {
     fn a_list_that_is_damaged_or_gone_loses_nothing() {
         let storage = MemoryStorage::new();
         {
-            let (folder, _) = open(&storage, Purpose::WriteBuffer).unwrap();
+            let (folder, _) = open(&storage, SegmentPurpose::WriteBuffer).unwrap();
             drop(folder.begin_store(3).unwrap());
             folder
-                .note(&[Entry { number: 9, slot: 3, through: 41, scores: ScoreRange { first: 5, last: 7 } }])
+                .note(&[SegmentEntry {
+                    number: 9,
+                    slot: 3,
+                    through: 41,
+                    scores: ScoreRange { first: 5, last: 7 },
+                }])
                 .unwrap();
         }
         let list = storage.read_whole_of(LIST);
-        let found = [Entry { number: 1, slot: 3, through: 0, scores: ScoreRange::ALL }];
+        let found = [SegmentEntry { number: 1, slot: 3, through: 0, scores: ScoreRange::ALL }];
         // A 4 that has turned into a 5 would mark an undelivered block as delivered.
         let changed = String::from_utf8(list.clone()).unwrap().replace("41", "51").into_bytes();
         for damaged in [changed, list[..list.len() / 2].to_vec(), Vec::new(), vec![0xff; 100_000]] {
             storage.set_contents(&name(LIST), damaged);
-            assert_eq!(open(&storage, Purpose::WriteBuffer).unwrap().1, found);
+            assert_eq!(open(&storage, SegmentPurpose::WriteBuffer).unwrap().1, found);
         }
         storage.remove(&name(LIST)).unwrap();
-        assert_eq!(open(&storage, Purpose::WriteBuffer).unwrap().1, found);
+        assert_eq!(open(&storage, SegmentPurpose::WriteBuffer).unwrap().1, found);
     }
 
     #[test]
     fn a_list_of_the_first_format_is_read() {
         let storage = MemoryStorage::new();
         {
-            let (folder, _) = open(&storage, Purpose::WriteBuffer).unwrap();
+            let (folder, _) = open(&storage, SegmentPurpose::WriteBuffer).unwrap();
             drop(folder.begin_store(3).unwrap());
         }
         let body =
             "format = 1\npurpose = \"write-buffer\"\n\n[[segment]]\nnumber = 9\nslot = 3\nthrough = 41\n";
         let text = format!("{body}{CODE}{:016x}\n", xxh3_64(body.as_bytes()));
         storage.set_contents(&name(LIST), text.into_bytes());
-        let expected = [Entry { number: 9, slot: 3, through: 41, scores: ScoreRange::ALL }];
-        assert_eq!(open(&storage, Purpose::WriteBuffer).unwrap().1, expected);
+        let expected = [SegmentEntry { number: 9, slot: 3, through: 41, scores: ScoreRange::ALL }];
+        assert_eq!(open(&storage, SegmentPurpose::WriteBuffer).unwrap().1, expected);
     }
 
     #[test]
     fn a_folder_is_not_taken_for_another_kind_or_over_from_somebody() {
         let storage = MemoryStorage::new();
-        drop(open(&storage, Purpose::WriteBuffer).unwrap());
-        let other = open(&storage, Purpose::LookAside).map(drop).unwrap_err();
+        drop(open(&storage, SegmentPurpose::WriteBuffer).unwrap());
+        let other = open(&storage, SegmentPurpose::LookAside).map(drop).unwrap_err();
         assert!(matches!(other, OpenSegmentsError::OtherPurpose { .. }), "{other}");
         let foreign = MemoryStorage::new();
         foreign.create(&name("diary.txt")).unwrap();
-        let refused = open(&foreign, Purpose::LookAside).map(drop).unwrap_err();
+        let refused = open(&foreign, SegmentPurpose::LookAside).map(drop).unwrap_err();
         assert!(matches!(refused, OpenSegmentsError::NotEmpty { .. }), "{refused}");
-        let held = open(&storage, Purpose::WriteBuffer).unwrap();
-        let second = open(&storage, Purpose::WriteBuffer).map(drop).unwrap_err();
+        let held = open(&storage, SegmentPurpose::WriteBuffer).unwrap();
+        let second = open(&storage, SegmentPurpose::WriteBuffer).map(drop).unwrap_err();
         assert!(matches!(second, OpenSegmentsError::Lock(_)), "{second}");
         drop(held);
     }

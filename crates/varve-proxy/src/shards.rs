@@ -67,7 +67,7 @@ pub struct ShardFailed {
     source: Box<dyn Error + Send + Sync>,
 }
 
-struct Part {
+struct ShardState {
     name: String,
     blocks: Arc<dyn BlockStore>,
     /// Set while blocks were written that no sync has covered.
@@ -91,13 +91,13 @@ pub struct ShardStatus {
 }
 
 /// Blocks that are distributed over several stores.
-pub struct Shards {
-    parts: Vec<Part>,
+pub struct ShardedStore {
+    parts: Vec<ShardState>,
     workers: Arc<dyn Workers>,
     empty: Score,
 }
 
-impl Shards {
+impl ShardedStore {
     /// Distributes blocks over these stores, in this order. `workers` run concurrent requests.
     ///
     /// # Errors
@@ -109,7 +109,7 @@ impl Shards {
         if let Some(other) = shards.iter().find(|shard| !is_sha1(&*shard.blocks)) {
             return Err(ShardsError::NotSha1 { name: other.name.clone() });
         }
-        let part = |Shard { name, blocks }| Part {
+        let part = |Shard { name, blocks }| ShardState {
             name,
             blocks,
             is_dirty: AtomicBool::new(false),
@@ -129,7 +129,7 @@ impl Shards {
     /// The state of each store, in order.
     #[must_use]
     pub fn status(&self) -> Vec<ShardStatus> {
-        let status = |part: &Part| ShardStatus {
+        let status = |part: &ShardState| ShardStatus {
             name: part.name.clone(),
             is_failing: part.is_failing.load(Ordering::Relaxed),
             failures: part.failures.load(Ordering::Relaxed),
@@ -201,7 +201,7 @@ impl Shards {
     fn ask_each<T: Send>(
         &self,
         places: &[Vec<usize>],
-        ask: impl Fn(usize, &Part, &[usize]) -> T + Sync,
+        ask: impl Fn(usize, &ShardState, &[usize]) -> T + Sync,
     ) -> Vec<(usize, T)> {
         let busy: Vec<usize> = (0..places.len()).filter(|number| !places[*number].is_empty()).collect();
         let mut answers: Vec<Option<T>> = busy.iter().map(|_| None).collect();
@@ -243,7 +243,7 @@ impl Shards {
     }
 }
 
-impl BlockStore for Shards {
+impl BlockStore for ShardedStore {
     fn score_bytes(&self) -> usize {
         self.empty.as_bytes().len()
     }
@@ -308,7 +308,7 @@ impl BlockStore for Shards {
     }
 }
 
-impl Part {
+impl ShardState {
     /// Records the outcome of a request.
     fn note(&self, is_failing: bool) {
         self.is_failing.store(is_failing, Ordering::Relaxed);
@@ -326,7 +326,7 @@ impl Part {
     }
 }
 
-impl fmt::Debug for Shards {
+impl fmt::Debug for ShardedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.parts.iter().map(|part| &part.name)).finish()
     }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use varve_world::FileName;
 
-use crate::{Object, OtherKind, PutMode, Target, TargetError};
+use crate::{NonObjectKind, Object, PutMode, Target, TargetError};
 
 /// Runs the whole suite. Each call of `fresh` must make an empty target.
 ///
@@ -232,7 +232,7 @@ fn listings_are_whole(target: &impl Target) {
     // A target that has folders at all reports all of them.
     let folders: Vec<_> = ["b", "b/deep", "bb"].map(name).into();
     let others: Vec<_> = survey.others.into_iter().map(|other| (other.name, other.kind)).collect();
-    let all: Vec<_> = folders.into_iter().map(|folder| (folder, OtherKind::Folder)).collect();
+    let all: Vec<_> = folders.into_iter().map(|folder| (folder, NonObjectKind::Folder)).collect();
     assert!(others.is_empty() || others == all, "{others:?}");
 }
 

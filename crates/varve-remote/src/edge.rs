@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use varve_world::{Random, RealRandom};
 
-use crate::retry::trouble::Trouble;
+use crate::retry::attempt_error::AttemptError;
 
 /// Returns the current time, for measuring durations.
 #[expect(clippy::disallowed_methods, reason = "pauses and rates of a network are the machine's own time")]
@@ -45,12 +45,12 @@ impl Runtime {
     pub fn wait<T>(
         &self,
         time: Duration,
-        future: impl Future<Output = Result<T, Trouble>>,
-    ) -> Result<T, Trouble> {
+        future: impl Future<Output = Result<T, AttemptError>>,
+    ) -> Result<T, AttemptError> {
         let runtime = self.0.as_ref().expect("a runtime is taken away only when it is dropped");
         if tokio::runtime::Handle::try_current().is_ok() {
             let text = "a target blocks until its answer comes, and cannot be used on a thread of an asynchronous runtime: use `spawn_blocking`";
-            return Err(Trouble::refused(text));
+            return Err(AttemptError::refused(text));
         }
         let timed = async { tokio::time::timeout(time, future).await };
         runtime.block_on(timed).unwrap_or_else(|_| Err(timed_out(time)))
@@ -66,9 +66,9 @@ impl Drop for Runtime {
     }
 }
 
-fn timed_out(time: Duration) -> Trouble {
+fn timed_out(time: Duration) -> AttemptError {
     let text = format!("no answer within {} s", time.as_secs_f32().ceil());
-    Trouble::Passing(io::Error::new(io::ErrorKind::TimedOut, text), None)
+    AttemptError::Passing(io::Error::new(io::ErrorKind::TimedOut, text), None)
 }
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
         let ours = Runtime::new().unwrap();
         let theirs = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let refused = theirs.block_on(async { ours.wait(Duration::from_secs(1), async { Ok(()) }) });
-        assert!(matches!(refused, Err(Trouble::Refused(_))), "{refused:?}");
+        assert!(matches!(refused, Err(AttemptError::Refused(_))), "{refused:?}");
         assert!(ours.wait(Duration::from_secs(1), async { Ok(()) }).is_ok());
     }
 }

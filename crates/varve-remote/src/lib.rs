@@ -41,15 +41,17 @@ mod transfer;
 mod venti;
 
 pub use naming::location::{HostLocation, Location, LocationError, S3Location, without_password};
-pub use naming::secret::Secret;
-pub use open::{OpenError, OpenOptions, S3Keys, UnknownHosts, open};
-pub use retry::persistent::Patience;
-pub use target::{Capabilities, Object, Other, OtherKind, PutMode, Survey, TakePiece, Target, TargetError};
+pub use naming::password::Password;
+pub use open::{OpenOptions, OpenTargetError, S3Keys, UnknownHosts, open};
+pub use retry::retrying_target::RetryPolicy;
+pub use target::{
+    Capabilities, NonObject, NonObjectKind, Object, PutMode, Survey, TakePiece, Target, TargetError,
+};
 pub use targets::folder::FolderTarget;
 pub use targets::memory::MemoryTarget;
 pub use tls::TlsClientIdentity;
-pub use transfer::limited::Limited;
 pub use transfer::pace::Pace;
+pub use transfer::paced_target::PacedTarget;
 pub use venti::{
     Load, LoadAction, LoadOrder, LoadResult, UNSYNCED_BYTES_MAX, VentiError, VentiOptions, VentiStore,
     VentiTls, load,

@@ -1,7 +1,7 @@
 //! Names: the locations of targets, and the valid names of objects.
 
 pub mod leftovers;
-pub mod listing;
 pub mod location;
 pub mod object_names;
-pub mod secret;
+pub mod password;
+pub mod target_listing;

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::naming::location::{Location, LocationError};
-use crate::retry::persistent::{Patience, Persistent};
+use crate::retry::retrying_target::{RetryPolicy, RetryingTarget};
 use crate::targets::folder::FolderTarget;
 use crate::targets::ftp::Ftp;
 use crate::targets::s3::S3;
 use crate::targets::sftp::Sftp;
 use crate::targets::webdav::Webdav;
-use crate::{Pace, Secret, Target};
+use crate::{Pace, Password, Target};
 
 /// The treatment of an SSH server without a known key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,9 +29,9 @@ pub enum UnknownHosts {
 pub struct S3Keys {
     /// The id of the key.
     pub key_id: String,
-    pub secret_key: Secret,
+    pub secret_key: Password,
     /// The token that belongs to temporary credentials.
-    pub session_token: Option<Secret>,
+    pub session_token: Option<Password>,
 }
 
 /// The options for opening a target.
@@ -39,7 +39,7 @@ pub struct S3Keys {
 pub struct OpenOptions {
     /// The password for SFTP, FTP and WebDAV if the URL has none. Also opens an encrypted key file
     /// of SSH.
-    pub password: Option<Secret>,
+    pub password: Option<Password>,
     /// The credentials of a bucket. If they are missing, the `AWS_` variables apply.
     pub s3_keys: Option<S3Keys>,
     /// The private key for SFTP. If it is missing, the default files in `~/.ssh` apply.
@@ -55,7 +55,7 @@ pub struct OpenOptions {
     /// Certificate authorities to trust besides those of the machine, as a PEM file.
     pub authorities: Option<PathBuf>,
     /// The time-outs and retries.
-    pub patience: Patience,
+    pub patience: RetryPolicy,
     /// Returns true if the caller no longer waits for answers. It is called during the pause before
     /// a retry, which is then cancelled.
     pub is_over: Option<fn() -> bool>,
@@ -72,7 +72,7 @@ impl OpenOptions {
     pub fn from_environment() -> Self {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
-            password: std::env::var("VARVE_REMOTE_PASSWORD").ok().map(Secret::new),
+            password: std::env::var("VARVE_REMOTE_PASSWORD").ok().map(Password::new),
             agent: path("SSH_AUTH_SOCK"),
             home: path("HOME"),
             ..Self::default()
@@ -82,7 +82,7 @@ impl OpenOptions {
 
 /// The reason why a target was not opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum OpenTargetError {
     /// The text is not a location.
     #[error(transparent)]
     Location(#[from] LocationError),
@@ -99,31 +99,31 @@ pub enum OpenError {
 /// problems of the server.
 ///
 /// # Errors
-/// [`OpenError`].
-pub fn open(url: &str, options: &OpenOptions) -> Result<Box<dyn Target>, OpenError> {
+/// [`OpenTargetError`].
+pub fn open(url: &str, options: &OpenOptions) -> Result<Box<dyn Target>, OpenTargetError> {
     open_location(url.parse()?, options)
 }
 
-fn open_location(location: Location, options: &OpenOptions) -> Result<Box<dyn Target>, OpenError> {
+fn open_location(location: Location, options: &OpenOptions) -> Result<Box<dyn Target>, OpenTargetError> {
     let place = location.to_string();
-    let settings = |source| OpenError::Settings { place, source };
+    let settings = |source| OpenTargetError::Settings { place, source };
     let (patience, is_over) = (options.patience, options.is_over);
     Ok(match location {
         Location::Folder(path) => {
             Box::new(FolderTarget::new(&path).at_pace(options.up.clone(), options.down.clone()))
         }
         Location::S3(place) => {
-            Box::new(Persistent::new(S3::new(place, options).map_err(settings)?, patience, is_over))
+            Box::new(RetryingTarget::new(S3::new(place, options).map_err(settings)?, patience, is_over))
         }
         Location::Sftp(host) => {
-            Box::new(Persistent::new(Sftp::new(host, options).map_err(settings)?, patience, is_over))
+            Box::new(RetryingTarget::new(Sftp::new(host, options).map_err(settings)?, patience, is_over))
         }
-        Location::Ftp { host, is_encrypted } => Box::new(Persistent::new(
+        Location::Ftp { host, is_encrypted } => Box::new(RetryingTarget::new(
             Ftp::new(host, is_encrypted, options).map_err(settings)?,
             patience,
             is_over,
         )),
-        Location::Webdav { host, is_encrypted } => Box::new(Persistent::new(
+        Location::Webdav { host, is_encrypted } => Box::new(RetryingTarget::new(
             Webdav::new(host, is_encrypted, options).map_err(settings)?,
             patience,
             is_over,
@@ -162,8 +162,8 @@ mod tests {
     fn wrong_settings_are_told_at_once() {
         let options = OpenOptions { authorities: Some("/nowhere.pem".into()), ..OpenOptions::default() };
         for url in ["webdav+https://host/x", "ftps://host/x"] {
-            assert!(matches!(open(url, &options), Err(OpenError::Settings { .. })), "{url}");
+            assert!(matches!(open(url, &options), Err(OpenTargetError::Settings { .. })), "{url}");
         }
-        assert!(matches!(open("gopher://x/", &options), Err(OpenError::Location(_))));
+        assert!(matches!(open("gopher://x/", &options), Err(OpenTargetError::Location(_))));
     }
 }

@@ -1,4 +1,4 @@
 //! Retries: their times, their number, and the failures that lead to them.
 
-pub mod persistent;
-pub mod trouble;
+pub mod attempt_error;
+pub mod retrying_target;

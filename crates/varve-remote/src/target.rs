@@ -37,14 +37,14 @@ pub struct Object {
 
 /// Something other than a file that has a valid object name. Only files are objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Other {
+pub struct NonObject {
     pub name: FileName,
-    pub kind: OtherKind,
+    pub kind: NonObjectKind,
 }
 
 /// The kinds of such entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum OtherKind {
+pub enum NonObjectKind {
     /// A folder. Most folders exist for the objects in them.
     Folder,
     /// A symbolic link.
@@ -53,7 +53,7 @@ pub enum OtherKind {
     Special,
 }
 
-impl fmt::Display for OtherKind {
+impl fmt::Display for NonObjectKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Folder => "a folder",
@@ -69,7 +69,7 @@ pub struct Survey {
     /// All objects, in the order of their names.
     pub objects: Vec<Object>,
     /// The entries that are not objects, in the order of their names.
-    pub others: Vec<Other>,
+    pub others: Vec<NonObject>,
 }
 
 /// The reason why a call of a target failed.

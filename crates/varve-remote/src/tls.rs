@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_platform_verifier::Verifier;
 
-use crate::retry::trouble::chain;
+use crate::retry::attempt_error::chain;
 
 /// A client certificate and its key, in PEM files.
 #[derive(Debug, Clone, PartialEq, Eq)]

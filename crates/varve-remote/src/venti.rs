@@ -37,11 +37,11 @@ use varve_venti::{
 };
 
 use crate::edge;
-use connection::Connection;
+use connection::VentiConnection;
 pub use connection::VentiError;
 pub use load::{Load, LoadAction, LoadOrder, LoadResult, load};
 pub use tls::VentiTls;
-use unsynced::Unsynced;
+use unsynced::UnsyncedBlocks;
 
 /// The most bytes that are acknowledged and not durable.
 pub const UNSYNCED_BYTES_MAX: usize = 32 << 20;
@@ -91,9 +91,9 @@ pub struct VentiStore {
     address: Address,
     options: VentiOptions,
     /// The idle connections, the oldest first.
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<VentiConnection>>,
     connection_count: Mutex<u64>,
-    unsynced: Mutex<Unsynced>,
+    unsynced: Mutex<UnsyncedBlocks>,
     /// The last violation of the protocol, and its time.
     breach: Mutex<Option<(Instant, ClientError)>>,
     empty: Score,
@@ -139,13 +139,13 @@ impl VentiStore {
         &self.address
     }
 
-    fn open(&self) -> Result<Connection, VentiError> {
+    fn open(&self) -> Result<VentiConnection, VentiError> {
         let number = {
             let mut count = self.connection_count.lock();
             *count += 1;
             *count
         };
-        Connection::open(&self.address, &self.options, number)
+        VentiConnection::open(&self.address, &self.options, number)
     }
 
     /// Adds the server's address to an error.
@@ -171,7 +171,7 @@ impl VentiStore {
     /// Sends requests on a connection, and retries on another one if that one breaks.
     fn try_again<T>(
         &self,
-        ask: impl FnMut(&mut Connection) -> Result<T, VentiError>,
+        ask: impl FnMut(&mut VentiConnection) -> Result<T, VentiError>,
     ) -> Result<T, VentiError> {
         if let Some(breach) = self.recent_breach() {
             return Err(breach.into());
@@ -185,7 +185,7 @@ impl VentiStore {
 
     fn ask_until_answered<T>(
         &self,
-        mut ask: impl FnMut(&mut Connection) -> Result<T, VentiError>,
+        mut ask: impl FnMut(&mut VentiConnection) -> Result<T, VentiError>,
     ) -> Result<T, VentiError> {
         let mut pause = self.options.pause;
         let mut attempt = 1;

@@ -9,12 +9,12 @@ use varve_log::{
     ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenLogError, OpenedArena, PageRow, ReadLogError,
     RecordHeader,
 };
-use varve_remote::{OtherKind, TargetError};
+use varve_remote::{NonObjectKind, TargetError};
 use varve_store::Store;
 use varve_upkeep::{Checker, Damage, DamageKind};
 use varve_world::{FileName, Random, SeededRandom, World, work_in_order};
 
-use crate::objects::listing::{Assembly, FORMAT_PAGE, MARK, Segment};
+use crate::objects::listing::{ArenaAssembly, FORMAT_PAGE, ListedSegment, MARK};
 use crate::objects::object_name::{KEYS, SegmentEnd, SegmentName};
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::observer::Observer;
@@ -25,9 +25,9 @@ const AHEAD_BYTES: usize = 4 << 20;
 
 /// The share of clumps to read, in millionths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share(u32);
+pub struct ClumpShare(u32);
 
-impl Share {
+impl ClumpShare {
     /// No clumps: the audit reads only headers, directory pages and seals.
     pub const NONE: Self = Self(0);
     /// All clumps.
@@ -42,21 +42,21 @@ impl Share {
 
 /// A problem of a replica.
 #[derive(Debug)]
-pub struct Finding {
+pub struct AuditFinding {
     /// The arena, if the problem is in one.
     pub arena: Option<ArenaId>,
     /// The offset in that arena, in bytes.
     pub offset: u64,
     /// The object with the problem, or the one before a missing part.
     pub object: Option<FileName>,
-    pub kind: FindingKind,
+    pub kind: AuditFindingKind,
     /// The blocks that are lost with it, as far as their names are known.
     pub blocks: Vec<BlockName>,
 }
 
 /// The kinds of problems.
 #[derive(Debug, thiserror::Error)]
-pub enum FindingKind {
+pub enum AuditFindingKind {
     /// A small file is missing.
     #[error("it is missing")]
     Missing,
@@ -66,7 +66,7 @@ pub enum FindingKind {
     /// Something other than an object has the name of one.
     #[error("{kind} is in place of {place}")]
     InTheWay {
-        kind: OtherKind,
+        kind: NonObjectKind,
         /// The expected entry: an object, or a folder of objects.
         place: &'static str,
     },
@@ -103,7 +103,7 @@ pub enum FindingKind {
 
 /// The result of an audit.
 #[derive(Debug, Default)]
-pub struct Audit {
+pub struct AuditReport {
     /// The arenas that a reader sees.
     pub arena_count: u64,
     /// The existing segments.
@@ -117,7 +117,7 @@ pub struct Audit {
     /// The total length of the checked clumps, in bytes.
     pub checked_bytes: u64,
     /// The problems.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<AuditFinding>,
 }
 
 /// The reason why an audit has no result.
@@ -142,7 +142,7 @@ pub enum AuditError {
 
 /// A replica that has been opened as a store with trusted keys.
 #[derive(Clone, Copy)]
-pub struct Audited<'a> {
+pub struct ReplicaToAudit<'a> {
     pub replica: &'a Replica,
     /// The world with the replica's storage.
     pub world: &'a World,
@@ -156,28 +156,32 @@ pub struct Audited<'a> {
 ///
 /// # Errors
 /// [`AuditError`]. Problems of the replica are results, not errors.
-pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Result<Audit, AuditError> {
-    let Audited { replica, world, .. } = audited;
-    let mut audit = Audit::default();
+pub fn audit(
+    audited: ReplicaToAudit<'_>,
+    share: ClumpShare,
+    observer: &dyn Observer,
+) -> Result<AuditReport, AuditError> {
+    let ReplicaToAudit { replica, world, .. } = audited;
+    let mut audit = AuditReport::default();
     for found in replica.in_the_way() {
-        let kind = FindingKind::InTheWay { kind: found.kind, place: found.place() };
+        let kind = AuditFindingKind::InTheWay { kind: found.kind, place: found.place() };
         audit.findings.push(about_object(Some(found.object.clone()), kind));
     }
     for wanted in [MARK, FORMAT_PAGE] {
         let mut known =
             replica.settings().keys().chain(replica.in_the_way().iter().map(|found| &found.object));
         if !known.any(|file| file.as_str() == wanted) {
-            audit.findings.push(about_object(FileName::new(wanted).ok(), FindingKind::Missing));
+            audit.findings.push(about_object(FileName::new(wanted).ok(), AuditFindingKind::Missing));
         }
     }
     for file in replica.settings().keys().filter(|file| file.folder() == KEYS) {
         let contents = replica.read_setting(file)?;
         if !varve_store::is_sound_key(file, &contents) {
-            audit.findings.push(about_object(Some(file.clone()), FindingKind::DamagedKey));
+            audit.findings.push(about_object(Some(file.clone()), AuditFindingKind::DamagedKey));
         }
     }
     for stranger in replica.strangers() {
-        audit.findings.push(about_object(Some(stranger.name.clone()), FindingKind::Stranger));
+        audit.findings.push(about_object(Some(stranger.name.clone()), AuditFindingKind::Stranger));
     }
     let mut arenas = Vec::new();
     let mut total = 0;
@@ -195,7 +199,7 @@ pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Res
         arenas.map(|arena| if observer.is_cancelled() { Err(AuditError::Cancelled) } else { Ok(arena) }),
         |claims| {
             claims.work_on_each(|(id, assembly, seed)| {
-                let mut arena = ArenaAudit { id, assembly, audit: Audit::default() };
+                let mut arena = ArenaAudit { id, assembly, audit: AuditReport::default() };
                 arena.run(audited, share, &SeededRandom::new(seed))?;
                 observer.add_done(assembly.bytes());
                 Ok(arena.audit)
@@ -207,17 +211,17 @@ pub fn audit(audited: Audited<'_>, share: Share, observer: &dyn Observer) -> Res
         },
     )?;
     for Damage { arena, offset, kind, blocks } in Checker::of(audited.store).check_order()? {
-        let kind = FindingKind::Order(kind);
-        audit.findings.push(Finding { arena: Some(arena), offset, object: None, kind, blocks });
+        let kind = AuditFindingKind::Order(kind);
+        audit.findings.push(AuditFinding { arena: Some(arena), offset, object: None, kind, blocks });
     }
     Ok(audit)
 }
 
-fn about_object(object: Option<FileName>, kind: FindingKind) -> Finding {
-    Finding { arena: None, offset: 0, object, kind, blocks: Vec::new() }
+fn about_object(object: Option<FileName>, kind: AuditFindingKind) -> AuditFinding {
+    AuditFinding { arena: None, offset: 0, object, kind, blocks: Vec::new() }
 }
 
-impl Audit {
+impl AuditReport {
     fn add(&mut self, other: Self) {
         self.arena_count += other.arena_count;
         self.segment_count += other.segment_count;
@@ -232,12 +236,17 @@ impl Audit {
 /// The audit of one arena.
 struct ArenaAudit<'a> {
     id: ArenaId,
-    assembly: &'a Assembly,
-    audit: Audit,
+    assembly: &'a ArenaAssembly,
+    audit: AuditReport,
 }
 
 impl ArenaAudit<'_> {
-    fn run(&mut self, audited: Audited<'_>, share: Share, random: &dyn Random) -> Result<(), AuditError> {
+    fn run(
+        &mut self,
+        audited: ReplicaToAudit<'_>,
+        share: ClumpShare,
+        random: &dyn Random,
+    ) -> Result<(), AuditError> {
         for segment in self.assembly.parts.iter().chain(&self.assembly.spare) {
             self.audit.segment_count += 1;
             self.audit.segment_bytes += segment.bytes;
@@ -245,7 +254,7 @@ impl ArenaAudit<'_> {
         for hole in self.assembly.holes() {
             let before = hole.start.checked_sub(1).and_then(|byte| self.assembly.part_at(byte));
             let object = before.map(|segment| segment.name.file_name());
-            self.report(hole.start, object, FindingKind::Hole(hole.clone()), Vec::new());
+            self.report(hole.start, object, AuditFindingKind::Hole(hole.clone()), Vec::new());
         }
         if self.assembly.is_visible() {
             self.audit.arena_count += 1;
@@ -259,7 +268,7 @@ impl ArenaAudit<'_> {
             self.report(
                 segment.name.offset,
                 Some(segment.name.file_name()),
-                FindingKind::Detached,
+                AuditFindingKind::Detached,
                 Vec::new(),
             );
         }
@@ -268,9 +277,9 @@ impl ArenaAudit<'_> {
 
     fn opened(
         &mut self,
-        audited: Audited<'_>,
+        audited: ReplicaToAudit<'_>,
         opened: &OpenedArena,
-        share: Share,
+        share: ClumpShare,
         random: &dyn Random,
     ) -> Result<(), AuditError> {
         let mut records = ArenaRecords::read(audited.log, opened)?;
@@ -286,7 +295,7 @@ impl ArenaAudit<'_> {
             let before = records.start_at(name.offset).or_else(|| code_before.get(&name.offset).copied());
             before == Some(name.start)
         };
-        let is_right = |segment: &Segment| {
+        let is_right = |segment: &ListedSegment| {
             ends.get(&segment.name.end) == Some(&segment.range().end) && begins_right(&segment.name)
         };
         let known_up_to = records.damage.as_ref().map_or(u64::MAX, RecordsDamage::offset);
@@ -348,16 +357,16 @@ impl ArenaAudit<'_> {
     }
 
     /// Reports why a segment does not end as its name says.
-    fn about_segment(&mut self, segment: &Segment, ends: &BTreeMap<SegmentEnd, u64>) {
+    fn about_segment(&mut self, segment: &ListedSegment, ends: &BTreeMap<SegmentEnd, u64>) {
         let kind = match ends.get(&segment.name.end) {
             Some(end) if *end != segment.range().end => {
                 let expected = end.saturating_sub(segment.name.offset);
-                FindingKind::WrongLength { bytes: segment.bytes, expected }
+                AuditFindingKind::WrongLength { bytes: segment.bytes, expected }
             }
             _ if !self.assembly.is_sealed() && segment.name.offset > self.assembly.bytes() => {
-                FindingKind::Detached
+                AuditFindingKind::Detached
             }
-            _ => FindingKind::OtherEnd,
+            _ => AuditFindingKind::OtherEnd,
         };
         self.report(segment.name.offset, Some(segment.name.file_name()), kind, Vec::new());
     }
@@ -367,10 +376,10 @@ impl ArenaAudit<'_> {
         &mut self,
         log: &Log,
         opened: &OpenedArena,
-        share: Share,
+        share: ClumpShare,
         random: &dyn Random,
     ) -> Result<(), AuditError> {
-        let mut window = log.window(opened, if share == Share::ALL { AHEAD_BYTES } else { 0 });
+        let mut window = log.window(opened, if share == ClumpShare::ALL { AHEAD_BYTES } else { 0 });
         for page in pages(log, opened)? {
             for clump in page.clumps() {
                 self.audit.clump_count += 1;
@@ -386,7 +395,7 @@ impl ArenaAudit<'_> {
                     Ok(_) => {
                         let offset = clump.granule.byte_offset();
                         let object = self.assembly.part_at(offset).map(|part| part.name.file_name());
-                        self.report(offset, object, FindingKind::OtherClump, names());
+                        self.report(offset, object, AuditFindingKind::OtherClump, names());
                     }
                     Err(error) if error.is_damage() => self.damage(error.into(), names()),
                     Err(error) => return Err(error.into()),
@@ -402,18 +411,24 @@ impl ArenaAudit<'_> {
         self.report(offset, object, damage.into(), blocks);
     }
 
-    fn report(&mut self, offset: u64, object: Option<FileName>, kind: FindingKind, blocks: Vec<BlockName>) {
-        self.audit.findings.push(Finding { arena: Some(self.id), offset, object, kind, blocks });
+    fn report(
+        &mut self,
+        offset: u64,
+        object: Option<FileName>,
+        kind: AuditFindingKind,
+        blocks: Vec<BlockName>,
+    ) {
+        self.audit.findings.push(AuditFinding { arena: Some(self.id), offset, object, kind, blocks });
     }
 }
 
-fn is_drawn(share: Share, random: &dyn Random) -> Result<bool, AuditError> {
-    if share == Share::ALL || share == Share::NONE {
-        return Ok(share == Share::ALL);
+fn is_drawn(share: ClumpShare, random: &dyn Random) -> Result<bool, AuditError> {
+    if share == ClumpShare::ALL || share == ClumpShare::NONE {
+        return Ok(share == ClumpShare::ALL);
     }
     let mut drawn = [0; 8];
     random.fill(&mut drawn).map_err(AuditError::Random)?;
-    Ok(u64::from_le_bytes(drawn) % u64::from(Share::ALL.0) < u64::from(share.0))
+    Ok(u64::from_le_bytes(drawn) % u64::from(ClumpShare::ALL.0) < u64::from(share.0))
 }
 
 /// Reads the undamaged pages of an arena. The damaged ones were reported when the records were

@@ -1,7 +1,7 @@
 //! Reads a replica in place: as the folder of a store, through a cache, and as a second copy of
 //! lost blocks.
 
-pub mod healing;
+pub mod healing_store;
 pub mod overlaid_storage;
 pub mod range_cache;
 pub mod replica;

@@ -12,7 +12,7 @@ use varve_log::AppendError;
 use varve_replica::{CloneError, OpenReplicaError, ReplicateError};
 use varve_store::{
     BringBackError, ChooseIndexError, ChoosePlacesError, ConfigError, CreateError, KeyError, NotPermitted,
-    OpenError,
+    OpenStoreError,
 };
 use varve_tree::{CopyTreeError, ReadPointerError, ReadTreeError};
 use varve_upkeep::RepairError;
@@ -122,7 +122,7 @@ fn hidden_below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error +
             )*
         };
     }
-    boxed!(OpenError, ReadContentError, ReadFolderError, RestoreImageError);
+    boxed!(OpenStoreError, ReadContentError, ReadFolderError, RestoreImageError);
     if let Some(ChooseIndexError::Config(inner)) = error.downcast_ref() {
         return Some(&**inner);
     }
@@ -152,8 +152,8 @@ fn hidden_below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error +
         CreateError::Keys,
         KeyError::NotPermitted,
         LoadCatalogError::Snapshot,
-        OpenError::Config,
-        OpenError::Keys,
+        OpenStoreError::Config,
+        OpenStoreError::Keys,
         OpenVacError::Get,
         ReadContentError::Get,
         ReadContentError::Tree,
@@ -174,7 +174,7 @@ fn is_usage_error(cause: &(dyn Error + 'static)) -> bool {
 
 fn is_locked(cause: &(dyn Error + 'static)) -> bool {
     cause.is::<InUse>()
-        || matches!(cause.downcast_ref(), Some(OpenError::Locked { .. }))
+        || matches!(cause.downcast_ref(), Some(OpenStoreError::Locked { .. }))
         || matches!(cause.downcast_ref(), Some(LockError::Held { .. }))
         || matches!(cause.downcast_ref(), Some(KeyError::Locked(_)))
         || matches!(cause.downcast_ref(), Some(ChooseIndexError::Locked { .. }))
@@ -195,7 +195,7 @@ fn is_wrong_key(cause: &(dyn Error + 'static)) -> bool {
 }
 
 fn is_no_store(cause: &(dyn Error + 'static)) -> bool {
-    matches!(cause.downcast_ref(), Some(OpenError::NotAStore | OpenError::NotAFolder))
+    matches!(cause.downcast_ref(), Some(OpenStoreError::NotAStore | OpenStoreError::NotAFolder))
         || matches!(cause.downcast_ref(), Some(OpenReplicaError::NotAReplica))
 }
 
@@ -210,7 +210,10 @@ fn is_damaged(cause: &(dyn Error + 'static)) -> bool {
         || matches!(cause.downcast_ref(), Some(CloneError::Damaged { .. }))
         || matches!(cause.downcast_ref(), Some(ConfigError::Parse(_) | ConfigError::Value { .. }))
         || matches!(cause.downcast_ref(), Some(KeyError::Malformed { .. } | KeyError::NoKeys))
-        || matches!(cause.downcast_ref(), Some(OpenError::ConfigLost | OpenError::Downgraded { .. }))
+        || matches!(
+            cause.downcast_ref(),
+            Some(OpenStoreError::ConfigLost | OpenStoreError::Downgraded { .. })
+        )
         || matches!(cause.downcast_ref(), Some(OpenReplicaError::Mark | OpenReplicaError::InTheWay(_)))
         || matches!(cause.downcast_ref(), Some(ReplicateError::InTheWay(_)))
 }

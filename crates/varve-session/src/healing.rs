@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use varve_block::{BlockName, BlockStore};
-use varve_replica::{Healing, Remembered};
-use varve_store::{Access, Store, StoreConfig};
+use varve_replica::{HealingStore, RememberedTargets};
+use varve_store::{Store, StoreAccess, StoreConfig};
 use varve_world::RealStorage;
 
 use crate::home::Home;
@@ -14,13 +14,13 @@ use crate::session::Session;
 use crate::target::{self, NamedBy};
 
 /// Returns the blocks of a store, with the remembered replicas as a fallback.
-pub(crate) fn blocks(session: &Session, store: Arc<Store>) -> Arc<Healing> {
+pub(crate) fn blocks(session: &Session, store: Arc<Store>) -> Arc<HealingStore> {
     let (session, config) = (session.clone(), store.config().clone());
-    Arc::new(Healing::new(store, Box::new(move || open_remembered(&session, &config))))
+    Arc::new(HealingStore::new(store, Box::new(move || open_remembered(&session, &config))))
 }
 
 /// Reports the blocks that came from a replica, and stores them in the local store again.
-pub(crate) fn report_lost(session: &Session, blocks: &Healing) {
+pub(crate) fn report_lost(session: &Session, blocks: &HealingStore) {
     let lost = blocks.take_lost();
     if lost.is_empty() {
         return;
@@ -32,7 +32,7 @@ pub(crate) fn report_lost(session: &Session, blocks: &Healing) {
     });
 }
 
-fn heal(session: &Session, blocks: &Healing, lost: &[BlockName]) -> Result<u64> {
+fn heal(session: &Session, blocks: &HealingStore, lost: &[BlockName]) -> Result<u64> {
     // A reader does not wait for a writer: without the lock, healing fails at once.
     let store = session.without_waiting().write_store()?;
     let count = blocks.heal(&store, lost)?;
@@ -42,7 +42,7 @@ fn heal(session: &Session, blocks: &Healing, lost: &[BlockName]) -> Result<u64> 
 
 fn open_remembered(session: &Session, config: &StoreConfig) -> Vec<Box<dyn BlockStore>> {
     let Ok(Home::Folder(path)) = session.home() else { return Vec::new() };
-    let targets = match Remembered::read(&RealStorage::new(&path)) {
+    let targets = match RememberedTargets::read(&RealStorage::new(&path)) {
         Ok(remembered) => remembered.targets,
         Err(error) => {
             tracing::warn!(%error, "the remembered replicas cannot be read, so lost blocks cannot be fetched from them");
@@ -69,7 +69,7 @@ fn open_replica(session: &Session, text: &str, config: &StoreConfig) -> Result<S
         bail!("{shown} is a replica of another store");
     }
     let secret = session.secret_of(&there.world, &shown)?;
-    session.open_store(there.world, &shown, secret.as_ref(), Access::Read)
+    session.open_store(there.world, &shown, secret.as_ref(), StoreAccess::Read)
 }
 
 #[cfg(test)]

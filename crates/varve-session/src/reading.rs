@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use varve_archive::{RemoteArchive, Snapshot, SnapshotList};
 use varve_block::BlockStore;
-use varve_replica::Healing;
+use varve_replica::HealingStore;
 use varve_world::{Clock, RealClock, Workers, World};
 
 use crate::home::Home;
@@ -51,7 +51,7 @@ impl SnapshotList for VentiSnapshots {
 /// Snapshots, and the blocks of which they are made.
 pub struct Reading {
     list: Box<dyn SnapshotList>,
-    blocks: Arc<Healing>,
+    blocks: Arc<HealingStore>,
     workers: Arc<dyn Workers>,
 }
 
@@ -61,7 +61,7 @@ impl Reading {
         if let Home::Venti(address) = session.home()? {
             let workers = World::real(Path::new("")).workers;
             let (found, blocks) = session.venti_snapshots(&address)?;
-            let blocks = Arc::new(Healing::new(blocks, Box::new(Vec::new)));
+            let blocks = Arc::new(HealingStore::new(blocks, Box::new(Vec::new)));
             return Ok(Self { list: Box::new(found), blocks, workers });
         }
         let archive = session.read()?;
@@ -83,7 +83,7 @@ impl Reading {
     }
 
     /// Returns the blocks. Lost blocks come from replicas, if the store has any.
-    pub fn blocks(&self) -> Arc<Healing> {
+    pub fn blocks(&self) -> Arc<HealingStore> {
         Arc::clone(&self.blocks)
     }
 

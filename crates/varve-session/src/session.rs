@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use varve_archive::{Archive, Catalog};
 use varve_block::BlockStore;
 use varve_remote::{Target, VentiStore};
-use varve_replica::Healing;
-use varve_store::{Access, Encryption, Keyring, Permission, Secret, Store, WithheldError};
+use varve_replica::HealingStore;
+use varve_store::{Encryption, Keyring, Permission, Secret, Store, StoreAccess, WithheldError};
 use varve_venti::Address;
 use varve_world::{Clock, RealClock, Storage, Timestamp, World};
 
@@ -212,13 +212,13 @@ impl Session {
 
     /// Returns the blocks of a store. Lost blocks come from the replicas that the store remembers.
     #[must_use]
-    pub fn healing(&self, archive: &Archive) -> Arc<Healing> {
+    pub fn healing(&self, archive: &Archive) -> Arc<HealingStore> {
         healing::blocks(self, archive.blocks())
     }
 
     /// Reports the blocks that came from a replica since the last call, and stores them in the
     /// local store again.
-    pub fn report_lost(&self, blocks: &Healing) {
+    pub fn report_lost(&self, blocks: &HealingStore) {
         healing::report_lost(self, blocks);
     }
 
@@ -240,7 +240,7 @@ impl Session {
                 let name = path.display().to_string();
                 let world = World::real(&path);
                 let secret = self.secret_of(&world, &name)?;
-                let store = self.open_store(world, &name, secret.as_ref(), Access::Read)?;
+                let store = self.open_store(world, &name, secret.as_ref(), StoreAccess::Read)?;
                 self.notice_lost_end(&store, &name);
                 Ok(store)
             }
@@ -248,7 +248,8 @@ impl Session {
                 let there = self.replica(&text, NamedBy::User)?;
                 let name = target::shown(&text);
                 let secret = self.secret_of(&there.world, &name)?;
-                let store = self.open_store(there.world.clone(), &name, secret.as_ref(), Access::Read)?;
+                let store =
+                    self.open_store(there.world.clone(), &name, secret.as_ref(), StoreAccess::Read)?;
                 self.notice_rollback(&store, &there, History::Unknown, &text);
                 Ok(store)
             }
@@ -271,7 +272,7 @@ impl Session {
     pub fn write_store_at(&self, path: &Path) -> Result<Store> {
         let path = home_at(path)?.folder()?;
         let holder = self.holder();
-        let access = Access::Write { holder: &holder };
+        let access = StoreAccess::Write { holder: &holder };
         let name = path.display().to_string();
         let secret = self.secret_of(&World::real(&path), &name)?;
         let open = || self.open_store(World::real(&path), &name, secret.as_ref(), access);
@@ -289,7 +290,7 @@ impl Session {
         world: World,
         name: &str,
         secret: Option<&Secret>,
-        access: Access<'_>,
+        access: StoreAccess<'_>,
     ) -> Result<Store> {
         Store::open(world, secret, access, &mut self.frontend.rebuilding())
             .with_context(|| format!("cannot open the store {name}"))

@@ -10,7 +10,7 @@ mod block_count;
 use std::time::Instant;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, Score};
-use varve_store::{Access, CompareMode, Encryption, PassphraseCost, Secret, Store, StoreConfig};
+use varve_store::{CompareMode, Encryption, PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
 use varve_world::{Random, SeededRandom, World};
 use zeroize::Zeroizing;
 
@@ -82,7 +82,7 @@ impl Measured {
         Self { folder, secret, store: None, scores: Vec::new(), seconds: 0.0, asked: 0 }
     }
 
-    fn open(&mut self, access: Access<'_>) {
+    fn open(&mut self, access: StoreAccess<'_>) {
         let world = World::real(self.folder.path());
         let opened = Store::open(world, self.secret.as_ref(), access, &mut |_| ()).expect("it is a store");
         self.store = Some(opened);
@@ -143,7 +143,7 @@ fn measure(encryption: Encryption, block_count: u64, is_random: bool) -> [Vec<(f
     let shuffled = shuffled(contents.len());
     let mut phases = [Vec::new(), Vec::new()];
     for (order, is_new) in [(&in_order, true), (&in_order, false), (&shuffled, false)] {
-        stores.iter_mut().for_each(|store| store.open(Access::Write { holder: "a bench" }));
+        stores.iter_mut().for_each(|store| store.open(StoreAccess::Write { holder: "a bench" }));
         in_turns(&mut stores, order, &mut |store, batch| store.put(batch, &contents, is_new));
         for (store, phases) in stores.iter_mut().zip(&mut phases) {
             store.sync();
@@ -154,7 +154,7 @@ fn measure(encryption: Encryption, block_count: u64, is_random: bool) -> [Vec<(f
     }
     for order in [&in_order, &shuffled] {
         for _ in 0..ROUNDS {
-            stores.iter_mut().for_each(|store| store.open(Access::Read));
+            stores.iter_mut().for_each(|store| store.open(StoreAccess::Read));
             in_turns(&mut stores, order, &mut |store, batch| store.read(batch, &contents));
             stores.iter_mut().for_each(Measured::close);
         }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType};
-use varve_store::{Access, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreConfig};
+use varve_store::{DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreAccess, StoreConfig};
 use varve_world::World;
 
 use block_count::block_count;
@@ -48,11 +48,13 @@ fn main() {
     let block_count = block_count(BLOCK_COUNT, BLOCK_COUNT_TEST);
     println!("blocks {block_count}");
     let mut stores = [IndexKind::Memory, IndexKind::Disk].map(|index| Measured::new(index, block_count));
-    let write = Access::Write { holder: "a bench" };
+    let write = StoreAccess::Write { holder: "a bench" };
     let mut phases = Vec::new();
-    for (what, access, work) in
-        [("fresh", write, put as fn(&Store, u64, u64)), ("again", write, put), ("read", Access::Read, get)]
-    {
+    for (what, access, work) in [
+        ("fresh", write, put as fn(&Store, u64, u64)),
+        ("again", write, put),
+        ("read", StoreAccess::Read, get),
+    ] {
         stores.iter_mut().for_each(|measured| measured.open(access));
         phases.push((what, in_turns(&stores, block_count, work)));
         for measured in &mut stores {
@@ -99,7 +101,7 @@ impl Measured {
         self.store.as_ref().expect("it is open")
     }
 
-    fn open(&mut self, access: Access<'_>) {
+    fn open(&mut self, access: StoreAccess<'_>) {
         let started = Instant::now();
         self.store = Some(open(self.folder.path(), access));
         println!("{:?}: opened in {:.2} s", self.index, started.elapsed().as_secs_f64());
@@ -112,7 +114,7 @@ impl Measured {
     }
 
     fn tell_sizes(&mut self) {
-        let stats = open(self.folder.path(), Access::Read).stats().expect("the arenas can be listed");
+        let stats = open(self.folder.path(), StoreAccess::Read).stats().expect("the arenas can be listed");
         let per_block = |bytes: u64| bytes as f64 / stats.block_count as f64;
         println!("{:?}: memory {:.2} bytes a block", self.index, per_block(stats.index_bytes));
         if let Some(disk) = &stats.disk_index {
@@ -156,7 +158,7 @@ fn in_turns(stores: &[Measured; 2], block_count: u64, work: fn(&Store, u64, u64)
     phases
 }
 
-fn open(folder: &Path, access: Access<'_>) -> Store {
+fn open(folder: &Path, access: StoreAccess<'_>) -> Store {
     Store::open(World::real(folder), None, access, &mut |_| ()).expect("the store that was made above")
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType};
-use varve_store::{Access, PassphraseCost, Secret, Store, StoreConfig};
+use varve_store::{PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
 use varve_world::{Task, World};
 use zeroize::Zeroizing;
 
@@ -28,7 +28,7 @@ fn main() {
     Store::create(&World::real(folder.path()), &config, Some(&secret()), PassphraseCost::default())
         .expect("an empty folder");
 
-    let store = open(folder.path(), Access::Write { holder: "a bench" });
+    let store = open(folder.path(), StoreAccess::Write { holder: "a bench" });
     let started = Instant::now();
     put_all(&store, block_count);
     println!("blocks                    {block_count}");
@@ -44,10 +44,10 @@ fn main() {
     println!("close                     {:.2} s", started.elapsed().as_secs_f64());
 
     for (what, is_cold, access) in [
-        ("read, warm", false, Access::Read),
-        ("read, cold", true, Access::Read),
-        ("write, warm", false, Access::Write { holder: "a bench" }),
-        ("write, cold", true, Access::Write { holder: "a bench" }),
+        ("read, warm", false, StoreAccess::Read),
+        ("read, cold", true, StoreAccess::Read),
+        ("write, warm", false, StoreAccess::Write { holder: "a bench" }),
+        ("write, cold", true, StoreAccess::Write { holder: "a bench" }),
     ] {
         if is_cold && std::fs::write("/proc/sys/vm/drop_caches", "3").is_err() {
             println!("open to {what:<17} skipped: only root may drop the page cache");
@@ -66,7 +66,7 @@ fn secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![7; 32]))
 }
 
-fn open(folder: &Path, access: Access<'_>) -> Store {
+fn open(folder: &Path, access: StoreAccess<'_>) -> Store {
     Store::open(World::real(folder), Some(&secret()), access, &mut |_| ())
         .expect("the store that was made above")
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType};
-use varve_store::{Access, PassphraseCost, Secret, Store, StoreConfig};
+use varve_store::{PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
 use varve_world::{Random, SeededRandom, Task, World};
 use zeroize::Zeroizing;
 
@@ -73,7 +73,7 @@ fn measure(what: &str, data: &[u8], is_bench: bool) {
         PassphraseCost::default(),
     )
     .expect("an empty folder");
-    let store = open(folder.path(), Access::Write { holder: "a bench" });
+    let store = open(folder.path(), StoreAccess::Write { holder: "a bench" });
     store.expect_reads_in_pieces(true);
     let started = Instant::now();
     let names = put_all(&store, data);
@@ -91,7 +91,7 @@ fn measure(what: &str, data: &[u8], is_bench: bool) {
 
     let (warm, cold) = if is_bench { (WARM_COUNT, COLD_COUNT) } else { (50, 10) };
     let width = World::real(folder.path()).workers.width();
-    let store = open(folder.path(), Access::Read);
+    let store = open(folder.path(), StoreAccess::Read);
     let started = Instant::now();
     for batch in names.chunks(BATCH_COUNT) {
         store.get_batch(batch).into_iter().for_each(|block| assert!(block.is_ok()));
@@ -113,7 +113,7 @@ fn measure(what: &str, data: &[u8], is_bench: bool) {
         println!("  random, cold               skipped: only root may drop the page cache");
         return;
     }
-    let store = open(folder.path(), Access::Read);
+    let store = open(folder.path(), StoreAccess::Read);
     let per_second = get_at_random(&store, &names, 1, cold);
     println!("  random, cold,  1 hand      {:8.0} us each", 1e6 / per_second);
 }
@@ -172,7 +172,7 @@ fn secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![7; 32]))
 }
 
-fn open(folder: &Path, access: Access<'_>) -> Store {
+fn open(folder: &Path, access: StoreAccess<'_>) -> Store {
     Store::open(World::real(folder), Some(&secret()), access, &mut |_| ())
         .expect("the store that was made above")
 }

@@ -137,7 +137,7 @@ pub struct StoreConfig {
 }
 
 #[derive(Serialize, Deserialize)]
-struct File {
+struct ConfigFile {
     format: u32,
     id: String,
     score: ScoreAlgorithm,
@@ -163,7 +163,7 @@ struct File {
     parity_percent: u8,
 }
 
-impl File {
+impl ConfigFile {
     /// Returns the settings of an index on disk, or the key and the value that are invalid.
     fn disk_index(&self) -> Result<DiskIndexConfig, (&'static str, u64)> {
         let default = DiskIndexConfig::default();
@@ -233,7 +233,7 @@ impl StoreConfig {
     #[must_use]
     pub fn to_text(&self) -> String {
         let disk_index = (self.index == IndexKind::Disk).then_some(self.disk_index);
-        let file = File {
+        let file = ConfigFile {
             format: self.format(),
             id: to_hex(&self.id),
             score: self.score,
@@ -269,7 +269,7 @@ impl StoreConfig {
         if format > FORMAT {
             return Err(ConfigError::NewerFormat { format });
         }
-        let file: File = toml::from_str(text).map_err(parse)?;
+        let file: ConfigFile = toml::from_str(text).map_err(parse)?;
         let bad = |key, value: &dyn ToString| ConfigError::Value { key, value: value.to_string() };
         let id =
             from_hex(&file.id).ok().and_then(|id| id.try_into().ok()).ok_or_else(|| bad("id", &file.id))?;

@@ -12,8 +12,8 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use varve_block::{BlockName, ClumpName, LogAddress, PlacedName, Score};
 use varve_log::{
-    Appended, ArenaId, ArenaState, ClumpRow, DirectoryPage, Granule, Log, OpenedArena, PageBlock, PageRow,
-    ReadLogError,
+    AppendedPage, ArenaId, ArenaState, ClumpRow, DirectoryPage, Granule, Log, OpenedArena, PageBlock,
+    PageRow, ReadLogError,
 };
 
 use crate::cache::{FixedHasher, cache};
@@ -59,9 +59,9 @@ impl Weighter<ArenaId, Arc<[PageRow]>> for RowsWeight {
 }
 
 #[derive(Clone)]
-struct One;
+struct UnitWeight;
 
-impl Weighter<ArenaId, Arc<OpenedArena>> for One {
+impl Weighter<ArenaId, Arc<OpenedArena>> for UnitWeight {
     fn weight(&self, _: &ArenaId, _: &Arc<OpenedArena>) -> u64 {
         1
     }
@@ -111,7 +111,7 @@ fn clumps_of(page: &DirectoryPage) -> impl Iterator<Item = (ClumpName, Granule)>
 /// The directories of a log, behind caches of bounded size.
 pub(crate) struct Directory {
     log: Arc<Log>,
-    arenas: Cache<ArenaId, Arc<OpenedArena>, One, FixedHasher>,
+    arenas: Cache<ArenaId, Arc<OpenedArena>, UnitWeight, FixedHasher>,
     rows: Cache<ArenaId, Arc<[PageRow]>, RowsWeight, FixedHasher>,
     pages: Cache<PageKey, Arc<DirectoryPage>, PageWeight, FixedHasher>,
     places: Cache<ArenaId, Arc<ArenaPlaces>, PlacesWeight, FixedHasher>,
@@ -123,7 +123,7 @@ impl Directory {
     pub(crate) fn new(log: Arc<Log>) -> Self {
         Self {
             log,
-            arenas: cache(ARENAS_MAX, 1, One),
+            arenas: cache(ARENAS_MAX, 1, UnitWeight),
             rows: cache(ROWS_BYTES_MAX, 300, RowsWeight),
             pages: cache(PAGES_BYTES_MAX, 150_000, PageWeight),
             places: cache(PLACES_BYTES_MAX, 1500, PlacesWeight),
@@ -168,7 +168,7 @@ impl Directory {
     }
 
     /// Adds a page that has just been written.
-    pub(crate) fn note_appended(&self, appended: &Appended) {
+    pub(crate) fn note_appended(&self, appended: &AppendedPage) {
         self.note_unsealed(appended.arena, appended.row);
         self.pages.insert(page_key(appended.arena, &appended.row), Arc::clone(&appended.page));
     }

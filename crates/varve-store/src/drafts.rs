@@ -16,8 +16,8 @@ mod admission;
 mod by_value;
 mod placement;
 
-pub(crate) use admission::{FullDraft, Waiting};
-pub(crate) use by_value::{CANDIDATES_MAX, Putting};
+pub(crate) use admission::{FullDraft, PendingBlock};
+pub(crate) use by_value::{BlockToPut, CANDIDATES_MAX};
 pub(crate) use placement::Placement;
 
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ pub(crate) struct Drafts {
 }
 
 /// The result of adding several blocks.
-pub(crate) struct Admitted {
+pub(crate) struct AdmittedBlocks {
     /// The drafts that became full.
     pub(crate) full: Vec<FullDraft>,
     /// For each block, true if it was new; or the reason why one was refused.
@@ -47,7 +47,7 @@ pub(crate) struct Admitted {
 }
 
 /// The result of giving places to several blocks.
-pub(crate) struct Placed {
+pub(crate) struct PlacedBlocks {
     /// The drafts that became full.
     pub(crate) full: Vec<FullDraft>,
     /// An error when places ran out.
@@ -78,7 +78,7 @@ impl Drafts {
     }
 
     /// Returns a pending block; `None` if no block of this name is pending.
-    pub(crate) fn waiting(&self, name: &BlockName) -> Option<Waiting> {
+    pub(crate) fn waiting(&self, name: &BlockName) -> Option<PendingBlock> {
         self.admission.lock().waiting(name)
     }
 
@@ -111,7 +111,7 @@ impl Drafts {
         blocks: &[NamedBlock<'_>],
         known: &[bool],
         page_count: u64,
-    ) -> Result<Option<Admitted>, AppendError> {
+    ) -> Result<Option<AdmittedBlocks>, AppendError> {
         let mut admission = self.admission.lock();
         admission.check_not_failed()?;
         if admission.page_count != page_count {
@@ -119,7 +119,7 @@ impl Drafts {
         }
         let mut full = Vec::new();
         let is_new = admission.add_new(blocks, known, &mut full);
-        Ok(Some(Admitted { full, is_new }))
+        Ok(Some(AdmittedBlocks { full, is_new }))
     }
 
     /// Names the blocks of a by-value store that are surely new, and adds them. Returns the drafts
@@ -127,21 +127,21 @@ impl Drafts {
     /// [`admit`](Self::admit).
     pub(crate) fn place_new(
         &self,
-        puts: &mut [Putting<'_>],
+        puts: &mut [BlockToPut<'_>],
         page_count: u64,
-    ) -> Result<Option<Placed>, AppendError> {
+    ) -> Result<Option<PlacedBlocks>, AppendError> {
         let mut admission = self.admission.lock();
         admission.check_not_failed()?;
         if admission.page_count != page_count {
             return Ok(None);
         }
         let (full, result) = admission.place_new(puts);
-        Ok(Some(Placed { full, result }))
+        Ok(Some(PlacedBlocks { full, result }))
     }
 
     /// Returns blocks in clumps without a page that may be equal to this block, and were not
     /// compared with it yet.
-    pub(crate) fn clumped_like(&self, put: &Putting<'_>) -> BTreeSet<BlockName> {
+    pub(crate) fn clumped_like(&self, put: &BlockToPut<'_>) -> BTreeSet<BlockName> {
         self.admission.lock().clumped_like(put)
     }
 

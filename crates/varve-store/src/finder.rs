@@ -38,7 +38,7 @@ use crate::saved_index::Coverage;
 use crate::vault::Vault;
 use candidate_counts::CandidateCounters;
 use catalogs::Catalogs;
-use read_ahead::ReadAhead;
+use read_ahead::LookupReadAhead;
 
 /// The index, and everything else that proposes places for a block.
 pub(crate) struct Finder {
@@ -49,7 +49,7 @@ pub(crate) struct Finder {
     has_no_index: bool,
     /// The number of blocks in the index that no checkpoint holds.
     unsaved_blocks: AtomicU64,
-    read_ahead: ReadAhead,
+    read_ahead: LookupReadAhead,
     candidate_counters: CandidateCounters,
     /// True if a failure of the index was already reported.
     is_trouble_reported: AtomicBool,
@@ -69,7 +69,7 @@ impl Finder {
             index,
             has_no_index,
             unsaved_blocks: AtomicU64::new(0),
-            read_ahead: ReadAhead::default(),
+            read_ahead: LookupReadAhead::default(),
             candidate_counters: CandidateCounters::default(),
             is_trouble_reported: AtomicBool::new(false),
             moved: Mutex::default(),

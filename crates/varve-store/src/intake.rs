@@ -26,7 +26,7 @@ mod sync;
 
 pub use close::CloseError;
 pub use parity_due::WriteParityError;
-pub use put::Put;
+pub use put::PutResult;
 pub use replace::ReplaceError;
 
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub struct Intake {
     tail: Arc<Tail>,
     appender: Mutex<Appender>,
     /// Held by the one caller that makes blocks durable on behalf of all waiting callers.
-    sync_gate: Mutex<Durable>,
+    sync_gate: Mutex<DurableClumps>,
     parity_due: ParityDue,
     /// True while arenas are replaced.
     is_replacing: AtomicBool,
@@ -62,12 +62,12 @@ pub struct Intake {
 
 /// The part of the log that is known to be durable, counted in clumps of this session.
 #[derive(Debug, Default)]
-struct Durable {
+struct DurableClumps {
     clump_count: u64,
 }
 
 /// The parts that an intake depends on.
-pub(crate) struct Below {
+pub(crate) struct IntakeParts {
     pub(crate) vault: Arc<Vault>,
     pub(crate) drafts: Arc<Drafts>,
     pub(crate) finder: Arc<Finder>,
@@ -77,8 +77,8 @@ pub(crate) struct Below {
 
 impl Intake {
     /// Makes an intake that continues at the position of `appender`.
-    pub(crate) fn new(below: Below, appender: Appender, lock: Box<dyn FileLock>) -> Self {
-        let Below { vault, drafts, finder, reader, tail } = below;
+    pub(crate) fn new(below: IntakeParts, appender: Appender, lock: Box<dyn FileLock>) -> Self {
+        let IntakeParts { vault, drafts, finder, reader, tail } = below;
         if vault.config().compare == CompareMode::Value {
             drafts.place_by(Placement::new(appender.session_mark(), vault.map(), appender.home()));
         }

@@ -26,8 +26,8 @@ pub use paper::{PaperError, PaperKey};
 pub use secret::{PassphraseCost, Secret};
 pub use slot::KeyEntry;
 
-use slot::Slot;
-use tries::Tries;
+use slot::KeySlot;
+use tries::KeyTries;
 
 pub(crate) const FOLDER: &str = "keys";
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -169,7 +169,7 @@ fn listed(files: &[FileName]) -> String {
 }
 
 impl OpenedKey {
-    fn new(slot: &Slot, keys: &Zeroizing<Vec<u8>>, wrapping_key: &[u8; 32]) -> Option<Self> {
+    fn new(slot: &KeySlot, keys: &Zeroizing<Vec<u8>>, wrapping_key: &[u8; 32]) -> Option<Self> {
         let mut master = None;
         let log_keys = match slot.entry.role {
             Role::Full => {
@@ -199,7 +199,7 @@ fn own_key(wrapping_key: &[u8; 32]) -> LockedMemory<[u8; 32]> {
 
 /// The sound and the damaged files in `keys/`.
 struct Slots {
-    sound: BTreeMap<FileName, Slot>,
+    sound: BTreeMap<FileName, KeySlot>,
     damaged: Vec<FileName>,
     /// The error of a file that could not be read, if there was one.
     unread: Option<std::io::Error>,
@@ -232,7 +232,7 @@ fn slots_that_read(storage: &dyn Storage) -> Result<Slots, KeyError> {
                 continue;
             }
         };
-        match Slot::parse(&file, &contents) {
+        match KeySlot::parse(&file, &contents) {
             Some(slot) => drop(slots.sound.insert(file, slot)),
             None => slots.damaged.push(file),
         }
@@ -251,7 +251,7 @@ pub(crate) fn sound_and_damaged(storage: &dyn Storage) -> Result<(usize, Vec<Fil
 
 /// Returns true if this is a well-formed key file. It may still be another store's.
 pub(crate) fn is_sound(file: &FileName, contents: &[u8]) -> bool {
-    Slot::parse(file, contents).is_some()
+    KeySlot::parse(file, contents).is_some()
 }
 
 /// Opens the first key that the secret opens.
@@ -265,7 +265,7 @@ pub(crate) fn open(
         return Err(unread.map_or(KeyError::NoKeys, KeyError::from));
     }
     let secret = secret.ok_or(KeyError::Missing)?;
-    let Tries { slots, loud_from, mut left } = Tries::of(&sound, secret);
+    let KeyTries { slots, loud_from, mut left } = KeyTries::of(&sound, secret);
     let mut tried_count = 0;
     for (number, slot) in slots.iter().enumerate() {
         if loud_from == Some(number) {

@@ -48,7 +48,7 @@ pub use config::{
     CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,
 };
 pub use finder::{CandidateCounts, SaveCheckpointError};
-pub use intake::{CloseError, Intake, Put, ReplaceError, WriteParityError};
+pub use intake::{CloseError, Intake, PutResult, ReplaceError, WriteParityError};
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };
@@ -56,14 +56,15 @@ pub use opening::{
     NeverBegun, NewestLedger, RebuildProgress, UnsealedScans, counted_before, may_be_missed, newest_ledger,
 };
 pub use parity::{
-    GroupCodes, OpenParityError, ParityFile, ParityFiles, Shards, Unknown, padded_bytes, read_shards,
+    GroupCodes, OpenParityError, ParityFile, ParityFiles, ParityShards, UnknownShard, padded_bytes,
+    read_shards,
 };
 pub use role::{NotPermitted, Permission, Role};
 pub use saved_index::{ChooseIndexError, ChoosePlacesError, IndexPlace, choose_index, choose_index_places};
-pub use store::{Access, Store, StoreStats};
+pub use store::{Store, StoreAccess, StoreStats};
 pub use tail::WithheldError;
 pub use vault::{
-    ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogMark, Namer, OpenError,
-    OwnFileError, QUARANTINE, SessionEvent, SessionRecord, Sessions, SessionsError, SessionsRead, Vault,
-    WrittenBlock, bring_back_settings, is_sound_key, settings_need_secret,
+    ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogExtent, Namer,
+    OpenStoreError, PrivateFileError, QUARANTINE, SessionEvent, SessionRecord, SessionsError, SessionsFile,
+    SessionsRead, Vault, WrittenBlock, bring_back_settings, is_sound_key, settings_need_secret,
 };

@@ -31,9 +31,9 @@ use varve_log::{Appender, ArenaId, OpenedArena};
 
 use crate::finder::Finder;
 use crate::saved_index::{Coverage, CoveredPart};
-use crate::tail::{Followed, UnreadPlaces};
-use crate::vault::{OpenError, Vault};
-use sealed_arenas::NotSealed;
+use crate::tail::{FollowedLog, UnreadPlaces};
+use crate::vault::{OpenStoreError, Vault};
+use sealed_arenas::UnsealedArenas;
 
 /// The progress of reading directories, while an index is made from them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,10 +53,10 @@ pub(crate) struct Opening<'a> {
 }
 
 /// The result of an opening.
-pub(crate) struct Opened {
+pub(crate) struct OpenedLog {
     pub(crate) unread: UnreadPlaces,
     /// The position of a reader.
-    pub(crate) followed: Followed,
+    pub(crate) followed: FollowedLog,
     /// The appender of a writer.
     pub(crate) appender: Option<Appender>,
 }
@@ -73,7 +73,7 @@ impl<'a> Opening<'a> {
         mut coverage: Coverage,
         is_writer: bool,
         progress: &mut dyn FnMut(RebuildProgress),
-    ) -> Result<Opened, OpenError> {
+    ) -> Result<OpenedLog, OpenStoreError> {
         let log = self.vault.log();
         if is_writer {
             log.remove_never_begun()?;
@@ -85,14 +85,14 @@ impl<'a> Opening<'a> {
         }
         let left = self.read_sealed(&to_read, &coverage.part, &mut coverage.sealed, progress)?;
         let (followed, appender) = if is_writer {
-            (Followed::default(), Some(self.take_log_end(&ids, left, coverage)?))
+            (FollowedLog::default(), Some(self.take_log_end(&ids, left, coverage)?))
         } else {
-            let followed = Followed::new(&coverage.sealed);
-            let NotSealed { unsealed, .. } = left;
+            let followed = FollowedLog::new(&coverage.sealed);
+            let UnsealedArenas { unsealed, .. } = left;
             self.read_unsealed(unsealed, &coverage.part)?;
             (followed, None)
         };
-        Ok(Opened { unread: self.unread, followed, appender })
+        Ok(OpenedLog { unread: self.unread, followed, appender })
     }
 
     /// Reads the pages of arenas without a seal, and leaves the arenas as they are.
@@ -100,7 +100,7 @@ impl<'a> Opening<'a> {
         &mut self,
         unsealed: Vec<Arc<OpenedArena>>,
         covered: &BTreeMap<ArenaId, CoveredPart>,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), OpenStoreError> {
         for arena in unsealed {
             let mut found = self.scans.take(&arena)?;
             self.unread.note_scan(arena.id(), &found);

@@ -18,7 +18,7 @@ use std::io;
 use varve_log::{ArenaId, Log, PARITY_HEADER_BYTES, ParityHeader, ParityHeaderError, ParityKey, ShardCode};
 use varve_world::{FileName, Storage};
 
-pub use shards::{GroupCodes, Shards, Unknown, padded_bytes, read_shards};
+pub use shards::{GroupCodes, ParityShards, UnknownShard, padded_bytes, read_shards};
 
 const FOLDER: &str = "parity";
 

@@ -3,7 +3,7 @@
 mod open;
 mod stats;
 
-pub use open::Access;
+pub use open::StoreAccess;
 pub use stats::StoreStats;
 
 use std::collections::BTreeSet;
@@ -19,12 +19,14 @@ use zeroize::Zeroizing;
 use crate::config::StoreConfig;
 use crate::drafts::Drafts;
 use crate::finder::{CandidateCounts, Finder, SaveCheckpointError};
-use crate::intake::{CloseError, Intake, Put};
+use crate::intake::{CloseError, Intake, PutResult};
 use crate::reader::Reader;
 use crate::role::Role;
 use crate::saved_index::{IndexPlace, index_places};
 use crate::tail::{Tail, WithheldError};
-use crate::vault::{ArenaNames, CatalogRoot, LogMark, Namer, OpenError, OwnFileError, Sessions, Vault};
+use crate::vault::{
+    ArenaNames, CatalogRoot, LogExtent, Namer, OpenStoreError, PrivateFileError, SessionsFile, Vault,
+};
 
 /// A local store, open for reading or for reading and writing. Can be used from many threads at
 /// once.
@@ -155,28 +157,28 @@ impl Store {
     ///
     /// # Errors
     /// [`std::io::Error`] when an arena cannot be read.
-    pub fn mark(&self) -> std::io::Result<LogMark> {
+    pub fn mark(&self) -> std::io::Result<LogExtent> {
         self.vault.mark()
     }
 
     /// Returns true if the log still has everything that it had at the mark. An arena that was
     /// rewritten since counts as missing. Damage within a page or a clump is not detected.
     #[must_use]
-    pub fn holds(&self, mark: &LogMark) -> bool {
+    pub fn holds(&self, mark: &LogExtent) -> bool {
         self.vault.holds(mark)
     }
 
     /// Returns the record of the blocks that each client session of the Venti front end wrote.
     #[must_use]
-    pub fn sessions(&self) -> Sessions<'_> {
+    pub fn sessions(&self) -> SessionsFile<'_> {
         self.vault.sessions()
     }
 
     /// Writes a file that only the holder of this key can read. `about` identifies the file.
     ///
     /// # Errors
-    /// [`OwnFileError`]; the previous contents then remain.
-    pub fn write_own(&self, about: &[u8], contents: &[u8]) -> Result<(), OwnFileError> {
+    /// [`PrivateFileError`]; the previous contents then remain.
+    pub fn write_own(&self, about: &[u8], contents: &[u8]) -> Result<(), PrivateFileError> {
         self.vault.write_own(about, contents)
     }
 
@@ -238,7 +240,7 @@ impl Store {
     ///
     /// # Errors
     /// [`PutError`]
-    pub fn put_each(&self, blocks: &[Block<'_>]) -> Result<Vec<Put>, PutError> {
+    pub fn put_each(&self, blocks: &[Block<'_>]) -> Result<Vec<PutResult>, PutError> {
         self.intake_for_put()?.put_each(blocks)
     }
 
@@ -304,8 +306,8 @@ impl Store {
     /// the store again.
     ///
     /// # Errors
-    /// [`OpenError`] when the log cannot be read. Damage to single arenas is no error here.
-    pub fn follow(&self) -> Result<bool, OpenError> {
+    /// [`OpenStoreError`] when the log cannot be read. Damage to single arenas is no error here.
+    pub fn follow(&self) -> Result<bool, OpenStoreError> {
         if self.intake.is_some() { Ok(false) } else { self.tail.follow() }
     }
 

@@ -13,7 +13,7 @@
 mod follow;
 mod unread_places;
 
-pub(crate) use follow::Followed;
+pub(crate) use follow::FollowedLog;
 pub(crate) use unread_places::UnreadPlaces;
 pub use unread_places::WithheldError;
 
@@ -31,7 +31,7 @@ pub(crate) struct Tail {
     finder: Arc<Finder>,
     unread: UnreadPlaces,
     /// The position of a reader that follows a writer.
-    followed: Mutex<Followed>,
+    followed: Mutex<FollowedLog>,
     /// True if the page that was noted last was missing when the store was opened.
     is_end_lost: AtomicBool,
 }
@@ -43,7 +43,7 @@ impl Tail {
         vault: Arc<Vault>,
         finder: Arc<Finder>,
         mut unread: UnreadPlaces,
-        followed: Followed,
+        followed: FollowedLog,
     ) -> Self {
         unread.judge(&vault, finder.newest_final_catalog());
         let is_end_lost = AtomicBool::new(has_lost_end(&vault));

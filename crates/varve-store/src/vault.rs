@@ -17,11 +17,11 @@ mod bring_back;
 mod catalog_roots;
 mod create;
 mod hint;
-mod log_mark;
+mod log_extent;
 mod namer;
-mod noted_page;
+mod newest_page;
 mod open_error;
-mod own_file;
+mod private_file;
 mod sessions;
 mod unlock;
 
@@ -32,11 +32,11 @@ pub use catalog_roots::CatalogRoot;
 pub(crate) use create::FORMAT_PAGE;
 pub use create::{CreateError, create};
 pub use hint::{HINT_MAC_BYTES, Hint};
-pub use log_mark::LogMark;
+pub use log_extent::LogExtent;
 pub use namer::Namer;
-pub use open_error::OpenError;
-pub use own_file::OwnFileError;
-pub use sessions::{SessionEvent, SessionRecord, Sessions, SessionsError, SessionsRead, WrittenBlock};
+pub use open_error::OpenStoreError;
+pub use private_file::PrivateFileError;
+pub use sessions::{SessionEvent, SessionRecord, SessionsError, SessionsFile, SessionsRead, WrittenBlock};
 pub use unlock::{is_sound_key, read_config, unlock};
 
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub struct Vault {
 
 impl Vault {
     /// Reads the settings and opens the keys. Takes no lock, changes nothing and reads no arena.
-    pub(crate) fn open(world: World, secret: Option<&Secret>) -> Result<Self, OpenError> {
+    pub(crate) fn open(world: World, secret: Option<&Secret>) -> Result<Self, OpenStoreError> {
         let config = read_config(&world)?;
         let (keys, role, own) = unlock::unlocked(world.storage.as_ref(), &config, secret)?;
         let namer = Namer::new(config.score, config.compare, keys.clone());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use varve_block::{Block, BlockStore, BlockType};
 use varve_log::{ArenaId, ParityPercent};
-use varve_store::{Access, PassphraseCost, Secret, Store, StoreConfig};
+use varve_store::{PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
 use varve_upkeep::Mender;
 use varve_world::{Random, SeededRandom, Task, World};
 use zeroize::Zeroizing;
@@ -41,7 +41,7 @@ fn main() {
 
 fn open(folder: &Path) -> Store {
     let secret = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
-    let access = Access::Write { holder: "a bench" };
+    let access = StoreAccess::Write { holder: "a bench" };
     Store::open(World::real(folder), Some(&secret), access, &mut |_| {}).expect("a good store")
 }
 

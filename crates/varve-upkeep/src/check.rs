@@ -11,9 +11,9 @@ mod order;
 mod parity;
 mod suspects;
 
-pub use arena::BegunCheck;
-pub use audit_record::{Audit, AuditShare};
-pub use clumps::Stretch;
+pub use arena::StartedCheck;
+pub use audit_record::{AuditRecord, AuditShare};
+pub use clumps::ClumpGroup;
 pub use loss::{ArenaLoss, LostEnd, LostRange, Witness};
 
 use std::sync::Arc;

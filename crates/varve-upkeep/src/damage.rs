@@ -137,12 +137,12 @@ pub struct ArenaCheck {
     pub damage: Vec<Damage>,
     /// The end that a crash, or a writer at work, has left unfinished after the last page. It is no
     /// damage: nothing in it was acknowledged, and the next writer cuts it off.
-    pub unfinished: Option<Unfinished>,
+    pub unfinished: Option<UnfinishedEnd>,
 }
 
 /// The unfinished end of an arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unfinished {
+pub struct UnfinishedEnd {
     pub arena: ArenaId,
     /// The start of the end, in bytes.
     pub offset: u64,

@@ -22,8 +22,10 @@ mod damage;
 mod mend;
 mod salvaged;
 
-pub use check::{ArenaLoss, Audit, AuditShare, BegunCheck, Checker, LostEnd, LostRange, Stretch, Witness};
-pub use damage::{
-    ArenaCheck, CheckArenaError, CheckParityError, Damage, DamageKind, ParityDamage, Unfinished,
+pub use check::{
+    ArenaLoss, AuditRecord, AuditShare, Checker, ClumpGroup, LostEnd, LostRange, StartedCheck, Witness,
 };
-pub use mend::{MendError, Mended, Mender, RepairError, RepairPlan, Repaired};
+pub use damage::{
+    ArenaCheck, CheckArenaError, CheckParityError, Damage, DamageKind, ParityDamage, UnfinishedEnd,
+};
+pub use mend::{MendError, MendedArena, Mender, RepairError, RepairPlan, Repaired};

@@ -11,7 +11,7 @@ mod plan;
 mod rewrite;
 mod unfinished_file;
 
-pub use from_parity::{MendError, Mended};
+pub use from_parity::{MendError, MendedArena};
 pub use plan::RepairPlan;
 pub use rewrite::{RepairError, Repaired};
 

@@ -8,7 +8,7 @@ use varve_archive::{NameTaken, RestoreFolderError, RestoreImageError};
 use varve_block::causes;
 use varve_replica::{CloneError, OpenReplicaError, ReplicateError};
 use varve_session::{OpenToOthers, typed_causes};
-use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenError, Permission};
+use varve_store::{ConfigError, CreateError, KeyError, NotPermitted, OpenStoreError, Permission};
 
 use crate::command::WouldChange;
 
@@ -31,7 +31,7 @@ fn of_cause(cause: &(dyn Error + 'static)) -> Hint {
     }
     hints! {
         NameTaken => |_| Some(NAME_TAKEN),
-        OpenError => open,
+        OpenStoreError => open,
         OpenReplicaError => open_replica,
         ConfigError => config,
         OpenToOthers => |_| Some("protect it with `chmod 600 FILE`; if others may have read it, make another key"),
@@ -55,13 +55,13 @@ const EXISTS: &str = "--dry-run shows the changes; --overwrite if-changed replac
 const EMPTY_FOLDER: &str = "name an empty folder, or one that does not exist yet";
 const PUT_CONFIG: &str = "`varve replicate TARGET --replace config.toml` uploads the store's file; a copy of the file does as well";
 
-fn open(error: &OpenError) -> Hint {
+fn open(error: &OpenStoreError) -> Hint {
     match error {
-        OpenError::NotAStore => Some(
+        OpenStoreError::NotAStore => Some(
             "`varve -s PATH init` makes a store there; if there was one, check the path, and whether its disk is mounted",
         ),
-        OpenError::ConfigLost | OpenError::Downgraded { .. } => Some(PUT_BACK),
-        OpenError::Locked { .. } => {
+        OpenStoreError::ConfigLost | OpenStoreError::Downgraded { .. } => Some(PUT_BACK),
+        OpenStoreError::Locked { .. } => {
             Some("--wait 10m waits for it; the store can be read meanwhile: only writers exclude each other")
         }
         _ => None,
@@ -154,11 +154,11 @@ mod tests {
 
     #[test]
     fn the_first_cause_that_knows_something_gives_the_hint() {
-        let context = |error: OpenError| anyhow::Error::new(error).context("cannot open the store x");
-        assert!(of(context(OpenError::NotAStore).as_ref()).unwrap().contains("init"));
+        let context = |error: OpenStoreError| anyhow::Error::new(error).context("cannot open the store x");
+        assert!(of(context(OpenStoreError::NotAStore).as_ref()).unwrap().contains("init"));
         // [`typed_causes`] reaches the error below a transparent one, which the chain of causes
         // hides.
-        assert_eq!(of(context(OpenError::Keys(KeyError::NoKeys)).as_ref()), key(&KeyError::NoKeys));
+        assert_eq!(of(context(OpenStoreError::Keys(KeyError::NoKeys)).as_ref()), key(&KeyError::NoKeys));
         let hidden = ReplicateError::Open(OpenReplicaError::Mark);
         assert_eq!(of(&hidden), open_replica(&OpenReplicaError::Mark));
         assert_eq!(of(&io::Error::other("no")), None);

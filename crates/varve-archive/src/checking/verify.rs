@@ -12,7 +12,7 @@ use varve_log::{ArenaId, OpenLogError};
 use varve_store::{Permission, Store};
 use varve_tree::Entry;
 use varve_upkeep::{
-    ArenaCheck, AuditShare, CheckArenaError, Checker, Damage, DamageKind, RepairPlan, Unfinished,
+    ArenaCheck, AuditShare, CheckArenaError, Checker, Damage, DamageKind, RepairPlan, UnfinishedEnd,
 };
 use varve_world::{Timestamp, both};
 
@@ -65,7 +65,7 @@ pub struct Verified {
     /// All losses that are not accepted, whether or not a snapshot needs them.
     pub losses: Losses,
     /// Remains of a crash that the next writer cuts off. They are no damage.
-    pub unfinished: Vec<Unfinished>,
+    pub unfinished: Vec<UnfinishedEnd>,
     /// The blocks in `lost` that the log still names.
     lost_in_log: BTreeSet<BlockName>,
 }

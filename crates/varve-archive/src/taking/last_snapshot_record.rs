@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use varve_store::{LogMark, OwnFileError, Store};
+use varve_store::{LogExtent, PrivateFileError, Store};
 use zeroize::Zeroizing;
 
 use crate::records::node::{Node, NodeKind};
@@ -28,7 +28,7 @@ use crate::records::node::{Node, NodeKind};
 const ROWS_BYTES_MAX: usize = 256 << 20;
 const HASH_BYTES: usize = 16;
 const HASH_KEY_BYTES: usize = 32;
-const HEAD_BYTES: usize = LogMark::BYTES + HASH_KEY_BYTES;
+const HEAD_BYTES: usize = LogExtent::BYTES + HASH_KEY_BYTES;
 
 type FileHash = [u8; HASH_BYTES];
 
@@ -62,7 +62,7 @@ pub(crate) enum SaveSnapshotRecordError {
     #[error("the state of the store cannot be read")]
     Mark(#[from] io::Error),
     #[error(transparent)]
-    Write(#[from] OwnFileError),
+    Write(#[from] PrivateFileError),
 }
 
 impl std::fmt::Debug for LastSnapshotRecord {
@@ -136,7 +136,7 @@ impl ReadSnapshotRecord {
     fn load(store: &Store, about: &[u8]) -> Option<Self> {
         let contents = store.read_own(about)?;
         let (mark, _) = contents.split_first_chunk()?;
-        if !store.holds(&LogMark::from_bytes(*mark)) {
+        if !store.holds(&LogExtent::from_bytes(*mark)) {
             tracing::info!("the log has lost data since the last snapshot: every file is read again");
             return None;
         }
@@ -144,7 +144,7 @@ impl ReadSnapshotRecord {
     }
 
     fn parse(contents: Zeroizing<Vec<u8>>, score_bytes: usize) -> Option<Self> {
-        let hash_key = *contents.get(LogMark::BYTES..HEAD_BYTES)?.first_chunk()?;
+        let hash_key = *contents.get(LogExtent::BYTES..HEAD_BYTES)?.first_chunk()?;
         let mut rows = Vec::new();
         let mut place = HEAD_BYTES;
         while place < contents.len() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use varve_block::{BlockName, BlockStore};
 use varve_log::{AppendError, OpenLogError};
-use varve_store::{CloseError, NotPermitted, OpenError, Permission, Store};
+use varve_store::{CloseError, NotPermitted, OpenStoreError, Permission, Store};
 use varve_world::Timestamp;
 
 use crate::catalog::catalog_root::{Catalog, LoadCatalogError, SaveCatalogError};
@@ -108,7 +108,7 @@ pub(crate) fn changed(
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
     #[error("new data in the log cannot be read")]
-    Log(#[from] OpenError),
+    Log(#[from] OpenStoreError),
     #[error(transparent)]
     Catalog(#[from] LoadCatalogError),
 }

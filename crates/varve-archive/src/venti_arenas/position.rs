@@ -7,9 +7,9 @@
 //!
 //! It is valid as long as the store's log still has everything that it had then.
 
-use varve_store::{LogMark, Store};
+use varve_store::{LogExtent, Store};
 
-const BYTES: usize = LogMark::BYTES + 8;
+const BYTES: usize = LogExtent::BYTES + 8;
 
 /// Identifies an arena by its head and the header of its first clump, which has a time and a score.
 pub(super) struct ArenaIdentity(Vec<u8>);
@@ -25,7 +25,7 @@ impl ArenaIdentity {
             let note = store.read_own(&self.0)?;
             let whole: &[u8; BYTES] = note.as_slice().try_into().ok()?;
             let (mark, address) = whole.split_first_chunk()?;
-            let holds = store.holds(&LogMark::from_bytes(*mark));
+            let holds = store.holds(&LogExtent::from_bytes(*mark));
             holds.then_some(u64::from_le_bytes(address.try_into().ok()?))
         };
         read().unwrap_or(0)

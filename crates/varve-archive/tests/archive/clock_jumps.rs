@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use varve_archive::{Archive, FolderOptions, Progress, SnapshotRequest, Verified, Watch, verify};
 use varve_block::{Block, BlockStore, BlockType};
 use varve_log::ArenaMap;
-use varve_store::{Access, Encryption, PassphraseCost, Store, StoreConfig};
+use varve_store::{Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};
 use varve_upkeep::AuditShare;
 use varve_world::{Clock, InlineWorkers, MemoryStorage, Random, RealRandom, SeededRandom, Timestamp, World};
 
@@ -47,7 +47,7 @@ fn store() -> MemoryStorage {
 }
 
 fn open(storage: &MemoryStorage, moments: &[i64]) -> Archive {
-    let access = Access::Write { holder: "a test" };
+    let access = StoreAccess::Write { holder: "a test" };
     Archive::open(Store::open(world(storage, moments), None, access, &mut |_| {}).unwrap()).unwrap()
 }
 

@@ -13,10 +13,10 @@ use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, Score, to_
 use varve_image::FileTime;
 use varve_log::LogKeys;
 use varve_remote::{MemoryTarget, Object, Target};
-use varve_replica::{ReplicateOptions, ReplicationPlan, Source};
+use varve_replica::{ReplicateOptions, ReplicationPlan, ReplicationSource};
 use varve_store::{
-    Access, CompareMode, Encryption, Keyring, NewKey, PassphraseCost, Role, ScoreAlgorithm, Secret, Store,
-    StoreConfig,
+    CompareMode, Encryption, Keyring, NewKey, PassphraseCost, Role, ScoreAlgorithm, Secret, Store,
+    StoreAccess, StoreConfig,
 };
 use varve_tree::{ContentWriter, Cutting, Entry};
 use varve_world::{FileName, FixedClock, InlineWorkers, MemoryStorage, Random, Timestamp, World};
@@ -26,7 +26,7 @@ const FILE: &[u8] = b"hello world\n";
 /// 2026-11-25T12:00:00Z.
 const NOON: i64 = 1_795_608_000_000_000_000;
 const ARENA: &str = "arenas/0000000000.arena";
-const WRITER: Access<'_> = Access::Write { holder: "the format page" };
+const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "the format page" };
 const KEY_FILE: &[u8; 32] = b"a key file for the format page.\n";
 
 /// Draws that can be told apart in a dump.
@@ -253,7 +253,7 @@ fn the_encrypted_store_is_the_one_that_is_printed() {
     let keys = LogKeys::from_master(&counting());
     assert_eq!(to_hex(&*keys.read_and_names().unwrap()), vector("read key") + &vector("names key"));
     assert_eq!(to_hex(&keys.names_and_write().unwrap()[32..]), vector("write key"));
-    let store = Store::open(world(&storage), Some(&passphrase()), Access::Read, &mut |_| {}).unwrap();
+    let store = Store::open(world(&storage), Some(&passphrase()), StoreAccess::Read, &mut |_| {}).unwrap();
     let score = |bytes: &[u8]| store.namer().score(bytes).unwrap();
     assert_eq!(score(FILE).to_string(), vector("score of hello world, encrypted"));
     assert_eq!(store.empty_score().to_string(), vector("score of the empty block, encrypted"));
@@ -286,7 +286,7 @@ fn the_replica_has_the_objects_that_are_printed() {
     let storage = plain();
     let world = world(&storage);
     let (config, log) = Store::unlock(&world, None).unwrap();
-    let source = Source { world: &world, config: &config, log: &log };
+    let source = ReplicationSource { world: &world, config: &config, log: &log };
     let target: Arc<dyn Target> = Arc::new(MemoryTarget::new());
     let options = ReplicateOptions::default();
     let plan = ReplicationPlan::new(source, &target, &options).unwrap();
@@ -311,7 +311,7 @@ fn scores_of_other_stores_are_those_that_are_printed() {
         let mut config = StoreConfig::new([5; 16]);
         (config.score, config.encryption) = (algorithm, Encryption::None);
         Store::create(&world(&storage), &config, None, PassphraseCost::default()).unwrap();
-        let store = Store::open(world(&storage), None, Access::Read, &mut |_| {}).unwrap();
+        let store = Store::open(world(&storage), None, StoreAccess::Read, &mut |_| {}).unwrap();
         let hello = store.namer().score(FILE).unwrap();
         assert_eq!(hello.to_string(), page().vector(&format!("score of hello world, {called}")));
         assert_eq!(
@@ -320,6 +320,6 @@ fn scores_of_other_stores_are_those_that_are_printed() {
         );
     }
     let by_value = empty(CompareMode::Value);
-    let store = Store::open(world(&by_value), None, Access::Read, &mut |_| {}).unwrap();
+    let store = Store::open(world(&by_value), None, StoreAccess::Read, &mut |_| {}).unwrap();
     assert_eq!(store.empty_score(), Score::try_from([0xff; 24].as_slice()).unwrap());
 }

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use varve_archive::{Archive, FolderOptions, Progress, RepairScope, SnapshotRequest, Watch, repair, verify};
-use varve_store::{Access, Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreConfig};
+use varve_store::{Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreAccess, StoreConfig};
 use varve_upkeep::AuditShare;
 use varve_world::{FixedClock, InlineWorkers, MemoryStorage, RealClock, SeededRandom, Timestamp, World};
 use zeroize::Zeroizing;
 
 const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
-const WRITER: Access<'_> = Access::Write { holder: "a test" };
+const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "a test" };
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
     // An hour from now: what was written by this test did not change "just now".
@@ -28,7 +28,7 @@ fn key(byte: u8) -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![byte; 32]))
 }
 
-fn open(storage: &MemoryStorage, seed: u64, byte: u8, access: Access<'_>) -> Archive {
+fn open(storage: &MemoryStorage, seed: u64, byte: u8, access: StoreAccess<'_>) -> Archive {
     Archive::open(Store::open(world(storage, seed), Some(&key(byte)), access, &mut |_| {}).unwrap()).unwrap()
 }
 
@@ -94,7 +94,7 @@ fn unchanged_files_are_not_read_again() {
     assert!(archive.snapshots()[0].growth.unwrap().new_bytes < 20_000, "folders' lists at most");
     archive.close().unwrap();
 
-    let archive = open(&storage, 20, 1, Access::Read);
+    let archive = open(&storage, 20, 1, StoreAccess::Read);
     assert_eq!(archive.snapshots().len(), 7);
     let verified = verify(&archive, Some(AuditShare::ALL), &Progress::new()).unwrap();
     assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
@@ -109,7 +109,7 @@ fn what_is_remembered_of_a_store_that_lost_an_arena_is_not_believed() {
     varve_world::Storage::remove(&storage, &arena).unwrap();
     assert_eq!(one_night(&storage, 11, 2, source.path(), false), 200_000);
     storage.set_contents(&arena, contents);
-    drop(open(&storage, 12, 1, Access::Read));
+    drop(open(&storage, 12, 1, StoreAccess::Read));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn what_is_remembered_of_an_arena_that_lost_its_end_is_not_believed() {
     store.close().unwrap();
     assert_eq!(one_night(&storage, 12, 2, source.path(), false), 200_000);
     assert_eq!(one_night(&storage, 13, 2, source.path(), false), 0, "this night is remembered");
-    let archive = open(&storage, 14, 1, Access::Read);
+    let archive = open(&storage, 14, 1, StoreAccess::Read);
     let verified = verify(&archive, Some(AuditShare::ALL), &Progress::new()).unwrap();
     assert_eq!(archive.snapshots().len(), 2);
     assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
@@ -153,7 +153,7 @@ fn what_only_a_saved_index_lists_is_given_up_by_a_repair() {
         }
         store.close().unwrap();
         one_night(&storage, 15, 1, source.path(), false);
-        assert_eq!(open(&storage, 16, 1, Access::Read).snapshots().len(), 1);
+        assert_eq!(open(&storage, 16, 1, StoreAccess::Read).snapshots().len(), 1);
     }
 }
 
@@ -171,14 +171,14 @@ fn the_nights_of_several_machines_and_of_whoever_may_read_make_one_list() {
     }
     one_night(&storage, 52, 3, source.path(), false);
     let ids = |byte| -> Vec<_> {
-        open(&storage, 60, byte, Access::Read).snapshots().iter().map(|one| one.id).collect()
+        open(&storage, 60, byte, StoreAccess::Read).snapshots().iter().map(|one| one.id).collect()
     };
     let all = ids(1);
     assert_eq!(all.len(), 10);
     assert_eq!(ids(2), [], "its own nights are not for it to see");
     one_night(&storage, 61, 1, source.path(), false);
     assert_eq!(ids(1)[..10], all);
-    let archive = open(&storage, 62, 1, Access::Read);
+    let archive = open(&storage, 62, 1, StoreAccess::Read);
     let verified = verify(&archive, Some(AuditShare::ALL), &Progress::new()).unwrap();
     assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
 }

@@ -6,7 +6,8 @@ use varve_archive::Archive;
 use varve_block::with_causes;
 use varve_sim::{Disk, Fault, Strike, Tally};
 use varve_store::{
-    Access, CompareMode, CreateError, Encryption, Keyring, NewKey, PassphraseCost, Role, Store, StoreConfig,
+    CompareMode, CreateError, Encryption, Keyring, NewKey, PassphraseCost, Role, Store, StoreAccess,
+    StoreConfig,
 };
 use varve_world::FileName;
 
@@ -357,7 +358,7 @@ impl Case {
         1000 + self.sessions
     }
 
-    pub fn open(&mut self, access: Access<'_>) -> Result<Archive, String> {
+    pub fn open(&mut self, access: StoreAccess<'_>) -> Result<Archive, String> {
         let seed = self.next_session();
         session::open(world(&self.disk, seed), session::secret(&self.config).as_ref(), access)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use varve_archive::{Archive, ImagePart, Losses, Progress, Snapshot, SnapshotContent, verify, write_image};
 use varve_block::with_causes;
 use varve_sim::Disk;
-use varve_store::{Access, Encryption, Secret, Store, StoreConfig};
+use varve_store::{Encryption, Secret, Store, StoreAccess, StoreConfig};
 use varve_tree::{StreamPiece, TreeReader};
 use varve_upkeep::{AuditShare, Damage, DamageKind, ParityDamage};
 use varve_world::{FixedClock, InlineWorkers, RealWorkers, SeededRandom, Storage, Timestamp, Workers, World};
@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use crate::folder;
 use crate::model::{StoredFile, Taken};
 
-pub const WRITER: Access<'static> = Access::Write { holder: "the model" };
+pub const WRITER: StoreAccess<'static> = StoreAccess::Write { holder: "the model" };
 
 /// The world of one session: one thread, a fixed time, and random bytes that `seed` decides.
 pub fn world(disk: &Disk, seed: u64) -> World {
@@ -48,12 +48,12 @@ pub fn write_only_secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![8; 32]))
 }
 
-pub fn open(world: World, secret: Option<&Secret>, access: Access<'_>) -> Result<Archive, String> {
+pub fn open(world: World, secret: Option<&Secret>, access: StoreAccess<'_>) -> Result<Archive, String> {
     let store = open_store(world, secret, access)?;
     Archive::open(store).map_err(|error| with_causes(&error))
 }
 
-pub fn open_store(world: World, secret: Option<&Secret>, access: Access<'_>) -> Result<Store, String> {
+pub fn open_store(world: World, secret: Option<&Secret>, access: StoreAccess<'_>) -> Result<Store, String> {
     Store::open(world, secret, access, &mut |_| {}).map_err(|error| with_causes(&error))
 }
 

@@ -6,12 +6,12 @@
 use std::io;
 
 use super::{
-    CHECKPOINT_NOTE_BYTES_MAX, CODE_BYTES, HEADER_BYTES, Header, MAGIC, PIECE_BYTES, SECTION_HEADER_BYTES,
-    SLOT_BYTES, code_after,
+    CHECKPOINT_NOTE_BYTES_MAX, CODE_BYTES, CheckpointHeader, HEADER_BYTES, MAGIC, PIECE_BYTES,
+    SECTION_HEADER_BYTES, SLOT_BYTES, code_after,
 };
 use crate::MemoryIndex;
 use crate::memory_index::prefix_bits;
-use crate::segment::Segment;
+use crate::segment::IndexSegment;
 
 /// The reason why a checkpoint could not be read. The index can always be rebuilt from the
 /// directories of the log.
@@ -51,11 +51,11 @@ pub enum ReadCheckpointError {
 }
 
 /// Fills a slice with the next bytes.
-type Read<'a> = dyn FnMut(&mut [u8]) -> io::Result<()> + 'a;
+type FillBytes<'a> = dyn FnMut(&mut [u8]) -> io::Result<()> + 'a;
 
 /// The unread rest of a checkpoint.
-struct Source<'a, 'b> {
-    read: &'a mut Read<'b>,
+struct CheckpointSource<'a, 'b> {
+    read: &'a mut FillBytes<'b>,
     key: &'a [u8; 32],
     offset: u64,
     bytes_total: u64,
@@ -76,11 +76,12 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
         bytes_total: u64,
         read: &mut dyn FnMut(&mut [u8]) -> io::Result<()>,
     ) -> Result<(Self, Vec<u8>), ReadCheckpointError> {
-        let mut source = Source { read, key, offset: 0, bytes_total };
+        let mut source = CheckpointSource { read, key, offset: 0, bytes_total };
         let (header, code) = source.header()?;
         let (note, code) = source.note(&header, &code)?;
         let segment_count = header.segment_count;
-        let mut sections = Sections { source, code, segment_count, piece: Vec::new(), slots: Vec::new() };
+        let mut sections =
+            CheckpointSections { source, code, segment_count, piece: Vec::new(), slots: Vec::new() };
         let segments =
             (0..segment_count).map(|number| sections.next(number)).collect::<Result<Vec<_>, _>>()?;
         let index = Self::from_segments(segments);
@@ -91,8 +92,8 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
     }
 }
 
-impl Source<'_, '_> {
-    fn header(&mut self) -> Result<(Header, blake3::Hash), ReadCheckpointError> {
+impl CheckpointSource<'_, '_> {
+    fn header(&mut self) -> Result<(CheckpointHeader, blake3::Hash), ReadCheckpointError> {
         let mut bytes = [0; HEADER_BYTES];
         self.fill(&mut bytes)?;
         let [magic, segment_count, block_count, note_bytes] = words(&bytes);
@@ -101,7 +102,7 @@ impl Source<'_, '_> {
         }
         let code = blake3::keyed_hash(self.key, &bytes);
         self.check(&code, 0)?;
-        let header = Header { segment_count, block_count, note_bytes };
+        let header = CheckpointHeader { segment_count, block_count, note_bytes };
         match header.checkpoint_bytes() {
             Some(needed) if needed != self.bytes_total => {
                 Err(ReadCheckpointError::Length { needed, actual: self.bytes_total })
@@ -113,7 +114,7 @@ impl Source<'_, '_> {
 
     fn note(
         &mut self,
-        header: &Header,
+        header: &CheckpointHeader,
         code_before: &blake3::Hash,
     ) -> Result<(Vec<u8>, blake3::Hash), ReadCheckpointError> {
         let offset = self.offset;
@@ -161,8 +162,8 @@ impl Source<'_, '_> {
     }
 }
 
-struct Sections<'a, 'b> {
-    source: Source<'a, 'b>,
+struct CheckpointSections<'a, 'b> {
+    source: CheckpointSource<'a, 'b>,
     /// The code of the part that was read last.
     code: blake3::Hash,
     segment_count: u64,
@@ -172,11 +173,11 @@ struct Sections<'a, 'b> {
     slots: Vec<u64>,
 }
 
-impl Sections<'_, '_> {
+impl CheckpointSections<'_, '_> {
     fn next<const PAGE_SLOTS: usize>(
         &mut self,
         number: u64,
-    ) -> Result<Segment<PAGE_SLOTS>, ReadCheckpointError> {
+    ) -> Result<IndexSegment<PAGE_SLOTS>, ReadCheckpointError> {
         let offset = self.source.offset;
         let mut hasher = code_after(&self.code, self.source.key);
         let mut header = [0; SECTION_HEADER_BYTES];
@@ -204,10 +205,10 @@ impl Sections<'_, '_> {
         &self,
         number: u64,
         address_bits: u64,
-    ) -> Option<Segment<PAGE_SLOTS>> {
+    ) -> Option<IndexSegment<PAGE_SLOTS>> {
         let prefix_bits =
             prefix_bits(usize::try_from(number).ok()?, usize::try_from(self.segment_count).ok()?);
-        Segment::from_slots(prefix_bits, u32::try_from(address_bits).ok()?, &self.slots)
+        IndexSegment::from_slots(prefix_bits, u32::try_from(address_bits).ok()?, &self.slots)
     }
 }
 

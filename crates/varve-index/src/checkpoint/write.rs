@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::{CHECKPOINT_NOTE_BYTES_MAX, CODE_BYTES, Header, PIECE_BYTES, SLOT_BYTES, code_after};
+use super::{CHECKPOINT_NOTE_BYTES_MAX, CODE_BYTES, CheckpointHeader, PIECE_BYTES, SLOT_BYTES, code_after};
 use crate::MemoryIndex;
-use crate::segment::Segment;
+use crate::segment::IndexSegment;
 
 impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
     /// Passes the bytes of a checkpoint to `write`, in pieces of at most 1 MiB: the index, and
@@ -26,7 +26,7 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
                 "the note of the checkpoint is too long",
             ));
         }
-        let header = Header {
+        let header = CheckpointHeader {
             segment_count: self.segments().len() as u64,
             block_count: self.len(),
             note_bytes: note.len() as u64,
@@ -48,7 +48,7 @@ impl<const PAGE_SLOTS: usize> MemoryIndex<PAGE_SLOTS> {
 
 /// Writes a section, and returns its code.
 fn write_section<const PAGE_SLOTS: usize>(
-    segment: &Segment<PAGE_SLOTS>,
+    segment: &IndexSegment<PAGE_SLOTS>,
     mut hasher: blake3::Hasher,
     piece: &mut Vec<u8>,
     write: &mut dyn FnMut(&[u8]) -> io::Result<()>,

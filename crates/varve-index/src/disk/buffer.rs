@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use varve_block::LogAddress;
 
-use super::Entry;
-use super::table::{Inserted, SLOT_BYTES, Table};
+use super::IndexEntry;
+use super::table::{EntryTable, Inserted, SLOT_BYTES};
 
 /// Of this many slots, [`ENTRIES`] are taken before the table grows.
 const SLOTS: usize = 20;
@@ -29,41 +29,41 @@ const CROWDED_BYTES: usize = 40;
 
 /// New entries, in order.
 #[derive(Debug, Clone)]
-pub(super) struct Buffer {
-    table: Table,
+pub(super) struct EntryBuffer {
+    table: EntryTable,
     /// The former table, from which entries are still moving. Those that remain follow all entries
     /// of `table`.
-    outgrown: Option<Outgrown>,
-    crowded: BTreeSet<Entry>,
+    outgrown: Option<OutgrownTable>,
+    crowded: BTreeSet<IndexEntry>,
 }
 
 /// A table whose entries are moving to a larger one, in order. Entries from `first` on exist only
 /// here. Earlier ones stay in their slots, so that a search finds the entries after them, but no
 /// longer count.
 #[derive(Debug, Clone)]
-struct Outgrown {
-    table: Table,
-    first: Entry,
+struct OutgrownTable {
+    table: EntryTable,
+    first: IndexEntry,
     /// The slot of `first`.
     at: usize,
     /// The number of entries that have not moved.
     left: usize,
 }
 
-impl Buffer {
+impl EntryBuffer {
     pub(super) fn new() -> Self {
-        Self::of(Table::new(SLOTS_FIRST))
+        Self::of(EntryTable::new(SLOTS_FIRST))
     }
 
     /// Makes a buffer in the given memory, which must be all zeros. It takes `entries` entries
     /// without growing.
     pub(super) fn in_memory(keys: Vec<u64>, addresses: Vec<[u8; 5]>, entries: usize) -> Self {
-        Self::of(Table::in_memory(keys, addresses, Self::homes_for(entries)))
+        Self::of(EntryTable::in_memory(keys, addresses, Self::homes_for(entries)))
     }
 
     /// Returns the number of slots of a buffer that takes `entries` entries.
     pub(super) fn slots_for(entries: usize) -> usize {
-        Table::slots_for(Self::homes_for(entries))
+        EntryTable::slots_for(Self::homes_for(entries))
     }
 
     /// Returns the memory of its table, without clearing it.
@@ -71,7 +71,7 @@ impl Buffer {
         self.table.into_memory()
     }
 
-    fn of(table: Table) -> Self {
+    fn of(table: EntryTable) -> Self {
         Self { table, outgrown: None, crowded: BTreeSet::new() }
     }
 
@@ -106,7 +106,7 @@ impl Buffer {
 
     /// Adds an entry. Returns true if it was new. The table grows to the size for `capacity`
     /// entries and no further; more entries make it slower.
-    pub(super) fn insert(&mut self, entry: Entry, capacity: usize) -> bool {
+    pub(super) fn insert(&mut self, entry: IndexEntry, capacity: usize) -> bool {
         self.grow_towards(capacity);
         if self.crowded.contains(&entry) {
             return false;
@@ -132,15 +132,15 @@ impl Buffer {
         let entries_max = if homes >= Self::homes_for(capacity) { ENTRIES_MAX } else { ENTRIES };
         if len >= homes / SLOTS * entries_max {
             let enough = Self::homes_for(capacity.max(len + 1));
-            let larger = Table::new((homes * 2).min(enough).max(homes / 8 * 9));
+            let larger = EntryTable::new((homes * 2).min(enough).max(homes / 8 * 9));
             let table = std::mem::replace(&mut self.table, larger);
-            self.outgrown = Outgrown::of(table, 0, len);
+            self.outgrown = OutgrownTable::of(table, 0, len);
         }
     }
 
     /// Moves the next few entries of an outgrown table. Returns the rest of it.
-    fn take_from(&mut self, outgrown: Outgrown) -> Option<Outgrown> {
-        let Outgrown { table, mut at, mut left, .. } = outgrown;
+    fn take_from(&mut self, outgrown: OutgrownTable) -> Option<OutgrownTable> {
+        let OutgrownTable { table, mut at, mut left, .. } = outgrown;
         for _ in 0..MOVES {
             let (entry, next) = table.next(at)?;
             if matches!(self.table.insert(entry), Inserted::TooFar) {
@@ -148,7 +148,7 @@ impl Buffer {
             }
             (at, left) = (next, left - 1);
         }
-        Outgrown::of(table, at, left)
+        OutgrownTable::of(table, at, left)
     }
 
     /// Adds every address that was inserted for `key` to `into`.
@@ -159,7 +159,7 @@ impl Buffer {
             into.extend(left.map(|entry| entry.address));
         }
         if !self.crowded.is_empty() {
-            let first = Entry { key, address: LogAddress::new(0).expect("the first address") };
+            let first = IndexEntry { key, address: LogAddress::new(0).expect("the first address") };
             into.extend(
                 self.crowded.range(first..).take_while(|entry| entry.key == key).map(|entry| entry.address),
             );
@@ -167,7 +167,7 @@ impl Buffer {
     }
 
     /// Returns the first entry of the tables at slot `at` or after it, and the slot after that.
-    pub(super) fn next_in_table(&self, at: usize) -> Option<(Entry, usize)> {
+    pub(super) fn next_in_table(&self, at: usize) -> Option<(IndexEntry, usize)> {
         if let Some(found) = self.table.next(at) {
             return Some(found);
         }
@@ -178,12 +178,12 @@ impl Buffer {
     }
 
     /// Returns the first entry of the tree after `last`.
-    pub(super) fn next_crowded(&self, last: Option<Entry>) -> Option<Entry> {
+    pub(super) fn next_crowded(&self, last: Option<IndexEntry>) -> Option<IndexEntry> {
         use std::ops::Bound::{Excluded, Unbounded};
         self.crowded.range((last.map_or(Unbounded, Excluded), Unbounded)).next().copied()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = IndexEntry> {
         let mut at = 0;
         let in_table = std::iter::from_fn(move || {
             let (entry, next) = self.next_in_table(at)?;
@@ -194,15 +194,15 @@ impl Buffer {
     }
 }
 
-impl Outgrown {
+impl OutgrownTable {
     /// Makes the rest of a table from slot `at` on; `None` if no entry is left there.
-    fn of(table: Table, at: usize, left: usize) -> Option<Self> {
+    fn of(table: EntryTable, at: usize, left: usize) -> Option<Self> {
         let (first, next) = table.next(at)?;
         Some(Self { table, first, at: next - 1, left })
     }
 
     /// Adds an entry that is not before the first one, so that the first one keeps its slot.
-    fn insert(&mut self, entry: Entry) -> Inserted {
+    fn insert(&mut self, entry: IndexEntry) -> Inserted {
         let inserted = self.table.insert(entry);
         self.left += usize::from(matches!(inserted, Inserted::New));
         inserted
@@ -214,8 +214,8 @@ mod tests {
     use super::super::spare::SpareBuffer;
     use super::*;
 
-    fn entry(key: u64, granule: u64) -> Entry {
-        Entry { key, address: LogAddress::new(granule).unwrap() }
+    fn entry(key: u64, granule: u64) -> IndexEntry {
+        IndexEntry { key, address: LogAddress::new(granule).unwrap() }
     }
 
     /// Keys of every kind: spread, crowded at one place, all equal, and at the very end.
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn it_agrees_with_a_set_whatever_the_keys() {
-        let mut buffer = Buffer::new();
+        let mut buffer = EntryBuffer::new();
         let mut model = BTreeSet::new();
         for number in 0..60_000u64 {
             let entry = entry(key(number), number / 8 % 9000);
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn while_it_grows_it_agrees_with_a_set_as_well() {
-        let mut buffer = Buffer::new();
+        let mut buffer = EntryBuffer::new();
         let mut model = BTreeSet::new();
         let mut growing = 0;
         for number in 0..40_000u64 {
@@ -267,7 +267,7 @@ mod tests {
             let mut found = Vec::new();
             buffer.addresses_of(asked, &mut found);
             found.sort_unstable();
-            let least = Entry { key: asked, address: LogAddress::new(0).unwrap() };
+            let least = IndexEntry { key: asked, address: LogAddress::new(0).unwrap() };
             let expected = model.range(least..).take_while(|entry| entry.key == asked);
             assert!(expected.map(|entry| entry.address).eq(found), "{number}");
             if buffer.outgrown.is_some() && number % 64 == 0 {
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_few_too_many_do_not_make_it_grow() {
-        let capacity = Buffer::capacity_in(4 << 20);
+        let capacity = EntryBuffer::capacity_in(4 << 20);
         let mut buffer = SpareBuffer::new(capacity).finish();
         let before = buffer.memory_bytes();
         for number in 0..(capacity + capacity / 20) as u64 {
@@ -294,8 +294,8 @@ mod tests {
     #[test]
     fn memory_stays_within_what_was_asked() {
         let memory_bytes = 4 << 20;
-        let capacity = Buffer::capacity_in(memory_bytes);
-        let mut buffer = Buffer::new();
+        let capacity = EntryBuffer::capacity_in(memory_bytes);
+        let mut buffer = EntryBuffer::new();
         for number in 0..capacity as u64 {
             buffer.insert(entry(number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number), capacity);
         }

@@ -8,17 +8,17 @@ use parking_lot::{Mutex, RwLock};
 use varve_block::{Fingerprint, LogAddress, with_causes};
 use varve_world::{FileName, Storage};
 
-use super::Entry;
-use super::buffer::Buffer;
+use super::IndexEntry;
+use super::buffer::EntryBuffer;
 use super::filter::Filter;
-use super::nearby::Nearby;
-use super::pass::{Pass, PassError};
-use super::run::{ReadRunError, Run, RunReader};
-use super::spare::{Share, Spare, SpareBuffer, SpareFilter};
-use super::state::{Frozen, NamedRun, State};
-use super::stats::{Counters, DiskIndexStats};
+use super::nearby::NearbyEntries;
+use super::pass::{MergePass, PassError};
+use super::run::{IndexRun, ReadRunError, RunReader};
+use super::spare::{SpareBuffer, SpareFilter, SpareMemory, WorkShare};
+use super::state::{DiskIndexState, FrozenBuffer, NamedRun};
+use super::stats::{DiskIndexCounters, DiskIndexStats};
 use super::summary::{OpenDiskIndexError, RunIdentity, Summary, summary_file};
-pub use saving::{Ready, SaveDiskIndexError};
+pub use saving::{ReadyRun, SaveDiskIndexError};
 
 /// The least number of entries that a pass processes in one step.
 const STEP_ENTRIES_MIN: u64 = 1 << 12;
@@ -52,7 +52,7 @@ pub struct DiskIndexSettings {
 
 /// The addresses of a fingerprint that are known without a disk read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Near {
+pub enum NearAddresses {
     /// All candidates; often none.
     All(Vec<LogAddress>),
     /// Some candidates; there may be others.
@@ -61,7 +61,7 @@ pub enum Near {
 
 /// The addresses of a fingerprint that are known after a disk read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundAddresses {
     /// The candidates.
     pub addresses: Vec<LogAddress>,
     /// True if there are no other candidates. Otherwise only the log's directories can tell.
@@ -86,15 +86,15 @@ pub struct DiskIndex {
     /// Locked for writing while a page is written in place, so that no page is read then.
     pages: RwLock<()>,
     // Locks are taken in this order.
-    pass: Mutex<Option<Pass>>,
-    state: RwLock<State>,
-    spare: Mutex<Spare>,
-    nearby: Mutex<Nearby>,
-    counters: Counters,
+    pass: Mutex<Option<MergePass>>,
+    state: RwLock<DiskIndexState>,
+    spare: Mutex<SpareMemory>,
+    nearby: Mutex<NearbyEntries>,
+    counters: DiskIndexCounters,
 }
 
 /// The parts that an index is made of.
-struct Setup {
+struct IndexSetup {
     storage: Arc<dyn Storage>,
     key: [u8; 32],
     settings: DiskIndexSettings,
@@ -114,7 +114,7 @@ impl DiskIndex {
         // All memory is prepared at once: no insertions are waiting yet.
         let filter = SpareFilter::expecting(settings.expected_blocks, 0).finish();
         let key_bits = settings.fingerprint_bits.clamp(32, u64::BITS);
-        let index = Self::with(Setup { storage, key, settings, session }, key_bits, filter, None);
+        let index = Self::with(IndexSetup { storage, key, settings, session }, key_bits, filter, None);
         if session.is_some() {
             index.remove_summary();
             index.remove_leftovers();
@@ -134,7 +134,7 @@ impl DiskIndex {
     ) -> Result<(Self, Vec<u8>), OpenDiskIndexError> {
         let (summary, filter) = Summary::read(storage.as_ref(), &key)?;
         let identity = summary.identity;
-        let run = Arc::new(Run {
+        let run = Arc::new(IndexRun {
             storage: Arc::clone(&storage),
             file: identity.file(),
             codes: identity.codes(&key),
@@ -147,15 +147,15 @@ impl DiskIndex {
         };
         let key_bits = identity.key_bits;
         let named = NamedRun { run, identity, note: Some(summary.note.clone()) };
-        let index = Self::with(Setup { storage, key, settings, session }, key_bits, filter, Some(named));
+        let index = Self::with(IndexSetup { storage, key, settings, session }, key_bits, filter, Some(named));
         if session.is_some() {
             index.remove_leftovers();
         }
         Ok((index, summary.note))
     }
 
-    fn with(setup: Setup, key_bits: u32, filter: Filter, run: Option<NamedRun>) -> Self {
-        let Setup { storage, key, settings, session } = setup;
+    fn with(setup: IndexSetup, key_bits: u32, filter: Filter, run: Option<NamedRun>) -> Self {
+        let IndexSetup { storage, key, settings, session } = setup;
         let saved = run.as_ref().map(|named| named.identity.clone());
         let next_generation = saved.as_ref().map_or(1, |saved| saved.generation.wrapping_add(1));
         // The two buffers take a quarter of the memory each, and the cache three eighths. The last
@@ -166,15 +166,15 @@ impl DiskIndex {
             settings,
             key_bits,
             session,
-            capacity: Buffer::capacity_in(settings.memory_bytes / 4),
+            capacity: EntryBuffer::capacity_in(settings.memory_bytes / 4),
             is_plain: false,
             pages: RwLock::default(),
             pass: Mutex::new(None),
-            state: RwLock::new(State {
+            state: RwLock::new(DiskIndexState {
                 run,
                 saved,
                 frozen: None,
-                active: Buffer::new(),
+                active: EntryBuffer::new(),
                 placed_count: 0,
                 filter,
                 larger_filter: None,
@@ -184,8 +184,8 @@ impl DiskIndex {
                 is_incomplete: false,
             }),
             spare: Mutex::default(),
-            nearby: Mutex::new(Nearby::new(settings.memory_bytes / 8 * 3)),
-            counters: Counters::default(),
+            nearby: Mutex::new(NearbyEntries::new(settings.memory_bytes / 8 * 3)),
+            counters: DiskIndexCounters::default(),
         }
     }
 
@@ -283,7 +283,7 @@ impl DiskIndex {
 
     /// Returns the candidates of a fingerprint that are known without a disk read.
     #[must_use]
-    pub fn near(&self, fingerprint: Fingerprint) -> Near {
+    pub fn near(&self, fingerprint: Fingerprint) -> NearAddresses {
         self.counters.lookups.add(1);
         let key = self.key_of(fingerprint);
         let mut found = Vec::new();
@@ -291,23 +291,23 @@ impl DiskIndex {
         // requests.
         self.nearby.lock().find(fingerprint, &mut found);
         if !found.is_empty() {
-            return Near::Some(found);
+            return NearAddresses::Some(found);
         }
         let is_all = {
             let state = self.state.read();
             if !self.may_contain(&state, key) {
                 self.counters.filtered.add(1);
-                return Near::All(found);
+                return NearAddresses::All(found);
             }
             state.buffered_addresses(key, &mut found);
             state.run.is_none() && !state.is_incomplete
         };
-        if is_all { Near::All(found) } else { Near::Some(found) }
+        if is_all { NearAddresses::All(found) } else { NearAddresses::Some(found) }
     }
 
     /// Returns the candidates of a fingerprint. Reads one page, seldom two.
     #[must_use]
-    pub fn candidates(&self, fingerprint: Fingerprint) -> Found {
+    pub fn candidates(&self, fingerprint: Fingerprint) -> FoundAddresses {
         let key = self.key_of(fingerprint);
         let mut generation = None;
         for _ in 0..TRIES_MAX {
@@ -315,13 +315,13 @@ impl DiskIndex {
             let (run, is_incomplete) = {
                 let state = self.state.read();
                 if !self.may_contain(&state, key) {
-                    return Found { addresses, is_complete: true, is_from_disk: false };
+                    return FoundAddresses { addresses, is_complete: true, is_from_disk: false };
                 }
                 state.buffered_addresses(key, &mut addresses);
                 (state.run.clone(), state.is_incomplete)
             };
             let Some(run) = run else {
-                return Found { addresses, is_complete: !is_incomplete, is_from_disk: false };
+                return FoundAddresses { addresses, is_complete: !is_incomplete, is_from_disk: false };
             };
             let before = addresses.len();
             let looked_up = {
@@ -333,7 +333,7 @@ impl DiskIndex {
                     self.counters.page_reads.add(lookup.pages_read);
                     self.counters.false_reads.add(u64::from(addresses.len() == before));
                     let is_complete = lookup.is_complete && !is_incomplete;
-                    return Found { addresses, is_complete, is_from_disk: lookup.pages_read > 0 };
+                    return FoundAddresses { addresses, is_complete, is_from_disk: lookup.pages_read > 0 };
                 }
                 // The run may have been replaced and its file removed: by a pass of this process,
                 // or by the writer whose store this process reads.
@@ -341,16 +341,16 @@ impl DiskIndex {
                     let is_same = generation == Some(run.identity.generation);
                     if is_same || !self.look_again(&run) {
                         self.note_unreadable(&error);
-                        return Found { addresses, is_complete: false, is_from_disk: false };
+                        return FoundAddresses { addresses, is_complete: false, is_from_disk: false };
                     }
                     generation = Some(run.identity.generation);
                 }
             }
         }
-        Found { addresses: Vec::new(), is_complete: false, is_from_disk: false }
+        FoundAddresses { addresses: Vec::new(), is_complete: false, is_from_disk: false }
     }
 
-    fn may_contain(&self, state: &State, key: u64) -> bool {
+    fn may_contain(&self, state: &DiskIndexState, key: u64) -> bool {
         self.is_plain || state.filter.may_contain(key)
     }
 
@@ -385,7 +385,7 @@ impl DiskIndex {
             // reader has followed it. The new run holds at least the entries of the old one, so the
             // filter remains sufficient.
             let identity = summary.identity;
-            let run = Arc::new(Run {
+            let run = Arc::new(IndexRun {
                 storage: Arc::clone(&self.storage),
                 file: identity.file(),
                 codes: identity.codes(&self.key),
@@ -430,7 +430,7 @@ impl DiskIndex {
         let _ = self.step(&mut slot, u64::MAX);
         let run = self.state.read().run.clone();
         let (Some(run), true) = (run, slot.is_none()) else { return (0, entries.to_vec()) };
-        let entry_of = |(fingerprint, address)| Entry { key: self.key_of(fingerprint), address };
+        let entry_of = |(fingerprint, address)| IndexEntry { key: self.key_of(fingerprint), address };
         let placed = run.run.put_all_in_place(entries, entry_of, &self.pages);
         self.counters.page_writes.add(placed.keys.len() as u64);
         {
@@ -446,7 +446,7 @@ impl DiskIndex {
 
     fn insert_buffered(&self, entries: &[(Fingerprint, LogAddress)]) -> u64 {
         let full_len = self.capacity * 2 + 8192;
-        let must_wait = |state: &State| {
+        let must_wait = |state: &DiskIndexState| {
             self.session.is_some() && !state.is_incomplete && state.active.len() + entries.len() > full_len
         };
         if must_wait(&self.state.read()) {
@@ -457,7 +457,7 @@ impl DiskIndex {
             let is_full = must_wait(&state) || (state.is_incomplete && state.active.len() > full_len);
             let mut added = 0;
             for (fingerprint, address) in entries {
-                let entry = Entry { key: self.key_of(*fingerprint), address: *address };
+                let entry = IndexEntry { key: self.key_of(*fingerprint), address: *address };
                 if is_full {
                     state.note_key(entry.key);
                 } else if state.active.insert(entry, self.buffer_capacity()) {
@@ -510,20 +510,20 @@ impl DiskIndex {
         if let Some(capacity) = larger {
             spare.filter.get_or_insert_with(|| SpareFilter::new(capacity));
         }
-        spare.lay(Share { part: entries.saturating_mul(READY_PARTS), whole: self.capacity });
+        spare.lay(WorkShare { part: entries.saturating_mul(READY_PARTS), whole: self.capacity });
     }
 
     /// Returns the next active buffer.
-    fn next_buffer(&self) -> Buffer {
+    fn next_buffer(&self) -> EntryBuffer {
         let spare = self.spare.lock().buffer.take();
         // If the present buffer is full, the next one will be filled too.
         let is_full = self.state.read().active.len() >= self.capacity;
         let spare = spare.or_else(|| is_full.then(|| SpareBuffer::new(self.capacity)));
-        spare.map_or_else(Buffer::new, SpareBuffer::finish)
+        spare.map_or_else(EntryBuffer::new, SpareBuffer::finish)
     }
 
     /// Returns the capacity of the next filter in keys, with `buffered` entries that are in no run.
-    fn larger_capacity(state: &State, buffered: u64) -> u64 {
+    fn larger_capacity(state: &DiskIndexState, buffered: u64) -> u64 {
         // The real count of entries is used, and not the filter's own count of keys: that number
         // comes from the disk.
         let entries = state.run.as_ref().map_or(0, |named| named.run.entry_count) + buffered;
@@ -548,7 +548,7 @@ impl DiskIndex {
         }
     }
 
-    fn begin_in(&self, slot: &mut Option<Pass>, note: Option<Vec<u8>>) {
+    fn begin_in(&self, slot: &mut Option<MergePass>, note: Option<Vec<u8>>) {
         let Some(session) = self.session.filter(|_| slot.is_none()) else { return };
         if self.state.read().is_incomplete {
             return;
@@ -559,7 +559,7 @@ impl DiskIndex {
         let mut state = self.state.write();
         if let Some(next) = next {
             let buffer = Arc::new(std::mem::replace(&mut state.active, next));
-            state.frozen = Some(Frozen { buffer, note });
+            state.frozen = Some(FrozenBuffer { buffer, note });
         }
         let generation = state.next_generation;
         // The number comes from the disk and may be the largest one. It only has to differ from the
@@ -579,7 +579,7 @@ impl DiskIndex {
         let Some(frozen) = frozen else { return };
         let old = old.map(|named| named.run);
         let (storage, codes) = (Arc::clone(&self.storage), identity.codes(&self.key));
-        match Pass::begin(storage, &identity, codes, old, frozen.buffer, fills_filter, self.is_plain) {
+        match MergePass::begin(storage, &identity, codes, old, frozen.buffer, fills_filter, self.is_plain) {
             Ok(pass) => *slot = Some(pass),
             Err(error) => self.give_up(&identity.file(), &error),
         }
@@ -607,7 +607,7 @@ impl DiskIndex {
         self.begin_in(&mut slot, None);
     }
 
-    fn step(&self, slot: &mut Option<Pass>, entries: u64) -> Result<(), PassError> {
+    fn step(&self, slot: &mut Option<MergePass>, entries: u64) -> Result<(), PassError> {
         let Some(pass) = slot.as_mut() else { return Ok(()) };
         let file = pass.file().clone();
         let mut left = entries;
@@ -705,7 +705,7 @@ impl DiskIndex {
 }
 
 /// Builds the filter of all entries of a run.
-fn filter_of(run: &Arc<Run>, expected_blocks: u64) -> Result<Filter, OpenDiskIndexError> {
+fn filter_of(run: &Arc<IndexRun>, expected_blocks: u64) -> Result<Filter, OpenDiskIndexError> {
     let mut filter = SpareFilter::expecting(expected_blocks, run.entry_count).finish();
     let mut reader = RunReader::new(Arc::clone(run));
     let failed = |error: ReadRunError| match error {

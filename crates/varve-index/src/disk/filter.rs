@@ -15,12 +15,12 @@ const LINE_BITS: u64 = 512;
 /// The bytes of a line.
 pub(super) const LINE_BYTES: u64 = LINE_BITS / 8;
 
-pub(super) type Line = [u64; LINE_WORDS];
+pub(super) type FilterLine = [u64; LINE_WORDS];
 
 /// A set of keys with false positives.
 #[derive(Debug, Clone)]
 pub(super) struct Filter {
-    lines: Vec<Line>,
+    lines: Vec<FilterLine>,
     capacity: u64,
     /// The number of inserted keys. A key that was inserted twice counts twice.
     key_count: u64,
@@ -29,11 +29,11 @@ pub(super) struct Filter {
 impl Filter {
     /// Makes an empty filter for `capacity` keys.
     pub(super) fn new(capacity: u64) -> Self {
-        Self::in_memory(vec![Line::default(); Self::lines_for(capacity)], capacity)
+        Self::in_memory(vec![FilterLine::default(); Self::lines_for(capacity)], capacity)
     }
 
     /// Makes an empty filter in the given lines of zeros.
-    pub(super) fn in_memory(lines: Vec<Line>, capacity: u64) -> Self {
+    pub(super) fn in_memory(lines: Vec<FilterLine>, capacity: u64) -> Self {
         Self { lines, capacity, key_count: 0 }
     }
 

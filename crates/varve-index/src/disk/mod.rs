@@ -23,7 +23,7 @@
 mod buffer;
 mod disk_index;
 mod filter;
-mod in_place;
+mod insert_in_place;
 mod nearby;
 mod page;
 mod pass;
@@ -36,14 +36,16 @@ mod table;
 
 use varve_block::LogAddress;
 
-pub use disk_index::{DiskIndex, DiskIndexSettings, Found, Near, Ready, SaveDiskIndexError};
+pub use disk_index::{
+    DiskIndex, DiskIndexSettings, FoundAddresses, NearAddresses, ReadyRun, SaveDiskIndexError,
+};
 pub use stats::DiskIndexStats;
 pub use summary::OpenDiskIndexError;
 
 /// The leading bits of a fingerprint with zeros after them, and the candidate address of that
 /// block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
+struct IndexEntry {
     key: u64,
     address: LogAddress,
 }

@@ -10,14 +10,14 @@ use crate::MemoryIndex;
 /// The approximate memory of an entry.
 const ENTRY_BYTES: u64 = 10;
 
-pub(super) struct Nearby {
+pub(super) struct NearbyEntries {
     young: MemoryIndex,
     old: MemoryIndex,
     /// The entries of one table.
     capacity: u64,
 }
 
-impl Nearby {
+impl NearbyEntries {
     pub(super) fn new(memory_bytes: u64) -> Self {
         let capacity = (memory_bytes / ENTRY_BYTES / 2).max(64);
         Self { young: MemoryIndex::new(), old: MemoryIndex::new(), capacity }
@@ -58,10 +58,10 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_stays_and_the_rest_goes() {
-        let mut nearby = Nearby::new(0);
+        let mut nearby = NearbyEntries::new(0);
         let address = |number| LogAddress::new(number).unwrap();
         let fingerprint = |number: u64| Fingerprint(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let find = |nearby: &mut Nearby, number| {
+        let find = |nearby: &mut NearbyEntries, number| {
             let mut found = Vec::new();
             nearby.find(fingerprint(number), &mut found);
             found

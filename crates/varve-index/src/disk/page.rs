@@ -17,7 +17,7 @@
 use varve_block::LogAddress;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::Entry;
+use super::IndexEntry;
 
 /// The length of a page in bytes.
 pub(super) const PAGE_BYTES: usize = 4096;
@@ -53,7 +53,7 @@ pub(super) const PAGE_ENTRIES_MAX: u64 = ENTRIES_BYTES as u64 / 2;
 
 /// Collects the entries of a page.
 #[derive(Debug)]
-pub(super) struct PageBuilder {
+pub(super) struct RunPageBuilder {
     codes: PageCodes,
     first_key: u64,
     /// Keys less the first one, and addresses.
@@ -62,7 +62,7 @@ pub(super) struct PageBuilder {
     address_bytes: usize,
 }
 
-impl PageBuilder {
+impl RunPageBuilder {
     pub(super) fn new(codes: PageCodes) -> Self {
         Self { codes, first_key: 0, entries: Vec::new(), key_bytes: 0, address_bytes: 0 }
     }
@@ -77,7 +77,7 @@ impl PageBuilder {
     }
 
     /// Adds an entry that is not before the last one. Returns false if there is no room for it.
-    pub(super) fn push(&mut self, entry: Entry) -> bool {
+    pub(super) fn push(&mut self, entry: IndexEntry) -> bool {
         if self.entries.is_empty() {
             self.first_key = entry.key;
         }
@@ -140,7 +140,7 @@ fn width(number: u64) -> usize {
 
 /// A page whose code has been checked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Page<'a> {
+pub(super) struct RunPage<'a> {
     entries: &'a [u8],
     entry_count: usize,
     key_bytes: usize,
@@ -149,7 +149,7 @@ pub(super) struct Page<'a> {
     unused_bits: u32,
 }
 
-impl<'a> Page<'a> {
+impl<'a> RunPage<'a> {
     /// Opens bytes as page `number` of a file; `None` if they are not that page.
     pub(super) fn open(bytes: &'a [u8; PAGE_BYTES], number: u64, codes: PageCodes) -> Option<Self> {
         if u64::from_le_bytes(*bytes.first_chunk()?) != codes.code(number, bytes) {
@@ -172,7 +172,7 @@ impl<'a> Page<'a> {
     }
 
     /// Returns entry `number`, counted from 0.
-    pub(super) fn entry(&self, number: usize) -> Option<Entry> {
+    pub(super) fn entry(&self, number: usize) -> Option<IndexEntry> {
         let at = self.key_bytes.checked_add(self.address_bytes)?.checked_mul(number)?;
         if number >= self.entry_count {
             return None;
@@ -181,11 +181,11 @@ impl<'a> Page<'a> {
         let rest = self.word(at, self.key_bytes)?;
         let granule = self.word(address_at, self.address_bytes)?;
         let key = self.first_key.wrapping_add(rest << self.unused_bits);
-        Some(Entry { key, address: LogAddress::new(granule)? })
+        Some(IndexEntry { key, address: LogAddress::new(granule)? })
     }
 
     /// Replaces the contents of `into` by all entries; `None` if one of them is invalid.
-    pub(super) fn read_all(&self, into: &mut Vec<Entry>) -> Option<()> {
+    pub(super) fn read_all(&self, into: &mut Vec<IndexEntry>) -> Option<()> {
         into.clear();
         let width = self.key_bytes.checked_add(self.address_bytes)?;
         let (key_mask, granule_mask) = (mask(self.key_bytes), mask(self.address_bytes));
@@ -199,7 +199,7 @@ impl<'a> Page<'a> {
             };
             let key = self.first_key.wrapping_add((u64::from_le_bytes(*word) & key_mask) << self.unused_bits);
             let address = LogAddress::new(u64::from_le_bytes(*granule) & granule_mask)?;
-            into.push(Entry { key, address });
+            into.push(IndexEntry { key, address });
             rest = rest.get(width..)?;
         }
         for number in into.len()..self.entry_count {
@@ -236,12 +236,12 @@ mod tests {
 
     const CODES: PageCodes = PageCodes { seed: 5, key_bits: 48 };
 
-    fn entry(key: u64, granule: u64) -> Entry {
-        Entry { key: key << 16, address: LogAddress::new(granule).unwrap() }
+    fn entry(key: u64, granule: u64) -> IndexEntry {
+        IndexEntry { key: key << 16, address: LogAddress::new(granule).unwrap() }
     }
 
-    fn page_of(entries: &[Entry]) -> [u8; PAGE_BYTES] {
-        let mut builder = PageBuilder::new(CODES);
+    fn page_of(entries: &[IndexEntry]) -> [u8; PAGE_BYTES] {
+        let mut builder = RunPageBuilder::new(CODES);
         assert!(entries.iter().all(|entry| builder.push(*entry)));
         builder.finish(3)
     }
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn entries_come_back_whole() {
         let last = LogAddress::END - 1;
-        let cases: [&[Entry]; 4] = [
+        let cases: [&[IndexEntry]; 4] = [
             &[entry(0, 0)],
             &[entry(7, 9), entry(7, 10), entry(8, 0)],
             &[entry(0, last), entry((1 << 48) - 1, 1)],
@@ -257,7 +257,7 @@ mod tests {
         ];
         for entries in cases {
             let bytes = page_of(entries);
-            let page = Page::open(&bytes, 3, CODES).unwrap();
+            let page = RunPage::open(&bytes, 3, CODES).unwrap();
             assert!((0..page.len()).map(|number| page.entry(number).unwrap()).eq(entries.iter().copied()));
             assert_eq!(page.entry(page.len()), None);
             let mut all = vec![entry(1, 1)];
@@ -274,12 +274,12 @@ mod tests {
 
     #[test]
     fn a_page_of_a_large_index_takes_nine_bytes_an_entry() {
-        let mut builder = PageBuilder::new(CODES);
+        let mut builder = RunPageBuilder::new(CODES);
         let count = (0..).take_while(|number| builder.push(entry(number << 25, number * 4_000_000))).count();
         assert!(count * 9 > ENTRIES_BYTES - 9, "{count}");
         let page = builder.finish(3);
         let mut all = Vec::new();
-        Page::open(&page, 3, CODES).unwrap().read_all(&mut all).unwrap();
+        RunPage::open(&page, 3, CODES).unwrap().read_all(&mut all).unwrap();
         assert!((0..).zip(&all).all(|(number, found)| *found == entry(number << 25, number * 4_000_000)));
         assert_eq!((all.len(), page[PAGE_BYTES - TAIL_BYTES..].iter().max()), (count, Some(&0)));
     }
@@ -287,13 +287,13 @@ mod tests {
     #[test]
     fn any_changed_bit_and_any_other_place_is_noticed() {
         let bytes = page_of(&[entry(7, 9), entry(8, 10)]);
-        assert!(Page::open(&bytes, 3, CODES).is_some());
-        assert!(Page::open(&bytes, 4, CODES).is_none());
-        assert!(Page::open(&bytes, 3, PageCodes { seed: 6, ..CODES }).is_none());
+        assert!(RunPage::open(&bytes, 3, CODES).is_some());
+        assert!(RunPage::open(&bytes, 4, CODES).is_none());
+        assert!(RunPage::open(&bytes, 3, PageCodes { seed: 6, ..CODES }).is_none());
         for bit in (0..PAGE_BYTES * 8).step_by(7) {
             let mut changed = bytes;
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert!(Page::open(&changed, 3, CODES).is_none(), "bit {bit}");
+            assert!(RunPage::open(&changed, 3, CODES).is_none(), "bit {bit}");
         }
     }
 
@@ -304,7 +304,7 @@ mod tests {
             bytes[at] = value;
             let code = CODES.code(3, &bytes).to_le_bytes();
             bytes[..8].copy_from_slice(&code);
-            assert!(Page::open(&bytes, 3, CODES).is_none(), "byte {at} is {value}");
+            assert!(RunPage::open(&bytes, 3, CODES).is_none(), "byte {at} is {value}");
         }
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use varve_world::{FileName, Storage, is_exhausted};
 
-use super::Entry;
-use super::buffer::Buffer;
+use super::IndexEntry;
+use super::buffer::EntryBuffer;
 use super::page::PageCodes;
-use super::run::{ReadRunError, Run, RunReader, RunWriter};
+use super::run::{IndexRun, ReadRunError, RunReader, RunWriter};
 use super::summary::RunIdentity;
 
 /// The reason why a pass failed.
@@ -29,16 +29,16 @@ impl PassError {
 }
 
 /// A pass in progress.
-pub(super) struct Pass {
+pub(super) struct MergePass {
     old: Option<RunReader>,
-    frozen: Arc<Buffer>,
+    frozen: Arc<EntryBuffer>,
     /// The position in the frozen buffer: in its table, and in its tree.
     in_table: usize,
-    next_in_table: Option<Entry>,
-    next_crowded: Option<Entry>,
+    next_in_table: Option<IndexEntry>,
+    next_crowded: Option<IndexEntry>,
     writer: RunWriter,
     file: FileName,
-    last: Option<Entry>,
+    last: Option<IndexEntry>,
     /// The keys that were processed, if a larger filter needs them.
     keys: Option<Vec<u64>>,
     pub(super) generation: u64,
@@ -47,18 +47,18 @@ pub(super) struct Pass {
 }
 
 /// The result of a pass.
-pub(super) struct Passed {
-    pub(super) run: Run,
+pub(super) struct MergeResult {
+    pub(super) run: IndexRun,
     pub(super) generation: u64,
 }
 
-impl Pass {
+impl MergePass {
     pub(super) fn begin(
         storage: Arc<dyn Storage>,
         identity: &RunIdentity,
         codes: PageCodes,
-        old: Option<Arc<Run>>,
-        frozen: Arc<Buffer>,
+        old: Option<Arc<IndexRun>>,
+        frozen: Arc<EntryBuffer>,
         fills_filter: bool,
         is_half_empty: bool,
     ) -> Result<Self, PassError> {
@@ -92,7 +92,7 @@ impl Pass {
         while left > 0 {
             let buffered = [self.next_in_table, self.next_crowded].into_iter().flatten().min();
             let Self { old, last, keys, writer, file, .. } = self;
-            let mut take = |entry: Entry| {
+            let mut take = |entry: IndexEntry| {
                 // An opening after a crash may insert an entry again that is already present.
                 if *last == Some(entry) {
                     return Ok(());
@@ -108,7 +108,7 @@ impl Pass {
             if let Some(reader) = old {
                 let ready = reader.ready()?;
                 let most = usize::try_from(left).unwrap_or(usize::MAX).min(ready.len());
-                let is_before = |entry: &Entry| buffered.is_none_or(|buffered| *entry <= buffered);
+                let is_before = |entry: &IndexEntry| buffered.is_none_or(|buffered| *entry <= buffered);
                 for entry in ready.iter().take(most).take_while(|entry| is_before(entry)) {
                     take(*entry)?;
                     taken += 1;
@@ -133,14 +133,14 @@ impl Pass {
         self.keys.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    pub(super) fn finish(self) -> Result<Passed, PassError> {
+    pub(super) fn finish(self) -> Result<MergeResult, PassError> {
         let Self { writer, file, generation, .. } = self;
         let run = writer.finish().map_err(|source| PassError::Write { file, source })?;
-        Ok(Passed { run, generation })
+        Ok(MergeResult { run, generation })
     }
 
     /// Advances past the least entry of the buffer.
-    fn go_on_behind(&mut self, least: Entry) {
+    fn go_on_behind(&mut self, least: IndexEntry) {
         if self.next_in_table == Some(least) {
             let next = self.frozen.next_in_table(self.in_table);
             (self.next_in_table, self.in_table) =

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use varve_block::LogAddress;
 use varve_world::{FileName, Storage};
 
-use super::Entry;
-use super::page::{PAGE_BYTES, Page, PageBuilder, PageCodes};
+use super::IndexEntry;
+use super::page::{PAGE_BYTES, PageCodes, RunPage, RunPageBuilder};
 
 /// The bytes that are read or written at a time.
 const PIECE_BYTES: usize = 64 * PAGE_BYTES;
@@ -28,7 +28,7 @@ pub(super) enum ReadRunError {
 }
 
 /// A file of entries.
-pub(super) struct Run {
+pub(super) struct IndexRun {
     pub(super) storage: Arc<dyn Storage>,
     pub(super) file: FileName,
     pub(super) codes: PageCodes,
@@ -44,7 +44,7 @@ pub(super) struct RunLookup {
     pub(super) is_complete: bool,
 }
 
-impl Run {
+impl IndexRun {
     pub(super) fn file_bytes(&self) -> u64 {
         self.fences.len() as u64 * PAGE_BYTES as u64
     }
@@ -74,34 +74,34 @@ impl Run {
         &self,
         page: u64,
         bytes: &'a mut [u8; PAGE_BYTES],
-    ) -> Result<Page<'a>, ReadRunError> {
+    ) -> Result<RunPage<'a>, ReadRunError> {
         let file = || self.file.clone();
         self.storage
             .read_at(&self.file, page * PAGE_BYTES as u64, bytes)
             .map_err(|source| ReadRunError::Storage { file: file(), page, source })?;
-        Page::open(bytes, page, self.codes).ok_or_else(|| ReadRunError::Damaged { file: file(), page })
+        RunPage::open(bytes, page, self.codes).ok_or_else(|| ReadRunError::Damaged { file: file(), page })
     }
 }
 
 /// Reads the entries of a run in order.
 pub(super) struct RunReader {
-    run: Arc<Run>,
+    run: Arc<IndexRun>,
     piece: Vec<u8>,
     /// The first page of the piece.
     piece_page: u64,
-    entries: Vec<Entry>,
+    entries: Vec<IndexEntry>,
     /// The number of `entries` that were taken.
     taken: usize,
     next_page: u64,
 }
 
 impl RunReader {
-    pub(super) fn new(run: Arc<Run>) -> Self {
+    pub(super) fn new(run: Arc<IndexRun>) -> Self {
         Self { run, piece: Vec::new(), piece_page: 0, entries: Vec::new(), taken: 0, next_page: 0 }
     }
 
     /// Returns the next entries, as many as are in memory; none at the end.
-    pub(super) fn ready(&mut self) -> Result<&[Entry], ReadRunError> {
+    pub(super) fn ready(&mut self) -> Result<&[IndexEntry], ReadRunError> {
         if self.taken == self.entries.len() && !self.open_next_page()? {
             return Ok(&[]);
         }
@@ -150,7 +150,7 @@ impl RunReader {
     /// last key.
     fn take_page(&mut self, page: u64, offset: usize, last: Option<u64>) -> bool {
         let bytes = self.piece[offset..].first_chunk();
-        let opened = bytes.and_then(|bytes| Page::open(bytes, page, self.run.codes));
+        let opened = bytes.and_then(|bytes| RunPage::open(bytes, page, self.run.codes));
         if opened.and_then(|opened| opened.read_all(&mut self.entries)).is_none() {
             return false;
         }
@@ -167,7 +167,7 @@ pub(super) struct RunWriter {
     storage: Arc<dyn Storage>,
     file: FileName,
     codes: PageCodes,
-    page: PageBuilder,
+    page: RunPageBuilder,
     piece: Vec<u8>,
     fences: Vec<u64>,
     entry_count: u64,
@@ -185,7 +185,7 @@ impl RunWriter {
         is_half_empty: bool,
     ) -> io::Result<Self> {
         storage.create_anew(&file)?;
-        let page = PageBuilder::new(codes);
+        let page = RunPageBuilder::new(codes);
         Ok(Self {
             storage,
             file,
@@ -200,7 +200,7 @@ impl RunWriter {
     }
 
     /// Adds an entry that is not before the last one.
-    pub(super) fn push(&mut self, entry: Entry) -> io::Result<()> {
+    pub(super) fn push(&mut self, entry: IndexEntry) -> io::Result<()> {
         let is_enough = self.is_half_empty && self.page.is_half_full();
         if is_enough || !self.page.push(entry) {
             self.finish_page()?;
@@ -229,11 +229,11 @@ impl RunWriter {
     }
 
     /// Writes the rest. The file is not durable yet.
-    pub(super) fn finish(mut self) -> io::Result<Run> {
+    pub(super) fn finish(mut self) -> io::Result<IndexRun> {
         self.finish_page()?;
         self.write_piece()?;
         self.fences.shrink_to_fit();
-        Ok(Run {
+        Ok(IndexRun {
             storage: self.storage,
             file: self.file,
             codes: self.codes,

@@ -7,14 +7,14 @@
 
 use std::collections::TryReserveError;
 
-use super::buffer::Buffer;
-use super::filter::{Filter, Line};
+use super::buffer::EntryBuffer;
+use super::filter::{Filter, FilterLine};
 
 /// The capacity of a filter if the memory for the expected keys is not available.
 const FEW_KEYS: u64 = 1 << 20;
 
 /// A list that is being filled with copies of one item.
-pub(super) struct Laid<T> {
+pub(super) struct PreparedList<T> {
     items: Vec<T>,
     item: T,
     count: usize,
@@ -22,12 +22,12 @@ pub(super) struct Laid<T> {
 
 /// The share `part` of `whole`.
 #[derive(Clone, Copy)]
-pub(super) struct Share {
+pub(super) struct WorkShare {
     pub(super) part: usize,
     pub(super) whole: usize,
 }
 
-impl<T: Copy> Laid<T> {
+impl<T: Copy> PreparedList<T> {
     /// Makes a list that will have `count` items. None of its memory is touched yet.
     pub(super) fn new(item: T, count: usize) -> Self {
         Self { items: Vec::with_capacity(count), item, count }
@@ -48,7 +48,7 @@ impl<T: Copy> Laid<T> {
     }
 
     /// Fills a share of the list, or the rest if that is less.
-    pub(super) fn lay(&mut self, share: Share) {
+    pub(super) fn lay(&mut self, share: WorkShare) {
         let items = (self.count as u128 * share.part as u128).div_ceil(share.whole.max(1) as u128);
         let len = self.items.len().saturating_add(usize::try_from(items).unwrap_or(usize::MAX));
         self.items.resize(len.min(self.count), self.item);
@@ -71,14 +71,14 @@ impl<T: Copy> Laid<T> {
 
 /// The memory that is being prepared.
 #[derive(Default)]
-pub(super) struct Spare {
+pub(super) struct SpareMemory {
     pub(super) buffer: Option<SpareBuffer>,
     pub(super) filter: Option<SpareFilter>,
 }
 
-impl Spare {
+impl SpareMemory {
     /// Prepares a share of the memory.
-    pub(super) fn lay(&mut self, share: Share) {
+    pub(super) fn lay(&mut self, share: WorkShare) {
         if let Some(buffer) = &mut self.buffer {
             buffer.lay(share);
         }
@@ -95,14 +95,14 @@ impl Spare {
 
 /// A filter to replace the one that will soon be full.
 pub(super) struct SpareFilter {
-    lines: Laid<Line>,
+    lines: PreparedList<FilterLine>,
     capacity: u64,
 }
 
 impl SpareFilter {
     /// Makes a filter for `capacity` keys.
     pub(super) fn new(capacity: u64) -> Self {
-        Self { lines: Laid::new(Line::default(), Filter::lines_for(capacity)), capacity }
+        Self { lines: PreparedList::new(FilterLine::default(), Filter::lines_for(capacity)), capacity }
     }
 
     /// Makes a filter for the larger of `expected` and `present` keys. `expected` comes from a file
@@ -110,7 +110,7 @@ impl SpareFilter {
     pub(super) fn expecting(expected: u64, present: u64) -> Self {
         let capacity = expected.max(present).max(1);
         let line_count = Filter::line_count(capacity).and_then(|count| usize::try_from(count).ok());
-        match line_count.map(|count| Laid::reserve(Line::default(), count)) {
+        match line_count.map(|count| PreparedList::reserve(FilterLine::default(), count)) {
             Some(Ok(lines)) => Self { lines, capacity },
             Some(Err(_)) | None => Self::new(present.max(FEW_KEYS)),
         }
@@ -132,36 +132,36 @@ impl SpareFilter {
 
 /// The next active buffer. It is prepared while no buffer is frozen.
 pub(super) struct SpareBuffer {
-    keys: Laid<u64>,
-    addresses: Laid<[u8; 5]>,
+    keys: PreparedList<u64>,
+    addresses: PreparedList<[u8; 5]>,
     entries: usize,
 }
 
 impl SpareBuffer {
     /// Makes a buffer with room for `entries` entries.
     pub(super) fn new(entries: usize) -> Self {
-        let slots = Buffer::slots_for(entries);
-        Self { keys: Laid::new(0, slots), addresses: Laid::new([0; 5], slots), entries }
+        let slots = EntryBuffer::slots_for(entries);
+        Self { keys: PreparedList::new(0, slots), addresses: PreparedList::new([0; 5], slots), entries }
     }
 
     /// Does the same with the memory of a used buffer of the same size; `None` if the size differs.
-    pub(super) fn again(used: Buffer, entries: usize) -> Option<Self> {
-        let slots = Buffer::slots_for(entries);
+    pub(super) fn again(used: EntryBuffer, entries: usize) -> Option<Self> {
+        let slots = EntryBuffer::slots_for(entries);
         let (keys, addresses) = used.into_memory();
         (keys.len() == slots).then(|| Self {
-            keys: Laid::again(keys, 0, slots),
-            addresses: Laid::again(addresses, [0; 5], slots),
+            keys: PreparedList::again(keys, 0, slots),
+            addresses: PreparedList::again(addresses, [0; 5], slots),
             entries,
         })
     }
 
-    fn lay(&mut self, share: Share) {
+    fn lay(&mut self, share: WorkShare) {
         self.keys.lay(share);
         self.addresses.lay(share);
     }
 
-    pub(super) fn finish(self) -> Buffer {
-        Buffer::in_memory(self.keys.finish(), self.addresses.finish(), self.entries)
+    pub(super) fn finish(self) -> EntryBuffer {
+        EntryBuffer::in_memory(self.keys.finish(), self.addresses.finish(), self.entries)
     }
 }
 
@@ -169,16 +169,16 @@ impl SpareBuffer {
 mod tests {
     use varve_block::LogAddress;
 
-    use super::super::Entry;
+    use super::super::IndexEntry;
     use super::*;
 
     #[test]
     fn a_filter_is_ready_when_all_its_lines_are() {
         let mut spare = SpareFilter::new(1000);
         let lines = Filter::lines_for(1000);
-        spare.lines.lay(Share { part: lines - 1, whole: lines });
+        spare.lines.lay(WorkShare { part: lines - 1, whole: lines });
         assert!(!spare.is_done());
-        spare.lines.lay(Share { part: 1, whole: 1000 });
+        spare.lines.lay(WorkShare { part: 1, whole: 1000 });
         assert!(spare.is_done());
         let filter = spare.finish();
         assert_eq!((filter.capacity(), filter.memory_bytes()), (1000, lines as u64 * 64));
@@ -199,12 +199,12 @@ mod tests {
     #[test]
     fn a_buffer_that_was_used_is_as_good_as_a_new_one() {
         let entries = 5000;
-        let entry = |number: u64| Entry {
+        let entry = |number: u64| IndexEntry {
             key: number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             address: LogAddress::new(number).unwrap(),
         };
         let mut spare = SpareBuffer::new(entries);
-        spare.lay(Share { part: 1, whole: 100 });
+        spare.lay(WorkShare { part: 1, whole: 100 });
         let mut buffer = spare.finish();
         let memory_bytes = buffer.memory_bytes();
         for round in 0..3 {
@@ -214,7 +214,7 @@ mod tests {
             }
             assert_eq!((buffer.len(), buffer.memory_bytes()), (entries, memory_bytes));
             let mut spare = SpareBuffer::again(buffer, entries).unwrap();
-            (0..round).for_each(|_| spare.lay(Share { part: 3, whole: 5 }));
+            (0..round).for_each(|_| spare.lay(WorkShare { part: 3, whole: 5 }));
             buffer = spare.finish();
             assert_eq!(buffer.memory_bytes(), memory_bytes);
             assert!(buffer.is_empty() && buffer.iter().next().is_none());

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use varve_block::LogAddress;
 
-use super::buffer::Buffer;
+use super::buffer::EntryBuffer;
 use super::filter::Filter;
-use super::run::Run;
+use super::run::IndexRun;
 use super::summary::RunIdentity;
 
-pub(super) struct State {
+pub(super) struct DiskIndexState {
     pub(super) run: Option<NamedRun>,
     /// The run that the summary names.
     pub(super) saved: Option<RunIdentity>,
-    pub(super) frozen: Option<Frozen>,
-    pub(super) active: Buffer,
+    pub(super) frozen: Option<FrozenBuffer>,
+    pub(super) active: EntryBuffer,
     /// The number of entries that were written into the run in place.
     pub(super) placed_count: u64,
     pub(super) filter: Filter,
@@ -31,19 +31,19 @@ pub(super) struct State {
 
 #[derive(Clone)]
 pub(super) struct NamedRun {
-    pub(super) run: Arc<Run>,
+    pub(super) run: Arc<IndexRun>,
     pub(super) identity: RunIdentity,
     /// The part of the log that the run covers; `None` if that is unknown.
     pub(super) note: Option<Vec<u8>>,
 }
 
 #[derive(Clone)]
-pub(super) struct Frozen {
-    pub(super) buffer: Arc<Buffer>,
+pub(super) struct FrozenBuffer {
+    pub(super) buffer: Arc<EntryBuffer>,
     pub(super) note: Option<Vec<u8>>,
 }
 
-impl State {
+impl DiskIndexState {
     pub(super) fn buffered(&self) -> u64 {
         self.placed_count
             + (self.active.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.buffer.len())) as u64

@@ -41,20 +41,20 @@ pub struct DiskIndexStats {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) lookups: Counter,
-    pub(super) filtered: Counter,
-    pub(super) page_reads: Counter,
-    pub(super) page_writes: Counter,
-    pub(super) false_reads: Counter,
-    pub(super) remembered: Counter,
-    pub(super) passes: Counter,
+pub(super) struct DiskIndexCounters {
+    pub(super) lookups: LookupCounter,
+    pub(super) filtered: LookupCounter,
+    pub(super) page_reads: LookupCounter,
+    pub(super) page_writes: LookupCounter,
+    pub(super) false_reads: LookupCounter,
+    pub(super) remembered: LookupCounter,
+    pub(super) passes: LookupCounter,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+pub(super) struct LookupCounter(AtomicU64);
 
-impl Counter {
+impl LookupCounter {
     pub(super) fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }

@@ -162,7 +162,7 @@ impl Summary {
         Ok(summary)
     }
 
-    fn read_body(storage: &dyn Storage, key: &[u8; 32]) -> Result<(Self, Body), OpenDiskIndexError> {
+    fn read_body(storage: &dyn Storage, key: &[u8; 32]) -> Result<(Self, SummaryBody), OpenDiskIndexError> {
         let file = summary_file();
         let damaged = || OpenDiskIndexError::Damaged { file: file.clone() };
         let failed = |source: io::Error| match source.kind() {
@@ -190,10 +190,10 @@ impl Summary {
         if !summary.fences.is_sorted() {
             return Err(damaged());
         }
-        Ok((summary, Body { code: *code, end: body_bytes, bytes_total }))
+        Ok((summary, SummaryBody { code: *code, end: body_bytes, bytes_total }))
     }
 
-    fn from_header(header: &[u8; HEADER_BYTES]) -> Option<(Self, Lengths)> {
+    fn from_header(header: &[u8; HEADER_BYTES]) -> Option<(Self, SummaryLengths)> {
         let (magic, rest) = header.split_first_chunk::<8>()?;
         let (generation, rest) = rest.split_first_chunk::<8>()?;
         let (session, rest) = rest.split_first_chunk::<16>()?;
@@ -209,13 +209,14 @@ impl Summary {
             return None;
         }
         let identity = RunIdentity { generation, session: *session, key_bits };
-        let lengths = Lengths { note: usize::try_from(note).ok()?, pages: usize::try_from(pages).ok()? };
+        let lengths =
+            SummaryLengths { note: usize::try_from(note).ok()?, pages: usize::try_from(pages).ok()? };
         let (note, fences) = (Vec::new(), Vec::new());
         Some((Self { identity, entry_count, filter_capacity, filter_keys, note, fences }, lengths))
     }
 
-    fn read_filter(&self, storage: &dyn Storage, key: &[u8; 32], body: &Body) -> Option<Filter> {
-        let Body { code, end: begin, bytes_total } = *body;
+    fn read_filter(&self, storage: &dyn Storage, key: &[u8; 32], body: &SummaryBody) -> Option<Filter> {
+        let SummaryBody { code, end: begin, bytes_total } = *body;
         let filter_bytes = Filter::line_count(self.filter_capacity)?.checked_mul(LINE_BYTES)?;
         let end = begin.checked_add(filter_bytes)?;
         if end.checked_add(CODE_BYTES as u64)? != bytes_total {
@@ -253,7 +254,7 @@ impl Summary {
 }
 
 /// The part before the filter, after its code was checked.
-struct Body {
+struct SummaryBody {
     code: [u8; CODE_BYTES],
     /// The end of this part.
     end: u64,
@@ -262,12 +263,12 @@ struct Body {
 }
 
 /// Lengths that a header claims.
-struct Lengths {
+struct SummaryLengths {
     note: usize,
     pages: usize,
 }
 
-impl Lengths {
+impl SummaryLengths {
     fn body_bytes(&self) -> Option<u64> {
         let fences = (self.pages as u64).checked_mul(8)?;
         let fixed = (HEADER_BYTES as u64).checked_add(CODE_BYTES as u64)?;

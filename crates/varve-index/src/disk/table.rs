@@ -6,7 +6,7 @@
 
 use varve_block::LogAddress;
 
-use super::Entry;
+use super::IndexEntry;
 
 /// An entry that would be farther from its home is refused.
 const DISTANCE_MAX: usize = 512;
@@ -16,7 +16,7 @@ const NOTHING: [u8; 5] = [0; 5];
 pub(super) const SLOT_BYTES: usize = 13;
 
 #[derive(Debug, Clone)]
-pub(super) struct Table {
+pub(super) struct EntryTable {
     keys: Vec<u64>,
     /// One for each key: the complement of the address, so that zeroed memory is an empty table.
     addresses: Vec<[u8; 5]>,
@@ -34,7 +34,7 @@ pub(super) enum Inserted {
     TooFar,
 }
 
-impl Table {
+impl EntryTable {
     pub(super) fn new(home_count: usize) -> Self {
         let slot_count = Self::slots_for(home_count);
         Self::in_memory(vec![0; slot_count], vec![NOTHING; slot_count], home_count)
@@ -72,7 +72,7 @@ impl Table {
         (self.keys.capacity() * size_of::<u64>() + self.addresses.capacity() * size_of::<[u8; 5]>()) as u64
     }
 
-    pub(super) fn insert(&mut self, entry: Entry) -> Inserted {
+    pub(super) fn insert(&mut self, entry: IndexEntry) -> Inserted {
         let home = self.home(entry.key);
         let mut at = home;
         while let Some(there) = self.get(at) {
@@ -93,26 +93,26 @@ impl Table {
     }
 
     /// Returns all entries with this key, in order.
-    pub(super) fn entries_of(&self, key: u64) -> impl Iterator<Item = Entry> {
+    pub(super) fn entries_of(&self, key: u64) -> impl Iterator<Item = IndexEntry> {
         let from_home = (self.home(key)..).map_while(|at| self.get(at));
         from_home.take_while(move |there| there.key <= key).filter(move |there| there.key == key)
     }
 
     /// Returns the first entry at slot `at` or after it, and the slot after that.
-    pub(super) fn next(&self, at: usize) -> Option<(Entry, usize)> {
+    pub(super) fn next(&self, at: usize) -> Option<(IndexEntry, usize)> {
         (at..self.keys.len()).find_map(|place| Some((self.get(place)?, place + 1)))
     }
 
-    fn get(&self, place: usize) -> Option<Entry> {
+    fn get(&self, place: usize) -> Option<IndexEntry> {
         let bytes = self.addresses.get(place).filter(|bytes| **bytes != NOTHING)?;
         let mut word = [0; 8];
         word[..5].copy_from_slice(bytes);
         let granule = !u64::from_le_bytes(word) & (LogAddress::END - 1);
-        Some(Entry { key: self.keys[place], address: LogAddress::new(granule)? })
+        Some(IndexEntry { key: self.keys[place], address: LogAddress::new(granule)? })
     }
 
     /// Puts `entry` into a slot, and shifts the entries up to the next gap by one.
-    fn put_before(&mut self, place: usize, entry: Entry) {
+    fn put_before(&mut self, place: usize, entry: IndexEntry) {
         let gap = (place..self.keys.len()).find(|at| self.addresses[*at] == NOTHING).unwrap_or_else(|| {
             self.keys.push(0);
             self.addresses.push(NOTHING);

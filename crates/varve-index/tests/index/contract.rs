@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use varve_block::{Fingerprint, LogAddress};
-use varve_index::{DiskIndex, DiskIndexSettings, MemoryIndex, Near, ScoreIndex};
+use varve_index::{DiskIndex, DiskIndexSettings, MemoryIndex, NearAddresses, ScoreIndex};
 use varve_world::MemoryStorage;
 
 /// So little that every kind of place an entry can be in is used.
@@ -49,8 +49,8 @@ fn places(index: &ScoreIndex, fingerprint: Fingerprint) -> BTreeSet<LogAddress> 
     assert!(found.is_complete);
     let all: BTreeSet<_> = found.addresses.into_iter().collect();
     match index.near(fingerprint) {
-        Near::All(near) => assert_eq!(near.into_iter().collect::<BTreeSet<_>>(), all),
-        Near::Some(near) => assert!(near.iter().all(|place| all.contains(place))),
+        NearAddresses::All(near) => assert_eq!(near.into_iter().collect::<BTreeSet<_>>(), all),
+        NearAddresses::Some(near) => assert!(near.iter().all(|place| all.contains(place))),
     }
     all
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use varve_block::{Fingerprint, LogAddress};
-use varve_index::{DiskIndex, DiskIndexSettings, Near, OpenDiskIndexError};
+use varve_index::{DiskIndex, DiskIndexSettings, NearAddresses, OpenDiskIndexError};
 use varve_world::{FileName, MemoryStorage, Storage, forward_storage};
 
 const KEY: [u8; 32] = [1; 32];
@@ -58,7 +58,7 @@ fn check(index: &DiskIndex) -> u64 {
             found_count += 1;
         } else {
             assert!(!found.is_complete, "{number} is said to be nowhere");
-            assert!(matches!(index.near(fingerprint), Near::Some(_)));
+            assert!(matches!(index.near(fingerprint), NearAddresses::Some(_)));
         }
     }
     found_count

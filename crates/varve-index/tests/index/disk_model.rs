@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use varve_block::{Fingerprint, LogAddress};
-use varve_index::{DiskIndex, DiskIndexSettings, Near, OpenDiskIndexError};
+use varve_index::{DiskIndex, DiskIndexSettings, NearAddresses, OpenDiskIndexError};
 use varve_world::{MemoryStorage, Storage};
 
 const KEY: [u8; 32] = [1; 32];
@@ -184,8 +184,8 @@ impl Tested {
             assert!(all.is_subset(&expected) && expected.len() > 5000, "{fingerprint:?}");
         }
         match near {
-            Near::All(near) => assert_eq!(near.into_iter().collect::<BTreeSet<_>>(), expected),
-            Near::Some(near) => assert!(near.iter().all(|place| expected.contains(place))),
+            NearAddresses::All(near) => assert_eq!(near.into_iter().collect::<BTreeSet<_>>(), expected),
+            NearAddresses::Some(near) => assert!(near.iter().all(|place| expected.contains(place))),
         }
     }
 }

@@ -23,52 +23,52 @@ const KEYS_PER_PAGE: usize = 128;
 #[derive(Default)]
 pub(crate) struct KeyShelf {
     /// The pages that hold keys. Some may have been dropped already.
-    pages: Mutex<Vec<Weak<Page>>>,
+    pages: Mutex<Vec<Weak<KeyPage>>>,
 }
 
 #[derive(Default)]
-struct Page(Mutex<PageInside>);
+struct KeyPage(Mutex<KeyPageContents>);
 
 #[derive(Default)]
-struct PageInside {
-    keys: LockedMemory<Keys>,
+struct KeyPageContents {
+    keys: LockedMemory<PageKeys>,
     /// A bit for each place, set if the place is taken.
     taken: u128,
 }
 
 #[derive(Zeroize)]
-struct Keys([[u8; KEY_BYTES]; KEYS_PER_PAGE]);
+struct PageKeys([[u8; KEY_BYTES]; KEYS_PER_PAGE]);
 
-impl Default for Keys {
+impl Default for PageKeys {
     fn default() -> Self {
         Self([[0; KEY_BYTES]; KEYS_PER_PAGE])
     }
 }
 
 /// A key in locked memory.
-pub(crate) struct KeptKey {
-    page: Arc<Page>,
+pub(crate) struct LockedKey {
+    page: Arc<KeyPage>,
     place: usize,
 }
 
 impl KeyShelf {
     /// Copies a key to locked memory. The caller must wipe the original.
-    pub(crate) fn keep(&self, key: &[u8; KEY_BYTES]) -> KeptKey {
+    pub(crate) fn keep(&self, key: &[u8; KEY_BYTES]) -> LockedKey {
         let mut pages = self.pages.lock();
         for page in pages.iter().filter_map(Weak::upgrade) {
             if let Some(place) = page.put(key) {
-                return KeptKey { page, place };
+                return LockedKey { page, place };
             }
         }
         pages.retain(|page| page.strong_count() > 0);
-        let page = Arc::new(Page::default());
+        let page = Arc::new(KeyPage::default());
         pages.push(Arc::downgrade(&page));
         let place = page.put(key).expect("a new page has room");
-        KeptKey { page, place }
+        LockedKey { page, place }
     }
 }
 
-impl Page {
+impl KeyPage {
     /// Stores a key and returns its place; `None` if the page is full.
     fn put(&self, key: &[u8; KEY_BYTES]) -> Option<usize> {
         let mut inside = self.0.lock();
@@ -79,7 +79,7 @@ impl Page {
     }
 }
 
-impl KeptKey {
+impl LockedKey {
     /// Calls `using` with a temporary copy of the key, and wipes the copy.
     pub(crate) fn with<T>(&self, using: impl FnOnce(&[u8; KEY_BYTES]) -> T) -> T {
         let key = Zeroizing::new(self.page.0.lock().keys.0[self.place]);
@@ -87,7 +87,7 @@ impl KeptKey {
     }
 }
 
-impl Drop for KeptKey {
+impl Drop for LockedKey {
     fn drop(&mut self) {
         let mut inside = self.page.0.lock();
         inside.keys.0[self.place].zeroize();
@@ -114,8 +114,8 @@ mod tests {
         }
         let pages = shelf.pages.lock().clone();
         assert_eq!(pages.len(), 3000_usize.div_ceil(KEYS_PER_PAGE));
-        assert_eq!(size_of::<Keys>(), 4096, "a page has nothing but keys");
-        if LockedMemory::<Keys>::default().is_locked() {
+        assert_eq!(size_of::<PageKeys>(), 4096, "a page has nothing but keys");
+        if LockedMemory::<PageKeys>::default().is_locked() {
             assert!(pages.iter().all(|page| page.upgrade().unwrap().0.lock().keys.is_locked()));
         } else {
             eprintln!("skipped: memory cannot be locked here (ulimit -l)");

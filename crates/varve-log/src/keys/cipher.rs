@@ -16,16 +16,16 @@ const JOINED_BYTES_MAX: usize = 64 << 10;
 /// The code of a record does not match: the record was damaged, moved or forged, or the key is
 /// another store's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Forged;
+pub(crate) struct ForgedRecord;
 
 /// A unit of encryption: a record's body, or the table or a frame of a framed clump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Message {
+pub(crate) struct CipherUnit {
     counter: u64,
     frame: u32,
 }
 
-impl Message {
+impl CipherUnit {
     /// The body, or the table, of the record with this counter.
     pub(crate) fn body(counter: u64) -> Self {
         Self { counter, frame: 0 }
@@ -57,7 +57,7 @@ impl RecordCipher {
 
     /// Encrypts `body` in place and returns its code. `at` must never have been used with this
     /// cipher before.
-    pub(crate) fn seal(&self, at: Message, associated: &[u8], body: &mut [u8]) -> [u8; CODE_BYTES] {
+    pub(crate) fn seal(&self, at: CipherUnit, associated: &[u8], body: &mut [u8]) -> [u8; CODE_BYTES] {
         match self {
             Self::Aes256Gcm(key) => {
                 let tag = key
@@ -74,15 +74,15 @@ impl RecordCipher {
     /// Checks `body` and decrypts it in place.
     pub(crate) fn open(
         &self,
-        at: Message,
+        at: CipherUnit,
         associated: &[u8],
         code: &[u8; CODE_BYTES],
         body: &mut [u8],
-    ) -> Result<(), Forged> {
+    ) -> Result<(), ForgedRecord> {
         match self {
             Self::Aes256Gcm(key) => {
                 key.open_in_place_separate_tag(at.nonce(), Aad::from(associated), code, body)
-                    .map_err(|_| Forged)?;
+                    .map_err(|_| ForgedRecord)?;
                 Ok(())
             }
             Self::Plain(key) => at.check_plain(key, associated, code, body),
@@ -92,12 +92,12 @@ impl RecordCipher {
     /// Checks `body` without changing it. Decrypts into `scratch`.
     pub(crate) fn check(
         &self,
-        at: Message,
+        at: CipherUnit,
         associated: &[u8],
         code: &[u8; CODE_BYTES],
         body: &[u8],
         scratch: &mut Vec<u8>,
-    ) -> Result<(), Forged> {
+    ) -> Result<(), ForgedRecord> {
         match self {
             Self::Aes256Gcm(key) => {
                 if scratch.len() < body.len() {
@@ -105,7 +105,7 @@ impl RecordCipher {
                 }
                 let into = &mut scratch[..body.len()];
                 key.open_separate_gather(at.nonce(), Aad::from(associated), body, code, into)
-                    .map_err(|_| Forged)
+                    .map_err(|_| ForgedRecord)
             }
             Self::Plain(key) => at.check_plain(key, associated, code, body),
         }
@@ -164,7 +164,7 @@ fn aes_key(key: &[u8; 32]) -> LessSafeKey {
     LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).expect("an AES-256 key has 32 bytes"))
 }
 
-impl Message {
+impl CipherUnit {
     fn nonce(self) -> Nonce {
         let mut nonce = [0; 12];
         nonce[..4].copy_from_slice(&self.frame.to_le_bytes());
@@ -178,9 +178,9 @@ impl Message {
         associated: &[u8],
         code: &[u8; CODE_BYTES],
         body: &[u8],
-    ) -> Result<(), Forged> {
+    ) -> Result<(), ForgedRecord> {
         let is_right = constant_time_equal(&self.plain_code(key, associated, body), code);
-        is_right.then_some(()).ok_or(Forged)
+        is_right.then_some(()).ok_or(ForgedRecord)
     }
 
     fn plain_code(self, key: &[u8; 32], associated: &[u8], body: &[u8]) -> [u8; CODE_BYTES] {
@@ -214,7 +214,9 @@ mod tests {
     fn a_plain_code_is_one_hash_of_all_parts_however_long_they_are() {
         for bytes in [0, 1, 1024, 8192, JOINED_BYTES_MAX, JOINED_BYTES_MAX + 1] {
             let body: Vec<u8> = (0..bytes).map(|place| place.to_le_bytes()[0]).collect();
-            for (at, frame) in [(Message::body(9), &[][..]), (Message::frame(9, 6), &7_u32.to_le_bytes())] {
+            for (at, frame) in
+                [(CipherUnit::body(9), &[][..]), (CipherUnit::frame(9, 6), &7_u32.to_le_bytes())]
+            {
                 let expected = blake3::keyed_hash(&[3; 32], &[b"header", frame, &body].concat());
                 let code = at.plain_code(&[3; 32], b"header", &body);
                 assert_eq!(code, expected.as_bytes()[..CODE_BYTES], "{bytes} bytes, {at:?}");
@@ -226,7 +228,7 @@ mod tests {
     fn only_the_untouched_record_opens() {
         for cipher in [RecordCipher::aes_256_gcm(&[1; 32], &[2; 16]), RecordCipher::Plain([1; 32])] {
             let mut body = b"some bytes of a clump".to_vec();
-            let at = Message::frame(5, 0);
+            let at = CipherUnit::frame(5, 0);
             let code = cipher.seal(at, b"header", &mut body);
             let opens = |at, header: &[u8], body: &[u8]| {
                 let (mut copy, mut scratch) = (body.to_vec(), Vec::new());
@@ -236,13 +238,13 @@ mod tests {
                 opened
             };
             assert_eq!(opens(at, b"header", &body), Ok(b"some bytes of a clump".to_vec()));
-            assert_eq!(opens(at, b"header2", &body), Err(Forged));
-            assert_eq!(opens(at, b"header", &body[1..]), Err(Forged));
-            for other in [Message::body(5), Message::frame(5, 1)] {
-                assert_eq!(opens(other, b"header", &body), Err(Forged));
+            assert_eq!(opens(at, b"header2", &body), Err(ForgedRecord));
+            assert_eq!(opens(at, b"header", &body[1..]), Err(ForgedRecord));
+            for other in [CipherUnit::body(5), CipherUnit::frame(5, 1)] {
+                assert_eq!(opens(other, b"header", &body), Err(ForgedRecord));
             }
             if matches!(cipher, RecordCipher::Aes256Gcm(_)) {
-                assert_eq!(opens(Message::frame(6, 0), b"header", &body), Err(Forged));
+                assert_eq!(opens(CipherUnit::frame(6, 0), b"header", &body), Err(ForgedRecord));
             }
         }
     }

@@ -17,7 +17,7 @@ const KEM: [u8; 2] = 0x0020_u16.to_be_bytes();
 const KDF: [u8; 2] = 0x0001_u16.to_be_bytes();
 const AES_256_GCM: [u8; 2] = 0x0002_u16.to_be_bytes();
 
-type Secret = Zeroizing<[u8; 32]>;
+type SecretBytes = Zeroizing<[u8; 32]>;
 
 /// Returns the public key of a secret key.
 pub(crate) fn public_key(secret: &[u8; 32]) -> [u8; 32] {
@@ -71,7 +71,7 @@ fn shared_secret(
     peer: &[u8; 32],
     sent: &[u8; 32],
     receiver: &[u8; 32],
-) -> Result<Secret, WrapError> {
+) -> Result<SecretBytes, WrapError> {
     let suite = [&b"KEM"[..], &KEM].concat();
     let prk = agree(&private(secret), UnparsedPublicKey::new(&X25519, peer), WrapError, |agreed| {
         Ok(extract(&suite, &[], b"eae_prk", agreed))
@@ -81,7 +81,7 @@ fn shared_secret(
 
 /// Derives the key and the nonce of the first message. A shorter key is the first bytes of the
 /// returned one.
-fn key_schedule(shared: &[u8; 32], info: &[u8], aead: [u8; 2]) -> (Secret, [u8; 12]) {
+fn key_schedule(shared: &[u8; 32], info: &[u8], aead: [u8; 2]) -> (SecretBytes, [u8; 12]) {
     let suite = [&b"HPKE"[..], &KEM, &KDF, &aead].concat();
     let mut context = vec![0];
     context.extend_from_slice(&*extract(&suite, &[], b"psk_id_hash", &[]));
@@ -94,17 +94,17 @@ fn key_schedule(shared: &[u8; 32], info: &[u8], aead: [u8; 2]) -> (Secret, [u8; 
 }
 
 /// `LabeledExtract`.
-fn extract(suite: &[u8], salt: &[u8], label: &[u8], key_material: &[u8]) -> Secret {
+fn extract(suite: &[u8], salt: &[u8], label: &[u8], key_material: &[u8]) -> SecretBytes {
     let labeled = Zeroizing::new([b"HPKE-v1", suite, label, key_material].concat());
     hmac(salt, &labeled)
 }
 
 /// `LabeledExpand` to at most 32 bytes. The bytes beyond `length` are unused.
-fn expand(suite: &[u8], prk: &[u8; 32], label: &[u8], info: &[u8], length: u16) -> Secret {
+fn expand(suite: &[u8], prk: &[u8; 32], label: &[u8], info: &[u8], length: u16) -> SecretBytes {
     hmac(prk, &[&length.to_be_bytes(), &b"HPKE-v1"[..], suite, label, info, &[1]].concat())
 }
 
-fn hmac(key: &[u8], message: &[u8]) -> Secret {
+fn hmac(key: &[u8], message: &[u8]) -> SecretBytes {
     let mut code = Zeroizing::new([0; 32]);
     code.copy_from_slice(sign(&Key::new(HMAC_SHA256, key), message).as_ref());
     code

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use varve_block::{Score, to_hex};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::keys::arena_keys::{KeptKey, KeyShelf};
+use crate::keys::arena_keys::{KeyShelf, LockedKey};
 use crate::keys::cipher::first_bytes;
 use crate::keys::hpke;
 use crate::keys::locked_memory::LockedMemory;
@@ -180,7 +180,7 @@ impl LogKeys {
     }
 
     /// Stores the key of an arena in locked memory, beside those of other arenas.
-    pub(crate) fn keep(&self, key: &[u8; 32]) -> KeptKey {
+    pub(crate) fn keep(&self, key: &[u8; 32]) -> LockedKey {
         self.shelf.keep(key)
     }
 

@@ -8,8 +8,8 @@ use varve_world::{FileName, Storage, is_exhausted};
 use crate::arenas::address::{ArenaId, ArenaMap, Granule};
 use crate::arenas::footer::{FOOTER_BYTES, Footer, FooterError, PageRow};
 use crate::arenas::header::{ARENA_HEADER_BYTES, ArenaHeader, ArenaHeaderError};
-use crate::keys::arena_keys::KeptKey;
-use crate::keys::cipher::{CODE_BYTES, Message, RecordCipher};
+use crate::keys::arena_keys::LockedKey;
+use crate::keys::cipher::{CODE_BYTES, CipherUnit, RecordCipher};
 use crate::keys::log_keys::LogKeys;
 use crate::records::clump_content::OpenClumpError;
 use crate::records::directory_page::DirectoryPageError;
@@ -162,8 +162,8 @@ impl ReadLogError {
 pub struct OpenedArena {
     pub(crate) id: ArenaId,
     pub(crate) header: ArenaHeader,
-    data_key: Option<KeptKey>,
-    directory_key: KeptKey,
+    data_key: Option<LockedKey>,
+    directory_key: LockedKey,
 }
 
 impl OpenedArena {
@@ -321,7 +321,7 @@ impl Log {
         &self,
         arena: &OpenedArena,
         header: &RecordHeader,
-        message: Message,
+        message: CipherUnit,
         code: &[u8; CODE_BYTES],
         bytes: &mut [u8],
     ) -> Result<(), ReadLogError> {
@@ -334,7 +334,7 @@ impl Log {
         &self,
         arena: &OpenedArena,
         header: &RecordHeader,
-        message: Message,
+        message: CipherUnit,
         code: &[u8; CODE_BYTES],
         bytes: &[u8],
         scratch: &mut Vec<u8>,

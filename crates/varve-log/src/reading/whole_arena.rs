@@ -3,7 +3,7 @@
 use crate::arenas::address::ArenaId;
 use crate::arenas::footer::{Footer, FooterError, PageRow};
 use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError};
-use crate::reading::window::Window;
+use crate::reading::window::ArenaWindow;
 use crate::records::directory_page::DirectoryPage;
 
 /// The read-ahead while a whole arena is read.
@@ -40,7 +40,7 @@ impl Log {
         &self,
         arena: &OpenedArena,
         page: &DirectoryPage,
-        window: &mut Window<'_>,
+        window: &mut ArenaWindow<'_>,
     ) -> Result<(), ReadLogError> {
         for clump in page.clumps() {
             let header = match window.authenticate(clump.granule) {

@@ -8,7 +8,7 @@ use varve_world::{PAGE_BYTES, PageBuffer};
 
 use crate::arenas::address::Granule;
 use crate::arenas::footer::PageRow;
-use crate::keys::cipher::{CODE_BYTES, Message};
+use crate::keys::cipher::{CODE_BYTES, CipherUnit};
 use crate::reading::file_part::FilePart;
 use crate::reading::log::{Log, OpenedArena, ReadLogError, twice};
 use crate::records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
@@ -33,7 +33,7 @@ pub(crate) struct DecryptedBody {
 }
 
 /// The undamaged parts of a clump.
-pub(crate) struct Salvage {
+pub(crate) struct SalvagedParts {
     pub(crate) content: ClumpContent,
     /// The names of its blocks, which a clump of a by-value store holds.
     pub(crate) names: Option<Vec<Score>>,
@@ -101,8 +101,8 @@ impl ClumpMap {
 impl Log {
     /// Opens a window on an arena's records, with a buffer that reads `ahead_bytes` at a time.
     #[must_use]
-    pub fn window<'a>(&'a self, arena: &'a OpenedArena, ahead_bytes: usize) -> Window<'a> {
-        Window {
+    pub fn window<'a>(&'a self, arena: &'a OpenedArena, ahead_bytes: usize) -> ArenaWindow<'a> {
+        ArenaWindow {
             log: self,
             arena,
             file_bytes: None,
@@ -120,8 +120,8 @@ impl Log {
     /// Opens a window on the records in `held`, a part of the arena's file. Bytes that are missing
     /// there, or seem damaged, are read from the file.
     #[must_use]
-    pub fn window_over<'a>(&'a self, arena: &'a OpenedArena, held: FilePart) -> Window<'a> {
-        Window { held, ..self.window(arena, 0) }
+    pub fn window_over<'a>(&'a self, arena: &'a OpenedArena, held: FilePart) -> ArenaWindow<'a> {
+        ArenaWindow { held, ..self.window(arena, 0) }
     }
 
     /// Reads a page that a seal or a scan has named.
@@ -143,7 +143,7 @@ impl Log {
         &self,
         arena: &OpenedArena,
         header: &RecordHeader,
-        window: &mut Window<'_>,
+        window: &mut ArenaWindow<'_>,
     ) -> Result<DirectoryPage, ReadLogError> {
         let body = window.opened_body(header)?;
         DirectoryPage::decode(&body).map_err(|source| ReadLogError::Page {
@@ -155,7 +155,7 @@ impl Log {
 }
 
 /// A buffer over one arena's file. Neighbouring records cost one read.
-pub struct Window<'a> {
+pub struct ArenaWindow<'a> {
     log: &'a Log,
     arena: &'a OpenedArena,
     /// The length of the file, after the first read.
@@ -176,7 +176,7 @@ pub struct Window<'a> {
     is_careful: bool,
 }
 
-impl Window<'_> {
+impl ArenaWindow<'_> {
     /// Reads from the disk without the system's page cache from now on. For callers that read much
     /// data once.
     #[must_use]
@@ -225,7 +225,7 @@ impl Window<'_> {
             return Ok(ClumpMap { header, table: None });
         }
         let table =
-            self.opened(&header, 0..header.table_bytes, Message::body(header.counter), &header.code)?;
+            self.opened(&header, 0..header.table_bytes, CipherUnit::body(header.counter), &header.code)?;
         let table = FrameTable::decode(&table, &header)
             .ok_or_else(|| self.malformed(&header, OpenClumpError::Malformed { part: "table of frames" }))?;
         Ok(ClumpMap { header, table: Some(table) })
@@ -257,7 +257,7 @@ impl Window<'_> {
         let Some(table) = &map.table else { return self.opened_body(header) };
         let (place, row) =
             table.place(frame).zip(table.row(frame)).expect("the caller has counted the frames");
-        self.opened(header, place, Message::frame(header.counter, frame), &row.code)
+        self.opened(header, place, CipherUnit::frame(header.counter, frame), &row.code)
     }
 
     /// Reads, checks and decompresses the clump at `granule`.
@@ -305,7 +305,7 @@ impl Window<'_> {
 
     /// Reads the undamaged frames of the clump at `granule`. If all are undamaged, returns its body
     /// as well.
-    pub(crate) fn salvage(&mut self, granule: Granule) -> Result<Salvage, ReadLogError> {
+    pub(crate) fn salvage(&mut self, granule: Granule) -> Result<SalvagedParts, ReadLogError> {
         let (map, frames) = self.frames(granule)?;
         let names = whole_names(&map, &frames);
         let is_whole = frames.iter().all(Result::is_ok);
@@ -317,7 +317,7 @@ impl Window<'_> {
         let content = ClumpContent::new(frames.into_iter().filter_map(Result::ok).collect());
         let decrypted = |window: &mut Self| window.decrypted(&map);
         let body = if is_whole { Some(self.in_one_go(granule, decrypted)?) } else { None };
-        Ok(Salvage { content, names, body })
+        Ok(SalvagedParts { content, names, body })
     }
 
     /// Reads and decrypts the body of a clump.
@@ -327,7 +327,7 @@ impl Window<'_> {
         let mut bytes = if table.is_empty() {
             Vec::new()
         } else {
-            self.opened(header, table, Message::body(header.counter), &header.code)?
+            self.opened(header, table, CipherUnit::body(header.counter), &header.code)?
         };
         for frame in 0..map.frame_count() {
             bytes.extend(self.opened_frame(map, frame)?);
@@ -337,7 +337,7 @@ impl Window<'_> {
 
     /// Reads, checks and decrypts the body of a record that is not framed.
     pub(crate) fn opened_body(&mut self, header: &RecordHeader) -> Result<Vec<u8>, ReadLogError> {
-        self.opened(header, 0..header.body_bytes, Message::body(header.counter), &header.code)
+        self.opened(header, 0..header.body_bytes, CipherUnit::body(header.counter), &header.code)
     }
 
     /// Reads, checks and decrypts one unit of encryption within a body.
@@ -345,7 +345,7 @@ impl Window<'_> {
         &mut self,
         header: &RecordHeader,
         place: Range<u32>,
-        message: Message,
+        message: CipherUnit,
         code: &[u8; CODE_BYTES],
     ) -> Result<Vec<u8>, ReadLogError> {
         let start = header.granule.byte_offset() + RECORD_HEADER_BYTES as u64 + u64::from(place.start);
@@ -373,12 +373,12 @@ impl Window<'_> {
             RecordKind::Clump => self.read_map(granule)?.table,
         };
         let Some(table) = table else {
-            self.check(&header, 0..header.body_bytes, Message::body(header.counter), &header.code)?;
+            self.check(&header, 0..header.body_bytes, CipherUnit::body(header.counter), &header.code)?;
             return Ok(header);
         };
         for frame in 0..table.frame_count() {
             let (place, row) = table.place(frame).zip(table.row(frame)).expect("they were just counted");
-            self.check(&header, place, Message::frame(header.counter, frame), &row.code)?;
+            self.check(&header, place, CipherUnit::frame(header.counter, frame), &row.code)?;
         }
         Ok(header)
     }
@@ -388,7 +388,7 @@ impl Window<'_> {
         &mut self,
         header: &RecordHeader,
         place: Range<u32>,
-        message: Message,
+        message: CipherUnit,
         code: &[u8; CODE_BYTES],
     ) -> Result<(), ReadLogError> {
         let start = header.granule.byte_offset() + RECORD_HEADER_BYTES as u64 + u64::from(place.start);

@@ -209,7 +209,7 @@ impl ClumpDraft {
     /// Appends table and frames, and returns the length of the table.
     fn write_frames(
         &self,
-        pieces: &[Piece<'_>],
+        pieces: &[DraftPiece<'_>],
         clump: Option<ClumpName>,
         is_random: bool,
         level: CompressionLevel,
@@ -235,7 +235,7 @@ impl ClumpDraft {
     }
 
     /// Cuts the draft into runs of blocks with a total size of about `goal`.
-    fn pieces(&self, goal: usize) -> Vec<Piece<'_>> {
+    fn pieces(&self, goal: usize) -> Vec<DraftPiece<'_>> {
         let mut pieces = Vec::new();
         let (mut rows, mut blocks) = (self.rows.as_slice(), self.blocks.as_slice());
         while !rows.is_empty() {
@@ -249,7 +249,7 @@ impl ClumpDraft {
             }
             let (these, rest) = rows.split_at(count);
             let (their_blocks, other_blocks) = blocks.split_at(bytes);
-            pieces.push(Piece { rows: these, blocks: their_blocks });
+            pieces.push(DraftPiece { rows: these, blocks: their_blocks });
             (rows, blocks) = (rest, other_blocks);
         }
         pieces
@@ -259,7 +259,7 @@ impl ClumpDraft {
     /// the content.
     fn write_piece(
         &self,
-        piece: Piece<'_>,
+        piece: DraftPiece<'_>,
         is_random: bool,
         level: CompressionLevel,
         into: &mut Vec<u8>,
@@ -281,12 +281,12 @@ impl ClumpDraft {
 
 /// Neighbouring blocks of a draft.
 #[derive(Debug, Clone, Copy, Default)]
-struct Piece<'a> {
+struct DraftPiece<'a> {
     rows: &'a [BlockRow],
     blocks: &'a [u8],
 }
 
-impl Piece<'_> {
+impl DraftPiece<'_> {
     fn write_content(&self, into: &mut Vec<u8>) {
         #[expect(clippy::cast_possible_truncation, reason = "is_full bounds the count")]
         into.extend_from_slice(&(self.rows.len() as u32).to_le_bytes());

@@ -344,7 +344,7 @@ impl DirectoryPage {
     pub(crate) fn decode(body: &[u8]) -> Result<Self, DirectoryPageError> {
         let malformed = |part| DirectoryPageError::Malformed { part };
         let mut decoder = LittleEndian::new(body);
-        let header = Header::decode(&mut decoder).ok_or(malformed("header"))?;
+        let header = PageHeader::decode(&mut decoder).ok_or(malformed("header"))?;
         let column = |decoder: &mut LittleEndian<'_>, count: usize, width: usize| {
             count.checked_mul(width).and_then(|bytes| decoder.take(bytes)).map(<[u8]>::to_vec)
         };
@@ -371,7 +371,7 @@ impl DirectoryPage {
         if words.iter().any(|word| from_size_and_type(*word).is_none()) {
             return Err(malformed("table"));
         }
-        let Header { score_bytes, durable, ledger, .. } = header;
+        let PageHeader { score_bytes, durable, ledger, .. } = header;
         let by_score = ByScore::default();
         Ok(Self { clumps, first_blocks, score_bytes, scores, digests, words, by_score, durable, ledger })
     }
@@ -382,7 +382,7 @@ fn leading(score: &[u8]) -> u16 {
     score.first_chunk().map_or(0, |bytes| u16::from_be_bytes(*bytes))
 }
 
-struct Header {
+struct PageHeader {
     clump_count: usize,
     block_count: usize,
     durable: Granule,
@@ -393,7 +393,7 @@ struct Header {
     ledger: Ledger,
 }
 
-impl Header {
+impl PageHeader {
     fn decode(decoder: &mut LittleEndian<'_>) -> Option<Self> {
         let clump_count = to_usize(decoder.u32()?);
         let block_count = to_usize(decoder.u32()?);
@@ -422,7 +422,7 @@ impl Header {
     }
 }
 
-fn columns(header: &Header, codes: &[u8], table: &[u8]) -> Option<(Vec<ClumpRow>, Vec<u32>)> {
+fn columns(header: &PageHeader, codes: &[u8], table: &[u8]) -> Option<(Vec<ClumpRow>, Vec<u32>)> {
     let mut decoder = LittleEndian::new(table);
     let granules = u32s(&mut decoder, header.clump_count)?;
     let lengths = u32s(&mut decoder, header.clump_count)?;

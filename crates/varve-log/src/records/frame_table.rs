@@ -34,7 +34,7 @@ use std::ops::Range;
 
 use varve_block::{CLUMP_NAME_BYTES, ClumpName, LittleEndian, PLACED_MARK_BYTES, PlacedName, Score};
 
-use crate::keys::cipher::{CODE_BYTES, Message};
+use crate::keys::cipher::{CODE_BYTES, CipherUnit};
 use crate::records::compression::Codec;
 use crate::records::field_reader::to_usize;
 use crate::records::key_buckets::{Buckets, SCAN_MAX};
@@ -79,12 +79,12 @@ pub(crate) struct FrameTable {
     starts: Vec<u32>,
     /// The number of the first block of each frame, within the clump.
     first_blocks: Vec<u32>,
-    marks: Marks,
+    marks: NameMarks,
 }
 
 /// The marks of the block names in a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Marks {
+enum NameMarks {
     /// The first bytes of hashes, which exclude most places. If there are many, also an index over
     /// them.
     Hashes(Vec<[u8; MARK_BYTES]>, Option<Buckets>),
@@ -92,13 +92,13 @@ enum Marks {
     Places(ClumpName, Vec<[u8; PLACED_MARK_BYTES]>),
 }
 
-impl Default for Marks {
+impl Default for NameMarks {
     fn default() -> Self {
         Self::Hashes(Vec::new(), None)
     }
 }
 
-impl Marks {
+impl NameMarks {
     fn of_hashes(marks: Vec<[u8; MARK_BYTES]>) -> Self {
         let keys = marks.iter().map(|mark| u16::from_be_bytes(*mark));
         let buckets = (marks.len() > SCAN_MAX).then(|| Buckets::new(keys));
@@ -188,9 +188,9 @@ impl FrameTable {
         }
         read.marks = if decoder.left().len() == placed_bytes(block_count) {
             let clump = ClumpName::from_bytes(decoder.array()?);
-            Marks::Places(clump, decoder.left().as_chunks().0.to_vec())
+            NameMarks::Places(clump, decoder.left().as_chunks().0.to_vec())
         } else {
-            Marks::of_hashes(decoder.left().as_chunks().0.to_vec())
+            NameMarks::of_hashes(decoder.left().as_chunks().0.to_vec())
         };
         let fits = start == header.body_bytes
             && to_usize(first_block) == block_count
@@ -215,17 +215,17 @@ impl FrameTable {
     /// Iterates over the places at which a block with this score may be, in order.
     pub(crate) fn places_of(&self, score: &Score) -> impl Iterator<Item = FramePlace> + '_ {
         let blocks: Vec<u32> = match &self.marks {
-            Marks::Hashes(marks, None) => {
+            NameMarks::Hashes(marks, None) => {
                 let wanted = mark(score);
                 (0..).zip(marks).filter(|(_, mark)| **mark == wanted).map(|(block, _)| block).collect()
             }
-            Marks::Hashes(marks, Some(buckets)) => {
+            NameMarks::Hashes(marks, Some(buckets)) => {
                 let wanted = mark(score);
                 let is_it = |number: &&u16| marks.get(usize::from(**number)) == Some(&wanted);
                 let like = buckets.like(u16::from_be_bytes(wanted));
                 like.iter().filter(is_it).map(|number| u32::from(*number)).collect()
             }
-            Marks::Places(clump, marks) => {
+            NameMarks::Places(clump, marks) => {
                 let wanted = PlacedName::of(score).filter(|name| name.clump == *clump);
                 let block = wanted.and_then(|wanted| place_of(marks, wanted));
                 block.and_then(|block| u32::try_from(block).ok()).into_iter().collect()
@@ -241,7 +241,7 @@ impl FrameTable {
     /// Returns the names of a frame's blocks in order, if the table has them, as in a by-value
     /// store.
     pub(crate) fn names(&self, frame: usize) -> Option<Vec<Score>> {
-        let Marks::Places(clump, marks) = &self.marks else { return None };
+        let NameMarks::Places(clump, marks) = &self.marks else { return None };
         let first = to_usize(*self.first_blocks.get(frame)?);
         let marks = marks.get(first..)?.get(..to_usize(self.rows.get(frame)?.block_count))?;
         Some(marks.iter().map(|mark| clump.score(*mark)).collect())
@@ -251,11 +251,11 @@ impl FrameTable {
     pub(crate) fn memory_bytes(&self) -> usize {
         let each_row = size_of::<FrameRow>().saturating_add(8);
         let marks = match &self.marks {
-            Marks::Hashes(marks, buckets) => {
+            NameMarks::Hashes(marks, buckets) => {
                 let buckets = buckets.as_ref().map_or(0, Buckets::memory_bytes);
                 marks.len().saturating_mul(MARK_BYTES).saturating_add(buckets)
             }
-            Marks::Places(_, marks) => marks.len().saturating_mul(PLACED_MARK_BYTES),
+            NameMarks::Places(_, marks) => marks.len().saturating_mul(PLACED_MARK_BYTES),
         };
         self.rows.len().saturating_mul(each_row).saturating_add(marks)
     }
@@ -268,14 +268,14 @@ impl FrameTable {
     pub(crate) fn seal_frames<'a>(
         body: &'a mut [u8],
         header: &RecordHeader,
-        seal: impl Fn(Message, &mut [u8]) -> [u8; CODE_BYTES],
+        seal: impl Fn(CipherUnit, &mut [u8]) -> [u8; CODE_BYTES],
     ) -> &'a mut [u8] {
         let (table, mut frames) = body.split_at_mut(to_usize(header.table_bytes));
         let read = Self::decode(table, header).expect("a table that was made for this body");
         let places = table.get_mut(COUNTS_BYTES..).unwrap_or_default().chunks_exact_mut(ROW_BYTES);
         for ((number, row), place) in read.rows.iter().enumerate().zip(places) {
             let (frame, rest) = frames.split_at_mut(to_usize(row.frame_bytes));
-            let code = seal(Message::frame(header.counter, number), frame);
+            let code = seal(CipherUnit::frame(header.counter, number), frame);
             place.get_mut(CODE_START..).unwrap_or_default().copy_from_slice(&code);
             frames = rest;
         }
@@ -375,8 +375,8 @@ mod tests {
         ) {
             let block_count = u32::try_from(marks.len()).unwrap();
             let first_blocks = vec![0, block_count / 3 + 1];
-            let table = FrameTable { first_blocks, marks: Marks::of_hashes(marks.clone()), ..FrameTable::default() };
-            let scanned = FrameTable { marks: Marks::Hashes(marks.clone(), None), ..table.clone() };
+            let table = FrameTable { first_blocks, marks: NameMarks::of_hashes(marks.clone()), ..FrameTable::default() };
+            let scanned = FrameTable { marks: NameMarks::Hashes(marks.clone(), None), ..table.clone() };
             for wanted in marks.iter().copied().take(100).chain([absent]) {
                 let mut score = [9; 32];
                 score[..MARK_BYTES].copy_from_slice(&wanted);

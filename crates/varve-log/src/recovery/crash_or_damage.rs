@@ -13,10 +13,10 @@ use crate::arenas::address::Granule;
 use crate::arenas::footer::{is_torn_seal, seal_bytes};
 use crate::arenas::sectors::{in_sectors, may_be_lost};
 use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError};
-use crate::reading::window::Window;
+use crate::reading::window::ArenaWindow;
 use crate::records::directory_page::DirectoryPage;
 use crate::records::record_header::RECORD_HEADER_BYTES;
-use crate::recovery::scan::{AHEAD_BYTES, Recovered};
+use crate::recovery::scan::{AHEAD_BYTES, RecoveredArena};
 
 /// The state of the part after the last page of an arena without a seal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl Log {
     ///
     /// # Errors
     /// [`ReadLogError`] when it could not be read for a reason other than damage.
-    pub fn end(&self, arena: &OpenedArena, found: &Recovered) -> Result<ArenaEnd, ReadLogError> {
+    pub fn end(&self, arena: &OpenedArena, found: &RecoveredArena) -> Result<ArenaEnd, ReadLogError> {
         let mut window = self.window(arena, AHEAD_BYTES);
         let file_bytes = window.file_bytes()?;
         let mut place = Granule::at_or_after(found.log_bytes);
@@ -72,11 +72,15 @@ impl Log {
 
     /// Keeps the part of a [`scan`](Self::scan)'s result from which a writer may continue. Reads
     /// the clumps that were not known to be durable, and ends the arena before a record that a
-    /// crash has torn. Other broken records become a [`gap`](Recovered::gap). Writes nothing.
+    /// crash has torn. Other broken records become a [`gap`](RecoveredArena::gap). Writes nothing.
     ///
     /// # Errors
     /// [`ReadLogError`] when it could not be read for a reason other than damage.
-    pub fn judge(&self, arena: &OpenedArena, mut found: Recovered) -> Result<Recovered, ReadLogError> {
+    pub fn judge(
+        &self,
+        arena: &OpenedArena,
+        mut found: RecoveredArena,
+    ) -> Result<RecoveredArena, ReadLogError> {
         let durable = found.durable();
         let mut window = self.window(arena, AHEAD_BYTES);
         let (mut broken, mut unreadable) = (Vec::new(), found.first_hidden());
@@ -122,7 +126,12 @@ impl Log {
 
     /// Returns true if a broken record never reached the disk. Then nothing after it was ever
     /// acknowledged, because a sync of later records would have covered this record, too.
-    fn was_lost(&self, window: &mut Window<'_>, place: u64, durable: Granule) -> Result<bool, ReadLogError> {
+    fn was_lost(
+        &self,
+        window: &mut ArenaWindow<'_>,
+        place: u64,
+        durable: Granule,
+    ) -> Result<bool, ReadLogError> {
         match Granule::at_or_after(place) {
             Some(granule) if granule >= durable => is_torn(window, granule),
             _ => Ok(false),
@@ -133,7 +142,7 @@ impl Log {
 /// Returns the first clump of a page, at or after `durable`, that differs from the page's row. A
 /// clump that the disk does not return is recorded in `unreadable` instead.
 fn broken_clump(
-    window: &mut Window<'_>,
+    window: &mut ArenaWindow<'_>,
     page: &DirectoryPage,
     durable: Granule,
     unreadable: &mut Option<u64>,
@@ -154,7 +163,7 @@ fn broken_clump(
 /// Returns true if a record is broken in the way of a crash: the file ends before the record does,
 /// or the record's part in one sector never reached the disk and reads as zeros. A crash does not
 /// change bits in the sectors that it keeps.
-fn is_torn(window: &mut Window<'_>, granule: Granule) -> Result<bool, ReadLogError> {
+fn is_torn(window: &mut ArenaWindow<'_>, granule: Granule) -> Result<bool, ReadLogError> {
     let file_bytes = window.file_bytes()?;
     let start = granule.byte_offset();
     let body_bytes = match window.record(granule) {
@@ -176,7 +185,7 @@ fn is_torn(window: &mut Window<'_>, granule: Granule) -> Result<bool, ReadLogErr
 }
 
 /// Returns true if the bytes after the last page are the remainder of a torn seal over the pages.
-fn ends_in_torn_seal(window: &mut Window<'_>, found: &Recovered) -> Result<bool, ReadLogError> {
+fn ends_in_torn_seal(window: &mut ArenaWindow<'_>, found: &RecoveredArena) -> Result<bool, ReadLogError> {
     let rows: Vec<_> = found.pages.iter().map(|(row, _)| *row).collect();
     let left_bytes = window.file_bytes()?.saturating_sub(found.log_bytes);
     let left_bytes = match usize::try_from(left_bytes) {

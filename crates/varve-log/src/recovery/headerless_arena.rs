@@ -36,11 +36,11 @@ impl Log {
         let footer = self.unopened_footer(id, file_bytes)?;
         let log_bytes = footer.as_ref().map_or(file_bytes, |footer| footer.log_bytes);
         let mut end = UnopenedEnd { log_bytes, page: None, seal: footer.map(|footer| footer.seal_code) };
-        let mut headers = Headers { log: self, id, log_bytes, start: 0, buffer: Vec::new() };
+        let mut headers = HeaderWindow { log: self, id, log_bytes, start: 0, buffer: Vec::new() };
         let mut place = Granule::at_or_after(ARENA_HEADER_BYTES as u64);
         while let Some(granule) = place.filter(|granule| granule.byte_offset() < log_bytes) {
             let step = match headers.read(granule)? {
-                Found::Record(header) if header.end() <= log_bytes => {
+                HeaderRead::Record(header) if header.end() <= log_bytes => {
                     if header.kind != RecordKind::Page || header.body_bytes > EMPTY_PAGE_BYTES {
                         end.log_bytes = header.end();
                         end.page = (header.kind == RecordKind::Page).then_some(header.code);
@@ -48,8 +48,8 @@ impl Log {
                     place = header.next();
                     continue;
                 }
-                Found::Record(_) | Found::Nothing => 1,
-                Found::Withheld => SECTOR_GRANULES.saturating_sub(granule.0 % SECTOR_GRANULES),
+                HeaderRead::Record(_) | HeaderRead::Nothing => 1,
+                HeaderRead::Withheld => SECTOR_GRANULES.saturating_sub(granule.0 % SECTOR_GRANULES),
             };
             // Anything may have been here, up to the next record that is more than a durable mark.
             (end.log_bytes, end.page) = (log_bytes, None);
@@ -71,7 +71,7 @@ impl Log {
 }
 
 /// The result of a read at one place.
-enum Found {
+enum HeaderRead {
     Record(RecordHeader),
     Nothing,
     /// The disk does not return the place.
@@ -79,7 +79,7 @@ enum Found {
 }
 
 /// A buffer over the records of an arena.
-struct Headers<'a> {
+struct HeaderWindow<'a> {
     log: &'a Log,
     id: ArenaId,
     log_bytes: u64,
@@ -87,8 +87,8 @@ struct Headers<'a> {
     buffer: Vec<u8>,
 }
 
-impl Headers<'_> {
-    fn read(&mut self, granule: Granule) -> Result<Found, ReadLogError> {
+impl HeaderWindow<'_> {
+    fn read(&mut self, granule: Granule) -> Result<HeaderRead, ReadLogError> {
         let offset = granule.byte_offset();
         if self.held(offset).is_none() {
             let left = self.log_bytes.saturating_sub(offset);
@@ -101,12 +101,12 @@ impl Headers<'_> {
             };
             match found {
                 Ok(()) => {}
-                Err(error) if error.is_damage() => return Ok(Found::Withheld),
+                Err(error) if error.is_damage() => return Ok(HeaderRead::Withheld),
                 Err(error) => return Err(error),
             }
         }
         let header = self.held(offset).and_then(|bytes| RecordHeader::decode(bytes, granule).ok());
-        Ok(header.map_or(Found::Nothing, Found::Record))
+        Ok(header.map_or(HeaderRead::Nothing, HeaderRead::Record))
     }
 
     fn held(&self, offset: u64) -> Option<&[u8; RECORD_HEADER_BYTES]> {

@@ -17,7 +17,7 @@ use crate::arenas::footer::{FOOTER_BYTES, Footer};
 use crate::arenas::header::ARENA_HEADER_BYTES;
 use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError, is_unreadable};
 use crate::records::directory_page::DirectoryPage;
-use crate::recovery::scan::{Recovered, is_before};
+use crate::recovery::scan::{RecoveredArena, is_before};
 
 /// The bytes that are copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -63,12 +63,16 @@ impl RecoverError {
 
 impl Log {
     /// Decides which part of `found`, the result of a [`scan`](Self::scan), is good, and cuts off
-    /// the rest that a crash has left. An arena with a [`gap`](Recovered::gap), which means damage,
-    /// is not changed.
+    /// the rest that a crash has left. An arena with a [`gap`](RecoveredArena::gap), which means
+    /// damage, is not changed.
     ///
     /// # Errors
     /// [`RecoverError`]; the arena is then unchanged.
-    pub fn recover(&self, arena: &OpenedArena, found: Recovered) -> Result<Recovered, RecoverError> {
+    pub fn recover(
+        &self,
+        arena: &OpenedArena,
+        found: RecoveredArena,
+    ) -> Result<RecoveredArena, RecoverError> {
         let durable = found.durable();
         let mut found = self.judge(arena, found)?;
         if found.gap.is_some() {
@@ -156,7 +160,7 @@ impl Log {
     ///
     /// # Errors
     /// [`RecoverError`]; the arena is then unchanged.
-    pub fn take_off_seal(&self, arena: &OpenedArena) -> Result<Recovered, RecoverError> {
+    pub fn take_off_seal(&self, arena: &OpenedArena) -> Result<RecoveredArena, RecoverError> {
         let ArenaState::Sealed { footer, pages } = self.state(arena)? else {
             let source = std::io::Error::other("two reads of its seal gave different bytes");
             return Err(RecoverError::WriteAnew { arena: arena.id(), source });
@@ -164,11 +168,11 @@ impl Log {
         tracing::info!(arena = %arena.id(), "removing a seal that was written before the seal of an earlier arena");
         self.write_anew(arena.id(), Some(footer.log_bytes))?;
         let empty = DirectoryPage::new(self.config().score_bytes);
-        Ok(Recovered {
+        Ok(RecoveredArena {
             pages: pages.into_iter().map(|row| (row, empty.clone())).collect(),
             log_bytes: footer.log_bytes,
             durable_bytes: footer.log_bytes,
-            ..Recovered::default()
+            ..RecoveredArena::default()
         })
     }
 
@@ -257,7 +261,7 @@ fn cannot_look(file: &str) -> impl FnOnce(std::io::Error) -> RecoverError + use<
 }
 
 /// Returns true if the header, and all clumps that the pages name, are before the durable mark.
-fn is_durable(found: &Recovered, durable: Granule) -> bool {
+fn is_durable(found: &RecoveredArena, durable: Granule) -> bool {
     if durable == Granule::default() {
         return false;
     }

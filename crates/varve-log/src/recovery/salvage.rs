@@ -15,14 +15,14 @@ use crate::arenas::header::ARENA_HEADER_BYTES;
 use crate::arenas::seals::{Ledger, Seal};
 use crate::arenas::sectors::SECTOR_GRANULES;
 use crate::reading::log::{Log, OpenedArena, ReadLogError};
-use crate::reading::window::{DecryptedBody, Salvage, Window};
+use crate::reading::window::{ArenaWindow, DecryptedBody, SalvagedParts};
 use crate::records::clump::{BlockRow, ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
 use crate::records::clump_content::ClumpContent;
 use crate::records::compression::CompressionLevel;
 use crate::records::directory_page::PAGE_BLOCKS_GOAL;
 use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
 use crate::writing::append_error::AppendError;
-use crate::writing::arena_writer::{Appended, ArenaWriter, Session};
+use crate::writing::arena_writer::{AppendedPage, ArenaWriter, WriterSession};
 
 /// The bytes that are read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
@@ -140,7 +140,7 @@ impl Log {
 
 /// Returns the first place after `broken` where a record begins. Skips damaged and unreadable
 /// places.
-fn seek_record(window: &mut Window<'_>, broken: Granule) -> Result<Option<Granule>, ReadLogError> {
+fn seek_record(window: &mut ArenaWindow<'_>, broken: Granule) -> Result<Option<Granule>, ReadLogError> {
     let file_bytes = window.file_bytes()?;
     let mut next = broken.0.checked_add(1).map(Granule);
     while let Some(granule) = next.filter(|granule| granule.byte_offset() < file_bytes) {
@@ -158,7 +158,7 @@ fn seek_record(window: &mut Window<'_>, broken: Granule) -> Result<Option<Granul
 /// Reads the undamaged part of the clump at `granule`, if there is a clump, and returns the place
 /// of the next record.
 fn whole_clump(
-    window: &mut Window<'_>,
+    window: &mut ArenaWindow<'_>,
     granule: Granule,
 ) -> Result<(Option<Granule>, Option<SalvagedClump>), ReadLogError> {
     let header = window.record(granule)?;
@@ -169,8 +169,8 @@ fn whole_clump(
         Err(error) if error.is_no_loss() => Err(error),
         // The header is whole, so it gives the place of the next record.
         Err(_) => Ok((header.next(), None)),
-        Ok(Salvage { content, .. }) if content.block_count() == 0 => Ok((header.next(), None)),
-        Ok(Salvage { content, names, body }) => {
+        Ok(SalvagedParts { content, .. }) if content.block_count() == 0 => Ok((header.next(), None)),
+        Ok(SalvagedParts { content, names, body }) => {
             let end = header.end();
             Ok((header.next(), Some(SalvagedClump { granule, end, content, names, body })))
         }
@@ -180,19 +180,19 @@ fn whole_clump(
 /// An arena that is being written anew under another name.
 pub struct Replacement {
     log: Arc<Log>,
-    session: Session,
+    session: WriterSession,
     writer: ArenaWriter,
     file: FileName,
     ordinal: u64,
     ledger: Ledger,
-    pages: Vec<Appended>,
+    pages: Vec<AppendedPage>,
 }
 
 /// An arena that has replaced another one.
 #[derive(Debug)]
-pub struct Replaced {
+pub struct ReplacedArena {
     pub seal: Seal,
-    pub pages: Vec<Appended>,
+    pub pages: Vec<AppendedPage>,
 }
 
 impl Replacement {
@@ -209,7 +209,7 @@ impl Replacement {
         ledger: Ledger,
     ) -> Result<Self, AppendError> {
         let failed = |source| AppendError::Storage { arena: id, source };
-        let session = Session::new(random).map_err(failed)?;
+        let session = WriterSession::new(random).map_err(failed)?;
         let file = id.file_name().unfinished();
         log.storage().remove_if_there(&file).map_err(failed)?;
         let writer = ArenaWriter::begin(log, random, &session, id, generation, file.clone())?;
@@ -245,7 +245,7 @@ impl Replacement {
     /// # Errors
     /// [`AppendError::Storage`]; the arena is then unchanged, or the new one is in its place,
     /// whole.
-    pub fn finish(mut self) -> Result<Replaced, AppendError> {
+    pub fn finish(mut self) -> Result<ReplacedArena, AppendError> {
         self.write_page()?;
         let id = self.writer.id();
         let failed = |source| AppendError::Storage { arena: id, source };
@@ -256,6 +256,6 @@ impl Replacement {
         storage.rename(&self.file, &id.file_name()).map_err(failed)?;
         storage.sync_folder(ArenaId::FOLDER).map_err(failed)?;
         tracing::info!(arena = %id, generation = seal.generation, "rewrote an arena");
-        Ok(Replaced { seal, pages: self.pages })
+        Ok(ReplacedArena { seal, pages: self.pages })
     }
 }

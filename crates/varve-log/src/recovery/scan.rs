@@ -8,7 +8,7 @@ use crate::arenas::footer::{PageRow, seal_bytes};
 use crate::arenas::header::ARENA_HEADER_BYTES;
 use crate::arenas::sectors::SECTOR_GRANULES;
 use crate::reading::log::{Log, OpenedArena, ReadLogError};
-use crate::reading::window::Window;
+use crate::reading::window::ArenaWindow;
 use crate::records::directory_page::DirectoryPage;
 use crate::records::record_header::{RecordKind, record_bytes};
 
@@ -17,7 +17,7 @@ pub(crate) const AHEAD_BYTES: usize = 1 << 20;
 
 /// The good part of an arena.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Recovered {
+pub struct RecoveredArena {
     /// The pages with the places of their records.
     pub pages: Vec<(PageRow, DirectoryPage)>,
     /// The end of the good part, in bytes.
@@ -41,19 +41,19 @@ pub struct Recovered {
 
 /// The pages of an arena without a seal, judged by a process that cannot read its clumps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Proven {
+pub struct ProvenPages {
     /// Pages whose clumps were all known to be durable when a later page was written.
-    pub proven: Recovered,
+    pub proven: RecoveredArena,
     /// The other pages. A power cut may have taken some of their clumps.
     pub unproven: Vec<(PageRow, DirectoryPage)>,
 }
 
-impl Proven {
+impl ProvenPages {
     /// Selects the part of a [`scan`](Log::scan)'s result that is proven to be good, without a read
     /// of its clumps. If everything is proven, the durable marks at the end are dropped: they are
     /// not durable themselves, and the next writer cuts them off.
     #[must_use]
-    pub fn of(mut found: Recovered) -> Self {
+    pub fn of(mut found: RecoveredArena) -> Self {
         let durable = found.durable();
         let (pages, unproven) =
             std::mem::take(&mut found.pages).into_iter().partition(|(_, page)| is_before(page, durable));
@@ -69,7 +69,7 @@ impl Proven {
     /// sealed.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let Recovered { cut_bytes, durable_bytes, gap, .. } = self.proven;
+        let RecoveredArena { cut_bytes, durable_bytes, gap, .. } = self.proven;
         self.unproven.is_empty() && gap.is_none() && cut_bytes == 0 && durable_bytes > 0
     }
 }
@@ -80,7 +80,7 @@ impl Log {
     /// # Errors
     /// [`ReadLogError::Storage`] when the file cannot be read. A torn or damaged record is not an
     /// error: the scan continues after it.
-    pub fn scan(&self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
+    pub fn scan(&self, arena: &OpenedArena) -> Result<RecoveredArena, ReadLogError> {
         match self.scan_once(arena)? {
             // A gap is confirmed by a second scan, because a writer may have replaced the mark of
             // its predecessor meanwhile.
@@ -89,28 +89,28 @@ impl Log {
         }
     }
 
-    fn scan_once(&self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
+    fn scan_once(&self, arena: &OpenedArena) -> Result<RecoveredArena, ReadLogError> {
         let mut place = Granule::at_or_after(ARENA_HEADER_BYTES as u64).expect("the header is short");
-        let mut found = Recovered { log_bytes: place.byte_offset(), ..Recovered::default() };
+        let mut found = RecoveredArena { log_bytes: place.byte_offset(), ..RecoveredArena::default() };
         let mut window = self.window(arena, AHEAD_BYTES);
         let mut broken = None;
         loop {
             let next = match self.next_page(arena, &mut window, place)? {
                 // A broken record is confirmed by a second read, because it may be cut.
-                Next::Broken { .. } => {
+                NextPage::Broken { .. } => {
                     window.forget();
                     self.next_page(arena, &mut window, place)?
                 }
                 page => page,
             };
             match next {
-                Next::Page { row, page, end } => {
+                NextPage::Page { row, page, end } => {
                     found.gap = found.gap.or(broken.take());
                     found.pages.push((row, *page));
                     found.log_bytes = end.byte_offset();
                     place = end;
                 }
-                Next::Broken { at, is_unreadable } => {
+                NextPage::Broken { at, is_unreadable } => {
                     broken.get_or_insert(at.byte_offset());
                     if is_unreadable {
                         extend_hidden(&mut found.hidden, at);
@@ -130,26 +130,26 @@ impl Log {
     fn next_page(
         &self,
         arena: &OpenedArena,
-        window: &mut Window<'_>,
+        window: &mut ArenaWindow<'_>,
         from: Granule,
-    ) -> Result<Next, ReadLogError> {
+    ) -> Result<NextPage, ReadLogError> {
         let mut place = from;
         loop {
             let header = match window.record(place) {
                 Ok(header) => header,
-                Err(error) if error.is_damage() => return Ok(Next::broken(place, &error)),
+                Err(error) if error.is_damage() => return Ok(NextPage::broken(place, &error)),
                 Err(error) => return Err(error),
             };
             // The gap after a record must be in the file: the next record is appended at its end.
             let file_bytes = window.file_bytes()?;
             let Some(end) = header.next().filter(|end| end.byte_offset() <= file_bytes) else {
-                return Ok(Next::Broken { at: place, is_unreadable: false });
+                return Ok(NextPage::Broken { at: place, is_unreadable: false });
             };
             if header.kind == RecordKind::Page {
                 let row = PageRow { granule: place, body_bytes: header.body_bytes, code: header.code };
                 return match self.open_page(arena, &header, window) {
-                    Ok(page) => Ok(Next::Page { row, page: Box::new(page), end }),
-                    Err(error) if error.is_damage() => Ok(Next::broken(place, &error)),
+                    Ok(page) => Ok(NextPage::Page { row, page: Box::new(page), end }),
+                    Err(error) if error.is_damage() => Ok(NextPage::broken(place, &error)),
                     Err(error) => Err(error),
                 };
             }
@@ -163,7 +163,7 @@ pub(crate) fn is_before(page: &DirectoryPage, durable: Granule) -> bool {
     page.clumps().iter().all(|clump| clump.granule < durable)
 }
 
-impl Recovered {
+impl RecoveredArena {
     /// Returns the end of the part of the arena that was known to be durable when its pages were
     /// written.
     #[must_use]
@@ -209,12 +209,12 @@ impl Recovered {
 }
 
 /// The result of a step of a scan.
-enum Next {
+enum NextPage {
     Page { row: PageRow, page: Box<DirectoryPage>, end: Granule },
     Broken { at: Granule, is_unreadable: bool },
 }
 
-impl Next {
+impl NextPage {
     fn broken(at: Granule, error: &ReadLogError) -> Self {
         Self::Broken { at, is_unreadable: error.is_unreadable() }
     }
@@ -229,7 +229,7 @@ fn extend_hidden(hidden: &mut Option<RangeInclusive<u64>>, place: Granule) {
 /// Returns the first place after `broken` where a record begins. Adds unreadable places before it
 /// to `hidden`.
 fn next_record(
-    window: &mut Window<'_>,
+    window: &mut ArenaWindow<'_>,
     broken: Granule,
     hidden: &mut Option<RangeInclusive<u64>>,
 ) -> Result<Option<Granule>, ReadLogError> {

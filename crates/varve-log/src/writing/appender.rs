@@ -20,9 +20,9 @@ use crate::arenas::seals::{Ledger, Seal, Seals};
 use crate::reading::log::{Log, OpenedArena};
 use crate::records::clump::PackedClump;
 use crate::records::directory_page::PAGE_BLOCKS_GOAL;
-use crate::recovery::scan::Recovered;
+use crate::recovery::scan::RecoveredArena;
 use crate::writing::append_error::{AppendError, WriteFailure};
-use crate::writing::arena_writer::{Appended, ArenaWriter, FullArena, Session};
+use crate::writing::arena_writer::{AppendedPage, ArenaWriter, FullArena, WriterSession};
 use crate::writing::sync::SyncPlan;
 
 /// The most full arenas that may wait for their seal while their data is made durable.
@@ -36,7 +36,7 @@ const EARLY_BYTES: u64 = 8 << 20;
 pub struct Appender {
     log: Arc<Log>,
     random: Arc<dyn Random>,
-    session: Session,
+    session: WriterSession,
     open: Option<ArenaWriter>,
     full: VecDeque<FullArena>,
     seals: Seals,
@@ -72,11 +72,11 @@ impl Appender {
         log: Arc<Log>,
         random: Arc<dyn Random>,
         (seals, counted): (Seals, u64),
-        unsealed: Vec<(OpenedArena, Recovered)>,
+        unsealed: Vec<(OpenedArena, RecoveredArena)>,
         next: ArenaId,
     ) -> Result<Self, AppendError> {
-        let session =
-            Session::new(random.as_ref()).map_err(|source| AppendError::Storage { arena: next, source })?;
+        let session = WriterSession::new(random.as_ref())
+            .map_err(|source| AppendError::Storage { arena: next, source })?;
         let mut appender = Self {
             log,
             random,
@@ -102,7 +102,7 @@ impl Appender {
 
     /// Continues an arena of an earlier session if it is the last one; otherwise queues it for
     /// sealing.
-    fn adopt(&mut self, arena: OpenedArena, recovered: Recovered) -> Result<(), AppendError> {
+    fn adopt(&mut self, arena: OpenedArena, recovered: RecoveredArena) -> Result<(), AppendError> {
         // In an earlier arena, new data would come before old data. And an arena that a write-only
         // key could have forged must not hold data of a writer that can read.
         let is_last = arena.id().0.checked_add(1) == Some(self.next.0);
@@ -120,7 +120,7 @@ impl Appender {
     ///
     /// # Errors
     /// [`AppendError`]; after [`AppendError::Storage`] the log refuses everything.
-    pub fn append(&mut self, clump: PackedClump) -> Result<(LogAddress, Vec<Appended>), AppendError> {
+    pub fn append(&mut self, clump: PackedClump) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
         self.check()?;
         let appended = self.try_append(clump);
         self.remember(appended)
@@ -136,7 +136,7 @@ impl Appender {
         &mut self,
         home: ArenaId,
         clump: PackedClump,
-    ) -> Result<(LogAddress, Vec<Appended>), AppendError> {
+    ) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
         self.check()?;
         let appended = self.try_append_in(home, clump);
         self.remember(appended)
@@ -146,7 +146,7 @@ impl Appender {
         &mut self,
         home: ArenaId,
         clump: PackedClump,
-    ) -> Result<(LogAddress, Vec<Appended>), AppendError> {
+    ) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
         let mut pages = Vec::new();
         if self.open.as_ref().is_some_and(|open| open.id() < home) {
             pages.extend(self.write_page()?);
@@ -175,7 +175,7 @@ impl Appender {
         self.session.mark()
     }
 
-    fn try_append(&mut self, clump: PackedClump) -> Result<(LogAddress, Vec<Appended>), AppendError> {
+    fn try_append(&mut self, clump: PackedClump) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
         let mut pages = Vec::new();
         let clump_bytes = clump.record.len() as u64;
         let arena_bytes = self.log.config().map.arena_bytes();
@@ -195,8 +195,8 @@ impl Appender {
     fn write_to_open(
         &mut self,
         clump: PackedClump,
-        mut pages: Vec<Appended>,
-    ) -> Result<(LogAddress, Vec<Appended>), AppendError> {
+        mut pages: Vec<AppendedPage>,
+    ) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
         let Some(open) = &mut self.open else { unreachable!("the caller has begun one") };
         let before = open.log_bytes;
         let granule = open.write_clump(self.log.storage().as_ref(), &mut self.session, clump)?;
@@ -214,20 +214,20 @@ impl Appender {
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub fn finish_page(&mut self) -> Result<Option<Appended>, AppendError> {
+    pub fn finish_page(&mut self) -> Result<Option<AppendedPage>, AppendError> {
         self.check()?;
         let written = self.write_page();
         self.remember(written)
     }
 
-    fn write_page(&mut self) -> Result<Option<Appended>, AppendError> {
+    fn write_page(&mut self) -> Result<Option<AppendedPage>, AppendError> {
         match &self.open {
             Some(open) if open.waiting_count() > 0 => self.write_waiting_page().map(Some),
             _ => Ok(None),
         }
     }
 
-    fn write_waiting_page(&mut self) -> Result<Appended, AppendError> {
+    fn write_waiting_page(&mut self) -> Result<AppendedPage, AppendError> {
         let ledger = self.ledger();
         let Some(open) = &mut self.open else { unreachable!("the caller has seen an open arena") };
         let score_bytes = self.log.config().score_bytes;
@@ -281,7 +281,7 @@ impl Appender {
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub fn close_arena(&mut self) -> Result<Option<Appended>, AppendError> {
+    pub fn close_arena(&mut self) -> Result<Option<AppendedPage>, AppendError> {
         let page = self.finish_page()?;
         let closed = self.close_full_arena();
         self.remember(closed)?;

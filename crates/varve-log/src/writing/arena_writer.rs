@@ -11,31 +11,31 @@ use crate::arenas::address::{ArenaId, Granule};
 use crate::arenas::footer::{Footer, PageRow, seal};
 use crate::arenas::header::{ArenaHeader, NewArena};
 use crate::arenas::seals::{Ledger, Seal};
-use crate::keys::cipher::{Message, RecordCipher};
+use crate::keys::cipher::{CipherUnit, RecordCipher};
 use crate::keys::log_keys::LogKeys;
 use crate::reading::log::{Log, OpenedArena};
 use crate::records::clump::PackedClump;
 use crate::records::directory_page::DirectoryPage;
 use crate::records::frame_table::FrameTable;
 use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
-use crate::recovery::scan::Recovered;
+use crate::recovery::scan::RecoveredArena;
 use crate::writing::append_error::{AppendError, WriteFailure};
 
 /// A written page. The blocks that it names can be found from now on.
 #[derive(Debug, Clone)]
-pub struct Appended {
+pub struct AppendedPage {
     pub arena: ArenaId,
     pub row: PageRow,
     pub page: Arc<DirectoryPage>,
 }
 
 /// The salt of a writer, and the counter of its records.
-pub(crate) struct Session {
+pub(crate) struct WriterSession {
     id: [u8; 16],
     counter: u64,
 }
 
-impl Session {
+impl WriterSession {
     pub(crate) fn new(random: &dyn Random) -> io::Result<Self> {
         let mut id = [0; 16];
         random.fill(&mut id)?;
@@ -89,7 +89,7 @@ impl ArenaWriter {
     pub(crate) fn begin(
         log: &Log,
         random: &dyn Random,
-        session: &Session,
+        session: &WriterSession,
         id: ArenaId,
         generation: u32,
         file: FileName,
@@ -118,9 +118,9 @@ impl ArenaWriter {
     /// Continues an arena of an earlier session.
     pub(crate) fn adopt(
         log: &Log,
-        session: &Session,
+        session: &WriterSession,
         arena: OpenedArena,
-        recovered: &Recovered,
+        recovered: &RecoveredArena,
         pages: Vec<PageRow>,
     ) -> Result<Self, AppendError> {
         let file = arena.id().file_name();
@@ -132,7 +132,7 @@ impl ArenaWriter {
 
     fn new(
         log: &Log,
-        session: &Session,
+        session: &WriterSession,
         arena: OpenedArena,
         file: FileName,
         log_bytes: u64,
@@ -157,7 +157,7 @@ impl ArenaWriter {
 
     /// Makes the cipher for one record. It is dropped after the record: the key schedule of AES is
     /// then wiped, but cannot be locked in memory.
-    fn cipher(&self, kind: RecordKind, session: &Session) -> Result<RecordCipher, AppendError> {
+    fn cipher(&self, kind: RecordKind, session: &WriterSession) -> Result<RecordCipher, AppendError> {
         self.arena.cipher(kind, &session.id, self.is_encrypted).ok_or_else(|| AppendError::Failed {
             reason: WriteFailure::new(format!(
                 "arena {} cannot be continued without a key that can read it",
@@ -184,7 +184,7 @@ impl ArenaWriter {
     pub(crate) fn write_clump(
         &mut self,
         storage: &dyn Storage,
-        session: &mut Session,
+        session: &mut WriterSession,
         clump: PackedClump,
     ) -> Result<Granule, AppendError> {
         let PackedClump { rows, record, table_bytes } = clump;
@@ -197,10 +197,10 @@ impl ArenaWriter {
     pub(crate) fn write_page(
         &mut self,
         storage: &dyn Storage,
-        session: &mut Session,
+        session: &mut WriterSession,
         ledger: Ledger,
         score_bytes: usize,
-    ) -> Result<Appended, AppendError> {
+    ) -> Result<AppendedPage, AppendError> {
         let mut page = std::mem::replace(&mut self.waiting, DirectoryPage::new(score_bytes));
         // Rounded down: a mark may be too low, never too high.
         let durable = self.durable_bytes / crate::GRANULE_BYTES * crate::GRANULE_BYTES;
@@ -210,7 +210,7 @@ impl ArenaWriter {
         let header = self.write_record(storage, session, RecordKind::Page, 0, record)?;
         let row = PageRow { granule: header.granule, body_bytes: header.body_bytes, code: header.code };
         self.pages.push(row);
-        Ok(Appended { arena: self.id(), row, page: Arc::new(page) })
+        Ok(AppendedPage { arena: self.id(), row, page: Arc::new(page) })
     }
 
     /// Encrypts and appends a record. `record` has space for its header. `table_bytes` is the
@@ -218,7 +218,7 @@ impl ArenaWriter {
     fn write_record(
         &mut self,
         storage: &dyn Storage,
-        session: &mut Session,
+        session: &mut WriterSession,
         kind: RecordKind,
         table_bytes: u32,
         mut record: Vec<u8>,
@@ -244,7 +244,7 @@ impl ArenaWriter {
             }
             _ => body,
         };
-        header.code = cipher.seal(Message::body(counter), &associated, sealed_last);
+        header.code = cipher.seal(CipherUnit::body(counter), &associated, sealed_last);
         place.copy_from_slice(&header.encode());
         let record_bytes = usize::try_from(header.record_bytes()).expect("bodies are bounded");
         record.resize(record_bytes, 0);
@@ -273,7 +273,7 @@ impl ArenaWriter {
 
 impl FullArena {
     /// Makes a closed arena from one of an earlier session.
-    pub(crate) fn left(arena: &OpenedArena, recovered: &Recovered) -> Self {
+    pub(crate) fn left(arena: &OpenedArena, recovered: &RecoveredArena) -> Self {
         Self {
             id: arena.id(),
             log_bytes: recovered.log_bytes,

@@ -7,19 +7,19 @@ use varve_block::{BlockName, with_causes};
 use varve_log::ArenaId;
 use varve_world::Timestamp;
 
-use super::segment::Segment;
+use super::segment::BufferSegment;
 
 /// The progress of a route.
 #[derive(Default)]
-pub(super) struct Trickle {
-    pub(super) cursor: Option<Cursor>,
+pub(super) struct RouteProgress {
+    pub(super) cursor: Option<TrickleCursor>,
     /// Segments with blocks that the target has refused, and the time of their next attempt.
     pub(super) kept: BTreeMap<u64, Timestamp>,
 }
 
 /// A position in a segment.
-pub(super) struct Cursor {
-    pub(super) segment: Arc<Segment>,
+pub(super) struct TrickleCursor {
+    pub(super) segment: Arc<BufferSegment>,
     /// The arenas that are still to be read, in order.
     pub(super) arenas: VecDeque<ArenaId>,
     /// The remaining names of the current arena, in order.
@@ -34,7 +34,7 @@ pub(super) struct Cursor {
     pub(super) unsynced_bytes: u64,
 }
 
-impl Cursor {
+impl TrickleCursor {
     pub(super) fn note_done(&mut self, count: u64) {
         self.done += count;
         if self.held == 0 {

@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 use varve_store::Store;
 use varve_world::Timestamp;
 
-use crate::segments::{Entry, SEGMENTS_MAX};
+use crate::segments::{SEGMENTS_MAX, SegmentEntry};
 use crate::shards::ScoreRange;
 
 /// Each route is guaranteed this many segments: one that is open, and one that is being sent.
 const SLOTS_OF_A_WAY: usize = 2;
 
 /// A store of blocks that wait to be sent.
-pub(super) struct Segment {
+pub(super) struct BufferSegment {
     pub(super) number: u64,
     pub(super) slot: u32,
     /// The number of its route.
@@ -29,10 +29,10 @@ pub(super) struct Segment {
     pub(super) first_put: Mutex<Option<Timestamp>>,
 }
 
-impl Segment {
-    pub(super) fn entry(&self) -> Entry {
+impl BufferSegment {
+    pub(super) fn entry(&self) -> SegmentEntry {
         let through = self.through.load(Ordering::SeqCst);
-        Entry { number: self.number, slot: self.slot, through, scores: self.scores }
+        SegmentEntry { number: self.number, slot: self.slot, through, scores: self.scores }
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -41,13 +41,13 @@ impl Segment {
 }
 
 /// All segments of a buffer.
-pub(super) struct Segments {
+pub(super) struct BufferSegments {
     /// Oldest first.
-    pub(super) closed: Vec<Arc<Segment>>,
+    pub(super) closed: Vec<Arc<BufferSegment>>,
     /// At most one for each route.
-    pub(super) open: Vec<Option<Arc<Segment>>>,
+    pub(super) open: Vec<Option<Arc<BufferSegment>>>,
     /// Delivered segments that may still be read.
-    pub(super) gone: Vec<Arc<Segment>>,
+    pub(super) gone: Vec<Arc<BufferSegment>>,
     pub(super) next_number: u64,
     /// The number of routes that take new blocks. Each has a guaranteed share of the space.
     pub(super) sharing: usize,
@@ -55,9 +55,9 @@ pub(super) struct Segments {
     pub(super) bytes_max: u64,
 }
 
-impl Segments {
+impl BufferSegments {
     /// The segments that are not fully delivered.
-    pub(super) fn live(&self) -> impl Iterator<Item = &Arc<Segment>> {
+    pub(super) fn live(&self) -> impl Iterator<Item = &Arc<BufferSegment>> {
         self.closed.iter().chain(self.open.iter().flatten())
     }
 
@@ -84,8 +84,8 @@ impl Segments {
     }
 
     /// The entries for the list, in the order in which the segments were begun.
-    pub(super) fn entries(&self) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = self.live().map(|segment| segment.entry()).collect();
+    pub(super) fn entries(&self) -> Vec<SegmentEntry> {
+        let mut entries: Vec<SegmentEntry> = self.live().map(|segment| segment.entry()).collect();
         entries.sort_unstable_by_key(|entry| entry.number);
         entries
     }

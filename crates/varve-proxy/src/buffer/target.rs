@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 use varve_block::{BlockStore, Score};
 use varve_world::Timestamp;
 
-use super::cursor::Trickle;
-use crate::shards::{ScoreRange, ShardGroup, Shards};
+use super::cursor::RouteProgress;
+use crate::shards::{ScoreRange, ShardGroup, ShardedStore};
 
 /// With more shards than this, neighbouring shards share a route: each route has a log of its own,
 /// and a sync of the buffer syncs them all.
@@ -19,7 +19,7 @@ pub enum BufferTarget {
     /// A single store, which is either reachable or not.
     Whole(Arc<dyn BlockStore>),
     /// Shards, some of which may be unreachable.
-    Shards(Arc<Shards>),
+    Shards(Arc<ShardedStore>),
 }
 
 impl BufferTarget {
@@ -33,14 +33,14 @@ impl BufferTarget {
 
     /// The routes to the target. If there are several, the last one is for blocks that were
     /// buffered when the shards were different.
-    pub(super) fn ways(&self) -> Vec<Way> {
-        let whole = || Way::new(self.blocks(), ScoreRange::ALL);
+    pub(super) fn ways(&self) -> Vec<BufferRoute> {
+        let whole = || BufferRoute::new(self.blocks(), ScoreRange::ALL);
         match self {
             Self::Shards(shards) if shards.count() > 1 => {
                 let groups = ShardGroup::all(shards, WAYS_MAX).into_iter();
                 let way = |group: ShardGroup| {
                     let scores = group.scores();
-                    Way::new(Arc::new(group), scores)
+                    BufferRoute::new(Arc::new(group), scores)
                 };
                 groups.map(way).chain([whole()]).collect()
             }
@@ -56,18 +56,18 @@ impl<T: BlockStore + 'static> From<Arc<T>> for BufferTarget {
 }
 
 /// A route to the target.
-pub(super) struct Way {
+pub(super) struct BufferRoute {
     pub(super) target: Arc<dyn BlockStore>,
     /// The scores of the blocks on this route.
     pub(super) scores: ScoreRange,
-    pub(super) trickle: Mutex<Trickle>,
+    pub(super) trickle: Mutex<RouteProgress>,
     /// Why the route is blocked, if it is.
     pub(super) trouble: Mutex<Option<String>>,
     /// Set while the route is full and blocked: the time when that began.
     pub(super) full_since: Mutex<Option<Timestamp>>,
 }
 
-impl Way {
+impl BufferRoute {
     fn new(target: Arc<dyn BlockStore>, scores: ScoreRange) -> Self {
         Self {
             target,
@@ -80,11 +80,11 @@ impl Way {
 }
 
 /// The route of a new block: the first one that covers its score.
-pub(super) fn way_of(ways: &[Way], score: &Score) -> usize {
+pub(super) fn way_of(ways: &[BufferRoute], score: &Score) -> usize {
     ways.iter().position(|way| way.scores.contains(score)).expect("one of them takes every score")
 }
 
 /// The route of a segment: the narrowest one that covers all its scores.
-pub(super) fn way_of_all(ways: &[Way], scores: &ScoreRange) -> usize {
+pub(super) fn way_of_all(ways: &[BufferRoute], scores: &ScoreRange) -> usize {
     ways.iter().position(|way| way.scores.covers(scores)).expect("the last one takes every score")
 }

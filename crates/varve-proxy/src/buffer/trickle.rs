@@ -11,9 +11,9 @@ use varve_block::{Block, BlockName, BlockStore, PutError, with_causes};
 use varve_world::Timestamp;
 
 use super::WriteBuffer;
-use super::cursor::{Cursor, Trickle};
-use super::segment::Segment;
-use super::target::Way;
+use super::cursor::{RouteProgress, TrickleCursor};
+use super::segment::BufferSegment;
+use super::target::BufferRoute;
 
 /// The limits of one step.
 const STEP_BLOCKS: usize = 256;
@@ -27,7 +27,7 @@ const HELD_PAUSE: Duration = Duration::from_secs(600);
 
 /// The outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum TrickleStep {
     Idle,
     /// Blocks were sent.
     Sent {
@@ -44,15 +44,15 @@ pub enum Step {
 impl WriteBuffer {
     /// Does one unit of background work for a route: sends some blocks, or finds that there is
     /// nothing to do or that the target is unreachable.
-    pub fn step(&self, way: usize) -> Step {
+    pub fn step(&self, way: usize) -> TrickleStep {
         let number = way;
         let way = &self.ways[number];
         let mut trickle = way.trickle.lock();
-        let Trickle { cursor, kept } = &mut *trickle;
+        let RouteProgress { cursor, kept } = &mut *trickle;
         if cursor.is_none() {
             *cursor = self.next_segment(number, kept).map(|segment| self.begin(segment));
         }
-        let Some(open) = cursor else { return Step::Idle };
+        let Some(open) = cursor else { return TrickleStep::Idle };
         let step = match self.send(way, open) {
             Ok(Some(step)) => step,
             Ok(None) => {
@@ -72,15 +72,15 @@ impl WriteBuffer {
                         self.clear_gone(&mut self.segments.write());
                         self.ways.iter().for_each(|way| *way.full_since.lock() = None);
                         self.room.1.notify_all();
-                        Step::Ended
+                        TrickleStep::Ended
                     }
-                    Err(reason) => Step::Away { reason },
+                    Err(reason) => TrickleStep::Away { reason },
                 }
             }
-            Err(reason) => Step::Away { reason },
+            Err(reason) => TrickleStep::Away { reason },
         };
         *way.trouble.lock() = match &step {
-            Step::Away { reason } => Some(reason.clone()),
+            TrickleStep::Away { reason } => Some(reason.clone()),
             _ => {
                 *way.full_since.lock() = None;
                 None
@@ -91,9 +91,9 @@ impl WriteBuffer {
 
     /// The next segment of a route to send. If there is none, and the blocks in the open segment
     /// have waited long enough, closes and returns that one.
-    fn next_segment(&self, way: usize, kept: &BTreeMap<u64, Timestamp>) -> Option<Arc<Segment>> {
+    fn next_segment(&self, way: usize, kept: &BTreeMap<u64, Timestamp>) -> Option<Arc<BufferSegment>> {
         let now = self.world.clock.now();
-        let due = |segment: &Arc<Segment>| match kept.get(&segment.number) {
+        let due = |segment: &Arc<BufferSegment>| match kept.get(&segment.number) {
             // If the clock was set back, a segment must not wait for ever.
             Some(until) => now >= *until || until.0.saturating_sub(now.0) > nanoseconds(HELD_PAUSE),
             None => true,
@@ -119,9 +119,9 @@ impl WriteBuffer {
         segments.closed.iter().rfind(|segment| segment.way == way).cloned()
     }
 
-    fn begin(&self, segment: Arc<Segment>) -> Cursor {
+    fn begin(&self, segment: Arc<BufferSegment>) -> TrickleCursor {
         let through = segment.through.load(Ordering::SeqCst);
-        let mut cursor = Cursor {
+        let mut cursor = TrickleCursor {
             segment,
             arenas: VecDeque::new(),
             names: VecDeque::new(),
@@ -139,7 +139,7 @@ impl WriteBuffer {
     }
 
     /// Sends the next blocks. Returns `None` at the end of the segment.
-    fn send(&self, way: &Way, cursor: &mut Cursor) -> Result<Option<Step>, String> {
+    fn send(&self, way: &BufferRoute, cursor: &mut TrickleCursor) -> Result<Option<TrickleStep>, String> {
         cursor.fill();
         if cursor.names.is_empty() {
             return Ok(None);
@@ -165,7 +165,7 @@ impl WriteBuffer {
         let mut bytes = 0;
         if is_sent {
             self.note_sent(cursor, read.len(), sent_bytes);
-            return Ok(Some(Step::Sent { bytes: sent_bytes as u64 }));
+            return Ok(Some(TrickleStep::Sent { bytes: sent_bytes as u64 }));
         }
         // Send the blocks one by one, to find those that fail.
         for (name, found) in &read {
@@ -189,10 +189,10 @@ impl WriteBuffer {
                 }
             }
         }
-        Ok(Some(Step::Sent { bytes }))
+        Ok(Some(TrickleStep::Sent { bytes }))
     }
 
-    fn note_sent(&self, cursor: &mut Cursor, count: usize, bytes: usize) {
+    fn note_sent(&self, cursor: &mut TrickleCursor, count: usize, bytes: usize) {
         cursor.names.drain(..count);
         cursor.note_done(count as u64);
         cursor.unsynced_bytes += bytes as u64;
@@ -201,7 +201,7 @@ impl WriteBuffer {
     }
 
     /// Syncs the target, and marks the sent blocks as delivered.
-    fn mark(&self, way: &Way, cursor: &mut Cursor) -> Result<(), String> {
+    fn mark(&self, way: &BufferRoute, cursor: &mut TrickleCursor) -> Result<(), String> {
         way.target.sync().map_err(|error| with_causes(&error))?;
         cursor.unsynced_bytes = 0;
         cursor.segment.through.fetch_max(cursor.gapless, Ordering::SeqCst);
@@ -215,7 +215,12 @@ impl WriteBuffer {
     }
 
     /// Handles the end of a segment: removes it if all of it has been delivered.
-    fn end(&self, way: &Way, cursor: &mut Cursor, kept: &mut BTreeMap<u64, Timestamp>) -> Result<(), String> {
+    fn end(
+        &self,
+        way: &BufferRoute,
+        cursor: &mut TrickleCursor,
+        kept: &mut BTreeMap<u64, Timestamp>,
+    ) -> Result<(), String> {
         let number = cursor.segment.number;
         if cursor.held > 0 {
             self.mark(way, cursor)?;
@@ -242,7 +247,7 @@ impl WriteBuffer {
 }
 
 /// Sends one block. Distinguishes a target that refuses it from one that is unreachable.
-fn put_one(way: &Way, block: Block<'_>) -> Result<(), NotSent> {
+fn put_one(way: &BufferRoute, block: Block<'_>) -> Result<(), NotSent> {
     let mut refusals = 0;
     loop {
         let error = match way.target.put(block) {

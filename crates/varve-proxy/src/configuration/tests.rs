@@ -53,11 +53,11 @@ fn every_word_is_understood() {
     assert_eq!(read.serve(), "ahead");
     assert_eq!(
         read.store("ahead"),
-        Some(&Described::ReadAhead { source: "front".into(), memory_bytes: 128 << 20 })
+        Some(&StoreDescription::ReadAhead { source: "front".into(), memory_bytes: 128 << 20 })
     );
     assert_eq!(
         read.store("out"),
-        Some(&Described::Buffer {
+        Some(&StoreDescription::Buffer {
             target: "all".into(),
             folder: "/var/spool/varve".into(),
             settings: BufferSettings {
@@ -70,7 +70,7 @@ fn every_word_is_understood() {
     );
     assert_eq!(
         read.store("one"),
-        Some(&Described::Server {
+        Some(&StoreDescription::Server {
             address: Address::Tcp("one".into(), 17034),
             attempts: 2,
             patience: Duration::from_secs(30)
@@ -84,7 +84,10 @@ fn the_example_in_the_documents_is_one() {
     let example =
         Configuration::from_text(include_str!("../../../../docs/guide/proxies.example.toml")).unwrap();
     assert_eq!(example.serve(), "ahead");
-    assert_eq!(example.store("all"), Some(&Described::Shards { stores: vec!["one".into(), "two".into()] }));
+    assert_eq!(
+        example.store("all"),
+        Some(&StoreDescription::Shards { stores: vec!["one".into(), "two".into()] })
+    );
 }
 
 #[test]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 
-use super::{ScoreRange, Shards};
+use super::{ScoreRange, ShardedStore};
 
 /// A group of shards; see the module. It takes only blocks of its own shards, because its sync
 /// covers only those.
 pub(crate) struct ShardGroup {
-    shards: Arc<Shards>,
+    shards: Arc<ShardedStore>,
     numbers: Range<usize>,
     scores: ScoreRange,
 }
@@ -19,11 +19,11 @@ pub(crate) struct ShardGroup {
 /// A block was put to a group that it does not belong to.
 #[derive(Debug, thiserror::Error)]
 #[error("the block belongs to another shard")]
-struct Elsewhere;
+struct WrongGroup;
 
 impl ShardGroup {
     /// Divides the shards into at most `groups_max` groups of neighbours.
-    pub(crate) fn all(shards: &Arc<Shards>, groups_max: usize) -> Vec<Self> {
+    pub(crate) fn all(shards: &Arc<ShardedStore>, groups_max: usize) -> Vec<Self> {
         let count = shards.count();
         let groups = count.min(groups_max);
         let group = |number: usize| {
@@ -65,7 +65,7 @@ impl BlockStore for ShardGroup {
     fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
         let scores = Score::sha1_of_each(blocks.iter().map(|block| block.bytes));
         if scores.iter().any(|score| !self.scores.contains(score)) {
-            return Err(PutError::Failed { source: Elsewhere.into() });
+            return Err(PutError::Failed { source: WrongGroup.into() });
         }
         self.shards.put_named(blocks, scores)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use varve_block::{BlockName, BlockStore, PutError, contract};
 use varve_proxy::{
     BUFFER_BYTES_MIN, Background, BufferSettings, BufferTarget, OpenBufferError, OpenSegmentsError, Shard,
-    Shards, Step, WriteBuffer,
+    ShardedStore, TrickleStep, WriteBuffer,
 };
 use varve_sim::{Disk, Draw, Fault, Strike};
 use varve_world::{FileName, InlineWorkers, MemoryStorage, Storage, World};
@@ -38,9 +38,9 @@ pub fn drain(buffer: &WriteBuffer) {
 pub fn drain_way(buffer: &WriteBuffer, way: usize) {
     for _ in 0..100_000 {
         match buffer.step(way) {
-            Step::Idle => return,
-            Step::Away { reason } => panic!("{reason}"),
-            Step::Sent { .. } | Step::Ended => {}
+            TrickleStep::Idle => return,
+            TrickleStep::Away { reason } => panic!("{reason}"),
+            TrickleStep::Sent { .. } | TrickleStep::Ended => {}
         }
     }
     panic!("it does not end");
@@ -105,7 +105,7 @@ fn what_is_buffered_gets_through_once_and_its_room_comes_back() {
         assert_eq!(buffer.put(data(bytes)).unwrap(), score_of(bytes));
     }
     buffer.sync().unwrap();
-    assert!(matches!(buffer.step(0), Step::Away { reason } if reason.contains("it is away")));
+    assert!(matches!(buffer.step(0), TrickleStep::Away { reason } if reason.contains("it is away")));
     assert!(buffer.status().trouble.is_some());
     assert!(buffer.status().waiting_bytes > 10 << 20);
     // A long absence, and a start of ours in between.
@@ -139,7 +139,7 @@ fn what_is_marked_as_through_is_not_sent_again_after_a_crash() {
     }
     // Some 24 MB of the one segment of 40 go, and are marked after 16.
     for _ in 0..13 {
-        assert!(matches!(buffer.step(0), Step::Sent { .. }));
+        assert!(matches!(buffer.step(0), TrickleStep::Sent { .. }));
     }
     let durable: Vec<bool> = bytes.iter().map(|bytes| target.has_durable(&name_of(bytes))).collect();
     let count = durable.iter().filter(|is_durable| **is_durable).count();
@@ -335,7 +335,7 @@ pub fn target_of(behind: &[Arc<Behind>]) -> BufferTarget {
         blocks: Arc::clone(blocks) as _,
     };
     let shards = behind.iter().enumerate().map(shard).collect();
-    BufferTarget::Shards(Arc::new(Shards::new(shards, Arc::new(InlineWorkers)).unwrap()))
+    BufferTarget::Shards(Arc::new(ShardedStore::new(shards, Arc::new(InlineWorkers)).unwrap()))
 }
 
 /// One life of a buffer, to the power cut or to an end in peace.

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, contract};
-use varve_proxy::{Background, ReadAhead};
+use varve_proxy::{Background, ReadAheadStore};
 
 use crate::behind::{Behind, bytes_of, data, name_of, score_of};
 
@@ -34,7 +34,7 @@ fn tree(source: &Behind, leaf: BlockType, count: u64) -> (BlockName, Vec<BlockNa
 
 #[test]
 fn reading_ahead_keeps_the_contract() {
-    contract::check(&mut || ReadAhead::new(Behind::new(), leads, 1 << 20));
+    contract::check(&mut || ReadAheadStore::new(Behind::new(), leads, 1 << 20));
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn what_a_block_names_is_there_before_it_is_asked_for() {
     for leaf in [BlockType::DATA, BlockType::DIRECTORY] {
         let source = Behind::new();
         let (root, leaves) = tree(&source, leaf, 100);
-        let ahead = ReadAhead::new(Arc::clone(&source) as _, leads, 8 << 20);
+        let ahead = ReadAheadStore::new(Arc::clone(&source) as _, leads, 8 << 20);
         assert!(!ahead.step(), "nothing was read yet");
         ahead.get(&root).unwrap();
         while ahead.step() {}
@@ -64,7 +64,7 @@ fn memory_and_queue_are_bounded_and_wrong_pointers_cost_nothing_but_questions() 
     let source = Behind::new();
     let (root, leaves) = tree(&source, BlockType::DATA, 2000);
     // Room for some 250 of the 2000.
-    let ahead = ReadAhead::new(Arc::clone(&source) as _, leads, 1 << 20);
+    let ahead = ReadAheadStore::new(Arc::clone(&source) as _, leads, 1 << 20);
     ahead.get(&root).unwrap();
     while ahead.step() {}
     assert!(ahead.counts().ahead <= 64, "{:?}", ahead.counts());
@@ -82,7 +82,7 @@ fn memory_and_queue_are_bounded_and_wrong_pointers_cost_nothing_but_questions() 
 fn a_source_that_lies_or_is_away_is_found_out_by_who_asks() {
     let source = Behind::new();
     let (root, leaves) = tree(&source, BlockType::DATA, 10);
-    let ahead = ReadAhead::new(Arc::clone(&source) as _, leads, 1 << 20);
+    let ahead = ReadAheadStore::new(Arc::clone(&source) as _, leads, 1 << 20);
     ahead.get(&root).unwrap();
     source.lies.store(true, Ordering::SeqCst);
     while ahead.step() {}
@@ -100,7 +100,7 @@ fn a_source_that_lies_or_is_away_is_found_out_by_who_asks() {
 fn readers_and_threads_that_read_ahead_agree() {
     let source = Behind::new();
     let (root, leaves) = tree(&source, BlockType::DATA, 500);
-    let ahead = Arc::new(ReadAhead::new(Arc::clone(&source) as _, leads, 16 << 20));
+    let ahead = Arc::new(ReadAheadStore::new(Arc::clone(&source) as _, leads, 16 << 20));
     let background = Background::read_ahead(Arc::clone(&ahead));
     std::thread::scope(|scope| {
         for _ in 0..3 {

@@ -2,17 +2,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use varve_block::{Block, BlockStore, GetError, MemoryBlockStore, contract};
-use varve_proxy::{Shard, Shards, ShardsError};
+use varve_proxy::{Shard, ShardedStore, ShardsError};
 use varve_world::{InlineWorkers, RealWorkers, Workers};
 
 use crate::behind::{Behind, bytes_of, data, name_of};
 
-fn over(behind: &[Arc<Behind>], workers: Arc<dyn Workers>) -> Shards {
+fn over(behind: &[Arc<Behind>], workers: Arc<dyn Workers>) -> ShardedStore {
     let shard = |(number, blocks): (usize, &Arc<Behind>)| Shard {
         name: format!("store {number}"),
         blocks: Arc::clone(blocks) as _,
     };
-    Shards::new(behind.iter().enumerate().map(shard).collect(), workers).unwrap()
+    ShardedStore::new(behind.iter().enumerate().map(shard).collect(), workers).unwrap()
 }
 
 fn stores(count: usize) -> Vec<Arc<Behind>> {
@@ -111,8 +111,8 @@ fn only_what_was_written_to_is_synced() {
 #[test]
 fn other_scores_cannot_be_spread() {
     let other = Shard { name: "blake".into(), blocks: Arc::new(MemoryBlockStore::new()) };
-    let refused = Shards::new(vec![other], Arc::new(InlineWorkers)).unwrap_err();
+    let refused = ShardedStore::new(vec![other], Arc::new(InlineWorkers)).unwrap_err();
     assert!(matches!(&refused, ShardsError::NotSha1 { name } if name == "blake"), "{refused}");
-    let none = Shards::new(Vec::new(), Arc::new(InlineWorkers)).unwrap_err();
+    let none = ShardedStore::new(Vec::new(), Arc::new(InlineWorkers)).unwrap_err();
     assert!(matches!(none, ShardsError::Count { count: 0 }), "{none}");
 }

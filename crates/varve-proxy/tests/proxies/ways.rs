@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use varve_block::{BlockStore, PutError, contract};
-use varve_proxy::{BufferSettings, Step};
+use varve_proxy::{BufferSettings, TrickleStep};
 use varve_world::{MemoryStorage, Storage};
 
 use crate::behind::{Behind, bytes_of, data, name_of};
@@ -137,7 +137,10 @@ fn what_was_buffered_for_other_shards_goes_on_as_well() {
         }
         buffer.sync().unwrap();
         for way in 0..buffer.way_count() {
-            assert!(!matches!(buffer.step(way), Step::Sent { .. } | Step::Ended), "{count}: {way}");
+            assert!(
+                !matches!(buffer.step(way), TrickleStep::Sent { .. } | TrickleStep::Ended),
+                "{count}: {way}"
+            );
         }
     }
     let behind = stores(5);

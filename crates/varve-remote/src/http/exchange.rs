@@ -15,10 +15,10 @@ use crate::edge::{self, Runtime};
 use crate::http::plain_receiver::{PlainBody, PlainConnections};
 use crate::http::xml;
 use crate::naming::leftovers;
-use crate::retry::trouble::{Trouble, chain};
-use crate::transfer::pieces::Pieces;
+use crate::retry::attempt_error::{AttemptError, chain};
+use crate::transfer::pieces::PieceCutter;
 use crate::transfer::spare_buffers::SpareBuffers;
-use crate::{OpenOptions, Pace, Patience, TakePiece, tls};
+use crate::{OpenOptions, Pace, RetryPolicy, TakePiece, tls};
 
 /// The longest answer other than an object. A page of a bucket's listing has half a megabyte. A
 /// collection is listed in one answer; this many bytes list some hundred thousand members.
@@ -43,7 +43,7 @@ pub(crate) const USER_AGENT: &str = concat!("varve/", env!("CARGO_PKG_VERSION"))
 pub(crate) struct Http {
     runtime: Runtime,
     client: Client,
-    patience: Patience,
+    patience: RetryPolicy,
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
     spare: Arc<SpareBuffers>,
@@ -52,7 +52,7 @@ pub(crate) struct Http {
 }
 
 /// A complete answer.
-pub(crate) struct Answer {
+pub(crate) struct HttpAnswer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -84,8 +84,8 @@ impl Http {
     pub fn wait<T>(
         &self,
         bytes: u64,
-        future: impl Future<Output = Result<T, Trouble>>,
-    ) -> Result<T, Trouble> {
+        future: impl Future<Output = Result<T, AttemptError>>,
+    ) -> Result<T, AttemptError> {
         self.runtime.wait(self.patience.time_for(bytes), future)
     }
 
@@ -100,22 +100,22 @@ impl Http {
     }
 
     /// Sends a request and receives the whole answer, with any status.
-    pub async fn send(&self, request: Request) -> Result<Answer, Trouble> {
+    pub async fn send(&self, request: Request) -> Result<HttpAnswer, AttemptError> {
         let response = self.client.execute(request).await.map_err(of_client)?;
         let (status, headers) = (response.status(), response.headers().clone());
         let limit = if status.is_success() { ANSWER_BYTES_MAX } else { ERROR_BYTES_MAX };
         let body = collect(response, limit).await;
         // The body of an error answer may be missing; the status is enough.
         let body = if status.is_success() { body? } else { body.unwrap_or_default() };
-        Ok(Answer { status, headers, body })
+        Ok(HttpAnswer { status, headers, body })
     }
 
     /// Sends a request for a range, whose header is set, and returns exactly that range.
-    pub async fn read(&self, request: Request, range: Range<u64>) -> Result<Bytes, Trouble> {
+    pub async fn read(&self, request: Request, range: Range<u64>) -> Result<Bytes, AttemptError> {
         let (client, spare, down) = (self.client.clone(), Arc::clone(&self.spare), self.down.clone());
         self.beside(async move {
-            let wanted = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
-            let mut arriving = Arriving::begin(&client, request, range, down).await?;
+            let wanted = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
+            let mut arriving = IncomingAnswer::begin(&client, request, range, down).await?;
             let mut buffer = spare.take(wanted.min(ROOM_BYTES_MAX));
             while let Some(part) = arriving.next().await? {
                 buffer.bytes.extend_from_slice(&part);
@@ -133,12 +133,12 @@ impl Http {
         range: Range<u64>,
         place: u64,
         take: &mut TakePiece<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), AttemptError> {
         let (client, down, plain) = (self.client.clone(), self.down.clone(), self.plain.clone());
-        let mut pieces = Pieces::new(Arc::clone(&self.spare), place);
+        let mut pieces = PieceCutter::new(Arc::clone(&self.spare), place);
         let (sender, mut receiver) = mpsc::channel(PIECES_AHEAD);
         let coming = self.beside(async move {
-            let mut coming = Coming::begin(plain.as_ref(), &client, request, range, down).await?;
+            let mut coming = IncomingRange::begin(plain.as_ref(), &client, request, range, down).await?;
             while let Some(piece) = coming.next_piece(&mut pieces).await? {
                 // The consumer has stopped. That is not an error.
                 if sender.send(piece).await.is_err() {
@@ -162,50 +162,50 @@ impl Http {
     /// copying the part. The task ends when its caller is gone.
     async fn beside<T: Send + 'static>(
         &self,
-        taking: impl Future<Output = Result<T, Trouble>> + Send + 'static,
-    ) -> Result<T, Trouble> {
+        taking: impl Future<Output = Result<T, AttemptError>> + Send + 'static,
+    ) -> Result<T, AttemptError> {
         let mut tasks = JoinSet::new();
         tasks.spawn(taking);
         match tasks.join_next().await {
             Some(Ok(taken)) => taken,
-            Some(Err(error)) => Err(Trouble::passing(error.to_string())),
-            None => Err(Trouble::passing("the answer was not received")),
+            Some(Err(error)) => Err(AttemptError::passing(error.to_string())),
+            None => Err(AttemptError::passing("the answer was not received")),
         }
     }
 }
 
 /// Makes the header of a request for a range, which must not be empty.
-pub(crate) fn range_header(range: &Range<u64>) -> Result<HeaderValue, Trouble> {
+pub(crate) fn range_header(range: &Range<u64>) -> Result<HeaderValue, AttemptError> {
     let text = format!("bytes={}-{}", range.start, range.end - 1);
-    HeaderValue::from_str(&text).map_err(|error| Trouble::Refused(chain(&error)))
+    HeaderValue::from_str(&text).map_err(|error| AttemptError::Refused(chain(&error)))
 }
 
 /// A range of an object that is being received in pieces.
-enum Coming {
+enum IncomingRange {
     /// Received directly from the socket.
     Plain(PlainBody, Option<Arc<Pace>>),
     /// Received through the library, with the rest of its last part.
-    Library(Arriving, Bytes),
+    Library(IncomingAnswer, Bytes),
 }
 
-impl Coming {
+impl IncomingRange {
     async fn begin(
         plain: Option<&Arc<PlainConnections>>,
         client: &Client,
         request: Request,
         range: Range<u64>,
         down: Option<Arc<Pace>>,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, AttemptError> {
         if let Some(plain) = plain
             && let Some(body) = plain.ask(&request, &range).await?
         {
             return Ok(Self::Plain(body, down));
         }
-        Ok(Self::Library(Arriving::begin(client, request, range, down).await?, Bytes::new()))
+        Ok(Self::Library(IncomingAnswer::begin(client, request, range, down).await?, Bytes::new()))
     }
 
     /// Returns the next full piece, and at the end the incomplete last one; `None` after the end.
-    async fn next_piece(&mut self, pieces: &mut Pieces) -> Result<Option<Bytes>, Trouble> {
+    async fn next_piece(&mut self, pieces: &mut PieceCutter) -> Result<Option<Bytes>, AttemptError> {
         let (arriving, part) = match self {
             Self::Plain(body, down) => return body.next_piece(pieces, down.as_deref()).await,
             Self::Library(arriving, part) => (arriving, part),
@@ -225,7 +225,7 @@ impl Coming {
 }
 
 /// An answer with a range of an object, as it arrives.
-struct Arriving {
+struct IncomingAnswer {
     response: Response,
     down: Option<Arc<Pace>>,
     /// The bytes before the requested range.
@@ -236,40 +236,40 @@ struct Arriving {
     whole: Option<u64>,
 }
 
-impl Arriving {
+impl IncomingAnswer {
     async fn begin(
         client: &Client,
         request: Request,
         range: Range<u64>,
         down: Option<Arc<Pace>>,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, AttemptError> {
         let response = client.execute(request).await.map_err(of_client)?;
         let (left_to_skip, whole) = match response.status() {
             StatusCode::PARTIAL_CONTENT => (0, whole_length(&response, &range)?),
             // The server ignores the range and sends the whole object.
             StatusCode::OK => (range.start, response.content_length()),
-            StatusCode::RANGE_NOT_SATISFIABLE => return Err(Trouble::Short),
+            StatusCode::RANGE_NOT_SATISFIABLE => return Err(AttemptError::Short),
             status => {
                 let headers = response.headers().clone();
                 let body = collect(response, ERROR_BYTES_MAX).await.unwrap_or_default();
-                return Err(Answer { status, headers, body }.trouble());
+                return Err(HttpAnswer { status, headers, body }.trouble());
             }
         };
         if whole.is_some_and(|whole| whole < range.end) {
-            return Err(Trouble::Short);
+            return Err(AttemptError::Short);
         }
         Ok(Self { response, down, left_to_skip, left: range.end - range.start, whole })
     }
 
     /// Returns the next bytes of the requested range; `None` at the end of the range.
-    async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
+    async fn next(&mut self) -> Result<Option<Bytes>, AttemptError> {
         while self.left > 0 {
             let Some(mut part) = self.response.chunk().await.map_err(of_client)? else {
                 // The answer ended properly but too early. If it contained no length, the object
                 // ends here.
                 return Err(match self.whole {
-                    Some(_) => Trouble::passing("the answer ended early"),
-                    None => Trouble::Short,
+                    Some(_) => AttemptError::passing("the answer ended early"),
+                    None => AttemptError::Short,
                 });
             };
             if let Some(pace) = &self.down {
@@ -290,7 +290,7 @@ impl Arriving {
 
 /// Returns the length of the whole object, if the answer contains it. Fails if the answer is not
 /// for the requested range.
-fn whole_length(response: &Response, range: &Range<u64>) -> Result<Option<u64>, Trouble> {
+fn whole_length(response: &Response, range: &Range<u64>) -> Result<Option<u64>, AttemptError> {
     let told =
         response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let parsed = told.strip_prefix("bytes ").and_then(|told| {
@@ -302,7 +302,7 @@ fn whole_length(response: &Response, range: &Range<u64>) -> Result<Option<u64>, 
         Some((first, last, whole)) if first == range.start && last >= first && last < range.end => {
             Ok(whole.or_else(|| (last + 1 < range.end).then_some(last + 1)))
         }
-        _ => Err(Trouble::passing(format!(
+        _ => Err(AttemptError::passing(format!(
             "the server sends {told:?} instead of the requested bytes {range:?}"
         ))),
     }
@@ -320,11 +320,11 @@ fn paced(contents: Bytes, pace: Arc<Pace>) -> Body {
     }))
 }
 
-async fn collect(mut response: Response, limit: usize) -> Result<Bytes, Trouble> {
+async fn collect(mut response: Response, limit: usize) -> Result<Bytes, AttemptError> {
     let mut body = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(of_client)? {
         if body.len() + piece.len() > limit {
-            return Err(Trouble::refused(format!("the server's answer is longer than {limit} bytes")));
+            return Err(AttemptError::refused(format!("the server's answer is longer than {limit} bytes")));
         }
         body.extend_from_slice(&piece);
     }
@@ -332,29 +332,29 @@ async fn collect(mut response: Response, limit: usize) -> Result<Bytes, Trouble>
 }
 
 /// Converts an error of the client, from before or during the answer.
-fn of_client(error: reqwest::Error) -> Trouble {
+fn of_client(error: reqwest::Error) -> AttemptError {
     let is_builder = error.is_builder();
     // The caller adds the place; the text has no URL.
     let text = chain(&error.without_url());
     // A wrong certificate stays wrong, so there is no retry.
     if is_builder || text.to_string().contains("invalid peer certificate") {
-        Trouble::Refused(text)
+        AttemptError::Refused(text)
     } else {
-        Trouble::Passing(text, None)
+        AttemptError::Passing(text, None)
     }
 }
 
-impl Answer {
+impl HttpAnswer {
     /// Fails unless the status is a success.
-    pub fn success(self) -> Result<Self, Trouble> {
+    pub fn success(self) -> Result<Self, AttemptError> {
         if self.status.is_success() { Ok(self) } else { Err(self.trouble()) }
     }
 
     /// Returns the content length in the headers, also for a body that was not requested.
-    pub fn content_length(&self) -> Result<u64, Trouble> {
+    pub fn content_length(&self) -> Result<u64, AttemptError> {
         let length = self.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
         let length = length.and_then(|length| length.parse().ok());
-        length.ok_or_else(|| Trouble::refused("the server reports no length"))
+        length.ok_or_else(|| AttemptError::refused("the server reports no length"))
     }
 
     /// Returns S3's code of the error, if there is one.
@@ -363,7 +363,7 @@ impl Answer {
     }
 
     /// Classifies an answer without success.
-    pub fn trouble(&self) -> Trouble {
+    pub fn trouble(&self) -> AttemptError {
         let code = self.code();
         let said = [code.clone(), xml::first_text(&self.body, "Message")].join(" ");
         let moved = self.headers.get(LOCATION).and_then(|place| place.to_str().ok());
@@ -371,16 +371,18 @@ impl Answer {
         let said = moved.unwrap_or_else(|| said.trim().to_owned());
         let text = if said.is_empty() { self.status.to_string() } else { format!("{}: {said}", self.status) };
         match (self.status.as_u16(), code.as_str()) {
-            (404, "NoSuchBucket") => Trouble::refused(text),
-            (404 | 410, _) => Trouble::NotFound,
-            (412, _) => Trouble::Exists,
+            (404, "NoSuchBucket") => AttemptError::refused(text),
+            (404 | 410, _) => AttemptError::NotFound,
+            (412, _) => AttemptError::Exists,
             // The received data differ from the sent data, or the request took too long.
             (400, "BadDigest" | "IncompleteBody" | "RequestTimeout" | "XAmzContentSHA256Mismatch") => {
-                Trouble::passing(text)
+                AttemptError::passing(text)
             }
-            (501 | 505 | 507, _) => Trouble::refused(text),
-            (408 | 425 | 429 | 500..=599, _) => Trouble::Passing(io::Error::other(text), self.asked_pause()),
-            _ => Trouble::refused(text),
+            (501 | 505 | 507, _) => AttemptError::refused(text),
+            (408 | 425 | 429 | 500..=599, _) => {
+                AttemptError::Passing(io::Error::other(text), self.asked_pause())
+            }
+            _ => AttemptError::refused(text),
         }
     }
 
@@ -392,40 +394,46 @@ impl Answer {
 }
 
 /// Makes a name that no store uses and no other writer has.
-pub(crate) fn unfinished_name() -> Result<String, Trouble> {
-    Ok(leftovers::unfinished_name(edge::draw().map_err(Trouble::Refused)?))
+pub(crate) fn unfinished_name() -> Result<String, AttemptError> {
+    Ok(leftovers::unfinished_name(edge::draw().map_err(AttemptError::Refused)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn trouble(status: u16, body: &'static str, retry_after: Option<&'static str>) -> Trouble {
+    fn trouble(status: u16, body: &'static str, retry_after: Option<&'static str>) -> AttemptError {
         let mut headers = HeaderMap::new();
         if let Some(value) = retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(value));
         }
         let status = StatusCode::from_u16(status).unwrap();
-        Answer { status, headers, body: Bytes::from_static(body.as_bytes()) }.trouble()
+        HttpAnswer { status, headers, body: Bytes::from_static(body.as_bytes()) }.trouble()
     }
 
     #[test]
     fn statuses_are_told_apart() {
         for status in [400, 401, 403, 405, 409, 301, 307, 501, 507] {
-            assert!(matches!(trouble(status, "", None), Trouble::Refused(_)), "{status}");
+            assert!(matches!(trouble(status, "", None), AttemptError::Refused(_)), "{status}");
         }
         for status in [408, 429, 500, 502, 503, 504] {
-            assert!(matches!(trouble(status, "", None), Trouble::Passing(_, None)), "{status}");
+            assert!(matches!(trouble(status, "", None), AttemptError::Passing(_, None)), "{status}");
         }
-        assert!(matches!(trouble(404, "", None), Trouble::NotFound));
+        assert!(matches!(trouble(404, "", None), AttemptError::NotFound));
         assert!(matches!(
             trouble(404, "<Error><Code>NoSuchBucket</Code></Error>", None),
-            Trouble::Refused(_)
+            AttemptError::Refused(_)
         ));
-        assert!(matches!(trouble(412, "", None), Trouble::Exists));
-        assert!(matches!(trouble(400, "<Error><Code>BadDigest</Code></Error>", None), Trouble::Passing(..)));
+        assert!(matches!(trouble(412, "", None), AttemptError::Exists));
+        assert!(matches!(
+            trouble(400, "<Error><Code>BadDigest</Code></Error>", None),
+            AttemptError::Passing(..)
+        ));
         let asked = trouble(503, "", Some("17"));
-        assert!(matches!(asked, Trouble::Passing(_, Some(pause)) if pause == Duration::from_secs(17)));
-        assert!(matches!(trouble(429, "", Some("Fri, 31 Dec 1999 23:59:59 GMT")), Trouble::Passing(_, None)));
+        assert!(matches!(asked, AttemptError::Passing(_, Some(pause)) if pause == Duration::from_secs(17)));
+        assert!(matches!(
+            trouble(429, "", Some("Fri, 31 Dec 1999 23:59:59 GMT")),
+            AttemptError::Passing(_, None)
+        ));
     }
 }

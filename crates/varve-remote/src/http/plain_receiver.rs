@@ -18,8 +18,8 @@ use tokio::net::TcpStream;
 use url::{Host, Position, Url};
 
 use crate::http::exchange::{PACED_BYTES, USER_AGENT};
-use crate::retry::trouble::Trouble;
-use crate::transfer::pieces::Pieces;
+use crate::retry::attempt_error::AttemptError;
+use crate::transfer::pieces::PieceCutter;
 use crate::{Pace, edge};
 
 /// An answer with a longer head, or with more header lines, is left to the library.
@@ -68,7 +68,7 @@ impl PlainConnections {
         self: &Arc<Self>,
         request: &Request,
         range: &Range<u64>,
-    ) -> Result<Option<PlainBody>, Trouble> {
+    ) -> Result<Option<PlainBody>, AttemptError> {
         let url = request.url();
         if url.scheme() != "http" || request.method() != Method::GET {
             return Ok(None);
@@ -80,8 +80,8 @@ impl PlainConnections {
                 return Ok(answered);
             }
         }
-        let connection = self.timed(connect(url)).await.map_err(Trouble::of_io)?;
-        self.ask_over(connection, &head, range).await.map_err(Trouble::of_io)
+        let connection = self.timed(connect(url)).await.map_err(AttemptError::of_io)?;
+        self.ask_over(connection, &head, range).await.map_err(AttemptError::of_io)
     }
 
     async fn ask_over(
@@ -97,9 +97,9 @@ impl PlainConnections {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed"));
             }
             match read_head(&come, range) {
-                Head::Begun => {}
-                Head::Other => return Ok(None),
-                Head::Range { byte_count, stays } => {
+                AnswerHead::Begun => {}
+                AnswerHead::Other => return Ok(None),
+                AnswerHead::Range { byte_count, stays } => {
                     come.advance(byte_count);
                     return Ok(Some(PlainBody {
                         home: Arc::clone(self),
@@ -135,16 +135,16 @@ impl PlainBody {
     /// Receives until a piece is full, or the range ends; `None` after the end.
     pub async fn next_piece(
         &mut self,
-        pieces: &mut Pieces,
+        pieces: &mut PieceCutter,
         down: Option<&Pace>,
-    ) -> Result<Option<Bytes>, Trouble> {
+    ) -> Result<Option<Bytes>, AttemptError> {
         while self.left > 0 {
             let room = pieces.room();
             let most = if down.is_some() { PACED_BYTES } else { room.len() };
             let count = room.len().min(most).min(usize::try_from(self.left).unwrap_or(usize::MAX));
-            let count = self.receive(&mut room[..count]).await.map_err(Trouble::of_io)?;
+            let count = self.receive(&mut room[..count]).await.map_err(AttemptError::of_io)?;
             if count == 0 {
-                return Err(Trouble::passing("the answer ended early"));
+                return Err(AttemptError::passing("the answer ended early"));
             }
             if let Some(pace) = down {
                 tokio::time::sleep(pace.take(count)).await;
@@ -206,7 +206,7 @@ fn head_of(request: &Request) -> Vec<u8> {
 
 /// The state of the head of an answer.
 #[derive(Debug, PartialEq, Eq)]
-enum Head {
+enum AnswerHead {
     /// The head is incomplete.
     Begun,
     /// The answer is not the requested range.
@@ -215,13 +215,13 @@ enum Head {
     Range { byte_count: usize, stays: bool },
 }
 
-fn read_head(come: &[u8], range: &Range<u64>) -> Head {
+fn read_head(come: &[u8], range: &Range<u64>) -> AnswerHead {
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];
     let mut answer = httparse::Response::new(&mut headers);
     let byte_count = match answer.parse(come) {
         Ok(Status::Complete(byte_count)) => byte_count,
-        Ok(Status::Partial) => return Head::Begun,
-        Err(_) => return Head::Other,
+        Ok(Status::Partial) => return AnswerHead::Begun,
+        Err(_) => return AnswerHead::Other,
     };
     let values = |name: &'static str| {
         answer
@@ -242,10 +242,10 @@ fn read_head(come: &[u8], range: &Range<u64>) -> Head {
         && is_only("content-range", &|value| value.starts_with(part.as_bytes()))
         && values("transfer-encoding").chain(values("content-encoding")).next().is_none();
     if !is_range {
-        return Head::Other;
+        return AnswerHead::Other;
     }
     let stays = values("connection").all(|value| value.eq_ignore_ascii_case(b"keep-alive"));
-    Head::Range { byte_count, stays }
+    AnswerHead::Range { byte_count, stays }
 }
 
 #[cfg(test)]
@@ -266,12 +266,12 @@ mod tests {
         let read = |text: &str| read_head(text.as_bytes(), &(3..8));
         let right = head(RIGHT);
         let byte_count = right.len();
-        assert_eq!(read(&format!("{right}01234")), Head::Range { byte_count, stays: true });
+        assert_eq!(read(&format!("{right}01234")), AnswerHead::Range { byte_count, stays: true });
         for length in 0..byte_count {
-            assert_eq!(read(&right[..length]), Head::Begun, "{length} bytes");
+            assert_eq!(read(&right[..length]), AnswerHead::Begun, "{length} bytes");
         }
         let closing = head(&format!("{RIGHT}\r\nConnection: close"));
-        assert!(matches!(read(&closing), Head::Range { stays: false, .. }));
+        assert!(matches!(read(&closing), AnswerHead::Range { stays: false, .. }));
         for other in [
             "Content-Length: 5\r\ncontent-range: bytes 4-8/100",
             "Content-Length: 4\r\ncontent-range: bytes 3-6/7",
@@ -283,7 +283,7 @@ mod tests {
             &format!("{RIGHT}\r\ncontent-encoding: gzip"),
             "no header",
         ] {
-            assert_eq!(read(&head(other)), Head::Other, "{other}");
+            assert_eq!(read(&head(other)), AnswerHead::Other, "{other}");
         }
         for start in [
             "HTTP/1.1 200 OK",
@@ -291,9 +291,9 @@ mod tests {
             "HTTP/1.1 503 Slow Down",
             "HTTP/1.1 100 Continue",
         ] {
-            assert_eq!(read(&format!("{start}\r\n{RIGHT}\r\n\r\n")), Head::Other, "{start}");
+            assert_eq!(read(&format!("{start}\r\n{RIGHT}\r\n\r\n")), AnswerHead::Other, "{start}");
         }
-        assert_eq!(read("SSH-2.0-OpenSSH_9.2\r\n"), Head::Other);
+        assert_eq!(read("SSH-2.0-OpenSSH_9.2\r\n"), AnswerHead::Other);
     }
 
     proptest! {
@@ -306,7 +306,7 @@ mod tests {
             let mut come = head(RIGHT).into_bytes();
             come.truncate(begun);
             come.splice(place.min(begun).min(come.len()).., other);
-            if let Head::Range { byte_count, .. } = read_head(&come, &(3..8)) {
+            if let AnswerHead::Range { byte_count, .. } = read_head(&come, &(3..8)) {
                 prop_assert!(byte_count <= come.len());
             }
         }
@@ -342,7 +342,7 @@ mod tests {
 
     /// Returns the results of requests for bytes 3 to 8, one request for each answer. The server's
     /// script has a list of answers for each connection.
-    fn received(script: &[&[&str]]) -> Vec<Result<Option<Vec<u8>>, Trouble>> {
+    fn received(script: &[&[&str]]) -> Vec<Result<Option<Vec<u8>>, AttemptError>> {
         let script: Vec<Vec<String>> =
             script.iter().map(|answers| answers.iter().map(|&answer| answer.to_owned()).collect()).collect();
         let count: usize = script.iter().map(Vec::len).sum();
@@ -366,9 +366,9 @@ mod tests {
     async fn receive(
         connections: &Arc<PlainConnections>,
         request: &Request,
-    ) -> Result<Option<Vec<u8>>, Trouble> {
+    ) -> Result<Option<Vec<u8>>, AttemptError> {
         let Some(mut body) = connections.ask(request, &(3..8)).await? else { return Ok(None) };
-        let mut pieces = Pieces::new(Arc::default(), 4096 + 3);
+        let mut pieces = PieceCutter::new(Arc::default(), 4096 + 3);
         let mut come = Vec::new();
         while let Some(piece) = body.next_piece(&mut pieces, None).await? {
             come.extend_from_slice(&piece);
@@ -376,7 +376,7 @@ mod tests {
         Ok(Some(come))
     }
 
-    fn is_range(received: &Result<Option<Vec<u8>>, Trouble>) -> bool {
+    fn is_range(received: &Result<Option<Vec<u8>>, AttemptError>) -> bool {
         matches!(received, Ok(Some(bytes)) if bytes == b"range")
     }
 
@@ -406,7 +406,7 @@ mod tests {
         let (in_head, in_body) = (&whole[..20], &whole[..whole.len() - 1]);
         let received = received(&[&[in_head], &[in_body], &[&whole]]);
         assert!(
-            matches!(received[..2], [Err(Trouble::Passing(..)), Err(Trouble::Passing(..))]),
+            matches!(received[..2], [Err(AttemptError::Passing(..)), Err(AttemptError::Passing(..))]),
             "{received:?}"
         );
         assert!(is_range(&received[2]), "{received:?}");

@@ -3,13 +3,13 @@
 use quick_xml::Reader;
 use quick_xml::events::Event;
 
-use crate::retry::trouble::Trouble;
+use crate::retry::attempt_error::AttemptError;
 
 /// The greatest depth of elements. Servers send five levels.
 const DEPTH_MAX: usize = 32;
 
 /// A step through a document. Names have no prefix.
-pub(crate) enum Step<'a> {
+pub(crate) enum XmlEvent<'a> {
     Open(&'a str),
     /// An element ends. The second field is the text since the last tag.
     Close(&'a str, &'a str),
@@ -18,8 +18,8 @@ pub(crate) enum Step<'a> {
 /// Calls `each` for every step of a document.
 pub(crate) fn walk(
     document: &[u8],
-    each: &mut dyn FnMut(Step<'_>) -> Result<(), Trouble>,
-) -> Result<(), Trouble> {
+    each: &mut dyn FnMut(XmlEvent<'_>) -> Result<(), AttemptError>,
+) -> Result<(), AttemptError> {
     let mut reader = Reader::from_reader(document);
     let mut text = String::new();
     let mut depth = 0_usize;
@@ -31,16 +31,16 @@ pub(crate) fn walk(
                 if depth > DEPTH_MAX {
                     return Err(malformed("it is nested too deep"));
                 }
-                each(Step::Open(local(tag.name().as_ref())))?;
+                each(XmlEvent::Open(local(tag.name().as_ref())))?;
             }
             Event::Empty(tag) => {
                 text.clear();
-                each(Step::Open(local(tag.name().as_ref())))?;
-                each(Step::Close(local(tag.name().as_ref()), ""))?;
+                each(XmlEvent::Open(local(tag.name().as_ref())))?;
+                each(XmlEvent::Close(local(tag.name().as_ref()), ""))?;
             }
             Event::End(tag) => {
                 depth = depth.saturating_sub(1);
-                each(Step::Close(local(tag.name().as_ref()), &text))?;
+                each(XmlEvent::Close(local(tag.name().as_ref()), &text))?;
                 text.clear();
             }
             Event::Text(piece) => text.push_str(&piece.decode().map_err(malformed)?),
@@ -70,7 +70,7 @@ pub(crate) fn first_text(document: &[u8], name: &str) -> String {
     let mut found = String::new();
     // For an error's text, the part before malformed XML is enough.
     drop(walk(document, &mut |step| {
-        if let Step::Close(closed, text) = step
+        if let XmlEvent::Close(closed, text) = step
             && closed == name
             && found.is_empty()
         {
@@ -86,8 +86,8 @@ fn local(name: &[u8]) -> &str {
     name.rsplit_once(':').map_or(name, |(_, local)| local)
 }
 
-fn malformed(what: impl std::fmt::Display) -> Trouble {
-    Trouble::passing(format!("the server's XML cannot be read: {what}"))
+fn malformed(what: impl std::fmt::Display) -> AttemptError {
+    AttemptError::passing(format!("the server's XML cannot be read: {what}"))
 }
 
 #[cfg(test)]
@@ -101,8 +101,8 @@ mod tests {
         let mut seen = Vec::new();
         walk(document, &mut |step| {
             seen.push(match step {
-                Step::Open(name) => format!("<{name}"),
-                Step::Close(name, text) => format!("{name}>{text}"),
+                XmlEvent::Open(name) => format!("<{name}"),
+                XmlEvent::Close(name, text) => format!("{name}>{text}"),
             });
             Ok(())
         })

@@ -19,7 +19,7 @@ use std::str::FromStr;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use url::Url;
 
-use crate::Secret;
+use crate::Password;
 
 /// The schemes, for error messages.
 const SCHEMES: &str = "file, s3, sftp, ftp, ftps, webdav+http, webdav+https";
@@ -72,7 +72,7 @@ pub struct HostLocation {
     /// The port, if it is not the default one.
     pub port: Option<u16>,
     pub user: Option<String>,
-    pub password: Option<Secret>,
+    pub password: Option<Password>,
     /// The decoded folder, without the slash after the host and without a slash at its end.
     pub path: String,
 }
@@ -246,7 +246,7 @@ fn host(url: &Url) -> Result<HostLocation, String> {
         return Err(format!("{host:?} is not a host name"));
     }
     let user = Some(decode(url.username())?).filter(|user| !user.is_empty());
-    let password = url.password().map(decode).transpose()?.map(Secret::new);
+    let password = url.password().map(decode).transpose()?.map(Password::new);
     if user.is_none() && password.is_some() {
         return Err("a password needs a user".into());
     }

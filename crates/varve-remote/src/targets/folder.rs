@@ -20,12 +20,14 @@ use rustix::io::Errno;
 use varve_world::FileName;
 
 use crate::naming::leftovers;
-use crate::naming::listing::Listing;
 use crate::naming::object_names::is_folder_of_a_store;
-use crate::retry::trouble::Trouble;
-use crate::transfer::pieces::Pieces;
+use crate::naming::target_listing::TargetListing;
+use crate::retry::attempt_error::AttemptError;
+use crate::transfer::pieces::PieceCutter;
 use crate::transfer::spare_buffers::SpareBuffers;
-use crate::{Capabilities, Object, OtherKind, Pace, PutMode, Survey, TakePiece, Target, TargetError, edge};
+use crate::{
+    Capabilities, NonObjectKind, Object, Pace, PutMode, Survey, TakePiece, Target, TargetError, edge,
+};
 
 /// The bytes that are read or written between two checks of the pace.
 const PART_BYTES: usize = 256 << 10;
@@ -39,14 +41,14 @@ pub struct FolderTarget {
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
     spare: Arc<SpareBuffers>,
-    creation: OnceLock<Creation>,
+    creation: OnceLock<ExclusiveCreation>,
     /// The leftovers of dead writers in the last full listing.
     leftovers: Mutex<Vec<String>>,
 }
 
 /// The way in which a file gets a name exclusively.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Creation {
+enum ExclusiveCreation {
     /// A rename that fails if the name exists.
     Rename,
     /// A hard link, which fails if the name exists.
@@ -81,24 +83,24 @@ impl FolderTarget {
 
     /// Opens an object for reading. Only a regular file is an object: a pipe or a device would
     /// block, or never end.
-    fn open(&self, name: &FileName) -> Result<(File, u64), Trouble> {
+    fn open(&self, name: &FileName) -> Result<(File, u64), AttemptError> {
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened =
             OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(self.path(name));
         let file = match opened {
-            Err(error) if is_absent(&error) => return Err(Trouble::NotFound),
-            opened => opened.map_err(Trouble::of_io)?,
+            Err(error) if is_absent(&error) => return Err(AttemptError::NotFound),
+            opened => opened.map_err(AttemptError::of_io)?,
         };
-        let metadata = file.metadata().map_err(Trouble::of_io)?;
+        let metadata = file.metadata().map_err(AttemptError::of_io)?;
         if !metadata.is_file() {
-            return Err(Trouble::refused("it is not a plain file"));
+            return Err(AttemptError::refused("it is not a plain file"));
         }
         Ok((file, metadata.len()))
     }
 
-    fn read(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
+    fn read(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, AttemptError> {
         let file = self.open_range(name, &range)?;
-        let byte_count = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
+        let byte_count = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
         let mut contents = vec![0; byte_count];
         for (offset, part) in (range.start..).step_by(PART_BYTES).zip(contents.chunks_mut(PART_BYTES)) {
             self.read_part(&file, offset, part)?;
@@ -112,9 +114,9 @@ impl FolderTarget {
         range: Range<u64>,
         place: u64,
         take: &mut TakePiece<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), AttemptError> {
         let file = self.open_range(name, &range)?;
-        let mut pieces = Pieces::new(Arc::clone(&self.spare), place);
+        let mut pieces = PieceCutter::new(Arc::clone(&self.spare), place);
         let mut offset = range.start;
         while offset < range.end {
             let room = pieces.room();
@@ -135,44 +137,44 @@ impl FolderTarget {
     }
 
     /// Opens an object that contains a whole range.
-    fn open_range(&self, name: &FileName, range: &Range<u64>) -> Result<File, Trouble> {
+    fn open_range(&self, name: &FileName, range: &Range<u64>) -> Result<File, AttemptError> {
         let (file, length) = self.open(name)?;
-        if range.start > range.end || range.end > length { Err(Trouble::Short) } else { Ok(file) }
+        if range.start > range.end || range.end > length { Err(AttemptError::Short) } else { Ok(file) }
     }
 
-    fn read_part(&self, file: &File, offset: u64, into: &mut [u8]) -> Result<(), Trouble> {
+    fn read_part(&self, file: &File, offset: u64, into: &mut [u8]) -> Result<(), AttemptError> {
         if let Some(pace) = &self.down {
             edge::sleep(pace.take(into.len()));
         }
         match file.read_exact_at(into, offset) {
             // The file was truncated since the check of its length.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Trouble::Short),
-            outcome => outcome.map_err(Trouble::of_io),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(AttemptError::Short),
+            outcome => outcome.map_err(AttemptError::of_io),
         }
     }
 
-    fn write(&self, name: &FileName, contents: &Bytes, mode: PutMode) -> Result<(), Trouble> {
+    fn write(&self, name: &FileName, contents: &Bytes, mode: PutMode) -> Result<(), AttemptError> {
         let path = self.path(name);
-        self.leads_to(&path).map_err(Trouble::of_io)?;
+        self.leads_to(&path).map_err(AttemptError::of_io)?;
         if let Ok(there) = fs::symlink_metadata(&path) {
             match other_kind(there.file_type()) {
-                Some(kind) => return Err(Trouble::refused(format!("{kind} is in place of a file"))),
-                None if mode == PutMode::Create => return Err(Trouble::Exists),
+                Some(kind) => return Err(AttemptError::refused(format!("{kind} is in place of a file"))),
+                None if mode == PutMode::Create => return Err(AttemptError::Exists),
                 None => {}
             }
         }
         let folder = path.parent().unwrap_or(&self.root);
-        self.make_folders(folder).map_err(Trouble::of_io)?;
-        let unfinished = Unfinished::new(folder).map_err(Trouble::of_io)?;
-        self.fill(&unfinished, contents).map_err(Trouble::of_io)?;
+        self.make_folders(folder).map_err(AttemptError::of_io)?;
+        let unfinished = UnfinishedObject::new(folder).map_err(AttemptError::of_io)?;
+        self.fill(&unfinished, contents).map_err(AttemptError::of_io)?;
         match mode {
             PutMode::Create => unfinished.create(&path, self.creation_way(folder))?,
-            PutMode::Replace => unfinished.replace(&path).map_err(Trouble::of_io)?,
+            PutMode::Replace => unfinished.replace(&path).map_err(AttemptError::of_io)?,
         }
-        sync_folder(folder).map_err(Trouble::of_io)
+        sync_folder(folder).map_err(AttemptError::of_io)
     }
 
-    fn fill(&self, unfinished: &Unfinished, contents: &Bytes) -> io::Result<()> {
+    fn fill(&self, unfinished: &UnfinishedObject, contents: &Bytes) -> io::Result<()> {
         let mut file = &unfinished.file;
         for piece in contents.chunks(PART_BYTES) {
             if let Some(pace) = &self.up {
@@ -238,13 +240,13 @@ impl FolderTarget {
     }
 
     /// Returns the way of exclusive creation in this file system. It is determined once, by trying.
-    fn creation_way(&self, folder: &Path) -> Creation {
-        *self.creation.get_or_init(|| try_creation(folder).unwrap_or(Creation::Look))
+    fn creation_way(&self, folder: &Path) -> ExclusiveCreation {
+        *self.creation.get_or_init(|| try_creation(folder).unwrap_or(ExclusiveCreation::Look))
     }
 
     /// Lists the objects below a folder. A full listing also records the leftovers of dead writers.
-    fn listed(&self, folder: &str) -> Result<Listing, TargetError> {
-        let mut listing = Listing::default();
+    fn listed(&self, folder: &str) -> Result<TargetListing, TargetError> {
+        let mut listing = TargetListing::default();
         match self.walk(folder, &mut listing) {
             Ok(()) => {
                 if folder.is_empty() {
@@ -252,13 +254,17 @@ impl FolderTarget {
                 }
                 Ok(listing)
             }
-            Err(Trouble::Refused(source)) => Err(TargetError::Refused { what: self.to_string(), source }),
-            Err(Trouble::Passing(source, _)) => Err(TargetError::Failed { what: self.to_string(), source }),
+            Err(AttemptError::Refused(source)) => {
+                Err(TargetError::Refused { what: self.to_string(), source })
+            }
+            Err(AttemptError::Passing(source, _)) => {
+                Err(TargetError::Failed { what: self.to_string(), source })
+            }
             Err(other) => unreachable!("a walk looks for no single object: {other:?}"),
         }
     }
 
-    fn walk(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+    fn walk(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
         let mut left = vec![folder.to_owned()];
         while let Some(folder) = left.pop() {
             let path = if folder.is_empty() { self.root.clone() } else { self.root.join(&folder) };
@@ -268,28 +274,28 @@ impl FolderTarget {
             }
             let entries = match fs::read_dir(path) {
                 Err(error) if folder.is_empty() && error.kind() == io::ErrorKind::NotADirectory => {
-                    return Err(Trouble::refused("it is not a folder"));
+                    return Err(AttemptError::refused("it is not a folder"));
                 }
                 Err(error) if is_absent(&error) => continue,
-                entries => entries.map_err(Trouble::of_io)?,
+                entries => entries.map_err(AttemptError::of_io)?,
             };
             for entry in entries {
-                let entry = entry.map_err(Trouble::of_io)?;
+                let entry = entry.map_err(AttemptError::of_io)?;
                 let own = entry.file_name();
                 let name = own.to_str().map(|own| join(&folder, own)).unwrap_or_default();
-                let Some(kind) = other_kind(entry.file_type().map_err(Trouble::of_io)?) else {
+                let Some(kind) = other_kind(entry.file_type().map_err(AttemptError::of_io)?) else {
                     match entry.metadata() {
                         Ok(metadata) => {
                             into.push_changed(&name, metadata.len(), Some(metadata.mtime()))?;
                         }
                         // Removed in the meantime.
                         Err(error) if is_absent(&error) => {}
-                        Err(error) => return Err(Trouble::of_io(error)),
+                        Err(error) => return Err(AttemptError::of_io(error)),
                     }
                     continue;
                 };
                 into.push_other(&name, kind)?;
-                if kind == OtherKind::Folder && is_folder_of_a_store(&name) {
+                if kind == NonObjectKind::Folder && is_folder_of_a_store(&name) {
                     left.push(name);
                 }
             }
@@ -303,12 +309,12 @@ fn join(folder: &str, own: &str) -> String {
 }
 
 /// Returns the kind of an entry; `None` for a regular file, the only kind that is an object.
-fn other_kind(found: fs::FileType) -> Option<OtherKind> {
+fn other_kind(found: fs::FileType) -> Option<NonObjectKind> {
     match found {
         found if found.is_file() => None,
-        found if found.is_dir() => Some(OtherKind::Folder),
-        found if found.is_symlink() => Some(OtherKind::Link),
-        _ => Some(OtherKind::Special),
+        found if found.is_dir() => Some(NonObjectKind::Folder),
+        found if found.is_symlink() => Some(NonObjectKind::Link),
+        _ => Some(NonObjectKind::Special),
     }
 }
 
@@ -325,35 +331,39 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 }
 
 /// A file without its final name. It is removed if it is dropped before it gets one.
-struct Unfinished {
+struct UnfinishedObject {
     file: File,
     path: PathBuf,
     is_named: bool,
 }
 
-impl Unfinished {
+impl UnfinishedObject {
     fn new(folder: &Path) -> io::Result<Self> {
         let path = folder.join(leftovers::unfinished_name(edge::draw()?));
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         Ok(Self { file, path, is_named: false })
     }
 
-    fn create(mut self, path: &Path, way: Creation) -> Result<(), Trouble> {
+    fn create(mut self, path: &Path, way: ExclusiveCreation) -> Result<(), AttemptError> {
         let outcome = match way {
-            Creation::Rename => rustix::fs::renameat_with(CWD, &self.path, CWD, path, RenameFlags::NOREPLACE)
-                .map_err(io::Error::from),
+            ExclusiveCreation::Rename => {
+                rustix::fs::renameat_with(CWD, &self.path, CWD, path, RenameFlags::NOREPLACE)
+                    .map_err(io::Error::from)
+            }
             // The drop removes the other name.
-            Creation::Link => fs::hard_link(&self.path, path),
-            Creation::Look if fs::symlink_metadata(path).is_ok() => Err(io::ErrorKind::AlreadyExists.into()),
-            Creation::Look => fs::rename(&self.path, path),
+            ExclusiveCreation::Link => fs::hard_link(&self.path, path),
+            ExclusiveCreation::Look if fs::symlink_metadata(path).is_ok() => {
+                Err(io::ErrorKind::AlreadyExists.into())
+            }
+            ExclusiveCreation::Look => fs::rename(&self.path, path),
         };
         match outcome {
             Ok(()) => {
-                self.is_named = way != Creation::Link;
+                self.is_named = way != ExclusiveCreation::Link;
                 Ok(())
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Trouble::Exists),
-            Err(error) => Err(Trouble::of_io(error)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(AttemptError::Exists),
+            Err(error) => Err(AttemptError::of_io(error)),
         }
     }
 
@@ -364,7 +374,7 @@ impl Unfinished {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedObject {
     fn drop(&mut self) {
         if !self.is_named {
             // The file may stay: it is invisible.
@@ -374,15 +384,15 @@ impl Drop for Unfinished {
 }
 
 /// Tries the ways of creation with two names that no store uses.
-fn try_creation(folder: &Path) -> io::Result<Creation> {
-    let taken = Unfinished::new(folder)?;
-    for way in [Creation::Rename, Creation::Link] {
-        let other = Unfinished::new(folder)?;
-        if matches!(other.create(&taken.path, way), Err(Trouble::Exists)) {
+fn try_creation(folder: &Path) -> io::Result<ExclusiveCreation> {
+    let taken = UnfinishedObject::new(folder)?;
+    for way in [ExclusiveCreation::Rename, ExclusiveCreation::Link] {
+        let other = UnfinishedObject::new(folder)?;
+        if matches!(other.create(&taken.path, way), Err(AttemptError::Exists)) {
             return Ok(way);
         }
     }
-    Ok(Creation::Look)
+    Ok(ExclusiveCreation::Look)
 }
 
 impl fmt::Display for FolderTarget {
@@ -395,7 +405,10 @@ impl Target for FolderTarget {
     fn capabilities(&self) -> Capabilities {
         // A missing folder will be in the file system of its parent.
         let nearest = self.root.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
-        Capabilities { create_is_exclusive: self.creation_way(nearest) != Creation::Look, ranges: true }
+        Capabilities {
+            create_is_exclusive: self.creation_way(nearest) != ExclusiveCreation::Look,
+            ranges: true,
+        }
     }
 
     fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {
@@ -429,11 +442,11 @@ impl Target for FolderTarget {
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {
         let path = self.path(name);
         let removed = match self.leads_to(&path).and_then(|_| fs::remove_file(&path)) {
-            Err(error) if is_absent(&error) => Err(Trouble::NotFound),
-            outcome => outcome.map_err(Trouble::of_io),
+            Err(error) if is_absent(&error) => Err(AttemptError::NotFound),
+            outcome => outcome.map_err(AttemptError::of_io),
         };
         let synced = removed.and_then(|()| {
-            path.parent().map_or(Ok(()), |folder| sync_folder(folder).map_err(Trouble::of_io))
+            path.parent().map_or(Ok(()), |folder| sync_folder(folder).map_err(AttemptError::of_io))
         });
         synced.map_err(|trouble| trouble.of_object(name, 0))
     }
@@ -465,7 +478,7 @@ mod tests {
 
     #[test]
     fn keeps_the_contract_in_every_way_of_creation() {
-        for way in [Creation::Rename, Creation::Link, Creation::Look] {
+        for way in [ExclusiveCreation::Rename, ExclusiveCreation::Link, ExclusiveCreation::Look] {
             let mut folders = Vec::new();
             crate::contract::check(&mut || {
                 folders.push(tempfile::tempdir().unwrap());
@@ -489,7 +502,7 @@ mod tests {
     #[test]
     fn creation_is_exclusive_here() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(try_creation(folder.path()).unwrap(), Creation::Rename);
+        assert_eq!(try_creation(folder.path()).unwrap(), ExclusiveCreation::Rename);
         let target = FolderTarget::new(&folder.path().join("new"));
         assert_eq!(target.capabilities(), Capabilities { create_is_exclusive: true, ranges: true });
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "asking leaves nothing behind");
@@ -498,7 +511,7 @@ mod tests {
     #[test]
     fn what_dead_writers_left_is_not_listed() {
         let folder = tempfile::tempdir().unwrap();
-        std::mem::forget(Unfinished::new(folder.path()).unwrap());
+        std::mem::forget(UnfinishedObject::new(folder.path()).unwrap());
         assert_eq!(unfinished(folder.path()).len(), 1);
         assert_eq!(FolderTarget::new(folder.path()).list("").unwrap(), []);
     }
@@ -534,8 +547,11 @@ mod tests {
         let survey = target.survey().unwrap();
         assert_eq!(survey.objects, []);
         let others: Vec<_> = survey.others.iter().map(|other| (other.name.as_str(), other.kind)).collect();
-        let expected =
-            [("fifo", OtherKind::Special), ("folder", OtherKind::Folder), ("link", OtherKind::Link)];
+        let expected = [
+            ("fifo", NonObjectKind::Special),
+            ("folder", NonObjectKind::Folder),
+            ("link", NonObjectKind::Link),
+        ];
         assert_eq!(others, expected);
     }
 

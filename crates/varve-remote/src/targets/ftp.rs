@@ -5,7 +5,7 @@
 //! are queried and compared. FTP cannot create exclusively. A new object arrives under a name that
 //! no store uses and no other writer has. It is renamed after a check that its name is free.
 
-mod members;
+mod ftp_entries;
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,14 +19,14 @@ use suppaftp::types::{FileType, Mode};
 use suppaftp::{FtpError, RustlsConnector, RustlsFtpStream, Status};
 use varve_world::FileName;
 
-use self::members::{Member, of_list, of_mlsd};
+use self::ftp_entries::{FtpEntry, of_list, of_mlsd};
 use crate::http::exchange::unfinished_name;
-use crate::naming::listing::Listing;
 use crate::naming::location::HostLocation;
 use crate::naming::object_names::is_folder_of_a_store;
-use crate::retry::persistent::Home;
-use crate::retry::trouble::{Trouble, chain};
-use crate::{Capabilities, OpenOptions, OtherKind, Pace, Patience, PutMode, Secret, edge, tls};
+use crate::naming::target_listing::TargetListing;
+use crate::retry::attempt_error::{AttemptError, chain};
+use crate::retry::retrying_target::AttemptTarget;
+use crate::{Capabilities, NonObjectKind, OpenOptions, Pace, Password, PutMode, RetryPolicy, edge, tls};
 
 /// The bytes that are sent or received between two checks of the pace.
 const PIECE_BYTES: usize = 64 << 10;
@@ -40,15 +40,15 @@ pub(crate) struct Ftp {
     place: HostLocation,
     tls: Option<Arc<rustls::ClientConfig>>,
     user: String,
-    password: Option<Secret>,
-    patience: Patience,
+    password: Option<Password>,
+    patience: RetryPolicy,
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
-    free: Mutex<Vec<Connection>>,
+    free: Mutex<Vec<FtpConnection>>,
 }
 
 /// A control connection after login.
-struct Connection {
+struct FtpConnection {
     stream: RustlsFtpStream,
     /// The folder, as an absolute path on the server, without a slash at its end.
     root: String,
@@ -79,10 +79,13 @@ impl Ftp {
 
     /// Runs a call on a connection. The connection is closed after an error that it may have
     /// caused.
-    fn call<T>(&self, call: impl FnOnce(&mut Connection) -> Result<T, Trouble>) -> Result<T, Trouble> {
+    fn call<T>(
+        &self,
+        call: impl FnOnce(&mut FtpConnection) -> Result<T, AttemptError>,
+    ) -> Result<T, AttemptError> {
         let mut connection = self.connection()?;
         let outcome = call(&mut connection);
-        if !matches!(outcome, Err(Trouble::Passing(..))) {
+        if !matches!(outcome, Err(AttemptError::Passing(..))) {
             let mut free = self.free.lock();
             if free.len() < FREE_COUNT_MAX {
                 free.push(connection);
@@ -91,7 +94,7 @@ impl Ftp {
         outcome
     }
 
-    fn connection(&self) -> Result<Connection, Trouble> {
+    fn connection(&self) -> Result<FtpConnection, AttemptError> {
         loop {
             let Some(mut connection) = self.free.lock().pop() else { return self.connect() };
             if !connection.is_doubtful {
@@ -104,11 +107,11 @@ impl Ftp {
         }
     }
 
-    fn connect(&self) -> Result<Connection, Trouble> {
+    fn connect(&self) -> Result<FtpConnection, AttemptError> {
         let host = self.place.host.trim_matches(['[', ']']);
         let addresses = (host, self.place.port.unwrap_or(21)).to_socket_addrs();
-        let mut outcome = Err(Trouble::refused(format!("{host} has no address")));
-        for address in addresses.map_err(|error| Trouble::Passing(error, None))? {
+        let mut outcome = Err(AttemptError::refused(format!("{host} has no address")));
+        for address in addresses.map_err(|error| AttemptError::Passing(error, None))? {
             outcome = self.connect_to(host, address);
             if outcome.is_ok() {
                 break;
@@ -117,7 +120,7 @@ impl Ftp {
         outcome
     }
 
-    fn connect_to(&self, host: &str, address: SocketAddr) -> Result<Connection, Trouble> {
+    fn connect_to(&self, host: &str, address: SocketAddr) -> Result<FtpConnection, AttemptError> {
         let silence_max = self.patience.silence_max;
         let dial = move |address: SocketAddr| {
             let socket = TcpStream::connect_timeout(&address, silence_max)?;
@@ -126,7 +129,7 @@ impl Ftp {
             socket.set_nodelay(true)?;
             Ok::<_, io::Error>(socket)
         };
-        let socket = dial(address).map_err(Trouble::of_io)?;
+        let socket = dial(address).map_err(AttemptError::of_io)?;
         let mut stream = RustlsFtpStream::connect_with_stream(socket).map_err(of_ftp)?;
         // Data connections go to the address of the control connection. The address in the server's
         // reply is ignored.
@@ -140,7 +143,7 @@ impl Ftp {
             let connector = RustlsConnector::from(Arc::clone(config));
             stream = stream.into_secure(connector, host).map_err(of_login)?;
         }
-        let password = self.password.as_ref().map_or("anonymous@", Secret::reveal);
+        let password = self.password.as_ref().map_or("anonymous@", Password::reveal);
         stream.login(self.user.as_str(), password).map_err(of_login)?;
         stream.transfer_type(FileType::Binary).map_err(of_ftp)?;
         let has_mlsd = stream.feat().is_ok_and(|features| features.contains_key("MLST"));
@@ -151,37 +154,42 @@ impl Ftp {
             format!("{}/{}", start.trim_end_matches('/'), self.place.path)
         };
         let root = root.trim_end_matches('/').to_owned();
-        Ok(Connection { stream, root, has_mlsd, is_doubtful: false })
+        Ok(FtpConnection { stream, root, has_mlsd, is_doubtful: false })
     }
 
     fn put_whole(
         &self,
-        connection: &mut Connection,
+        connection: &mut FtpConnection,
         name: &FileName,
         contents: &Bytes,
         mode: PutMode,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), AttemptError> {
         let path = connection.path(name.as_str());
         if mode == PutMode::Create && connection.is_there(&path)? {
-            return Err(Trouble::Exists);
+            return Err(AttemptError::Exists);
         }
         let (folder, _) = path.rsplit_once('/').unwrap_or_default();
         let unfinished = format!("{folder}/{}", unfinished_name()?);
         let outcome = self.upload(connection, &unfinished, contents).and_then(|()| {
             // Checks again, because the upload may have taken a long time.
             if mode == PutMode::Create && connection.is_there(&path)? {
-                return Err(Trouble::Exists);
+                return Err(AttemptError::Exists);
             }
             connection.rename(&unfinished, &path, mode)
         });
-        if matches!(outcome, Err(Trouble::Exists | Trouble::Refused(_))) {
+        if matches!(outcome, Err(AttemptError::Exists | AttemptError::Refused(_))) {
             // The file may stay: it is invisible.
             drop(connection.stream.rm(&unfinished));
         }
         outcome
     }
 
-    fn upload(&self, connection: &mut Connection, path: &str, contents: &Bytes) -> Result<(), Trouble> {
+    fn upload(
+        &self,
+        connection: &mut FtpConnection,
+        path: &str,
+        contents: &Bytes,
+    ) -> Result<(), AttemptError> {
         let opened = match connection.stream.put_with_stream(path) {
             Err(FtpError::UnexpectedResponse(response)) if is_turned_away(response.status) => {
                 connection.make_folders(path)?;
@@ -203,31 +211,34 @@ impl Ftp {
         let outcome = outcome.and_then(|()| data.flush());
         let finished = data.finish().map_err(of_ftp);
         // The server's reply says more than the error of the aborted transfer.
-        if let (Err(_), Err(Trouble::Refused(error))) = (&outcome, &finished) {
-            return Err(Trouble::refused(error.to_string()));
+        if let (Err(_), Err(AttemptError::Refused(error))) = (&outcome, &finished) {
+            return Err(AttemptError::refused(error.to_string()));
         }
-        outcome.map_err(|error| Trouble::Passing(error, None))?;
+        outcome.map_err(|error| AttemptError::Passing(error, None))?;
         finished?;
         let arrived = connection.size(path)?;
         if arrived != contents.len() as u64 {
-            return Err(Trouble::passing(format!("{arrived} bytes arrived instead of {}", contents.len())));
+            return Err(AttemptError::passing(format!(
+                "{arrived} bytes arrived instead of {}",
+                contents.len()
+            )));
         }
         Ok(())
     }
 
     fn read(
         &self,
-        connection: &mut Connection,
+        connection: &mut FtpConnection,
         name: &FileName,
         range: Range<u64>,
-    ) -> Result<Bytes, Trouble> {
+    ) -> Result<Bytes, AttemptError> {
         let path = connection.path(name.as_str());
         let length = connection.size(&path)?;
         if range.end > length {
-            return Err(Trouble::Short);
+            return Err(AttemptError::Short);
         }
-        let wanted = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
-        let start = usize::try_from(range.start).map_err(|_| Trouble::Short)?;
+        let wanted = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
+        let start = usize::try_from(range.start).map_err(|_| AttemptError::Short)?;
         if start > 0 {
             connection.stream.resume_transfer(start).map_err(of_ftp)?;
         }
@@ -236,9 +247,9 @@ impl Ftp {
         let mut piece = vec![0; PIECE_BYTES.min(wanted)];
         while contents.len() < wanted {
             let room = piece.len().min(wanted - contents.len());
-            let taken = data.read(&mut piece[..room]).map_err(|error| Trouble::Passing(error, None))?;
+            let taken = data.read(&mut piece[..room]).map_err(|error| AttemptError::Passing(error, None))?;
             if taken == 0 {
-                return Err(Trouble::passing("the transfer ended early"));
+                return Err(AttemptError::passing("the transfer ended early"));
             }
             if let Some(pace) = &self.down {
                 edge::sleep(pace.take(taken));
@@ -256,25 +267,25 @@ impl Ftp {
     }
 }
 
-impl Connection {
+impl FtpConnection {
     fn path(&self, name: &str) -> String {
         format!("{}/{name}", self.root)
     }
 
-    fn size(&mut self, path: &str) -> Result<u64, Trouble> {
+    fn size(&mut self, path: &str) -> Result<u64, AttemptError> {
         self.stream.size(path).map(|size| size as u64).map_err(of_object)
     }
 
-    fn is_there(&mut self, path: &str) -> Result<bool, Trouble> {
+    fn is_there(&mut self, path: &str) -> Result<bool, AttemptError> {
         match self.size(path) {
             Ok(_) => Ok(true),
-            Err(Trouble::NotFound) => Ok(false),
+            Err(AttemptError::NotFound) => Ok(false),
             Err(other) => Err(other),
         }
     }
 
     /// Makes the folders of a path.
-    fn make_folders(&mut self, path: &str) -> Result<(), Trouble> {
+    fn make_folders(&mut self, path: &str) -> Result<(), AttemptError> {
         let slashes: Vec<_> = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0).collect();
         for at in slashes {
             match self.stream.mkdir(&path[..at]) {
@@ -286,7 +297,7 @@ impl Connection {
         Ok(())
     }
 
-    fn rename(&mut self, from: &str, to: &str, mode: PutMode) -> Result<(), Trouble> {
+    fn rename(&mut self, from: &str, to: &str, mode: PutMode) -> Result<(), AttemptError> {
         match self.stream.rename(from, to) {
             // Some servers do not rename over an existing file. Then neither file exists for a
             // moment.
@@ -302,7 +313,7 @@ impl Connection {
         }
     }
 
-    fn list_folders(&mut self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+    fn list_folders(&mut self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
         let mut left = vec![folder.to_owned()];
         while let Some(folder) = left.pop() {
             // Without a slash at its end, a file would be listed as its own member.
@@ -311,7 +322,7 @@ impl Connection {
             let expected = [Status::AboutToSend, Status::AlreadyOpen];
             let opened = self.stream.custom_data_command(format!("{command} {path}"), &expected);
             let (_, data) = match opened.map_err(of_object) {
-                Err(Trouble::NotFound) => continue,
+                Err(AttemptError::NotFound) => continue,
                 opened => opened?,
             };
             let mut lines = BufReader::new(data);
@@ -319,7 +330,7 @@ impl Connection {
             let finished = lines.into_inner().finish().map_err(of_object);
             outcome?;
             match finished {
-                Err(Trouble::NotFound) => {}
+                Err(AttemptError::NotFound) => {}
                 finished => finished?,
             }
         }
@@ -331,15 +342,15 @@ impl Connection {
         lines: &mut impl BufRead,
         folder: &str,
         left: &mut Vec<String>,
-        into: &mut Listing,
-    ) -> Result<(), Trouble> {
+        into: &mut TargetListing,
+    ) -> Result<(), AttemptError> {
         loop {
             let mut line = Vec::new();
             let taken = lines.take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-            match taken.map_err(|error| Trouble::Passing(error, None))? {
+            match taken.map_err(|error| AttemptError::Passing(error, None))? {
                 0 => return Ok(()),
                 _ if line.last() != Some(&b'\n') => {
-                    return Err(Trouble::passing("a line of the listing is too long"));
+                    return Err(AttemptError::passing("a line of the listing is too long"));
                 }
                 _ => {}
             }
@@ -348,18 +359,18 @@ impl Connection {
             let member = if self.has_mlsd { of_mlsd(line) } else { of_list(line) };
             let name = |own: &str| if folder.is_empty() { own.into() } else { format!("{folder}/{own}") };
             match member {
-                Some(Member::File(own, bytes, modified)) => {
+                Some(FtpEntry::File(own, bytes, modified)) => {
                     into.push_changed(&name(own), bytes, modified)?;
                 }
-                Some(Member::Folder(own)) => {
+                Some(FtpEntry::Folder(own)) => {
                     let name = name(own);
-                    into.push_other(&name, OtherKind::Folder)?;
+                    into.push_other(&name, NonObjectKind::Folder)?;
                     left.extend(is_folder_of_a_store(&name).then_some(name));
                 }
-                Some(Member::Foreign) => into.pass()?,
+                Some(FtpEntry::Foreign) => into.pass()?,
                 // An incomplete listing would be worse than none.
                 None => {
-                    return Err(Trouble::refused(format!(
+                    return Err(AttemptError::refused(format!(
                         "a line of the listing has an unknown form: {line:?}"
                     )));
                 }
@@ -375,34 +386,34 @@ fn is_turned_away(status: Status) -> bool {
 
 /// Converts an error about an object. The only reply about a missing object is that it is
 /// unavailable.
-fn of_object(error: FtpError) -> Trouble {
+fn of_object(error: FtpError) -> AttemptError {
     match error {
-        FtpError::UnexpectedResponse(response) if is_turned_away(response.status) => Trouble::NotFound,
+        FtpError::UnexpectedResponse(response) if is_turned_away(response.status) => AttemptError::NotFound,
         other => of_ftp(other),
     }
 }
 
 /// As [`of_ftp`], for errors that a wrong certificate or password may cause.
-fn of_login(error: FtpError) -> Trouble {
+fn of_login(error: FtpError) -> AttemptError {
     match &error {
-        FtpError::SecureError(_) => Trouble::Refused(chain(&error)),
+        FtpError::SecureError(_) => AttemptError::Refused(chain(&error)),
         FtpError::ConnectionError(cause) if cause.kind() == io::ErrorKind::InvalidData => {
-            Trouble::Refused(chain(&error))
+            AttemptError::Refused(chain(&error))
         }
         _ => of_ftp(error),
     }
 }
 
-fn of_ftp(error: FtpError) -> Trouble {
+fn of_ftp(error: FtpError) -> AttemptError {
     let text = chain(&error);
     match error {
         FtpError::UnexpectedResponse(response) => match response.status {
             // Out of space. All other 4xx replies may pass.
-            Status::RequestedActionNotTaken | Status::ExceededStorage => Trouble::Refused(text),
-            status if (400..500).contains(&status.code()) => Trouble::Passing(text, None),
-            _ => Trouble::Refused(text),
+            Status::RequestedActionNotTaken | Status::ExceededStorage => AttemptError::Refused(text),
+            status if (400..500).contains(&status.code()) => AttemptError::Passing(text, None),
+            _ => AttemptError::Refused(text),
         },
-        _ => Trouble::Passing(text, None),
+        _ => AttemptError::Passing(text, None),
     }
 }
 
@@ -412,37 +423,37 @@ impl fmt::Display for Ftp {
     }
 }
 
-impl Home for Ftp {
+impl AttemptTarget for Ftp {
     type Upload = ();
 
-    fn capabilities(&self) -> Result<Capabilities, Trouble> {
+    fn capabilities(&self) -> Result<Capabilities, AttemptError> {
         Ok(Capabilities { create_is_exclusive: false, ranges: true })
     }
 
-    fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), Trouble> {
+    fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), AttemptError> {
         self.call(|connection| self.put_whole(connection, name, contents, mode))
     }
 
-    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, AttemptError> {
         self.call(|connection| self.read(connection, name, range))
     }
 
-    fn length(&self, name: &FileName) -> Result<u64, Trouble> {
+    fn length(&self, name: &FileName) -> Result<u64, AttemptError> {
         self.call(|connection| connection.size(&connection.path(name.as_str())))
     }
 
-    fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+    fn list(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
         self.call(|connection| connection.list_folders(folder, into))
     }
 
-    fn remove(&self, name: &FileName) -> Result<(), Trouble> {
+    fn remove(&self, name: &FileName) -> Result<(), AttemptError> {
         self.call(|connection| {
             let path = connection.path(name.as_str());
             connection.stream.rm(path).map_err(of_object)
         })
     }
 
-    fn remove_leftover(&self, path: &str) -> Result<(), Trouble> {
+    fn remove_leftover(&self, path: &str) -> Result<(), AttemptError> {
         self.call(|connection| {
             let path = connection.path(path);
             connection.stream.rm(path).map_err(of_object)

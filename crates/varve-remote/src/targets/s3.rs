@@ -32,12 +32,12 @@ use url::Url;
 use varve_world::FileName;
 
 use crate::http::base64;
-use crate::http::exchange::{self, Answer, Http};
-use crate::http::xml::{self, Step};
-use crate::naming::listing::Listing;
+use crate::http::exchange::{self, Http, HttpAnswer};
+use crate::http::xml::{self, XmlEvent};
 use crate::naming::location::S3Location;
-use crate::retry::persistent::Home;
-use crate::retry::trouble::{Trouble, chain};
+use crate::naming::target_listing::TargetListing;
+use crate::retry::attempt_error::{AttemptError, chain};
+use crate::retry::retrying_target::AttemptTarget;
 use crate::{Capabilities, OpenOptions, PutMode, TakePiece};
 
 /// The object on which exclusive creation is tried.
@@ -67,19 +67,19 @@ pub(crate) struct S3 {
     region: String,
     /// `None` for a public bucket.
     credentials: Option<AwsCredentialProvider>,
-    honoured: Mutex<Honoured>,
+    honoured: Mutex<ConditionalPuts>,
 }
 
 /// True if `If-None-Match` is honoured; `None` if it was not tried yet.
 #[derive(Default)]
-struct Honoured {
+struct ConditionalPuts {
     by_puts: Option<bool>,
     by_completions: Option<bool>,
 }
 
 /// The state of an upload in parts.
 #[derive(Default)]
-pub(crate) struct Upload {
+pub(crate) struct MultipartUpload {
     id: Option<String>,
     /// The tags that the server assigned, by part number, from 1.
     parts: BTreeMap<usize, String>,
@@ -140,7 +140,7 @@ impl S3 {
         query: &[(&str, &str)],
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<HttpAnswer, AttemptError> {
         self.http.send(self.request(method, key, query, headers, body).await?).await
     }
 
@@ -151,7 +151,7 @@ impl S3 {
         query: &[(&str, &str)],
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<Request, Trouble> {
+    ) -> Result<Request, AttemptError> {
         let mut url = self.bucket.clone();
         if !key.is_empty() {
             url = format!("{url}/{}", utf8_percent_encode(key, PATH));
@@ -160,28 +160,28 @@ impl S3 {
             let separator = if index == 0 { '?' } else { '&' };
             url = format!("{url}{separator}{name}={}", utf8_percent_encode(value, QUERY));
         }
-        let url = Url::parse(&url).map_err(|error| Trouble::refused(format!("{url}: {error}")))?;
+        let url = Url::parse(&url).map_err(|error| AttemptError::refused(format!("{url}: {error}")))?;
         let mut signed = HttpRequest::new(HttpRequestBody::empty());
         *signed.method_mut() = method.clone();
         *signed.uri_mut() =
-            url.as_str().parse().map_err(|error| Trouble::refused(format!("{url}: {error}")))?;
+            url.as_str().parse().map_err(|error| AttemptError::refused(format!("{url}: {error}")))?;
         *signed.headers_mut() = headers;
         let hash = digest(&SHA256, &body);
         if method == Method::PUT {
             // A bucket with object lock requires it.
             let checksum = HeaderValue::from_str(&base64::encode(hash.as_ref()))
-                .map_err(|e| Trouble::Refused(chain(&e)))?;
+                .map_err(|e| AttemptError::Refused(chain(&e)))?;
             signed.headers_mut().insert(HeaderName::from_static("x-amz-checksum-sha256"), checksum);
         }
         if let Some(provider) = &self.credentials {
             let credential = provider.get_credential().await.map_err(|error| {
                 let text = "no credentials (set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)";
-                Trouble::refused(format!("{text}: {}", chain(&error)))
+                AttemptError::refused(format!("{text}: {}", chain(&error)))
             })?;
             let authorizer = AwsAuthorizer::new(&credential, "s3", &self.region);
             authorizer
                 .try_authorize(&mut signed, Some(hash.as_ref()))
-                .map_err(|error| Trouble::Refused(chain(&error)))?;
+                .map_err(|error| AttemptError::Refused(chain(&error)))?;
         }
         let has_body = matches!(method, Method::PUT | Method::POST);
         let mut request = Request::new(method, url);
@@ -193,49 +193,60 @@ impl S3 {
     }
 
     /// Makes the request for a range of an object.
-    async fn request_range(&self, name: &FileName, range: &Range<u64>) -> Result<Request, Trouble> {
+    async fn request_range(&self, name: &FileName, range: &Range<u64>) -> Result<Request, AttemptError> {
         let mut headers = HeaderMap::new();
         headers.insert(RANGE, exchange::range_header(range)?);
         self.request(Method::GET, &self.key(name.as_str()), &[], headers, Bytes::new()).await
     }
 
-    async fn head(&self, name: &FileName) -> Result<u64, Trouble> {
+    async fn head(&self, name: &FileName) -> Result<u64, AttemptError> {
         let key = self.key(name.as_str());
         let answer = self.send(Method::HEAD, &key, &[], HeaderMap::new(), Bytes::new()).await?.success()?;
         answer.content_length()
     }
 
-    async fn is_there(&self, name: &FileName) -> Result<bool, Trouble> {
+    async fn is_there(&self, name: &FileName) -> Result<bool, AttemptError> {
         match self.head(name).await {
             Ok(_) => Ok(true),
-            Err(Trouble::NotFound) => Ok(false),
+            Err(AttemptError::NotFound) => Ok(false),
             Err(other) => Err(other),
         }
     }
 
     /// Puts an object in one request.
-    async fn put_whole(&self, key: &str, contents: Bytes, only_new: bool) -> Result<Answer, Trouble> {
+    async fn put_whole(
+        &self,
+        key: &str,
+        contents: Bytes,
+        only_new: bool,
+    ) -> Result<HttpAnswer, AttemptError> {
         self.send(Method::PUT, key, &[], condition(only_new), contents).await
     }
 
-    async fn start(&self, key: &str) -> Result<String, Trouble> {
+    async fn start(&self, key: &str) -> Result<String, AttemptError> {
         let mut headers = HeaderMap::new();
         let algorithm = HeaderName::from_static("x-amz-checksum-algorithm");
         headers.insert(algorithm, HeaderValue::from_static("SHA256"));
         let answer =
             self.send(Method::POST, key, &[("uploads", "")], headers, Bytes::new()).await?.success()?;
         match xml::first_text(&answer.body, "UploadId") {
-            id if id.is_empty() => Err(Trouble::passing("the server began an upload without a name")),
+            id if id.is_empty() => Err(AttemptError::passing("the server began an upload without a name")),
             id => Ok(id),
         }
     }
 
-    async fn put_part(&self, key: &str, id: &str, number: usize, part: Bytes) -> Result<String, Trouble> {
+    async fn put_part(
+        &self,
+        key: &str,
+        id: &str,
+        number: usize,
+        part: Bytes,
+    ) -> Result<String, AttemptError> {
         let text = number.to_string();
         let query = [("partNumber", text.as_str()), ("uploadId", id)];
         let answer = self.send(Method::PUT, key, &query, HeaderMap::new(), part).await?.success()?;
         let tag = answer.headers.get(ETAG).and_then(|tag| tag.to_str().ok());
-        tag.map(str::to_owned).ok_or_else(|| Trouble::passing("the server sent no tag for a part"))
+        tag.map(str::to_owned).ok_or_else(|| AttemptError::passing("the server sent no tag for a part"))
     }
 
     /// Completes an upload from its parts.
@@ -245,7 +256,7 @@ impl S3 {
         id: &str,
         parts: impl Iterator<Item = (usize, String, String)>,
         only_new: bool,
-    ) -> Result<Answer, Trouble> {
+    ) -> Result<HttpAnswer, AttemptError> {
         let mut body = String::from("<CompleteMultipartUpload>");
         for (number, tag, checksum) in parts {
             body += &format!(
@@ -266,12 +277,12 @@ impl S3 {
         Ok(answer)
     }
 
-    async fn abort(&self, key: &str, id: &str) -> Result<(), Trouble> {
+    async fn abort(&self, key: &str, id: &str) -> Result<(), AttemptError> {
         self.send(Method::DELETE, key, &[("uploadId", id)], HeaderMap::new(), Bytes::new()).await.map(|_| ())
     }
 
     /// Returns true if the server honours `If-None-Match: *` for puts.
-    async fn puts_are_exclusive(&self) -> Result<bool, Trouble> {
+    async fn puts_are_exclusive(&self) -> Result<bool, AttemptError> {
         if let Some(known) = self.honoured.lock().by_puts {
             return Ok(known);
         }
@@ -287,7 +298,7 @@ impl S3 {
                     break;
                 }
                 StatusCode::NOT_IMPLEMENTED | StatusCode::BAD_REQUEST => break,
-                StatusCode::CONFLICT => return Err(Trouble::passing("another program does the same")),
+                StatusCode::CONFLICT => return Err(AttemptError::passing("another program does the same")),
                 _ => drop(answer.success()?),
             }
         }
@@ -297,7 +308,7 @@ impl S3 {
 
     /// Does the same for the completion of an upload in parts. The object of the other probe
     /// exists.
-    async fn completions_are_exclusive(&self) -> Result<bool, Trouble> {
+    async fn completions_are_exclusive(&self) -> Result<bool, AttemptError> {
         if let Some(known) = self.honoured.lock().by_completions {
             return Ok(known);
         }
@@ -321,21 +332,25 @@ impl S3 {
         Ok(honoured)
     }
 
-    async fn put_small(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), Trouble> {
+    async fn put_small(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), AttemptError> {
         let only_new = mode == PutMode::Create && self.puts_are_exclusive().await?;
         if mode == PutMode::Create && !only_new && self.is_there(name).await? {
-            return Err(Trouble::Exists);
+            return Err(AttemptError::Exists);
         }
         let answer = self.put_whole(&self.key(name.as_str()), contents, only_new).await?;
         self.settled(name, answer, only_new).await
     }
 
     /// Converts the answer to a creation or a replacement.
-    async fn settled(&self, name: &FileName, answer: Answer, only_new: bool) -> Result<(), Trouble> {
+    async fn settled(&self, name: &FileName, answer: HttpAnswer, only_new: bool) -> Result<(), AttemptError> {
         if only_new && answer.status == StatusCode::CONFLICT {
             // Two creators at the same time: the server refused one or both.
             let is_there = self.is_there(name).await?;
-            return Err(if is_there { Trouble::Exists } else { Trouble::passing("two creators at once") });
+            return Err(if is_there {
+                AttemptError::Exists
+            } else {
+                AttemptError::passing("two creators at once")
+            });
         }
         answer.success().map(drop)
     }
@@ -345,12 +360,12 @@ impl S3 {
         name: &FileName,
         contents: &Bytes,
         mode: PutMode,
-        upload: &mut Upload,
-    ) -> Result<(), Trouble> {
+        upload: &mut MultipartUpload,
+    ) -> Result<(), AttemptError> {
         let only_new = mode == PutMode::Create && self.completions_are_exclusive().await?;
         // Checked before the upload, which is large.
         if mode == PutMode::Create && self.is_there(name).await? {
-            return Err(Trouble::Exists);
+            return Err(AttemptError::Exists);
         }
         let key = self.key(name.as_str());
         let id = match &upload.id {
@@ -390,13 +405,13 @@ impl S3 {
             // attempt will see.
             Err(trouble) => Err(forget_if_gone(trouble, upload)),
             Ok(()) => {
-                *upload = Upload::default();
+                *upload = MultipartUpload::default();
                 Ok(())
             }
         }
     }
 
-    async fn list_pages(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+    async fn list_pages(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
         let prefix = match (self.key(folder), folder) {
             (key, "") => key,
             (key, _) => format!("{key}/"),
@@ -413,28 +428,30 @@ impl S3 {
             match next {
                 None => return Ok(()),
                 next if next == token => {
-                    return Err(Trouble::refused("its listing is endless: a page names itself as the next"));
+                    return Err(AttemptError::refused(
+                        "its listing is endless: a page names itself as the next",
+                    ));
                 }
                 next => token = next,
             }
         }
-        Err(Trouble::refused("its listing is endless"))
+        Err(AttemptError::refused("its listing is endless"))
     }
 }
 
 /// Adds the objects of one page of a listing. Returns the token of the next page.
-fn take_page(page: &[u8], prefix: &str, into: &mut Listing) -> Result<Option<String>, Trouble> {
+fn take_page(page: &[u8], prefix: &str, into: &mut TargetListing) -> Result<Option<String>, AttemptError> {
     let (mut key, mut bytes) = (String::new(), None);
     let (mut is_listing, mut is_cut, mut next) = (false, false, None);
     xml::walk(page, &mut |step| {
         match step {
-            Step::Open("ListBucketResult") => is_listing = true,
-            Step::Open("Contents") => (key, bytes) = (String::new(), None),
-            Step::Close("Key", text) => key = text.into(),
-            Step::Close("Size", text) => bytes = text.trim().parse::<u64>().ok(),
-            Step::Close("IsTruncated", text) => is_cut = text.trim() == "true",
-            Step::Close("NextContinuationToken", text) => next = Some(text.to_owned()),
-            Step::Close("Contents", _) => match (key.strip_prefix(prefix), bytes) {
+            XmlEvent::Open("ListBucketResult") => is_listing = true,
+            XmlEvent::Open("Contents") => (key, bytes) = (String::new(), None),
+            XmlEvent::Close("Key", text) => key = text.into(),
+            XmlEvent::Close("Size", text) => bytes = text.trim().parse::<u64>().ok(),
+            XmlEvent::Close("IsTruncated", text) => is_cut = text.trim() == "true",
+            XmlEvent::Close("NextContinuationToken", text) => next = Some(text.to_owned()),
+            XmlEvent::Close("Contents", _) => match (key.strip_prefix(prefix), bytes) {
                 (Some(name), Some(bytes)) => into.push(name, bytes)?,
                 _ => into.pass()?,
             },
@@ -445,15 +462,15 @@ fn take_page(page: &[u8], prefix: &str, into: &mut Listing) -> Result<Option<Str
     match (is_listing, is_cut, next) {
         (true, false, _) => Ok(None),
         (true, true, Some(next)) => Ok(Some(next)),
-        _ => Err(Trouble::passing("the server's answer is not a complete page of a listing")),
+        _ => Err(AttemptError::passing("the server's answer is not a complete page of a listing")),
     }
 }
 
-fn forget_if_gone(trouble: Trouble, upload: &mut Upload) -> Trouble {
+fn forget_if_gone(trouble: AttemptError, upload: &mut MultipartUpload) -> AttemptError {
     match trouble {
-        Trouble::NotFound => {
-            *upload = Upload::default();
-            Trouble::passing("the server no longer knows the upload")
+        AttemptError::NotFound => {
+            *upload = MultipartUpload::default();
+            AttemptError::passing("the server no longer knows the upload")
         }
         other => other,
     }
@@ -494,16 +511,16 @@ impl fmt::Display for S3 {
     }
 }
 
-impl Home for S3 {
-    type Upload = Upload;
+impl AttemptTarget for S3 {
+    type Upload = MultipartUpload;
 
-    fn capabilities(&self) -> Result<Capabilities, Trouble> {
+    fn capabilities(&self) -> Result<Capabilities, AttemptError> {
         let create_is_exclusive = self.http.wait(0, async {
             Ok(self.puts_are_exclusive().await? && self.completions_are_exclusive().await?)
         });
         match create_is_exclusive {
             // A reader without write access creates nothing.
-            Err(Trouble::Refused(_)) => Ok(Capabilities { create_is_exclusive: false, ranges: true }),
+            Err(AttemptError::Refused(_)) => Ok(Capabilities { create_is_exclusive: false, ranges: true }),
             other => Ok(Capabilities { create_is_exclusive: other?, ranges: true }),
         }
     }
@@ -513,8 +530,8 @@ impl Home for S3 {
         name: &FileName,
         contents: &Bytes,
         mode: PutMode,
-        upload: &mut Upload,
-    ) -> Result<(), Trouble> {
+        upload: &mut MultipartUpload,
+    ) -> Result<(), AttemptError> {
         self.http.wait(contents.len() as u64, async {
             if contents.len() > PART_BYTES {
                 self.put_large(name, contents, mode, upload).await
@@ -524,14 +541,14 @@ impl Home for S3 {
         })
     }
 
-    fn abandon(&self, name: &FileName, upload: Upload) {
+    fn abandon(&self, name: &FileName, upload: MultipartUpload) {
         if let Some(id) = upload.id {
             // Remaining parts are invisible. Lifecycle rules of the bucket may remove them.
             drop(self.http.wait(0, self.abort(&self.key(name.as_str()), &id)));
         }
     }
 
-    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, AttemptError> {
         self.http.wait(range.end - range.start, async {
             let request = self.request_range(name, &range).await?;
             self.http.read(request, range).await
@@ -544,23 +561,23 @@ impl Home for S3 {
         range: Range<u64>,
         place: u64,
         take: &mut TakePiece<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), AttemptError> {
         self.http.wait(range.end - range.start, async {
             let request = self.request_range(name, &range).await?;
             self.http.read_in_pieces(request, range, place, take).await
         })
     }
 
-    fn length(&self, name: &FileName) -> Result<u64, Trouble> {
+    fn length(&self, name: &FileName) -> Result<u64, AttemptError> {
         self.http.wait(0, self.head(name))
     }
 
-    fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+    fn list(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
         // At most two hours. Each page has its own time-out.
         self.http.wait(32 << 20, self.list_pages(folder, into))
     }
 
-    fn remove(&self, name: &FileName) -> Result<(), Trouble> {
+    fn remove(&self, name: &FileName) -> Result<(), AttemptError> {
         self.http.wait(0, async {
             // The server's answer is the same whether the object existed or not.
             self.head(name).await?;
@@ -590,7 +607,7 @@ mod tests {
 
     #[test]
     fn pages_are_read_whole_or_not_at_all() {
-        let mut listing = Listing::default();
+        let mut listing = TargetListing::default();
         let page = b"<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>a&amp;b</NextContinuationToken>\
             <Contents><Key>in/x</Key><Size>5</Size></Contents><Contents><Key>out/y</Key><Size>5</Size></Contents>\
             <Contents><Key>in/</Key><Size>0</Size></Contents><Contents><Key>in/../z</Key><Size>1</Size></Contents>\
@@ -605,7 +622,7 @@ mod tests {
             b"",
             b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
         ] {
-            assert!(take_page(page, "", &mut Listing::default()).is_err());
+            assert!(take_page(page, "", &mut TargetListing::default()).is_err());
         }
     }
 

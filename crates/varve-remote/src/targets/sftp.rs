@@ -27,15 +27,15 @@ use russh_sftp::protocol::{FileAttributes, OpenFlags, Packet, StatusCode};
 use tokio::sync::{Mutex, Semaphore, watch};
 use varve_world::FileName;
 
-use self::login::{Doorkeeper, Login, of_ssh};
+use self::login::{HostKeyCheck, Login, of_ssh};
 use crate::edge::Runtime;
 use crate::http::exchange::unfinished_name;
-use crate::naming::listing::Listing;
 use crate::naming::location::HostLocation;
 use crate::naming::object_names::is_folder_of_a_store;
-use crate::retry::persistent::Home;
-use crate::retry::trouble::Trouble;
-use crate::{Capabilities, OpenOptions, OtherKind, Pace, Patience, PutMode};
+use crate::naming::target_listing::TargetListing;
+use crate::retry::attempt_error::AttemptError;
+use crate::retry::retrying_target::AttemptTarget;
+use crate::{Capabilities, NonObjectKind, OpenOptions, Pace, PutMode, RetryPolicy};
 
 /// Every server accepts and sends this much in one message.
 const PIECE_BYTES: u32 = 32 << 10;
@@ -58,16 +58,16 @@ pub(crate) struct Sftp {
     /// The folder as a path for the server, without a slash at its end.
     root: String,
     login: Login,
-    patience: Patience,
+    patience: RetryPolicy,
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
-    session: Mutex<Option<Arc<Session>>>,
+    session: Mutex<Option<Arc<SftpSession>>>,
     calls: Semaphore,
 }
 
-struct Session {
+struct SftpSession {
     /// Closed when it is dropped.
-    ssh: Handle<Doorkeeper>,
+    ssh: Handle<HostKeyCheck>,
     sftp: RawSftpSession,
     extensions: BTreeSet<String>,
     /// Nothing is ever sent. The channel closes together with the connection.
@@ -102,11 +102,11 @@ impl Sftp {
     fn call<T>(
         &self,
         bytes: u64,
-        call: impl AsyncFnOnce(&Session) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        call: impl AsyncFnOnce(&SftpSession) -> Result<T, AttemptError>,
+    ) -> Result<T, AttemptError> {
         let mut used = None;
         let outcome = self.runtime.wait(self.patience.time_for(bytes), async {
-            let _permit = self.calls.acquire().await.map_err(|_| Trouble::passing("closed"))?;
+            let _permit = self.calls.acquire().await.map_err(|_| AttemptError::passing("closed"))?;
             let session = self.session().await?;
             used = Some(Arc::clone(&session));
             // The library does not wake up pending requests when the connection ends.
@@ -114,16 +114,16 @@ impl Sftp {
             let (called, ended) = (pin!(call(&session)), pin!(alive.changed()));
             match select(called, ended).await {
                 Either::Left((outcome, _)) => outcome,
-                Either::Right(_) => Err(Trouble::passing("the connection was lost")),
+                Either::Right(_) => Err(AttemptError::passing("the connection was lost")),
             }
         });
-        if let (Err(Trouble::Passing(..)), Some(used)) = (&outcome, used) {
+        if let (Err(AttemptError::Passing(..)), Some(used)) = (&outcome, used) {
             self.give_up(&used);
         }
         outcome
     }
 
-    async fn session(&self) -> Result<Arc<Session>, Trouble> {
+    async fn session(&self) -> Result<Arc<SftpSession>, AttemptError> {
         let mut current = self.session.lock().await;
         if let Some(session) = current.as_ref()
             && !session.ssh.is_closed()
@@ -132,12 +132,12 @@ impl Sftp {
         }
         // Every wait for an answer has a time-out, also this one.
         let connected = tokio::time::timeout(self.patience.silence_max, self.connect()).await;
-        let session = Arc::new(connected.map_err(|_| Trouble::passing("the server does not answer"))??);
+        let session = Arc::new(connected.map_err(|_| AttemptError::passing("the server does not answer"))??);
         *current = Some(Arc::clone(&session));
         Ok(session)
     }
 
-    async fn connect(&self) -> Result<Session, Trouble> {
+    async fn connect(&self) -> Result<SftpSession, AttemptError> {
         let (sender, alive) = watch::channel(());
         let ssh = self.login.connect(sender).await?;
         let channel = ssh.channel_open_session().await.map_err(|error| of_ssh(&error))?;
@@ -145,10 +145,10 @@ impl Sftp {
         let sftp = RawSftpSession::new(channel.into_stream());
         sftp.set_timeout(self.patience.silence_max.as_secs().max(1));
         let version = sftp.init().await.map_err(of_sftp)?;
-        Ok(Session { ssh, sftp, extensions: version.extensions.into_keys().collect(), alive })
+        Ok(SftpSession { ssh, sftp, extensions: version.extensions.into_keys().collect(), alive })
     }
 
-    fn give_up(&self, session: &Arc<Session>) {
+    fn give_up(&self, session: &Arc<SftpSession>) {
         // The holder of the lock is making a new session.
         if let Ok(mut current) = self.session.try_lock()
             && current.as_ref().is_some_and(|current| Arc::ptr_eq(current, session))
@@ -157,7 +157,7 @@ impl Sftp {
         }
     }
 
-    async fn write(&self, session: &Session, path: &str, contents: &Bytes) -> Result<(), Trouble> {
+    async fn write(&self, session: &SftpSession, path: &str, contents: &Bytes) -> Result<(), AttemptError> {
         let flags = OpenFlags::CREATE | OpenFlags::EXCLUDE | OpenFlags::WRITE;
         let attributes = FileAttributes { permissions: Some(0o600), ..FileAttributes::empty() };
         let opened = match session.sftp.open(path, flags, attributes.clone()).await {
@@ -173,7 +173,7 @@ impl Sftp {
         outcome.and(closed.map(drop))
     }
 
-    async fn fill(&self, session: &Session, handle: &str, contents: &Bytes) -> Result<(), Trouble> {
+    async fn fill(&self, session: &SftpSession, handle: &str, contents: &Bytes) -> Result<(), AttemptError> {
         let piece_bytes = PIECE_BYTES as usize;
         let starts = (0..contents.len()).step_by(piece_bytes);
         stream::iter(starts)
@@ -193,13 +193,16 @@ impl Sftp {
         }
         let arrived = session.sftp.fstat(handle).await.map_err(of_sftp)?.attrs.size;
         if let Some(arrived) = arrived.filter(|arrived| *arrived != contents.len() as u64) {
-            return Err(Trouble::passing(format!("{arrived} bytes arrived instead of {}", contents.len())));
+            return Err(AttemptError::passing(format!(
+                "{arrived} bytes arrived instead of {}",
+                contents.len()
+            )));
         }
         Ok(())
     }
 
     /// Makes the folders of a path.
-    async fn make_folders(&self, session: &Session, path: &str) -> Result<(), Trouble> {
+    async fn make_folders(&self, session: &SftpSession, path: &str) -> Result<(), AttemptError> {
         let slashes: Vec<_> = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0).collect();
         for at in slashes {
             let folder = &path[..at];
@@ -216,14 +219,14 @@ impl Sftp {
 
     async fn put_whole(
         &self,
-        session: &Session,
+        session: &SftpSession,
         name: &FileName,
         contents: &Bytes,
         mode: PutMode,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), AttemptError> {
         let path = self.path(name.as_str());
         if mode == PutMode::Create && session.is_there(&path).await? {
-            return Err(Trouble::Exists);
+            return Err(AttemptError::Exists);
         }
         let (folder, _) = path.rsplit_once('/').unwrap_or_default();
         let unfinished = format!("{folder}/{}", unfinished_name()?);
@@ -240,13 +243,18 @@ impl Sftp {
         outcome
     }
 
-    async fn read(&self, session: &Session, handle: &str, range: Range<u64>) -> Result<Bytes, Trouble> {
+    async fn read(
+        &self,
+        session: &SftpSession,
+        handle: &str,
+        range: Range<u64>,
+    ) -> Result<Bytes, AttemptError> {
         if let Some(length) = session.sftp.fstat(handle).await.map_err(of_sftp)?.attrs.size
             && length < range.end
         {
-            return Err(Trouble::Short);
+            return Err(AttemptError::Short);
         }
-        let wanted = usize::try_from(range.end - range.start).map_err(|_| Trouble::Short)?;
+        let wanted = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
         let mut pieces = stream::iter(range.clone().step_by(PIECE_BYTES as usize))
             .map(|start| {
                 self.read_piece(session, handle, start..range.end.min(start + u64::from(PIECE_BYTES)))
@@ -263,10 +271,10 @@ impl Sftp {
     /// Reads a whole piece, even if it arrives in several parts.
     async fn read_piece(
         &self,
-        session: &Session,
+        session: &SftpSession,
         handle: &str,
         range: Range<u64>,
-    ) -> Result<Vec<u8>, Trouble> {
+    ) -> Result<Vec<u8>, AttemptError> {
         let mut piece = Vec::new();
         let mut start = range.start;
         while start < range.end {
@@ -276,12 +284,12 @@ impl Sftp {
             }
             let data = match session.sftp.read(handle, start, left).await {
                 Err(SftpError::Status(status)) if status.status_code == StatusCode::Eof => {
-                    return Err(Trouble::Short);
+                    return Err(AttemptError::Short);
                 }
                 data => data.map_err(of_sftp)?.data,
             };
             if data.is_empty() || data.len() > left as usize {
-                return Err(Trouble::passing(format!(
+                return Err(AttemptError::passing(format!(
                     "of {left} requested bytes, the server sends {}",
                     data.len()
                 )));
@@ -294,7 +302,12 @@ impl Sftp {
 
     /// Lists everything below a folder. Lists several folders at once, as far as other calls do not
     /// need the connection.
-    async fn list_folders(&self, session: &Session, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+    async fn list_folders(
+        &self,
+        session: &SftpSession,
+        folder: &str,
+        into: &mut TargetListing,
+    ) -> Result<(), AttemptError> {
         let mut more = Vec::new();
         more.extend((1..FOLDERS_AT_ONCE).map_while(|_| self.calls.try_acquire().ok()));
         let mut left = vec![folder.to_owned()];
@@ -314,10 +327,10 @@ impl Sftp {
     /// Adds the objects of a folder, and returns its subfolders.
     async fn list_folder(
         &self,
-        session: &Session,
+        session: &SftpSession,
         folder: String,
-        into: &RefCell<&mut Listing>,
-    ) -> Result<Vec<String>, Trouble> {
+        into: &RefCell<&mut TargetListing>,
+    ) -> Result<Vec<String>, AttemptError> {
         let handle = match session.sftp.opendir(self.path(&folder)).await {
             Err(error) if is_absent(&error) => return Ok(Vec::new()),
             // OpenSSH reports only a general failure if the path is not a folder.
@@ -334,11 +347,11 @@ impl Sftp {
 
 /// Adds the objects of an open folder, and returns its subfolders.
 async fn take_members(
-    session: &Session,
+    session: &SftpSession,
     handle: &str,
     folder: &str,
-    into: &RefCell<&mut Listing>,
-) -> Result<Vec<String>, Trouble> {
+    into: &RefCell<&mut TargetListing>,
+) -> Result<Vec<String>, AttemptError> {
     let mut folders = Vec::new();
     loop {
         let members = match session.sftp.readdir(handle).await {
@@ -356,18 +369,18 @@ async fn take_members(
                     into.push_changed(&name, bytes, member.attrs.mtime.map(i64::from))?;
                 }
                 _ if member.attrs.is_dir() => {
-                    into.push_other(&name, OtherKind::Folder)?;
+                    into.push_other(&name, NonObjectKind::Folder)?;
                     folders.extend(is_folder_of_a_store(&name).then_some(name));
                 }
-                _ if member.attrs.is_symlink() => into.push_other(&name, OtherKind::Link)?,
+                _ if member.attrs.is_symlink() => into.push_other(&name, NonObjectKind::Link)?,
                 _ => into.pass()?,
             }
         }
     }
 }
 
-impl Session {
-    async fn is_there(&self, path: &str) -> Result<bool, Trouble> {
+impl SftpSession {
+    async fn is_there(&self, path: &str) -> Result<bool, AttemptError> {
         match self.sftp.lstat(path).await {
             Ok(_) => Ok(true),
             Err(error) if is_absent(&error) => Ok(false),
@@ -375,7 +388,7 @@ impl Session {
         }
     }
 
-    async fn is_folder(&self, path: &str) -> Result<bool, Trouble> {
+    async fn is_folder(&self, path: &str) -> Result<bool, AttemptError> {
         match self.sftp.stat(path.trim_end_matches('/')).await {
             Ok(found) => Ok(found.attrs.is_dir()),
             Err(error) if is_absent(&error) => Ok(false),
@@ -383,23 +396,23 @@ impl Session {
         }
     }
 
-    async fn create(&self, from: &str, to: &str) -> Result<(), Trouble> {
+    async fn create(&self, from: &str, to: &str) -> Result<(), AttemptError> {
         let outcome = if self.extensions.contains(HARDLINK) {
             self.sftp.hardlink(from, to).await
         } else if self.is_there(to).await? {
-            return Err(Trouble::Exists);
+            return Err(AttemptError::Exists);
         } else {
             self.sftp.rename(from, to).await
         };
         match outcome {
             Ok(_) => Ok(()),
             // The server reports only a general failure.
-            Err(error) if is_failure(&error) && self.is_there(to).await? => Err(Trouble::Exists),
+            Err(error) if is_failure(&error) && self.is_there(to).await? => Err(AttemptError::Exists),
             Err(error) => Err(of_sftp(error)),
         }
     }
 
-    async fn replace(&self, from: &str, to: &str) -> Result<(), Trouble> {
+    async fn replace(&self, from: &str, to: &str) -> Result<(), AttemptError> {
         if !self.extensions.contains(POSIX_RENAME) {
             // Without this extension, a rename does not replace. Neither file exists for a moment.
             match self.sftp.remove(to).await {
@@ -427,18 +440,18 @@ fn is_failure(error: &SftpError) -> bool {
 }
 
 /// Converts an error of the server or the library.
-fn of_sftp(error: SftpError) -> Trouble {
+fn of_sftp(error: SftpError) -> AttemptError {
     let code = match &error {
         SftpError::Status(status) => Some(status.status_code),
         _ => None,
     };
     let text = std::io::Error::other(error.to_string());
     match code {
-        Some(StatusCode::NoSuchFile) => Trouble::NotFound,
+        Some(StatusCode::NoSuchFile) => AttemptError::NotFound,
         Some(StatusCode::PermissionDenied | StatusCode::OpUnsupported | StatusCode::Failure) => {
-            Trouble::Refused(text)
+            AttemptError::Refused(text)
         }
-        _ => Trouble::Passing(text, None),
+        _ => AttemptError::Passing(text, None),
     }
 }
 
@@ -448,19 +461,19 @@ impl fmt::Display for Sftp {
     }
 }
 
-impl Home for Sftp {
+impl AttemptTarget for Sftp {
     type Upload = ();
 
-    fn capabilities(&self) -> Result<Capabilities, Trouble> {
+    fn capabilities(&self) -> Result<Capabilities, AttemptError> {
         let create_is_exclusive = self.call(0, async |session| Ok(session.extensions.contains(HARDLINK)))?;
         Ok(Capabilities { create_is_exclusive, ranges: true })
     }
 
-    fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), Trouble> {
+    fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), AttemptError> {
         self.call(contents.len() as u64, async |session| self.put_whole(session, name, contents, mode).await)
     }
 
-    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, AttemptError> {
         self.call(range.end - range.start, async |session| {
             let flags = OpenFlags::READ;
             let opened = session.sftp.open(self.path(name.as_str()), flags, FileAttributes::empty()).await;
@@ -471,25 +484,25 @@ impl Home for Sftp {
         })
     }
 
-    fn length(&self, name: &FileName) -> Result<u64, Trouble> {
+    fn length(&self, name: &FileName) -> Result<u64, AttemptError> {
         self.call(0, async |session| {
             let found = session.sftp.stat(self.path(name.as_str())).await.map_err(of_sftp)?;
-            found.attrs.size.ok_or_else(|| Trouble::refused("the server reports no length"))
+            found.attrs.size.ok_or_else(|| AttemptError::refused("the server reports no length"))
         })
     }
 
-    fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+    fn list(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
         // At most two hours. Each answer has its own time-out.
         self.call(32 << 20, async |session| self.list_folders(session, folder, into).await)
     }
 
-    fn remove(&self, name: &FileName) -> Result<(), Trouble> {
+    fn remove(&self, name: &FileName) -> Result<(), AttemptError> {
         self.call(0, async |session| {
             session.sftp.remove(self.path(name.as_str())).await.map(drop).map_err(of_sftp)
         })
     }
 
-    fn remove_leftover(&self, path: &str) -> Result<(), Trouble> {
+    fn remove_leftover(&self, path: &str) -> Result<(), AttemptError> {
         self.call(0, async |session| session.sftp.remove(self.path(path)).await.map(drop).map_err(of_sftp))
     }
 }

@@ -19,15 +19,15 @@ use url::Url;
 use varve_world::FileName;
 
 use crate::http::base64;
-use crate::http::exchange::{self, Answer, Http, unfinished_name};
-use crate::http::xml::{self, Step};
+use crate::http::exchange::{self, Http, HttpAnswer, unfinished_name};
+use crate::http::xml::{self, XmlEvent};
 use crate::naming::leftovers;
-use crate::naming::listing::Listing;
 use crate::naming::location::HostLocation;
 use crate::naming::object_names::is_folder_of_a_store;
-use crate::retry::persistent::Home;
-use crate::retry::trouble::{Trouble, chain};
-use crate::{Capabilities, OpenOptions, OtherKind, PutMode, Secret, TakePiece};
+use crate::naming::target_listing::TargetListing;
+use crate::retry::attempt_error::{AttemptError, chain};
+use crate::retry::retrying_target::AttemptTarget;
+use crate::{Capabilities, NonObjectKind, OpenOptions, Password, PutMode, TakePiece};
 
 /// The collections that are listed at once.
 const COLLECTIONS_AT_ONCE: usize = 8;
@@ -56,7 +56,7 @@ impl Webdav {
         let server = format!("{scheme}://{}{port}", place.host);
         let password = place.password.as_ref().or(options.password.as_ref());
         let authorization = place.user.as_ref().map(|user| {
-            let text = format!("{user}:{}", password.map(Secret::reveal).unwrap_or_default());
+            let text = format!("{user}:{}", password.map(Password::reveal).unwrap_or_default());
             HeaderValue::from_str(&format!("Basic {}", base64::encode(text.as_bytes()))).map(|mut value| {
                 value.set_sensitive(true);
                 value
@@ -79,15 +79,15 @@ impl Webdav {
     }
 
     /// Makes the request for a range of an object.
-    fn request_range(&self, name: &FileName, range: &Range<u64>) -> Result<Request, Trouble> {
+    fn request_range(&self, name: &FileName, range: &Range<u64>) -> Result<Request, AttemptError> {
         let mut request = self.request(Method::GET, &self.path(name.as_str()))?;
         request.headers_mut().insert(RANGE, exchange::range_header(range)?);
         Ok(request)
     }
 
-    fn request(&self, method: Method, path: &str) -> Result<Request, Trouble> {
+    fn request(&self, method: Method, path: &str) -> Result<Request, AttemptError> {
         let url = self.url(path);
-        let url = Url::parse(&url).map_err(|error| Trouble::refused(format!("{url}: {error}")))?;
+        let url = Url::parse(&url).map_err(|error| AttemptError::refused(format!("{url}: {error}")))?;
         let mut request = Request::new(method, url);
         if let Some(authorization) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, authorization.clone());
@@ -95,25 +95,25 @@ impl Webdav {
         Ok(request)
     }
 
-    async fn send(&self, method: Method, path: &str) -> Result<Answer, Trouble> {
+    async fn send(&self, method: Method, path: &str) -> Result<HttpAnswer, AttemptError> {
         self.http.send(self.request(method, path)?).await
     }
 
-    async fn head(&self, path: &str) -> Result<u64, Trouble> {
+    async fn head(&self, path: &str) -> Result<u64, AttemptError> {
         let answer = self.send(Method::HEAD, path).await?.success()?;
         answer.content_length()
     }
 
-    async fn is_there(&self, path: &str) -> Result<bool, Trouble> {
+    async fn is_there(&self, path: &str) -> Result<bool, AttemptError> {
         match self.head(path).await {
             Ok(_) => Ok(true),
-            Err(Trouble::NotFound) => Ok(false),
+            Err(AttemptError::NotFound) => Ok(false),
             Err(other) => Err(other),
         }
     }
 
     /// Makes the collections of a path.
-    async fn make_collections(&self, path: &str) -> Result<(), Trouble> {
+    async fn make_collections(&self, path: &str) -> Result<(), AttemptError> {
         let slashes = path.match_indices('/').map(|(at, _)| at).filter(|at| *at > 0);
         for at in slashes {
             let collection = &path[..=at];
@@ -126,7 +126,7 @@ impl Webdav {
         Ok(())
     }
 
-    async fn upload(&self, path: &str, contents: &Bytes) -> Result<(), Trouble> {
+    async fn upload(&self, path: &str, contents: &Bytes) -> Result<(), AttemptError> {
         for has_folders in [false, true] {
             let mut request = self.request(Method::PUT, path)?;
             self.http.fill(&mut request, contents.clone());
@@ -145,32 +145,35 @@ impl Webdav {
         }
         let arrived = self.head(path).await?;
         if arrived != contents.len() as u64 {
-            return Err(Trouble::passing(format!("{arrived} bytes arrived instead of {}", contents.len())));
+            return Err(AttemptError::passing(format!(
+                "{arrived} bytes arrived instead of {}",
+                contents.len()
+            )));
         }
         Ok(())
     }
 
-    async fn move_to(&self, from: &str, to: &str, mode: PutMode) -> Result<(), Trouble> {
+    async fn move_to(&self, from: &str, to: &str, mode: PutMode) -> Result<(), AttemptError> {
         let mut request = self.request(method(b"MOVE"), from)?;
         let destination =
-            HeaderValue::from_str(&self.url(to)).map_err(|error| Trouble::Refused(chain(&error)))?;
+            HeaderValue::from_str(&self.url(to)).map_err(|error| AttemptError::Refused(chain(&error)))?;
         let overwrite = HeaderValue::from_static(if mode == PutMode::Create { "F" } else { "T" });
         request.headers_mut().insert(HeaderName::from_static("destination"), destination);
         request.headers_mut().insert(HeaderName::from_static("overwrite"), overwrite);
         match self.http.send(request).await?.success() {
             Ok(answer) if answer.status == StatusCode::MULTI_STATUS => {
-                Err(Trouble::refused("the server moved only a part of it"))
+                Err(AttemptError::refused("the server moved only a part of it"))
             }
             // The uploaded file existed a moment ago.
-            Err(Trouble::NotFound) => Err(Trouble::passing("the uploaded file is gone")),
+            Err(AttemptError::NotFound) => Err(AttemptError::passing("the uploaded file is gone")),
             outcome => outcome.map(drop),
         }
     }
 
-    async fn put_whole(&self, name: &FileName, contents: &Bytes, mode: PutMode) -> Result<(), Trouble> {
+    async fn put_whole(&self, name: &FileName, contents: &Bytes, mode: PutMode) -> Result<(), AttemptError> {
         let path = self.path(name.as_str());
         if mode == PutMode::Create && self.is_there(&path).await? {
-            return Err(Trouble::Exists);
+            return Err(AttemptError::Exists);
         }
         let (folder, _) = path.rsplit_once('/').unwrap_or_default();
         let unfinished = format!("{folder}/{}", unfinished_name()?);
@@ -187,7 +190,7 @@ impl Webdav {
 
     /// Lists everything below a collection, several collections at once, so that the latency does
     /// not limit the speed.
-    async fn list_collections(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+    async fn list_collections(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
         let mut left = vec![folder.to_owned()];
         let mut asked = FuturesUnordered::new();
         loop {
@@ -204,18 +207,21 @@ impl Webdav {
 
     /// Requests the members of one collection. Returns its name in the store, its path and the
     /// answer; `None` if it does not exist.
-    async fn list_collection(&self, folder: String) -> Result<Option<(String, String, Bytes)>, Trouble> {
+    async fn list_collection(&self, folder: String) -> Result<Option<(String, String, Bytes)>, AttemptError> {
         let path = format!("{}/", self.path(&folder).trim_end_matches('/'));
         let mut request = self.request(method(b"PROPFIND"), &path)?;
         request.headers_mut().insert(HeaderName::from_static("depth"), HeaderValue::from_static("1"));
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
         self.http.fill(&mut request, Bytes::from_static(PROPERTIES.as_bytes()));
         let answer = match self.http.send(request).await?.success() {
-            Err(Trouble::NotFound) => return Ok(None),
+            Err(AttemptError::NotFound) => return Ok(None),
             answer => answer?,
         };
         if answer.status != StatusCode::MULTI_STATUS {
-            return Err(Trouble::refused(format!("{}: the server does not list collections", answer.status)));
+            return Err(AttemptError::refused(format!(
+                "{}: the server does not list collections",
+                answer.status
+            )));
         }
         Ok(Some((folder, path, answer.body)))
     }
@@ -223,28 +229,33 @@ impl Webdav {
 
 /// Adds the objects among the members of the collection at `path`, which is `folder` in the store.
 /// Returns its subfolders.
-fn take_members(answer: &[u8], path: &str, folder: &str, into: &mut Listing) -> Result<Vec<String>, Trouble> {
+fn take_members(
+    answer: &[u8],
+    path: &str,
+    folder: &str,
+    into: &mut TargetListing,
+) -> Result<Vec<String>, AttemptError> {
     let (mut href, mut is_collection, mut bytes, mut is_answer) = (String::new(), false, None, false);
     let mut modified = None;
     let mut folders = Vec::new();
     xml::walk(answer, &mut |step| {
         match step {
-            Step::Open("multistatus") => is_answer = true,
-            Step::Open("response") => {
+            XmlEvent::Open("multistatus") => is_answer = true,
+            XmlEvent::Open("response") => {
                 (href, is_collection, bytes) = (String::new(), false, None);
                 modified = None;
             }
-            Step::Open("collection") => is_collection = true,
-            Step::Close("href", text) if href.is_empty() => href = text.trim().into(),
-            Step::Close("getcontentlength", text) => bytes = text.trim().parse::<u64>().ok(),
-            Step::Close("getlastmodified", text) => modified = leftovers::of_http_date(text),
-            Step::Close("response", _) => {
+            XmlEvent::Open("collection") => is_collection = true,
+            XmlEvent::Close("href", text) if href.is_empty() => href = text.trim().into(),
+            XmlEvent::Close("getcontentlength", text) => bytes = text.trim().parse::<u64>().ok(),
+            XmlEvent::Close("getlastmodified", text) => modified = leftovers::of_http_date(text),
+            XmlEvent::Close("response", _) => {
                 let own = member(&href, path);
                 let name = if folder.is_empty() { own.clone() } else { format!("{folder}/{own}") };
                 if own.is_empty() || own.contains('/') {
                     into.pass()?;
                 } else if is_collection {
-                    into.push_other(&name, OtherKind::Folder)?;
+                    into.push_other(&name, NonObjectKind::Folder)?;
                     folders.extend(is_folder_of_a_store(&name).then_some(name));
                 } else {
                     // A member without a length cannot be an object.
@@ -258,7 +269,7 @@ fn take_members(answer: &[u8], path: &str, folder: &str, into: &mut Listing) -> 
         }
         Ok(())
     })?;
-    if is_answer { Ok(folders) } else { Err(Trouble::passing("the server's answer is not a listing")) }
+    if is_answer { Ok(folders) } else { Err(AttemptError::passing("the server's answer is not a listing")) }
 }
 
 /// Returns the name of the member at `href` in the collection at `path`. It is empty for the
@@ -280,18 +291,18 @@ impl fmt::Display for Webdav {
     }
 }
 
-impl Home for Webdav {
+impl AttemptTarget for Webdav {
     type Upload = ();
 
-    fn capabilities(&self) -> Result<Capabilities, Trouble> {
+    fn capabilities(&self) -> Result<Capabilities, AttemptError> {
         Ok(Capabilities { create_is_exclusive: false, ranges: true })
     }
 
-    fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), Trouble> {
+    fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), AttemptError> {
         self.http.wait(contents.len() as u64, self.put_whole(name, contents, mode))
     }
 
-    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, AttemptError> {
         let request = self.request_range(name, &range)?;
         self.http.wait(range.end - range.start, self.http.read(request, range))
     }
@@ -302,27 +313,27 @@ impl Home for Webdav {
         range: Range<u64>,
         place: u64,
         take: &mut TakePiece<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), AttemptError> {
         let request = self.request_range(name, &range)?;
         self.http.wait(range.end - range.start, self.http.read_in_pieces(request, range, place, take))
     }
 
-    fn length(&self, name: &FileName) -> Result<u64, Trouble> {
+    fn length(&self, name: &FileName) -> Result<u64, AttemptError> {
         self.http.wait(0, self.head(&self.path(name.as_str())))
     }
 
-    fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+    fn list(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
         // At most two hours. Each answer has its own time-out.
         self.http.wait(32 << 20, self.list_collections(folder, into))
     }
 
-    fn remove(&self, name: &FileName) -> Result<(), Trouble> {
+    fn remove(&self, name: &FileName) -> Result<(), AttemptError> {
         self.http.wait(0, async {
             self.send(Method::DELETE, &self.path(name.as_str())).await?.success().map(drop)
         })
     }
 
-    fn remove_leftover(&self, path: &str) -> Result<(), Trouble> {
+    fn remove_leftover(&self, path: &str) -> Result<(), AttemptError> {
         self.http.wait(0, async { self.send(Method::DELETE, &self.path(path)).await?.success().map(drop) })
     }
 }
@@ -342,11 +353,11 @@ mod tests {
             <D:response><D:href>/elsewhere/y</D:href><D:propstat><D:prop><D:getcontentlength>5</D:getcontentlength></D:prop></D:propstat></D:response>
             <D:response><D:href>/d%20v/in/%2e%2e/</D:href><D:propstat><D:prop><D:resourcetype><D:collection/></D:resourcetype></D:prop></D:propstat></D:response>
             </D:multistatus>"#;
-        let mut listing = Listing::default();
+        let mut listing = TargetListing::default();
         assert_eq!(take_members(answer, "/d v/in/", "in", &mut listing).unwrap(), ["in/sub"]);
         assert_eq!(listing.dead_leftovers(), ["in/.varve-0000000000000001.tmp"]);
         let names: Vec<_> = listing.finish("").into_iter().map(|object| object.name.to_string()).collect();
         assert_eq!(names, ["in/x"]);
-        assert!(take_members(b"<html></html>", "/", "", &mut Listing::default()).is_err());
+        assert!(take_members(b"<html></html>", "/", "", &mut TargetListing::default()).is_err());
     }
 }

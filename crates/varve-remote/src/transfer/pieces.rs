@@ -5,22 +5,22 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use varve_world::PAGE_BYTES;
 
-use crate::transfer::spare_buffers::{Buffer, SpareBuffers};
+use crate::transfer::spare_buffers::{BorrowedBuffer, SpareBuffers};
 
 /// A piece ends at a multiple of this offset in the file. It is half a huge page: large enough for
 /// a disk, and small enough to stay in the processor's cache until it is checked and written.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Bytes of a file that are being cut into pieces.
-pub(crate) struct Pieces {
+pub(crate) struct PieceCutter {
     spare: Arc<SpareBuffers>,
     /// The piece that is being filled, after this many bytes of padding.
-    filling: Option<(Buffer, usize)>,
+    filling: Option<(BorrowedBuffer, usize)>,
     /// The offset of the next byte in the file.
     place: u64,
 }
 
-impl Pieces {
+impl PieceCutter {
     /// Begins pieces at offset `place` of the file.
     pub fn new(spare: Arc<SpareBuffers>, place: u64) -> Self {
         Self { spare, filling: None, place }
@@ -75,7 +75,7 @@ mod tests {
             [(0, 100_000), (128, 999_999), (3 * PIECE_BYTES as u64 - 1, 1), (5000, 5_000_000)]
         {
             let length = if part_bytes == 1 { 10_000 } else { pattern.len() };
-            let mut pieces = Pieces::new(Arc::default(), place);
+            let mut pieces = PieceCutter::new(Arc::default(), place);
             let mut made = Vec::new();
             for part in pattern[..length].chunks(part_bytes) {
                 let mut part = Bytes::copy_from_slice(part);

@@ -17,37 +17,37 @@ const SHORT_BYTES_MAX: usize = 256 << 10;
 pub(crate) struct SpareBuffers(Mutex<Vec<PageBuffer>>);
 
 /// A buffer in use.
-pub(crate) struct Buffer {
+pub(crate) struct BorrowedBuffer {
     pub bytes: PageBuffer,
     home: Option<Arc<SpareBuffers>>,
 }
 
 impl SpareBuffers {
     /// Returns an empty buffer. Its capacity may be less than `byte_count`.
-    pub fn take(self: &Arc<Self>, byte_count: usize) -> Buffer {
+    pub fn take(self: &Arc<Self>, byte_count: usize) -> BorrowedBuffer {
         if byte_count <= SHORT_BYTES_MAX {
-            return Buffer { bytes: PageBuffer::with_capacity(byte_count), home: None };
+            return BorrowedBuffer { bytes: PageBuffer::with_capacity(byte_count), home: None };
         }
         let spare = self.0.lock().pop();
         let bytes = spare.unwrap_or_else(|| PageBuffer::with_capacity(byte_count));
-        Buffer { bytes, home: Some(Arc::clone(self)) }
+        BorrowedBuffer { bytes, home: Some(Arc::clone(self)) }
     }
 }
 
-impl Buffer {
+impl BorrowedBuffer {
     /// Returns the contents. The buffer is reused when they are dropped.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }
 }
 
-impl AsRef<[u8]> for Buffer {
+impl AsRef<[u8]> for BorrowedBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Buffer {
+impl Drop for BorrowedBuffer {
     fn drop(&mut self) {
         let Some(home) = &self.home else { return };
         let mut spare = home.0.lock();

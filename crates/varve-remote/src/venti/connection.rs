@@ -90,14 +90,14 @@ impl VentiError {
     }
 }
 
-enum Socket {
+enum VentiSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<StreamOwned<rustls::ClientConnection, TcpStream>>),
 }
 
-pub(super) struct Connection {
-    socket: Socket,
+pub(super) struct VentiConnection {
+    socket: VentiSocket,
     protocol: ClientConnection,
     number: u64,
     depth: usize,
@@ -105,7 +105,7 @@ pub(super) struct Connection {
     sending: Vec<u8>,
 }
 
-impl Connection {
+impl VentiConnection {
     pub(super) fn open(address: &Address, options: &VentiOptions, number: u64) -> Result<Self, VentiError> {
         let failed = |source| VentiError::Connect { address: address.to_string(), source };
         let socket = dial(address, options).map_err(failed)?;
@@ -204,17 +204,17 @@ impl Connection {
     fn send(&mut self) -> io::Result<()> {
         self.protocol.exchange_unsent(&mut self.sending);
         match &mut self.socket {
-            Socket::Tcp(socket) => socket.write_all(&self.sending),
-            Socket::Unix(socket) => socket.write_all(&self.sending),
-            Socket::Tls(socket) => socket.write_all(&self.sending).and_then(|()| socket.flush()),
+            VentiSocket::Tcp(socket) => socket.write_all(&self.sending),
+            VentiSocket::Unix(socket) => socket.write_all(&self.sending),
+            VentiSocket::Tls(socket) => socket.write_all(&self.sending).and_then(|()| socket.flush()),
         }
     }
 
     fn receive(&mut self) -> Result<(), VentiError> {
         let received = match &mut self.socket {
-            Socket::Tcp(socket) => socket.read(&mut self.scratch),
-            Socket::Unix(socket) => socket.read(&mut self.scratch),
-            Socket::Tls(socket) => socket.read(&mut self.scratch),
+            VentiSocket::Tcp(socket) => socket.read(&mut self.scratch),
+            VentiSocket::Unix(socket) => socket.read(&mut self.scratch),
+            VentiSocket::Tls(socket) => socket.read(&mut self.scratch),
         };
         let count = received?;
         if count == 0 {
@@ -225,7 +225,7 @@ impl Connection {
     }
 }
 
-impl Socket {
+impl VentiSocket {
     fn set_timeouts(&self, timeout: Duration) -> io::Result<()> {
         match self {
             Self::Tcp(socket) => set_tcp_timeouts(socket, timeout),
@@ -243,9 +243,9 @@ fn set_tcp_timeouts(socket: &TcpStream, timeout: Duration) -> io::Result<()> {
     socket.set_write_timeout(Some(timeout))
 }
 
-fn dial(to: &Address, options: &VentiOptions) -> io::Result<Socket> {
+fn dial(to: &Address, options: &VentiOptions) -> io::Result<VentiSocket> {
     let (host, port) = match to {
-        Address::Unix(path) => return UnixStream::connect(path).map(Socket::Unix),
+        Address::Unix(path) => return UnixStream::connect(path).map(VentiSocket::Unix),
         Address::Tcp(host, port) | Address::Tls(host, port) => (host.as_str(), *port),
     };
     let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -254,10 +254,10 @@ fn dial(to: &Address, options: &VentiOptions) -> io::Result<Socket> {
             Ok(socket) => {
                 socket.set_nodelay(true)?;
                 if !matches!(to, Address::Tls(..)) {
-                    return Ok(Socket::Tcp(socket));
+                    return Ok(VentiSocket::Tcp(socket));
                 }
                 set_tcp_timeouts(&socket, options.connect_timeout)?;
-                return Ok(Socket::Tls(options.tls.wrap(host, socket)?));
+                return Ok(VentiSocket::Tls(options.tls.wrap(host, socket)?));
             }
             Err(error) => failure = error,
         }

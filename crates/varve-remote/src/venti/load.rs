@@ -6,7 +6,7 @@ use bytes::Bytes;
 use varve_block::{BLOCK_BYTES_MAX, Score};
 use varve_venti::{Address, Reply, Request, WireType};
 
-use super::connection::Connection;
+use super::connection::VentiConnection;
 use super::{VentiError, VentiOptions};
 use crate::edge;
 
@@ -75,7 +75,7 @@ impl LoadResult {
 /// [`VentiError`]; also when the server refuses a block, does not have it, or returns another one.
 pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<LoadResult, VentiError> {
     let options = VentiOptions { depth: load.depth, ..options.clone() };
-    let mut connection = Connection::open(address, &options, 1)?;
+    let mut connection = VentiConnection::open(address, &options, 1)?;
     let count = u32::try_from(load.block_bytes.clamp(16, BLOCK_BYTES_MAX)).unwrap_or(u32::MAX);
     let number_at = |place: u64| match load.order {
         LoadOrder::Sequential => place,
@@ -87,7 +87,7 @@ pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<Lo
     let mut failure = None;
     let mut next_place = 0;
     // Names are made before the clock starts, because only the server is measured.
-    let blocks = Blocks::of(load);
+    let blocks = LoadBlocks::of(load);
     let names: Vec<[u8; 20]> = match load.action {
         LoadAction::Write => Vec::new(),
         LoadAction::Read => (0..load.count)
@@ -144,13 +144,13 @@ pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<Lo
 
 /// The blocks of a seed. All are distinct and incompressible. Making one costs far less than
 /// sending it.
-struct Blocks {
+struct LoadBlocks {
     noise: Vec<u64>,
     bytes: usize,
     seed: u64,
 }
 
-impl Blocks {
+impl LoadBlocks {
     fn of(load: &Load) -> Self {
         let bytes = load.block_bytes.clamp(16, BLOCK_BYTES_MAX);
         let count = bytes.div_ceil(8) as u64;
@@ -238,10 +238,10 @@ mod tests {
             depth: 1,
             seed: 7,
         };
-        let made = Blocks::of(&load);
+        let made = LoadBlocks::of(&load);
         let blocks: BTreeSet<Bytes> = (0..1000).map(|number| made.make(number)).collect();
         assert_eq!(blocks.len(), 1000);
-        assert!(!blocks.contains(&Blocks::of(&Load { seed: 8, ..load }).make(0)));
+        assert!(!blocks.contains(&LoadBlocks::of(&Load { seed: 8, ..load }).make(0)));
         let words: BTreeSet<&[u8]> = blocks.iter().flat_map(|block| block.chunks(8)).collect();
         assert!(words.len() > 124_900, "{} different words", words.len());
     }
@@ -258,7 +258,7 @@ mod tests {
                 depth: 1,
                 seed: 3,
             };
-            let blocks = Blocks::of(&load);
+            let blocks = LoadBlocks::of(&load);
             let mut bytes = blocks.make(5).to_vec();
             assert!(blocks.is(5, &bytes) && !blocks.is(6, &bytes));
             assert!(!blocks.is(5, &bytes[1..]));

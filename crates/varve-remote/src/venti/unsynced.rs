@@ -6,13 +6,13 @@ use varve_venti::WireType;
 /// Blocks, and the number of connections at the time when the first of them was sent. If a
 /// connection at least that old is still open, the server has not been restarted since.
 #[derive(Debug, Default)]
-pub(super) struct Unsynced {
+pub(super) struct UnsyncedBlocks {
     blocks: Vec<(WireType, Bytes)>,
     byte_count: usize,
     first_connection: Option<u64>,
 }
 
-impl Unsynced {
+impl UnsyncedBlocks {
     pub(super) fn add(&mut self, blocks: Vec<(WireType, Bytes)>, connection_count: u64) {
         if blocks.is_empty() {
             return;

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use varve_remote::{OpenOptions, Patience, PutMode, Target, TargetError, contract};
+use varve_remote::{OpenOptions, PutMode, RetryPolicy, Target, TargetError, contract};
 use varve_world::FileName;
 
 use crate::kinds::{self, Kind};
@@ -20,7 +20,7 @@ const TOO_MANY: &str =
     "HTTP/1.1 429 Too Many\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 fn patient(kind: &Kind, try_count_max: u32) -> OpenOptions {
-    let patience = Patience {
+    let patience = RetryPolicy {
         try_count_max,
         first_pause: Duration::from_millis(5),
         pause_max: Duration::from_millis(50),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use varve_remote::{OpenOptions, Patience, PutMode, S3Keys, Secret, Target, TargetError, open};
+use varve_remote::{OpenOptions, Password, PutMode, RetryPolicy, S3Keys, Target, TargetError, open};
 use varve_world::FileName;
 
 /// What was asked: method, path with its query, headers in small letters, body.
@@ -64,13 +64,13 @@ fn say(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
 }
 
 fn options() -> OpenOptions {
-    let patience = Patience {
+    let patience = RetryPolicy {
         try_count_max: 3,
         first_pause: Duration::from_millis(1),
         silence_max: Duration::from_secs(5),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
-    let secret_key = Secret::new("secret".into());
+    let secret_key = Password::new("secret".into());
     let s3_keys = Some(S3Keys { key_id: "key".into(), secret_key, session_token: None });
     OpenOptions { patience, s3_keys, ..OpenOptions::default() }
 }

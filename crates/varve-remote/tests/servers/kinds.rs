@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use varve_remote::{OpenOptions, Patience, S3Keys, Secret, Target, open};
+use varve_remote::{OpenOptions, Password, RetryPolicy, S3Keys, Target, open};
 
 use crate::lonely_server::{Server, program};
 
@@ -29,12 +29,12 @@ pub struct Kind {
 
 impl Kind {
     fn new(name: &'static str, server: Server, files: &'static str, url: &str, options: OpenOptions) -> Self {
-        let patience = Patience {
+        let patience = RetryPolicy {
             try_count_max: 5,
             first_pause: Duration::from_millis(10),
             pause_max: Duration::from_millis(100),
             silence_max: Duration::from_secs(20),
-            ..Patience::default()
+            ..RetryPolicy::default()
         };
         let options = OpenOptions { patience, ..options };
         Self { name, server, options, url: url.into(), files, place_count: Cell::new(0) }
@@ -115,7 +115,7 @@ pub fn s3() -> Option<Kind> {
         fs::create_dir_all(folder.join("versions")).unwrap();
         command
     });
-    let secret_key = Secret::new(S3_SECRET.into());
+    let secret_key = Password::new(S3_SECRET.into());
     let keys = S3Keys { key_id: "test".into(), secret_key, session_token: None };
     let options = OpenOptions { s3_keys: Some(keys), ..OpenOptions::default() };
     Some(Kind::new(
@@ -226,7 +226,7 @@ fn vsftpd(more: &str) -> Option<Server> {
 /// nginx, with a user and a password.
 pub fn webdav() -> Option<Kind> {
     let server = nginx("", "")?;
-    let options = OpenOptions { password: Some(Secret::new(PASSWORD.into())), ..OpenOptions::default() };
+    let options = OpenOptions { password: Some(Password::new(PASSWORD.into())), ..OpenOptions::default() };
     Some(Kind::new("webdav", server, "dav", "webdav+http://ann@127.0.0.1:PORT/PLACE", options))
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use varve_remote::{
-    FolderTarget, OpenOptions, Pace, PutMode, Secret, Target, TargetError, UnknownHosts, contract,
+    FolderTarget, OpenOptions, Pace, Password, PutMode, Target, TargetError, UnknownHosts, contract,
 };
 use varve_world::FileName;
 
@@ -174,13 +174,13 @@ fn paces_are_kept_within_an_object() {
 #[test]
 fn who_is_not_let_in_is_refused_at_once() {
     let wrong = |kind: &Kind| OpenOptions {
-        password: Some(Secret::new("wrong".into())),
+        password: Some(Password::new("wrong".into())),
         identity_file: None,
         s3_keys: kind
             .options
             .s3_keys
             .clone()
-            .map(|keys| varve_remote::S3Keys { secret_key: Secret::new("wrong".into()), ..keys }),
+            .map(|keys| varve_remote::S3Keys { secret_key: Password::new("wrong".into()), ..keys }),
         ..kind.options.clone()
     };
     for kind in [kinds::s3(), kinds::sftp(), kinds::webdav()].into_iter().flatten() {

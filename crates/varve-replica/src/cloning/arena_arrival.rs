@@ -7,23 +7,23 @@ use bytes::Bytes;
 use varve_log::{ArenaHeader, ArenaId, FilePart, GRANULE_BYTES, Granule, Log, OpenedArena, ReadLogError};
 use varve_world::Storage;
 
-use crate::reading::overlaid_storage::Held;
+use crate::reading::overlaid_storage::OverlaidStorage;
 
 /// A checked record: its place and its code.
-type Checked = (Granule, [u8; 16]);
+type CheckedRecord = (Granule, [u8; 16]);
 
 /// The records of an arena that were checked as they arrived.
 #[derive(Default)]
-pub(crate) struct Arrival {
+pub(crate) struct ArenaArrival {
     opened: Option<OpenedArena>,
-    checked: Vec<Checked>,
+    checked: Vec<CheckedRecord>,
     /// The place of the next record, if all records before it are known.
     next: Option<Granule>,
     /// The received bytes from there on.
     begun: FilePart,
 }
 
-impl Arrival {
+impl ArenaArrival {
     /// Makes an arena of which nothing has arrived yet.
     pub(crate) fn begin() -> Self {
         Self { next: Granule::at_or_after(ArenaHeader::BYTES), ..Self::default() }
@@ -34,7 +34,7 @@ impl Arrival {
     pub(crate) fn take(&mut self, log: &Log, storage: &Arc<dyn Storage>, id: ArenaId, piece: Bytes) {
         let Some(next) = self.next else { return };
         self.begun.push(piece);
-        let held = Held::in_memory(storage, id, self.begun.clone());
+        let held = OverlaidStorage::in_memory(storage, id, self.begun.clone());
         self.next = self.check(&log.over(Arc::new(held)), id, next).unwrap_or(None);
         match self.next {
             Some(next) => self.begun.forget_before(next.byte_offset()),
@@ -77,7 +77,7 @@ impl Arrival {
 #[cfg(test)]
 mod tests {
     use varve_block::{Block, BlockStore, BlockType};
-    use varve_store::{Access, PassphraseCost, Secret, Store, StoreConfig};
+    use varve_store::{PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
     use varve_world::{FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Timestamp, World};
 
     use super::*;
@@ -95,7 +95,7 @@ mod tests {
         let config = StoreConfig::new([1; 16]);
         Store::create(&world, &config, Some(&secret), PassphraseCost::default()).unwrap();
         for night in 0..20 {
-            let access = Access::Write { holder: "test" };
+            let access = StoreAccess::Write { holder: "test" };
             let store = Store::open(world.clone(), Some(&secret), access, &mut |_| {}).unwrap();
             for number in 0..3 {
                 let mut bytes = vec![0; 9000];
@@ -112,7 +112,7 @@ mod tests {
     /// Returns the number of records that were checked when the arena arrived in pieces of this
     /// length, and the number of all records.
     fn checked(log: &Log, storage: &Arc<dyn Storage>, arena: &[u8], piece_bytes: usize) -> (usize, usize) {
-        let mut arrival = Arrival::begin();
+        let mut arrival = ArenaArrival::begin();
         for piece in arena.chunks(piece_bytes) {
             arrival.take(log, storage, ID, Bytes::copy_from_slice(piece));
         }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn what_was_checked_is_let_go() {
         let (storage, log, arena) = sample();
-        let mut arrival = Arrival::begin();
+        let mut arrival = ArenaArrival::begin();
         for piece in arena.chunks(4096) {
             arrival.take(&log, &storage, ID, Bytes::copy_from_slice(piece));
             let next = arrival.next.expect("an open arena has nothing but records");

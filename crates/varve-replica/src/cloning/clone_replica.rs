@@ -10,14 +10,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use varve_log::{ArenaEnd, ArenaId, ArenaState, FilePart, Log, OpenLogError, ReadLogError, Seal, Seals};
 use varve_remote::TargetError;
-use varve_store::{OpenError, Secret, Store, StoreConfig};
+use varve_store::{OpenStoreError, Secret, Store, StoreConfig};
 use varve_world::{FileName, Storage, Turn, Workers, World, read_each_with, work_in_order};
 
-use crate::cloning::arena_arrival::Arrival;
-use crate::objects::listing::{Assembly, CONFIG, FORMAT_PAGE, Segment, plain};
+use crate::cloning::arena_arrival::ArenaArrival;
+use crate::objects::listing::{ArenaAssembly, CONFIG, FORMAT_PAGE, ListedSegment, plain};
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::observer::Observer;
-use crate::reading::overlaid_storage::Held;
+use crate::reading::overlaid_storage::OverlaidStorage;
 use crate::reading::replica::{OpenReplicaError, Replica};
 
 /// The bytes that are fetched at once: a whole object, as `replicate` makes it. Some servers need a
@@ -48,12 +48,12 @@ pub struct Cloned {
     /// The bytes that this run has fetched.
     pub fetched_bytes: u64,
     /// The arenas that are in place although the replica has them only damaged.
-    pub damaged: Vec<DamagedThere>,
+    pub damaged: Vec<DamagedInReplica>,
 }
 
 /// An arena that the replica does not have whole.
 #[derive(Debug)]
-pub struct DamagedThere {
+pub struct DamagedInReplica {
     pub arena: ArenaId,
     pub reason: RecordsDamage,
 }
@@ -75,7 +75,7 @@ pub enum CloneError {
     Replica(#[from] OpenReplicaError),
     /// No key opens the store.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] OpenStoreError),
     /// A small file could not be fetched.
     #[error(transparent)]
     Target(#[from] TargetError),
@@ -94,7 +94,7 @@ pub enum CloneError {
     )]
     Damaged {
         /// The damaged arenas with reasons; at least one.
-        damaged: Vec<DamagedThere>,
+        damaged: Vec<DamagedInReplica>,
     },
     /// The caller cancelled it.
     #[error("interrupted; the same command continues where it stopped")]
@@ -130,7 +130,7 @@ pub fn clone_replica(
         Some(Store::unlock(&here, secret)?.1)
     };
     observer.set_total(log_bytes);
-    let hand = Hand { replica, storage, log: log.as_ref(), options, observer };
+    let hand = CloneState { replica, storage, log: log.as_ref(), options, observer };
     let (mut cloned, mut damaged) = bring_all(&hand, world.workers.as_ref(), visible)?;
     if let Some(log) = &log
         && damaged.is_empty()
@@ -167,10 +167,10 @@ fn bring_settings(replica: &Replica, world: &World, log_bytes: u64) -> Result<()
 
 /// Clones these arenas, one per worker at a time. Returns the totals and the damaged arenas.
 fn bring_all(
-    hand: &Hand<'_>,
+    hand: &CloneState<'_>,
     workers: &dyn Workers,
-    arenas: Vec<(&ArenaId, &Assembly)>,
-) -> Result<(Cloned, Vec<DamagedThere>), CloneError> {
+    arenas: Vec<(&ArenaId, &ArenaAssembly)>,
+) -> Result<(Cloned, Vec<DamagedInReplica>), CloneError> {
     let (mut cloned, mut damaged) = (Cloned::default(), Vec::new());
     work_in_order(
         workers,
@@ -179,7 +179,7 @@ fn bring_all(
         |claims| {
             // An arena is made durable while the next one is fetched, so that disk and network are
             // busy at the same time.
-            let mut checked: Option<(Turn<'_, '_, _, _, _>, ArenaId, Brought)> = None;
+            let mut checked: Option<(Turn<'_, '_, _, _, _>, ArenaId, FetchedArena)> = None;
             loop {
                 let claimed = claims.claim();
                 let brought = claimed.map(|((id, assembly), turn)| (turn, *id, hand.bring(*id, assembly)));
@@ -193,12 +193,12 @@ fn bring_all(
                 }
             }
         },
-        |(arena, Brought { bytes, fetched_bytes, damage, .. })| {
+        |(arena, FetchedArena { bytes, fetched_bytes, damage, .. })| {
             cloned.fetched_bytes += fetched_bytes;
             let is_kept = damage.is_none() || hand.options.keep_damaged;
             cloned.arena_count += u64::from(is_kept);
             cloned.bytes += if is_kept { bytes } else { 0 };
-            damaged.extend(damage.map(|reason| DamagedThere { arena, reason }));
+            damaged.extend(damage.map(|reason| DamagedInReplica { arena, reason }));
             Ok(())
         },
     )?;
@@ -208,7 +208,7 @@ fn bring_all(
 /// Makes a view of `storage` in which an unfinished file has its final name.
 fn under_its_name(storage: &Arc<dyn Storage>, file: &FileName) -> Arc<dyn Storage> {
     let (below, kept_as) = (Arc::clone(storage), file.unfinished());
-    Arc::new(Held { below, file: file.clone(), kept_as, part: FilePart::default() })
+    Arc::new(OverlaidStorage { below, file: file.clone(), kept_as, part: FilePart::default() })
 }
 
 fn failed(file: &FileName) -> impl FnOnce(io::Error) -> CloneError + use<> {
@@ -275,7 +275,7 @@ fn begin(storage: &dyn Storage, text: &Bytes) -> Result<(), CloneError> {
 }
 
 /// The shared state of all workers.
-struct Hand<'a> {
+struct CloneState<'a> {
     replica: &'a Replica,
     storage: &'a Arc<dyn Storage>,
     log: Option<&'a Log>,
@@ -284,7 +284,7 @@ struct Hand<'a> {
 }
 
 /// A fetched and checked arena.
-struct Brought {
+struct FetchedArena {
     bytes: u64,
     fetched_bytes: u64,
     damage: Option<RecordsDamage>,
@@ -293,21 +293,21 @@ struct Brought {
     is_settled: bool,
 }
 
-impl Hand<'_> {
+impl CloneState<'_> {
     /// Fetches and checks one arena, unless an earlier run has put it in place.
-    fn bring(&self, id: ArenaId, assembly: &Assembly) -> Result<Brought, CloneError> {
+    fn bring(&self, id: ArenaId, assembly: &ArenaAssembly) -> Result<FetchedArena, CloneError> {
         let (file, total) = (id.file_name(), assembly.bytes());
         // The arena cannot become whole. So nothing is fetched, and no disk space is used.
         if let Some(hole) = assembly.holes().first().filter(|_| !self.options.keep_damaged) {
             self.observer.add_done(total);
             let damage = Some(RecordsDamage::Gap { arena: id, offset: hole.start });
-            return Ok(Brought { bytes: total, fetched_bytes: 0, damage, is_settled: true });
+            return Ok(FetchedArena { bytes: total, fetched_bytes: 0, damage, is_settled: true });
         }
         let new = file.unfinished();
         match self.storage.length(&file) {
             Ok(bytes) if bytes == total => {
                 self.observer.add_done(total);
-                return Ok(Brought { bytes, fetched_bytes: 0, damage: None, is_settled: true });
+                return Ok(FetchedArena { bytes, fetched_bytes: 0, damage: None, is_settled: true });
             }
             // The replica has grown since.
             Ok(_) => self.storage.rename(&file, &new).map_err(failed(&file))?,
@@ -331,12 +331,12 @@ impl Hand<'_> {
             damage = self.fetch_and_check(id, assembly, 0)?;
             fetched_bytes = total;
         }
-        Ok(Brought { bytes: total, fetched_bytes, damage, is_settled: false })
+        Ok(FetchedArena { bytes: total, fetched_bytes, damage, is_settled: false })
     }
 
     /// Syncs an arena and renames it to its final name. A damaged arena that is not to be kept
     /// stays under its temporary name.
-    fn place(&self, id: ArenaId, brought: Brought) -> Result<Brought, CloneError> {
+    fn place(&self, id: ArenaId, brought: FetchedArena) -> Result<FetchedArena, CloneError> {
         if brought.is_settled {
             return Ok(brought);
         }
@@ -364,11 +364,11 @@ impl Hand<'_> {
     fn fetch_and_check(
         &self,
         id: ArenaId,
-        assembly: &Assembly,
+        assembly: &ArenaAssembly,
         present: u64,
     ) -> Result<Option<RecordsDamage>, CloneError> {
         let view = under_its_name(self.storage, &id.file_name());
-        let mut arrival = if present == 0 { Arrival::begin() } else { Arrival::default() };
+        let mut arrival = if present == 0 { ArenaArrival::begin() } else { ArenaArrival::default() };
         let hole = self.fetch(id, assembly, present, |piece| {
             if let Some(log) = self.log {
                 arrival.take(log, &view, id, piece);
@@ -386,7 +386,7 @@ impl Hand<'_> {
     fn fetch(
         &self,
         id: ArenaId,
-        assembly: &Assembly,
+        assembly: &ArenaAssembly,
         present: u64,
         mut arrived: impl FnMut(Bytes),
     ) -> Result<Option<Range<u64>>, CloneError> {
@@ -397,7 +397,7 @@ impl Hand<'_> {
         while place < assembly.bytes() {
             let start = place;
             let hole = holes.iter().find(|hole| hole.contains(&start));
-            let object = assembly.part_at(start).map(Segment::range);
+            let object = assembly.part_at(start).map(ListedSegment::range);
             let known = hole.or(object.as_ref()).map_or(u64::MAX, |known| known.end);
             let end = assembly.bytes().min(start + FETCHED_BYTES).min(known);
             let mut outcome = Ok(());
@@ -440,7 +440,7 @@ impl Hand<'_> {
 
 /// Finds arenas that the newest page has seen sealed and that are missing. Without this check, a
 /// replica that has lost objects looks like one with an earlier end.
-fn missing(log: &Log) -> Result<Vec<DamagedThere>, CloneError> {
+fn missing(log: &Log) -> Result<Vec<DamagedInReplica>, CloneError> {
     let ids = log.arenas()?;
     let (mut seals, mut counted, mut unsealed) = (Seals::default(), 0, Vec::new());
     for id in &ids {
@@ -461,10 +461,10 @@ fn missing(log: &Log) -> Result<Vec<DamagedThere>, CloneError> {
     }
     let newest = ids.last().map_or(0, |id| id.0);
     let gone = (0..newest).map(ArenaId).filter(|id| ids.binary_search(id).is_err());
-    let gone = gone.map(|arena| DamagedThere { arena, reason: RecordsDamage::Missing { arena } });
+    let gone = gone.map(|arena| DamagedInReplica { arena, reason: RecordsDamage::Missing { arena } });
     let unsealed = unsealed
         .into_iter()
-        .map(|arena| DamagedThere { arena, reason: RecordsDamage::SealLost { arena, offset: 0 } });
+        .map(|arena| DamagedInReplica { arena, reason: RecordsDamage::SealLost { arena, offset: 0 } });
     Ok(gone.chain(unsealed).collect())
 }
 
@@ -472,8 +472,8 @@ fn missing(log: &Log) -> Result<Vec<DamagedThere>, CloneError> {
 fn check(
     log: &Log,
     id: ArenaId,
-    assembly: &Assembly,
-    arrival: &Arrival,
+    assembly: &ArenaAssembly,
+    arrival: &ArenaArrival,
 ) -> Result<Option<RecordsDamage>, ReadLogError> {
     match read_back(log, id, assembly, arrival) {
         Err(error) if error.is_damage() => Ok(Some(error.into())),
@@ -485,8 +485,8 @@ fn check(
 fn read_back(
     log: &Log,
     id: ArenaId,
-    assembly: &Assembly,
-    arrival: &Arrival,
+    assembly: &ArenaAssembly,
+    arrival: &ArenaArrival,
 ) -> Result<Option<RecordsDamage>, ReadLogError> {
     let opened = log.open_arena(id)?;
     let records = ArenaRecords::read(log, &opened)?;

@@ -9,20 +9,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use varve_log::{ArenaId, ArenaMap, Granule};
-use varve_remote::{Object, OtherKind, Survey, Target, TargetError};
+use varve_remote::{NonObjectKind, Object, Survey, Target, TargetError};
 use varve_world::FileName;
 
 use crate::objects::object_name::{KEYS, SegmentEnd, SegmentName, is_folder};
 
 /// A segment in the listing of a target.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Segment {
+pub struct ListedSegment {
     pub name: SegmentName,
     /// The length of the object in bytes.
     pub bytes: u64,
 }
 
-impl Segment {
+impl ListedSegment {
     /// Returns the range of the segment in its arena, in bytes.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
@@ -36,35 +36,35 @@ impl Segment {
 
 /// Everything at a target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listing {
+pub struct ReplicaListing {
     /// The small files that are copied unchanged, with their lengths.
     pub settings: BTreeMap<FileName, u64>,
     /// The segments, by arena and generation.
-    pub arenas: BTreeMap<ArenaId, BTreeMap<u32, Vec<Segment>>>,
+    pub arenas: BTreeMap<ArenaId, BTreeMap<u32, Vec<ListedSegment>>>,
     /// Objects that belong to no replica.
     pub strangers: Vec<Object>,
     /// Entries that have the name of an object or folder of a replica, but are none.
-    pub in_the_way: Vec<InTheWay>,
+    pub in_the_way: Vec<ObstructingEntry>,
 }
 
 /// An entry that is not an object but has the name of one, or is not a folder but has the name of
 /// one with objects. The expected object can neither be read nor put.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{object}: {kind} is in place of {}, and must be removed or renamed there by hand", self.place())]
-pub struct InTheWay {
+pub struct ObstructingEntry {
     /// The name of the expected object or folder.
     pub object: FileName,
-    pub kind: OtherKind,
+    pub kind: NonObjectKind,
 }
 
-impl InTheWay {
+impl ObstructingEntry {
     /// Describes the expected entry.
     pub(crate) fn place(&self) -> &'static str {
         if is_folder(&self.object) { "this folder of objects" } else { "this object" }
     }
 }
 
-impl Listing {
+impl ReplicaListing {
     /// Lists the target.
     ///
     /// # Errors
@@ -79,14 +79,17 @@ impl Listing {
         let mut listing = Self::default();
         for other in survey.others {
             let is_object = is_setting(&other.name) || SegmentName::of_file(&other.name).is_some();
-            if is_object || (is_folder(&other.name) && other.kind != OtherKind::Folder) {
-                listing.in_the_way.push(InTheWay { object: other.name, kind: other.kind });
+            if is_object || (is_folder(&other.name) && other.kind != NonObjectKind::Folder) {
+                listing.in_the_way.push(ObstructingEntry { object: other.name, kind: other.kind });
             }
         }
         for object in survey.objects {
             if let Some(name) = SegmentName::of_file(&object.name) {
                 let generations = listing.arenas.entry(name.arena).or_default();
-                generations.entry(name.generation).or_default().push(Segment { name, bytes: object.bytes });
+                generations
+                    .entry(name.generation)
+                    .or_default()
+                    .push(ListedSegment { name, bytes: object.bytes });
             } else if is_setting(&object.name) {
                 listing.settings.insert(object.name, object.bytes);
             } else {
@@ -109,11 +112,12 @@ impl Listing {
     }
 
     /// Moves segments to the strangers.
-    pub(crate) fn set_apart(&mut self, is_stranger: impl Fn(&Segment) -> bool) {
+    pub(crate) fn set_apart(&mut self, is_stranger: impl Fn(&ListedSegment) -> bool) {
         for generations in self.arenas.values_mut() {
             for segments in generations.values_mut() {
                 let apart = segments.extract_if(.., |segment| is_stranger(segment));
-                let objects = apart.map(|Segment { name, bytes }| Object { name: name.file_name(), bytes });
+                let objects =
+                    apart.map(|ListedSegment { name, bytes }| Object { name: name.file_name(), bytes });
                 self.strangers.extend(objects);
             }
             generations.retain(|_, segments| !segments.is_empty());
@@ -136,14 +140,14 @@ impl Listing {
     ///
     /// # Errors
     /// The first such entry.
-    pub fn require_clear(&self) -> Result<(), InTheWay> {
+    pub fn require_clear(&self) -> Result<(), ObstructingEntry> {
         self.in_the_way.first().cloned().map_or(Ok(()), Err)
     }
 
     /// Assembles all arenas.
     #[must_use]
-    pub fn assemble(&self) -> BTreeMap<ArenaId, Assembly> {
-        self.arenas.iter().map(|(id, generations)| (*id, Assembly::newest(generations))).collect()
+    pub fn assemble(&self) -> BTreeMap<ArenaId, ArenaAssembly> {
+        self.arenas.iter().map(|(id, generations)| (*id, ArenaAssembly::newest(generations))).collect()
     }
 }
 
@@ -167,20 +171,20 @@ fn is_key(file: &FileName) -> bool {
 
 /// An arena, assembled from its segments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Assembly {
+pub struct ArenaAssembly {
     pub generation: u32,
     /// The used segments in order, without overlaps.
-    pub parts: Vec<Segment>,
+    pub parts: Vec<ListedSegment>,
     /// Unused segments of the same generation: they overlap others, or the part before them is
     /// missing.
-    pub spare: Vec<Segment>,
+    pub spare: Vec<ListedSegment>,
 }
 
-impl Assembly {
+impl ArenaAssembly {
     /// Selects the newest sealed generation, or the newest one if none is sealed. A generation is
     /// rewritten as a whole. During its upload it has no seal, and the previous one remains valid.
     #[must_use]
-    pub fn newest(generations: &BTreeMap<u32, Vec<Segment>>) -> Self {
+    pub fn newest(generations: &BTreeMap<u32, Vec<ListedSegment>>) -> Self {
         let mut all: Vec<_> = generations.values().map(|segments| Self::of(segments)).collect();
         let sealed = all.iter().rposition(Self::is_whole);
         match sealed.or(all.len().checked_sub(1)) {
@@ -193,7 +197,7 @@ impl Assembly {
     /// one, and names its last record. If there are several chains, prefers one that ends with a
     /// seal, and otherwise the longest.
     #[must_use]
-    pub fn of(segments: &[Segment]) -> Self {
+    pub fn of(segments: &[ListedSegment]) -> Self {
         let generation = segments.first().map_or(0, |segment| segment.name.generation);
         let mut sorted: Vec<_> = segments.to_vec();
         sorted.sort_by_key(|segment| (segment.name.offset, segment.bytes));
@@ -235,7 +239,7 @@ impl Assembly {
     /// Returns true if the name of the last segment claims a seal.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
-        self.parts.last().is_some_and(Segment::is_seal)
+        self.parts.last().is_some_and(ListedSegment::is_seal)
     }
 
     /// Returns true if the arena ends with a seal and has no holes.
@@ -260,28 +264,28 @@ impl Assembly {
 
     /// Returns the segment with the byte at `offset`.
     #[must_use]
-    pub fn part_at(&self, offset: u64) -> Option<&Segment> {
+    pub fn part_at(&self, offset: u64) -> Option<&ListedSegment> {
         let place = self.parts.partition_point(|part| part.name.offset <= offset).checked_sub(1)?;
         self.parts.get(place).filter(|part| part.range().contains(&offset))
     }
 }
 
 /// The best chain of segments from one place: whether it ends with a seal, and its end.
-struct Way {
+struct SegmentChain {
     segment: usize,
     leads_to_seal: bool,
     end: u64,
 }
 
-impl Way {
+impl SegmentChain {
     fn worth(&self) -> (bool, u64) {
         (self.leads_to_seal, self.end)
     }
 }
 
 /// Computes the best segment at each offset and code, from the end backwards.
-fn ways(sorted: &[Segment]) -> BTreeMap<(u64, [u8; 16]), Way> {
-    let mut ways: BTreeMap<_, Way> = BTreeMap::new();
+fn ways(sorted: &[ListedSegment]) -> BTreeMap<(u64, [u8; 16]), SegmentChain> {
+    let mut ways: BTreeMap<_, SegmentChain> = BTreeMap::new();
     for (number, segment) in sorted.iter().enumerate().rev() {
         if segment.bytes == 0 {
             continue;
@@ -292,8 +296,8 @@ fn ways(sorted: &[Segment]) -> BTreeMap<(u64, [u8; 16]), Way> {
             SegmentEnd::Record(code) => ways.get(&(end, code)),
         };
         let way = match next {
-            Some(next) => Way { segment: number, leads_to_seal: next.leads_to_seal, end: next.end },
-            None => Way { segment: number, leads_to_seal: segment.is_seal(), end },
+            Some(next) => SegmentChain { segment: number, leads_to_seal: next.leads_to_seal, end: next.end },
+            None => SegmentChain { segment: number, leads_to_seal: segment.is_seal(), end },
         };
         let place = (segment.name.offset, segment.name.start);
         if ways.get(&place).is_none_or(|other| way.worth() > other.worth()) {
@@ -306,11 +310,11 @@ fn ways(sorted: &[Segment]) -> BTreeMap<(u64, [u8; 16]), Way> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use varve_remote::Other;
+    use varve_remote::NonObject;
 
     use super::*;
 
-    fn any_segment() -> impl Strategy<Value = Segment> {
+    fn any_segment() -> impl Strategy<Value = ListedSegment> {
         let ends = prop_oneof![(0_u8..4).prop_map(Some), Just(None)];
         let bytes = prop_oneof![0_u64..5, Just(u64::MAX)];
         (0_u64..12, bytes, 0_u8..4, ends).prop_map(|(offset, bytes, start, code)| match code {
@@ -322,7 +326,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_listed_makes_at_most_one_arena(segments in prop::collection::vec(any_segment(), 0..14)) {
-            let assembly = Assembly::of(&segments);
+            let assembly = ArenaAssembly::of(&segments);
             let mut place = 0;
             for (number, part) in assembly.parts.iter().enumerate() {
                 prop_assert!(part.bytes > 0 && part.name.offset >= place, "parts do not overlap");
@@ -346,12 +350,12 @@ mod tests {
     }
 
     /// Makes a segment after the record with the code `start`.
-    fn segment(offset: u64, bytes: u64, start: u8, code: u8) -> Segment {
+    fn segment(offset: u64, bytes: u64, start: u8, code: u8) -> ListedSegment {
         let (start, end) = ([start; 16], SegmentEnd::Record([code; 16]));
-        Segment { name: SegmentName { arena: ArenaId(0), generation: 0, offset, start, end }, bytes }
+        ListedSegment { name: SegmentName { arena: ArenaId(0), generation: 0, offset, start, end }, bytes }
     }
 
-    fn seal(offset: u64, bytes: u64, start: u8) -> Segment {
+    fn seal(offset: u64, bytes: u64, start: u8) -> ListedSegment {
         let mut seal = segment(offset, bytes, start, 0);
         seal.name.end = SegmentEnd::Seal([9; 32]);
         seal
@@ -360,7 +364,7 @@ mod tests {
     #[test]
     fn segments_make_an_arena() {
         let segments = [segment(0, 10, 0, 1), segment(10, 5, 1, 2), seal(15, 3, 2)];
-        let whole = Assembly::of(&segments);
+        let whole = ArenaAssembly::of(&segments);
         assert!(whole.is_whole() && whole.spare.is_empty());
         assert_eq!((whole.bytes(), whole.parts.as_slice()), (18, &segments[..]));
         assert_eq!(whole.part_at(9), Some(&segments[0]));
@@ -370,16 +374,16 @@ mod tests {
 
     #[test]
     fn an_open_arena_ends_before_what_is_missing() {
-        let open = Assembly::of(&[segment(0, 10, 0, 1), segment(15, 5, 2, 3)]);
+        let open = ArenaAssembly::of(&[segment(0, 10, 0, 1), segment(15, 5, 2, 3)]);
         assert_eq!((open.bytes(), open.spare.len(), open.is_visible()), (10, 1, true));
-        let headless = Assembly::of(&[segment(10, 5, 1, 2), seal(15, 3, 2)]);
+        let headless = ArenaAssembly::of(&[segment(10, 5, 1, 2), seal(15, 3, 2)]);
         assert_eq!((headless.bytes(), headless.spare.len(), headless.is_visible()), (0, 2, false));
     }
 
     #[test]
     #[allow(clippy::single_range_in_vec_init, reason = "a list of ranges is meant")]
     fn a_sealed_arena_keeps_what_is_there() {
-        let sealed = Assembly::of(&[segment(0, 10, 0, 1), segment(20, 5, 2, 3), seal(25, 3, 3)]);
+        let sealed = ArenaAssembly::of(&[segment(0, 10, 0, 1), segment(20, 5, 2, 3), seal(25, 3, 3)]);
         assert_eq!((sealed.bytes(), sealed.holes(), sealed.is_whole()), (28, vec![10..20], false));
         assert_eq!(sealed.part_at(12), None);
     }
@@ -388,13 +392,15 @@ mod tests {
     fn of_two_ways_the_one_that_leads_on_is_taken() {
         let cut = segment(0, 7, 0, 1);
         let segments = [cut.clone(), segment(0, 4, 0, 2), segment(4, 6, 2, 3), seal(10, 1, 3)];
-        let assembly = Assembly::of(&segments);
+        let assembly = ArenaAssembly::of(&segments);
         assert!(assembly.is_whole());
         assert_eq!(assembly.spare, [cut]);
-        let nothing = Assembly::of(&[segment(0, 0, 0, 1)]);
+        let nothing = ArenaAssembly::of(&[segment(0, 0, 0, 1)]);
         assert_eq!((nothing.is_visible(), nothing.spare.len()), (false, 1));
-        let endless =
-            Assembly::of(&[Segment { bytes: u64::MAX, ..segment(5, 0, 2, 1) }, segment(0, 5, 0, 2)]);
+        let endless = ArenaAssembly::of(&[
+            ListedSegment { bytes: u64::MAX, ..segment(5, 0, 2, 1) },
+            segment(0, 5, 0, 2),
+        ]);
         assert_eq!(endless.bytes(), u64::MAX);
     }
 
@@ -403,46 +409,47 @@ mod tests {
         // Cut at the same offsets with other codes. One chain is longer.
         let one = [segment(0, 10, 0, 1), segment(10, 5, 1, 2)];
         let other = [segment(0, 10, 0, 5), segment(10, 5, 5, 6), segment(15, 5, 6, 7)];
-        let both = Assembly::of(&[&one[..], &other].concat());
+        let both = ArenaAssembly::of(&[&one[..], &other].concat());
         assert_eq!((both.parts.as_slice(), both.spare.as_slice()), (&other[..], &one[..]));
-        let torn = Assembly::of(&[one[0].clone(), other[1].clone()]);
+        let torn = ArenaAssembly::of(&[one[0].clone(), other[1].clone()]);
         assert_eq!((torn.bytes(), torn.spare.len()), (10, 1));
     }
 
     #[test]
     fn a_generation_counts_once_it_is_whole() {
-        let with = |generation, mut segment: Segment| {
+        let with = |generation, mut segment: ListedSegment| {
             segment.name.generation = generation;
             segment
         };
         let mut generations =
             BTreeMap::from([(0, vec![seal(0, 10, 0)]), (1, vec![with(1, segment(0, 5, 0, 1))])]);
-        assert_eq!(Assembly::newest(&generations).generation, 0);
+        assert_eq!(ArenaAssembly::newest(&generations).generation, 0);
         generations.entry(1).or_default().push(with(1, seal(5, 1, 1)));
-        assert_eq!(Assembly::newest(&generations).generation, 1);
+        assert_eq!(ArenaAssembly::newest(&generations).generation, 1);
     }
 
     #[test]
     fn what_reaches_beyond_any_arena_is_a_stranger() {
         let map = ArenaMap::new(1 << 20).unwrap();
         let end_max = map.file_bytes_max();
-        let last = Segment { bytes: 10, ..segment(end_max - 10, 0, 2, 3) };
+        let last = ListedSegment { bytes: 10, ..segment(end_max - 10, 0, 2, 3) };
         let beyond = [
-            Segment { bytes: 11, ..last.clone() },
+            ListedSegment { bytes: 11, ..last.clone() },
             seal(SegmentName::OFFSET_MAX, 700, 2),
-            Segment { bytes: u64::MAX, ..segment(0, 0, 0, 1) },
+            ListedSegment { bytes: u64::MAX, ..segment(0, 0, 0, 1) },
         ];
         let good = [segment(0, 10, 0, 1), segment(10, 5, 1, 2), last];
-        let object = |segment: &Segment| Object { name: segment.name.file_name(), bytes: segment.bytes };
+        let object =
+            |segment: &ListedSegment| Object { name: segment.name.file_name(), bytes: segment.bytes };
         for far in &beyond {
             let objects = good.iter().chain([far]).map(object).collect();
-            let listing = Listing::of(Survey { objects, others: Vec::new() }).within(map);
+            let listing = ReplicaListing::of(Survey { objects, others: Vec::new() }).within(map);
             assert_eq!(listing.strangers, [object(far)]);
             let assembly = &listing.assemble()[&ArenaId(0)];
             assert_eq!((assembly.bytes(), assembly.spare.len()), (15, 1));
         }
         let objects = vec![object(&beyond[1])];
-        let listing = Listing::of(Survey { objects, others: Vec::new() }).within(map);
+        let listing = ReplicaListing::of(Survey { objects, others: Vec::new() }).within(map);
         assert!(listing.arenas.is_empty(), "there is no arena where only a stranger is");
         // Every arena that the format allows can be named.
         let most = ArenaMap::new(ArenaMap::ARENA_BYTES_MAX).unwrap().file_bytes_max();
@@ -454,18 +461,19 @@ mod tests {
         let object = |name: &str| Object { name: FileName::new(name).unwrap(), bytes: 1 };
         let names =
             ["config.toml", "keys/a.toml", "keys/a", "arenas/0000000000.arena", "index/newest", "lock"];
-        let folder = |name: &str| Other { name: FileName::new(name).unwrap(), kind: OtherKind::Folder };
+        let folder =
+            |name: &str| NonObject { name: FileName::new(name).unwrap(), kind: NonObjectKind::Folder };
         let others = ["arenas", "keys", "keys/b.toml", "letters"].map(folder).to_vec();
-        let listing = Listing::of(Survey { objects: names.map(object).to_vec(), others });
+        let listing = ReplicaListing::of(Survey { objects: names.map(object).to_vec(), others });
         assert_eq!(listing.settings.len(), 2);
         assert_eq!(listing.strangers.len(), 4);
         assert_eq!(listing.keys().count(), 1);
         let in_the_way = listing.require_clear().unwrap_err();
         assert_eq!((in_the_way.object.as_str(), listing.in_the_way.len()), ("keys/b.toml", 1));
         for name in ["arenas", "arenas/0000000003.0", "keys"].map(|name| FileName::new(name).unwrap()) {
-            for kind in [OtherKind::Link, OtherKind::Special] {
-                let others = vec![Other { name: name.clone(), kind }];
-                let listing = Listing::of(Survey { objects: Vec::new(), others });
+            for kind in [NonObjectKind::Link, NonObjectKind::Special] {
+                let others = vec![NonObject { name: name.clone(), kind }];
+                let listing = ReplicaListing::of(Survey { objects: Vec::new(), others });
                 let said = listing.require_clear().unwrap_err().to_string();
                 assert!(said.starts_with(&format!("{name}: {kind} is in place of this folder")), "{said}");
             }

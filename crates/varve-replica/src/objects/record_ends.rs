@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use varve_log::{
-    ArenaHeader, ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenedArena, PageRow, Proven,
-    ReadLogError, Recovered, Seal,
+    ArenaHeader, ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenedArena, PageRow, ProvenPages,
+    ReadLogError, RecoveredArena, Seal,
 };
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ impl RecordsDamage {
 
 /// Returns the part of a scan's result from which the next writer will continue. Without the read
 /// key, if the arena has a torn tail, that is the part that is surely durable.
-fn as_left(log: &Log, arena: &OpenedArena, found: Recovered) -> Result<Recovered, ReadLogError> {
+fn as_left(log: &Log, arena: &OpenedArena, found: RecoveredArena) -> Result<RecoveredArena, ReadLogError> {
     if log.keys().can_read() {
         return log.judge(arena, found);
     }
@@ -105,7 +105,7 @@ fn as_left(log: &Log, arena: &OpenedArena, found: Recovered) -> Result<Recovered
     if !is_torn {
         return Ok(found);
     }
-    let mut proven = Proven::of(found).proven;
+    let mut proven = ProvenPages::of(found).proven;
     proven.log_bytes = proven.pages.last().map_or(ArenaHeader::BYTES, |(row, _)| row.end());
     proven.gap = None;
     Ok(proven)

@@ -7,7 +7,7 @@ use varve_log::{ArenaId, FilePart};
 use varve_world::{FileLock, FileName, LockError, Storage};
 
 /// Reads one file from its other place, and the rest from the storage below.
-pub(crate) struct Held {
+pub(crate) struct OverlaidStorage {
     pub(crate) below: Arc<dyn Storage>,
     pub(crate) file: FileName,
     /// The name of the file below.
@@ -16,7 +16,7 @@ pub(crate) struct Held {
     pub(crate) part: FilePart,
 }
 
-impl Held {
+impl OverlaidStorage {
     /// Makes a view of `below` with bytes of an arena in memory.
     pub(crate) fn in_memory(below: &Arc<dyn Storage>, arena: ArenaId, part: FilePart) -> Self {
         let file = arena.file_name();
@@ -28,7 +28,7 @@ impl Held {
     }
 }
 
-impl Storage for Held {
+impl Storage for OverlaidStorage {
     fn read_at(&self, file: &FileName, offset: u64, into: &mut [u8]) -> io::Result<()> {
         if *file != self.file {
             return self.below.read_at(file, offset, into);
@@ -100,7 +100,8 @@ mod tests {
         let below: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
         let file = ArenaId(3).file_name();
         below.replace(&file, b"abcdefghij").unwrap();
-        let held = Held::in_memory(&below, ArenaId(3), FilePart::new(3, Bytes::from_static(b"XYZ")));
+        let held =
+            OverlaidStorage::in_memory(&below, ArenaId(3), FilePart::new(3, Bytes::from_static(b"XYZ")));
         for start in 0..10 {
             for end in start..=10 {
                 let mut read = vec![0; end - start];

@@ -21,20 +21,20 @@ const HASH_BYTES: usize = 32;
 pub struct RangeCache {
     storage: Arc<dyn Storage>,
     block_count_max: usize,
-    inside: Mutex<Inside>,
+    inside: Mutex<RangeCacheState>,
 }
 
 #[derive(Default)]
-struct Inside {
+struct RangeCacheState {
     /// The sequence number of each block.
-    turns: BTreeMap<Key, u64>,
+    turns: BTreeMap<RangeKey, u64>,
     /// The blocks in the order of insertion.
-    keys: BTreeMap<u64, Key>,
+    keys: BTreeMap<u64, RangeKey>,
     /// The next sequence number.
     turns_end: u64,
 }
 
-impl Inside {
+impl RangeCacheState {
     fn next_turn(&mut self) -> u64 {
         let turn = self.turns_end;
         self.turns_end = turn.saturating_add(1);
@@ -42,7 +42,7 @@ impl Inside {
     }
 
     /// Records a block. Returns false if another thread has inserted the same block first.
-    fn note(&mut self, turn: u64, key: Key) -> bool {
+    fn note(&mut self, turn: u64, key: RangeKey) -> bool {
         if self.turns.contains_key(&key) {
             return false;
         }
@@ -60,9 +60,9 @@ impl Inside {
 
 /// Identifies a block of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Key([u8; 16]);
+struct RangeKey([u8; 16]);
 
-impl Key {
+impl RangeKey {
     fn new(object: &FileName, block: u64) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&block.to_le_bytes());
@@ -73,13 +73,13 @@ impl Key {
     }
 }
 
-fn file(turn: u64, key: Key) -> FileName {
+fn file(turn: u64, key: RangeKey) -> FileName {
     FileName::new(&format!("{FOLDER}/{turn:016}-{}", to_hex(&key.0))).expect("digits make a good name")
 }
 
-fn parse(file: &FileName) -> Option<(u64, Key)> {
+fn parse(file: &FileName) -> Option<(u64, RangeKey)> {
     let (turn, key) = file.as_str().strip_prefix(FOLDER)?.strip_prefix('/')?.split_once('-')?;
-    Some((turn.parse().ok()?, Key(varve_block::from_hex(key).ok()?.try_into().ok()?)))
+    Some((turn.parse().ok()?, RangeKey(varve_block::from_hex(key).ok()?.try_into().ok()?)))
 }
 
 impl RangeCache {
@@ -88,7 +88,7 @@ impl RangeCache {
     #[must_use]
     pub fn new(storage: Arc<dyn Storage>, bytes_max: u64) -> Self {
         let block_count_max = usize::try_from(bytes_max / BLOCK_BYTES).unwrap_or(usize::MAX).max(1);
-        let mut inside = Inside::default();
+        let mut inside = RangeCacheState::default();
         for (turn, key) in storage.list(FOLDER).unwrap_or_default().iter().filter_map(parse) {
             inside.keys.insert(turn, key);
             inside.turns.insert(key, turn);
@@ -98,7 +98,7 @@ impl RangeCache {
     }
 
     pub(crate) fn get(&self, object: &FileName, block: u64) -> Option<Bytes> {
-        let key = Key::new(object, block);
+        let key = RangeKey::new(object, block);
         let turn = *self.inside.lock().turns.get(&key)?;
         let read = self.storage.read_whole(&file(turn, key), BLOCK_BYTES + HASH_BYTES as u64);
         let whole = read.ok().filter(|bytes| {
@@ -116,7 +116,7 @@ impl RangeCache {
     }
 
     pub(crate) fn put(&self, object: &FileName, block: u64, bytes: &[u8]) {
-        let key = Key::new(object, block);
+        let key = RangeKey::new(object, block);
         let mut inside = self.inside.lock();
         if inside.turns.contains_key(&key) {
             return;

@@ -13,7 +13,7 @@ use varve_remote::{Object, TakePiece, Target, TargetError};
 use varve_store::{ConfigError, StoreConfig};
 use varve_world::FileName;
 
-use crate::objects::listing::{Assembly, CONFIG, InTheWay, Listing, MARK, Segment};
+use crate::objects::listing::{ArenaAssembly, CONFIG, ListedSegment, MARK, ObstructingEntry, ReplicaListing};
 
 /// The layout of objects that this program reads and writes.
 const LAYOUT: u32 = 1;
@@ -24,8 +24,8 @@ pub struct Replica {
     target: Arc<dyn Target>,
     settings: BTreeMap<FileName, u64>,
     strangers: Vec<Object>,
-    in_the_way: Vec<InTheWay>,
-    arenas: BTreeMap<ArenaId, Assembly>,
+    in_the_way: Vec<ObstructingEntry>,
+    arenas: BTreeMap<ArenaId, ArenaAssembly>,
 }
 
 /// The reason why a replica was not opened.
@@ -39,7 +39,7 @@ pub enum OpenReplicaError {
     NotAReplica,
     /// A necessary object is missing, and something else has its name.
     #[error(transparent)]
-    InTheWay(#[from] InTheWay),
+    InTheWay(#[from] ObstructingEntry),
     /// A newer layout.
     #[error("the replica has layout {layout}; this program reads layout {LAYOUT}: use a newer version of it")]
     NewerLayout { layout: u32 },
@@ -53,14 +53,14 @@ pub enum OpenReplicaError {
 
 /// `replica.toml`: the first object of a replica.
 #[derive(Debug, Serialize, Deserialize)]
-struct Mark {
+struct ReplicaFile {
     layout: u32,
     store: String,
 }
 
 /// Makes the text of `replica.toml`.
 pub(crate) fn mark_text(store_id: &[u8; 16]) -> String {
-    let mark = Mark { layout: LAYOUT, store: to_hex(store_id) };
+    let mark = ReplicaFile { layout: LAYOUT, store: to_hex(store_id) };
     let text = toml::to_string(&mark).expect("plain values always serialise");
     format!("# A replica of a Varve store. FORMAT.md, section 6, says how to read it.\n{text}")
 }
@@ -84,7 +84,7 @@ pub(crate) fn read_mark(
     let file = FileName::new(MARK).expect("a plain name");
     let Some(bytes) = settings.get(&file) else { return Ok(None) };
     let text = read_setting(target, &file, *bytes)?;
-    let mark: Mark = std::str::from_utf8(&text)
+    let mark: ReplicaFile = std::str::from_utf8(&text)
         .ok()
         .and_then(|text| toml::from_str(text).ok())
         .ok_or(OpenReplicaError::Mark)?;
@@ -111,7 +111,7 @@ impl Replica {
     /// # Errors
     /// [`OpenReplicaError`].
     pub fn open(target: Arc<dyn Target>) -> Result<Self, OpenReplicaError> {
-        let listing = Listing::read(target.as_ref())?;
+        let listing = ReplicaListing::read(target.as_ref())?;
         read_mark(target.as_ref(), &listing.settings)?;
         if !listing.settings.keys().any(|file| file.as_str() == CONFIG) {
             let mut in_the_way = listing.in_the_way.into_iter();
@@ -130,17 +130,17 @@ impl Replica {
         Ok(Self::of(target, listing.within(map)))
     }
 
-    pub(crate) fn of(target: Arc<dyn Target>, listing: Listing) -> Self {
+    pub(crate) fn of(target: Arc<dyn Target>, listing: ReplicaListing) -> Self {
         let arenas = listing.assemble();
-        let Listing { settings, strangers, in_the_way, .. } = listing;
+        let ReplicaListing { settings, strangers, in_the_way, .. } = listing;
         Self { target, settings, strangers, in_the_way, arenas }
     }
 
     /// Makes a view of a single segment, without the rest of its arena.
-    pub(crate) fn of_one(target: Arc<dyn Target>, segment: Segment) -> Self {
+    pub(crate) fn of_one(target: Arc<dyn Target>, segment: ListedSegment) -> Self {
         let (arena, generation) = (segment.name.arena, segment.name.generation);
-        let assembly = Assembly { generation, parts: vec![segment], spare: Vec::new() };
-        Self { arenas: [(arena, assembly)].into(), ..Self::of(target, Listing::default()) }
+        let assembly = ArenaAssembly { generation, parts: vec![segment], spare: Vec::new() };
+        Self { arenas: [(arena, assembly)].into(), ..Self::of(target, ReplicaListing::default()) }
     }
 
     /// Returns the target.
@@ -172,13 +172,13 @@ impl Replica {
 
     /// Returns the entries that occupy the names of objects, which cannot be read.
     #[must_use]
-    pub fn in_the_way(&self) -> &[InTheWay] {
+    pub fn in_the_way(&self) -> &[ObstructingEntry] {
         &self.in_the_way
     }
 
     /// Returns the assembled arenas, including those that a reader does not see.
     #[must_use]
-    pub fn arenas(&self) -> &BTreeMap<ArenaId, Assembly> {
+    pub fn arenas(&self) -> &BTreeMap<ArenaId, ArenaAssembly> {
         &self.arenas
     }
 
@@ -195,10 +195,10 @@ impl Replica {
     /// Returns the length of the available part of an arena in bytes; `None` if there is none.
     #[must_use]
     pub fn arena_bytes(&self, id: ArenaId) -> Option<u64> {
-        self.visible(id).map(Assembly::bytes)
+        self.visible(id).map(ArenaAssembly::bytes)
     }
 
-    fn visible(&self, id: ArenaId) -> Option<&Assembly> {
+    fn visible(&self, id: ArenaId) -> Option<&ArenaAssembly> {
         self.arenas.get(&id).filter(|arena| arena.is_visible())
     }
 
@@ -238,7 +238,7 @@ impl Replica {
         &self,
         id: ArenaId,
         range: Range<u64>,
-        read: impl Fn(&Segment, Range<u64>) -> io::Result<Bytes>,
+        read: impl Fn(&ListedSegment, Range<u64>) -> io::Result<Bytes>,
     ) -> io::Result<Bytes> {
         let arena = self.visible(id).ok_or(io::ErrorKind::NotFound)?;
         let mut found = BytesMut::new();

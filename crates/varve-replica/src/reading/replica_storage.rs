@@ -32,12 +32,12 @@ pub struct ReplicaStorage {
     replica: Arc<Replica>,
     cache: Option<RangeCache>,
     hints: Option<Arc<dyn Storage>>,
-    readers: Mutex<BTreeMap<FileName, Reader>>,
+    readers: Mutex<BTreeMap<FileName, SequentialReader>>,
 }
 
 /// The position at which a sequential reader of an object continues.
 #[derive(Clone, Copy)]
-struct Reader {
+struct SequentialReader {
     next_block: u64,
     ahead_blocks: u64,
 }
@@ -116,7 +116,8 @@ impl ReplicaStorage {
         if readers.len() >= READERS_MAX && !readers.contains_key(object) {
             readers.pop_first();
         }
-        let reader = readers.entry(object.clone()).or_insert(Reader { next_block: 0, ahead_blocks: 0 });
+        let reader =
+            readers.entry(object.clone()).or_insert(SequentialReader { next_block: 0, ahead_blocks: 0 });
         let goes_on = block > 0 && block == reader.next_block;
         reader.ahead_blocks = if goes_on { (reader.ahead_blocks * 2).clamp(1, AHEAD_BLOCKS_MAX) } else { 0 };
         reader.next_block = block + missing + reader.ahead_blocks;

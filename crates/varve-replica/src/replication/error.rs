@@ -6,7 +6,7 @@ use varve_log::{ArenaId, OpenLogError, ReadLogError, RecoverError};
 use varve_remote::TargetError;
 use varve_world::{FileName, LockError};
 
-use crate::objects::listing::InTheWay;
+use crate::objects::listing::ObstructingEntry;
 use crate::reading::replica::OpenReplicaError;
 use crate::replication::replaced_objects::NotReplaceable;
 
@@ -22,7 +22,7 @@ pub enum ReplicateError {
     Open(#[from] OpenReplicaError),
     /// Something other than an object has the name of one.
     #[error(transparent)]
-    InTheWay(#[from] InTheWay),
+    InTheWay(#[from] ObstructingEntry),
     /// An object that the user named cannot be put again.
     #[error(transparent)]
     NotReplaceable(#[from] NotReplaceable),

@@ -11,13 +11,13 @@ use varve_log::{
 };
 use varve_remote::Target;
 
-use crate::objects::listing::{Listing, Segment};
+use crate::objects::listing::{ListedSegment, ReplicaListing};
 use crate::objects::object_name::{SegmentEnd, SegmentName};
 use crate::objects::record_ends::ArenaRecords;
 use crate::reading::replica::Replica;
 use crate::reading::replica_storage::ReplicaStorage;
 use crate::replication::error::ReplicateError;
-use crate::replication::source::Source;
+use crate::replication::replication_source::ReplicationSource;
 
 /// The seals in a log, and the number that its last page has counted.
 #[derive(Debug, Default)]
@@ -44,9 +44,9 @@ impl CountedSeals {
 /// Decides whether a replica with segments that this log lacks continues the log, or has another
 /// history.
 pub(crate) fn tell_apart(
-    source: Source<'_>,
+    source: ReplicationSource<'_>,
     replica: &Replica,
-    unknown: &Segment,
+    unknown: &ListedSegment,
 ) -> Result<ReplicateError, ReplicateError> {
     let (arena, object) = (unknown.name.arena, unknown.name.file_name());
     if unknown.name.offset == 0 {
@@ -87,15 +87,15 @@ pub(crate) fn tell_apart(
 /// no key of the store has written its first record. Everybody with write access to the target can
 /// make one. It becomes a stranger.
 pub(crate) fn take_out_strays(
-    source: Source<'_>,
+    source: ReplicationSource<'_>,
     target: &Arc<dyn Target>,
-    listing: &mut Listing,
-    mut unknown: Vec<Segment>,
-) -> Result<Vec<Segment>, ReplicateError> {
+    listing: &mut ReplicaListing,
+    mut unknown: Vec<ListedSegment>,
+) -> Result<Vec<ListedSegment>, ReplicateError> {
     unknown.sort();
     let (mut strays, mut kept) = (BTreeSet::new(), Vec::new());
     // Holds the records of one arena at a time.
-    let mut here: Option<(ArenaId, Option<Here>)> = None;
+    let mut here: Option<(ArenaId, Option<LocalArena>)> = None;
     for segment in unknown {
         let id = segment.name.arena;
         if has_neighbour(listing, &segment) {
@@ -103,7 +103,7 @@ pub(crate) fn take_out_strays(
             continue;
         }
         if here.as_ref().is_none_or(|(arena, _)| *arena != id) {
-            here = Some((id, Here::read(source, id)?));
+            here = Some((id, LocalArena::read(source, id)?));
         }
         let here = here.as_ref().and_then(|(_, here)| here.as_ref());
         let is_ours = match here.filter(|here| here.records.generation == segment.name.generation) {
@@ -123,9 +123,9 @@ pub(crate) fn take_out_strays(
 }
 
 /// Returns true if a segment begins its arena, or is adjacent to another listed one.
-fn has_neighbour(listing: &Listing, segment: &Segment) -> bool {
+fn has_neighbour(listing: &ReplicaListing, segment: &ListedSegment) -> bool {
     let name = &segment.name;
-    let fits = |before: &Segment, after: &Segment| {
+    let fits = |before: &ListedSegment, after: &ListedSegment| {
         before.range().end == after.name.offset && before.name.end == SegmentEnd::Record(after.name.start)
     };
     let generations = listing.arenas.get(&name.arena);
@@ -134,14 +134,14 @@ fn has_neighbour(listing: &Listing, segment: &Segment) -> bool {
 }
 
 /// A local arena.
-struct Here {
+struct LocalArena {
     opened: OpenedArena,
     records: ArenaRecords,
 }
 
-impl Here {
+impl LocalArena {
     /// Returns `None` if there is no such arena, or it is unreadable.
-    fn read(source: Source<'_>, id: ArenaId) -> Result<Option<Self>, ReplicateError> {
+    fn read(source: ReplicationSource<'_>, id: ArenaId) -> Result<Option<Self>, ReplicateError> {
         if !source.log.arenas()?.contains(&id) {
             return Ok(None);
         }
@@ -156,7 +156,7 @@ impl Here {
         }
     }
 
-    fn leads_to(&self, segment: &Segment) -> bool {
+    fn leads_to(&self, segment: &ListedSegment) -> bool {
         self.records.start_at(segment.name.offset) == Some(segment.name.start)
     }
 }
@@ -164,10 +164,10 @@ impl Here {
 /// Returns true if a key of the store has written the first record of a segment, for exactly that
 /// place.
 fn is_written_by(
-    source: Source<'_>,
+    source: ReplicationSource<'_>,
     opened: &OpenedArena,
     target: &Arc<dyn Target>,
-    segment: &Segment,
+    segment: &ListedSegment,
 ) -> Result<bool, ReplicateError> {
     let granule = Granule::at_or_after(segment.name.offset);
     let Some(granule) = granule.filter(|granule| granule.byte_offset() == segment.name.offset) else {
@@ -187,7 +187,7 @@ fn is_written_by(
 }
 
 /// Returns the offset of an arena's last acknowledged record, in bytes.
-fn last_record(source: Source<'_>, opened: &OpenedArena) -> Result<Option<u64>, ReplicateError> {
+fn last_record(source: ReplicationSource<'_>, opened: &OpenedArena) -> Result<Option<u64>, ReplicateError> {
     if source.log.file_bytes(opened.id())? <= ArenaHeader::BYTES {
         return Ok(None);
     }
@@ -199,9 +199,9 @@ fn last_record(source: Source<'_>, opened: &OpenedArena) -> Result<Option<u64>, 
 /// place among the seals. The store then continued as if that arena had never existed, and the two
 /// do not form one log.
 pub(crate) fn require_place(
-    source: Source<'_>,
+    source: ReplicationSource<'_>,
     target: &Arc<dyn Target>,
-    listing: &Listing,
+    listing: &ReplicaListing,
     missing: &[ArenaId],
     mut counted: CountedSeals,
 ) -> Result<(), ReplicateError> {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use varve_log::Seals;
 use varve_world::FileName;
 
-use crate::objects::listing::Segment;
+use crate::objects::listing::ListedSegment;
 use crate::objects::object_name::{SegmentEnd, SegmentName};
 use crate::objects::record_ends::ArenaRecords;
 
@@ -44,7 +44,7 @@ pub(crate) struct ArenaPlan {
     pub(crate) puts: Vec<PlannedSegment>,
     pub(crate) wrong: Vec<WrongLength>,
     /// Segments whose start or end is not in the log.
-    pub(crate) unknown: Vec<Segment>,
+    pub(crate) unknown: Vec<ListedSegment>,
     /// The bytes of the arena that are already at the target.
     pub(crate) present_bytes: u64,
 }
@@ -53,7 +53,7 @@ pub(crate) struct ArenaPlan {
 /// damaged.
 pub(crate) fn plan_arena(
     records: &ArenaRecords,
-    segments: &[Segment],
+    segments: &[ListedSegment],
     segment_bytes: u64,
     replace: &BTreeSet<FileName>,
 ) -> ArenaPlan {
@@ -93,7 +93,7 @@ pub(crate) fn plan_arena(
 }
 
 /// Returns the end of the segment with this name in this log; `None` if the log has no such end.
-fn expected_end(records: &ArenaRecords, segment: &Segment) -> Option<u64> {
+fn expected_end(records: &ArenaRecords, segment: &ListedSegment) -> Option<u64> {
     match segment.name.end {
         SegmentEnd::Record(code) => records.end_of(&code),
         SegmentEnd::Seal(code) => records.seal.filter(|seal| seal.code == code).map(|seal| seal.file_bytes),
@@ -220,7 +220,7 @@ mod tests {
     use varve_log::{ArenaId, Seal};
 
     use super::*;
-    use crate::objects::listing::Assembly;
+    use crate::objects::listing::ArenaAssembly;
 
     #[test]
     #[allow(clippy::single_range_in_vec_init, reason = "a list of ranges is meant")]
@@ -298,20 +298,20 @@ mod tests {
                 let name = records.name_of(places[from], places[to]);
                 let whole = places[to] - places[from];
                 let bytes = has.bytes.map_or(whole, |bytes| bytes.index(usize::try_from(whole).unwrap()) as u64);
-                if segments.iter().any(|segment: &Segment| segment.name == name) {
+                if segments.iter().any(|segment: &ListedSegment| segment.name == name) {
                     continue;
                 }
                 if has.is_replaced {
                     replace.insert(name.file_name());
                 }
-                segments.push(Segment { name, bytes });
+                segments.push(ListedSegment { name, bytes });
             }
             let segment_bytes = segment_granules * varve_log::GRANULE_BYTES;
             let plan = plan_arena(&records, &segments, segment_bytes, &replace);
             prop_assert!(plan.unknown.is_empty());
             let mut after = segments.clone();
             for put in &plan.puts {
-                let segment = Segment { name: put.name.clone(), bytes: put.bytes() };
+                let segment = ListedSegment { name: put.name.clone(), bytes: put.bytes() };
                 let taken = after.iter_mut().find(|other| other.name == segment.name);
                 prop_assert_eq!(taken.is_some(), put.replaces, "nothing is replaced unless somebody said so");
                 match taken {
@@ -319,7 +319,7 @@ mod tests {
                     None => after.push(segment),
                 }
             }
-            let assembly = Assembly::of(&after);
+            let assembly = ArenaAssembly::of(&after);
             prop_assert_eq!((assembly.bytes(), assembly.holes()), (records.end(), Vec::new()));
             prop_assert_eq!(assembly.is_whole(), is_sealed);
             let again = plan_arena(&records, &after, segment_bytes, &BTreeSet::new());

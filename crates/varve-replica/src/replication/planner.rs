@@ -11,7 +11,9 @@ use varve_log::{ArenaId, ArenaState, ReadLogError, Seal};
 use varve_remote::Target;
 use varve_world::FileName;
 
-use crate::objects::listing::{Assembly, CONFIG, FORMAT_PAGE, Listing, MARK, Segment, plain};
+use crate::objects::listing::{
+    ArenaAssembly, CONFIG, FORMAT_PAGE, ListedSegment, MARK, ReplicaListing, plain,
+};
 use crate::objects::object_name::{KEYS, SegmentEnd};
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::reading::replica::{Replica, mark_text, read_config, read_mark, read_setting};
@@ -19,9 +21,9 @@ use crate::replication::error::ReplicateError;
 use crate::replication::history::{CountedSeals, require_place, take_out_strays, tell_apart};
 use crate::replication::planned_segments::{PlannedSegment, order_of_upload, plan_arena};
 use crate::replication::replaced_objects::require_planned;
-use crate::replication::replication_plan::{DamagedHere, PlannedSetting, ReplicationPlan};
-use crate::replication::seen::Seen;
-use crate::replication::source::Source;
+use crate::replication::replica_end::ReplicaEnd;
+use crate::replication::replication_plan::{DamagedInStore, PlannedSetting, ReplicationPlan};
+use crate::replication::replication_source::ReplicationSource;
 
 const SETTING_BYTES_MAX: u64 = 1 << 20;
 
@@ -48,11 +50,11 @@ impl ReplicationPlan {
     /// # Errors
     /// [`ReplicateError`] for another store's replica, another history, or a failed read.
     pub fn new(
-        source: Source<'_>,
+        source: ReplicationSource<'_>,
         target: &Arc<dyn Target>,
         options: &ReplicateOptions,
     ) -> Result<Self, ReplicateError> {
-        let mut listing = Listing::read(target.as_ref())?.within(source.config.arena_map);
+        let mut listing = ReplicaListing::read(target.as_ref())?.within(source.config.arena_map);
         check_identity(source, target.as_ref(), &listing, &options.replace)?;
         listing.require_clear()?;
         let mut plan = Self::default();
@@ -73,8 +75,8 @@ impl ReplicationPlan {
         require_place(source, target, &listing, &plan.missing_here, counted)?;
         require_planned(&options.replace, &plan, &listing)?;
         let arenas = listing.assemble();
-        let seen = Seen::read(source.world.storage.as_ref(), source.log.keys(), target.as_ref());
-        plan.lost_there = seen.filter(|seen| !seen.is_reached_by(Seen::of(arenas.iter())));
+        let seen = ReplicaEnd::read(source.world.storage.as_ref(), source.log.keys(), target.as_ref());
+        plan.lost_there = seen.filter(|seen| !seen.is_reached_by(ReplicaEnd::of(arenas.iter())));
         plan.strangers = listing.strangers.iter().map(|object| object.name.clone()).collect();
         plan.listing = listing;
         Ok(plan)
@@ -88,9 +90,9 @@ impl ReplicationPlan {
 
     fn settings(
         &mut self,
-        source: Source<'_>,
+        source: ReplicationSource<'_>,
         target: &dyn Target,
-        listing: &Listing,
+        listing: &ReplicaListing,
         replace: &BTreeSet<FileName>,
     ) -> Result<(), ReplicateError> {
         let storage = source.world.storage.as_ref();
@@ -161,10 +163,10 @@ impl ReplicationPlan {
     /// Plans all arenas. Returns the segments that this log lacks, and the seals that it has.
     fn arenas(
         &mut self,
-        source: Source<'_>,
-        listing: &Listing,
+        source: ReplicationSource<'_>,
+        listing: &ReplicaListing,
         options: &ReplicateOptions,
-    ) -> Result<(Vec<Segment>, CountedSeals), ReplicateError> {
+    ) -> Result<(Vec<ListedSegment>, CountedSeals), ReplicateError> {
         let ids = source.log.arenas()?;
         let never_begun = source.log.never_begun()?;
         let mut unknown = Vec::new();
@@ -183,19 +185,19 @@ impl ReplicationPlan {
         for (place, id) in (0_u64..).zip(ids) {
             let generations = listing.arenas.get(&id);
             let local = match read_local(source, id, generations, options) {
-                Ok(Local::Complete { bytes, seal }) => {
+                Ok(LocalState::Complete { bytes, seal }) => {
                     counted.seals.insert(id, seal);
                     self.present_bytes += bytes;
                     continue;
                 }
-                Ok(Local::Records(records)) => records,
+                Ok(LocalState::Records(records)) => records,
                 // A crash left it before its header was written. The next writer removes it.
                 Err(error) if error.is_damage() && never_begun.contains(&id) => {
                     self.unfinished.push((id, 0));
                     continue;
                 }
                 Err(error) if error.is_damage() => {
-                    self.damaged.push(DamagedHere { arena: id, offset: 0, reason: error.into() });
+                    self.damaged.push(DamagedInStore { arena: id, offset: 0, reason: error.into() });
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -220,10 +222,10 @@ impl ReplicationPlan {
             }
             let offset = local.damage.as_ref().map(RecordsDamage::offset);
             // A damaged part of this log is no evidence against a segment.
-            let judged = |segment: &&Segment| offset.is_none_or(|offset| segment.range().end <= offset);
+            let judged = |segment: &&ListedSegment| offset.is_none_or(|offset| segment.range().end <= offset);
             unknown.extend(arena.unknown.iter().filter(judged).cloned());
             if let Some(reason) = local.damage {
-                self.damaged.push(DamagedHere { arena: id, offset: reason.offset(), reason });
+                self.damaged.push(DamagedInStore { arena: id, offset: reason.offset(), reason });
             }
         }
         // Arenas are sealed in any order: an arena that a crash has left may wait for its seal
@@ -234,14 +236,14 @@ impl ReplicationPlan {
         }
         for (_, arena, offset) in unsealed.into_iter().filter(|(place, ..)| *place < counted.count) {
             let reason = RecordsDamage::SealLost { arena, offset };
-            self.damaged.push(DamagedHere { arena, offset, reason });
+            self.damaged.push(DamagedInStore { arena, offset, reason });
         }
         Ok((unknown, counted))
     }
 }
 
 /// The local state of an arena.
-enum Local {
+enum LocalState {
     /// The arena is sealed, and the target lists all of it.
     Complete {
         bytes: u64,
@@ -251,13 +253,14 @@ enum Local {
 }
 
 fn read_local(
-    source: Source<'_>,
+    source: ReplicationSource<'_>,
     id: ArenaId,
-    generations: Option<&std::collections::BTreeMap<u32, Vec<Segment>>>,
+    generations: Option<&std::collections::BTreeMap<u32, Vec<ListedSegment>>>,
     options: &ReplicateOptions,
-) -> Result<Local, ReadLogError> {
+) -> Result<LocalState, ReadLogError> {
     let opened = source.log.open_arena(id)?;
-    let there = generations.and_then(|all| all.get(&opened.header().generation)).map(|all| Assembly::of(all));
+    let there =
+        generations.and_then(|all| all.get(&opened.header().generation)).map(|all| ArenaAssembly::of(all));
     let is_only = generations.is_some_and(|all| all.len() == 1);
     if let Some(there) = there.filter(|there| is_only && there.is_whole() && there.spare.is_empty())
         && !there.parts.iter().any(|part| options.replace.contains(&part.name.file_name()))
@@ -266,9 +269,9 @@ fn read_local(
         && footer.file_bytes() == Some(there.bytes())
     {
         let seal = Seal::of(opened.header(), &footer);
-        return Ok(Local::Complete { bytes: there.bytes(), seal });
+        return Ok(LocalState::Complete { bytes: there.bytes(), seal });
     }
-    ArenaRecords::read_left(source.log, &opened).map(Local::Records)
+    ArenaRecords::read_left(source.log, &opened).map(LocalState::Records)
 }
 
 /// Returns a name for a key whose own name is taken by another key, which is not replaced.
@@ -280,9 +283,9 @@ fn renamed(file: &FileName, contents: &[u8]) -> FileName {
 
 /// Refuses a target that is neither this store's replica nor empty.
 pub(crate) fn check_identity(
-    source: Source<'_>,
+    source: ReplicationSource<'_>,
     target: &dyn Target,
-    listing: &Listing,
+    listing: &ReplicaListing,
     replace: &BTreeSet<FileName>,
 ) -> Result<(), ReplicateError> {
     let ours = to_hex(&source.config.id);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use varve_world::FileName;
 
-use crate::objects::listing::Listing;
+use crate::objects::listing::ReplicaListing;
 use crate::replication::replication_plan::ReplicationPlan;
 
 /// The reason why a named object is not put again.
@@ -34,7 +34,7 @@ fn did_you_mean(near: Option<&FileName>) -> String {
 pub(crate) fn require_planned(
     replace: &BTreeSet<FileName>,
     plan: &ReplicationPlan,
-    listing: &Listing,
+    listing: &ReplicaListing,
 ) -> Result<(), NotReplaceable> {
     let segments = plan.segments.iter().map(|put| put.name.file_name());
     let settings = plan.settings.iter().map(|setting| setting.file.clone());
@@ -48,7 +48,7 @@ pub(crate) fn require_planned(
     Err(NotReplaceable::NotThere { object, near })
 }
 
-fn objects(listing: &Listing) -> BTreeSet<FileName> {
+fn objects(listing: &ReplicaListing) -> BTreeSet<FileName> {
     let segments = listing.arenas.values().flat_map(|generations| generations.values().flatten());
     let strangers = listing.strangers.iter().map(|object| object.name.clone());
     let names = segments.map(|segment| segment.name.file_name()).chain(strangers);

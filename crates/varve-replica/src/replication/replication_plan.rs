@@ -4,10 +4,10 @@ use bytes::Bytes;
 use varve_log::ArenaId;
 use varve_world::FileName;
 
-use crate::objects::listing::Listing;
+use crate::objects::listing::ReplicaListing;
 use crate::objects::record_ends::RecordsDamage;
 use crate::replication::planned_segments::{PlannedSegment, WrongLength};
-use crate::replication::seen::Seen;
+use crate::replication::replica_end::ReplicaEnd;
 
 /// A small file to be put unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct PlannedSetting {
 
 /// A damaged arena of the store itself. Damage is not replicated.
 #[derive(Debug)]
-pub struct DamagedHere {
+pub struct DamagedInStore {
     pub arena: ArenaId,
     /// The offset of the damage, in bytes.
     pub offset: u64,
@@ -46,17 +46,17 @@ pub struct ReplicationPlan {
     /// uploaded again beside them.
     pub wrong: Vec<WrongLength>,
     /// The damaged arenas of the store.
-    pub damaged: Vec<DamagedHere>,
+    pub damaged: Vec<DamagedInStore>,
     /// Unfinished tails, from a crash or a running writer: the arena and the offset in bytes. They
     /// are not replicated. Nothing is lost, because they were never acknowledged.
     pub unfinished: Vec<(ArenaId, u64)>,
     /// Arenas that the target has and the store has lost.
     pub missing_here: Vec<ArenaId>,
     /// A state that this machine has seen at the target, and that is no longer there.
-    pub lost_there: Option<Seen>,
+    pub lost_there: Option<ReplicaEnd>,
     /// Objects at the target that belong to no replica.
     pub strangers: Vec<FileName>,
     /// Objects of older generations. Nobody reads them after the current generations are uploaded.
     pub(crate) superseded: Vec<FileName>,
-    pub(crate) listing: Listing,
+    pub(crate) listing: ReplicaListing,
 }

@@ -9,7 +9,7 @@ use varve_world::Storage;
 
 use crate::objects::object_name::SegmentEnd;
 use crate::objects::record_ends::ArenaRecords;
-use crate::reading::overlaid_storage::Held;
+use crate::reading::overlaid_storage::OverlaidStorage;
 use crate::replication::planned_segments::PlannedSegment;
 
 /// Reads a planned segment and checks every record in it. The read key is not needed. Without it,
@@ -31,7 +31,7 @@ pub(crate) fn take_segment(
     })?;
     let bytes = Bytes::from(bytes);
     let held = FilePart::new(offset, bytes.clone());
-    let log = log.over(Arc::new(Held::in_memory(storage, arena, held.clone())));
+    let log = log.over(Arc::new(OverlaidStorage::in_memory(storage, arena, held.clone())));
     let opened = log.open_arena(arena)?;
     let mut window = log.window_over(&opened, held);
     for record in records.within(&put.range) {

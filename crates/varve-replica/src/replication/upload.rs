@@ -10,7 +10,7 @@ use varve_log::{ArenaId, ReadLogError};
 use varve_remote::{PutMode, Target, TargetError};
 use varve_world::{Claims, FileLock, FileName, LockError, Workers, work_in_order};
 
-use crate::objects::listing::{Listing, Segment};
+use crate::objects::listing::{ListedSegment, ReplicaListing};
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::observer::Observer;
 use crate::reading::replica::Replica;
@@ -18,10 +18,10 @@ use crate::replication::error::ReplicateError;
 use crate::replication::history::{take_out_strays, tell_apart};
 use crate::replication::planned_segments::{PlannedSegment, plan_arena, there_before};
 use crate::replication::planner::{ReplicateOptions, check_identity};
-use crate::replication::replication_plan::{DamagedHere, PlannedSetting, ReplicationPlan};
-use crate::replication::seen::Seen;
+use crate::replication::replica_end::ReplicaEnd;
+use crate::replication::replication_plan::{DamagedInStore, PlannedSetting, ReplicationPlan};
+use crate::replication::replication_source::ReplicationSource;
 use crate::replication::segment_source::take_segment;
-use crate::replication::source::Source;
 
 /// The result of a replication.
 #[derive(Debug, Default)]
@@ -31,11 +31,11 @@ pub struct Replicated {
     /// The bytes of the log that were uploaded.
     pub uploaded_bytes: u64,
     /// The damaged arenas of the store, including those found during the upload.
-    pub damaged: Vec<DamagedHere>,
+    pub damaged: Vec<DamagedInStore>,
     /// The keys that were removed from the target.
     pub removed_keys: Vec<FileName>,
     /// The end of the replica now.
-    pub reaches: Option<Seen>,
+    pub reaches: Option<ReplicaEnd>,
 }
 
 impl ReplicationPlan {
@@ -45,7 +45,7 @@ impl ReplicationPlan {
     /// [`ReplicateError`]; earlier uploads count.
     pub fn apply(
         self,
-        source: Source<'_>,
+        source: ReplicationSource<'_>,
         target: &Arc<dyn Target>,
         options: &ReplicateOptions,
         workers: &dyn Workers,
@@ -64,7 +64,7 @@ impl ReplicationPlan {
                 Err(error) => return Err(error.into()),
             }
         }
-        let upload = Upload {
+        let upload = UploadRun {
             source,
             target: target.as_ref(),
             there_before: there_before(&self.segments),
@@ -103,7 +103,7 @@ impl ReplicationPlan {
             0 => {}
             count => tracing::info!(%target, count, "removed unfinished objects of interrupted replications"),
         }
-        done.reaches = Seen::of(after.assemble().iter());
+        done.reaches = ReplicaEnd::of(after.assemble().iter());
         if let Some(seen) = done.reaches
             && let Err(error) = seen.write(source.world.storage.as_ref(), source.log.keys(), target.as_ref())
         {
@@ -115,7 +115,7 @@ impl ReplicationPlan {
 
 /// Locks the store, so that one process at a time replicates it. If no lock can be made, the
 /// replication runs without one: the disk may be failing, and its data should still be copied.
-fn lock(source: Source<'_>) -> Result<Option<Box<dyn FileLock>>, ReplicateError> {
+fn lock(source: ReplicationSource<'_>) -> Result<Option<Box<dyn FileLock>>, ReplicateError> {
     let file = FileName::new("replicate.lock").expect("a plain name");
     match source.world.storage.lock(&file, "another replication") {
         Ok(lock) => Ok(Some(lock)),
@@ -129,7 +129,7 @@ fn lock(source: Source<'_>) -> Result<Option<Box<dyn FileLock>>, ReplicateError>
 
 /// Syncs the planned arenas. Another process may have written them, and a power cut could take the
 /// data back. Then the replica would be ahead of the store.
-fn make_durable(source: Source<'_>, segments: &[PlannedSegment]) -> Result<(), ReplicateError> {
+fn make_durable(source: ReplicationSource<'_>, segments: &[PlannedSegment]) -> Result<(), ReplicateError> {
     let storage = source.world.storage.as_ref();
     let arenas: BTreeSet<_> = segments.iter().map(|put| put.name.arena).collect();
     let settled = |result: io::Result<()>, file: FileName| match result {
@@ -147,26 +147,26 @@ fn make_durable(source: Source<'_>, segments: &[PlannedSegment]) -> Result<(), R
     Ok(())
 }
 
-struct Upload<'a> {
-    source: Source<'a>,
+struct UploadRun<'a> {
+    source: ReplicationSource<'a>,
     target: &'a dyn Target,
     /// For each segment, the number of first segments that must be complete before it.
     there_before: Vec<usize>,
     observer: &'a dyn Observer,
     /// The first damage of each damaged arena.
-    damaged: Mutex<BTreeMap<ArenaId, DamagedHere>>,
+    damaged: Mutex<BTreeMap<ArenaId, DamagedInStore>>,
     /// The records of the most recent arenas.
     records: Mutex<BTreeMap<ArenaId, Arc<ArenaRecords>>>,
 }
 
 /// A segment with its number in the plan.
-type Numbered<'a> = (usize, &'a PlannedSegment);
+type NumberedSegment<'a> = (usize, &'a PlannedSegment);
 
 /// The arenas whose records are kept: neighbours in the plan share them.
 const RECORDS_KEPT: usize = 2;
 
-impl<'a> Upload<'a> {
-    fn work(&self, claims: &Claims<'_, Numbered<'a>, Option<&'a PlannedSegment>, ReplicateError>) {
+impl<'a> UploadRun<'a> {
+    fn work(&self, claims: &Claims<'_, NumberedSegment<'a>, Option<&'a PlannedSegment>, ReplicateError>) {
         while let Some(((number, segment), turn)) = claims.claim() {
             // The wait fails if an earlier segment has failed.
             let is_due = turn.wait_for(self.there_before[number]);
@@ -190,7 +190,7 @@ impl<'a> Upload<'a> {
             self.observer.add_done(segment.bytes());
             return Ok(Some(segment));
         };
-        let found = DamagedHere { arena, offset: start.max(reason.offset()), reason };
+        let found = DamagedInStore { arena, offset: start.max(reason.offset()), reason };
         let mut damaged = self.damaged.lock();
         if damaged.get(&arena).is_none_or(|other| other.offset > found.offset) {
             damaged.insert(arena, found);
@@ -237,27 +237,28 @@ impl<'a> Upload<'a> {
 /// Lists the target again. Checks that the uploaded objects arrived, and that no other history was
 /// written meanwhile.
 fn check_after(
-    source: Source<'_>,
+    source: ReplicationSource<'_>,
     target: &Arc<dyn Target>,
     options: &ReplicateOptions,
-    before: &Listing,
+    before: &ReplicaListing,
     put: Vec<&PlannedSegment>,
-) -> Result<Listing, ReplicateError> {
-    let mut after = Listing::read(target.as_ref())?.within(source.config.arena_map);
+) -> Result<ReplicaListing, ReplicateError> {
+    let mut after = ReplicaListing::read(target.as_ref())?.within(source.config.arena_map);
     check_identity(source, target.as_ref(), &after, &BTreeSet::new())?;
     after.require_clear()?;
-    let there: BTreeSet<&Segment> = after.arenas.values().flat_map(|all| all.values().flatten()).collect();
-    let mut expected: BTreeSet<Segment> =
+    let there: BTreeSet<&ListedSegment> =
+        after.arenas.values().flat_map(|all| all.values().flatten()).collect();
+    let mut expected: BTreeSet<ListedSegment> =
         before.arenas.values().flat_map(|all| all.values().flatten()).cloned().collect();
     for put in put {
-        let segment = Segment { name: put.name.clone(), bytes: put.bytes() };
+        let segment = ListedSegment { name: put.name.clone(), bytes: put.bytes() };
         if !there.contains(&segment) {
             return Err(ReplicateError::Vanished { object: segment.name.file_name() });
         }
         expected.insert(segment);
     }
     let strange: Vec<_> = there.into_iter().filter(|segment| !expected.contains(segment)).cloned().collect();
-    let is_ours = |segment: &Segment| {
+    let is_ours = |segment: &ListedSegment| {
         let id = segment.name.arena;
         let records = source.log.open_arena(id).and_then(|opened| ArenaRecords::read(source.log, &opened));
         let one = std::slice::from_ref(segment);

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use varve_remote::{MemoryTarget, Target};
-use varve_replica::{Audit, Audited, ReplicaStorage, Share, audit};
-use varve_store::{Access, Store};
+use varve_replica::{AuditReport, ClumpShare, ReplicaStorage, ReplicaToAudit, audit};
+use varve_store::{Store, StoreAccess};
 use varve_world::FileName;
 
 use crate::sample::{Sample, contents, name, open_replica, secret, segments, shared, world};
 
-pub fn audited(target: &MemoryTarget, share: Share) -> Audit {
+pub fn audited(target: &MemoryTarget, share: ClumpShare) -> AuditReport {
     let replica = open_replica(&shared(target.clone()));
     let world = world(Arc::new(ReplicaStorage::new(Arc::clone(&replica), None, None)), 9);
     let (_, log) = Store::unlock(&world, Some(&secret())).unwrap();
-    let store = Store::open(world.clone(), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
-    audit(Audited { replica: &replica, world: &world, store: &store, log: &log }, share, &()).unwrap()
+    let store = Store::open(world.clone(), Some(&secret()), StoreAccess::Read, &mut |_| {}).unwrap();
+    audit(ReplicaToAudit { replica: &replica, world: &world, store: &store, log: &log }, share, &()).unwrap()
 }
 
 fn replicated() -> (Sample, MemoryTarget) {
@@ -24,23 +24,23 @@ fn replicated() -> (Sample, MemoryTarget) {
     (sample, target)
 }
 
-fn names(audit: &Audit) -> Vec<FileName> {
+fn names(audit: &AuditReport) -> Vec<FileName> {
     audit.findings.iter().filter_map(|finding| finding.object.clone()).collect()
 }
 
 #[test]
 fn a_good_replica_is_found_good() {
     let (sample, target) = replicated();
-    let some = Share::from_millionths(200_000).unwrap();
-    for share in [Share::NONE, some, Share::ALL] {
+    let some = ClumpShare::from_millionths(200_000).unwrap();
+    for share in [ClumpShare::NONE, some, ClumpShare::ALL] {
         let audit = audited(&target, share);
         assert!(audit.findings.is_empty(), "{:?}", audit.findings);
         assert_eq!(audit.arena_count, sample.arenas().len() as u64);
         assert_eq!(audit.segment_count, segments(&target).len() as u64);
         let read = audit.checked_count;
         match share {
-            Share::NONE => assert_eq!(read, 0),
-            Share::ALL => assert_eq!(read, audit.clump_count),
+            ClumpShare::NONE => assert_eq!(read, 0),
+            ClumpShare::ALL => assert_eq!(read, audit.clump_count),
             _ => assert!(read > 0 && read < audit.clump_count / 2, "{read} of {}", audit.clump_count),
         }
     }
@@ -54,7 +54,7 @@ fn every_cut_and_every_missing_object_is_named() {
         let whole = contents(&target, object);
         for kept in [None, Some(whole.len() - 1), Some(whole.len() / 2)] {
             target.set(&object.name, kept.map(|kept| whole.slice(..kept)));
-            let audit = audited(&target, Share::NONE);
+            let audit = audited(&target, ClumpShare::NONE);
             // The end of the log, missing, leaves a good and shorter log: only who has seen more can tell. So does the last seal,
             // which no page that comes later covers yet.
             let is_end = number + 2 >= objects.len() && kept.is_none();
@@ -66,7 +66,7 @@ fn every_cut_and_every_missing_object_is_named() {
             target.set(&object.name, Some(whole.clone()));
         }
     }
-    assert!(audited(&target, Share::ALL).findings.is_empty());
+    assert!(audited(&target, ClumpShare::ALL).findings.is_empty());
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn every_flipped_byte_is_found_by_a_full_audit() {
             let mut flipped = whole.to_vec();
             flipped[place] ^= 1;
             target.set(&object.name, Some(flipped.into()));
-            let audit = audited(&target, Share::ALL);
+            let audit = audited(&target, ClumpShare::ALL);
             assert!(!audit.findings.is_empty(), "{} byte {place}", object.name);
             assert!(
                 names(&audit).contains(&object.name),
@@ -100,7 +100,7 @@ fn swapped_and_foreign_objects_are_named() {
     let (first, second) = (contents(&target, one), contents(&target, other));
     target.set(&one.name, Some(second.clone()));
     target.set(&other.name, Some(first.clone()));
-    let found = names(&audited(&target, Share::NONE));
+    let found = names(&audited(&target, ClumpShare::NONE));
     assert!(found.contains(&one.name), "{found:?}");
     target.set(&one.name, Some(first));
     target.set(&other.name, Some(second));
@@ -112,13 +112,13 @@ fn swapped_and_foreign_objects_are_named() {
     let theirs = contents(&foreign, &segments(&foreign)[0]);
     let whole = contents(&target, one);
     target.set(&one.name, Some(theirs.slice(..whole.len().min(theirs.len()))));
-    let audit = audited(&target, Share::NONE);
+    let audit = audited(&target, ClumpShare::NONE);
     assert!(names(&audit).contains(&one.name));
     assert!(format!("{:?}", audit.findings).contains("ForeignStore"), "{:?}", audit.findings);
     target.set(&one.name, Some(whole));
 
     target.set(&segments(&foreign)[0].name, Some(theirs));
-    let added = names(&audited(&target, Share::NONE));
+    let added = names(&audited(&target, ClumpShare::NONE));
     assert!(added.contains(&segments(&foreign)[0].name), "{added:?}");
     target.set(&segments(&foreign)[0].name, None);
 
@@ -126,7 +126,7 @@ fn swapped_and_foreign_objects_are_named() {
         target.set(&name(stranger), Some("hello".into()));
     }
     target.set(&name("FORMAT.md"), None);
-    let found = audited(&target, Share::NONE).findings;
+    let found = audited(&target, ClumpShare::NONE).findings;
     assert_eq!(found.len(), 3, "{found:?}");
     assert_eq!(sample.replicate(&shared(target.clone())).unwrap().object_count, 1);
 }
@@ -143,7 +143,7 @@ fn what_an_interrupted_upload_leaves_is_no_damage() {
                 cut.set(&object.name, Some(contents(&target, &object)));
             }
         }
-        let found = audited(&cut, Share::ALL).findings;
+        let found = audited(&cut, ClumpShare::ALL).findings;
         assert!(found.is_empty(), "{kept}: {found:?}");
     }
     drop(sample);

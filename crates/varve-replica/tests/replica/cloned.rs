@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use varve_block::BlockStore;
 use varve_remote::{MemoryTarget, Object, Target};
 use varve_replica::{CloneError, CloneOptions, Cloned, Observer, Replica, clone_replica};
-use varve_store::{Access, Secret, Store};
+use varve_store::{Secret, Store, StoreAccess};
 use varve_upkeep::Checker;
 use varve_world::{MemoryStorage, World};
 use zeroize::Zeroizing;
@@ -42,7 +42,8 @@ fn is_the_same(sample: &Sample, storage: &MemoryStorage) {
     for (id, bytes) in sample.arenas() {
         assert!(storage.contents(&id.file_name()) == Some(bytes), "arena {id}");
     }
-    let store = Store::open(into(storage), Some(&secret()), Access::Write { holder: "clone" }, &mut |_| {});
+    let store =
+        Store::open(into(storage), Some(&secret()), StoreAccess::Write { holder: "clone" }, &mut |_| {});
     let store = store.unwrap();
     for (name, bytes) in &sample.blocks {
         assert_eq!(store.get(name).unwrap(), bytes);
@@ -139,7 +140,8 @@ fn an_index_that_the_log_is_no_reason_for_is_not_cloned() {
         cloned_into(&target, &storage, CloneOptions::default()).unwrap();
         let cloned = String::from_utf8(storage.contents(&file).unwrap()).unwrap();
         assert!(cloned.contains(&disk(taken)), "{cloned}");
-        Store::open(into(&storage), Some(&secret()), Access::Write { holder: "clone" }, &mut |_| {}).unwrap();
+        Store::open(into(&storage), Some(&secret()), StoreAccess::Write { holder: "clone" }, &mut |_| {})
+            .unwrap();
     }
 }
 
@@ -172,7 +174,7 @@ fn damaged_arenas_are_named_and_only_kept_when_asked() {
         let kept = storage.fork();
         let options = CloneOptions { keep_damaged: true, ..CloneOptions::default() };
         assert_eq!(cloned_into(&target, &kept, options).unwrap().damaged.len(), 1);
-        let store = Store::open(into(&kept), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
+        let store = Store::open(into(&kept), Some(&secret()), StoreAccess::Read, &mut |_| {}).unwrap();
         let good = sample.blocks.iter().filter(|(name, _)| store.get(name).is_ok()).count();
         assert!(good > sample.blocks.len() / 2 && good < sample.blocks.len(), "{good}");
 

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use varve_block::BlockStore;
 use varve_remote::{MemoryTarget, Target};
-use varve_replica::{Healing, RangeCache, Replica, ReplicaStorage};
-use varve_store::{Access, IndexKind, OpenError, Store};
+use varve_replica::{HealingStore, RangeCache, Replica, ReplicaStorage};
+use varve_store::{IndexKind, OpenStoreError, Store, StoreAccess};
 use varve_upkeep::Checker;
 use varve_world::MemoryStorage;
 
@@ -29,7 +29,7 @@ fn what_was_read_once_comes_from_the_cache() {
         let cache = RangeCache::new(Arc::new(kept.clone()), 64 << 20);
         let replica = Arc::new(Replica::open(Arc::clone(&counted) as _).unwrap());
         let storage = Arc::new(ReplicaStorage::new(replica, Some(cache), None));
-        let store = Store::open(world(storage, 3), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
+        let store = Store::open(world(storage, 3), Some(&secret()), StoreAccess::Read, &mut |_| {}).unwrap();
         for (name, bytes) in &sample.blocks {
             assert_eq!(store.get(name).unwrap(), bytes);
         }
@@ -43,7 +43,7 @@ fn what_was_read_once_comes_from_the_cache() {
     let small = MemoryStorage::new();
     let cache = RangeCache::new(Arc::new(small.clone()), 200_000);
     let storage = Arc::new(ReplicaStorage::new(open_replica(&shared(target)), Some(cache), None));
-    let store = Store::open(world(storage, 3), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
+    let store = Store::open(world(storage, 3), Some(&secret()), StoreAccess::Read, &mut |_| {}).unwrap();
     for (name, bytes) in &sample.blocks {
         assert_eq!(store.get(name).unwrap(), bytes);
     }
@@ -56,8 +56,8 @@ fn a_replica_is_only_read() {
     let before = segments(&target);
     let storage = Arc::new(ReplicaStorage::new(open_replica(&shared(target.clone())), None, None));
     let refused =
-        Store::open(world(storage, 3), Some(&secret()), Access::Write { holder: "me" }, &mut |_| {});
-    let Err(OpenError::Lock(error)) = refused else { panic!("it must not open") };
+        Store::open(world(storage, 3), Some(&secret()), StoreAccess::Write { holder: "me" }, &mut |_| {});
+    let Err(OpenStoreError::Lock(error)) = refused else { panic!("it must not open") };
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert!(source.contains("a replica cannot be written"), "{source}");
     assert_eq!(segments(&target), before);
@@ -75,7 +75,7 @@ fn an_older_replica_is_noticed_by_who_has_seen_a_newer_one() {
     let hints = MemoryStorage::new();
     let open = || {
         let storage = ReplicaStorage::new(open_replica(&there), None, Some(Arc::new(hints.clone())));
-        Store::open(world(Arc::new(storage), 3), Some(&secret()), Access::Read, &mut |_| {}).unwrap()
+        Store::open(world(Arc::new(storage), 3), Some(&secret()), StoreAccess::Read, &mut |_| {}).unwrap()
     };
     let store = open();
     assert!(store.vault().newest_is_there().unwrap());
@@ -106,11 +106,12 @@ fn lost_blocks_come_from_the_replica() {
         }
         broken.storage.set_contents(&id.file_name(), bytes);
     }
-    let local = Arc::new(Store::open(broken.world(), Some(&secret()), Access::Read, &mut |_| {}).unwrap());
+    let local =
+        Arc::new(Store::open(broken.world(), Some(&secret()), StoreAccess::Read, &mut |_| {}).unwrap());
     let names: Vec<_> = sample.blocks.iter().map(|(name, _)| *name).collect();
     let lost = local.get_batch(&names).iter().filter(|result| result.is_err()).count();
     assert!(lost > 5, "{lost}");
-    let healing = Healing::new(
+    let healing = HealingStore::new(
         Arc::clone(&local) as _,
         Box::new(move || vec![Box::new(open_store(&shared(target.clone())))]),
     );
@@ -123,12 +124,12 @@ fn lost_blocks_come_from_the_replica() {
     assert!(healing.take_lost().is_empty());
 
     // Stored again, they are read here, and nobody asks the replica for them.
-    let access = Access::Write { holder: "test" };
+    let access = StoreAccess::Write { holder: "test" };
     let writer = Store::open(broken.world(), Some(&secret()), access, &mut |_| {}).unwrap();
     assert_eq!(healing.heal(&writer, &names_lost).unwrap(), lost as u64);
     assert_eq!(healing.heal(&writer, &names_lost).unwrap(), 0, "once is enough");
     writer.close().unwrap();
-    let local = Store::open(broken.world(), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
+    let local = Store::open(broken.world(), Some(&secret()), StoreAccess::Read, &mut |_| {}).unwrap();
     for (found, (name, bytes)) in local.get_batch(&names).into_iter().zip(&sample.blocks) {
         assert_eq!(found.unwrap(), bytes, "{name}");
     }
@@ -137,8 +138,8 @@ fn lost_blocks_come_from_the_replica() {
 #[test]
 fn who_loses_nothing_opens_no_replica() {
     let (sample, _) = replicated();
-    let local = Store::open(sample.world(), Some(&secret()), Access::Read, &mut |_| {}).unwrap();
-    let healing = Healing::new(Arc::new(local), Box::new(|| panic!("nothing is lost")));
+    let local = Store::open(sample.world(), Some(&secret()), StoreAccess::Read, &mut |_| {}).unwrap();
+    let healing = HealingStore::new(Arc::new(local), Box::new(|| panic!("nothing is lost")));
     for (name, bytes) in &sample.blocks {
         assert_eq!(healing.get(name).unwrap(), bytes);
     }
@@ -152,9 +153,9 @@ fn a_store_with_its_replica_keeps_the_contract() {
         let sample = Sample::new(id);
         let target = shared(MemoryTarget::new());
         sample.replicate(&target).unwrap();
-        let access = Access::Write { holder: "test" };
+        let access = StoreAccess::Write { holder: "test" };
         let local = Store::open(sample.world(), Some(&secret()), access, &mut |_| {}).unwrap();
-        Healing::new(Arc::new(local), Box::new(move || vec![Box::new(open_store(&target))]))
+        HealingStore::new(Arc::new(local), Box::new(move || vec![Box::new(open_store(&target))]))
     });
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_remote::{MemoryTarget, Target};
 use varve_replica::{ReplicateError, ReplicateOptions};
-use varve_store::{Access, Encryption, Store};
+use varve_store::{Encryption, Store, StoreAccess};
 use varve_upkeep::Checker;
 use varve_world::FileName;
 
@@ -43,7 +43,7 @@ fn a_replica_holds_every_arena_byte_for_byte() {
 #[test]
 fn a_store_that_is_being_written_is_replicated() {
     let sample = Sample::of_nights(1);
-    let access = Access::Write { holder: "writer" };
+    let access = StoreAccess::Write { holder: "writer" };
     let writer = Store::open(sample.world(), Some(&secret()), access, &mut |_| {}).unwrap();
     let there = shared(MemoryTarget::new());
     let mut written = sample.blocks.clone();

@@ -11,9 +11,9 @@ use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_log::{ArenaId, ArenaMap, ArenaState, ClumpBytes, Log};
 use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, Target, TargetError};
 use varve_replica::{
-    Replica, ReplicaStorage, ReplicateError, ReplicateOptions, Replicated, ReplicationPlan, Source,
+    Replica, ReplicaStorage, ReplicateError, ReplicateOptions, Replicated, ReplicationPlan, ReplicationSource,
 };
-use varve_store::{Access, Encryption, PassphraseCost, Secret, Store, StoreConfig};
+use varve_store::{Encryption, PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
 use varve_world::{
     FileName, FixedClock, MemoryStorage, Random, RealWorkers, SeededRandom, Storage, Timestamp, World,
 };
@@ -74,7 +74,7 @@ impl Sample {
     pub fn write(&mut self, seed: u64, block_count: u64) {
         let world = world(Arc::new(self.storage.clone()), 1000 + seed);
         let store =
-            Store::open(world, Some(&secret()), Access::Write { holder: "test" }, &mut |_| {}).unwrap();
+            Store::open(world, Some(&secret()), StoreAccess::Write { holder: "test" }, &mut |_| {}).unwrap();
         for block in 0..block_count {
             let bytes = random_bytes(seed * 10_000 + block, 9000);
             let score = store.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
@@ -108,7 +108,7 @@ impl Sample {
         options: &ReplicateOptions,
     ) -> Result<ReplicationPlan, ReplicateError> {
         let (world, config, log) = self.unlock();
-        ReplicationPlan::new(Source { world: &world, config: &config, log: &log }, target, options)
+        ReplicationPlan::new(ReplicationSource { world: &world, config: &config, log: &log }, target, options)
     }
 
     pub fn replicate_with(
@@ -118,7 +118,7 @@ impl Sample {
         jobs: usize,
     ) -> Result<Replicated, ReplicateError> {
         let (world, config, log) = self.unlock();
-        let source = Source { world: &world, config: &config, log: &log };
+        let source = ReplicationSource { world: &world, config: &config, log: &log };
         let plan = ReplicationPlan::new(source, target, options)?;
         plan.apply(source, target, options, &RealWorkers::new(jobs), &())
     }
@@ -161,7 +161,7 @@ pub fn open_replica(target: &Arc<dyn Target>) -> Arc<Replica> {
 /// Opens the store that a target holds, in place.
 pub fn open_store(target: &Arc<dyn Target>) -> Store {
     let storage = ReplicaStorage::new(open_replica(target), None, None);
-    Store::open(world(Arc::new(storage), 3), Some(&secret()), Access::Read, &mut |_| {}).unwrap()
+    Store::open(world(Arc::new(storage), 3), Some(&secret()), StoreAccess::Read, &mut |_| {}).unwrap()
 }
 
 /// What a replica has of each arena. One that is damaged at its source may have a hole at the replica: it is left out.

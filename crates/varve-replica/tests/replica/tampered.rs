@@ -6,8 +6,8 @@ use varve_block::BlockStore;
 use varve_log::{ArenaId, ArenaMap, GRANULE_BYTES, Granule};
 use varve_remote::{MemoryTarget, Target};
 use varve_replica::{
-    CloneError, CloneOptions, FindingKind, Replica, ReplicateOptions, SegmentEnd, SegmentName, Share,
-    clone_replica,
+    AuditFindingKind, CloneError, CloneOptions, ClumpShare, Replica, ReplicateOptions, SegmentEnd,
+    SegmentName, clone_replica,
 };
 use varve_upkeep::DamageKind;
 use varve_world::{FileName, MemoryStorage};
@@ -172,11 +172,11 @@ fn a_segment_that_no_arena_reaches_is_a_stranger() {
         assert_eq!(arenas_at(&there), sample.arenas());
         assert_eq!(sample.plan(&there, &small()).unwrap().strangers, std::slice::from_ref(&forged));
         assert_eq!(sample.replicate(&there).unwrap().object_count, 0);
-        let audit = audited(&target, Share::NONE);
+        let audit = audited(&target, ClumpShare::NONE);
         let found = audit.findings.iter().map(|finding| (finding.object.as_ref(), &finding.kind));
         let found: Vec<_> = found.collect();
         assert!(
-            matches!(found[..], [(Some(object), FindingKind::Stranger)] if *object == forged),
+            matches!(found[..], [(Some(object), AuditFindingKind::Stranger)] if *object == forged),
             "{found:?}"
         );
         target.set(&forged, None);
@@ -210,8 +210,8 @@ fn an_arena_behind_the_end_of_any_log_is_a_stranger() {
         |object: &FileName| SegmentName::of_file(object).is_some_and(|name| lost.contains(&name.arena));
     let gone = segments(&target).into_iter().map(|object| object.name).filter(is_lost);
     gone.chain([name(last + 1), name(u64::MAX)]).for_each(|object| target.set(&object, None));
-    let findings = audited(&target, Share::NONE).findings;
-    let is_missing = |kind: &FindingKind| matches!(kind, FindingKind::Order(DamageKind::Missing));
+    let findings = audited(&target, ClumpShare::NONE).findings;
+    let is_missing = |kind: &AuditFindingKind| matches!(kind, AuditFindingKind::Order(DamageKind::Missing));
     let missing = findings.iter().filter(|finding| is_missing(&finding.kind));
     assert_eq!(missing.filter_map(|finding| finding.arena).collect::<Vec<_>>(), lost, "{findings:?}");
 }
@@ -284,7 +284,7 @@ fn each_made_up_arena_is_asked_for_twice() {
     let without = operations(0);
     // The header, and once more before it is taken for damaged. Beside that, the last four are looked at once.
     assert_eq!(operations(300), without + 2 * 300 + 4);
-    let audit = audited(&target, Share::NONE);
+    let audit = audited(&target, ClumpShare::NONE);
     assert!(
         audit.findings.iter().all(|finding| finding.arena >= Some(ArenaId(1000))),
         "{:?}",

@@ -270,7 +270,7 @@ impl Drop for OpenSession {
 #[cfg(test)]
 mod tests {
     use varve_block::{BlockStore as _, BlockType};
-    use varve_store::{Access, Encryption, PassphraseCost, ScoreAlgorithm, StoreConfig};
+    use varve_store::{Encryption, PassphraseCost, ScoreAlgorithm, StoreAccess, StoreConfig};
     use varve_world::{MemoryStorage, World};
 
     use super::*;
@@ -292,7 +292,7 @@ mod tests {
         }
 
         fn open(&self) -> Arc<Sessions> {
-            let access = Access::Write { holder: "a test" };
+            let access = StoreAccess::Write { holder: "a test" };
             let store = Store::open(self.world(), None, access, &mut |_| {}).unwrap();
             Arc::new(Sessions::open(Arc::new(store)).unwrap())
         }

@@ -13,7 +13,7 @@ use varve_block::{
 };
 use varve_remote::{VentiOptions, VentiStore};
 use varve_serve::venti::{Access, Inherited, Listening, VentiServer, VentiSettings};
-use varve_store::{Access as StoreAccess, Encryption, PassphraseCost, ScoreAlgorithm, Store, StoreConfig};
+use varve_store::{Encryption, PassphraseCost, ScoreAlgorithm, Store, StoreAccess, StoreConfig};
 use varve_venti::{Address, Hello, Message, Messages, Reply, Request, Version, VersionLine};
 use varve_world::{MemoryStorage, World};
 

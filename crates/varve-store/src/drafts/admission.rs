@@ -8,11 +8,11 @@ use bytes::Bytes;
 use varve_block::{BlockName, BlockType, LogAddress, PutError};
 use varve_log::{AppendError, ClumpBytes, ClumpDraft, Digest, NamedBlock, WriteFailure};
 
-use super::placement::{Home, Placement};
+use super::placement::{AssignedPlace, Placement};
 
 /// The blocks that were put and are not in the index yet.
 pub(super) struct Admission {
-    pub(super) pending: BTreeMap<BlockName, Pending>,
+    pub(super) pending: BTreeMap<BlockName, PendingRow>,
     /// The open drafts, one for data and one for structure. A reader that looks into a snapshot
     /// reads the structure, and does not have to unpack data for it.
     pub(super) drafts: [OpenDraft; 2],
@@ -35,7 +35,7 @@ pub(super) struct Admission {
 pub(super) struct OpenDraft {
     pub(super) number: u64,
     /// The place of a draft that has a block, in a store that names blocks by their places.
-    pub(super) home: Option<Home>,
+    pub(super) home: Option<AssignedPlace>,
     pub(super) draft: ClumpDraft,
 }
 
@@ -43,13 +43,13 @@ pub(super) struct OpenDraft {
 #[derive(Clone)]
 pub(crate) struct FullDraft {
     number: u64,
-    pub(crate) home: Option<Home>,
+    pub(crate) home: Option<AssignedPlace>,
     pub(crate) draft: Arc<ClumpDraft>,
 }
 
 /// The place of a block that no page names yet.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pending {
+pub(super) struct PendingRow {
     pub(super) place: PendingPlace,
     pub(super) digest: Option<Digest>,
 }
@@ -61,7 +61,7 @@ pub(super) enum PendingPlace {
 }
 
 /// A pending block, as a reader gets it.
-pub(crate) enum Waiting {
+pub(crate) enum PendingBlock {
     /// The bytes of the block, from its draft.
     Here(Option<Bytes>),
     /// The block is in the log already, at this address.
@@ -92,11 +92,11 @@ impl Admission {
         }
     }
 
-    pub(super) fn waiting(&self, name: &BlockName) -> Option<Waiting> {
+    pub(super) fn waiting(&self, name: &BlockName) -> Option<PendingBlock> {
         Some(match self.pending.get(name)?.place {
-            PendingPlace::Clump(address) => Waiting::At(address),
+            PendingPlace::Clump(address) => PendingBlock::At(address),
             PendingPlace::Draft { number, ordinal } => {
-                Waiting::Here(self.block_of_draft(number, ordinal).map(Bytes::copy_from_slice))
+                PendingBlock::Here(self.block_of_draft(number, ordinal).map(Bytes::copy_from_slice))
             }
         })
     }
@@ -127,7 +127,7 @@ impl Admission {
             }
             let open = &mut self.drafts[kind];
             let place = PendingPlace::Draft { number: open.number, ordinal: open.draft.push(*block) };
-            self.pending.insert(block.name, Pending { place, digest: block.digest });
+            self.pending.insert(block.name, PendingRow { place, digest: block.digest });
             is_new[number] = true;
             self.new_block_count += 1;
             self.new_block_bytes += block.bytes.len() as u64;

@@ -8,7 +8,7 @@ use varve_block::{
 };
 use varve_log::{AppendError, NamedBlock};
 
-use super::admission::{Admission, FullDraft, Pending, PendingPlace};
+use super::admission::{Admission, FullDraft, PendingPlace, PendingRow};
 use super::placement::blocks_max;
 
 /// A block is compared with at most this many others. To choose blocks with equal fingerprints, an
@@ -16,7 +16,7 @@ use super::placement::blocks_max;
 pub(crate) const CANDIDATES_MAX: usize = 16;
 
 /// A block that is being put.
-pub(crate) struct Putting<'a> {
+pub(crate) struct BlockToPut<'a> {
     pub(crate) block: Block<'a>,
     pub(crate) fingerprint: [u8; 8],
     /// The block's name, once it is known.
@@ -25,7 +25,7 @@ pub(crate) struct Putting<'a> {
     pub(crate) others: BTreeSet<BlockName>,
 }
 
-impl Putting<'_> {
+impl BlockToPut<'_> {
     /// Returns a name with the block's fingerprint that no stored block has.
     pub(crate) fn probe(&self) -> BlockName {
         let clump = ClumpName::from_bytes([0; CLUMP_NAME_BYTES]);
@@ -48,7 +48,7 @@ impl Putting<'_> {
 impl Admission {
     /// Returns blocks in clumps without a page that may be equal to this block, and were not
     /// compared with it yet.
-    pub(super) fn clumped_like(&self, put: &Putting<'_>) -> BTreeSet<BlockName> {
+    pub(super) fn clumped_like(&self, put: &BlockToPut<'_>) -> BTreeSet<BlockName> {
         let in_clump = |(name, place)| matches!(place, PendingPlace::Clump(_)).then_some(name);
         let is_new = |name: &BlockName| !put.others.contains(name);
         self.pending_like(put).filter_map(in_clump).filter(is_new).collect()
@@ -57,7 +57,7 @@ impl Admission {
     /// Returns pending blocks that may be equal to this block.
     fn pending_like<'a>(
         &'a self,
-        put: &'a Putting<'_>,
+        put: &'a BlockToPut<'_>,
     ) -> impl Iterator<Item = (BlockName, PendingPlace)> + 'a {
         self.pending
             .range(put.names())
@@ -70,7 +70,7 @@ impl Admission {
     /// that became full, and an error if places ran out.
     pub(super) fn place_new(
         &mut self,
-        puts: &mut [Putting<'_>],
+        puts: &mut [BlockToPut<'_>],
     ) -> (Vec<FullDraft>, Result<(), AppendError>) {
         let mut full = Vec::new();
         for put in puts.iter_mut().filter(|put| put.score.is_none()) {
@@ -101,7 +101,7 @@ impl Admission {
 
     /// Adds a block to a draft, and returns its new name. `None` if there is no place left in the
     /// log.
-    fn place(&mut self, put: &Putting<'_>, full: &mut Vec<FullDraft>) -> Option<Score> {
+    fn place(&mut self, put: &BlockToPut<'_>, full: &mut Vec<FullDraft>) -> Option<Score> {
         let kind = usize::from(put.block.block_type != BlockType::DATA);
         let bytes = put.block.bytes;
         if self.drafts[kind].draft.should_close_before(bytes.len()) {
@@ -118,7 +118,7 @@ impl Admission {
             number: open.number,
             ordinal: open.draft.push(NamedBlock { name, digest: None, bytes }),
         };
-        self.pending.insert(name, Pending { place, digest: None });
+        self.pending.insert(name, PendingRow { place, digest: None });
         self.new_block_count += 1;
         self.new_block_bytes += bytes.len() as u64;
         if self.is_full(kind) {
@@ -169,7 +169,7 @@ impl Admission {
                 number: open.number,
                 ordinal: open.draft.push(NamedBlock { name: *name, digest: None, bytes }),
             };
-            self.pending.insert(*name, Pending { place, digest: None });
+            self.pending.insert(*name, PendingRow { place, digest: None });
             taken += 1;
         }
         full.extend(self.close_draft(kind));

@@ -30,7 +30,7 @@ const FRAMES_SHARE: u64 = 96;
 
 /// The name that a draft's clump will have, and the arena that it belongs in.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Home {
+pub(crate) struct AssignedPlace {
     pub(crate) arena: ArenaId,
     pub(crate) clump: ClumpName,
 }
@@ -78,12 +78,12 @@ impl Placement {
     }
 
     /// Returns a place for a draft; `None` when this session or the log has no more.
-    pub(crate) fn give(&mut self, draft: u64, draft_bytes: usize) -> Option<Home> {
+    pub(crate) fn give(&mut self, draft: u64, draft_bytes: usize) -> Option<AssignedPlace> {
         let clump = self.next_clump;
         self.next_clump = clump.checked_add(1)?;
         self.promised.insert(draft, promise(draft_bytes));
         let arena = u32::try_from(self.arena.0).ok()?;
-        Some(Home { arena: self.arena, clump: ClumpName { session: self.session, clump, arena } })
+        Some(AssignedPlace { arena: self.arena, clump: ClumpName { session: self.session, clump, arena } })
     }
 
     /// Records that a draft has been written.

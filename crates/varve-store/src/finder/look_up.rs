@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use varve_block::{BlockName, LogAddress, PlacedName};
-use varve_index::{DiskIndex, Near};
+use varve_index::{DiskIndex, NearAddresses};
 
 use super::Finder;
 use super::read_ahead::BESIDE_MAX;
@@ -56,12 +56,14 @@ impl Finder {
             return (Vec::new(), false);
         }
         match self.index.near(self.vault.namer().fingerprint(name)) {
-            Near::All(places) => {
+            NearAddresses::All(places) => {
                 self.candidate_counters.note(places.len());
                 (places, true)
             }
-            Near::Some(places) if places.is_empty() => (self.look_beside(name).into_iter().collect(), false),
-            Near::Some(places) => (places, false),
+            NearAddresses::Some(places) if places.is_empty() => {
+                (self.look_beside(name).into_iter().collect(), false)
+            }
+            NearAddresses::Some(places) => (places, false),
         }
     }
 
@@ -160,7 +162,7 @@ impl Finder {
     /// Returns the places that memory knows for these blocks, sorted and without duplicates.
     pub(crate) fn places_in_memory(&self, names: &[BlockName]) -> Vec<LogAddress> {
         let near = |name: &BlockName| match self.index.near(self.vault.namer().fingerprint(name)) {
-            Near::All(places) | Near::Some(places) => places,
+            NearAddresses::All(places) | NearAddresses::Some(places) => places,
         };
         let mut places: Vec<LogAddress> = names.iter().flat_map(near).collect();
         places.sort_unstable();

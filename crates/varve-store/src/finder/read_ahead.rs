@@ -26,12 +26,12 @@ const ROW_LENGTH: u32 = 4;
 
 /// The order of recent look-ups on disk.
 #[derive(Debug, Default)]
-pub(super) struct ReadAhead {
-    row: Mutex<Row>,
-    sequences: Mutex<Sequences>,
+pub(super) struct LookupReadAhead {
+    row: Mutex<LookupRow>,
+    sequences: Mutex<LookupSequences>,
 }
 
-impl ReadAhead {
+impl LookupReadAhead {
     /// Records a look-up on disk that led to `place` in `arena`. Returns the number of blocks
     /// beside it to prefetch.
     pub(super) fn note(&self, prefetch: Prefetch, arena: ArenaId, place: LogAddress) -> u64 {
@@ -42,7 +42,7 @@ impl ReadAhead {
                 let mut row = self.row.lock();
                 let leads_on = row.arena == Some(arena) && row.last.is_some_and(|last| last <= place);
                 let length = if leads_on { row.length + 1 } else { 1 };
-                *row = Row { arena: Some(arena), last: Some(place), length };
+                *row = LookupRow { arena: Some(arena), last: Some(place), length };
                 if length >= ROW_LENGTH { BESIDE_MAX } else { 0 }
             }
         }
@@ -63,14 +63,14 @@ impl ReadAhead {
         self.sequences().note_end(place, end);
     }
 
-    fn sequences(&self) -> MutexGuard<'_, Sequences> {
+    fn sequences(&self) -> MutexGuard<'_, LookupSequences> {
         self.sequences.lock()
     }
 }
 
 /// Sequential look-ups on disk in one arena.
 #[derive(Debug, Default)]
-struct Row {
+struct LookupRow {
     arena: Option<ArenaId>,
     last: Option<LogAddress>,
     length: u32,
@@ -80,10 +80,10 @@ struct Row {
 /// them is likely to be alone, so its neighbours are not prefetched: that would be a thousand times
 /// the work of the look-up itself.
 #[derive(Debug, Default)]
-struct Sequences(Vec<Sequence>);
+struct LookupSequences(Vec<LookupSequence>);
 
 #[derive(Debug, Clone, Copy)]
-struct Sequence {
+struct LookupSequence {
     /// The place of the last look-up.
     last: LogAddress,
     /// The end of the prefetched range. The next look-up of the sequence falls behind it.
@@ -92,7 +92,7 @@ struct Sequence {
     blocks: u64,
 }
 
-impl Sequences {
+impl LookupSequences {
     /// Records a look-up on disk that led to `place`. Returns the number of blocks beside it to
     /// prefetch.
     fn note(&mut self, place: LogAddress) -> u64 {
@@ -103,7 +103,7 @@ impl Sequences {
         if self.0.len() >= SEQUENCES_MAX {
             self.0.remove(0);
         }
-        self.0.push(Sequence { last: place, end: place, blocks });
+        self.0.push(LookupSequence { last: place, end: place, blocks });
         blocks
     }
 
@@ -116,7 +116,7 @@ impl Sequences {
     fn note_without_disk(&mut self, before: LogAddress, place: LogAddress) {
         if let Some(at) = self.0.iter().rposition(|sequence| sequence.last == before) {
             let sequence = self.0.remove(at);
-            self.0.push(Sequence { last: place, end: sequence.end.max(place), ..sequence });
+            self.0.push(LookupSequence { last: place, end: sequence.end.max(place), ..sequence });
         }
     }
 
@@ -128,7 +128,7 @@ impl Sequences {
     }
 }
 
-impl Sequence {
+impl LookupSequence {
     fn leads_to(&self, place: LogAddress) -> bool {
         let beyond = place.granule().checked_sub(self.end.granule());
         (self.blocks > 0 && beyond.is_some_and(|gap| gap <= NEXT_GRANULES))
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_leads_on_brings_in_more_and_more_and_what_is_alone_nothing() {
-        let mut sequences = Sequences::default();
+        let mut sequences = LookupSequences::default();
         for number in 0..1000 {
             assert_eq!(sequences.note(place(number * 3 * NEAR_GRANULES)), 0, "{number}");
         }
@@ -172,7 +172,7 @@ mod tests {
     }
     #[test]
     fn what_is_found_without_the_disk_leads_on_too() {
-        let mut sequences = Sequences::default();
+        let mut sequences = LookupSequences::default();
         assert_eq!((sequences.note(place(5000)), sequences.note(place(1 << 30))), (0, 0));
         sequences.note_without_disk(place(5000), place(5000 + 10 * NEAR_GRANULES));
         assert_eq!(sequences.places(), [place(5000 + 10 * NEAR_GRANULES), place(1 << 30)]);

@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use varve_index::{DiskIndex, Ready};
+use varve_index::{DiskIndex, ReadyRun};
 use varve_world::FileName;
 
 use super::Finder;
@@ -74,12 +74,12 @@ impl Finder {
 
     /// Returns the run that an index on disk has written. It is to be saved once a sync that begins
     /// now has ended.
-    pub(crate) fn ready_run(&self) -> Option<Ready> {
+    pub(crate) fn ready_run(&self) -> Option<ReadyRun> {
         self.index.disk().and_then(DiskIndex::ready)
     }
 
     /// Saves a run. A failure does not fail the sync.
-    pub(crate) fn save_run(&self, run: Option<Ready>) {
+    pub(crate) fn save_run(&self, run: Option<ReadyRun>) {
         if let (Some(index), Some(run)) = (self.index.disk(), run)
             && let Err(error) = index.save_ready(run)
         {

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 
 use varve_block::BlockType;
 use varve_log::{
-    AppendError, Appended, ArenaId, ArenaState, DirectoryPage, Granule, OpenedArena, PageRow, ReadLogError,
-    Recovered,
+    AppendError, AppendedPage, ArenaId, ArenaState, DirectoryPage, Granule, OpenedArena, PageRow,
+    ReadLogError, RecoveredArena,
 };
 
 use super::Finder;
-use crate::vault::OpenError;
+use crate::vault::OpenStoreError;
 
 /// The position in an arena up to which it has been followed.
 pub(crate) struct FollowedArena {
@@ -24,7 +24,7 @@ impl Finder {
     pub(crate) fn take_in(
         &self,
         arena: &OpenedArena,
-        found: &Recovered,
+        found: &RecoveredArena,
         covered: Option<Granule>,
     ) -> Result<(), AppendError> {
         for (row, page) in &found.pages {
@@ -49,7 +49,7 @@ impl Finder {
     }
 
     /// Adds a page that this session has just written.
-    pub(crate) fn insert_appended(&self, appended: &Appended) -> Result<(), AppendError> {
+    pub(crate) fn insert_appended(&self, appended: &AppendedPage) -> Result<(), AppendError> {
         self.vault.directory().note_appended(appended);
         self.insert_names(appended.arena, &appended.page)?;
         self.note_catalog(appended.arena, &appended.page, true);
@@ -73,8 +73,8 @@ impl Finder {
     /// Adds the pages of an arena from a place on.
     ///
     /// # Errors
-    /// [`OpenError`] when the arena cannot be read, or there is no room for the names.
-    pub(crate) fn follow_arena(&self, id: ArenaId, from: Granule) -> Result<FollowedArena, OpenError> {
+    /// [`OpenStoreError`] when the arena cannot be read, or there is no room for the names.
+    pub(crate) fn follow_arena(&self, id: ArenaId, from: Granule) -> Result<FollowedArena, OpenStoreError> {
         let (log, directory) = (self.vault.log(), self.vault.directory());
         let arena = directory.arena(id)?;
         if let ArenaState::Sealed { pages, .. } = log.state(&arena)? {
@@ -92,7 +92,7 @@ impl Finder {
         Ok(FollowedArena { is_sealed: false, taken })
     }
 
-    fn take_pages(&self, arena: &OpenedArena, rows: &[PageRow], from: Granule) -> Result<(), OpenError> {
+    fn take_pages(&self, arena: &OpenedArena, rows: &[PageRow], from: Granule) -> Result<(), OpenStoreError> {
         for row in rows.iter().filter(|row| row.granule >= from) {
             match self.vault.log().read_page(arena, row) {
                 Ok(page) => self.insert_page(arena.id(), &page)?,
@@ -109,7 +109,7 @@ impl Finder {
     pub(crate) fn leave_out_lost_roots(
         &self,
         arena: &OpenedArena,
-        found: &mut Recovered,
+        found: &mut RecoveredArena,
     ) -> Result<(), ReadLogError> {
         let log = self.vault.log();
         if !log.keys().can_read() {

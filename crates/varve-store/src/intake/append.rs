@@ -1,6 +1,6 @@
 //! Appends: drafts become clumps of the log, and pages name them.
 
-use varve_log::{AppendError, Appended, Appender};
+use varve_log::{AppendError, AppendedPage, Appender};
 
 use super::Intake;
 use crate::drafts::FullDraft;
@@ -46,7 +46,7 @@ impl Intake {
     }
 
     /// Moves the names in a page from the drafts to the index.
-    pub(super) fn index_page(&self, appended: &Appended) -> Result<(), AppendError> {
+    pub(super) fn index_page(&self, appended: &AppendedPage) -> Result<(), AppendError> {
         self.finder.insert_appended(appended)?;
         self.reader.lost().remove(appended.page.blocks().map(|block| block.name));
         self.drafts.note_page(appended.page.blocks().map(|block| block.name));

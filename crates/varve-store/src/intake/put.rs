@@ -6,11 +6,11 @@ use varve_log::{AppendError, Digest, NamedBlock};
 
 use super::Intake;
 use crate::config::CompareMode;
-use crate::drafts::Admitted;
+use crate::drafts::AdmittedBlocks;
 
 /// The result for a block that was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Put {
+pub struct PutResult {
     pub score: Score,
     /// True if this call has stored the block: it was not in the store before.
     pub is_new: bool,
@@ -26,14 +26,14 @@ impl Intake {
     ///
     /// # Errors
     /// [`PutError`]
-    pub(crate) fn put_each(&self, blocks: &[Block<'_>]) -> Result<Vec<Put>, PutError> {
+    pub(crate) fn put_each(&self, blocks: &[Block<'_>]) -> Result<Vec<PutResult>, PutError> {
         self.tail.check_nothing_withheld().map_err(|error| PutError::Failed { source: error.into() })?;
         if let Some(block) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
             return Err(PutError::TooLarge { bytes: block.bytes.len() });
         }
         if self.vault.config().compare == CompareMode::Value {
             let scores = self.put_by_value(blocks)?;
-            return Ok(scores.into_iter().map(|score| Put { score, is_new: true }).collect());
+            return Ok(scores.into_iter().map(|score| PutResult { score, is_new: true }).collect());
         }
         let scores = self.vault.namer().hash_each(blocks.iter().map(|block| block.bytes));
         let named: Vec<NamedBlock<'_>> = blocks
@@ -45,19 +45,19 @@ impl Intake {
                 bytes: block.bytes,
             })
             .collect();
-        let Admitted { full, is_new } = self.admit(&named)?;
+        let AdmittedBlocks { full, is_new } = self.admit(&named)?;
         // Drafts that became full before a block was refused are appended too, since a `sync` waits
         // for every draft that was closed.
         for full in full {
             self.append_draft(&full).map_err(failed)?;
         }
         let is_new = is_new?;
-        Ok(scores.into_iter().zip(is_new).map(|(score, is_new)| Put { score, is_new }).collect())
+        Ok(scores.into_iter().zip(is_new).map(|(score, is_new)| PutResult { score, is_new }).collect())
     }
 
     /// Adds the new blocks to the drafts, until one is refused. A block is known if a directory
     /// page names it, or if it waits in a draft.
-    fn admit(&self, blocks: &[NamedBlock<'_>]) -> Result<Admitted, PutError> {
+    fn admit(&self, blocks: &[NamedBlock<'_>]) -> Result<AdmittedBlocks, PutError> {
         let mut known = vec![false; blocks.len()];
         loop {
             let seen = self.drafts.page_count();

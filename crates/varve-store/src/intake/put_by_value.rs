@@ -12,13 +12,13 @@ use varve_log::{AppendError, PageBlock};
 
 use super::Intake;
 use super::put::failed;
-use crate::drafts::{CANDIDATES_MAX, Putting};
+use crate::drafts::{BlockToPut, CANDIDATES_MAX};
 
 impl Intake {
     pub(crate) fn put_by_value(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
         let mut puts: Vec<_> = blocks
             .iter()
-            .map(|block| Putting {
+            .map(|block| BlockToPut {
                 block: *block,
                 fingerprint: self.vault.namer().value_fingerprint(block.bytes),
                 score: block.bytes.is_empty().then(|| self.vault.namer().empty_score()),
@@ -41,7 +41,7 @@ impl Intake {
 
     /// Compares blocks with the stored ones that have their fingerprints, until each has met its
     /// equal or there are no more.
-    fn look_for_equals(&self, puts: &mut [Putting<'_>]) -> Result<(), PutError> {
+    fn look_for_equals(&self, puts: &mut [BlockToPut<'_>]) -> Result<(), PutError> {
         loop {
             let mut candidates: BTreeMap<BlockName, Vec<usize>> = BTreeMap::new();
             for (number, put) in puts.iter().enumerate().filter(|(_, put)| put.score.is_none()) {
@@ -60,7 +60,7 @@ impl Intake {
     /// candidate for.
     fn compare(
         &self,
-        puts: &mut [Putting<'_>],
+        puts: &mut [BlockToPut<'_>],
         candidates: BTreeMap<BlockName, Vec<usize>>,
     ) -> Result<(), PutError> {
         let names: Vec<_> = candidates.keys().copied().collect();
@@ -89,7 +89,7 @@ impl Intake {
     /// Returns blocks in the log that have a block's fingerprint, type and size, and were not
     /// compared with it yet. Stops at the candidates that are found first, since one of them is
     /// nearly always the block's equal.
-    fn candidates(&self, put: &Putting<'_>) -> Result<BTreeSet<BlockName>, PutError> {
+    fn candidates(&self, put: &BlockToPut<'_>) -> Result<BTreeSet<BlockName>, PutError> {
         let left = CANDIDATES_MAX.saturating_sub(put.others.len());
         if left == 0 {
             return Ok(BTreeSet::new());

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use varve_log::{
-    AppendError, Appended, ArenaId, Footer, Ledger, OpenedArena, PageRow, ReadLogError, Seal, Seals,
+    AppendError, AppendedPage, ArenaId, Footer, Ledger, OpenedArena, PageRow, ReadLogError, Seal, Seals,
     SyncLogError, WholeArena,
 };
 use varve_world::FileName;
@@ -91,7 +91,7 @@ impl Intake {
     ///
     /// # Errors
     /// [`AppendError`] when there is no room in the index for the names.
-    pub fn take_in_rewritten(&self, id: ArenaId, pages: &[Appended]) -> Result<(), AppendError> {
+    pub fn take_in_rewritten(&self, id: ArenaId, pages: &[AppendedPage]) -> Result<(), AppendError> {
         self.reader.forget(id);
         for page in pages {
             self.finder.insert_page(id, &page.page)?;

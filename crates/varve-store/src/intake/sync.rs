@@ -2,7 +2,7 @@
 
 use varve_log::{SyncLogError, WriteFailure};
 
-use super::{Durable, Intake};
+use super::{DurableClumps, Intake};
 
 impl Intake {
     /// Makes every block that was put durable.
@@ -48,7 +48,7 @@ impl Intake {
         }
     }
 
-    fn carry_out_sync(&self, durable: &mut Durable) -> Result<(), SyncLogError> {
+    fn carry_out_sync(&self, durable: &mut DurableClumps) -> Result<(), SyncLogError> {
         let (plan, clump_count, run) = {
             let mut appender = self.appender.lock();
             self.write_page(&mut appender)?;

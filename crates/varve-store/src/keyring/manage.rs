@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use super::paper::PaperKey;
 use super::slot::LABEL_BYTES_MAX;
 use super::{
-    FOLDER, KEYS_MAX, KeyEntry, KeyError, OpenedKey, PassphraseCost, Secret, Slot, open, own_key, slots,
+    FOLDER, KEYS_MAX, KeyEntry, KeyError, KeySlot, OpenedKey, PassphraseCost, Secret, open, own_key, slots,
 };
 use crate::config::{CompareMode, StoreConfig};
 use crate::role::{Permission, Role};
@@ -118,7 +118,7 @@ impl Keyring {
             [] => return Err(KeyError::NoSuchKey { id: id.into() }),
             _ => return Err(KeyError::Ambiguous { id: id.into(), candidates }),
         };
-        let is_full = |slot: &&Slot| slot.entry.role == Role::Full && slot.entry.id != chosen;
+        let is_full = |slot: &&KeySlot| slot.entry.role == Role::Full && slot.entry.id != chosen;
         if !found.sound.values().any(|slot| is_full(&slot)) {
             return Err(KeyError::Last { id: chosen });
         }
@@ -184,7 +184,7 @@ impl Keyring {
             role: new.role,
             passphrase: matches!(new.secret, Secret::Passphrase(_)).then_some(new.cost),
         };
-        let (slot, _) = Slot::wrap(entry.clone(), &self.config, new.secret, salt, keys)?;
+        let (slot, _) = KeySlot::wrap(entry.clone(), &self.config, new.secret, salt, keys)?;
         self.storage.replace(&entry.file(), slot.to_text().as_bytes())?;
         Ok(entry)
     }

@@ -17,8 +17,8 @@ pub(super) const LABEL_BYTES_MAX: usize = 200;
 
 /// The form of the file.
 #[derive(Serialize, Deserialize)]
-struct File {
-    kind: Kind,
+struct SlotFile {
+    kind: SecretKind,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ struct File {
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Kind {
+enum SecretKind {
     Passphrase,
     KeyFile,
 }
@@ -62,7 +62,7 @@ pub struct KeyEntry {
 }
 
 /// Wrapped keys.
-pub(super) struct Slot {
+pub(super) struct KeySlot {
     pub(super) entry: KeyEntry,
     /// Early files have no id, and their keys are bound to less of the file.
     has_id: bool,
@@ -89,7 +89,7 @@ impl KeyEntry {
     }
 }
 
-impl Slot {
+impl KeySlot {
     /// Wraps `keys` for a new file.
     pub(super) fn wrap(
         entry: KeyEntry,
@@ -153,8 +153,8 @@ impl Slot {
     /// Returns the file's contents.
     pub(super) fn to_text(&self) -> String {
         let KeyEntry { id, label, created, role, passphrase } = &self.entry;
-        let file = File {
-            kind: if passphrase.is_some() { Kind::Passphrase } else { Kind::KeyFile },
+        let file = SlotFile {
+            kind: if passphrase.is_some() { SecretKind::Passphrase } else { SecretKind::KeyFile },
             id: Some(id.clone()),
             role: Some(*role),
             created: *created,
@@ -172,12 +172,12 @@ impl Slot {
     /// Parses a file; `None` if it is malformed.
     pub(super) fn parse(name: &FileName, contents: &[u8]) -> Option<Self> {
         let stem = name.as_str().strip_prefix(FOLDER)?.strip_prefix('/')?.strip_suffix(".toml")?;
-        let file: File = toml::from_str(std::str::from_utf8(contents).ok()?).ok()?;
+        let file: SlotFile = toml::from_str(std::str::from_utf8(contents).ok()?).ok()?;
         let passphrase = match (file.kind, file.memory_kib, file.passes, file.lanes) {
-            (Kind::Passphrase, Some(memory_kib), Some(passes), Some(lanes)) => {
+            (SecretKind::Passphrase, Some(memory_kib), Some(passes), Some(lanes)) => {
                 Some(PassphraseCost { memory_kib, passes, lanes })
             }
-            (Kind::KeyFile, None, None, None) => None,
+            (SecretKind::KeyFile, None, None, None) => None,
             _ => return None,
         };
         // Early files have none of these fields; all others have every one.

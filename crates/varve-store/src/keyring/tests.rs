@@ -6,7 +6,7 @@ use varve_world::{FixedClock, InlineWorkers, MemoryStorage, SeededRandom, Timest
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::{Access, OpenError, Store};
+use crate::{OpenStoreError, Store, StoreAccess};
 
 const CHEAP: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
 
@@ -56,14 +56,14 @@ fn made_up(key: &str, from: &str, to: &str) -> String {
 }
 
 fn refused(storage: &MemoryStorage, secret: &Secret) -> KeyError {
-    match Store::open(world(storage), Some(secret), Access::Read, &mut |_| {}).map(drop) {
-        Err(OpenError::Keys(error)) => error,
+    match Store::open(world(storage), Some(secret), StoreAccess::Read, &mut |_| {}).map(drop) {
+        Err(OpenStoreError::Keys(error)) => error,
         other => panic!("{other:?}"),
     }
 }
 
 fn opens(storage: &MemoryStorage, secret: &Secret) -> bool {
-    Store::open(world(storage), Some(secret), Access::Read, &mut |_| {}).is_ok()
+    Store::open(world(storage), Some(secret), StoreAccess::Read, &mut |_| {}).is_ok()
 }
 
 #[test]

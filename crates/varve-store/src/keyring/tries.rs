@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use varve_world::FileName;
 
 use super::secret::{PassphraseCost, Secret};
-use super::slot::Slot;
+use super::slot::KeySlot;
 
 /// The most memory that is filled, in all passes and for all keys that one passphrase is tried on,
 /// in KiB: 320 GiB. That is one key of the highest cost, which a store may have, and 64 GiB for
@@ -19,9 +19,9 @@ const WORK_KIB_MAX: u64 = PassphraseCost::WORK_KIB_MAX + (64 << 20);
 const WORK_KIB_SILENT: u64 = 16 << 20;
 
 /// The keys that a secret is tried on.
-pub(super) struct Tries<'a> {
+pub(super) struct KeyTries<'a> {
     /// The cheapest first.
-    pub(super) slots: Vec<&'a Slot>,
+    pub(super) slots: Vec<&'a KeySlot>,
     /// The number of the key before which a warning is due: much was tried in vain, and much is to
     /// come.
     pub(super) loud_from: Option<usize>,
@@ -29,12 +29,12 @@ pub(super) struct Tries<'a> {
     pub(super) left: Vec<FileName>,
 }
 
-impl<'a> Tries<'a> {
+impl<'a> KeyTries<'a> {
     /// Chooses from these keys.
-    pub(super) fn of(sound: &'a BTreeMap<FileName, Slot>, secret: &Secret) -> Self {
+    pub(super) fn of(sound: &'a BTreeMap<FileName, KeySlot>, secret: &Secret) -> Self {
         let mut of_kind: Vec<_> = sound.values().filter(|slot| slot.is_for(secret)).collect();
         of_kind.sort_by_key(|slot| slot.work());
-        let may_cost = |slot: &Slot| slot.entry.passphrase.is_none_or(PassphraseCost::is_bounded);
+        let may_cost = |slot: &KeySlot| slot.entry.passphrase.is_none_or(PassphraseCost::is_bounded);
         let (mut slots, mut left): (Vec<_>, Vec<_>) = of_kind.into_iter().partition(|slot| may_cost(slot));
         left.extend(slots.split_off(count_within(&slots, WORK_KIB_MAX)));
         let silent_count = count_within(&slots, WORK_KIB_SILENT);
@@ -46,9 +46,9 @@ impl<'a> Tries<'a> {
 }
 
 /// Returns the number of slots, from the first on, that cost no more than `work_kib_max` together.
-fn count_within(slots: &[&Slot], work_kib_max: u64) -> usize {
+fn count_within(slots: &[&KeySlot], work_kib_max: u64) -> usize {
     let mut work = 0_u64;
-    let is_within = |slot: &&&Slot| {
+    let is_within = |slot: &&&KeySlot| {
         work = work.saturating_add(slot.work());
         work <= work_kib_max
     };
@@ -64,13 +64,13 @@ mod tests {
     const USUAL: (u32, u32) = (64 << 10, 3);
     const DEAREST: (u32, u32) = (4 << 20, 64);
 
-    fn slots(costs: impl IntoIterator<Item = (u32, u32)>) -> BTreeMap<FileName, Slot> {
+    fn slots(costs: impl IntoIterator<Item = (u32, u32)>) -> BTreeMap<FileName, KeySlot> {
         let slot = |(number, (memory_kib, passes)): (usize, (u32, u32))| {
             let (salt, wrapped) = ("00".repeat(16), "00".repeat(48));
             let cost = format!("memory_kib = {memory_kib}\npasses = {passes}\nlanes = 4");
             let text = format!("kind = \"passphrase\"\n{cost}\nsalt = \"{salt}\"\nwrapped = \"{wrapped}\"\n");
             let file = FileName::new(&format!("keys/{number:04}.toml")).unwrap();
-            (file.clone(), Slot::parse(&file, text.as_bytes()).unwrap())
+            (file.clone(), KeySlot::parse(&file, text.as_bytes()).unwrap())
         };
         costs.into_iter().enumerate().map(slot).collect()
     }
@@ -79,7 +79,7 @@ mod tests {
     /// tried without a warning.
     fn tried(costs: impl IntoIterator<Item = (u32, u32)>) -> (usize, usize, Option<usize>) {
         let slots = slots(costs);
-        let tries = Tries::of(&slots, &Secret::Passphrase(Zeroizing::new("x".into())));
+        let tries = KeyTries::of(&slots, &Secret::Passphrase(Zeroizing::new("x".into())));
         let work: u64 = tries.slots.iter().map(|slot| slot.work()).sum();
         assert!(work <= WORK_KIB_MAX && tries.slots.is_sorted_by_key(|slot| slot.work()));
         (tries.slots.len(), tries.left.len(), tries.loud_from)
@@ -101,7 +101,7 @@ mod tests {
         // A key beyond the highest cost is not tried at all.
         assert_eq!(tried([(u32::MAX, 1), (1, 65), USUAL, (u32::MAX, u32::MAX)]), (1, 3, None));
         let slots = slots([USUAL; 3]);
-        let tries = Tries::of(&slots, &Secret::KeyFile(Zeroizing::new(vec![7; 32])));
+        let tries = KeyTries::of(&slots, &Secret::KeyFile(Zeroizing::new(vec![7; 32])));
         assert!(tries.slots.is_empty() && tries.left.is_empty(), "none is of that kind");
     }
 }

@@ -1,6 +1,6 @@
 //! The newest ledger: the number of sealed arenas according to the last readable page.
 
-use varve_log::{ArenaId, ArenaState, Ledger, Log, OpenedArena, ReadLogError, Recovered, Seals};
+use varve_log::{ArenaId, ArenaState, Ledger, Log, OpenedArena, ReadLogError, RecoveredArena, Seals};
 
 use super::never_begun::NeverBegun;
 use super::unsealed_scans::UnsealedScans;
@@ -75,7 +75,7 @@ pub(super) fn last_ledger(
 /// without a seal: the places that its last page has counted. For an arena that was written anew it
 /// is 0, since its place may have been counted before.
 #[must_use]
-pub fn counted_before(arena: &OpenedArena, found: &Recovered) -> u64 {
+pub fn counted_before(arena: &OpenedArena, found: &RecoveredArena) -> u64 {
     match found.pages.last() {
         Some((_, page)) if arena.header().generation == 0 => page.ledger().arena_count,
         _ => 0,

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use varve_log::{
-    Appender, ArenaId, Granule, OpenLogError, OpenedArena, Proven, RecoverError, Recovered, Seals,
+    Appender, ArenaId, Granule, OpenLogError, OpenedArena, ProvenPages, RecoverError, RecoveredArena, Seals,
     UNSEALED_MAX,
 };
 
 use super::Opening;
 use super::ledger::{NewestLedger, counted_before, may_be_missed, newest_ledger};
-use super::sealed_arenas::NotSealed;
+use super::sealed_arenas::UnsealedArenas;
 use crate::saved_index::{Coverage, remove_saved_index};
-use crate::vault::OpenError;
+use crate::vault::OpenStoreError;
 
 /// At most this many numbers are left free for arenas that are gone, since the ledger that counts
 /// them may be forged.
 const NUMBERS_LEFT_MAX: u64 = 64;
 
 /// The number of arenas that were sealed before the log's end.
-struct Counted {
+struct SealedCounts {
     /// The number of places in the order of seals that count as places of durable seals.
     places: u64,
     /// The number of seals that the newest ledger counts.
@@ -31,9 +31,9 @@ impl Opening<'_> {
     pub(super) fn take_log_end(
         &mut self,
         ids: &[ArenaId],
-        left: NotSealed,
+        left: UnsealedArenas,
         mut coverage: Coverage,
-    ) -> Result<Appender, OpenError> {
+    ) -> Result<Appender, OpenStoreError> {
         let counted = self.count_seals(ids, &left, &coverage.sealed)?;
         let unsealed_count = left.unsealed.len() as u64;
         let is_any_lost = coverage.sealed.missing_count(counted.places) > 0;
@@ -60,10 +60,10 @@ impl Opening<'_> {
     fn count_seals(
         &mut self,
         ids: &[ArenaId],
-        left: &NotSealed,
+        left: &UnsealedArenas,
         seals: &Seals,
-    ) -> Result<Counted, OpenError> {
-        let NotSealed { unsealed, is_damaged } = left;
+    ) -> Result<SealedCounts, OpenStoreError> {
+        let UnsealedArenas { unsealed, is_damaged } = left;
         let newest = newest_ledger(self.vault, ids, &mut self.scans);
         let by_ledger = newest.ledger.map_or(0, |ledger| ledger.arena_count);
         // Bytes that the disk does not return may hold the seal that a place seems to lack. In that
@@ -98,7 +98,7 @@ impl Opening<'_> {
             unsealed = ?unsealed.iter().map(|arena| arena.id().0).collect::<Vec<_>>(),
             "the end of the log"
         );
-        Ok(Counted { places, by_ledger })
+        Ok(SealedCounts { places, by_ledger })
     }
 
     /// Returns true if an arena without a seal had one. The writer then does not append to it.
@@ -106,10 +106,10 @@ impl Opening<'_> {
         &mut self,
         ids: &[ArenaId],
         arena: &OpenedArena,
-        counted: &Counted,
+        counted: &SealedCounts,
         is_any_lost: bool,
         seals: &Seals,
-    ) -> Result<bool, OpenError> {
+    ) -> Result<bool, OpenStoreError> {
         let place = ids.partition_point(|id| *id < arena.id());
         let header = arena.header();
         // Parity is made only of sealed arenas, so it proves a seal that no ledger has covered yet.
@@ -130,7 +130,7 @@ impl Opening<'_> {
         arena: &Arc<OpenedArena>,
         is_lost: bool,
         coverage: &Coverage,
-    ) -> Result<Option<Recovered>, OpenError> {
+    ) -> Result<Option<RecoveredArena>, OpenStoreError> {
         let covered = coverage.part.get(&arena.id()).map(|part| part.end);
         if !self.vault.log().keys().can_read() {
             return self.take_in_proven(arena, covered);
@@ -155,7 +155,7 @@ impl Opening<'_> {
         counted_places: u64,
         seals: &Seals,
         unsealed_count: u64,
-    ) -> Result<ArenaId, OpenError> {
+    ) -> Result<ArenaId, OpenStoreError> {
         // An arena that has parity existed, although its file may be gone, and so did an arena that
         // a checkpoint knows. Their numbers are not used again.
         let last = ids.last().copied();
@@ -220,7 +220,7 @@ impl Opening<'_> {
         ids: &[ArenaId],
         counted: u64,
         seals: &mut Seals,
-    ) -> Result<Vec<(OpenedArena, Recovered)>, OpenError> {
+    ) -> Result<Vec<(OpenedArena, RecoveredArena)>, OpenStoreError> {
         let free = seals.free_place(counted);
         let parted = seals.places().filter(|(place, ..)| *place >= free).map(|(_, id, _)| id);
         let parted: Vec<_> = parted.filter(|id| ids.binary_search(id).is_ok()).collect();
@@ -229,7 +229,7 @@ impl Opening<'_> {
             // between it and the counted ones were lost. A saved index that says that these arenas
             // are sealed must not outlive their seals.
             remove_saved_index(self.vault.storage())
-                .map_err(|(file, source)| OpenError::Hint { file, source })?;
+                .map_err(|(file, source)| OpenStoreError::Hint { file, source })?;
         }
         let mut unsealed = Vec::new();
         for id in parted {
@@ -265,9 +265,9 @@ impl Opening<'_> {
         &mut self,
         arena: &OpenedArena,
         covered: Option<Granule>,
-    ) -> Result<Option<Recovered>, OpenError> {
+    ) -> Result<Option<RecoveredArena>, OpenStoreError> {
         // No clump of the arena is read before it gets its seal, so two scans must agree.
-        let proven = Proven::of(self.scans.take_found_twice(arena)?);
+        let proven = ProvenPages::of(self.scans.take_found_twice(arena)?);
         let is_whole = proven.is_whole();
         self.finder.take_in(arena, &proven.proven, covered)?;
         if !is_whole {

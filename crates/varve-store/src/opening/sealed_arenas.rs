@@ -16,7 +16,7 @@ const PAGES_BYTES_MAX: u64 = 8 << 20;
 
 /// The arenas that are not sealed, found while the sealed ones were read.
 #[derive(Default)]
-pub(super) struct NotSealed {
+pub(super) struct UnsealedArenas {
     /// The arenas without a seal, in order.
     pub(super) unsealed: Vec<Arc<OpenedArena>>,
     /// True if an arena could not be read because it is damaged.
@@ -24,7 +24,7 @@ pub(super) struct NotSealed {
 }
 
 /// An arena with its seal and the rows of its pages, if it is sealed.
-struct Opened {
+struct ArenaWithSeal {
     arena: Arc<OpenedArena>,
     seal: Option<(Seal, Vec<PageRow>)>,
 }
@@ -41,11 +41,11 @@ impl Opening<'_> {
         covered: &BTreeMap<ArenaId, CoveredPart>,
         seals: &mut Seals,
         progress: &mut dyn FnMut(RebuildProgress),
-    ) -> Result<NotSealed, ReadLogError> {
+    ) -> Result<UnsealedArenas, ReadLogError> {
         let workers = Arc::clone(&self.vault.world().workers);
         let arenas_total = ids.len() as u64;
         let mut arenas_done = 0;
-        let (mut found, mut never_begun) = (NotSealed::default(), NeverBegun::default());
+        let (mut found, mut never_begun) = (UnsealedArenas::default(), NeverBegun::default());
         for group in ids.chunks(workers.reading_width()) {
             let mut due = Vec::new();
             for (id, opened) in
@@ -54,7 +54,7 @@ impl Opening<'_> {
                 progress(RebuildProgress { arenas_done, arenas_total });
                 arenas_done += 1;
                 match opened {
-                    Ok(Opened { arena, seal: Some((seal, pages)) }) => {
+                    Ok(ArenaWithSeal { arena, seal: Some((seal, pages)) }) => {
                         seals.insert(*id, seal);
                         let from = covered.get(id).map(|part| part.end);
                         let is_new = |row: &PageRow| from.is_none_or(|from| row.granule >= from);
@@ -67,7 +67,7 @@ impl Opening<'_> {
                             self.read_pages(&pages.collect::<Vec<_>>())?;
                         }
                     }
-                    Ok(Opened { arena, seal: None }) => found.unsealed.push(arena),
+                    Ok(ArenaWithSeal { arena, seal: None }) => found.unsealed.push(arena),
                     // An opening for writing has removed such arenas before.
                     Err(error) if error.is_damage() && never_begun.has(self.vault.log(), *id) => {
                         tracing::info!(arena = %id, "an arena was never begun");
@@ -90,7 +90,7 @@ impl Opening<'_> {
     }
 
     /// Opens an arena, and reads its seal if it has one.
-    fn open_with_seal(&self, id: ArenaId) -> Result<Opened, ReadLogError> {
+    fn open_with_seal(&self, id: ArenaId) -> Result<ArenaWithSeal, ReadLogError> {
         let mut arena = self.vault.directory().arena(id)?;
         let mut state = self.vault.log().state(&arena);
         if matches!(state, Err(ReadLogError::Seal { .. })) && self.vault.directory().has_other_header(id) {
@@ -106,7 +106,7 @@ impl Opening<'_> {
             Ok(ArenaState::Unsealed) | Err(ReadLogError::Seal { .. }) => None,
             Err(error) => return Err(error),
         };
-        Ok(Opened { arena, seal })
+        Ok(ArenaWithSeal { arena, seal })
     }
 
     /// Reads pages into the index, in order.

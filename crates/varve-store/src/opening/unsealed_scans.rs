@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use varve_log::{ArenaId, Log, OpenedArena, ReadLogError, Recovered};
+use varve_log::{ArenaId, Log, OpenedArena, ReadLogError, RecoveredArena};
 
 /// The most repeated scans of an arena until two in a row agree.
 const AGAIN_MAX: usize = 3;
@@ -11,7 +11,7 @@ const AGAIN_MAX: usize = 3;
 /// The scans made so far.
 pub struct UnsealedScans<'a> {
     log: &'a Log,
-    found: BTreeMap<ArenaId, Recovered>,
+    found: BTreeMap<ArenaId, RecoveredArena>,
 }
 
 impl<'a> UnsealedScans<'a> {
@@ -25,7 +25,7 @@ impl<'a> UnsealedScans<'a> {
     ///
     /// # Errors
     /// [`ReadLogError`] when the arena cannot be scanned.
-    pub fn of(&mut self, arena: &OpenedArena) -> Result<&Recovered, ReadLogError> {
+    pub fn of(&mut self, arena: &OpenedArena) -> Result<&RecoveredArena, ReadLogError> {
         let found = match self.found.remove(&arena.id()) {
             Some(found) => found,
             None => self.log.scan(arena)?,
@@ -34,7 +34,7 @@ impl<'a> UnsealedScans<'a> {
     }
 
     /// Like [`of`](Self::of), but moves the scan to the caller.
-    pub(crate) fn take(&mut self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
+    pub(crate) fn take(&mut self, arena: &OpenedArena) -> Result<RecoveredArena, ReadLogError> {
         self.of(arena)?;
         Ok(self.found.remove(&arena.id()).unwrap_or_default())
     }
@@ -42,7 +42,7 @@ impl<'a> UnsealedScans<'a> {
     /// Like [`take`](Self::take), but returns the result on which two scans in a row agree. A disk
     /// that once returns an earlier state of the file shows pages that no longer exist. If the
     /// scans never agree, returns the last one.
-    pub(crate) fn take_found_twice(&mut self, arena: &OpenedArena) -> Result<Recovered, ReadLogError> {
+    pub(crate) fn take_found_twice(&mut self, arena: &OpenedArena) -> Result<RecoveredArena, ReadLogError> {
         let mut found = self.take(arena)?;
         for _ in 0..AGAIN_MAX {
             let before = std::mem::replace(&mut found, self.log.scan(arena)?);

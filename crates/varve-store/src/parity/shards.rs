@@ -20,7 +20,7 @@ pub struct GroupCodes {
 
 /// The treatment of a shard whose code is lost, because both copies of the code are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Unknown {
+pub enum UnknownShard {
     /// The shard counts as lost, since it may be bad.
     IsLost,
     /// The shard counts as good: the codes in the arena itself decide later.
@@ -28,7 +28,7 @@ pub enum Unknown {
 }
 
 /// Neighbouring shards, one after the other.
-pub struct Shards {
+pub struct ParityShards {
     /// All shards, each filled up to its length.
     pub bytes: Vec<u8>,
     /// For each shard, true if it is good.
@@ -68,9 +68,9 @@ impl ParityFile {
         arena: &FileName,
         group: u32,
         codes: &GroupCodes,
-        unknown: Unknown,
+        unknown: UnknownShard,
         workers: &dyn Workers,
-    ) -> Shards {
+    ) -> ParityShards {
         let layout = &self.header.layout;
         let mut bytes = vec![0; layout.data_count(group) * layout.shard_bytes()];
         let mut readable = Vec::with_capacity(codes.data.len());
@@ -90,9 +90,9 @@ impl ParityFile {
         storage: &dyn Storage,
         group: u32,
         codes: &GroupCodes,
-        unknown: Unknown,
+        unknown: UnknownShard,
         workers: &dyn Workers,
-    ) -> Shards {
+    ) -> ParityShards {
         let layout = &self.header.layout;
         let mut bytes = vec![0; layout.recovery_count(group) * layout.shard_bytes()];
         let start = layout.recovery(group);
@@ -106,15 +106,15 @@ impl ParityFile {
         bytes: Vec<u8>,
         readable: Vec<bool>,
         codes: &[Option<ShardCode>],
-        unknown: Unknown,
+        unknown: UnknownShard,
         workers: &dyn Workers,
-    ) -> Shards {
+    ) -> ParityShards {
         let matching = self.key.good_shards(&bytes, self.header.layout.shard_bytes(), codes, workers);
         let is_good = |((matches, code), readable): ((bool, &Option<_>), bool)| {
-            readable && (matches || code.is_none() && unknown == Unknown::IsGood)
+            readable && (matches || code.is_none() && unknown == UnknownShard::IsGood)
         };
         let is_good = matching.into_iter().zip(codes).zip(readable).map(is_good).collect();
-        Shards { bytes, is_good }
+        ParityShards { bytes, is_good }
     }
 }
 

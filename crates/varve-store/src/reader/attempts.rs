@@ -33,13 +33,13 @@ use bytes::Bytes;
 use varve_block::{BlockName, GetError, LogAddress};
 
 use super::Reader;
-use super::search::{Requested, Search};
-use crate::drafts::Waiting;
+use super::search::{BlockSearch, RequestedBlock};
+use crate::drafts::PendingBlock;
 use crate::role::Permission;
 
 /// One attempt to find blocks.
 #[derive(Debug, Clone, Copy)]
-enum Attempt {
+enum SearchAttempt {
     Proposed,
     Further,
     ChangedArena,
@@ -47,8 +47,8 @@ enum Attempt {
 }
 
 /// All attempts, in their order.
-const ATTEMPTS: [Attempt; 4] =
-    [Attempt::Proposed, Attempt::Further, Attempt::ChangedArena, Attempt::ReadAnew];
+const ATTEMPTS: [SearchAttempt; 4] =
+    [SearchAttempt::Proposed, SearchAttempt::Further, SearchAttempt::ChangedArena, SearchAttempt::ReadAnew];
 
 impl Reader {
     /// Gets the blocks of these names. Returns a block only if its bytes have its name.
@@ -58,7 +58,7 @@ impl Reader {
             let refuse = |name: &BlockName| Err(GetError::Failed { name: *name, source: refused.into() });
             return names.iter().map(refuse).collect();
         }
-        let mut search = Search::new(names);
+        let mut search = BlockSearch::new(names);
         for attempt in ATTEMPTS {
             let places = self.places_for(attempt, &mut search);
             self.read_places(&places, &mut search.requested);
@@ -70,14 +70,18 @@ impl Reader {
         for requested in search.requested.iter().filter(|requested| requested.is_lost()) {
             self.lost.add(requested.name);
         }
-        search.requested.into_iter().map(Requested::into_result).collect()
+        search.requested.into_iter().map(RequestedBlock::into_result).collect()
     }
 
     /// Returns the places to read for an attempt, each with the numbers of the blocks that may be
     /// there.
-    fn places_for(&self, attempt: Attempt, search: &mut Search) -> BTreeMap<LogAddress, Vec<usize>> {
+    fn places_for(
+        &self,
+        attempt: SearchAttempt,
+        search: &mut BlockSearch,
+    ) -> BTreeMap<LogAddress, Vec<usize>> {
         match attempt {
-            Attempt::Proposed => {
+            SearchAttempt::Proposed => {
                 let mut places: BTreeMap<LogAddress, Vec<usize>> = BTreeMap::new();
                 for (number, requested) in search.requested.iter_mut().enumerate() {
                     for address in self.proposed(requested) {
@@ -86,8 +90,8 @@ impl Reader {
                 }
                 places
             }
-            Attempt::Further => self.further(search),
-            Attempt::ChangedArena => {
+            SearchAttempt::Further => self.further(search),
+            SearchAttempt::ChangedArena => {
                 let arenas =
                     search.missed_places().map(|address| self.vault.map().locate(address).0).collect();
                 if !self.finder.take_in_changed(&arenas) {
@@ -98,7 +102,7 @@ impl Reader {
             }
             // No error and no code shows this failure, because the bytes were good once. So they
             // are dropped from the cache and read again.
-            Attempt::ReadAnew => {
+            SearchAttempt::ReadAnew => {
                 let places = search.take_wrong_places();
                 places.keys().for_each(|address| self.frames.remove(*address));
                 places
@@ -108,14 +112,14 @@ impl Reader {
 
     /// Returns the places where a block may be according to memory. A block that waits in a draft
     /// is taken from there at once, and has no places.
-    fn proposed(&self, requested: &mut Requested) -> Vec<LogAddress> {
+    fn proposed(&self, requested: &mut RequestedBlock) -> Vec<LogAddress> {
         if self.vault.namer().is_everywhere(&requested.name.score) {
             requested.found = Some(Bytes::new());
             return Vec::new();
         }
         match self.drafts.waiting(&requested.name) {
-            Some(Waiting::At(address)) => return vec![address],
-            Some(Waiting::Here(bytes)) => {
+            Some(PendingBlock::At(address)) => return vec![address],
+            Some(PendingBlock::Here(bytes)) => {
                 requested.found = bytes;
                 return Vec::new();
             }
@@ -139,7 +143,7 @@ impl Reader {
 
     /// Returns the places that the whole index proposes for blocks that were not found, except
     /// places that were read already.
-    fn further(&self, search: &mut Search) -> BTreeMap<LogAddress, Vec<usize>> {
+    fn further(&self, search: &mut BlockSearch) -> BTreeMap<LogAddress, Vec<usize>> {
         let mut further: BTreeMap<LogAddress, Vec<usize>> = BTreeMap::new();
         for (number, requested) in search.requested.iter_mut().enumerate() {
             if requested.found.is_none() && requested.may_be_further {

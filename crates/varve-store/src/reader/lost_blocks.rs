@@ -35,11 +35,11 @@ const ADDED_BYTES: usize = 128;
 /// The blocks that are known to be lost.
 pub(crate) struct LostBlocks {
     vault: Arc<Vault>,
-    names: RwLock<Names>,
+    names: RwLock<LostNames>,
 }
 
 #[derive(Default)]
-struct Names {
+struct LostNames {
     lost: BTreeSet<BlockName>,
     is_saved: bool,
 }
@@ -80,7 +80,7 @@ impl LostBlocks {
         let mut names = self.names.write();
         let kept: BTreeSet<_> = lost.iter().take(NAMES_MAX).copied().collect();
         let is_saved = names.is_saved && names.lost == kept;
-        *names = Names { lost: kept, is_saved };
+        *names = LostNames { lost: kept, is_saved };
         drop(names);
         self.save();
     }
@@ -91,7 +91,7 @@ impl LostBlocks {
         let body =
             lost.vault.read_hint(&LOST, NAMES_MAX * lost.row_bytes() + ADDED_BYTES).unwrap_or_default();
         let rows = lost.decrypt(body).unwrap_or_default();
-        *lost.names.write() = Names { lost: lost.decode(&rows).unwrap_or_default(), is_saved: true };
+        *lost.names.write() = LostNames { lost: lost.decode(&rows).unwrap_or_default(), is_saved: true };
         lost
     }
 
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
     use crate::config::StoreConfig;
-    use crate::{Access, PassphraseCost, Secret, Store};
+    use crate::{PassphraseCost, Secret, Store, StoreAccess};
 
     fn world(storage: &Arc<MemoryStorage>, seed: u64) -> World {
         World {
@@ -186,7 +186,8 @@ mod tests {
             config.encryption = encryption;
             let secret = (encryption != Encryption::None).then_some(&secret);
             Store::create(&world(&storage, 1), &config, secret, PassphraseCost::default()).unwrap();
-            let open = |seed| Store::open(world(&storage, seed), secret, Access::Read, &mut |_| {}).unwrap();
+            let open =
+                |seed| Store::open(world(&storage, seed), secret, StoreAccess::Read, &mut |_| {}).unwrap();
             let store = open(2);
             store.remember_lost(&lost);
             assert_eq!(open(3).lost_blocks(), lost);

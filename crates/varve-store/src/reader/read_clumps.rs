@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use varve_block::{BlockName, BlockType, LogAddress};
-use varve_log::{ArenaMap, ClumpMap, FramePlace, GRANULE_BYTES, ReadLogError, Window};
+use varve_log::{ArenaMap, ArenaWindow, ClumpMap, FramePlace, GRANULE_BYTES, ReadLogError};
 
 use super::Reader;
-use super::search::Requested;
+use super::search::RequestedBlock;
 use crate::role::Permission;
 
 /// Places closer than this are read in one go.
@@ -43,7 +43,11 @@ impl Reader {
     }
 
     /// Reads blocks at these places. Each place has the numbers of the blocks that may be there.
-    pub(super) fn read_places(&self, places: &BTreeMap<LogAddress, Vec<usize>>, requested: &mut [Requested]) {
+    pub(super) fn read_places(
+        &self,
+        places: &BTreeMap<LogAddress, Vec<usize>>,
+        requested: &mut [RequestedBlock],
+    ) {
         for run in runs(self.vault.map(), places) {
             self.read_run(&run, places, requested);
         }
@@ -55,7 +59,7 @@ impl Reader {
         &self,
         run: &[LogAddress],
         places: &BTreeMap<LogAddress, Vec<usize>>,
-        requested: &mut [Requested],
+        requested: &mut [RequestedBlock],
     ) {
         self.read_run_once(run, places, requested);
         let mut numbers = run.iter().flat_map(|address| &places[address]);
@@ -72,7 +76,7 @@ impl Reader {
         &self,
         run: &[LogAddress],
         places: &BTreeMap<LogAddress, Vec<usize>>,
-        requested: &mut [Requested],
+        requested: &mut [RequestedBlock],
     ) {
         let map = self.vault.map();
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
@@ -107,11 +111,11 @@ impl Reader {
     /// Reads the frames of a clump that may hold the blocks with these numbers.
     fn read_frames(
         &self,
-        window: &mut Window<'_>,
+        window: &mut ArenaWindow<'_>,
         address: LogAddress,
         clump: &ClumpMap,
         numbers: &[usize],
-        requested: &mut [Requested],
+        requested: &mut [RequestedBlock],
     ) {
         let mut frames: BTreeMap<usize, Vec<(usize, FramePlace)>> = BTreeMap::new();
         for number in numbers {
@@ -161,7 +165,7 @@ impl Reader {
 }
 
 fn note_damage<'a>(
-    requested: &mut [Requested],
+    requested: &mut [RequestedBlock],
     numbers: impl Iterator<Item = &'a usize>,
     error: ReadLogError,
 ) {

@@ -8,7 +8,7 @@ use varve_block::{BlockName, GetError, LogAddress};
 use varve_log::ReadLogError;
 
 /// A requested block, and the outcome of the search so far.
-pub(super) struct Requested {
+pub(super) struct RequestedBlock {
     pub(super) name: BlockName,
     pub(super) found: Option<Bytes>,
     pub(super) damage: Option<Arc<ReadLogError>>,
@@ -17,16 +17,20 @@ pub(super) struct Requested {
 }
 
 /// Blocks that are searched together.
-pub(super) struct Search {
-    pub(super) requested: Vec<Requested>,
+pub(super) struct BlockSearch {
+    pub(super) requested: Vec<RequestedBlock>,
     /// The places that were read, each with the numbers of the blocks that were expected there.
     pub(super) read: BTreeMap<LogAddress, Vec<usize>>,
 }
 
-impl Search {
+impl BlockSearch {
     pub(super) fn new(names: &[BlockName]) -> Self {
-        let requested =
-            |name: &BlockName| Requested { name: *name, found: None, damage: None, may_be_further: false };
+        let requested = |name: &BlockName| RequestedBlock {
+            name: *name,
+            found: None,
+            damage: None,
+            may_be_further: false,
+        };
         Self { requested: names.iter().map(requested).collect(), read: BTreeMap::new() }
     }
 
@@ -67,7 +71,7 @@ impl Search {
     }
 }
 
-impl Requested {
+impl RequestedBlock {
     pub(super) fn is_lost(&self) -> bool {
         self.found.is_none() && self.damage.as_ref().is_some_and(|error| error.is_damage())
     }

@@ -13,13 +13,13 @@ use super::index_folders::{
     store_of, usable,
 };
 use crate::config::StoreConfig;
-use crate::vault::{OpenError, read_config};
+use crate::vault::{OpenStoreError, read_config};
 
 /// The index was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChooseIndexError {
     #[error(transparent)]
-    Config(#[from] Box<OpenError>),
+    Config(#[from] Box<OpenStoreError>),
     #[error("the store is locked by another writer: it is in use by {holder}")]
     Locked { holder: String },
     #[error("cannot change {file}")]

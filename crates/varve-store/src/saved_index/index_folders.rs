@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 
 use varve_block::to_hex;
-use varve_index::Spread;
+use varve_index::SpreadStorage;
 use varve_world::{FileName, Storage, World};
 
 use crate::config::StoreConfig;
@@ -88,7 +88,7 @@ pub(super) fn spread_over(world: &World, folders: Vec<Arc<dyn Storage>>) -> Arc<
     if folders.is_empty() {
         Arc::clone(&world.storage)
     } else {
-        Arc::new(Spread::new(Arc::clone(&world.storage), folders))
+        Arc::new(SpreadStorage::new(Arc::clone(&world.storage), folders))
     }
 }
 

@@ -9,17 +9,17 @@ use super::Store;
 use crate::config::{CompareMode, StoreConfig};
 use crate::drafts::Drafts;
 use crate::finder::Finder;
-use crate::intake::{Below, Intake};
+use crate::intake::{Intake, IntakeParts};
 use crate::keyring::{PassphraseCost, Secret};
 use crate::opening::{Opening, RebuildProgress, UnsealedScans, load_index};
 use crate::reader::Reader;
 use crate::saved_index::disk_index_session;
 use crate::tail::Tail;
-use crate::vault::{self, CreateError, OpenError, Vault};
+use crate::vault::{self, CreateError, OpenStoreError, Vault};
 
 /// The purpose that a store is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access<'a> {
+pub enum StoreAccess<'a> {
     /// For reading. Takes no lock, changes nothing, and sees the log as it is at the opening.
     Read,
     /// For reading and writing, by one process at a time. Other processes are shown `holder`.
@@ -51,9 +51,9 @@ impl Store {
     /// key.
     ///
     /// # Errors
-    /// [`OpenError::NotAStore`], [`OpenError::NotAFolder`], [`OpenError::ConfigLost`],
-    /// [`OpenError::Config`] or [`OpenError::Storage`].
-    pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
+    /// [`OpenStoreError::NotAStore`], [`OpenStoreError::NotAFolder`],
+    /// [`OpenStoreError::ConfigLost`], [`OpenStoreError::Config`] or [`OpenStoreError::Storage`].
+    pub fn read_config(world: &World) -> Result<StoreConfig, OpenStoreError> {
         vault::read_config(world)
     }
 
@@ -61,8 +61,8 @@ impl Store {
     /// and reads no index.
     ///
     /// # Errors
-    /// [`OpenError`], when there is no store here or the secret does not open it.
-    pub fn unlock(world: &World, secret: Option<&Secret>) -> Result<(StoreConfig, Log), OpenError> {
+    /// [`OpenStoreError`], when there is no store here or the secret does not open it.
+    pub fn unlock(world: &World, secret: Option<&Secret>) -> Result<(StoreConfig, Log), OpenStoreError> {
         vault::unlock(world, secret)
     }
 
@@ -70,18 +70,18 @@ impl Store {
     /// checkpoint is missing, damaged or old.
     ///
     /// # Errors
-    /// [`OpenError`]. Damage to single arenas is no error here: the other arenas can be read.
+    /// [`OpenStoreError`]. Damage to single arenas is no error here: the other arenas can be read.
     pub fn open(
         world: World,
         secret: Option<&Secret>,
-        access: Access<'_>,
+        access: StoreAccess<'_>,
         progress: &mut dyn FnMut(RebuildProgress),
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, OpenStoreError> {
         let vault = Arc::new(Vault::open(world, secret)?);
         let world = vault.world();
         let lock = match access {
-            Access::Read => None,
-            Access::Write { holder } => {
+            StoreAccess::Read => None,
+            StoreAccess::Write { holder } => {
                 let lock_file = FileName::new("lock").expect("a plain name");
                 Some(world.storage.lock(&lock_file, holder)?)
             }
@@ -89,10 +89,10 @@ impl Store {
         if lock.is_some() {
             // A crash may have stopped the creation of the store before its folder was durable. The
             // writer makes the folder durable before it promises anything.
-            world.storage.sync_folder("").map_err(OpenError::Durable)?;
+            world.storage.sync_folder("").map_err(OpenStoreError::Durable)?;
         }
         let session = lock.is_some().then(|| disk_index_session(world)).transpose();
-        let session = session.map_err(OpenError::Storage)?;
+        let session = session.map_err(OpenStoreError::Storage)?;
         let mut scans = UnsealedScans::new(vault.log());
         let (index, coverage) = load_index(&vault, &mut scans, session);
         let config = vault.config();
@@ -103,7 +103,7 @@ impl Store {
         let opened = Opening::new(&vault, &finder, scans).catch_up(coverage, lock.is_some(), progress)?;
         let tail = Tail::new(Arc::clone(&vault), Arc::clone(&finder), opened.unread, opened.followed);
         let tail = Arc::new(tail);
-        let below = Below {
+        let below = IntakeParts {
             vault: Arc::clone(&vault),
             drafts: Arc::clone(&drafts),
             finder: Arc::clone(&finder),

@@ -7,27 +7,27 @@ use varve_log::{ArenaId, Granule, Seals};
 
 use super::Tail;
 use crate::finder::FollowedArena;
-use crate::vault::OpenError;
+use crate::vault::OpenStoreError;
 
 /// The position of a reader in the log.
 #[derive(Debug, Default)]
-pub(crate) struct Followed {
+pub(crate) struct FollowedLog {
     /// The arenas that had a seal when they were read. Nothing is added to them any more.
     sealed: BTreeSet<ArenaId>,
     /// The other arenas.
-    growing: BTreeMap<ArenaId, Growing>,
+    growing: BTreeMap<ArenaId, GrowingArena>,
 }
 
 /// An arena that a writer may append to.
 #[derive(Debug, Clone, Copy, Default)]
-struct Growing {
+struct GrowingArena {
     /// The length of its file when it was read last.
     file_bytes: u64,
     /// All pages before this place have been added to the index.
     taken: Granule,
 }
 
-impl Followed {
+impl FollowedLog {
     /// Makes the position of a reader that has just read all of these seals.
     pub(crate) fn new(seals: &Seals) -> Self {
         Self { sealed: seals.iter().map(|(id, _)| id).collect(), growing: BTreeMap::new() }
@@ -39,8 +39,8 @@ impl Tail {
     /// any.
     ///
     /// # Errors
-    /// [`OpenError`] when the log cannot be read. Damage to single arenas is no error here.
-    pub(crate) fn follow(&self) -> Result<bool, OpenError> {
+    /// [`OpenStoreError`] when the log cannot be read. Damage to single arenas is no error here.
+    pub(crate) fn follow(&self) -> Result<bool, OpenStoreError> {
         let mut followed = self.followed.lock();
         let mut has_grown = false;
         for id in self.vault.log().arenas()? {
@@ -61,13 +61,13 @@ impl Tail {
                 }
                 Ok(FollowedArena { taken, .. }) => {
                     has_grown |= taken > from;
-                    followed.growing.insert(id, Growing { file_bytes, taken });
+                    followed.growing.insert(id, GrowingArena { file_bytes, taken });
                 }
                 // Either the arena is not yet written that far, or it is damaged. It is read again
                 // when it is longer.
-                Err(OpenError::Read(error)) if error.is_damage() => {
+                Err(OpenStoreError::Read(error)) if error.is_damage() => {
                     tracing::info!(arena = %id, %error, "the new part of an arena cannot be read yet");
-                    followed.growing.insert(id, Growing { file_bytes, taken: from });
+                    followed.growing.insert(id, GrowingArena { file_bytes, taken: from });
                 }
                 Err(error) => return Err(error),
             }

@@ -18,7 +18,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use varve_block::LogAddress;
-use varve_log::{ArenaId, Granule, ReadLogError, Recovered};
+use varve_log::{ArenaId, Granule, ReadLogError, RecoveredArena};
 
 use crate::vault::Vault;
 
@@ -36,7 +36,7 @@ pub struct WithheldError {
 
 /// A part of an arena that may hold unseen pages: from the first place to the last, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Hidden {
+struct WithheldRange {
     arena: ArenaId,
     last: u64,
     first: u64,
@@ -46,7 +46,7 @@ struct Hidden {
 #[derive(Debug, Default)]
 pub(crate) struct UnreadPlaces {
     /// Of the places that may hold unseen pages, those that reach furthest in the log.
-    hidden: Option<Hidden>,
+    hidden: Option<WithheldRange>,
     /// The start of records that may not be durable, and could not be made so.
     not_durable: Option<(ArenaId, u64)>,
     /// The reason why no blocks are accepted.
@@ -64,7 +64,7 @@ impl UnreadPlaces {
     }
 
     fn note_hidden(&mut self, arena: ArenaId, places: &RangeInclusive<u64>) {
-        let hidden = Hidden { arena, last: *places.end(), first: *places.start() };
+        let hidden = WithheldRange { arena, last: *places.end(), first: *places.start() };
         self.hidden = self.hidden.max(Some(hidden));
     }
 
@@ -74,14 +74,14 @@ impl UnreadPlaces {
 
     /// Records the part of an arena without a seal that a scan could not read, and that is left as
     /// it is.
-    pub(crate) fn note_scan(&mut self, arena: ArenaId, found: &Recovered) {
+    pub(crate) fn note_scan(&mut self, arena: ArenaId, found: &RecoveredArena) {
         if let Some(hidden) = &found.hidden {
             self.note_hidden(arena, hidden);
         }
     }
 
     /// Records an arena that could not be recovered because the disk does not return all of it.
-    pub(crate) fn note_left(&mut self, arena: ArenaId, found: &Recovered) {
+    pub(crate) fn note_left(&mut self, arena: ArenaId, found: &RecoveredArena) {
         let durable = found.durable();
         let is_after = |granule: Granule| granule >= durable;
         let after =
@@ -102,7 +102,7 @@ impl UnreadPlaces {
     /// predecessor.
     pub(super) fn judge(&mut self, vault: &Vault, newest: Option<LogAddress>) {
         let newest = newest.map(|address| vault.map().locate(address));
-        let is_behind = |hidden: &Hidden| {
+        let is_behind = |hidden: &WithheldRange| {
             newest
                 .is_none_or(|(newest, granule)| (newest, granule.byte_offset()) < (hidden.arena, hidden.last))
         };

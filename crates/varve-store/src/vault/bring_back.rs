@@ -210,7 +210,7 @@ mod tests {
     use zeroize::Zeroizing;
 
     use super::*;
-    use crate::{Access, PassphraseCost, Secret, Store};
+    use crate::{PassphraseCost, Secret, Store, StoreAccess};
 
     fn world(storage: &MemoryStorage, seed: u64) -> World {
         World {
@@ -232,7 +232,7 @@ mod tests {
         let config = StoreConfig::new([id; 16]);
         Store::create(&world, &config, Some(&secret()), PassphraseCost::default()).unwrap();
         let store =
-            Store::open(world, Some(&secret()), Access::Write { holder: "test" }, &mut |_| {}).unwrap();
+            Store::open(world, Some(&secret()), StoreAccess::Write { holder: "test" }, &mut |_| {}).unwrap();
         let block = varve_block::Block { block_type: varve_block::BlockType::CATALOG, bytes: b"block" };
         varve_block::BlockStore::put(&store, block).unwrap();
         store.close().unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn opens(storage: &MemoryStorage) -> bool {
-        Store::open(world(storage, 9), Some(&secret()), Access::Read, &mut |_| {}).is_ok()
+        Store::open(world(storage, 9), Some(&secret()), StoreAccess::Read, &mut |_| {}).is_ok()
     }
 
     #[test]
@@ -323,19 +323,20 @@ mod tests {
         let text = String::from_utf8(contents(&own, &name(CONFIG))).unwrap();
         own.set_contents(&name(CONFIG), text.replace("aes-256-gcm", "none").into_bytes());
         let refused = || {
-            let opened = Store::open(world(&own, 9), None, Access::Write { holder: "test" }, &mut |_| {});
+            let opened =
+                Store::open(world(&own, 9), None, StoreAccess::Write { holder: "test" }, &mut |_| {});
             opened.map(drop).unwrap_err()
         };
-        let crate::OpenError::Downgraded { found } = refused() else {
+        let crate::OpenStoreError::Downgraded { found } = refused() else {
             panic!("it is opened as a plain store")
         };
         own.remove(&found).unwrap();
-        let crate::OpenError::Downgraded { found } = refused() else {
+        let crate::OpenStoreError::Downgraded { found } = refused() else {
             panic!("it is opened as a plain store")
         };
         assert!(ArenaId::of_file(&found).is_some(), "{found}");
         let unlocked = super::super::unlock(&world(&own, 9), None).map(drop);
-        assert!(matches!(unlocked, Err(crate::OpenError::Downgraded { .. })));
+        assert!(matches!(unlocked, Err(crate::OpenStoreError::Downgraded { .. })));
     }
 
     #[test]

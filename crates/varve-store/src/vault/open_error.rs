@@ -10,7 +10,7 @@ use crate::keyring::KeyError;
 
 /// The reason why a store was not opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum OpenStoreError {
     #[error("this is not a store: it has no config.toml")]
     NotAStore,
     /// There is a file instead of a folder.
@@ -60,7 +60,7 @@ pub enum OpenError {
     Append(#[from] AppendError),
 }
 
-impl From<LockError> for OpenError {
+impl From<LockError> for OpenStoreError {
     fn from(error: LockError) -> Self {
         match error {
             LockError::Held { holder } => Self::Locked { holder },

@@ -102,25 +102,25 @@ pub struct SessionsRead {
 }
 
 /// A whole frame.
-struct Frame {
+struct SessionsFrame {
     records: Vec<SessionRecord>,
     end: u64,
 }
 
 /// The record of sessions of one store.
-pub struct Sessions<'a> {
+pub struct SessionsFile<'a> {
     vault: &'a Vault,
 }
 
 impl Vault {
     /// Returns the record of sessions.
     #[must_use]
-    pub fn sessions(&self) -> Sessions<'_> {
-        Sessions { vault: self }
+    pub fn sessions(&self) -> SessionsFile<'_> {
+        SessionsFile { vault: self }
     }
 }
 
-impl Sessions<'_> {
+impl SessionsFile<'_> {
     /// Returns true if sessions were ever recorded here.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ impl Sessions<'_> {
         let (mut at, mut is_damaged) = (0, false);
         while at < length {
             match self.read_frame(at, length)? {
-                Some(Frame { records, end }) => {
+                Some(SessionsFrame { records, end }) => {
                     records.into_iter().for_each(&mut *each);
                     read.damaged_places = read.damaged_places.saturating_add(is_damaged.into());
                     (at, read.end, is_damaged) = (end, end, false);
@@ -209,7 +209,7 @@ impl Sessions<'_> {
     }
 
     /// Reads the frame at `at`; `None` if there is no whole frame.
-    fn read_frame(&self, at: u64, length: u64) -> Result<Option<Frame>, SessionsError> {
+    fn read_frame(&self, at: u64, length: u64) -> Result<Option<SessionsFrame>, SessionsError> {
         let storage = &self.vault.world().storage;
         let mut head = [0; HEAD_BYTES];
         let rest_of = |at: u64| length.saturating_sub(at);
@@ -244,7 +244,7 @@ impl Sessions<'_> {
             let plain = unwrap_secret(&self.sessions_key(&salt), &MAGIC, body).ok();
             plain.and_then(|plain| decode(&plain, self.vault.config().score_bytes()))
         };
-        Ok(records.map(|records| Frame { records, end }))
+        Ok(records.map(|records| SessionsFrame { records, end }))
     }
 
     /// Returns the place where the next frame may begin; the file's end if there is none.
@@ -378,7 +378,7 @@ mod tests {
 
     use super::*;
     use crate::config::{ScoreAlgorithm, StoreConfig};
-    use crate::{Access, PassphraseCost, Secret, Store};
+    use crate::{PassphraseCost, Secret, Store, StoreAccess};
 
     fn opened(storage: &Arc<MemoryStorage>, encryption: Encryption, seed: u64) -> Store {
         let world = World {
@@ -392,7 +392,7 @@ mod tests {
         let mut config = StoreConfig::new([5; 16]);
         (config.encryption, config.score) = (encryption, ScoreAlgorithm::Sha1);
         let _ = Store::create(&world, &config, secret, PassphraseCost::default());
-        Store::open(world, secret, Access::Read, &mut |_| {}).unwrap()
+        Store::open(world, secret, StoreAccess::Read, &mut |_| {}).unwrap()
     }
 
     fn whole_file(storage: &Arc<MemoryStorage>) -> Vec<u8> {

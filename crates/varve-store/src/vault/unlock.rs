@@ -7,7 +7,7 @@ use std::sync::Arc;
 use varve_log::{ArenaHeader, ArenaId, LockedMemory, Log, LogConfig, LogKeys};
 use varve_world::{FileName, Storage, World};
 
-use super::open_error::OpenError;
+use super::open_error::OpenStoreError;
 use crate::config::{Encryption, StoreConfig};
 use crate::keyring::{self, KeyError, Keyring, Secret};
 use crate::role::Role;
@@ -17,30 +17,30 @@ pub(super) const CONFIG_BYTES_MAX: u64 = 64 << 10;
 /// Reads the settings that were chosen when the store was made. They are readable without a key.
 ///
 /// # Errors
-/// [`OpenError::NotAStore`], [`OpenError::NotAFolder`], [`OpenError::ConfigLost`],
-/// [`OpenError::Config`] or [`OpenError::Storage`].
-pub fn read_config(world: &World) -> Result<StoreConfig, OpenError> {
+/// [`OpenStoreError::NotAStore`], [`OpenStoreError::NotAFolder`], [`OpenStoreError::ConfigLost`],
+/// [`OpenStoreError::Config`] or [`OpenStoreError::Storage`].
+pub fn read_config(world: &World) -> Result<StoreConfig, OpenStoreError> {
     let read = || match world.storage.read_whole(&config_file(), CONFIG_BYTES_MAX) {
         Ok(text) => Ok(text),
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(OpenError::NotAFolder),
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Err(OpenStoreError::NotAFolder),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(no_config(world)),
-        Err(error) => Err(OpenError::Storage(error)),
+        Err(error) => Err(OpenStoreError::Storage(error)),
     };
     let text = read()?;
     // The file is read twice: it has no code of its own, and with another identity a plain store
     // would seem to be empty.
     if read()? != text {
-        return Err(OpenError::Storage(io::Error::other("two reads of it gave different bytes")));
+        return Err(OpenStoreError::Storage(io::Error::other("two reads of it gave different bytes")));
     }
     Ok(StoreConfig::from_text(&String::from_utf8_lossy(&text))?)
 }
 
 /// Classifies a folder without `config.toml`. A folder with an unfinished `config.toml` is not a
 /// store yet.
-fn no_config(world: &World) -> OpenError {
+fn no_config(world: &World) -> OpenStoreError {
     let is_any = |folder: &str| world.storage.list(folder).is_ok_and(|files| !files.is_empty());
     let is_begun = world.storage.length(&config_file().unfinished()).is_ok();
-    if is_any(ArenaId::FOLDER) && !is_begun { OpenError::ConfigLost } else { OpenError::NotAStore }
+    if is_any(ArenaId::FOLDER) && !is_begun { OpenStoreError::ConfigLost } else { OpenStoreError::NotAStore }
 }
 
 fn config_file() -> FileName {
@@ -51,8 +51,8 @@ fn config_file() -> FileName {
 /// reads no index.
 ///
 /// # Errors
-/// [`OpenError`], when there is no store here or the secret does not open it.
-pub fn unlock(world: &World, secret: Option<&Secret>) -> Result<(StoreConfig, Log), OpenError> {
+/// [`OpenStoreError`], when there is no store here or the secret does not open it.
+pub fn unlock(world: &World, secret: Option<&Secret>) -> Result<(StoreConfig, Log), OpenStoreError> {
     let config = read_config(world)?;
     let (keys, _, _) = unlocked(world.storage.as_ref(), &config, secret)?;
     let log_config =
@@ -72,8 +72,8 @@ impl Keyring {
     /// Opens the keyring of an existing store.
     ///
     /// # Errors
-    /// [`OpenError`]; it contains [`KeyError::NotEncrypted`] when the store has no keys.
-    pub fn of(world: &World) -> Result<Self, OpenError> {
+    /// [`OpenStoreError`]; it contains [`KeyError::NotEncrypted`] when the store has no keys.
+    pub fn of(world: &World) -> Result<Self, OpenStoreError> {
         let config = read_config(world)?;
         if config.encryption == Encryption::None {
             return Err(KeyError::NotEncrypted.into());
@@ -87,11 +87,11 @@ pub(super) fn unlocked(
     storage: &dyn Storage,
     config: &StoreConfig,
     secret: Option<&Secret>,
-) -> Result<(LogKeys, Role, LockedMemory<[u8; 32]>), OpenError> {
+) -> Result<(LogKeys, Role, LockedMemory<[u8; 32]>), OpenStoreError> {
     match config.encryption {
         Encryption::Aes256Gcm => Ok(keyring::open(storage, config, secret)?.into_parts()),
-        Encryption::None => match sign_of_encryption(storage).map_err(OpenError::Storage)? {
-            Some(found) => Err(OpenError::Downgraded { found }),
+        Encryption::None => match sign_of_encryption(storage).map_err(OpenStoreError::Storage)? {
+            Some(found) => Err(OpenStoreError::Downgraded { found }),
             None => Ok((LogKeys::plain(&config.binding()), Role::Full, LockedMemory::default())),
         },
     }

@@ -8,14 +8,14 @@ use varve_block::{
 };
 use varve_log::{ArenaId, ArenaMap, ClumpBytes};
 use varve_store::{
-    Access, CompareMode, Encryption, IndexKind, KeyError, Keyring, NewKey, PassphraseCost, Role, Secret,
-    Store, StoreConfig,
+    CompareMode, Encryption, IndexKind, KeyError, Keyring, NewKey, PassphraseCost, Role, Secret, Store,
+    StoreAccess, StoreConfig,
 };
 use varve_upkeep::{Checker, Mender, RepairPlan};
 use varve_world::{MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
-const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
+const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
     World::deterministic(Arc::new(storage.clone()), seed)
@@ -40,7 +40,7 @@ fn created(config: &StoreConfig) -> MemoryStorage {
     storage
 }
 
-fn open(storage: &MemoryStorage, seed: u64, access: Access<'_>) -> Store {
+fn open(storage: &MemoryStorage, seed: u64, access: StoreAccess<'_>) -> Store {
     Store::open(world(storage, seed), Some(&secret()), access, &mut |_| {}).unwrap()
 }
 
@@ -119,7 +119,7 @@ fn a_reader_finds_everything_without_an_index() {
         for file in disk.list("index").unwrap() {
             disk.remove(&file).unwrap();
         }
-        let store = open(&storage, 3, Access::Read);
+        let store = open(&storage, 3, StoreAccess::Read);
         let before = store.candidates_per_lookup();
         let names: Vec<_> = blocks.iter().map(|(name, _)| *name).collect();
         for (found, (_, bytes)) in store.get_batch(&names).into_iter().zip(&blocks) {
@@ -153,7 +153,7 @@ fn a_name_that_was_cut_off_is_never_given_again() {
         names.iter().map(|name| (placed(name).slot, placed(name).clump)).collect()
     };
     assert!(marks(&lost).iter().all(|mark| !marks(&anew).contains(mark)));
-    for store in [store, open(&storage, 4, Access::Read)] {
+    for store in [store, open(&storage, 4, StoreAccess::Read)] {
         assert_eq!(store.get(&kept).unwrap(), noise(1, 8000));
         assert_eq!(store.get(&again).unwrap(), noise(100, 8000));
         for name in &lost {
@@ -173,7 +173,7 @@ fn a_reader_that_remembers_what_was_cut_off_is_not_led_astray() {
     let lost: Vec<_> = (0..20).map(|seed| put(&store, &noise(100 + seed, 3000))).collect();
     store.sync().unwrap();
     drop(store);
-    let reader = open(&storage, 3, Access::Read);
+    let reader = open(&storage, 3, StoreAccess::Read);
     assert_eq!(reader.get(&lost[3]).unwrap(), noise(103, 3000));
     cut(&storage, 0, length);
     let store = open(&storage, 4, WRITER);
@@ -246,7 +246,7 @@ fn fingerprints_that_collide_cost_time_and_nothing_else() {
         store.put_back(&attack).unwrap();
         store.sync().unwrap();
         drop(store);
-        let reader = open(&storage, 3, Access::Read);
+        let reader = open(&storage, 3, StoreAccess::Read);
         assert_eq!(reader.get(&real).unwrap(), victim);
         let store = open(&storage, 4, WRITER);
         // Whichever name it gets, it is that of its bytes.
@@ -309,7 +309,7 @@ fn what_is_lost_is_told_and_not_taken_for_what_is_put_later() {
     Mender::of(&store).unwrap().repair(&RepairPlan::new(&check.damage)).unwrap();
     store.close().unwrap();
     for seed in [4, 5] {
-        let store = open(&storage, seed, if seed == 4 { Access::Read } else { WRITER });
+        let store = open(&storage, seed, if seed == 4 { StoreAccess::Read } else { WRITER });
         for (found, bytes) in store.get_batch(&names).into_iter().zip(&blocks) {
             assert_eq!(found.unwrap(), bytes);
         }
@@ -378,7 +378,7 @@ fn many_threads_fill_many_arenas() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     store.close().unwrap();
-    let store = open(&storage, 3, Access::Read);
+    let store = open(&storage, 3, StoreAccess::Read);
     let arena_count = store.arenas().unwrap().len();
     assert!((5..20).contains(&arena_count), "{arena_count}");
     for (names, contents) in all.iter().zip(&contents) {

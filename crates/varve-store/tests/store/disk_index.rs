@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, contract};
 use varve_store::{
-    Access, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Prefetch, ScoreAlgorithm, Secret, Store,
-    StoreConfig,
+    DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Prefetch, ScoreAlgorithm, Secret, Store,
+    StoreAccess, StoreConfig,
 };
 use varve_world::{FileName, MemoryStorage, Storage, World};
 use zeroize::Zeroizing;
 
-const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
+const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
 /// What happens to a file.
 type Harm = fn(&mut Vec<u8>);
 
@@ -42,7 +42,7 @@ fn created(config: &StoreConfig) -> MemoryStorage {
     storage
 }
 
-fn open(storage: &MemoryStorage, seed: u64, access: Access<'_>) -> Store {
+fn open(storage: &MemoryStorage, seed: u64, access: StoreAccess<'_>) -> Store {
     Store::open(world(storage, seed), Some(&secret()), access, &mut |_| {}).unwrap()
 }
 
@@ -136,7 +136,7 @@ fn many_blocks_are_found_and_none_is_stored_twice() {
             assert!(again.page_reads * 100 < again.lookups, "nor do duplicates in a row: {again:?}");
         }
         store.close().unwrap();
-        let reader = open(&storage, 4, Access::Read);
+        let reader = open(&storage, 4, StoreAccess::Read);
         check(&reader, &names);
         let read = reader.stats().unwrap().disk_index.unwrap();
         if prefetch == Prefetch::Arena {
@@ -212,7 +212,7 @@ fn a_plain_index_finds_all_and_is_asked_on_disk_each_time() {
     let after = store.disk_index_stats().unwrap();
     assert!((after.page_reads - before.page_reads) * 10 > MANY * 9, "{after:?}");
     store.close().unwrap();
-    let reader = open(&storage, 4, Access::Read);
+    let reader = open(&storage, 4, StoreAccess::Read);
     check(&reader, &names);
     assert_eq!(reader.disk_index_stats().unwrap().trouble, None);
 }
@@ -225,7 +225,7 @@ fn a_crash_loses_nothing_that_was_synced() {
     // Dropped without being closed: what the index has saved is from the middle.
     drop(store);
     assert!(index_files(&storage).len() >= 2, "{:?}", index_files(&storage));
-    check(&open(&storage, 3, Access::Read), &names);
+    check(&open(&storage, 3, StoreAccess::Read), &names);
     let store = open(&storage, 4, WRITER);
     check(&store, &names);
     assert_eq!(put(&store, 0..MANY), names);
@@ -276,7 +276,7 @@ fn an_index_that_is_lost_or_harmed_is_made_again() {
             let mut bytes = storage.contents(file).unwrap();
             harm(&mut bytes);
             storage.set_contents(file, bytes);
-            check(&open(&storage, 3, Access::Read), &names);
+            check(&open(&storage, 3, StoreAccess::Read), &names);
             let store = open(&storage, 3, WRITER);
             check(&store, &names);
             store.close().unwrap();
@@ -286,7 +286,7 @@ fn an_index_that_is_lost_or_harmed_is_made_again() {
         }
         let storage = whole.fork();
         storage.remove(file).unwrap();
-        check(&open(&storage, 3, Access::Read), &names);
+        check(&open(&storage, 3, StoreAccess::Read), &names);
         check(&open(&storage, 3, WRITER), &names);
     }
 }
@@ -308,7 +308,7 @@ fn an_index_from_an_older_moment_is_brought_up_to_date() {
     for (contents, file) in older {
         storage.set_contents(&file, contents);
     }
-    check(&open(&storage, 4, Access::Read), &names);
+    check(&open(&storage, 4, StoreAccess::Read), &names);
     check(&open(&storage, 4, WRITER), &names);
 }
 
@@ -328,7 +328,7 @@ fn another_stores_index_is_of_no_use_and_of_no_harm() {
     for file in index_files(&other) {
         storage.set_contents(&file, other.contents(&file).unwrap());
     }
-    check(&open(&storage, 3, Access::Read), &names);
+    check(&open(&storage, 3, StoreAccess::Read), &names);
 }
 
 /// The disk goes bad under the index while the store is in use: it goes on by its directories, and finds all.
@@ -359,7 +359,7 @@ fn a_reader_follows_a_writer_past_many_passes() {
     let storage = created(&config());
     let store = open(&storage, 2, WRITER);
     let mut names = put(&store, 0..1000);
-    let reader = open(&storage, 3, Access::Read);
+    let reader = open(&storage, 3, StoreAccess::Read);
     for first in (1000..MANY).step_by(7000) {
         let more = put(&store, first..(first + 7000).min(MANY));
         names.extend(more);
@@ -388,7 +388,7 @@ fn a_store_goes_from_one_index_to_the_other_and_back() {
         assert_eq!(put(&store, 0..1000), names[..1000]);
         assert_eq!(new_blocks(&store), 0);
         store.close().unwrap();
-        check(&open(&storage, 7, Access::Read), &names);
+        check(&open(&storage, 7, StoreAccess::Read), &names);
     }
     assert_eq!(storage.list("arenas").unwrap(), log_before);
 }

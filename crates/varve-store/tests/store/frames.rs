@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_log::ArenaId;
-use varve_store::{Access, Encryption, PassphraseCost, Secret, Store, StoreConfig};
+use varve_store::{Encryption, PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
 use varve_upkeep::{Checker, DamageKind, Mender, RepairPlan};
 use varve_world::{MemoryStorage, Random, SeededRandom, World};
 use zeroize::Zeroizing;
 
-const WRITER: Access<'_> = Access::Write { holder: "a test" };
+const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "a test" };
 const BLOCK_BYTES: usize = 8 << 10;
 const BLOCK_COUNT: usize = 64;
 /// Frames of what is read in pieces have 32 KiB.
@@ -20,7 +20,7 @@ fn secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![7; 32]))
 }
 
-fn open(storage: &MemoryStorage, seed: u64, access: Access<'_>) -> Store {
+fn open(storage: &MemoryStorage, seed: u64, access: StoreAccess<'_>) -> Store {
     let world = World::deterministic(Arc::new(storage.clone()), seed);
     Store::open(world, Some(&secret()), access, &mut |_| {}).unwrap()
 }
@@ -74,7 +74,7 @@ fn a_block_needs_nothing_but_its_frame() {
         for wanted in [0, 7, 15] {
             let (storage, names, blocks) = sample(encryption);
             damage_frames(&storage, (0..BLOCK_COUNT / BLOCKS_EACH).filter(|frame| *frame != wanted));
-            let store = open(&storage, 4, Access::Read);
+            let store = open(&storage, 4, StoreAccess::Read);
             for (number, (name, bytes)) in names.iter().zip(&blocks).enumerate() {
                 match store.get(name) {
                     Ok(found) if number / BLOCKS_EACH == wanted => assert_eq!(found, *bytes),
@@ -133,7 +133,7 @@ fn a_table_that_is_damaged_is_damage_to_the_clump() {
         let mut bytes = storage.contents(&file).unwrap();
         bytes[512 + 64 + 20] ^= 1;
         storage.set_contents(&file, bytes);
-        let store = open(&storage, 4, Access::Read);
+        let store = open(&storage, 4, StoreAccess::Read);
         assert!(names.iter().all(|name| matches!(store.get(name), Err(GetError::Damaged { .. }))));
         let check = Checker::of(&store).check_arena(ArenaId(0), true).unwrap();
         assert_eq!(check.damage[0].blocks.len(), BLOCK_COUNT);

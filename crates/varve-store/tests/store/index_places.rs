@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_store::{
-    Access, ChoosePlacesError, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreConfig,
+    ChoosePlacesError, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreAccess,
+    StoreConfig,
 };
 use varve_world::{FileName, MemoryStorage, Storage, World};
 
-const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
+const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
 const COUNT: u64 = 40_000;
 /// What happens to a file.
 type Harm = fn(&mut Vec<u8>);
@@ -69,13 +70,13 @@ impl Machine {
         World::deterministic(Arc::new(self.own.clone()), seed)
     }
 
-    fn open(&self, seed: u64, access: Access<'_>) -> Store {
+    fn open(&self, seed: u64, access: StoreAccess<'_>) -> Store {
         Store::open(self.world(seed), None, access, &mut |_| {}).unwrap()
     }
 
     /// Everything is found, by readers and by a writer, and nothing is stored again; and once more, with what that left.
     fn is_as_ever(&self, names: &[BlockName], what: &str) {
-        check(&self.open(10, Access::Read), names);
+        check(&self.open(10, StoreAccess::Read), names);
         for seed in [11, 12] {
             let store = self.open(seed, WRITER);
             assert_eq!(put(&store, 3000), names[..3000], "{what}");
@@ -83,7 +84,7 @@ impl Machine {
             assert_eq!(store.session_growth().0, 0, "{what}");
             store.close().unwrap();
         }
-        check(&self.open(13, Access::Read), names);
+        check(&self.open(13, StoreAccess::Read), names);
     }
 }
 
@@ -164,7 +165,7 @@ fn a_folder_that_is_gone_makes_it_slower_and_no_less() {
         let machine = whole.fork();
         gone.iter().for_each(|path| machine.own.set_other_folder(path, None));
         let expected: Vec<_> = PATHS.iter().map(|path| gone.contains(path)).collect();
-        assert_eq!(troubles(&machine.open(9, Access::Read)), expected);
+        assert_eq!(troubles(&machine.open(9, StoreAccess::Read)), expected);
         machine.is_as_ever(&names, "gone");
         // It comes back, with what it had then.
         machine.mount();
@@ -309,7 +310,7 @@ fn the_folders_change_and_what_was_in_them_goes() {
     varve_store::choose_index_places(&machine.world(6), &[], "test").unwrap();
     machine.is_as_ever(&names, "in its own folder again");
     assert!(third.names().is_empty() && !entries(&machine.own).is_empty());
-    assert_eq!(machine.open(7, Access::Read).index_places(), []);
+    assert_eq!(machine.open(7, StoreAccess::Read).index_places(), []);
 }
 
 #[test]
@@ -320,7 +321,7 @@ fn a_list_that_makes_no_sense_is_none() {
     for harmed in [list[..list.len() - 5].to_vec(), Vec::new(), vec![0xFF; 200], vec![b'\n'; 70_000]] {
         let machine = whole.fork();
         machine.own.set_contents(&file, harmed);
-        assert_eq!(machine.open(9, Access::Read).index_places(), []);
+        assert_eq!(machine.open(9, StoreAccess::Read).index_places(), []);
         machine.is_as_ever(&names, "no list");
     }
     for paths in [vec!["a\nb"], vec![""], vec!["end"], vec!["/x", "/x"]] {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_store::{
-    Access, KeyError, Keyring, NewKey, NotPermitted, OpenError, PassphraseCost, Permission, Role, Secret,
-    Store, StoreConfig,
+    KeyError, Keyring, NewKey, NotPermitted, OpenStoreError, PassphraseCost, Permission, Role, Secret, Store,
+    StoreAccess, StoreConfig,
 };
 use varve_upkeep::Checker;
 use varve_world::{
@@ -14,7 +14,7 @@ use varve_world::{
 use zeroize::Zeroizing;
 
 const CHEAP: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
-const WRITER: Access<'_> = Access::Write { holder: "a test" };
+const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "a test" };
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
     World {
@@ -58,7 +58,12 @@ fn add(
     Ok(entry.id)
 }
 
-fn open(storage: &MemoryStorage, seed: u64, secret: &Secret, access: Access<'_>) -> Result<Store, OpenError> {
+fn open(
+    storage: &MemoryStorage,
+    seed: u64,
+    secret: &Secret,
+    access: StoreAccess<'_>,
+) -> Result<Store, OpenStoreError> {
     Store::open(world(storage, seed), Some(secret), access, &mut |_| {})
 }
 
@@ -82,7 +87,7 @@ fn every_key_opens_and_what_is_stored_stays_as_it_is() {
     add(&storage, 3, &first, &passphrase("another"), Role::Full).unwrap();
     add(&storage, 4, &passphrase("another"), &key_file(1), Role::Full).unwrap();
     for secret in [&first, &passphrase("another"), &key_file(1)] {
-        let store = open(&storage, 5, secret, Access::Read).unwrap();
+        let store = open(&storage, 5, secret, StoreAccess::Read).unwrap();
         assert_eq!(store.get(&name).unwrap(), b"a block".as_slice());
         assert_eq!(store.role(), Role::Full);
     }
@@ -168,8 +173,8 @@ fn a_key_that_cannot_be_read_keeps_no_other_from_opening() {
     Store::create(&world, &config, Some(&key_file(1)), PassphraseCost::default()).unwrap();
     std::os::unix::fs::symlink("/nonexistent", folder.path().join("keys/00000000000000aa.toml")).unwrap();
     let socket = std::os::unix::net::UnixListener::bind(folder.path().join("keys/00000000000000bb.toml"));
-    assert!(Store::open(world.clone(), Some(&key_file(1)), Access::Read, &mut |_| {}).is_ok());
-    let wrong = Store::open(world, Some(&key_file(2)), Access::Read, &mut |_| {}).map(drop).unwrap_err();
+    assert!(Store::open(world.clone(), Some(&key_file(1)), StoreAccess::Read, &mut |_| {}).is_ok());
+    let wrong = Store::open(world, Some(&key_file(2)), StoreAccess::Read, &mut |_| {}).map(drop).unwrap_err();
     assert!(varve_block::with_causes(&wrong).contains("00000000000000bb.toml"), "{wrong:?}");
     drop(socket.unwrap());
 }
@@ -197,7 +202,7 @@ fn hostile_key_files_cost_nothing() {
     let dear = early.replace("memory_kib = 64", "memory_kib = 4194304").replace("passes = 1", "passes = 64");
     storage.set_contents(&file_of(&id), good.clone().into_bytes());
     storage.set_contents(&file_of("0000000000000000"), dear.into_bytes());
-    assert!(open(&storage, 2, &passphrase("correct horse"), Access::Read).is_ok());
+    assert!(open(&storage, 2, &passphrase("correct horse"), StoreAccess::Read).is_ok());
     storage.remove(&file_of("0000000000000000")).unwrap();
     for length in 0..good.len() - 1 {
         storage.set_contents(&file_of(&id), good.as_bytes()[..length].to_vec());
@@ -304,7 +309,7 @@ fn paper_opens_what_every_other_key_is_lost_for() {
     let store = open(&storage, 3, &key_file(1), WRITER).unwrap();
     let name = put(&store, BlockType::DATA, b"a block");
     store.close().unwrap();
-    let store = open(&storage, 4, &passphrase("forgotten"), Access::Read).unwrap();
+    let store = open(&storage, 4, &passphrase("forgotten"), StoreAccess::Read).unwrap();
     assert_eq!(store.get(&name).unwrap(), b"a block".as_slice());
 }
 
@@ -322,7 +327,7 @@ fn an_append_only_key_reads_and_adds() {
     let new = put(&store, BlockType::DATA, b"new");
     assert!(store.role().require(Permission::Destroy).is_err());
     store.close().unwrap();
-    assert_eq!(open(&storage, 5, &first, Access::Read).unwrap().get(&new).unwrap(), b"new".as_slice());
+    assert_eq!(open(&storage, 5, &first, StoreAccess::Read).unwrap().get(&new).unwrap(), b"new".as_slice());
 }
 
 /// A store with an old block in it, and a full key (1) and a write-only key (2).
@@ -368,7 +373,7 @@ fn a_write_only_key_adds_knows_duplicates_and_reads_nothing() {
         store.sync().unwrap();
         refuses_to_read(&store, names.last().unwrap());
         store.close().unwrap();
-        let reader = open(&storage, 20, &key_file(2), Access::Read).unwrap();
+        let reader = open(&storage, 20, &key_file(2), StoreAccess::Read).unwrap();
         names.iter().for_each(|name| refuses_to_read(&reader, name));
         checks_well(&reader, false);
         assert!(Checker::of(&reader).check_arena(varve_log::ArenaId(0), true).is_err(), "that needs to read");
@@ -381,7 +386,7 @@ fn a_write_only_key_adds_knows_duplicates_and_reads_nothing() {
     checks_well(&store, true);
     put(&store, BlockType::DATA, b"and on");
     store.close().unwrap();
-    checks_well(&open(&storage, 31, &key_file(1), Access::Read).unwrap(), true);
+    checks_well(&open(&storage, 31, &key_file(1), StoreAccess::Read).unwrap(), true);
 }
 
 #[test]
@@ -481,7 +486,7 @@ fn crashes_of_a_writer_who_cannot_read_lose_nothing_that_was_synced() {
             put(&store, BlockType::DATA, &[100 + night; 3000]);
         }
         drop(store);
-        let reader = open(&storage, 60, &key_file(1), Access::Read).unwrap();
+        let reader = open(&storage, 60, &key_file(1), StoreAccess::Read).unwrap();
         assert!(synced.iter().all(|name| reader.get(name).is_ok()), "night {night}");
     }
     let next = open(&storage, 70, &key_file(2), WRITER).unwrap();
@@ -492,13 +497,13 @@ fn crashes_of_a_writer_who_cannot_read_lose_nothing_that_was_synced() {
     assert!(synced.iter().all(|name| store.get(name).is_ok()));
     let new = put(&store, BlockType::DATA, b"what comes after");
     store.close().unwrap();
-    let reader = open(&storage, 72, &key_file(1), Access::Read).unwrap();
+    let reader = open(&storage, 72, &key_file(1), StoreAccess::Read).unwrap();
     assert!(synced.iter().chain([&new]).all(|name| reader.get(name).is_ok()));
     checks_well(&reader, true);
     // All but the last arena have their seals now, and the next writers know them.
     let store = open(&storage, 73, &key_file(2), WRITER).unwrap();
     store.close().unwrap();
-    checks_well(&open(&storage, 74, &key_file(1), Access::Read).unwrap(), true);
+    checks_well(&open(&storage, 74, &key_file(1), StoreAccess::Read).unwrap(), true);
 }
 
 #[test]
@@ -532,7 +537,7 @@ fn a_power_cut_that_keeps_a_page_and_loses_its_clump_harms_no_later_night() {
     assert_eq!(store.get(&kept).unwrap(), [1; 3000].as_slice());
     assert_eq!(store.get(&lost).unwrap(), second.as_slice(), "stored again by the next night");
     store.close().unwrap();
-    checks_well(&open(&storage, 7, &key_file(1), Access::Read).unwrap(), true);
+    checks_well(&open(&storage, 7, &key_file(1), StoreAccess::Read).unwrap(), true);
 }
 
 #[test]
@@ -561,7 +566,7 @@ fn a_lie_of_a_writer_who_may_not_read_is_not_built_on() {
     assert!(store.get(&name).is_err(), "a block is believed by its bytes");
     assert_eq!(put(&store, BlockType::DATA, b"what will come"), name);
     store.close().unwrap();
-    let store = open(&storage, 6, &key_file(1), Access::Read).unwrap();
+    let store = open(&storage, 6, &key_file(1), StoreAccess::Read).unwrap();
     assert_eq!(store.get(&name).unwrap(), b"what will come".as_slice());
     assert!(store.get(&old).is_ok());
     assert!(
@@ -574,7 +579,7 @@ fn a_lie_of_a_writer_who_may_not_read_is_not_built_on() {
 fn what_one_key_keeps_for_itself_no_other_reads() {
     let (storage, _) = shared();
     add(&storage, 8, &key_file(1), &key_file(3), Role::WriteOnly).unwrap();
-    let own = |byte: u8| open(&storage, 9, &key_file(byte), Access::Read).unwrap();
+    let own = |byte: u8| open(&storage, 9, &key_file(byte), StoreAccess::Read).unwrap();
     own(2).write_own(b"last night", b"what it was").unwrap();
     assert_eq!(own(2).read_own(b"last night").unwrap().as_slice(), b"what it was");
     assert!(own(2).read_own(b"another").is_none());

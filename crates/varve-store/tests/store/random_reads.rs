@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use varve_block::{Block, BlockName, BlockStore, BlockType};
-use varve_store::{Access, PassphraseCost, Secret, Store, StoreConfig};
+use varve_store::{PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
 use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World, forward_storage};
 use zeroize::Zeroizing;
 
@@ -38,7 +38,7 @@ impl Storage for Counted {
     }
 }
 
-fn open(storage: &Arc<Counted>, seed: u64, access: Access<'_>) -> Store {
+fn open(storage: &Arc<Counted>, seed: u64, access: StoreAccess<'_>) -> Store {
     let world = World::deterministic(Arc::clone(storage) as Arc<dyn Storage>, seed);
     let secret = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
     Store::open(world, Some(&secret), access, &mut |_| {}).unwrap()
@@ -50,7 +50,7 @@ fn filled(block_count: u64) -> (Arc<Counted>, Store, Vec<BlockName>) {
     let world = World::deterministic(Arc::clone(&storage) as Arc<dyn Storage>, 1);
     let secret = Secret::KeyFile(Zeroizing::new(vec![7; 32]));
     Store::create(&world, &StoreConfig::new([5; 16]), Some(&secret), PassphraseCost::default()).unwrap();
-    let store = open(&storage, 2, Access::Write { holder: "a test" });
+    let store = open(&storage, 2, StoreAccess::Write { holder: "a test" });
     store.expect_reads_in_pieces(true);
     let put = |number| {
         let mut bytes = vec![0; BLOCK_BYTES];
@@ -62,7 +62,7 @@ fn filled(block_count: u64) -> (Arc<Counted>, Store, Vec<BlockName>) {
     let names: Vec<_> = (0..block_count).map(put).collect();
     store.sync().unwrap();
     drop(store);
-    let reader = open(&storage, 3, Access::Read);
+    let reader = open(&storage, 3, StoreAccess::Read);
     // The arena's header is read once.
     reader.get(&names[0]).unwrap();
     storage.take();

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, contract};
 use varve_log::ArenaId;
 use varve_store::{
-    Access, CompareMode, Encryption, KeyError, OpenError, PassphraseCost, ScoreAlgorithm, Secret, Store,
-    StoreConfig,
+    CompareMode, Encryption, KeyError, OpenStoreError, PassphraseCost, ScoreAlgorithm, Secret, Store,
+    StoreAccess, StoreConfig,
 };
 use varve_upkeep::{Checker, Damage, DamageKind, Mender, RepairPlan};
 use varve_world::{FileName, MemoryStorage, Random, RealWorkers, SeededRandom, Storage, World};
@@ -38,9 +38,9 @@ fn created(config: &StoreConfig) -> MemoryStorage {
     storage
 }
 
-const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
+const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
 
-fn open(storage: &MemoryStorage, seed: u64, access: Access<'_>) -> Result<Store, OpenError> {
+fn open(storage: &MemoryStorage, seed: u64, access: StoreAccess<'_>) -> Result<Store, OpenStoreError> {
     Store::open(world(storage, seed), Some(&secret()), access, &mut |_| {})
 }
 
@@ -113,7 +113,8 @@ fn many_arenas_are_read_alike_by_one_and_by_several() {
                 world.workers = Arc::new(RealWorkers::new(width));
             }
             let store =
-                Store::open(world, Some(&secret()), Access::Read, &mut |done| progress.push(done)).unwrap();
+                Store::open(world, Some(&secret()), StoreAccess::Read, &mut |done| progress.push(done))
+                    .unwrap();
             let found: Vec<_> = names.iter().map(|name| store.get(name).is_ok()).collect();
             let stats = store.stats().unwrap();
             (progress, found, stats.block_count, stats.arena_count)
@@ -143,7 +144,7 @@ fn a_store_opens_with_all_that_was_put() {
             }
             store.close().unwrap();
         }
-        let store = open(&storage, 200, Access::Read).unwrap();
+        let store = open(&storage, 200, StoreAccess::Read).unwrap();
         let asked: Vec<_> = names.iter().map(|(name, _)| *name).collect();
         for (answer, (_, bytes)) in store.get_batch(&asked).into_iter().zip(&names) {
             assert_eq!(answer.unwrap(), bytes);
@@ -164,12 +165,12 @@ fn duplicates_are_stored_once() {
     store.sync().unwrap();
     store.put_batch(&twice).unwrap();
     store.close().unwrap();
-    let bytes_before = open(&storage, 3, Access::Read).unwrap().stats().unwrap().log_bytes;
+    let bytes_before = open(&storage, 3, StoreAccess::Read).unwrap().stats().unwrap().log_bytes;
     let store = open(&storage, 3, WRITER).unwrap();
     store.put_batch(&twice).unwrap();
     assert_eq!(store.session_growth(), (0, 0));
     store.close().unwrap();
-    assert_eq!(open(&storage, 4, Access::Read).unwrap().stats().unwrap().log_bytes, bytes_before);
+    assert_eq!(open(&storage, 4, StoreAccess::Read).unwrap().stats().unwrap().log_bytes, bytes_before);
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn the_index_is_a_hint() {
     flipped[good.len() / 2] ^= 1;
     for bad in [Vec::new(), vec![0; 5000], good[..good.len() - 1].to_vec(), flipped, good.clone()] {
         storage.set_contents(&file, bad);
-        let store = open(&storage, 3, Access::Read).unwrap();
+        let store = open(&storage, 3, StoreAccess::Read).unwrap();
         assert!(names.iter().zip(&blocks).all(|(name, bytes)| store.get(name).unwrap() == *bytes));
     }
 }
@@ -208,7 +209,7 @@ fn a_torn_seal_hides_nothing() {
     let footer = torn.len() - 96;
     torn[footer - 20..footer].fill(0);
     storage.set_contents(&file, torn.clone());
-    for access in [Access::Read, WRITER] {
+    for access in [StoreAccess::Read, WRITER] {
         let store = open(&storage, 3, access).unwrap();
         assert!(names.iter().zip(&blocks).all(|(name, bytes)| store.get(name).unwrap() == *bytes));
     }
@@ -216,7 +217,7 @@ fn a_torn_seal_hides_nothing() {
     put(&store, b"the next sync seals it again");
     store.close().unwrap();
     assert_ne!(storage.contents(&file).unwrap(), torn);
-    assert!(Checker::of(&open(&storage, 5, Access::Read).unwrap()).check_order().unwrap().is_empty());
+    assert!(Checker::of(&open(&storage, 5, StoreAccess::Read).unwrap()).check_order().unwrap().is_empty());
 }
 
 /// Who made it may have been stopped by a failure at the last step.
@@ -243,12 +244,12 @@ fn one_writes_and_others_read() {
     let early = put(&writer, b"early");
     writer.sync().unwrap();
     match open(&storage, 3, WRITER).map(|_| ()) {
-        Err(error @ OpenError::Locked { .. }) => {
+        Err(error @ OpenStoreError::Locked { .. }) => {
             assert!(error.to_string().contains("process 42 on here"), "{error}")
         }
         other => panic!("{other:?}"),
     }
-    let reader = open(&storage, 4, Access::Read).unwrap();
+    let reader = open(&storage, 4, StoreAccess::Read).unwrap();
     let late = put(&writer, b"late");
     writer.sync().unwrap();
     assert_eq!(reader.get(&early).unwrap(), b"early".as_slice());
@@ -262,7 +263,7 @@ fn one_writes_and_others_read() {
 fn a_reader_follows_a_writer() {
     for config in all_kinds() {
         let storage = created(&config);
-        let reader = open(&storage, 3, Access::Read).unwrap();
+        let reader = open(&storage, 3, StoreAccess::Read).unwrap();
         assert!(!reader.follow().unwrap(), "nothing was written yet");
         let mut names = Vec::new();
         for session in 0..3 {
@@ -288,7 +289,7 @@ fn a_reader_follows_a_writer() {
             writer.close().unwrap();
         }
         reader.follow().unwrap();
-        let fresh = open(&storage, 60, Access::Read).unwrap();
+        let fresh = open(&storage, 60, StoreAccess::Read).unwrap();
         assert_eq!(reader.stats().unwrap().block_count, fresh.stats().unwrap().block_count);
         assert!(fresh.stats().unwrap().arena_count > 3);
     }
@@ -297,11 +298,15 @@ fn a_reader_follows_a_writer() {
 #[test]
 fn strangers_are_turned_away() {
     let storage = default_store();
-    let open_with = |secret| Store::open(world(&storage, 2), secret, Access::Read, &mut |_| {}).map(|_| ());
-    assert!(matches!(open_with(None), Err(OpenError::Keys(KeyError::Missing))));
+    let open_with =
+        |secret| Store::open(world(&storage, 2), secret, StoreAccess::Read, &mut |_| {}).map(|_| ());
+    assert!(matches!(open_with(None), Err(OpenStoreError::Keys(KeyError::Missing))));
     let wrong = Secret::KeyFile(Zeroizing::new(vec![8; 32]));
-    assert!(matches!(open_with(Some(&wrong)), Err(OpenError::Keys(KeyError::Wrong { .. }))));
-    assert!(matches!(open(&MemoryStorage::new(), 1, Access::Read).map(|_| ()), Err(OpenError::NotAStore)));
+    assert!(matches!(open_with(Some(&wrong)), Err(OpenStoreError::Keys(KeyError::Wrong { .. }))));
+    assert!(matches!(
+        open(&MemoryStorage::new(), 1, StoreAccess::Read).map(|_| ()),
+        Err(OpenStoreError::NotAStore)
+    ));
     let again = Store::create(
         &world(&storage, 1),
         &StoreConfig::new([1; 16]),
@@ -412,14 +417,14 @@ fn what_was_synced_survives_a_cut_anywhere() {
     for length in (synced_bytes..whole.len()).step_by(4093) {
         let crashed = storage.fork();
         crashed.set_contents(&file, whole[..length].to_vec());
-        let seen = open(&crashed, 1, Access::Read).unwrap();
+        let seen = open(&crashed, 1, StoreAccess::Read).unwrap();
         let check = Checker::of(&seen).check_arena(varve_log::ArenaId(0), true).unwrap();
         assert!(check.damage.is_empty(), "cut to {length}: {:?}", check.damage);
         let store = open(&crashed, 3, WRITER).unwrap();
         assert!(synced.iter().all(|(name, bytes)| store.get(name).unwrap() == *bytes), "cut to {length}");
         let more = put(&store, b"and on it goes");
         store.close().unwrap();
-        let store = open(&crashed, 4, Access::Read).unwrap();
+        let store = open(&crashed, 4, StoreAccess::Read).unwrap();
         assert_eq!(store.get(&more).unwrap(), b"and on it goes".as_slice());
         assert!(Checker::of(&store).check_arena(varve_log::ArenaId(0), true).unwrap().damage.is_empty());
     }
@@ -430,7 +435,7 @@ fn an_arena_without_a_header_is_begun_again() {
     let storage = default_store();
     for torn in [Vec::new(), vec![0; 300], vec![0; 5000]] {
         storage.set_contents(&FileName::new("arenas/0000000000.arena").unwrap(), torn);
-        let seen = open(&storage, 1, Access::Read).unwrap();
+        let seen = open(&storage, 1, StoreAccess::Read).unwrap();
         let check = Checker::of(&seen).check_arena(varve_log::ArenaId(0), true).unwrap();
         assert!(check.damage.is_empty() && check.unfinished.is_some(), "{check:?}");
         let store = open(&storage, 2, WRITER).unwrap();
@@ -451,13 +456,13 @@ fn several_arenas_that_never_reached_the_disk_are_begun_again() {
         for (number, contents) in (1..).zip(headless) {
             storage.set_contents(&file(number), contents);
         }
-        let seen = open(&storage, 3, Access::Read).unwrap();
+        let seen = open(&storage, 3, StoreAccess::Read).unwrap();
         assert!(Checker::of(&seen).check_order().unwrap().is_empty());
         for id in seen.arenas().unwrap() {
             assert!(Checker::of(&seen).check_arena(id, true).unwrap().damage.is_empty(), "arena {id}");
         }
         open(&storage, 4, WRITER).unwrap().close().unwrap();
-        let seen = open(&storage, 5, Access::Read).unwrap();
+        let seen = open(&storage, 5, StoreAccess::Read).unwrap();
         assert_eq!(seen.arenas().unwrap().len(), 1);
         assert_eq!(seen.get(&kept).unwrap(), b"kept".as_slice());
     }
@@ -478,12 +483,12 @@ fn a_reader_finds_the_root_before_one_that_a_power_cut_took() {
     let (first, first_end) = put_root(1);
     let (second, _) = put_root(2);
     drop(store);
-    assert_eq!(open(&storage, 3, Access::Read).unwrap().last_catalog(), Some(second));
+    assert_eq!(open(&storage, 3, StoreAccess::Read).unwrap().last_catalog(), Some(second));
     let mut bytes = storage.contents(&file).unwrap();
     let sector = (first_end + 64).next_multiple_of(512);
     bytes[sector..sector + 512].fill(0);
     storage.set_contents(&file, bytes);
-    let reader = open(&storage, 4, Access::Read).unwrap();
+    let reader = open(&storage, 4, StoreAccess::Read).unwrap();
     assert_eq!(reader.last_catalog(), Some(first));
     let check = Checker::of(&reader).check_arena(varve_log::ArenaId(0), true).unwrap();
     assert!(check.damage.is_empty() && check.unfinished.is_some(), "{check:?}");
@@ -499,7 +504,7 @@ fn damage_is_found_named_and_never_returned() {
         let names: Vec<_> = blocks.iter().map(|bytes| put(&store, bytes)).collect();
         store.close().unwrap();
         let check = |storage: &MemoryStorage| {
-            let store = open(storage, 3, Access::Read).unwrap();
+            let store = open(storage, 3, StoreAccess::Read).unwrap();
             let mut damage = Checker::of(&store).check_order().unwrap();
             for id in store.arenas().unwrap() {
                 damage.extend(Checker::of(&store).check_arena(id, true).unwrap().damage);
@@ -520,7 +525,7 @@ fn damage_is_found_named_and_never_returned() {
                 let is_gap = good[offset] == 0;
                 let found = check(&damaged);
                 assert!(!found.is_empty() || is_gap, "{file}, offset {offset}");
-                let store = open(&damaged, 4, Access::Read).unwrap();
+                let store = open(&damaged, 4, StoreAccess::Read).unwrap();
                 let answers = store.get_batch(&names);
                 let lost = answers.iter().filter(|answer| answer.is_err()).count();
                 assert!(lost <= 80, "{file}, offset {offset}: {lost} lost, more than an arena holds");
@@ -530,7 +535,7 @@ fn damage_is_found_named_and_never_returned() {
             }
             let damaged = storage.fork();
             damaged.set_contents(file, good[..good.len() / 2].to_vec());
-            let store = open(&damaged, 4, Access::Read).unwrap();
+            let store = open(&damaged, 4, StoreAccess::Read).unwrap();
             assert!(store.get_batch(&names).iter().any(Result::is_ok));
         }
         // A file that is gone.
@@ -553,7 +558,7 @@ fn what_is_lost_in_an_arena_with_a_broken_seal_is_named() {
         bad[offset] ^= 1;
     }
     storage.set_contents(&file, bad);
-    let store = open(&storage, 3, Access::Read).unwrap();
+    let store = open(&storage, 3, StoreAccess::Read).unwrap();
     let is_lost = |name: &&BlockName| store.get(name).is_err();
     let lost: BTreeSet<_> = names.iter().filter(is_lost).collect();
     let damage = Checker::of(&store).check_arena(ArenaId(0), false).unwrap().damage;
@@ -582,7 +587,7 @@ fn an_arena_that_somebody_puts_back_as_it_was_is_taken_in() {
     storage.set_contents(&file, good);
     let lost = |store: &Store| names.iter().filter(|name| store.get(name).is_err()).count();
     // The index knows what the repair has written: an arena is looked at when something is not where that says.
-    for access in [Access::Read, WRITER] {
+    for access in [StoreAccess::Read, WRITER] {
         let store = open(&storage, 32, access).unwrap();
         assert!(lost(&store) <= 1, "what the repair could not save is in no index until then");
         assert_eq!(lost(&store), 0);
@@ -599,7 +604,7 @@ fn an_arena_that_somebody_puts_back_as_it_was_is_taken_in() {
     assert_eq!(lost(&store), 0);
     assert_eq!(Mender::of(&store).unwrap().take_in_replaced().unwrap(), []);
     store.close().unwrap();
-    assert_eq!(lost(&open(&storage, 5, Access::Read).unwrap()), 0);
+    assert_eq!(lost(&open(&storage, 5, StoreAccess::Read).unwrap()), 0);
 }
 
 #[test]
@@ -617,7 +622,7 @@ fn archiving_again_heals_a_lost_directory() {
     assert!(matches!(store.get(&name), Err(GetError::NotFound { .. })));
     assert_eq!(put(&store, &bytes), name);
     store.close().unwrap();
-    assert_eq!(open(&storage, 4, Access::Read).unwrap().get(&name).unwrap(), bytes);
+    assert_eq!(open(&storage, 4, StoreAccess::Read).unwrap().get(&name).unwrap(), bytes);
 }
 
 #[test]
@@ -634,7 +639,7 @@ fn a_sealed_arena_cut_back_is_noticed() {
     let file = FileName::new("arenas/0000000000.arena").unwrap();
     let whole = storage.contents(&file).unwrap();
     storage.set_contents(&file, whole[..whole.len() - 96].to_vec());
-    for access in [Access::Read, WRITER] {
+    for access in [StoreAccess::Read, WRITER] {
         let store = open(&storage, 3, access).unwrap();
         let damage = Checker::of(&store).check_order().unwrap();
         assert!(damage.iter().any(|damage| matches!(damage.kind, DamageKind::SealLost)), "{damage:?}");
@@ -661,7 +666,8 @@ fn a_sealed_arena_that_vanished_stays_noticed_until_it_is_replaced() {
         storage.remove(&hint).unwrap();
     }
     for night in 0..3 {
-        let seen = kinds_of(&Checker::of(&open(&storage, 3, Access::Read).unwrap()).check_order().unwrap());
+        let seen =
+            kinds_of(&Checker::of(&open(&storage, 3, StoreAccess::Read).unwrap()).check_order().unwrap());
         assert!(seen.contains(&(ArenaId(1), DamageKind::Missing.to_string())), "night {night}: {seen:?}");
         // Enough that arenas are sealed, too.
         let store = open(&storage, 10 + night, WRITER).unwrap();
@@ -701,7 +707,7 @@ fn a_header_that_was_read_as_it_was_before_is_read_again() {
     store.get(&names[70]).unwrap();
     storage.set_contents(&file, whole);
     let lost = |store: &Store| names.iter().filter(|name| store.get(name).is_err()).count();
-    let lost_for_good = lost(&open(&storage, 4, Access::Read).unwrap());
+    let lost_for_good = lost(&open(&storage, 4, StoreAccess::Read).unwrap());
     assert!((1..10).contains(&lost_for_good), "{lost_for_good}");
     assert_eq!(lost(&store), lost_for_good, "what the damaged clump held, and nothing else");
 }
@@ -719,7 +725,7 @@ fn a_seal_that_a_power_cut_took_before_a_later_one_is_made_again() {
     let log_bytes = u64::from_le_bytes(*whole[whole.len() - 80..].first_chunk().unwrap());
     storage.set_contents(&file, whole[..usize::try_from(log_bytes).unwrap()].to_vec());
     for seed in 3..6 {
-        let store = open(&storage, seed, Access::Read).unwrap();
+        let store = open(&storage, seed, StoreAccess::Read).unwrap();
         assert!(
             Checker::of(&store).check_order().unwrap().is_empty(),
             "{:?}",
@@ -759,7 +765,7 @@ fn seals_that_a_power_cut_has_torn_were_never_there() {
                 storage.set_contents(file, bytes);
             }
             for seed in 4..7 {
-                for access in [Access::Read, WRITER] {
+                for access in [StoreAccess::Read, WRITER] {
                     let store = open(&storage, seed, access).unwrap();
                     let seen = kinds_of(&Checker::of(&store).check_order().unwrap());
                     assert!(seen.is_empty(), "{torn:03b}, {has_open_arena}: {seen:?}");
@@ -770,7 +776,7 @@ fn seals_that_a_power_cut_has_torn_were_never_there() {
                     }
                 }
             }
-            let store = open(&storage, 7, Access::Read).unwrap();
+            let store = open(&storage, 7, StoreAccess::Read).unwrap();
             for arena in store.arenas().unwrap() {
                 let damage = kinds_of(&Checker::of(&store).check_arena(arena, true).unwrap().damage);
                 assert!(damage.is_empty(), "{torn:03b}, {has_open_arena}: {damage:?}");
@@ -797,7 +803,7 @@ fn the_last_catalog_is_found_again() {
         }
         store.close().unwrap();
     }
-    assert_eq!(open(&storage, 20, Access::Read).unwrap().last_catalog(), last);
+    assert_eq!(open(&storage, 20, StoreAccess::Read).unwrap().last_catalog(), last);
 }
 
 #[test]
@@ -817,7 +823,7 @@ fn an_old_root_that_a_copy_gives_back_is_not_the_newest() {
     let back = [(old, b"old".to_vec().into()), (lost, bytes.clone().into())];
     assert_eq!(store.put_back(&back).unwrap(), 1, "what is no root is stored");
     store.close().unwrap();
-    let store = open(&storage, 4, Access::Read).unwrap();
+    let store = open(&storage, 4, StoreAccess::Read).unwrap();
     assert_eq!(store.last_catalog(), Some(newest));
     assert_eq!(store.newest_catalog_roots().unwrap(), [newest]);
     assert_eq!(store.catalog_roots().unwrap().len(), 2);
@@ -852,7 +858,7 @@ fn damage_before_the_end_of_the_open_arena_cuts_nothing() {
             "offset {offset}: something was cut"
         );
         assert_eq!(
-            open(&damaged, 21, Access::Read).unwrap().get(&more).unwrap(),
+            open(&damaged, 21, StoreAccess::Read).unwrap().get(&more).unwrap(),
             b"another night".as_slice()
         );
     }
@@ -875,7 +881,7 @@ fn a_checkpoint_of_what_a_crash_has_cut_off_is_not_used() {
     let names: Vec<_> = (0..5).map(|seed| put(&store, &random_bytes(seed + 50, 3000))).collect();
     store.sync().unwrap();
     drop(store);
-    let store = open(&storage, 4, Access::Read).unwrap();
+    let store = open(&storage, 4, StoreAccess::Read).unwrap();
     assert!(names.iter().all(|name| store.get(name).is_ok()));
 }
 

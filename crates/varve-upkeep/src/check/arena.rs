@@ -1,19 +1,19 @@
 //! Checks an arena: its outline and its parity, and, if requested, every byte.
 
-use varve_log::{ArenaEnd, ArenaId, ArenaState, DirectoryPage, OpenedArena, ReadLogError, Recovered};
+use varve_log::{ArenaEnd, ArenaId, ArenaState, DirectoryPage, OpenedArena, ReadLogError, RecoveredArena};
 use varve_world::PageBuffer;
 
 use super::Checker;
-use super::clumps::Stretch;
-use crate::damage::{ArenaCheck, CheckArenaError, Damage, DamageKind, Unfinished, is_finding};
+use super::clumps::ClumpGroup;
+use crate::damage::{ArenaCheck, CheckArenaError, Damage, DamageKind, UnfinishedEnd, is_finding};
 
 /// An arena whose outline has been checked.
 #[derive(Default)]
-pub struct BegunCheck {
+pub struct StartedCheck {
     /// The findings so far.
     pub check: ArenaCheck,
     /// The parts that are left to be read.
-    pub stretches: Vec<Stretch>,
+    pub stretches: Vec<ClumpGroup>,
 }
 
 impl Checker<'_> {
@@ -38,19 +38,19 @@ impl Checker<'_> {
     ///
     /// # Errors
     /// As for [`check_arena`](Self::check_arena).
-    pub fn begin_check(&self, id: ArenaId, data: bool) -> Result<BegunCheck, CheckArenaError> {
+    pub fn begin_check(&self, id: ArenaId, data: bool) -> Result<StartedCheck, CheckArenaError> {
         let begun = self.look_at_outline(id, data)?;
         // Damage must be found twice: a writer may have sealed the arena while it was checked.
         if begun.check.damage.is_empty() { Ok(begun) } else { self.look_at_outline(id, data) }
     }
 
-    fn look_at_outline(&self, id: ArenaId, data: bool) -> Result<BegunCheck, CheckArenaError> {
-        let mut begun = BegunCheck::default();
+    fn look_at_outline(&self, id: ArenaId, data: bool) -> Result<StartedCheck, CheckArenaError> {
+        let mut begun = StartedCheck::default();
         match self.check_opened(id, data, &mut begun.check) {
             Ok(stretches) => begun.stretches = stretches,
             Err(error) if is_finding(&error) => {
                 if self.log().was_never_begun(id).unwrap_or(false) {
-                    begun.check.unfinished = Some(Unfinished { arena: id, offset: 0 });
+                    begun.check.unfinished = Some(UnfinishedEnd { arena: id, offset: 0 });
                 } else {
                     begun.check.report(id, 0, error.into(), Vec::new());
                 }
@@ -77,7 +77,7 @@ impl Checker<'_> {
         id: ArenaId,
         mut data: bool,
         check: &mut ArenaCheck,
-    ) -> Result<Vec<Stretch>, ReadLogError> {
+    ) -> Result<Vec<ClumpGroup>, ReadLogError> {
         let arena = self.log().open_arena(id)?;
         let can_read = self.log().keys().can_read();
         let mut pages = Vec::new();
@@ -103,7 +103,7 @@ impl Checker<'_> {
             Ok(ArenaState::Unsealed) => pages.extend(self.check_unsealed(&arena, &mut data, check)?),
         }
         check.block_count += pages.iter().map(|page| page.block_count() as u64).sum::<u64>();
-        Ok(if data { Stretch::all(arena, pages) } else { Vec::new() })
+        Ok(if data { ClumpGroup::all(arena, pages) } else { Vec::new() })
     }
 
     /// Checks the end of an arena that is not sealed, and returns its pages. Sets `data` if the end
@@ -136,7 +136,7 @@ impl Checker<'_> {
             match self.log().end(arena, &found)? {
                 ArenaEnd::Whole => {}
                 ArenaEnd::Torn => {
-                    check.unfinished = Some(Unfinished { arena: id, offset: found.log_bytes });
+                    check.unfinished = Some(UnfinishedEnd { arena: id, offset: found.log_bytes });
                 }
                 ArenaEnd::Damaged => {
                     check.report(id, found.log_bytes, DamageKind::TornEnd, Vec::new());
@@ -144,7 +144,7 @@ impl Checker<'_> {
             }
         } else if found.gap.is_some() || found.cut_bytes > 0 {
             // A key that cannot read cannot find out more.
-            check.unfinished = Some(Unfinished { arena: id, offset: found.log_bytes });
+            check.unfinished = Some(UnfinishedEnd { arena: id, offset: found.log_bytes });
         }
         Ok(found.pages.into_iter().map(|(_, page)| page))
     }
@@ -156,7 +156,7 @@ impl Checker<'_> {
         check: &mut ArenaCheck,
     ) -> Result<impl Iterator<Item = DirectoryPage>, ReadLogError> {
         let found = match self.log().scan(arena) {
-            Err(error) if is_finding(&error) => Recovered::default(),
+            Err(error) if is_finding(&error) => RecoveredArena::default(),
             other => other?,
         };
         if let Some(offset) = found.first_hidden() {

@@ -38,14 +38,14 @@ impl AuditShare {
 
 /// The times when arenas were last found whole.
 #[derive(Debug, Clone, Default)]
-pub struct Audit {
+pub struct AuditRecord {
     checked: BTreeMap<ArenaId, ([u8; 16], Timestamp)>,
 }
 
 impl Checker<'_> {
     /// Returns the record of earlier checks.
     #[must_use]
-    pub fn audit(&self) -> Audit {
+    pub fn audit(&self) -> AuditRecord {
         let rows = self.vault().read_hint(&AUDIT, ROWS_BYTES_MAX).unwrap_or_default();
         let (rows, _) = rows.as_chunks::<ROW_BYTES>();
         let checked = rows.iter().filter_map(|row| {
@@ -54,12 +54,12 @@ impl Checker<'_> {
             let time = Timestamp(i64::from_le_bytes(*time.first_chunk()?));
             Some((ArenaId(u64::from_le_bytes(*id)), (*code, time)))
         });
-        Audit { checked: checked.collect() }
+        AuditRecord { checked: checked.collect() }
     }
 
     /// Returns the arenas of a share of `ids`.
     #[must_use]
-    pub fn choose_share(&self, audit: &Audit, ids: &[ArenaId], share: AuditShare) -> Vec<ArenaId> {
+    pub fn choose_share(&self, audit: &AuditRecord, ids: &[ArenaId], share: AuditShare) -> Vec<ArenaId> {
         let mut by_age: Vec<_> = ids
             .iter()
             .map(|id| {
@@ -89,14 +89,14 @@ impl Checker<'_> {
     /// Returns the oldest time at which one of the sealed arenas was last read; `None` if one of
     /// them never was.
     #[must_use]
-    pub fn oldest_audit(&self, audit: &Audit, ids: &[ArenaId]) -> Option<Timestamp> {
+    pub fn oldest_audit(&self, audit: &AuditRecord, ids: &[ArenaId]) -> Option<Timestamp> {
         let sealed = ids.iter().filter(|id| self.seal_code(**id).is_some());
         sealed.map(|id| self.last_audit(audit, *id)).min().flatten()
     }
 
     /// Returns the time when an arena was last found whole. A time in the future comes from a clock
     /// that was ahead. It would delay the next check by as much, so it is ignored.
-    fn last_audit(&self, audit: &Audit, id: ArenaId) -> Option<Timestamp> {
+    fn last_audit(&self, audit: &AuditRecord, id: ArenaId) -> Option<Timestamp> {
         let (code, time) = audit.checked.get(&id)?;
         if *time > self.store.world().clock.now() {
             return None;
@@ -116,10 +116,10 @@ impl Checker<'_> {
     /// written, only the record is lost.
     pub fn note_audit<'a>(
         &self,
-        mut audit: Audit,
+        mut audit: AuditRecord,
         read: impl Iterator<Item = (ArenaId, &'a ArenaCheck)>,
         now: Timestamp,
-    ) -> Audit {
+    ) -> AuditRecord {
         let mut is_new = false;
         for (id, check) in read {
             is_new = true;
@@ -136,7 +136,7 @@ impl Checker<'_> {
         audit
     }
 
-    fn save_audit(&self, audit: &Audit) {
+    fn save_audit(&self, audit: &AuditRecord) {
         let mut rows = Vec::with_capacity(audit.checked.len() * ROW_BYTES + HINT_MAC_BYTES);
         for (id, (code, time)) in &audit.checked {
             rows.extend_from_slice(&id.0.to_le_bytes());

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use varve_block::BlockName;
 use varve_log::{
-    ArenaId, ClumpRow, DirectoryPage, FrameContent, GRANULE_BYTES, OpenedArena, PageBlock, RECORD_BYTES_MAX,
-    ReadLogError, Window,
+    ArenaId, ArenaWindow, ClumpRow, DirectoryPage, FrameContent, GRANULE_BYTES, OpenedArena, PageBlock,
+    RECORD_BYTES_MAX, ReadLogError,
 };
 use varve_world::PageBuffer;
 
@@ -17,12 +17,12 @@ use crate::damage::{ArenaCheck, CheckArenaError, DamageKind, is_finding};
 const STRETCH_BYTES: u64 = 1 << 20;
 
 /// Neighbouring clumps of an arena, at least one.
-pub struct Stretch {
+pub struct ClumpGroup {
     arena: Arc<OpenedArena>,
     clumps: Vec<(Arc<DirectoryPage>, ClumpRow)>,
 }
 
-impl Stretch {
+impl ClumpGroup {
     /// Returns all clumps of an arena that these pages name, in stretches.
     pub(super) fn all(arena: OpenedArena, pages: Vec<DirectoryPage>) -> Vec<Self> {
         let arena = Arc::new(arena);
@@ -61,7 +61,7 @@ impl Checker<'_> {
     /// As for [`check_arena`](Self::check_arena).
     pub fn check_stretch(
         &self,
-        stretch: &Stretch,
+        stretch: &ClumpGroup,
         memory: &mut PageBuffer,
     ) -> Result<ArenaCheck, CheckArenaError> {
         let mut check = ArenaCheck::default();
@@ -77,7 +77,7 @@ impl Checker<'_> {
     fn check_clump(
         &self,
         (id, page, row): (ArenaId, &DirectoryPage, &ClumpRow),
-        window: &mut Window<'_>,
+        window: &mut ArenaWindow<'_>,
         check: &mut ArenaCheck,
     ) -> Result<(), ReadLogError> {
         let offset = row.granule.byte_offset();

@@ -70,11 +70,11 @@ pub struct LostRange {
 
 /// The parts of an arena whose contents are known.
 #[derive(Default)]
-struct Known {
+struct KnownRanges {
     ranges: Vec<Range<u64>>,
 }
 
-impl Known {
+impl KnownRanges {
     fn add(&mut self, range: Range<u64>) {
         match self.ranges.last_mut() {
             Some(last) if (last.start..=last.end).contains(&range.start) => {
@@ -107,7 +107,7 @@ impl Known {
 }
 
 /// The readable pages of an arena, and its extent.
-struct Pages {
+struct ReadablePages {
     pages: Vec<DirectoryPage>,
     /// The places of all pages, readable or not.
     rows: Vec<PageRow>,
@@ -120,7 +120,7 @@ struct Pages {
     is_unbroken: bool,
 }
 
-impl Pages {
+impl ReadablePages {
     /// Returns the witness of a lost part: the first page behind it that names a block. A page that
     /// names none is a mark: marks are cut off, and no copy has them.
     fn witness_of(&self, range: &LostRange) -> Option<Witness> {
@@ -157,7 +157,7 @@ impl Checker<'_> {
             Err(error) => return Err(error),
         };
         let pages = self.pages_left(&arena)?;
-        let mut known = Known::default();
+        let mut known = KnownRanges::default();
         self.log().records(&arena, &mut |record: &RecordHeader| {
             if record.kind == RecordKind::Page {
                 known.add(record.granule.byte_offset()..record.end());
@@ -190,7 +190,11 @@ impl Checker<'_> {
     }
 
     /// Returns the names of the blocks that are whole in an arena, read clump by clump.
-    fn kept_of(&self, arena: &OpenedArena, known: &mut Known) -> Result<BTreeSet<BlockName>, ReadLogError> {
+    fn kept_of(
+        &self,
+        arena: &OpenedArena,
+        known: &mut KnownRanges,
+    ) -> Result<BTreeSet<BlockName>, ReadLogError> {
         let mut kept = BTreeSet::new();
         let mut take = |clump: SalvagedClump| -> Result<(), ReadLogError> {
             let named = named(self.store, &clump);
@@ -227,7 +231,7 @@ impl Checker<'_> {
             && !self.store.end_is_lost()
     }
 
-    fn pages_left(&self, arena: &OpenedArena) -> Result<Pages, ReadLogError> {
+    fn pages_left(&self, arena: &OpenedArena) -> Result<ReadablePages, ReadLogError> {
         match self.log().state_as_left(arena) {
             Ok(ArenaState::Sealed { footer, pages: rows }) => {
                 let mut pages = Vec::new();
@@ -239,7 +243,14 @@ impl Checker<'_> {
                     }
                 }
                 let log_bytes = footer.log_bytes;
-                Ok(Pages { pages, rows, log_bytes, is_cut: false, is_sealed: true, is_unbroken: true })
+                Ok(ReadablePages {
+                    pages,
+                    rows,
+                    log_bytes,
+                    is_cut: false,
+                    is_sealed: true,
+                    is_unbroken: true,
+                })
             }
             Err(error) if !is_finding(&error) => Err(error),
             state => {
@@ -251,7 +262,7 @@ impl Checker<'_> {
                 let is_cut = has_lost_seal && !found.ends_at_seal();
                 let is_unbroken = state.is_ok() && found.gap.is_none() && found.hidden.is_none();
                 let (rows, pages) = found.pages.into_iter().unzip();
-                Ok(Pages { pages, rows, log_bytes, is_cut, is_sealed: false, is_unbroken })
+                Ok(ReadablePages { pages, rows, log_bytes, is_cut, is_sealed: false, is_unbroken })
             }
         }
     }
@@ -314,22 +325,22 @@ mod tests {
 
     #[test]
     fn what_nothing_covers_is_lost() {
-        let mut known = Known::default();
+        let mut known = KnownRanges::default();
         [512..1024, 1024..1152, 2048..4096, 1280..1408].into_iter().for_each(|range| known.add(range));
         let gap = |first, last| LostRange { first, last: Some(last) };
         assert_eq!(known.gaps(512, 5000), [gap(1152, 1279), gap(1408, 2047), gap(4096, 4999)]);
-        let mut known = Known::default();
+        let mut known = KnownRanges::default();
         known.add(512..8192);
         assert_eq!(known.gaps(512, 8192), []);
-        assert_eq!(Known::default().gaps(512, 1024), [gap(512, 1023)]);
-        let mut known = Known::default();
+        assert_eq!(KnownRanges::default().gaps(512, 1024), [gap(512, 1023)]);
+        let mut known = KnownRanges::default();
         known.add(8192..16_384);
         assert_eq!(known.gaps(512, 1024), [gap(512, 1023)], "bounded by where the log ended");
     }
 
     #[test]
     fn very_many_places_become_one() {
-        let mut known = Known::default();
+        let mut known = KnownRanges::default();
         (0..200).for_each(|number| known.add(1000 * number + 512..1000 * number + 600));
         assert_eq!(known.gaps(512, 200_000), [LostRange { first: 600, last: Some(199_999) }]);
     }

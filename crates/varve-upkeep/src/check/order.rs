@@ -16,7 +16,7 @@ const MISSING_NAMED_MAX: usize = 1 << 16;
 
 /// The state of the arenas that exist.
 #[derive(Default)]
-struct Seen {
+struct ExistingArenas {
     seals: Seals,
     /// The arenas without a seal, each with the number of seals that surely come before its own.
     unsealed: BTreeMap<ArenaId, u64>,
@@ -91,8 +91,8 @@ impl Checker<'_> {
         Ok(damage)
     }
 
-    fn see_arenas(&self, ids: &[ArenaId], scans: &mut UnsealedScans<'_>) -> Seen {
-        let mut seen = Seen::default();
+    fn see_arenas(&self, ids: &[ArenaId], scans: &mut UnsealedScans<'_>) -> ExistingArenas {
+        let mut seen = ExistingArenas::default();
         for id in ids {
             match self.log().open_arena(*id).and_then(|arena| Ok((self.log().state_as_left(&arena)?, arena)))
             {
@@ -114,7 +114,7 @@ impl Checker<'_> {
     }
 }
 
-impl Seen {
+impl ExistingArenas {
     /// Returns the arenas that have lost one of the first `counted` seals, if no arena is gone.
     /// Omits those whose loss their parity shows.
     fn without_their_seal(&self, ids: &[ArenaId], counted: u64) -> Vec<ArenaId> {

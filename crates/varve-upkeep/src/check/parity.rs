@@ -4,7 +4,7 @@
 use std::io;
 
 use varve_log::{ArenaId, ArenaState, ParityHeaderError, ReadLogError};
-use varve_store::{OpenParityError, ParityFile, Unknown};
+use varve_store::{OpenParityError, ParityFile, UnknownShard};
 use varve_world::is_exhausted;
 
 use super::Checker;
@@ -12,7 +12,7 @@ use crate::damage::{CheckParityError, ParityDamage};
 
 /// Identifies a sealed arena.
 #[derive(Clone, Copy)]
-pub(crate) struct SealedAs {
+pub(crate) struct SealIdentity {
     pub(crate) generation: u32,
     pub(crate) header_code: [u8; 32],
     pub(crate) seal_code: [u8; 32],
@@ -67,7 +67,7 @@ impl Checker<'_> {
             bad_blocks += codes.bad_blocks as u64;
             shards += layout.recovery_count(group) as u64;
             if data {
-                let recovery = parity.recovery(storage, group, &codes, Unknown::IsGood, workers);
+                let recovery = parity.recovery(storage, group, &codes, UnknownShard::IsGood, workers);
                 bad_shards += recovery.is_good.iter().filter(|is_good| !**is_good).count() as u64;
             }
         }
@@ -81,13 +81,13 @@ impl Checker<'_> {
     }
 
     /// Returns the generation and the codes of a sealed arena; `None` if it is not sealed.
-    pub(crate) fn seal_of(&self, id: ArenaId) -> Result<Option<SealedAs>, ReadLogError> {
+    pub(crate) fn seal_of(&self, id: ArenaId) -> Result<Option<SealIdentity>, ReadLogError> {
         let arena = self.log().open_arena(id)?;
         Ok(match self.log().state(&arena)? {
             ArenaState::Sealed { footer, .. } => {
                 let header = arena.header();
                 let (generation, header_code) = (header.generation, *header.code());
-                Some(SealedAs { generation, header_code, seal_code: footer.seal_code })
+                Some(SealIdentity { generation, header_code, seal_code: footer.seal_code })
             }
             ArenaState::Unsealed => None,
         })

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use varve_log::{
     AppendError, ArenaId, ParityHeaderError, ParityLayout, ReadLogError, ShardCode, WholeArena, rebuild,
 };
-use varve_store::{OpenParityError, ParityFile, Unknown, padded_bytes, read_shards};
+use varve_store::{OpenParityError, ParityFile, UnknownShard, padded_bytes, read_shards};
 use varve_world::FileName;
 
 use super::Mender;
@@ -18,7 +18,7 @@ use crate::check::Checker;
 
 /// The result of mending an arena.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mended {
+pub struct MendedArena {
     pub arena: ArenaId,
     /// The parts of its file that were damaged or missing, and are now as they were sealed. If
     /// there are none, the arena was good and nothing was written, unless `cut` is true.
@@ -109,7 +109,7 @@ impl MendError {
 }
 
 /// The lost shards of an arena, computed again.
-struct Rebuilt {
+struct RebuiltShards {
     /// The place of each shard in the file of rebuilt shards.
     places: BTreeMap<u64, u64>,
     /// The codes of all data shards, by group.
@@ -123,7 +123,7 @@ impl Mender<'_> {
     ///
     /// # Errors
     /// [`MendError`]; except for [`MendError::Index`] the arena is as it was.
-    pub fn mend_arena_from_parity(&self, id: ArenaId) -> Result<Mended, MendError> {
+    pub fn mend_arena_from_parity(&self, id: ArenaId) -> Result<MendedArena, MendError> {
         if self.intake.is_open(id) {
             return Err(MendError::Open { arena: id });
         }
@@ -173,17 +173,17 @@ impl Mender<'_> {
         parity: &ParityFile,
         rebuilt_file: &FileName,
         new_file: &FileName,
-    ) -> Result<(Mended, Option<WholeArena>), MendError> {
+    ) -> Result<(MendedArena, Option<WholeArena>), MendError> {
         let (storage, id) = (self.vault().storage(), parity.header().arena);
         let failed = |source| MendError::Write { arena: id, source };
         let layout = &parity.header().layout;
         storage.create_anew(rebuilt_file).map_err(failed)?;
-        let rebuilt = match self.rebuild_lost(parity, rebuilt_file, Unknown::IsLost) {
+        let rebuilt = match self.rebuild_lost(parity, rebuilt_file, UnknownShard::IsLost) {
             // With parts of both tables gone, shards of unknown state are tried: the arena's own
             // codes decide.
             Err(too_much @ MendError::TooMuchLost { .. }) => {
                 storage.create_anew(rebuilt_file).map_err(failed)?;
-                let tried = self.rebuild_lost(parity, rebuilt_file, Unknown::IsGood)?;
+                let tried = self.rebuild_lost(parity, rebuilt_file, UnknownShard::IsGood)?;
                 if tried.places.is_empty() {
                     return Err(too_much);
                 }
@@ -193,7 +193,7 @@ impl Mender<'_> {
         };
         let ranges = ranges_of(rebuilt.places.keys().copied(), layout);
         let cut = storage.length(&id.file_name()).is_ok_and(|bytes| bytes > layout.arena_bytes());
-        let mended = Mended { arena: id, ranges, cut };
+        let mended = MendedArena { arena: id, ranges, cut };
         if mended.ranges.is_empty() && !cut {
             return Ok((mended, None));
         }
@@ -213,13 +213,13 @@ impl Mender<'_> {
         &self,
         parity: &ParityFile,
         rebuilt_file: &FileName,
-        unknown: Unknown,
-    ) -> Result<Rebuilt, MendError> {
+        unknown: UnknownShard,
+    ) -> Result<RebuiltShards, MendError> {
         let (storage, workers) = (self.vault().storage(), self.store.world().workers.as_ref());
         let (layout, arena) = (&parity.header().layout, parity.header().arena);
         let (arena_file, shard_bytes) = (arena.file_name(), layout.shard_bytes());
         let failed = |source| MendError::Write { arena, source };
-        let mut rebuilt = Rebuilt { places: BTreeMap::new(), codes: Vec::new() };
+        let mut rebuilt = RebuiltShards { places: BTreeMap::new(), codes: Vec::new() };
         for group in 0..layout.group_count() {
             let codes = parity.codes(storage, group);
             let mut data = parity.data(storage, &arena_file, group, &codes, unknown, workers);
@@ -258,7 +258,7 @@ impl Mender<'_> {
     fn write_new_arena(
         &self,
         parity: &ParityFile,
-        rebuilt: &Rebuilt,
+        rebuilt: &RebuiltShards,
         rebuilt_file: &FileName,
         new_file: &FileName,
     ) -> Result<(), MendError> {

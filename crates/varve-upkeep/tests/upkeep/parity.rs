@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_log::{ArenaId, ParityPercent};
-use varve_store::{Access, Encryption, PassphraseCost, Secret, Store, StoreConfig, WriteParityError};
+use varve_store::{Encryption, PassphraseCost, Secret, Store, StoreAccess, StoreConfig, WriteParityError};
 use varve_upkeep::{Checker, DamageKind, MendError, Mender, ParityDamage, RepairError, RepairPlan};
 use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World, forward_storage};
 use zeroize::Zeroizing;
 
-const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
+const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
 const SHARD_BYTES: usize = 4096;
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
@@ -34,7 +34,7 @@ fn config(percent: u8, encryption: Encryption) -> StoreConfig {
     config
 }
 
-fn open(storage: &MemoryStorage, seed: u64, access: Access<'_>) -> Store {
+fn open(storage: &MemoryStorage, seed: u64, access: StoreAccess<'_>) -> Store {
     Store::open(world(storage, seed), Some(&secret()), access, &mut |_| {}).unwrap()
 }
 
@@ -91,14 +91,14 @@ fn assert_reads(store: &Store, blocks: &[(BlockName, Vec<u8>)]) {
 }
 
 fn parity_count(storage: &MemoryStorage) -> u64 {
-    open(storage, 900, Access::Read).stats().unwrap().parity_count
+    open(storage, 900, StoreAccess::Read).stats().unwrap().parity_count
 }
 
 #[test]
 fn every_sealed_arena_gets_parity_and_no_other() {
     for encryption in [Encryption::Aes256Gcm, Encryption::None] {
         let Filled { storage, .. } = filled(&config(5, encryption));
-        let store = open(&storage, 3, Access::Read);
+        let store = open(&storage, 3, StoreAccess::Read);
         let ids = store.arenas().unwrap();
         assert!(ids.len() >= 4);
         let sealed = &ids[..ids.len() - 1];
@@ -154,7 +154,7 @@ fn damage_of_every_kind_is_mended_byte_for_byte() {
             assert_reads(&store, &blocks);
             put(&store, 500..501);
             store.close().unwrap();
-            let store = open(&storage, 51, Access::Read);
+            let store = open(&storage, 51, StoreAccess::Read);
             assert_reads(&store, &blocks);
             assert!(Checker::of(&store).check_order().unwrap().is_empty(), "{what}");
             assert!(Checker::of(&store).check_arena(ArenaId(1), true).unwrap().damage.is_empty());
@@ -166,7 +166,7 @@ fn damage_of_every_kind_is_mended_byte_for_byte() {
 fn a_whole_arena_comes_back_where_parity_is_as_large() {
     let Filled { storage, blocks } = with_percent(100);
     let before = everything(&storage);
-    let sealed = open(&storage, 3, Access::Read).vault().parity().list().unwrap();
+    let sealed = open(&storage, 3, StoreAccess::Read).vault().parity().list().unwrap();
     for (id, _) in sealed {
         storage.remove(&id.file_name()).unwrap();
         let store = open(&storage, 50, WRITER);
@@ -193,7 +193,7 @@ fn arenas_of_which_only_parity_is_left_are_told_to_be_missing() {
     };
     let all: Vec<_> = (0..sealed_count).collect();
     assert!(sealed_count > 1);
-    assert_eq!(missing(&open(&storage, 3, Access::Read)), all);
+    assert_eq!(missing(&open(&storage, 3, StoreAccess::Read)), all);
     // What is no parity tells of nothing.
     storage.set_contents(&parity_name(77), vec![7; 10_000]);
     let store = open(&storage, 4, WRITER);
@@ -202,7 +202,7 @@ fn arenas_of_which_only_parity_is_left_are_told_to_be_missing() {
     Mender::of(&store).unwrap().repair(&plan).unwrap();
     assert_eq!(missing(&store), [0; 0]);
     store.close().unwrap();
-    assert_eq!(missing(&open(&storage, 5, Access::Read)), [0; 0]);
+    assert_eq!(missing(&open(&storage, 5, StoreAccess::Read)), [0; 0]);
 }
 
 #[test]
@@ -241,9 +241,9 @@ fn what_cannot_be_mended_stays_as_it_is() {
     assert!(matches!(refused(&storage, ArenaId(1)), MendError::NoParity { arena: ArenaId(1) }));
     storage.set_contents(&parity_name(1), contents(&storage, &parity_name(0)));
     assert!(matches!(refused(&storage, ArenaId(1)), MendError::Header { .. }));
-    let newest = *open(&storage, 50, Access::Read).arenas().unwrap().last().unwrap();
+    let newest = *open(&storage, 50, StoreAccess::Read).arenas().unwrap().last().unwrap();
     assert!(matches!(refused(&storage, newest), MendError::Open { .. }));
-    let reader = open(&storage, 50, Access::Read);
+    let reader = open(&storage, 50, StoreAccess::Read);
     assert!(matches!(Mender::of(&reader), Err(RepairError::ReadOnly)));
 }
 
@@ -288,7 +288,7 @@ fn missing_parity_is_made_up_for_when_the_store_is_closed() {
 #[test]
 fn parity_that_a_writer_has_not_made_yet_is_not_missed() {
     let Filled { storage, .. } = with_percent(5);
-    let closed = open(&storage, 50, Access::Read).arenas().unwrap();
+    let closed = open(&storage, 50, StoreAccess::Read).arenas().unwrap();
     let store = open(&storage, 51, WRITER);
     put(&store, 1000..1080);
     store.sync().unwrap();
@@ -298,7 +298,7 @@ fn parity_that_a_writer_has_not_made_yet_is_not_missed() {
     for id in &ids[closed.len() - 1..] {
         drop(storage.remove(&parity_name(id.0)));
     }
-    let reader = open(&storage, 52, Access::Read);
+    let reader = open(&storage, 52, StoreAccess::Read);
     for id in &ids {
         assert_eq!(Checker::of(&reader).check_parity(*id, false).unwrap(), None, "arena {id}");
     }
@@ -307,7 +307,7 @@ fn parity_that_a_writer_has_not_made_yet_is_not_missed() {
     assert_eq!(parity_count(&storage), ids.len() as u64 - 1, "it is made up for");
     // From now on it is there, or lost.
     storage.remove(&parity_name(ids[closed.len()].0)).unwrap();
-    let reader = open(&storage, 53, Access::Read);
+    let reader = open(&storage, 53, StoreAccess::Read);
     assert_eq!(
         Checker::of(&reader).check_parity(ids[closed.len()], false).unwrap(),
         Some(ParityDamage::Missing)
@@ -323,7 +323,7 @@ fn damaged_parity_is_reported_and_still_of_use() {
         let mut bad = good.clone();
         places.iter().for_each(|place| bad[*place] ^= 1);
         storage.set_contents(&file, bad);
-        Checker::of(&open(&storage, 50, Access::Read)).check_parity(ArenaId(1), true).unwrap()
+        Checker::of(&open(&storage, 50, StoreAccess::Read)).check_parity(ArenaId(1), true).unwrap()
     };
     // Header, a table of one block, recovery shards, table, header.
     let end = good.len();
@@ -357,7 +357,7 @@ fn damaged_parity_is_reported_and_still_of_use() {
 #[test]
 fn the_last_sealed_arena_is_not_continued_when_its_end_is_lost() {
     let Filled { storage, blocks } = with_percent(10);
-    let sealed = open(&storage, 3, Access::Read).vault().parity().list().unwrap();
+    let sealed = open(&storage, 3, StoreAccess::Read).vault().parity().list().unwrap();
     let (last, _) = *sealed.last().unwrap();
     storage.remove(&ArenaId(last.0 + 1).file_name()).unwrap();
     let good = contents(&storage, &last.file_name());
@@ -389,7 +389,7 @@ fn the_last_sealed_arena_is_not_continued_when_its_end_is_lost() {
 #[test]
 fn parity_of_the_past_takes_nothing_away() {
     let Filled { storage, .. } = with_percent(10);
-    let sealed = open(&storage, 3, Access::Read).vault().parity().list().unwrap();
+    let sealed = open(&storage, 3, StoreAccess::Read).vault().parity().list().unwrap();
     let (last, _) = *sealed.last().unwrap();
     storage.remove(&ArenaId(last.0 + 1).file_name()).unwrap();
     let (parity, good) = (contents(&storage, &parity_name(last.0)), contents(&storage, &last.file_name()));
@@ -427,7 +427,7 @@ fn what_came_from_an_older_copy_is_mended_from_its_own_parity() {
         .unwrap();
     store.close().unwrap();
     let of_arena = |storage: &MemoryStorage| -> Vec<_> {
-        let files = open(storage, 51, Access::Read).vault().parity().list().unwrap().into_iter();
+        let files = open(storage, 51, StoreAccess::Read).vault().parity().list().unwrap().into_iter();
         files.filter(|(arena, _)| *arena == id).map(|(_, generation)| generation).collect()
     };
     assert_eq!(of_arena(&storage), [1]);
@@ -440,12 +440,12 @@ fn what_came_from_an_older_copy_is_mended_from_its_own_parity() {
 
     storage.remove(&file).unwrap();
     let store = open(&storage, 52, WRITER);
-    Mender::of(&store).unwrap().mend_arena_from_copy(id, &open(&copy, 53, Access::Read)).unwrap();
+    Mender::of(&store).unwrap().mend_arena_from_copy(id, &open(&copy, 53, StoreAccess::Read)).unwrap();
     assert_eq!(of_arena(&storage), []);
     store.close().unwrap();
     assert!(contents(&storage, &file) == good);
     assert_eq!(of_arena(&storage), [0]);
-    assert_reads(&open(&storage, 56, Access::Read), &blocks);
+    assert_reads(&open(&storage, 56, StoreAccess::Read), &blocks);
 
     // As after a crash before it was removed.
     storage.set_contents(&newer, parity_of_newer);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_log::ArenaMap;
 use varve_sim::{Disk, Draw, Rot};
-use varve_store::{Access, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreConfig};
+use varve_store::{DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreAccess, StoreConfig};
 use varve_upkeep::Checker;
 use varve_world::{FileName, Storage, World};
 
-const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
+const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
 
 fn world(disk: &Disk, seed: u64) -> World {
     World::deterministic(Arc::new(disk.clone()), seed)

@@ -173,7 +173,7 @@ pub fn parse_any_share(text: &str) -> Result<f64, String> {
 }
 
 /// Parses a share: `5%`, `0.1%`.
-pub fn parse_sample(text: &str) -> Result<varve_replica::Share, String> {
+pub fn parse_sample(text: &str) -> Result<varve_replica::ClumpShare, String> {
     let wrong = || format!("{text} is not a share: write 5% or 0.1%");
     let number = text.trim_end_matches('%');
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
@@ -182,7 +182,7 @@ pub fn parse_sample(text: &str) -> Result<varve_replica::Share, String> {
         return Err(wrong());
     }
     let scaled: u32 = format!("{whole}{part:0<4}").parse().map_err(|_| wrong())?;
-    varve_replica::Share::from_millionths(scaled).ok_or_else(wrong)
+    varve_replica::ClumpShare::from_millionths(scaled).ok_or_else(wrong)
 }
 
 /// Parses an age: `30d`, `12h`.
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn shares_are_read() {
-        let millionths = |number| varve_replica::Share::from_millionths(number).unwrap();
+        let millionths = |number| varve_replica::ClumpShare::from_millionths(number).unwrap();
         for (text, number) in [("5%", 50_000), ("0.1%", 1000), ("100", 1_000_000), ("0.0001%", 1), ("0", 0)] {
             assert_eq!(parse_sample(text), Ok(millionths(number)), "{text}");
         }

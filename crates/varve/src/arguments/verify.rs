@@ -43,7 +43,7 @@ pub struct Verify {
 
     /// Read and check this share of the replica's data, drawn at random, such as 5%
     #[arg(long, value_name = "PERCENT", requires = "replica", conflicts_with = "data", value_parser = parse_sample)]
-    pub sample: Option<varve_replica::Share>,
+    pub sample: Option<varve_replica::ClumpShare>,
 }
 
 impl Verify {

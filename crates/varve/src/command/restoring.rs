@@ -20,7 +20,7 @@ use varve_archive::{
     RestoreFolderError, RestoreOptions, Tree, Watch, read_back, restore_folder,
 };
 use varve_machine::ImageFormat;
-use varve_replica::Healing;
+use varve_replica::HealingStore;
 use varve_session::UsageError;
 use varve_world::Workers;
 
@@ -136,7 +136,7 @@ struct Restored {
 #[derive(Clone, Copy)]
 struct Origin<'a> {
     invocation: &'a Invocation,
-    blocks: &'a Arc<Healing>,
+    blocks: &'a Arc<HealingStore>,
     workers: &'a dyn Workers,
     /// Paths that must survive, whatever is replaced.
     kept: &'a [PathBuf],

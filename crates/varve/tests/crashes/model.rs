@@ -15,8 +15,8 @@ use varve_archive::{
 };
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_store::{
-    Access, CompareMode, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, ScoreAlgorithm, Secret,
-    Store, StoreConfig,
+    CompareMode, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, ScoreAlgorithm, Secret, Store,
+    StoreAccess, StoreConfig,
 };
 use varve_upkeep::AuditShare;
 use varve_world::{FileName, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, World};
@@ -192,7 +192,7 @@ impl Case {
 
     fn open(&mut self, config: &StoreConfig) {
         self.seed += 1;
-        let access = Access::Write { holder: "the model" };
+        let access = StoreAccess::Write { holder: "the model" };
         let world = world(&self.storage, self.seed);
         let store = Store::open(world, secret(config).as_ref(), access, &mut |_| {}).unwrap();
         self.archive = Some(Archive::open(store).unwrap());

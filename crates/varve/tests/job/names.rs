@@ -11,7 +11,7 @@ use std::process::Stdio;
 use crate::sandbox::{Run, Sandbox, is_root, noise, sparse_image};
 use serde_json::{Value, json};
 use varve_archive::{Archive, FolderOptions, Progress, SnapshotRequest, Watch};
-use varve_store::{Access, Store};
+use varve_store::{Store, StoreAccess};
 use varve_world::World;
 
 /// The snapshots that are listed, by one of their fields.
@@ -28,7 +28,7 @@ fn folder(sandbox: &Sandbox, path: &str, file: &str) -> String {
 
 /// Archives a folder as a machine of another name would.
 fn from_host(sandbox: &Sandbox, host: &str, source: &str, name: &str) {
-    let access = Access::Write { holder: "the test" };
+    let access = StoreAccess::Write { holder: "the test" };
     let store = Store::open(World::real(sandbox.store()), None, access, &mut |_| {}).unwrap();
     let mut archive = Archive::open(store).unwrap();
     let request = SnapshotRequest {

@@ -11,7 +11,7 @@ use std::process::Command;
 use crate::sandbox::Sandbox;
 use serde_json::Value;
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, from_hex};
-use varve_store::{Access, Store};
+use varve_store::{Store, StoreAccess};
 use varve_tree::{
     Entry, FixedWriter, VENTI_ENTRY_BYTES, VacFolderBuilder, VacMode, VacRecord, VacShape, VentiEntry,
     put_vac_root,
@@ -43,7 +43,7 @@ fn unpacked(name: &str) -> Vec<u8> {
 fn opened(sandbox: &Sandbox) -> Store {
     let workers = std::sync::Arc::new(RealWorkers::new(1));
     let world = World { workers, ..World::real(sandbox.store()) };
-    Store::open(world, None, Access::Write { holder: "a test" }, &mut |_| {}).unwrap()
+    Store::open(world, None, StoreAccess::Write { holder: "a test" }, &mut |_| {}).unwrap()
 }
 
 /// What a folder of vac's says of a child, or an archive of its root.

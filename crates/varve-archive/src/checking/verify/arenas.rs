@@ -4,7 +4,7 @@
 use parking_lot::Mutex;
 use varve_log::ArenaId;
 use varve_store::Store;
-use varve_upkeep::{ArenaCheck, BegunCheck, Checker, Stretch};
+use varve_upkeep::{ArenaCheck, Checker, ClumpGroup, StartedCheck};
 use varve_world::{PageBuffer, read_each, read_each_with};
 
 use super::VerifyError;
@@ -58,7 +58,7 @@ impl ArenasCheck<'_> {
         let begun = read_each(workers, ids, |id| self.unless_stopped(|| self.begin(*id, data)));
         let (mut checks, mut stretches) = (Vec::new(), Vec::new());
         for (number, begun) in begun.into_iter().enumerate() {
-            let (check, of_arena) = begun.map(|BegunCheck { check, stretches }| (check, stretches)).unzip();
+            let (check, of_arena) = begun.map(|StartedCheck { check, stretches }| (check, stretches)).unzip();
             checks.push(check);
             stretches.extend(of_arena.into_iter().flatten().map(|stretch| (number, stretch)));
         }
@@ -74,7 +74,7 @@ impl ArenasCheck<'_> {
         ids.iter().zip(checks).filter_map(|(id, check)| Some((*id, check?))).collect()
     }
 
-    fn begin(&self, id: ArenaId, data: bool) -> Result<BegunCheck, VerifyError> {
+    fn begin(&self, id: ArenaId, data: bool) -> Result<StartedCheck, VerifyError> {
         let mut begun = Checker::of(self.store).begin_check(id, data)?;
         if begun.stretches.is_empty() {
             begun.check.add(self.finish(id, data)?);
@@ -82,7 +82,7 @@ impl ArenasCheck<'_> {
         Ok(begun)
     }
 
-    fn read(&self, stretch: &Stretch, memory: &mut PageBuffer) -> Result<ArenaCheck, VerifyError> {
+    fn read(&self, stretch: &ClumpGroup, memory: &mut PageBuffer) -> Result<ArenaCheck, VerifyError> {
         let check = Checker::of(self.store).check_stretch(stretch, memory)?;
         self.progress.add_bytes_done(check.checked_bytes);
         Ok(check)

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_sim::{Disk, Draw, Fault, Strike};
-use varve_store::{Access, PassphraseCost, Store};
+use varve_store::{PassphraseCost, Store, StoreAccess};
 use varve_upkeep::{CheckArenaError, Checker, Damage};
 use varve_world::{Random, SeededRandom};
 
@@ -11,7 +11,7 @@ use super::{WRITER, config, is_damage, secret, seeds, world};
 
 const HANDS: u64 = 4;
 
-fn open(disk: &Disk, seed: u64, access: Access<'_>) -> Store {
+fn open(disk: &Disk, seed: u64, access: StoreAccess<'_>) -> Store {
     Store::open(world(disk, seed), Some(&secret()), access, &mut |_| {}).unwrap()
 }
 
@@ -69,7 +69,7 @@ fn read(disk: &Disk, seed: u64, promised: &Mutex<Promised>) {
     };
     let mut draw = Draw::new(seed);
     let wanted = promise(&mut draw);
-    let opened = Store::open(world(disk, seed), Some(&secret()), Access::Read, &mut |_| {});
+    let opened = Store::open(world(disk, seed), Some(&secret()), StoreAccess::Read, &mut |_| {});
     let Ok(store) = opened else { return };
     let is_there = |wanted: &[(BlockName, u64)]| {
         let names: Vec<_> = wanted.iter().map(|(name, _)| *name).collect();

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
 use varve_sim::{Disk, SlowDisk};
-use varve_store::{Access, CompareMode, DiskIndexConfig, Encryption, IndexKind, Secret, StoreConfig};
+use varve_store::{CompareMode, DiskIndexConfig, Encryption, IndexKind, Secret, StoreAccess, StoreConfig};
 use varve_upkeep::{Damage, DamageKind, ParityDamage};
 use varve_world::{RealWorkers, World};
 use zeroize::Zeroizing;
 
-const WRITER: Access<'_> = Access::Write { holder: "process 42 on here" };
+const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
 
 fn world(disk: &Disk, seed: u64) -> World {
     let workers = Arc::new(RealWorkers::new(2));

@@ -15,12 +15,12 @@ use varve_archive::{
 use varve_block::with_causes;
 use varve_remote::{MemoryTarget, Target};
 use varve_replica::{
-    Audit, Audited, CloneOptions, FindingKind, Replica, ReplicaStorage, ReplicateOptions, ReplicationPlan,
-    Share, Source, audit, clone_replica,
+    AuditFindingKind, AuditReport, CloneOptions, ClumpShare, Replica, ReplicaStorage, ReplicaToAudit,
+    ReplicateOptions, ReplicationPlan, ReplicationSource, audit, clone_replica,
 };
 use varve_sim::{Disk, Draw, Fault, Rot, Strike};
 use varve_store::{
-    Access, CompareMode, Encryption, Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreConfig,
+    CompareMode, Encryption, Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreAccess, StoreConfig,
 };
 use varve_upkeep::AuditShare;
 use varve_world::{Random, RealWorkers, SeededRandom, World};
@@ -54,24 +54,24 @@ fn takes_write_only(config: &StoreConfig) -> bool {
     config.encryption != Encryption::None && config.compare == CompareMode::Hash
 }
 
-fn open(disk: &Disk, seed: u64, access: Access<'_>) -> Result<Archive, String> {
+fn open(disk: &Disk, seed: u64, access: StoreAccess<'_>) -> Result<Archive, String> {
     open_with(&secret(), disk, seed, access)
 }
 
-fn open_with(secret: &Secret, disk: &Disk, seed: u64, access: Access<'_>) -> Result<Archive, String> {
+fn open_with(secret: &Secret, disk: &Disk, seed: u64, access: StoreAccess<'_>) -> Result<Archive, String> {
     open_in(world(disk, seed), secret, access)
 }
 
-fn open_in(world: World, secret: &Secret, access: Access<'_>) -> Result<Archive, String> {
+fn open_in(world: World, secret: &Secret, access: StoreAccess<'_>) -> Result<Archive, String> {
     let store = Store::open(world, Some(secret), access, &mut |_| {});
     Archive::open(store.map_err(|error| with_causes(&error))?).map_err(|error| with_causes(&error))
 }
 
-fn audit_of(replica: &Replica, world: &World) -> Result<Audit, String> {
+fn audit_of(replica: &Replica, world: &World) -> Result<AuditReport, String> {
     let (_, log) = Store::unlock(world, Some(&secret())).map_err(|error| with_causes(&error))?;
-    let archive = open_in(world.clone(), &secret(), Access::Read)?;
-    let audited = Audited { replica, world, store: archive.store(), log: &log };
-    audit(audited, Share::ALL, &()).map_err(|error| with_causes(&error))
+    let archive = open_in(world.clone(), &secret(), StoreAccess::Read)?;
+    let audited = ReplicaToAudit { replica, world, store: archive.store(), log: &log };
+    audit(audited, ClumpShare::ALL, &()).map_err(|error| with_causes(&error))
 }
 
 /// The disk that is archived, as it is one night: a part of it has changed since the night before.
@@ -206,7 +206,8 @@ impl Shared {
         while !self.is_over.load(Ordering::Acquire) {
             seed += 1;
             let finished = self.finished();
-            let opened = open(&self.disk, seed, Access::Read).map_err(|error| format!("a reader: {error}"));
+            let opened =
+                open(&self.disk, seed, StoreAccess::Read).map_err(|error| format!("a reader: {error}"));
             let Some(mut archive) = self.given(opened) else { continue };
             self.check(&archive, &finished, "a reader", &mut draw);
             let finished = self.finished();
@@ -254,13 +255,13 @@ impl Shared {
                 let audited = audit_of(&replica, &world);
                 if let Some(mut audit) = self.given(audited) {
                     // Several objects of an arena are under way at a time, and may come in any order.
-                    audit.findings.retain(|finding| !matches!(finding.kind, FindingKind::Detached));
+                    audit.findings.retain(|finding| !matches!(finding.kind, AuditFindingKind::Detached));
                     self.demand(audit.findings.is_empty(), || format!("an audit: {:?}", audit.findings));
                 }
                 continue;
             }
-            let opened =
-                open_in(world, &secret(), Access::Read).map_err(|error| format!("who reads there: {error}"));
+            let opened = open_in(world, &secret(), StoreAccess::Read)
+                .map_err(|error| format!("who reads there: {error}"));
             if let Some(archive) = self.given(opened) {
                 self.check(&archive, &carried, "who reads there", &mut draw);
             }
@@ -271,7 +272,7 @@ impl Shared {
         let world = world(&self.disk, seed);
         let (config, log) = Store::unlock(&world, Some(&secret()))
             .map_err(|error| format!("replicate: {}", with_causes(&error)))?;
-        let source = Source { world: &world, config: &config, log: &log };
+        let source = ReplicationSource { world: &world, config: &config, log: &log };
         let options = ReplicateOptions { segment_bytes: 300 << 10, ..ReplicateOptions::default() };
         let plan = ReplicationPlan::new(source, target, &options);
         let plan = plan.map_err(|error| format!("replicate, planning: {}", with_causes(&error)))?;
@@ -296,7 +297,7 @@ impl Shared {
         cloned.unwrap_or_else(|error| panic!("seed {}: clone: {error}", self.seed));
         let there = Self::new(self.seed, elsewhere);
         there.known().begun.clone_from(&self.known().begun);
-        for access in [Access::Read, WRITER] {
+        for access in [StoreAccess::Read, WRITER] {
             let archive = open(&there.disk, seed + 2, access)
                 .unwrap_or_else(|error| panic!("seed {}: {error}", self.seed));
             there.check(&archive, finished, "who came back", draw);
@@ -366,7 +367,7 @@ impl Shared {
 
     /// Who opens the store now finds all that was finished; a reader first, since the writer cuts off what a crash has left.
     fn check_all(&self, number: u64, when: &str, draw: &mut Draw) {
-        for access in [Access::Read, WRITER] {
+        for access in [StoreAccess::Read, WRITER] {
             let archive = open(&self.disk, number, access).unwrap();
             self.check(&archive, &self.finished(), when, draw);
             if access == WRITER {

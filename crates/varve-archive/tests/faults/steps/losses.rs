@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use varve_archive::{Archive, Losses, Progress, accept_losses, plan_to_accept, verify};
 use varve_block::{BlockName, with_causes};
-use varve_store::Access;
+use varve_store::StoreAccess;
 use varve_upkeep::{AuditShare, Checker};
 
 use crate::case::{Case, Checked, broken, lost};
@@ -43,7 +43,7 @@ impl Case {
     pub fn must_be_known_between(&mut self) -> Checked {
         let seed = self.next_session();
         let secret = session::secret(&self.config);
-        let store = session::open_store(world(&self.disk, seed), secret.as_ref(), Access::Read)
+        let store = session::open_store(world(&self.disk, seed), secret.as_ref(), StoreAccess::Read)
             .map_err(|text| lost(format!("does not open after a repair was cut off: {text}")))?;
         let Ok(archive) = Archive::open(store) else { return Ok(()) };
         let missing = self.never_wrong(&archive, &self.model.durable)?;

@@ -3,7 +3,7 @@
 use varve_archive::{Archive, Snapshot};
 use varve_block::{BlockStore, with_causes};
 use varve_sim::Draw;
-use varve_store::{Access, Store};
+use varve_store::{Store, StoreAccess};
 
 use crate::case::{Case, Checked, Reader, broken, lost};
 use crate::model::{Model, Promised, StoredFile};
@@ -21,7 +21,7 @@ pub fn must_verify(archive: &Archive, data: bool, of_what: &str) -> Checked {
 
 impl Case {
     pub fn open_reader(&mut self) -> Checked {
-        let archive = match self.open(Access::Read) {
+        let archive = match self.open(StoreAccess::Read) {
             Ok(archive) => archive,
             Err(text) => {
                 self.excused(&text)?;
@@ -29,7 +29,7 @@ impl Case {
                     return Ok(());
                 }
                 self.disarm();
-                self.open(Access::Read)
+                self.open(StoreAccess::Read)
                     .map_err(|again| lost(format!("does not open: {again}; before: {text}")))?
             }
         };
@@ -116,7 +116,7 @@ impl Case {
 
     /// Who only reads finds nothing wrong with what a power cut has left, before a writer has cut anything off.
     pub fn verify_as_left(&mut self) -> Checked {
-        let archive = self.open(Access::Read).map_err(|text| lost(format!("does not open: {text}")))?;
+        let archive = self.open(StoreAccess::Read).map_err(|text| lost(format!("does not open: {text}")))?;
         must_verify(&archive, true, " of what a power cut has left")
     }
 

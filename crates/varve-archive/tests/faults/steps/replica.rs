@@ -6,11 +6,12 @@ use std::sync::Arc;
 use varve_archive::Archive;
 use varve_block::with_causes;
 use varve_replica::{
-    Audit, Audited, CloneError, CloneOptions, FindingKind, Replica, ReplicaStorage, ReplicateError,
-    ReplicateOptions, ReplicationPlan, Share, Source, audit, clone_replica,
+    AuditFindingKind, AuditReport, CloneError, CloneOptions, ClumpShare, Replica, ReplicaStorage,
+    ReplicaToAudit, ReplicateError, ReplicateOptions, ReplicationPlan, ReplicationSource, audit,
+    clone_replica,
 };
 use varve_sim::{Disk, Draw, Fault};
-use varve_store::{Access, Store};
+use varve_store::{Store, StoreAccess};
 use varve_world::{FileName, World};
 
 use crate::case::{Case, Checked, broken, lost, once_more_if_owed};
@@ -102,7 +103,7 @@ impl Case {
         let secret = session::secret(&self.config);
         let (config, log) = Store::unlock(&world, secret.as_ref())
             .map_err(|error| NotReplicated::Failed(with_causes(&error)))?;
-        let source = Source { world: &world, config: &config, log: &log };
+        let source = ReplicationSource { world: &world, config: &config, log: &log };
         let target = self.second_home.target.shared();
         let options = ReplicateOptions { segment_bytes: SEGMENT_BYTES, replace, delete_extra_keys: false };
         let plan = ReplicationPlan::new(source, &target, &options)?;
@@ -136,20 +137,20 @@ impl Case {
 
     pub fn open_second_home(&mut self) -> Result<Store, String> {
         let (_, world) = self.there()?;
-        session::open_store(world, session::secret(&self.config).as_ref(), Access::Read)
+        session::open_store(world, session::secret(&self.config).as_ref(), StoreAccess::Read)
     }
 
     pub fn open_second_home_archive(&mut self) -> Result<Archive, String> {
         Archive::open(self.open_second_home()?).map_err(|error| with_causes(&error))
     }
 
-    fn audit(&mut self) -> Result<Audit, String> {
+    fn audit(&mut self) -> Result<AuditReport, String> {
         let (replica, world) = self.there()?;
         let secret = session::secret(&self.config);
         let (_, log) = Store::unlock(&world, secret.as_ref()).map_err(|error| with_causes(&error))?;
-        let store = session::open_store(world.clone(), secret.as_ref(), Access::Read)?;
-        let audited = Audited { replica: &replica, world: &world, store: &store, log: &log };
-        audit(audited, Share::ALL, &()).map_err(|error| with_causes(&error))
+        let store = session::open_store(world.clone(), secret.as_ref(), StoreAccess::Read)?;
+        let audited = ReplicaToAudit { replica: &replica, world: &world, store: &store, log: &log };
+        audit(audited, ClumpShare::ALL, &()).map_err(|error| with_causes(&error))
     }
 
     /// Whatever strikes, nothing wrong is read there; and when nothing does, all that was replicated.
@@ -180,7 +181,7 @@ impl Case {
         self.check_promised(&archive, &promised)?;
         let mut audit = self.audit().map_err(broken)?;
         // Nothing is removed there: what an upload that was cut off has left beside its successor stays.
-        audit.findings.retain(|finding| !matches!(finding.kind, FindingKind::Detached));
+        audit.findings.retain(|finding| !matches!(finding.kind, AuditFindingKind::Detached));
         if audit.findings.is_empty() {
             Ok(())
         } else {

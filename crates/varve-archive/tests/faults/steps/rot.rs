@@ -7,7 +7,7 @@ use std::sync::Arc;
 use varve_archive::{Archive, Progress, RepairReport, RepairScope, Snapshot, plan_repair, repair, verify};
 use varve_block::{Block, BlockName, BlockStore, BlockType, with_causes};
 use varve_sim::{Draw, Rot, Strike};
-use varve_store::{Access, Store};
+use varve_store::{Store, StoreAccess};
 use varve_upkeep::AuditShare;
 use varve_world::{FileName, Storage};
 
@@ -131,7 +131,7 @@ impl Case {
 
     /// Settings and keys: without them nothing opens, or nothing wrong comes out; put back from any copy, all is well.
     fn put_back(&mut self, hit: Vec<(FileName, Vec<u8>)>) -> Checked {
-        if let Ok(archive) = self.open(Access::Read) {
+        if let Ok(archive) = self.open(StoreAccess::Read) {
             let missing = self.never_wrong(&archive, &self.model.durable)?;
             let complaints = session::complaints(&archive, true).unwrap_or_else(|text| vec![text]);
             if !missing.is_empty() && complaints.is_empty() {
@@ -218,7 +218,7 @@ impl Case {
     fn look(&mut self) -> Checked<Missing> {
         let seed = self.next_session();
         let secret = session::secret(&self.config);
-        let store = session::open_store(world(&self.disk, seed), secret.as_ref(), Access::Read)
+        let store = session::open_store(world(&self.disk, seed), secret.as_ref(), StoreAccess::Read)
             .map_err(|text| lost(format!("a damaged log does not open: {text}")))?;
         let plan = plan_repair(&store, RepairScope::All, &Progress::new())
             .map_err(|error| broken(format!("damage cannot be told: {}", with_causes(&error))))?;

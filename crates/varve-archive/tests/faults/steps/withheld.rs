@@ -4,7 +4,7 @@
 use varve_archive::Archive;
 use varve_block::{Block, BlockStore, BlockType};
 use varve_sim::{Draw, Rot};
-use varve_store::Access;
+use varve_store::StoreAccess;
 
 use crate::case::{Case, Checked, broken, lost};
 use crate::contents::Content;
@@ -59,7 +59,8 @@ impl Case {
     fn read_without(&mut self, draw: &mut Draw) -> Checked {
         let seed = self.next_session();
         let secret = session::secret(&self.config);
-        let opened = session::open_store(session::world(&self.disk, seed), secret.as_ref(), Access::Read);
+        let opened =
+            session::open_store(session::world(&self.disk, seed), secret.as_ref(), StoreAccess::Read);
         let store = match opened {
             Ok(store) => store,
             Err(text) if self.has_struck() => return self.excused(&text),

@@ -9,7 +9,7 @@ use varve_archive::{
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError, with_causes};
 use varve_sim::{Draw, Fault};
-use varve_store::{OpenError, Store};
+use varve_store::{OpenStoreError, Store};
 use varve_tree::{ContentWriter, Cutting, Entry};
 
 use crate::case::{Case, Checked, broken};
@@ -182,7 +182,7 @@ impl Case {
         let secret = session::secret(&self.config);
         match Store::open(world(&self.disk, 1), secret.as_ref(), WRITER, &mut |_| {}) {
             Ok(_) => Err(broken("two writers at the same time")),
-            Err(OpenError::Locked { holder }) if holder == "the model" => Ok(()),
+            Err(OpenStoreError::Locked { holder }) if holder == "the model" => Ok(()),
             Err(other) => self.excused(&with_causes(&other)),
         }
     }

@@ -6,13 +6,13 @@ use std::io;
 use varve_block::with_causes;
 use varve_world::FileName;
 
-use super::super::pass::{Pass, PassError};
+use super::super::pass::{MergePass, PassError};
 use super::super::summary::{Summary, summary_file};
 use super::DiskIndex;
 
 /// A run that may be saved once all of the log at the time of the call is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ready(u64);
+pub struct ReadyRun(u64);
 
 /// The reason why the index was not saved. The run that was saved before is still there.
 #[derive(Debug, thiserror::Error)]
@@ -28,23 +28,23 @@ pub enum SaveDiskIndexError {
 impl DiskIndex {
     /// Returns the run that may be saved as soon as the present contents of the log are durable.
     #[must_use]
-    pub fn ready(&self) -> Option<Ready> {
+    pub fn ready(&self) -> Option<ReadyRun> {
         let state = self.state.read();
         let named = state.run.as_ref().filter(|named| named.note.is_some() && !state.is_saved(named))?;
-        (!state.is_incomplete).then_some(Ready(named.identity.generation))
+        (!state.is_incomplete).then_some(ReadyRun(named.identity.generation))
     }
 
     /// Makes a run durable, so that the index opens with it. Insertions continue meanwhile.
     ///
     /// # Errors
     /// [`SaveDiskIndexError`]; the run that was saved before is still there.
-    pub fn save_ready(&self, ready: Ready) -> Result<(), SaveDiskIndexError> {
+    pub fn save_ready(&self, ready: ReadyRun) -> Result<(), SaveDiskIndexError> {
         // The lock is held so that neither the run nor the filter is replaced.
         let _slot = self.pass.lock();
         self.save_run(ready)
     }
 
-    fn save_run(&self, Ready(generation): Ready) -> Result<(), SaveDiskIndexError> {
+    fn save_run(&self, ReadyRun(generation): ReadyRun) -> Result<(), SaveDiskIndexError> {
         let (named, filter_capacity, filter_keys) = {
             let state = self.state.read();
             let Some(named) = state.run.clone().filter(|named| named.identity.generation == generation)
@@ -102,13 +102,13 @@ impl DiskIndex {
         if state.is_incomplete {
             return Err(SaveDiskIndexError::Pass { reason: "entries were dropped from it".into() });
         }
-        let ready = state.run.as_ref().map(|named| Ready(named.identity.generation));
+        let ready = state.run.as_ref().map(|named| ReadyRun(named.identity.generation));
         drop(state);
         ready.map_or(Ok(()), |ready| self.save_run(ready))
     }
 
     /// Finishes the current pass, and makes another one for all entries inserted since.
-    fn pass_all(&self, slot: &mut Option<Pass>, note: Vec<u8>) -> Result<(), PassError> {
+    fn pass_all(&self, slot: &mut Option<MergePass>, note: Vec<u8>) -> Result<(), PassError> {
         let unfinished = self.state.read().frozen.is_some();
         if unfinished {
             self.begin_in(slot, None);

@@ -8,7 +8,7 @@ use crate::http::base64;
 
 /// The entries of the file for one server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct KnownKeys {
     /// The accepted keys, in wire format.
     pub keys: Vec<Vec<u8>>,
     /// The revoked keys.
@@ -17,7 +17,7 @@ pub(crate) struct Known {
 
 /// The result of a check of a server's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum KeyStanding {
     /// The key is known.
     Known,
     /// The file has no key of the server.
@@ -28,7 +28,7 @@ pub(crate) enum Standing {
     Revoked,
 }
 
-impl Known {
+impl KnownKeys {
     /// Reads the entries for the server at `host` (without brackets) and `port`. Malformed lines
     /// are ignored.
     pub fn read(file: &str, host: &str, port: u16) -> Self {
@@ -55,13 +55,13 @@ impl Known {
     }
 
     /// Checks a key.
-    pub fn standing(&self, key: &[u8]) -> Standing {
+    pub fn standing(&self, key: &[u8]) -> KeyStanding {
         let has = |keys: &[Vec<u8>]| keys.iter().any(|known| known == key);
         match () {
-            () if has(&self.revoked) => Standing::Revoked,
-            () if has(&self.keys) => Standing::Known,
-            () if self.keys.is_empty() => Standing::Unknown,
-            () => Standing::Changed,
+            () if has(&self.revoked) => KeyStanding::Revoked,
+            () if has(&self.keys) => KeyStanding::Known,
+            () if self.keys.is_empty() => KeyStanding::Unknown,
+            () => KeyStanding::Changed,
         }
     }
 
@@ -145,7 +145,7 @@ example.org ssh-ed25519 not*base64
 ";
 
     fn count(host: &str, port: u16) -> usize {
-        Known::read(FILE, host, port).keys.len()
+        KnownKeys::read(FILE, host, port).keys.len()
     }
 
     #[test]
@@ -177,12 +177,12 @@ example.org ssh-ed25519 not*base64
     #[test]
     fn keys_are_known_changed_revoked_or_not_known_at_all() {
         let key = |last: u8| [b"\0\0\0\x0bssh-ed25519\0\0\0".as_slice(), &[last]].concat();
-        let known = Known::read(FILE, "example.org", 22);
-        assert_eq!(known.standing(&key(1)), Standing::Known);
-        assert_eq!(known.standing(&key(9)), Standing::Changed);
-        assert_eq!(known.standing(&key(3)), Standing::Revoked);
-        assert_eq!(Known::read(FILE, "other", 22).standing(&key(1)), Standing::Unknown);
-        assert_eq!(Known::read(FILE, "other", 22).standing(&key(4)), Standing::Unknown);
+        let known = KnownKeys::read(FILE, "example.org", 22);
+        assert_eq!(known.standing(&key(1)), KeyStanding::Known);
+        assert_eq!(known.standing(&key(9)), KeyStanding::Changed);
+        assert_eq!(known.standing(&key(3)), KeyStanding::Revoked);
+        assert_eq!(KnownKeys::read(FILE, "other", 22).standing(&key(1)), KeyStanding::Unknown);
+        assert_eq!(KnownKeys::read(FILE, "other", 22).standing(&key(4)), KeyStanding::Unknown);
         assert_eq!(known.kinds(), ["ssh-ed25519"]);
     }
 

@@ -12,10 +12,10 @@ use russh::keys::{Algorithm, PrivateKeyWithHashAlg, PublicKeyBase64, PublicKeyOr
 
 use tokio::sync::watch;
 
-use super::known_hosts::{Known, Standing};
+use super::known_hosts::{KeyStanding, KnownKeys};
 use crate::naming::location::HostLocation;
-use crate::retry::trouble::{Trouble, chain};
-use crate::{OpenOptions, Patience, Secret, UnknownHosts};
+use crate::retry::attempt_error::{AttemptError, chain};
+use crate::{OpenOptions, Password, RetryPolicy, UnknownHosts};
 
 /// The default files of a private key, as `ssh` has them.
 const IDENTITY_FILES: [&str; 2] = ["id_ed25519", "id_ecdsa"];
@@ -42,13 +42,13 @@ pub(crate) struct Login {
     host: String,
     port: u16,
     user: String,
-    password: Option<Secret>,
+    password: Option<Password>,
     identity_file: Option<PathBuf>,
     agent: Option<PathBuf>,
     home: Option<PathBuf>,
     known_hosts: Option<PathBuf>,
     unknown_hosts: UnknownHosts,
-    patience: Patience,
+    patience: RetryPolicy,
 }
 
 impl Login {
@@ -76,14 +76,14 @@ impl Login {
     /// Connects to the server, checks its key and logs in.
     ///
     /// `alive` is dropped when the connection has ended, for any reason.
-    pub async fn connect(&self, alive: watch::Sender<()>) -> Result<Handle<Doorkeeper>, Trouble> {
+    pub async fn connect(&self, alive: watch::Sender<()>) -> Result<Handle<HostKeyCheck>, AttemptError> {
         let known = self.known()?;
         let mut config = client::Config { nodelay: true, ..client::Config::default() };
         config.keepalive_interval = Some(self.patience.silence_max / 3);
         config.inactivity_timeout = None;
         prefer(&mut config, &known.kinds());
         let objection = Arc::new(Mutex::new(None));
-        let doorkeeper = Doorkeeper {
+        let doorkeeper = HostKeyCheck {
             known,
             unknown_hosts: self.unknown_hosts,
             objection: Arc::clone(&objection),
@@ -91,25 +91,25 @@ impl Login {
         };
         let connected = client::connect(Arc::new(config), (self.host.as_str(), self.port), doorkeeper).await;
         let mut handle = connected.map_err(|error| match objection.lock().take() {
-            Some(objection) => Trouble::refused(format!("{}: {objection}", self.host)),
+            Some(objection) => AttemptError::refused(format!("{}: {objection}", self.host)),
             None => of_ssh(&error),
         })?;
         self.be_let_in(&mut handle).await?;
         Ok(handle)
     }
 
-    fn known(&self) -> Result<Known, Trouble> {
-        let Some(path) = &self.known_hosts else { return Ok(Known::default()) };
+    fn known(&self) -> Result<KnownKeys, AttemptError> {
+        let Some(path) = &self.known_hosts else { return Ok(KnownKeys::default()) };
         match std::fs::read(path) {
-            Ok(file) => Ok(Known::read(&String::from_utf8_lossy(&file), &self.host, self.port)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Known::default()),
-            Err(error) => Err(Trouble::refused(format!("{}: {error}", path.display()))),
+            Ok(file) => Ok(KnownKeys::read(&String::from_utf8_lossy(&file), &self.host, self.port)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(KnownKeys::default()),
+            Err(error) => Err(AttemptError::refused(format!("{}: {error}", path.display()))),
         }
     }
 
     /// Offers credentials in this order: the named key, the agent's keys, the default keys, the
     /// password.
-    async fn be_let_in(&self, handle: &mut Handle<Doorkeeper>) -> Result<(), Trouble> {
+    async fn be_let_in(&self, handle: &mut Handle<HostKeyCheck>) -> Result<(), AttemptError> {
         let mut offered = Vec::new();
         if let Some(path) = &self.identity_file
             && self.offer_file(handle, path, &mut offered).await?
@@ -136,16 +136,16 @@ impl Login {
         }
         let offered = if offered.is_empty() { "nothing".into() } else { offered.join(", ") };
         let text = format!("{} refused the login of {}; offered: {offered}", self.host, self.user);
-        Err(if handle.is_closed() { Trouble::passing(text) } else { Trouble::refused(text) })
+        Err(if handle.is_closed() { AttemptError::passing(text) } else { AttemptError::refused(text) })
     }
 
     async fn offer_file(
         &self,
-        handle: &mut Handle<Doorkeeper>,
+        handle: &mut Handle<HostKeyCheck>,
         path: &Path,
         offered: &mut Vec<String>,
-    ) -> Result<bool, Trouble> {
-        let passphrase = self.password.as_ref().map(Secret::reveal);
+    ) -> Result<bool, AttemptError> {
+        let passphrase = self.password.as_ref().map(Password::reveal);
         let key = match russh::keys::load_secret_key(path, passphrase) {
             Ok(key) => key,
             // Without a named key, another key may be the right one.
@@ -153,7 +153,7 @@ impl Login {
                 offered.push(format!("{} (cannot be used: {error})", path.display()));
                 return Ok(false);
             }
-            Err(error) => return Err(Trouble::refused(format!("{}: {error}", path.display()))),
+            Err(error) => return Err(AttemptError::refused(format!("{}: {error}", path.display()))),
         };
         offered.push(path.display().to_string());
         let key = PrivateKeyWithHashAlg::new(Arc::new(key), None);
@@ -163,10 +163,10 @@ impl Login {
 
     async fn offer_agent(
         &self,
-        handle: &mut Handle<Doorkeeper>,
+        handle: &mut Handle<HostKeyCheck>,
         socket: &Path,
         offered: &mut Vec<String>,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, AttemptError> {
         let asked = async {
             let mut agent = AgentClient::connect_uds(socket).await?;
             let identities = agent.request_identities().await?;
@@ -196,10 +196,10 @@ impl Login {
 
     async fn offer_password(
         &self,
-        handle: &mut Handle<Doorkeeper>,
-        password: &Secret,
+        handle: &mut Handle<HostKeyCheck>,
+        password: &Password,
         offered: &mut Vec<String>,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, AttemptError> {
         offered.push("the password".into());
         let outcome = handle.authenticate_password(&self.user, password.reveal()).await;
         if outcome.map_err(|error| of_ssh(&error))?.success() {
@@ -233,30 +233,30 @@ fn prefer(config: &mut client::Config, kinds: &[String]) {
 }
 
 /// Checks the server's key.
-pub(crate) struct Doorkeeper {
-    known: Known,
+pub(crate) struct HostKeyCheck {
+    known: KnownKeys,
     unknown_hosts: UnknownHosts,
     objection: Arc<Mutex<Option<String>>>,
     _alive: watch::Sender<()>,
 }
 
-impl client::Handler for Doorkeeper {
+impl client::Handler for HostKeyCheck {
     type Error = russh::Error;
 
     async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, russh::Error> {
         let PublicKeyOrCertificate::PublicKey { key, .. } = shown else { return Ok(false) };
         let fingerprint = key.fingerprint(russh::keys::HashAlg::Sha256);
         let objection = match (self.known.standing(&key.public_key_bytes()), self.unknown_hosts) {
-            (Standing::Known, _) | (Standing::Unknown, UnknownHosts::Accept) => return Ok(true),
-            (Standing::Unknown, UnknownHosts::Refuse) => format!(
+            (KeyStanding::Known, _) | (KeyStanding::Unknown, UnknownHosts::Accept) => return Ok(true),
+            (KeyStanding::Unknown, UnknownHosts::Refuse) => format!(
                 "its key {fingerprint} is not among the known hosts: make sure that it is the server's key, and add it (ssh-keyscan)"
             ),
-            (Standing::Changed, _) => {
+            (KeyStanding::Changed, _) => {
                 format!(
                     "its key {fingerprint} differs from the known one: it may be another server than you mean"
                 )
             }
-            (Standing::Revoked, _) => format!("its key {fingerprint} was revoked"),
+            (KeyStanding::Revoked, _) => format!("its key {fingerprint} was revoked"),
         };
         *self.objection.lock() = Some(objection);
         Ok(false)
@@ -264,10 +264,10 @@ impl client::Handler for Doorkeeper {
 }
 
 /// Converts an error of the library. Errors that no retry can change are refusals.
-pub(crate) fn of_ssh(error: &russh::Error) -> Trouble {
+pub(crate) fn of_ssh(error: &russh::Error) -> AttemptError {
     match error {
-        russh::Error::NoCommonAlgo { .. } => Trouble::Refused(chain(error)),
-        _ => Trouble::Passing(chain(error), None),
+        russh::Error::NoCommonAlgo { .. } => AttemptError::Refused(chain(error)),
+        _ => AttemptError::Passing(chain(error), None),
     }
 }
 

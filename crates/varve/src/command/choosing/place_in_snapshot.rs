@@ -13,7 +13,7 @@ use varve_archive::{
     SnapshotContent, StoredFiles, VacArchive, VacContent, VacFiles, VacLine, lookup,
 };
 use varve_block::{BlockStore, visible};
-use varve_replica::Healing;
+use varve_replica::HealingStore;
 use varve_tree::Entry;
 
 use crate::{moment, show};
@@ -128,7 +128,7 @@ impl Place<'_> {
     }
 
     /// Looks up the contents of this place.
-    pub fn content<'a>(&self, blocks: &'a Arc<Healing>) -> Result<Content<'a>> {
+    pub fn content<'a>(&self, blocks: &'a Arc<HealingStore>) -> Result<Content<'a>> {
         match self.what {
             What::Snapshot(snapshot) => self
                 .in_snapshot(blocks, snapshot)
@@ -137,7 +137,7 @@ impl Place<'_> {
         }
     }
 
-    fn in_snapshot<'a>(&self, blocks: &'a Arc<Healing>, snapshot: &Snapshot) -> Result<Content<'a>> {
+    fn in_snapshot<'a>(&self, blocks: &'a Arc<HealingStore>, snapshot: &Snapshot) -> Result<Content<'a>> {
         match &snapshot.content {
             SnapshotContent::Image(entry) => Ok(self.inside(open_image(blocks, entry))?),
             SnapshotContent::Folder(root) => {
@@ -147,7 +147,7 @@ impl Place<'_> {
         }
     }
 
-    fn in_vac<'a>(&self, blocks: &'a Arc<Healing>, line: &VacLine) -> Result<Content<'a>> {
+    fn in_vac<'a>(&self, blocks: &'a Arc<HealingStore>, line: &VacLine) -> Result<Content<'a>> {
         let owners = varve_session::owner_names();
         match VacArchive::open(&**blocks, line, &owners)?.content {
             VacContent::Image(entry) => Ok(self.inside(open_image(blocks, &entry))?),
@@ -176,7 +176,7 @@ fn in_files<'a>(files: Box<dyn Files + 'a>, root: &Node, path: &Path) -> Result<
 }
 
 /// Opens the files of an archived disk.
-pub fn open_image(blocks: &Arc<Healing>, entry: &Entry) -> ImageFiles {
+pub fn open_image(blocks: &Arc<HealingStore>, entry: &Entry) -> ImageFiles {
     let below = Arc::clone(blocks) as Arc<dyn BlockStore>;
     ImageFiles::open(Arc::new(CachedBlocks::new(below)), entry)
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::json;
 use varve_session::{UsageError, is_lock_free};
-use varve_store::{Access, IndexKind, Prefetch, Store, StoreConfig};
+use varve_store::{IndexKind, Prefetch, Store, StoreAccess, StoreConfig};
 use varve_world::World;
 
 use crate::arguments::{DiskIndex, IndexChoice, PrefetchChoice, Reindex};
@@ -26,7 +26,7 @@ pub fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
     let secret = invocation.session.secret_of(&world, &name)?;
     let open = |access| invocation.session.open_store(World::real(&path), &name, secret.as_ref(), access);
     // Require the key: a user who cannot open the store must not change it.
-    drop(open(Access::Read)?);
+    drop(open(StoreAccess::Read)?);
     let holder = invocation.session.holder();
     let is_free = || is_lock_free(&path, "lock");
     invocation.session.until_free(is_free, || {
@@ -36,7 +36,7 @@ pub fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
         varve_store::choose_index(&world, &config, &holder)
             .with_context(|| format!("cannot change the index of {name}"))
     })?;
-    let store = invocation.session.until_free(is_free, || open(Access::Write { holder: &holder }))?;
+    let store = invocation.session.until_free(is_free, || open(StoreAccess::Write { holder: &holder }))?;
     store.save_checkpoint()?;
     let (stats, is_saved) = (store.stats()?, store.is_log_given());
     store.close()?;

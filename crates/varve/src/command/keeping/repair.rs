@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use serde_json::json;
 use varve_archive::{Progress, RepairReport, RepairScope, plan_repair, repair};
-use varve_store::{OpenError, Permission, Store};
+use varve_store::{OpenStoreError, Permission, Store};
 use varve_world::World;
 
 use super::lost_data;
@@ -65,7 +65,7 @@ pub fn run(invocation: &Invocation, words: &Repair) -> Result<Outcome> {
 /// Restores from copies the small files without which the store does not open.
 fn bring_back_settings(invocation: &Invocation, words: &Repair) -> Result<()> {
     let world = World::real(&invocation.session.store_folder()?);
-    if matches!(Store::read_config(&world), Err(OpenError::NotAStore | OpenError::NotAFolder)) {
+    if matches!(Store::read_config(&world), Err(OpenStoreError::NotAStore | OpenStoreError::NotAFolder)) {
         return Ok(());
     }
     for path in &words.from {

@@ -9,8 +9,8 @@ use varve_archive::Progress;
 use varve_block::with_causes;
 use varve_remote::Target;
 use varve_replica::{
-    DamagedHere, Observer, Remembered, ReplicateOptions, Replicated, ReplicationPlan, SegmentName, Source,
-    WrongLength,
+    DamagedInStore, Observer, RememberedTargets, ReplicateOptions, Replicated, ReplicationPlan,
+    ReplicationSource, SegmentName, WrongLength,
 };
 use varve_session::{NamedBy, UsageError, is_lock_free, leads_into, target};
 use varve_store::{Permission, Secret, Store};
@@ -45,7 +45,7 @@ pub fn run(invocation: &Invocation, words: &Replicate) -> Result<Outcome> {
     let world = World::real(&path);
     let name = path.display().to_string();
     let options = options(words)?;
-    let mut remembered = Remembered::read(world.storage.as_ref())?;
+    let mut remembered = RememberedTargets::read(world.storage.as_ref())?;
     let (targets, named_by) = match words.targets.as_slice() {
         [] => (remembered.targets.clone(), NamedBy::Store),
         named => (named.to_vec(), NamedBy::User),
@@ -59,7 +59,7 @@ pub fn run(invocation: &Invocation, words: &Replicate) -> Result<Outcome> {
     }
     let context = || format!("cannot open the store {name}");
     let (config, log) = Store::unlock(&world, secret.as_ref()).with_context(context)?;
-    let source = Source { world: &world, config: &config, log: &log };
+    let source = ReplicationSource { world: &world, config: &config, log: &log };
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let mut outcome = Outcome::Done;
@@ -139,7 +139,7 @@ fn options(words: &Replicate) -> Result<ReplicateOptions> {
 fn one(
     invocation: &Invocation,
     words: &Replicate,
-    source: Source<'_>,
+    source: ReplicationSource<'_>,
     there: &Arc<dyn Target>,
     text: &str,
     options: &ReplicateOptions,
@@ -232,7 +232,7 @@ fn report_plan(invocation: &Invocation, words: &Replicate, plan: &ReplicationPla
     outcome
 }
 
-fn print_damage(damage: &DamagedHere) {
+fn print_damage(damage: &DamagedInStore) {
     let reason = with_causes(&damage.reason);
     remark!("varve: this store is damaged, and the damaged part was not replicated: {reason}");
 }

@@ -8,10 +8,11 @@ use serde_json::json;
 use varve_archive::{Archive, Harm, Progress, harm_of};
 use varve_block::with_causes;
 use varve_replica::{
-    Audit, Audited, Finding, ReplicateError, ReplicateOptions, ReplicationPlan, Share, Source, audit,
+    AuditFinding, AuditReport, ClumpShare, ReplicaToAudit, ReplicateError, ReplicateOptions, ReplicationPlan,
+    ReplicationSource, audit,
 };
 use varve_session::{History, NamedBy, target};
-use varve_store::{Access, Store};
+use varve_store::{Store, StoreAccess};
 use varve_world::World;
 
 use super::replicate::Transfer;
@@ -48,13 +49,13 @@ pub fn run(invocation: &Invocation, words: &Verify, text: &str) -> Result<Outcom
         known => format!("cannot open the replica {text}: {known}"),
     };
     let (_, log) = Store::unlock(&there.world, secret.as_ref()).with_context(context)?;
-    let store =
-        Store::open(there.world.clone(), secret.as_ref(), Access::Read, &mut |_| {}).with_context(context)?;
-    let share = if words.data { Share::ALL } else { words.sample.unwrap_or(Share::NONE) };
+    let store = Store::open(there.world.clone(), secret.as_ref(), StoreAccess::Read, &mut |_| {})
+        .with_context(context)?;
+    let share = if words.data { ClumpShare::ALL } else { words.sample.unwrap_or(ClumpShare::NONE) };
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let shown = Shown::start("verifying", &progress, invocation.quiet);
-    let audited = Audited { replica: &there.replica, world: &there.world, store: &store, log: &log };
+    let audited = ReplicaToAudit { replica: &there.replica, world: &there.world, store: &store, log: &log };
     let audit = audit(audited, share, &Transfer(Arc::clone(&progress)))?;
     if let Some(compared) = &mut compared {
         // A complaint about an object that the audit has reported is not repeated.
@@ -89,7 +90,7 @@ pub fn run(invocation: &Invocation, words: &Verify, text: &str) -> Result<Outcom
 
 /// Reports whether the replica has no part of the log, although the store here is not known to be
 /// empty. If every object was removed, no object is left that could be found damaged.
-fn has_nothing(audit: &Audit, compared: Option<&Compared>) -> bool {
+fn has_nothing(audit: &AuditReport, compared: Option<&Compared>) -> bool {
     let is_empty_here = compared.is_some_and(|compared| compared.behind_bytes == 0);
     audit.segment_count == 0 && !is_empty_here
 }
@@ -102,7 +103,7 @@ fn compare(invocation: &Invocation, text: &str) -> Result<Compared> {
     let secret = invocation.session.secret_of(&world, &name)?;
     let (config, log) =
         Store::unlock(&world, secret.as_ref()).with_context(|| format!("cannot open the store {name}"))?;
-    let source = Source { world: &world, config: &config, log: &log };
+    let source = ReplicationSource { world: &world, config: &config, log: &log };
     let there = invocation.session.target(text, NamedBy::User, None)?;
     let plan = match ReplicationPlan::new(source, &there, &ReplicateOptions::default()) {
         Ok(plan) => plan,
@@ -140,7 +141,7 @@ fn compare(invocation: &Invocation, text: &str) -> Result<Compared> {
 }
 
 /// Returns the harm of the findings, and the reason if it could not be determined completely.
-fn harm(store: Store, audit: &Audit, progress: &Progress) -> (Vec<Harm>, Option<String>) {
+fn harm(store: Store, audit: &AuditReport, progress: &Progress) -> (Vec<Harm>, Option<String>) {
     let lost: BTreeSet<_> =
         audit.findings.iter().flat_map(|finding| finding.blocks.iter().copied()).collect();
     match Archive::open(store) {
@@ -152,7 +153,7 @@ fn harm(store: Store, audit: &Audit, progress: &Progress) -> (Vec<Harm>, Option<
     }
 }
 
-fn line(finding: &Finding) -> String {
+fn line(finding: &AuditFinding) -> String {
     let reason = with_causes(&finding.kind);
     let place = match finding.arena {
         Some(arena) if !reason.starts_with("arena ") => format!("arena {arena}, offset {}: ", finding.offset),
@@ -164,7 +165,13 @@ fn line(finding: &Finding) -> String {
     }
 }
 
-fn print(invocation: &Invocation, text: &str, audit: &Audit, compared: Option<&Compared>, harm: &[Harm]) {
+fn print(
+    invocation: &Invocation,
+    text: &str,
+    audit: &AuditReport,
+    compared: Option<&Compared>,
+    harm: &[Harm],
+) {
     for finding in &audit.findings {
         say!("{}", line(finding));
     }
@@ -203,7 +210,7 @@ fn print(invocation: &Invocation, text: &str, audit: &Audit, compared: Option<&C
 
 fn print_json(
     text: &str,
-    audit: &Audit,
+    audit: &AuditReport,
     compared: Option<&Compared>,
     harm: &[Harm],
     is_older: bool,
@@ -248,7 +255,8 @@ mod tests {
     fn a_replica_without_objects_is_not_well() {
         let compared =
             |behind_bytes| Compared { history: History::Own, behind_bytes, complaints: Vec::new() };
-        let (empty, full) = (Audit::default(), Audit { segment_count: 1, ..Audit::default() });
+        let (empty, full) =
+            (AuditReport::default(), AuditReport { segment_count: 1, ..AuditReport::default() });
         assert!(has_nothing(&empty, None));
         assert!(has_nothing(&empty, Some(&compared(700))));
         assert!(!has_nothing(&empty, Some(&compared(0))), "the store has nothing either");

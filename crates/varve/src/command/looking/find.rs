@@ -13,7 +13,7 @@ use varve_archive::{
     VacArchive, VacContent, VacFiles, VacLine, list, lookup,
 };
 use varve_block::{BlockStore, with_causes};
-use varve_replica::Healing;
+use varve_replica::HealingStore;
 use varve_session::UsageError;
 use varve_tree::Entry;
 
@@ -75,7 +75,7 @@ impl Search<'_> {
     /// [`Outcome::Damage`] if something was unreadable.
     fn snapshot(
         &self,
-        blocks: &Arc<Healing>,
+        blocks: &Arc<HealingStore>,
         cache: &Arc<CachedBlocks>,
         place: &Place<'_>,
         snapshot: &Snapshot,
@@ -89,7 +89,7 @@ impl Search<'_> {
     /// Prints the matches in an archive of vac or vbackup.
     fn vac(
         &self,
-        blocks: &Arc<Healing>,
+        blocks: &Arc<HealingStore>,
         cache: &Arc<CachedBlocks>,
         place: &Place<'_>,
         line: &VacLine,

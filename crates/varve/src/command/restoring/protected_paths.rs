@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use varve_replica::Remembered;
+use varve_replica::RememberedTargets;
 use varve_session::{Home, Roots, Session, leads_into, target};
 use varve_world::RealStorage;
 
@@ -26,8 +26,9 @@ impl Kept {
             Home::Folder(store) => {
                 let storage = RealStorage::new(&store);
                 // An unreadable list is ignored here. The code that needs it reports the error.
-                let targets =
-                    Remembered::read(&storage).map(|remembered| remembered.targets).unwrap_or_default();
+                let targets = RememberedTargets::read(&storage)
+                    .map(|remembered| remembered.targets)
+                    .unwrap_or_default();
                 folders.extend(
                     targets
                         .iter()

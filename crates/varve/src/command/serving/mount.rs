@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use varve_archive::{FilteredSnapshots, SnapshotList};
 use varve_block::BlockStore;
-use varve_replica::Healing;
+use varve_replica::HealingStore;
 use varve_serve::days::Days;
 use varve_serve::fuse;
 use varve_session::Home;
@@ -50,7 +50,7 @@ pub fn run(invocation: &Invocation, words: &Mount) -> Result<Outcome> {
 
 /// Opens the tree of snapshots of the named store. Also returns its blocks if lost blocks may come
 /// from a replica.
-fn open(invocation: &Invocation, words: &Mount) -> Result<(Days, Option<Arc<Healing>>)> {
+fn open(invocation: &Invocation, words: &Mount) -> Result<(Days, Option<Arc<HealingStore>>)> {
     let filter = words.which.filter();
     if let Home::Venti(address) = invocation.session.home()? {
         let (found, blocks) = invocation.session.venti_snapshots(&address)?;

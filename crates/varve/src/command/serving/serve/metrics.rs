@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write as _};
 use std::sync::{Arc, Weak};
 
-use varve_proxy::Watched;
+use varve_proxy::WatchedProxies;
 use varve_serve::venti::VentiServer;
 use varve_store::Store;
 
@@ -20,7 +20,7 @@ pub(super) fn page(store: &Weak<Store>, venti: &Weak<VentiServer>) -> String {
 }
 
 /// Returns the page of a server with proxies.
-pub(super) fn proxies_page(watched: &Watched, venti: &Weak<VentiServer>) -> String {
+pub(super) fn proxies_page(watched: &WatchedProxies, venti: &Weak<VentiServer>) -> String {
     let mut page = Text::default();
     if let Some(server) = Weak::upgrade(venti) {
         venti_numbers(&server, &mut page);

@@ -12,7 +12,8 @@ use signal_hook::consts::{SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use varve_block::BlockStore;
 use varve_proxy::{
-    Assembled, BufferSettings, CONFIGURATION_BYTES_MAX, Configuration, Described, Leads, OpenFailure, Outside,
+    AssembledProxies, BufferSettings, CONFIGURATION_BYTES_MAX, Configuration, ListReferences, OpenFailure,
+    ProxyResources, StoreDescription,
 };
 use varve_remote::{VentiOptions, VentiStore};
 use varve_serve::metrics::MetricsServer;
@@ -89,10 +90,10 @@ fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
         let numbered = words.shard.iter().enumerate();
         let named = numbered.map(|(number, path)| add(&mut stores, &format!("shard-{}", number + 1), path));
         let shards = named.collect::<Result<Vec<_>>>()?;
-        stores.insert("shards".to_owned(), Described::Shards { stores: shards });
+        stores.insert("shards".to_owned(), StoreDescription::Shards { stores: shards });
         "shards".to_owned()
     };
-    let mut put = |stores: &mut BTreeMap<String, Described>, name: &str, described| {
+    let mut put = |stores: &mut BTreeMap<String, StoreDescription>, name: &str, described| {
         stores.insert(name.to_owned(), described);
         front = name.to_owned();
     };
@@ -100,8 +101,12 @@ fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
     if let Some(folder) = &words.write_buffer {
         let settings = BufferSettings { bytes_max: words.write_buffer_size, ..BufferSettings::default() };
         let bytes_per_second = words.write_buffer_rate;
-        let described =
-            Described::Buffer { target: target.into(), folder: folder.clone(), settings, bytes_per_second };
+        let described = StoreDescription::Buffer {
+            target: target.into(),
+            folder: folder.clone(),
+            settings,
+            bytes_per_second,
+        };
         put(&mut stores, "write-buffer", described);
         target = "write-buffer";
     }
@@ -109,12 +114,13 @@ fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
         let look_aside = match home_at(path)? {
             Home::Venti(_) => add(&mut stores, "look-aside", path)?,
             _ => {
-                let bounded = Described::Bounded { folder: path.clone(), bytes: words.look_aside_size };
+                let bounded =
+                    StoreDescription::Bounded { folder: path.clone(), bytes: words.look_aside_size };
                 stores.insert("look-aside".to_owned(), bounded);
                 "look-aside".to_owned()
             }
         };
-        let described = Described::Cache {
+        let described = StoreDescription::Cache {
             source: target.into(),
             look_aside: Some(look_aside),
             look_aside_writes: words.look_aside_writes,
@@ -124,16 +130,16 @@ fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
         target = "cache";
     }
     if let Some(memory_bytes) = words.read_ahead {
-        put(&mut stores, "read-ahead", Described::ReadAhead { source: target.into(), memory_bytes });
+        put(&mut stores, "read-ahead", StoreDescription::ReadAhead { source: target.into(), memory_bytes });
     }
     Ok(Configuration::new(front, stores)?)
 }
 
 /// Adds a store or server at the end of the chain.
-fn add(stores: &mut BTreeMap<String, Described>, name: &str, path: &Path) -> Result<String> {
+fn add(stores: &mut BTreeMap<String, StoreDescription>, name: &str, path: &Path) -> Result<String> {
     let described = match home_at(path)? {
-        Home::Venti(address) => Described::Server { address, attempts: ATTEMPTS, patience: PATIENCE },
-        Home::Folder(path) => Described::Folder { path },
+        Home::Venti(address) => StoreDescription::Server { address, attempts: ATTEMPTS, patience: PATIENCE },
+        Home::Folder(path) => StoreDescription::Folder { path },
         Home::Replica(text) => {
             bail!(
                 "{} is a replica, and cannot be written: a proxy needs a Venti server, or a store's own folder",
@@ -152,7 +158,7 @@ struct Machine<'a> {
     stores: Mutex<Vec<Arc<Store>>>,
 }
 
-impl Outside for Machine<'_> {
+impl ProxyResources for Machine<'_> {
     fn server(
         &self,
         address: &Address,
@@ -187,7 +193,7 @@ impl Outside for Machine<'_> {
         self.invocation.session.holder()
     }
 
-    fn leads(&self) -> Leads {
+    fn leads(&self) -> ListReferences {
         leads_to
     }
 }
@@ -201,7 +207,7 @@ pub fn run(
     mut signals: Signals,
 ) -> Result<Outcome> {
     let machine = Machine { invocation, stores: Mutex::default() };
-    let assembled = Assembled::new(configuration, &machine)?;
+    let assembled = AssembledProxies::new(configuration, &machine)?;
     // An unavailable server may return, so its failures are passed on. A store that must not be
     // written to reports that itself.
     let settings = VentiSettings {

@@ -15,11 +15,11 @@ const OVERHEAD_BYTES: u64 = 200;
 #[derive(Debug)]
 pub(crate) struct RecentBlocks {
     bytes_max: u64,
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptBlocks>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptBlocks {
     blocks: BTreeMap<BlockName, (Bytes, u64)>,
     /// The names, the least recently used first.
     by_use: BTreeMap<u64, BlockName>,
@@ -38,7 +38,7 @@ impl RecentBlocks {
 
     pub(crate) fn get(&self, name: &BlockName) -> Option<Bytes> {
         let mut kept = self.kept.lock();
-        let Kept { blocks, by_use, use_count, .. } = &mut *kept;
+        let KeptBlocks { blocks, by_use, use_count, .. } = &mut *kept;
         let (block, last_use) = blocks.get_mut(name)?;
         by_use.remove(last_use);
         *use_count += 1;

@@ -2,8 +2,8 @@
 
 use crate::naming::leftovers::Leftovers;
 use crate::naming::object_names::of_a_store;
-use crate::retry::trouble::Trouble;
-use crate::{Object, Other, OtherKind, Survey};
+use crate::retry::attempt_error::AttemptError;
+use crate::{NonObject, NonObjectKind, Object, Survey};
 
 /// The most entries of a listing, including folders and foreign files. They take some hundreds of
 /// megabytes of memory at worst, and stand for two petabytes in arenas of half a gigabyte.
@@ -11,25 +11,25 @@ const ENTRY_COUNT_MAX: usize = 4_000_000;
 
 /// The entries so far.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub(crate) struct TargetListing {
     objects: Vec<Object>,
-    others: Vec<Other>,
+    others: Vec<NonObject>,
     entry_count: usize,
     leftovers: Leftovers,
 }
 
-impl Listing {
+impl TargetListing {
     /// Counts an entry that a store does not use.
-    pub fn pass(&mut self) -> Result<(), Trouble> {
+    pub fn pass(&mut self) -> Result<(), AttemptError> {
         self.entry_count += 1;
         if self.entry_count > ENTRY_COUNT_MAX {
-            return Err(Trouble::refused(format!("it lists more than {ENTRY_COUNT_MAX} entries")));
+            return Err(AttemptError::refused(format!("it lists more than {ENTRY_COUNT_MAX} entries")));
         }
         Ok(())
     }
 
     /// Adds an object, unless no store uses such a name.
-    pub fn push(&mut self, name: &str, bytes: u64) -> Result<(), Trouble> {
+    pub fn push(&mut self, name: &str, bytes: u64) -> Result<(), AttemptError> {
         self.pass()?;
         if let Some(name) = of_a_store(name) {
             self.objects.push(Object { name, bytes });
@@ -38,16 +38,21 @@ impl Listing {
     }
 
     /// Adds an entry that is not an object, unless no store uses such a name.
-    pub fn push_other(&mut self, name: &str, kind: OtherKind) -> Result<(), Trouble> {
+    pub fn push_other(&mut self, name: &str, kind: NonObjectKind) -> Result<(), AttemptError> {
         self.pass()?;
         if let Some(name) = of_a_store(name) {
-            self.others.push(Other { name, kind });
+            self.others.push(NonObject { name, kind });
         }
         Ok(())
     }
 
     /// As `push`, for a file with a modification time in seconds since 1970.
-    pub fn push_changed(&mut self, name: &str, bytes: u64, modified: Option<i64>) -> Result<(), Trouble> {
+    pub fn push_changed(
+        &mut self,
+        name: &str,
+        bytes: u64,
+        modified: Option<i64>,
+    ) -> Result<(), AttemptError> {
         self.leftovers.note(name, modified);
         self.push(name, bytes)
     }
@@ -85,7 +90,7 @@ mod tests {
 
     #[test]
     fn foreign_names_are_left_out_and_order_is_made() {
-        let mut listing = Listing::default();
+        let mut listing = TargetListing::default();
         for name in
             ["b", "a/../b", "a/x", "/etc/passwd", ".hidden", "a b", "", "a/x", "ab/y", &"n".repeat(2000)]
         {
@@ -97,7 +102,7 @@ mod tests {
 
     #[test]
     fn only_the_folder_asked_for() {
-        let mut listing = Listing::default();
+        let mut listing = TargetListing::default();
         ["a/x", "ab/y", "a"].iter().for_each(|name| listing.push(name, 1).unwrap());
         let names: Vec<_> = listing.finish("a").into_iter().map(|object| object.name.to_string()).collect();
         assert_eq!(names, ["a/x"]);
@@ -105,20 +110,23 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_kept_apart() {
-        let mut listing = Listing::default();
+        let mut listing = TargetListing::default();
         listing.push("keys/a", 1).unwrap();
         for name in ["keys", ".hidden", "a b", "keys", &"n".repeat(2000)] {
-            listing.push_other(name, OtherKind::Folder).unwrap();
+            listing.push_other(name, NonObjectKind::Folder).unwrap();
         }
         let survey = listing.survey();
         assert_eq!(survey.objects.len(), 1);
-        assert_eq!(survey.others, [Other { name: FileName::new("keys").unwrap(), kind: OtherKind::Folder }]);
+        assert_eq!(
+            survey.others,
+            [NonObject { name: FileName::new("keys").unwrap(), kind: NonObjectKind::Folder }]
+        );
     }
 
     #[test]
     fn an_endless_listing_ends() {
-        let mut listing = Listing::default();
+        let mut listing = TargetListing::default();
         let met = (0..=ENTRY_COUNT_MAX).find_map(|_| listing.push("not a name of ours", 1).err());
-        assert!(matches!(met, Some(Trouble::Refused(_))));
+        assert!(matches!(met, Some(AttemptError::Refused(_))));
     }
 }

@@ -6,9 +6,9 @@ use zeroize::Zeroizing;
 
 /// A password. It has no `Display`, its `Debug` is three dots, and its memory is wiped.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<String>);
+pub struct Password(Zeroizing<String>);
 
-impl Secret {
+impl Password {
     /// Makes a secret from a text.
     #[must_use]
     pub fn new(text: String) -> Self {
@@ -21,7 +21,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("...")
     }
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn it_is_not_printed() {
-        assert_eq!(format!("{:?}", Secret::new("hunter2".into())), "...");
+        assert_eq!(format!("{:?}", Password::new("hunter2".into())), "...");
     }
 
     #[test]

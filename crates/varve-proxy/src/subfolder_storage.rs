@@ -6,12 +6,12 @@ use std::sync::Arc;
 use varve_world::{FileLock, FileName, LockError, Storage};
 
 /// The files below `folder` in another storage.
-pub(crate) struct Place {
+pub(crate) struct SubfolderStorage {
     whole: Arc<dyn Storage>,
     folder: String,
 }
 
-impl Place {
+impl SubfolderStorage {
     /// `folder` must be valid as a part of a [`FileName`].
     pub(crate) fn new(whole: Arc<dyn Storage>, folder: String) -> Self {
         Self { whole, folder }
@@ -26,7 +26,7 @@ impl Place {
     }
 }
 
-impl Storage for Place {
+impl Storage for SubfolderStorage {
     fn create(&self, file: &FileName) -> io::Result<()> {
         self.whole.create(&self.file(file))
     }
@@ -95,13 +95,16 @@ mod tests {
 
     #[test]
     fn it_is_a_storage_like_any_other() {
-        varve_world::contract::check(&mut || Place::new(Arc::new(MemoryStorage::new()), "slots/07".into()));
+        varve_world::contract::check(&mut || {
+            SubfolderStorage::new(Arc::new(MemoryStorage::new()), "slots/07".into())
+        });
     }
 
     #[test]
     fn two_places_do_not_meet() {
         let whole: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
-        let [one, other] = ["a/1", "a/10"].map(|folder| Place::new(Arc::clone(&whole), folder.into()));
+        let [one, other] =
+            ["a/1", "a/10"].map(|folder| SubfolderStorage::new(Arc::clone(&whole), folder.into()));
         let file = FileName::new("x").unwrap();
         one.create(&file).unwrap();
         assert_eq!(one.list("").unwrap(), [file]);

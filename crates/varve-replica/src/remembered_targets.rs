@@ -15,7 +15,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// The targets of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remembered {
+pub struct RememberedTargets {
     /// Each as the user named it.
     #[serde(default)]
     pub targets: Vec<String>,
@@ -23,7 +23,7 @@ pub struct Remembered {
 
 /// The reason why targets could not be read or added.
 #[derive(Debug, thiserror::Error)]
-pub enum RememberError {
+pub enum RememberTargetError {
     /// The file is malformed.
     #[error("replicas.toml cannot be parsed")]
     Malformed(#[source] toml::de::Error),
@@ -42,36 +42,38 @@ fn file() -> FileName {
     FileName::new("replicas.toml").expect("a plain name")
 }
 
-impl Remembered {
+impl RememberedTargets {
     /// Reads the targets of the store in `storage`; none if it has no such file.
     ///
     /// # Errors
-    /// [`RememberError::Malformed`] or [`RememberError::Storage`].
-    pub fn read(storage: &dyn Storage) -> Result<Self, RememberError> {
+    /// [`RememberTargetError::Malformed`] or [`RememberTargetError::Storage`].
+    pub fn read(storage: &dyn Storage) -> Result<Self, RememberTargetError> {
         match storage.read_whole(&file(), FILE_BYTES_MAX) {
-            Ok(text) => toml::from_str(&String::from_utf8_lossy(&text)).map_err(RememberError::Malformed),
+            Ok(text) => {
+                toml::from_str(&String::from_utf8_lossy(&text)).map_err(RememberTargetError::Malformed)
+            }
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 Ok(Self::default())
             }
-            Err(error) => Err(RememberError::Storage(error)),
+            Err(error) => Err(RememberTargetError::Storage(error)),
         }
     }
 
     /// Adds a target, unless it is known.
     ///
     /// # Errors
-    /// [`RememberError`].
-    pub fn add(&mut self, storage: &dyn Storage, target: &str) -> Result<(), RememberError> {
+    /// [`RememberTargetError`].
+    pub fn add(&mut self, storage: &dyn Storage, target: &str) -> Result<(), RememberTargetError> {
         let shown = without_password(target);
         if shown != target {
-            return Err(RememberError::Secret { target: shown });
+            return Err(RememberTargetError::Secret { target: shown });
         }
         if self.targets.iter().any(|known| known == target) {
             return Ok(());
         }
         self.targets.push(target.to_owned());
         let text = toml::to_string(self).expect("plain values always serialise");
-        storage.replace(&file(), text.as_bytes()).map_err(RememberError::Storage)
+        storage.replace(&file(), text.as_bytes()).map_err(RememberTargetError::Storage)
     }
 }
 
@@ -84,23 +86,24 @@ mod tests {
     #[test]
     fn targets_are_remembered_once() {
         let storage = MemoryStorage::new();
-        let mut remembered = Remembered::read(&storage).unwrap();
+        let mut remembered = RememberedTargets::read(&storage).unwrap();
         for target in ["/mnt/disk", "s3://bucket/x", "/mnt/disk"] {
             remembered.add(&storage, target).unwrap();
         }
-        assert_eq!(Remembered::read(&storage).unwrap().targets, ["/mnt/disk", "s3://bucket/x"]);
+        assert_eq!(RememberedTargets::read(&storage).unwrap().targets, ["/mnt/disk", "s3://bucket/x"]);
         storage.set_contents(&file(), b"targets = 5".to_vec());
-        assert!(matches!(Remembered::read(&storage), Err(RememberError::Malformed(_))));
+        assert!(matches!(RememberedTargets::read(&storage), Err(RememberTargetError::Malformed(_))));
     }
 
     #[test]
     fn passwords_are_not() {
         let storage = MemoryStorage::new();
-        let refused = Remembered::default().add(&storage, "ftp://me:secret@host:2121/a:b@c").unwrap_err();
+        let refused =
+            RememberedTargets::default().add(&storage, "ftp://me:secret@host:2121/a:b@c").unwrap_err();
         assert!(refused.to_string().starts_with("ftp://me@host:2121/a%3Ab%40c: "), "{refused}");
         assert!(storage.names().is_empty());
         for good in ["ftp://me@host/x", "s3://bucket/k:x@y", "/a:b@c"] {
-            Remembered::default().add(&MemoryStorage::new(), good).unwrap();
+            RememberedTargets::default().add(&MemoryStorage::new(), good).unwrap();
         }
     }
 }

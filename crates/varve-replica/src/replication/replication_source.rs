@@ -6,7 +6,7 @@ use varve_world::World;
 
 /// The store that is replicated.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
+pub struct ReplicationSource<'a> {
     /// The world with the store's folder.
     pub world: &'a World,
     pub config: &'a StoreConfig,

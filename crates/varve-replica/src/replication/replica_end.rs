@@ -15,13 +15,13 @@ use varve_log::{ArenaId, LogKeys};
 use varve_remote::Target;
 use varve_world::{FileName, Storage};
 
-use crate::objects::listing::Assembly;
+use crate::objects::listing::ArenaAssembly;
 
 const FILE_BYTES: usize = 52;
 
 /// The end of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
+pub struct ReplicaEnd {
     /// The newest arena.
     pub arena: ArenaId,
     /// The generation of that arena.
@@ -45,7 +45,7 @@ fn mac(keys: &LogKeys, body: &[u8]) -> blake3::Hash {
     blake3::keyed_hash(&keys.derive("varve 1 replica seen"), body)
 }
 
-impl Seen {
+impl ReplicaEnd {
     /// Reads the last seen state of this target; `None` if there is no authentic one.
     pub(crate) fn read(storage: &dyn Storage, keys: &LogKeys, target: &dyn Target) -> Option<Self> {
         let note = storage.read_whole(&file(target), FILE_BYTES as u64).ok()?;
@@ -74,7 +74,7 @@ impl Seen {
 
     /// Returns the end of these arenas.
     pub(crate) fn of<'a>(
-        arenas: impl DoubleEndedIterator<Item = (&'a ArenaId, &'a Assembly)>,
+        arenas: impl DoubleEndedIterator<Item = (&'a ArenaId, &'a ArenaAssembly)>,
     ) -> Option<Self> {
         arenas.rev().find(|(_, arena)| arena.is_visible()).map(|(id, arena)| Self {
             arena: *id,

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use varve_world::FileName;
 
-use crate::naming::listing::Listing;
-use crate::retry::trouble::Trouble;
+use crate::naming::target_listing::TargetListing;
+use crate::retry::attempt_error::AttemptError;
 use crate::{Capabilities, Object, PutMode, Survey, TakePiece, Target, TargetError, edge};
 
 /// The bytes of an existing object that are compared at a time.
@@ -21,7 +21,7 @@ const LOOKED_EVERY: Duration = Duration::from_millis(100);
 
 /// Time-outs and retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// The most attempts of a call; at least one. If an object arrives in pieces, only attempts
     /// without progress count.
     pub try_count_max: u32,
@@ -36,7 +36,7 @@ pub struct Patience {
     pub bytes_per_second_min: u64,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     /// Seven attempts within about two minutes; half a minute of silence.
     fn default() -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Default for Patience {
     }
 }
 
-impl Patience {
+impl RetryPolicy {
     /// Returns the time-out of a call that moves this many bytes.
     pub(crate) fn time_for(&self, bytes: u64) -> Duration {
         self.silence_max.saturating_add(Duration::from_secs(bytes / self.bytes_per_second_min.max(1)))
@@ -65,12 +65,12 @@ impl Patience {
 
 /// One attempt of each operation. Each kind of target implements it. Names are those of the store;
 /// each home maps them to its own.
-pub(crate) trait Home: Send + Sync + fmt::Display {
+pub(crate) trait AttemptTarget: Send + Sync + fmt::Display {
     /// The state of an upload between attempts, so that parts that have arrived are not sent again.
     type Upload: Default;
 
     /// Returns the guarantees. Asks the server at the first call.
-    fn capabilities(&self) -> Result<Capabilities, Trouble>;
+    fn capabilities(&self) -> Result<Capabilities, AttemptError>;
 
     /// Puts an object.
     fn put(
@@ -79,14 +79,14 @@ pub(crate) trait Home: Send + Sync + fmt::Display {
         contents: &Bytes,
         mode: PutMode,
         upload: &mut Self::Upload,
-    ) -> Result<(), Trouble>;
+    ) -> Result<(), AttemptError>;
 
     /// Drops an unfinished upload, so that nothing of it stays behind. Parts that cannot be removed
     /// stay invisible.
     fn abandon(&self, _name: &FileName, _upload: Self::Upload) {}
 
     /// Reads a range, which must not be empty.
-    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble>;
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, AttemptError>;
 
     /// Does the same in pieces, as [`Target::get_in_pieces`]. Delivered pieces count, even if the
     /// attempt fails later.
@@ -96,30 +96,30 @@ pub(crate) trait Home: Send + Sync + fmt::Display {
         range: Range<u64>,
         _place: u64,
         take: &mut TakePiece<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), AttemptError> {
         let _ = take(self.get(name, range)?);
         Ok(())
     }
 
     /// Returns the length of an object.
-    fn length(&self, name: &FileName) -> Result<u64, Trouble>;
+    fn length(&self, name: &FileName) -> Result<u64, AttemptError>;
 
     /// Lists at least the objects below `folder`.
-    fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble>;
+    fn list(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError>;
 
     /// Removes an object.
-    fn remove(&self, name: &FileName) -> Result<(), Trouble>;
+    fn remove(&self, name: &FileName) -> Result<(), AttemptError>;
 
     /// Removes a leftover that a listing has found, by its path below the target's folder.
-    fn remove_leftover(&self, _path: &str) -> Result<(), Trouble> {
-        Err(Trouble::refused("nothing is left behind here"))
+    fn remove_leftover(&self, _path: &str) -> Result<(), AttemptError> {
+        Err(AttemptError::refused("nothing is left behind here"))
     }
 }
 
 /// A home with retries.
-pub(crate) struct Persistent<H> {
+pub(crate) struct RetryingTarget<H> {
     home: H,
-    patience: Patience,
+    patience: RetryPolicy,
     /// Returns true if the caller no longer waits for answers.
     is_over: Option<fn() -> bool>,
     /// The leftovers of dead writers in the last full listing.
@@ -137,8 +137,8 @@ fn with_advice(error: io::Error) -> io::Error {
     error
 }
 
-impl<H: Home> Persistent<H> {
-    pub fn new(home: H, patience: Patience, is_over: Option<fn() -> bool>) -> Self {
+impl<H: AttemptTarget> RetryingTarget<H> {
+    pub fn new(home: H, patience: RetryPolicy, is_over: Option<fn() -> bool>) -> Self {
         Self { home, patience, is_over, leftovers: Mutex::default() }
     }
 
@@ -159,16 +159,16 @@ impl<H: Home> Persistent<H> {
     fn persist<T>(
         &self,
         what: &str,
-        mut one_try: impl FnMut(bool) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        mut one_try: impl FnMut(bool) -> Result<T, AttemptError>,
+    ) -> Result<T, AttemptError> {
         let mut number = 0;
         loop {
             let (error, asked) = match one_try(number > 0) {
-                Err(Trouble::Passing(error, asked)) => (error, asked),
+                Err(AttemptError::Passing(error, asked)) => (error, asked),
                 outcome => return outcome,
             };
             if number + 1 >= self.patience.try_count_max {
-                return Err(Trouble::Passing(with_advice(error), asked));
+                return Err(AttemptError::Passing(with_advice(error), asked));
             }
             // Without a random number, the pause is only less random.
             let pause = self.patience.pause(number, asked, edge::draw().unwrap_or(0));
@@ -176,7 +176,7 @@ impl<H: Home> Persistent<H> {
             tracing::warn!(target = %self.home, what, pause_ms, %error, "failed, will try again");
             if !self.pause(pause) {
                 let said = format!("interrupted before the next attempt: {error}");
-                return Err(Trouble::Passing(io::Error::new(error.kind(), said), asked));
+                return Err(AttemptError::Passing(io::Error::new(error.kind(), said), asked));
             }
             number += 1;
         }
@@ -184,9 +184,9 @@ impl<H: Home> Persistent<H> {
 
     /// Lists at least the objects below a folder. A full listing also records the leftovers of dead
     /// writers.
-    fn listed(&self, folder: &str) -> Result<Listing, TargetError> {
+    fn listed(&self, folder: &str) -> Result<TargetListing, TargetError> {
         let outcome = self.persist("listing", |_| {
-            let mut listing = Listing::default();
+            let mut listing = TargetListing::default();
             self.home.list(folder, &mut listing)?;
             if folder.is_empty() {
                 *self.leftovers.lock() = listing.dead_leftovers();
@@ -195,8 +195,8 @@ impl<H: Home> Persistent<H> {
         });
         let what = || if folder.is_empty() { self.to_string() } else { format!("{self}: {folder}") };
         outcome.map_err(|trouble| match trouble {
-            Trouble::Refused(source) => TargetError::Refused { what: what(), source },
-            Trouble::Passing(source, _) => TargetError::Failed { what: what(), source },
+            AttemptError::Refused(source) => TargetError::Refused { what: what(), source },
+            AttemptError::Passing(source, _) => TargetError::Failed { what: what(), source },
             other => {
                 let source = std::io::Error::other(format!("unexpected answer to a listing: {other:?}"));
                 TargetError::Failed { what: what(), source }
@@ -205,7 +205,7 @@ impl<H: Home> Persistent<H> {
     }
 
     /// Returns true if an object has these contents.
-    fn holds(&self, name: &FileName, contents: &Bytes) -> Result<bool, Trouble> {
+    fn holds(&self, name: &FileName, contents: &Bytes) -> Result<bool, AttemptError> {
         let length = contents.len() as u64;
         if self.home.length(name)? != length {
             return Ok(false);
@@ -224,13 +224,13 @@ impl<H: Home> Persistent<H> {
     }
 }
 
-impl<H: Home> fmt::Display for Persistent<H> {
+impl<H: AttemptTarget> fmt::Display for RetryingTarget<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.home.fmt(f)
     }
 }
 
-impl<H: Home> Target for Persistent<H> {
+impl<H: AttemptTarget> Target for RetryingTarget<H> {
     fn capabilities(&self) -> Capabilities {
         // An unreachable target guarantees nothing. Its next call reports the reason.
         self.persist("capabilities", |_| self.home.capabilities())
@@ -242,7 +242,7 @@ impl<H: Home> Target for Persistent<H> {
         let outcome = self.persist(name.as_str(), |in_doubt| {
             match self.home.put(name, &contents, mode, &mut upload) {
                 // The object may come from an earlier attempt of this call, whose answer was lost.
-                Err(Trouble::Exists) if in_doubt && self.holds(name, &contents)? => Ok(()),
+                Err(AttemptError::Exists) if in_doubt && self.holds(name, &contents)? => Ok(()),
                 outcome => outcome,
             }
         });
@@ -257,10 +257,10 @@ impl<H: Home> Target for Persistent<H> {
         let outcome = if range.start < range.end {
             self.persist(name.as_str(), |_| self.home.get(name, range.clone()))
         } else if range.start > range.end {
-            Err(Trouble::Short)
+            Err(AttemptError::Short)
         } else {
             let length = self.persist(name.as_str(), |_| self.home.length(name));
-            length.and_then(|length| if end <= length { Ok(Bytes::new()) } else { Err(Trouble::Short) })
+            length.and_then(|length| if end <= length { Ok(Bytes::new()) } else { Err(AttemptError::Short) })
         };
         outcome.map_err(|trouble| trouble.of_object(name, end))
     }
@@ -290,7 +290,7 @@ impl<H: Home> Target for Persistent<H> {
                 if is_done { Ok(()) } else { outcome }
             });
             // An attempt with progress does not count as failed.
-            if came == before || !matches!(outcome, Err(Trouble::Passing(..))) {
+            if came == before || !matches!(outcome, Err(AttemptError::Passing(..))) {
                 break outcome;
             }
         };
@@ -308,7 +308,7 @@ impl<H: Home> Target for Persistent<H> {
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {
         let outcome = self.persist(name.as_str(), |in_doubt| match self.home.remove(name) {
             // An earlier attempt of this call may have removed it, with a lost answer.
-            Err(Trouble::NotFound) if in_doubt => Ok(()),
+            Err(AttemptError::NotFound) if in_doubt => Ok(()),
             outcome => outcome,
         });
         outcome.map_err(|trouble| trouble.of_object(name, 0))
@@ -318,7 +318,7 @@ impl<H: Home> Target for Persistent<H> {
         let mut removed_count = 0;
         for path in std::mem::take(&mut *self.leftovers.lock()) {
             match self.home.remove_leftover(&path) {
-                Ok(()) | Err(Trouble::NotFound) => removed_count += 1,
+                Ok(()) | Err(AttemptError::NotFound) => removed_count += 1,
                 // A leftover may stay: it is invisible, and the next listing finds it again.
                 Err(trouble) => {
                     tracing::info!(target = %self.home, path, ?trouble, "what a dead writer has left stays");
@@ -339,20 +339,24 @@ mod tests {
     #[derive(Default)]
     struct Moody {
         objects: MemoryTarget,
-        script: Mutex<Vec<(bool, Trouble)>>,
+        script: Mutex<Vec<(bool, AttemptError)>>,
         calls: Mutex<u32>,
         /// The length of a piece, and the number of pieces that one call delivers before it fails.
         pieces: Option<(usize, usize)>,
     }
 
     impl Moody {
-        fn new(script: Vec<(bool, Trouble)>) -> Persistent<Self> {
+        fn new(script: Vec<(bool, AttemptError)>) -> RetryingTarget<Self> {
             let home = Self { script: Mutex::new(script), ..Self::default() };
             let first_pause = Duration::from_millis(1);
-            Persistent::new(home, Patience { try_count_max: 4, first_pause, ..Patience::default() }, None)
+            RetryingTarget::new(
+                home,
+                RetryPolicy { try_count_max: 4, first_pause, ..RetryPolicy::default() },
+                None,
+            )
         }
 
-        fn meet<T>(&self, act: impl FnOnce() -> Result<T, TargetError>) -> Result<T, Trouble> {
+        fn meet<T>(&self, act: impl FnOnce() -> Result<T, TargetError>) -> Result<T, AttemptError> {
             *self.calls.lock() += 1;
             let mut script = self.script.lock();
             if let Some((done, trouble)) = (!script.is_empty()).then(|| script.remove(0)) {
@@ -362,10 +366,10 @@ mod tests {
                 return Err(trouble);
             }
             act().map_err(|error| match error {
-                TargetError::NotFound { .. } => Trouble::NotFound,
-                TargetError::Exists { .. } => Trouble::Exists,
-                TargetError::Short { .. } => Trouble::Short,
-                other => Trouble::refused(other.to_string()),
+                TargetError::NotFound { .. } => AttemptError::NotFound,
+                TargetError::Exists { .. } => AttemptError::Exists,
+                TargetError::Short { .. } => AttemptError::Short,
+                other => AttemptError::refused(other.to_string()),
             })
         }
     }
@@ -376,18 +380,24 @@ mod tests {
         }
     }
 
-    impl Home for Moody {
+    impl AttemptTarget for Moody {
         type Upload = ();
 
-        fn capabilities(&self) -> Result<Capabilities, Trouble> {
+        fn capabilities(&self) -> Result<Capabilities, AttemptError> {
             Ok(self.objects.capabilities())
         }
 
-        fn put(&self, name: &FileName, contents: &Bytes, mode: PutMode, (): &mut ()) -> Result<(), Trouble> {
+        fn put(
+            &self,
+            name: &FileName,
+            contents: &Bytes,
+            mode: PutMode,
+            (): &mut (),
+        ) -> Result<(), AttemptError> {
             self.meet(|| self.objects.put(name, contents.clone(), mode))
         }
 
-        fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, Trouble> {
+        fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, AttemptError> {
             self.meet(|| self.objects.get(name, range))
         }
 
@@ -397,12 +407,12 @@ mod tests {
             range: Range<u64>,
             _place: u64,
             take: &mut TakePiece<'_>,
-        ) -> Result<(), Trouble> {
+        ) -> Result<(), AttemptError> {
             let whole = self.get(name, range)?;
             let (length, count) = self.pieces.unwrap_or((whole.len(), usize::MAX));
             for (number, piece) in whole.chunks(length).enumerate() {
                 if number == count {
-                    return Err(Trouble::passing("cut off"));
+                    return Err(AttemptError::passing("cut off"));
                 }
                 if take(whole.slice_ref(piece)).is_break() {
                     return Ok(());
@@ -411,18 +421,18 @@ mod tests {
             Ok(())
         }
 
-        fn length(&self, name: &FileName) -> Result<u64, Trouble> {
+        fn length(&self, name: &FileName) -> Result<u64, AttemptError> {
             let listed = self.objects.list("").unwrap();
             let found = listed.into_iter().find(|object| object.name == *name);
-            found.map(|object| object.bytes).ok_or(Trouble::NotFound)
+            found.map(|object| object.bytes).ok_or(AttemptError::NotFound)
         }
 
-        fn list(&self, folder: &str, into: &mut Listing) -> Result<(), Trouble> {
+        fn list(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
             let objects = self.meet(|| self.objects.list(folder))?;
             objects.iter().try_for_each(|object| into.push(object.name.as_str(), object.bytes))
         }
 
-        fn remove(&self, name: &FileName) -> Result<(), Trouble> {
+        fn remove(&self, name: &FileName) -> Result<(), AttemptError> {
             self.meet(|| self.objects.remove(name))
         }
     }
@@ -431,16 +441,16 @@ mod tests {
         FileName::new("object").unwrap()
     }
 
-    fn calls(target: &Persistent<Moody>) -> u32 {
+    fn calls(target: &RetryingTarget<Moody>) -> u32 {
         *target.home.calls.lock()
     }
 
     #[test]
     fn nothing_is_tried_again_for_whom_nobody_waits() {
-        let passing = || (false, Trouble::passing("gone for now"));
+        let passing = || (false, AttemptError::passing("gone for now"));
         let home = Moody { script: Mutex::new(vec![passing(), passing()]), ..Moody::default() };
-        let patience = Patience { first_pause: Duration::from_secs(3600), ..Patience::default() };
-        let target = Persistent::new(home, patience, Some(|| true));
+        let patience = RetryPolicy { first_pause: Duration::from_secs(3600), ..RetryPolicy::default() };
+        let target = RetryingTarget::new(home, patience, Some(|| true));
         let error = target.get(&FileName::new("x").unwrap(), 0..1).unwrap_err();
         let said = varve_block::with_causes(&error);
         assert!(said.contains("interrupted before the next attempt: gone for now"), "{said}");
@@ -454,16 +464,17 @@ mod tests {
 
     #[test]
     fn what_may_pass_is_tried_again_and_the_rest_is_not() {
-        let target = Moody::new(vec![(false, Trouble::passing("reset")), (false, Trouble::passing("503"))]);
+        let target =
+            Moody::new(vec![(false, AttemptError::passing("reset")), (false, AttemptError::passing("503"))]);
         target.put(&name(), Bytes::from_static(b"x"), PutMode::Create).unwrap();
         assert_eq!(calls(&target), 3);
 
-        let target = Moody::new(vec![(false, Trouble::refused("403"))]);
+        let target = Moody::new(vec![(false, AttemptError::refused("403"))]);
         let refused = target.put(&name(), Bytes::from_static(b"x"), PutMode::Create);
         assert!(matches!(refused, Err(TargetError::Refused { .. })), "{refused:?}");
         assert_eq!(calls(&target), 1);
 
-        let target = Moody::new((0..9).map(|_| (false, Trouble::passing("503"))).collect());
+        let target = Moody::new((0..9).map(|_| (false, AttemptError::passing("503"))).collect());
         let failed = target.list("");
         assert!(matches!(failed, Err(TargetError::Failed { .. })), "{failed:?}");
         assert_eq!(calls(&target), 4);
@@ -471,9 +482,9 @@ mod tests {
 
     #[test]
     fn who_finds_no_server_is_told_what_to_look_at() {
-        let refused = || Trouble::Passing(io::ErrorKind::ConnectionRefused.into(), None);
-        let told = || Trouble::passing("tcp connect error: Connection refused (os error 111)");
-        for trouble in [refused as fn() -> Trouble, told] {
+        let refused = || AttemptError::Passing(io::ErrorKind::ConnectionRefused.into(), None);
+        let told = || AttemptError::passing("tcp connect error: Connection refused (os error 111)");
+        for trouble in [refused as fn() -> AttemptError, told] {
             let target = Moody::new((0..9).map(|_| (false, trouble())).collect());
             let failed = target.list("").unwrap_err();
             let source = std::error::Error::source(&failed).unwrap().to_string();
@@ -488,14 +499,14 @@ mod tests {
 
     #[test]
     fn a_creation_whose_answer_was_lost_is_ours() {
-        let target = Moody::new(vec![(true, Trouble::passing("reset"))]);
+        let target = Moody::new(vec![(true, AttemptError::passing("reset"))]);
         target.put(&name(), Bytes::from_static(b"ours"), PutMode::Create).unwrap();
     }
 
     #[test]
     fn a_creation_that_somebody_else_won_meanwhile_is_not_ours() {
         for theirs in ["them", "longer than ours"] {
-            let target = Moody::new(vec![(false, Trouble::passing("reset"))]);
+            let target = Moody::new(vec![(false, AttemptError::passing("reset"))]);
             target.home.objects.set(&name(), Some(theirs.into()));
             let exists = target.put(&name(), Bytes::from_static(b"ours"), PutMode::Create);
             assert!(matches!(exists, Err(TargetError::Exists { .. })), "{exists:?}");
@@ -504,14 +515,14 @@ mod tests {
 
     #[test]
     fn a_removal_whose_answer_was_lost_is_done() {
-        let target = Moody::new(vec![(true, Trouble::passing("reset"))]);
+        let target = Moody::new(vec![(true, AttemptError::passing("reset"))]);
         target.home.objects.set(&name(), Some(Bytes::new()));
         target.remove(&name()).unwrap();
     }
 
     #[test]
     fn pauses_grow_and_end_and_the_other_side_is_heard() {
-        let patience = Patience::default();
+        let patience = RetryPolicy::default();
         let pauses: Vec<_> = (0..8).map(|number| patience.pause(number, None, 0).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(patience.pause(2, None, 255), Duration::from_secs(2));
@@ -525,9 +536,12 @@ mod tests {
         let taken = |pieces, end: usize| {
             let home = Moody { pieces: Some(pieces), ..Moody::default() };
             home.objects.set(&name(), Some(contents.clone().into()));
-            let patience =
-                Patience { try_count_max: 4, first_pause: Duration::from_millis(1), ..Patience::default() };
-            let target = Persistent::new(home, patience, None);
+            let patience = RetryPolicy {
+                try_count_max: 4,
+                first_pause: Duration::from_millis(1),
+                ..RetryPolicy::default()
+            };
+            let target = RetryingTarget::new(home, patience, None);
             let mut taken = Vec::new();
             let outcome = target.get_in_pieces(&name(), 10..90, 10, &mut |piece| {
                 taken.extend_from_slice(&piece);

@@ -15,7 +15,7 @@ pub type OpenReplicas = Box<dyn Fn() -> Vec<Box<dyn BlockStore>> + Send + Sync>;
 ///
 /// The others are replicas of the same store: names are the same, and reads are checked. So a block
 /// from any of them is the requested one.
-pub struct Healing {
+pub struct HealingStore {
     local: Arc<dyn BlockStore>,
     open: OpenReplicas,
     replicas: OnceLock<Vec<Box<dyn BlockStore>>>,
@@ -40,7 +40,7 @@ pub enum HealError {
 /// The most lost blocks that are recorded. A store that has lost more needs the whole replica.
 const LOST_MAX: usize = 1 << 20;
 
-impl Healing {
+impl HealingStore {
     /// Reads from `local`, and falls back to the replicas in order.
     #[must_use]
     pub fn new(local: Arc<dyn BlockStore>, open: OpenReplicas) -> Self {
@@ -110,7 +110,7 @@ impl Healing {
     }
 }
 
-impl BlockStore for Healing {
+impl BlockStore for HealingStore {
     fn score_bytes(&self) -> usize {
         self.local.score_bytes()
     }

@@ -13,9 +13,9 @@ use super::Vault;
 
 /// The extent of the log at one moment, with a hash of its pages' codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogMark([u8; Self::BYTES]);
+pub struct LogExtent([u8; Self::BYTES]);
 
-impl LogMark {
+impl LogExtent {
     /// The length of the encoding.
     pub const BYTES: usize = 48;
 
@@ -51,20 +51,20 @@ impl Vault {
     ///
     /// # Errors
     /// [`io::Error`] when an arena cannot be read.
-    pub(crate) fn mark(&self) -> io::Result<LogMark> {
+    pub(crate) fn mark(&self) -> io::Result<LogExtent> {
         self.mark_of(u64::MAX, u64::MAX)
     }
 
     /// Returns true if the log still has everything that it had at the mark. An arena that was
     /// rewritten since counts as missing. Damage within a page or a clump is not detected.
-    pub(crate) fn holds(&self, mark: &LogMark) -> bool {
+    pub(crate) fn holds(&self, mark: &LogExtent) -> bool {
         let (arenas, pages) = mark.place();
         self.mark_of(arenas, pages).is_ok_and(|now| now == *mark)
     }
 
     /// Computes the mark of the arenas below `arenas`, counting only the first `pages` pages of the
     /// last of them. Arenas and pages that are missing are not counted.
-    fn mark_of(&self, arenas: u64, pages: u64) -> io::Result<LogMark> {
+    fn mark_of(&self, arenas: u64, pages: u64) -> io::Result<LogExtent> {
         let mut hasher = blake3::Hasher::new();
         let mut end = (0, 0);
         let ids = self.log.arenas().map_err(|error| error.source)?;
@@ -83,7 +83,7 @@ impl Vault {
             }
             end = (next, count as u64);
         }
-        Ok(LogMark::new(end.0, end.1, *hasher.finalize().as_bytes()))
+        Ok(LogExtent::new(end.0, end.1, *hasher.finalize().as_bytes()))
     }
 }
 
@@ -96,19 +96,19 @@ mod tests {
     use varve_world::{FileName, MemoryStorage, Storage, World};
 
     use super::*;
-    use crate::{Access, Encryption, PassphraseCost, Store, StoreConfig};
+    use crate::{Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};
 
     fn world(storage: &MemoryStorage, seed: u64) -> World {
         World::deterministic(Arc::new(storage.clone()), seed)
     }
 
-    fn open(storage: &MemoryStorage, seed: u64, access: Access<'_>) -> Store {
+    fn open(storage: &MemoryStorage, seed: u64, access: StoreAccess<'_>) -> Store {
         Store::open(world(storage, seed), None, access, &mut |_| {}).unwrap()
     }
 
     /// Puts `count` blocks, closes the store, and returns the mark.
-    fn grown(storage: &MemoryStorage, seed: u64, count: u8) -> LogMark {
-        let store = open(storage, seed, Access::Write { holder: "a test" });
+    fn grown(storage: &MemoryStorage, seed: u64, count: u8) -> LogExtent {
+        let store = open(storage, seed, StoreAccess::Write { holder: "a test" });
         for _ in 0..count {
             let mut bytes = vec![0; 60_000];
             store.world().random.fill(&mut bytes).unwrap();
@@ -131,8 +131,8 @@ mod tests {
         let marks =
             [grown(&storage, 2, 0), grown(&storage, 3, 3), grown(&storage, 4, 3), grown(&storage, 5, 20)];
         let holds = |storage: &MemoryStorage| {
-            let store = open(storage, 9, Access::Read);
-            marks.map(|mark| store.holds(&LogMark::from_bytes(*mark.as_bytes())))
+            let store = open(storage, 9, StoreAccess::Read);
+            marks.map(|mark| store.holds(&LogExtent::from_bytes(*mark.as_bytes())))
         };
         assert_eq!(holds(&storage), [true; 4]);
         let last =
@@ -140,10 +140,10 @@ mod tests {
         assert_ne!(last, FileName::new("arenas/0000000000.arena").unwrap(), "several arenas");
         storage.remove(&last).unwrap();
         assert_eq!(holds(&storage), [true, true, true, false]);
-        for bad in 0..LogMark::BYTES {
+        for bad in 0..LogExtent::BYTES {
             let mut bytes = *marks[2].as_bytes();
             bytes[bad] ^= 0x80;
-            assert!(!open(&storage, 9, Access::Read).holds(&LogMark::from_bytes(bytes)), "byte {bad}");
+            assert!(!open(&storage, 9, StoreAccess::Read).holds(&LogExtent::from_bytes(bytes)), "byte {bad}");
         }
     }
 }

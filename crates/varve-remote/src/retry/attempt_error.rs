@@ -9,7 +9,7 @@ use crate::TargetError;
 
 /// The reason why one attempt of an operation failed.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum AttemptError {
     /// There is no such object.
     NotFound,
     /// The object already exists.
@@ -22,7 +22,7 @@ pub(crate) enum Trouble {
     Passing(io::Error, Option<Duration>),
 }
 
-impl Trouble {
+impl AttemptError {
     /// Makes a refusal with a text of this program.
     pub fn refused(text: impl Into<String>) -> Self {
         Self::Refused(io::Error::other(text.into()))
@@ -80,12 +80,12 @@ mod tests {
 
     #[test]
     fn what_a_person_must_mend_is_not_tried_again() {
-        let of = |kind: io::ErrorKind| Trouble::of_io(kind.into());
+        let of = |kind: io::ErrorKind| AttemptError::of_io(kind.into());
         for kind in [io::ErrorKind::PermissionDenied, io::ErrorKind::StorageFull] {
-            assert!(matches!(of(kind), Trouble::Refused(_)), "{kind}");
+            assert!(matches!(of(kind), AttemptError::Refused(_)), "{kind}");
         }
         for kind in [io::ErrorKind::ConnectionReset, io::ErrorKind::TimedOut, io::ErrorKind::UnexpectedEof] {
-            assert!(matches!(of(kind), Trouble::Passing(..)), "{kind}");
+            assert!(matches!(of(kind), AttemptError::Passing(..)), "{kind}");
         }
     }
 }

@@ -8,12 +8,12 @@
 use parking_lot::RwLock;
 use varve_block::{Fingerprint, LogAddress};
 
-use super::Entry;
-use super::page::{PAGE_BYTES, PageBuilder};
-use super::run::{ReadRunError, Run};
+use super::IndexEntry;
+use super::page::{PAGE_BYTES, RunPageBuilder};
+use super::run::{IndexRun, ReadRunError};
 
 /// The result for an entry.
-enum Outcome {
+enum EntryOutcome {
     /// The entry was added to its page.
     Written,
     /// The entry was present.
@@ -24,7 +24,7 @@ enum Outcome {
 }
 
 /// The result for many entries.
-pub(super) struct Placed {
+pub(super) struct InPlaceResult {
     /// The keys of the entries that were written.
     pub(super) keys: Vec<u64>,
     /// The entries that wait.
@@ -33,16 +33,16 @@ pub(super) struct Placed {
     pub(super) failed: Option<ReadRunError>,
 }
 
-impl Run {
+impl IndexRun {
     /// Writes each entry to its page. `pages` is locked during each write, so that no page is read
     /// then.
     pub(super) fn put_all_in_place(
         &self,
         entries: &[(Fingerprint, LogAddress)],
-        entry_of: impl Fn((Fingerprint, LogAddress)) -> Entry,
+        entry_of: impl Fn((Fingerprint, LogAddress)) -> IndexEntry,
         pages: &RwLock<()>,
-    ) -> Placed {
-        let mut placed = Placed { keys: Vec::new(), rest: Vec::new(), failed: None };
+    ) -> InPlaceResult {
+        let mut placed = InPlaceResult { keys: Vec::new(), rest: Vec::new(), failed: None };
         for pair in entries {
             let entry = entry_of(*pair);
             let outcome = {
@@ -50,9 +50,9 @@ impl Run {
                 self.put_in_place(entry)
             };
             match outcome {
-                Ok(Outcome::Known) => {}
-                Ok(Outcome::Written) => placed.keys.push(entry.key),
-                Ok(Outcome::NoRoom) => placed.rest.push(*pair),
+                Ok(EntryOutcome::Known) => {}
+                Ok(EntryOutcome::Written) => placed.keys.push(entry.key),
+                Ok(EntryOutcome::NoRoom) => placed.rest.push(*pair),
                 Err(error) => {
                     placed.failed = Some(error);
                     placed.rest.push(*pair);
@@ -63,9 +63,9 @@ impl Run {
     }
 
     /// Reads the page of an entry, and writes it again with the entry.
-    fn put_in_place(&self, entry: Entry) -> Result<Outcome, ReadRunError> {
+    fn put_in_place(&self, entry: IndexEntry) -> Result<EntryOutcome, ReadRunError> {
         let Some(number) = self.fences.partition_point(|fence| *fence <= entry.key).checked_sub(1) else {
-            return Ok(Outcome::NoRoom);
+            return Ok(EntryOutcome::NoRoom);
         };
         let number = number as u64;
         let mut bytes = [0; PAGE_BYTES];
@@ -74,16 +74,16 @@ impl Run {
         page.read_all(&mut entries)
             .ok_or_else(|| ReadRunError::Damaged { file: self.file.clone(), page: number })?;
         match entries.binary_search(&entry) {
-            Ok(_) => return Ok(Outcome::Known),
+            Ok(_) => return Ok(EntryOutcome::Known),
             Err(at) => entries.insert(at, entry),
         }
-        let mut builder = PageBuilder::new(self.codes);
+        let mut builder = RunPageBuilder::new(self.codes);
         if !entries.iter().all(|entry| builder.push(*entry)) {
-            return Ok(Outcome::NoRoom);
+            return Ok(EntryOutcome::NoRoom);
         }
         let written = self.storage.overwrite(&self.file, number * PAGE_BYTES as u64, &builder.finish(number));
         // If the write fails, the entry is not lost: it waits. A half-written page is detected by
         // its code.
-        Ok(written.map_or(Outcome::NoRoom, |()| Outcome::Written))
+        Ok(written.map_or(EntryOutcome::NoRoom, |()| EntryOutcome::Written))
     }
 }

@@ -28,7 +28,7 @@ const FILE_BYTES_MAX: u64 = 512 << 20;
 /// The file was not written. Only a hint is lost.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {file}")]
-pub struct OwnFileError {
+pub struct PrivateFileError {
     file: FileName,
     source: io::Error,
 }
@@ -37,10 +37,10 @@ impl Vault {
     /// Writes a file that only the holder of this key can read. `about` identifies the file.
     ///
     /// # Errors
-    /// [`OwnFileError`]; the previous contents then remain.
-    pub(crate) fn write_own(&self, about: &[u8], contents: &[u8]) -> Result<(), OwnFileError> {
+    /// [`PrivateFileError`]; the previous contents then remain.
+    pub(crate) fn write_own(&self, about: &[u8], contents: &[u8]) -> Result<(), PrivateFileError> {
         let file = self.own_file(about);
-        let failed = |source| OwnFileError { file: file.clone(), source };
+        let failed = |source| PrivateFileError { file: file.clone(), source };
         let mut salt = [0; SALT_BYTES];
         self.world.random.fill(&mut salt).map_err(failed)?;
         let body = wrap_secret(&self.own_file_key(&salt), &associated(about), contents);

@@ -14,26 +14,26 @@ use crate::{Capabilities, Object, Pace, PutMode, Survey, TakePiece, Target, Targ
 /// Pauses before a call with known bytes. So an object is sent at full speed, and the pause lies
 /// between objects. A target from [`open`](crate::open) with paces in its options does better: it
 /// spreads the bytes within a call.
-pub struct Limited<T> {
+pub struct PacedTarget<T> {
     target: T,
     up: Option<Arc<Pace>>,
     down: Option<Arc<Pace>>,
 }
 
-impl<T: Target> Limited<T> {
+impl<T: Target> PacedTarget<T> {
     /// Wraps `target` with a pace for uploads and one for downloads.
     pub fn new(target: T, up: Option<Arc<Pace>>, down: Option<Arc<Pace>>) -> Self {
         Self { target, up, down }
     }
 }
 
-impl<T: Target> fmt::Display for Limited<T> {
+impl<T: Target> fmt::Display for PacedTarget<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.target.fmt(f)
     }
 }
 
-impl<T: Target> Target for Limited<T> {
+impl<T: Target> Target for PacedTarget<T> {
     fn capabilities(&self) -> Capabilities {
         self.target.capabilities()
     }
@@ -94,14 +94,15 @@ mod tests {
     #[test]
     fn keeps_the_contract() {
         let pace = Arc::new(Pace::new(1 << 30));
-        let limited = || Limited::new(MemoryTarget::new(), Some(Arc::clone(&pace)), Some(Arc::clone(&pace)));
+        let limited =
+            || PacedTarget::new(MemoryTarget::new(), Some(Arc::clone(&pace)), Some(Arc::clone(&pace)));
         crate::contract::check(&mut || limited());
     }
 
     #[test]
     fn objects_wait_for_their_turn() {
         let pace = Arc::new(Pace::new(1 << 20));
-        let target = Limited::new(MemoryTarget::new(), Some(Arc::clone(&pace)), Some(pace));
+        let target = PacedTarget::new(MemoryTarget::new(), Some(Arc::clone(&pace)), Some(pace));
         let name = FileName::new("object").unwrap();
         let started = edge::now();
         target.put(&name, vec![0; 100 << 10].into(), PutMode::Create).unwrap();

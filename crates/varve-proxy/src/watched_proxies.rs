@@ -6,21 +6,21 @@ use std::sync::Arc;
 use crate::bounded::BoundedStore;
 use crate::buffer::WriteBuffer;
 use crate::cache::Cache;
-use crate::read_ahead::ReadAhead;
-use crate::shards::Shards;
+use crate::read_ahead::ReadAheadStore;
+use crate::shards::ShardedStore;
 
 #[derive(Clone)]
-pub(crate) enum Part {
+pub(crate) enum WatchedProxy {
     Cache(Arc<Cache>),
     Bounded(Arc<BoundedStore>),
     Buffer(Arc<WriteBuffer>),
-    Shards(Arc<Shards>),
-    ReadAhead(Arc<ReadAhead>),
+    Shards(Arc<ShardedStore>),
+    ReadAhead(Arc<ReadAheadStore>),
 }
 
 /// Running proxies, by their names in the configuration.
 #[derive(Clone)]
-pub struct Watched(pub(crate) Vec<(String, Part)>);
+pub struct WatchedProxies(pub(crate) Vec<(String, WatchedProxy)>);
 
 /// One metric, with its values for all proxies that have it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,9 +66,9 @@ const HELP: [(&str, &str); 16] = [
 ];
 
 /// The name of a metric, an optional label, and the value.
-type Number = (&'static str, Option<(&'static str, String)>, u64);
+type MetricValue = (&'static str, Option<(&'static str, String)>, u64);
 
-impl Watched {
+impl WatchedProxies {
     /// A report for people, with one value per line.
     #[must_use]
     pub fn report(&self) -> String {
@@ -84,14 +84,14 @@ impl Watched {
     /// The current metrics, grouped by name.
     #[must_use]
     pub fn metrics(&self) -> Vec<ProxyMetric> {
-        let numbers: Vec<(&String, Number)> = self
+        let numbers: Vec<(&String, MetricValue)> = self
             .0
             .iter()
             .flat_map(|(store, part)| part.numbers().into_iter().map(move |n| (store, n)))
             .collect();
         let metric = |(name, help): (&'static str, &'static str)| {
             let own = numbers.iter().filter(|(_, number)| number.0 == name);
-            let sample = |(store, (_, label, value)): &(&String, Number)| {
+            let sample = |(store, (_, label, value)): &(&String, MetricValue)| {
                 let labels = std::iter::once(("store", store.to_string())).chain(label.clone()).collect();
                 ProxySample { labels, value: *value }
             };
@@ -102,8 +102,8 @@ impl Watched {
     }
 }
 
-impl Part {
-    fn numbers(&self) -> Vec<Number> {
+impl WatchedProxy {
+    fn numbers(&self) -> Vec<MetricValue> {
         match self {
             Self::Cache(cache) => {
                 let counts = cache.counts();
