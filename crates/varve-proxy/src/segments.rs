@@ -90,7 +90,7 @@ struct SegmentList {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenSegmentsError {
     /// Another process uses the folder.
-    #[error("the folder of a proxy")]
+    #[error("cannot lock the folder of a proxy")]
     Lock(#[from] LockError),
     /// A newer version of the program has written the list.
     #[error(

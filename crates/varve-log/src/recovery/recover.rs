@@ -36,7 +36,7 @@ pub enum RecoverError {
     Cut { arena: ArenaId, source: std::io::Error },
     /// Data that may not be durable could not be written to a new file. The new file takes as much
     /// space as the arena.
-    #[error("arena {arena}: cannot rewrite the arena, whose end may not be durable")]
+    #[error("arena {arena}: cannot rewrite the arena, whose data may not be durable")]
     WriteAnew { arena: ArenaId, source: std::io::Error },
     /// The disk does not return all of an arena that must be written anew. Nothing was changed.
     #[error("arena {arena}: cannot rewrite the arena, because the disk cannot read all of it")]
@@ -83,7 +83,7 @@ impl Log {
         let has_mark = found.drop_mark();
         let id = arena.id();
         if !is_durable(&found, durable) {
-            tracing::info!(arena = %id, log_bytes = found.log_bytes, "rewriting an arena whose end may not be durable");
+            tracing::info!(arena = %id, log_bytes = found.log_bytes, "rewriting an arena whose data may not be durable");
             match self.write_anew(id, Some(found.log_bytes)) {
                 Err(error) if error.is_unreadable() => {
                     tracing::error!(arena = %id, %error, "the disk cannot read all of an arena; the arena is not changed");

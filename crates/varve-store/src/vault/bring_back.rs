@@ -26,7 +26,7 @@ pub const QUARANTINE: &str = "quarantine";
 #[derive(Debug, thiserror::Error)]
 pub enum BringBackError {
     /// The copy's own settings are invalid.
-    #[error("the copy's config.toml")]
+    #[error("the copy's config.toml cannot be used")]
     Config(#[from] ConfigError),
     /// The arenas here belong to another store.
     #[error("the copy belongs to store {theirs}, but the arenas here do not")]
