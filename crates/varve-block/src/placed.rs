@@ -3,11 +3,11 @@
 //!
 //! | offset | bytes | field       | meaning                                                                       |
 //! |-------:|------:|-------------|-------------------------------------------------------------------------------|
-//! |      0 |     8 | fingerprint | the first bytes of a keyed hash of the block: a check, and what an index keys on |
-//! |      8 |     2 | slot        | which block of its clump it was first written as                              |
+//! |      0 |     8 | fingerprint | the first bytes of a keyed hash of the block: a check, and the key of an index   |
+//! |      8 |     2 | slot        | the number of the block in its first clump                                    |
 //! |     10 |     6 | session     | random: the first bytes of the salt of the session that wrote it              |
-//! |     16 |     4 | clump       | which clump of that session                                                   |
-//! |     20 |     4 | arena       | in which arena it was first written                                           |
+//! |     16 |     4 | clump       | the number of the clump in that session                                       |
+//! |     20 |     4 | arena       | the arena in which it was first written                                       |
 //!
 //! No two blocks have the same last 16 bytes: a session gives each of its places once, and no other
 //! session draws its salt. So the name of a block that was lost in a crash is never assigned again,

@@ -11,7 +11,7 @@
 //!
 //! | offset | bytes | field  | meaning                                                                  |
 //! |-------:|------:|--------|--------------------------------------------------------------------------|
-//! |      0 |     8 | length | how many bytes of the file lie below; not 0                              |
+//! |      0 |     8 | length | the bytes of the file below this row; not 0                              |
 //! |      8 |       | score  | of the child; of the empty block for zeros                               |
 //!
 //! A block is checked against its parent before any of its pointers is followed.

@@ -5,9 +5,9 @@
 //! |-------:|--------------|--------------------------------------------------------------------------------------------|
 //! |      1 | volume       | UTF-8: the volume, as `p1`                                                                 |
 //! |      2 | what         | UTF-8: `swap`, `free blocks`, or the path of a file                                        |
-//! |      3 | bytes        | how many were archived as zeros                                                            |
-//! |      4 | why          | UTF-8: what proved that nobody misses them                                                 |
-//! |      5 | kept_because | UTF-8: what contradicted, so that it was kept; absent if it was left out                    |
+//! |      3 | bytes        | the number of bytes that were archived as zeros                                            |
+//! |      4 | why          | UTF-8: the proof that they are not needed                                                  |
+//! |      5 | kept_because | UTF-8: the reason why it was kept; absent if it was left out                                |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_image::LeftOut;

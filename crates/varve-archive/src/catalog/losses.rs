@@ -12,10 +12,10 @@
 //! |      4 | arena              | of a lost place, whose blocks nothing names any more: its arena                      |
 //! |      5 | generation         | the arena's generation; absent if that is not known                                  |
 //! |      6 | first              | the first lost byte of the arena                                                     |
-//! |      7 | last               | the last one; absent if nothing tells how far it went                                |
+//! |      7 | last               | the last one; absent if the end is unknown                                           |
 //! |      8 | may_hide_snapshots | 1 if a newer catalog than any that is known may have been there                      |
-//! |      9 | noticed            | signed varint: when it was noticed, nanoseconds since 1970-01-01 UTC                 |
-//! |     10 | accepted           | signed varint: when somebody said that it may be forgotten; absent if nobody has     |
+//! |      9 | noticed            | signed varint: the time when it was noticed, nanoseconds since 1970-01-01 UTC        |
+//! |     10 | accepted           | signed varint: the time when the loss was accepted; absent if it was not             |
 //! |     11 | page               | 16 bytes: the code of the header of a page that was in or behind the place           |
 //! |     12 | seal               | 32 bytes: the code of the seal that the arena had                                    |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]

@@ -3,7 +3,7 @@
 //!
 //! | number | field        | value                                                                                      |
 //! |-------:|--------------|--------------------------------------------------------------------------------------------|
-//! |      1 | name         | UTF-8: what its owner calls it                                                             |
+//! |      1 | name         | UTF-8: the owner's name for it                                                             |
 //! |      2 | uuid         | 16 bytes; absent if it has none                                                            |
 //! |      3 | architecture | UTF-8, as QEMU says: `x86_64`, `aarch64`                                                   |
 //! |      4 | board        | UTF-8, as QEMU says: `pc-i440fx-7.2`, `pc-q35-8.0`                                         |
@@ -19,7 +19,7 @@
 //! |-------:|--------------|--------------------------------------------------------------------------------------------|
 //! |      1 | name         | UTF-8: its place in the machine, the same from start to start                              |
 //! |      2 | device       | UTF-8, as QEMU says: `virtio-blk-pci`, `ide-hd`, `scsi-hd`, `nvme`                         |
-//! |      3 | controller   | UTF-8, what it hangs on: `virtio-scsi-pci`, `ich9-ahci`; empty if it needs none            |
+//! |      3 | controller   | UTF-8, its controller: `virtio-scsi-pci`, `ich9-ahci`; empty if it needs none              |
 //! |      4 | boot_index   | 1 more than its place in the order of booting; 0 if it has none                            |
 //! |      5 | size         | bytes                                                                                      |
 //! |      6 | file         | UTF-8: where the machine keeps it                                                          |

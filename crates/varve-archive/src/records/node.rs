@@ -8,7 +8,7 @@
 //! |      4 | uid         |                                                                                             |
 //! |      5 | gid         |                                                                                             |
 //! |      6 | mtime       | signed varint: nanoseconds since 1970-01-01 UTC                                             |
-//! |      7 | ctime       | the same; with inode and size tells whether a file is unchanged; not restored               |
+//! |      7 | ctime       | the same; with inode and size it shows that a file is unchanged; not restored               |
 //! |      8 | inode       |                                                                                             |
 //! |      9 | link_group  | nodes of one snapshot with the same value are hard links to one file                        |
 //! |     10 | size        | bytes of a file                                                                             |

@@ -7,7 +7,7 @@
 //! |      8 |     4 | version    | 1                                                                                 |
 //! |     12 |     4 | page_count |                                                                                   |
 //! |     16 |     8 | log_bytes  | where the page rows begin: the end of the last page, rounded up to a granule      |
-//! |     24 |     8 | ordinal    | how many arenas had been sealed when this one was                                 |
+//! |     24 |     8 | ordinal    | the number of arenas that were sealed before this one                             |
 //! |     32 |    24 | zero       |                                                                                   |
 //! |     56 |    32 | seal_code  | `BLAKE3(seal key, "seal" ‖ header_code ‖ page rows ‖ footer bytes 0..56)`         |
 //! |     88 |     8 | checksum   | `XXH3` of bytes 0..88                                                             |

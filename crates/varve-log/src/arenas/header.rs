@@ -11,7 +11,7 @@
 //! |     44 |     4 | cipher           | 0 none, 1 AES-256-GCM                                                       |
 //! |     48 |    16 | uid              | random                                                                      |
 //! |     64 |     4 | wrap             | 0: no data key; 1: under the wrap key; 2: sealed to the write key           |
-//! |     68 |     4 | wrapped_bytes    | how many of the following bytes are used: 0, 48 or 80                       |
+//! |     68 |     4 | wrapped_bytes    | the number of following bytes that are used: 0, 48 or 80                    |
 //! |     72 |   408 | wrapped          | the data key, encrypted, and its tag; the rest zeros                        |
 //! |    480 |    32 | header_code      | `BLAKE3(seal key, bytes 0..480)`                                            |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]

@@ -14,7 +14,7 @@
 //! |     14 |     2 | digest_bytes  | 0, or 16 in a SHA-1 store                                                      |
 //! |     16 |     4 | codec         | of the table: 0 as it is, 1 one zstd frame                                     |
 //! |     20 |     4 | table_bytes   | length of the table, decompressed                                              |
-//! |     24 |     8 | ledger_count  | how many seals had been made that the ledger code covers                       |
+//! |     24 |     8 | ledger_count  | the number of seals that the ledger code covers                                |
 //! |     32 |    32 | ledger_code   | covers their seals                                                             |
 //! |     64 |       | scores        | `block_count` scores, in the order of the blocks in the clumps                 |
 //! |        |       | digests       | `block_count` second digests                                                   |

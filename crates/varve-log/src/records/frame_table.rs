@@ -26,7 +26,7 @@
 //! |      0 |     4 | codec         | 0: the content as it is; 1: one zstd frame                                     |
 //! |      4 |     4 | content_bytes | length of the frame's content, decompressed                                    |
 //! |      8 |     4 | frame_bytes   | length of the frame in the body                                                |
-//! |     12 |     4 | block_count   | how many of the blocks it holds; at least 1                                    |
+//! |     12 |     4 | block_count   | the number of its blocks; at least 1                                           |
 //! |     16 |    16 | code          | authenticates the frame                                                        |
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
