@@ -96,8 +96,8 @@ fn what_is_wrong_is_named() {
     let wrong = [
         ("", "serve"),
         ("serve = 7", "serve"),
-        ("serve = \"a\"", "serve names a store \"a\", and there is no [store.a]"),
-        ("serve = \"fa\"\n[store.far]\nkind = \"server\"\naddress = \"far\"", "is \"far\" meant?"),
+        ("serve = \"a\"", "serve names a store \"a\", but there is no [store.a]"),
+        ("serve = \"fa\"\n[store.far]\nkind = \"server\"\naddress = \"far\"", "a similar name is \"far\""),
         ("serve = \"far\"\n[store.far]\nkind = \"sever\"\naddress = \"far\"", "sever"),
         ("serve = \"far\"\n[store.far]\nkind = \"server\"\nadress = \"far\"", "adress"),
         ("serve = \"far\"\n[store.far]\naddress = \"far\"", "kind"),

@@ -256,7 +256,7 @@ fn a_full_disk_loses_nothing() {
     let _small = Mounted::tmpfs(&sandbox.path("small"), "2M").unwrap();
     let full = sandbox.fails(1, ["restore", "big.img", "small/out"]);
     assert!(full.contains("No space left"), "{full}");
-    assert!(full.contains("hint: the archive is as it was; make space where it is restored to"), "{full}");
+    assert!(full.contains("hint: the archive is unchanged; make space at the destination"), "{full}");
     assert!(full.contains("small/.out.varve-partial-0"), "where what is done lies: {full}");
     assert!(!sandbox.path("small/out").exists(), "no half of it has the name");
     fs::remove_file(sandbox.path("small/.out.varve-partial-0")).unwrap();

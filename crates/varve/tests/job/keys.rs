@@ -164,7 +164,7 @@ fn paper_brings_back_what_no_other_key_opens() {
     let slip = format!("{}{other}{}", &lines[2][..5], &lines[2][6..]);
     let refused = import(&lines.join("\n").replace(lines[2], &slip));
     assert_eq!(refused.code, Some(1));
-    assert!(refused.stderr.contains("line 3 has a slip"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("line 3 has a typing error"), "{}", refused.stderr);
     assert!(import(&lines[1..].join("\n")).stderr.contains("line 1 is missing"));
     let done = import(&lines.join("\n").to_lowercase());
     assert_eq!(done.code, Some(0), "{}", done.stderr);
@@ -279,7 +279,7 @@ fn secrets_that_others_may_read_are_refused() {
         mode(&key, open);
         let refused = sandbox.fails(1, ["snapshots"]);
         assert!(refused.contains(&format!("permissions are {open:04o}")), "{open:o}: {refused}");
-        assert!(refused.contains("hint: `chmod 600 FILE`"), "{refused}");
+        assert!(refused.contains("hint: protect it with `chmod 600 FILE`"), "{refused}");
     }
     mode(&key, 0o400);
     sandbox.ok(["snapshots"]);

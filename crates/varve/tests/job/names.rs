@@ -111,7 +111,7 @@ fn a_series_that_began_without_its_ending_goes_on() {
     sandbox.ok(["snapshot", &old, "--name", "disk", "--as", "image"]);
     let run = sandbox.run(["snapshot", &old]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    assert!(run.stderr.contains("goes on as disk"), "{}", run.stderr);
+    assert!(run.stderr.contains("continues under its earlier name disk"), "{}", run.stderr);
     // It is a disk image because it was one.
     assert!(run.text().contains("as a disk image") && run.text().contains(" 0 B new"), "{}", run.text());
     assert_eq!(listed(&sandbox, &[], "name"), ["disk", "disk"]);

@@ -221,7 +221,7 @@ fn a_plan_is_shown_and_nothing_is_done() {
     let wanted = "\
 keep        there  (it exists)
 create      there/a  (it is missing)
-replace     there/b  (everything is written anew)
+replace     there/b  (everything is replaced)
 skip        there/kind  (a folder is there)
 delete      there/extra  (it is not in the snapshot)
 1 to create, 1 to replace, 1 to delete, 1 kept, 1 skipped; 8 B to write; nothing was changed
@@ -415,7 +415,7 @@ fn after_a_full_disk_the_same_command_goes_on() {
         for _ in 0..2 {
             let full = sandbox.fails(1, ["restore", what, to]);
             assert!(full.contains("No space left") && full.contains("varve-partial-0"), "{full}");
-            assert!(full.contains("hint: the archive is as it was; make space"), "{full}");
+            assert!(full.contains("hint: the archive is unchanged; make space"), "{full}");
             assert!(is_mount || !sandbox.path(to).exists());
         }
         disk.grow("16M");
@@ -505,7 +505,7 @@ fn immutable_files_are_neither_replaced_nor_removed() {
         "skip        home/shut/a  (shut is immutable: `chattr -i` allows changes again)",
         "skip        home/shut/b  (shut is immutable: `chattr -i` allows changes again)",
         "skip        home/shut/extra  (shut is immutable: `chattr -i` allows changes again)",
-        "replace     home/free  (everything is written anew)",
+        "replace     home/free  (everything is replaced)",
     ] {
         assert!(plan.contains(line), "{line}\n{plan}");
     }

@@ -44,7 +44,7 @@ fn an_absolute_pattern_below_the_source_leaves_out_what_it_names() {
     let pattern = sandbox.arg("source/src");
     let run = sandbox.run(["snapshot", "source", "--exclude", &pattern]);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
-    assert!(run.text().contains("left out by rules: 1 folder with all that it holds"), "{}", run.text());
+    assert!(run.text().contains("left out by rules: 1 folder with its contents"), "{}", run.text());
     assert_eq!(files(&sandbox), ["b", "deep/src/c"]);
     // Under the path that the source's link leads to, too.
     std::os::unix::fs::symlink("source", sandbox.path("link")).unwrap();
@@ -200,7 +200,7 @@ fn file_systems_of_the_kernel_are_left_empty_and_told() {
     let run = Run::new(command.output().unwrap());
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{}", run.text());
     for name in ["proc", "sys"] {
-        assert!(run.text().contains(&format!("left out: what {name} holds")), "{}", run.text());
+        assert!(run.text().contains(&format!("left out: the contents of {name}")), "{}", run.text());
     }
     assert_eq!(files(&sandbox), ["file"]);
 }

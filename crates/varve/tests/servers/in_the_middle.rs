@@ -61,7 +61,7 @@ fn a_place_that_is_emptied_meanwhile_is_noticed_and_filled_again() {
         // The arenas that are gone count as damage.
         let run = second.run(&["clone", "URL", "clone"]);
         assert_eq!(run.code, Some(5), "{}: {}", kind.name, run.stderr);
-        assert!(run.stderr.contains("clone is no store yet"), "{}: {}", kind.name, run.stderr);
+        assert!(run.stderr.contains("clone is not a store yet"), "{}: {}", kind.name, run.stderr);
         assert!(!second.sandbox.path("clone/config.toml").exists());
         second.run(&["replicate", "URL"]);
         second.ok(&["clone", "URL", "clone"]);

@@ -88,7 +88,7 @@ fn what_is_at_a_server_is_mounted_verified_searched_and_compared() {
 
     assert_eq!(ask(&["find", "letter.txt"]).lines().count(), 2);
     assert!(ask(&["diff", "home@2026-05-01", "home"]).contains("M letter.txt"));
-    assert!(ask(&["verify"]).contains("all is well: 2 snapshots, all that they lead to is there"));
+    assert!(ask(&["verify"]).contains("all is well: 2 snapshots, all of their blocks exist"));
     let verified = sandbox::json_lines(&ask(&["--json", "verify", "--data"])).remove(0);
     assert!(verified["checked_bytes"].as_u64().unwrap() > 300_000, "{verified}");
     assert_eq!(verified["harm"].as_array().unwrap().len(), 0);
