@@ -34,7 +34,7 @@ mod vac;
 mod venti_arenas;
 
 pub use browsing::allocated_bytes::allocated_bytes_in;
-pub use browsing::files::{ContentKey, Files, Nodes, ReadContentError, ReadProblem, Tree};
+pub use browsing::files::{ContentKey, Files, Nodes, OnLoss, ReadContentError, ReadProblem, TakeBytes, Tree};
 pub use browsing::inside_image::{ImageFiles, ListedVolume};
 pub use browsing::snapshot_list::{FilteredSnapshots, SnapshotList, StoreSnapshots};
 pub use catalog::catalog_root::{Catalog, LoadCatalogError, SaveCatalogError};

@@ -1,5 +1,7 @@
 //! Records: encodes nodes and lists of nodes, and reads them one at a time.
 
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
 pub mod fields;
 pub mod node;
 pub mod node_list;

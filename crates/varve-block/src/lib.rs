@@ -14,6 +14,7 @@ mod byte_reader;
 mod causes;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+mod forward;
 mod hex;
 mod memory;
 mod placed;
@@ -25,6 +26,9 @@ mod visible;
 pub use address::{Fingerprint, LogAddress};
 pub use block_type::{BlockKind, BlockType};
 pub use byte_reader::{BigEndian, ByteReader, LittleEndian};
+/// The type of a block's bytes, for [`forward_block_store`].
+#[doc(hidden)]
+pub use bytes::Bytes;
 pub use causes::{causes, with_causes};
 pub use hex::{FromHexError, from_hex, to_hex};
 pub use memory::MemoryBlockStore;

@@ -1,5 +1,7 @@
 //! File systems: one trait, and a reader for each kind.
 
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
 pub mod calendar;
 pub mod clusters;
 pub mod exfat;

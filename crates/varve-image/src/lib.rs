@@ -31,7 +31,7 @@ pub use disks::partitions::{PartitionType, TableKind};
 pub use disks::volume::Volume;
 pub use file_systems::ext::{BlockOwner, BlockOwners, BlockRun, ExtFileSystem};
 pub use file_systems::file_system::{
-    DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, Xattr,
+    DeviceNumber, FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr,
 };
 pub use file_systems::file_time::FileTime;
 pub use leave_out::left_out::{LeftOut, LeftOutPart};

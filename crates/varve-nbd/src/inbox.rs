@@ -1,5 +1,4 @@
 //! Received bytes that are not decoded yet.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 /// When more than this many decoded bytes are in front, the remaining bytes are moved to the front.
 const USED_BYTES_MAX: usize = 64 << 10;

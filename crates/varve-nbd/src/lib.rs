@@ -20,6 +20,8 @@
 //!
 //! This crate does not know the disks behind the exports, and starts no thread.
 
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
 mod client;
 mod export;
 mod inbox;

@@ -1,7 +1,6 @@
 //! Options: the requests of a client during the handshake.
 //!
 //! An option is the magic `IHAVEOPT`, a number (4 bytes), the length of its data (4), and its data.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BigEndian;
 

@@ -2,7 +2,6 @@
 //!
 //! A reply is a magic (8 bytes), the number of the option (4), the kind of reply (4), the length of
 //! its data (4), and its data.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BigEndian;
 

@@ -3,7 +3,6 @@
 //! A simple reply is a magic (4 bytes), an error (4), the cookie (8), and the data of a successful
 //! read. A chunk of a structured reply is a magic (4), flags (2), a kind (2), the cookie (8), the
 //! length of its data (4), and its data.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
 

@@ -2,7 +2,6 @@
 //!
 //! A request is a magic (4 bytes), flags (2), a kind (2), a cookie (8), an offset (8), a length
 //! (4), and the data of a write.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BigEndian;
 

@@ -1,6 +1,5 @@
 //! Texts in messages: a length of four bytes, and as many bytes of UTF-8. The bytes come from the
 //! peer, so nothing about them is trusted.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BigEndian;
 

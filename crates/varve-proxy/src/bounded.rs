@@ -203,7 +203,7 @@ impl BoundedStore {
             self.folder.note(&segments.entries()).map_err(|error| failed(error.into()))?;
             segments.gone.push(oldest);
         }
-        self.clear_gone(&mut segments);
+        self.folder.clear_unread(&mut segments.gone, |segment| (segment.slot, segment.store));
         if segments.gone.len() > GONE_MAX {
             return Err(failed("too many evicted parts of the look-aside are still being read".into()));
         }
@@ -213,20 +213,6 @@ impl BoundedStore {
         segments.next_number += 1;
         segments.live.push(Arc::new(BoundedSegment { number, slot, store, bytes }));
         self.folder.note(&segments.entries()).map_err(|error| failed(error.into()))
-    }
-
-    fn clear_gone(&self, segments: &mut BoundedSegments) {
-        for segment in std::mem::take(&mut segments.gone) {
-            match Arc::try_unwrap(segment) {
-                Ok(BoundedSegment { slot, store, .. }) => {
-                    drop(store);
-                    if let Err(error) = self.folder.clear(slot) {
-                        tracing::warn!(%error, slot, "an evicted part of the look-aside could not be removed yet");
-                    }
-                }
-                Err(in_use) => segments.gone.push(in_use),
-            }
-        }
     }
 }
 

@@ -364,7 +364,7 @@ impl WriteBuffer {
             return Ok(());
         }
         self.close_open(&mut segments, way).map_err(put_failed)?;
-        self.clear_gone(&mut segments);
+        segments.clear_gone(&self.folder);
         let Some(slot) = segments.free_slot(way) else {
             return Err(NotPut::Full(self.full(&segments, way)));
         };
@@ -405,23 +405,6 @@ impl WriteBuffer {
         let closed = segments.open[way].take();
         segments.closed.extend(closed);
         Ok(())
-    }
-
-    /// Removes segments that nobody reads any more.
-    fn clear_gone(&self, segments: &mut BufferSegments) {
-        for segment in std::mem::take(&mut segments.gone) {
-            match Arc::try_unwrap(segment) {
-                Ok(BufferSegment { slot, store, .. }) => {
-                    drop(store);
-                    // Remaining files are removed before the slot is used again, or when the buffer
-                    // is opened again.
-                    if let Err(error) = self.folder.clear(slot) {
-                        tracing::warn!(%error, slot, "delivered blocks could not be removed yet");
-                    }
-                }
-                Err(in_use) => segments.gone.push(in_use),
-            }
-        }
     }
 
     /// Waits, for a bounded time, until space may have been freed.
@@ -513,13 +496,7 @@ fn is_waiting(closed: &[Arc<BufferSegment>], block: &Block<'_>, name: &BlockName
 }
 
 impl BlockStore for WriteBuffer {
-    fn score_bytes(&self) -> usize {
-        self.target.score_bytes()
-    }
-
-    fn empty_score(&self) -> Score {
-        self.target.empty_score()
-    }
+    varve_block::forward_block_store!(target: score_bytes, empty_score);
 
     fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
         let scores = self.put_batch(&[block])?;

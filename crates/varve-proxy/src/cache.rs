@@ -179,13 +179,7 @@ impl Cache {
 }
 
 impl BlockStore for Cache {
-    fn score_bytes(&self) -> usize {
-        self.source.score_bytes()
-    }
-
-    fn empty_score(&self) -> Score {
-        self.source.empty_score()
-    }
+    varve_block::forward_block_store!(source: score_bytes, empty_score);
 
     fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
         let score = self.source.put(block)?;

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
+use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError};
 use varve_venti::WireType;
 
 use crate::checked::is_right;
@@ -278,28 +278,10 @@ impl Drop for PrefetchGuard<'_> {
 }
 
 impl BlockStore for ReadAheadStore {
-    fn score_bytes(&self) -> usize {
-        self.source.score_bytes()
-    }
-
-    fn empty_score(&self) -> Score {
-        self.source.empty_score()
-    }
-
-    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
-        self.source.put(block)
-    }
+    varve_block::forward_block_store!(source: score_bytes, empty_score, put, sync, put_batch, has_batch);
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
         self.get_batch(std::slice::from_ref(name)).pop().unwrap_or(Err(GetError::NotFound { name: *name }))
-    }
-
-    fn sync(&self) -> Result<(), SyncError> {
-        self.source.sync()
-    }
-
-    fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
-        self.source.put_batch(blocks)
     }
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
@@ -327,10 +309,6 @@ impl BlockStore for ReadAheadStore {
         }
         self.misses.fetch_add(far.len() as u64, Ordering::Relaxed);
         found
-    }
-
-    fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
-        self.source.has_batch(names)
     }
 }
 

@@ -315,6 +315,25 @@ impl SegmentFolder {
         Ok(())
     }
 
+    /// Empties the slots of the segments that nobody reads any more. The others stay in the list,
+    /// and so does their space.
+    pub(crate) fn clear_unread<S>(&self, gone: &mut Vec<Arc<S>>, into_store: fn(S) -> (u32, Store)) {
+        for segment in std::mem::take(gone) {
+            match Arc::try_unwrap(segment) {
+                Ok(segment) => {
+                    let (slot, store) = into_store(segment);
+                    drop(store);
+                    // Remaining files are removed before the slot is used again, or when the folder
+                    // is opened again.
+                    if let Err(error) = self.clear(slot) {
+                        tracing::warn!(%error, slot, "a segment that is not needed could not be removed yet");
+                    }
+                }
+                Err(in_use) => gone.push(in_use),
+            }
+        }
+    }
+
     /// The bytes of the arenas in a slot.
     pub(crate) fn bytes_in(&self, slot: u32) -> io::Result<u64> {
         let storage = &self.world.storage;

@@ -51,7 +51,6 @@ pub use targets::folder::FolderTarget;
 pub use targets::memory::MemoryTarget;
 pub use tls::TlsClientIdentity;
 pub use transfer::pace::Pace;
-pub use transfer::paced_target::PacedTarget;
 pub use venti::{
     Load, LoadAction, LoadOrder, LoadResult, UNSYNCED_BYTES_MAX, VentiError, VentiOptions, VentiStore,
     VentiTls, load,

@@ -1,6 +1,5 @@
 //! Bytes in transfer: their pace, and the buffers that receive them.
 
 pub mod pace;
-pub mod paced_target;
 pub mod pieces;
 pub mod spare_buffers;

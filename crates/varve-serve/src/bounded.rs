@@ -6,11 +6,11 @@
 //! requested files, as many as one half holds, are therefore always known.
 
 use std::collections::BTreeSet;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use varve_image::{FileId, FileStatus, FileSystem, FileSystemError, FolderChild, Xattr};
+use varve_image::{FileId, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr};
 
 use crate::Served;
 
@@ -97,12 +97,7 @@ impl FileSystem for Bounded {
         self.ask(file, |files, _| files.status(file))
     }
 
-    fn children(
-        &self,
-        folder: FileId,
-        first: u64,
-        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
-    ) -> Result<(), FileSystemError> {
+    fn children(&self, folder: FileId, first: u64, visit: &mut OnChild<'_>) -> Result<(), FileSystemError> {
         self.ask(folder, |files, note| {
             files.children(folder, first, &mut |child| {
                 note(child.id);
@@ -149,6 +144,8 @@ impl FileSystem for Bounded {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::ControlFlow;
+
     use varve_image::{FileKind, FileTime};
 
     use super::*;
@@ -194,12 +191,7 @@ mod tests {
             })
         }
 
-        fn children(
-            &self,
-            _: FileId,
-            first: u64,
-            visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
-        ) -> Result<(), FileSystemError> {
+        fn children(&self, _: FileId, first: u64, visit: &mut OnChild<'_>) -> Result<(), FileSystemError> {
             for number in first + 2..1002 {
                 self.shown.lock().insert(FileId(number));
                 if visit(child(number)).is_break() {

@@ -1,5 +1,4 @@
 //! The address of a Venti server, in all its customary notations.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,5 +1,4 @@
 //! The client's side of a connection.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::{Bytes, BytesMut};
 

@@ -1,5 +1,4 @@
 //! Splits a stream of bytes into messages.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::{Buf as _, Bytes, BytesMut};
 

@@ -34,6 +34,8 @@
 //!
 //! This crate does not know stores, and starts no thread.
 
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
 mod address;
 mod arena;
 mod client;

@@ -8,7 +8,6 @@
 //! |   13 | read  | the block                                        |
 //! |   15 | write | score (20 bytes)                                 |
 //! |   17 | sync  | nothing                                          |
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::Bytes;
 use varve_block::BigEndian;

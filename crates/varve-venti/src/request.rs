@@ -10,7 +10,6 @@
 //! |   16 | sync    | nothing                                                                    |
 //!
 //! A text has a length of 2 bytes in front, and short bytes have a length of 1 byte.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::{Buf as _, Bytes};
 use varve_block::BigEndian;

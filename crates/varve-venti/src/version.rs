@@ -1,5 +1,4 @@
 //! The version line of each side: `venti-<version>:<version>…-<comment>\n`.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::VERSION_LINE_BYTES_MAX;
 

@@ -7,7 +7,6 @@
 //! ```
 //!
 //! The stream ends when fewer than 8 bits are left. They are ignored.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 /// Why bytes are not a compressed block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

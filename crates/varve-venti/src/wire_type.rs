@@ -1,5 +1,4 @@
 //! The type of a block, as one byte in Venti's protocol and on its disks.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::{BlockKind, BlockType};
 

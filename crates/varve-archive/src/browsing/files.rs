@@ -25,6 +25,12 @@ use crate::records::node_list::ReadFolderError;
 /// all readable nodes.
 pub type Nodes<'a> = Box<dyn Iterator<Item = Result<Node, ReadFolderError>> + 'a>;
 
+/// Receives the data of a file: pieces in ascending order, each with its offset.
+pub type TakeBytes<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
+
+/// Receives an unreadable range, and returns the error if the read ends there.
+pub type OnLoss<'a> = dyn FnMut(Range<u64>, ReadContentError) -> Result<(), ReadContentError> + 'a;
+
 /// The files of one snapshot. A node is valid only for the `Files` that returned it.
 pub trait Files: Send + Sync {
     /// The store that holds the snapshot.
@@ -50,37 +56,25 @@ pub trait Files: Send + Sync {
     }
 
     /// Passes the data of a file in `range` to `take`, in order, each piece with its offset in the
-    /// file. Gaps between pieces are zeros.
+    /// file. Gaps between pieces are zeros. Each unreadable range is passed to `lost`, which
+    /// decides whether to go on; data of that range that `take` received before is void.
     ///
     /// # Errors
-    /// [`ReadContentError`] at the first damage, or if `take` fails.
-    fn read(
+    /// [`ReadContentError::Take`], or the error that `lost` returns.
+    fn read_with(
         &self,
         file: &Node,
         range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        take: &mut TakeBytes<'_>,
+        lost: &mut OnLoss<'_>,
     ) -> Result<(), ReadContentError>;
 
-    /// Reads like [`read`](Self::read), but continues after damage. Each unreadable range is passed
-    /// to `lost`; data of that range that `take` received before is void.
+    /// Reads like [`read_with`](Self::read_with), and ends at the first damage.
     ///
     /// # Errors
-    /// [`ReadContentError::Take`].
-    fn read_around(
-        &self,
-        file: &Node,
-        range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
-        lost: &mut dyn FnMut(Range<u64>, ReadContentError),
-    ) -> Result<(), ReadContentError> {
-        match self.read(file, range.clone(), take) {
-            Ok(()) => Ok(()),
-            Err(error @ ReadContentError::Take(_)) => Err(error),
-            Err(damage) => {
-                lost(range, damage);
-                Ok(())
-            }
-        }
+    /// [`ReadContentError`].
+    fn read(&self, file: &Node, range: Range<u64>, take: &mut TakeBytes<'_>) -> Result<(), ReadContentError> {
+        self.read_with(file, range, take, &mut |_, damage| Err(damage))
     }
 
     /// Writes the content of a file to a stream.

@@ -14,7 +14,7 @@
 
 mod volume;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -24,7 +24,7 @@ use varve_tree::Entry;
 use varve_world::Workers;
 
 use self::volume::VolumeFiles;
-use crate::browsing::files::{ContentKey, Files, Nodes, ReadContentError, ReadProblem};
+use crate::browsing::files::{ContentKey, Files, Nodes, OnLoss, ReadContentError, ReadProblem, TakeBytes};
 use crate::image::{CachedBlocks, ImagePart, ImageReader, RestoreImageError, write_image};
 use crate::progress::Progress;
 use crate::records::node::{Node, NodeKind, NodeProblem};
@@ -230,29 +230,16 @@ impl Files for ImageFiles {
         Some(ReadProblem { error, lacks_all: false, is_damage: true })
     }
 
-    fn read(
+    fn read_with(
         &self,
         file: &Node,
         range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        take: &mut TakeBytes<'_>,
+        lost: &mut OnLoss<'_>,
     ) -> Result<(), ReadContentError> {
         match self.place(file) {
-            Some(ImageNode::File(files, id)) => files.read(id, file.size, range, take),
-            Some(ImageNode::Raw(part)) => part.read(&*self.blocks, range, take),
-            _ => Ok(()),
-        }
-    }
-
-    fn read_around(
-        &self,
-        file: &Node,
-        range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
-        lost: &mut dyn FnMut(Range<u64>, ReadContentError),
-    ) -> Result<(), ReadContentError> {
-        match self.place(file) {
-            Some(ImageNode::File(files, id)) => files.read_around(id, file.size, range, take, lost),
-            Some(ImageNode::Raw(part)) => part.read_around(&*self.blocks, range, take, lost),
+            Some(ImageNode::File(files, id)) => files.read_with(id, file.size, range, take, lost),
+            Some(ImageNode::Raw(part)) => part.read_with(&*self.blocks, range, take, lost),
             _ => Ok(()),
         }
     }

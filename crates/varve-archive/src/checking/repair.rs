@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_block::{BlockName, BlockStore, GetError, PutError, SyncError};
 use varve_log::{ArenaId, OpenLogError};
 use varve_store::{CompareMode, Permission, Store};
 use varve_upkeep::{
@@ -514,17 +514,7 @@ impl FetchingStore<'_> {
 }
 
 impl BlockStore for FetchingStore<'_> {
-    fn score_bytes(&self) -> usize {
-        self.store.score_bytes()
-    }
-
-    fn empty_score(&self) -> Score {
-        self.store.empty_score()
-    }
-
-    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
-        self.store.put(block)
-    }
+    varve_block::forward_block_store!(store: score_bytes, empty_score, put, sync);
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
         match self.store.get(name) {
@@ -533,9 +523,5 @@ impl BlockStore for FetchingStore<'_> {
             }
             other => other,
         }
-    }
-
-    fn sync(&self) -> Result<(), SyncError> {
-        self.store.sync()
     }
 }

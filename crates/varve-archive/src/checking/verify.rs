@@ -396,8 +396,7 @@ fn root_name(entry: &Entry) -> Option<BlockName> {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use bytes::Bytes;
-    use varve_block::{Block, BlockKind, MemoryBlockStore, PutError, Score, SyncError};
+    use varve_block::{BlockKind, MemoryBlockStore};
     use varve_tree::{FixedBuilder, Shape, put_leaves};
 
     use super::*;
@@ -412,25 +411,7 @@ mod tests {
     }
 
     impl BlockStore for Impatient<'_> {
-        fn score_bytes(&self) -> usize {
-            self.below.score_bytes()
-        }
-
-        fn empty_score(&self) -> Score {
-            self.below.empty_score()
-        }
-
-        fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
-            self.below.put(block)
-        }
-
-        fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
-            self.below.get(name)
-        }
-
-        fn sync(&self) -> Result<(), SyncError> {
-            self.below.sync()
-        }
+        varve_block::forward_block_store!(below: score_bytes, empty_score, put, get, sync);
 
         fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
             self.asked.fetch_add(1, Ordering::Relaxed);

@@ -12,12 +12,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use varve_block::BlockStore;
-use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, Xattr};
+use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr};
 use varve_tree::{Entry, TreeReader};
 
 use super::pages::{FolderPages, NodeInPage};
@@ -229,12 +229,7 @@ impl FileSystem for FolderFiles {
         })
     }
 
-    fn children(
-        &self,
-        folder: FileId,
-        first: u64,
-        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
-    ) -> Result<(), FileSystemError> {
+    fn children(&self, folder: FileId, first: u64, visit: &mut OnChild<'_>) -> Result<(), FileSystemError> {
         let folder = self.folder(folder)?;
         let Some(content) = folder.content else { return Ok(()) };
         self.pages

@@ -1,6 +1,6 @@
 //! The files of an archived folder.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use varve_block::{BlockName, BlockStore, BlockType};
 use varve_tree::{Extent, TreeReader};
 use varve_world::Workers;
 
-use crate::browsing::files::{ContentKey, Files, Nodes, ReadContentError, ReadProblem};
+use crate::browsing::files::{ContentKey, Files, Nodes, OnLoss, ReadContentError, ReadProblem, TakeBytes};
 use crate::image::{ImagePart, RestoreImageError, write_image};
 use crate::progress::Progress;
 use crate::records::node::{Node, NodeKind, NodeProblem};
@@ -89,25 +89,15 @@ impl Files for StoredFiles<'_> {
         names.iter().zip(files).map(&mut answer).collect()
     }
 
-    fn read(
+    fn read_with(
         &self,
         file: &Node,
         range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        take: &mut TakeBytes<'_>,
+        lost: &mut OnLoss<'_>,
     ) -> Result<(), ReadContentError> {
         let Some(content) = file.content else { return Ok(()) };
-        ImagePart::whole(&content).read(self.blocks, range, take)
-    }
-
-    fn read_around(
-        &self,
-        file: &Node,
-        range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
-        lost: &mut dyn FnMut(Range<u64>, ReadContentError),
-    ) -> Result<(), ReadContentError> {
-        let Some(content) = file.content else { return Ok(()) };
-        ImagePart::whole(&content).read_around(self.blocks, range, take, lost)
+        ImagePart::whole(&content).read_with(self.blocks, range, take, lost)
     }
 
     fn write_to(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
-use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_block::{BlockName, BlockStore, GetError};
 
 /// The default size of the cache of leaves.
 const LEAVES_BYTES: u64 = 64 << 20;
@@ -81,17 +81,7 @@ fn cache(bytes_max: u64) -> NamedBlockCache {
 }
 
 impl BlockStore for CachedBlocks {
-    fn score_bytes(&self) -> usize {
-        self.below.score_bytes()
-    }
-
-    fn empty_score(&self) -> Score {
-        self.below.empty_score()
-    }
-
-    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
-        self.below.put(block)
-    }
+    varve_block::forward_block_store!(below: score_bytes, empty_score, put, sync, put_batch, expect, has_batch);
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
         if let Some(bytes) = self.cache(name).get(name) {
@@ -100,14 +90,6 @@ impl BlockStore for CachedBlocks {
         let bytes = self.below.get(name)?;
         self.keep(name, &bytes);
         Ok(bytes)
-    }
-
-    fn sync(&self) -> Result<(), SyncError> {
-        self.below.sync()
-    }
-
-    fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
-        self.below.put_batch(blocks)
     }
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
@@ -126,14 +108,6 @@ impl BlockStore for CachedBlocks {
             None => fetched.next().expect("a batch answers each of its names"),
         };
         known.into_iter().map(answer).collect()
-    }
-
-    fn expect(&self, names: &[BlockName]) {
-        self.below.expect(names);
-    }
-
-    fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
-        self.below.has_batch(names)
     }
 }
 

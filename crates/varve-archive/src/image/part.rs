@@ -1,13 +1,12 @@
 //! A part of an image that can be read, restored and compared without interpreting its contents.
 
-use std::io;
 use std::ops::Range;
 
 use bytes::Bytes;
 use varve_block::BlockStore;
 use varve_tree::{Entry, Extent, Extents, ReadPointerError, ReadTreeError, TreeReader, difference};
 
-use crate::browsing::files::ReadContentError;
+use crate::browsing::files::{OnLoss, ReadContentError, TakeBytes};
 
 /// Bytes of leaves per request.
 const BATCH_BYTES: u64 = 4 << 20;
@@ -55,44 +54,17 @@ impl ImagePart {
     }
 
     /// Passes the data of the part in `range` to `take`, without holes, in order, each piece with
-    /// its offset in the part.
+    /// its offset in the part. Each unreadable range is passed to `lost`, which decides whether to
+    /// go on.
     ///
     /// # Errors
-    /// [`ReadContentError`] at the first damage, or if `take` fails.
-    pub(crate) fn read(
+    /// [`ReadContentError::Take`], or the error that `lost` returns.
+    pub(crate) fn read_with(
         &self,
         blocks: &dyn BlockStore,
         range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
-    ) -> Result<(), ReadContentError> {
-        self.read_with(blocks, range, take, &mut |_, damage| Err(damage))
-    }
-
-    /// Reads like [`read`](Self::read), but continues after damage. Each unreadable range is passed
-    /// to `lost`.
-    ///
-    /// # Errors
-    /// [`ReadContentError::Take`].
-    pub(crate) fn read_around(
-        &self,
-        blocks: &dyn BlockStore,
-        range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
-        lost: &mut dyn FnMut(Range<u64>, ReadContentError),
-    ) -> Result<(), ReadContentError> {
-        self.read_with(blocks, range, take, &mut |range, damage| {
-            lost(range, damage.into());
-            Ok(())
-        })
-    }
-
-    /// Reads a range of the part. `lost` decides whether damage ends the read.
-    fn read_with(
-        &self,
-        blocks: &dyn BlockStore,
-        range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
-        lost: &mut dyn FnMut(Range<u64>, ReadTreeError) -> Result<(), ReadTreeError>,
+        take: &mut TakeBytes<'_>,
+        lost: &mut OnLoss<'_>,
     ) -> Result<(), ReadContentError> {
         let reader = TreeReader::new(blocks, &self.entry);
         let mut cuts = self.cuts_of(reader, range);
@@ -101,7 +73,9 @@ impl ImagePart {
             while leaf_bytes < BATCH_BYTES && batch.len() < BATCH_LEAF_COUNT_MAX {
                 match cuts.next() {
                     None => break,
-                    Some(Err(LostPartExtent { range, source })) => lost(range, source.into())?,
+                    Some(Err(LostPartExtent { range, source })) => {
+                        lost(range, ReadTreeError::from(source).into())?
+                    }
                     Some(Ok(cut)) if cut.extent.leaf.is_some() => {
                         leaf_bytes += cut.extent.length;
                         batch.push(cut);
@@ -117,7 +91,7 @@ impl ImagePart {
                 let bytes = match leaf {
                     Ok(leaf) => cut.of(&leaf),
                     Err(damage) => {
-                        lost(cut.range(), damage)?;
+                        lost(cut.range(), damage.into())?;
                         continue;
                     }
                 };

@@ -156,8 +156,8 @@ impl ReadAt for ImageReader {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use varve_block::{Block, BlockKind, BlockType, GetError, MemoryBlockStore, PutError, Score, SyncError};
+
+    use varve_block::{BlockKind, BlockType, MemoryBlockStore};
     use varve_tree::{FixedBuilder, Shape, put_leaves};
 
     use super::*;
@@ -268,21 +268,8 @@ mod tests {
     }
 
     impl BlockStore for Expecting {
-        fn score_bytes(&self) -> usize {
-            self.store.score_bytes()
-        }
-        fn empty_score(&self) -> Score {
-            self.store.empty_score()
-        }
-        fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
-            self.store.put(block)
-        }
-        fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
-            self.store.get(name)
-        }
-        fn sync(&self) -> Result<(), SyncError> {
-            self.store.sync()
-        }
+        varve_block::forward_block_store!(store: score_bytes, empty_score, put, get, sync);
+
         fn expect(&self, names: &[BlockName]) {
             self.told.lock().push(names.to_vec());
         }

@@ -46,10 +46,8 @@ pub fn read_back_image(
             io::ErrorKind::Other.into()
         })
     };
-    let read = match keeps_damaged {
-        false => image.read(blocks, 0..image.size(), &mut take),
-        true => image.read_around(blocks, 0..image.size(), &mut take, &mut |_, _| {}),
-    };
+    let mut lost = |_, damage| if keeps_damaged { Ok(()) } else { Err(damage) };
+    let read = image.read_with(blocks, 0..image.size(), &mut take, &mut lost);
     match (unlike, read) {
         (Some(unlike), _) => Err(unlike),
         (None, Ok(())) => compare_zeros(&file, passed..image.size()),

@@ -8,7 +8,6 @@
 //! A number within a field is a varint: unsigned LEB128 of at most 10 bytes. A signed number `n` is
 //! the varint of `(n << 1) ^ (n >> 63)`. The fields are listed in
 //! `docs/internals/format.md`, section 5.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 /// The length of the longest varint, in bytes.
 const VARINT_BYTES_MAX: usize = 10;

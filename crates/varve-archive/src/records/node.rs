@@ -28,7 +28,6 @@
 //! - Its name is one path component, and never leads out of its folder.
 //! - Its content is a tree of the kind that matches the kind of the node.
 //! - The size of a file is the size of its content.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BlockKind;
 use varve_image::{DeviceNumber, FileTime, Xattr};

@@ -1,5 +1,4 @@
 //! Reads the nodes of a folder one at a time, whatever their number.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::cmp::Ordering;
 

@@ -2,7 +2,6 @@
 //! at a time.
 //!
 //! Invariant: memory holds at most one record and one batch of leaves.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BlockStore;
 use varve_tree::{Entry, Extent, Extents, ReadTreeError, TreeReader};

@@ -1,7 +1,7 @@
 //! The files of a folder that vac archived.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io::Write;
 use std::ops::{ControlFlow, Range};
 
 use varve_block::{BlockKind, BlockStore};
@@ -10,7 +10,7 @@ use varve_world::Workers;
 
 use super::node::{TEXT_BYTES_MAX, device_of, node_of};
 use super::owners::OwnerNames;
-use crate::browsing::files::{ContentKey, Files, Nodes, ReadContentError, ReadProblem};
+use crate::browsing::files::{ContentKey, Files, Nodes, OnLoss, ReadContentError, ReadProblem, TakeBytes};
 use crate::folder::StoredFiles;
 use crate::image::RestoreImageError;
 use crate::progress::Progress;
@@ -213,23 +213,14 @@ impl Files for VacFiles<'_> {
     // There is no `small_contents` here: a single block may extend beyond the end of its file, and
     // must be cut like all others.
 
-    fn read(
+    fn read_with(
         &self,
         file: &Node,
         range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        take: &mut TakeBytes<'_>,
+        lost: &mut OnLoss<'_>,
     ) -> Result<(), ReadContentError> {
-        self.stored.read(file, range, take)
-    }
-
-    fn read_around(
-        &self,
-        file: &Node,
-        range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
-        lost: &mut dyn FnMut(Range<u64>, ReadContentError),
-    ) -> Result<(), ReadContentError> {
-        self.stored.read_around(file, range, take, lost)
+        self.stored.read_with(file, range, take, lost)
     }
 
     fn write_to(

@@ -13,7 +13,7 @@ use varve_archive::{
     ReadRequest, ReadRequestError, RestoreImageError, RunContent, ServedImage, archive_image,
     read_back_image, restore_image, write_image, write_image_around,
 };
-use varve_block::{Block, BlockName, BlockStore, GetError, MemoryBlockStore, PutError, Score, SyncError};
+use varve_block::{Block, BlockName, BlockStore, GetError, MemoryBlockStore, PutError, Score};
 use varve_world::{InlineWorkers, RealWorkers};
 
 const BLOCK_BYTES: u32 = 4096;
@@ -131,13 +131,7 @@ struct Listing {
 }
 
 impl BlockStore for Listing {
-    fn score_bytes(&self) -> usize {
-        self.store.score_bytes()
-    }
-
-    fn empty_score(&self) -> Score {
-        self.store.empty_score()
-    }
+    varve_block::forward_block_store!(store: score_bytes, empty_score, sync);
 
     fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
         let (block_type, score) = (block.block_type, self.store.put(block)?);
@@ -153,10 +147,6 @@ impl BlockStore for Listing {
             }
         }
         self.store.get(name)
-    }
-
-    fn sync(&self) -> Result<(), SyncError> {
-        self.store.sync()
     }
 }
 

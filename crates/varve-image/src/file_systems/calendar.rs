@@ -1,5 +1,4 @@
 //! Converts the dates and times of foreign formats.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::file_systems::file_time::FileTime;
 

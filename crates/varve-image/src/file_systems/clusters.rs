@@ -1,5 +1,4 @@
 //! Files as chains of clusters, as FAT and exFAT store them.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -74,6 +74,9 @@ pub struct FolderChild {
     pub kind: FileKind,
 }
 
+/// Receives the children of a folder, one after another, until it breaks.
+pub type OnChild<'a> = dyn FnMut(FolderChild) -> ControlFlow<()> + 'a;
+
 /// An extended attribute, as the Linux kernel would return it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Xattr {
@@ -134,12 +137,7 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     ///
     /// [`FileSystemError`]; children that were passed before stay valid.
-    fn children(
-        &self,
-        folder: FileId,
-        first: u64,
-        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
-    ) -> Result<(), FileSystemError>;
+    fn children(&self, folder: FileId, first: u64, visit: &mut OnChild<'_>) -> Result<(), FileSystemError>;
 
     /// Looks up a name in a folder.
     ///
@@ -147,15 +145,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// [`FileSystemError`]
     fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<FolderChild>, FileSystemError> {
-        let mut found = None;
-        self.children(folder, 0, &mut |child| {
-            if child.name == name {
-                found = Some(child);
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        })?;
-        Ok(found)
+        find_child(name, |visit| self.children(folder, 0, visit))
     }
 
     /// Fills `into` with the bytes of a file from `offset`; holes read as zeros. Returns the number
@@ -216,7 +206,10 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     ///
     /// [`FileSystemError`]
-    fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError>;
+    fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
+        let _ = file;
+        Ok(Vec::new())
+    }
 
     /// Returns the reason, in words, if this reader shows fewer or older files than a mount would;
     /// `None` if both show the same.
@@ -229,4 +222,20 @@ pub trait FileSystem: Send + Sync {
     fn forget(&self, file: FileId) {
         let _ = file;
     }
+}
+
+/// Finds the child with this name among those that a walk passes.
+pub(crate) fn find_child(
+    name: &[u8],
+    walk: impl FnOnce(&mut OnChild<'_>) -> Result<(), FileSystemError>,
+) -> Result<Option<FolderChild>, FileSystemError> {
+    let mut found = None;
+    walk(&mut |child| {
+        if child.name == name {
+            found = Some(child);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
 }

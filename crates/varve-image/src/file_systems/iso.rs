@@ -7,20 +7,19 @@
 //! A file's number is the position of its record in the volume. With Rock Ridge, names, modes,
 //! owners, times and links are those of the source system. Otherwise names are shown as Linux shows
 //! them: in lower case and without versions.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod descriptor;
 mod record;
 mod rock_ridge;
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use self::descriptor::VolumeDescriptor;
 use self::record::{IsoRecord, NameEncoding};
 use self::rock_ridge::RockRidge;
 use crate::bytes::read_at::ReadAt;
-use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, Xattr};
+use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild};
 
 /// No record of a folder crosses a boundary of this size.
 const SECTOR_BYTES: u64 = 2048;
@@ -201,12 +200,7 @@ impl FileSystem for Iso {
         })
     }
 
-    fn children(
-        &self,
-        folder: FileId,
-        first: u64,
-        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
-    ) -> Result<(), FileSystemError> {
+    fn children(&self, folder: FileId, first: u64, visit: &mut OnChild<'_>) -> Result<(), FileSystemError> {
         let found = self.file(folder)?;
         if !found.record.is_folder {
             return Err(FileSystemError::Absent { what: format!("folder at {}", folder.0) });
@@ -285,9 +279,5 @@ impl FileSystem for Iso {
     fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
         let target = self.file(link)?.rock_ridge.target;
         target.ok_or_else(|| FileSystemError::Absent { what: format!("symbolic link at {}", link.0) })
-    }
-
-    fn xattrs(&self, _: FileId) -> Result<Vec<Xattr>, FileSystemError> {
-        Ok(Vec::new())
     }
 }

@@ -3,7 +3,6 @@
 //! A character that a path cannot contain (`/`, NUL, an unpaired surrogate of UTF-16) becomes `%`
 //! and its number in hexadecimal. In such a name each `%` is escaped too. The same name always
 //! gives the same result.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::fmt::Write;
 

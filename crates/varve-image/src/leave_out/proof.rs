@@ -5,7 +5,6 @@
 //! The disk must have the whole volume. There must be no second signature at any known place: in
 //! the volume, in the members of its LVM group, or on the disk as a whole. A place that cannot be
 //! read counts as a signature.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::cell::OnceCell;
 use std::ops::Range;

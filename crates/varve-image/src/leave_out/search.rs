@@ -5,7 +5,6 @@
 //! candidates (seem to be swap, or free) ─▶ proof (all evidence agrees) ─┬▶ left out, with proof
 //!                                                                       └▶ kept, with the reason
 //! ```
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 #[cfg(test)]
 #[allow(clippy::arithmetic_side_effects)]

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use varve_store::Store;
 use varve_world::Timestamp;
 
-use crate::segments::{SEGMENTS_MAX, SegmentEntry};
+use crate::segments::{SEGMENTS_MAX, SegmentEntry, SegmentFolder};
 use crate::shards::ScoreRange;
 
 /// Each route is guaranteed this many segments: one that is open, and one that is being sent.
@@ -81,6 +81,11 @@ impl BufferSegments {
         });
         let gone: u64 = self.gone.iter().map(|segment| segment.bytes()).sum();
         self.bytes_max.saturating_sub(taken.sum::<u64>() + gone)
+    }
+
+    /// Removes the delivered segments that nobody reads any more.
+    pub(super) fn clear_gone(&mut self, folder: &SegmentFolder) {
+        folder.clear_unread(&mut self.gone, |segment| (segment.slot, segment.store));
     }
 
     /// The entries for the list, in the order in which the segments were begun.

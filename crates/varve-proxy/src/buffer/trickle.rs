@@ -69,7 +69,7 @@ impl WriteBuffer {
                             );
                         }
                         drop(segment);
-                        self.clear_gone(&mut self.segments.write());
+                        self.segments.write().clear_gone(&self.folder);
                         self.ways.iter().for_each(|way| *way.full_since.lock() = None);
                         self.room.1.notify_all();
                         TrickleStep::Ended

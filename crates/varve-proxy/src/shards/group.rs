@@ -3,8 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_block::{Block, BlockStore, PutError, Score, SyncError};
 
 use super::{ScoreRange, ShardedStore};
 
@@ -41,21 +40,11 @@ impl ShardGroup {
 }
 
 impl BlockStore for ShardGroup {
-    fn score_bytes(&self) -> usize {
-        self.shards.score_bytes()
-    }
-
-    fn empty_score(&self) -> Score {
-        self.shards.empty_score()
-    }
+    varve_block::forward_block_store!(shards: score_bytes, empty_score, get, get_batch, has_batch);
 
     fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
         let scores = self.put_batch(&[block])?;
         Ok(scores[0])
-    }
-
-    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
-        self.shards.get(name)
     }
 
     fn sync(&self) -> Result<(), SyncError> {
@@ -68,13 +57,5 @@ impl BlockStore for ShardGroup {
             return Err(PutError::Failed { source: WrongGroup.into() });
         }
         self.shards.put_named(blocks, scores)
-    }
-
-    fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
-        self.shards.get_batch(names)
-    }
-
-    fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
-        self.shards.has_batch(names)
     }
 }

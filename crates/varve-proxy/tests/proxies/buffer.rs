@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use varve_block::{BlockName, BlockStore, PutError, contract};
+use varve_block::{BlockStore, PutError, contract};
 use varve_proxy::{
     BUFFER_BYTES_MIN, Background, BufferSettings, BufferTarget, OpenBufferError, OpenSegmentsError, Shard,
     ShardedStore, TrickleStep, WriteBuffer,
@@ -74,25 +74,7 @@ fn the_contract_is_kept_while_blocks_go_on() {
 struct Shared(Arc<WriteBuffer>);
 
 impl BlockStore for Shared {
-    fn score_bytes(&self) -> usize {
-        self.0.score_bytes()
-    }
-
-    fn empty_score(&self) -> varve_block::Score {
-        self.0.empty_score()
-    }
-
-    fn put(&self, block: varve_block::Block<'_>) -> Result<varve_block::Score, PutError> {
-        self.0.put(block)
-    }
-
-    fn get(&self, name: &BlockName) -> Result<bytes::Bytes, varve_block::GetError> {
-        self.0.get(name)
-    }
-
-    fn sync(&self) -> Result<(), varve_block::SyncError> {
-        self.0.sync()
-    }
+    varve_block::forward_block_store!(0: score_bytes, empty_score, put, get, sync);
 }
 
 #[test]

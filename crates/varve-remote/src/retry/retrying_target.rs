@@ -459,7 +459,7 @@ mod tests {
 
     #[test]
     fn keeps_the_contract() {
-        crate::contract::check(&mut || Moody::new(Vec::new()));
+        crate::contract::check(&mut || Box::new(Moody::new(Vec::new())));
     }
 
     #[test]

@@ -470,7 +470,7 @@ mod tests {
         let mut folders = Vec::new();
         crate::contract::check(&mut || {
             folders.push(tempfile::tempdir().unwrap());
-            FolderTarget::new(&folders.last().unwrap().path().join("replica"))
+            Box::new(FolderTarget::new(&folders.last().unwrap().path().join("replica")))
         });
         let folder = tempfile::tempdir().unwrap();
         crate::contract::check_many(&FolderTarget::new(folder.path()));
@@ -484,7 +484,7 @@ mod tests {
                 folders.push(tempfile::tempdir().unwrap());
                 let target = FolderTarget::new(folders.last().unwrap().path());
                 target.creation.set(way).unwrap();
-                target
+                Box::new(target)
             });
             for folder in &folders {
                 assert_eq!(unfinished(folder.path()), Vec::<PathBuf>::new(), "{way:?}");

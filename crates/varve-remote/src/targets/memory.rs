@@ -90,6 +90,6 @@ mod tests {
 
     #[test]
     fn keeps_the_contract() {
-        crate::contract::check(&mut MemoryTarget::new);
+        crate::contract::check(&mut || Box::new(MemoryTarget::new()));
     }
 }

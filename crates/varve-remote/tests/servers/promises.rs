@@ -17,7 +17,7 @@ use crate::lonely_server::program;
 fn keeps_the_contract(kind: Option<Kind>) {
     let Some(kind) = kind else { return };
     contract::check(&mut || kind.fresh());
-    contract::check_many(&kind.fresh());
+    contract::check_many(&*kind.fresh());
 }
 
 #[test]

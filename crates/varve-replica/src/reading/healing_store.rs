@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
+use varve_block::{BlockName, BlockStore, GetError, PutError, SyncError};
 use varve_store::Store;
 
 /// Opens the replicas at the first lost block. A store without lost blocks does not wait for them.
@@ -111,17 +111,10 @@ impl HealingStore {
 }
 
 impl BlockStore for HealingStore {
-    fn score_bytes(&self) -> usize {
-        self.local.score_bytes()
-    }
-
-    fn empty_score(&self) -> Score {
-        self.local.empty_score()
-    }
-
-    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
-        self.local.put(block)
-    }
+    // A block that only a replica has is not in the store: `has_batch` asks only the store itself.
+    varve_block::forward_block_store!(
+        local: score_bytes, empty_score, put, sync, put_batch, expect, has_batch
+    );
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
         let mut results = [self.local.get(name)];
@@ -130,26 +123,9 @@ impl BlockStore for HealingStore {
         result
     }
 
-    fn sync(&self) -> Result<(), SyncError> {
-        self.local.sync()
-    }
-
-    fn put_batch(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
-        self.local.put_batch(blocks)
-    }
-
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
         let mut results = self.local.get_batch(names);
         self.fall_back(names, &mut results);
         results
-    }
-
-    fn expect(&self, names: &[BlockName]) {
-        self.local.expect(names);
-    }
-
-    /// Asks only the store itself. A block that only a replica has is not in the store.
-    fn has_batch(&self, names: &[BlockName]) -> Result<Vec<bool>, GetError> {
-        self.local.has_batch(names)
     }
 }

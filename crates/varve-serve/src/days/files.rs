@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -13,7 +13,7 @@ use varve_archive::{
 };
 use varve_block::BlockStore;
 use varve_image::{
-    FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, ReadAt, Xattr,
+    FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, OnChild, ReadAt, Xattr,
 };
 use varve_world::Timestamp;
 
@@ -400,12 +400,7 @@ impl FileSystem for Days {
         })
     }
 
-    fn children(
-        &self,
-        folder: FileId,
-        first: u64,
-        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
-    ) -> Result<(), FileSystemError> {
+    fn children(&self, folder: FileId, first: u64, visit: &mut OnChild<'_>) -> Result<(), FileSystemError> {
         let place = self.place(folder)?;
         if let Place::Inside { night, part, file } = &place {
             let mut show = |child: FolderChild| {

@@ -69,8 +69,6 @@ struct Lines {
     next: u64,
 }
 
-impl Shared {}
-
 impl NbdServer {
     /// Listens, and serves clients until it is dropped or drained.
     ///

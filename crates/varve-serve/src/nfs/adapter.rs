@@ -253,7 +253,7 @@ impl ReadDirPlusIterator<FileHandleU64> for Listing {
 
 #[cfg(test)]
 mod tests {
-    use varve_image::{FileSystem, Xattr};
+    use varve_image::{FileSystem, OnChild};
 
     use super::*;
 
@@ -290,12 +290,7 @@ mod tests {
             })
         }
 
-        fn children(
-            &self,
-            _: FileId,
-            _: u64,
-            _: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
-        ) -> Result<(), FileSystemError> {
+        fn children(&self, _: FileId, _: u64, _: &mut OnChild<'_>) -> Result<(), FileSystemError> {
             Ok(())
         }
 
@@ -306,10 +301,6 @@ mod tests {
         }
 
         fn link_target(&self, _: FileId) -> Result<Vec<u8>, FileSystemError> {
-            Ok(Vec::new())
-        }
-
-        fn xattrs(&self, _: FileId) -> Result<Vec<Xattr>, FileSystemError> {
             Ok(Vec::new())
         }
     }

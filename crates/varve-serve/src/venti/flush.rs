@@ -103,12 +103,9 @@ fn flush(state: &State) -> bool {
 mod tests {
     use std::sync::atomic::AtomicBool;
 
-    use bytes::Bytes;
     use parking_lot::Mutex;
     use tokio::time::Instant;
-    use varve_block::{
-        Block, BlockName, BlockStore, BlockType, GetError, MemoryBlockStore, PutError, Score, SyncError,
-    };
+    use varve_block::{Block, BlockStore, BlockType, MemoryBlockStore, SyncError};
 
     use super::super::settings::VentiSettings;
     use super::*;
@@ -128,21 +125,7 @@ mod tests {
     }
 
     impl BlockStore for Noting {
-        fn score_bytes(&self) -> usize {
-            self.blocks.score_bytes()
-        }
-
-        fn empty_score(&self) -> Score {
-            self.blocks.empty_score()
-        }
-
-        fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
-            self.blocks.put(block)
-        }
-
-        fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
-            self.blocks.get(name)
-        }
+        varve_block::forward_block_store!(blocks: score_bytes, empty_score, put, get);
 
         fn sync(&self) -> Result<(), SyncError> {
             self.syncs.lock().push(Instant::now());

@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, Xattr};
+use varve_image::{
+    FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, OnChild,
+};
 use varve_serve::Served;
 use varve_serve::webdav::WebDavServer;
 
@@ -37,12 +38,7 @@ impl FileSystem for OnePage {
         })
     }
 
-    fn children(
-        &self,
-        _: FileId,
-        first: u64,
-        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
-    ) -> Result<(), FileSystemError> {
+    fn children(&self, _: FileId, first: u64, visit: &mut OnChild<'_>) -> Result<(), FileSystemError> {
         if first == 0 {
             let _ = visit(FolderChild { name: b"page.html".to_vec(), id: FileId(2), kind: FileKind::File });
         }
@@ -58,10 +54,6 @@ impl FileSystem for OnePage {
 
     fn link_target(&self, _: FileId) -> Result<Vec<u8>, FileSystemError> {
         Err(FileSystemError::Absent { what: "link".into() })
-    }
-
-    fn xattrs(&self, _: FileId) -> Result<Vec<Xattr>, FileSystemError> {
-        Ok(Vec::new())
     }
 }
 

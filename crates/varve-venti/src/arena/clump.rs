@@ -12,7 +12,6 @@
 //! | 34 |    4 | time        | seconds since 1970                            |
 //!
 //! The arena's directory has the 25 bytes from the type to the score of each clump, in their order.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::borrow::Cow;
 

@@ -8,7 +8,6 @@
 //! | 72 |    4 | block_bytes  |                                                |
 //! | 76 |    8 | size         | of the arena, with head and trailer            |
 //! | 84 |    4 | clump_magic  | version 5 only                                 |
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BigEndian;
 

@@ -10,7 +10,6 @@
 //! The table of arenas is a text between the next multiple of a block after the header and the
 //! first arena. It has the number of arenas, and for each of them a line with its name, start and
 //! end.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
 

@@ -18,7 +18,6 @@
 //! If `has_extension` is 1, the fields clumps, compressed, used, plain_bytes and sealed follow
 //! again, with the values of the log. The score is the hash of the whole arena, with these 20 bytes
 //! as zeros. They are the last ones of the block.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use varve_block::BigEndian;
 

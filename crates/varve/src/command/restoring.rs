@@ -297,7 +297,7 @@ fn restore_image(
 fn write_around(files: &dyn Files, node: &Node, damaged: &DamageList) -> Result<()> {
     let mut output = Output::new();
     let mut written = 0;
-    files.read_around(
+    files.read_with(
         node,
         0..node.size,
         &mut |offset, bytes| {
@@ -309,7 +309,10 @@ fn write_around(files: &dyn Files, node: &Node, damaged: &DamageList) -> Result<
             written = offset + bytes.len() as u64;
             Ok(())
         },
-        &mut |range, _| damaged.add(Path::new(""), range),
+        &mut |range, _| {
+            damaged.add(Path::new(""), range);
+            Ok(())
+        },
     )?;
     std::io::copy(
         &mut std::io::Read::take(std::io::repeat(0), node.size.saturating_sub(written)),

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild};
 
 use super::VOLUME_SHIFT;
-use crate::browsing::files::{ContentKey, Nodes, ReadContentError, ReadProblem};
+use crate::browsing::files::{ContentKey, Nodes, OnLoss, ReadContentError, ReadProblem, TakeBytes};
 use crate::image::{ImagePart, RestoreImageError};
 use crate::progress::Progress;
 use crate::records::node::{MODE_MASK, Node, NodeKind, NodeProblem, is_component};
@@ -124,40 +124,15 @@ impl VolumeFiles {
     }
 
     /// Passes the data of a file to `take`, without its holes. Its status claims `size` bytes.
-    pub(super) fn read(
+    /// `lost` decides whether damage ends the read. Damage is skipped in steps of [`AROUND_BYTES`].
+    /// If the file's data ranges are unreadable, the rest of the range is lost.
+    pub(super) fn read_with(
         &self,
         id: FileId,
         size: u64,
         range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
-    ) -> Result<(), ReadContentError> {
-        self.read_with(id, size, range, take, &mut |_, damage| Err(damage))
-    }
-
-    /// Reads like [`read`](Self::read), but skips damage in steps of [`AROUND_BYTES`]. If the
-    /// file's data ranges are unreadable, the rest of the range is lost.
-    pub(super) fn read_around(
-        &self,
-        id: FileId,
-        size: u64,
-        range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
-        lost: &mut dyn FnMut(Range<u64>, ReadContentError),
-    ) -> Result<(), ReadContentError> {
-        self.read_with(id, size, range, take, &mut |range, damage| {
-            lost(range, damage);
-            Ok(())
-        })
-    }
-
-    /// Reads a range of a file. `lost` decides whether damage ends the read.
-    fn read_with(
-        &self,
-        id: FileId,
-        size: u64,
-        range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
-        lost: &mut dyn FnMut(Range<u64>, ReadContentError) -> Result<(), ReadContentError>,
+        take: &mut TakeBytes<'_>,
+        lost: &mut OnLoss<'_>,
     ) -> Result<(), ReadContentError> {
         let end = range.end.min(size);
         let mut offset = range.start;
@@ -216,12 +191,13 @@ impl VolumeFiles {
     ) -> Result<(), RestoreImageError> {
         progress.set_total(0, size);
         let mut written = 0;
-        let read = self.read(id, size, 0..size, &mut |offset, bytes| {
+        let mut take = |offset: u64, bytes: &[u8]| {
             io::copy(&mut io::Read::take(io::repeat(0), offset - written), into)?;
             into.write_all(bytes)?;
             written = offset + bytes.len() as u64;
             Ok(())
-        });
+        };
+        let read = self.read_with(id, size, 0..size, &mut take, &mut |_, damage| Err(damage));
         let output = |source| RestoreImageError::Write { path: Path::new("the output").into(), source };
         match read {
             Ok(()) => {

@@ -335,13 +335,11 @@ impl<'a> FileWriter<'a> {
             }
             Ok(write_full(descriptor, bytes, offset)?)
         };
-        let read = match self.damaged {
-            None => self.files.read(&file.node, range, &mut take),
-            Some(damaged) => {
-                let mut lost = |range: Range<u64>, _| damaged.add(&file.path, range);
-                self.files.read_around(&file.node, range, &mut take, &mut lost)
-            }
+        let mut lost = |range: Range<u64>, error| {
+            self.damaged.ok_or(error)?.add(&file.path, range);
+            Ok(())
         };
+        let read = self.files.read_with(&file.node, range, &mut take, &mut lost);
         // An error that tells of a full disk is more useful than the fact that the restore ends.
         if self.is_stopped() && !matches!(&read, Err(ReadContentError::Take(error)) if ends_everything(error))
         {

@@ -153,10 +153,8 @@ impl ReadBackCheck<'_> {
             }
         };
         // A range that was damaged during the restore is a hole. New damage shows as a difference.
-        let read = match self.options.damaged {
-            None => self.files.read(node, 0..node.size, &mut take),
-            Some(_) => self.files.read_around(node, 0..node.size, &mut take, &mut |_, _| {}),
-        };
+        let mut lost = |_, damage| if self.options.damaged.is_some() { Ok(()) } else { Err(damage) };
+        let read = self.files.read_with(node, 0..node.size, &mut take, &mut lost);
         match (unlike, read) {
             (Some(unlike), _) => Err(unlike),
             (None, Ok(())) => compare_zeros(file, passed..node.size),

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use varve_archive::{
-    ContentKey, DamageList, Files, InodeFlags, Node, Nodes, Overwrite, PlannedEntry, Problem, Progress,
-    ReadContentError, ReadFolderError, ReadProblem, RestoreAction, RestoreCounts, RestoreFilter,
-    RestoreFolderError, RestoreImageError, RestoreOptions, StoredFiles, Watch, lookup, plan_restore,
-    read_back, restore_folder,
+    ContentKey, DamageList, Files, InodeFlags, Node, Nodes, OnLoss, Overwrite, PlannedEntry, Problem,
+    Progress, ReadContentError, ReadFolderError, ReadProblem, RestoreAction, RestoreCounts, RestoreFilter,
+    RestoreFolderError, RestoreImageError, RestoreOptions, StoredFiles, TakeBytes, Watch, lookup,
+    plan_restore, read_back, restore_folder,
 };
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
+use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError};
 use varve_world::{InlineWorkers, RealWorkers, Workers};
 
 use super::sample::{Place, acl, describe, set_mode, set_xattr};
@@ -359,25 +359,11 @@ struct BeforeEachRead<'a, F> {
 }
 
 impl<F: Fn() + Send + Sync> BlockStore for BeforeEachRead<'_, F> {
-    fn score_bytes(&self) -> usize {
-        self.blocks.score_bytes()
-    }
-
-    fn empty_score(&self) -> Score {
-        self.blocks.empty_score()
-    }
-
-    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
-        self.blocks.put(block)
-    }
+    varve_block::forward_block_store!(blocks: score_bytes, empty_score, put, sync);
 
     fn get(&self, name: &BlockName) -> Result<bytes::Bytes, GetError> {
         (self.before)();
         self.blocks.get(name)
-    }
-
-    fn sync(&self) -> Result<(), SyncError> {
-        self.blocks.sync()
     }
 }
 
@@ -664,14 +650,15 @@ impl Files for MovesWhenRead<'_> {
         self.files.trouble(node)
     }
 
-    fn read(
+    fn read_with(
         &self,
         file: &Node,
         range: Range<u64>,
-        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+        take: &mut TakeBytes<'_>,
+        lost: &mut OnLoss<'_>,
     ) -> Result<(), ReadContentError> {
         fs::rename(&self.from, &self.to).unwrap();
-        self.files.read(file, range, take)
+        self.files.read_with(file, range, take, lost)
     }
 
     fn write_to(
@@ -771,17 +758,7 @@ fn what_cannot_be_removed_is_a_problem() {
 struct Lacking<'a>(&'a dyn BlockStore);
 
 impl BlockStore for Lacking<'_> {
-    fn score_bytes(&self) -> usize {
-        self.0.score_bytes()
-    }
-
-    fn empty_score(&self) -> Score {
-        self.0.empty_score()
-    }
-
-    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
-        self.0.put(block)
-    }
+    varve_block::forward_block_store!(0: score_bytes, empty_score, put, sync);
 
     fn get(&self, name: &BlockName) -> Result<bytes::Bytes, GetError> {
         if name.block_type == BlockType::DATA {
@@ -789,10 +766,6 @@ impl BlockStore for Lacking<'_> {
         } else {
             self.0.get(name)
         }
-    }
-
-    fn sync(&self) -> Result<(), SyncError> {
-        self.0.sync()
     }
 }
 

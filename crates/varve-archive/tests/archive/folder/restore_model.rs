@@ -15,7 +15,7 @@ use varve_archive::{
     DamageList, FolderOptions, Node, Overwrite, Problem, Progress, RestoreCounts, RestoreFolderError,
     RestoreOptions, StoredFiles, Watch, archive_folder, restore_folder,
 };
-use varve_block::{Block, BlockName, BlockStore, GetError, MemoryBlockStore, PutError, Score, SyncError};
+use varve_block::{Block, BlockName, BlockStore, GetError, MemoryBlockStore, PutError, Score};
 use varve_world::{InlineWorkers, RealWorkers, Workers};
 
 use super::sample::set_xattr;
@@ -428,13 +428,7 @@ impl<'a> Watched<'a> {
 }
 
 impl BlockStore for Watched<'_> {
-    fn score_bytes(&self) -> usize {
-        self.blocks.score_bytes()
-    }
-
-    fn empty_score(&self) -> Score {
-        self.blocks.empty_score()
-    }
+    varve_block::forward_block_store!(blocks: score_bytes, empty_score, sync);
 
     fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
         let (block_type, score) = (block.block_type, self.blocks.put(block)?);
@@ -449,10 +443,6 @@ impl BlockStore for Watched<'_> {
             progress.cancel();
         }
         self.blocks.get(name)
-    }
-
-    fn sync(&self) -> Result<(), SyncError> {
-        self.blocks.sync()
     }
 }
 

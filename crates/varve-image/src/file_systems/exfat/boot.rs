@@ -17,7 +17,6 @@
 //! |    112 |     1 | how full it is; not part of the checksum                       |
 //!
 //! The twelfth sector repeats the checksum of the eleven before it.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::FileSystemError;
 use crate::bytes::fields::{has_at, u8_at, u16_at, u32_at, u64_at};

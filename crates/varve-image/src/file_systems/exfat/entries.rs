@@ -12,7 +12,6 @@
 //!
 //! A part of a name (0xc1) has fifteen characters at 2. Other entries that belong to a file have
 //! bit 5 set, and are skipped.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::FileStatus;
 use crate::bytes::fields::{u8_at, u16_at, u32_at, u64_at};

@@ -1,5 +1,4 @@
 //! Free space: the bitmaps of blocks and of inodes.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
 

@@ -1,5 +1,4 @@
 //! Finds the blocks of a file: by extents, or by the pointer blocks of ext2 and ext3.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::inode::ExtInode;
 use super::{ExtFileSystem, MetadataBlock, damaged};

@@ -1,6 +1,5 @@
 //! A cache of metadata blocks. Neighbouring blocks are read together, because they are usually
 //! needed together.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io;
 use std::ops::{Deref, Range};

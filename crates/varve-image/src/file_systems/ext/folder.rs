@@ -8,7 +8,6 @@
 //!
 //! So the last bytes do not tell the two kinds apart: a folder whose first block became the root of
 //! its index keeps the tail that the block had as a block of names.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::ControlFlow;
 
@@ -17,7 +16,7 @@ use super::superblock::incompatible;
 use super::{ExtFileSystem, damaged};
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
-use crate::{FileId, FileKind, FileSystemError, FolderChild};
+use crate::{FileId, FileKind, FileSystemError, FolderChild, OnChild};
 
 const HEAD_BYTES: usize = 8;
 const TAIL_BYTES: usize = 12;
@@ -96,7 +95,7 @@ impl ExtFileSystem {
         &self,
         folder: &ExtInode,
         first: u64,
-        visit: &mut dyn FnMut(FolderChild) -> ControlFlow<()>,
+        visit: &mut OnChild<'_>,
     ) -> Result<(), FileSystemError> {
         let mut counter = ChildCounter { next: 0, first, visit };
         if folder.has_inline_data() {
@@ -264,7 +263,7 @@ fn what(folder: &ExtInode) -> String {
 pub(super) struct ChildCounter<'a> {
     pub(super) next: u64,
     pub(super) first: u64,
-    pub(super) visit: &'a mut dyn FnMut(FolderChild) -> ControlFlow<()>,
+    pub(super) visit: &'a mut OnChild<'a>,
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
 //! Group descriptors: the positions of the bitmaps and inodes of each group of blocks.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::superblock::{Superblock, incompatible, read_only};
 use super::{ExtFileSystem, damaged};

@@ -1,5 +1,4 @@
 //! Inodes: all metadata of a file except its names.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::superblock::{incompatible, read_only};
 use super::{ExtFileSystem, damaged};

@@ -1,5 +1,4 @@
 //! The name hashes of folder indexes, as every Linux kernel since 2002 computes them.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 /// The hash function of a folder, and the signedness of its bytes: that once depended on the
 /// machine.

@@ -1,5 +1,4 @@
 //! Maps blocks to the files that own them.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
 

@@ -1,5 +1,4 @@
 //! The superblock: the layout of an ext file system, and the state in which it was left.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::damaged;
 use crate::FileSystemError;

@@ -1,6 +1,5 @@
 //! Extended attributes: after the fields of an inode, in a block of their own, and long values in
 //! inodes of their own.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::inode::{ExtInode, MAP_BYTES};
 use super::{ExtFileSystem, damaged};

@@ -14,7 +14,6 @@
 //!
 //! With 12 and 16 bits, OS/2 and Windows NT use offset 20 for the position of a file's extended
 //! attributes.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
 use crate::file_systems::calendar;

@@ -7,7 +7,6 @@
 //! |     88 |     3 | of a supplementary one: `%/@`, `%/C` or `%/E` for Joliet |
 //! |    128 |     2 | bytes of a block                             |
 //! |    156 |    34 | the root folder's record                     |
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::FileSystemError;
 use crate::bytes::fields::{has_at, u8_at, u16_at};

@@ -11,7 +11,6 @@
 //! |     26 |     1 | not 0: interleaved                            |
 //! |     32 |     1 | bytes of the name                             |
 //! |     33 |       | name, padding to an even offset, system use |
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::bytes::fields::{u8_at, u32_at};
 use crate::file_systems::calendar;

@@ -8,7 +8,6 @@
 //! | `PX` | mode, links, owner, group                 | `PN` | device                           |
 //! | `TF` | times                                     | `ZF` | compressed                       |
 //! | `CL` | a folder that lies elsewhere              | `RE` | a folder that is shown elsewhere |
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use super::record::{long_moment, short_moment};
 use crate::bytes::fields::{u8_at, u32_at};

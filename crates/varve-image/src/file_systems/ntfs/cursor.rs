@@ -1,5 +1,4 @@
 //! A read position in a volume, with a limit on the bytes read, so that no cycle is endless.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::io::{self, Read, Seek, SeekFrom};
 

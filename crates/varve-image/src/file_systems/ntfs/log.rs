@@ -5,7 +5,6 @@
 //! |      0 |     4 | `RSTR`               |      0 |     8 | number of the last record          |
 //! |     24 |     2 | where its area begins |    12 |     2 | client in use; 0xffff: none         |
 //! |        |       |                      |     14 |     2 | flags: 2, if it is clean            |
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::bytes::fields::{u16_at, u64_at};
 

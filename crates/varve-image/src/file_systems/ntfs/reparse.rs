@@ -9,7 +9,6 @@
 //! |     12 |     4 | place and length of the target for people | the same |
 //! |     16 |     4 | flags: 1, if the target is relative | names, in UTF-16 |
 //! |     20 |       | names, in UTF-16   |               |
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use crate::bytes::fields::{u16_at, u32_at};
 

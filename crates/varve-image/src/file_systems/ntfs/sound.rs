@@ -1,5 +1,4 @@
 //! Decides if an NTFS file system is live, or the remnant of one that was overwritten.
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::ops::Range;
 
