@@ -255,7 +255,7 @@ impl Replacement {
         storage.sync(&self.file).map_err(failed)?;
         storage.rename(&self.file, &id.file_name()).map_err(failed)?;
         storage.sync_folder(ArenaId::FOLDER).map_err(failed)?;
-        tracing::info!(arena = %id, generation = seal.generation, "rewrote an arena");
+        tracing::info!(arena = %id, generation = seal.generation, "salvaged an arena");
         Ok(ReplacedArena { seal, pages: self.pages })
     }
 }

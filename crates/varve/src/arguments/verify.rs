@@ -35,7 +35,7 @@ pub struct Verify {
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub since: Option<Duration>,
 
-    /// Check a replica, object by object, without trusting it
+    /// Audit a replica, object by object, without trusting it
     ///
     /// With --store the replica is also compared with that store.
     #[arg(long, value_name = "TARGET", value_hint = ValueHint::AnyPath)]
