@@ -1,11 +1,14 @@
-//! The whole engine on the misbehaving world of `varve-sim`, under a model that knows what was acknowledged.
+//! Runs the whole engine on the simulated disk of `varve-sim`, together with a model of all
+//! acknowledged data.
 //!
-//! A seed draws a [`Schedule`](schedule::Schedule): what is done to an archive, step by step, and what goes wrong at which call. [`run`](run::run)
-//! carries it out and holds the archive to its promises:
+//! A seed draws a [`Schedule`](schedule::Schedule): a list of actions on an archive, and the faults
+//! with their calls. [`run`](run::run) executes it and checks that the archive keeps its promises:
 //!
-//! - What a sync has acknowledged is there after every power cut, and reads back as it was put. So is every snapshot that was reported.
-//! - No snapshot is there half: one that was being taken is absent, or whole.
-//! - Wrong bytes are never returned as data: a read that fails or lies gives an error or the right bytes, and right ones when it is tried again.
+//! - Everything that a sync has acknowledged exists after every power cut, with the bytes that were
+//!   put. So does every snapshot that was reported.
+//! - No snapshot is incomplete: an interrupted one is absent or complete.
+//! - Wrong bytes are never returned as data. A read that fails or returns wrong data gives an error
+//!   or the right bytes, and the right bytes when it is repeated.
 //! - Opening after a crash needs no other step, and succeeds as soon as the disk works.
 //! - A full disk loses nothing, and the archive works again once there is space.
 //! - After a failed write or sync the store refuses more until it is opened again.
@@ -16,13 +19,14 @@
 //! **Replaying.** A failure prints its seed and the smallest schedule that still fails.
 //! `VARVE_FAULT_SEED=81172 cargo test -p varve-archive --test faults replay` runs that seed again,
 //! call by call as before. With `VARVE_FAULT_TELL=1` the smallest failing schedule prints each of
-//! its events. A seed that ever failed goes into
-//! `failed-seeds.txt`, whose seeds run first, for ever.
+//! its events. A seed that failed once is added to `failed-seeds.txt`, whose seeds run first.
 //!
-//! **Adding an action**, such as a step of maintenance: a variant of [`Action`](schedule::Action), a line in `Action::draw` that says how often it
-//! comes, and an arm in `Case::act` (`run.rs`). The arm makes the call, passes an error to `Case::excused`, which fails the run unless
-//! something struck, and tells the model what was acknowledged. `Case::check_all` then holds for it as for all others. Adding
-//! one changes what the seeds draw: note in `failed-seeds.txt` which ones are older, or keep their schedules as tests of their own.
+//! **Adding an action**, such as a step of maintenance: add a variant of
+//! [`Action`](schedule::Action), a line in `Action::draw` with its frequency, and an arm in
+//! `Case::act` (`run.rs`). The arm makes the call, and passes an error to `Case::excused`, which
+//! fails the run unless a fault has struck. Then it tells the model the acknowledged data, and
+//! `Case::check_all` checks it like all other data. A new action changes the draws of all seeds:
+//! note in `failed-seeds.txt` the seeds that are older, or keep their schedules as tests.
 #![allow(clippy::cast_possible_truncation)]
 
 mod action;
