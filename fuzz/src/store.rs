@@ -104,9 +104,9 @@ pub fn last_night(bytes: &[u8]) {
     let storage = GOLDEN[1].storage.fork();
     let store = open(&storage, 62, &writer_secret(), WRITER).expect("a good store");
     // The log is as it was, so that the rows are looked at.
-    let mut contents = store.mark().expect("in memory").as_bytes().to_vec();
+    let mut contents = store.vault().mark().expect("in memory").as_bytes().to_vec();
     contents.extend_from_slice(bytes);
-    store.write_own(b"last night\0home\0home", &contents).expect("in memory");
+    store.vault().write_own(b"last night\0home\0home", &contents).expect("in memory");
     let mut archive = Archive::open(store).expect("nothing is read");
     let progress = Progress::new();
     let watch = Watch { progress: &progress, report: &|_| {} };

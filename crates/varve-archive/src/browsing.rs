@@ -3,4 +3,5 @@
 pub mod allocated_bytes;
 pub mod files;
 pub mod inside_image;
+pub mod reading_content;
 pub mod snapshot_list;

@@ -35,6 +35,7 @@ mod selection;
 mod sequence;
 mod single;
 mod status;
+mod status_flags;
 mod stored;
 mod survey;
 mod virtual_file_systems;

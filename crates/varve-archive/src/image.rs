@@ -11,6 +11,7 @@ mod part;
 mod read;
 mod read_back;
 mod restore;
+mod restore_error;
 mod served_image;
 mod source;
 mod streams;
@@ -23,8 +24,7 @@ pub use new_image::make_image;
 pub use part::ImagePart;
 pub use read::ImageReader;
 pub use read_back::read_back_image;
-pub use restore::{
-    ImageOptions, ImageSink, RestoreImageError, fill_image, restore_image, write_image, write_image_around,
-};
+pub use restore::{ImageOptions, ImageSink, fill_image, restore_image, write_image, write_image_around};
+pub use restore_error::RestoreImageError;
 pub use served_image::{ContentRun, ReadRequest, ReadRequestError, RunContent, ServedImage};
 pub use source::{ImageSource, OpenSourceError, open_to_read};

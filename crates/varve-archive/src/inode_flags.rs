@@ -37,11 +37,11 @@ impl InodeFlags {
     pub const LOCKS: Self = Self(0x30);
     /// Flags that work only if they are set before a file has content: compressed, not compressed,
     /// and not copied on write.
-    pub const BEFORE_CONTENT: Self = Self(0x0080_0404);
+    pub(crate) const BEFORE_CONTENT: Self = Self(0x0080_0404);
     /// The file's data goes through the journal.
-    pub const JOURNALED_DATA: Self = Self(0x4000);
+    pub(crate) const JOURNALED_DATA: Self = Self(0x4000);
     /// All flags that are archived.
-    pub const KEPT: Self = Self(all());
+    pub(crate) const KEPT: Self = Self(all());
 
     /// Selects the flags to keep among those that the system reports. The other flags describe how
     /// a file system stores the file, for example in extents.
@@ -69,8 +69,7 @@ impl InodeFlags {
     }
 
     /// Returns whether all flags of `other` are set.
-    #[must_use]
-    pub fn contain(self, other: Self) -> bool {
+    pub(crate) fn contain(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 

@@ -34,8 +34,9 @@ mod vac;
 mod venti_arenas;
 
 pub use browsing::allocated_bytes::allocated_bytes_in;
-pub use browsing::files::{ContentKey, Files, Nodes, OnLoss, ReadContentError, ReadProblem, TakeBytes, Tree};
+pub use browsing::files::{ContentKey, Files, Nodes, ReadProblem, Tree};
 pub use browsing::inside_image::{ImageFiles, ListedVolume};
+pub use browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
 pub use browsing::snapshot_list::{FilteredSnapshots, SnapshotList, StoreSnapshots};
 pub use catalog::catalog_root::{Catalog, LoadCatalogError, SaveCatalogError};
 pub use catalog::left_out_record::LeftOutRecord;
@@ -73,7 +74,7 @@ pub use image::{
 };
 pub use inode_flags::InodeFlags;
 pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};
-pub use records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields, frame, split_record};
+pub use records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields, frame};
 pub use records::node::{DecodeNodeError, MODE_MASK, Node, NodeKind, NodeProblem};
 pub use records::node_list::{NodeList, ReadFolderError};
 pub use records::record_list::{RECORD_BYTES_MAX, ReadRecordsError, Records};

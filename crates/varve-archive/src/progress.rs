@@ -58,7 +58,7 @@ impl Progress {
     }
 
     /// Adds bytes that were read.
-    pub fn add_bytes_read(&self, bytes: u64) {
+    pub(crate) fn add_bytes_read(&self, bytes: u64) {
         self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -68,12 +68,12 @@ impl Progress {
     }
 
     /// Adds one problem.
-    pub fn add_problem(&self) {
+    pub(crate) fn add_problem(&self) {
         self.problem_count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Sets the path that is being processed.
-    pub fn set_current(&self, path: &Path) {
+    pub(crate) fn set_current(&self, path: &Path) {
         let mut current = self.current.lock();
         current.clear();
         current.extend_from_slice(path.as_os_str().as_bytes());

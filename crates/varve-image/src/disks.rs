@@ -2,6 +2,7 @@
 
 pub mod content;
 pub mod crc;
+pub mod detection;
 pub mod disk;
 pub mod disk_problem;
 pub mod joined;

@@ -49,7 +49,8 @@ pub use disk::{
     DiskIndex, DiskIndexSettings, DiskIndexStats, FoundAddresses, NearAddresses, OpenDiskIndexError,
     ReadyRun, SaveDiskIndexError,
 };
-pub use memory_index::{BLOCK_COUNT_MAX, FINGERPRINT_BITS_MIN, IndexFull, MemoryIndex};
+pub use memory_index::{BLOCK_COUNT_MAX, IndexFull, MemoryIndex};
 pub use score_index::ScoreIndex;
+pub use segment::FINGERPRINT_BITS_MIN;
 pub use spread::SpreadStorage;
 pub use stats::IndexStats;

@@ -2,15 +2,10 @@
 
 use varve_block::{Fingerprint, LogAddress};
 
-use crate::segment::{IndexSegment, address_bits};
+use crate::segment::{FINGERPRINT_BITS_MIN, IndexSegment, address_bits};
 
 /// The largest number of blocks that an index holds.
 pub const BLOCK_COUNT_MAX: u64 = 1 << 32;
-
-/// The least number of bits in which a candidate's fingerprint agrees, for a log of any length: of
-/// 2^32 blocks, one look-up in 64 finds a false candidate. If a log's addresses are small for its
-/// count of blocks, more bits are kept.
-pub const FINGERPRINT_BITS_MIN: u32 = 38;
 
 /// The address bits of an empty index, chosen so that the first blocks do not each cause a rebuild
 /// of its only segment.

@@ -8,7 +8,6 @@
 
 use varve_block::{Fingerprint, LogAddress};
 
-use crate::FINGERPRINT_BITS_MIN;
 use crate::pages::{EMPTY, SlotPages};
 
 #[derive(Debug, Clone)]
@@ -20,6 +19,11 @@ pub(crate) struct IndexSegment<const PAGE_SLOTS: usize> {
     prefix_bits: u32,
     address_bits: u32,
 }
+
+/// The least number of bits in which a candidate's fingerprint agrees, for a log of any length: of
+/// 2^32 blocks, one look-up in 64 finds a false candidate. If a log's addresses are small for its
+/// count of blocks, more bits are kept.
+pub const FINGERPRINT_BITS_MIN: u32 = 38;
 
 /// Returns the number of low bits of a slot that `address` needs. Not all of them may be ones: that
 /// could be [`EMPTY`].

@@ -10,3 +10,4 @@ pub mod field_reader;
 pub mod frame_table;
 pub mod key_buckets;
 pub mod record_header;
+pub mod record_sizes;

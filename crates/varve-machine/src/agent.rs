@@ -72,7 +72,7 @@ impl Agent {
     ///
     /// # Errors
     /// [`AgentError`]; the guest is thawed.
-    pub fn freeze(&mut self) -> Result<Frozen<'_>, AgentError> {
+    pub(crate) fn freeze(&mut self) -> Result<Frozen<'_>, AgentError> {
         // Made before the command: an agent that gives no answer may have frozen the guest all the
         // same.
         let mut frozen = Frozen { agent: self, is_thawed: false };
@@ -108,7 +108,7 @@ impl Frozen<'_> {
     ///
     /// # Errors
     /// [`AgentError`]: it may still be frozen.
-    pub fn thaw(mut self) -> Result<(), AgentError> {
+    pub(crate) fn thaw(mut self) -> Result<(), AgentError> {
         self.is_thawed = true;
         // The command is repeated once if it fails: a frozen guest is the worst state to leave
         // behind.

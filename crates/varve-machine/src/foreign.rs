@@ -1,6 +1,7 @@
 //! Reads disk images in formats other than raw, through QEMU's NBD server.
 
 mod header;
+mod header_fields;
 mod layer;
 mod make;
 mod sound;

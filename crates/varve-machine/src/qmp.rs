@@ -94,8 +94,7 @@ impl Qmp {
     }
 
     /// Returns true if the connection is in an unknown state and must not be used.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
+    pub(crate) fn is_lost(&self) -> bool {
         self.is_lost
     }
 
@@ -103,7 +102,7 @@ impl Qmp {
     ///
     /// # Errors
     /// [`QmpError`].
-    pub fn again(&mut self) -> Result<(), QmpError> {
+    pub(crate) fn again(&mut self) -> Result<(), QmpError> {
         *self = Self::connect(self.lines.path(), self.patience)?;
         Ok(())
     }
@@ -120,7 +119,7 @@ impl Qmp {
     ///
     /// # Errors
     /// [`QmpError`].
-    pub fn execute_with(
+    pub(crate) fn execute_with(
         &mut self,
         command: &str,
         arguments: Value,
@@ -135,7 +134,7 @@ impl Qmp {
     ///
     /// # Errors
     /// Any other [`QmpError`].
-    pub fn execute_all(
+    pub(crate) fn execute_all(
         &mut self,
         commands: &[(&str, Value)],
     ) -> Result<Vec<Result<Value, QmpError>>, QmpError> {
@@ -150,7 +149,7 @@ impl Qmp {
     ///
     /// # Errors
     /// As [`Self::execute_all`].
-    pub fn execute_together<const COUNT: usize>(
+    pub(crate) fn execute_together<const COUNT: usize>(
         &mut self,
         commands: [(&str, Value); COUNT],
     ) -> Result<[Result<Value, QmpError>; COUNT], QmpError> {

@@ -50,11 +50,11 @@ pub const BASE_ALLOCATION: &str = "base:allocation";
 /// The longest name of an export or of a context, in bytes. The protocol sets this limit.
 pub const NAME_BYTES_MAX: usize = 4096;
 /// The longest option or reply to an option, in bytes. A longer one ends the connection.
-pub const OPTION_BYTES_MAX: usize = 64 << 10;
+pub(crate) const OPTION_BYTES_MAX: usize = 64 << 10;
 /// The maximum number of options in one negotiation.
 pub const OPTION_COUNT_MAX: usize = 64;
 /// The maximum number of contexts in one query.
-pub const QUERY_COUNT_MAX: usize = 64;
+pub(crate) const QUERY_COUNT_MAX: usize = 64;
 /// The maximum length of a read or write. It is the default of the specification, and QEMU's limit.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 /// The maximum number of extents in one reply about block status.

@@ -50,8 +50,7 @@ impl Case {
 
     /// Reports whether the blocks are requested one at a time, each after the reply to the one
     /// before.
-    #[must_use]
-    pub fn is_one_by_one(self) -> bool {
+    pub(crate) fn is_one_by_one(self) -> bool {
         matches!(self, Self::OutOfOrderRead | Self::OutOfOrderDuplicate | Self::NearDuplicate)
     }
 }

@@ -52,5 +52,5 @@ pub use cache::{Cache, CacheCounts, LookAside, OtherScores};
 pub use configuration::{CONFIGURATION_BYTES_MAX, Configuration, ConfigurationError, StoreDescription};
 pub use read_ahead::{ListReferences, ReadAheadCounts, ReadAheadStore};
 pub use segments::OpenSegmentsError;
-pub use shards::{SHARDS_MAX, Shard, ShardFailed, ShardStatus, ShardedStore, ShardsError};
+pub use shards::{Shard, ShardFailed, ShardStatus, ShardedStore, ShardsError};
 pub use watched_proxies::{ProxyMetric, ProxySample, WatchedProxies};

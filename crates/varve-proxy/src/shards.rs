@@ -30,7 +30,7 @@ pub(crate) use range::ScoreRange;
 use range::leading_bits;
 
 /// The maximum number of shards.
-pub const SHARDS_MAX: usize = 256;
+pub(crate) const SHARDS_MAX: usize = 256;
 
 /// One of the stores.
 pub struct Shard {

@@ -33,6 +33,7 @@ mod edge;
 mod http;
 mod naming;
 mod open;
+mod open_options;
 mod retry;
 mod target;
 mod targets;
@@ -42,7 +43,8 @@ mod venti;
 
 pub use naming::location::{HostLocation, Location, LocationError, S3Location, without_password};
 pub use naming::password::Password;
-pub use open::{OpenOptions, OpenTargetError, S3Keys, UnknownHosts, open};
+pub use open::{OpenTargetError, open};
+pub use open_options::{OpenOptions, S3Keys, UnknownHosts};
 pub use retry::retrying_target::RetryPolicy;
 pub use target::{
     Capabilities, NonObject, NonObjectKind, Object, PutMode, Survey, TakePiece, Target, TargetError,
@@ -52,6 +54,5 @@ pub use targets::memory::MemoryTarget;
 pub use tls::TlsClientIdentity;
 pub use transfer::pace::Pace;
 pub use venti::{
-    Load, LoadAction, LoadOrder, LoadResult, UNSYNCED_BYTES_MAX, VentiError, VentiOptions, VentiStore,
-    VentiTls, load,
+    Load, LoadAction, LoadOrder, LoadResult, VentiError, VentiOptions, VentiStore, VentiTls, load,
 };

@@ -44,7 +44,7 @@ pub use tls::VentiTls;
 use unsynced::UnsyncedBlocks;
 
 /// The most bytes that are acknowledged and not durable.
-pub const UNSYNCED_BYTES_MAX: usize = 32 << 20;
+pub(crate) const UNSYNCED_BYTES_MAX: usize = 32 << 20;
 /// The requested size if the size of a block is not known.
 const COUNT: u32 = u16::MAX as u32;
 /// The requested size if the first one was too small. No block is larger.

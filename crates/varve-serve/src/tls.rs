@@ -77,8 +77,7 @@ impl TlsIdentity {
     }
 
     /// Reports whether clients must present a certificate.
-    #[must_use]
-    pub fn checks_clients(&self) -> bool {
+    pub(crate) fn checks_clients(&self) -> bool {
         self.checks_clients
     }
 

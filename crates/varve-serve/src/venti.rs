@@ -25,6 +25,7 @@
 
 mod answer;
 mod answers;
+mod client_access;
 mod connection;
 mod connection_error;
 mod flush;
@@ -40,6 +41,7 @@ mod sessions;
 mod settings;
 mod start_error;
 mod state;
+mod unsynced;
 
 pub use inherited::{InheritError, Inherited};
 pub use listen::{Access, ListenAt, Listening, ParseListenAtError};

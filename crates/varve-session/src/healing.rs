@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use varve_archive::{Archive, Catalog};
 use varve_block::{BlockName, BlockStore};
 use varve_replica::{HealingStore, RememberedTargets};
-use varve_store::{Store, StoreAccess, StoreConfig};
+use varve_store::{Permission, Store, StoreAccess, StoreConfig};
 use varve_world::RealStorage;
 
 use crate::home::Home;
@@ -13,23 +14,46 @@ use crate::notice::Notice;
 use crate::session::Session;
 use crate::target::{self, NamedBy};
 
-/// Returns the blocks of a store, with the remembered replicas as a fallback.
-pub(crate) fn blocks(session: &Session, store: Arc<Store>) -> Arc<HealingStore> {
-    let (session, config) = (session.clone(), store.config().clone());
-    Arc::new(HealingStore::new(store, Box::new(move || open_remembered(&session, &config))))
+/// Reading a store that may have lost blocks.
+impl Session {
+    /// Opens the store for reading, with its catalog. If a part of the catalog is lost here, it
+    /// comes from a replica.
+    ///
+    /// # Errors
+    /// When the store does not open, or the key does not permit reading.
+    pub fn read(&self) -> Result<Archive> {
+        let store = Arc::new(self.read_store()?);
+        store.role().require(Permission::Read)?;
+        let blocks = blocks(self, Arc::clone(&store));
+        let catalog = Catalog::load_all(&*blocks, &store.catalogs());
+        self.report_lost(&blocks);
+        Ok(Archive::with_catalog(store, catalog?))
+    }
+
+    /// Returns the blocks of a store. Lost blocks come from the replicas that the store remembers.
+    #[must_use]
+    pub fn healing(&self, archive: &Archive) -> Arc<HealingStore> {
+        blocks(self, archive.blocks())
+    }
+
+    /// Reports the blocks that came from a replica since the last call, and stores them in the
+    /// local store again.
+    pub fn report_lost(&self, blocks: &HealingStore) {
+        let lost = blocks.take_lost();
+        if lost.is_empty() {
+            return;
+        }
+        self.notice(&Notice::ReadFromReplica { block_count: lost.len() });
+        self.notice(&match heal(self, blocks, &lost) {
+            Ok(block_count) => Notice::StoredAgain { block_count },
+            Err(error) => Notice::NotStoredAgain { reason: format!("{error:#}") },
+        });
+    }
 }
 
-/// Reports the blocks that came from a replica, and stores them in the local store again.
-pub(crate) fn report_lost(session: &Session, blocks: &HealingStore) {
-    let lost = blocks.take_lost();
-    if lost.is_empty() {
-        return;
-    }
-    session.notice(&Notice::ReadFromReplica { block_count: lost.len() });
-    session.notice(&match heal(session, blocks, &lost) {
-        Ok(block_count) => Notice::StoredAgain { block_count },
-        Err(error) => Notice::NotStoredAgain { reason: format!("{error:#}") },
-    });
+fn blocks(session: &Session, store: Arc<Store>) -> Arc<HealingStore> {
+    let (session, config) = (session.clone(), store.config().clone());
+    Arc::new(HealingStore::new(store, Box::new(move || open_remembered(&session, &config))))
 }
 
 fn heal(session: &Session, blocks: &HealingStore, lost: &[BlockName]) -> Result<u64> {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use varve_archive::{RemoteArchive, Snapshot, SnapshotList};
 use varve_block::BlockStore;
+use varve_remote::VentiStore;
 use varve_replica::HealingStore;
+use varve_venti::Address;
 use varve_world::{Clock, RealClock, Workers, World};
 
 use crate::home::Home;
@@ -56,22 +58,6 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Opens the store of a session.
-    pub(crate) fn open(session: &Session) -> Result<Self> {
-        if let Home::Venti(address) = session.home()? {
-            let workers = World::real(Path::new("")).workers;
-            let (found, blocks) = session.venti_snapshots(&address)?;
-            let blocks = Arc::new(HealingStore::new(blocks, Box::new(Vec::new)));
-            return Ok(Self { list: Box::new(found), blocks, workers });
-        }
-        let archive = session.read()?;
-        Ok(Self {
-            blocks: session.healing(&archive),
-            workers: Arc::clone(&archive.store().world().workers),
-            list: Box::new(archive),
-        })
-    }
-
     /// Returns all snapshots.
     pub fn snapshots(&self) -> &[Snapshot] {
         self.list.snapshots()
@@ -90,5 +76,37 @@ impl Reading {
     /// Returns the workers of the store.
     pub fn workers(&self) -> &dyn Workers {
         self.workers.as_ref()
+    }
+}
+
+/// Opening snapshots.
+impl Session {
+    /// Opens the snapshots of the store and their blocks for reading.
+    ///
+    /// # Errors
+    /// When the store or its catalog does not open.
+    pub fn reading(&self) -> Result<Reading> {
+        if let Home::Venti(address) = self.home()? {
+            let workers = World::real(Path::new("")).workers;
+            let (found, blocks) = self.venti_snapshots(&address)?;
+            let blocks = Arc::new(HealingStore::new(blocks, Box::new(Vec::new)));
+            return Ok(Reading { list: Box::new(found), blocks, workers });
+        }
+        let archive = self.read()?;
+        Ok(Reading {
+            blocks: self.healing(&archive),
+            workers: Arc::clone(&archive.store().world().workers),
+            list: Box::new(archive),
+        })
+    }
+
+    /// Opens the snapshots at a Venti server. Returns the server's blocks, too.
+    ///
+    /// # Errors
+    /// When the server cannot be reached, or its catalog cannot be read.
+    pub fn venti_snapshots(&self, address: &Address) -> Result<(VentiSnapshots, Arc<VentiStore>)> {
+        let blocks = self.venti(address)?;
+        let found = VentiSnapshots::open(self.roots(address)?, Arc::clone(&blocks) as _)?;
+        Ok((found, blocks))
     }
 }

@@ -155,7 +155,7 @@ pub(crate) fn rollback(store: &Store, there: &ReplicaHome, history: History, tex
     // A machine that has seen this replica has a note on it. For a new replica the notes on the
     // other replicas count, unless the history is known.
     let is_new = history == History::Unknown && !store.vault().has_noted_newest();
-    let lacks = |seen: &RealStorage| !store.has_newest_noted_in(seen).unwrap_or(false);
+    let lacks = |seen: &RealStorage| !store.vault().has_newest_noted_in(seen).unwrap_or(false);
     if is_new && there.seen_elsewhere.iter().any(lacks) {
         return Some(Notice::OlderThanElsewhere { replica });
     }

@@ -59,7 +59,7 @@ impl Roots {
     }
 
     /// Reads the newest root, if there is one.
-    pub fn newest(&self) -> Result<Option<Score>> {
+    pub(crate) fn newest(&self) -> Result<Option<Score>> {
         match File::open(&self.path) {
             Ok(file) => newest(&file, &self.path),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::{Archive, Catalog};
+use varve_archive::Archive;
 use varve_block::BlockStore;
 use varve_remote::{Target, VentiStore};
-use varve_replica::HealingStore;
-use varve_store::{Encryption, Keyring, Permission, Secret, Store, StoreAccess, WithheldError};
+use varve_store::{Encryption, Keyring, Secret, Store, StoreAccess, WithheldError};
 use varve_venti::Address;
 use varve_world::{Clock, RealClock, Storage, Timestamp, World};
 
@@ -18,12 +17,11 @@ use crate::frontend::Frontend;
 use crate::home::{self, Home, home_at};
 use crate::host::host_name;
 use crate::notice::Notice;
-use crate::reading::{Reading, VentiSnapshots};
 use crate::replica_home::{self, History, ReplicaHome, ReplicaReads, Replicas};
 use crate::roots::Roots;
 use crate::secret::{Asked, KeyOptions, Keys};
 use crate::target::{self, NamedBy};
-use crate::{healing, waiting};
+use crate::waiting;
 
 /// The settings that the command line and the environment give.
 #[derive(Debug, Clone)]
@@ -172,20 +170,6 @@ impl Session {
 
 /// Opening the store.
 impl Session {
-    /// Opens the store for reading, with its catalog. If a part of the catalog is lost here, it
-    /// comes from a replica.
-    ///
-    /// # Errors
-    /// When the store does not open, or the key does not permit reading.
-    pub fn read(&self) -> Result<Archive> {
-        let store = Arc::new(self.read_store()?);
-        store.role().require(Permission::Read)?;
-        let blocks = healing::blocks(self, Arc::clone(&store));
-        let catalog = Catalog::load_all(&*blocks, &store.catalogs());
-        self.report_lost(&blocks);
-        Ok(Archive::with_catalog(store, catalog?))
-    }
-
     /// Opens the store for inspection, as far as the key allows.
     ///
     /// # Errors
@@ -200,26 +184,6 @@ impl Session {
     /// When the store or its catalog does not open.
     pub fn write(&self) -> Result<Archive> {
         Ok(Archive::open(self.write_store()?)?)
-    }
-
-    /// Opens the snapshots of the store and their blocks for reading.
-    ///
-    /// # Errors
-    /// When the store or its catalog does not open.
-    pub fn reading(&self) -> Result<Reading> {
-        Reading::open(self)
-    }
-
-    /// Returns the blocks of a store. Lost blocks come from the replicas that the store remembers.
-    #[must_use]
-    pub fn healing(&self, archive: &Archive) -> Arc<HealingStore> {
-        healing::blocks(self, archive.blocks())
-    }
-
-    /// Reports the blocks that came from a replica since the last call, and stores them in the
-    /// local store again.
-    pub fn report_lost(&self, blocks: &HealingStore) {
-        healing::report_lost(self, blocks);
     }
 
     /// Opens the store for reading.
@@ -474,16 +438,6 @@ impl Session {
     #[must_use]
     pub fn named_roots(&self) -> Option<Roots> {
         self.roots.clone().map(Roots::at)
-    }
-
-    /// Opens the snapshots at a Venti server. Returns the server's blocks, too.
-    ///
-    /// # Errors
-    /// When the server cannot be reached, or its catalog cannot be read.
-    pub fn venti_snapshots(&self, address: &Address) -> Result<(VentiSnapshots, Arc<VentiStore>)> {
-        let blocks = home::connect(address)?;
-        let found = VentiSnapshots::open(self.roots(address)?, Arc::clone(&blocks) as _)?;
-        Ok((found, blocks))
     }
 }
 

@@ -31,7 +31,7 @@ pub fn is_url(text: &str) -> bool {
 
 /// Reports whether a folder holds a replica rather than a store.
 #[must_use]
-pub fn is_replica_folder(path: &Path) -> bool {
+pub(crate) fn is_replica_folder(path: &Path) -> bool {
     // The type of the file does not matter: even a folder with this name does not make a store.
     path.join("replica.toml").symlink_metadata().is_ok()
 }

@@ -200,7 +200,7 @@ pub enum ConfigError {
 
 impl StoreConfig {
     /// The smallest block size of a disk image.
-    pub const BLOCK_BYTES_MIN: u32 = 512;
+    pub(crate) const BLOCK_BYTES_MIN: u32 = 512;
     /// The largest block size of a disk image.
     pub const BLOCK_BYTES_MAX: u32 = 64 << 10;
 

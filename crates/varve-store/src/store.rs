@@ -13,8 +13,7 @@ use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_index::{DiskIndexStats, IndexStats};
 use varve_log::{AppendError, ArenaId, OpenLogError, ReadLogError};
-use varve_world::{Storage, World};
-use zeroize::Zeroizing;
+use varve_world::World;
 
 use crate::config::StoreConfig;
 use crate::drafts::Drafts;
@@ -24,9 +23,7 @@ use crate::reader::Reader;
 use crate::role::Role;
 use crate::saved_index::{IndexPlace, index_places};
 use crate::tail::{Tail, WithheldError};
-use crate::vault::{
-    ArenaNames, CatalogRoot, LogExtent, Namer, OpenStoreError, PrivateFileError, SessionsFile, Vault,
-};
+use crate::vault::{ArenaNames, CatalogRoot, Namer, OpenStoreError, Vault};
 
 /// A local store, open for reading or for reading and writing. Can be used from many threads at
 /// once.
@@ -150,43 +147,6 @@ impl Store {
         let first = self.finder.catalogs().into_keys().next()?;
         let (arena, granule) = self.vault.map().locate(first);
         self.finder.is_final(first).then_some((arena, granule.byte_offset()))
-    }
-
-    /// Returns a mark of the log as it is now, in 48 bytes. Every block that was put must be
-    /// durable.
-    ///
-    /// # Errors
-    /// [`std::io::Error`] when an arena cannot be read.
-    pub fn mark(&self) -> std::io::Result<LogExtent> {
-        self.vault.mark()
-    }
-
-    /// Returns true if the log still has everything that it had at the mark. An arena that was
-    /// rewritten since counts as missing. Damage within a page or a clump is not detected.
-    #[must_use]
-    pub fn holds(&self, mark: &LogExtent) -> bool {
-        self.vault.holds(mark)
-    }
-
-    /// Returns the record of the blocks that each client session of the Venti front end wrote.
-    #[must_use]
-    pub fn sessions(&self) -> SessionsFile<'_> {
-        self.vault.sessions()
-    }
-
-    /// Writes a file that only the holder of this key can read. `about` identifies the file.
-    ///
-    /// # Errors
-    /// [`PrivateFileError`]; the previous contents then remain.
-    pub fn write_own(&self, about: &[u8], contents: &[u8]) -> Result<(), PrivateFileError> {
-        self.vault.write_own(about, contents)
-    }
-
-    /// Reads a file of [`write_own`](Self::write_own); `None` if it is missing, damaged, or another
-    /// key's.
-    #[must_use]
-    pub fn read_own(&self, about: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-        self.vault.read_own(about)
     }
 
     /// Returns the counts of candidates that the index has proposed per look-up since the store was
@@ -332,15 +292,6 @@ impl Store {
     #[must_use]
     pub fn end_is_lost(&self) -> bool {
         self.tail.end_is_lost()
-    }
-
-    /// Returns true if this log has the page that was noted last in another storage, for another
-    /// copy of this log; also true if no page was noted.
-    ///
-    /// # Errors
-    /// [`ReadLogError`] when its arena cannot be read.
-    pub fn has_newest_noted_in(&self, storage: &dyn Storage) -> Result<bool, ReadLogError> {
-        self.vault.has_newest_noted_in(storage)
     }
 
     /// Writes the index's checkpoint. Every block that was put must have been synced.

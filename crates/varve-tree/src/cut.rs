@@ -39,12 +39,6 @@ impl Cutting {
         self.min
     }
 
-    /// Returns the average size of a leaf.
-    #[must_use]
-    pub const fn average(&self) -> u32 {
-        self.average
-    }
-
     /// Returns the size of the largest leaf.
     #[must_use]
     pub const fn max(&self) -> u32 {

@@ -20,7 +20,7 @@ use varve_block::{BLOCK_BYTES_MAX, BlockKind, BlockType, Score};
 use crate::shape::Shape;
 
 /// The size of an encoded entry without the root's score, which follows it.
-pub const ENTRY_HEADER_BYTES: usize = 20;
+pub(crate) const ENTRY_HEADER_BYTES: usize = 20;
 
 /// The bytes of the length in a row of a content-cut tree's pointer block.
 pub(crate) const ROW_LENGTH_BYTES: usize = 8;

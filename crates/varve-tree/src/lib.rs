@@ -57,7 +57,7 @@ pub use copy::{CopyTreeError, copy_tree};
 pub use cursor::ReadPointerError;
 pub use cut::Cutting;
 pub use difference::{Differences, difference};
-pub use entry::{DecodeEntryError, ENTRY_HEADER_BYTES, Entry, Layout};
+pub use entry::{DecodeEntryError, Entry, Layout};
 pub use extents::{Extent, Extents};
 pub use fixed::{FixedBuilder, put_leaves};
 pub use fixed_writer::FixedWriter;
@@ -68,7 +68,7 @@ pub use unchanged::{EarlierTree, PushUnchangedError};
 pub use vac::{
     CopyError, CopyMode, CopyProgress, DecodeMetaBlockError, DecodeVacRecordError, DecodeVentiEntryError,
     DecodeVentiRootError, MetaBlock, MetaBlockBuilder, ReadVentiFolderError, VENTI_ENTRY_BYTES,
-    VENTI_ROOT_BYTES, VENTI_SCORE_BYTES, VacFolderBuilder, VacMode, VacRecord, VacShape, VentiEntry,
-    VentiFolder, VentiRoot, copy_archive, leads_to, put_vac_root,
+    VENTI_SCORE_BYTES, VacFolderBuilder, VacMode, VacRecord, VacShape, VentiEntry, VentiFolder, VentiRoot,
+    copy_archive, leads_to, put_vac_root,
 };
 pub use walk::{Visit, WalkedBlock, walk};

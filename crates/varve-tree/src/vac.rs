@@ -29,7 +29,7 @@ pub use folder::{ReadVentiFolderError, VentiFolder};
 pub use leads::leads_to;
 pub use meta_block::{DecodeMetaBlockError, MetaBlock, MetaBlockBuilder};
 pub use record::{DecodeVacRecordError, VacMode, VacRecord};
-pub use root::{DecodeVentiRootError, VENTI_ROOT_BYTES, VentiRoot};
+pub use root::{DecodeVentiRootError, VentiRoot};
 
 /// The bytes of a Venti score, which is SHA-1.
 pub const VENTI_SCORE_BYTES: usize = varve_block::SHA1_BYTES;

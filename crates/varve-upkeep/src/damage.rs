@@ -60,8 +60,7 @@ pub enum DamageKind {
 impl DamageKind {
     /// Returns true if a newer program wrote the data. It may be good, and this program must not
     /// change it.
-    #[must_use]
-    pub fn is_newer(&self) -> bool {
+    pub(crate) fn is_newer(&self) -> bool {
         matches!(self, Self::Unreadable(error) if error.is_newer())
     }
 

@@ -18,7 +18,7 @@ pub use head::{ARENA_HEAD_BYTES, ArenaHead, DecodeArenaHeadError};
 pub use partition::{
     ArenaPlace, DecodePartitionError, PARTITION_HEADER_AT, PARTITION_HEADER_BYTES, PartitionHeader,
 };
-pub use trailer::{ARENA_TRAILER_BYTES, ArenaTrailer, DecodeArenaTrailerError};
+pub use trailer::{ArenaTrailer, DecodeArenaTrailerError};
 
 /// The length of an arena's name, padded with zeros.
 const NAME_BYTES: usize = 64;

@@ -3,7 +3,7 @@
 use crate::{SCORE_BYTES, WireType};
 
 /// The beginning of the answer to a read of a missing block.
-pub const MISSING_TEXT: &str = "no block with score ";
+pub(crate) const MISSING_TEXT: &str = "no block with score ";
 /// The beginning of the answer to a read with a count that is too small. A backup program takes it
 /// as a sign that the block exists.
 pub const READ_TOO_SMALL_TEXT: &str = "read too small";

@@ -51,14 +51,14 @@ mod wire_type;
 
 pub use address::{Address, ParseAddressError};
 pub use arena::{
-    ARENA_HEAD_BYTES, ARENA_TRAILER_BYTES, ArenaHead, ArenaPlace, ArenaTrailer, CLUMP_HEADER_BYTES,
-    ClumpHeader, DIRECTORY_ENTRY_BYTES, DecodeArenaHeadError, DecodeArenaTrailerError, DecodePartitionError,
+    ARENA_HEAD_BYTES, ArenaHead, ArenaPlace, ArenaTrailer, CLUMP_HEADER_BYTES, ClumpHeader,
+    DIRECTORY_ENTRY_BYTES, DecodeArenaHeadError, DecodeArenaTrailerError, DecodePartitionError,
     OpenClumpError, PARTITION_HEADER_AT, PARTITION_HEADER_BYTES, PartitionHeader,
 };
 pub use client::{Answer, AskError, ClientConnection, ClientError};
 pub use error_text::{
-    COLLISION_TEXT, LUMP_TOO_LARGE_TEXT, MISSING_TEXT, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, is_missing,
-    missing, read_too_small,
+    COLLISION_TEXT, LUMP_TOO_LARGE_TEXT, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, is_missing, missing,
+    read_too_small,
 };
 pub use frames::{FrameError, Message, Messages};
 pub use reply::{DecodeReplyError, EncodeReplyError, Hello, Reply, encode_read_head};
@@ -77,11 +77,11 @@ pub const UNANSWERED_MAX: usize = 256;
 /// The longest text in a message, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1024;
 /// The longest version line without its newline, in bytes.
-pub const VERSION_LINE_BYTES_MAX: usize = 1022;
+pub(crate) const VERSION_LINE_BYTES_MAX: usize = 1022;
 /// The largest block that all servers accept.
 pub const BLOCK_BYTES_MAX: usize = 57_344;
 /// The longest message that is skipped if it is too long to be kept. A longer one ends the
 /// connection.
-pub const SKIPPED_BYTES_MAX: u32 = 16 << 20;
+pub(crate) const SKIPPED_BYTES_MAX: u32 = 16 << 20;
 /// Bytes of a write before its data: type, tag, block type, padding.
-pub const WRITE_HEAD_BYTES: usize = 6;
+pub(crate) const WRITE_HEAD_BYTES: usize = 6;

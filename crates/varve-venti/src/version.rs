@@ -39,15 +39,6 @@ impl Version {
         }
     }
 
-    /// The longest message that the length field can express.
-    #[must_use]
-    pub const fn message_bytes_max(self) -> usize {
-        match self {
-            Self::V02 => u16::MAX as usize,
-            Self::V04 => u32::MAX as usize,
-        }
-    }
-
     /// The version line of a side that speaks all versions. Both sides choose the first known
     /// version in the *other* side's list. Lists in different orders would make them choose
     /// differently, so everybody uses this order.

@@ -80,8 +80,7 @@ impl WireType {
 
     /// The number that programs print and accept for this type: data 0, directory 8, pointers 9 to
     /// 15 (the same for data and directories), root 16, anything else 255.
-    #[must_use]
-    pub const fn program_number(self) -> u8 {
+    pub(crate) const fn program_number(self) -> u8 {
         match self.0 {
             ROOT => 16,
             DIRECTORY => 8,

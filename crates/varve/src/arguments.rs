@@ -29,7 +29,7 @@ mod which;
 
 pub use bench::{ActionChoice, Bench, BenchDevice, BenchVenti, OrderChoice};
 pub use boot::{Boot, BusChoice, FirmwareChoice};
-pub use plan::{MakePlan, Sizes};
+pub use plan::MakePlan;
 pub use restore::Restore;
 pub use serve::{Serve, TlsFiles};
 pub use snapshots::{AsChoice, GroupBy, Snapshots, Tag};

@@ -8,7 +8,7 @@ use varve_block::with_causes;
 use varve_session::FailureKind;
 
 use crate::arguments::Command;
-use crate::{exit_status, hint, say, show};
+use crate::{exit_status, hint, say, show, signals};
 
 /// Prints an error with its causes, and a hint if there is one.
 pub fn print(error: &Error) {
@@ -27,7 +27,8 @@ fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>, l
     let message = told(&with_causes(error.as_ref()));
     let fields = || {
         let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
-        json!({ "message": message, "causes": causes, "hint": hint, "status": exit_status::of(error) })
+        let status = exit_status::of(error, signals::was_signalled());
+        json!({ "message": message, "causes": causes, "hint": hint, "status": status })
     };
     match hint {
         Some(hint) => say::diagnosis("error", fields, format_args!("varve: {message}\nhint: {hint}")),

@@ -4,8 +4,6 @@ use std::error::Error;
 
 use varve_session::FailureKind;
 
-use crate::signals;
-
 pub const DONE: u8 = 0;
 pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
@@ -16,11 +14,10 @@ pub const LOCKED: u8 = 11;
 pub const WRONG_KEY: u8 = 12;
 pub const INTERRUPTED: u8 = 130;
 
-/// Returns the exit status of a command that failed with this error.
-pub fn of(error: &anyhow::Error) -> u8 {
-    // After a signal, a command stops with the error of its current operation, such as a connection
-    // that is not retried.
-    if signals::was_signalled() {
+/// Returns the exit status of a command that failed with this error. After a signal, a command
+/// stops with the error of its current operation, such as a connection that is not retried.
+pub fn of(error: &anyhow::Error, was_signalled: bool) -> u8 {
+    if was_signalled {
         return INTERRUPTED;
     }
     match FailureKind::of(error.as_ref()) {

@@ -55,7 +55,7 @@ fn main() -> ExitCode {
         },
         Err(error) => {
             complaint::print_end(&arguments.command, &error);
-            exit_status::of(&error)
+            exit_status::of(&error, signals::was_signalled())
         }
     };
     ExitCode::from(status)

@@ -7,15 +7,16 @@
 //! ```
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::Write;
 use std::ops::Range;
 
 use bytes::Bytes;
-use varve_block::{BlockStore, GetError};
-use varve_image::{FileSystemError, FileTime};
-use varve_tree::{Entry, ReadTreeError};
+use varve_block::BlockStore;
+use varve_image::FileTime;
+use varve_tree::Entry;
 use varve_world::Workers;
 
+use crate::browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
 use crate::image::{ImagePart, RestoreImageError};
 use crate::progress::Progress;
 use crate::records::node::Node;
@@ -24,12 +25,6 @@ use crate::records::node_list::ReadFolderError;
 /// The nodes of a folder in strictly ascending order of the bytes of their names. Errors come after
 /// all readable nodes.
 pub type Nodes<'a> = Box<dyn Iterator<Item = Result<Node, ReadFolderError>> + 'a>;
-
-/// Receives the data of a file: pieces in ascending order, each with its offset.
-pub type TakeBytes<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
-
-/// Receives an unreadable range, and returns the error if the read ends there.
-pub type OnLoss<'a> = dyn FnMut(Range<u64>, ReadContentError) -> Result<(), ReadContentError> + 'a;
 
 /// The files of one snapshot. A node is valid only for the `Files` that returned it.
 pub trait Files: Send + Sync {
@@ -147,21 +142,4 @@ pub enum ContentKey {
     Lost,
     /// Only the bytes themselves can be compared.
     Unknown,
-}
-
-/// Why the content of a file was unreadable.
-#[derive(Debug, thiserror::Error)]
-pub enum ReadContentError {
-    /// Its tree is unreadable.
-    #[error(transparent)]
-    Tree(#[from] ReadTreeError),
-    /// Its only block is unreadable.
-    #[error(transparent)]
-    Get(#[from] GetError),
-    /// The file system of the file reported an error.
-    #[error(transparent)]
-    FileSystem(#[from] FileSystemError),
-    /// The receiver of the bytes failed.
-    #[error("the output could not be written")]
-    Take(#[source] io::Error),
 }

@@ -24,7 +24,8 @@ use varve_tree::Entry;
 use varve_world::Workers;
 
 use self::volume::VolumeFiles;
-use crate::browsing::files::{ContentKey, Files, Nodes, OnLoss, ReadContentError, ReadProblem, TakeBytes};
+use crate::browsing::files::{ContentKey, Files, Nodes, ReadProblem};
+use crate::browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
 use crate::image::{CachedBlocks, ImagePart, ImageReader, RestoreImageError, write_image};
 use crate::progress::Progress;
 use crate::records::node::{Node, NodeKind, NodeProblem};

@@ -152,7 +152,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`LoadCatalogError::LacksAdded`].
-    pub fn require_all(self) -> Result<Self, LoadCatalogError> {
+    pub(crate) fn require_all(self) -> Result<Self, LoadCatalogError> {
         if self.lacks_added { Err(LoadCatalogError::LacksAdded) } else { Ok(self) }
     }
 
@@ -274,8 +274,7 @@ impl Catalog {
     /// younger, damaged ones. Only a final root is complete by itself, because its writer could
     /// read the catalog before it. An added root is complete only together with the roots that it
     /// leads to.
-    #[must_use]
-    pub fn salvage(blocks: &dyn BlockStore, roots: &[CatalogRoot]) -> Self {
+    pub(crate) fn salvage(blocks: &dyn BlockStore, roots: &[CatalogRoot]) -> Self {
         let mut salvaged = Self::default();
         for CatalogRoot { name, is_final } in roots {
             let Ok(RootRecord { sequence, list, mut unknown, .. }) = blocks
@@ -306,7 +305,7 @@ impl Catalog {
     }
 
     /// Adds the snapshots of another copy's catalog that this catalog lacks.
-    pub fn add_unknown(&mut self, other: &Self) {
+    pub(crate) fn add_unknown(&mut self, other: &Self) {
         self.sequence = self.sequence.max(other.sequence);
         let mut unknown = other.unknown.clone();
         unknown.extend(&self.unknown);
@@ -324,7 +323,7 @@ impl Catalog {
     ///
     /// # Errors
     /// [`SaveCatalogError`].
-    pub fn write_again(&mut self, blocks: &dyn BlockStore) -> Result<BlockName, SaveCatalogError> {
+    pub(crate) fn write_again(&mut self, blocks: &dyn BlockStore) -> Result<BlockName, SaveCatalogError> {
         self.sequence += 1;
         self.save(blocks)
     }

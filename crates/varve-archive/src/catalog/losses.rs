@@ -216,8 +216,7 @@ impl Losses {
     }
 
     /// The losses that are not accepted.
-    #[must_use]
-    pub fn unaccepted(&self) -> Self {
+    pub(crate) fn unaccepted(&self) -> Self {
         let mut open = self.clone();
         open.blocks.retain(|_, (_, noted)| noted.accepted.is_none());
         open.places.retain(|_, noted| noted.accepted.is_none());

@@ -207,8 +207,7 @@ impl Excludes {
 
     /// The rule that excludes `path`, which is relative to the root of the source. Callers do not
     /// ask for paths inside an excluded folder.
-    #[must_use]
-    pub fn rule_against(&self, path: &Path, is_folder: bool) -> Option<&ExcludeRule> {
+    pub(crate) fn rule_against(&self, path: &Path, is_folder: bool) -> Option<&ExcludeRule> {
         if self.bound.is_empty() {
             return None;
         }

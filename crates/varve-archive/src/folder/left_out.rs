@@ -46,8 +46,7 @@ impl LeftOutReason {
     }
 
     /// Returns whether an option of the user left it out.
-    #[must_use]
-    pub fn is_asked_for(&self) -> bool {
+    pub(crate) fn is_asked_for(&self) -> bool {
         match self {
             Self::Pattern { .. } | Self::LargerThan(_) | Self::Marked { .. } | Self::OtherFileSystem => true,
             Self::Virtual(_) | Self::MountedArchive | Self::OwnStore => false,

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use varve_image::{DeviceNumber, FileTime};
 use varve_world::Timestamp;
 
-use super::flags::StatusFlags;
+use super::status_flags::StatusFlags;
 use crate::records::node::{MODE_MASK, Node, NodeKind};
 
 /// Bytes of names per system call.

@@ -8,7 +8,8 @@ use varve_block::{BlockName, BlockStore, BlockType};
 use varve_tree::{Extent, TreeReader};
 use varve_world::Workers;
 
-use crate::browsing::files::{ContentKey, Files, Nodes, OnLoss, ReadContentError, ReadProblem, TakeBytes};
+use crate::browsing::files::{ContentKey, Files, Nodes, ReadProblem};
+use crate::browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
 use crate::image::{ImagePart, RestoreImageError, write_image};
 use crate::progress::Progress;
 use crate::records::node::{Node, NodeKind, NodeProblem};

@@ -12,7 +12,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::restore::RestoreImageError;
+use super::restore_error::RestoreImageError;
 use crate::restoring::partial::{self, partial_names, rename_new};
 
 /// Examines the destination of an image. It must be free, unless `overwrite` allows replacing it.

@@ -8,7 +8,7 @@ use rustix::fs::{Advice, fadvise};
 use varve_block::BlockStore;
 
 use super::part::ImagePart;
-use crate::browsing::files::ReadContentError;
+use crate::browsing::reading_content::ReadContentError;
 use crate::progress::Progress;
 use crate::restoring::comparison::{ReadBackDifference, compare_bytes, compare_zeros};
 

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise};
@@ -20,8 +20,8 @@ use varve_world::{Workers, work_in_order};
 
 use super::new_image;
 use super::part::{ImagePart, LostPartExtent, PartExtent, PartExtents};
+use super::restore_error::RestoreImageError;
 use super::unfinished_image::{ImageProgressRecorder, UnfinishedImage};
-use crate::browsing::files::ReadContentError;
 use crate::progress::Progress;
 use crate::restoring::damage_list::DamageList;
 
@@ -79,50 +79,6 @@ impl Default for ImageOptions<'_> {
     fn default() -> Self {
         Self { overwrite: false, source: &[], note_bytes: NOTE_BYTES, damaged: None }
     }
-}
-
-/// Why an image was not restored. A destination file is then unchanged, or still absent.
-#[derive(Debug, thiserror::Error)]
-pub enum RestoreImageError {
-    /// The destination exists.
-    #[error("{path} exists", path = path.display())]
-    Exists { path: PathBuf },
-    /// The destination is neither a file nor a block device.
-    #[error("{path} is a {what}: an image is restored to a file or a block device", path = path.display())]
-    NotAFile {
-        path: PathBuf,
-        /// The kind of the destination.
-        what: &'static str,
-    },
-    /// The device is in use by another program or mount, which would continue writing to it.
-    #[error("{path} is in use: it, or a part of it, is mounted or swapped to, or belongs to a RAID or a volume group; unmount it or release it, and then restore again", path = path.display())]
-    Busy { path: PathBuf },
-    #[error("{path} is too small: it has {actual} bytes, and the image has {needed}", path = path.display())]
-    TooSmall {
-        path: PathBuf,
-        /// The size of the device.
-        actual: u64,
-        /// The size of the image.
-        needed: u64,
-    },
-    /// The image is unreadable in the store.
-    #[error(transparent)]
-    Read(#[from] ReadTreeError),
-    /// The file is unreadable in its file system.
-    #[error(transparent)]
-    ReadFile(Box<ReadContentError>),
-    /// The destination could not be written.
-    #[error("cannot write {path}", path = path.display())]
-    Write { path: PathBuf, source: io::Error },
-    #[error("interrupted")]
-    Cancelled,
-    /// A part was restored, and the next run can continue from it.
-    #[error("the restore is not finished; the finished part is kept at {unfinished}, and the same command continues from there", unfinished = unfinished.display())]
-    Unfinished {
-        /// The path of the partial result.
-        unfinished: PathBuf,
-        source: Box<RestoreImageError>,
-    },
 }
 
 /// Restores an image, or a part of one, to a file or onto a block device. A file is sparse where

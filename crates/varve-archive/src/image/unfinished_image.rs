@@ -10,7 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::new_image::word_for;
-use super::restore::RestoreImageError;
+use super::restore_error::RestoreImageError;
 use crate::restoring::partial::{self, rename_new};
 use crate::restoring::unfinished_restore::{CompletedPart, PartialKind, UnfinishedRestore, WrittenRanges};
 

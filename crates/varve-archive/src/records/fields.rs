@@ -66,8 +66,7 @@ impl FieldWriter {
     ///
     /// # Panics
     /// As [`bytes`](Self::bytes).
-    #[must_use]
-    pub fn optional_bytes(self, number: u8, bytes: Option<&[u8]>) -> Self {
+    pub(crate) fn optional_bytes(self, number: u8, bytes: Option<&[u8]>) -> Self {
         match bytes {
             Some(bytes) => self.bytes(number, bytes),
             None => self,
@@ -78,8 +77,7 @@ impl FieldWriter {
     ///
     /// # Panics
     /// As [`bytes`](Self::bytes).
-    #[must_use]
-    pub fn optional_number(self, number: u8, value: Option<u64>) -> Self {
+    pub(crate) fn optional_number(self, number: u8, value: Option<u64>) -> Self {
         match value {
             Some(value) => self.number(number, value),
             None => self,
@@ -90,8 +88,7 @@ impl FieldWriter {
     ///
     /// # Panics
     /// As [`bytes`](Self::bytes).
-    #[must_use]
-    pub fn optional_signed(self, number: u8, value: Option<i64>) -> Self {
+    pub(crate) fn optional_signed(self, number: u8, value: Option<i64>) -> Self {
         match value {
             Some(value) => self.signed(number, value),
             None => self,
@@ -114,8 +111,7 @@ impl FieldWriter {
 
     /// Returns the fields, merged in the order of their numbers with the fields that an earlier
     /// reading did not know.
-    #[must_use]
-    pub fn finish_with(self, unknown: &UnknownFields) -> Vec<u8> {
+    pub(crate) fn finish_with(self, unknown: &UnknownFields) -> Vec<u8> {
         if unknown.is_empty() { self.fields } else { unknown.merge(&self.fields) }
     }
 
@@ -136,7 +132,7 @@ pub fn frame(fields: &[u8], into: &mut Vec<u8>) {
 /// The fields of the record at the start of `bytes`, and the bytes after it. `None` if the record
 /// is incomplete.
 #[must_use]
-pub fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub(crate) fn split_record(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = split_varint(bytes)?;
     rest.split_at_checked(usize::try_from(length).ok()?)
 }
@@ -191,8 +187,7 @@ impl<'a> Field<'a> {
     }
 
     /// The error for an invalid value in this field.
-    #[must_use]
-    pub fn unexpected(&self) -> FieldError {
+    pub(crate) fn unexpected(&self) -> FieldError {
         FieldError::Value { number: self.number, length: self.bytes.len() }
     }
 }

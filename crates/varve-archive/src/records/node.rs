@@ -93,8 +93,7 @@ impl NodeKind {
     }
 
     /// Returns whether it is a character or a block device.
-    #[must_use]
-    pub fn is_device(self) -> bool {
+    pub(crate) fn is_device(self) -> bool {
         matches!(self, Self::CharacterDevice | Self::BlockDevice)
     }
 }

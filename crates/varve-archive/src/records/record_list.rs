@@ -55,8 +55,7 @@ impl<'a> Records<'a> {
 
     /// Reads the list from `offset` on, which must be the start of a record: an
     /// [`offset`](Self::offset) of an earlier reading. Reads nothing yet.
-    #[must_use]
-    pub fn starting_at(store: &'a dyn BlockStore, entry: &Entry, offset: u64) -> Self {
+    pub(crate) fn starting_at(store: &'a dyn BlockStore, entry: &Entry, offset: u64) -> Self {
         let reader = TreeReader::new(store, entry);
         let extents = Some(reader.extents(offset.min(entry.size())..entry.size()));
         Self { reader, extents, buffer: Vec::new(), start: 0, buffer_offset: offset }

@@ -66,8 +66,7 @@ impl DamageList {
     }
 
     /// Returns whether a range of a file overlaps a damaged one.
-    #[must_use]
-    pub fn touches(&self, path: &Path, range: &Range<u64>) -> bool {
+    pub(crate) fn touches(&self, path: &Path, range: &Range<u64>) -> bool {
         let ranges = self.ranges.lock();
         let before = |file: &BTreeMap<u64, u64>| file.range(..range.end).next_back().map(|(_, end)| *end);
         ranges.files.get(path).and_then(before).is_some_and(|end| end > range.start)

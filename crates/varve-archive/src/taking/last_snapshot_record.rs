@@ -117,7 +117,7 @@ impl LastSnapshotRecord {
     /// # Errors
     /// [`SaveSnapshotRecordError`].
     pub(crate) fn save(&self, store: &Store, about: &[u8]) -> Result<(), SaveSnapshotRecordError> {
-        let mark = store.mark()?;
+        let mark = store.vault().mark()?;
         let mut next = self.0.next.lock();
         next.rows.sort_unstable();
         let mut contents = Zeroizing::new(Vec::with_capacity(next.bytes.saturating_add(HEAD_BYTES)));
@@ -128,15 +128,15 @@ impl LastSnapshotRecord {
             contents.extend_from_slice(&u32::try_from(row.len()).unwrap_or(u32::MAX).to_le_bytes());
             contents.extend_from_slice(row);
         }
-        Ok(store.write_own(about, &contents)?)
+        Ok(store.vault().write_own(about, &contents)?)
     }
 }
 
 impl ReadSnapshotRecord {
     fn load(store: &Store, about: &[u8]) -> Option<Self> {
-        let contents = store.read_own(about)?;
+        let contents = store.vault().read_own(about)?;
         let (mark, _) = contents.split_first_chunk()?;
-        if !store.holds(&LogExtent::from_bytes(*mark)) {
+        if !store.vault().holds(&LogExtent::from_bytes(*mark)) {
             tracing::info!("the log has lost data since the last snapshot: every file is read again");
             return None;
         }

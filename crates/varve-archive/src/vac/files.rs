@@ -10,7 +10,8 @@ use varve_world::Workers;
 
 use super::node::{TEXT_BYTES_MAX, device_of, node_of};
 use super::owners::OwnerNames;
-use crate::browsing::files::{ContentKey, Files, Nodes, OnLoss, ReadContentError, ReadProblem, TakeBytes};
+use crate::browsing::files::{ContentKey, Files, Nodes, ReadProblem};
+use crate::browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
 use crate::folder::StoredFiles;
 use crate::image::RestoreImageError;
 use crate::progress::Progress;

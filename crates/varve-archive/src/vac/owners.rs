@@ -37,14 +37,12 @@ impl OwnerNames {
     }
 
     /// The name of a user. If unknown, the number in digits, as vac writes it.
-    #[must_use]
-    pub fn user_name(&self, number: u32) -> Vec<u8> {
+    pub(crate) fn user_name(&self, number: u32) -> Vec<u8> {
         self.users.name(number)
     }
 
     /// The name of a group. If unknown, the number in digits.
-    #[must_use]
-    pub fn group_name(&self, number: u32) -> Vec<u8> {
+    pub(crate) fn group_name(&self, number: u32) -> Vec<u8> {
         self.groups.name(number)
     }
 }

@@ -22,10 +22,10 @@ impl ArenaIdentity {
     /// The address up to which it was read; 0 if unknown, or no longer valid.
     pub(super) fn noted(&self, store: &Store) -> u64 {
         let read = || {
-            let note = store.read_own(&self.0)?;
+            let note = store.vault().read_own(&self.0)?;
             let whole: &[u8; BYTES] = note.as_slice().try_into().ok()?;
             let (mark, address) = whole.split_first_chunk()?;
-            let holds = store.holds(&LogExtent::from_bytes(*mark));
+            let holds = store.vault().holds(&LogExtent::from_bytes(*mark));
             holds.then_some(u64::from_le_bytes(address.try_into().ok()?))
         };
         read().unwrap_or(0)
@@ -34,9 +34,9 @@ impl ArenaIdentity {
     /// Records an address. Everything before it must be durable. If this fails, the next run reads
     /// more.
     pub(super) fn note(&self, store: &Store, address: u64) {
-        let Ok(mark) = store.mark() else { return };
+        let Ok(mark) = store.vault().mark() else { return };
         let note = [&mark.as_bytes()[..], &address.to_le_bytes()].concat();
-        if let Err(error) = store.write_own(&self.0, &note) {
+        if let Err(error) = store.vault().write_own(&self.0, &note) {
             tracing::warn!(%error, "the position in the arena could not be saved; the next run starts earlier");
         }
     }

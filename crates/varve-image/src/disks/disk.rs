@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::bytes::read_at::ReadAt;
-use crate::disks::content;
+use crate::disks::detection;
 use crate::disks::disk_problem::DiskProblem;
 use crate::disks::lvm;
 use crate::disks::partitions::{self, TableKind};
@@ -33,7 +33,7 @@ impl Disk {
         let has_partitions = table.as_ref().is_some_and(|table| !table.partitions.is_empty());
         // Images of installation media are both: ISO 9660 from the first byte on, with a partition
         // table for booting from a USB stick.
-        if !has_partitions || content::begins_as_iso(&disk) {
+        if !has_partitions || detection::begins_as_iso(&disk) {
             volumes.push(Volume::whole(&disk));
         }
         for partition in table.iter().flat_map(|table| &table.partitions) {

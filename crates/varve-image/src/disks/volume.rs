@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::bytes::read_at::{BytesPart, ReadAt};
-use crate::disks::content::{self, VolumeContent};
+use crate::disks::content::VolumeContent;
+use crate::disks::detection;
 use crate::disks::disk_problem::DiskProblem;
 use crate::disks::joined::JoinedRanges;
 use crate::disks::partitions::{Partition, PartitionType};
@@ -32,7 +33,7 @@ impl Volume {
         Self {
             name: "p0".into(),
             pieces: std::iter::once(0..disk.size()).collect(),
-            content: content::detect(disk),
+            content: detection::detect(disk),
             bytes: Arc::clone(disk),
             partition_type: None,
             label: None,
@@ -60,7 +61,7 @@ impl Volume {
         }
         let label = partition.label.clone();
         let pieces = std::iter::once(partition.start..partition.start.saturating_add(present)).collect();
-        let content = content::detect(&bytes);
+        let content = detection::detect(&bytes);
         let bytes = Arc::new(bytes);
         let is_cut_off = present < partition.size;
         let partition_type = Some(partition.kind);
@@ -78,7 +79,7 @@ impl Volume {
             [one] => Arc::new(BytesPart::new(Arc::clone(disk), one.start, one.end - one.start)),
             _ => Arc::new(JoinedRanges::new(Arc::clone(disk), pieces.clone())),
         };
-        let content = content::detect(&bytes);
+        let content = detection::detect(&bytes);
         Self { name, pieces, bytes, partition_type: None, label: None, content, is_cut_off, is_logical: true }
     }
 

@@ -33,8 +33,7 @@ impl FileTime {
 
     /// Makes a time from nanoseconds since 1970, clamped to the first or last time that can be
     /// represented.
-    #[must_use]
-    pub fn from_wide_nanoseconds(nanoseconds: i128) -> Self {
+    pub(crate) fn from_wide_nanoseconds(nanoseconds: i128) -> Self {
         let second = i128::from(NANOSECONDS_PER_SECOND);
         match i64::try_from(nanoseconds.div_euclid(second)) {
             // The remainder is less than a second.

@@ -13,16 +13,15 @@ mod tests;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::FileSystem;
 use crate::bytes::read_at::ReadAt;
-use crate::disks::content::{FileSystemKind, VolumeContent};
+use crate::disks::content::VolumeContent;
 use crate::disks::disk::Disk;
-use crate::disks::partitions::PartitionPurpose;
-use crate::disks::volume::Volume;
 use crate::file_systems::ext::ExtFileSystem;
 use crate::leave_out::left_out::LeftOut;
-use crate::leave_out::proof::{Proof, VolumeClaim};
+use crate::leave_out::open_ext::{OpenExt, ext_claim, is_ext, open_ext};
+use crate::leave_out::proof::Proof;
 use crate::leave_out::swap::{self, SwapCandidate};
-use crate::{FileSystem, FileSystemError};
 
 /// The kinds of content to leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,18 +30,6 @@ pub struct LeaveOut {
     pub swap: bool,
     /// Blocks that belong to no file, on file systems that were left in a clean state.
     pub free: bool,
-}
-
-/// An ext file system, opened once for all checks that read it.
-pub(crate) struct OpenExt<'a> {
-    pub(crate) volume: &'a Volume,
-    pub(crate) files: Result<ExtFileSystem, FileSystemError>,
-}
-
-/// Returns the signatures that ext has itself, and the bytes of its superblock: counts in it may
-/// look like the magic numbers of other content.
-pub(crate) fn ext_claim() -> VolumeClaim {
-    VolumeClaim { purpose: PartitionPurpose::LinuxFiles, names: &["ext"], own_bytes: 1024..2048 }
 }
 
 impl LeftOut {
@@ -125,14 +112,4 @@ fn free_places(files: &ExtFileSystem) -> Result<Vec<Range<u64>>, String> {
     files.check_live()?;
     files.check_free_counts()?;
     Ok(places)
-}
-
-fn is_ext(volume: &Volume) -> bool {
-    use FileSystemKind::{Ext2, Ext3, Ext4};
-    matches!(volume.content(), VolumeContent::FileSystem(Ext2 | Ext3 | Ext4))
-}
-
-fn open_ext(disk: &Disk) -> Vec<OpenExt<'_>> {
-    let volumes = disk.volumes().iter().filter(|volume| is_ext(volume));
-    volumes.map(|volume| OpenExt { volume, files: ExtFileSystem::open(volume.read()) }).collect()
 }

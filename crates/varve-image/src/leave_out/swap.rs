@@ -17,8 +17,8 @@ use crate::disks::swap_header::{self, memory_in};
 use crate::disks::volume::Volume;
 use crate::file_systems::ext::ExtFileSystem;
 use crate::file_systems::ntfs::NtfsFiles;
+use crate::leave_out::open_ext::{OpenExt, ext_claim};
 use crate::leave_out::proof::VolumeClaim;
-use crate::leave_out::search::{OpenExt, ext_claim};
 use crate::{FileId, FileKind, FileSystem, FileSystemError, FolderChild};
 
 /// The bytes that are read of a header: the largest page size.

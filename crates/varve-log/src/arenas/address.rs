@@ -3,7 +3,7 @@
 use varve_block::LogAddress;
 use varve_world::FileName;
 
-use crate::records::record_header::RECORD_BYTES_MAX;
+use crate::records::record_sizes::RECORD_BYTES_MAX;
 
 /// Records begin at multiples of this many bytes, so that an address of 40 bits reaches through 128
 /// TiB of log.
@@ -92,8 +92,7 @@ impl ArenaMap {
 
     /// Returns the upper bound for the end of an arena's records, in bytes. The last clump begins
     /// below the limit. The clump and the pages after it may end beyond the limit.
-    #[must_use]
-    pub fn log_bytes_max(self) -> u64 {
+    pub(crate) fn log_bytes_max(self) -> u64 {
         self.arena_bytes() + RECORDS_BEHIND_LIMIT * RECORD_BYTES_MAX as u64
     }
 

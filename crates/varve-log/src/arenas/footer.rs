@@ -22,9 +22,9 @@ use crate::arenas::address::{ArenaMap, GRANULE_BYTES, Granule};
 use crate::arenas::sectors::{in_sectors, may_be_lost};
 use crate::keys::cipher::{CODE_BYTES, constant_time_equal};
 use crate::keys::log_keys::LogKeys;
-use crate::records::directory_page::EMPTY_PAGE_BYTES;
 use crate::records::field_reader::to_usize;
 use crate::records::record_header::record_bytes;
+use crate::records::record_sizes::EMPTY_PAGE_BYTES;
 
 pub(crate) const FOOTER_BYTES: usize = 96;
 pub(crate) const PAGE_ROW_BYTES: usize = 24;

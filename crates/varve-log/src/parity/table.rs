@@ -34,8 +34,7 @@ impl ParityKey {
     }
 
     /// Computes the code of a shard.
-    #[must_use]
-    pub fn shard_code(&self, shard: &[u8]) -> ShardCode {
+    pub(crate) fn shard_code(&self, shard: &[u8]) -> ShardCode {
         first_bytes(blake3::keyed_hash(&self.0, shard).as_bytes())
     }
 

@@ -15,7 +15,8 @@ use crate::records::clump_content::{ClumpContent, FrameContent, OpenClumpError};
 use crate::records::directory_page::DirectoryPage;
 use crate::records::field_reader::to_usize;
 use crate::records::frame_table::{FramePlace, FrameTable};
-use crate::records::record_header::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
+use crate::records::record_header::{RecordError, RecordHeader, RecordKind};
+use crate::records::record_sizes::RECORD_HEADER_BYTES;
 
 /// The frames of a clump: its header and its authenticated table. If the clump is not framed, the
 /// header is read but not yet authenticated. The code covers the body, which counts as one frame.

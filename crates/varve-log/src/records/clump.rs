@@ -19,7 +19,7 @@ use crate::keys::log_keys::Digest;
 use crate::records::compression::{Codec, CompressionLevel, compress, looks_incompressible};
 use crate::records::field_reader::to_usize;
 use crate::records::frame_table::{self, BLOCK_COUNT_MAX, FrameRow};
-use crate::records::record_header::RECORD_HEADER_BYTES;
+use crate::records::record_sizes::RECORD_HEADER_BYTES;
 
 /// Codec and length.
 pub(crate) const BODY_HEADER_BYTES: usize = 8;

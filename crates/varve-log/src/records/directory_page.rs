@@ -40,6 +40,7 @@ use crate::records::compression::{Codec, CompressionLevel, DecompressError, comp
 use crate::records::field_reader::{to_usize, u32s};
 use crate::records::key_buckets::{Buckets, SCAN_MAX};
 use crate::records::record_header::record_bytes;
+use crate::records::record_sizes::EMPTY_PAGE_BYTES;
 
 /// A page is written when this many blocks wait for one.
 pub(crate) const PAGE_BLOCKS_GOAL: usize = 4096;
@@ -47,9 +48,6 @@ pub(crate) const PAGE_BLOCKS_GOAL: usize = 4096;
 /// The most blocks that a page may name. Enough for the waiting blocks and one clump with the most
 /// blocks.
 const BLOCK_COUNT_MAX: usize = 16_384;
-
-/// The length of the body of a page that names no block. Every other body is longer.
-pub(crate) const EMPTY_PAGE_BYTES: u32 = 64;
 
 const HEADER_BYTES: usize = EMPTY_PAGE_BYTES as usize;
 

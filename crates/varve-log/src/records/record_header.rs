@@ -20,18 +20,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::arenas::address::{GRANULE_BYTES, Granule};
 use crate::keys::cipher::CODE_BYTES;
-
-/// The length of a record's header in bytes.
-pub(crate) const RECORD_HEADER_BYTES: usize = 64;
+use crate::records::record_sizes::{BODY_BYTES_MAX, RECORD_HEADER_BYTES};
 
 /// The part of the header that the code covers.
 const AUTHENTICATED_BYTES: usize = 40;
-
-/// The longest body: a clump with one block of the largest size, or a page with the most blocks.
-pub(crate) const BODY_BYTES_MAX: u32 = 8 << 20;
-
-/// The longest record, with its header, in bytes.
-pub const RECORD_BYTES_MAX: usize = RECORD_HEADER_BYTES + BODY_BYTES_MAX as usize;
 
 /// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

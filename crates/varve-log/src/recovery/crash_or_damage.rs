@@ -15,7 +15,7 @@ use crate::arenas::sectors::{in_sectors, may_be_lost};
 use crate::reading::log::{ArenaState, Log, OpenedArena, ReadLogError};
 use crate::reading::window::ArenaWindow;
 use crate::records::directory_page::DirectoryPage;
-use crate::records::record_header::RECORD_HEADER_BYTES;
+use crate::records::record_sizes::RECORD_HEADER_BYTES;
 use crate::recovery::scan::{AHEAD_BYTES, RecoveredArena};
 
 /// The state of the part after the last page of an arena without a seal.

@@ -8,8 +8,9 @@ use crate::arenas::header::ARENA_HEADER_BYTES;
 use crate::arenas::sectors::SECTOR_GRANULES;
 use crate::keys::cipher::CODE_BYTES;
 use crate::reading::log::{Log, ReadLogError};
-use crate::records::directory_page::EMPTY_PAGE_BYTES;
-use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
+use crate::records::record_header::{RecordHeader, RecordKind};
+use crate::records::record_sizes::EMPTY_PAGE_BYTES;
+use crate::records::record_sizes::RECORD_HEADER_BYTES;
 
 /// The bytes that are read at a time.
 const AHEAD_BYTES: u64 = 1 << 20;

@@ -20,7 +20,8 @@ use crate::records::clump::{BlockRow, ClumpBytes, ClumpDraft, Framing, NamedBloc
 use crate::records::clump_content::ClumpContent;
 use crate::records::compression::CompressionLevel;
 use crate::records::directory_page::PAGE_BLOCKS_GOAL;
-use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
+use crate::records::record_header::{RecordHeader, RecordKind};
+use crate::records::record_sizes::RECORD_HEADER_BYTES;
 use crate::writing::append_error::AppendError;
 use crate::writing::arena_writer::{AppendedPage, ArenaWriter, WriterSession};
 

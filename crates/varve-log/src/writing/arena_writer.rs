@@ -17,7 +17,8 @@ use crate::reading::log::{Log, OpenedArena};
 use crate::records::clump::PackedClump;
 use crate::records::directory_page::DirectoryPage;
 use crate::records::frame_table::FrameTable;
-use crate::records::record_header::{RECORD_HEADER_BYTES, RecordHeader, RecordKind};
+use crate::records::record_header::{RecordHeader, RecordKind};
+use crate::records::record_sizes::RECORD_HEADER_BYTES;
 use crate::recovery::scan::RecoveredArena;
 use crate::writing::append_error::{AppendError, WriteFailure};
 

@@ -174,7 +174,7 @@ impl Emulator {
     }
 
     /// Returns the lines of the screen if it is in text mode, as at the beginning of a boot.
-    pub fn screen_text(&mut self) -> Vec<String> {
+    pub(crate) fn screen_text(&mut self) -> Vec<String> {
         let file = self.folder.join("screen");
         let arguments =
             json!({ "val": TEXT_SCREEN.0, "size": TEXT_SCREEN.1, "filename": file.to_string_lossy() });

@@ -7,8 +7,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
+use super::header_fields::{Header, NamedFile, read, wrong};
 use super::vmdk;
 
 /// A format of disk images.
@@ -28,27 +28,6 @@ pub enum ImageFormat {
     Vdi,
     /// The format of Virtual PC, `.vhd`.
     Vpc,
-}
-
-/// The relevant fields of an image's header.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Header {
-    /// The backing image, and its format if the header names it.
-    pub backing: Option<(String, Option<String>)>,
-    /// The file with its data (qcow2).
-    pub data_file: Option<NamedFile>,
-    /// The files with its extents (VMDK).
-    pub extents: Vec<NamedFile>,
-    /// The least size of the image file.
-    pub bytes_min: u64,
-}
-
-/// Another file that an image needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NamedFile {
-    pub name: String,
-    /// The least size of that file.
-    pub bytes_min: u64,
 }
 
 const QCOW_MAGIC: &[u8] = b"QFI\xfb\0\0\0\x01";
@@ -144,26 +123,6 @@ impl ImageFormat {
             Self::Raw | Self::Vhdx => Ok(Header::default()),
         }
     }
-}
-
-/// Reads up to `length` bytes, fewer only at the end of the file.
-pub(super) fn read(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; length];
-    let mut filled = 0;
-    while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match file.read_at(rest, offset.saturating_add(filled as u64)) {
-            Ok(0) => break,
-            Ok(count) => filled = filled.saturating_add(count),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    bytes.truncate(filled);
-    Ok(bytes)
-}
-
-pub(super) fn wrong(said: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, said)
 }
 
 fn text(bytes: &[u8]) -> io::Result<String> {
@@ -340,6 +299,8 @@ fn vdi(file: &File) -> io::Result<Header> {
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 pub(super) mod tests {
     use proptest::prelude::*;
+
+    use std::os::unix::fs::FileExt;
 
     use super::*;
 

@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use varve_block::visible;
 
-use super::header::{ImageFormat, NamedFile};
+use super::header::ImageFormat;
+use super::header_fields::NamedFile;
 use crate::image_file;
 use crate::visible::visible_path;
 

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 
-use super::header::{Header, NamedFile, read, wrong};
+use super::header_fields::{Header, NamedFile, read, wrong};
 
 pub(super) const MAGIC: &[u8] = b"KDMV";
 pub(super) const OLD_MAGIC: &[u8] = b"COWD";

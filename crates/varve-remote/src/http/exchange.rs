@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::edge::{self, Runtime};
-use crate::http::plain_receiver::{PlainBody, PlainConnections};
+use crate::http::plain_receiver::{PACED_BYTES, PlainBody, PlainConnections, USER_AGENT};
 use crate::http::xml;
 use crate::naming::leftovers;
 use crate::retry::attempt_error::{AttemptError, chain};
@@ -32,12 +32,6 @@ const ROOM_BYTES_MAX: usize = 16 << 20;
 
 /// The pieces of an answer that may wait for their consumer. Then the receiver waits.
 const PIECES_AHEAD: usize = 2;
-
-/// The bytes that are moved between two checks of the pace.
-pub(crate) const PACED_BYTES: usize = 64 << 10;
-
-/// The value of the `User-Agent` header.
-pub(crate) const USER_AGENT: &str = concat!("varve/", env!("CARGO_PKG_VERSION"));
 
 /// An HTTP client of one server.
 pub(crate) struct Http {

@@ -17,10 +17,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use url::{Host, Position, Url};
 
-use crate::http::exchange::{PACED_BYTES, USER_AGENT};
 use crate::retry::attempt_error::AttemptError;
 use crate::transfer::pieces::PieceCutter;
 use crate::{Pace, edge};
+
+/// The bytes that are moved between two checks of the pace.
+pub(crate) const PACED_BYTES: usize = 64 << 10;
+
+/// The value of the `User-Agent` header.
+pub(crate) const USER_AGENT: &str = concat!("varve/", env!("CARGO_PKG_VERSION"));
 
 /// An answer with a longer head, or with more header lines, is left to the library.
 const HEAD_BYTES_MAX: usize = 16 << 10;

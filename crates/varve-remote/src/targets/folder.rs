@@ -72,8 +72,7 @@ impl FolderTarget {
     }
 
     /// Adds paces for writes and reads.
-    #[must_use]
-    pub fn at_pace(self, up: Option<Arc<Pace>>, down: Option<Arc<Pace>>) -> Self {
+    pub(crate) fn at_pace(self, up: Option<Arc<Pace>>, down: Option<Arc<Pace>>) -> Self {
         Self { up, down, ..self }
     }
 

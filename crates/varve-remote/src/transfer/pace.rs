@@ -30,12 +30,6 @@ impl Pace {
         Self { bytes_per_second: bytes_per_second.max(1), bucket }
     }
 
-    /// Returns the rate.
-    #[must_use]
-    pub fn bytes_per_second(&self) -> u64 {
-        self.bytes_per_second
-    }
-
     /// Takes tokens for `bytes`. Returns the pause before the bytes may be transferred.
     pub(crate) fn take(&self, bytes: usize) -> Duration {
         self.take_at(bytes, edge::now())

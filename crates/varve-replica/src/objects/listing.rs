@@ -140,13 +140,12 @@ impl ReplicaListing {
     ///
     /// # Errors
     /// The first such entry.
-    pub fn require_clear(&self) -> Result<(), ObstructingEntry> {
+    pub(crate) fn require_clear(&self) -> Result<(), ObstructingEntry> {
         self.in_the_way.first().cloned().map_or(Ok(()), Err)
     }
 
     /// Assembles all arenas.
-    #[must_use]
-    pub fn assemble(&self) -> BTreeMap<ArenaId, ArenaAssembly> {
+    pub(crate) fn assemble(&self) -> BTreeMap<ArenaId, ArenaAssembly> {
         self.arenas.iter().map(|(id, generations)| (*id, ArenaAssembly::newest(generations))).collect()
     }
 }
@@ -231,8 +230,7 @@ impl ArenaAssembly {
     }
 
     /// Returns true if a reader sees the arena.
-    #[must_use]
-    pub fn is_visible(&self) -> bool {
+    pub(crate) fn is_visible(&self) -> bool {
         !self.parts.is_empty()
     }
 
@@ -249,8 +247,7 @@ impl ArenaAssembly {
     }
 
     /// Returns the ranges between the segments.
-    #[must_use]
-    pub fn holes(&self) -> Vec<Range<u64>> {
+    pub(crate) fn holes(&self) -> Vec<Range<u64>> {
         let mut holes = Vec::new();
         let mut end = 0;
         for part in &self.parts {
@@ -263,8 +260,7 @@ impl ArenaAssembly {
     }
 
     /// Returns the segment with the byte at `offset`.
-    #[must_use]
-    pub fn part_at(&self, offset: u64) -> Option<&ListedSegment> {
+    pub(crate) fn part_at(&self, offset: u64) -> Option<&ListedSegment> {
         let place = self.parts.partition_point(|part| part.name.offset <= offset).checked_sub(1)?;
         self.parts.get(place).filter(|part| part.range().contains(&offset))
     }

@@ -186,7 +186,7 @@ impl Replica {
     ///
     /// # Errors
     /// [`TargetError`].
-    pub fn read_setting(&self, file: &FileName) -> Result<Bytes, TargetError> {
+    pub(crate) fn read_setting(&self, file: &FileName) -> Result<Bytes, TargetError> {
         let bytes = self.settings.get(file);
         let bytes = bytes.ok_or_else(|| TargetError::NotFound { name: file.clone() })?;
         read_setting(self.target.as_ref(), file, *bytes)

@@ -8,7 +8,7 @@ use varve_venti::{
 };
 
 use super::answers::Answers;
-use super::connection::ClientAccess;
+use super::client_access::ClientAccess;
 use super::state::State;
 
 /// The answer to a read of a block that an administrator has set aside.

@@ -13,10 +13,10 @@ use varve_venti::{Received, Reply, Request, ServerConnection, Version};
 
 use super::answer::{self, Read, Write};
 use super::answers::Answers;
+use super::client_access::ClientAccess;
 use super::connection_error::ConnectionError;
 use super::outbox::{Outbox, outbox};
 use super::room::{CommonRoom, Room, Taken, take, take_now};
-use super::sessions::OpenSession;
 use super::settings::VentiSettings;
 use super::state::State;
 
@@ -38,13 +38,6 @@ pub(super) struct Shared {
     pub(super) state: Arc<State>,
     pub(super) settings: VentiSettings,
     pub(super) room: CommonRoom,
-}
-
-/// The client's permission, and the session in which its writes are recorded.
-#[derive(Clone)]
-pub(super) enum ClientAccess {
-    ReadOnly,
-    ReadWrite(Option<Arc<OpenSession>>),
 }
 
 /// Serves a client until either side ends the connection. Requests that have arrived are answered

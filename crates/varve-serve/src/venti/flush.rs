@@ -8,10 +8,9 @@
 //! - Only one flush runs at a time. Clients that disconnect at the same time share one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::state::State;
@@ -20,52 +19,6 @@ use super::state::State;
 /// busy.
 const FLUSH_PAUSE: Duration = Duration::from_millis(100);
 
-/// Counts of acknowledged blocks, and of those that a sync has covered.
-#[derive(Debug, Default)]
-pub(super) struct Unsynced {
-    acknowledged: AtomicU64,
-    durable: AtomicU64,
-    appeared: Notify,
-    writer_left: Notify,
-}
-
-impl Unsynced {
-    /// Counts a block that is in the store. Called before its writer gets the answer.
-    pub(super) fn acknowledge(&self) {
-        let before = self.acknowledged.fetch_add(1, Ordering::SeqCst);
-        if before == self.durable.load(Ordering::SeqCst) {
-            self.appeared.notify_one();
-        }
-    }
-
-    /// The number of blocks that a sync covers if it starts now.
-    pub(super) fn acknowledged(&self) -> u64 {
-        self.acknowledged.load(Ordering::SeqCst)
-    }
-
-    /// Records the success of a sync that covers this many blocks.
-    pub(super) fn note_durable(&self, count: u64) {
-        self.durable.fetch_max(count, Ordering::SeqCst);
-    }
-
-    fn is_any(&self) -> bool {
-        self.acknowledged() > self.durable.load(Ordering::SeqCst)
-    }
-
-    /// Signals that a client that wrote has closed its connection.
-    pub(super) fn note_writer_left(&self) {
-        if self.is_any() {
-            self.writer_left.notify_one();
-        }
-    }
-
-    async fn any(&self) {
-        while !self.is_any() {
-            self.appeared.notified().await;
-        }
-    }
-}
-
 /// Flushes until the server stops, or can no longer write.
 pub(super) async fn keep_durable(state: Arc<State>, delay: Duration, mut stop: watch::Receiver<bool>) {
     let flushing = async {
@@ -73,7 +26,7 @@ pub(super) async fn keep_durable(state: Arc<State>, delay: Duration, mut stop: w
             state.unsynced.any().await;
             tokio::select! {
                 () = sleep(delay) => {}
-                () = state.unsynced.writer_left.notified() => {}
+                () = state.unsynced.writer_left() => {}
             }
             let own = Arc::clone(&state);
             let flushed = tokio::task::spawn_blocking(move || flush(&own)).await.is_ok_and(|is_done| is_done);
@@ -102,6 +55,7 @@ fn flush(state: &State) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering;
 
     use parking_lot::Mutex;
     use tokio::time::Instant;

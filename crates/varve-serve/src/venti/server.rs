@@ -14,7 +14,8 @@ use tokio_rustls::TlsAcceptor;
 use varve_block::{BlockStore, with_causes};
 use varve_venti::{Address, SCORE_BYTES};
 
-use super::connection::{ClientAccess, Shared, serve};
+use super::client_access::ClientAccess;
+use super::connection::{Shared, serve};
 use super::connection_error::ConnectionError;
 use super::flush::keep_durable;
 use super::inherited::Inherited;

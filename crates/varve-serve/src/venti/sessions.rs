@@ -49,7 +49,7 @@ pub struct Session {
 /// [`SessionsError`]
 pub fn list_sessions(store: &Store) -> Result<(Vec<Session>, u64), SessionsError> {
     let mut sessions = BTreeMap::new();
-    let read = store.sessions().read(&mut |record| note(&mut sessions, &record))?;
+    let read = store.vault().sessions().read(&mut |record| note(&mut sessions, &record))?;
     Ok((sessions.into_values().collect(), read.damaged_places))
 }
 
@@ -89,7 +89,7 @@ pub fn blocks_of(store: &Store, sessions: &BTreeSet<u64>) -> Result<BTreeSet<Blo
         return Ok(blocks);
     }
     let each = |is_wanted: &dyn Fn(u64, &WrittenBlock) -> bool, take: &mut dyn FnMut(BlockName)| {
-        store.sessions().read(&mut |record| {
+        store.vault().sessions().read(&mut |record| {
             if let SessionEvent::Wrote(written) = &record.event {
                 let wanted = written.iter().filter(|block| is_wanted(record.session, block));
                 wanted.for_each(|block| take(block.name));
@@ -115,10 +115,10 @@ pub fn mark_sessions(store: &Store, numbers: &[u64], is_aside: bool) -> Result<(
     let event = || if is_aside { SessionEvent::SetAside { at } } else { SessionEvent::PutBack { at } };
     let records: Vec<_> =
         numbers.iter().map(|session| SessionRecord { session: *session, event: event() }).collect();
-    let read = store.sessions().read(&mut |_| {})?;
-    store.sessions().begin(&read)?;
-    store.sessions().append(&records)?;
-    store.sessions().sync()
+    let read = store.vault().sessions().read(&mut |_| {})?;
+    store.vault().sessions().begin(&read)?;
+    store.vault().sessions().append(&records)?;
+    store.vault().sessions().sync()
 }
 
 /// The record of sessions, while a server is running.
@@ -146,7 +146,7 @@ impl Sessions {
     /// [`SessionsError`]
     pub fn open(store: Arc<Store>) -> Result<Self, SessionsError> {
         let mut sessions = BTreeMap::new();
-        let read = store.sessions().read(&mut |record| note(&mut sessions, &record))?;
+        let read = store.vault().sessions().read(&mut |record| note(&mut sessions, &record))?;
         if read.damaged_places > 0 {
             tracing::error!(
                 places = read.damaged_places,
@@ -154,7 +154,7 @@ impl Sessions {
             );
         }
         if store.is_open_to_write() {
-            store.sessions().begin(&read)?;
+            store.vault().sessions().begin(&read)?;
         }
         let aside = sessions.values().filter(|session| session.set_aside.is_some());
         let refused = blocks_of(&store, &aside.map(|session| session.number).collect())?;
@@ -185,7 +185,7 @@ impl Sessions {
         let mut state = self.state.lock();
         state.append(&self.store).map_err(failed)?;
         if state.is_unsynced {
-            self.store.sessions().sync().map_err(failed)?;
+            self.store.vault().sessions().sync().map_err(failed)?;
             state.is_unsynced = false;
         }
         Ok(())
@@ -211,7 +211,7 @@ impl State {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        store.sessions().append(&self.waiting)?;
+        store.vault().sessions().append(&self.waiting)?;
         self.waiting.clear();
         (self.waiting_rows, self.is_unsynced) = (0, true);
         Ok(())

@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::flush::Unsynced;
 use super::read_pace::ReadPace;
 use super::recent::RecentBlocks;
 use super::sessions::Sessions;
 use super::settings::VentiSettings;
+use super::unsynced::Unsynced;
 use varve_block::{BlockName, BlockStore, SyncError, with_causes};
 
 /// Counters since the server was started.

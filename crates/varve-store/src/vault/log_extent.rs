@@ -51,13 +51,14 @@ impl Vault {
     ///
     /// # Errors
     /// [`io::Error`] when an arena cannot be read.
-    pub(crate) fn mark(&self) -> io::Result<LogExtent> {
+    pub fn mark(&self) -> io::Result<LogExtent> {
         self.mark_of(u64::MAX, u64::MAX)
     }
 
     /// Returns true if the log still has everything that it had at the mark. An arena that was
     /// rewritten since counts as missing. Damage within a page or a clump is not detected.
-    pub(crate) fn holds(&self, mark: &LogExtent) -> bool {
+    #[must_use]
+    pub fn holds(&self, mark: &LogExtent) -> bool {
         let (arenas, pages) = mark.place();
         self.mark_of(arenas, pages).is_ok_and(|now| now == *mark)
     }
@@ -115,8 +116,8 @@ mod tests {
             store.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
         }
         store.sync().unwrap();
-        let mark = store.mark().unwrap();
-        assert!(store.holds(&mark));
+        let mark = store.vault().mark().unwrap();
+        assert!(store.vault().holds(&mark));
         store.close().unwrap();
         mark
     }
@@ -132,7 +133,7 @@ mod tests {
             [grown(&storage, 2, 0), grown(&storage, 3, 3), grown(&storage, 4, 3), grown(&storage, 5, 20)];
         let holds = |storage: &MemoryStorage| {
             let store = open(storage, 9, StoreAccess::Read);
-            marks.map(|mark| store.holds(&LogExtent::from_bytes(*mark.as_bytes())))
+            marks.map(|mark| store.vault().holds(&LogExtent::from_bytes(*mark.as_bytes())))
         };
         assert_eq!(holds(&storage), [true; 4]);
         let last =
@@ -143,7 +144,10 @@ mod tests {
         for bad in 0..LogExtent::BYTES {
             let mut bytes = *marks[2].as_bytes();
             bytes[bad] ^= 0x80;
-            assert!(!open(&storage, 9, StoreAccess::Read).holds(&LogExtent::from_bytes(bytes)), "byte {bad}");
+            assert!(
+                !open(&storage, 9, StoreAccess::Read).vault().holds(&LogExtent::from_bytes(bytes)),
+                "byte {bad}"
+            );
         }
     }
 }

@@ -89,14 +89,6 @@ impl Vault {
         self.is_there(self.noted_page_in(storage))
     }
 
-    /// Returns true if an arena has the page whose header has this code.
-    ///
-    /// # Errors
-    /// [`ReadLogError`] when the arena cannot be read.
-    pub fn has_page(&self, arena: ArenaId, code: [u8; 16]) -> Result<bool, ReadLogError> {
-        self.is_there(Some((arena, code)))
-    }
-
     fn is_there(&self, noted: Option<(ArenaId, [u8; 16])>) -> Result<bool, ReadLogError> {
         let Some((arena, code)) = noted else { return Ok(true) };
         let arena = self.directory.arena(arena)?;

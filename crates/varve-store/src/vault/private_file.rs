@@ -38,7 +38,7 @@ impl Vault {
     ///
     /// # Errors
     /// [`PrivateFileError`]; the previous contents then remain.
-    pub(crate) fn write_own(&self, about: &[u8], contents: &[u8]) -> Result<(), PrivateFileError> {
+    pub fn write_own(&self, about: &[u8], contents: &[u8]) -> Result<(), PrivateFileError> {
         let file = self.own_file(about);
         let failed = |source| PrivateFileError { file: file.clone(), source };
         let mut salt = [0; SALT_BYTES];
@@ -54,7 +54,8 @@ impl Vault {
 
     /// Reads a file of [`write_own`](Self::write_own); `None` if it is missing, damaged, or another
     /// key's.
-    pub(crate) fn read_own(&self, about: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    #[must_use]
+    pub fn read_own(&self, about: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let contents = self.world.storage.read_whole(&self.own_file(about), FILE_BYTES_MAX).ok()?;
         let body = contents.strip_prefix(&MAGIC)?;
         let (salt, body) = body.split_first_chunk::<SALT_BYTES>()?;

@@ -425,7 +425,7 @@ mod tests {
 
     fn all(store: &Store) -> (Vec<SessionRecord>, SessionsRead) {
         let mut records = Vec::new();
-        let read = store.sessions().read(&mut |record| records.push(record)).unwrap();
+        let read = store.vault().sessions().read(&mut |record| records.push(record)).unwrap();
         (records, read)
     }
 
@@ -435,12 +435,12 @@ mod tests {
             let storage = Arc::new(MemoryStorage::new());
             let store = opened(&storage, encryption, 1);
             assert_eq!(all(&store), (Vec::new(), SessionsRead::default()));
-            store.sessions().begin(&SessionsRead::default()).unwrap();
+            store.vault().sessions().begin(&SessionsRead::default()).unwrap();
             for record in records() {
-                store.sessions().append(&[record]).unwrap();
+                store.vault().sessions().append(&[record]).unwrap();
             }
-            store.sessions().append(&records()).unwrap();
-            store.sessions().sync().unwrap();
+            store.vault().sessions().append(&records()).unwrap();
+            store.vault().sessions().sync().unwrap();
             let (found, read) = all(&opened(&storage, encryption, 2));
             assert_eq!(found, [records(), records()].concat());
             assert_eq!((read.damaged_places, read.has_torn_tail), (0, false));
@@ -454,9 +454,9 @@ mod tests {
     fn a_crash_or_damage_anywhere_costs_no_other_frame() {
         let storage = Arc::new(MemoryStorage::new());
         let store = opened(&storage, Encryption::Aes256Gcm, 1);
-        store.sessions().begin(&SessionsRead::default()).unwrap();
+        store.vault().sessions().begin(&SessionsRead::default()).unwrap();
         for record in &records()[..3] {
-            store.sessions().append(std::slice::from_ref(record)).unwrap();
+            store.vault().sessions().append(std::slice::from_ref(record)).unwrap();
         }
         let whole = whole_file(&storage);
         let put = |bytes: &[u8]| {
@@ -470,8 +470,8 @@ mod tests {
             let (found, read) = all(&store);
             assert!(records().starts_with(&found) && found.len() < 3, "{length}");
             assert_eq!((read.damaged_places, read.has_torn_tail), (0, read.end < length as u64), "{length}");
-            store.sessions().begin(&read).unwrap();
-            store.sessions().append(&records()[3..4]).unwrap();
+            store.vault().sessions().begin(&read).unwrap();
+            store.vault().sessions().append(&records()[3..4]).unwrap();
             let (again, read) = all(&store);
             assert_eq!(again, [&found[..], &records()[3..4]].concat(), "{length}");
             assert!(!read.has_torn_tail);

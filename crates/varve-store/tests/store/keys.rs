@@ -580,16 +580,18 @@ fn what_one_key_keeps_for_itself_no_other_reads() {
     let (storage, _) = shared();
     add(&storage, 8, &key_file(1), &key_file(3), Role::WriteOnly).unwrap();
     let own = |byte: u8| open(&storage, 9, &key_file(byte), StoreAccess::Read).unwrap();
-    own(2).write_own(b"last night", b"what it was").unwrap();
-    assert_eq!(own(2).read_own(b"last night").unwrap().as_slice(), b"what it was");
-    assert!(own(2).read_own(b"another").is_none());
-    assert!(own(3).read_own(b"last night").is_none() && own(1).read_own(b"last night").is_none());
+    own(2).vault().write_own(b"last night", b"what it was").unwrap();
+    assert_eq!(own(2).vault().read_own(b"last night").unwrap().as_slice(), b"what it was");
+    assert!(own(2).vault().read_own(b"another").is_none());
+    assert!(
+        own(3).vault().read_own(b"last night").is_none() && own(1).vault().read_own(b"last night").is_none()
+    );
     let file = storage.names().into_iter().find(|name| name.as_str().starts_with("index/own-")).unwrap();
     let good = storage.contents(&file).unwrap();
     for place in 0..good.len() {
         let mut bad = good.clone();
         bad[place] ^= 1;
         storage.set_contents(&file, bad);
-        assert!(own(2).read_own(b"last night").is_none());
+        assert!(own(2).vault().read_own(b"last night").is_none());
     }
 }

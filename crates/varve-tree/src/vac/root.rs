@@ -15,7 +15,7 @@ use varve_block::{BLOCK_BYTES_MAX, Score};
 use super::{VENTI_SCORE_BYTES, decode_big, encode_big};
 
 /// The size of a root.
-pub const VENTI_ROOT_BYTES: usize = 300;
+pub(crate) const VENTI_ROOT_BYTES: usize = 300;
 
 const TEXT_BYTES: usize = 128;
 const VERSION: u16 = 2;

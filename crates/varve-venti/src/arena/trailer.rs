@@ -24,9 +24,6 @@ use varve_block::BigEndian;
 use super::read_name;
 use crate::SCORE_BYTES;
 
-/// The number of bytes to read for a trailer, without the score at the end of its block.
-pub const ARENA_TRAILER_BYTES: usize = 135;
-
 const MAGIC: u32 = 0xf2a1_4ead;
 
 /// The trailer of an arena. Its counts are those of the log, not those of the index.

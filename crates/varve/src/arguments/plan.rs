@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 
 use super::value::{
-    parse_any_share, parse_block_sizes, parse_index_memory, parse_interval, parse_share, parse_size,
+    Sizes, parse_any_share, parse_block_sizes, parse_index_memory, parse_interval, parse_share, parse_size,
     parse_sizes,
 };
 
@@ -18,10 +18,6 @@ Examples:
   varve plan --disk-size 1T..8T --block-size 8K,16K,64K --memory 2G
                                                         a table of all these settings, the least memory first
   varve plan --disk-size 32G --block-size 4K --collision-interval 1000 --empty-memory 1M";
-
-/// Sizes for which plans are made one after the other.
-#[derive(Debug, Clone)]
-pub struct Sizes(pub Vec<u64>);
 
 /// The requirements for the store.
 #[derive(Debug, Clone, Args)]

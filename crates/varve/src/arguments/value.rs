@@ -9,7 +9,7 @@ use varve_machine::ImageFormat;
 use varve_store::{DiskIndexConfig, StoreConfig};
 use varve_world::Timestamp;
 
-use super::{Parity, Sizes};
+use super::Parity;
 use crate::moment;
 
 /// Parses a number of bytes: `8192`, `8K`, `64M`, `1G`.
@@ -30,6 +30,10 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     let number: u64 = digits.parse().map_err(|_| format!("{text} is not a size: write 8192, 8K or 64M"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is too large"))
 }
+
+/// Sizes for which plans are made one after the other.
+#[derive(Debug, Clone)]
+pub struct Sizes(pub Vec<u64>);
 
 /// Parses several sizes: `4K,8K,64K`, or `1T..8T`, which doubles from the first to the last.
 pub fn parse_sizes(text: &str) -> Result<Sizes, String> {

@@ -10,26 +10,6 @@ use std::path::Path;
 
 use crate::{crates, report, sources, text};
 
-/// The known circles. None may be added. A circle that is gone can be removed.
-const CIRCLES_LEFT: [&str; 16] = [
-    "varve-archive: browsing::files, image::new_image, image::part, image::restore, image::unfinished_image",
-    "varve-archive: folder::flags, folder::status",
-    "varve-archive: folder::restore::attributes, folder::restore::entry, folder::restore::flag_giver",
-    "varve-image: disks::content, disks::signatures",
-    "varve-image: leave_out::search, leave_out::swap",
-    "varve-index: memory_index, segment",
-    "varve-log: arenas::address, records::record_header",
-    "varve-log: arenas::footer, arenas::seals, records::directory_page",
-    "varve-machine: foreign::header, foreign::vmdk",
-    "varve-remote: http::exchange, http::plain_receiver, open, targets::ftp, targets::s3, targets::sftp, targets::webdav",
-    "varve-serve: venti::answer, venti::connection",
-    "varve-serve: venti::flush, venti::state",
-    "varve-session: healing, reading, session",
-    "varve: arguments::plan, arguments::value",
-    "varve: command::snapshots, command::taken",
-    "varve: exit_status, signals",
-];
-
 /// A module, as its path within its crate.
 type Module = Vec<String>;
 
@@ -192,9 +172,7 @@ fn files_form_no_circles() {
         circles(&folder).into_iter().map(move |circle| format!("{name}: {circle}"))
     };
     let found: BTreeSet<String> = crates().into_iter().flat_map(of_crate).collect();
-    let is_left = |circle: &&String| CIRCLES_LEFT.contains(&circle.as_str());
-    let findings: Vec<_> = found.iter().filter(|circle| !is_left(circle)).cloned().collect();
-    report(&findings);
+    report(&found.into_iter().collect::<Vec<_>>());
 }
 
 /// Returns the name of the type that an `impl` line is for; `None` for an `impl` of a trait.

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild};
 
 use super::VOLUME_SHIFT;
-use crate::browsing::files::{ContentKey, Nodes, OnLoss, ReadContentError, ReadProblem, TakeBytes};
+use crate::browsing::files::{ContentKey, Nodes, ReadProblem};
+use crate::browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
 use crate::image::{ImagePart, RestoreImageError};
 use crate::progress::Progress;
 use crate::records::node::{MODE_MASK, Node, NodeKind, NodeProblem, is_component};

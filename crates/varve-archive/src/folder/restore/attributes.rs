@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::super::status::{Status, open_file, open_folder};
 use super::super::xattrs::XattrPlace;
+use super::entry::INHERITED_BY_ALL;
 use super::flag_giver;
 use super::locked::LockedEntry;
 use crate::inode_flags::InodeFlags;
@@ -22,8 +23,6 @@ const RUN_AS_BITS: u16 = 0o6000;
 /// Extended attributes that any user may set on own files.
 const XATTRS_FOR_ALL: [&[u8]; 2] = [b"user.", b"system.posix_acl_"];
 
-/// The extended attribute that any new node may inherit from its folder.
-pub(super) const INHERITED_BY_ALL: &[u8] = b"system.posix_acl_access";
 /// Extended attributes that the system sets itself, and that are not restored.
 const XATTRS_OF_SYSTEM: &[u8] = b"security.";
 /// The exception, which is restored.

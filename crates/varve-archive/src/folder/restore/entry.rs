@@ -6,9 +6,10 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::attributes::INHERITED_BY_ALL;
 use crate::records::node::{Node, NodeKind};
 
+/// The extended attribute that any new node may inherit from its folder.
+pub(super) const INHERITED_BY_ALL: &[u8] = b"system.posix_acl_access";
 /// The extended attributes that a new entry may inherit from its folder.
 const INHERITED_XATTRS: [&[u8]; 2] = [b"system.posix_acl_default", INHERITED_BY_ALL];
 

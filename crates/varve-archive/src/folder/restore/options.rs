@@ -91,8 +91,7 @@ impl RestoreFilter {
     }
 
     /// Returns whether every path takes part.
-    #[must_use]
-    pub fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         self.includes.is_none() && self.excludes.is_none()
     }
 

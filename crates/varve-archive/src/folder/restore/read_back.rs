@@ -14,7 +14,8 @@ use super::super::read::JoinName;
 use super::super::status::{Status, open_file, open_folder};
 use super::super::watch::Watch;
 use super::options::RestoreOptions;
-use crate::browsing::files::{Files, ReadContentError};
+use crate::browsing::files::Files;
+use crate::browsing::reading_content::ReadContentError;
 use crate::records::node::{Node, NodeKind};
 use crate::restoring::comparison::{ReadBackDifference, compare_bytes, compare_zeros};
 

@@ -150,7 +150,7 @@ pub fn run(invocation: &Invocation, words: &Serve) -> Result<Outcome> {
 fn open_sessions(words: &Serve, store: &Arc<Store>) -> Result<Option<Arc<Sessions>>> {
     let has_door = !words.venti.is_empty() || !words.venti_read_only.is_empty();
     let is_begun = store.is_open_to_write() && words.sessions;
-    if has_door && (is_begun || store.sessions().is_there()?) {
+    if has_door && (is_begun || store.vault().sessions().is_there()?) {
         return Ok(Some(Arc::new(Sessions::open(Arc::clone(store))?)));
     }
     Ok(None)

@@ -177,7 +177,7 @@ impl ProxyResources for Machine<'_> {
 
     fn folder(&self, path: &Path) -> Result<Arc<dyn BlockStore>, OpenFailure> {
         let store = Arc::new(self.invocation.session.write_store_at(path)?);
-        if store.sessions().is_there()? {
+        if store.vault().sessions().is_there()? {
             let text = "this store records sessions, which proxies cannot do: serve the store without proxies, and put the proxies in front of that server";
             return Err(format!("{}: {text}", path.display()).into());
         }

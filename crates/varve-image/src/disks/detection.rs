@@ -1,0 +1,38 @@
+//! Detects the content of a part of a disk by the magic numbers that each kind of file system has
+//! at a place of its own.
+
+use crate::bytes::read_at::ReadAt;
+use crate::disks::content::{FileSystemKind, VolumeContent, ext_kind};
+use crate::disks::signatures::ProbedVolume;
+use crate::disks::swap_header;
+
+/// Detects the content of a volume.
+pub(crate) fn detect(volume: &dyn ReadAt) -> VolumeContent {
+    let mut places = ProbedVolume::of(volume);
+    let found = places.content();
+    let head = places.head();
+    match found {
+        Some(VolumeContent::FileSystem(FileSystemKind::Ext2)) => {
+            VolumeContent::FileSystem(ext_kind(&head).unwrap_or(FileSystemKind::Ext2))
+        }
+        Some(content) => content,
+        None => match swap_header::memory_in(&head) {
+            Some(memory) => {
+                // A file system that was made over swap may have left the swap header in place.
+                let own_bytes = swap_header::own_bytes(memory.start);
+                match places.find_other(swap_header::OWN_NAMES, &own_bytes) {
+                    Ok(None) | Err(_) => VolumeContent::Swap,
+                    Ok(Some(_)) => VolumeContent::Unknown,
+                }
+            }
+            None if head.iter().all(|byte| *byte == 0) => VolumeContent::Empty,
+            None => VolumeContent::Unknown,
+        },
+    }
+}
+
+/// Returns true if the first signature of the table that matches the beginning of the disk is that
+/// of ISO 9660.
+pub(crate) fn begins_as_iso(disk: &dyn ReadAt) -> bool {
+    ProbedVolume::of(disk).content_of_head() == Some(VolumeContent::FileSystem(FileSystemKind::Iso9660))
+}
