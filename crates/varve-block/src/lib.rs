@@ -14,6 +14,7 @@ mod byte_reader;
 mod causes;
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;
+mod failure;
 mod forward;
 mod hex;
 mod memory;
@@ -30,6 +31,7 @@ pub use byte_reader::{BigEndian, ByteReader, LittleEndian};
 #[doc(hidden)]
 pub use bytes::Bytes;
 pub use causes::{causes, with_causes};
+pub use failure::{FailureKind, HasKind};
 pub use hex::{FromHexError, from_hex, to_hex};
 pub use memory::MemoryBlockStore;
 pub use placed::{

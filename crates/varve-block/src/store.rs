@@ -4,7 +4,7 @@ use std::error::Error;
 
 use bytes::Bytes;
 
-use crate::{BlockType, Score};
+use crate::{BlockType, Score, has_kind};
 
 /// The largest block, in bytes.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
@@ -144,6 +144,8 @@ pub enum GetError {
     #[error("{name} could not be read")]
     Failed { name: BlockName, source: Box<dyn Error + Send + Sync> },
 }
+
+has_kind!(GetError: Self::NotFound { .. } | Self::Damaged { .. } => Damage);
 
 /// The reason why earlier blocks may not survive power loss.
 #[derive(Debug, thiserror::Error)]

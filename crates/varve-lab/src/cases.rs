@@ -107,11 +107,11 @@ pub enum CasesError {
     Create(#[from] CreateError),
     #[error("the store that is measured could not be opened")]
     Open(#[from] OpenStoreError),
-    #[error(transparent)]
+    #[error("{0}")]
     Put(#[from] PutError),
-    #[error(transparent)]
+    #[error("{0}")]
     Get(#[from] GetError),
-    #[error(transparent)]
+    #[error("{0}")]
     Sync(#[from] SyncError),
     #[error("the index of the store that is measured could not be written")]
     SaveIndex(#[from] SaveCheckpointError),

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     };
     let Err(error) = done else { return ExitCode::SUCCESS };
     // A failure to write here cannot be reported anywhere.
-    drop(writeln!(std::io::stderr(), "varve-lab: {error:#}"));
+    drop(writeln!(std::io::stderr(), "varve-lab: {}", varve_block::with_causes(error.as_ref())));
     ExitCode::FAILURE
 }
 

@@ -42,7 +42,7 @@ const COMPLAINT_BYTES_MAX: u64 = 2000;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenForeignError {
     /// It names files that are not allowed, or it is invalid.
-    #[error(transparent)]
+    #[error("{0}")]
     Layer(#[from] LayerError),
     /// QEMU's tools are not installed.
     #[error(

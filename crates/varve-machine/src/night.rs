@@ -106,16 +106,16 @@ pub struct NightWatch<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum NightError {
     /// QEMU failed.
-    #[error(transparent)]
+    #[error("{0}")]
     Qmp(#[from] QmpError),
     /// The name of a drive's snapshot already belongs to another source.
-    #[error(transparent)]
+    #[error("{0}")]
     Name(#[from] NameTaken),
     /// The moment could not be held.
-    #[error(transparent)]
+    #[error("{0}")]
     Hold(#[from] HoldError),
     /// The guest could not be frozen.
-    #[error(transparent)]
+    #[error("{0}")]
     Agent(#[from] AgentError),
     #[error("the machine has no drive {wanted}; it has {}", if known.is_empty() { "none".to_owned() } else { visible(&known.join(", ")) })]
     NoDrive {

@@ -40,7 +40,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(16);
 #[derive(Debug, thiserror::Error)]
 pub enum HoldError {
     /// QEMU failed.
-    #[error(transparent)]
+    #[error("{0}")]
     Qmp(#[from] QmpError),
     /// There is no space for the data that the machine overwrites meanwhile.
     #[error("cannot make a scratch file in {folder}", folder = folder.display())]

@@ -53,7 +53,7 @@ pub enum ConnectError {
     #[error("the server refuses the export {export:?}: {refusal}")]
     Refused { export: String, refusal: Refusal },
     /// A reply to an option is malformed.
-    #[error(transparent)]
+    #[error("{0}")]
     Reply(#[from] DecodeOptionReplyError),
     /// The reply does not match the option that was sent.
     #[error("the server answers option {asked} with {found}")]

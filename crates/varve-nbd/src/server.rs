@@ -65,7 +65,7 @@ pub enum NegotiationError {
     #[error("the client begins with unknown flags: {flags:#x}")]
     ClientFlags { flags: u32 },
     /// The client sent something other than an option.
-    #[error(transparent)]
+    #[error("{0}")]
     Option(#[from] DecodeOptionError),
     #[error("the client has sent more than {OPTION_COUNT_MAX} options")]
     TooManyOptions,

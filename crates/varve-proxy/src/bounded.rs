@@ -39,7 +39,7 @@ const SYNC_BYTES: u64 = 16 << 20;
 /// Why a bounded store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenBoundedError {
-    #[error(transparent)]
+    #[error("{0}")]
     Segments(#[from] OpenSegmentsError),
     #[error("a look-aside of {bytes} bytes is too small: it needs at least {BOUNDED_BYTES_MIN}")]
     TooSmall { bytes: u64 },

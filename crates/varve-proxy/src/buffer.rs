@@ -88,7 +88,7 @@ impl Default for BufferSettings {
 /// Why a write buffer could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenBufferError {
-    #[error(transparent)]
+    #[error("{0}")]
     Segments(#[from] OpenSegmentsError),
     /// The log's scores are SHA-1, so the target's must be, too.
     #[error("a write buffer needs a store with SHA-1 scores behind it")]

@@ -16,7 +16,7 @@ use crate::targets::webdav::Webdav;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenTargetError {
     /// The text is not a location.
-    #[error(transparent)]
+    #[error("{0}")]
     Location(#[from] LocationError),
     /// The settings are not usable.
     #[error("{place}: cannot be used with these settings")]

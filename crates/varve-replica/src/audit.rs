@@ -91,14 +91,14 @@ pub enum AuditFindingKind {
     #[error("its contents do not match its name: it was swapped, or belongs to another history of the store")]
     OtherEnd,
     /// The contents are damaged.
-    #[error(transparent)]
+    #[error("{0}")]
     Damaged(#[from] RecordsDamage),
     /// A clump is undamaged, but differs from the one that its directory page names.
     #[error("a clump differs from the one that its directory page names")]
     OtherClump,
     /// Arenas are missing, or differ from those that the newest page has seen.
-    #[error(transparent)]
-    Order(DamageKind),
+    #[error("{0}")]
+    Order(#[source] DamageKind),
 }
 
 /// The result of an audit.
@@ -124,7 +124,7 @@ pub struct AuditReport {
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The arenas could not be listed.
-    #[error(transparent)]
+    #[error("{0}")]
     List(#[from] OpenLogError),
     /// A read failed for a reason that may pass.
     #[error("the replica cannot be read")]

@@ -1,21 +1,14 @@
-//! The failure kinds that a caller distinguishes. Scripts see them as exit statuses.
+//! The kind of a failure. Scripts see it as an exit status.
 
 use std::error::Error;
 use std::io;
 
-use varve_archive::{
-    CopySnapshotError, DecodeNodeError, DecodeSnapshotError, FieldError, LoadCatalogError, OpenVacError,
-    ReadContentError, ReadFolderError, ReadRecordsError, RestoreImageError, SelectError, VerifyError,
-};
-use varve_block::{GetError, causes};
+use varve_archive::{DecodeNodeError, DecodeSnapshotError, FieldError, ReadRecordsError, SelectError};
+use varve_block::{FailureKind, GetError, HasKind, causes};
 use varve_log::AppendError;
-use varve_replica::{CloneError, OpenReplicaError, ReplicateError};
-use varve_store::{
-    BringBackError, ChooseIndexError, ChoosePlacesError, ConfigError, CreateError, KeyError, NotPermitted,
-    OpenStoreError,
-};
-use varve_tree::{CopyTreeError, ReadPointerError, ReadTreeError};
-use varve_upkeep::RepairError;
+use varve_replica::{CloneError, ObstructingEntry, OpenReplicaError};
+use varve_store::{ChooseIndexError, ConfigError, KeyError, NotPermitted, OpenStoreError};
+use varve_tree::{ReadPointerError, ReadTreeError};
 use varve_world::LockError;
 
 /// Arguments that are valid each by itself, but not together.
@@ -38,191 +31,52 @@ pub struct WrongKey(pub String);
 #[error("{0}")]
 pub struct InUse(pub String);
 
-/// A kind of failure. It decides the exit status, and often the hint. The order of the variants is
-/// their precedence: an error of two kinds counts as the first.
-#[expect(missing_docs, reason = "the names explain themselves")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureKind {
-    Interrupted,
-    Usage,
-    /// Another writer holds the store, or another lock is taken.
-    Locked,
-    /// The key is wrong or missing, or does not permit the command.
-    WrongKey,
-    NoStore,
-    /// Stored bytes are lost or changed.
-    Damage,
-    /// A disk is full.
-    NoSpace,
+/// Returns the kinds of an error and of its causes, beginning with the error itself.
+pub fn failure_kinds<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = FailureKind> + 'a {
+    causes(error).filter_map(kind_of)
 }
 
-impl FailureKind {
-    const ALL: [Self; 7] = [
-        Self::Interrupted,
-        Self::Usage,
-        Self::Locked,
-        Self::WrongKey,
-        Self::NoStore,
-        Self::Damage,
-        Self::NoSpace,
-    ];
-
-    /// Classifies an error. Returns `None` if it is of no kind listed here.
-    #[must_use]
-    pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.is_in(error))
-    }
-
-    /// Reports whether an error, or one of its causes, is of this kind.
-    #[must_use]
-    pub fn is_in(self, error: &(dyn Error + 'static)) -> bool {
-        typed_causes(error).into_iter().any(|cause| self.is(cause))
-    }
-
-    fn is(self, cause: &(dyn Error + 'static)) -> bool {
-        match self {
-            Self::Interrupted => cause.is::<Interrupted>(),
-            Self::Usage => is_usage_error(cause),
-            Self::Locked => is_locked(cause),
-            Self::WrongKey => is_wrong_key(cause),
-            Self::NoStore => is_no_store(cause),
-            Self::Damage => is_damaged(cause),
-            Self::NoSpace => is_full(cause),
-        }
-    }
-}
-
-/// Returns an error and its causes, including those that a transparent error hides from
-/// [`Error::source`].
-#[must_use]
-pub fn typed_causes<'a>(error: &'a (dyn Error + 'static)) -> Vec<&'a (dyn Error + 'static)> {
-    let mut found = Vec::new();
-    for cause in causes(error) {
-        let mut next = Some(cause);
-        while let Some(cause) = next {
-            found.push(cause);
-            next = hidden_below(cause);
-        }
-    }
-    found
-}
-
-/// Returns the error that a transparent error wraps.
-fn hidden_below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
-    if let Some(error) = error.downcast_ref::<io::Error>() {
-        return error.get_ref().map(|inner| inner as _);
-    }
-    // In a chain of causes a boxed error has the type of the box.
-    macro_rules! boxed {
-        ($($kind:ty),*) => {
+/// Returns the kind of an error itself, apart from its causes.
+pub fn kind_of(error: &(dyn Error + 'static)) -> Option<FailureKind> {
+    // The type of a boxed cause is that of the box.
+    macro_rules! first_of {
+        ($($kind:ty),* $(,)?) => {
             $(
-                if let Some(inner) = error.downcast_ref::<Box<$kind>>() {
-                    return Some(&**inner);
+                if let Some(error) = error.downcast_ref::<$kind>() {
+                    return error.failure_kind();
+                }
+                if let Some(error) = error.downcast_ref::<Box<$kind>>() {
+                    return error.failure_kind();
                 }
             )*
         };
     }
-    boxed!(OpenStoreError, ReadContentError, ReadFolderError, RestoreImageError);
-    if let Some(ChooseIndexError::Config(inner)) = error.downcast_ref() {
-        return Some(&**inner);
-    }
-    if let Some(RestoreImageError::ReadFile(inner)) = error.downcast_ref() {
-        return Some(&**inner);
-    }
-    // No archive has this root. No stored data is lost, so this is not damage.
-    if let Some(OpenVacError::Get(GetError::NotFound { .. })) = error.downcast_ref() {
-        return None;
-    }
-    macro_rules! hidden {
-        ($($kind:ident :: $variant:ident),* $(,)?) => {
-            $(
-                if let Some($kind::$variant(inner)) = error.downcast_ref() {
-                    return Some(inner);
-                }
-            )*
-        };
-    }
-    hidden!(
-        BringBackError::Keys,
-        ChoosePlacesError::Store,
-        CloneError::Open,
-        CloneError::Replica,
-        CopySnapshotError::Enter,
-        CopyTreeError::Read,
-        CreateError::Keys,
-        KeyError::NotPermitted,
-        LoadCatalogError::Snapshot,
-        OpenStoreError::Config,
-        OpenStoreError::Keys,
-        OpenVacError::Get,
-        ReadContentError::Get,
-        ReadContentError::Tree,
-        ReadFolderError::Records,
-        ReadRecordsError::Tree,
-        ReadTreeError::Pointer,
-        RepairError::NotPermitted,
-        ReplicateError::Open,
-        RestoreImageError::Read,
-        VerifyError::LookUp,
+    first_of!(
+        AppendError,
+        ChooseIndexError,
+        CloneError,
+        ConfigError,
+        DecodeNodeError,
+        DecodeSnapshotError,
+        FieldError,
+        GetError,
+        ObstructingEntry,
+        KeyError,
+        NotPermitted,
+        OpenStoreError,
+        OpenReplicaError,
+        ReadPointerError,
+        ReadRecordsError,
+        ReadTreeError,
+        SelectError,
+        io::Error,
     );
-    None
-}
-
-fn is_usage_error(cause: &(dyn Error + 'static)) -> bool {
-    cause.is::<UsageError>() || matches!(cause.downcast_ref(), Some(SelectError::NotAMoment { .. }))
-}
-
-fn is_locked(cause: &(dyn Error + 'static)) -> bool {
-    cause.is::<InUse>()
-        || matches!(cause.downcast_ref(), Some(OpenStoreError::Locked { .. }))
-        || matches!(cause.downcast_ref(), Some(LockError::Held { .. }))
-        || matches!(cause.downcast_ref(), Some(KeyError::Locked(_)))
-        || matches!(cause.downcast_ref(), Some(ChooseIndexError::Locked { .. }))
-}
-
-fn is_wrong_key(cause: &(dyn Error + 'static)) -> bool {
-    cause.is::<WrongKey>()
-        || cause.is::<NotPermitted>()
-        || matches!(
-            cause.downcast_ref(),
-            Some(
-                KeyError::Missing
-                    | KeyError::Wrong { .. }
-                    | KeyError::NotAllTried { .. }
-                    | KeyError::NoSuchKind { .. }
-            )
-        )
-}
-
-fn is_no_store(cause: &(dyn Error + 'static)) -> bool {
-    matches!(cause.downcast_ref(), Some(OpenStoreError::NotAStore | OpenStoreError::NotAFolder))
-        || matches!(cause.downcast_ref(), Some(OpenReplicaError::NotAReplica))
-}
-
-fn is_damaged(cause: &(dyn Error + 'static)) -> bool {
-    cause.is::<DecodeNodeError>()
-        || cause.is::<DecodeSnapshotError>()
-        || cause.is::<FieldError>()
-        || matches!(cause.downcast_ref(), Some(GetError::NotFound { .. } | GetError::Damaged { .. }))
-        || matches!(cause.downcast_ref(), Some(ReadTreeError::LeafLength { .. }))
-        || matches!(cause.downcast_ref(), Some(ReadPointerError::Malformed { .. }))
-        || matches!(cause.downcast_ref(), Some(ReadRecordsError::Truncated { .. }))
-        || matches!(cause.downcast_ref(), Some(CloneError::Damaged { .. }))
-        || matches!(cause.downcast_ref(), Some(ConfigError::Parse(_) | ConfigError::Value { .. }))
-        || matches!(cause.downcast_ref(), Some(KeyError::Malformed { .. } | KeyError::NoKeys))
-        || matches!(
-            cause.downcast_ref(),
-            Some(OpenStoreError::ConfigLost | OpenStoreError::Downgraded { .. })
-        )
-        || matches!(cause.downcast_ref(), Some(OpenReplicaError::Mark | OpenReplicaError::InTheWay(_)))
-        || matches!(cause.downcast_ref(), Some(ReplicateError::InTheWay(_)))
-}
-
-fn is_full(cause: &(dyn Error + 'static)) -> bool {
-    match (cause.downcast_ref::<io::Error>(), cause.downcast_ref()) {
-        (Some(error), _) => error.kind() == io::ErrorKind::StorageFull,
-        // Another worker met the full disk. This worker's append was refused because of that.
-        (_, Some(AppendError::Failed { reason })) => reason.kind() == Some(io::ErrorKind::StorageFull),
-        _ => false,
+    match error.downcast_ref() {
+        Some(LockError::Held { .. }) => Some(FailureKind::Locked),
+        _ if error.is::<Interrupted>() => Some(FailureKind::Interrupted),
+        _ if error.is::<UsageError>() => Some(FailureKind::Usage),
+        _ if error.is::<WrongKey>() => Some(FailureKind::WrongKey),
+        _ if error.is::<InUse>() => Some(FailureKind::Locked),
+        _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use varve_archive::{Archive, Catalog};
-use varve_block::{BlockName, BlockStore};
+use varve_block::{BlockName, BlockStore, with_causes};
 use varve_replica::{HealingStore, RememberedTargets};
 use varve_store::{Permission, Store, StoreAccess, StoreConfig};
 use varve_world::RealStorage;
@@ -46,7 +46,7 @@ impl Session {
         self.notice(&Notice::ReadFromReplica { block_count: lost.len() });
         self.notice(&match heal(self, blocks, &lost) {
             Ok(block_count) => Notice::StoredAgain { block_count },
-            Err(error) => Notice::NotStoredAgain { reason: format!("{error:#}") },
+            Err(error) => Notice::NotStoredAgain { reason: with_causes(error.as_ref()) },
         });
     }
 }
@@ -79,7 +79,7 @@ fn open_remembered(session: &Session, config: &StoreConfig) -> Vec<Box<dyn Block
             Ok(store) => stores.push(Box::new(store)),
             Err(error) => session.notice(&Notice::ReplicaUnavailable {
                 replica: target::shown(&text),
-                reason: format!("{error:#}"),
+                reason: with_causes(error.as_ref()),
             }),
         }
     }

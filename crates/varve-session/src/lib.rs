@@ -16,6 +16,7 @@
 mod failure;
 mod frontend;
 mod healing;
+mod hinted;
 mod home;
 mod host;
 mod known_servers;
@@ -31,15 +32,16 @@ pub mod target;
 mod user_folders;
 mod waiting;
 
-pub use failure::{FailureKind, InUse, Interrupted, UsageError, WrongKey, typed_causes};
+pub use failure::{InUse, Interrupted, UsageError, WrongKey, failure_kinds, kind_of};
 pub use frontend::Frontend;
+pub use hinted::{Hinted, WithHint};
 pub use home::{Home, home_at, leads_into, venti_tls};
 pub use host::{host_name, owner_names};
 pub use notice::Notice;
 pub use reading::{Reading, VentiSnapshots};
-pub use replica_home::{History, ReplicaHome, ReplicaReads};
+pub use replica_home::{History, PUT_CONFIG, ReplicaHome, ReplicaReads, replica_hint};
 pub use roots::{LockedRoots, Roots};
-pub use secret::{KeyOptions, OpenToOthers, PASSPHRASE_VARIABLE, cost};
+pub use secret::{KeyOptions, PASSPHRASE_VARIABLE, cost};
 pub use session::{Session, Settings, Writable};
 pub use target::NamedBy;
 pub use waiting::is_lock_free;

@@ -10,6 +10,7 @@ use varve_store::Store;
 use varve_world::{MemoryStorage, RealStorage, Storage, World};
 
 use crate::frontend::Frontend;
+use crate::hinted::hinted;
 use crate::notice::Notice;
 use crate::target::{self, NamedBy};
 use crate::user_folders;
@@ -19,6 +20,9 @@ const VERIFY_CACHE_BYTES: u64 = 64 << 20;
 /// In a store's folder of the cache: holds one folder for each replica, with the state last seen
 /// there.
 const SEEN: &str = "seen";
+
+/// The hint for damaged settings of a replica.
+pub const PUT_CONFIG: &str = "`varve replicate TARGET --replace config.toml` uploads the store's file; a copy of the file does as well";
 
 /// A replica, and the world in which it can be opened as a read-only store.
 #[expect(missing_docs, reason = "the names explain themselves")]
@@ -115,8 +119,18 @@ impl Replicas {
     }
 }
 
+/// Returns the hint for a replica that does not open.
+#[must_use]
+pub fn replica_hint(error: &OpenReplicaError) -> Option<&'static str> {
+    match error {
+        OpenReplicaError::Config(_) => Some(PUT_CONFIG),
+        OpenReplicaError::Mark => Some("`varve replicate TARGET --replace replica.toml` uploads it again"),
+        _ => None,
+    }
+}
+
 fn cannot_open(error: OpenReplicaError, text: &str) -> Error {
-    let error = Error::from(error);
+    let error = hinted(error, replica_hint);
     if target::is_named_by(&error, text) {
         return error.context("cannot open the replica");
     }

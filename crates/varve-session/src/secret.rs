@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use varve_store::{KeyError, PassphraseCost, Secret};
 use zeroize::Zeroizing;
 
-pub use self::source::OpenToOthers;
 use crate::failure::UsageError;
 use crate::frontend::Frontend;
 

@@ -7,13 +7,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use rustix::fs::{FlockOperation, OFlags, flock};
+use varve_block::{FailureKind, with_causes};
 
-use crate::failure::{FailureKind, Interrupted};
+use crate::failure::{Interrupted, failure_kinds};
 use crate::frontend::Frontend;
+use crate::hinted::Hinted;
 
 /// Minimum and maximum pause between two looks at the lock.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+const WAIT: &str =
+    "--wait 10m waits for it; the store can be read meanwhile: only writers exclude each other";
 
 /// Repeats `attempt` for up to `patience` while it fails because another writer holds the store.
 /// `is_free` is called before each further attempt, which may be expensive.
@@ -30,7 +35,9 @@ pub(crate) fn until_free<T>(
     let is_interrupted = frontend.is_interrupted();
     loop {
         match attempt() {
-            Err(error) if FailureKind::Locked.is_in(error.as_ref()) && !wait.is_over() => {
+            Err(error) if !is_locked(&error) => return Err(error),
+            Err(error) if wait.is_over() => return Err(Hinted::new(error, WAIT).into()),
+            Err(error) => {
                 frontend.catch_signals()?;
                 wait.announce(frontend, &error);
                 while !wait.is_over() {
@@ -43,9 +50,13 @@ pub(crate) fn until_free<T>(
                     }
                 }
             }
-            done => return done,
+            Ok(done) => return Ok(done),
         }
     }
+}
+
+fn is_locked(error: &anyhow::Error) -> bool {
+    failure_kinds(error.as_ref()).any(|kind| kind == FailureKind::Locked)
 }
 
 /// Reports whether no process holds the lock of a store. It takes the lock for a moment, as a
@@ -77,7 +88,7 @@ impl Wait {
     }
 
     fn announce(&mut self, frontend: &dyn Frontend, error: &anyhow::Error) {
-        let message = format!("{error:#}");
+        let message = with_causes(error.as_ref());
         if message == self.announced {
             return;
         }
@@ -119,7 +130,8 @@ mod tests {
     fn without_patience_the_first_refusal_counts() {
         let frontend = Recorded::default();
         let error = until_free(Duration::ZERO, &frontend, || true, held(1)).unwrap_err();
-        assert_eq!(FailureKind::of(error.as_ref()), Some(FailureKind::Locked));
+        assert!(is_locked(&error));
+        assert!(error.is::<Hinted>());
         assert!(frontend.waits.lock().is_empty());
     }
 

@@ -1,7 +1,7 @@
 //! `config.toml`: the settings that are chosen when a store is made.
 
 use serde::{Deserialize, Serialize};
-use varve_block::{PLACED_SCORE_BYTES, SHA1_BYTES, from_hex, to_hex};
+use varve_block::{PLACED_SCORE_BYTES, SHA1_BYTES, from_hex, has_kind, to_hex};
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 
 /// The newest format that this program reads and writes, for stores that compare by value. All
@@ -197,6 +197,8 @@ pub enum ConfigError {
     #[error("config.toml: {key} = {value} is invalid")]
     Value { key: &'static str, value: String },
 }
+
+has_kind!(ConfigError: Self::Parse(_) | Self::Value { .. } => SettingsLost);
 
 impl StoreConfig {
     /// The smallest block size of a disk image.

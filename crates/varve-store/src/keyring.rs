@@ -14,6 +14,7 @@ mod tries;
 
 use std::collections::BTreeMap;
 
+use varve_block::has_kind;
 use varve_log::{LockedMemory, LogKeys};
 use varve_world::{FileName, LockError, Storage};
 use zeroize::Zeroizing;
@@ -99,7 +100,7 @@ pub enum KeyError {
     #[error("the cost of the passphrase is out of range: 8 MiB to 4 GiB, 1 to 64 passes, at most 64 lanes")]
     Cost,
     /// The given key does not have the permission.
-    #[error(transparent)]
+    #[error("{0}")]
     NotPermitted(#[from] NotPermitted),
     /// A store that compares blocks by value has to read them.
     #[error(
@@ -132,17 +133,25 @@ pub enum KeyError {
     #[error("{id} is the last full key: it cannot be removed")]
     Last { id: String },
     /// The typed paper key is wrong.
-    #[error(transparent)]
+    #[error("{0}")]
     Paper(#[from] PaperError),
     /// Another process changes the keys.
     #[error("the keys are being changed: {0}")]
-    Locked(LockError),
+    Locked(#[source] LockError),
     /// The lock of the keys could not be checked.
     #[error("the keys cannot be changed")]
     Lock(#[source] LockError),
     #[error("the keys cannot be read or written")]
     Storage(#[from] std::io::Error),
 }
+
+has_kind!(KeyError:
+    Self::Missing => NoSecret,
+    Self::Wrong { .. } | Self::NotAllTried { .. } => WrongKey,
+    Self::NoSuchKind { what: "passphrase" } => NeedsKeyFile,
+    Self::NoSuchKind { .. } => NeedsPassphrase,
+    Self::Malformed { .. } | Self::NoKeys => KeysLost,
+);
 
 impl From<LockError> for KeyError {
     fn from(error: LockError) -> Self {

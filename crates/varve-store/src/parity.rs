@@ -47,9 +47,9 @@ pub struct ParityFile {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenParityError {
     /// Neither of its headers is good.
-    #[error(transparent)]
+    #[error("{0}")]
     Header(#[from] ParityHeaderError),
-    #[error(transparent)]
+    #[error("{0}")]
     Storage(#[from] io::Error),
 }
 

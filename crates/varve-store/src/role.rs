@@ -1,6 +1,7 @@
 //! Roles of keys, and the permissions that they give.
 
 use serde::{Deserialize, Serialize};
+use varve_block::has_kind;
 
 /// The use of a key. If a role lacks a key, no program can do what that key is needed for. If only
 /// a [`Permission`] is missing, this program refuses:
@@ -34,6 +35,11 @@ pub struct NotPermitted {
     pub role: Role,
     pub permission: Permission,
 }
+
+has_kind!(NotPermitted:
+    Self { permission: Permission::Read, .. } => CannotRead,
+    _ => NeedsFullKey,
+);
 
 impl Role {
     /// Returns true if a key of this role has the permission.

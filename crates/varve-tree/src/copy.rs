@@ -26,10 +26,10 @@ const POINTER_BYTES: u32 = 16 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum CopyTreeError {
     /// The tree cannot be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Read(#[from] ReadTreeError),
     /// A block cannot be written.
-    #[error(transparent)]
+    #[error("{0}")]
     Put(#[from] PutError),
     /// The earlier copy, whose subtrees are to be shared, cannot be read.
     #[error("the earlier copy at the destination cannot be read")]

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError};
+use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError, has_kind};
 
 use crate::entry::Entry;
 use crate::pointers::{Children, Geometry, MalformedPointer, Subtree, SubtreeKind};
@@ -33,6 +33,8 @@ pub enum ReadPointerError {
         source: MalformedPointer,
     },
 }
+
+has_kind!(ReadPointerError: Self::Malformed { .. } => Damage);
 
 impl ReadPointerError {
     /// Returns the bytes of the file that cannot be read.

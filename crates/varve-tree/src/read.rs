@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 
 use bytes::Bytes;
-use varve_block::{BlockName, BlockStore, BlockType, GetError, Score};
+use varve_block::{BlockName, BlockStore, BlockType, GetError, Score, has_kind};
 
 use crate::cursor::{ReadPointerError, TreeCursor, name_of};
 use crate::entry::{Entry, Layout};
@@ -27,7 +27,7 @@ pub enum ReadTreeError {
         size: u64,
     },
     /// A pointer block above the leaves cannot be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Pointer(#[from] ReadPointerError),
     /// The store does not return a leaf.
     #[error("bytes {}..{} cannot be read", range.start, range.end)]
@@ -47,6 +47,8 @@ pub enum ReadTreeError {
         actual: usize,
     },
 }
+
+has_kind!(ReadTreeError: Self::LeafLength { .. } => Damage);
 
 impl ReadTreeError {
     /// Returns the bytes of the file that cannot be read.
@@ -75,7 +77,7 @@ impl ReadTreeError {
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
     /// The tree could not be read further. All bytes before were written.
-    #[error(transparent)]
+    #[error("{0}")]
     Read(#[from] ReadTreeError),
     /// The receiver of the stream failed.
     #[error("the output could not be written")]

@@ -20,10 +20,10 @@ pub struct EarlierTree<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum PushUnchangedError {
     /// The earlier tree cannot be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Read(#[from] ReadPointerError),
     /// A full pointer block was not stored.
-    #[error(transparent)]
+    #[error("{0}")]
     Put(#[from] PutError),
 }
 

@@ -20,7 +20,7 @@ pub struct Damage {
 #[derive(Debug, thiserror::Error)]
 pub enum DamageKind {
     /// The bytes are not what they should be.
-    #[error(transparent)]
+    #[error("{0}")]
     Unreadable(#[from] ReadLogError),
     /// The arena was sealed, and its seal is gone or was taken off.
     #[error("the arena's seal is gone: the arena was cut, or put back from an older state")]
@@ -50,7 +50,7 @@ pub enum DamageKind {
     OtherClump,
     /// The arena's parity is missing or damaged. The arena itself is good, so its parity can be
     /// made again.
-    #[error(transparent)]
+    #[error("{0}")]
     Parity(#[from] ParityDamage),
     /// A block's bytes do not have its name.
     #[error("a block hashes to {actual}, but is recorded as {recorded}")]
@@ -120,9 +120,9 @@ pub struct CheckParityError {
 /// An arena could not be checked. That proves nothing about the arena.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckArenaError {
-    #[error(transparent)]
+    #[error("{0}")]
     Read(#[from] ReadLogError),
-    #[error(transparent)]
+    #[error("{0}")]
     Parity(#[from] CheckParityError),
 }
 

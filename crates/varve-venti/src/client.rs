@@ -31,7 +31,7 @@ pub enum AskError {
     #[error("all tags are in use")]
     NoTag,
     /// The request cannot be encoded.
-    #[error(transparent)]
+    #[error("{0}")]
     Encode(#[from] EncodeRequestError),
 }
 
@@ -39,13 +39,13 @@ pub enum AskError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// The version negotiation failed.
-    #[error(transparent)]
+    #[error("{0}")]
     Version(#[from] VersionError),
     /// A message exceeds all limits.
-    #[error(transparent)]
+    #[error("{0}")]
     Frame(#[from] FrameError),
     /// A reply is malformed.
-    #[error(transparent)]
+    #[error("{0}")]
     Reply(#[from] DecodeReplyError),
     /// The server refused the client's hello.
     #[error("the server refuses this client: {reason}")]

@@ -28,10 +28,10 @@ pub enum Received {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServerError {
     /// The version negotiation failed.
-    #[error(transparent)]
+    #[error("{0}")]
     Version(#[from] VersionError),
     /// A message exceeds all limits.
-    #[error(transparent)]
+    #[error("{0}")]
     Frame(#[from] FrameError),
     /// The connection did not begin with a valid hello.
     #[error("the client's first message is not a hello with tag 0 and the agreed version")]

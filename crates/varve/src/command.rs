@@ -23,7 +23,6 @@ mod taking;
 
 use anyhow::Result;
 
-pub use self::restoring::WouldChange;
 use crate::arguments::Command;
 use crate::invocation::Invocation;
 use crate::outcome::Outcome;

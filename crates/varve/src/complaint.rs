@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Error;
 use serde_json::json;
-use varve_block::with_causes;
-use varve_session::FailureKind;
+use varve_block::{FailureKind, with_causes};
+use varve_session::failure_kinds;
 
 use crate::arguments::Command;
 use crate::{exit_status, hint, say, show, signals};
@@ -22,11 +22,13 @@ pub fn print_end(command: &Command, error: &Error) {
 }
 
 fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>, last: Option<&'static str>) {
-    let full = || if FailureKind::NoSpace.is_in(error.as_ref()) { when_full() } else { None };
-    let hint = hint::of(error.as_ref()).or_else(full).or(last);
+    let is_full = || failure_kinds(error.as_ref()).any(|kind| kind == FailureKind::NoSpace);
+    let hint = hint::of(error.as_ref()).or_else(|| is_full().then(when_full).flatten()).or(last);
     let message = told(&with_causes(error.as_ref()));
     let fields = || {
-        let causes: Vec<_> = error.chain().skip(1).map(ToString::to_string).collect();
+        let mut causes: Vec<_> = error.chain().map(ToString::to_string).collect();
+        causes.dedup();
+        let causes: Vec<_> = causes.into_iter().skip(1).collect();
         let status = exit_status::of(error, signals::was_signalled());
         json!({ "message": message, "causes": causes, "hint": hint, "status": status })
     };

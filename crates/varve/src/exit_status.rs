@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-use varve_session::FailureKind;
+use varve_block::FailureKind;
+use varve_session::failure_kinds;
 
 pub const DONE: u8 = 0;
 pub const FAILED: u8 = 1;
@@ -20,18 +21,27 @@ pub fn of(error: &anyhow::Error, was_signalled: bool) -> u8 {
     if was_signalled {
         return INTERRUPTED;
     }
-    match FailureKind::of(error.as_ref()) {
-        Some(FailureKind::Interrupted) => INTERRUPTED,
-        Some(FailureKind::Usage) => USAGE,
-        Some(FailureKind::Locked) => LOCKED,
-        Some(FailureKind::WrongKey) => WRONG_KEY,
-        Some(FailureKind::NoStore) => NO_STORE,
-        Some(FailureKind::Damage) => DAMAGE,
-        Some(FailureKind::NoSpace) | None => FAILED,
+    failure_kinds(error.as_ref()).min().map_or(FAILED, of_kind)
+}
+
+fn of_kind(kind: FailureKind) -> u8 {
+    match kind {
+        FailureKind::Interrupted => INTERRUPTED,
+        FailureKind::Usage => USAGE,
+        FailureKind::Locked => LOCKED,
+        FailureKind::NoSecret
+        | FailureKind::WrongKey
+        | FailureKind::NeedsKeyFile
+        | FailureKind::NeedsPassphrase
+        | FailureKind::CannotRead
+        | FailureKind::NeedsFullKey => WRONG_KEY,
+        FailureKind::NoStore | FailureKind::NotAStore => NO_STORE,
+        FailureKind::Damage | FailureKind::SettingsLost | FailureKind::KeysLost => DAMAGE,
+        FailureKind::NoSpace => FAILED,
     }
 }
 
 /// Reports whether an error means that stored bytes are lost or changed.
 pub fn is_damage(error: &(dyn Error + 'static)) -> bool {
-    FailureKind::Damage.is_in(error)
+    failure_kinds(error).any(FailureKind::is_damage)
 }

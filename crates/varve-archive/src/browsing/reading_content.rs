@@ -17,13 +17,13 @@ pub type OnLoss<'a> = dyn FnMut(Range<u64>, ReadContentError) -> Result<(), Read
 #[derive(Debug, thiserror::Error)]
 pub enum ReadContentError {
     /// Its tree is unreadable.
-    #[error(transparent)]
+    #[error("{0}")]
     Tree(#[from] ReadTreeError),
     /// Its only block is unreadable.
-    #[error(transparent)]
+    #[error("{0}")]
     Get(#[from] GetError),
     /// The file system of the file reported an error.
-    #[error(transparent)]
+    #[error("{0}")]
     FileSystem(#[from] FileSystemError),
     /// The receiver of the bytes failed.
     #[error("the output could not be written")]

@@ -60,7 +60,7 @@ pub enum LoadCatalogError {
     Entry(#[from] DecodeEntryError),
     #[error("the catalog's list cannot be read")]
     List(#[from] ReadRecordsError),
-    #[error(transparent)]
+    #[error("{0}")]
     Snapshot(#[from] DecodeSnapshotError),
     /// The next catalog would lack snapshots that a write-only key has added.
     #[error(

@@ -7,6 +7,7 @@
 //! an id. A new snapshot therefore changes the meaning of a text only if the new snapshot has that
 //! name.
 
+use varve_block::has_kind;
 use varve_world::Timestamp;
 
 use crate::catalog::snapshot::Snapshot;
@@ -49,6 +50,8 @@ pub enum SelectError {
     #[error("{text:?} is not a time: write 2026-05-01, or 2026-05-01T23:15")]
     NotAMoment { text: String },
 }
+
+has_kind!(SelectError: Self::NotAMoment { .. } => Usage);
 
 fn near_text(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; similar names: {}", near.join(", ")) }

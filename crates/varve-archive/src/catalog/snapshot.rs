@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use varve_block::has_kind;
 use varve_tree::{DecodeEntryError, Entry};
 use varve_world::Timestamp;
 
@@ -91,6 +92,8 @@ pub enum DecodeSnapshotError {
     #[error("a snapshot without {what}")]
     Missing { what: &'static str },
 }
+
+has_kind!(DecodeSnapshotError: _ => Damage);
 
 impl Snapshot {
     /// Encodes the fields of the record.

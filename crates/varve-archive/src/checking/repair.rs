@@ -76,9 +76,9 @@ pub struct RepairReport {
 /// Why a repair stopped. The parts of the store that it had not reached are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairArchiveError {
-    #[error(transparent)]
+    #[error("{0}")]
     Verify(#[from] VerifyError),
-    #[error(transparent)]
+    #[error("{0}")]
     List(#[from] OpenLogError),
     /// A fetched block could not be stored.
     #[error("what was fetched cannot be stored")]
@@ -86,7 +86,7 @@ pub enum RepairArchiveError {
     /// The fetched blocks could not be made durable.
     #[error("what was fetched cannot be made durable")]
     Sync(#[from] SyncError),
-    #[error(transparent)]
+    #[error("{0}")]
     Log(#[from] RepairError),
     /// An arena could be mended from its parity or from a copy, but the disk refuses the write.
     #[error("what is damaged can be mended, and the disk does not take it; it is as it was")]

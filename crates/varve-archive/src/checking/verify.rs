@@ -73,13 +73,13 @@ pub struct Verified {
 /// Why nothing was verified.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
-    #[error(transparent)]
+    #[error("{0}")]
     List(#[from] OpenLogError),
     /// An arena or its parity was unreadable for a reason other than damage.
-    #[error(transparent)]
+    #[error("{0}")]
     Read(#[from] CheckArenaError),
     /// A block lookup failed for a reason other than damage.
-    #[error(transparent)]
+    #[error("{0}")]
     LookUp(#[from] GetError),
     #[error("interrupted")]
     Cancelled,

@@ -54,7 +54,7 @@ pub enum ArchiveImageError {
     /// The earlier image that has the unchanged parts is unreadable.
     #[error("the earlier image, from which unchanged parts are taken, cannot be read")]
     Earlier(#[source] ReadPointerError),
-    #[error(transparent)]
+    #[error("{0}")]
     Put(#[from] PutError),
     #[error("interrupted; data stored so far will not be stored again")]
     Cancelled,

@@ -32,11 +32,11 @@ pub enum RestoreImageError {
         needed: u64,
     },
     /// The image is unreadable in the store.
-    #[error(transparent)]
+    #[error("{0}")]
     Read(#[from] ReadTreeError),
     /// The file is unreadable in its file system.
-    #[error(transparent)]
-    ReadFile(Box<ReadContentError>),
+    #[error("{0}")]
+    ReadFile(#[source] Box<ReadContentError>),
     /// The destination could not be written.
     #[error("cannot write {path}", path = path.display())]
     Write { path: PathBuf, source: io::Error },

@@ -9,6 +9,8 @@
 //! the varint of `(n << 1) ^ (n >> 63)`. The fields are listed in
 //! `docs/internals/format.md`, section 5.
 
+use varve_block::has_kind;
+
 /// The length of the longest varint, in bytes.
 const VARINT_BYTES_MAX: usize = 10;
 /// Bits of a number in each byte of a varint.
@@ -150,6 +152,8 @@ pub enum FieldError {
     #[error("field {number} of {length} bytes has an invalid value")]
     Value { number: u8, length: usize },
 }
+
+has_kind!(FieldError: _ => Damage);
 
 /// One field of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

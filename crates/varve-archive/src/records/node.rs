@@ -29,7 +29,7 @@
 //! - Its content is a tree of the kind that matches the kind of the node.
 //! - The size of a file is the size of its content.
 
-use varve_block::BlockKind;
+use varve_block::{BlockKind, has_kind};
 use varve_image::{DeviceNumber, FileTime, Xattr};
 use varve_tree::{DecodeEntryError, Entry};
 
@@ -187,7 +187,7 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeNodeError {
     /// The bytes are not valid fields of a node's record.
-    #[error(transparent)]
+    #[error("{0}")]
     Field(#[from] FieldError),
     /// The name is not one path component.
     #[error("{:?} is not a name", String::from_utf8_lossy(name))]
@@ -205,6 +205,8 @@ pub enum DecodeNodeError {
     #[error("a {kind} lacks its target or device number")]
     Incomplete { kind: NodeKind },
 }
+
+has_kind!(DecodeNodeError: _ => Damage);
 
 impl Node {
     /// A node with a name and a kind; all else is empty.

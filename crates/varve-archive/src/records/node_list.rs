@@ -12,13 +12,13 @@ use crate::records::record_list::{ReadRecordsError, Records};
 /// Why the nodes of a folder were not all readable.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadFolderError {
-    #[error(transparent)]
+    #[error("{0}")]
     Records(#[from] ReadRecordsError),
     /// The list holds a record that is not a node.
     #[error("a folder has a malformed node")]
     Node { source: DecodeNodeError },
     /// The file system of the folder reported an error.
-    #[error(transparent)]
+    #[error("{0}")]
     FileSystem(#[from] FileSystemError),
     /// A name is not one path component.
     #[error("{:?} is not a valid name; its file is left out", String::from_utf8_lossy(name))]
@@ -39,8 +39,8 @@ pub enum ReadFolderError {
         count: usize,
     },
     /// A block or record of a folder that vac archived.
-    #[error(transparent)]
-    Venti(Box<ReadVentiFolderError>),
+    #[error("{0}")]
+    Venti(#[source] Box<ReadVentiFolderError>),
     /// The entry of a file that vac archived is unreadable.
     #[error("the entry of {:?} cannot be read; the file is left out", String::from_utf8_lossy(name))]
     Entry { name: Vec<u8>, source: Box<ReadVentiFolderError> },

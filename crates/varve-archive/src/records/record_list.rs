@@ -3,7 +3,7 @@
 //!
 //! Invariant: memory holds at most one record and one batch of leaves.
 
-use varve_block::BlockStore;
+use varve_block::{BlockStore, has_kind};
 use varve_tree::{Entry, Extent, Extents, ReadTreeError, TreeReader};
 
 use crate::records::fields::{split_record, split_varint};
@@ -22,7 +22,7 @@ const BATCH_BYTES: u64 = 1 << 20;
 pub enum ReadRecordsError {
     /// The list's tree is unreadable. Later records are out of reach, because a record may begin at
     /// any byte.
-    #[error(transparent)]
+    #[error("{0}")]
     Tree(#[from] ReadTreeError),
     /// The list ends within a record.
     #[error("the list is cut short: its last {bytes_left} bytes are an incomplete record")]
@@ -34,6 +34,8 @@ pub enum ReadRecordsError {
     #[error("a record is too large: it exceeds {RECORD_BYTES_MAX} bytes")]
     TooLarge,
 }
+
+has_kind!(ReadRecordsError: Self::Truncated { .. } => Damage);
 
 /// The records of a list, in order. Ends after the first error.
 pub struct Records<'a> {

@@ -57,7 +57,7 @@ pub enum CopySnapshotError {
     #[error("the data for vac's tools cannot be copied")]
     Vac(#[source] Box<CopyError>),
     /// The snapshot could not be added to the catalog.
-    #[error(transparent)]
+    #[error("{0}")]
     Enter(#[from] TakeError),
     #[error("interrupted")]
     Cancelled,

@@ -61,7 +61,7 @@ struct ReadSnapshotRecord {
 pub(crate) enum SaveSnapshotRecordError {
     #[error("the state of the store cannot be read")]
     Mark(#[from] io::Error),
-    #[error(transparent)]
+    #[error("{0}")]
     Write(#[from] PrivateFileError),
 }
 

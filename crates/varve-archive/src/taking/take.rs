@@ -54,18 +54,18 @@ pub struct TakenSnapshot {
 /// Why a snapshot was not taken. Earlier snapshots are unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeError {
-    #[error(transparent)]
+    #[error("{0}")]
     Image(#[from] ArchiveImageError),
-    #[error(transparent)]
+    #[error("{0}")]
     Folder(#[from] ArchiveFolderError),
     /// The log did not accept the last of the data.
     #[error("the snapshot could not be stored")]
     WriteOut(#[source] AppendError),
     /// The catalog could not be written.
-    #[error(transparent)]
+    #[error("{0}")]
     Catalog(#[from] SaveCatalogError),
     /// The size of the store could not be determined.
-    #[error(transparent)]
+    #[error("{0}")]
     Stats(#[from] OpenLogError),
     /// There were no random bytes for an id.
     #[error("the system provides no random bytes")]
@@ -79,10 +79,10 @@ pub enum ChangeError {
     #[error("this key may not change tags: that needs a key that may remove snapshots")]
     NotPermitted(#[from] NotPermitted),
     /// The changes are invalid.
-    #[error(transparent)]
+    #[error("{0}")]
     Tags(#[from] TagError),
     /// The catalog could not be written.
-    #[error(transparent)]
+    #[error("{0}")]
     Catalog(#[from] SaveCatalogError),
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn changed(
 pub enum FollowError {
     #[error("new data in the log cannot be read")]
     Log(#[from] OpenStoreError),
-    #[error(transparent)]
+    #[error("{0}")]
     Catalog(#[from] LoadCatalogError),
 }
 

@@ -40,8 +40,11 @@ pub enum OpenVacError {
     /// The store's scores are not those of Venti.
     #[error("the store does not have SHA-1 scores, which vac needs: make a store with `init --score sha1`")]
     OtherScores,
+    /// There is no such archive. No stored data is lost, so this is not damage.
+    #[error("{name} is not in the store")]
+    NotFound { name: BlockName },
     /// A block is unreadable.
-    #[error(transparent)]
+    #[error("{0}")]
     Get(#[from] GetError),
     /// The root is malformed.
     #[error("{score} is not the root of a vac archive")]
@@ -77,7 +80,11 @@ impl VacArchive {
         if blocks.score_bytes() != line.score.as_bytes().len() {
             return Err(OpenVacError::OtherScores);
         }
-        let block = blocks.get(&BlockName { score: line.score, block_type: BlockType::ROOT })?;
+        let name = BlockName { score: line.score, block_type: BlockType::ROOT };
+        let block = blocks.get(&name).map_err(|error| match error {
+            GetError::NotFound { name } => OpenVacError::NotFound { name },
+            error => OpenVacError::Get(error),
+        })?;
         let decoded = VentiRoot::decode(&block);
         let root = decoded.map_err(|source| OpenVacError::Root { score: line.score, source })?;
         if root.kind != line.kind.as_bytes() {

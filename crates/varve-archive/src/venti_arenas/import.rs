@@ -45,7 +45,7 @@ pub enum ClumpDamage {
     /// The file, or the space for clumps, ends before the clump does.
     #[error("the clump exceeds the end of the arena, or of the file")]
     CutOff,
-    #[error(transparent)]
+    #[error("{0}")]
     Open(#[from] OpenClumpError),
     /// The block type is unknown.
     #[error("its type, {byte}, is unknown")]
@@ -117,10 +117,10 @@ pub enum ImportArenaError {
     #[error("arena {name} of {} cannot be read", path.display())]
     Head { path: PathBuf, name: String, source: DecodeArenaHeadError },
     /// The store accepts no more data.
-    #[error(transparent)]
+    #[error("{0}")]
     Put(#[from] PutError),
     /// The stored blocks may not be durable.
-    #[error(transparent)]
+    #[error("{0}")]
     Sync(#[from] SyncError),
     /// [`Progress::cancel`](crate::Progress::cancel) was called.
     #[error("interrupted; the same command continues from here")]

@@ -15,7 +15,7 @@ use super::summary::RunIdentity;
 /// The reason why a pass failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PassError {
-    #[error(transparent)]
+    #[error("{0}")]
     Read(#[from] ReadRunError),
     #[error("cannot write {file}")]
     Write { file: FileName, source: io::Error },

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::io;
 
-use varve_block::{causes, with_causes};
+use varve_block::{causes, has_kind, with_causes};
 
 use crate::arenas::address::ArenaId;
 
@@ -22,6 +22,11 @@ pub enum AppendError {
     #[error("the log is full: it has reached the last address, 128 TiB")]
     LogFull,
 }
+
+has_kind!(AppendError:
+    // Another worker met the full disk. This worker's append was refused because of that.
+    Self::Failed { reason } if reason.kind == Some(io::ErrorKind::StorageFull) => NoSpace,
+);
 
 /// Why a writer takes no more data. It outlives the error that it was made of, and can be told to
 /// many callers; it keeps the kind of that error, by which a full disk is known.

@@ -41,7 +41,7 @@ pub enum BootError {
     #[error("{path} was changed while QEMU opened it", path = path.display())]
     KeptChanged { path: PathBuf },
     /// A file cannot be used to keep the guest's writes.
-    #[error(transparent)]
+    #[error("{0}")]
     Keep(#[from] KeepError),
     /// The file for UEFI's variables is not a regular file.
     #[error("{path} is not a regular file, and cannot keep the UEFI variables: move it away", path = path.display())]

@@ -26,10 +26,10 @@ const SECTOR_BYTES: u64 = 512;
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreForeignError {
     /// The image could not be filled, or the destination exists.
-    #[error(transparent)]
+    #[error("{0}")]
     Restore(#[from] RestoreImageError),
     /// QEMU failed.
-    #[error(transparent)]
+    #[error("{0}")]
     Qemu(#[from] OpenForeignError),
     /// A block device can only hold a raw image.
     #[error("{path} is a block device: only a raw image can be written to it", path = path.display())]

@@ -8,6 +8,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use varve_block::has_kind;
 use varve_log::{ArenaEnd, ArenaId, ArenaState, FilePart, Log, OpenLogError, ReadLogError, Seal, Seals};
 use varve_remote::TargetError;
 use varve_store::{OpenStoreError, Secret, Store, StoreConfig};
@@ -71,19 +72,19 @@ pub enum CloneError {
         file: FileName,
     },
     /// The replica could not be opened.
-    #[error(transparent)]
+    #[error("{0}")]
     Replica(#[from] OpenReplicaError),
     /// No key opens the store.
-    #[error(transparent)]
+    #[error("{0}")]
     Open(#[from] OpenStoreError),
     /// A small file could not be fetched.
-    #[error(transparent)]
+    #[error("{0}")]
     Target(#[from] TargetError),
     /// An arena could not be fetched or written.
     #[error("{file}")]
     Storage { file: FileName, source: io::Error },
     /// The fetched arenas could not be listed.
-    #[error(transparent)]
+    #[error("{0}")]
     List(#[from] OpenLogError),
     /// A fetched arena could not be read again.
     #[error("a fetched arena cannot be read")]
@@ -100,6 +101,8 @@ pub enum CloneError {
     #[error("interrupted; the same command continues where it stopped")]
     Cancelled,
 }
+
+has_kind!(CloneError: Self::Damaged { .. } => Damage);
 
 fn arenas(count: usize) -> String {
     if count == 1 { "1 arena".into() } else { format!("{count} arenas") }

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use varve_block::has_kind;
 use varve_log::{ArenaId, ArenaMap, Granule};
 use varve_remote::{NonObjectKind, Object, Survey, Target, TargetError};
 use varve_world::FileName;
@@ -56,6 +57,8 @@ pub struct ObstructingEntry {
     pub object: FileName,
     pub kind: NonObjectKind,
 }
+
+has_kind!(ObstructingEntry: _ => Damage);
 
 impl ObstructingEntry {
     /// Describes the expected entry.

@@ -55,7 +55,7 @@ pub(crate) struct ArenaRecords {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordsDamage {
     /// A page, the header or the seal is unreadable.
-    #[error(transparent)]
+    #[error("{0}")]
     Unreadable(#[from] ReadLogError),
     /// There is something between two records that no page names.
     #[error("arena {arena}, offset {offset}: a record is damaged; the records after it can still be read")]

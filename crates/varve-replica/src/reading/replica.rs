@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
-use varve_block::to_hex;
+use varve_block::{has_kind, to_hex};
 use varve_log::{ArenaId, ArenaMap};
 use varve_remote::{Object, TakePiece, Target, TargetError};
 use varve_store::{ConfigError, StoreConfig};
@@ -32,13 +32,13 @@ pub struct Replica {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenReplicaError {
     /// The target could not be listed.
-    #[error(transparent)]
+    #[error("{0}")]
     Target(#[from] TargetError),
     /// There is no replica, or its first upload was stopped before the settings were complete.
     #[error("there is no replica here: it has no config.toml")]
     NotAReplica,
     /// A necessary object is missing, and something else has its name.
-    #[error(transparent)]
+    #[error("{0}")]
     InTheWay(#[from] ObstructingEntry),
     /// A newer layout.
     #[error("the replica has layout {layout}; this program reads layout {LAYOUT}: use a newer version of it")]
@@ -50,6 +50,11 @@ pub enum OpenReplicaError {
     #[error("the replica's config.toml cannot be used")]
     Config(#[from] ConfigError),
 }
+
+has_kind!(OpenReplicaError:
+    Self::NotAReplica => NotAStore,
+    Self::Mark => Damage,
+);
 
 /// `replica.toml`: the first object of a replica.
 #[derive(Debug, Serialize, Deserialize)]

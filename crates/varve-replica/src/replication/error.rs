@@ -15,16 +15,16 @@ use crate::replication::replaced_objects::NotReplaceable;
 #[derive(Debug, thiserror::Error)]
 pub enum ReplicateError {
     /// The target failed.
-    #[error(transparent)]
+    #[error("{0}")]
     Target(#[from] TargetError),
     /// The target does not contain a readable replica.
-    #[error(transparent)]
+    #[error("{0}")]
     Open(#[from] OpenReplicaError),
     /// Something other than an object has the name of one.
-    #[error(transparent)]
+    #[error("{0}")]
     InTheWay(#[from] ObstructingEntry),
     /// An object that the user named cannot be put again.
-    #[error(transparent)]
+    #[error("{0}")]
     NotReplaceable(#[from] NotReplaceable),
     /// The target holds another store's replica.
     #[error("the target holds a replica of another store: {theirs} instead of {ours}")]
@@ -74,13 +74,13 @@ pub enum ReplicateError {
     #[error("{object} was uploaded, but is missing or changed: another program changes the target")]
     Vanished { object: FileName },
     /// The local arenas could not be listed.
-    #[error(transparent)]
+    #[error("{0}")]
     List(#[from] OpenLogError),
     /// The local log could not be read, for a reason that may pass.
     #[error("the log cannot be read")]
     Read(#[from] ReadLogError),
     /// The tail of the local log after a crash could not be judged.
-    #[error(transparent)]
+    #[error("{0}")]
     Recover(#[from] RecoverError),
     /// A file of the store could not be read or made durable.
     #[error("{file}")]

@@ -34,13 +34,13 @@ pub(super) enum ConnectionError {
     Silent,
     #[error("the connection ended within a message")]
     CutOff,
-    #[error(transparent)]
+    #[error("{0}")]
     Negotiation(#[from] NegotiationError),
     #[error("TLS could not be started")]
     Tls(#[source] rustls::Error),
-    #[error(transparent)]
+    #[error("{0}")]
     Request(#[from] RequestError),
-    #[error(transparent)]
+    #[error("{0}")]
     Answer(#[from] AnswerError),
 }
 

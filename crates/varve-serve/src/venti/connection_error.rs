@@ -23,6 +23,6 @@ pub(super) enum ConnectionError {
     GaveWay,
     #[error("the connection ended within a message")]
     CutOff,
-    #[error(transparent)]
+    #[error("{0}")]
     Protocol(#[from] ServerError),
 }

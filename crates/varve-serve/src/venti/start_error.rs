@@ -9,8 +9,8 @@ use crate::network::ListenError;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address is reachable from other machines, and the user has not permitted that.
-    #[error(transparent)]
-    Listen(ListenError),
+    #[error("{0}")]
+    Listen(#[source] ListenError),
     #[error("cannot listen at {at}")]
     Socket { at: String, source: io::Error },
     /// A TLS address was requested without a certificate.
@@ -18,7 +18,7 @@ pub enum StartError {
     NoCertificate { at: String },
     #[error("{at}: the service manager has passed no such socket")]
     NothingInherited { at: String },
-    #[error(transparent)]
+    #[error("{0}")]
     Inherit(#[from] InheritError),
     #[error("cannot start threads")]
     Threads(#[source] io::Error),

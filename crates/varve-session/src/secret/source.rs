@@ -3,37 +3,21 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use zeroize::Zeroizing;
 
 use crate::failure::UsageError;
+use crate::hinted::Hinted;
 
 /// Upper bound on the length of a passphrase.
 const PASSPHRASE_BYTES_MAX: u64 = 64 << 10;
 /// The permission bits of group and others.
 const OF_OTHERS: u32 = 0o077;
 
-/// A file with a secret that users other than its owner may read or write.
-#[derive(Debug)]
-pub struct OpenToOthers {
-    path: PathBuf,
-    mode: u32,
-}
-
-impl std::fmt::Display for OpenToOthers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (path, mode) = (self.path.display(), self.mode & 0o7777);
-        write!(
-            f,
-            "{path} can be read by other users (its permissions are {mode:04o}): it cannot hold a secret"
-        )
-    }
-}
-
-impl std::error::Error for OpenToOthers {}
+const CLOSE: &str = "protect it with `chmod 600 FILE`; if others may have read it, make another key";
 
 /// Opens a file with a secret. As ssh does with keys, it refuses a file of the current user that
 /// other users may read or write. A file of another owner, such as one that root gives to a
@@ -44,7 +28,11 @@ pub(super) fn open(path: &Path, what: &str) -> Result<File> {
     let found = file.metadata().with_context(context)?;
     let is_own = found.uid() == rustix::process::geteuid().as_raw();
     if found.is_file() && is_own && found.mode() & OF_OTHERS != 0 {
-        return Err(OpenToOthers { path: path.into(), mode: found.mode() }).with_context(context);
+        let (path, mode) = (path.display(), found.mode() & 0o7777);
+        let error = format!(
+            "{path} can be read by other users (its permissions are {mode:04o}): it cannot hold a secret"
+        );
+        return Err(Hinted::new(error, CLOSE)).with_context(context);
     }
     Ok(file)
 }

@@ -27,7 +27,7 @@ pub enum ReplaceError {
     #[error("cannot remove {file}")]
     Hint { file: FileName, source: io::Error },
     /// The end of the log could not be made durable.
-    #[error(transparent)]
+    #[error("{0}")]
     Sync(#[from] SyncLogError),
 }
 

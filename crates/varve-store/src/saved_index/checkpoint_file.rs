@@ -13,7 +13,7 @@ use super::coverage::Coverage;
 pub(crate) enum LoadCheckpointError {
     #[error("there is no checkpoint")]
     Missing,
-    #[error(transparent)]
+    #[error("{0}")]
     Disk(#[from] OpenDiskIndexError),
     #[error("the checkpoint is damaged, or belongs to another store")]
     Damaged(#[from] ReadCheckpointError),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use varve_block::to_hex;
+use varve_block::{has_kind, to_hex};
 use varve_world::{FileName, LockError, World};
 
 use super::disk_index;
@@ -18,13 +18,15 @@ use crate::vault::{OpenStoreError, read_config};
 /// The index was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChooseIndexError {
-    #[error(transparent)]
+    #[error("{0}")]
     Config(#[from] Box<OpenStoreError>),
     #[error("the store is locked by another writer: it is in use by {holder}")]
     Locked { holder: String },
     #[error("cannot change {file}")]
     Storage { file: FileName, source: io::Error },
 }
+
+has_kind!(ChooseIndexError: Self::Locked { .. } => Locked);
 
 impl From<LockError> for ChooseIndexError {
     fn from(error: LockError) -> Self {
@@ -53,7 +55,7 @@ pub enum ChoosePlacesError {
     #[error("{path} cannot be used")]
     Place { path: String, source: io::Error },
     /// The store's own files could not be changed.
-    #[error(transparent)]
+    #[error("{0}")]
     Store(#[from] ChooseIndexError),
 }
 

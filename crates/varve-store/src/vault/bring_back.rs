@@ -40,7 +40,7 @@ pub enum BringBackError {
     )]
     Unfit,
     /// The keys of this store could not be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Keys(#[from] KeyError),
     /// A file of the copy could not be read, or a file here not written.
     #[error("{file}")]

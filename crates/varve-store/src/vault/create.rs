@@ -25,7 +25,7 @@ pub enum CreateError {
         name: FileName,
     },
     /// The keys could not be made.
-    #[error(transparent)]
+    #[error("{0}")]
     Keys(#[from] KeyError),
     #[error("cannot write {file}")]
     Storage { file: FileName, source: io::Error },

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use varve_block::has_kind;
 use varve_log::{AppendError, OpenLogError, ReadLogError, RecoverError};
 use varve_world::{FileName, LockError};
 
@@ -25,7 +26,7 @@ pub enum OpenStoreError {
     #[error("cannot make config.toml durable")]
     Durable(#[source] io::Error),
     /// `config.toml` is invalid, or newer than this program.
-    #[error(transparent)]
+    #[error("{0}")]
     Config(#[from] ConfigError),
     /// `config.toml` says that nothing is encrypted, but a key or an arena is.
     #[error(
@@ -36,7 +37,7 @@ pub enum OpenStoreError {
         found: FileName,
     },
     /// The keys do not open.
-    #[error(transparent)]
+    #[error("{0}")]
     Keys(#[from] KeyError),
     /// Another process writes to the store.
     #[error("the store is locked by another writer: it is in use by {holder}")]
@@ -45,10 +46,10 @@ pub enum OpenStoreError {
     #[error("the store cannot be written")]
     Lock(#[source] LockError),
     /// The arenas could not be listed.
-    #[error(transparent)]
+    #[error("{0}")]
     List(#[from] OpenLogError),
     /// The end of the log could not be recovered.
-    #[error(transparent)]
+    #[error("{0}")]
     Recover(#[from] RecoverError),
     /// An arena could not be read for a reason that may be temporary.
     #[error("the log cannot be read")]
@@ -59,6 +60,13 @@ pub enum OpenStoreError {
     #[error("the log cannot be appended to")]
     Append(#[from] AppendError),
 }
+
+has_kind!(OpenStoreError:
+    Self::NotAStore => NoStore,
+    Self::NotAFolder => NotAStore,
+    Self::ConfigLost | Self::Downgraded { .. } => SettingsLost,
+    Self::Locked { .. } => Locked,
+);
 
 impl From<LockError> for OpenStoreError {
     fn from(error: LockError) -> Self {

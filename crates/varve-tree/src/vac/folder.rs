@@ -18,7 +18,7 @@ const META_BLOCK_COUNT_MAX: usize = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ReadVentiFolderError {
     /// A block cannot be read.
-    #[error(transparent)]
+    #[error("{0}")]
     Tree(#[from] ReadTreeError),
     /// A block of the folder's meta is invalid.
     #[error("the folder's list of files is malformed at byte {offset}")]

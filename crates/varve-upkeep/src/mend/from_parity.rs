@@ -68,7 +68,7 @@ pub enum MendError {
     #[error("arena {arena}: the mended arena is not whole")]
     NotWhole { arena: ArenaId, source: ReadLogError },
     /// The remains of the arena could not be read, for a reason that may be temporary.
-    #[error(transparent)]
+    #[error("{0}")]
     Read(#[from] ReadLogError),
     /// The arena was mended, but its names could not be added to the index: open the store again.
     #[error("the arena is mended, but its blocks could not be added to the index: open the store again")]

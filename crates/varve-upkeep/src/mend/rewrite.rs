@@ -48,7 +48,7 @@ pub enum RepairError {
     #[error("the store was opened to be read")]
     ReadOnly,
     /// The key that the store was opened with lacks the permission.
-    #[error(transparent)]
+    #[error("{0}")]
     NotPermitted(#[from] NotPermitted),
     /// An arena could not be read, or its replacement not written.
     #[error("cannot write an arena anew")]
@@ -56,13 +56,13 @@ pub enum RepairError {
     /// An arena could not be read with this key.
     #[error("cannot read a damaged arena")]
     Read(#[from] ReadLogError),
-    #[error(transparent)]
+    #[error("{0}")]
     List(#[from] OpenLogError),
     /// A damaged arena could not be copied to the quarantine.
     #[error("cannot copy {file} to the quarantine")]
     Quarantine { file: FileName, source: io::Error },
     /// The log could not record the replaced arenas.
-    #[error(transparent)]
+    #[error("{0}")]
     Replace(#[from] ReplaceError),
     /// An arena's parity could not be made again.
     #[error("the parity of an arena cannot be made again")]
@@ -74,7 +74,7 @@ pub enum RepairError {
     #[error("the files of parity cannot be listed")]
     ListParity(#[source] io::Error),
     /// The end of the log could not be made durable.
-    #[error(transparent)]
+    #[error("{0}")]
     Sync(#[from] SyncLogError),
 }
 

@@ -62,7 +62,7 @@ pub enum OpenClumpError {
         encoding: u8,
     },
     /// The compressed bytes are invalid.
-    #[error(transparent)]
+    #[error("{0}")]
     Whack(#[from] UnwhackError),
 }
 

@@ -11,3 +11,6 @@ pub mod replicate;
 pub mod verify_replica;
 pub mod verify_store;
 mod verify_vac;
+
+/// The hint for a new store whose folder is in use.
+const EMPTY_FOLDER: &str = "name an empty folder, or one that does not exist yet";

@@ -2,6 +2,7 @@
 
 mod damage_report;
 mod destinations;
+mod hints;
 mod image;
 mod protected_paths;
 mod restore_plan;
@@ -21,13 +22,12 @@ use varve_archive::{
 };
 use varve_machine::ImageFormat;
 use varve_replica::HealingStore;
-use varve_session::UsageError;
+use varve_session::{Hinted, UsageError, WithHint};
 use varve_world::Workers;
 
 use self::destinations::{OUTPUT, targets};
 use self::image::Image;
 use self::protected_paths::Kept;
-pub use self::restore_plan::WouldChange;
 use crate::arguments::{Cat, Restore};
 use crate::command::choosing::chosen_snapshots::Choice;
 use crate::command::choosing::place_in_snapshot::{Content, Place, What};
@@ -372,14 +372,15 @@ fn write_tree(
     let counts = match restored {
         Ok(counts) => counts,
         Err(RestoreFolderError::Exists { .. }) if is_folder && destination.is_dir() => {
-            bail!(restore_plan::would_change(tree, destination, options)?)
+            let refusal = restore_plan::would_change(tree, destination, options)?;
+            bail!(Hinted::new(refusal, hints::EXISTS))
         }
         Err(error) => {
             let is_absent = matches!(&error, RestoreFolderError::Destination { source, .. } if source.kind() == ErrorKind::NotFound);
             return match of_file.into_iter().next().filter(|_| is_absent) {
                 Some(problem) => Err(anyhow::Error::from_boxed(problem.error))
                     .context(show::name(destination.as_os_str().as_bytes())),
-                None => bail!(error),
+                None => Err(error).with_hint(hints::of_folder),
             };
         }
     };

@@ -140,7 +140,7 @@ fn wrong_words_and_wrong_kinds_are_said() {
     assert!(sandbox.fails(1, ["ls", "folder@2026-05-01T23:15:06Z"]).contains("no snapshot is that old"));
     for (words, said) in [
         (["snapshot", "folder", "--exclude", "["], "a [ has no ]"),
-        (["snapshot", "folder", "--name", &"n".repeat(256)], "255 bytes at most"),
+        (["snapshot", "folder", "--name", &"n".repeat(256)], "at most 255 bytes"),
         (["snapshot", "folder", "--name", "a\tb"], "no control characters"),
     ] {
         let told = sandbox.fails(2, words);

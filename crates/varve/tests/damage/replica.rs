@@ -428,7 +428,7 @@ fn a_folder_in_the_place_of_an_object_is_named() {
         assert_eq!(fs::read(&place).unwrap(), contents, "{object}");
     }
     fs::create_dir_all(sandbox.path("new/replica.toml")).unwrap();
-    assert!(sandbox.fails(5, ["replicate", "new"]).contains("replica.toml: a folder lies there"));
+    assert!(sandbox.fails(5, ["replicate", "new"]).contains("replica.toml: a folder is in place of"));
     assert_eq!(files(&sandbox.path("new")), []);
     fs::write(sandbox.path("file"), "mine").unwrap();
     for words in [&["replicate", "file"][..], &["clone", "file", "clone"], &["verify", "--replica", "file"]] {

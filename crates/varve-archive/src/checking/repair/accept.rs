@@ -35,7 +35,7 @@ pub enum AcceptLossError {
         actual: String,
     },
     /// Checking for readable blocks failed, or writing the list failed.
-    #[error(transparent)]
+    #[error("{0}")]
     Repair(#[from] RepairArchiveError),
 }
 

@@ -50,10 +50,10 @@ pub struct VerifiedArchive {
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyArchiveError {
     /// A store with scores of this length cannot hold an archive of vac's.
-    #[error(transparent)]
+    #[error("{0}")]
     Open(#[from] OpenVacError),
     /// The store does not answer, or the operation was cancelled.
-    #[error(transparent)]
+    #[error("{0}")]
     Verify(#[from] VerifyError),
 }
 

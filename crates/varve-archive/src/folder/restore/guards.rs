@@ -48,8 +48,8 @@ pub(super) enum Hindrance {
     Mount { at: PathBuf },
     #[error("{} is a Varve store", at.display())]
     Store { at: PathBuf },
-    #[error(transparent)]
-    Locked(LockedEntry),
+    #[error("{0}")]
+    Locked(#[source] LockedEntry),
     #[error("{} is excluded", at.display())]
     Excluded { at: PathBuf },
     #[error("{} cannot be examined or removed", path.display())]

@@ -9,9 +9,10 @@ use varve_block::with_causes;
 use varve_log::ArenaId;
 use varve_remote::Location;
 use varve_replica::{CloneError, CloneOptions, Replica, clone_replica};
-use varve_session::{NamedBy, target};
+use varve_session::{Hinted, NamedBy, WithHint, replica_hint, target};
 use varve_world::{RealWorkers, World};
 
+use super::EMPTY_FOLDER;
 use super::replicate::Transfer;
 use crate::arguments::CloneStore;
 use crate::invocation::Invocation;
@@ -44,9 +45,9 @@ pub fn run(invocation: &Invocation, words: &CloneStore) -> Result<Outcome> {
     let folder = words.folder.display();
     let cloned = match cloned {
         Err(error @ (CloneError::Exists | CloneError::NotEmpty { .. })) => {
-            Err(error).with_context(|| format!("nothing was cloned into {folder}"))
+            Err(Hinted::new(error, EMPTY_FOLDER)).with_context(|| format!("nothing was cloned into {folder}"))
         }
-        cloned => cloned.with_context(|| format!("{folder} is not a store yet")),
+        cloned => cloned.with_hint(replica_damage).with_context(|| format!("{folder} is not a store yet")),
     }?;
     for damage in &cloned.damaged {
         remark!("varve: arena {} is damaged: {}", damage.arena, with_causes(&damage.reason));
@@ -72,6 +73,13 @@ pub fn run(invocation: &Invocation, words: &CloneStore) -> Result<Outcome> {
     // A foreign object in the place of a small file was reported when the replica was opened. The
     // clone lacks that file.
     Ok(if there.replica.in_the_way().is_empty() { Outcome::Done } else { Outcome::Damage })
+}
+
+fn replica_damage(error: &CloneError) -> Option<&'static str> {
+    match error {
+        CloneError::Replica(error) => replica_hint(error),
+        _ => None,
+    }
 }
 
 /// Refuses a replica without arenas: its clone would look like an intact store.

@@ -5,10 +5,11 @@ use std::os::unix::ffi::OsStrExt;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_block::to_hex;
-use varve_session::{PASSPHRASE_VARIABLE, UsageError};
-use varve_store::{CompareMode, Encryption, ScoreAlgorithm, Store, StoreConfig};
+use varve_session::{PASSPHRASE_VARIABLE, UsageError, WithHint};
+use varve_store::{CompareMode, CreateError, Encryption, ScoreAlgorithm, Store, StoreConfig};
 use varve_world::World;
 
+use super::EMPTY_FOLDER;
 use super::key;
 use super::reindex;
 use crate::arguments::{CompareChoice, Init, ScoreChoice};
@@ -37,6 +38,7 @@ pub fn run(invocation: &Invocation, words: &Init) -> Result<Outcome> {
     let cost = varve_session::cost(words.cost.memory, words.cost.passes)?;
     secret.iter().for_each(|secret| key::remark_short(invocation, secret));
     Store::create(&world, &config, secret.as_ref(), cost)
+        .with_hint(|error| matches!(error, CreateError::NotEmpty { .. }).then_some(EMPTY_FOLDER))
         .with_context(|| format!("cannot make a store in {}", path.display()))?;
     if !words.disk_index.index_path.is_empty() {
         reindex::choose_places(&world, &words.disk_index, &invocation.session.holder())?;

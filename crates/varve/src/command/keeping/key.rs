@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use varve_store::{KeyEntry, Keyring, NewKey, OpenedKey, Role, Secret};
+use varve_session::WithHint;
+use varve_store::{KeyEntry, KeyError, Keyring, NewKey, OpenedKey, Role, Secret};
 use varve_world::{Timestamp, World};
 use zeroize::Zeroizing;
 
@@ -96,13 +97,17 @@ pub(super) fn remark_short(invocation: &Invocation, secret: &Secret) {
 
 fn remove(invocation: &Invocation, keyring: &Keyring, id: &str) -> Result<Outcome> {
     let by = unlock(invocation, keyring)?;
-    let removed = invocation.session.until_free(|| true, || Ok(keyring.remove(&by, id)?))?;
+    let removed = invocation.session.until_free(|| true, || keyring.remove(&by, id).with_hint(last_key))?;
     if invocation.json {
         say::record("key_removed", json!({ "id": removed }));
     } else if !invocation.quiet {
         say!("removed key {removed}");
     }
     Ok(Outcome::Done)
+}
+
+fn last_key(error: &KeyError) -> Option<&'static str> {
+    matches!(error, KeyError::Last { .. }).then_some("add another key first: `varve key add`")
 }
 
 fn export(invocation: &Invocation, keyring: &Keyring, svg: bool) -> Result<Outcome> {

@@ -9,10 +9,12 @@ use varve_archive::Progress;
 use varve_block::with_causes;
 use varve_remote::Target;
 use varve_replica::{
-    DamagedInStore, Observer, RememberedTargets, ReplicateOptions, Replicated, ReplicationPlan,
-    ReplicationSource, SegmentName, WrongLength,
+    DamagedInStore, Observer, RememberedTargets, ReplicateError, ReplicateOptions, Replicated,
+    ReplicationPlan, ReplicationSource, SegmentName, WrongLength,
 };
-use varve_session::{NamedBy, UsageError, is_lock_free, leads_into, target};
+use varve_session::{
+    NamedBy, PUT_CONFIG, UsageError, WithHint, is_lock_free, leads_into, replica_hint, target,
+};
 use varve_store::{Permission, Secret, Store};
 use varve_world::{FileName, RealWorkers, World};
 
@@ -97,6 +99,27 @@ fn not_up_to_date(error: Error, text: &str) -> Error {
     error.context(format!("{} was not brought up to date", target::shown(text)))
 }
 
+/// Returns the hint for a target that was not updated.
+fn hint(error: &ReplicateError) -> Option<&'static str> {
+    match error {
+        ReplicateError::Open(error) => replica_hint(error),
+        ReplicateError::ForeignConfig => Some(PUT_CONFIG),
+        ReplicateError::Ahead { .. } => {
+            Some("`varve clone TARGET FOLDER` brings the newer state into another folder")
+        }
+        ReplicateError::ForeignObject { .. } => {
+            Some("remove it there by hand; whoever put it there can do more harm")
+        }
+        ReplicateError::NotReplaceable(_) => {
+            Some("`varve verify --replica TARGET --data` names the damaged objects for --replace")
+        }
+        ReplicateError::Diverged { .. } | ReplicateError::ForeignStore { .. } => {
+            Some("name another folder or prefix as the target of this store")
+        }
+        _ => None,
+    }
+}
+
 /// Requires a key that may destroy for changes and removals at a target. Keys that only add are for
 /// machines that an attacker may take over.
 fn require_permission(invocation: &Invocation, words: &Replicate, secret: &Secret) -> Result<()> {
@@ -145,7 +168,7 @@ fn one(
     options: &ReplicateOptions,
     progress: &Arc<Progress>,
 ) -> Result<Outcome> {
-    let plan = ReplicationPlan::new(source, there, options)?;
+    let plan = ReplicationPlan::new(source, there, options).with_hint(hint)?;
     let mut outcome = report_plan(invocation, words, &plan, text);
     if words.dry_run {
         print_dry_run(invocation, &plan, text);
@@ -161,7 +184,7 @@ fn one(
     let workers = RealWorkers::new(usize::from(words.jobs));
     let done = plan.apply(source, there, options, &workers, &Transfer(Arc::clone(progress)));
     drop(shown);
-    let done = done?;
+    let done = done.with_hint(hint)?;
     for damage in &done.damaged[planned..] {
         print_damage(damage);
     }

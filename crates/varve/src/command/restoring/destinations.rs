@@ -6,8 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use varve_session::UsageError;
+use varve_session::{UsageError, WithHint};
 
+use super::hints;
 use crate::arguments::Restore;
 use crate::command::choosing::place_in_snapshot::{Content, Place};
 use crate::show;
@@ -36,7 +37,9 @@ pub(super) fn targets(restore: &Restore, places: &[(Place<'_>, Content<'_>)]) ->
         }
     }
     if !restore.dry_run && !destination.is_dir() {
-        fs::create_dir(destination).with_context(|| format!("cannot make {}", destination.display()))?;
+        fs::create_dir(destination)
+            .with_hint(hints::of_missing_folder)
+            .with_context(|| format!("cannot make {}", destination.display()))?;
     }
     Ok(places.iter().filter_map(|(place, _)| Some(destination.join(own_name(place)?))).collect())
 }

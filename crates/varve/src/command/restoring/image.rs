@@ -11,11 +11,11 @@ use varve_archive::{
     read_back_image, restore_image, write_image_around,
 };
 use varve_machine::{ForeignFile, ImageFormat, RestoreForeignError, restore_foreign};
-use varve_session::UsageError;
+use varve_session::{UsageError, WithHint};
 use varve_world::Timestamp;
 
 use super::destinations::OUTPUT;
-use super::{Origin, Restored};
+use super::{Origin, Restored, hints};
 use crate::arguments::Restore;
 use crate::say::Output;
 
@@ -118,13 +118,14 @@ pub(super) fn restore_bytes(
     let overwrite = action == RestoreAction::Replace;
     if restore.format == ImageFormat::Raw {
         let options = ImageOptions { overwrite, source: image.source, damaged, ..ImageOptions::default() };
-        restore_image(&**blocks, workers, image.part, destination, options, progress)?;
+        restore_image(&**blocks, workers, image.part, destination, options, progress)
+            .with_hint(hints::of_image)?;
     } else {
         let to = ForeignFile { path: destination, format: restore.format };
         let restored = restore_foreign(&**blocks, workers, image.part, to, overwrite, damaged, progress);
-        restored.map_err(|error| match error {
-            RestoreForeignError::Restore(error) => anyhow::Error::new(error),
-            error => anyhow::Error::new(error),
+        restored.with_hint(|error| match error {
+            RestoreForeignError::Restore(error) => hints::of_image(error),
+            _ => None,
         })?;
     }
     if restore.verify {

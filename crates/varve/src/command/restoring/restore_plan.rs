@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use varve_archive::{
     PlanCounts, PlannedEntry, RestoreAction, RestoreOptions, RestoreReason, Tree, plan_restore,
 };
+use varve_session::WithHint;
 
+use super::hints;
 use crate::arguments::Restore;
 use crate::invocation::Invocation;
 use crate::{say, show};
@@ -60,7 +62,8 @@ pub(super) fn would_change(
             listed.push(line(Path::new(""), entry));
         }
     };
-    let counts = plan_restore(tree.files, tree.root, destination, options, &mut show)?;
+    let counts =
+        plan_restore(tree.files, tree.root, destination, options, &mut show).with_hint(hints::of_folder)?;
     Ok(WouldChange {
         path: destination.to_path_buf(),
         count: counts.changes(),
@@ -77,7 +80,8 @@ pub(super) fn show_plan(
     options: RestoreOptions<'_>,
 ) -> Result<()> {
     let mut show = |entry: &PlannedEntry| print(invocation, destination, entry);
-    let counts = plan_restore(tree.files, tree.root, destination, options, &mut show)?;
+    let counts =
+        plan_restore(tree.files, tree.root, destination, options, &mut show).with_hint(hints::of_folder)?;
     print_counts(invocation, destination, &counts);
     Ok(())
 }
@@ -179,7 +183,8 @@ pub(super) fn consent_to_delete(
             false => {}
         }
     };
-    let counts = plan_restore(tree.files, tree.root, destination, options, &mut show)?;
+    let counts =
+        plan_restore(tree.files, tree.root, destination, options, &mut show).with_hint(hints::of_folder)?;
     if counts.delete == 0 || restore.yes {
         return Ok(());
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{CachedBlocks, Firmware, ImageReader, Snapshot, SnapshotContent, SnapshotFilter};
+use varve_block::with_causes;
 use varve_machine::PrivateFolder;
 use varve_machine::boot::{
     Accelerator, Attached, BootDisk, BootError, Bus, CheckWatch, Emulator, Hardware, Kept, Screen, Wanted,
@@ -262,7 +263,7 @@ fn check_machine(
         starter.start(&Screen::None, accelerator, true).map_err(|error| match error.downcast::<BootError>() {
             Ok(error) => error,
             Err(error) => {
-                let text = format!("{error:#}");
+                let text = with_causes(error.as_ref());
                 failure = Some(error);
                 BootError::Prepare(std::io::Error::other(text))
             }

@@ -12,7 +12,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 use varve_archive::{Archive, CachedBlocks, FilteredSnapshots, SnapshotFilter, SnapshotList, StoreSnapshots};
-use varve_block::BlockStore;
+use varve_block::{BlockStore, with_causes};
 use varve_serve::days::Days;
 use varve_serve::metrics::MetricsServer;
 use varve_serve::nbd::{
@@ -165,7 +165,7 @@ fn open_to_write(invocation: &Invocation) -> Result<(Archive, Option<String>)> {
         Err(error) => return Err(error),
     };
     let archive = invocation.session.read()?;
-    let reason = format!("{error:#}");
+    let reason = with_causes(error.as_ref());
     tracing::error!(
         reason,
         "the store cannot be written: it is served read-only; make space on its disk, and restart the server"

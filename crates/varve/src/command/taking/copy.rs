@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::json;
 use varve_archive::{Archive, CopySnapshotError, Progress, Snapshot, SnapshotCopier};
-use varve_block::Score;
+use varve_block::{Score, with_causes};
 use varve_session::UsageError;
 use varve_store::Store;
 use varve_tree::{CopyError, CopyMode, CopyProgress, copy_archive};
@@ -151,7 +151,12 @@ fn print(
         }
     }
     for (snapshot, error) in failures {
-        remark!("varve: {} {} is not copied: {error:#}", short_id(snapshot), snapshot.name);
+        remark!(
+            "varve: {} {} is not copied: {}",
+            short_id(snapshot),
+            snapshot.name,
+            with_causes(error.as_ref())
+        );
     }
 }
 

@@ -9,9 +9,11 @@ use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use serde_json::json;
 use varve_archive::{Progress, SnapshotRequest};
-use varve_machine::{DriveTaken, NightOptions, NightWatch, Reading, archive_night};
+use varve_machine::{DriveTaken, NightError, NightOptions, NightWatch, Reading, archive_night};
+use varve_session::WithHint;
 
 use super::report::{as_line, warn_if_hidden, warn_of_fast_commits};
+use super::snapshot_names::NAME_TAKEN;
 use crate::arguments::TakeSnapshot;
 use crate::command::looking::left_out::say_left_out;
 use crate::command::looking::snapshot_list;
@@ -69,6 +71,7 @@ pub fn run(invocation: &Invocation, words: &TakeSnapshot, qmp: &Path) -> Result<
         taken.iter().for_each(|taken| warn_if_hidden(archive.snapshots(), taken));
     }
     archive.close()?;
+    let night = night.with_hint(|error| matches!(error, NightError::Name(_)).then_some(NAME_TAKEN));
     night.with_context(|| format!("the machine at {} was not archived", qmp.display()))?;
     Ok(if has_problems.into_inner() { Outcome::Gaps } else { Outcome::Done })
 }

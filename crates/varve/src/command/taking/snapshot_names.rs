@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 
 use anyhow::{Result, bail};
 use varve_archive::{NameTaken, Snapshot, SnapshotRequest, default_name};
-use varve_session::UsageError;
+use varve_session::{Hinted, UsageError};
 
 use crate::arguments::{TakeSnapshot, parse_name};
 use crate::invocation::Invocation;
@@ -83,9 +83,13 @@ pub(super) fn settle(
     refuse_same_names(args, planned)
 }
 
+/// The hint for a name that belongs to another source.
+pub(super) const NAME_TAKEN: &str = "--name NAME with the same name continues that series, for example after a move or a change of the host name; --name with another name begins a new series";
+
 /// The error for a name that belongs to another source.
 pub(super) fn taken(source: &Path, error: NameTaken) -> anyhow::Error {
-    anyhow::Error::new(error).context(format!("{} was not archived", source.display()))
+    let error = anyhow::Error::new(Hinted::new(error, NAME_TAKEN));
+    error.context(format!("{} was not archived", source.display()))
 }
 
 fn refuse_same_names(args: &TakeSnapshot, planned: &[Planned]) -> Result<()> {
