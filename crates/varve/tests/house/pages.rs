@@ -124,19 +124,24 @@ fn every_page_is_reachable_from_the_index() {
     report(&lost.map(|page| format!("no link leads to {}", short(&page))).collect::<Vec<_>>());
 }
 
-/// A page that sends its reader to a file names one that exists. A part in capitals stands for any name.
+/// A page that sends its reader to a file names one that exists. A part in capitals stands for any name. A source may be
+/// named by the end of its path.
 #[test]
 fn pages_name_files_that_exist() {
     const FOLDERS: [&str; 7] = ["bench/", "crates/", "docs/", "fixtures/", "fuzz/", "rosetta/", "script/"];
+    let sources = everything_below(&root().join("crates"));
     let mut findings = Vec::new();
     let mut path_count = 0;
     for page in pages() {
         let whole = text(&page);
         let lines: Vec<_> = prose(&whole).map(|(_, line)| line).collect();
         let whole = lines.join("\n");
-        for code in whole.split('`').skip(1).step_by(2) {
-            let is_path = FOLDERS.iter().any(|folder| code.starts_with(folder))
-                && code.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+        let is_plain = |code: &&str| code.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+        for code in whole.split('`').skip(1).step_by(2).filter(is_plain) {
+            let is_path = FOLDERS.iter().any(|folder| code.starts_with(folder));
+            if !is_path && code.ends_with(".rs") && !sources.iter().any(|source| source.ends_with(code)) {
+                findings.push(format!("{}: no source ends with {code}", short(&page)));
+            }
             let stands_for_any = code
                 .split('/')
                 .any(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase() || c == '_'));
