@@ -6,18 +6,16 @@ use std::fmt;
 
 use anyhow::Result;
 
-type AnyError = Box<dyn Error + Send + Sync>;
-
 /// An error with a hint. It has the text of the error, and the error as its source.
 #[derive(Debug)]
 pub struct Hinted {
-    error: AnyError,
+    error: anyhow::Error,
     hint: &'static str,
 }
 
 impl Hinted {
-    /// Adds a hint to an error, or to a text that becomes one.
-    pub fn new(error: impl Into<AnyError>, hint: &'static str) -> Self {
+    /// Adds a hint to an error.
+    pub fn new(error: impl Into<anyhow::Error>, hint: &'static str) -> Self {
         Self { error: error.into(), hint }
     }
 
@@ -36,7 +34,7 @@ impl fmt::Display for Hinted {
 
 impl Error for Hinted {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&*self.error)
+        Some(self.error.as_ref())
     }
 }
 

@@ -181,13 +181,15 @@ pub(crate) fn rollback(store: &Store, there: &ReplicaHome, history: History, tex
 
 #[cfg(test)]
 mod tests {
+    use varve_block::with_causes;
+
     use super::*;
 
     #[test]
     fn a_replica_that_does_not_open_is_named_without_its_password() {
         for (text, shown) in [("sftp://u:hunter2@h/x", "sftp://u@h/x"), ("foo://u:hunter2@h", "foo://...@h")]
         {
-            let said = format!("{:#}", cannot_open(OpenReplicaError::Mark, text));
+            let said = with_causes(cannot_open(OpenReplicaError::Mark, text).as_ref());
             assert_eq!(said, format!("cannot open the replica {shown}: replica.toml is damaged"));
         }
     }

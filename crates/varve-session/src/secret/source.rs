@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use zeroize::Zeroizing;
 
 use crate::failure::UsageError;
@@ -29,7 +29,7 @@ pub(super) fn open(path: &Path, what: &str) -> Result<File> {
     let is_own = found.uid() == rustix::process::geteuid().as_raw();
     if found.is_file() && is_own && found.mode() & OF_OTHERS != 0 {
         let (path, mode) = (path.display(), found.mode() & 0o7777);
-        let error = format!(
+        let error = anyhow!(
             "{path} can be read by other users (its permissions are {mode:04o}): it cannot hold a secret"
         );
         return Err(Hinted::new(error, CLOSE)).with_context(context);
