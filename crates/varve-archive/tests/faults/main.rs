@@ -1,6 +1,8 @@
 //! Runs the whole engine on the simulated disk of `varve-sim`, together with a model of all
 //! acknowledged data.
 //!
+//! New here? `every_call.rs` is the entrance: the same idea in one short file, with power cuts only.
+//!
 //! A seed draws a [`Schedule`](schedule::Schedule): a list of actions on an archive, and the faults
 //! with their calls. [`run`](run::run) executes it and checks that the archive keeps its promises:
 //!
@@ -32,6 +34,7 @@
 mod action;
 mod case;
 mod contents;
+mod every_call;
 mod folder;
 mod model;
 mod quiet;
