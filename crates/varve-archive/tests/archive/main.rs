@@ -1,6 +1,7 @@
 //! Snapshots of folders and images: taken, restored, and taken while others read and repair.
 
 mod clock_jumps;
+mod damage_matrix;
 mod folder;
 mod format_page;
 mod image;

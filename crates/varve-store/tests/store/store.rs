@@ -173,28 +173,6 @@ fn duplicates_are_stored_once() {
     assert_eq!(open(&storage, 4, StoreAccess::Read).unwrap().stats().unwrap().log_bytes, bytes_before);
 }
 
-#[test]
-fn the_index_is_a_hint() {
-    let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
-    let blocks: Vec<_> = (0..300).map(|seed| random_bytes(seed, 5000)).collect();
-    let names: Vec<_> = blocks.iter().map(|bytes| put(&store, bytes)).collect();
-    store.sync().unwrap();
-    store.save_checkpoint().unwrap();
-    store.close().unwrap();
-    let file = FileName::new("index/checkpoint").unwrap();
-    let good = storage.contents(&file).unwrap();
-    let other = default_store();
-    open(&other, 9, WRITER).unwrap().save_checkpoint().unwrap();
-    let mut flipped = good.clone();
-    flipped[good.len() / 2] ^= 1;
-    for bad in [Vec::new(), vec![0; 5000], good[..good.len() - 1].to_vec(), flipped, good.clone()] {
-        storage.set_contents(&file, bad);
-        let store = open(&storage, 3, StoreAccess::Read).unwrap();
-        assert!(names.iter().zip(&blocks).all(|(name, bytes)| store.get(name).unwrap() == *bytes));
-    }
-}
-
 /// A power cut may keep the footer of a seal that no sync came after, and lose what stands before it.
 #[test]
 fn a_torn_seal_hides_nothing() {
@@ -496,56 +474,6 @@ fn a_reader_finds_the_root_before_one_that_a_power_cut_took() {
 }
 
 #[test]
-fn damage_is_found_named_and_never_returned() {
-    for config in all_kinds() {
-        let storage = created(&config);
-        let store = open(&storage, 2, WRITER).unwrap();
-        let blocks: Vec<_> = (0..150).map(|seed| random_bytes(seed, 20_000)).collect();
-        let names: Vec<_> = blocks.iter().map(|bytes| put(&store, bytes)).collect();
-        store.close().unwrap();
-        let check = |storage: &MemoryStorage| {
-            let store = open(storage, 3, StoreAccess::Read).unwrap();
-            let mut damage = Checker::of(&store).check_order().unwrap();
-            for id in store.arenas().unwrap() {
-                damage.extend(Checker::of(&store).check_arena(id, true).unwrap().damage);
-            }
-            damage
-        };
-        assert!(check(&storage).is_empty());
-        let arenas: Vec<_> =
-            storage.names().into_iter().filter(|name| name.as_str().ends_with(".arena")).collect();
-        assert!(arenas.len() >= 3);
-        for file in &arenas {
-            let good = storage.contents(file).unwrap();
-            for offset in (0..good.len()).step_by(70_001).chain([600, good.len() - 10]) {
-                let damaged = storage.fork();
-                let mut bad = good.clone();
-                bad[offset] ^= 4;
-                damaged.set_contents(file, bad);
-                let is_gap = good[offset] == 0;
-                let found = check(&damaged);
-                assert!(!found.is_empty() || is_gap, "{file}, offset {offset}");
-                let store = open(&damaged, 4, StoreAccess::Read).unwrap();
-                let answers = store.get_batch(&names);
-                let lost = answers.iter().filter(|answer| answer.is_err()).count();
-                assert!(lost <= 80, "{file}, offset {offset}: {lost} lost, more than an arena holds");
-                for (answer, bytes) in answers.iter().zip(&blocks) {
-                    assert!(answer.as_ref().map_or(true, |answer| answer == bytes), "never wrong bytes");
-                }
-            }
-            let damaged = storage.fork();
-            damaged.set_contents(file, good[..good.len() / 2].to_vec());
-            let store = open(&damaged, 4, StoreAccess::Read).unwrap();
-            assert!(store.get_batch(&names).iter().any(Result::is_ok));
-        }
-        // A file that is gone.
-        varve_world::Storage::remove(&storage, &arenas[0]).unwrap();
-        let gone = check(&storage);
-        assert!(gone.iter().any(|damage| matches!(damage.kind, DamageKind::Missing)), "{gone:?}");
-    }
-}
-
-#[test]
 fn what_is_lost_in_an_arena_with_a_broken_seal_is_named() {
     let storage = default_store();
     let store = open(&storage, 2, WRITER).unwrap();
@@ -623,28 +551,6 @@ fn archiving_again_heals_a_lost_directory() {
     assert_eq!(put(&store, &bytes), name);
     store.close().unwrap();
     assert_eq!(open(&storage, 4, StoreAccess::Read).unwrap().get(&name).unwrap(), bytes);
-}
-
-#[test]
-fn a_sealed_arena_cut_back_is_noticed() {
-    let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
-    for seed in 0..150 {
-        put(&store, &random_bytes(seed, 20_000));
-        if seed % 10 == 0 {
-            store.sync().unwrap();
-        }
-    }
-    store.close().unwrap();
-    let file = FileName::new("arenas/0000000000.arena").unwrap();
-    let whole = storage.contents(&file).unwrap();
-    storage.set_contents(&file, whole[..whole.len() - 96].to_vec());
-    for access in [StoreAccess::Read, WRITER] {
-        let store = open(&storage, 3, access).unwrap();
-        let damage = Checker::of(&store).check_order().unwrap();
-        assert!(damage.iter().any(|damage| matches!(damage.kind, DamageKind::SealLost)), "{damage:?}");
-        store.close().unwrap();
-    }
 }
 
 fn fill(store: &Store, seeds: std::ops::Range<u64>) -> Vec<BlockName> {

@@ -196,51 +196,6 @@ fn a_damaged_copy_of_an_arena_is_not_taken() {
     assert_eq!(verify(&sandbox, 5)["damage"].as_array().unwrap().len(), 0, "the log is sound again");
 }
 
-/// One part of one arena at a time: what can still be had is had, and the log is sound again.
-#[test]
-fn damage_is_cut_out_without_touching_its_neighbours() {
-    type Harm = fn(&Path);
-    let harms: [(&str, Harm); 5] = [
-        ("its middle", damage_middle),
-        ("its header", |arena| write_at(arena, 20, b"XX")),
-        ("its seal", |arena| {
-            let bytes = fs::metadata(arena).unwrap().len();
-            write_at(arena, bytes - 50, b"XX");
-        }),
-        ("its end", |arena| {
-            let file = fs::OpenOptions::new().write(true).open(arena).unwrap();
-            file.set_len(file.metadata().unwrap().len() * 2 / 3).unwrap();
-        }),
-        ("all of it", |arena| fs::remove_file(arena).unwrap()),
-    ];
-    for (what, harm) in harms {
-        let sandbox = Sandbox::encrypted();
-        let (first, second) = (noise(3, 3 << 20), noise(4, 3 << 20));
-        sandbox.snapshot_bytes("first", &first);
-        let arena_count = sandbox.arenas().len();
-        sandbox.snapshot_bytes("second", &second);
-        harm(&sandbox.arenas()[arena_count + 1]);
-
-        let before = contents(&sandbox);
-        sandbox.fails(5, ["repair", "--plan"]);
-        assert!(contents(&sandbox) == before, "{what}: a plan changes nothing");
-
-        let run = sandbox.run(["repair", "--json"]);
-        let report: Value = run.result();
-        let is_whole = harm_count(&report) == 0;
-        assert_eq!(run.code, Some(if is_whole { 0 } else { 5 }), "{what}: {report}");
-        assert_eq!(report["arenas"].as_array().unwrap().len(), 1, "{what}: {report}");
-        assert_eq!(is_whole, what == "its seal", "{what}: {report}");
-        assert!(sandbox.run(["cat", "first"]).stdout == first, "{what}");
-        let log = verify(&sandbox, if is_whole { 0 } else { 5 });
-        assert_eq!(log["damage"].as_array().unwrap().len(), 0, "{what}: {log}");
-        sandbox.snapshot_bytes("second", &second);
-        verify(&sandbox, 0);
-        assert!(sandbox.run(["cat", "second"]).stdout == second, "{what}");
-        assert!(sandbox.ok(["repair"]).contains("nothing to repair"), "{what}");
-    }
-}
-
 #[test]
 fn a_lost_catalog_is_put_together_from_older_ones() {
     let sandbox = Sandbox::encrypted();
@@ -284,29 +239,6 @@ fn an_audit_is_spread_over_nights() {
     assert!(harm_count(&night(&["--data"])) > 0);
     assert!(harm_count(&night(&[])) > 0, "what was found is remembered");
     assert!(harm_count(&night(&["--share", "1%"])) > 0);
-}
-
-#[test]
-fn parity_mends_without_any_copy() {
-    let sandbox = Sandbox::made_with(&["--parity", "10%"]);
-    let disk = noise(8, 6 << 20);
-    sandbox.snapshot_bytes("disk", &disk);
-    let before = contents(&sandbox);
-    for arena in &sandbox.arenas()[..3] {
-        damage_middle(arena);
-    }
-    assert!(harm_count(&verify(&sandbox, 5)) > 0);
-    assert!(sandbox.ok(["repair"]).contains("mended from its parity"));
-    verify(&sandbox, 0);
-    for arena in &sandbox.arenas()[..3] {
-        assert!(fs::read(arena).unwrap() == before[arena], "{}", arena.display());
-    }
-    assert!(sandbox.run(["cat", "disk"]).stdout == disk);
-    let parity = fs::read_dir(sandbox.store().join("parity")).unwrap().next().unwrap().unwrap().path();
-    fs::remove_file(parity).unwrap();
-    assert!(verify(&sandbox, 5)["damage"].to_string().contains("parity is missing"));
-    sandbox.ok(["repair"]);
-    verify(&sandbox, 0);
 }
 
 /// The exit status where something is damaged or lost.
