@@ -302,6 +302,6 @@ mod tests {
         let seeds = disk_index_page_seeds();
         let changed = forged_pages(seeds.last().unwrap());
         assert!(!is_whole(&changed));
-        assert_eq!(open(&changed.write(), None).unwrap().trouble(), None);
+        assert_eq!(open(&changed.write(), None).unwrap().failure(), None);
     }
 }

@@ -1,9 +1,10 @@
 //! The network block device protocol, in both roles: the whole input is what the other side sends.
 
 use varve_nbd::{
-    BASE_ALLOCATION, BlockSizes, Chunk, ClientNegotiation, Command, CommandFlags, ErrorCode, ExportInfo,
-    Exports, Extent, Listed, OptionReply, OptionRequest, Refusal, RefusalKind, Request, ServerNegotiation,
-    Step, TlsPolicy, TransmissionFlags, Wanted, encode_chunk, encode_simple_data,
+    BASE_ALLOCATION, BlockSizes, ClientNegotiation, CommandFlags, ErrorCode, ExportInfo, ExportRequest,
+    Exports, ListedExport, NbdCommand, NbdRequest, NegotiationStep, OptionReply, OptionRequest, Refusal,
+    RefusalKind, ReplyChunk, ServerNegotiation, StatusExtent, TlsPolicy, TransmissionFlags, encode_chunk,
+    encode_simple_data,
 };
 
 /// How large the one export is.
@@ -16,8 +17,8 @@ struct OneDisk;
 impl Exports for OneDisk {
     type Export = ();
 
-    fn list(&self) -> Vec<Listed> {
-        vec![Listed { name: "web".into(), description: "a disk".into() }]
+    fn list(&self) -> Vec<ListedExport> {
+        vec![ListedExport { name: "web".into(), description: "a disk".into() }]
     }
 
     fn find(&self, name: &str) -> Result<(ExportInfo, ()), Refusal> {
@@ -38,13 +39,13 @@ pub fn nbd_server(bytes: &[u8]) {
     let mut server = ServerNegotiation::new(TlsPolicy::Never);
     server.receive(bytes);
     let agreed = match server.step(&OneDisk) {
-        Ok(Some(Step::Ready(agreed))) => agreed,
+        Ok(Some(NegotiationStep::Ready(agreed))) => agreed,
         _ => return,
     };
     let mut requests = server.into_requests();
     while let Ok(Some(request)) = requests.next_request() {
         if request.check(&agreed.info).is_ok()
-            && let Command::Read { offset, length } = request.command
+            && let NbdCommand::Read { offset, length } = request.command
         {
             assert!(offset + u64::from(length) <= SIZE);
         }
@@ -54,11 +55,11 @@ pub fn nbd_server(bytes: &[u8]) {
 /// A client that lists, looks, reads and writes.
 #[must_use]
 pub fn nbd_server_seeds() -> Vec<Vec<u8>> {
-    let ask = |options: &[OptionRequest], commands: Vec<Command>| {
+    let ask = |options: &[OptionRequest], commands: Vec<NbdCommand>| {
         let mut bytes = 3_u32.to_be_bytes().to_vec();
         options.iter().for_each(|option| option.encode(&mut bytes));
         for (cookie, command) in (1..).zip(commands) {
-            Request { cookie, flags: CommandFlags::NONE, command }.encode(&mut bytes);
+            NbdRequest { cookie, flags: CommandFlags::NONE, command }.encode(&mut bytes);
         }
         bytes
     };
@@ -67,12 +68,12 @@ pub fn nbd_server_seeds() -> Vec<Vec<u8>> {
     let commands = || {
         let (offset, length) = READ;
         vec![
-            Command::Read { offset, length },
-            Command::Write { offset, data: vec![7; 100] },
-            Command::WriteZeroes { offset, length },
-            Command::BlockStatus { offset, length },
-            Command::Flush,
-            Command::Disconnect,
+            NbdCommand::Read { offset, length },
+            NbdCommand::Write { offset, data: vec![7; 100] },
+            NbdCommand::WriteZeroes { offset, length },
+            NbdCommand::BlockStatus { offset, length },
+            NbdCommand::Flush,
+            NbdCommand::Disconnect,
         ]
     };
     let full = [
@@ -93,13 +94,14 @@ pub fn nbd_server_seeds() -> Vec<Vec<u8>> {
 
 /// What a hostile server sends, from its greeting on.
 pub fn nbd_client(bytes: &[u8]) {
-    let wanted = Wanted { export: "web".into(), contexts: vec![BASE_ALLOCATION.into()] };
+    let wanted = ExportRequest { export: "web".into(), contexts: vec![BASE_ALLOCATION.into()] };
     let mut client = ClientNegotiation::new(wanted);
     client.receive(bytes);
     let Ok(Some(mut connected)) = client.step() else { return };
     let (offset, length) = READ;
     let mut sent = Vec::new();
-    for command in [Command::Read { offset, length }, Command::BlockStatus { offset, length }, Command::Flush]
+    for command in
+        [NbdCommand::Read { offset, length }, NbdCommand::BlockStatus { offset, length }, NbdCommand::Flush]
     {
         connected.replies.ask(command, CommandFlags::NONE, &mut sent);
     }
@@ -110,10 +112,10 @@ pub fn nbd_client(bytes: &[u8]) {
             continue;
         }
         match reply.chunk {
-            Chunk::Data { bytes, .. } => byte_count += bytes.len() as u64,
-            Chunk::Hole { length, .. } => byte_count += u64::from(length),
-            Chunk::Error { .. } => has_failed = true,
-            Chunk::None | Chunk::Status { .. } => {}
+            ReplyChunk::Data { bytes, .. } => byte_count += bytes.len() as u64,
+            ReplyChunk::Hole { length, .. } => byte_count += u64::from(length),
+            ReplyChunk::Error { .. } => has_failed = true,
+            ReplyChunk::None | ReplyChunk::Status { .. } => {}
         }
         assert!(
             !reply.done || has_failed || byte_count == u64::from(length),
@@ -134,12 +136,12 @@ pub fn nbd_client_seeds() -> Vec<Vec<u8>> {
     OptionReply::Description("a disk".into()).encode(7, &mut modern);
     OptionReply::BlockSize(BlockSizes::default()).encode(7, &mut modern);
     OptionReply::Ack.encode(7, &mut modern);
-    let extents = vec![Extent { length: 500, flags: 0 }, Extent { length: 500, flags: 3 }];
+    let extents = vec![StatusExtent { length: 500, flags: 0 }, StatusExtent { length: 500, flags: 3 }];
     for (cookie, done, chunk) in [
-        (1, false, Chunk::Data { offset, bytes: vec![7; 400] }),
-        (2, true, Chunk::Status { context: 1, extents }),
-        (1, true, Chunk::Hole { offset: offset + 400, length: length - 400 }),
-        (3, true, Chunk::Error { code: ErrorCode::IO, message: "gone".into(), offset: Some(1) }),
+        (1, false, ReplyChunk::Data { offset, bytes: vec![7; 400] }),
+        (2, true, ReplyChunk::Status { context: 1, extents }),
+        (1, true, ReplyChunk::Hole { offset: offset + 400, length: length - 400 }),
+        (3, true, ReplyChunk::Error { code: ErrorCode::IO, message: "gone".into(), offset: Some(1) }),
     ] {
         encode_chunk(&mut modern, cookie, done, &chunk);
     }

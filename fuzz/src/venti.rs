@@ -1,8 +1,8 @@
 //! Venti's protocol, in both roles: the whole input is what the other side sends.
 
 use varve_venti::{
-    Answer, ClientConnection, ClientHello, Hello, Received, Reply, Request, ServerConnection, Version,
-    WireType,
+    ClientConnection, ClientHello, Hello, ReceivedMessage, ServerConnection, VentiAnswer, VentiReply,
+    VentiRequest, Version, WireType,
 };
 
 /// The largest block that may be written.
@@ -19,13 +19,13 @@ pub fn venti_server(bytes: &[u8]) {
     }
     while let Ok(Some(received)) = server.next_received() {
         let tag = match received {
-            Received::Refused { tag, .. } => tag,
-            Received::Request { tag, request } => {
+            ReceivedMessage::Refused { tag, .. } => tag,
+            ReceivedMessage::Request { tag, request } => {
                 let mut encoded = Vec::new();
                 request.encode(server.version(), tag, &mut encoded).expect("it has come in this version");
                 let body = encoded.split_off(server.version().length_bytes() + 2);
                 let kind = encoded[server.version().length_bytes()];
-                assert_eq!(Request::decode(kind, body.into()).as_ref(), Ok(&request));
+                assert_eq!(VentiRequest::decode(kind, body.into()).as_ref(), Ok(&request));
                 tag
             }
         };
@@ -43,14 +43,14 @@ pub fn venti_server_seeds() -> Vec<Vec<u8>> {
     let session = |line: &str, version| {
         let mut bytes = line.as_bytes().to_vec();
         let requests = [
-            Request::Hello(ClientHello::anonymous(version)),
-            Request::Write { wire_type: WireType::DATA, data: vec![7; 100].into() },
-            Request::Write { wire_type: WireType::DATA, data: vec![7; 5000].into() },
-            Request::read(SCORE, WireType::DATA, 8192),
-            Request::read(SCORE, WireType::ROOT, 1 << 20),
-            Request::Sync,
-            Request::Ping,
-            Request::Goodbye,
+            VentiRequest::Hello(ClientHello::anonymous(version)),
+            VentiRequest::Write { wire_type: WireType::DATA, data: vec![7; 100].into() },
+            VentiRequest::Write { wire_type: WireType::DATA, data: vec![7; 5000].into() },
+            VentiRequest::read(SCORE, WireType::DATA, 8192),
+            VentiRequest::read(SCORE, WireType::ROOT, 1 << 20),
+            VentiRequest::Sync,
+            VentiRequest::Ping,
+            VentiRequest::Goodbye,
         ];
         for (tag, request) in (0..).zip(requests) {
             request.encode(version, tag, &mut bytes).expect("all are short");
@@ -70,18 +70,21 @@ pub fn venti_client(bytes: &[u8]) {
     if !client.is_ready() && client.next_answer().is_err() || !client.is_ready() {
         return;
     }
-    let read = Request::read(SCORE, WireType::DATA, COUNT);
-    let write = Request::Write { wire_type: WireType::DATA, data: vec![7; 100].into() };
-    for request in [read, write, Request::Sync, Request::Ping] {
+    let read = VentiRequest::read(SCORE, WireType::DATA, COUNT);
+    let write = VentiRequest::Write { wire_type: WireType::DATA, data: vec![7; 100].into() };
+    for request in [read, write, VentiRequest::Sync, VentiRequest::Ping] {
         client.ask(&request).expect("there are tags");
     }
     let mut answered = [false; 4];
-    while let Ok(Some(Answer { tag, reply })) = client.next_answer() {
+    while let Ok(Some(VentiAnswer { tag, reply })) = client.next_answer() {
         let tag = usize::from(tag);
         assert!(!std::mem::replace(&mut answered[tag], true), "answered twice");
         match (tag, reply) {
-            (_, Err(_)) | (1, Ok(Reply::Write(_))) | (2, Ok(Reply::Sync)) | (3, Ok(Reply::Ping)) => {}
-            (0, Ok(Reply::Read(block))) => assert!(block.len() <= COUNT as usize, "too many bytes"),
+            (_, Err(_))
+            | (1, Ok(VentiReply::Write(_)))
+            | (2, Ok(VentiReply::Sync))
+            | (3, Ok(VentiReply::Ping)) => {}
+            (0, Ok(VentiReply::Read(block))) => assert!(block.len() <= COUNT as usize, "too many bytes"),
             (tag, Ok(reply)) => panic!("tag {tag} is answered with {reply:?}"),
         }
     }
@@ -93,11 +96,11 @@ pub fn venti_client_seeds() -> Vec<Vec<u8>> {
     let session = |line: &str, version| {
         let mut bytes = line.as_bytes().to_vec();
         let replies = [
-            (0, Reply::Hello(Hello::anonymous())),
-            (2, Reply::Sync),
-            (0, Reply::Read(vec![7; 500].into())),
-            (1, Reply::Write(SCORE)),
-            (3, Reply::Error("unknown request".into())),
+            (0, VentiReply::Hello(Hello::anonymous())),
+            (2, VentiReply::Sync),
+            (0, VentiReply::Read(vec![7; 500].into())),
+            (1, VentiReply::Write(SCORE)),
+            (3, VentiReply::Error("unknown request".into())),
         ];
         for (tag, reply) in replies {
             reply.encode(version, tag, &mut bytes).expect("all are short");

@@ -10,7 +10,7 @@ use crate::{BLOCK_BYTES_MAX, Block, BlockKind, BlockName, BlockStore, BlockType,
 pub fn check<S: BlockStore>(fresh: &mut dyn FnMut() -> S) {
     what_is_put_comes_back(&fresh());
     the_same_block_has_the_same_name(&fresh());
-    types_are_told_apart(&fresh());
+    types_are_distinguished(&fresh());
     batches_answer_in_order(&fresh());
     a_missing_block_is_named(&fresh());
     sizes_are_bounded(&fresh());
@@ -54,7 +54,7 @@ fn the_same_block_has_the_same_name(store: &impl BlockStore) {
     assert_eq!(store.put(data(&one)).unwrap(), first, "once the block is written");
 }
 
-fn types_are_told_apart(store: &impl BlockStore) {
+fn types_are_distinguished(store: &impl BlockStore) {
     let pointer = BlockType::at_depth(BlockKind::Directory, 2).unwrap();
     let bytes = pattern(3, 100);
     let score = store.put(Block { block_type: pointer, bytes: &bytes }).unwrap();

@@ -134,7 +134,7 @@ pub fn run_cases(
     let counted = Arc::new(CountedStorage::new(Arc::clone(&world.storage)));
     let world = World { storage: Arc::clone(&counted) as _, ..world.clone() };
     Store::create(&world, &config(engine, workload), None, PassphraseCost::default())?;
-    let mut bench = Bench { world, counted, workload: *workload, names: Vec::new() };
+    let mut bench = CaseRunner { world, counted, workload: *workload, names: Vec::new() };
     let mut results = Vec::new();
     // Fresh writes come first: the other cases use their blocks.
     for case in [
@@ -172,7 +172,7 @@ fn config(engine: Engine, workload: &Workload) -> StoreConfig {
     config
 }
 
-struct Bench {
+struct CaseRunner {
     world: World,
     counted: Arc<CountedStorage>,
     workload: Workload,
@@ -180,7 +180,7 @@ struct Bench {
     names: Vec<BlockName>,
 }
 
-impl Bench {
+impl CaseRunner {
     fn run(&mut self, case: Case) -> Result<CaseResult, CasesError> {
         let is_read = matches!(case, Case::OutOfOrderRead | Case::SequentialRead);
         let access = if is_read { StoreAccess::Read } else { StoreAccess::Write { holder: HOLDER } };
@@ -246,7 +246,7 @@ impl Bench {
     fn ask(
         &self,
         store: &Store,
-        step: &Step,
+        step: &CaseStep,
         is_read: bool,
         contents: &[Vec<u8>],
     ) -> Result<Vec<BlockName>, CasesError> {
@@ -264,15 +264,15 @@ impl Bench {
     }
 
     /// Returns the steps of a case in their order.
-    fn steps(&self, case: Case) -> Vec<Step> {
+    fn steps(&self, case: Case) -> Vec<CaseStep> {
         let count = self.workload.block_count;
         let mut steps: Vec<_> = match case {
             Case::FreshWrite | Case::SequentialRead | Case::SequentialDuplicate => (0..count)
                 .step_by(BATCH_COUNT)
-                .map(|first| Step::measured((first..(first + BATCH_COUNT).min(count)).collect()))
+                .map(|first| CaseStep::measured((first..(first + BATCH_COUNT).min(count)).collect()))
                 .collect(),
             Case::OutOfOrderRead | Case::OutOfOrderDuplicate => {
-                self.sample(case as u64).map(|number| Step::measured(vec![number])).collect()
+                self.sample(case as u64).map(|number| CaseStep::measured(vec![number])).collect()
             }
             Case::NearDuplicate => self.near_duplicates(),
         };
@@ -292,18 +292,18 @@ impl Bench {
 
     /// Returns one duplicate that brings in its neighbours, followed by some of these neighbours;
     /// and so on.
-    fn near_duplicates(&self) -> Vec<Step> {
+    fn near_duplicates(&self) -> Vec<CaseStep> {
         let Workload { block_count, sample_count, seed, .. } = self.workload;
         let mut steps = Vec::new();
         for (run, middle) in self.sample(7).take(sample_count.div_ceil(NEAR_RUN)).enumerate() {
-            steps.push(Step { numbers: vec![middle], is_measured: false, is_last: false });
+            steps.push(CaseStep { numbers: vec![middle], is_measured: false, is_last: false });
             let first = middle.saturating_sub(NEAR_COUNT / 2);
             let width = NEAR_COUNT.min(block_count - first).max(1);
             let mut seen = BTreeSet::from([middle]);
             for draw in 0..NEAR_RUN {
                 let number = first + draw_below(width, seed ^ mix(run as u64) ^ mix(draw as u64));
                 if seen.insert(number) {
-                    steps.push(Step::measured(vec![number]));
+                    steps.push(CaseStep::measured(vec![number]));
                 }
             }
         }
@@ -311,13 +311,13 @@ impl Bench {
     }
 }
 
-struct Step {
+struct CaseStep {
     numbers: Vec<usize>,
     is_measured: bool,
     is_last: bool,
 }
 
-impl Step {
+impl CaseStep {
     fn measured(numbers: Vec<usize>) -> Self {
         Self { numbers, is_measured: true, is_last: false }
     }

@@ -21,13 +21,13 @@ pub struct DiskWork {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CountedState {
     work: DiskWork,
     /// The position of a disk head: the file and offset at which the last operation ended.
     head: Option<(FileName, u64)>,
 }
 
-impl State {
+impl CountedState {
     fn move_to(&mut self, file: &FileName, start: u64, bytes: u64) {
         let stays = self.head.as_ref().is_some_and(|(at, end)| at == file && *end == start);
         self.work.seeks += u64::from(!stays);
@@ -38,7 +38,7 @@ impl State {
 /// A storage that counts its operations.
 pub struct CountedStorage {
     inner: Arc<dyn Storage>,
-    state: Mutex<State>,
+    state: Mutex<CountedState>,
 }
 
 impl CountedStorage {

@@ -9,7 +9,9 @@ use clap::Args;
 use serde_json::{Value, json};
 use varve_block::BlockStore;
 use varve_remote::{Load, LoadAction, LoadOrder, VentiOptions, load};
-use varve_serve::venti::{Access, Inherited, ListenAt, Listening, VentiServer, VentiSettings};
+use varve_serve::venti::{
+    InheritedSockets, ListenAccess, ListenAddress, ListenAt, VentiServer, VentiSettings,
+};
 use varve_store::{Encryption, PassphraseCost, ScoreAlgorithm, Store, StoreConfig};
 use varve_venti::Address;
 use varve_world::World;
@@ -91,10 +93,12 @@ fn table(args: &Memventi) -> Result<Vec<Value>> {
         Arc::new(Store::open(world, None, varve_store::StoreAccess::Write { holder: HOLDER }, &mut |_| ())?);
     // Memventi caches no blocks, so the front end must not either.
     let settings = VentiSettings { recent_bytes: 0, ..VentiSettings::default() };
-    let wanted =
-        Listening { at: ListenAt::Address(Address::Tcp("127.0.0.1".into(), 0)), access: Access::ReadWrite };
+    let wanted = ListenAddress {
+        at: ListenAt::Address(Address::Tcp("127.0.0.1".into(), 0)),
+        access: ListenAccess::ReadWrite,
+    };
     let blocks = Arc::clone(&store) as Arc<dyn BlockStore>;
-    let server = VentiServer::start(&[wanted], false, &mut Inherited::none(), blocks, settings)?;
+    let server = VentiServer::start(&[wanted], false, &mut InheritedSockets::none(), blocks, settings)?;
     let Some((address, _)) = server.addresses().first().cloned() else { bail!("nothing listens") };
     let count = (args.size / args.block_size as u64).max(1);
     let mut rows = Vec::new();
@@ -112,8 +116,14 @@ fn table(args: &Memventi) -> Result<Vec<Value>> {
         let _before = counted.take();
         let result = load(&address, &VentiOptions::default(), &wanted)?;
         let seconds = (result.elapsed + result.sync).as_secs_f64().max(1e-9);
-        let row =
-            Row { name, theirs, seconds, count, bytes: count * args.block_size as u64, disk: counted.take() };
+        let row = MemventiRow {
+            name,
+            theirs,
+            seconds,
+            count,
+            bytes: count * args.block_size as u64,
+            disk: counted.take(),
+        };
         rows.push(row.json());
     }
     server.drain();
@@ -123,7 +133,7 @@ fn table(args: &Memventi) -> Result<Vec<Value>> {
     Ok(rows)
 }
 
-struct Row {
+struct MemventiRow {
     name: &'static str,
     theirs: f64,
     seconds: f64,
@@ -133,7 +143,7 @@ struct Row {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures are shown with few digits")]
-impl Row {
+impl MemventiRow {
     fn rate(&self) -> f64 {
         self.bytes as f64 / self.seconds / 1e6
     }

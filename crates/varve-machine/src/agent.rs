@@ -31,7 +31,7 @@ pub struct Agent {
 }
 
 /// A guest with frozen file systems. They are thawed when this is dropped.
-pub struct Frozen<'a> {
+pub struct FrozenGuest<'a> {
     agent: &'a mut Agent,
     is_thawed: bool,
 }
@@ -72,10 +72,10 @@ impl Agent {
     ///
     /// # Errors
     /// [`AgentError`]; the guest is thawed.
-    pub(crate) fn freeze(&mut self) -> Result<Frozen<'_>, AgentError> {
+    pub(crate) fn freeze(&mut self) -> Result<FrozenGuest<'_>, AgentError> {
         // Made before the command: an agent that gives no answer may have frozen the guest all the
         // same.
-        let mut frozen = Frozen { agent: self, is_thawed: false };
+        let mut frozen = FrozenGuest { agent: self, is_thawed: false };
         frozen.agent.ask("guest-fsfreeze-freeze")?;
         let _ = &mut frozen;
         Ok(frozen)
@@ -103,7 +103,7 @@ impl Agent {
     }
 }
 
-impl Frozen<'_> {
+impl FrozenGuest<'_> {
     /// Thaws the guest.
     ///
     /// # Errors
@@ -116,7 +116,7 @@ impl Frozen<'_> {
     }
 }
 
-impl Drop for Frozen<'_> {
+impl Drop for FrozenGuest<'_> {
     fn drop(&mut self) {
         if self.is_thawed {
             return;

@@ -20,8 +20,8 @@ mod transcript;
 mod window;
 
 pub use boot_error::BootError;
-pub use check::{CheckOutcome, CheckWatch, Wanted, check};
+pub use check::{BootSign, CheckOutcome, CheckWatch, check};
 pub use emulator::Emulator;
-pub use hardware::{Attached, Bus, Hardware, attached};
-pub use keep::{KeepError, Kept};
+pub use hardware::{AttachedDrive, Bus, Hardware, attached};
+pub use keep::{KeepError, KeptWrites};
 pub use setting::{Accelerator, BootDisk, Screen};

@@ -1,11 +1,11 @@
 //! Decides if a dirty bitmap proves what has changed on a drive since an archived snapshot. Pure.
 //!
 //! ```text
-//! varve-STORE-NIGHT          changes since the moment of the snapshot NIGHT
-//! varve-STORE-NIGHT-BEFORE   the same; the record of BEFORE was stopped at that moment
+//! varve-STORE-SNAPSHOT          changes since the moment of the snapshot SNAPSHOT
+//! varve-STORE-SNAPSHOT-BEFORE   the same; the record of BEFORE was stopped at that moment
 //! ```
 //!
-//! NIGHT is the ID of a snapshot. A record is begun, and the one before it stopped, in the same
+//! SNAPSHOT is the ID of a snapshot. A record is begun, and the one before it stopped, in the same
 //! transaction in which the machine's disk is held for reading. So if the new snapshot fails, the
 //! two records together contain the changes since BEFORE.
 //!
@@ -28,11 +28,11 @@ pub(crate) struct Bitmap {
 
 /// The parts of the name of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RecordName {
+pub(crate) struct BitmapName {
     /// The store to which the record belongs.
     pub store: StoreTag,
     /// The snapshot with which the record begins.
-    pub night: SnapshotId,
+    pub snapshot: SnapshotId,
     /// The snapshot whose record was stopped at that moment.
     pub before: Option<SnapshotId>,
 }
@@ -47,21 +47,21 @@ impl std::fmt::Display for StoreTag {
     }
 }
 
-impl std::fmt::Display for RecordName {
+impl std::fmt::Display for BitmapName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "varve-{}-{}", self.store, self.night)?;
+        write!(f, "varve-{}-{}", self.store, self.snapshot)?;
         self.before.map_or(Ok(()), |before| write!(f, "-{before}"))
     }
 }
 
-impl RecordName {
+impl BitmapName {
     /// Parses a name. Returns `None` if it is not one of this program's.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix("varve-")?.split('-');
         let store = StoreTag(from_hex(parts.next()?)?);
-        let night = SnapshotId(from_hex(parts.next()?)?);
+        let snapshot = SnapshotId(from_hex(parts.next()?)?);
         let before = parts.next().map(from_hex).map(|id| id.map(SnapshotId));
-        let parsed = Self { store, night, before: before.map_or(Some(None), |id| id.map(Some))? };
+        let parsed = Self { store, snapshot, before: before.map_or(Some(None), |id| id.map(Some))? };
         // Only the canonical spelling is accepted, so that no other program's bitmap is taken for
         // one of ours.
         (parsed.to_string() == name).then_some(parsed)
@@ -81,19 +81,19 @@ fn from_hex<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
 
 /// The usable records of a drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Chain {
+pub(crate) struct BitmapChain {
     /// The record to use and the snapshot with which it begins, or the reason why the whole drive
     /// must be read.
-    pub since: Result<Since, String>,
+    pub since: Result<TrustedBitmap, String>,
     /// Our other records, which are of no more use.
     pub useless: Vec<String>,
 }
 
 /// A trusted record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Since {
+pub(crate) struct TrustedBitmap {
     /// The snapshot with which the record begins.
-    pub night: SnapshotId,
+    pub snapshot: SnapshotId,
     pub record: String,
     /// The record that continues it: it was stopped for a snapshot that failed.
     pub goes_on: Option<String>,
@@ -105,10 +105,10 @@ pub(crate) fn find(
     store: StoreTag,
     bitmaps: &[Bitmap],
     rank: &dyn Fn(&SnapshotId) -> Result<u64, String>,
-) -> Chain {
-    let ours: Vec<(RecordName, &Bitmap)> = bitmaps
+) -> BitmapChain {
+    let ours: Vec<(BitmapName, &Bitmap)> = bitmaps
         .iter()
-        .filter_map(|bitmap| Some((RecordName::parse(&bitmap.name)?, bitmap)))
+        .filter_map(|bitmap| Some((BitmapName::parse(&bitmap.name)?, bitmap)))
         .filter(|(name, _)| name.store == store)
         .collect();
     let since = choose(&ours, rank);
@@ -116,20 +116,20 @@ pub(crate) fn find(
         since.as_ref().is_ok_and(|since| since.record == *name || since.goes_on.as_ref() == Some(name))
     };
     let useless = ours.iter().map(|(_, bitmap)| bitmap.name.clone()).filter(|name| !kept(name)).collect();
-    Chain { since, useless }
+    BitmapChain { since, useless }
 }
 
 fn choose(
-    ours: &[(RecordName, &Bitmap)],
+    ours: &[(BitmapName, &Bitmap)],
     rank: &dyn Fn(&SnapshotId) -> Result<u64, String>,
-) -> Result<Since, String> {
+) -> Result<TrustedBitmap, String> {
     if ours.is_empty() {
         return Err("QEMU has no record of the changes since an archived snapshot".into());
     }
     let mut reason = String::new();
-    let mut newest: Option<(u64, RecordName, &Bitmap)> = None;
+    let mut newest: Option<(u64, BitmapName, &Bitmap)> = None;
     for (name, bitmap) in ours {
-        match rank(&name.night) {
+        match rank(&name.snapshot) {
             Ok(rank) if newest.is_none_or(|(other, _, _)| other < rank) => {
                 newest = Some((rank, *name, bitmap))
             }
@@ -140,9 +140,9 @@ fn choose(
     let Some((_, name, bitmap)) = newest else { return Err(reason) };
     sound(bitmap)?;
     if bitmap.is_recording {
-        return Ok(Since { night: name.night, record: bitmap.name.clone(), goes_on: None });
+        return Ok(TrustedBitmap { snapshot: name.snapshot, record: bitmap.name.clone(), goes_on: None });
     }
-    let mut followers = ours.iter().filter(|(other, _)| other.before == Some(name.night));
+    let mut followers = ours.iter().filter(|(other, _)| other.before == Some(name.snapshot));
     let (Some((_, follower)), None) = (followers.next(), followers.next()) else {
         return Err("the record of changes was stopped, and no other continues it".into());
     };
@@ -150,7 +150,11 @@ fn choose(
     if !follower.is_recording {
         return Err("the record of changes was stopped, and so was the one that continues it".into());
     }
-    Ok(Since { night: name.night, record: bitmap.name.clone(), goes_on: Some(follower.name.clone()) })
+    Ok(TrustedBitmap {
+        snapshot: name.snapshot,
+        record: bitmap.name.clone(),
+        goes_on: Some(follower.name.clone()),
+    })
 }
 
 fn sound(bitmap: &Bitmap) -> Result<(), String> {
@@ -171,12 +175,12 @@ mod tests {
 
     const STORE: StoreTag = StoreTag([1, 2, 3, 4]);
 
-    fn night(number: u8) -> SnapshotId {
+    fn snapshot_id(number: u8) -> SnapshotId {
         SnapshotId([number; 16])
     }
 
-    fn name(of: u8, before: Option<u8>) -> RecordName {
-        RecordName { store: STORE, night: night(of), before: before.map(night) }
+    fn name(of: u8, before: Option<u8>) -> BitmapName {
+        BitmapName { store: STORE, snapshot: snapshot_id(of), before: before.map(snapshot_id) }
     }
 
     fn record(of: u8, before: Option<u8>, is_recording: bool) -> Bitmap {
@@ -184,22 +188,22 @@ mod tests {
     }
 
     /// Snapshots 1 to 5 are archived, in this order.
-    fn chain(bitmaps: &[Bitmap]) -> Chain {
+    fn chain(bitmaps: &[Bitmap]) -> BitmapChain {
         find(STORE, bitmaps, &|id| match id.0[0] {
             number @ 1..=5 => Ok(number.into()),
             _ => Err("the night was not archived".into()),
         })
     }
 
-    fn since(of: &Chain) -> (SnapshotId, bool) {
+    fn since(of: &BitmapChain) -> (SnapshotId, bool) {
         let since = of.since.as_ref().unwrap();
-        (since.night, since.goes_on.is_some())
+        (since.snapshot, since.goes_on.is_some())
     }
 
     #[test]
     fn names_say_what_they_say() {
         for written in [name(7, None), name(7, Some(9))] {
-            assert_eq!(RecordName::parse(&written.to_string()), Some(written));
+            assert_eq!(BitmapName::parse(&written.to_string()), Some(written));
             assert!(written.to_string().len() < 255);
         }
         let good = name(7, None).to_string();
@@ -212,22 +216,22 @@ mod tests {
             &format!("{good}-"),
             "varve-+1020304-",
         ] {
-            assert_eq!(RecordName::parse(bad), None, "{bad}");
+            assert_eq!(BitmapName::parse(bad), None, "{bad}");
         }
-        assert_eq!(RecordName::parse(&good.replace("07", "0A")), None, "one way to write it");
+        assert_eq!(BitmapName::parse(&good.replace("07", "0A")), None, "one way to write it");
     }
 
     #[test]
-    fn the_newest_archived_night_is_gone_by() {
-        assert_eq!(since(&chain(&[record(3, Some(2), true)])), (night(3), false));
+    fn the_newest_archived_snapshot_is_gone_by() {
+        assert_eq!(since(&chain(&[record(3, Some(2), true)])), (snapshot_id(3), false));
         // A run was killed after its snapshot was archived, and before it removed the previous
         // record.
         let both = chain(&[record(3, Some(2), false), record(4, Some(3), true)]);
-        assert_eq!(since(&both), (night(4), false));
+        assert_eq!(since(&both), (snapshot_id(4), false));
         assert_eq!(both.useless, [name(3, Some(2)).to_string()]);
         // A run was killed before its snapshot was archived: 9 is not in the catalog.
         let failed = chain(&[record(3, Some(2), false), record(9, Some(3), true)]);
-        assert_eq!(since(&failed), (night(3), true));
+        assert_eq!(since(&failed), (snapshot_id(3), true));
         assert!(failed.useless.is_empty());
     }
 
@@ -255,7 +259,7 @@ mod tests {
 
     #[test]
     fn records_of_others_are_left_alone() {
-        let other = RecordName { store: StoreTag([9; 4]), ..name(3, None) }.to_string();
+        let other = BitmapName { store: StoreTag([9; 4]), ..name(3, None) }.to_string();
         let theirs = Bitmap { name: other, is_recording: true, ..Bitmap::default() };
         let libvirt = Bitmap { name: "checkpoint-1".into(), is_recording: true, ..Bitmap::default() };
         let chain = chain(&[theirs, libvirt]);
@@ -266,7 +270,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_name_panics(name in ".{0,100}", hex in "varve-[0-9a-f]{8}-[0-9a-f-]{0,70}") {
-            let _ = (RecordName::parse(&name), RecordName::parse(&hex));
+            let _ = (BitmapName::parse(&name), BitmapName::parse(&hex));
         }
     }
 }

@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 use varve_archive::{Firmware, Machine, MachineDrive};
 
-use crate::drives::Drive;
+use crate::drives::RunningDrive;
 use crate::qmp::{Qmp, QmpError};
 
 /// Parts of the name of a firmware file that identify UEFI.
 const UEFI_WORDS: [&str; 4] = ["ovmf", "edk2", "aavmf", "efi"];
 
 /// Describes a machine. Facts that QEMU does not report stay empty.
-pub(crate) fn describe(qmp: &mut Qmp, drives: &[Drive]) -> Result<Machine, QmpError> {
+pub(crate) fn describe(qmp: &mut Qmp, drives: &[RunningDrive]) -> Result<Machine, QmpError> {
     let [name, uuid, target, memory, cpus] = qmp.execute_together([
         ("query-name", json!({})),
         ("query-uuid", json!({})),
@@ -41,8 +41,8 @@ pub(crate) fn describe(qmp: &mut Qmp, drives: &[Drive]) -> Result<Machine, QmpEr
     })
 }
 
-fn describe_drives(qmp: &mut Qmp, drives: &[Drive]) -> Result<Vec<MachineDrive>, QmpError> {
-    let path = |drive: &Drive| drive.device_path.clone().unwrap_or_default();
+fn describe_drives(qmp: &mut Qmp, drives: &[RunningDrive]) -> Result<Vec<MachineDrive>, QmpError> {
+    let path = |drive: &RunningDrive| drive.device_path.clone().unwrap_or_default();
     let of_each = |name| drives.iter().map(move |drive| (path(drive), name));
     let asked: Vec<_> = of_each("type").chain(of_each("bootindex")).chain(of_each("parent_bus")).collect();
     let answers = properties(qmp, &asked)?;
@@ -72,7 +72,7 @@ fn describe_drives(qmp: &mut Qmp, drives: &[Drive]) -> Result<Vec<MachineDrive>,
 }
 
 /// Returns true if an I/O thread serves the drive.
-pub(crate) fn has_thread(qmp: &mut Qmp, drive: &Drive) -> Result<bool, QmpError> {
+pub(crate) fn has_thread(qmp: &mut Qmp, drive: &RunningDrive) -> Result<bool, QmpError> {
     let Some(path) = &drive.device_path else { return Ok(false) };
     let [bus, own] = texts(qmp, [(path, "parent_bus"), (path, "iothread")])?;
     // On a SCSI bus, the controller has the thread.

@@ -7,11 +7,11 @@ use crate::qmp::{Qmp, QmpError};
 
 /// A drive of a running machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Drive {
+pub(crate) struct RunningDrive {
     /// Our name for it, stable across restarts as far as possible.
     pub name: String,
     /// All names that the user may use for it.
-    pub words: Vec<String>,
+    pub names: Vec<String>,
     /// The node that the machine writes to.
     pub node: String,
     /// In bytes.
@@ -29,7 +29,7 @@ pub(crate) struct Drive {
 }
 
 /// Returns all drives with a medium, in the machine's order.
-pub(crate) fn list(qmp: &mut Qmp) -> Result<Vec<Drive>, QmpError> {
+pub(crate) fn list(qmp: &mut Qmp) -> Result<Vec<RunningDrive>, QmpError> {
     let [blocks, nodes] = qmp.execute_together([
         ("query-block", json!({})),
         ("query-named-block-nodes", json!({ "flat": true })),
@@ -37,7 +37,7 @@ pub(crate) fn list(qmp: &mut Qmp) -> Result<Vec<Drive>, QmpError> {
     let (blocks, nodes) = (blocks?, nodes?);
     let lacks = |what| QmpError::Lacks { command: "query-block".into(), what };
     let blocks = blocks.as_array().ok_or(lacks("list of drives"))?;
-    let mut drives: Vec<Drive> = Vec::new();
+    let mut drives: Vec<RunningDrive> = Vec::new();
     for (number, block) in blocks.iter().enumerate() {
         let Some(inserted) = block.get("inserted") else { continue };
         let mut drive = read(block, inserted, number).ok_or(lacks("node, size or format of a drive"))?;
@@ -50,7 +50,7 @@ pub(crate) fn list(qmp: &mut Qmp) -> Result<Vec<Drive>, QmpError> {
     Ok(drives)
 }
 
-fn read(block: &Value, inserted: &Value, number: usize) -> Option<Drive> {
+fn read(block: &Value, inserted: &Value, number: usize) -> Option<RunningDrive> {
     let text = |of: &Value, key: &str| of[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let node = text(inserted, "node-name")?;
     let device_path = text(block, "qdev").map(|path| match path.strip_suffix("/virtio-backend") {
@@ -60,17 +60,17 @@ fn read(block: &Value, inserted: &Value, number: usize) -> Option<Drive> {
     let size = inserted["image"]["virtual-size"].as_u64()?;
     // A path in QEMU's tree begins with a slash if the user gave the device no name. A node's name
     // then begins with #.
-    let own_words = [
+    let own_names = [
         text(block, "device"),
         device_path.as_deref().and_then(own_name),
         (!node.starts_with('#')).then(|| node.clone()),
     ];
-    let words: Vec<String> = own_words.into_iter().flatten().collect();
+    let names: Vec<String> = own_names.into_iter().flatten().collect();
     let is_read_only = inserted["ro"].as_bool() == Some(true);
     let is_removable = block["removable"].as_bool() == Some(true);
-    Some(Drive {
-        name: words.first().cloned().unwrap_or_else(|| format!("disk{number}")),
-        words,
+    Some(RunningDrive {
+        name: names.first().cloned().unwrap_or_else(|| format!("disk{number}")),
+        names,
         size,
         format: text(inserted, "drv")?,
         file: text(inserted, "file").unwrap_or_default(),

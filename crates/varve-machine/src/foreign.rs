@@ -82,7 +82,7 @@ pub enum OpenForeignError {
 /// system supports that, also before there was one.
 pub struct ForeignImage {
     disk: NbdDisk,
-    _server: Server,
+    _server: QemuNbd,
     /// Each file, and its state when it was opened.
     files: Vec<(PathBuf, FileState)>,
 }
@@ -102,7 +102,7 @@ impl ForeignImage {
         for (path, format, node) in &found.alone {
             sound::check(path, *format, node)?;
         }
-        let mut server = Server::start(&["--read-only".into(), format!("json:{}", found.node).into()])?;
+        let mut server = QemuNbd::start(&["--read-only".into(), format!("json:{}", found.node).into()])?;
         let disk = server.connect(path)?;
         // QEMU reads the headers again. If they were changed meanwhile, it has opened files that
         // were not checked.
@@ -145,22 +145,22 @@ fn inode_of(file: &Path) -> Option<(u64, u64, i64, i64)> {
 }
 
 /// The process `qemu-nbd`, which ends with its last client.
-struct Server {
+struct QemuNbd {
     child: Child,
     complaints: File,
     folder: PrivateFolder,
 }
 
-impl Server {
+impl QemuNbd {
     const PROGRAM: &'static str = "qemu-nbd";
 
-    fn start(words: &[std::ffi::OsString]) -> Result<Self, OpenForeignError> {
+    fn start(args: &[std::ffi::OsString]) -> Result<Self, OpenForeignError> {
         let failed = |source| OpenForeignError::Start { program: Self::PROGRAM, source };
         let folder = PrivateFolder::create("varve-image-").map_err(failed)?;
         let complaints = tempfile::tempfile().map_err(failed)?;
         let mut command = companion(Self::PROGRAM);
         command.arg("--socket").arg(folder.path().join("nbd")).arg(format!("--shared={CONNECTION_COUNT}"));
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(complaints.try_clone().map_err(failed)?);
         match command.spawn() {
             Ok(child) => Ok(Self { child, complaints, folder }),
@@ -224,7 +224,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for QemuNbd {
     fn drop(&mut self) {
         // It has no clients by now and may have ended. In either case it is gone afterwards.
         let _ = self.child.kill();

@@ -23,7 +23,7 @@ use varve_image::{LeftOut, Ranges, ReadAt};
 /// # Errors
 /// The earlier snapshot cannot be read at a place that matters.
 pub(crate) fn left_out_before(earlier: ImageReader, block_bytes: u32) -> io::Result<Ranges> {
-    let earlier = Arc::new(Attentive { reader: earlier, failure: Mutex::default() });
+    let earlier = Arc::new(FailureReader { reader: earlier, failure: Mutex::default() });
     let possible = LeftOut::ever_possible(Arc::clone(&earlier) as _);
     // The search treats unreadable bytes as content that is never left out.
     if let Some(failure) = earlier.failure.lock().take() {
@@ -49,12 +49,12 @@ fn was_kept(earlier: &ImageReader, range: &Range<u64>, block_bytes: u64) -> io::
 }
 
 /// A reader that remembers its first read error.
-struct Attentive {
+struct FailureReader {
     reader: ImageReader,
     failure: Mutex<Option<io::Error>>,
 }
 
-impl ReadAt for Attentive {
+impl ReadAt for FailureReader {
     fn size(&self) -> u64 {
         ReadAt::size(&self.reader)
     }
@@ -121,8 +121,8 @@ mod tests {
 
         fn content_at(&self, offset: u64) -> io::Result<ContentRun> {
             let has_changed = offset < 20;
-            let told = if has_changed { RunContent::Data } else { RunContent::Unchanged };
-            Ok(ContentRun { content: told, end: if has_changed { 20 } else { 100 } })
+            let content = if has_changed { RunContent::Data } else { RunContent::Unchanged };
+            Ok(ContentRun { content, end: if has_changed { 20 } else { 100 } })
         }
 
         fn read_at(&self, _: u64, _: &mut [u8]) -> io::Result<()> {

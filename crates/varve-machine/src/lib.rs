@@ -5,9 +5,9 @@
 //! qcow2, VMDK, … ─▶ format, backing images ─▶ qemu-nbd ─▶ NBD ─▶ NbdDisk ─▶ image
 //! ```
 //!
-//! [`boot`] boots a machine from an archived disk. [`archive_night`] archives the disks of a
-//! running machine as they are at one moment. [`ForeignImage`] is a disk in an image of a format
-//! other than raw, and [`restore_foreign`] makes one.
+//! [`boot`] boots a machine from an archived disk. [`archive_machine_snapshot`] archives the disks
+//! of a running machine as they are at one moment. [`ForeignImage`] is a disk in an image of a
+//! format other than raw, and [`restore_foreign`] makes one.
 //!
 //! Invariants:
 //! - The machine has priority: it is never paused, its writes never wait for the archive, and a
@@ -33,25 +33,28 @@ mod description;
 mod drives;
 mod edge;
 mod foreign;
+mod held_moment;
 mod image_file;
 mod json_lines;
 mod left_out;
+mod machine_snapshot;
 mod nbd_disk;
-mod night;
-mod point;
 mod private_folder;
 mod qmp;
 mod records;
 mod visible;
 
-pub use agent::{Agent, AgentError, Frozen};
+pub use agent::{Agent, AgentError, FrozenGuest};
 pub use foreign::{
     ForeignFile, ForeignImage, ImageFormat, LayerError, OpenForeignError, RestoreForeignError,
     restore_foreign,
 };
+pub use held_moment::HoldError;
 pub use json_lines::LineError;
+pub use machine_snapshot::{
+    MachineSnapshotError, MachineSnapshotOptions, MachineSnapshotWatch, ReadExtent, TakenDrive,
+    archive_machine_snapshot,
+};
 pub use nbd_disk::{NbdDisk, NbdDiskOptions};
-pub use night::{DriveTaken, NightError, NightOptions, NightWatch, Reading, archive_night};
-pub use point::HoldError;
 pub use private_folder::PrivateFolder;
 pub use qmp::{Qmp, QmpError};

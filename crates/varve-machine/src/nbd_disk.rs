@@ -10,8 +10,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use varve_archive::{ContentRun, ImageSink, ReadRequest, ReadRequestError, RunContent, ServedImage};
 use varve_nbd::{
-    BASE_ALLOCATION, BLOCK_ZERO, Chunk, ClientNegotiation, Command, CommandFlags, Connected, Extent, Replies,
-    Reply, Wanted,
+    BASE_ALLOCATION, BLOCK_ZERO, ClientNegotiation, CommandFlags, ConnectedExport, ExportRequest, NbdCommand,
+    NbdReply, Replies, ReplyChunk, StatusExtent,
 };
 
 /// The bytes of one read request. A piece of an image is read with sixteen requests in flight.
@@ -25,21 +25,21 @@ const DIRTY: u32 = 1;
 
 /// A disk whose state at one moment a server exports.
 pub struct NbdDisk {
-    connections: Mutex<Connections>,
+    connections: Mutex<NbdConnections>,
     returned: Condvar,
     size: u64,
     request_bytes: u32,
     alignment: u32,
     has_changes: bool,
-    told: Mutex<ToldRuns>,
+    statuses: Mutex<StatusRuns>,
 }
 
-struct Connections {
-    idle: Vec<Connection>,
+struct NbdConnections {
+    idle: Vec<NbdConnection>,
     open_count: usize,
 }
 
-struct Connection {
+struct NbdConnection {
     socket: UnixStream,
     replies: Replies,
     allocation: Option<u32>,
@@ -48,7 +48,7 @@ struct Connection {
 
 /// The last block status: runs in order, the first of which begins at `start`.
 #[derive(Default)]
-struct ToldRuns {
+struct StatusRuns {
     start: u64,
     runs: Vec<ContentRun>,
 }
@@ -71,10 +71,10 @@ impl NbdDisk {
     /// # Errors
     /// [`io::Error`] with the server's mistake.
     pub fn connect(socket: &Path, options: &NbdDiskOptions) -> io::Result<Self> {
-        let (first, info) = Connection::open(socket, options)?;
+        let (first, info) = NbdConnection::open(socket, options)?;
         let mut idle = vec![first];
         while idle.len() < options.connection_count {
-            let (more, again) = Connection::open(socket, options)?;
+            let (more, again) = NbdConnection::open(socket, options)?;
             if again.size != info.size {
                 return Err(io::Error::other("the size of the disk differs between connections"));
             }
@@ -87,19 +87,19 @@ impl NbdDisk {
         }
         let request_bytes = REQUEST_BYTES.min(info.block_sizes.maximum) / alignment * alignment;
         Ok(Self {
-            connections: Mutex::new(Connections { open_count: idle.len(), idle }),
+            connections: Mutex::new(NbdConnections { open_count: idle.len(), idle }),
             returned: Condvar::new(),
             size: info.size,
             request_bytes: request_bytes.max(alignment),
             alignment,
             has_changes: options.changes.is_some(),
-            told: Mutex::default(),
+            statuses: Mutex::default(),
         })
     }
 
     /// Calls `work` with a connection for its exclusive use. A connection that has failed is not
     /// used again.
-    fn with_connection<T>(&self, work: impl FnOnce(&mut Connection) -> io::Result<T>) -> io::Result<T> {
+    fn with_connection<T>(&self, work: impl FnOnce(&mut NbdConnection) -> io::Result<T>) -> io::Result<T> {
         let mut connection = {
             let mut connections = self.connections.lock();
             loop {
@@ -131,16 +131,16 @@ impl ServedImage for NbdDisk {
     }
 
     fn content_at(&self, offset: u64) -> io::Result<ContentRun> {
-        let mut told = self.told.lock();
-        if offset < told.start || told.runs.last().is_none_or(|run| run.end <= offset) {
+        let mut statuses = self.statuses.lock();
+        if offset < statuses.start || statuses.runs.last().is_none_or(|run| run.end <= offset) {
             let start = offset / u64::from(self.alignment) * u64::from(self.alignment);
             let has_changes = self.has_changes;
             let length = u32::try_from(self.size - start).map_or(STATUS_BYTES, |left| left.min(STATUS_BYTES));
             let runs = self.with_connection(|connection| connection.status(start, length, has_changes))?;
-            *told = ToldRuns { start, runs };
+            *statuses = StatusRuns { start, runs };
         }
-        let place = told.runs.partition_point(|run| run.end <= offset);
-        let run = told
+        let place = statuses.runs.partition_point(|run| run.end <= offset);
+        let run = statuses
             .runs
             .get(place)
             .ok_or_else(|| wrong("the server reports no status for a part of the disk"))?;
@@ -195,7 +195,7 @@ impl NbdDisk {
     /// # Errors
     /// The server's error.
     pub fn flush(&self) -> io::Result<()> {
-        self.with_connection(Connection::flush)
+        self.with_connection(NbdConnection::flush)
     }
 }
 
@@ -205,13 +205,13 @@ impl ImageSink for NbdDisk {
     }
 }
 
-impl Connection {
+impl NbdConnection {
     fn open(socket: &Path, options: &NbdDiskOptions) -> io::Result<(Self, varve_nbd::ExportInfo)> {
         let mut socket = UnixStream::connect(socket)?;
         socket.set_read_timeout(Some(options.patience))?;
         socket.set_write_timeout(Some(options.patience))?;
         let contexts = [BASE_ALLOCATION.to_owned()].into_iter().chain(options.changes.clone()).collect();
-        let wanted = Wanted { export: options.export.clone(), contexts };
+        let wanted = ExportRequest { export: options.export.clone(), contexts };
         let mut negotiation = ClientNegotiation::new(wanted);
         let connected = loop {
             let step = negotiation.step().map_err(io::Error::other)?;
@@ -222,7 +222,7 @@ impl Connection {
                 None => negotiation.receive(&some(&mut socket)?),
             }
         };
-        let Connected { info, contexts, replies } = connected;
+        let ConnectedExport { info, contexts, replies } = connected;
         let context = |name: &str| contexts.iter().find(|(_, own)| own == name).map(|(id, _)| *id);
         let changes = options.changes.as_deref().map(|name| {
             let said = || wrong(&format!("the server does not report the changes: it has no {name}"));
@@ -241,7 +241,7 @@ impl Connection {
         failed_at: &mut u64,
     ) -> io::Result<()> {
         const UNDER_WAY_MAX: usize = 32;
-        let mut unasked = Requests::of(places, request_bytes);
+        let mut unasked = SplitRequests::of(places, request_bytes);
         // The offsets of the requests in flight.
         let mut asked = BTreeMap::new();
         let mut requests = Vec::new();
@@ -249,7 +249,7 @@ impl Connection {
             while self.replies.unanswered_count() < UNDER_WAY_MAX
                 && let Some((offset, length)) = unasked.next()
             {
-                let command = Command::Read { offset, length };
+                let command = NbdCommand::Read { offset, length };
                 let cookie = self.replies.ask(command, CommandFlags::default(), &mut requests);
                 asked.insert(cookie, offset);
             }
@@ -261,13 +261,13 @@ impl Connection {
             if self.replies.unanswered_count() == 0 {
                 return Ok(());
             }
-            self.answer(&mut |Reply { cookie, done, chunk }| {
+            self.answer(&mut |NbdReply { cookie, done, chunk }| {
                 let offset = if done { asked.remove(&cookie) } else { asked.get(&cookie).copied() };
                 let taken = match chunk {
-                    Chunk::Data { offset, bytes } => {
+                    ReplyChunk::Data { offset, bytes } => {
                         target(places, offset, bytes.len()).map(|into| into.copy_from_slice(&bytes))
                     }
-                    Chunk::Hole { offset, length } => {
+                    ReplyChunk::Hole { offset, length } => {
                         target(places, offset, length as usize).map(|into| into.fill(0))
                     }
                     other => refusal(&other),
@@ -285,18 +285,18 @@ impl Connection {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let mut place = offset;
         for data in bytes.chunks(WRITE_BYTES) {
-            self.ask(Command::Write { offset: place, data: data.to_vec() })?;
+            self.ask(NbdCommand::Write { offset: place, data: data.to_vec() })?;
             place += data.len() as u64;
         }
         Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.ask(Command::Flush)
+        self.ask(NbdCommand::Flush)
     }
 
     /// Sends a request and waits until it is done.
-    fn ask(&mut self, command: Command) -> io::Result<()> {
+    fn ask(&mut self, command: NbdCommand) -> io::Result<()> {
         let mut request = Vec::new();
         self.replies.ask(command, CommandFlags::default(), &mut request);
         self.socket.write_all(&request).map_err(late)?;
@@ -313,7 +313,7 @@ impl Connection {
         }
         let mut requests = Vec::new();
         self.replies.ask(
-            Command::BlockStatus { offset: start, length },
+            NbdCommand::BlockStatus { offset: start, length },
             CommandFlags::default(),
             &mut requests,
         );
@@ -321,9 +321,9 @@ impl Connection {
         let (mut allocation, mut changes) = (Vec::new(), Vec::new());
         while self.replies.unanswered_count() > 0 {
             let (allocation_id, changes_id) = (self.allocation, self.changes);
-            self.answer(&mut |Reply { chunk, .. }| {
+            self.answer(&mut |NbdReply { chunk, .. }| {
                 refusal(&chunk)?;
-                if let Chunk::Status { context, extents } = chunk {
+                if let ReplyChunk::Status { context, extents } = chunk {
                     if Some(context) == allocation_id {
                         allocation = extents;
                     } else if Some(context) == changes_id {
@@ -337,14 +337,14 @@ impl Connection {
             return Err(wrong("the server does not report the changes"));
         }
         // Parts without a status must be read.
-        let everything = |flags| vec![Extent { length, flags }];
+        let everything = |flags| vec![StatusExtent { length, flags }];
         let allocation = if allocation.is_empty() { everything(0) } else { allocation };
         let changes = if changes.is_empty() { everything(DIRTY) } else { changes };
         Ok(joined(start, &allocation, &changes))
     }
 
     /// Receives bytes, and passes on each reply that is complete.
-    fn answer(&mut self, take: &mut dyn FnMut(Reply) -> io::Result<()>) -> io::Result<()> {
+    fn answer(&mut self, take: &mut dyn FnMut(NbdReply) -> io::Result<()>) -> io::Result<()> {
         let bytes = some(&mut self.socket)?;
         self.replies.receive(&bytes);
         while let Some(reply) = self.replies.next_reply().map_err(io::Error::other)? {
@@ -355,27 +355,27 @@ impl Connection {
 }
 
 /// Returns the error of an error reply.
-fn refusal(chunk: &Chunk) -> io::Result<()> {
-    let Chunk::Error { code, message, offset } = chunk else { return Ok(()) };
+fn refusal(chunk: &ReplyChunk) -> io::Result<()> {
+    let ReplyChunk::Error { code, message, offset } = chunk else { return Ok(()) };
     let place = offset.map_or_else(String::new, |offset| format!(" at {offset}"));
     Err(io::Error::other(format!("the server answers with {code}{place} {message}")))
 }
 
 /// The requests that are necessary to read places, in order.
-struct Requests {
+struct SplitRequests {
     /// The part of each place that was not requested yet, in reverse order.
     left: Vec<Range<u64>>,
     request_bytes: u32,
 }
 
-impl Requests {
+impl SplitRequests {
     fn of(places: &[ReadRequest<'_>], request_bytes: u32) -> Self {
         let range = |place: &ReadRequest<'_>| place.offset..place.offset + place.into.len() as u64;
         Self { left: places.iter().rev().map(range).collect(), request_bytes }
     }
 }
 
-impl Iterator for Requests {
+impl Iterator for SplitRequests {
     type Item = (u64, u32);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -390,22 +390,22 @@ impl Iterator for Requests {
 }
 
 /// Combines the statuses of two contexts for the bytes that both cover.
-fn joined(start: u64, allocation: &[Extent], changes: &[Extent]) -> Vec<ContentRun> {
+fn joined(start: u64, allocation: &[StatusExtent], changes: &[StatusExtent]) -> Vec<ContentRun> {
     let mut runs: Vec<ContentRun> = Vec::new();
     let (mut first, mut second) = (allocation.iter().copied(), changes.iter().copied());
     let (mut one, mut other) = (first.next(), second.next());
     let mut end = start;
     while let (Some(mut stored), Some(mut changed)) = (one, other) {
         let length = stored.length.min(changed.length);
-        let told = match (changed.flags & DIRTY != 0, stored.flags & BLOCK_ZERO != 0) {
+        let statuses = match (changed.flags & DIRTY != 0, stored.flags & BLOCK_ZERO != 0) {
             (false, _) => RunContent::Unchanged,
             (true, true) => RunContent::Zeros,
             (true, false) => RunContent::Data,
         };
         end += u64::from(length);
         match runs.last_mut() {
-            Some(run) if run.content == told => run.end = end,
-            _ => runs.push(ContentRun { content: told, end }),
+            Some(run) if run.content == statuses => run.end = end,
+            _ => runs.push(ContentRun { content: statuses, end }),
         }
         stored.length -= length;
         changed.length -= length;
@@ -457,8 +457,8 @@ fn wrong(said: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    fn extents(of: &[(u32, u32)]) -> Vec<Extent> {
-        of.iter().map(|(length, flags)| Extent { length: *length, flags: *flags }).collect()
+    fn extents(of: &[(u32, u32)]) -> Vec<StatusExtent> {
+        of.iter().map(|(length, flags)| StatusExtent { length: *length, flags: *flags }).collect()
     }
 
     #[test]
@@ -500,7 +500,7 @@ mod tests {
             ReadRequest { offset: 130, into: &mut none },
             ReadRequest { offset: 200, into: &mut short },
         ];
-        let requests: Vec<_> = Requests::of(&places, 10).collect();
+        let requests: Vec<_> = SplitRequests::of(&places, 10).collect();
         assert_eq!(requests, [(100, 10), (110, 10), (120, 5), (200, 3)]);
     }
 }

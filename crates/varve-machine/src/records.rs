@@ -3,13 +3,13 @@
 
 use serde_json::{Value, json};
 
-use crate::chain::{RecordName, Since};
-use crate::drives::Drive;
-use crate::point::refused_is_well;
+use crate::chain::{BitmapName, TrustedBitmap};
+use crate::drives::RunningDrive;
+use crate::held_moment::refused_is_well;
 use crate::qmp::{Qmp, QmpError};
 
 /// Returns true if a record on this drive can outlive QEMU.
-pub(crate) fn can_persist(qmp: &mut Qmp, drive: &Drive, name: RecordName) -> Result<bool, QmpError> {
+pub(crate) fn can_persist(qmp: &mut Qmp, drive: &RunningDrive, name: BitmapName) -> Result<bool, QmpError> {
     if drive.format != "qcow2" {
         return Ok(false);
     }
@@ -25,7 +25,12 @@ pub(crate) fn can_persist(qmp: &mut Qmp, drive: &Drive, name: RecordName) -> Res
 }
 
 /// Merges a stopped record and the one that continues it.
-pub(crate) fn join(qmp: &mut Qmp, drive: &Drive, stopped: &str, goes_on: &str) -> Result<(), QmpError> {
+pub(crate) fn join(
+    qmp: &mut Qmp,
+    drive: &RunningDrive,
+    stopped: &str,
+    goes_on: &str,
+) -> Result<(), QmpError> {
     let action = |kind: &str, data: Value| json!({ "type": kind, "data": data });
     // The order ensures that a concurrent write is in at least one of the two records when they are
     // merged.
@@ -41,7 +46,7 @@ pub(crate) fn join(qmp: &mut Qmp, drive: &Drive, stopped: &str, goes_on: &str) -
 }
 
 /// Removes a record. A missing record is not an error.
-pub(crate) fn remove(qmp: &mut Qmp, drive: &Drive, name: &str) -> Result<(), QmpError> {
+pub(crate) fn remove(qmp: &mut Qmp, drive: &RunningDrive, name: &str) -> Result<(), QmpError> {
     let record = json!({ "node": drive.node, "name": name });
     refused_is_well(qmp.execute("block-dirty-bitmap-remove", record)).map(drop)
 }
@@ -50,9 +55,9 @@ pub(crate) fn remove(qmp: &mut Qmp, drive: &Drive, name: &str) -> Result<(), Qmp
 /// one.
 pub(crate) fn settle(
     qmp: &mut Qmp,
-    drive: &Drive,
-    since: Option<&Since>,
-    new: RecordName,
+    drive: &RunningDrive,
+    since: Option<&TrustedBitmap>,
+    new: BitmapName,
     is_archived: bool,
 ) -> Result<(), QmpError> {
     match since {

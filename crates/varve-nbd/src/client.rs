@@ -9,8 +9,8 @@ use crate::export::{BlockSizes, ExportInfo, TransmissionFlags};
 use crate::inbox::Inbox;
 use crate::option::OptionRequest;
 use crate::option_reply::{DecodeOptionReplyError, OptionReply, Refusal, RefusalKind};
-use crate::reply::{Chunk, Reply};
-use crate::request::{Command, CommandFlags, Request};
+use crate::reply::{NbdReply, ReplyChunk};
+use crate::request::{CommandFlags, NbdCommand, NbdRequest};
 use crate::wire::{
     CHUNK_BYTES, CHUNK_DONE, CHUNK_MAGIC, EXPORT_NAME_ZEROES, ErrorCode, FIXED_NEWSTYLE, INFO_BLOCK_SIZE,
     INFO_DESCRIPTION, INFO_NAME, NO_ZEROES, OPTION_MAGIC, SERVER_MAGIC, SIMPLE_REPLY_BYTES,
@@ -23,7 +23,7 @@ const REPLY_COUNT_MAX: usize = 256;
 
 /// The export and the contexts that a client wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ExportRequest {
     pub export: String,
     /// Contexts of block status, such as [`BASE_ALLOCATION`](crate::BASE_ALLOCATION). Contexts that
     /// the server does not offer are omitted from the result.
@@ -32,9 +32,9 @@ pub struct Wanted {
 
 /// An established connection.
 #[derive(Debug)]
-pub struct Connected {
+pub struct ConnectedExport {
     pub info: ExportInfo,
-    /// The granted contexts, each with the number that identifies it in [`Chunk::Status`].
+    /// The granted contexts, each with the number that identifies it in [`ReplyChunk::Status`].
     pub contexts: Vec<(u32, String)>,
     /// Sends requests and decodes replies.
     pub replies: Replies,
@@ -71,7 +71,7 @@ pub enum ConnectError {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ClientNegotiationState {
     Greeting,
     StructuredReply,
     Contexts,
@@ -84,8 +84,8 @@ enum State {
 /// [`take_unsent`](Self::take_unsent).
 #[derive(Debug)]
 pub struct ClientNegotiation {
-    wanted: Wanted,
-    state: State,
+    wanted: ExportRequest,
+    state: ClientNegotiationState,
     inbox: Inbox,
     unsent: Vec<u8>,
     reply_count: usize,
@@ -99,7 +99,7 @@ pub struct ClientNegotiation {
 impl ClientNegotiation {
     /// Starts a negotiation on a new connection.
     #[must_use]
-    pub fn new(wanted: Wanted) -> Self {
+    pub fn new(wanted: ExportRequest) -> Self {
         let info = ExportInfo {
             canonical_name: None,
             description: None,
@@ -110,7 +110,7 @@ impl ClientNegotiation {
         };
         Self {
             wanted,
-            state: State::Greeting,
+            state: ClientNegotiationState::Greeting,
             inbox: Inbox::default(),
             unsent: Vec::new(),
             reply_count: 0,
@@ -136,19 +136,23 @@ impl ClientNegotiation {
     ///
     /// # Errors
     /// [`ConnectError`]: no connection can be established.
-    pub fn step(&mut self) -> Result<Option<Connected>, ConnectError> {
+    pub fn step(&mut self) -> Result<Option<ConnectedExport>, ConnectError> {
         if self.wanted.contexts.len() > QUERY_COUNT_MAX {
             return Err(ConnectError::TooManyContexts);
         }
         loop {
             match self.state {
-                State::Greeting => {
+                ClientNegotiationState::Greeting => {
                     if !self.greet()? {
                         return Ok(None);
                     }
                 }
-                State::ExportName => return Ok(self.take_export_name().then(|| self.connected())),
-                State::StructuredReply | State::Contexts | State::Go => {
+                ClientNegotiationState::ExportName => {
+                    return Ok(self.take_export_name().then(|| self.connected()));
+                }
+                ClientNegotiationState::StructuredReply
+                | ClientNegotiationState::Contexts
+                | ClientNegotiationState::Go => {
                     let Some((option, reply, byte_count)) = OptionReply::decode(self.inbox.waiting())? else {
                         return Ok(None);
                     };
@@ -176,12 +180,16 @@ impl ClientNegotiation {
         let answer = flags & (FIXED_NEWSTYLE | NO_ZEROES);
         self.no_zeroes = answer & NO_ZEROES != 0;
         self.unsent.extend_from_slice(&u32::from(answer).to_be_bytes());
-        self.ask(if answer & FIXED_NEWSTYLE == 0 { State::ExportName } else { State::StructuredReply });
+        self.ask(if answer & FIXED_NEWSTYLE == 0 {
+            ClientNegotiationState::ExportName
+        } else {
+            ClientNegotiationState::StructuredReply
+        });
         Ok(true)
     }
 
     /// Sends the option of a state, and waits for its reply.
-    fn ask(&mut self, state: State) {
+    fn ask(&mut self, state: ClientNegotiationState) {
         self.state = state;
         self.reply_count = 0;
         if let Some(option) = self.question() {
@@ -192,11 +200,15 @@ impl ClientNegotiation {
     fn question(&self) -> Option<OptionRequest> {
         let export = self.wanted.export.clone();
         match self.state {
-            State::Greeting => None,
-            State::StructuredReply => Some(OptionRequest::StructuredReply),
-            State::Contexts => Some(OptionRequest::SetContexts(export, self.wanted.contexts.clone())),
-            State::Go => Some(OptionRequest::Go(export, vec![INFO_NAME, INFO_DESCRIPTION, INFO_BLOCK_SIZE])),
-            State::ExportName => Some(OptionRequest::ExportName(export)),
+            ClientNegotiationState::Greeting => None,
+            ClientNegotiationState::StructuredReply => Some(OptionRequest::StructuredReply),
+            ClientNegotiationState::Contexts => {
+                Some(OptionRequest::SetContexts(export, self.wanted.contexts.clone()))
+            }
+            ClientNegotiationState::Go => {
+                Some(OptionRequest::Go(export, vec![INFO_NAME, INFO_DESCRIPTION, INFO_BLOCK_SIZE]))
+            }
+            ClientNegotiationState::ExportName => Some(OptionRequest::ExportName(export)),
         }
     }
 
@@ -209,32 +221,47 @@ impl ClientNegotiation {
             return unexpected(format!("answer {} to option {option}", self.reply_count));
         }
         match (self.state, reply) {
-            (State::StructuredReply, OptionReply::Ack) => {
+            (ClientNegotiationState::StructuredReply, OptionReply::Ack) => {
                 self.structured = true;
-                let next = if self.wanted.contexts.is_empty() { State::Go } else { State::Contexts };
+                let next = if self.wanted.contexts.is_empty() {
+                    ClientNegotiationState::Go
+                } else {
+                    ClientNegotiationState::Contexts
+                };
                 self.ask(next);
             }
-            (State::Contexts, OptionReply::Context { id, name }) => self.contexts.push((id, name)),
-            (State::StructuredReply | State::Contexts, OptionReply::Refused(_)) => {
+            (ClientNegotiationState::Contexts, OptionReply::Context { id, name }) => {
+                self.contexts.push((id, name))
+            }
+            (
+                ClientNegotiationState::StructuredReply | ClientNegotiationState::Contexts,
+                OptionReply::Refused(_),
+            ) => {
                 // Both are optional. If the export does not exist, the reply to the next option
                 // says so.
                 self.contexts.clear();
-                self.ask(State::Go);
+                self.ask(ClientNegotiationState::Go);
             }
-            (State::Contexts, OptionReply::Ack) => self.ask(State::Go),
-            (State::Go, OptionReply::Export { size, flags }) => self.size = Some((size, flags)),
-            (State::Go, OptionReply::Name(name)) => self.info.canonical_name = Some(name),
-            (State::Go, OptionReply::Description(text)) => self.info.description = Some(text),
-            (State::Go, OptionReply::BlockSize(sizes)) => self.info.block_sizes = sizes,
-            (State::Go, OptionReply::OtherInfo(_)) => {}
-            (State::Go, OptionReply::Ack) if self.size.is_some() => return Ok(true),
-            (State::Go, OptionReply::Ack) => {
+            (ClientNegotiationState::Contexts, OptionReply::Ack) => self.ask(ClientNegotiationState::Go),
+            (ClientNegotiationState::Go, OptionReply::Export { size, flags }) => {
+                self.size = Some((size, flags))
+            }
+            (ClientNegotiationState::Go, OptionReply::Name(name)) => self.info.canonical_name = Some(name),
+            (ClientNegotiationState::Go, OptionReply::Description(text)) => {
+                self.info.description = Some(text)
+            }
+            (ClientNegotiationState::Go, OptionReply::BlockSize(sizes)) => self.info.block_sizes = sizes,
+            (ClientNegotiationState::Go, OptionReply::OtherInfo(_)) => {}
+            (ClientNegotiationState::Go, OptionReply::Ack) if self.size.is_some() => return Ok(true),
+            (ClientNegotiationState::Go, OptionReply::Ack) => {
                 return Err(ConnectError::NoSize { export: self.wanted.export.clone() });
             }
-            (State::Go, OptionReply::Refused(refusal)) if refusal.kind == RefusalKind::Unsupported => {
-                self.ask(State::ExportName);
+            (ClientNegotiationState::Go, OptionReply::Refused(refusal))
+                if refusal.kind == RefusalKind::Unsupported =>
+            {
+                self.ask(ClientNegotiationState::ExportName);
             }
-            (State::Go, OptionReply::Refused(refusal)) => {
+            (ClientNegotiationState::Go, OptionReply::Refused(refusal)) => {
                 return Err(ConnectError::Refused { export: self.wanted.export.clone(), refusal });
             }
             (_, other) => return unexpected(format!("{other:?}")),
@@ -253,7 +280,7 @@ impl ClientNegotiation {
         true
     }
 
-    fn connected(&mut self) -> Connected {
+    fn connected(&mut self) -> ConnectedExport {
         let (size, flags) = self.size.unwrap_or((0, TransmissionFlags(0)));
         let info = ExportInfo { size, flags, ..self.info.clone() };
         let contexts = std::mem::take(&mut self.contexts);
@@ -264,7 +291,7 @@ impl ClientNegotiation {
             next_cookie: 1,
             unanswered: BTreeMap::new(),
         };
-        Connected { info, contexts, replies }
+        ConnectedExport { info, contexts, replies }
     }
 }
 
@@ -297,8 +324,8 @@ pub enum ReplyError {
 
 /// An outstanding request.
 #[derive(Debug)]
-struct Unanswered {
-    kind: Kind,
+struct OutstandingRequest {
+    kind: RequestKind,
     offset: u64,
     length: u32,
     /// An error was received.
@@ -308,7 +335,7 @@ struct Unanswered {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum RequestKind {
     Read,
     Status,
     Other,
@@ -321,7 +348,7 @@ pub struct Replies {
     structured: bool,
     contexts: Vec<u32>,
     next_cookie: u64,
-    unanswered: BTreeMap<u64, Unanswered>,
+    unanswered: BTreeMap<u64, OutstandingRequest>,
 }
 
 impl Replies {
@@ -339,19 +366,19 @@ impl Replies {
 
     /// Appends a request to the bytes to be sent, and returns its cookie. The caller must respect
     /// the limits of the export, and call this only if there [is room](Self::has_room).
-    pub fn ask(&mut self, command: Command, flags: CommandFlags, into: &mut Vec<u8>) -> u64 {
+    pub fn ask(&mut self, command: NbdCommand, flags: CommandFlags, into: &mut Vec<u8>) -> u64 {
         let cookie = self.next_cookie;
         self.next_cookie = self.next_cookie.wrapping_add(1);
         let (kind, offset, length) = match &command {
-            Command::Read { offset, length } => (Kind::Read, *offset, *length),
-            Command::BlockStatus { offset, length } => (Kind::Status, *offset, *length),
-            _ => (Kind::Other, 0, 0),
+            NbdCommand::Read { offset, length } => (RequestKind::Read, *offset, *length),
+            NbdCommand::BlockStatus { offset, length } => (RequestKind::Status, *offset, *length),
+            _ => (RequestKind::Other, 0, 0),
         };
-        if command != Command::Disconnect {
-            let unanswered = Unanswered { kind, offset, length, failed: false, come: Vec::new() };
+        if command != NbdCommand::Disconnect {
+            let unanswered = OutstandingRequest { kind, offset, length, failed: false, come: Vec::new() };
             self.unanswered.insert(cookie, unanswered);
         }
-        Request { cookie, flags, command }.encode(into);
+        NbdRequest { cookie, flags, command }.encode(into);
         cookie
     }
 
@@ -365,7 +392,7 @@ impl Replies {
     ///
     /// # Errors
     /// [`ReplyError`]: all later bytes are unusable.
-    pub fn next_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
+    pub fn next_reply(&mut self) -> Result<Option<NbdReply>, ReplyError> {
         match BigEndian::new(self.inbox.waiting()).u32() {
             None => Ok(None),
             Some(SIMPLE_REPLY_MAGIC) => self.simple_reply(),
@@ -374,7 +401,7 @@ impl Replies {
         }
     }
 
-    fn simple_reply(&mut self) -> Result<Option<Reply>, ReplyError> {
+    fn simple_reply(&mut self) -> Result<Option<NbdReply>, ReplyError> {
         let mut fields = BigEndian::new(self.inbox.waiting());
         let (Some(_), Some(error), Some(cookie)) = (fields.u32(), fields.u32(), fields.u64()) else {
             return Ok(None);
@@ -384,25 +411,27 @@ impl Replies {
         let mut byte_count = SIMPLE_REPLY_BYTES;
         let chunk = match asked.kind {
             _ if !asked.come.is_empty() => return wrong("comes after chunks"),
-            Kind::Read if self.structured => {
+            RequestKind::Read if self.structured => {
                 return wrong("is simple, but structured replies were agreed on");
             }
-            Kind::Status if error == 0 => return wrong("has no block status"),
-            _ if error != 0 => Chunk::Error { code: ErrorCode(error), message: String::new(), offset: None },
-            Kind::Read => {
+            RequestKind::Status if error == 0 => return wrong("has no block status"),
+            _ if error != 0 => {
+                ReplyChunk::Error { code: ErrorCode(error), message: String::new(), offset: None }
+            }
+            RequestKind::Read => {
                 let length = usize::try_from(asked.length).unwrap_or(usize::MAX);
                 let Some(bytes) = fields.take(length) else { return Ok(None) };
                 byte_count = byte_count.saturating_add(length);
-                Chunk::Data { offset: asked.offset, bytes: bytes.to_vec() }
+                ReplyChunk::Data { offset: asked.offset, bytes: bytes.to_vec() }
             }
-            Kind::Status | Kind::Other => Chunk::None,
+            RequestKind::Status | RequestKind::Other => ReplyChunk::None,
         };
         self.inbox.take(byte_count);
         self.unanswered.remove(&cookie);
-        Ok(Some(Reply { cookie, done: true, chunk }))
+        Ok(Some(NbdReply { cookie, done: true, chunk }))
     }
 
-    fn chunk(&mut self) -> Result<Option<Reply>, ReplyError> {
+    fn chunk(&mut self) -> Result<Option<NbdReply>, ReplyError> {
         let mut fields = BigEndian::new(self.inbox.waiting());
         let (Some(_), Some(flags), Some(kind)) = (fields.u32(), fields.u16(), fields.u16()) else {
             return Ok(None);
@@ -419,7 +448,7 @@ impl Replies {
         }
         let length = usize::try_from(claimed).unwrap_or(usize::MAX);
         let Some(data) = fields.take(length) else { return Ok(None) };
-        let Some(chunk) = Chunk::from_data(kind, data) else { return wrong("is malformed or unknown") };
+        let Some(chunk) = ReplyChunk::from_data(kind, data) else { return wrong("is malformed or unknown") };
         let done = flags & CHUNK_DONE != 0;
         if let Err(problem) = asked.take(&chunk, done, &self.contexts) {
             return wrong(problem);
@@ -428,32 +457,36 @@ impl Replies {
         if done {
             self.unanswered.remove(&cookie);
         }
-        Ok(Some(Reply { cookie, done, chunk }))
+        Ok(Some(NbdReply { cookie, done, chunk }))
     }
 }
 
-impl Unanswered {
+impl OutstandingRequest {
     /// The maximum length of the data of a chunk.
     fn bytes_allowed(&self) -> u32 {
         let error = u32::try_from(MESSAGE_BYTES_MAX).unwrap_or(u32::MAX).saturating_add(64);
         let answer = match self.kind {
-            Kind::Read => self.length.min(PAYLOAD_BYTES_MAX).saturating_add(8),
-            Kind::Status => {
+            RequestKind::Read => self.length.min(PAYLOAD_BYTES_MAX).saturating_add(8),
+            RequestKind::Status => {
                 u32::try_from(EXTENT_COUNT_MAX).unwrap_or(u32::MAX).saturating_mul(8).saturating_add(4)
             }
-            Kind::Other => 0,
+            RequestKind::Other => 0,
         };
         answer.max(error)
     }
 
-    fn take(&mut self, chunk: &Chunk, done: bool, contexts: &[u32]) -> Result<(), &'static str> {
+    fn take(&mut self, chunk: &ReplyChunk, done: bool, contexts: &[u32]) -> Result<(), &'static str> {
         match (self.kind, chunk) {
-            (_, Chunk::Error { .. }) => self.failed = true,
-            (_, Chunk::None) if !done => return Err("is empty, but announces more"),
-            (_, Chunk::None) => {}
-            (Kind::Read, Chunk::Data { offset, bytes }) => self.cover(*offset, bytes.len() as u64)?,
-            (Kind::Read, Chunk::Hole { offset, length }) => self.cover(*offset, u64::from(*length))?,
-            (Kind::Status, Chunk::Status { context, extents }) => {
+            (_, ReplyChunk::Error { .. }) => self.failed = true,
+            (_, ReplyChunk::None) if !done => return Err("is empty, but announces more"),
+            (_, ReplyChunk::None) => {}
+            (RequestKind::Read, ReplyChunk::Data { offset, bytes }) => {
+                self.cover(*offset, bytes.len() as u64)?
+            }
+            (RequestKind::Read, ReplyChunk::Hole { offset, length }) => {
+                self.cover(*offset, u64::from(*length))?
+            }
+            (RequestKind::Status, ReplyChunk::Status { context, extents }) => {
                 if !contexts.contains(context) {
                     return Err("names a context that was not agreed on");
                 }
@@ -462,8 +495,8 @@ impl Unanswered {
                 }
                 // The last extent may extend beyond the requested range.
                 let (_, before) = extents.split_last().ok_or("has no extent")?;
-                let told: u64 = before.iter().map(|extent| u64::from(extent.length)).sum();
-                if told >= u64::from(self.length) {
+                let reported: u64 = before.iter().map(|extent| u64::from(extent.length)).sum();
+                if reported >= u64::from(self.length) {
                     return Err("exceeds the requested range");
                 }
             }
@@ -471,7 +504,7 @@ impl Unanswered {
         }
         let wanted = self.offset..self.offset.saturating_add(u64::from(self.length));
         let is_whole = wanted.is_empty() || self.come == [wanted];
-        if done && self.kind == Kind::Read && !self.failed && !is_whole {
+        if done && self.kind == RequestKind::Read && !self.failed && !is_whole {
             return Err("ends a read that lacks bytes");
         }
         Ok(())

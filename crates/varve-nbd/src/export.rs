@@ -79,7 +79,7 @@ pub struct ExportInfo {
 
 /// An export in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedExport {
     /// The export name.
     pub name: String,
     /// For people; may be empty.

@@ -33,16 +33,18 @@ mod server;
 mod text;
 mod wire;
 
-pub use client::{ClientNegotiation, ConnectError, Connected, Replies, ReplyError, Wanted};
-pub use export::{BlockSizes, ExportInfo, Listed, TransmissionFlags};
+pub use client::{ClientNegotiation, ConnectError, ConnectedExport, ExportRequest, Replies, ReplyError};
+pub use export::{BlockSizes, ExportInfo, ListedExport, TransmissionFlags};
 pub use option::{DecodeOptionError, OptionRequest};
 pub use option_reply::{DecodeOptionReplyError, OptionReply, Refusal, RefusalKind};
 pub use reply::{
-    BLOCK_HOLE, BLOCK_ZERO, Chunk, Extent, Reply, encode_chunk, encode_data_chunk, encode_simple,
-    encode_simple_data,
+    BLOCK_HOLE, BLOCK_ZERO, NbdReply, ReplyChunk, StatusExtent, encode_chunk, encode_data_chunk,
+    encode_simple, encode_simple_data,
 };
-pub use request::{Command, CommandFlags, Request, RequestError, Requests};
-pub use server::{Agreed, Exports, NegotiationError, ServerNegotiation, Step, TlsPolicy};
+pub use request::{CommandFlags, NbdCommand, NbdRequest, RequestDecoder, RequestError};
+pub use server::{
+    Exports, NegotiatedExport, NegotiationError, NegotiationStep, ServerNegotiation, TlsPolicy,
+};
 pub use wire::ErrorCode;
 
 /// The context that distinguishes holes from data.

@@ -5,7 +5,7 @@
 
 use varve_block::BigEndian;
 
-use crate::export::{BlockSizes, Listed, TransmissionFlags};
+use crate::export::{BlockSizes, ListedExport, TransmissionFlags};
 use crate::text::{length_u32, put_text, read_text};
 use crate::wire::{
     INFO_BLOCK_SIZE, INFO_DESCRIPTION, INFO_EXPORT, INFO_NAME, OPTION_REPLY_HEAD_BYTES, OPTION_REPLY_MAGIC,
@@ -18,7 +18,7 @@ use crate::{MESSAGE_BYTES_MAX, OPTION_BYTES_MAX};
 pub enum OptionReply {
     Ack,
     /// An export, in the reply to a list.
-    Server(Listed),
+    Server(ListedExport),
     /// The size and the capabilities of an export.
     Export {
         /// In bytes.
@@ -245,7 +245,7 @@ impl OptionReply {
             REPLY_ACK => Self::Ack,
             REPLY_SERVER => {
                 let name = text(read_text(&mut data)?)?;
-                Self::Server(Listed { name, description: text(data.rest())? })
+                Self::Server(ListedExport { name, description: text(data.rest())? })
             }
             REPLY_INFO => match data.u16()? {
                 INFO_EXPORT => Self::Export { size: data.u64()?, flags: TransmissionFlags(data.u16()?) },

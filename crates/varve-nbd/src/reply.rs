@@ -22,7 +22,7 @@ pub const BLOCK_ZERO: u32 = 2;
 
 /// A range of bytes with the same status in a context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Extent {
+pub struct StatusExtent {
     /// In bytes.
     pub length: u32,
     /// The status, whose bits depend on the context.
@@ -31,7 +31,7 @@ pub struct Extent {
 
 /// A part of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Chunk {
+pub enum ReplyChunk {
     /// No data: the end of a successful reply.
     None,
     /// Data of a read.
@@ -46,7 +46,7 @@ pub enum Chunk {
     Status {
         /// The number of the context.
         context: u32,
-        extents: Vec<Extent>,
+        extents: Vec<StatusExtent>,
     },
     /// The request has failed.
     Error {
@@ -61,12 +61,12 @@ pub enum Chunk {
 
 /// One message of a server. A simple reply is represented by an equivalent chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct NbdReply {
     /// The cookie of the request.
     pub cookie: u64,
     /// This is the last message for the request.
     pub done: bool,
-    pub chunk: Chunk,
+    pub chunk: ReplyChunk,
 }
 
 /// Appends a simple reply without data.
@@ -101,20 +101,20 @@ pub fn encode_data_chunk(
 }
 
 /// Appends a chunk of a structured reply.
-pub fn encode_chunk(into: &mut Vec<u8>, cookie: u64, done: bool, chunk: &Chunk) {
+pub fn encode_chunk(into: &mut Vec<u8>, cookie: u64, done: bool, chunk: &ReplyChunk) {
     match chunk {
-        Chunk::None => head(into, cookie, true, CHUNK_NONE, 0),
-        Chunk::Data { offset, bytes } => {
+        ReplyChunk::None => head(into, cookie, true, CHUNK_NONE, 0),
+        ReplyChunk::Data { offset, bytes } => {
             head(into, cookie, done, CHUNK_DATA, bytes.len().saturating_add(8));
             into.extend_from_slice(&offset.to_be_bytes());
             into.extend_from_slice(bytes);
         }
-        Chunk::Hole { offset, length } => {
+        ReplyChunk::Hole { offset, length } => {
             head(into, cookie, done, CHUNK_HOLE, 12);
             into.extend_from_slice(&offset.to_be_bytes());
             into.extend_from_slice(&length.to_be_bytes());
         }
-        Chunk::Status { context, extents } => {
+        ReplyChunk::Status { context, extents } => {
             head(into, cookie, done, CHUNK_BLOCK_STATUS, extents.len().saturating_mul(8).saturating_add(4));
             into.extend_from_slice(&context.to_be_bytes());
             for extent in extents {
@@ -122,7 +122,7 @@ pub fn encode_chunk(into: &mut Vec<u8>, cookie: u64, done: bool, chunk: &Chunk) 
                 into.extend_from_slice(&extent.flags.to_be_bytes());
             }
         }
-        Chunk::Error { code, message, offset } => {
+        ReplyChunk::Error { code, message, offset } => {
             let end = message.floor_char_boundary(MESSAGE_BYTES_MAX);
             let text = message.get(..end).unwrap_or_default().as_bytes();
             let kind = if offset.is_some() { CHUNK_ERROR_OFFSET } else { CHUNK_ERROR };
@@ -152,7 +152,7 @@ fn append_zeros(into: &mut Vec<u8>, length: usize) -> Range<usize> {
     start..into.len()
 }
 
-impl Chunk {
+impl ReplyChunk {
     /// Decodes a chunk's data; `None` if it is malformed.
     pub(crate) fn from_data(kind: u16, data: &[u8]) -> Option<Self> {
         let mut data = BigEndian::new(data);
@@ -168,7 +168,7 @@ impl Chunk {
                 }
                 let extent = |pair: &[u8; 8]| {
                     let mut fields = BigEndian::new(pair);
-                    Some(Extent { length: fields.u32()?, flags: fields.u32()? })
+                    Some(StatusExtent { length: fields.u32()?, flags: fields.u32()? })
                 };
                 Self::Status { context, extents: pairs.iter().map(extent).collect::<Option<_>>()? }
             }

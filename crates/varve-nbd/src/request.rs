@@ -49,7 +49,7 @@ impl std::ops::BitOr for CommandFlags {
 
 /// The kinds of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command {
+pub enum NbdCommand {
     Read {
         offset: u64,
         /// In bytes.
@@ -95,11 +95,11 @@ pub enum Command {
 
 /// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct NbdRequest {
     /// Chosen by the client, and repeated in the reply.
     pub cookie: u64,
     pub flags: CommandFlags,
-    pub command: Command,
+    pub command: NbdCommand,
 }
 
 /// Why bytes are not a request. The connection is unusable afterwards.
@@ -118,7 +118,7 @@ pub enum RequestError {
     },
 }
 
-impl Command {
+impl NbdCommand {
     fn parts(&self) -> (u16, u64, u32) {
         match self {
             Self::Read { offset, length } => (COMMAND_READ, *offset, *length),
@@ -151,7 +151,7 @@ impl Command {
     }
 }
 
-impl Request {
+impl NbdRequest {
     /// Appends the request to the bytes to be sent.
     pub fn encode(&self, into: &mut Vec<u8>) {
         let (kind, offset, length) = self.command.parts();
@@ -161,7 +161,7 @@ impl Request {
         into.extend_from_slice(&self.cookie.to_be_bytes());
         into.extend_from_slice(&offset.to_be_bytes());
         into.extend_from_slice(&length.to_be_bytes());
-        if let Command::Write { data, .. } = &self.command {
+        if let NbdCommand::Write { data, .. } = &self.command {
             into.extend_from_slice(data);
         }
     }
@@ -175,9 +175,9 @@ impl Request {
         let (needed, allowed) = self.command.rules();
         let is_write = matches!(
             self.command,
-            Command::Write { .. } | Command::Trim { .. } | Command::WriteZeroes { .. }
+            NbdCommand::Write { .. } | NbdCommand::Trim { .. } | NbdCommand::WriteZeroes { .. }
         );
-        if matches!(self.command, Command::Unknown { .. }) {
+        if matches!(self.command, NbdCommand::Unknown { .. }) {
             return Err(ErrorCode::INVALID);
         }
         if is_write && export.flags.has(TransmissionFlags::READ_ONLY) {
@@ -193,8 +193,8 @@ impl Request {
             return Err(if is_write { ErrorCode::NO_SPACE } else { ErrorCode::INVALID });
         }
         match self.command {
-            Command::Read { length, .. } if length > export.block_sizes.maximum => Err(ErrorCode::INVALID),
-            Command::BlockStatus { length: 0, .. } => Err(ErrorCode::INVALID),
+            NbdCommand::Read { length, .. } if length > export.block_sizes.maximum => Err(ErrorCode::INVALID),
+            NbdCommand::BlockStatus { length: 0, .. } => Err(ErrorCode::INVALID),
             _ => Ok(()),
         }
     }
@@ -202,18 +202,18 @@ impl Request {
 
 /// Decodes the requests of one client, in order.
 #[derive(Debug)]
-pub struct Requests {
+pub struct RequestDecoder {
     inbox: Inbox,
     payload_bytes_max: u32,
 }
 
-impl Default for Requests {
+impl Default for RequestDecoder {
     fn default() -> Self {
         Self::new(Inbox::default())
     }
 }
 
-impl Requests {
+impl RequestDecoder {
     pub(crate) fn new(inbox: Inbox) -> Self {
         Self { inbox, payload_bytes_max: PAYLOAD_BYTES_MAX }
     }
@@ -239,7 +239,7 @@ impl Requests {
     ///
     /// # Errors
     /// [`RequestError`]: all later bytes are unusable.
-    pub fn next_request(&mut self) -> Result<Option<Request>, RequestError> {
+    pub fn next_request(&mut self) -> Result<Option<NbdRequest>, RequestError> {
         let mut head = BigEndian::new(self.inbox.waiting());
         let Some(magic) = head.u32() else { return Ok(None) };
         if magic != REQUEST_MAGIC {
@@ -251,7 +251,7 @@ impl Requests {
         };
         let mut byte_count = REQUEST_BYTES;
         let command = match kind {
-            COMMAND_READ => Command::Read { offset, length },
+            COMMAND_READ => NbdCommand::Read { offset, length },
             COMMAND_WRITE => {
                 let data_length = usize::try_from(length).unwrap_or(usize::MAX);
                 if length > self.payload_bytes_max {
@@ -259,18 +259,18 @@ impl Requests {
                 }
                 let Some(data) = head.take(data_length) else { return Ok(None) };
                 byte_count = byte_count.saturating_add(data_length);
-                Command::Write { offset, data: data.to_vec() }
+                NbdCommand::Write { offset, data: data.to_vec() }
             }
-            COMMAND_DISCONNECT => Command::Disconnect,
-            COMMAND_FLUSH => Command::Flush,
-            COMMAND_TRIM => Command::Trim { offset, length },
-            COMMAND_CACHE => Command::Cache { offset, length },
-            COMMAND_WRITE_ZEROES => Command::WriteZeroes { offset, length },
-            COMMAND_BLOCK_STATUS => Command::BlockStatus { offset, length },
-            kind => Command::Unknown { kind },
+            COMMAND_DISCONNECT => NbdCommand::Disconnect,
+            COMMAND_FLUSH => NbdCommand::Flush,
+            COMMAND_TRIM => NbdCommand::Trim { offset, length },
+            COMMAND_CACHE => NbdCommand::Cache { offset, length },
+            COMMAND_WRITE_ZEROES => NbdCommand::WriteZeroes { offset, length },
+            COMMAND_BLOCK_STATUS => NbdCommand::BlockStatus { offset, length },
+            kind => NbdCommand::Unknown { kind },
         };
         self.inbox.take(byte_count);
-        Ok(Some(Request { cookie, flags: CommandFlags(flags), command }))
+        Ok(Some(NbdRequest { cookie, flags: CommandFlags(flags), command }))
     }
 }
 

@@ -2,11 +2,11 @@
 
 use varve_block::BigEndian;
 
-use crate::export::{ExportInfo, Listed};
+use crate::export::{ExportInfo, ListedExport};
 use crate::inbox::Inbox;
 use crate::option::{DecodeOptionError, OptionRequest};
 use crate::option_reply::{OptionReply, Refusal, RefusalKind};
-use crate::request::Requests;
+use crate::request::RequestDecoder;
 use crate::wire::{EXPORT_NAME_ZEROES, FIXED_NEWSTYLE, NO_ZEROES, OPTION_MAGIC, SERVER_MAGIC};
 use crate::{NAME_BYTES_MAX, OPTION_COUNT_MAX};
 
@@ -16,7 +16,7 @@ pub trait Exports {
     type Export;
 
     /// The exports that a client can choose from.
-    fn list(&self) -> Vec<Listed>;
+    fn list(&self) -> Vec<ListedExport>;
 
     /// Finds the export of a name. The empty name stands for the default export.
     ///
@@ -36,7 +36,7 @@ pub enum TlsPolicy {
 
 /// The result of a negotiation.
 #[derive(Debug)]
-pub struct Agreed<E> {
+pub struct NegotiatedExport<E> {
     pub export: E,
     /// The properties that the client was told.
     pub info: ExportInfo,
@@ -48,12 +48,12 @@ pub struct Agreed<E> {
 
 /// The next action of the caller.
 #[derive(Debug)]
-pub enum Step<E> {
+pub enum NegotiationStep<E> {
     /// Send the unsent bytes, switch the connection to TLS, and call
     /// [`ServerNegotiation::tls_started`].
     StartTls,
     /// Send the unsent bytes, then decode requests with [`ServerNegotiation::into_requests`].
-    Ready(Agreed<E>),
+    Ready(NegotiatedExport<E>),
     /// Send the unsent bytes. The client has ended the negotiation.
     Ended,
 }
@@ -132,15 +132,18 @@ impl ServerNegotiation {
 
     /// The decoder for the requests after the handshake.
     #[must_use]
-    pub fn into_requests(self) -> Requests {
-        Requests::new(self.inbox)
+    pub fn into_requests(self) -> RequestDecoder {
+        RequestDecoder::new(self.inbox)
     }
 
     /// Answers options, until the caller has to act; returns `None` until more bytes arrive.
     ///
     /// # Errors
     /// [`NegotiationError`]: close the connection after sending the unsent bytes.
-    pub fn step<X: Exports>(&mut self, exports: &X) -> Result<Option<Step<X::Export>>, NegotiationError> {
+    pub fn step<X: Exports>(
+        &mut self,
+        exports: &X,
+    ) -> Result<Option<NegotiationStep<X::Export>>, NegotiationError> {
         if !self.has_flags && !self.take_flags()? {
             return Ok(None);
         }
@@ -172,7 +175,7 @@ impl ServerNegotiation {
         &mut self,
         option: OptionRequest,
         exports: &X,
-    ) -> Result<Option<Step<X::Export>>, NegotiationError> {
+    ) -> Result<Option<NegotiationStep<X::Export>>, NegotiationError> {
         let number = option.number();
         if self.tls == TlsPolicy::Required && !self.is_encrypted {
             return self.answer_before_tls(&option);
@@ -183,7 +186,7 @@ impl ServerNegotiation {
             }
             OptionRequest::Abort => {
                 self.reply(number, &OptionReply::Ack);
-                return Ok(Some(Step::Ended));
+                return Ok(Some(NegotiationStep::Ended));
             }
             OptionRequest::List => {
                 for listed in exports.list() {
@@ -204,7 +207,7 @@ impl ServerNegotiation {
             OptionRequest::Go(name, _) => match exports.find(&name) {
                 Ok((info, export)) => {
                     self.tell(number, &info);
-                    return Ok(Some(Step::Ready(self.agree(&name, info, export))));
+                    return Ok(Some(NegotiationStep::Ready(self.agree(&name, info, export))));
                 }
                 Err(refusal) => self.refuse(number, refusal),
             },
@@ -250,18 +253,21 @@ impl ServerNegotiation {
         Ok(None)
     }
 
-    fn answer_before_tls<E>(&mut self, option: &OptionRequest) -> Result<Option<Step<E>>, NegotiationError> {
+    fn answer_before_tls<E>(
+        &mut self,
+        option: &OptionRequest,
+    ) -> Result<Option<NegotiationStep<E>>, NegotiationError> {
         let number = option.number();
         let required = || Refusal::new(RefusalKind::TlsRequired, "this server requires TLS");
         match option {
             OptionRequest::StartTls if !self.inbox.is_empty() => Err(NegotiationError::BytesBeforeTls),
             OptionRequest::StartTls => {
                 self.reply(number, &OptionReply::Ack);
-                Ok(Some(Step::StartTls))
+                Ok(Some(NegotiationStep::StartTls))
             }
             OptionRequest::Abort => {
                 self.reply(number, &OptionReply::Ack);
-                Ok(Some(Step::Ended))
+                Ok(Some(NegotiationStep::Ended))
             }
             OptionRequest::ExportName(name) => {
                 Err(NegotiationError::Refused { name: name.clone(), refusal: required() })
@@ -277,7 +283,7 @@ impl ServerNegotiation {
         &mut self,
         name: String,
         exports: &X,
-    ) -> Result<Step<X::Export>, NegotiationError> {
+    ) -> Result<NegotiationStep<X::Export>, NegotiationError> {
         let (info, export) = exports
             .find(&name)
             .map_err(|refusal| NegotiationError::Refused { name: name.clone(), refusal })?;
@@ -286,13 +292,13 @@ impl ServerNegotiation {
         if !self.no_zeroes {
             self.unsent.extend_from_slice(&[0; EXPORT_NAME_ZEROES]);
         }
-        Ok(Step::Ready(self.agree(&name, info, export)))
+        Ok(NegotiationStep::Ready(self.agree(&name, info, export)))
     }
 
-    fn agree<E>(&mut self, name: &str, info: ExportInfo, export: E) -> Agreed<E> {
+    fn agree<E>(&mut self, name: &str, info: ExportInfo, export: E) -> NegotiatedExport<E> {
         // Contexts that were requested for another export no longer apply.
         let contexts = self.contexts.take().filter(|(of, _)| of == name).map(|(_, granted)| granted);
-        Agreed { export, info, structured: self.structured, contexts: contexts.unwrap_or_default() }
+        NegotiatedExport { export, info, structured: self.structured, contexts: contexts.unwrap_or_default() }
     }
 
     /// The contexts of an export, if they may be requested now.

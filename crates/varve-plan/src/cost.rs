@@ -57,7 +57,7 @@ impl Case {
 
 /// The average cost of one block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub struct Cost {
+pub struct CaseCost {
     /// Reads that wait for the disk to seek.
     pub seeks: f64,
     pub read_bytes: f64,
@@ -66,7 +66,7 @@ pub struct Cost {
     pub worked_bytes: f64,
 }
 
-impl std::ops::Add for Cost {
+impl std::ops::Add for CaseCost {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -111,7 +111,7 @@ pub(crate) mod engine {
 
 /// The properties of the stored data that decide the costs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
+pub(crate) struct DataShape {
     pub block_bytes: f64,
     /// The share of a block that remains after compression.
     pub stored_share: f64,
@@ -120,7 +120,7 @@ pub(crate) struct Shape {
     pub index_memory: f64,
 }
 
-impl Shape {
+impl DataShape {
     fn stored_bytes(&self) -> f64 {
         self.block_bytes * self.stored_share
     }
@@ -143,42 +143,45 @@ impl Shape {
 }
 
 /// Returns the cost of one block for an engine in one of the six cases.
-pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
+pub(crate) fn cost(engine: Engine, case: Case, shape: &DataShape) -> CaseCost {
     let page_bytes = engine::PAGE_BLOCKS.min(shape.arena_blocks()) * engine::PAGE_ENTRY_BYTES;
-    let page = Cost { seeks: 1.0, read_bytes: page_bytes, ..Cost::default() };
-    let page_of_many =
-        Cost { seeks: 1.0 / engine::PAGE_BLOCKS, read_bytes: engine::PAGE_ENTRY_BYTES, ..Cost::default() };
+    let page = CaseCost { seeks: 1.0, read_bytes: page_bytes, ..CaseCost::default() };
+    let page_of_many = CaseCost {
+        seeks: 1.0 / engine::PAGE_BLOCKS,
+        read_bytes: engine::PAGE_ENTRY_BYTES,
+        ..CaseCost::default()
+    };
     let is_on_disk = engine.index == IndexKind::Disk;
     let by_value = engine.by_value;
     // One page of the index. The neighbours of the block come in only if look-ups continue near it.
     let look_up = if is_on_disk {
-        Cost { seeks: 1.0, read_bytes: engine::INDEX_PAGE_BYTES, ..Cost::default() }
+        CaseCost { seeks: 1.0, read_bytes: engine::INDEX_PAGE_BYTES, ..CaseCost::default() }
     } else {
-        Cost::default()
+        CaseCost::default()
     };
     let look_up_of_many = if is_on_disk {
-        Cost {
+        CaseCost {
             seeks: 2.0 / shape.neighbours(),
             read_bytes: engine::INDEX_PAGE_BYTES / shape.neighbours() + engine::PAGE_ENTRY_BYTES,
-            ..Cost::default()
+            ..CaseCost::default()
         }
     } else {
-        Cost::default()
+        CaseCost::default()
     };
     // The table of a clump, and the one frame with the block.
-    let single = Cost {
+    let single = CaseCost {
         seeks: 2.0,
         read_bytes: engine::CLUMP_TABLE_BYTES + shape.frame_bytes() * shape.stored_share,
         worked_bytes: shape.frame_bytes(),
-        ..Cost::default()
+        ..CaseCost::default()
     };
-    let in_a_row = Cost {
+    let in_a_row = CaseCost {
         seeks: shape.stored_bytes() / engine::ARENA_BYTES,
         read_bytes: shape.stored_bytes(),
         worked_bytes: shape.block_bytes,
-        ..Cost::default()
+        ..CaseCost::default()
     };
-    let hashed = Cost { worked_bytes: shape.block_bytes, ..Cost::default() };
+    let hashed = CaseCost { worked_bytes: shape.block_bytes, ..CaseCost::default() };
     match (case, by_value) {
         (Case::OutOfOrderRead, false) => look_up + single,
         (Case::OutOfOrderRead, true) => single,
@@ -194,7 +197,7 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
         // The measured processor time of a block includes the comparison.
         (Case::SequentialDuplicate, true) => look_up_of_many + in_a_row,
         (Case::FreshWrite, _) => {
-            let append = Cost {
+            let append = CaseCost {
                 seeks: 0.0,
                 read_bytes: 0.0,
                 written_bytes: shape.stored_bytes() + engine::PAGE_ENTRY_BYTES,
@@ -206,12 +209,12 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
             // Each full buffer causes one pass that reads and writes the whole file of entries.
             let buffered = (shape.index_memory * engine::BUFFER_SHARE / engine::BUFFER_ENTRY_BYTES).max(1.0);
             let passed = shape.block_count * engine::INDEX_ENTRY_BYTES / buffered;
-            let mistaken = Cost {
+            let mistaken = CaseCost {
                 seeks: engine::FILTER_MISSES,
                 read_bytes: engine::FILTER_MISSES * engine::INDEX_PAGE_BYTES,
-                ..Cost::default()
+                ..CaseCost::default()
             };
-            append + mistaken + Cost { read_bytes: passed, written_bytes: passed, ..Cost::default() }
+            append + mistaken + CaseCost { read_bytes: passed, written_bytes: passed, ..CaseCost::default() }
         }
     }
 }
@@ -220,8 +223,8 @@ pub(crate) fn cost(engine: Engine, case: Case, shape: &Shape) -> Cost {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape =
-        Shape { block_bytes: 4096.0, stored_share: 1.0, block_count: 1e8, index_memory: 192e6 };
+    const SHAPE: DataShape =
+        DataShape { block_bytes: 4096.0, stored_share: 1.0, block_count: 1e8, index_memory: 192e6 };
 
     fn engine(index: IndexKind, by_value: bool) -> Engine {
         Engine { index, by_value, is_plain: false }
@@ -254,7 +257,7 @@ mod tests {
     fn a_larger_buffer_makes_fewer_passes() {
         let disk = engine(IndexKind::Disk, false);
         let small = cost(disk, Case::FreshWrite, &SHAPE);
-        let large = cost(disk, Case::FreshWrite, &Shape { index_memory: 384e6, ..SHAPE });
+        let large = cost(disk, Case::FreshWrite, &DataShape { index_memory: 384e6, ..SHAPE });
         assert!(large.written_bytes < small.written_bytes);
         let append = 4096.0 + engine::PAGE_ENTRY_BYTES;
         assert!(((small.written_bytes - append) / (large.written_bytes - append) - 2.0).abs() < 1e-9);

@@ -16,26 +16,26 @@ use varve_world::{PAGE_BYTES, PageBuffer, open_uncached};
 /// The size of the largest transfer, and of those that fill the file.
 const LARGE_BYTES: usize = 1 << 20;
 /// The measurements: action, order, bytes of a transfer, and concurrent transfers.
-const ROWS: [(Action, Order, usize, u32); 13] = [
-    (Action::Write, Order::Sequential, LARGE_BYTES, 1),
-    (Action::Read, Order::Sequential, LARGE_BYTES, 1),
-    (Action::Read, Order::Sequential, LARGE_BYTES, 4),
-    (Action::Read, Order::Sequential, 128 << 10, 1),
-    (Action::Read, Order::Random, 4 << 10, 1),
-    (Action::Read, Order::Random, 4 << 10, 4),
-    (Action::Read, Order::Random, 4 << 10, 32),
-    (Action::Read, Order::Random, 16 << 10, 1),
-    (Action::Read, Order::Random, 16 << 10, 32),
-    (Action::Read, Order::Random, 128 << 10, 1),
-    (Action::Read, Order::Random, 128 << 10, 32),
-    (Action::Write, Order::Random, 4 << 10, 1),
-    (Action::Write, Order::Random, 4 << 10, 32),
+const ROWS: [(TransferAction, TransferOrder, usize, u32); 13] = [
+    (TransferAction::Write, TransferOrder::Sequential, LARGE_BYTES, 1),
+    (TransferAction::Read, TransferOrder::Sequential, LARGE_BYTES, 1),
+    (TransferAction::Read, TransferOrder::Sequential, LARGE_BYTES, 4),
+    (TransferAction::Read, TransferOrder::Sequential, 128 << 10, 1),
+    (TransferAction::Read, TransferOrder::Random, 4 << 10, 1),
+    (TransferAction::Read, TransferOrder::Random, 4 << 10, 4),
+    (TransferAction::Read, TransferOrder::Random, 4 << 10, 32),
+    (TransferAction::Read, TransferOrder::Random, 16 << 10, 1),
+    (TransferAction::Read, TransferOrder::Random, 16 << 10, 32),
+    (TransferAction::Read, TransferOrder::Random, 128 << 10, 1),
+    (TransferAction::Read, TransferOrder::Random, 128 << 10, 32),
+    (TransferAction::Write, TransferOrder::Random, 4 << 10, 1),
+    (TransferAction::Write, TransferOrder::Random, 4 << 10, 32),
 ];
 
 /// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Action {
+enum TransferAction {
     Read,
     Write,
 }
@@ -43,7 +43,7 @@ enum Action {
 /// The order of the transfers in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Order {
+enum TransferOrder {
     Sequential,
     Random,
 }
@@ -51,8 +51,8 @@ enum Order {
 /// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRow {
-    action: Action,
-    order: Order,
+    action: TransferAction,
+    order: TransferOrder,
     /// Bytes of each transfer.
     pub bytes: usize,
     /// Concurrent transfers.
@@ -73,10 +73,10 @@ impl DeviceRow {
     #[must_use]
     pub fn what(&self) -> &'static str {
         match (self.order, self.action) {
-            (Order::Sequential, Action::Read) => "sequential read",
-            (Order::Sequential, Action::Write) => "sequential write",
-            (Order::Random, Action::Read) => "random read",
-            (Order::Random, Action::Write) => "random write",
+            (TransferOrder::Sequential, TransferAction::Read) => "sequential read",
+            (TransferOrder::Sequential, TransferAction::Write) => "sequential write",
+            (TransferOrder::Random, TransferAction::Read) => "random read",
+            (TransferOrder::Random, TransferAction::Write) => "random write",
         }
     }
 }
@@ -99,14 +99,14 @@ impl DeviceFigures {
         let row = |action, order, bytes, per_second| DeviceRow { action, order, bytes, depth: 1, per_second };
         let large = LARGE_BYTES as f64;
         let rows = vec![
-            row(Action::Read, Order::Sequential, LARGE_BYTES, read_rate / large),
-            row(Action::Write, Order::Sequential, LARGE_BYTES, write_rate / large),
-            row(Action::Read, Order::Random, PAGE_BYTES, places_per_second),
+            row(TransferAction::Read, TransferOrder::Sequential, LARGE_BYTES, read_rate / large),
+            row(TransferAction::Write, TransferOrder::Sequential, LARGE_BYTES, write_rate / large),
+            row(TransferAction::Read, TransferOrder::Random, PAGE_BYTES, places_per_second),
         ];
         Self { rows, is_direct: true }
     }
 
-    fn best(&self, action: Action, order: Order) -> f64 {
+    fn best(&self, action: TransferAction, order: TransferOrder) -> f64 {
         let fits = |row: &&DeviceRow| row.action == action && row.order == order;
         self.rows.iter().filter(fits).map(DeviceRow::rate).fold(0.0, f64::max)
     }
@@ -114,21 +114,21 @@ impl DeviceFigures {
     /// Returns the sequential read rate in bytes per second.
     #[must_use]
     pub fn read_rate(&self) -> f64 {
-        self.best(Action::Read, Order::Sequential)
+        self.best(TransferAction::Read, TransferOrder::Sequential)
     }
 
     /// Returns the sequential write rate in bytes per second.
     #[must_use]
     pub fn write_rate(&self) -> f64 {
-        self.best(Action::Write, Order::Sequential)
+        self.best(TransferAction::Write, TransferOrder::Sequential)
     }
 
     /// Returns the number of small random reads per second, one at a time.
     #[must_use]
     pub fn places_per_second(&self) -> f64 {
         let fits = |row: &&DeviceRow| {
-            row.action == Action::Read
-                && row.order == Order::Random
+            row.action == TransferAction::Read
+                && row.order == TransferOrder::Random
                 && row.bytes <= PAGE_BYTES
                 && row.depth == 1
         };
@@ -178,7 +178,7 @@ pub fn measure_device(
         let row = Transfers { handle: &handle, file_bytes, action, order, bytes, depth };
         // The first row fills the whole file, however long that takes.
         let time = if rows.is_empty() { Duration::MAX } else { time };
-        if !is_direct && action == Action::Read {
+        if !is_direct && action == TransferAction::Read {
             forget(&handle);
         }
         let row = row.measure(time)?;
@@ -207,8 +207,8 @@ fn forget(handle: &File) {
 struct Transfers<'a> {
     handle: &'a File,
     file_bytes: u64,
-    action: Action,
-    order: Order,
+    action: TransferAction,
+    order: TransferOrder,
     bytes: usize,
     depth: u32,
 }
@@ -218,13 +218,13 @@ impl Transfers<'_> {
         let next = AtomicU64::new(0);
         let started = Instant::now();
         let outcome = std::thread::scope(|scope| {
-            let hands: Vec<_> =
+            let workers: Vec<_> =
                 (0..self.depth).map(|_| scope.spawn(|| self.work(&next, started, time))).collect();
-            let counts = hands.into_iter().map(|hand| hand.join().unwrap_or(Ok(0)));
+            let counts = workers.into_iter().map(|worker| worker.join().unwrap_or(Ok(0)));
             counts.sum::<Result<u64, MeasureDeviceError>>()
         });
         let count = outcome?;
-        if self.action == Action::Write {
+        if self.action == TransferAction::Write {
             self.handle.sync_data().map_err(MeasureDeviceError::Fill)?;
         }
         #[expect(clippy::cast_precision_loss, reason = "a rate is shown with few digits")]
@@ -244,19 +244,19 @@ impl Transfers<'_> {
                 return Ok(count);
             }
             let place = match self.order {
-                Order::Sequential => number,
-                Order::Random => spread(number) % places,
+                TransferOrder::Sequential => number,
+                TransferOrder::Random => spread(number) % places,
             };
             let offset = place * self.bytes as u64;
             let done = match self.action {
-                Action::Read => self.handle.read_exact_at(&mut buffer, offset),
-                Action::Write => {
+                TransferAction::Read => self.handle.read_exact_at(&mut buffer, offset),
+                TransferAction::Write => {
                     fill(&mut buffer, spread(offset));
                     self.handle.write_all_at(&buffer, offset)
                 }
             };
             done.map_err(|source| MeasureDeviceError::Transfer {
-                what: if self.action == Action::Read { "read" } else { "write" },
+                what: if self.action == TransferAction::Read { "read" } else { "write" },
                 bytes: self.bytes,
                 offset,
                 source,

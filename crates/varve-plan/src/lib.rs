@@ -16,7 +16,9 @@ mod device;
 mod engine;
 mod plan;
 
-pub use cost::{Case, Cost};
+pub use cost::{Case, CaseCost};
 pub use device::{DeviceFigures, DeviceRow, MeasureDeviceError, measure_device};
 pub use engine::Engine;
-pub use plan::{Choice, Forecast, Misfit, Plan, Processor, Wanted, plan, shared_fingerprints};
+pub use plan::{
+    CaseForecast, Forecast, Misfit, Processor, Requirements, StorePlan, plan, shared_fingerprints,
+};

@@ -10,7 +10,7 @@ use varve_log::GRANULE_BYTES;
 use varve_store::{CompareMode, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreConfig};
 use varve_world::{Clock, MemoryStorage, RealWorkers, World};
 
-use crate::cost::{Case, Cost, Shape, cost, engine};
+use crate::cost::{Case, CaseCost, DataShape, cost, engine};
 use crate::device::DeviceFigures;
 use crate::engine::Engine;
 
@@ -25,7 +25,7 @@ const PROCESS_BYTES: f64 = 200e6;
 
 /// The requirements for the store.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Wanted {
+pub struct Requirements {
     /// Disk space for the store, in bytes.
     pub disk_bytes: u64,
     /// Average bytes of a block before compression.
@@ -160,13 +160,13 @@ impl Processor {
 
 /// The predicted speed of one case, and its bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Choice {
+pub struct CaseForecast {
     pub case: Case,
     /// Bytes of blocks per second.
     pub rate: f64,
     /// The part of the work that takes most of the time.
     pub limit: &'static str,
-    pub cost: Cost,
+    pub cost: CaseCost,
 }
 
 /// The prediction for one kind of store.
@@ -197,15 +197,15 @@ pub struct Forecast {
     /// One block in this many shares its fingerprint with an earlier one; `None` if less than one
     /// is expected in the whole store.
     pub collision_interval: Option<f64>,
-    pub cases: Vec<Choice>,
+    pub cases: Vec<CaseForecast>,
     /// The rate of a snapshot with the given share of duplicates, in bytes per second.
     pub night_rate: f64,
 }
 
 /// The predictions for all kinds of store, and the choice.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Plan {
-    pub wanted: Wanted,
+pub struct StorePlan {
+    pub wanted: Requirements,
     pub processor: Processor,
     /// Blocks in a full store.
     pub block_count: f64,
@@ -237,7 +237,7 @@ const FORMULAS: [&str; 7] = [
 /// processor must be positive; see [`DeviceFigures::is_usable`].
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "predictions have few digits")]
-pub fn plan(wanted: &Wanted, device: &DeviceFigures, processor: &Processor) -> Plan {
+pub fn plan(wanted: &Requirements, device: &DeviceFigures, processor: &Processor) -> StorePlan {
     let stored = f64::from(wanted.block_bytes) * wanted.stored_share + engine::PAGE_ENTRY_BYTES;
     let block_count = (wanted.disk_bytes as f64 / stored).max(1.0);
     let forecasts: Vec<_> = Engine::CHOICES
@@ -266,7 +266,7 @@ pub fn plan(wanted: &Wanted, device: &DeviceFigures, processor: &Processor) -> P
         None => why_none(wanted, &forecasts),
     };
     let collision = |bits: i32| (block_count * block_count * 0.5_f64.powi(bits + 1)).min(1.0);
-    Plan {
+    StorePlan {
         wanted: *wanted,
         processor: *processor,
         block_count,
@@ -281,7 +281,7 @@ pub fn plan(wanted: &Wanted, device: &DeviceFigures, processor: &Processor) -> P
 
 /// Explains why no kind of store by hash is within the limits.
 #[expect(clippy::cast_precision_loss, reason = "predictions have few digits")]
-fn why_none(wanted: &Wanted, forecasts: &[Forecast]) -> String {
+fn why_none(wanted: &Requirements, forecasts: &[Forecast]) -> String {
     let by_hash = forecasts.iter().filter(|forecast| forecast.engine.starts_with("by hash"));
     let misfits: Vec<Misfit> = by_hash.filter_map(|forecast| forecast.misfit).collect();
     if misfits.contains(&Misfit::EmptyMemory) {
@@ -299,7 +299,7 @@ fn why_none(wanted: &Wanted, forecasts: &[Forecast]) -> String {
 
 /// Returns the fewest fingerprint bits, from the default upwards, with which an index on disk keeps
 /// the interval.
-fn disk_fingerprint_bits(block_count: f64, wanted: &Wanted) -> u32 {
+fn disk_fingerprint_bits(block_count: f64, wanted: &Requirements) -> u32 {
     let (default, most) =
         (DiskIndexConfig::default().fingerprint_bits, *DiskIndexConfig::FINGERPRINT_BITS.end());
     let keeps = |bits: &u32| keeps_interval(block_count, f64::from(*bits), wanted);
@@ -307,7 +307,7 @@ fn disk_fingerprint_bits(block_count: f64, wanted: &Wanted) -> u32 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "predictions have few digits")]
-fn keeps_interval(block_count: f64, fingerprint_bits: f64, wanted: &Wanted) -> bool {
+fn keeps_interval(block_count: f64, fingerprint_bits: f64, wanted: &Requirements) -> bool {
     wanted.collision_interval.is_none_or(|interval| {
         shared_fingerprints(block_count, fingerprint_bits) * interval as f64 <= block_count
     })
@@ -316,7 +316,7 @@ fn keeps_interval(block_count: f64, fingerprint_bits: f64, wanted: &Wanted) -> b
 #[expect(clippy::cast_precision_loss, reason = "predictions have few digits")]
 fn forecast(
     engine: Engine,
-    wanted: &Wanted,
+    wanted: &Requirements,
     block_count: f64,
     device: &DeviceFigures,
     processor: &Processor,
@@ -344,7 +344,7 @@ fn forecast(
     ];
     let misfit = misfit.into_iter().find_map(|(exceeds, misfit)| exceeds.then_some(misfit));
     let shared = shared_fingerprints(block_count, fingerprint_bits);
-    let shape = Shape {
+    let shape = DataShape {
         block_bytes: f64::from(wanted.block_bytes),
         stored_share: wanted.stored_share,
         block_count,
@@ -379,7 +379,7 @@ fn forecast(
     }
 }
 
-fn init_words(engine: Engine, wanted: &Wanted, block_count: f64, fingerprint_bits: f64) -> String {
+fn init_words(engine: Engine, wanted: &Requirements, block_count: f64, fingerprint_bits: f64) -> String {
     let compare = if engine.by_value { " --compare value" } else { "" };
     let default_bits = f64::from(DiskIndexConfig::default().fingerprint_bits);
     match engine.index {
@@ -415,7 +415,13 @@ pub fn shared_fingerprints(blocks: f64, bits: f64) -> f64 {
     (blocks + all * (blocks * (-1.0 / all).ln_1p()).exp_m1()).max(0.0)
 }
 
-fn choice(case: Case, cost: Cost, block_bytes: f64, device: &DeviceFigures, work_rate: f64) -> Choice {
+fn choice(
+    case: Case,
+    cost: CaseCost,
+    block_bytes: f64,
+    device: &DeviceFigures,
+    work_rate: f64,
+) -> CaseForecast {
     let parts = [
         ("finding places", cost.seeks / device.places_per_second()),
         ("reading", cost.read_bytes / device.read_rate()),
@@ -426,7 +432,7 @@ fn choice(case: Case, cost: Cost, block_bytes: f64, device: &DeviceFigures, work
     let work = parts[3].1;
     let seconds = if case.is_one_by_one() { disk + work } else { disk.max(work) };
     let largest = parts.iter().max_by(|one, other| one.1.total_cmp(&other.1));
-    Choice {
+    CaseForecast {
         case,
         rate: block_bytes / seconds.max(1e-12),
         limit: largest.map_or("", |(limit, _)| limit),
@@ -444,8 +450,8 @@ mod tests {
 
     const PROCESSOR: Processor = Processor { put: 7e8, duplicate: 2e9, get: 2e9, compare: 4e8 };
 
-    fn wanted(disk_bytes: u64, memory_bytes: u64) -> Wanted {
-        Wanted {
+    fn wanted(disk_bytes: u64, memory_bytes: u64) -> Requirements {
+        Requirements {
             disk_bytes,
             block_bytes: 16 << 10,
             stored_share: 0.6,
@@ -477,7 +483,7 @@ mod tests {
     /// (Lukkien 2008, section 7.2.1).
     #[test]
     fn a_collision_interval_is_kept_or_excludes_an_index() {
-        let asked = |interval| Wanted {
+        let asked = |interval| Requirements {
             block_bytes: 4096,
             stored_share: 1.0,
             collision_interval: Some(interval),
@@ -505,7 +511,7 @@ mod tests {
 
     #[test]
     fn an_empty_store_may_have_to_be_small() {
-        let limited = |most| Wanted { empty_memory_bytes: Some(most), ..wanted(16 << 40, 4 << 30) };
+        let limited = |most| Requirements { empty_memory_bytes: Some(most), ..wanted(16 << 40, 4 << 30) };
         let small = plan(&limited(1 << 20), &spinning(), &PROCESSOR);
         // The index in memory is small while it is empty, but too large when the disk is full. The
         // index on disk is too large from the beginning.

@@ -409,8 +409,8 @@ impl WriteBuffer {
 
     /// Waits, for a bounded time, until space may have been freed.
     fn wait_for_room(&self) {
-        let (mutex, told) = &self.room;
-        told.wait_for(&mut mutex.lock(), LOOK_AGAIN);
+        let (mutex, freed) = &self.room;
+        freed.wait_for(&mut mutex.lock(), LOOK_AGAIN);
     }
 
     /// Puts the blocks of each route. Only the blocks of a full route wait for space.

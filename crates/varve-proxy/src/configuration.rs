@@ -269,8 +269,8 @@ impl SectionReader<'_> {
         Ok(path)
     }
 
-    fn read(&self, words: StoreSection) -> Result<StoreDescription, ConfigurationError> {
-        Ok(match words {
+    fn read(&self, section: StoreSection) -> Result<StoreDescription, ConfigurationError> {
+        Ok(match section {
             StoreSection::Server { address, attempts, patience } => {
                 let attempts = attempts.unwrap_or(3);
                 if !(1..=100).contains(&attempts) {
@@ -364,8 +364,8 @@ impl Configuration {
         let file: ConfigurationFile =
             toml::from_str(text).map_err(|source| ConfigurationError::Parse { source: Box::new(source) })?;
         let mut stores = BTreeMap::new();
-        for (name, words) in file.store {
-            let described = SectionReader { store: &name }.read(words)?;
+        for (name, section) in file.store {
+            let described = SectionReader { store: &name }.read(section)?;
             stores.insert(name, described);
         }
         Self::new(file.serve, stores)

@@ -99,7 +99,7 @@ pub struct ReadAheadStore {
     queue_max: usize,
     queue: Mutex<PrefetchQueue>,
     /// Signalled when blocks were queued, or have arrived.
-    told: Condvar,
+    changed: Condvar,
     ahead: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -142,7 +142,7 @@ impl ReadAheadStore {
             memory: RecentBlocks::new(memory_bytes),
             queue_max: queue_max.clamp(1, QUEUE_MAX),
             queue: Mutex::default(),
-            told: Condvar::new(),
+            changed: Condvar::new(),
             ahead: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -199,7 +199,7 @@ impl ReadAheadStore {
     /// Waits until there is something to fetch. Returns `false` after [`end`](Self::end).
     pub fn wait(&self) -> bool {
         let mut queue = self.queue.lock();
-        self.told.wait_while(&mut queue, |queue| queue.waiting.is_empty() && !queue.is_over);
+        self.changed.wait_while(&mut queue, |queue| queue.waiting.is_empty() && !queue.is_over);
         !queue.is_over
     }
 
@@ -210,7 +210,7 @@ impl ReadAheadStore {
         queue.waiting.clear();
         queue.places.clear();
         drop(queue);
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 
     fn note_ahead(&self, name: &BlockName, block: &Bytes) {
@@ -240,7 +240,7 @@ impl ReadAheadStore {
         }
         drop(queue);
         if is_any {
-            self.told.notify_all();
+            self.changed.notify_all();
         }
     }
 
@@ -253,7 +253,7 @@ impl ReadAheadStore {
         let mut queue = self.queue.lock();
         queue.take(&key);
         while queue.on_the_way.contains(&key) {
-            self.told.wait_for(&mut queue, LOOK_AGAIN);
+            self.changed.wait_for(&mut queue, LOOK_AGAIN);
         }
         drop(queue);
         self.memory.get(&key)
@@ -273,7 +273,7 @@ impl Drop for PrefetchGuard<'_> {
             queue.on_the_way.remove(&as_on_the_wire(name));
         }
         drop(queue);
-        self.ahead.told.notify_all();
+        self.ahead.changed.notify_all();
     }
 }
 
@@ -314,6 +314,6 @@ impl BlockStore for ReadAheadStore {
 
 impl fmt::Debug for ReadAheadStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadAhead").field("counts", &self.counts()).finish_non_exhaustive()
+        f.debug_struct("ReadAheadStore").field("counts", &self.counts()).finish_non_exhaustive()
     }
 }

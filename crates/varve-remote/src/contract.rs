@@ -31,8 +31,8 @@ pub fn check(fresh: &mut dyn FnMut() -> Box<dyn Target>) {
 /// When the listing is incomplete.
 pub fn check_many(target: &dyn Target) {
     let names: Vec<_> = (0..1200).map(|number| name(&format!("many/{number:04}"))).collect();
-    at_once(4, |hand| {
-        for name in names.iter().skip(hand).step_by(4) {
+    at_once(4, |worker| {
+        for name in names.iter().skip(worker).step_by(4) {
             target.put(name, Bytes::from(name.as_str().to_owned()), PutMode::Create).unwrap();
         }
     });
@@ -53,11 +53,11 @@ fn pattern(byte_count: usize) -> Bytes {
 
 /// Runs `work` on this many threads. Each gets its number.
 #[expect(clippy::disallowed_methods, reason = "these checks are about threads")]
-fn at_once<R: Send>(hand_count: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+fn at_once<R: Send>(worker_count: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
     let work = &work;
     std::thread::scope(|scope| {
-        let hands: Vec<_> = (0..hand_count).map(|hand| scope.spawn(move || work(hand))).collect();
-        hands.into_iter().map(|hand| hand.join().unwrap()).collect()
+        let workers: Vec<_> = (0..worker_count).map(|worker| scope.spawn(move || work(worker))).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
     })
 }
 
@@ -159,9 +159,9 @@ fn one_of_two_creators_wins(target: &dyn Target) {
     }
     for round in 0..10 {
         let file = name(&format!("claims/{round}"));
-        let claims = at_once(4, |hand| {
+        let claims = at_once(4, |worker| {
             // Each has a different length, and no two are equal.
-            let claim = Bytes::from(format!("{hand}").repeat(1 + hand * 1000));
+            let claim = Bytes::from(format!("{worker}").repeat(1 + worker * 1000));
             (target.put(&file, claim.clone(), PutMode::Create), claim)
         });
         let (won, lost): (Vec<_>, Vec<_>) = claims.into_iter().partition(|(outcome, _)| outcome.is_ok());
@@ -180,10 +180,10 @@ fn replaced_objects_are_one_or_the_other(target: &dyn Target) {
     let file = name("head");
     let state = |number: usize| Bytes::from(vec![u8::try_from(number).unwrap(); 50_000]);
     target.put(&file, state(0), PutMode::Create).unwrap();
-    let seen = at_once(2, |hand| {
+    let seen = at_once(2, |worker| {
         let mut seen = BTreeSet::new();
         for number in 1..=20 {
-            if hand == 0 {
+            if worker == 0 {
                 target.put(&file, state(number), PutMode::Replace).unwrap();
                 continue;
             }
@@ -202,16 +202,16 @@ fn replaced_objects_are_one_or_the_other(target: &dyn Target) {
 }
 
 fn many_may_call_at_once(target: &dyn Target) {
-    at_once(8, |hand| {
-        let file = name(&format!("hands/{hand}"));
-        let contents = pattern(100_000 + hand);
+    at_once(8, |worker| {
+        let file = name(&format!("workers/{worker}"));
+        let contents = pattern(100_000 + worker);
         target.put(&file, contents.clone(), PutMode::Create).unwrap();
         for _ in 0..5 {
             assert!(target.get(&file, 0..contents.len() as u64).unwrap() == contents);
-            assert!(target.get(&file, 77..hand as u64 + 99).unwrap() == contents.slice(77..hand + 99));
+            assert!(target.get(&file, 77..worker as u64 + 99).unwrap() == contents.slice(77..worker + 99));
         }
     });
-    assert_eq!(target.list("hands").unwrap().len(), 8);
+    assert_eq!(target.list("workers").unwrap().len(), 8);
 }
 
 fn listings_are_whole(target: &dyn Target) {

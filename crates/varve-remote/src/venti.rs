@@ -32,8 +32,8 @@ use varve_block::{
     BLOCK_BYTES_MAX, Block, BlockName, BlockStore, GetError, PutError, Score, SyncError, with_causes,
 };
 use varve_venti::{
-    Address, COLLISION_TEXT, ClientError, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, Reply, Request, WireType,
-    is_missing,
+    Address, COLLISION_TEXT, ClientError, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, VentiReply, VentiRequest,
+    WireType, is_missing,
 };
 
 use crate::edge;
@@ -221,14 +221,14 @@ impl VentiStore {
 
     /// Sends many requests at once. Answers are in the order of the requests. After a broken
     /// connection, answered requests are not repeated.
-    fn ask_all(&self, requests: &[Request]) -> Result<Vec<Result<Reply, String>>, VentiError> {
-        let mut answers: Vec<Option<Result<Reply, String>>> = vec![None; requests.len()];
+    fn ask_all(&self, requests: &[VentiRequest]) -> Result<Vec<Result<VentiReply, String>>, VentiError> {
+        let mut answers: Vec<Option<Result<VentiReply, String>>> = vec![None; requests.len()];
         self.try_again(|connection| connection.ask_all(requests, &mut answers))?;
         Ok(answers.into_iter().flatten().collect())
     }
 
-    fn write_all(&self, blocks: &[(WireType, Bytes)]) -> Result<Vec<Result<Reply, String>>, VentiError> {
-        let request = |(wire_type, data): &(WireType, Bytes)| Request::Write {
+    fn write_all(&self, blocks: &[(WireType, Bytes)]) -> Result<Vec<Result<VentiReply, String>>, VentiError> {
+        let request = |(wire_type, data): &(WireType, Bytes)| VentiRequest::Write {
             wire_type: *wire_type,
             data: data.clone(),
         };
@@ -240,10 +240,13 @@ impl VentiStore {
         let synced = self.try_again(|connection| {
             // A restarted server may have lost blocks that were only acknowledged.
             if connection.number() > taken.first_connection() {
-                let writes: Vec<Request> = taken
+                let writes: Vec<VentiRequest> = taken
                     .blocks()
                     .iter()
-                    .map(|(wire_type, data)| Request::Write { wire_type: *wire_type, data: data.clone() })
+                    .map(|(wire_type, data)| VentiRequest::Write {
+                        wire_type: *wire_type,
+                        data: data.clone(),
+                    })
                     .collect();
                 let mut answers = vec![None; writes.len()];
                 connection.ask_all(&writes, &mut answers)?;
@@ -253,7 +256,7 @@ impl VentiStore {
                 }
             }
             let mut answer = [None];
-            connection.ask_all(&[Request::Sync], &mut answer)?;
+            connection.ask_all(&[VentiRequest::Sync], &mut answer)?;
             match answer {
                 [Some(Ok(_))] => Ok(()),
                 [Some(Err(text))] => Err(VentiError::Refused { text }),
@@ -274,13 +277,13 @@ impl VentiStore {
     ) -> Result<Vec<Result<Bytes, GetError>>, VentiError> {
         let request = |(name, wire_type): &(BlockName, WireType)| {
             let score = name.score.as_bytes().try_into().unwrap_or_default();
-            Request::read(score, *wire_type, count)
+            VentiRequest::read(score, *wire_type, count)
         };
         let answers = self.ask_all(&names.iter().map(request).collect::<Vec<_>>())?;
         let mut found = Vec::with_capacity(names.len());
         for ((name, wire_type), answer) in names.iter().zip(answers) {
             found.push(match answer {
-                Ok(Reply::Read(block)) if Score::sha1(&block) == name.score => Ok(block),
+                Ok(VentiReply::Read(block)) if Score::sha1(&block) == name.score => Ok(block),
                 Ok(_) => Err(GetError::Damaged { name: *name, source: self.at_server(VentiError::Lies) }),
                 Err(text) if is_missing(&text) => Err(GetError::NotFound { name: *name }),
                 Err(text) if text.starts_with(READ_TOO_SMALL_TEXT) && count < LARGE_COUNT => self
@@ -386,7 +389,7 @@ impl BlockStore for VentiStore {
         let asked: Vec<(BlockName, WireType)> =
             names.iter().filter_map(|name| Some((*name, self.wire_type(name)?))).collect();
         let request = |(name, wire_type): &(BlockName, WireType)| {
-            Request::read(name.score.as_bytes().try_into().unwrap_or_default(), *wire_type, 0)
+            VentiRequest::read(name.score.as_bytes().try_into().unwrap_or_default(), *wire_type, 0)
         };
         let answers = self.ask_all(&asked.iter().map(request).collect::<Vec<_>>());
         let first = names.first().copied();
@@ -454,9 +457,9 @@ fn has_hung_up(error: &io::Error) -> bool {
 }
 
 /// Returns the score of a written block if the server's answer has the same one.
-fn check_written(own: Score, answer: Result<Reply, String>) -> Result<Score, VentiError> {
+fn check_written(own: Score, answer: Result<VentiReply, String>) -> Result<Score, VentiError> {
     match answer {
-        Ok(Reply::Write(score)) if own.as_bytes() == score => Ok(own),
+        Ok(VentiReply::Write(score)) if own.as_bytes() == score => Ok(own),
         Ok(_) => Err(VentiError::OtherScore),
         Err(text) => Err(VentiError::Refused { text }),
     }

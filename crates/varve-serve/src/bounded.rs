@@ -12,40 +12,40 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use varve_image::{FileId, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild, Xattr};
 
-use crate::Served;
+use crate::ServedFileSystem;
 
 /// Files per half. With the entries that `days` keeps for each, both halves take about 100 MB.
 const HALF: usize = 200_000;
 
 /// A file system that remembers a bounded number of files.
-pub struct Bounded {
-    files: Arc<dyn Served>,
+pub struct BoundedFileSystem {
+    files: Arc<dyn ServedFileSystem>,
     half: usize,
-    known: Mutex<Known>,
+    known: Mutex<KnownFiles>,
     /// Held shared by a request until its files are noted, and exclusively while files are
     /// forgotten.
     asking: RwLock<()>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownFiles {
     young: BTreeSet<FileId>,
     old: BTreeSet<FileId>,
 }
 
-impl Bounded {
+impl BoundedFileSystem {
     /// Wraps `files` with a bound that is large enough for any client that works with it.
     #[must_use]
-    pub fn new(files: Arc<dyn Served>) -> Self {
+    pub fn new(files: Arc<dyn ServedFileSystem>) -> Self {
         Self::with_half(files, HALF)
     }
 
-    fn with_half(files: Arc<dyn Served>, half: usize) -> Self {
+    fn with_half(files: Arc<dyn ServedFileSystem>, half: usize) -> Self {
         Self { files, half, known: Mutex::default(), asking: RwLock::default() }
     }
 
     /// Performs a request, and notes the files that it touches.
-    fn ask<T>(&self, file: FileId, act: impl FnOnce(&dyn Served, &dyn Fn(FileId)) -> T) -> T {
+    fn ask<T>(&self, file: FileId, act: impl FnOnce(&dyn ServedFileSystem, &dyn Fn(FileId)) -> T) -> T {
         let note = |file: FileId| {
             self.known.lock().young.insert(file);
         };
@@ -74,7 +74,7 @@ impl Bounded {
     }
 }
 
-impl Served for Bounded {
+impl ServedFileSystem for BoundedFileSystem {
     fn is_settled(&self, file: FileId) -> bool {
         self.ask(file, |files, _| files.is_settled(file))
     }
@@ -88,7 +88,7 @@ impl Served for Bounded {
     }
 }
 
-impl FileSystem for Bounded {
+impl FileSystem for BoundedFileSystem {
     fn root(&self) -> FileId {
         self.files.root()
     }
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    impl Served for Thousand {
+    impl ServedFileSystem for Thousand {
         fn is_settled(&self, _: FileId) -> bool {
             true
         }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn what_nobody_asks_for_is_forgotten_and_the_rest_is_known() {
         let thousand = Arc::new(Thousand::default());
-        let files = Bounded::with_half(Arc::clone(&thousand) as _, 50);
+        let files = BoundedFileSystem::with_half(Arc::clone(&thousand) as _, 50);
         let kept = files.child(files.root(), b"2").unwrap().unwrap().id;
         for number in 0..1000 {
             let file = files.child(files.root(), (number + 2).to_string().as_bytes()).unwrap().unwrap().id;
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn long_listings_do_not_grow_what_is_known() {
         let thousand = Arc::new(Thousand::default());
-        let files = Bounded::with_half(Arc::clone(&thousand) as _, 50);
+        let files = BoundedFileSystem::with_half(Arc::clone(&thousand) as _, 50);
         for round in 0..40 {
             let first = round * 25 % 1000;
             let mut left = 25;

@@ -24,8 +24,8 @@
 mod calendar;
 mod disk;
 mod files;
-mod night;
 mod number;
+mod open_snapshot;
 mod order;
 
 pub use calendar::{Calendar, CivilTime};

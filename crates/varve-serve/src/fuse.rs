@@ -12,4 +12,4 @@ mod adapter;
 mod lookups;
 mod mount;
 
-pub use mount::{MountError, Mounted, Options, mount};
+pub use mount::{MountError, MountOptions, Mounted, mount};

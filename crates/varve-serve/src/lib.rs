@@ -11,7 +11,8 @@
 //! Invariants:
 //! - Every front end only reads, except a Venti server that permits writing. A Venti client that
 //!   writes adds blocks and changes none.
-//! - A front end for files knows nothing of snapshots. It shows any [`Served`] file system.
+//! - A front end for files knows nothing of snapshots. It shows any [`ServedFileSystem`] file
+//!   system.
 //! - Unreadable data fails that one request, and is named in the log. Everything else continues.
 //!
 //! This crate is an edge of the house: the front ends own threads and sockets. The modules behind
@@ -26,19 +27,19 @@ pub mod venti;
 pub mod webdav;
 
 mod bounded;
+mod client_slots;
 mod network;
 mod path;
-mod places;
 mod tls;
 
-pub use bounded::Bounded;
+pub use bounded::BoundedFileSystem;
 pub use network::ListenError;
 pub use tls::{TlsError, TlsIdentity};
 
 use varve_image::{FileId, FileSystem};
 
 /// A file system that front ends can show.
-pub trait Served: FileSystem {
+pub trait ServedFileSystem: FileSystem {
     /// Reports whether the attributes of this file, or the entries of this folder, never change.
     /// Clients may then cache them without limit.
     fn is_settled(&self, file: FileId) -> bool;

@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
+use crate::client_slots::ClientSlots;
 use crate::network::{ListenError, keep_alive};
-use crate::places::Places;
 
 /// The maximum number of clients. When another one connects, the client that has been idle longest
 /// is dropped.
@@ -34,7 +34,7 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; c
 const PATH: &str = "/metrics";
 
 /// Writes the page with the current values.
-pub type Page = Arc<dyn Fn() -> String + Send + Sync>;
+pub type MetricsPage = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// A metrics server that runs until it is dropped.
 pub struct MetricsServer {
@@ -47,7 +47,7 @@ impl MetricsServer {
     ///
     /// # Errors
     /// [`ListenError`]
-    pub fn start(address: SocketAddr, is_exposed: bool, page: Page) -> Result<Self, ListenError> {
+    pub fn start(address: SocketAddr, is_exposed: bool, page: MetricsPage) -> Result<Self, ListenError> {
         if !is_exposed && !address.ip().is_loopback() {
             return Err(ListenError::ExposedNumbers { address });
         }
@@ -77,8 +77,8 @@ impl Drop for MetricsServer {
     }
 }
 
-async fn accept(listener: TcpListener, page: Page) {
-    let places = Places::new(CLIENTS_MAX);
+async fn accept(listener: TcpListener, page: MetricsPage) {
+    let places = ClientSlots::new(CLIENTS_MAX);
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
@@ -96,7 +96,7 @@ async fn accept(listener: TcpListener, page: Page) {
     }
 }
 
-async fn answer(socket: TcpStream, page: Page) {
+async fn answer(socket: TcpStream, page: MetricsPage) {
     keep_alive(&socket).ok();
     let service = service_fn(move |request: Request<Incoming>| {
         let page = Arc::clone(&page);
@@ -109,7 +109,7 @@ async fn answer(socket: TcpStream, page: Page) {
     }
 }
 
-fn reply(request: &Request<Incoming>, page: &Page) -> Response<String> {
+fn reply(request: &Request<Incoming>, page: &MetricsPage) -> Response<String> {
     let is_read = [Method::GET, Method::HEAD].contains(request.method());
     let (status, body) = match request.uri().path() {
         _ if !is_read => (StatusCode::METHOD_NOT_ALLOWED, String::new()),

@@ -18,20 +18,20 @@
 //! The crate `varve-nbd` has the protocol itself.
 
 mod answer;
+mod client_socket;
 mod connection;
 mod disk;
 mod disks;
 mod endpoint;
-mod line;
+mod nbd_settings;
 mod overlay;
 mod server;
-mod settings;
 mod snapshots;
 
-pub use disk::{Disk, Stretch, WritableDisk};
-pub use disks::{Disks, FindDiskError, ListedDisk, Served};
+pub use disk::{DiskExtent, ServedDisk, WritableDisk};
+pub use disks::{FindDiskError, FoundDisk, ListedDisk, ServedDisks};
 pub use endpoint::{Endpoint, ParseEndpointError};
+pub use nbd_settings::NbdSettings;
 pub use overlay::{Overlay, OverlayError};
 pub use server::NbdServer;
-pub use settings::Settings;
-pub use snapshots::{FewDisks, Moments, OneDisk, SnapshotDisks};
+pub use snapshots::{FewDisks, OneDisk, SnapshotDisks, TimeText};

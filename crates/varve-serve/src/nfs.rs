@@ -3,7 +3,7 @@
 //! A client that can connect can read everything, because NFS does not authenticate users. A handle
 //! is the number of a file, and is valid as long as the server knows that number. NFS clients never
 //! report which files they have forgotten, so a server for large trees wraps its files in
-//! [`Bounded`](crate::Bounded).
+//! [`BoundedFileSystem`](crate::BoundedFileSystem).
 
 mod adapter;
 mod guard;
@@ -17,9 +17,9 @@ use nfs3_server::tcp::{NFSTcp, NFSTcpListener};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-use crate::Served;
+use crate::ServedFileSystem;
 use crate::network::{ListenError, check_address, threads};
-use adapter::Adapter;
+use adapter::NfsAdapter;
 
 /// The NFS library listens here, behind our guard: any loopback port.
 const INNER: &str = "127.0.0.1:0";
@@ -37,12 +37,17 @@ impl NfsServer {
     ///
     /// # Errors
     /// [`ListenError`]
-    pub fn start(address: SocketAddr, is_exposed: bool, files: Arc<dyn Served>) -> Result<Self, ListenError> {
+    pub fn start(
+        address: SocketAddr,
+        is_exposed: bool,
+        files: Arc<dyn ServedFileSystem>,
+    ) -> Result<Self, ListenError> {
         check_address(address, is_exposed)?;
         let threads = threads("nfs")?;
         let failed = |source| ListenError::Listen { address, source };
         let outer = threads.block_on(TcpListener::bind(address)).map_err(failed)?;
-        let listener = threads.block_on(NFSTcpListener::bind(INNER, Adapter::new(files))).map_err(failed)?;
+        let listener =
+            threads.block_on(NFSTcpListener::bind(INNER, NfsAdapter::new(files))).map_err(failed)?;
         let inner = SocketAddr::new(listener.get_listen_ip(), listener.get_listen_port());
         let address = outer.local_addr().map_err(failed)?;
         threads.spawn(guard::stand_before(inner, outer));

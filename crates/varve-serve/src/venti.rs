@@ -25,6 +25,7 @@
 
 mod answer;
 mod answers;
+mod byte_budget;
 mod client_access;
 mod connection;
 mod connection_error;
@@ -34,20 +35,19 @@ mod listen;
 mod notify;
 mod outbox;
 mod read_pace;
-mod recent;
-mod room;
+mod recent_reads;
 mod server;
 mod sessions;
-mod settings;
 mod start_error;
 mod state;
 mod unsynced;
+mod venti_settings;
 
-pub use inherited::{InheritError, Inherited};
-pub use listen::{Access, ListenAt, Listening, ParseListenAtError};
-pub use notify::{Notice, notify};
+pub use inherited::{InheritError, InheritedSockets};
+pub use listen::{ListenAccess, ListenAddress, ListenAt, ParseListenAtError};
+pub use notify::{ServiceState, notify};
 pub use server::VentiServer;
-pub use sessions::{Session, Sessions, blocks_of, list_sessions, mark_sessions};
-pub use settings::VentiSettings;
+pub use sessions::{ClientSession, ClientSessions, blocks_of, list_sessions, mark_sessions};
 pub use start_error::StartError;
 pub use state::VentiCounts;
+pub use venti_settings::VentiSettings;

@@ -25,11 +25,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-use crate::Served;
+use crate::ServedFileSystem;
+use crate::client_slots::{ClientSlot, ClientSlots};
 use crate::network::{ListenError, check_address, keep_alive, threads};
-use crate::places::{Place, Places};
-use adapter::Adapter;
-use socket::Watched;
+use adapter::WebDavAdapter;
+use socket::WatchedSocket;
 
 /// The maximum number of clients. When another one connects, the client that has been idle longest
 /// is dropped.
@@ -54,20 +54,24 @@ impl WebDavServer {
     ///
     /// # Errors
     /// [`ListenError`]
-    pub fn start(address: SocketAddr, is_exposed: bool, files: Arc<dyn Served>) -> Result<Self, ListenError> {
+    pub fn start(
+        address: SocketAddr,
+        is_exposed: bool,
+        files: Arc<dyn ServedFileSystem>,
+    ) -> Result<Self, ListenError> {
         check_address(address, is_exposed)?;
         let threads = threads("webdav")?;
         let failed = |source| ListenError::Listen { address, source };
         let listener = threads.block_on(TcpListener::bind(address)).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let files = DavHandler::builder()
-            .filesystem(Box::new(Adapter::new(files)))
+            .filesystem(Box::new(WebDavAdapter::new(files)))
             .methods(DavMethodSet::WEBDAV_RO)
             .autoindex(true)
             .read_buf_size(READ_BYTES)
             .build_handler();
-        let door = Door { files, only: (!is_exposed).then_some(address) };
-        threads.spawn(accept(listener, door));
+        let handler = WebDavHandler { files, only: (!is_exposed).then_some(address) };
+        threads.spawn(accept(listener, handler));
         Ok(Self { address, threads })
     }
 
@@ -85,13 +89,13 @@ impl WebDavServer {
 
 /// The handler behind each connection.
 #[derive(Clone)]
-struct Door {
+struct WebDavHandler {
     files: DavHandler,
     /// Set if the server is for this machine only: requests must name this machine.
     only: Option<SocketAddr>,
 }
 
-impl Door {
+impl WebDavHandler {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         if self.only.is_some_and(|address| !host::is_meant(&request, address)) {
             let mut refused =
@@ -112,14 +116,14 @@ impl Door {
     }
 }
 
-async fn accept(listener: TcpListener, door: Door) {
-    let places = Places::new(CLIENTS_MAX);
+async fn accept(listener: TcpListener, handler: WebDavHandler) {
+    let places = ClientSlots::new(CLIENTS_MAX);
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                let (place, door) = (Arc::new(places.take().await), door.clone());
+                let (place, handler) = (Arc::new(places.take().await), handler.clone());
                 tokio::spawn(async move {
-                    place.hold_while(serve(socket, door, &place)).await;
+                    place.hold_while(serve(socket, handler, &place)).await;
                 });
             }
             Err(error) => {
@@ -130,14 +134,14 @@ async fn accept(listener: TcpListener, door: Door) {
     }
 }
 
-async fn serve(socket: TcpStream, door: Door, place: &Arc<Place>) {
+async fn serve(socket: TcpStream, handler: WebDavHandler, place: &Arc<ClientSlot>) {
     keep_alive(&socket).ok();
     let service = service_fn(move |request| {
         place.note_activity();
-        let door = door.clone();
-        async move { Ok::<_, Infallible>(door.answer(request).await) }
+        let handler = handler.clone();
+        async move { Ok::<_, Infallible>(handler.answer(request).await) }
     });
-    let socket = Watched::new(socket, Arc::clone(place), SEND_TIMEOUT);
+    let socket = WatchedSocket::new(socket, Arc::clone(place), SEND_TIMEOUT);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     if let Err(error) = http.serve_connection(TokioIo::new(socket), service).await {

@@ -9,13 +9,13 @@ use varve_replica::{HealingStore, RememberedTargets};
 use varve_store::{Permission, Store, StoreAccess, StoreConfig};
 use varve_world::RealStorage;
 
-use crate::home::Home;
 use crate::notice::Notice;
-use crate::session::Session;
+use crate::session::CommandSession;
+use crate::store_location::StoreLocation;
 use crate::target::{self, NamedBy};
 
 /// Reading a store that may have lost blocks.
-impl Session {
+impl CommandSession {
     /// Opens the store for reading, with its catalog. If a part of the catalog is lost here, it
     /// comes from a replica.
     ///
@@ -51,12 +51,12 @@ impl Session {
     }
 }
 
-fn blocks(session: &Session, store: Arc<Store>) -> Arc<HealingStore> {
+fn blocks(session: &CommandSession, store: Arc<Store>) -> Arc<HealingStore> {
     let (session, config) = (session.clone(), store.config().clone());
     Arc::new(HealingStore::new(store, Box::new(move || open_remembered(&session, &config))))
 }
 
-fn heal(session: &Session, blocks: &HealingStore, lost: &[BlockName]) -> Result<u64> {
+fn heal(session: &CommandSession, blocks: &HealingStore, lost: &[BlockName]) -> Result<u64> {
     // A reader does not wait for a writer: without the lock, healing fails at once.
     let store = session.without_waiting().write_store()?;
     let count = blocks.heal(&store, lost)?;
@@ -64,8 +64,8 @@ fn heal(session: &Session, blocks: &HealingStore, lost: &[BlockName]) -> Result<
     Ok(count)
 }
 
-fn open_remembered(session: &Session, config: &StoreConfig) -> Vec<Box<dyn BlockStore>> {
-    let Ok(Home::Folder(path)) = session.home() else { return Vec::new() };
+fn open_remembered(session: &CommandSession, config: &StoreConfig) -> Vec<Box<dyn BlockStore>> {
+    let Ok(StoreLocation::Folder(path)) = session.home() else { return Vec::new() };
     let targets = match RememberedTargets::read(&RealStorage::new(&path)) {
         Ok(remembered) => remembered.targets,
         Err(error) => {
@@ -86,7 +86,7 @@ fn open_remembered(session: &Session, config: &StoreConfig) -> Vec<Box<dyn Block
     stores
 }
 
-fn open_replica(session: &Session, text: &str, config: &StoreConfig) -> Result<Store> {
+fn open_replica(session: &CommandSession, text: &str, config: &StoreConfig) -> Result<Store> {
     let there = session.replica(text, NamedBy::Store)?;
     let shown = target::shown(text);
     if there.replica.config()?.binding() != config.binding() {

@@ -6,42 +6,42 @@
 //!                                └─▶ Frontend: notices, progress, passphrases, signals
 //! ```
 //!
-//! Read [`Session`] first, then `home` (how a path is interpreted) and `healing` (lost blocks come
-//! from replicas).
+//! Read [`CommandSession`] first, then `home` (how a path is interpreted) and `healing` (lost
+//! blocks come from replicas).
 //!
-//! This crate prints nothing. A [`Frontend`] receives everything that the user must know while the
-//! command works; everything else is a return value. The crate makes no decision that changes the
-//! archive: it opens stores and emits notices.
+//! This crate prints nothing. A [`UserInterface`] receives everything that the user must know while
+//! the command works; everything else is a return value. The crate makes no decision that changes
+//! the archive: it opens stores and emits notices.
 
 mod failure;
-mod frontend;
 mod healing;
 mod hinted;
-mod home;
 mod host;
 mod known_servers;
 mod notice;
-mod reading;
+mod open_archive;
 #[cfg(test)]
 mod recorded;
 mod replica_home;
-mod roots;
+mod roots_file;
 mod secret;
 mod session;
+mod store_location;
 pub mod target;
 mod user_folders;
+mod user_interface;
 mod waiting;
 
 pub use failure::{InUse, Interrupted, UsageError, WrongKey, failure_kinds, kind_of};
-pub use frontend::Frontend;
 pub use hinted::{Hinted, WithHint};
-pub use home::{Home, home_at, leads_into, venti_tls};
 pub use host::{host_name, owner_names};
 pub use notice::Notice;
-pub use reading::{Reading, VentiSnapshots};
+pub use open_archive::{OpenArchive, VentiSnapshots};
 pub use replica_home::{History, PUT_CONFIG, ReplicaHome, ReplicaReads, replica_hint};
-pub use roots::{LockedRoots, Roots};
+pub use roots_file::{LockedRootsFile, RootsFile};
 pub use secret::{KeyOptions, PASSPHRASE_VARIABLE, cost};
-pub use session::{Session, Settings, Writable};
+pub use session::{CommandSession, SessionSettings, WritableStore};
+pub use store_location::{StoreLocation, home_at, leads_into, venti_tls};
 pub use target::NamedBy;
+pub use user_interface::UserInterface;
 pub use waiting::is_lock_free;

@@ -10,11 +10,11 @@ use varve_store::RebuildProgress;
 use varve_world::Timestamp;
 use zeroize::Zeroizing;
 
-use crate::frontend::Frontend;
 use crate::notice::Notice;
 use crate::replica_home::ReplicaReads;
 use crate::secret::KeyOptions;
-use crate::session::{Session, Settings};
+use crate::session::{CommandSession, SessionSettings};
+use crate::user_interface::UserInterface;
 
 #[derive(Default)]
 pub(crate) struct Recorded {
@@ -30,8 +30,8 @@ impl Recorded {
     }
 
     /// Returns the session of a store, with a cache folder of its own beside the store.
-    pub(crate) fn session(self: &Arc<Self>, store: &std::path::Path) -> Session {
-        let settings = Settings {
+    pub(crate) fn session(self: &Arc<Self>, store: &std::path::Path) -> CommandSession {
+        let settings = SessionSettings {
             store: Some(store.into()),
             key: KeyOptions::default(),
             wait: Duration::from_secs(60),
@@ -41,11 +41,11 @@ impl Recorded {
             roots: None,
             show_moment: |moment: Timestamp| format!("{} ns", moment.0),
         };
-        Session::new(settings, Arc::clone(self) as _)
+        CommandSession::new(settings, Arc::clone(self) as _)
     }
 }
 
-impl Frontend for Recorded {
+impl UserInterface for Recorded {
     fn notice(&self, notice: &Notice) {
         self.notices.lock().push(notice.clone());
     }

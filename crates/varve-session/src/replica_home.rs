@@ -9,11 +9,11 @@ use varve_replica::{OpenReplicaError, RangeCache, Replica, ReplicaStorage, name_
 use varve_store::Store;
 use varve_world::{MemoryStorage, RealStorage, Storage, World};
 
-use crate::frontend::Frontend;
 use crate::hinted::hinted;
 use crate::notice::Notice;
 use crate::target::{self, NamedBy};
 use crate::user_folders;
+use crate::user_interface::UserInterface;
 
 /// Cache size in memory during the verification of a replica.
 const VERIFY_CACHE_BYTES: u64 = 64 << 20;
@@ -49,7 +49,7 @@ pub(crate) struct Replicas {
     reads: ReplicaReads,
     cache: Option<PathBuf>,
     cache_bytes: u64,
-    frontend: Arc<dyn Frontend>,
+    frontend: Arc<dyn UserInterface>,
 }
 
 impl Replicas {
@@ -58,7 +58,7 @@ impl Replicas {
         reads: ReplicaReads,
         cache: Option<PathBuf>,
         cache_bytes: u64,
-        frontend: Arc<dyn Frontend>,
+        frontend: Arc<dyn UserInterface>,
     ) -> Self {
         Self { reads, cache: cache.or_else(user_folders::cache), cache_bytes, frontend }
     }

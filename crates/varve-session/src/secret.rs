@@ -13,7 +13,7 @@ use varve_store::{KeyError, PassphraseCost, Secret};
 use zeroize::Zeroizing;
 
 use crate::failure::UsageError;
-use crate::frontend::Frontend;
+use crate::user_interface::UserInterface;
 
 /// The environment variable that holds the passphrase.
 pub const PASSPHRASE_VARIABLE: &str = "VARVE_PASSPHRASE";
@@ -23,7 +23,7 @@ const KEY_FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The number of times that a passphrase is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum PromptCount {
     /// The passphrase exists: a wrong one is refused.
     Once,
     /// The passphrase is new: a typing error would lock everybody out.
@@ -41,7 +41,7 @@ pub struct KeyOptions {
 
 /// The store to which a key belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum KeyOf {
+enum KeyOwner {
     /// The store on which the command works.
     Own,
     /// The source store of a copy, which may have another key.
@@ -50,29 +50,29 @@ enum KeyOf {
 
 /// Finds the secret of a store: from the options of the command line, and from the answers so far.
 #[derive(Clone)]
-pub(crate) struct Keys {
+pub(crate) struct SecretFinder {
     options: KeyOptions,
-    of: KeyOf,
-    answers: Arc<Mutex<Answers>>,
-    frontend: Arc<dyn Frontend>,
+    of: KeyOwner,
+    answers: Arc<Mutex<SecretAnswers>>,
+    frontend: Arc<dyn UserInterface>,
 }
 
 /// The answers so far. A command may open the store twice, and its replicas. The first answer of a
 /// person or a program serves all of them. It is wiped when the session ends.
 #[derive(Default)]
-struct Answers {
+struct SecretAnswers {
     own: Option<Zeroizing<String>>,
     source: Option<Zeroizing<String>>,
 }
 
-impl Keys {
-    pub(crate) fn new(options: KeyOptions, frontend: Arc<dyn Frontend>) -> Self {
-        Self { options, of: KeyOf::Own, answers: Arc::default(), frontend }
+impl SecretFinder {
+    pub(crate) fn new(options: KeyOptions, frontend: Arc<dyn UserInterface>) -> Self {
+        Self { options, of: KeyOwner::Own, answers: Arc::default(), frontend }
     }
 
     /// Returns the keys of the source store of a copy, with the same options and answers.
     pub(crate) fn of_source(&self) -> Self {
-        Self { of: KeyOf::Source, ..self.clone() }
+        Self { of: KeyOwner::Source, ..self.clone() }
     }
 
     /// Returns the same keys with another key file.
@@ -92,8 +92,8 @@ impl Keys {
     /// Names the option or environment variable that gives a secret, if there is one.
     pub(crate) fn what_is_given(&self) -> Option<&'static str> {
         let variable = match self.of {
-            KeyOf::Own => PASSPHRASE_VARIABLE,
-            KeyOf::Source => FROM_PASSPHRASE,
+            KeyOwner::Own => PASSPHRASE_VARIABLE,
+            KeyOwner::Source => FROM_PASSPHRASE,
         };
         match &self.options {
             KeyOptions { key_file: Some(_), .. } => Some("a key file"),
@@ -105,11 +105,11 @@ impl Keys {
 
     /// Returns the secret that opens the store: a key file, a passphrase from a file, a program or
     /// the environment, or an answer.
-    pub(crate) fn given(&self, asked: Asked) -> Result<Secret> {
+    pub(crate) fn given(&self, asked: PromptCount) -> Result<Secret> {
         if let Some(file) = &self.options.key_file {
-            return if asked == Asked::Twice { new_key_file(file) } else { key_file(file) };
+            return if asked == PromptCount::Twice { new_key_file(file) } else { key_file(file) };
         }
-        if self.of == KeyOf::Source
+        if self.of == KeyOwner::Source
             && let Ok(passphrase) = std::env::var(FROM_PASSPHRASE)
         {
             return Ok(Secret::Passphrase(Zeroizing::new(passphrase)));
@@ -119,10 +119,10 @@ impl Keys {
         }
         let mut answers = self.answers.lock();
         let (answer, prompt) = match self.of {
-            KeyOf::Own => (&mut answers.own, "Passphrase: "),
-            KeyOf::Source => (&mut answers.source, "Passphrase of the store to copy from: "),
+            KeyOwner::Own => (&mut answers.own, "Passphrase: "),
+            KeyOwner::Source => (&mut answers.source, "Passphrase of the store to copy from: "),
         };
-        if let Some(known) = answer.as_ref().filter(|_| asked == Asked::Once) {
+        if let Some(known) = answer.as_ref().filter(|_| asked == PromptCount::Once) {
             return Ok(Secret::Passphrase(known.clone()));
         }
         let secret = match (&self.options.passphrase_command, std::env::var(PASSPHRASE_VARIABLE)) {
@@ -151,13 +151,13 @@ impl Keys {
                 "a new key needs a passphrase or a key file: name it with --new-key-file, or set {NEW_PASSPHRASE}"
             );
         }
-        ask(self.frontend.as_ref(), "New passphrase: ", Asked::Twice).map(Secret::Passphrase)
+        ask(self.frontend.as_ref(), "New passphrase: ", PromptCount::Twice).map(Secret::Passphrase)
     }
 }
 
-fn ask(frontend: &dyn Frontend, prompt: &str, asked: Asked) -> Result<Zeroizing<String>> {
+fn ask(frontend: &dyn UserInterface, prompt: &str, asked: PromptCount) -> Result<Zeroizing<String>> {
     let passphrase = frontend.ask(prompt)?;
-    if asked == Asked::Twice && *frontend.ask("Again: ")? != *passphrase {
+    if asked == PromptCount::Twice && *frontend.ask("Again: ")? != *passphrase {
         bail!("the two passphrases differ");
     }
     Ok(passphrase)
@@ -206,8 +206,8 @@ mod tests {
     use super::*;
     use crate::recorded::Recorded;
 
-    fn keys(frontend: &Arc<Recorded>) -> Keys {
-        Keys::new(KeyOptions::default(), Arc::clone(frontend) as _)
+    fn keys(frontend: &Arc<Recorded>) -> SecretFinder {
+        SecretFinder::new(KeyOptions::default(), Arc::clone(frontend) as _)
     }
 
     fn text(secret: Secret) -> String {
@@ -222,8 +222,8 @@ mod tests {
         let frontend = Recorded::answering(&["own", "other"]);
         let keys = keys(&frontend);
         for _ in 0..2 {
-            assert_eq!(text(keys.clone().given(Asked::Once).unwrap()), "own");
-            assert_eq!(text(keys.of_source().given(Asked::Once).unwrap()), "other");
+            assert_eq!(text(keys.clone().given(PromptCount::Once).unwrap()), "own");
+            assert_eq!(text(keys.of_source().given(PromptCount::Once).unwrap()), "other");
         }
         assert_eq!(*frontend.prompts.lock(), ["Passphrase: ", "Passphrase of the store to copy from: "]);
     }
@@ -232,7 +232,7 @@ mod tests {
     fn a_new_passphrase_is_asked_for_twice() {
         let frontend = Recorded::answering(&["a", "a", "a", "b"]);
         let keys = keys(&frontend);
-        assert_eq!(text(keys.given(Asked::Twice).unwrap()), "a");
+        assert_eq!(text(keys.given(PromptCount::Twice).unwrap()), "a");
         let error = keys.new_secret(None, true).err().unwrap();
         assert_eq!(error.to_string(), "the two passphrases differ");
         assert_eq!(*frontend.prompts.lock(), ["Passphrase: ", "Again: ", "New passphrase: ", "Again: "]);
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_missing_secret_is_its_own_kind_of_error() {
-        let error = keys(&Recorded::answering(&[])).given(Asked::Once).err().unwrap();
+        let error = keys(&Recorded::answering(&[])).given(PromptCount::Once).err().unwrap();
         assert!(matches!(error.downcast_ref(), Some(KeyError::Missing)), "{error:#}");
     }
 }

@@ -13,19 +13,19 @@ use varve_venti::Address;
 use varve_world::{Clock, RealClock, Storage, Timestamp, World};
 
 use crate::failure::{UsageError, WrongKey};
-use crate::frontend::Frontend;
-use crate::home::{self, Home, home_at};
 use crate::host::host_name;
 use crate::notice::Notice;
 use crate::replica_home::{self, History, ReplicaHome, ReplicaReads, Replicas};
-use crate::roots::Roots;
-use crate::secret::{Asked, KeyOptions, Keys};
+use crate::roots_file::RootsFile;
+use crate::secret::{KeyOptions, PromptCount, SecretFinder};
+use crate::store_location::{self, StoreLocation, home_at};
 use crate::target::{self, NamedBy};
+use crate::user_interface::UserInterface;
 use crate::waiting;
 
 /// The settings that the command line and the environment give.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct SessionSettings {
     /// The path or URL of a store, a replica of it, or a Venti server.
     pub store: Option<PathBuf>,
     pub key: KeyOptions,
@@ -45,22 +45,23 @@ pub struct Settings {
 /// The store of a command, and everything that is needed to open it. A clone shares the typed
 /// passphrase.
 #[derive(Clone)]
-pub struct Session {
+pub struct CommandSession {
     store: Option<PathBuf>,
-    keys: Keys,
+    keys: SecretFinder,
     replicas: Replicas,
     wait: Duration,
     roots: Option<PathBuf>,
     show_moment: fn(Timestamp) -> String,
-    frontend: Arc<dyn Frontend>,
+    frontend: Arc<dyn UserInterface>,
 }
 
-impl Session {
+impl CommandSession {
     /// Creates the session of a command. Nothing is opened yet.
     #[must_use]
-    pub fn new(settings: Settings, frontend: Arc<dyn Frontend>) -> Self {
-        let Settings { store, key, wait, replica_reads, cache, cache_bytes, roots, show_moment } = settings;
-        let keys = Keys::new(key, Arc::clone(&frontend));
+    pub fn new(settings: SessionSettings, frontend: Arc<dyn UserInterface>) -> Self {
+        let SessionSettings { store, key, wait, replica_reads, cache, cache_bytes, roots, show_moment } =
+            settings;
+        let keys = SecretFinder::new(key, Arc::clone(&frontend));
         let replicas = Replicas::new(replica_reads, cache, cache_bytes, Arc::clone(&frontend));
         Self { store, keys, replicas, wait, roots, show_moment, frontend }
     }
@@ -82,10 +83,10 @@ impl Session {
         }
         let name = path.display().to_string();
         let world = match home_at(path)? {
-            Home::Folder(path) => World::real(&path),
-            Home::Replica(text) => source.replica(&text, NamedBy::User)?.world,
+            StoreLocation::Folder(path) => World::real(&path),
+            StoreLocation::Replica(text) => source.replica(&text, NamedBy::User)?.world,
             // A Venti server needs no key.
-            Home::Venti(_) => return Ok(source),
+            StoreLocation::Venti(_) => return Ok(source),
         };
         let config = Store::read_config(&world).with_context(|| format!("cannot open the store {name}"))?;
         if config.encryption == Encryption::None {
@@ -101,7 +102,7 @@ impl Session {
 }
 
 /// Location of the store.
-impl Session {
+impl CommandSession {
     /// Reports whether a store was named.
     #[must_use]
     pub fn names_store(&self) -> bool {
@@ -121,7 +122,7 @@ impl Session {
     ///
     /// # Errors
     /// [`UsageError`] if no store was named, or the name cannot be interpreted.
-    pub fn home(&self) -> Result<Home> {
+    pub fn home(&self) -> Result<StoreLocation> {
         home_at(&self.store_path()?)
     }
 
@@ -169,7 +170,7 @@ impl Session {
 }
 
 /// Opening the store.
-impl Session {
+impl CommandSession {
     /// Opens the store for inspection, as far as the key allows.
     ///
     /// # Errors
@@ -200,7 +201,7 @@ impl Session {
     /// When it does not open.
     pub fn read_store_at(&self, path: &Path) -> Result<Store> {
         match home_at(path)? {
-            Home::Folder(path) => {
+            StoreLocation::Folder(path) => {
                 let name = path.display().to_string();
                 let world = World::real(&path);
                 let secret = self.secret_of(&world, &name)?;
@@ -208,7 +209,7 @@ impl Session {
                 self.notice_lost_end(&store, &name);
                 Ok(store)
             }
-            Home::Replica(text) => {
+            StoreLocation::Replica(text) => {
                 let there = self.replica(&text, NamedBy::User)?;
                 let name = target::shown(&text);
                 let secret = self.secret_of(&there.world, &name)?;
@@ -217,7 +218,7 @@ impl Session {
                 self.notice_rollback(&store, &there, History::Unknown, &text);
                 Ok(store)
             }
-            Home::Venti(address) => Err(home::only_blocks(&address)),
+            StoreLocation::Venti(address) => Err(store_location::only_blocks(&address)),
         }
     }
 
@@ -281,7 +282,7 @@ impl Session {
 }
 
 /// Keys.
-impl Session {
+impl CommandSession {
     /// Returns the secret of the store of a world, if the store needs one.
     ///
     /// # Errors
@@ -308,7 +309,7 @@ impl Session {
     /// # Errors
     /// When no secret was given and no user can be asked.
     pub fn secret(&self) -> Result<Secret> {
-        self.keys.given(Asked::Once)
+        self.keys.given(PromptCount::Once)
     }
 
     /// Returns the secret for a new store. A passphrase is asked for twice: a typing error would
@@ -317,7 +318,7 @@ impl Session {
     /// # Errors
     /// When no secret was given and no user can be asked, or the two answers differ.
     pub fn secret_of_new_store(&self) -> Result<Secret> {
-        self.keys.given(Asked::Twice)
+        self.keys.given(PromptCount::Twice)
     }
 
     /// Returns the secret of a new key: `key_file`, the environment, or an answer. If `is_asked`,
@@ -346,7 +347,7 @@ impl Session {
 }
 
 /// Replicas and servers.
-impl Session {
+impl CommandSession {
     /// Opens the target that `text` names, a folder or a URL. `bytes_per_second` limits the upload
     /// rate.
     ///
@@ -389,9 +390,9 @@ impl Session {
     /// When the replica does not open, or a Venti server was named.
     pub fn storage_at(&self, path: &Path) -> Result<Arc<dyn Storage>> {
         Ok(match home_at(path)? {
-            Home::Folder(path) => World::real(&path).storage,
-            Home::Replica(text) => self.replica(&text, NamedBy::User)?.world.storage,
-            Home::Venti(address) => return Err(home::only_blocks(&address)),
+            StoreLocation::Folder(path) => World::real(&path).storage,
+            StoreLocation::Replica(text) => self.replica(&text, NamedBy::User)?.world.storage,
+            StoreLocation::Venti(address) => return Err(store_location::only_blocks(&address)),
         })
     }
 
@@ -400,8 +401,8 @@ impl Session {
     /// # Errors
     /// When they do not open.
     pub fn read_blocks_at(&self, path: &Path) -> Result<Arc<dyn BlockStore>> {
-        if let Home::Venti(address) = home_at(path)? {
-            return Ok(home::connect(&address)?);
+        if let StoreLocation::Venti(address) = home_at(path)? {
+            return Ok(store_location::connect(&address)?);
         }
         Ok(Arc::new(self.read_store_at(path)?))
     }
@@ -410,11 +411,11 @@ impl Session {
     ///
     /// # Errors
     /// When they do not open.
-    pub fn write_blocks_at(&self, path: &Path) -> Result<Writable> {
-        if let Home::Venti(address) = home_at(path)? {
-            return Ok(Writable::Venti(home::connect(&address)?));
+    pub fn write_blocks_at(&self, path: &Path) -> Result<WritableStore> {
+        if let StoreLocation::Venti(address) = home_at(path)? {
+            return Ok(WritableStore::Venti(store_location::connect(&address)?));
         }
-        Ok(Writable::Store(Box::new(self.write_store_at(path)?)))
+        Ok(WritableStore::Store(Box::new(self.write_store_at(path)?)))
     }
 
     /// Connects to a Venti server.
@@ -422,7 +423,7 @@ impl Session {
     /// # Errors
     /// When it cannot be reached, or is no Venti server.
     pub fn venti(&self, address: &Address) -> Result<Arc<VentiStore>> {
-        home::connect(address)
+        store_location::connect(address)
     }
 
     /// Returns the file with the catalog roots of a Venti server: the named file, or else the
@@ -430,25 +431,25 @@ impl Session {
     ///
     /// # Errors
     /// When none was named and the user has no folder for it.
-    pub fn roots(&self, address: &Address) -> Result<Roots> {
-        Roots::of(self.roots.clone(), address)
+    pub fn roots(&self, address: &Address) -> Result<RootsFile> {
+        RootsFile::of(self.roots.clone(), address)
     }
 
     /// Returns the roots file that the command line names.
     #[must_use]
-    pub fn named_roots(&self) -> Option<Roots> {
-        self.roots.clone().map(Roots::at)
+    pub fn named_roots(&self) -> Option<RootsFile> {
+        self.roots.clone().map(RootsFile::at)
     }
 }
 
 /// A destination for blocks.
 #[expect(missing_docs, reason = "the names explain themselves")]
-pub enum Writable {
+pub enum WritableStore {
     Store(Box<Store>),
     Venti(Arc<VentiStore>),
 }
 
-impl Writable {
+impl WritableStore {
     /// Returns the blocks.
     #[must_use]
     pub fn blocks(&self) -> &dyn BlockStore {

@@ -7,9 +7,9 @@ use anyhow::Result;
 use varve_remote::{Location, OpenOptions, Pace, Target};
 
 use crate::failure::UsageError;
-use crate::frontend::Frontend;
 use crate::known_servers;
 use crate::notice::Notice;
+use crate::user_interface::UserInterface;
 
 /// The origin of the text that names a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,7 +96,7 @@ pub(crate) fn open(
     text: &str,
     named_by: NamedBy,
     bytes_per_second: Option<u64>,
-    frontend: &dyn Frontend,
+    frontend: &dyn UserInterface,
 ) -> Result<Arc<dyn Target>> {
     refuse_other_spelling(text)?;
     let up = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
@@ -113,7 +113,12 @@ pub(crate) fn open(
 
 /// Reports whether a server may receive the password from the environment: only if the user names
 /// it now or has named it before. `file` lists the servers that the user has named before.
-fn may_have_password(file: Option<&Path>, server: &str, named_by: NamedBy, frontend: &dyn Frontend) -> bool {
+fn may_have_password(
+    file: Option<&Path>,
+    server: &str,
+    named_by: NamedBy,
+    frontend: &dyn UserInterface,
+) -> bool {
     match named_by {
         NamedBy::User => {
             let noted = file.map(|file| known_servers::add(file, server));

@@ -10,8 +10,8 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use varve_block::{FailureKind, with_causes};
 
 use crate::failure::{Interrupted, failure_kinds};
-use crate::frontend::Frontend;
 use crate::hinted::Hinted;
+use crate::user_interface::UserInterface;
 
 /// Minimum and maximum pause between two looks at the lock.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -27,11 +27,11 @@ const WAIT: &str =
 /// The error of the last attempt. [`Interrupted`] after a signal.
 pub(crate) fn until_free<T>(
     patience: Duration,
-    frontend: &dyn Frontend,
+    frontend: &dyn UserInterface,
     is_free: impl Fn() -> bool,
     mut attempt: impl FnMut() -> Result<T>,
 ) -> Result<T> {
-    let mut wait = Wait::new(patience);
+    let mut wait = LockWait::new(patience);
     let is_interrupted = frontend.is_interrupted();
     loop {
         match attempt() {
@@ -69,7 +69,7 @@ pub fn is_lock_free(folder: &Path, file: &str) -> bool {
     opened.map_or(true, |lock| flock(&lock, FlockOperation::NonBlockingLockShared).is_ok())
 }
 
-struct Wait {
+struct LockWait {
     patience: Duration,
     begun: Instant,
     pause: Duration,
@@ -77,7 +77,7 @@ struct Wait {
     announced: String,
 }
 
-impl Wait {
+impl LockWait {
     #[expect(clippy::disallowed_methods, reason = "a user waits in real time")]
     fn new(patience: Duration) -> Self {
         Self { patience, begun: Instant::now(), pause: PAUSE_MIN, announced: String::new() }
@@ -87,7 +87,7 @@ impl Wait {
         self.begun.elapsed() >= self.patience
     }
 
-    fn announce(&mut self, frontend: &dyn Frontend, error: &anyhow::Error) {
+    fn announce(&mut self, frontend: &dyn UserInterface, error: &anyhow::Error) {
         let message = with_causes(error.as_ref());
         if message == self.announced {
             return;

@@ -8,27 +8,27 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use varve_world::{FileLock, FileName, LockError, Storage};
 
-use crate::draw::Draw;
+use crate::draw::SeededDraw;
 use crate::fault::{Call, Fault, Strike};
-use crate::inode::Inode;
-use crate::names::{InodeNumber, Names};
+use crate::file_names::{FileNames, InodeNumber};
+use crate::inode::SimInode;
 use crate::tally::{Leftover, Tally};
 
 /// A simulated disk with a file system. Clones share the disk, like processes on one machine: a
 /// lock is held by one of them, and each sees at once what another has written.
 #[derive(Debug, Clone)]
-pub struct Disk {
-    inside: Arc<Mutex<Inside>>,
+pub struct SimDisk {
+    inside: Arc<Mutex<SimDiskState>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Inside {
-    pub(crate) names: Names,
-    pub(crate) inodes: BTreeMap<InodeNumber, Inode>,
+pub(crate) struct SimDiskState {
+    pub(crate) names: FileNames,
+    pub(crate) inodes: BTreeMap<InodeNumber, SimInode>,
     next_inode: InodeNumber,
     locks: BTreeMap<FileName, u64>,
     next_lock: u64,
-    pub(crate) draw: Draw,
+    pub(crate) draw: SeededDraw,
     /// The faults that are still to occur, each with the number of calls after which it may.
     armed: Vec<(u64, Fault)>,
     is_down: bool,
@@ -37,17 +37,17 @@ pub(crate) struct Inside {
     pub(crate) tally: Tally,
 }
 
-impl Disk {
+impl SimDisk {
     /// An empty disk without faults. `seed` determines the outcome of all later faults.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let inside = Inside {
-            names: Names::default(),
+        let inside = SimDiskState {
+            names: FileNames::default(),
             inodes: BTreeMap::new(),
             next_inode: 0,
             locks: BTreeMap::new(),
             next_lock: 0,
-            draw: Draw::new(seed),
+            draw: SeededDraw::new(seed),
             armed: Vec::new(),
             is_down: false,
             is_full: false,
@@ -59,7 +59,7 @@ impl Disk {
 
     /// Replaces the source of random decisions.
     pub fn reseed(&self, seed: u64) {
-        self.inside().draw = Draw::new(seed);
+        self.inside().draw = SeededDraw::new(seed);
     }
 
     /// Sets the faults that are to occur, replacing those set before.
@@ -105,13 +105,13 @@ impl Disk {
     /// next sync of that file reports it.
     #[must_use]
     pub fn owes_failure(&self) -> bool {
-        self.inside().inodes.values().any(Inode::owes_failure)
+        self.inside().inodes.values().any(SimInode::owes_failure)
     }
 
     /// Restarts the machine with the data that the power cut left. All locks are released.
     pub fn restart(&self) {
         let mut inside = self.inside();
-        let Inside { names, inodes, draw, tally, .. } = &mut *inside;
+        let SimDiskState { names, inodes, draw, tally, .. } = &mut *inside;
         let mut left = BTreeSet::new();
         names.survive(draw, &mut left);
         let named = names.inodes();
@@ -130,7 +130,7 @@ impl Disk {
         self.inside().tally.clone()
     }
 
-    pub(crate) fn inside(&self) -> MutexGuard<'_, Inside> {
+    pub(crate) fn inside(&self) -> MutexGuard<'_, SimDiskState> {
         self.inside.lock()
     }
 
@@ -140,7 +140,7 @@ impl Disk {
         &self,
         call: Call,
         name: &str,
-        act: impl FnOnce(&mut Inside, Option<Fault>) -> io::Result<T>,
+        act: impl FnOnce(&mut SimDiskState, Option<Fault>) -> io::Result<T>,
     ) -> io::Result<T> {
         let mut inside = self.inside();
         if inside.is_down {
@@ -197,14 +197,14 @@ fn note_left(tally: &mut Tally, left: BTreeSet<Leftover>) {
     }
 }
 
-impl Inside {
+impl SimDiskState {
     fn strike(&mut self, fault: Fault) {
         *self.tally.struck.entry(fault).or_default() += 1;
         self.tally.note(fault as u64);
         self.is_full |= fault == Fault::DiskFull;
     }
 
-    fn file(&mut self, file: &FileName) -> io::Result<&mut Inode> {
+    fn file(&mut self, file: &FileName) -> io::Result<&mut SimInode> {
         let number = self.names.inode(file).ok_or_else(|| not_found(file))?;
         Ok(self.inodes.get_mut(&number).expect("a named file exists"))
     }
@@ -212,7 +212,7 @@ impl Inside {
     fn make(&mut self, file: &FileName) {
         let number = self.next_inode;
         self.next_inode += 1;
-        self.inodes.insert(number, Inode::default());
+        self.inodes.insert(number, SimInode::default());
         self.names.create(file, number);
     }
 
@@ -325,7 +325,7 @@ impl Inside {
     }
 }
 
-impl Storage for Disk {
+impl Storage for SimDisk {
     fn create(&self, file: &FileName) -> io::Result<()> {
         self.call(Call::Create, file.as_str(), |inside, struck| inside.create(file, struck))
     }
@@ -385,7 +385,7 @@ impl Storage for Disk {
             if !inside.names.has_folder(folder) {
                 return Err(io::ErrorKind::NotFound.into());
             }
-            let Inside { names, draw, pretends_to_sync, .. } = inside;
+            let SimDiskState { names, draw, pretends_to_sync, .. } = inside;
             match struck {
                 _ if *pretends_to_sync => Ok(()),
                 Some(Fault::FolderSyncError | Fault::PowerCut) => {
@@ -434,22 +434,22 @@ impl Storage for Disk {
             })
         });
         match (taken, refused) {
-            (Ok(number), _) => Ok(Box::new(DiskLock { disk: self.clone(), file: file.clone(), number })),
+            (Ok(number), _) => Ok(Box::new(SimLock { disk: self.clone(), file: file.clone(), number })),
             (Err(_), Some(error)) => Err(error),
             (Err(source), None) => Err(LockError::Storage { file: file.clone(), source }),
         }
     }
 }
 
-struct DiskLock {
-    disk: Disk,
+struct SimLock {
+    disk: SimDisk,
     file: FileName,
     number: u64,
 }
 
-impl FileLock for DiskLock {}
+impl FileLock for SimLock {}
 
-impl Drop for DiskLock {
+impl Drop for SimLock {
     fn drop(&mut self) {
         let mut inside = self.disk.inside();
         // A power cut may have released this lock, and another process may have taken it since.

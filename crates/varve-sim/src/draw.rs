@@ -2,9 +2,9 @@
 
 /// A random sequence that a seed determines. SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Debug, Clone)]
-pub struct Draw(u64);
+pub struct SeededDraw(u64);
 
-impl Draw {
+impl SeededDraw {
     /// Starts the sequence of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {

@@ -4,11 +4,11 @@ use std::io;
 
 use varve_world::{FileName, Storage};
 
-use crate::disk::Disk;
-use crate::inode::Inode;
+use crate::disk::SimDisk;
+use crate::inode::SimInode;
 use crate::rot::Rot;
 
-impl Disk {
+impl SimDisk {
     /// All files, in order of their names. Not counted as a call, and never hit by a fault.
     #[must_use]
     pub fn files(&self) -> Vec<FileName> {
@@ -26,7 +26,7 @@ impl Disk {
 
     /// Makes all sectors readable again, as after fixing a loose cable.
     pub fn heal(&self) {
-        self.inside().inodes.values_mut().for_each(Inode::heal);
+        self.inside().inodes.values_mut().for_each(SimInode::heal);
     }
 
     /// Damages a file at a random position. Returns false if the file does not exist or is empty.

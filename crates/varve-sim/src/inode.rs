@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use crate::draw::Draw;
+use crate::draw::SeededDraw;
 use crate::rot::Rot;
 use crate::tally::Leftover;
 
@@ -12,7 +12,7 @@ pub const SECTOR_BYTES: usize = 512;
 
 /// A file without its name.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Inode {
+pub(crate) struct SimInode {
     volatile: Vec<u8>,
     durable: Vec<u8>,
     /// The bytes before this position have no pending changes.
@@ -31,7 +31,7 @@ pub(crate) struct Inode {
 }
 
 /// The unsynced sectors that a power cut keeps.
-enum Keeps {
+enum KeptSectors {
     Nothing,
     All,
     /// The sectors before a random position.
@@ -42,7 +42,7 @@ enum Keeps {
     AllButOne,
 }
 
-impl Inode {
+impl SimInode {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.volatile
     }
@@ -65,7 +65,7 @@ impl Inode {
     }
 
     /// Simulates a read of an earlier state: turns the bytes of a later append into zeros.
-    pub(crate) fn stale(&self, offset: usize, into: &mut [u8], draw: &mut Draw) {
+    pub(crate) fn stale(&self, offset: usize, into: &mut [u8], draw: &mut SeededDraw) {
         let within: Vec<_> =
             self.ends.iter().copied().filter(|end| (offset..offset + into.len()).contains(end)).collect();
         let end = match within.get(draw.index(within.len())) {
@@ -82,7 +82,7 @@ impl Inode {
     }
 
     /// Damages the durable view, and the same place in the volatile one.
-    pub(crate) fn rot(&mut self, rot: Rot, draw: &mut Draw) {
+    pub(crate) fn rot(&mut self, rot: Rot, draw: &mut SeededDraw) {
         let place = draw.index(self.durable.len());
         let start = place / SECTOR_BYTES * SECTOR_BYTES;
         for view in [&mut self.durable, &mut self.volatile] {
@@ -142,7 +142,7 @@ impl Inode {
     /// Fails a sync. Each pending sector is either written, or marked clean without being written.
     /// A sector marked clean can still be read while it is in the page cache; whether it is evicted
     /// is random.
-    pub(crate) fn fail_sync(&mut self, draw: &mut Draw, left: &mut BTreeSet<Leftover>) {
+    pub(crate) fn fail_sync(&mut self, draw: &mut SeededDraw, left: &mut BTreeSet<Leftover>) {
         if self.is_clean() {
             return;
         }
@@ -167,7 +167,7 @@ impl Inode {
     }
 
     /// Reduces the file to the state after a power cut.
-    pub(crate) fn survive(&mut self, draw: &mut Draw, left: &mut BTreeSet<Leftover>) {
+    pub(crate) fn survive(&mut self, draw: &mut SeededDraw, left: &mut BTreeSet<Leftover>) {
         if !self.is_clean() {
             self.durable = self.remains(draw, left);
         }
@@ -177,18 +177,18 @@ impl Inode {
         self.settle();
     }
 
-    fn remains(&self, draw: &mut Draw, left: &mut BTreeSet<Leftover>) -> Vec<u8> {
+    fn remains(&self, draw: &mut SeededDraw, left: &mut BTreeSet<Leftover>) -> Vec<u8> {
         let (old, new) = (self.durable.len().max(self.clean_bytes), self.volatile.len());
         let keeps = match draw.below(6) {
-            0 => Keeps::Nothing,
-            1 => Keeps::All,
-            2 => Keeps::First,
-            3 => Keeps::AllButOne,
-            _ => Keeps::Any,
+            0 => KeptSectors::Nothing,
+            1 => KeptSectors::All,
+            2 => KeptSectors::First,
+            3 => KeptSectors::AllButOne,
+            _ => KeptSectors::Any,
         };
         let length = match keeps {
-            Keeps::Nothing if draw.once_in(2) => self.durable.len(),
-            Keeps::All | Keeps::AllButOne => new,
+            KeptSectors::Nothing if draw.once_in(2) => self.durable.len(),
+            KeptSectors::All | KeptSectors::AllButOne => new,
             _ => self.some_length(draw),
         };
         let mut remains = self.durable.clone();
@@ -198,11 +198,11 @@ impl Inode {
         let mut lost_before = false;
         for (number, sector) in waiting.into_iter().enumerate() {
             let is_kept = match keeps {
-                Keeps::Nothing => false,
-                Keeps::All => true,
-                Keeps::First => number < border,
-                Keeps::AllButOne => number != border,
-                Keeps::Any => draw.once_in(2),
+                KeptSectors::Nothing => false,
+                KeptSectors::All => true,
+                KeptSectors::First => number < border,
+                KeptSectors::AllButOne => number != border,
+                KeptSectors::Any => draw.once_in(2),
             };
             let (start, end) = (sector.start.max(self.clean_bytes), sector.end);
             if is_kept {
@@ -237,7 +237,7 @@ impl Inode {
         remains
     }
 
-    fn some_length(&self, draw: &mut Draw) -> usize {
+    fn some_length(&self, draw: &mut SeededDraw) -> usize {
         let (old, new) = (self.durable.len(), self.volatile.len());
         match draw.below(4) {
             0 => old,

@@ -1,8 +1,8 @@
 //! A simulated disk that keeps only what a real disk and its file system promise. It is for the
 //! tests of all code that claims to survive crashes and faults.
 //!
-//! A [`Disk`] is a [`Storage`](varve_world::Storage) with two views. The *volatile* view is what a
-//! process sees: the page cache. The *durable* view is what a power cut leaves. Only `sync` and
+//! A [`SimDisk`] is a [`Storage`](varve_world::Storage) with two views. The *volatile* view is what
+//! a process sees: the page cache. The *durable* view is what a power cut leaves. Only `sync` and
 //! `sync_folder` are sure to move changes from the first to the second:
 //!
 //! | unsynced change       | effects that a power cut may have on it                         |
@@ -29,7 +29,8 @@
 //! writes them, and a power cut loses them.
 //!
 //! [`Rot`] is separate: it damages durable data, from which no order of writes protects. It happens
-//! only when [`Disk::rot`] is called, so that a crash test can demand that nothing at all is lost.
+//! only when [`SimDisk::rot`] is called, so that a crash test can demand that nothing at all is
+//! lost.
 //!
 //! Invariants:
 //! - The same seed and the same calls give the same results.
@@ -42,15 +43,15 @@
 mod disk;
 mod draw;
 mod fault;
+mod file_names;
 mod harm;
 mod inode;
-mod names;
 mod rot;
 mod slow_disk;
 mod tally;
 
-pub use disk::Disk;
-pub use draw::Draw;
+pub use disk::SimDisk;
+pub use draw::SeededDraw;
 pub use fault::{Fault, Strike};
 pub use inode::SECTOR_BYTES;
 pub use rot::Rot;

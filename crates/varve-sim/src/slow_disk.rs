@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use varve_world::{FileName, Storage, forward_storage};
 
-use crate::disk::Disk;
+use crate::disk::SimDisk;
 
 const PAGE_BYTES: usize = 4096;
 
-/// A [`Disk`] on which each sync takes 0.2 ms of real time, and on which other threads can see an
-/// append half done. File systems make only the writing of single pages atomic for readers.
+/// A [`SimDisk`] on which each sync takes 0.2 ms of real time, and on which other threads can see
+/// an append half done. File systems make only the writing of single pages atomic for readers.
 #[derive(Debug, Clone)]
-pub struct SlowDisk(pub Disk);
+pub struct SlowDisk(pub SimDisk);
 
 #[expect(clippy::disallowed_methods, reason = "the concurrency of threads depends on time")]
 fn slowly<T>(done: T) -> T {

@@ -13,7 +13,7 @@ mod trailer;
 
 use varve_block::BigEndian;
 
-pub use clump::{CLUMP_HEADER_BYTES, ClumpHeader, DIRECTORY_ENTRY_BYTES, OpenClumpError};
+pub use clump::{CLUMP_HEADER_BYTES, ClumpHeader, DIRECTORY_ENTRY_BYTES, OpenVentiClumpError};
 pub use head::{ARENA_HEAD_BYTES, ArenaHead, DecodeArenaHeadError};
 pub use partition::{
     ArenaPlace, DecodePartitionError, PARTITION_HEADER_AT, PARTITION_HEADER_BYTES, PartitionHeader,

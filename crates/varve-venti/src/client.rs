@@ -5,8 +5,8 @@ use bytes::{Bytes, BytesMut};
 use crate::request::encode_write;
 use crate::version::{VersionError, VersionLine};
 use crate::{
-    ClientHello, DecodeReplyError, EncodeRequestError, FrameError, Message, Messages, Reply, Request,
-    Version, WireType,
+    ClientHello, DecodeReplyError, EncodeRequestError, FrameError, MessageDecoder, VentiMessage, VentiReply,
+    VentiRequest, Version, WireType,
 };
 
 /// Every reply except for a block is shorter than this.
@@ -14,11 +14,11 @@ const MESSAGE_BYTES_MIN: usize = 4096;
 
 /// The answer to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct VentiAnswer {
     /// The tag of the request. It may be reused now.
     pub tag: u8,
     /// A reply of the requested kind, or the text of an error.
-    pub reply: Result<Reply, String>,
+    pub reply: Result<VentiReply, String>,
 }
 
 /// Why a request cannot be sent.
@@ -71,7 +71,7 @@ pub enum ClientError {
 
 /// The kind of answer that a request expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum ExpectedReply {
     Ping,
     Read { count: u32 },
     Write,
@@ -79,21 +79,21 @@ enum Asked {
 }
 
 #[derive(Debug)]
-enum State {
+enum ClientConnectionState {
     Version(VersionLine),
-    Hello(Messages),
-    Ready(Messages),
+    Hello(MessageDecoder),
+    Ready(MessageDecoder),
 }
 
 /// A connection to a server. Pass received bytes to [`receive`](Self::receive), and send the bytes
 /// from [`take_unsent`](Self::take_unsent).
 #[derive(Debug)]
 pub struct ClientConnection {
-    state: State,
+    state: ClientConnectionState,
     version: Version,
     message_bytes_max: usize,
     unsent: Vec<u8>,
-    asked: [Option<Asked>; crate::UNANSWERED_MAX],
+    asked: [Option<ExpectedReply>; crate::UNANSWERED_MAX],
     /// Tags are used in turn, so that an answered tag is reused as late as possible. A second
     /// answer to a request is then recognised as such, and not mistaken for the answer to another
     /// request.
@@ -106,7 +106,7 @@ impl ClientConnection {
     #[must_use]
     pub fn new(block_bytes_max: usize) -> Self {
         Self {
-            state: State::Version(VersionLine::default()),
+            state: ClientConnectionState::Version(VersionLine::default()),
             version: Version::V04,
             message_bytes_max: block_bytes_max.saturating_add(2).max(MESSAGE_BYTES_MIN),
             unsent: Version::line().to_vec(),
@@ -119,7 +119,7 @@ impl ClientConnection {
     /// Reports whether the handshake is complete, so that requests can be sent.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        matches!(self.state, State::Ready(_))
+        matches!(self.state, ClientConnectionState::Ready(_))
     }
 
     /// The negotiated version, once [`is_ready`](Self::is_ready).
@@ -151,16 +151,22 @@ impl ClientConnection {
     /// [`ClientError`]: the connection is to be closed.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let mut rest = bytes;
-        if let State::Version(line) = &mut self.state {
+        if let ClientConnectionState::Version(line) = &mut self.state {
             let (taken, version) = line.receive(rest)?;
             let Some(version) = version else { return Ok(()) };
             rest = rest.get(taken..).unwrap_or_default();
             self.version = version;
-            let hello = Request::Hello(ClientHello::anonymous(version));
+            let hello = VentiRequest::Hello(ClientHello::anonymous(version));
             hello.encode(version, 0, &mut self.unsent).expect("a hello is short");
-            self.state = State::Hello(Messages::new(version, self.message_bytes_max, BytesMut::new()));
+            self.state = ClientConnectionState::Hello(MessageDecoder::new(
+                version,
+                self.message_bytes_max,
+                BytesMut::new(),
+            ));
         }
-        if let State::Hello(messages) | State::Ready(messages) = &mut self.state {
+        if let ClientConnectionState::Hello(messages) | ClientConnectionState::Ready(messages) =
+            &mut self.state
+        {
             messages.inbox().extend_from_slice(rest);
         }
         Ok(())
@@ -170,17 +176,17 @@ impl ClientConnection {
     ///
     /// # Errors
     /// [`AskError`]
-    pub fn ask(&mut self, request: &Request) -> Result<u8, AskError> {
+    pub fn ask(&mut self, request: &VentiRequest) -> Result<u8, AskError> {
         let asked = match request {
-            Request::Ping => Asked::Ping,
-            Request::Read { count, .. } => Asked::Read { count: *count },
-            Request::Write { wire_type, data } => return self.ask_write(*wire_type, data),
-            Request::Sync => Asked::Sync,
-            Request::Goodbye => {
+            VentiRequest::Ping => ExpectedReply::Ping,
+            VentiRequest::Read { count, .. } => ExpectedReply::Read { count: *count },
+            VentiRequest::Write { wire_type, data } => return self.ask_write(*wire_type, data),
+            VentiRequest::Sync => ExpectedReply::Sync,
+            VentiRequest::Goodbye => {
                 request.encode(self.version, 0, &mut self.unsent)?;
                 return Ok(0);
             }
-            Request::Hello(_) => return Err(AskError::NotReady),
+            VentiRequest::Hello(_) => return Err(AskError::NotReady),
         };
         let tag = self.free_tag()?;
         request.encode(self.version, tag, &mut self.unsent)?;
@@ -195,7 +201,7 @@ impl ClientConnection {
     pub fn ask_write(&mut self, wire_type: WireType, data: &[u8]) -> Result<u8, AskError> {
         let tag = self.free_tag()?;
         encode_write(&mut self.unsent, self.version, tag, wire_type, data)?;
-        self.remember(tag, Asked::Write);
+        self.remember(tag, ExpectedReply::Write);
         Ok(tag)
     }
 
@@ -203,39 +209,43 @@ impl ClientConnection {
     ///
     /// # Errors
     /// [`ClientError`]: the connection is to be closed.
-    pub fn next_answer(&mut self) -> Result<Option<Answer>, ClientError> {
-        if let State::Hello(messages) = &mut self.state {
+    pub fn next_answer(&mut self) -> Result<Option<VentiAnswer>, ClientError> {
+        if let ClientConnectionState::Hello(messages) = &mut self.state {
             let Some(message) = messages.next_message()? else { return Ok(None) };
             let (tag, reply) = decode(message)?;
             match reply {
-                Reply::Hello(_) if tag == 0 => {}
-                Reply::Error(reason) => return Err(ClientError::Refused { reason }),
+                VentiReply::Hello(_) if tag == 0 => {}
+                VentiReply::Error(reason) => return Err(ClientError::Refused { reason }),
                 _ => return Err(ClientError::WrongKind { tag, asked: "hello" }),
             }
             let inbox = std::mem::take(messages.inbox());
-            self.state = State::Ready(Messages::new(self.version, self.message_bytes_max, inbox));
+            self.state = ClientConnectionState::Ready(MessageDecoder::new(
+                self.version,
+                self.message_bytes_max,
+                inbox,
+            ));
         }
-        let State::Ready(messages) = &mut self.state else { return Ok(None) };
+        let ClientConnectionState::Ready(messages) = &mut self.state else { return Ok(None) };
         let Some(message) = messages.next_message()? else { return Ok(None) };
         let (tag, reply) = decode(message)?;
         let asked = self.asked.get_mut(usize::from(tag)).and_then(Option::take);
         let asked = asked.ok_or(ClientError::NotAsked { tag })?;
         self.unanswered = self.unanswered.saturating_sub(1);
         let reply = match (asked, reply) {
-            (_, Reply::Error(text)) => Err(text),
-            (Asked::Read { count }, Reply::Read(block)) if !fits(&block, count) => {
+            (_, VentiReply::Error(text)) => Err(text),
+            (ExpectedReply::Read { count }, VentiReply::Read(block)) if !fits(&block, count) => {
                 return Err(ClientError::TooMuch { tag, asked: count, bytes: block.len() });
             }
-            (Asked::Ping, reply @ Reply::Ping)
-            | (Asked::Read { .. }, reply @ Reply::Read(_))
-            | (Asked::Write, reply @ Reply::Write(_))
-            | (Asked::Sync, reply @ Reply::Sync) => Ok(reply),
-            (Asked::Ping, _) => return Err(ClientError::WrongKind { tag, asked: "a ping" }),
-            (Asked::Read { .. }, _) => return Err(ClientError::WrongKind { tag, asked: "a read" }),
-            (Asked::Write, _) => return Err(ClientError::WrongKind { tag, asked: "a write" }),
-            (Asked::Sync, _) => return Err(ClientError::WrongKind { tag, asked: "a sync" }),
+            (ExpectedReply::Ping, reply @ VentiReply::Ping)
+            | (ExpectedReply::Read { .. }, reply @ VentiReply::Read(_))
+            | (ExpectedReply::Write, reply @ VentiReply::Write(_))
+            | (ExpectedReply::Sync, reply @ VentiReply::Sync) => Ok(reply),
+            (ExpectedReply::Ping, _) => return Err(ClientError::WrongKind { tag, asked: "a ping" }),
+            (ExpectedReply::Read { .. }, _) => return Err(ClientError::WrongKind { tag, asked: "a read" }),
+            (ExpectedReply::Write, _) => return Err(ClientError::WrongKind { tag, asked: "a write" }),
+            (ExpectedReply::Sync, _) => return Err(ClientError::WrongKind { tag, asked: "a sync" }),
         };
-        Ok(Some(Answer { tag, reply }))
+        Ok(Some(VentiAnswer { tag, reply }))
     }
 
     fn free_tag(&self) -> Result<u8, AskError> {
@@ -246,7 +256,7 @@ impl ClientConnection {
         (0..=u8::MAX).map(|more| self.next_tag.wrapping_add(more)).find(is_free).ok_or(AskError::NoTag)
     }
 
-    fn remember(&mut self, tag: u8, asked: Asked) {
+    fn remember(&mut self, tag: u8, asked: ExpectedReply) {
         if let Some(place) = self.asked.get_mut(usize::from(tag)) {
             *place = Some(asked);
             self.next_tag = tag.wrapping_add(1);
@@ -259,10 +269,10 @@ fn fits(block: &Bytes, count: u32) -> bool {
     u32::try_from(block.len()).is_ok_and(|bytes| bytes <= count)
 }
 
-fn decode(message: Message) -> Result<(u8, Reply), ClientError> {
+fn decode(message: VentiMessage) -> Result<(u8, VentiReply), ClientError> {
     match message {
-        Message::Whole { kind, tag, body } => Ok((tag, Reply::decode(kind, body)?)),
-        Message::TooLong { length, .. } | Message::TooShort { length } => {
+        VentiMessage::Whole { kind, tag, body } => Ok((tag, VentiReply::decode(kind, body)?)),
+        VentiMessage::TooLong { length, .. } | VentiMessage::TooShort { length } => {
             Err(ClientError::NotAReply { length })
         }
     }

@@ -9,7 +9,7 @@ const MESSAGE_BYTES_MIN: usize = 2;
 
 /// A message, or the head of one that was skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Message {
+pub enum VentiMessage {
     /// A complete message: type, tag, and the rest.
     Whole { kind: u8, tag: u8, body: Bytes },
     /// A message that is too long to be kept. The bytes after its type and tag are skipped as they
@@ -40,7 +40,7 @@ pub enum FrameError {
 
 /// Extracts messages from received bytes.
 #[derive(Debug)]
-pub struct Messages {
+pub struct MessageDecoder {
     version: Version,
     message_bytes_max: usize,
     inbox: BytesMut,
@@ -48,7 +48,7 @@ pub struct Messages {
     to_skip: usize,
 }
 
-impl Messages {
+impl MessageDecoder {
     /// Makes a reader for messages of a version. Messages of at most `message_bytes_max` bytes are
     /// kept. `inbox` has the bytes that have already arrived.
     #[must_use]
@@ -65,7 +65,7 @@ impl Messages {
     ///
     /// # Errors
     /// [`FrameError`]: the connection is to be closed.
-    pub fn next_message(&mut self) -> Result<Option<Message>, FrameError> {
+    pub fn next_message(&mut self) -> Result<Option<VentiMessage>, FrameError> {
         let skipped = self.to_skip.min(self.inbox.len());
         self.inbox.advance(skipped);
         self.to_skip = self.to_skip.saturating_sub(skipped);
@@ -83,14 +83,14 @@ impl Messages {
         self.inbox.advance(head);
         let mut message = self.inbox.split_to(needed).freeze();
         if claimed < MESSAGE_BYTES_MIN {
-            return Ok(Some(Message::TooShort { length }));
+            return Ok(Some(VentiMessage::TooShort { length }));
         }
         let (kind, tag) = (message.get_u8(), message.get_u8());
         if is_too_long {
             self.to_skip = claimed.saturating_sub(MESSAGE_BYTES_MIN);
-            return Ok(Some(Message::TooLong { kind, tag, length }));
+            return Ok(Some(VentiMessage::TooLong { kind, tag, length }));
         }
-        Ok(Some(Message::Whole { kind, tag, body: message }))
+        Ok(Some(VentiMessage::Whole { kind, tag, body: message }))
     }
 
     /// Reports whether a part of a message has arrived, but not all of it.
@@ -125,8 +125,8 @@ pub(crate) fn put_head(into: &mut Vec<u8>, version: Version, kind: u8, tag: u8, 
 mod tests {
     use super::*;
 
-    fn messages(version: Version, slices: &[&[u8]]) -> Result<Vec<Message>, FrameError> {
-        let mut messages = Messages::new(version, 10, BytesMut::new());
+    fn messages(version: Version, slices: &[&[u8]]) -> Result<Vec<VentiMessage>, FrameError> {
+        let mut messages = MessageDecoder::new(version, 10, BytesMut::new());
         let mut found = Vec::new();
         for slice in slices {
             messages.inbox().extend_from_slice(slice);
@@ -142,12 +142,12 @@ mod tests {
         let stream = b"\0\x04\x0c\x01ab\0\x01z\0\0\0\x02\x02\x05\0\x10\x0e\x02abcdefghijklmn\0\x02\x10\x09";
         let whole = messages(Version::V02, &[stream]).unwrap();
         let expected = [
-            Message::Whole { kind: 12, tag: 1, body: Bytes::from_static(b"ab") },
-            Message::TooShort { length: 1 },
-            Message::TooShort { length: 0 },
-            Message::Whole { kind: 2, tag: 5, body: Bytes::new() },
-            Message::TooLong { kind: 14, tag: 2, length: 16 },
-            Message::Whole { kind: 16, tag: 9, body: Bytes::new() },
+            VentiMessage::Whole { kind: 12, tag: 1, body: Bytes::from_static(b"ab") },
+            VentiMessage::TooShort { length: 1 },
+            VentiMessage::TooShort { length: 0 },
+            VentiMessage::Whole { kind: 2, tag: 5, body: Bytes::new() },
+            VentiMessage::TooLong { kind: 14, tag: 2, length: 16 },
+            VentiMessage::Whole { kind: 16, tag: 9, body: Bytes::new() },
         ];
         assert_eq!(whole, expected);
         for size in 1..stream.len() {
@@ -158,9 +158,12 @@ mod tests {
 
     #[test]
     fn nothing_is_taken_for_what_is_only_announced() {
-        let mut announced = Messages::new(Version::V04, 60_000, BytesMut::new());
+        let mut announced = MessageDecoder::new(Version::V04, 60_000, BytesMut::new());
         announced.inbox().extend_from_slice(&[0, 0xff, 0xff, 0xff, 14, 1, 13]);
-        assert!(matches!(announced.next_message(), Ok(Some(Message::TooLong { length: 0x00ff_ffff, .. }))));
+        assert!(matches!(
+            announced.next_message(),
+            Ok(Some(VentiMessage::TooLong { length: 0x00ff_ffff, .. }))
+        ));
         let mut total = 1_usize;
         while announced.is_midway() {
             announced.inbox().extend_from_slice(&[7; 4096]);

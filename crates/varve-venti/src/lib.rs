@@ -53,17 +53,17 @@ pub use address::{Address, ParseAddressError};
 pub use arena::{
     ARENA_HEAD_BYTES, ArenaHead, ArenaPlace, ArenaTrailer, CLUMP_HEADER_BYTES, ClumpHeader,
     DIRECTORY_ENTRY_BYTES, DecodeArenaHeadError, DecodeArenaTrailerError, DecodePartitionError,
-    OpenClumpError, PARTITION_HEADER_AT, PARTITION_HEADER_BYTES, PartitionHeader,
+    OpenVentiClumpError, PARTITION_HEADER_AT, PARTITION_HEADER_BYTES, PartitionHeader,
 };
-pub use client::{Answer, AskError, ClientConnection, ClientError};
+pub use client::{AskError, ClientConnection, ClientError, VentiAnswer};
 pub use error_text::{
     COLLISION_TEXT, LUMP_TOO_LARGE_TEXT, READ_ONLY_TEXT, READ_TOO_SMALL_TEXT, is_missing, missing,
     read_too_small,
 };
-pub use frames::{FrameError, Message, Messages};
-pub use reply::{DecodeReplyError, EncodeReplyError, Hello, Reply, encode_read_head};
-pub use request::{ClientHello, DecodeRequestError, EncodeRequestError, Request};
-pub use server::{Received, ServerConnection, ServerError};
+pub use frames::{FrameError, MessageDecoder, VentiMessage};
+pub use reply::{DecodeReplyError, EncodeReplyError, Hello, VentiReply, encode_read_head};
+pub use request::{ClientHello, DecodeRequestError, EncodeRequestError, VentiRequest};
+pub use server::{ReceivedMessage, ServerConnection, ServerError};
 pub use version::{Version, VersionError, VersionLine};
 pub use whack::{UnwhackError, unwhack};
 pub use wire_type::WireType;

@@ -44,7 +44,7 @@ impl Hello {
 
 /// A reply of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply {
+pub enum VentiReply {
     Error(String),
     Ping,
     /// The handshake is complete.
@@ -79,7 +79,7 @@ pub enum EncodeReplyError {
     },
 }
 
-impl Reply {
+impl VentiReply {
     /// Decodes a message.
     ///
     /// # Errors

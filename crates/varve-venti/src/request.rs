@@ -63,7 +63,7 @@ impl ClientHello {
 
 /// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum VentiRequest {
     /// Asks for an answer only.
     Ping,
     /// The first request, and never a later one.
@@ -110,7 +110,7 @@ pub enum EncodeRequestError {
     },
 }
 
-impl Request {
+impl VentiRequest {
     /// A read of at most `count` bytes, encoded as other clients do.
     #[must_use]
     pub const fn read(score: [u8; SCORE_BYTES], wire_type: WireType, count: u32) -> Self {
@@ -229,12 +229,12 @@ fn encode_hello(hello: &ClientHello) -> Vec<u8> {
     bytes
 }
 
-fn decode_read(body: &[u8]) -> Option<Request> {
+fn decode_read(body: &[u8]) -> Option<VentiRequest> {
     let mut fields = BigEndian::new(body);
     let score = fields.array()?;
     let wire_type = WireType::from_byte(fields.u8()?);
     fields.u8()?;
     let is_wide = fields.left().len() != 2;
     let count = if is_wide { fields.u32()? } else { u32::from(fields.u16()?) };
-    fields.is_empty().then_some(Request::Read { score, wire_type, count, is_wide })
+    fields.is_empty().then_some(VentiRequest::Read { score, wire_type, count, is_wide })
 }

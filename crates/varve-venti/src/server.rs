@@ -4,8 +4,8 @@ use bytes::BytesMut;
 
 use crate::version::{VersionError, VersionLine};
 use crate::{
-    DecodeRequestError, FrameError, Hello, LUMP_TOO_LARGE_TEXT, Message, Messages, Reply, Request, Version,
-    WRITE_HEAD_BYTES, request,
+    DecodeRequestError, FrameError, Hello, LUMP_TOO_LARGE_TEXT, MessageDecoder, VentiMessage, VentiReply,
+    VentiRequest, Version, WRITE_HEAD_BYTES, request,
 };
 
 /// Every request except for a write is shorter than this.
@@ -13,12 +13,12 @@ const MESSAGE_BYTES_MIN: usize = 4096;
 
 /// A message from a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Received {
+pub enum ReceivedMessage {
     /// A request to be answered under its tag.
     Request {
         tag: u8,
         /// Never a hello.
-        request: Request,
+        request: VentiRequest,
     },
     /// A request that cannot be executed. The caller answers with this error.
     Refused { tag: u8, reason: String },
@@ -45,17 +45,17 @@ pub enum ServerError {
 }
 
 #[derive(Debug)]
-enum State {
+enum ServerConnectionState {
     Version(VersionLine),
-    Hello(Messages),
-    Requests(Messages),
+    Hello(MessageDecoder),
+    Requests(MessageDecoder),
 }
 
 /// A client's connection to this server. Pass received bytes to [`receive`](Self::receive), and
 /// send the bytes from [`take_unsent`](Self::take_unsent) and every reply.
 #[derive(Debug)]
 pub struct ServerConnection {
-    state: State,
+    state: ServerConnectionState,
     version: Version,
     message_bytes_max: usize,
     unsent: Vec<u8>,
@@ -69,7 +69,7 @@ impl ServerConnection {
     #[must_use]
     pub fn new(block_bytes_max: usize) -> Self {
         Self {
-            state: State::Version(VersionLine::default()),
+            state: ServerConnectionState::Version(VersionLine::default()),
             version: Version::V04,
             message_bytes_max: block_bytes_max.saturating_add(WRITE_HEAD_BYTES).max(MESSAGE_BYTES_MIN),
             unsent: Version::line().to_vec(),
@@ -87,15 +87,17 @@ impl ServerConnection {
     /// Reports whether the handshake is complete.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        matches!(self.state, State::Requests(_))
+        matches!(self.state, ServerConnectionState::Requests(_))
     }
 
     /// Reports whether a part of a message has arrived, but not all of it.
     #[must_use]
     pub fn is_midway(&self) -> bool {
         match &self.state {
-            State::Version(_) => true,
-            State::Hello(messages) | State::Requests(messages) => messages.is_midway(),
+            ServerConnectionState::Version(_) => true,
+            ServerConnectionState::Hello(messages) | ServerConnectionState::Requests(messages) => {
+                messages.is_midway()
+            }
         }
     }
 
@@ -116,14 +118,20 @@ impl ServerConnection {
     /// [`ServerError`]: close the connection after sending the unsent bytes.
     pub fn receive(&mut self, bytes: &[u8]) -> Result<(), ServerError> {
         let mut rest = bytes;
-        if let State::Version(line) = &mut self.state {
+        if let ServerConnectionState::Version(line) = &mut self.state {
             let (taken, version) = line.receive(rest)?;
             let Some(version) = version else { return Ok(()) };
             rest = rest.get(taken..).unwrap_or_default();
             self.version = version;
-            self.state = State::Hello(Messages::new(version, self.message_bytes_max, BytesMut::new()));
+            self.state = ServerConnectionState::Hello(MessageDecoder::new(
+                version,
+                self.message_bytes_max,
+                BytesMut::new(),
+            ));
         }
-        if let State::Hello(messages) | State::Requests(messages) = &mut self.state {
+        if let ServerConnectionState::Hello(messages) | ServerConnectionState::Requests(messages) =
+            &mut self.state
+        {
             messages.inbox().extend_from_slice(rest);
         }
         Ok(())
@@ -133,8 +141,10 @@ impl ServerConnection {
     /// client's version line is complete; use [`receive`](Self::receive) until then.
     pub fn inbox(&mut self) -> Option<&mut BytesMut> {
         match &mut self.state {
-            State::Version(_) => None,
-            State::Hello(messages) | State::Requests(messages) => Some(messages.inbox()),
+            ServerConnectionState::Version(_) => None,
+            ServerConnectionState::Hello(messages) | ServerConnectionState::Requests(messages) => {
+                Some(messages.inbox())
+            }
         }
     }
 
@@ -143,26 +153,30 @@ impl ServerConnection {
     ///
     /// # Errors
     /// [`ServerError`]: close the connection after sending the unsent bytes.
-    pub fn next_received(&mut self) -> Result<Option<Received>, ServerError> {
-        if let State::Hello(messages) = &mut self.state {
+    pub fn next_received(&mut self) -> Result<Option<ReceivedMessage>, ServerError> {
+        if let ServerConnectionState::Hello(messages) = &mut self.state {
             let Some(message) = messages.next_message()? else { return Ok(None) };
             check_hello(message, self.version)?;
-            let hello = Reply::Hello(Hello::anonymous()).encode(self.version, 0, &mut self.unsent);
+            let hello = VentiReply::Hello(Hello::anonymous()).encode(self.version, 0, &mut self.unsent);
             hello.expect("it is short");
             let inbox = std::mem::take(messages.inbox());
-            self.state = State::Requests(Messages::new(self.version, self.message_bytes_max, inbox));
+            self.state = ServerConnectionState::Requests(MessageDecoder::new(
+                self.version,
+                self.message_bytes_max,
+                inbox,
+            ));
         }
-        let State::Requests(messages) = &mut self.state else { return Ok(None) };
+        let ServerConnectionState::Requests(messages) = &mut self.state else { return Ok(None) };
         let Some(message) = messages.next_message()? else { return Ok(None) };
         let (tag, received) = match message {
-            Message::TooShort { length } => return Err(ServerError::NoTag { length }),
-            Message::TooLong { kind: request::WRITE, tag, .. } => {
-                (tag, Received::Refused { tag, reason: LUMP_TOO_LARGE_TEXT.into() })
+            VentiMessage::TooShort { length } => return Err(ServerError::NoTag { length }),
+            VentiMessage::TooLong { kind: request::WRITE, tag, .. } => {
+                (tag, ReceivedMessage::Refused { tag, reason: LUMP_TOO_LARGE_TEXT.into() })
             }
-            Message::TooLong { tag, .. } => {
-                (tag, Received::Refused { tag, reason: "message too long".into() })
+            VentiMessage::TooLong { tag, .. } => {
+                (tag, ReceivedMessage::Refused { tag, reason: "message too long".into() })
             }
-            Message::Whole { kind, tag, body } => (tag, understand(kind, tag, body)),
+            VentiMessage::Whole { kind, tag, body } => (tag, understand(kind, tag, body)),
         };
         match self.in_use.get_mut(usize::from(tag)) {
             Some(in_use) if !*in_use => *in_use = true,
@@ -183,23 +197,23 @@ impl ServerConnection {
     }
 }
 
-fn check_hello(message: Message, version: Version) -> Result<(), ServerError> {
-    let Message::Whole { kind: request::HELLO, tag: 0, body } = message else {
+fn check_hello(message: VentiMessage, version: Version) -> Result<(), ServerError> {
+    let VentiMessage::Whole { kind: request::HELLO, tag: 0, body } = message else {
         return Err(ServerError::NoHello);
     };
-    match Request::decode(request::HELLO, body) {
-        Ok(Request::Hello(hello)) if hello.version == version.name() => Ok(()),
+    match VentiRequest::decode(request::HELLO, body) {
+        Ok(VentiRequest::Hello(hello)) if hello.version == version.name() => Ok(()),
         _ => Err(ServerError::NoHello),
     }
 }
 
-fn understand(kind: u8, tag: u8, body: bytes::Bytes) -> Received {
-    match Request::decode(kind, body) {
+fn understand(kind: u8, tag: u8, body: bytes::Bytes) -> ReceivedMessage {
+    match VentiRequest::decode(kind, body) {
         // A second hello is refused.
-        Ok(Request::Hello(_)) => {
-            Received::Refused { tag, reason: DecodeRequestError::Unknown { kind }.to_string() }
+        Ok(VentiRequest::Hello(_)) => {
+            ReceivedMessage::Refused { tag, reason: DecodeRequestError::Unknown { kind }.to_string() }
         }
-        Ok(request) => Received::Request { tag, request },
-        Err(error) => Received::Refused { tag, reason: error.to_string() },
+        Ok(request) => ReceivedMessage::Request { tag, request },
+        Err(error) => ReceivedMessage::Refused { tag, reason: error.to_string() },
     }
 }

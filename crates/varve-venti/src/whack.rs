@@ -32,12 +32,12 @@ pub enum UnwhackError {
     },
 }
 
-struct Bits<'a> {
+struct BitReader<'a> {
     bytes: &'a [u8],
     taken: usize,
 }
 
-impl Bits<'_> {
+impl BitReader<'_> {
     fn left(&self) -> usize {
         self.bytes.len().saturating_mul(8).saturating_sub(self.taken)
     }
@@ -120,7 +120,7 @@ fn is_text(byte: u8) -> bool {
 /// # Errors
 /// [`UnwhackError`]: the bytes are not a compressed block of this length.
 pub fn unwhack(compressed: &[u8], wanted: usize) -> Result<Vec<u8>, UnwhackError> {
-    let mut bits = Bits { bytes: compressed, taken: 0 };
+    let mut bits = BitReader { bytes: compressed, taken: 0 };
     let mut block = Vec::with_capacity(wanted.min(compressed.len().saturating_mul(8)));
     // For each of the last four literals: true if it was not text.
     let mut recent = [true; 4];

@@ -37,13 +37,13 @@ pub fn work_in_order<I: Send, O: Send, E: Send>(
 ) -> Result<(), E> {
     let claims = Claims {
         waiting_max,
-        items: Mutex::new(Items { claimed_count: 0, is_exhausted: false, left: &mut items }),
+        items: Mutex::new(ItemsLeft { claimed_count: 0, is_exhausted: false, left: &mut items }),
         take_over: Mutex::new(&mut take_over),
-        state: Mutex::new(State {
+        state: Mutex::new(ClaimsState {
             results: BTreeMap::new(),
             taken_over_count: 0,
             is_taking_over: false,
-            phase: Phase::Claiming,
+            phase: ClaimsPhase::Claiming,
         }),
         changed: Condvar::new(),
     };
@@ -55,7 +55,7 @@ pub fn work_in_order<I: Send, O: Send, E: Send>(
     let Claims { items, state, .. } = claims;
     let (items, state) = (items.into_inner(), state.into_inner());
     match state.phase {
-        Phase::Failed(error) => Err(error),
+        ClaimsPhase::Failed(error) => Err(error),
         _ => {
             let is_complete = items.is_exhausted && state.taken_over_count == items.claimed_count;
             assert!(is_complete, "a worker left items behind");
@@ -67,31 +67,31 @@ pub fn work_in_order<I: Send, O: Send, E: Send>(
 /// The remaining items, from which the workers of [`work_in_order`] claim.
 pub struct Claims<'a, I, O, E> {
     waiting_max: usize,
-    items: Mutex<Items<'a, I, E>>,
+    items: Mutex<ItemsLeft<'a, I, E>>,
     take_over: Mutex<&'a mut TakeOver<'a, O, E>>,
-    state: Mutex<State<O, E>>,
+    state: Mutex<ClaimsState<O, E>>,
     /// Signalled when a result has been taken over or has made room, and when the work is over.
     changed: Condvar,
 }
 
 type TakeOver<'a, O, E> = dyn FnMut(O) -> Result<(), E> + Send + 'a;
 
-struct Items<'a, I, E> {
+struct ItemsLeft<'a, I, E> {
     claimed_count: usize,
     is_exhausted: bool,
     left: &'a mut (dyn Iterator<Item = Result<I, E>> + Send + 'a),
 }
 
-struct State<O, E> {
+struct ClaimsState<O, E> {
     /// The results that are not taken over yet, by the number of their item.
     results: BTreeMap<usize, Result<O, E>>,
     /// The number of items at the front whose results are taken over.
     taken_over_count: usize,
     is_taking_over: bool,
-    phase: Phase<E>,
+    phase: ClaimsPhase<E>,
 }
 
-enum Phase<E> {
+enum ClaimsPhase<E> {
     Claiming,
     /// An item has failed. The items before it are still worked on and taken over.
     Ending,
@@ -110,7 +110,7 @@ impl<'a, I, O, E> Claims<'a, I, O, E> {
     /// Claims the next item. Returns `None` if there are no more, or if an item has failed.
     pub fn claim(&self) -> Option<(I, Turn<'_, 'a, I, O, E>)> {
         let mut items = self.items.lock();
-        if items.is_exhausted || !matches!(self.state.lock().phase, Phase::Claiming) {
+        if items.is_exhausted || !matches!(self.state.lock().phase, ClaimsPhase::Claiming) {
             return None;
         }
         let Some(item) = items.left.next() else {
@@ -132,8 +132,8 @@ impl<'a, I, O, E> Claims<'a, I, O, E> {
     /// Leaves a result, and takes over the results whose turn it is, unless another worker does so.
     fn end(&self, number: usize, result: Result<O, E>) {
         let mut state = self.state.lock();
-        if result.is_err() && matches!(state.phase, Phase::Claiming) {
-            state.phase = Phase::Ending;
+        if result.is_err() && matches!(state.phase, ClaimsPhase::Claiming) {
+            state.phase = ClaimsPhase::Ending;
         }
         state.results.insert(number, result);
         while !state.is_over() {
@@ -149,7 +149,7 @@ impl<'a, I, O, E> Claims<'a, I, O, E> {
                 state.is_taking_over = false;
                 match taken_over {
                     Ok(()) => state.taken_over_count += 1,
-                    Err(error) => state.phase = Phase::Failed(error),
+                    Err(error) => state.phase = ClaimsPhase::Failed(error),
                 }
                 self.changed.notify_all();
             } else if state.results.len() > self.waiting_max {
@@ -161,14 +161,14 @@ impl<'a, I, O, E> Claims<'a, I, O, E> {
     }
 
     fn stop(&self) {
-        self.state.lock().phase = Phase::Panicked;
+        self.state.lock().phase = ClaimsPhase::Panicked;
         self.changed.notify_all();
     }
 }
 
-impl<O, E> State<O, E> {
+impl<O, E> ClaimsState<O, E> {
     fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Failed(_) | Phase::Panicked)
+        matches!(self.phase, ClaimsPhase::Failed(_) | ClaimsPhase::Panicked)
     }
 }
 

@@ -14,11 +14,11 @@ use crate::storage::{FileLock, FileName, LockError, Storage};
 /// A limit on the total size simulates a full disk.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryStorage {
-    inside: Arc<Mutex<Inside>>,
+    inside: Arc<Mutex<MemoryState>>,
 }
 
 #[derive(Debug, Default)]
-struct Inside {
+struct MemoryState {
     files: BTreeMap<FileName, Vec<u8>>,
     locks: BTreeMap<FileName, String>,
     bytes_max: Option<usize>,
@@ -68,7 +68,7 @@ impl MemoryStorage {
     #[must_use]
     pub fn fork(&self) -> Self {
         let files = self.inside.lock().files.clone();
-        Self { inside: Arc::new(Mutex::new(Inside { files, ..Inside::default() })) }
+        Self { inside: Arc::new(Mutex::new(MemoryState { files, ..MemoryState::default() })) }
     }
 }
 
@@ -76,7 +76,7 @@ fn not_found(file: &FileName) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("{file} does not exist"))
 }
 
-impl Inside {
+impl MemoryState {
     fn file(&mut self, file: &FileName) -> io::Result<&mut Vec<u8>> {
         self.files.get_mut(file).ok_or_else(|| not_found(file))
     }

@@ -18,26 +18,26 @@ const LARGE_BYTES: usize = 1 << 20;
 /// A growable buffer like a `Vec`, whose first byte is aligned to a page.
 #[derive(Debug, Default)]
 pub struct PageBuffer {
-    memory: Memory,
+    memory: BufferMemory,
     /// The offset of the first page in `memory`.
     first: usize,
     len: usize,
 }
 
 #[derive(Debug)]
-enum Memory {
+enum BufferMemory {
     Heap(Vec<u8>),
     /// A mapping of its own, with huge pages if the system supports them.
     Mapped(MmapMut),
 }
 
-impl Default for Memory {
+impl Default for BufferMemory {
     fn default() -> Self {
         Self::Heap(Vec::new())
     }
 }
 
-impl Memory {
+impl BufferMemory {
     /// Allocates zeroed memory with space for `byte_count` bytes from its first page on.
     fn zeroed(byte_count: usize) -> Self {
         if byte_count >= LARGE_BYTES
@@ -69,7 +69,7 @@ impl PageBuffer {
     /// An empty buffer with the given capacity.
     #[must_use]
     pub fn with_capacity(byte_count: usize) -> Self {
-        let memory = Memory::zeroed(byte_count);
+        let memory = BufferMemory::zeroed(byte_count);
         let first = memory.bytes().as_ptr().align_offset(PAGE_BYTES).min(PAGE_BYTES);
         Self { memory, first, len: 0 }
     }

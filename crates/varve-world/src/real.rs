@@ -74,7 +74,7 @@ impl RealStorage {
         if !file.metadata()?.is_file() {
             return Err(not_a_file());
         }
-        Ok(self.remember(name, file, writable, Stays::IfNeeded))
+        Ok(self.remember(name, file, writable, KeepOpenFile::IfNeeded))
     }
 
     /// Opens a file. If no file descriptors are left, closes the files that are only kept open for
@@ -101,7 +101,7 @@ impl RealStorage {
     /// Keeps a file open. If another thread has opened the file for writing meanwhile, and `other`
     /// permits it, returns that one: the next failure of a write is reported only through the
     /// descriptor that wrote.
-    fn remember(&self, name: &FileName, file: File, writable: bool, other: Stays) -> Arc<OpenFile> {
+    fn remember(&self, name: &FileName, file: File, writable: bool, other: KeepOpenFile) -> Arc<OpenFile> {
         let open = Arc::new(OpenFile {
             file,
             writable,
@@ -110,7 +110,7 @@ impl RealStorage {
             failed_sync: Mutex::default(),
         });
         let mut open_files = self.open_files.lock();
-        if let (Some(there), Stays::IfNeeded) = (open_files.get(name), other)
+        if let (Some(there), KeepOpenFile::IfNeeded) = (open_files.get(name), other)
             && there.writable
         {
             return Arc::clone(there);
@@ -153,7 +153,7 @@ impl RealStorage {
 
 /// Decides whether an already open file of the same name is kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stays {
+enum KeepOpenFile {
     /// No: it belongs to a removed file.
     No,
     /// Yes, if it is open for writing.
@@ -269,7 +269,7 @@ impl Storage for RealStorage {
         }
         let options = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).clone();
         let opened = self.with_descriptors(|| options.open(&path))?;
-        self.remember(file, opened, true, Stays::No);
+        self.remember(file, opened, true, KeepOpenFile::No);
         Ok(())
     }
 
@@ -497,7 +497,7 @@ mod tests {
         // A reader that opened the file before the writer was registered, and registers itself
         // afterwards.
         let read = File::open(temporary.path(&file)).unwrap();
-        temporary.remember(&file, read, false, Stays::IfNeeded);
+        temporary.remember(&file, read, false, KeepOpenFile::IfNeeded);
         assert_eq!(temporary.sync(&file).unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 

@@ -19,29 +19,29 @@ mod boot;
 mod command_line;
 mod plan;
 mod restore;
+mod selection;
 mod serve;
+mod snapshot_filter;
 mod snapshots;
 mod value;
 mod venti;
 mod verify;
-mod what_goes_in;
-mod which;
 
-pub use bench::{ActionChoice, Bench, BenchDevice, BenchVenti, OrderChoice};
-pub use boot::{Boot, BusChoice, FirmwareChoice};
-pub use plan::MakePlan;
-pub use restore::Restore;
-pub use serve::{Serve, TlsFiles};
-pub use snapshots::{AsChoice, GroupBy, Snapshots, Tag};
+pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, OrderChoice};
+pub use boot::{BootArgs, BusChoice, FirmwareChoice};
+pub use plan::PlanArgs;
+pub use restore::RestoreArgs;
+pub use selection::SelectionArgs;
+pub use serve::{ServeArgs, TlsFiles};
+pub use snapshot_filter::SnapshotFilterArgs;
+pub use snapshots::{AsChoice, GroupBy, ListSnapshotsArgs, TagArgs};
 pub use value::parse_name;
 use value::{
     parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment, parse_compression,
     parse_duration, parse_format, parse_index_memory, parse_parity, parse_size, parse_tag, parse_time,
 };
-pub use venti::{Copy, Import, Venti};
-pub use verify::{Repair, Verify};
-pub use what_goes_in::WhatGoesIn;
-pub use which::Which;
+pub use venti::{CopyArgs, ImportArgs, VentiCommand};
+pub use verify::{RepairArgs, VerifyArgs};
 
 /// Keeps every day of every disk and folder in one append-only, content-addressed log.
 ///
@@ -178,44 +178,44 @@ Examples:
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
     /// Make a store in an empty or new folder
-    Init(Init),
+    Init(InitArgs),
     /// Archive disk images, block devices, folders, files, or the output of a program
     #[command(visible_alias = "backup", after_help = snapshots::SNAPSHOT_HELP)]
-    Snapshot(Box<TakeSnapshot>),
+    Snapshot(Box<TakeSnapshotArgs>),
     /// List the snapshots
     #[command(visible_alias = "list")]
-    Snapshots(Snapshots),
+    Snapshots(ListSnapshotsArgs),
     /// Change the tags and the comments of snapshots
     #[command(after_help = snapshots::TAG_HELP)]
-    Tag(Tag),
+    Tag(TagArgs),
     /// Show the contents of the store and their size
     Stats,
     /// List the files of a snapshot, or the volumes of a disk image
     #[command(after_help = INSIDE_HELP)]
-    Ls(Ls),
+    Ls(LsArgs),
     /// Write a file of a snapshot, or a whole image, to standard output
     #[command(after_help = INSIDE_HELP)]
-    Cat(Cat),
+    Cat(CatArgs),
     /// Mount all snapshots as a folder of days, for any program to read
     #[command(after_help = MOUNT_HELP)]
-    Mount(Mount),
+    Mount(MountArgs),
     /// Show the differences between two snapshots
     #[command(after_help = DIFF_HELP)]
-    Diff(Diff),
+    Diff(DiffArgs),
     /// Find files by name in snapshots, inside disk images too
-    Find(Find),
+    Find(FindArgs),
     /// Restore an image, a folder or a part of it from the archive
     ///
     /// A new destination appears when it is complete. If a restore is interrupted, or the disk is
     /// full, the same command continues it.
     #[command(after_help = INSIDE_HELP)]
-    Restore(Restore),
+    Restore(RestoreArgs),
     /// Check that all data is present and undamaged, here or at a replica
     #[command(visible_alias = "check")]
-    Verify(Verify),
+    Verify(VerifyArgs),
     /// Make, list, change and remove the keys that open the store
     #[command(subcommand)]
-    Key(Key),
+    Key(KeyCommand),
     /// Repair damage as far as possible
     ///
     /// Repairs known damage: missing files of the log, reads that failed, and the findings of
@@ -227,39 +227,39 @@ pub enum Command {
     ///
     /// Blocks that cannot be brought back are recorded in the log, even if no snapshot needs them.
     /// `verify` reports them until their bytes are stored again, or until --accept-loss.
-    Repair(Repair),
+    Repair(RepairArgs),
     /// Rebuild the index from the log, and choose its place
     ///
     /// The log is not changed, and does not depend on the index. If this is interrupted, the next
     /// command rebuilds the index.
-    Reindex(Reindex),
+    Reindex(ReindexArgs),
     /// Bring replicas of the store up to date
     #[command(after_help = REPLICATE_HELP)]
-    Replicate(Replicate),
+    Replicate(ReplicateArgs),
     /// Import the blocks of another program's files
     #[command(after_help = venti::IMPORT_HELP)]
-    Import(Import),
+    Import(ImportArgs),
     /// Copy snapshots, or archives of vac and vbackup, to a store of another kind
     #[command(after_help = venti::COPY_HELP)]
-    Copy(Copy),
+    Copy(CopyArgs),
     /// Restore a whole store from a replica
     #[command(after_help = CLONE_HELP)]
-    Clone(CloneStore),
+    Clone(CloneArgs),
     /// Start a machine from a disk image of any day, without changing the archive
     #[command(after_help = boot::BOOT_HELP)]
-    Boot(Boot),
+    Boot(BootArgs),
     /// Serve snapshots or blocks to other programs and machines, until interrupted
     #[command(after_help = serve::SERVE_HELP)]
-    Serve(Box<Serve>),
+    Serve(Box<ServeArgs>),
     /// List the sessions of Venti clients, and set aside the blocks of one of them
     #[command(subcommand)]
-    Venti(Venti),
+    Venti(VentiCommand),
     /// Predict the needs and the speed of each kind of store on a disk, and choose one
     #[command(after_help = plan::PLAN_HELP)]
-    Plan(MakePlan),
+    Plan(PlanArgs),
     /// Measure the speed of a server or a disk
     #[command(subcommand)]
-    Bench(Bench),
+    Bench(BenchCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -278,7 +278,7 @@ impl Command {
     pub fn writes_content(&self) -> bool {
         match self {
             Self::Cat(_) | Self::Completions { .. } => true,
-            Self::Restore(words) => words.destination.as_os_str() == "-",
+            Self::Restore(args) => args.destination.as_os_str() == "-",
             _ => false,
         }
     }
@@ -303,7 +303,7 @@ pub enum CompareChoice {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Init {
+pub struct InitArgs {
     /// Do not encrypt: anybody with access to the disk can read the store
     #[arg(long)]
     pub plaintext: bool,
@@ -351,10 +351,10 @@ pub struct Init {
     pub index: IndexChoice,
 
     #[command(flatten)]
-    pub disk_index: DiskIndex,
+    pub disk_index: DiskIndexArgs,
 
     #[command(flatten)]
-    pub cost: Cost,
+    pub cost: PassphraseCostArgs,
 }
 
 /// The place of the index.
@@ -380,7 +380,7 @@ pub enum PrefetchChoice {
 
 /// The settings of an index on disk.
 #[derive(Debug, Clone, Args)]
-pub struct DiskIndex {
+pub struct DiskIndexArgs {
     /// With --index disk: the maximum memory of the index beside its filter, at least 1M [default:
     /// 192M]
     #[arg(long, value_name = "BYTES", value_parser = parse_index_memory)]
@@ -410,18 +410,18 @@ pub struct DiskIndex {
 
 /// `varve reindex`
 #[derive(Debug, Clone, Args)]
-pub struct Reindex {
+pub struct ReindexArgs {
     /// The new place of the index [default: its present place]
     #[arg(long, value_enum)]
     pub index: Option<IndexChoice>,
 
     #[command(flatten)]
-    pub disk_index: DiskIndex,
+    pub disk_index: DiskIndexArgs,
 }
 
 /// The cost of an attempt at a passphrase, for its owner and for an attacker.
 #[derive(Debug, Clone, Args)]
-pub struct Cost {
+pub struct PassphraseCostArgs {
     /// The memory that each attempt at the new passphrase takes, from 8M to 4G
     #[arg(long, value_name = "BYTES", default_value = "64M", value_parser = parse_size)]
     pub memory: u64,
@@ -433,13 +433,13 @@ pub struct Cost {
 
 /// The operations on keys. Stored data is never rewritten: a key only wraps the store's own keys.
 #[derive(Debug, Clone, Subcommand)]
-pub enum Key {
+pub enum KeyCommand {
     /// Make another key; opening the store needs one of its present keys
-    Add(AddKey),
+    Add(AddKeyArgs),
     /// List the keys, without opening any
     List,
     /// Replace the given passphrase or key file with a new one
-    Change(NewSecret),
+    Change(NewSecretArgs),
     /// Remove a key; the last full key cannot be removed
     ///
     /// Anybody with a copy of the key's file and its secret can still open the store.
@@ -460,7 +460,7 @@ pub enum Key {
         file: Option<PathBuf>,
 
         #[command(flatten)]
-        secret: NewSecret,
+        secret: NewSecretArgs,
 
         /// The label of the new key
         #[arg(long, default_value = "")]
@@ -469,9 +469,9 @@ pub enum Key {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct AddKey {
+pub struct AddKeyArgs {
     #[command(flatten)]
-    pub secret: NewSecret,
+    pub secret: NewSecretArgs,
 
     /// A label, such as the name of the machine or the person that holds the key
     #[arg(long, default_value = "")]
@@ -489,7 +489,7 @@ pub struct AddKey {
 /// The secret of the new key. Without an option, a passphrase is taken from VARVE_NEW_PASSPHRASE or
 /// asked for.
 #[derive(Debug, Clone, Args)]
-pub struct NewSecret {
+pub struct NewSecretArgs {
     /// The new key file, whose contents open the store (at least 32 random bytes)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "new_passphrase")]
     pub new_key_file: Option<PathBuf>,
@@ -499,7 +499,7 @@ pub struct NewSecret {
     pub new_passphrase: bool,
 
     #[command(flatten)]
-    pub cost: Cost,
+    pub cost: PassphraseCostArgs,
 }
 
 /// The amount of parity in a store.
@@ -507,7 +507,7 @@ pub struct NewSecret {
 pub struct Parity(pub Option<ParityPercent>);
 
 #[derive(Debug, Clone, Args)]
-pub struct TakeSnapshot {
+pub struct TakeSnapshotArgs {
     /// Disk images, block devices, folders or files; `-` archives standard input, as an image
     /// unless --as says otherwise
     #[arg(required_unless_present = "qmp", conflicts_with = "qmp", value_name = "SOURCE", value_hint = ValueHint::AnyPath)]
@@ -589,16 +589,16 @@ pub struct TakeSnapshot {
     pub allow_backing: Vec<PathBuf>,
 
     #[command(flatten)]
-    pub what_goes_in: WhatGoesIn,
+    pub what_goes_in: SelectionArgs,
 
     #[command(flatten)]
-    pub machine: RunningMachine,
+    pub machine: RunningMachineArgs,
 }
 
 /// A machine that runs in QEMU, as a source.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "A machine that runs in QEMU")]
-pub struct RunningMachine {
+pub struct RunningMachineArgs {
     /// Archive the disks of the machine whose QEMU has this monitor socket, without pausing it
     ///
     /// All disks are archived in their state at one moment. Each becomes a snapshot of its own,
@@ -621,7 +621,7 @@ pub struct RunningMachine {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Ls {
+pub struct LsArgs {
     /// The snapshot, and a path in it: SNAPSHOT[:PATH]
     pub snapshot: OsString,
 
@@ -634,20 +634,20 @@ pub struct Ls {
     pub recursive: bool,
 
     #[command(flatten)]
-    pub which: Which,
+    pub which: SnapshotFilterArgs,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Cat {
+pub struct CatArgs {
     /// The snapshot, and a file in it: SNAPSHOT[:PATH]
     pub snapshot: OsString,
 
     #[command(flatten)]
-    pub which: Which,
+    pub which: SnapshotFilterArgs,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Mount {
+pub struct MountArgs {
     /// An empty folder
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
@@ -657,11 +657,11 @@ pub struct Mount {
     pub allow_other: bool,
 
     #[command(flatten)]
-    pub which: Which,
+    pub which: SnapshotFilterArgs,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Diff {
+pub struct DiffArgs {
     /// The earlier snapshot: SNAPSHOT[:PATH]
     pub from: OsString,
 
@@ -669,11 +669,11 @@ pub struct Diff {
     pub to: OsString,
 
     #[command(flatten)]
-    pub which: Which,
+    pub which: SnapshotFilterArgs,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Find {
+pub struct FindArgs {
     /// A pattern for the file's name, such as '*.conf', or for its path if it has a slash
     pub pattern: String,
 
@@ -682,11 +682,11 @@ pub struct Find {
     pub snapshot: Option<OsString>,
 
     #[command(flatten)]
-    pub which: Which,
+    pub which: SnapshotFilterArgs,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Replicate {
+pub struct ReplicateArgs {
     /// The targets: folders or URLs [default: all remembered ones]
     #[arg(value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     pub targets: Vec<String>,
@@ -724,7 +724,7 @@ pub struct Replicate {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct CloneStore {
+pub struct CloneArgs {
     /// The replica: a folder or a URL
     #[arg(value_hint = ValueHint::AnyPath)]
     pub target: String,

@@ -25,38 +25,38 @@ use anyhow::Result;
 
 use crate::arguments::Command;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 
 /// Runs a command.
-pub fn run(invocation: &Invocation, command: &Command) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome> {
     match command {
-        Command::Init(words) => keeping::init::run(invocation, words),
-        Command::Snapshot(words) => taking::snapshot::run(invocation, words),
-        Command::Snapshots(words) => looking::snapshot_list::run(invocation, words),
+        Command::Init(args) => keeping::init::run(invocation, args),
+        Command::Snapshot(args) => taking::snapshot::run(invocation, args),
+        Command::Snapshots(args) => looking::snapshot_list::run(invocation, args),
         Command::Tag(args) => taking::tag::run(invocation, args),
         Command::Stats => looking::stats::run(invocation),
-        Command::Ls(words) => looking::ls::run(invocation, words),
-        Command::Mount(words) => serving::mount::run(invocation, words),
-        Command::Diff(words) => looking::diff::run(invocation, words),
-        Command::Find(words) => looking::find::run(invocation, words),
-        Command::Restore(words) => restoring::run(invocation, words),
-        Command::Cat(words) => restoring::cat(invocation, words),
-        Command::Verify(words) => match &words.replica {
-            Some(target) => keeping::verify_replica::run(invocation, words, target),
-            None => keeping::verify_store::run(invocation, words),
+        Command::Ls(args) => looking::ls::run(invocation, args),
+        Command::Mount(args) => serving::mount::run(invocation, args),
+        Command::Diff(args) => looking::diff::run(invocation, args),
+        Command::Find(args) => looking::find::run(invocation, args),
+        Command::Restore(args) => restoring::run(invocation, args),
+        Command::Cat(args) => restoring::cat(invocation, args),
+        Command::Verify(args) => match &args.replica {
+            Some(target) => keeping::verify_replica::run(invocation, args, target),
+            None => keeping::verify_store::run(invocation, args),
         },
-        Command::Replicate(words) => keeping::replicate::run(invocation, words),
-        Command::Clone(words) => keeping::clone::run(invocation, words),
-        Command::Import(words) => taking::import::run(invocation, words),
-        Command::Copy(words) => taking::copy::run(invocation, words),
-        Command::Key(words) => keeping::key::run(invocation, words),
-        Command::Reindex(words) => keeping::reindex::run(invocation, words),
-        Command::Repair(words) => keeping::repair::run(invocation, words),
-        Command::Boot(words) => serving::boot::run(invocation, words),
-        Command::Serve(words) => serving::serve::run(invocation, words),
+        Command::Replicate(args) => keeping::replicate::run(invocation, args),
+        Command::Clone(args) => keeping::clone::run(invocation, args),
+        Command::Import(args) => taking::import::run(invocation, args),
+        Command::Copy(args) => taking::copy::run(invocation, args),
+        Command::Key(args) => keeping::key::run(invocation, args),
+        Command::Reindex(args) => keeping::reindex::run(invocation, args),
+        Command::Repair(args) => keeping::repair::run(invocation, args),
+        Command::Boot(args) => serving::boot::run(invocation, args),
+        Command::Serve(args) => serving::serve::run(invocation, args),
         Command::Venti(args) => serving::venti_sessions::run(invocation, args),
-        Command::Plan(words) => planning::plan::run(invocation, words),
-        Command::Bench(words) => planning::bench::run(invocation, words),
+        Command::Plan(args) => planning::plan::run(invocation, args),
+        Command::Bench(args) => planning::bench::run(invocation, args),
         Command::Completions { shell } => reference::completions(*shell),
         Command::Man { folder } => reference::man(folder),
     }

@@ -24,7 +24,7 @@ pub fn print_end(command: &Command, error: &Error) {
 fn print_with(error: &Error, when_full: impl FnOnce() -> Option<&'static str>, last: Option<&'static str>) {
     let is_full = || failure_kinds(error.as_ref()).any(|kind| kind == FailureKind::NoSpace);
     let hint = hint::of(error.as_ref()).or_else(|| is_full().then(when_full).flatten()).or(last);
-    let message = told(&with_causes(error.as_ref()));
+    let message = indented(&with_causes(error.as_ref()));
     let fields = || {
         let mut causes: Vec<_> = error.chain().map(ToString::to_string).collect();
         causes.dedup();
@@ -45,7 +45,7 @@ pub fn print_usage(error: &clap::Error) -> u8 {
         drop(error.print());
         return exit_status::USAGE;
     }
-    say::set_form(say::Form::Json);
+    say::set_form(say::OutputForm::Json);
     let text = error.to_string();
     let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
     let none: [&str; 0] = [];
@@ -59,7 +59,7 @@ pub fn print_usage(error: &clap::Error) -> u8 {
 /// Reports a problem with one file of an operation.
 pub fn report_problem(problem: &varve_archive::Problem) {
     let fields = || {
-        let mut fields = json!({ "message": told(&with_causes(problem.error.as_ref())) });
+        let mut fields = json!({ "message": indented(&with_causes(problem.error.as_ref())) });
         show::put_name(&mut fields, "path", problem.path.as_os_str().as_bytes());
         fields
     };
@@ -70,12 +70,12 @@ pub fn report_problem(problem: &varve_archive::Problem) {
 fn problem(problem: &varve_archive::Problem) -> String {
     let path = show::name(problem.path.as_os_str().as_bytes());
     let path = if path.is_empty() { "." } else { &path };
-    format!("{path}: {}", told(&with_causes(problem.error.as_ref())))
+    format!("{path}: {}", indented(&with_causes(problem.error.as_ref())))
 }
 
 /// Formats an error message, which may contain foreign text. Continuation lines are indented, so
 /// that they cannot pose as lines of this program.
-fn told(text: &str) -> String {
+fn indented(text: &str) -> String {
     show::plain(text).replace('\n', "\n  ")
 }
 

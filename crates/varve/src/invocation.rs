@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use varve_session::{KeyOptions, ReplicaReads, Session, Settings};
+use varve_session::{CommandSession, KeyOptions, ReplicaReads, SessionSettings};
 
 use crate::arguments::{Arguments, Command};
-use crate::frontend::Terminal;
 use crate::moment;
+use crate::terminal::Terminal;
 
 /// The input of every command beside its own arguments.
 pub struct Invocation {
     /// The session of the named store.
-    pub session: Session,
+    pub session: CommandSession,
     pub json: bool,
     pub quiet: bool,
     /// The number of `-v` options.
@@ -21,7 +21,7 @@ pub struct Invocation {
 impl Invocation {
     /// Creates the invocation for these arguments.
     pub fn new(arguments: &Arguments) -> Self {
-        let settings = Settings {
+        let settings = SessionSettings {
             store: arguments.store.clone(),
             key: KeyOptions {
                 key_file: arguments.key_file.clone(),
@@ -38,7 +38,7 @@ impl Invocation {
             roots: arguments.roots.clone(),
             show_moment: moment::show,
         };
-        let session = Session::new(settings, Arc::new(Terminal { quiet: arguments.quiet }));
+        let session = CommandSession::new(settings, Arc::new(Terminal { quiet: arguments.quiet }));
         let (json, quiet, verbose) = (arguments.json, arguments.quiet, arguments.verbose);
         Self { session, json, quiet, verbose }
     }

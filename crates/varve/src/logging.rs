@@ -28,17 +28,17 @@ pub fn start(arguments: &Arguments) {
     let named = EnvFilter::try_from_env("VARVE_LOG").ok();
     let shows_modules = named.is_some() || arguments.verbose > 1;
     let filter = named.unwrap_or_else(|| level.into());
-    Registry::default().with(Lines { shows_modules }.with_filter(filter)).init();
+    Registry::default().with(EventLines { shows_modules }.with_filter(filter)).init();
 }
 
 /// Prints each event as a line.
-struct Lines {
+struct EventLines {
     shows_modules: bool,
 }
 
-impl<S: Subscriber> Layer<S> for Lines {
+impl<S: Subscriber> Layer<S> for EventLines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut fields = Fields::default();
+        let mut fields = EventFields::default();
         event.record(&mut fields);
         let text = fields.text();
         let metadata = event.metadata();
@@ -53,13 +53,13 @@ impl<S: Subscriber> Layer<S> for Lines {
 
 /// The parts of an event: its message, its error, and its other fields.
 #[derive(Default)]
-struct Fields {
+struct EventFields {
     message: String,
     error: Option<String>,
     others: Vec<(&'static str, String)>,
 }
 
-impl Fields {
+impl EventFields {
     /// `message: error (name value, name value)`
     fn text(&self) -> String {
         let mut text = self.message.clone();
@@ -82,7 +82,7 @@ impl Fields {
     }
 }
 
-impl Visit for Fields {
+impl Visit for EventFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.take(field, format!("{value:?}"));
     }
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn an_event_is_one_sentence() {
-        let fields = Fields {
+        let fields = EventFields {
             message: "an arena has lost its seal".into(),
             error: Some("it is gone".into()),
             others: vec![("arena", "3".into()), ("offset", "512".into())],

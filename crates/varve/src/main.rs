@@ -13,7 +13,6 @@ mod command;
 mod complaint;
 mod environment;
 mod exit_status;
-mod frontend;
 mod guard;
 mod hint;
 mod invocation;
@@ -24,6 +23,7 @@ mod outcome;
 mod progress_bar;
 mod show;
 mod signals;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -37,9 +37,9 @@ fn main() -> ExitCode {
         Err(help) => return ExitCode::from(u8::from(say::help(&help))),
     };
     say::set_form(match (arguments.json, arguments.command.writes_content()) {
-        (false, _) => say::Form::Text,
-        (true, false) => say::Form::Json,
-        (true, true) => say::Form::JsonBesideContent,
+        (false, _) => say::OutputForm::Text,
+        (true, false) => say::OutputForm::Json,
+        (true, true) => say::OutputForm::JsonBesideContent,
     });
     logging::start(&arguments);
     guard::guard_memory();

@@ -6,7 +6,7 @@ use crate::exit_status;
 
 /// The variants are in order from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
+pub enum CommandOutcome {
     Done,
     /// The work is done, but something is missing, such as an unreadable file.
     Gaps,
@@ -16,7 +16,7 @@ pub enum Outcome {
     Damage,
 }
 
-impl Outcome {
+impl CommandOutcome {
     /// Returns the outcome of a command that met this error and continued.
     pub fn of_problem(error: &(dyn Error + 'static)) -> Self {
         if exit_status::is_damage(error) { Self::Damage } else { Self::Gaps }

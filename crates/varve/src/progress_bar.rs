@@ -13,13 +13,13 @@ use crate::show;
 const REFRESH: Duration = Duration::from_millis(100);
 
 /// Shows a [`Progress`] on standard error until it is dropped, if that is a terminal.
-pub struct Shown {
+pub struct ShownProgress {
     progress: Arc<Progress>,
     is_over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-impl Shown {
+impl ShownProgress {
     /// Shows `progress` under a title.
     #[expect(clippy::disallowed_methods, reason = "the terminal is an edge")]
     pub fn start(title: &str, progress: &Arc<Progress>, quiet: bool) -> Self {
@@ -110,7 +110,7 @@ fn state(now: &ProgressSnapshot, per_second: f64, left: Option<Duration>) -> Str
     parts.join(", ")
 }
 
-impl Drop for Shown {
+impl Drop for ShownProgress {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

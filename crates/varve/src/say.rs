@@ -58,7 +58,7 @@ pub fn help(help: &clap::Error) -> bool {
 
 /// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum OutputForm {
     /// For people: results on standard output, remarks on standard error.
     Text,
     /// For programs: both as JSON objects on standard output, one a line.
@@ -68,15 +68,15 @@ pub enum Form {
     JsonBesideContent,
 }
 
-static FORM: OnceLock<Form> = OnceLock::new();
+static FORM: OnceLock<OutputForm> = OnceLock::new();
 
 /// Sets the form of all output. Only the first call has an effect.
-pub fn set_form(form: Form) {
+pub fn set_form(form: OutputForm) {
     FORM.get_or_init(|| form);
 }
 
-fn form() -> Form {
-    FORM.get().copied().unwrap_or(Form::Text)
+fn form() -> OutputForm {
+    FORM.get().copied().unwrap_or(OutputForm::Text)
 }
 
 /// Prints a result for programs: an object with its type. `docs/guide/json` has a schema for each
@@ -99,9 +99,9 @@ fn typed(kind: &str, mut fields: Value) -> Value {
 /// otherwise as these lines on standard error. A failure to write here cannot be reported anywhere.
 pub fn diagnosis(kind: &str, fields: impl FnOnce() -> Value, lines: fmt::Arguments<'_>) {
     match form() {
-        Form::Text => drop(writeln!(io::stderr(), "{}", show::plain(&lines.to_string()))),
-        Form::Json => record(kind, fields()),
-        Form::JsonBesideContent => drop(writeln!(io::stderr(), "{}", typed(kind, fields()))),
+        OutputForm::Text => drop(writeln!(io::stderr(), "{}", show::plain(&lines.to_string()))),
+        OutputForm::Json => record(kind, fields()),
+        OutputForm::JsonBesideContent => drop(writeln!(io::stderr(), "{}", typed(kind, fields()))),
     }
 }
 
@@ -115,7 +115,7 @@ pub fn aside(text: fmt::Arguments<'_>) {
         (_, Some(hint)) => ("hint", hint),
         _ => ("notice", text.trim_end()),
     };
-    if !message.is_empty() || form() == Form::Text {
+    if !message.is_empty() || form() == OutputForm::Text {
         diagnosis(kind, || json!({ "message": message }), format_args!("{text}"));
     }
 }

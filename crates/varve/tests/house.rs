@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "house/files.rs"]
 mod files;
+#[path = "house/names.rs"]
+mod names;
 #[path = "house/pages.rs"]
 mod pages;
 

@@ -41,7 +41,7 @@ pub trait Files: Send + Sync {
     fn find(&self, folder: &Node, name: &[u8]) -> Result<Option<Node>, ReadFolderError>;
 
     /// The problem of a node, if it has one.
-    fn trouble(&self, node: &Node) -> Option<ReadProblem>;
+    fn problem(&self, node: &Node) -> Option<ReadProblem>;
 
     /// Reads the contents of files that are small enough to be read whole and at once. The result
     /// has one element for each file, in order. It is `None` for larger files and for files without

@@ -219,10 +219,10 @@ impl Files for ImageFiles {
         }
     }
 
-    fn trouble(&self, node: &Node) -> Option<ReadProblem> {
+    fn problem(&self, node: &Node) -> Option<ReadProblem> {
         node.problem?;
         if let Some(ImageNode::File(files, id)) = self.place(node) {
-            return files.trouble(id);
+            return files.problem(id);
         }
         let index = usize::try_from(node.inode.checked_sub(2)?).ok()?;
         let error =

@@ -198,7 +198,7 @@ impl Comparison<'_, '_> {
         let is_folder = old.root.kind == NodeKind::Folder;
         match (old.files.content_key(old.root), new.files.content_key(new.root)) {
             (ContentKey::Lost, _) | (_, ContentKey::Lost) => {
-                let trouble = old.files.trouble(old.root).or_else(|| new.files.trouble(new.root));
+                let trouble = old.files.problem(old.root).or_else(|| new.files.problem(new.root));
                 Err(trouble.map_or_else(|| "it cannot be read".into(), |trouble| trouble.error))
             }
             _ if !is_folder && old.root.size != new.root.size => Ok(true),

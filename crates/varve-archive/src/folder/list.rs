@@ -55,7 +55,7 @@ pub fn list(files: &dyn Files, root: &Node, visitor: &mut dyn FnMut(ListEvent<'_
                 let node_path = path.join_name(&node.name);
                 let next = visitor(ListEvent::Node { path: &node_path, node: &node });
                 // Problems that the snapshot records are not reported again.
-                let damage = files.trouble(&node).filter(|trouble| trouble.is_damage);
+                let damage = files.problem(&node).filter(|trouble| trouble.is_damage);
                 if let (Some(damage), false) = (damage, next == ListNext::Stop) {
                     let unreadable = ListEvent::Unreadable { path: &node_path, error: damage.error };
                     if visitor(unreadable) == ListNext::Stop {

@@ -68,7 +68,7 @@ impl Files for StoredFiles<'_> {
         NodeList::new(self.blocks, folder).find(name)
     }
 
-    fn trouble(&self, node: &Node) -> Option<ReadProblem> {
+    fn problem(&self, node: &Node) -> Option<ReadProblem> {
         let problem = node.problem?;
         let lacks_all = lacks_all(node);
         let is_worth_telling = problem != NodeProblem::Changed || lacks_all;

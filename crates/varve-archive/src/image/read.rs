@@ -264,14 +264,14 @@ mod tests {
     #[derive(Default)]
     struct Expecting {
         store: MemoryBlockStore,
-        told: Mutex<Vec<Vec<BlockName>>>,
+        recorded: Mutex<Vec<Vec<BlockName>>>,
     }
 
     impl BlockStore for Expecting {
         varve_block::forward_block_store!(store: score_bytes, empty_score, put, get, sync);
 
         fn expect(&self, names: &[BlockName]) {
-            self.told.lock().push(names.to_vec());
+            self.recorded.lock().push(names.to_vec());
         }
     }
 
@@ -291,9 +291,9 @@ mod tests {
             reader.read_at((number * 13 % 32) << 20, &mut [0; 512]).unwrap();
             reader.read_ahead();
         }
-        let told = below.told.lock();
-        assert!(told.iter().all(|names| (1..=EXPECTED_COUNT_EACH).contains(&names.len())));
-        let (count, first) = (told.concat().len(), told[0].last().unwrap());
+        let recorded = below.recorded.lock();
+        assert!(recorded.iter().all(|names| (1..=EXPECTED_COUNT_EACH).contains(&names.len())));
+        let (count, first) = (recorded.concat().len(), recorded[0].last().unwrap());
         assert!(
             (EXPECTED_COUNT_MAX / 2..=EXPECTED_COUNT_MAX).contains(&count),
             "{count} of 8192, spread over all"

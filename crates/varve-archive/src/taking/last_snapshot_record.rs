@@ -67,7 +67,7 @@ pub(crate) enum SaveSnapshotRecordError {
 
 impl std::fmt::Debug for LastSnapshotRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LastNight").finish_non_exhaustive()
+        f.debug_struct("LastSnapshotRecord").finish_non_exhaustive()
     }
 }
 
@@ -250,11 +250,11 @@ mod tests {
     #[test]
     fn rows_are_found_and_bad_ones_do_no_harm() {
         let node = Node::new(Vec::new(), NodeKind::File).encode();
-        let night = parsed(&[([1; 16], &node), ([2; 16], b"\xff\xff"), ([4; 16], &node)]).unwrap();
-        assert!(night.find(&[1; 16]).is_some() && night.find(&[4; 16]).is_some());
-        assert!(night.find(&[2; 16]).is_none() && night.find(&[3; 16]).is_none());
+        let record = parsed(&[([1; 16], &node), ([2; 16], b"\xff\xff"), ([4; 16], &node)]).unwrap();
+        assert!(record.find(&[1; 16]).is_some() && record.find(&[4; 16]).is_some());
+        assert!(record.find(&[2; 16]).is_none() && record.find(&[3; 16]).is_none());
         assert!(parsed(&[([2; 16], &node), ([1; 16], &node)]).is_none(), "out of order");
-        let whole = night.contents.clone();
+        let whole = record.contents.clone();
         for length in 0..whole.len() {
             drop(ReadSnapshotRecord::parse(Zeroizing::new(whole[..length].to_vec()), 32));
         }

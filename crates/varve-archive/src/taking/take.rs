@@ -246,7 +246,7 @@ impl Archive {
         let folder = archive_folder_after(&*self.store, workers.as_ref(), source, &before, &options, watch)?;
         let taken = self.finish(begun, folder.into(), request)?;
         // The record is saved last, because everything that it leads to must exist.
-        if let Some(Err(error)) = last_record.map(|night| night.save(&self.store, &remembered)) {
+        if let Some(Err(error)) = last_record.map(|record| record.save(&self.store, &remembered)) {
             tracing::warn!(%error, "the list of files could not be saved; the next snapshot reads every file again");
         }
         Ok(taken)

@@ -193,7 +193,7 @@ impl Files for VacFiles<'_> {
         }
     }
 
-    fn trouble(&self, node: &Node) -> Option<ReadProblem> {
+    fn problem(&self, node: &Node) -> Option<ReadProblem> {
         let kind = node.kind;
         let is_link = kind == NodeKind::SymbolicLink;
         let lacks_all = is_link && node.target.is_empty() || kind.is_device() && node.device.is_none();
@@ -208,7 +208,7 @@ impl Files for VacFiles<'_> {
             let error = Box::new(TargetCutShort { there: node.target.len(), size: node.size });
             return Some(ReadProblem { error, lacks_all: false, is_damage: false });
         }
-        self.stored.trouble(node)
+        self.stored.problem(node)
     }
 
     // There is no `small_contents` here: a single block may extend beyond the end of its file, and

@@ -10,7 +10,7 @@ use varve_store::Store;
 use varve_tree::VentiRoot;
 use varve_venti::{
     ARENA_HEAD_BYTES, ArenaHead, ArenaPlace, ArenaTrailer, CLUMP_HEADER_BYTES, ClumpHeader,
-    DIRECTORY_ENTRY_BYTES, DecodeArenaHeadError, DecodeArenaTrailerError, OpenClumpError, SCORE_BYTES,
+    DIRECTORY_ENTRY_BYTES, DecodeArenaHeadError, DecodeArenaTrailerError, OpenVentiClumpError, SCORE_BYTES,
 };
 
 use super::position::ArenaIdentity;
@@ -46,7 +46,7 @@ pub enum ClumpDamage {
     #[error("the clump exceeds the end of the arena, or of the file")]
     CutOff,
     #[error("{0}")]
-    Open(#[from] OpenClumpError),
+    Open(#[from] OpenVentiClumpError),
     /// The block type is unknown.
     #[error("its type, {byte}, is unknown")]
     Type { byte: u8 },

@@ -1,6 +1,6 @@
 //! What can be done to an archive, and how often a seed draws it.
 
-use varve_sim::{Draw, Rot};
+use varve_sim::{Rot, SeededDraw};
 
 use crate::target::Spoil;
 
@@ -88,7 +88,7 @@ pub enum Cure {
 }
 
 impl Cure {
-    pub fn draw(draw: &mut Draw) -> Self {
+    pub fn draw(draw: &mut SeededDraw) -> Self {
         [Self::Repair, Self::Repair, Self::RepairAlone, Self::Nights][draw.index(4)]
     }
 }
@@ -98,7 +98,7 @@ const ALL: u64 = 144;
 const FIRST: u64 = 100;
 
 impl Action {
-    pub fn draw(draw: &mut Draw, is_old: bool) -> Self {
+    pub fn draw(draw: &mut SeededDraw, is_old: bool) -> Self {
         match draw.below(if is_old { FIRST } else { ALL }) {
             0..22 => {
                 // Now and then so many tiny ones that a page is due before a sync.

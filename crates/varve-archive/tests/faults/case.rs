@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use varve_archive::Archive;
 use varve_block::with_causes;
-use varve_sim::{Disk, Fault, Strike, Tally};
+use varve_sim::{Fault, SimDisk, Strike, Tally};
 use varve_store::{
     CompareMode, CreateError, Encryption, Keyring, NewKey, PassphraseCost, Role, Store, StoreAccess,
     StoreConfig,
@@ -44,7 +44,7 @@ pub fn lost(text: impl Into<String>) -> Failure {
 
 /// An archive on a disk, and what is known of it.
 pub struct Case {
-    pub disk: Disk,
+    pub disk: SimDisk,
     pub config: StoreConfig,
     pub model: Model,
     pub writer: Option<Archive>,
@@ -98,7 +98,7 @@ struct Struck {
 impl Case {
     pub fn create(schedule: &Schedule) -> Checked<Self> {
         let mut case = Self {
-            disk: Disk::new(schedule.seed.number),
+            disk: SimDisk::new(schedule.seed.number),
             config: schedule.config(),
             model: Model::default(),
             writer: None,
@@ -128,7 +128,7 @@ impl Case {
                 Err(text) if text.contains("not a store") => match case.try_create(2) {
                     // What is there is no store, and its maker is told so: he may empty the folder.
                     Err(CreateError::NotEmpty { .. }) => {
-                        case.disk = Disk::new(schedule.seed.number);
+                        case.disk = SimDisk::new(schedule.seed.number);
                         case.try_create(3)
                     }
                     other => other,
@@ -160,7 +160,7 @@ impl Case {
 
     /// Another archive takes the place of one that has lost something for good.
     pub fn begin_anew(&mut self) -> Checked {
-        let disk = Disk::new(self.next_session());
+        let disk = SimDisk::new(self.next_session());
         self.move_to(disk);
         self.move_second_home();
         self.model = Model::default();
@@ -192,7 +192,7 @@ impl Case {
     }
 
     /// Another disk takes the place of the one that was used.
-    pub fn move_to(&mut self, disk: Disk) {
+    pub fn move_to(&mut self, disk: SimDisk) {
         self.end_session();
         self.reader = None;
         self.past.add(&self.disk.tally());
@@ -204,7 +204,7 @@ impl Case {
     }
 
     /// Counts what a disk has seen that is not used any more.
-    pub fn forget_disk(&mut self, disk: &Disk) {
+    pub fn forget_disk(&mut self, disk: &SimDisk) {
         self.past.add(&disk.tally());
     }
 

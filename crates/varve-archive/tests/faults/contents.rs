@@ -1,6 +1,6 @@
 //! What is archived: bytes that follow from numbers, so that the model need not keep them.
 
-use varve_sim::Draw;
+use varve_sim::SeededDraw;
 
 /// A block of the pool, by its number and length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +26,7 @@ impl Content {
 
 /// Bytes that cannot be compressed.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut draw = Draw::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(77));
+    let mut draw = SeededDraw::new(seed.wrapping_mul(0x9e37_79b9).wrapping_add(77));
     let mut bytes = Vec::with_capacity(length + 8);
     while bytes.len() < length {
         bytes.extend_from_slice(&draw.number().to_le_bytes());
@@ -37,7 +37,7 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
 
 /// Changes an image here and there, and may let it grow or shrink.
 pub fn change_image(image: &mut Vec<u8>, draw: u64, changes: u32, bytes_max: usize) {
-    let mut draw = Draw::new(draw);
+    let mut draw = SeededDraw::new(draw);
     for _ in 0..changes {
         let at = draw.index(bytes_max);
         let end = (at + 1 + draw.index(bytes_max / 3)).min(bytes_max);

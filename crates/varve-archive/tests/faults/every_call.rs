@@ -1,13 +1,13 @@
 //! Read this first: the smallest crash test. The simulation in `main.rs` is this test with more
 //! actions, more kinds of fault, and everything drawn from a seed.
 //!
-//! **The disk.** [`Disk`] is a disk in memory that keeps only what a real one promises. Every call
+//! **The disk.** [`SimDisk`] is a disk in memory that keeps only what a real one promises. Every call
 //! to it (create, append, sync, rename, read, …) is counted. It has two views: what a process sees,
 //! and what is durable. Only a sync moves bytes or names from the first view to the second.
 //!
 //! **The crash.** A [`Strike`] cuts the power at the `n`th call from now. That call is done in
 //! whole, in part, or not at all, and every later call fails: the process is dead.
-//! [`Disk::restart`] then decides what is left of everything that was not synced. Each sector, each
+//! [`SimDisk::restart`] then decides what is left of everything that was not synced. Each sector, each
 //! length and each name is kept or lost by itself, as the disk's seed draws. So one place to crash
 //! has many outcomes, and each place is tried with several seeds.
 //!
@@ -30,7 +30,7 @@ use std::path::Path;
 use varve_archive::{Archive, ImageSource, Progress, SnapshotRequest};
 use varve_block::with_causes;
 use varve_log::{ArenaMap, ClumpBytes};
-use varve_sim::{Disk, Draw, Fault, Strike};
+use varve_sim::{Fault, SeededDraw, SimDisk, Strike};
 use varve_store::{Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};
 
 use crate::model::Taken;
@@ -42,11 +42,11 @@ const SNAPSHOT_COUNT: u64 = 6;
 /// The disk image that is archived: noise, so that snapshots share nothing. Six of them fill an
 /// arena of the smallest size, so that crashes hit its seal and the beginning of the next one.
 fn image(number: u64) -> Vec<u8> {
-    let mut draw = Draw::new(number);
+    let mut draw = SeededDraw::new(number);
     (0..30_000).flat_map(|_| draw.number().to_le_bytes()).collect()
 }
 
-fn create(disk: &Disk) {
+fn create(disk: &SimDisk) {
     let config = StoreConfig {
         encryption: Encryption::None,
         arena_map: ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap(),
@@ -57,7 +57,7 @@ fn create(disk: &Disk) {
 }
 
 /// Opens the archive. Each session draws its own random bytes: from them it makes ids and nonces.
-fn open(disk: &Disk, session: u64, access: StoreAccess<'_>) -> Result<Archive, String> {
+fn open(disk: &SimDisk, session: u64, access: StoreAccess<'_>) -> Result<Archive, String> {
     session::open(world(disk, session), None, access)
 }
 
@@ -69,7 +69,7 @@ fn take(archive: &mut Archive, number: u64) -> Result<(), String> {
 }
 
 /// The work that a crash interrupts. `acknowledged` counts the snapshots whose call has returned.
-fn take_snapshots(disk: &Disk, acknowledged: &mut u64) -> Result<(), String> {
+fn take_snapshots(disk: &SimDisk, acknowledged: &mut u64) -> Result<(), String> {
     let mut archive = open(disk, 2, WRITER)?;
     for number in 0..SNAPSHOT_COUNT {
         take(&mut archive, number)?;
@@ -98,7 +98,7 @@ fn check(archive: &Archive, acknowledged: u64) -> Result<u64, String> {
 }
 
 /// What a machine does after a crash: a reader looks, and a writer continues.
-fn look_and_continue(disk: &Disk, acknowledged: u64) -> Result<(), String> {
+fn look_and_continue(disk: &SimDisk, acknowledged: u64) -> Result<(), String> {
     let there = check(&open(disk, 3, StoreAccess::Read)?, acknowledged)?;
     // A writer first cuts off what the crash has left behind the last durable page.
     let mut archive = open(disk, 4, WRITER)?;
@@ -114,7 +114,7 @@ fn look_and_continue(disk: &Disk, acknowledged: u64) -> Result<(), String> {
 /// Cuts the power at the `call`th call. Breaks with the number of snapshots if the work came to its
 /// end before that.
 fn crash_at(call: u64, seed: u64, pretends_to_sync: bool) -> ControlFlow<u64, Result<(), String>> {
-    let disk = Disk::new(seed);
+    let disk = SimDisk::new(seed);
     create(&disk);
     if pretends_to_sync {
         disk.pretend_to_sync();

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use varve_archive::{FolderOptions, InodeFlags, ListEvent, ListNext, Node, NodeKind, StoredFiles, list};
 use varve_block::with_causes;
 use varve_image::FileTime;
-use varve_sim::Draw;
+use varve_sim::SeededDraw;
 use varve_store::Store;
 use varve_tree::{StreamPiece, TreeReader};
 
@@ -70,7 +70,7 @@ impl SourceFolder {
 
     /// Makes, changes and removes some things in it.
     pub fn change(&mut self, draw: u64, changes: u32) -> io::Result<()> {
-        let mut draw = Draw::new(draw);
+        let mut draw = SeededDraw::new(draw);
         for _ in 0..changes {
             self.changed_at += 1;
             let now = self.changed_at;

@@ -1,6 +1,6 @@
 //! Carrying out a schedule, and holding the archive to its promises.
 
-use varve_sim::Draw;
+use varve_sim::SeededDraw;
 
 use crate::action::Action;
 use crate::case::{Case, Checked};
@@ -67,7 +67,7 @@ impl Case {
     }
 
     fn act(&mut self, step: &Step) -> Checked {
-        let draw = &mut Draw::new(step.draw);
+        let draw = &mut SeededDraw::new(step.draw);
         match step.action {
             Action::Put { first, count, bytes } => self.put(first, count, bytes),
             Action::Get { count } => self.get(draw, count),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
-use varve_sim::{Draw, Fault, Strike};
+use varve_sim::{Fault, SeededDraw, Strike};
 use varve_store::{CompareMode, DiskIndexConfig, Encryption, IndexKind, ScoreAlgorithm, StoreConfig};
 
 use crate::action::{Action, Cure, Rotten};
@@ -125,7 +125,7 @@ impl fmt::Display for Seed {
 impl Schedule {
     /// What `seed` draws.
     pub fn draw(seed: Seed) -> Self {
-        let mut draw = Draw::new(seed.number.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let mut draw = SeededDraw::new(seed.number.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let clump_bytes = [4 << 10, 16 << 10, 128 << 10, 1 << 20][draw.index(4)];
         // How often something goes wrong differs from seed to seed: some should come far.
         let calm = 2 + draw.below(6);
@@ -182,7 +182,7 @@ impl Schedule {
 }
 
 impl Step {
-    fn withhold(draw: &mut Draw) -> Self {
+    fn withhold(draw: &mut SeededDraw) -> Self {
         let action = Action::Withhold { count: 1 + draw.below(3) as u32, cuts_power: draw.once_in(2) };
         let strikes = if draw.once_in(3) {
             vec![Strike { after: draw.below(60), fault: Fault::PowerCut }]
@@ -192,11 +192,11 @@ impl Step {
         Self { draw: draw.number(), action, strikes, target_strikes: Vec::new() }
     }
 
-    fn plain(draw: &mut Draw, action: Action) -> Self {
+    fn plain(draw: &mut SeededDraw, action: Action) -> Self {
         Self { draw: draw.number(), action, strikes: Vec::new(), target_strikes: Vec::new() }
     }
 
-    fn put_back(draw: &mut Draw) -> Self {
+    fn put_back(draw: &mut SeededDraw) -> Self {
         let kind = match draw.below(6) {
             0 => Rotten::Parity,
             1..3 => Rotten::Hints,
@@ -209,7 +209,7 @@ impl Step {
         Self { draw: draw.number(), action, strikes, target_strikes: Vec::new() }
     }
 
-    fn draw(draw: &mut Draw, calm: u64, is_old: bool) -> Self {
+    fn draw(draw: &mut SeededDraw, calm: u64, is_old: bool) -> Self {
         let action = Action::draw(draw, is_old);
         let strike_count = if draw.once_in(calm) { 1 + draw.below(3) } else { 0 };
         let mut strikes: Vec<Strike> = (0..strike_count)
@@ -230,14 +230,18 @@ impl Step {
 }
 
 /// Inserts a copy of all files, and somewhere behind it what goes back to that.
-fn insert_with_keep(steps: &mut Vec<Step>, draw: &mut Draw, back: impl FnOnce(&mut Draw) -> Step) {
+fn insert_with_keep(
+    steps: &mut Vec<Step>,
+    draw: &mut SeededDraw,
+    back: impl FnOnce(&mut SeededDraw) -> Step,
+) {
     let kept = draw.index(steps.len() + 1);
     steps.insert(kept, Step::plain(draw, Action::Keep));
     let place = kept + 1 + draw.index(steps.len() - kept);
     steps.insert(place, back(draw));
 }
 
-fn strike(draw: &mut Draw, calls_max: u64) -> Strike {
+fn strike(draw: &mut SeededDraw, calls_max: u64) -> Strike {
     // Those that test most come a little more often.
     let fault = match draw.below(14) {
         0..3 => Fault::PowerCut,
@@ -247,7 +251,7 @@ fn strike(draw: &mut Draw, calls_max: u64) -> Strike {
     Strike { after: draw.below(calls_max), fault }
 }
 
-fn target_strike(draw: &mut Draw) -> TargetStrike {
+fn target_strike(draw: &mut SeededDraw) -> TargetStrike {
     let fault = TargetFault::ALL[draw.index(TargetFault::ALL.len())];
     let calls_max = [2, 8, 30][draw.index(3)];
     TargetStrike { after: draw.below(calls_max), fault }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use varve_archive::{Archive, ImagePart, Losses, Progress, Snapshot, SnapshotContent, verify, write_image};
 use varve_block::with_causes;
-use varve_sim::Disk;
+use varve_sim::SimDisk;
 use varve_store::{Encryption, Secret, Store, StoreAccess, StoreConfig};
 use varve_tree::{StreamPiece, TreeReader};
 use varve_upkeep::{AuditShare, Damage, DamageKind, ParityDamage};
@@ -17,7 +17,7 @@ use crate::model::{StoredFile, Taken};
 pub const WRITER: StoreAccess<'static> = StoreAccess::Write { holder: "the model" };
 
 /// The world of one session: one thread, a fixed time, and random bytes that `seed` decides.
-pub fn world(disk: &Disk, seed: u64) -> World {
+pub fn world(disk: &SimDisk, seed: u64) -> World {
     world_of(Arc::new(disk.clone()), seed)
 }
 

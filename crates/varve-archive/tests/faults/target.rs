@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, TakePiece, Target, TargetError};
-use varve_sim::Draw;
+use varve_sim::SeededDraw;
 use varve_world::FileName;
 
 /// What can go wrong in one request, after all that the target has tried by itself.
@@ -96,7 +96,7 @@ pub struct SimTarget {
 }
 
 struct Inside {
-    draw: Draw,
+    draw: SeededDraw,
     armed: Vec<(u64, TargetFault)>,
     /// What was listed after each of the last uploads.
     listings: Vec<Vec<Object>>,
@@ -127,7 +127,7 @@ impl SimTarget {
     /// An empty one; `number` tells it from others.
     pub fn new(number: u64) -> Self {
         let inside = Inside {
-            draw: Draw::new(number),
+            draw: SeededDraw::new(number),
             armed: Vec::new(),
             listings: Vec::new(),
             tally: TargetTally::default(),
@@ -143,7 +143,7 @@ impl SimTarget {
     pub fn arm(&self, strikes: &[TargetStrike], seed: u64) {
         let mut inside = self.inside();
         let now = inside.tally.requests;
-        inside.draw = Draw::new(seed);
+        inside.draw = SeededDraw::new(seed);
         inside.armed = strikes.iter().map(|strike| (now + strike.after, strike.fault)).collect();
     }
 
@@ -162,7 +162,7 @@ impl SimTarget {
     }
 
     /// Spoils some object of the log, of an arena's newest generation: nobody reads the others. Says which.
-    pub fn spoil(&self, spoil: Spoil, draw: &mut Draw) -> Option<FileName> {
+    pub fn spoil(&self, spoil: Spoil, draw: &mut SeededDraw) -> Option<FileName> {
         let listed = self.below.list("arenas").expect("memory does not fail");
         let generation = |object: &Object| -> Option<(String, u32)> {
             let (arena, generation) = object.name.folder().rsplit_once('.')?;

@@ -275,7 +275,7 @@ impl DiskIndex {
     /// Returns the reason why it cannot be read or written. Until that is solved, it is slower, or
     /// loses unwritten entries when it closes.
     #[must_use]
-    pub fn trouble(&self) -> Option<String> {
+    pub fn failure(&self) -> Option<String> {
         self.state.read().trouble.clone()
     }
 

@@ -153,7 +153,7 @@ fn a_harmed_run_is_noticed() {
         storage.set_contents(&file, harmed);
         let index = open(&storage).unwrap();
         assert!(check(&index) < COUNT, "{what}");
-        assert!(index.trouble().is_some_and(|trouble| trouble.contains("damaged")), "{what}");
+        assert!(index.failure().is_some_and(|trouble| trouble.contains("damaged")), "{what}");
         // The next opening makes it anew.
         assert!(matches!(open(&storage).err(), Some(OpenDiskIndexError::Missing)), "{what}");
         assert!(index.save(Vec::new()).is_err(), "{what}");
@@ -266,13 +266,13 @@ fn a_full_disk_costs_nothing_once_there_is_space_again() {
     insert(&index, 0..3000);
     storage.writes_fail.store(true, Ordering::Relaxed);
     insert(&index, 3000..6000);
-    assert!(index.trouble().is_some_and(|trouble| trouble.contains("cannot write")));
+    assert!(index.failure().is_some_and(|trouble| trouble.contains("cannot write")));
     assert!((0..6000).all(|number| index.candidates(entry(number).0).addresses.contains(&entry(number).1)));
     assert!(index.save(Vec::new()).is_err());
     storage.writes_fail.store(false, Ordering::Relaxed);
     insert(&index, 6000..COUNT);
     index.save(b"note".to_vec()).unwrap();
-    assert_eq!((check(&index), index.trouble()), (COUNT, None));
+    assert_eq!((check(&index), index.failure()), (COUNT, None));
     assert_eq!(check(&open(&storage.inner).unwrap()), COUNT);
 }
 
@@ -298,7 +298,7 @@ fn a_disk_that_cannot_be_read_for_a_while_harms_nothing() {
     index.save(b"note".to_vec()).unwrap();
     storage.reads_fail.store(true, Ordering::Relaxed);
     assert_eq!(check(&index), 0);
-    assert!(index.trouble().is_some_and(|trouble| trouble.contains("no such sector")));
+    assert!(index.failure().is_some_and(|trouble| trouble.contains("no such sector")));
     storage.reads_fail.store(false, Ordering::Relaxed);
     assert_eq!(check(&index), COUNT);
 }
@@ -333,7 +333,7 @@ fn a_bad_reading_in_a_pass_is_no_damage() {
         index.save(b"note".to_vec()).unwrap();
         assert!(!storage.a_bit_flips.load(Ordering::Relaxed), "a bit was flipped");
     }
-    assert_eq!((check(&index), index.trouble()), (COUNT, None));
+    assert_eq!((check(&index), index.failure()), (COUNT, None));
     assert_eq!(check(&open(&storage.inner).unwrap()), COUNT);
 }
 

@@ -197,7 +197,7 @@ proptest! {
         let mut tested = Tested::new(is_plain);
         for operation in &operations {
             tested.apply(operation);
-            prop_assert_eq!(tested.index.trouble(), None);
+            prop_assert_eq!(tested.index.failure(), None);
         }
         (0..20_600).step_by(11).for_each(|number| tested.check(&tested.index, entry(number).0));
     }
@@ -224,7 +224,7 @@ fn a_plain_index_reads_and_writes_a_page_for_each_entry() {
             index.begin(None);
         }
     }
-    assert_eq!((index.len(), index.trouble()), (count, None));
+    assert_eq!((index.len(), index.failure()), (count, None));
     let stats = index.stats();
     assert!(stats.page_writes > count * 9 / 10 && stats.page_writes <= count, "{stats:?}");
     assert!(stats.page_reads > count * 9 / 10, "no look-up was spared: {stats:?}");

@@ -36,11 +36,11 @@ pub fn recovery_of(data: &[u8], shard_bytes: usize, recovery_count: usize, worke
         HighRateEncoder::new(data_count, recovery_count, SLICE_BYTES, DefaultEngine::new(), None)
             .expect(COUNTS_FIT)
     };
-    let mut hands: Vec<_> =
-        (0..hand_count(shard_bytes, workers)).map(|_| (new(), Vec::<u8>::new())).collect();
+    let mut coders: Vec<_> =
+        (0..coder_count(shard_bytes, workers)).map(|_| (new(), Vec::<u8>::new())).collect();
     let starts: Vec<_> = (0..shard_bytes).step_by(SLICE_BYTES).collect();
-    for starts in starts.chunks(hands.len()) {
-        let tasks = starts.iter().zip(&mut hands).map(|(start, (encoder, slices))| {
+    for starts in starts.chunks(coders.len()) {
+        let tasks = starts.iter().zip(&mut coders).map(|(start, (encoder, slices))| {
             Box::new(move || {
                 slices.clear();
                 for shard in data.chunks_exact(shard_bytes) {
@@ -51,7 +51,7 @@ pub fn recovery_of(data: &[u8], shard_bytes: usize, recovery_count: usize, worke
             }) as Task<'_>
         });
         workers.run_all(tasks.collect());
-        for (start, (_, slices)) in starts.iter().zip(&hands) {
+        for (start, (_, slices)) in starts.iter().zip(&coders) {
             for (shard, slice) in recovery.chunks_exact_mut(shard_bytes).zip(slices.chunks_exact(SLICE_BYTES))
             {
                 shard[*start..*start + SLICE_BYTES].copy_from_slice(slice);
@@ -91,12 +91,12 @@ pub fn rebuild(
         HighRateDecoder::new(data_count, recovery_count, SLICE_BYTES, DefaultEngine::new(), None)
             .expect(COUNTS_FIT)
     };
-    let mut hands: Vec<_> =
-        (0..hand_count(shard_bytes, workers)).map(|_| (new(), Vec::<u8>::new())).collect();
+    let mut coders: Vec<_> =
+        (0..coder_count(shard_bytes, workers)).map(|_| (new(), Vec::<u8>::new())).collect();
     let starts: Vec<_> = (0..shard_bytes).step_by(SLICE_BYTES).collect();
-    for starts in starts.chunks(hands.len()) {
+    for starts in starts.chunks(coders.len()) {
         let shards: &[u8] = data;
-        let tasks = starts.iter().zip(&mut hands).map(|(start, (decoder, slices))| {
+        let tasks = starts.iter().zip(&mut coders).map(|(start, (decoder, slices))| {
             Box::new(move || {
                 slices.clear();
                 let numbered = shards.chunks_exact(shard_bytes).enumerate();
@@ -114,7 +114,7 @@ pub fn rebuild(
             }) as Task<'_>
         });
         workers.run_all(tasks.collect());
-        for (start, (_, slices)) in starts.iter().zip(&hands) {
+        for (start, (_, slices)) in starts.iter().zip(&coders) {
             for (number, slice) in lost.iter().zip(slices.chunks_exact(SLICE_BYTES)) {
                 data[number * shard_bytes + start..][..SLICE_BYTES].copy_from_slice(slice);
             }
@@ -129,7 +129,7 @@ fn slice(shard: &[u8], start: usize) -> &[u8] {
     &shard[start..start + SLICE_BYTES]
 }
 
-fn hand_count(shard_bytes: usize, workers: &dyn Workers) -> usize {
+fn coder_count(shard_bytes: usize, workers: &dyn Workers) -> usize {
     workers.width().clamp(1, shard_bytes / SLICE_BYTES)
 }
 
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_hands_make_the_same_shards() {
+    fn any_number_of_coders_make_the_same_shards() {
         let data = random_bytes(1, 70 * 8192);
         let alone = recovery_of(&data, 8192, 7, &InlineWorkers);
         for width in [2, 3, 50] {

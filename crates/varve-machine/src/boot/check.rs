@@ -20,7 +20,7 @@ const TAIL_LINES: usize = 12;
 
 /// The text that shows that the machine is up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wanted {
+pub enum BootSign {
     /// This text, anywhere in the output.
     Text(String),
     /// A login prompt as the last output.
@@ -61,7 +61,7 @@ pub struct CheckWatch<'a> {
 /// [`BootError`], when the machine could not be started. A machine that does not come up is not an
 /// error.
 pub fn check(
-    wanted: &Wanted,
+    wanted: &BootSign,
     watch: &CheckWatch<'_>,
     start: &mut dyn FnMut(Accelerator) -> Result<Emulator, BootError>,
 ) -> Result<CheckOutcome, BootError> {
@@ -82,7 +82,7 @@ pub fn check(
 
 /// Returns `None` if the accelerator has failed.
 fn check_once(
-    wanted: &Wanted,
+    wanted: &BootSign,
     watch: &CheckWatch<'_>,
     machine: &mut Emulator,
 ) -> Result<Option<CheckOutcome>, BootError> {
@@ -93,8 +93,8 @@ fn check_once(
     for look in 1_u32.. {
         is_open = is_open && listen(machine, &mut transcript)?;
         is_up = match wanted {
-            Wanted::Text(text) => transcript.has(text),
-            Wanted::Login => transcript.ends_with_login(),
+            BootSign::Text(text) => transcript.has(text),
+            BootSign::Login => transcript.ends_with_login(),
         };
         if let Some(status) = machine.ended()
             && !is_up
@@ -160,9 +160,9 @@ fn listen(machine: &Emulator, transcript: &mut Transcript) -> Result<bool, BootE
     }
 }
 
-fn is_on_screen(wanted: &Wanted, lines: &[String]) -> bool {
+fn is_on_screen(wanted: &BootSign, lines: &[String]) -> bool {
     match wanted {
-        Wanted::Text(text) => !text.is_empty() && lines.iter().any(|line| line.contains(text)),
-        Wanted::Login => lines.iter().rfind(|line| !line.is_empty()).is_some_and(|line| is_login(line)),
+        BootSign::Text(text) => !text.is_empty() && lines.iter().any(|line| line.contains(text)),
+        BootSign::Login => lines.iter().rfind(|line| !line.is_empty()).is_some_and(|line| is_login(line)),
     }
 }

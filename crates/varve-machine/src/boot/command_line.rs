@@ -9,7 +9,7 @@ use super::hardware::{Bus, Hardware};
 use super::setting::{Accelerator, BootDisk, Screen};
 
 /// The paths of QEMU's sockets and files.
-pub(super) struct Places<'a> {
+pub(super) struct EmulatorPaths<'a> {
     /// The socket of its monitor, which QEMU creates.
     pub(super) monitor: &'a Path,
     /// The socket of the first serial line, on which this process already listens; `None` if the
@@ -27,10 +27,10 @@ pub(super) fn command_line(
     disks: &[BootDisk],
     screen: &Screen,
     accelerator: Accelerator,
-    places: &Places<'_>,
+    places: &EmulatorPaths<'_>,
 ) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let mut say = |option: &str, value: String| words.extend([option.to_owned(), value]);
+    let mut args: Vec<String> = Vec::new();
+    let mut say = |option: &str, value: String| args.extend([option.to_owned(), value]);
     let (accel, processor) = match accelerator {
         // Nested KVM may refuse to pass on this feature, and QEMU then does not start.
         Accelerator::Kvm => ("kvm", "host,arch-capabilities=off"),
@@ -86,10 +86,10 @@ pub(super) fn command_line(
     }
     if disks.iter().any(|disk| disk.kept.is_some()) {
         // The guest starts only after the kept files have been checked again.
-        words.push("-S".to_owned());
+        args.push("-S".to_owned());
     }
-    words.extend(["-nodefaults".to_owned(), "-no-user-config".to_owned()]);
-    words
+    args.extend(["-nodefaults".to_owned(), "-no-user-config".to_owned()]);
+    args
 }
 
 /// Returns the devices of the disks, each at the next place of its bus, and the controllers that
@@ -154,7 +154,7 @@ mod tests {
     }
 
     fn words_of(hardware: &Hardware, disks: &[BootDisk], screen: &Screen) -> String {
-        let places = Places {
+        let places = EmulatorPaths {
             monitor: Path::new("/run/a,b/monitor"),
             console: Some(Path::new("/run/a,b/console")),
             firmware: Some((Path::new("/code"), Path::new("/run/a,b/variables"))),
@@ -163,7 +163,7 @@ mod tests {
         command_line(hardware, disks, screen, Accelerator::Software, &places).join(" ")
     }
 
-    fn words(hardware: &Hardware, kept: Option<&str>, screen: &Screen) -> String {
+    fn args(hardware: &Hardware, kept: Option<&str>, screen: &Screen) -> String {
         let disk = BootDisk { kept: kept.map(Into::into), ..disk(Bus::Virtio, 1) };
         words_of(hardware, &[disk], screen)
     }
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn a_guest_has_no_network_unless_asked_for() {
-        let without = words(&hardware(), None, &Screen::None);
+        let without = args(&hardware(), None, &Screen::None);
         assert!(without.contains("-nic none") && !without.contains("user,"), "{without}");
-        let with = words(&Hardware { network: true, ..hardware() }, None, &Screen::None);
+        let with = args(&Hardware { network: true, ..hardware() }, None, &Screen::None);
         assert!(with.contains("-nic user,model=virtio-net-pci"), "{with}");
         let old = words_of(&Hardware { network: true, ..hardware() }, &[disk(Bus::Ide, 1)], &Screen::None);
         assert!(old.contains("-nic user,model=e1000"), "{old}");
@@ -184,10 +184,10 @@ mod tests {
 
     #[test]
     fn what_is_kept_lies_over_an_archive_that_is_only_read() {
-        let thrown_away = words(&hardware(), None, &Screen::None);
+        let thrown_away = args(&hardware(), None, &Screen::None);
         assert!(!thrown_away.contains("qcow2"), "{thrown_away}");
         assert!(thrown_away.contains(r#""read-only":false"#), "the export has an overlay of its own");
-        let kept = words(&hardware(), Some("/home/me/kept"), &Screen::None);
+        let kept = args(&hardware(), Some("/home/me/kept"), &Screen::None);
         assert!(kept.contains(r#""backing":"archived-disk0""#), "{kept}");
         assert!(!kept.contains(r#""read-only":false"#), "{kept}");
         assert!(kept.contains(" -S ") && !thrown_away.contains(" -S "), "{kept}");
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn commas_in_paths_are_no_options() {
-        let all = words(&Hardware { firmware: Firmware::Uefi, ..hardware() }, None, &Screen::Window);
+        let all = args(&Hardware { firmware: Firmware::Uefi, ..hardware() }, None, &Screen::Window);
         assert!(all.contains("unix:/run/a,,b/monitor,server=on"), "{all}");
         assert!(all.contains("path=/run/a,,b/console"), "{all}");
         assert!(all.contains("unit=1,readonly=off,file=/run/a,,b/variables"), "{all}");

@@ -12,9 +12,9 @@ use varve_archive::Firmware;
 use varve_block::visible;
 
 use super::boot_error::{BootError, PROGRAM};
-use super::command_line::{Places, command_line};
+use super::command_line::{EmulatorPaths, command_line};
 use super::hardware::Hardware;
-use super::keep::Kept;
+use super::keep::KeptWrites;
 use super::setting::{Accelerator, BootDisk, Screen};
 use super::window;
 use crate::companion::{companion, is_there};
@@ -87,15 +87,15 @@ impl Emulator {
         let listener = if with_console { Some(UnixListener::bind(&console).map_err(prepare)?) } else { None };
         let complaints = folder.join("complaints");
         let complaint_file = File::create(&complaints).map_err(prepare)?;
-        let places = Places {
+        let places = EmulatorPaths {
             monitor: &monitor,
             console: listener.as_ref().map(|_| console.as_path()),
             firmware: firmware.as_ref().map(|(code, variables)| (code.as_path(), variables.as_path())),
             window: if *screen == Screen::Window { window::kind()? } else { "" },
         };
-        let words = command_line(hardware, disks, screen, accelerator, &places);
-        let child = spawn(&words, complaint_file)?;
-        let mut starting = Starting { child: Some(child), complaints: &complaints };
+        let args = command_line(hardware, disks, screen, accelerator, &places);
+        let child = spawn(&args, complaint_file)?;
+        let mut starting = StartingEmulator { child: Some(child), complaints: &complaints };
         let mut monitor = starting.monitor(&monitor).map_err(|error| match error {
             BootError::EndedAtOnce { said } if *screen == Screen::Window && window::is_missing(&said) => {
                 BootError::NoDisplay { said }
@@ -221,12 +221,12 @@ impl Drop for Emulator {
 }
 
 /// A machine that is being started. It is killed if that fails.
-struct Starting<'a> {
+struct StartingEmulator<'a> {
     child: Option<Child>,
     complaints: &'a Path,
 }
 
-impl Starting<'_> {
+impl StartingEmulator<'_> {
     fn look(&mut self) -> Result<(), BootError> {
         match self.child.as_mut().map(Child::try_wait) {
             Some(Ok(Some(_))) => Err(BootError::EndedAtOnce { said: last_words(self.complaints) }),
@@ -265,7 +265,7 @@ impl Starting<'_> {
     }
 }
 
-impl Drop for Starting<'_> {
+impl Drop for StartingEmulator<'_> {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
             drop(child.kill());
@@ -275,19 +275,19 @@ impl Drop for Starting<'_> {
 }
 
 /// Starts QEMU. It ends with the calling thread, if the system supports that.
-fn spawn(words: &[String], complaints: File) -> Result<Child, BootError> {
+fn spawn(args: &[String], complaints: File) -> Result<Child, BootError> {
     if !is_there(PROGRAM) {
         return Err(BootError::NotInstalled);
     }
     let mut command = companion(PROGRAM);
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints);
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints);
     command.spawn().map_err(BootError::Start)
 }
 
 /// Checks that the guest's writes still go to the right file.
 fn is_still_kept(disk: &BootDisk) -> Result<(), BootError> {
     let Some(path) = &disk.kept else { return Ok(()) };
-    match Kept::read(path)? {
+    match KeptWrites::read(path)? {
         Some(kept) if kept.snapshot == disk.export => Ok(()),
         _ => Err(BootError::KeptChanged { path: path.clone() }),
     }

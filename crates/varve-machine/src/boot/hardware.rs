@@ -69,7 +69,7 @@ impl Hardware {
 
 /// A drive of a machine that is to be attached again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attached {
+pub struct AttachedDrive {
     /// The machine's name for it; empty if unknown.
     pub name: String,
     /// The snapshot with its contents.
@@ -84,13 +84,13 @@ pub struct Attached {
 /// that were archived with it, in the machine's order. Returns this disk alone if there is no
 /// description, or if it does not name the snapshot.
 #[must_use]
-pub fn attached(machine: Option<&Machine>, snapshot: SnapshotId, size: u64) -> Vec<Attached> {
+pub fn attached(machine: Option<&Machine>, snapshot: SnapshotId, size: u64) -> Vec<AttachedDrive> {
     let drives = machine.map_or(&[][..], |machine| &machine.drives);
     let bus = |drive: &MachineDrive| bus_of(&drive.device, &drive.controller);
     if !drives.iter().any(|drive| drive.snapshot == Some(snapshot)) {
         let like_it = drives.iter().find(|drive| drive.size == size);
         let bus = like_it.map_or(Bus::Virtio, bus);
-        return vec![Attached { name: String::new(), snapshot, bus, boot_index: 1 }];
+        return vec![AttachedDrive { name: String::new(), snapshot, bus, boot_index: 1 }];
     }
     let archived: Vec<_> =
         drives.iter().filter_map(|drive| drive.snapshot.map(|snapshot| (drive, snapshot))).collect();
@@ -100,7 +100,7 @@ pub fn attached(machine: Option<&Machine>, snapshot: SnapshotId, size: u64) -> V
     archived
         .iter()
         .enumerate()
-        .map(|(place, (drive, snapshot))| Attached {
+        .map(|(place, (drive, snapshot))| AttachedDrive {
             name: drive.name.clone(),
             snapshot: *snapshot,
             bus: bus(drive),
@@ -162,8 +162,12 @@ mod tests {
             network: false,
         };
         assert_eq!(hardware, expected);
-        let alone =
-            Attached { name: String::new(), snapshot: SnapshotId([1; 16]), bus: Bus::Virtio, boot_index: 1 };
+        let alone = AttachedDrive {
+            name: String::new(),
+            snapshot: SnapshotId([1; 16]),
+            bus: Bus::Virtio,
+            boot_index: 1,
+        };
         assert_eq!(attached(None, SnapshotId([1; 16]), 4096), [alone]);
     }
 

@@ -20,7 +20,7 @@ const AFTER_ID: &str = "?socket=varve.sock";
 
 /// A kept file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptWrites {
     pub path: PathBuf,
     /// The whole ID of the snapshot that it lies over.
     pub snapshot: String,
@@ -46,7 +46,7 @@ pub enum KeepError {
     NotOurs { path: PathBuf, source: io::Error },
 }
 
-impl Kept {
+impl KeptWrites {
     /// Returns the path, beside this file, for the writes to another drive of the machine.
     #[must_use]
     pub fn beside(path: &Path, drive: &str) -> PathBuf {
@@ -92,11 +92,11 @@ impl Kept {
         let backing = format!("{BEFORE_ID}{snapshot}{AFTER_ID}");
         // The size is known, so the disk need not be served now.
         let size = size.to_string();
-        let words = ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", &backing];
+        let args = ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", &backing];
         // The path is made absolute: QEMU may interpret the beginning of a relative one as
         // something other than a path.
         let whole = std::path::absolute(path).unwrap_or_else(|_| path.into());
-        let output = program("qemu-img").args(words).arg(whole).arg(size).stdin(Stdio::null()).output();
+        let output = program("qemu-img").args(args).arg(whole).arg(size).stdin(Stdio::null()).output();
         let output = output.map_err(KeepError::NoTool)?;
         if !output.status.success() {
             return Err(refused(path, &output.stderr));

@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io;
 
-use super::header_fields::{Header, NamedFile, read, wrong};
+use super::header_fields::{ImageHeader, NamedFile, read, wrong};
 use super::vmdk;
 
 /// A format of disk images.
@@ -110,7 +110,7 @@ impl ImageFormat {
     ///
     /// # Errors
     /// [`io::Error`] if it cannot be read, or is invalid.
-    pub(super) fn header(self, file: &File) -> io::Result<Header> {
+    pub(super) fn header(self, file: &File) -> io::Result<ImageHeader> {
         match self {
             Self::Qcow2 => qcow2(file),
             Self::Vmdk => vmdk::header(file),
@@ -120,7 +120,7 @@ impl ImageFormat {
             )),
             Self::Vpc => vpc(file),
             // QEMU supports no VHDX with a backing image, and reports a truncated one itself.
-            Self::Raw | Self::Vhdx => Ok(Header::default()),
+            Self::Raw | Self::Vhdx => Ok(ImageHeader::default()),
         }
     }
 }
@@ -218,7 +218,7 @@ impl Qcow2 {
     }
 }
 
-fn qcow2(file: &File) -> io::Result<Header> {
+fn qcow2(file: &File) -> io::Result<ImageHeader> {
     let qcow2 = Qcow2::read(file)?;
     let [features, ..] = qcow2.features;
     if features & QCOW2_IS_CORRUPT != 0 {
@@ -233,7 +233,7 @@ fn qcow2(file: &File) -> io::Result<Header> {
     // Data is at the same offset in that file as on the disk.
     let data_file = data_file.map(|name| NamedFile { name, bytes_min: qcow2.size });
     let format = qcow2.backing_format;
-    Ok(Header { backing: qcow2.backing.map(|name| (name, format)), data_file, ..Header::default() })
+    Ok(ImageHeader { backing: qcow2.backing.map(|name| (name, format)), data_file, ..ImageHeader::default() })
 }
 
 /// Returns the backing image of a qcow2 that `qemu-img create` makes over a raw disk without
@@ -267,7 +267,7 @@ pub(crate) fn plain_qcow2_over_raw(file: &File) -> io::Result<String> {
     qcow2.backing.ok_or_else(|| wrong("it has no backing image"))
 }
 
-fn vpc(file: &File) -> io::Result<Header> {
+fn vpc(file: &File) -> io::Result<ImageHeader> {
     let start = read(file, 0, 512)?;
     // A fixed VHD has its header only at the end.
     if start.starts_with(VPC_MAGIC) && u32_at(&start, VPC_KIND_OFFSET)? == VPC_DIFFERENCING {
@@ -275,10 +275,10 @@ fn vpc(file: &File) -> io::Result<Header> {
             "it is a differencing VHD, which QEMU does not support: --format raw archives the file as it is",
         ));
     }
-    Ok(Header::default())
+    Ok(ImageHeader::default())
 }
 
-fn vdi(file: &File) -> io::Result<Header> {
+fn vdi(file: &File) -> io::Result<ImageHeader> {
     let start = read(file, 0, 512)?;
     let little = |offset: usize| {
         let field = start.get(offset..).and_then(|rest| rest.first_chunk());
@@ -292,7 +292,7 @@ fn vdi(file: &File) -> io::Result<Header> {
     }
     let (data_offset, block_bytes, block_count) = (little(344)?, little(376)?, little(388)?);
     let data_bytes = u64::from(block_bytes).saturating_mul(block_count.into());
-    Ok(Header { bytes_min: data_bytes.saturating_add(data_offset.into()), ..Header::default() })
+    Ok(ImageHeader { bytes_min: data_bytes.saturating_add(data_offset.into()), ..ImageHeader::default() })
 }
 
 #[cfg(test)]
@@ -330,7 +330,7 @@ pub(super) mod tests {
         bytes
     }
 
-    fn header(format: ImageFormat, bytes: &[u8]) -> Header {
+    fn header(format: ImageFormat, bytes: &[u8]) -> ImageHeader {
         format.header(&file_of(bytes)).unwrap()
     }
 
@@ -338,7 +338,7 @@ pub(super) mod tests {
     fn a_qcow2_says_what_it_stands_on() {
         let plain = qcow2_of("", &[(0x6803_f857, &[1; 9])], 0);
         assert_eq!(ImageFormat::detect(&file_of(&plain)).unwrap(), ImageFormat::Qcow2);
-        assert_eq!(header(ImageFormat::Qcow2, &plain), Header::default());
+        assert_eq!(header(ImageFormat::Qcow2, &plain), ImageHeader::default());
         let standing = qcow2_of("base.img", &[(1, &[1; 3]), (QCOW2_BACKING_FORMAT, b"raw")], 0);
         let backing = header(ImageFormat::Qcow2, &standing).backing;
         assert_eq!(backing, Some(("base.img".into(), Some("raw".into()))));
@@ -390,7 +390,7 @@ pub(super) mod tests {
         assert!(ImageFormat::Vdi.header(&file_of(&vdi[..380])).is_err());
         let mut vhd = [VPC_MAGIC, &[0; 504]].concat();
         vhd[63] = 3;
-        assert_eq!(header(ImageFormat::Vpc, &vhd), Header::default());
+        assert_eq!(header(ImageFormat::Vpc, &vhd), ImageHeader::default());
         vhd[63] = 4;
         assert!(ImageFormat::Vpc.header(&file_of(&vhd)).is_err());
     }

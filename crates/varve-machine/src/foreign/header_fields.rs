@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 
 /// The relevant fields of an image's header.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Header {
+pub(super) struct ImageHeader {
     /// The backing image, and its format if the header names it.
     pub backing: Option<(String, Option<String>)>,
     /// The file with its data (qcow2).

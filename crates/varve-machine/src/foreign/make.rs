@@ -15,7 +15,7 @@ use varve_block::{BlockStore, visible};
 use varve_world::Workers;
 
 use super::layer::protocol;
-use super::{ImageFormat, OpenForeignError, Server};
+use super::{ImageFormat, OpenForeignError, QemuNbd};
 use crate::companion::program;
 
 const PROGRAM: &str = "qemu-img";
@@ -115,7 +115,7 @@ fn fill(
     let failed = |source| OpenForeignError::Connect { path: partial.into(), source };
     let file = protocol(partial).map_err(OpenForeignError::from)?;
     let node = json!({ "driver": format.name(), "file": file });
-    let mut server = Server::start(&[format!("json:{node}").into()])?;
+    let mut server = QemuNbd::start(&[format!("json:{node}").into()])?;
     let disk = server.connect(partial)?;
     let (actual, needed) = (disk.size(), image.size());
     if actual < needed || actual - needed >= SECTOR_BYTES {

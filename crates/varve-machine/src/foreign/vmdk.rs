@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 
-use super::header_fields::{Header, NamedFile, read, wrong};
+use super::header_fields::{ImageHeader, NamedFile, read, wrong};
 
 pub(super) const MAGIC: &[u8] = b"KDMV";
 pub(super) const OLD_MAGIC: &[u8] = b"COWD";
@@ -18,10 +18,10 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 const NAME_BYTES_MAX: usize = 511;
 const SECTOR_BYTES: u64 = 512;
 
-pub(super) fn header(file: &File) -> io::Result<Header> {
+pub(super) fn header(file: &File) -> io::Result<ImageHeader> {
     let start = read(file, 0, 64)?;
     if start.starts_with(OLD_MAGIC) {
-        return Ok(Header::default());
+        return Ok(ImageHeader::default());
     }
     if !start.starts_with(MAGIC) {
         return text_header(&read(file, 0, TEXT_BYTES_MAX)?);
@@ -37,13 +37,13 @@ pub(super) fn header(file: &File) -> io::Result<Header> {
     }
     let said = text_header(&read(file, TEXT_OFFSET, TEXT_BYTES_MAX)?)?;
     // The only extent in its descriptor is the image itself.
-    Ok(Header { extents: Vec::new(), ..said })
+    Ok(ImageHeader { extents: Vec::new(), ..said })
 }
 
-fn text_header(bytes: &[u8]) -> io::Result<Header> {
+fn text_header(bytes: &[u8]) -> io::Result<ImageHeader> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default());
-    let mut header = Header::default();
+    let mut header = ImageHeader::default();
     let mut has_parent = false;
     let mut rest = text.as_ref();
     while !rest.is_empty() {
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::foreign::ImageFormat;
 
-    fn header_of(bytes: &[u8]) -> Header {
+    fn header_of(bytes: &[u8]) -> ImageHeader {
         header(&file_of(bytes)).unwrap()
     }
 

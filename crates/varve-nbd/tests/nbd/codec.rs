@@ -3,8 +3,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use varve_nbd::{
-    BlockSizes, Command, CommandFlags, ErrorCode, ExportInfo, Listed, OptionReply, OptionRequest,
-    PAYLOAD_BYTES_MAX, Refusal, RefusalKind, Request, RequestError, Requests, TransmissionFlags,
+    BlockSizes, CommandFlags, ErrorCode, ExportInfo, ListedExport, NbdCommand, NbdRequest, OptionReply,
+    OptionRequest, PAYLOAD_BYTES_MAX, Refusal, RefusalKind, RequestDecoder, RequestError, TransmissionFlags,
 };
 
 fn name() -> impl Strategy<Value = String> {
@@ -41,7 +41,8 @@ fn option_reply() -> impl Strategy<Value = OptionReply> {
     ];
     prop_oneof![
         Just(OptionReply::Ack),
-        (name(), name()).prop_map(|(name, description)| OptionReply::Server(Listed { name, description })),
+        (name(), name())
+            .prop_map(|(name, description)| OptionReply::Server(ListedExport { name, description })),
         (any::<u64>(), any::<u16>())
             .prop_map(|(size, flags)| OptionReply::Export { size, flags: TransmissionFlags(flags) }),
         name().prop_map(OptionReply::Name),
@@ -55,23 +56,24 @@ fn option_reply() -> impl Strategy<Value = OptionReply> {
     ]
 }
 
-fn command() -> impl Strategy<Value = Command> {
+fn command() -> impl Strategy<Value = NbdCommand> {
     let place = || (any::<u64>(), any::<u32>());
     prop_oneof![
-        place().prop_map(|(offset, length)| Command::Read { offset, length }),
-        (any::<u64>(), vec(any::<u8>(), 0..300)).prop_map(|(offset, data)| Command::Write { offset, data }),
-        Just(Command::Disconnect),
-        Just(Command::Flush),
-        place().prop_map(|(offset, length)| Command::Trim { offset, length }),
-        place().prop_map(|(offset, length)| Command::Cache { offset, length }),
-        place().prop_map(|(offset, length)| Command::WriteZeroes { offset, length }),
-        place().prop_map(|(offset, length)| Command::BlockStatus { offset, length }),
-        (8..u16::MAX).prop_map(|kind| Command::Unknown { kind }),
+        place().prop_map(|(offset, length)| NbdCommand::Read { offset, length }),
+        (any::<u64>(), vec(any::<u8>(), 0..300))
+            .prop_map(|(offset, data)| NbdCommand::Write { offset, data }),
+        Just(NbdCommand::Disconnect),
+        Just(NbdCommand::Flush),
+        place().prop_map(|(offset, length)| NbdCommand::Trim { offset, length }),
+        place().prop_map(|(offset, length)| NbdCommand::Cache { offset, length }),
+        place().prop_map(|(offset, length)| NbdCommand::WriteZeroes { offset, length }),
+        place().prop_map(|(offset, length)| NbdCommand::BlockStatus { offset, length }),
+        (8..u16::MAX).prop_map(|kind| NbdCommand::Unknown { kind }),
     ]
 }
 
-fn request() -> impl Strategy<Value = Request> {
-    (any::<u64>(), any::<u16>(), command()).prop_map(|(cookie, flags, command)| Request {
+fn request() -> impl Strategy<Value = NbdRequest> {
+    (any::<u64>(), any::<u16>(), command()).prop_map(|(cookie, flags, command)| NbdRequest {
         cookie,
         flags: CommandFlags(flags),
         command,
@@ -117,7 +119,7 @@ proptest! {
     fn requests_survive_any_slicing(requests in vec(request(), 0..20), lengths in vec(1_usize..200, 1..5)) {
         let mut bytes = Vec::new();
         requests.iter().for_each(|request| request.encode(&mut bytes));
-        let mut decoder = Requests::default();
+        let mut decoder = RequestDecoder::default();
         let mut decoded = Vec::new();
         for piece in pieces(&bytes, &lengths) {
             decoder.receive(piece);
@@ -135,7 +137,7 @@ proptest! {
         match magic {
             0 => OptionRequest::List.encode(&mut stream),
             1 => OptionReply::Ack.encode(3, &mut stream),
-            2 => Request { cookie: 1, flags: CommandFlags::NONE, command: Command::Flush }.encode(&mut stream),
+            2 => NbdRequest { cookie: 1, flags: CommandFlags::NONE, command: NbdCommand::Flush }.encode(&mut stream),
             _ => {}
         }
         // The magic is kept, and what follows it is drawn.
@@ -143,7 +145,7 @@ proptest! {
         stream.extend_from_slice(&bytes);
         drop(OptionRequest::decode(&stream));
         drop(OptionReply::decode(&stream));
-        let mut decoder = Requests::default();
+        let mut decoder = RequestDecoder::default();
         decoder.receive(&stream);
         while let Ok(Some(_)) = decoder.next_request() {}
     }
@@ -152,12 +154,12 @@ proptest! {
 #[test]
 fn a_write_that_is_too_long_is_refused_before_it_comes() {
     let mut bytes = Vec::new();
-    let command = Command::Write { offset: 0, data: Vec::new() };
-    Request { cookie: 1, flags: CommandFlags::NONE, command }.encode(&mut bytes);
+    let command = NbdCommand::Write { offset: 0, data: Vec::new() };
+    NbdRequest { cookie: 1, flags: CommandFlags::NONE, command }.encode(&mut bytes);
     let claimed = PAYLOAD_BYTES_MAX + 1;
     let at = bytes.len() - 4;
     bytes[at..].copy_from_slice(&claimed.to_be_bytes());
-    let mut decoder = Requests::default();
+    let mut decoder = RequestDecoder::default();
     decoder.receive(&bytes);
     assert_eq!(decoder.next_request(), Err(RequestError::TooLong { claimed, allowed: PAYLOAD_BYTES_MAX }));
 }
@@ -176,8 +178,8 @@ fn what_an_export_cannot_do_is_known_without_trying() {
         flags: TransmissionFlags::HAS_FLAGS | TransmissionFlags::WRITE_ZEROES | TransmissionFlags::FUA,
         ..read_only.clone()
     };
-    let write = |offset, length| Command::Write { offset, data: vec![0; length] };
-    let read = |offset, length| Command::Read { offset, length };
+    let write = |offset, length| NbdCommand::Write { offset, data: vec![0; length] };
+    let read = |offset, length| NbdCommand::Read { offset, length };
     let (none, fua) = (CommandFlags::NONE, CommandFlags::FUA);
     for (export, command, flags, expected) in [
         (&read_only, read(0, 1000), none, Ok(())),
@@ -187,22 +189,22 @@ fn what_an_export_cannot_do_is_known_without_trying() {
         (&read_only, read(0, 1), fua, Err(ErrorCode::INVALID)),
         (&read_only, read(0, 1), CommandFlags(1 << 14), Err(ErrorCode::INVALID)),
         (&read_only, write(0, 1), none, Err(ErrorCode::NOT_PERMITTED)),
-        (&read_only, Command::Flush, none, Ok(())),
-        (&read_only, Command::Cache { offset: 0, length: 1 }, none, Err(ErrorCode::INVALID)),
-        (&read_only, Command::BlockStatus { offset: 0, length: 0 }, none, Err(ErrorCode::INVALID)),
-        (&read_only, Command::BlockStatus { offset: 9, length: 1 }, CommandFlags::ONE_EXTENT, Ok(())),
-        (&read_only, Command::Unknown { kind: 77 }, none, Err(ErrorCode::INVALID)),
+        (&read_only, NbdCommand::Flush, none, Ok(())),
+        (&read_only, NbdCommand::Cache { offset: 0, length: 1 }, none, Err(ErrorCode::INVALID)),
+        (&read_only, NbdCommand::BlockStatus { offset: 0, length: 0 }, none, Err(ErrorCode::INVALID)),
+        (&read_only, NbdCommand::BlockStatus { offset: 9, length: 1 }, CommandFlags::ONE_EXTENT, Ok(())),
+        (&read_only, NbdCommand::Unknown { kind: 77 }, none, Err(ErrorCode::INVALID)),
         (&writable, write(999, 1), fua, Ok(())),
         (&writable, write(999, 2), none, Err(ErrorCode::NO_SPACE)),
         (&writable, read(0, 1), fua, Ok(())),
-        (&writable, Command::Flush, none, Err(ErrorCode::INVALID)),
-        (&writable, Command::WriteZeroes { offset: 0, length: 1 }, CommandFlags::NO_HOLE | fua, Ok(())),
-        (&writable, Command::Trim { offset: 0, length: 1 }, none, Err(ErrorCode::INVALID)),
+        (&writable, NbdCommand::Flush, none, Err(ErrorCode::INVALID)),
+        (&writable, NbdCommand::WriteZeroes { offset: 0, length: 1 }, CommandFlags::NO_HOLE | fua, Ok(())),
+        (&writable, NbdCommand::Trim { offset: 0, length: 1 }, none, Err(ErrorCode::INVALID)),
     ] {
-        let request = Request { cookie: 1, flags, command };
+        let request = NbdRequest { cookie: 1, flags, command };
         assert_eq!(request.check(export), expected, "{request:?}");
     }
     let large = ExportInfo { size: 1 << 40, ..read_only };
-    let request = Request { cookie: 1, flags: none, command: read(0, PAYLOAD_BYTES_MAX + 1) };
+    let request = NbdRequest { cookie: 1, flags: none, command: read(0, PAYLOAD_BYTES_MAX + 1) };
     assert_eq!(request.check(&large), Err(ErrorCode::INVALID));
 }

@@ -3,11 +3,11 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use varve_nbd::{
-    Agreed, BASE_ALLOCATION, BLOCK_HOLE, BLOCK_ZERO, BlockSizes, Chunk, ClientNegotiation, Command,
-    CommandFlags, ConnectError, Connected, ErrorCode, ExportInfo, Exports, Extent, Listed, NegotiationError,
-    OPTION_COUNT_MAX, OptionReply, OptionRequest, Refusal, RefusalKind, Replies, Reply, ReplyError,
-    ServerNegotiation, Step, TlsPolicy, TransmissionFlags, Wanted, encode_chunk, encode_data_chunk,
-    encode_simple, encode_simple_data,
+    BASE_ALLOCATION, BLOCK_HOLE, BLOCK_ZERO, BlockSizes, ClientNegotiation, CommandFlags, ConnectError,
+    ConnectedExport, ErrorCode, ExportInfo, ExportRequest, Exports, ListedExport, NbdCommand, NbdReply,
+    NegotiatedExport, NegotiationError, NegotiationStep, OPTION_COUNT_MAX, OptionReply, OptionRequest,
+    Refusal, RefusalKind, Replies, ReplyChunk, ReplyError, ServerNegotiation, StatusExtent, TlsPolicy,
+    TransmissionFlags, encode_chunk, encode_data_chunk, encode_simple, encode_simple_data,
 };
 
 struct OneDisk;
@@ -26,8 +26,8 @@ fn info() -> ExportInfo {
 impl Exports for OneDisk {
     type Export = u8;
 
-    fn list(&self) -> Vec<Listed> {
-        vec![Listed { name: "web".into(), description: "a disk".into() }]
+    fn list(&self) -> Vec<ListedExport> {
+        vec![ListedExport { name: "web".into(), description: "a disk".into() }]
     }
 
     fn find(&self, name: &str) -> Result<(ExportInfo, u8), Refusal> {
@@ -38,12 +38,18 @@ impl Exports for OneDisk {
     }
 }
 
-fn wanted(export: &str, contexts: &[&str]) -> Wanted {
-    Wanted { export: export.into(), contexts: contexts.iter().map(|&context| context.into()).collect() }
+fn wanted(export: &str, contexts: &[&str]) -> ExportRequest {
+    ExportRequest {
+        export: export.into(),
+        contexts: contexts.iter().map(|&context| context.into()).collect(),
+    }
 }
 
 /// Lets both talk until the client has its answer. Each hears the other in pieces of `cut` bytes.
-fn negotiate(wanted: Wanted, cut: usize) -> (Result<Connected, ConnectError>, Option<Agreed<u8>>) {
+fn negotiate(
+    wanted: ExportRequest,
+    cut: usize,
+) -> (Result<ConnectedExport, ConnectError>, Option<NegotiatedExport<u8>>) {
     let mut client = ClientNegotiation::new(wanted);
     let mut server = ServerNegotiation::new(TlsPolicy::Never);
     let mut agreed = None;
@@ -61,7 +67,7 @@ fn negotiate(wanted: Wanted, cut: usize) -> (Result<Connected, ConnectError>, Op
         for piece in sent.chunks(cut) {
             server.receive(piece);
             match server.step(&OneDisk) {
-                Ok(Some(Step::Ready(now))) => agreed = Some(now),
+                Ok(Some(NegotiationStep::Ready(now))) => agreed = Some(now),
                 other => assert!(matches!(other, Ok(None)), "{other:?}"),
             }
         }
@@ -96,7 +102,7 @@ fn a_client_hears_that_there_is_no_such_export() {
 fn after(
     tls: TlsPolicy,
     options: &[OptionRequest],
-) -> (Result<Option<Step<u8>>, NegotiationError>, Vec<OptionReply>) {
+) -> (Result<Option<NegotiationStep<u8>>, NegotiationError>, Vec<OptionReply>) {
     let mut server = ServerNegotiation::new(tls);
     drop(server.take_unsent());
     server.receive(&3_u32.to_be_bytes());
@@ -129,7 +135,7 @@ fn what_a_server_answers_to_each_option() {
         OptionRequest::ListContexts("web".into(), queries.iter().map(|&query| query.into()).collect())
     };
     let (_, replies) = after(TlsPolicy::Never, &[OptionRequest::List]);
-    let listed = Listed { name: "web".into(), description: "a disk".into() };
+    let listed = ListedExport { name: "web".into(), description: "a disk".into() };
     assert_eq!(replies, [OptionReply::Server(listed), OptionReply::Ack]);
 
     let structured = OptionRequest::StructuredReply;
@@ -148,7 +154,7 @@ fn what_a_server_answers_to_each_option() {
     assert_eq!(refusals(&replies), expected);
 
     let (step, replies) = after(TlsPolicy::Never, &[OptionRequest::Abort]);
-    assert!(matches!(step, Ok(Some(Step::Ended))));
+    assert!(matches!(step, Ok(Some(NegotiationStep::Ended))));
     assert_eq!(replies, [OptionReply::Ack]);
 }
 
@@ -157,7 +163,7 @@ fn contexts_of_another_export_are_not_kept() {
     let contexts = OptionRequest::SetContexts("wbe".into(), vec![BASE_ALLOCATION.into()]);
     let go = OptionRequest::Go("web".into(), vec![]);
     let (step, _) = after(TlsPolicy::Never, &[OptionRequest::StructuredReply, contexts, go]);
-    assert!(matches!(step, Ok(Some(Step::Ready(agreed))) if agreed.contexts.is_empty()));
+    assert!(matches!(step, Ok(Some(NegotiationStep::Ready(agreed))) if agreed.contexts.is_empty()));
 }
 
 #[test]
@@ -168,7 +174,7 @@ fn nothing_is_told_before_tls() {
     assert!(matches!(step, Ok(None)));
     assert_eq!(refusals(&replies), [RefusalKind::TlsRequired; 3]);
     let (step, replies) = after(TlsPolicy::Required, &[OptionRequest::StartTls]);
-    assert!(matches!(step, Ok(Some(Step::StartTls))));
+    assert!(matches!(step, Ok(Some(NegotiationStep::StartTls))));
     assert_eq!(replies, [OptionReply::Ack]);
     let (step, _) = after(TlsPolicy::Required, &[OptionRequest::StartTls, OptionRequest::List]);
     assert!(
@@ -189,7 +195,9 @@ fn a_negotiation_ends() {
 #[test]
 fn the_old_way_to_ask_works_and_cannot_be_refused() {
     let (step, _) = after(TlsPolicy::Never, &[OptionRequest::ExportName("web".into())]);
-    assert!(matches!(step, Ok(Some(Step::Ready(agreed))) if agreed.export == 7 && !agreed.structured));
+    assert!(
+        matches!(step, Ok(Some(NegotiationStep::Ready(agreed))) if agreed.export == 7 && !agreed.structured)
+    );
     let (step, _) = after(TlsPolicy::Never, &[OptionRequest::ExportName("wbe".into())]);
     assert!(matches!(step, Err(NegotiationError::Refused { name, .. }) if name == "wbe"));
 }
@@ -198,13 +206,13 @@ fn the_old_way_to_ask_works_and_cannot_be_refused() {
 fn asked() -> (Replies, u64, u64) {
     let mut replies = negotiate(wanted("web", &[BASE_ALLOCATION]), 1000).0.unwrap().replies;
     let mut sent = Vec::new();
-    let read = replies.ask(Command::Read { offset: 5000, length: 1000 }, CommandFlags::NONE, &mut sent);
-    let status = Command::BlockStatus { offset: 0, length: 1 << 20 };
+    let read = replies.ask(NbdCommand::Read { offset: 5000, length: 1000 }, CommandFlags::NONE, &mut sent);
+    let status = NbdCommand::BlockStatus { offset: 0, length: 1 << 20 };
     let status = replies.ask(status, CommandFlags::NONE, &mut sent);
     (replies, read, status)
 }
 
-fn hears(replies: &mut Replies, bytes: &[u8]) -> Result<Vec<Reply>, ReplyError> {
+fn hears(replies: &mut Replies, bytes: &[u8]) -> Result<Vec<NbdReply>, ReplyError> {
     replies.receive(bytes);
     let mut heard = Vec::new();
     while let Some(reply) = replies.next_reply()? {
@@ -213,8 +221,8 @@ fn hears(replies: &mut Replies, bytes: &[u8]) -> Result<Vec<Reply>, ReplyError> 
     Ok(heard)
 }
 
-fn data(offset: u64, length: usize) -> Chunk {
-    Chunk::Data { offset, bytes: vec![9; length] }
+fn data(offset: u64, length: usize) -> ReplyChunk {
+    ReplyChunk::Data { offset, bytes: vec![9; length] }
 }
 
 proptest! {
@@ -232,15 +240,15 @@ proptest! {
             let chunk = if holes & (1 << number) == 0 {
                 data(place, usize::try_from(length).unwrap())
             } else {
-                Chunk::Hole { offset: place, length: u32::try_from(length).unwrap() }
+                ReplyChunk::Hole { offset: place, length: u32::try_from(length).unwrap() }
             };
             place += length;
-            expected.push(Reply { cookie: read, done: place == 6000, chunk });
+            expected.push(NbdReply { cookie: read, done: place == 6000, chunk });
         }
-        let extents = vec![Extent { length: 4096, flags: 0 }, Extent { length: 1 << 20, flags: BLOCK_HOLE | BLOCK_ZERO }];
-        expected.push(Reply { cookie: status, done: false, chunk: Chunk::Status { context: 1, extents } });
-        let error = Chunk::Error { code: ErrorCode::IO, message: "gone".into(), offset: Some(77) };
-        expected.push(Reply { cookie: status, done: true, chunk: error });
+        let extents = vec![StatusExtent { length: 4096, flags: 0 }, StatusExtent { length: 1 << 20, flags: BLOCK_HOLE | BLOCK_ZERO }];
+        expected.push(NbdReply { cookie: status, done: false, chunk: ReplyChunk::Status { context: 1, extents } });
+        let error = ReplyChunk::Error { code: ErrorCode::IO, message: "gone".into(), offset: Some(77) };
+        expected.push(NbdReply { cookie: status, done: true, chunk: error });
         for reply in &expected {
             encode_chunk(&mut sent, reply.cookie, reply.done, &reply.chunk);
         }
@@ -257,7 +265,7 @@ proptest! {
         let (mut replies, ..) = asked();
         let mut sent = Vec::new();
         if structured {
-            encode_chunk(&mut sent, cookie, true, &Chunk::None);
+            encode_chunk(&mut sent, cookie, true, &ReplyChunk::None);
             sent.truncate(6);
         } else {
             encode_simple(&mut sent, cookie, None);
@@ -299,23 +307,23 @@ fn simple_answers_are_understood_where_nothing_else_was_agreed_on() {
     client.receive(&answer);
     assert!(client.step().unwrap().is_none(), "one zero is missing");
     client.receive(&[0]);
-    let Connected { info, contexts, mut replies } = client.step().unwrap().unwrap();
+    let ConnectedExport { info, contexts, mut replies } = client.step().unwrap().unwrap();
     assert_eq!((info.size, contexts), (4096, vec![]));
 
     let mut sent = Vec::new();
-    let read = replies.ask(Command::Read { offset: 0, length: 3 }, CommandFlags::NONE, &mut sent);
-    let flush = replies.ask(Command::Flush, CommandFlags::NONE, &mut sent);
-    let broken = replies.ask(Command::Read { offset: 0, length: 3 }, CommandFlags::NONE, &mut sent);
+    let read = replies.ask(NbdCommand::Read { offset: 0, length: 3 }, CommandFlags::NONE, &mut sent);
+    let flush = replies.ask(NbdCommand::Flush, CommandFlags::NONE, &mut sent);
+    let broken = replies.ask(NbdCommand::Read { offset: 0, length: 3 }, CommandFlags::NONE, &mut sent);
     let mut answers = Vec::new();
     encode_simple(&mut answers, flush, None);
     let place = encode_simple_data(&mut answers, read, 3);
     answers[place].copy_from_slice(b"abc");
     encode_simple(&mut answers, broken, Some(ErrorCode::IO));
-    let error = Chunk::Error { code: ErrorCode::IO, message: String::new(), offset: None };
+    let error = ReplyChunk::Error { code: ErrorCode::IO, message: String::new(), offset: None };
     let expected = [
-        Reply { cookie: flush, done: true, chunk: Chunk::None },
-        Reply { cookie: read, done: true, chunk: Chunk::Data { offset: 0, bytes: b"abc".to_vec() } },
-        Reply { cookie: broken, done: true, chunk: error },
+        NbdReply { cookie: flush, done: true, chunk: ReplyChunk::None },
+        NbdReply { cookie: read, done: true, chunk: ReplyChunk::Data { offset: 0, bytes: b"abc".to_vec() } },
+        NbdReply { cookie: broken, done: true, chunk: error },
     ];
     assert_eq!(hears(&mut replies, &answers).unwrap(), expected);
 }
@@ -323,15 +331,15 @@ fn simple_answers_are_understood_where_nothing_else_was_agreed_on() {
 #[test]
 fn a_client_believes_no_lies() {
     let (_, read, status) = asked();
-    let statuses = |lengths: &[u32]| Chunk::Status {
+    let statuses = |lengths: &[u32]| ReplyChunk::Status {
         context: 1,
-        extents: lengths.iter().map(|&length| Extent { length, flags: 0 }).collect(),
+        extents: lengths.iter().map(|&length| StatusExtent { length, flags: 0 }).collect(),
     };
-    let hole = |offset, length| Chunk::Hole { offset, length };
-    type Chunks = Vec<(u64, bool, Chunk)>;
+    let hole = |offset, length| ReplyChunk::Hole { offset, length };
+    type Chunks = Vec<(u64, bool, ReplyChunk)>;
     let lies: Vec<(&str, Chunks)> = vec![
-        ("an answer to nothing", vec![(99, true, Chunk::None)]),
-        ("an answer twice", vec![(read, true, data(5000, 1000)), (read, true, Chunk::None)]),
+        ("an answer to nothing", vec![(99, true, ReplyChunk::None)]),
+        ("an answer twice", vec![(read, true, data(5000, 1000)), (read, true, ReplyChunk::None)]),
         ("too few bytes", vec![(read, true, data(5000, 999))]),
         ("a gap", vec![(read, false, data(5000, 10)), (read, true, data(5020, 980))]),
         ("the same bytes twice", vec![(read, false, data(5000, 10)), (read, false, data(5009, 10))]),
@@ -350,7 +358,7 @@ fn a_client_believes_no_lies() {
             vec![(
                 status,
                 false,
-                Chunk::Status { context: 2, extents: vec![Extent { length: 1, flags: 0 }] },
+                ReplyChunk::Status { context: 2, extents: vec![StatusExtent { length: 1, flags: 0 }] },
             )],
         ),
     ];
@@ -374,7 +382,7 @@ fn a_read_may_fail_after_a_part_of_it() {
     let mut sent = Vec::new();
     encode_chunk(&mut sent, read, false, &data(5000, 10));
     let error =
-        Chunk::Error { code: ErrorCode::IO, message: "a block is damaged".into(), offset: Some(5010) };
+        ReplyChunk::Error { code: ErrorCode::IO, message: "a block is damaged".into(), offset: Some(5010) };
     encode_chunk(&mut sent, read, true, &error);
     let heard = hears(&mut replies, &sent).unwrap();
     assert_eq!(heard.last().unwrap().chunk, error);

@@ -132,7 +132,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn a_circle_is_told_from_a_store_that_two_use() {
+fn a_circle_is_not_a_store_that_two_use() {
     let ahead =
         |name: &str, source: &str| format!("[store.{name}]\nkind = \"read-ahead\"\nsource = \"{source}\"\n");
     let circle = format!("serve = \"a\"\n{}{}{}", ahead("a", "b"), ahead("b", "c"), ahead("c", "b"));

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use varve_block::{BlockStore, contract};
 use varve_proxy::{BOUNDED_BYTES_MIN, BoundedStore, OpenBoundedError};
-use varve_sim::Disk;
+use varve_sim::SimDisk;
 use varve_world::{MemoryStorage, Storage, World};
 
 use crate::behind::{bytes_of, data, name_of};
@@ -46,7 +46,7 @@ fn what_is_used_stays_and_what_is_not_used_goes() {
 #[test]
 fn it_opens_after_any_power_cut_and_gives_no_wrong_bytes() {
     for seed in 0..8 {
-        let disk = Disk::new(seed);
+        let disk = SimDisk::new(seed);
         for life in 0..3 {
             let after = 40 + 97 * seed % 600 + 13 * life;
             disk.arm(&[varve_sim::Strike { after, fault: varve_sim::Fault::PowerCut }]);

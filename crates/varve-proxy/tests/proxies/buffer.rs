@@ -8,7 +8,7 @@ use varve_proxy::{
     BUFFER_BYTES_MIN, Background, BufferSettings, BufferTarget, OpenBufferError, OpenSegmentsError, Shard,
     ShardedStore, TrickleStep, WriteBuffer,
 };
-use varve_sim::{Disk, Draw, Fault, Strike};
+use varve_sim::{Fault, SeededDraw, SimDisk, Strike};
 use varve_world::{FileName, InlineWorkers, MemoryStorage, Storage, World};
 
 use crate::behind::{Behind, bytes_of, data, name_of, score_of};
@@ -264,7 +264,7 @@ fn two_with_one_score() -> [Vec<u8>; 2] {
 #[test]
 fn a_disk_that_cannot_write_ends_the_writing_and_loses_nothing_that_was_synced() {
     for fault in [Fault::SyncError, Fault::WriteError, Fault::DiskFull] {
-        let (disk, target) = (Disk::new(3), Behind::new());
+        let (disk, target) = (SimDisk::new(3), Behind::new());
         target.set_away(true);
         let buffer = open(&disk, &target);
         for number in 0..50 {
@@ -321,7 +321,7 @@ pub fn target_of(behind: &[Arc<Behind>]) -> BufferTarget {
 }
 
 /// One life of a buffer, to the power cut or to an end in peace.
-fn live(disk: &Disk, behind: &[Arc<Behind>], draw: &mut Draw, told: &mut Told, seed: u64) {
+fn live(disk: &SimDisk, behind: &[Arc<Behind>], draw: &mut SeededDraw, told: &mut Told, seed: u64) {
     let settings = BufferSettings { bytes_max: 24 << 20, ..SETTINGS };
     let Ok(buffer) = open_with(disk, target_of(behind), settings) else {
         assert!(disk.is_down(), "seed {seed}: it has to open as long as there is power");
@@ -373,7 +373,7 @@ fn what_was_synced_survives_every_crash_of_either_side() {
     let seeds: u64 = std::env::var("VARVE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
     let mut sent_twice = 0;
     for seed in 0..seeds {
-        let (disk, mut draw) = (Disk::new(seed), Draw::new(seed));
+        let (disk, mut draw) = (SimDisk::new(seed), SeededDraw::new(seed));
         let behind: Vec<Arc<Behind>> = (0..1 + seed % 3).map(|_| Behind::new()).collect();
         let mut told = Told::default();
         for _ in 0..6 {

@@ -246,7 +246,7 @@ impl IncomingAnswer {
             status => {
                 let headers = response.headers().clone();
                 let body = collect(response, ERROR_BYTES_MAX).await.unwrap_or_default();
-                return Err(HttpAnswer { status, headers, body }.trouble());
+                return Err(HttpAnswer { status, headers, body }.attempt_error());
             }
         };
         if whole.is_some_and(|whole| whole < range.end) {
@@ -285,10 +285,10 @@ impl IncomingAnswer {
 /// Returns the length of the whole object, if the answer contains it. Fails if the answer is not
 /// for the requested range.
 fn whole_length(response: &Response, range: &Range<u64>) -> Result<Option<u64>, AttemptError> {
-    let told =
+    let header =
         response.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let parsed = told.strip_prefix("bytes ").and_then(|told| {
-        let (part, whole) = told.split_once('/')?;
+    let parsed = header.strip_prefix("bytes ").and_then(|header| {
+        let (part, whole) = header.split_once('/')?;
         let (first, last) = part.split_once('-')?;
         Some((first.parse::<u64>().ok()?, last.parse::<u64>().ok()?, whole.parse::<u64>().ok()))
     });
@@ -297,7 +297,7 @@ fn whole_length(response: &Response, range: &Range<u64>) -> Result<Option<u64>, 
             Ok(whole.or_else(|| (last + 1 < range.end).then_some(last + 1)))
         }
         _ => Err(AttemptError::passing(format!(
-            "the server sends {told:?} instead of the requested bytes {range:?}"
+            "the server sends {header:?} instead of the requested bytes {range:?}"
         ))),
     }
 }
@@ -341,7 +341,7 @@ fn of_client(error: reqwest::Error) -> AttemptError {
 impl HttpAnswer {
     /// Fails unless the status is a success.
     pub fn success(self) -> Result<Self, AttemptError> {
-        if self.status.is_success() { Ok(self) } else { Err(self.trouble()) }
+        if self.status.is_success() { Ok(self) } else { Err(self.attempt_error()) }
     }
 
     /// Returns the content length in the headers, also for a body that was not requested.
@@ -357,7 +357,7 @@ impl HttpAnswer {
     }
 
     /// Classifies an answer without success.
-    pub fn trouble(&self) -> AttemptError {
+    pub fn attempt_error(&self) -> AttemptError {
         let code = self.code();
         let said = [code.clone(), xml::first_text(&self.body, "Message")].join(" ");
         let moved = self.headers.get(LOCATION).and_then(|place| place.to_str().ok());
@@ -402,7 +402,7 @@ mod tests {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(value));
         }
         let status = StatusCode::from_u16(status).unwrap();
-        HttpAnswer { status, headers, body: Bytes::from_static(body.as_bytes()) }.trouble()
+        HttpAnswer { status, headers, body: Bytes::from_static(body.as_bytes()) }.attempt_error()
     }
 
     #[test]

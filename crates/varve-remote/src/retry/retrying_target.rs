@@ -483,8 +483,8 @@ mod tests {
     #[test]
     fn who_finds_no_server_is_told_what_to_look_at() {
         let refused = || AttemptError::Passing(io::ErrorKind::ConnectionRefused.into(), None);
-        let told = || AttemptError::passing("tcp connect error: Connection refused (os error 111)");
-        for trouble in [refused as fn() -> AttemptError, told] {
+        let as_text = || AttemptError::passing("tcp connect error: Connection refused (os error 111)");
+        for trouble in [refused as fn() -> AttemptError, as_text] {
             let target = Moody::new((0..9).map(|_| (false, trouble())).collect());
             let failed = target.list("").unwrap_err();
             let source = std::error::Error::source(&failed).unwrap().to_string();

@@ -325,7 +325,7 @@ impl S3 {
                 self.abort(&key, &id).await?;
             }
             if answer.status.is_server_error() && answer.status != StatusCode::NOT_IMPLEMENTED {
-                return Err(answer.trouble());
+                return Err(answer.attempt_error());
             }
         }
         self.honoured.lock().by_completions = Some(honoured);

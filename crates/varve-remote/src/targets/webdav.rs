@@ -120,7 +120,7 @@ impl Webdav {
             let answer = self.send(method(b"MKCOL"), collection).await?;
             // 405: the collection exists. Other problems show up when the object is put.
             if answer.status.is_server_error() {
-                return Err(answer.trouble());
+                return Err(answer.attempt_error());
             }
         }
         Ok(())

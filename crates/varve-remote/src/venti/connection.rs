@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustls::StreamOwned;
 use varve_block::BLOCK_BYTES_MAX;
-use varve_venti::{Address, AskError, ClientConnection, ClientError, Reply, Request, UNANSWERED_MAX};
+use varve_venti::{
+    Address, AskError, ClientConnection, ClientError, UNANSWERED_MAX, VentiReply, VentiRequest,
+};
 
 use super::VentiOptions;
 use crate::edge;
@@ -138,8 +140,8 @@ impl VentiConnection {
     /// Sends all requests that have no answer yet, and receives the answers.
     pub(super) fn ask_all(
         &mut self,
-        requests: &[Request],
-        answers: &mut [Option<Result<Reply, String>>],
+        requests: &[VentiRequest],
+        answers: &mut [Option<Result<VentiReply, String>>],
     ) -> Result<(), VentiError> {
         let mut whose = [0; UNANSWERED_MAX];
         let mut open: Vec<usize> = (0..requests.len()).filter(|number| answers[*number].is_none()).collect();
@@ -153,7 +155,7 @@ impl VentiConnection {
                 let tag = self.protocol.ask(&requests[number])?;
                 whose[usize::from(tag)] = number;
                 waiting_bytes += match &requests[number] {
-                    Request::Write { data, .. } => data.len(),
+                    VentiRequest::Write { data, .. } => data.len(),
                     _ => 0,
                 };
             }
@@ -172,8 +174,8 @@ impl VentiConnection {
     /// `done` returns false to stop.
     pub(super) fn drive(
         &mut self,
-        next: &mut dyn FnMut() -> Option<Request>,
-        done: &mut dyn FnMut(usize, Instant, Result<Reply, String>) -> bool,
+        next: &mut dyn FnMut() -> Option<VentiRequest>,
+        done: &mut dyn FnMut(usize, Instant, Result<VentiReply, String>) -> bool,
     ) -> Result<(), VentiError> {
         let mut whose = [(0, edge::now()); UNANSWERED_MAX];
         let mut number = 0;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use varve_block::{BLOCK_BYTES_MAX, Score};
-use varve_venti::{Address, Reply, Request, WireType};
+use varve_venti::{Address, VentiReply, VentiRequest, WireType};
 
 use super::connection::VentiConnection;
 use super::{VentiError, VentiOptions};
@@ -102,10 +102,10 @@ pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<Lo
         next_place += 1;
         Some(match load.action {
             LoadAction::Write => {
-                Request::Write { wire_type: WireType::DATA, data: blocks.make(number_at(place)) }
+                VentiRequest::Write { wire_type: WireType::DATA, data: blocks.make(number_at(place)) }
             }
             LoadAction::Read => {
-                Request::read(*names.get(usize::try_from(place).ok()?)?, WireType::DATA, count)
+                VentiRequest::read(*names.get(usize::try_from(place).ok()?)?, WireType::DATA, count)
             }
         })
     };
@@ -114,7 +114,7 @@ pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<Lo
         latencies.push(u32::try_from(sent.elapsed().as_micros()).unwrap_or(u32::MAX));
         let is_good = match &reply {
             // A comparison of the bytes is as strict as one of the scores, and costs less.
-            Ok(Reply::Read(block)) => blocks.is(number_at(place as u64), block),
+            Ok(VentiReply::Read(block)) => blocks.is(number_at(place as u64), block),
             Ok(_) => true,
             Err(_) => false,
         };
@@ -133,7 +133,7 @@ pub fn load(address: &Address, options: &VentiOptions, load: &Load) -> Result<Lo
     let begun = edge::now();
     if load.action == LoadAction::Write {
         let mut answer = [None];
-        connection.ask_all(&[Request::Sync], &mut answer)?;
+        connection.ask_all(&[VentiRequest::Sync], &mut answer)?;
         if let [Some(Err(text))] = answer {
             return Err(VentiError::Refused { text });
         }

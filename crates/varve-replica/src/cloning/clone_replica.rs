@@ -133,8 +133,8 @@ pub fn clone_replica(
         Some(Store::unlock(&here, secret)?.1)
     };
     observer.set_total(log_bytes);
-    let hand = CloneState { replica, storage, log: log.as_ref(), options, observer };
-    let (mut cloned, mut damaged) = bring_all(&hand, world.workers.as_ref(), visible)?;
+    let state = CloneState { replica, storage, log: log.as_ref(), options, observer };
+    let (mut cloned, mut damaged) = bring_all(&state, world.workers.as_ref(), visible)?;
     if let Some(log) = &log
         && damaged.is_empty()
     {
@@ -170,7 +170,7 @@ fn bring_settings(replica: &Replica, world: &World, log_bytes: u64) -> Result<()
 
 /// Clones these arenas, one per worker at a time. Returns the totals and the damaged arenas.
 fn bring_all(
-    hand: &CloneState<'_>,
+    state: &CloneState<'_>,
     workers: &dyn Workers,
     arenas: Vec<(&ArenaId, &ArenaAssembly)>,
 ) -> Result<(Cloned, Vec<DamagedInReplica>), CloneError> {
@@ -185,9 +185,9 @@ fn bring_all(
             let mut checked: Option<(Turn<'_, '_, _, _, _>, ArenaId, FetchedArena)> = None;
             loop {
                 let claimed = claims.claim();
-                let brought = claimed.map(|((id, assembly), turn)| (turn, *id, hand.bring(*id, assembly)));
+                let brought = claimed.map(|((id, assembly), turn)| (turn, *id, state.bring(*id, assembly)));
                 if let Some((turn, id, before)) = checked.take() {
-                    turn.end(hand.place(id, before).map(|placed| (id, placed)));
+                    turn.end(state.place(id, before).map(|placed| (id, placed)));
                 }
                 match brought {
                     Some((turn, id, Ok(brought))) => checked = Some((turn, id, brought)),
@@ -198,7 +198,7 @@ fn bring_all(
         },
         |(arena, FetchedArena { bytes, fetched_bytes, damage, .. })| {
             cloned.fetched_bytes += fetched_bytes;
-            let is_kept = damage.is_none() || hand.options.keep_damaged;
+            let is_kept = damage.is_none() || state.options.keep_damaged;
             cloned.arena_count += u64::from(is_kept);
             cloned.bytes += if is_kept { bytes } else { 0 };
             damaged.extend(damage.map(|reason| DamagedInReplica { arena, reason }));
@@ -222,9 +222,9 @@ fn failed(file: &FileName) -> impl FnOnce(io::Error) -> CloneError + use<> {
 /// Reads small files, each twice: nothing else can detect a wrong transfer.
 fn read_all_twice(replica: &Replica, world: &World, files: &[&FileName]) -> Result<Vec<Bytes>, CloneError> {
     let readings: Vec<_> = files.iter().flat_map(|file| [file, file]).collect();
-    let mut hands = vec![(); world.workers.width()];
+    let mut states = vec![(); world.workers.width()];
     let read =
-        read_each_with(world.workers.as_ref(), &readings, &mut hands, |(), file| replica.read_setting(file));
+        read_each_with(world.workers.as_ref(), &readings, &mut states, |(), file| replica.read_setting(file));
     let read = read.into_iter().collect::<Result<Vec<_>, _>>()?;
     let pairs = files.iter().zip(read.chunks_exact(2));
     let same = pairs.map(|(file, pair)| match pair {

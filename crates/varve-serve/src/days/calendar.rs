@@ -26,15 +26,15 @@ pub struct CivilTime {
 }
 
 /// The names below one day, each with the position of its snapshot in the list.
-type Names = BTreeMap<Vec<u8>, usize>;
+type DayNames = BTreeMap<Vec<u8>, usize>;
 
 /// The path of each snapshot.
 #[derive(Debug, Default)]
 pub struct Calendar {
     snapshots: Vec<Snapshot>,
-    years: BTreeMap<i16, BTreeMap<u8, BTreeMap<u8, Names>>>,
-    latest: Names,
-    by_id: Names,
+    years: BTreeMap<i16, BTreeMap<u8, BTreeMap<u8, DayNames>>>,
+    latest: DayNames,
+    by_id: DayNames,
     /// The path of each snapshot, by its position in `snapshots`.
     paths: Vec<Vec<u8>>,
 }
@@ -112,7 +112,7 @@ impl Calendar {
         self.named(&self.by_id)
     }
 
-    fn named<'a>(&'a self, names: &'a Names) -> impl Iterator<Item = (&'a [u8], &'a Snapshot)> {
+    fn named<'a>(&'a self, names: &'a DayNames) -> impl Iterator<Item = (&'a [u8], &'a Snapshot)> {
         names.iter().map(|(name, number)| (name.as_slice(), &self.snapshots[*number]))
     }
 

@@ -14,11 +14,11 @@ const WHOLE: &[u8] = b"disk.raw";
 /// open at a time.
 pub(super) struct OpenDisk {
     pub(super) image: Arc<ImageReader>,
-    parts: Vec<Part>,
+    parts: Vec<DiskVolume>,
 }
 
 /// A volume. It is shown as files if its file system can be read, otherwise as raw bytes.
-struct Part {
+struct DiskVolume {
     name: Vec<u8>,
     raw_name: Vec<u8>,
     bytes: Arc<dyn ReadAt>,
@@ -39,23 +39,23 @@ pub(super) enum DiskChild {
 }
 
 impl OpenDisk {
-    pub(super) fn open(night: &str, blocks: &Arc<CachedBlocks>, entry: &Entry) -> Self {
+    pub(super) fn open(snapshot: &str, blocks: &Arc<CachedBlocks>, entry: &Entry) -> Self {
         let image = Arc::new(ImageReader::new(Arc::clone(blocks), entry));
         let disk = Disk::open(Arc::clone(&image) as Arc<dyn ReadAt>);
         for problem in disk.problems() {
-            tracing::warn!(night, %problem, "a disk has a problem");
+            tracing::warn!(snapshot, %problem, "a disk has a problem");
         }
         let parts = disk.volumes().iter().map(|volume| {
             let files = volume.open_file_system();
             let name = safe_name(volume.name());
             if let Err(error) = &files {
-                tracing::info!(night, volume = volume.name(), %error, "a volume is shown as raw bytes");
+                tracing::info!(snapshot, volume = volume.name(), %error, "a volume is shown as raw bytes");
             }
             if let Some(warning) = files.as_ref().ok().and_then(|files| files.warning()) {
-                tracing::warn!(night, volume = volume.name(), "{warning}");
+                tracing::warn!(snapshot, volume = volume.name(), "{warning}");
             }
             let (raw_name, pieces) = ([&name, &b".raw"[..]].concat(), volume.pieces().to_vec());
-            Part { raw_name, name, bytes: volume.read(), pieces, files: files.ok() }
+            DiskVolume { raw_name, name, bytes: volume.read(), pieces, files: files.ok() }
         });
         Self { parts: parts.collect(), image }
     }
@@ -69,7 +69,7 @@ impl OpenDisk {
         shown.chain(std::iter::once((WHOLE, DiskChild::Whole)))
     }
 
-    fn part(&self, number: u32) -> Option<&Part> {
+    fn part(&self, number: u32) -> Option<&DiskVolume> {
         self.parts.get(usize::try_from(number).ok()?)
     }
 

@@ -19,10 +19,10 @@ use varve_world::Timestamp;
 
 use super::calendar::{Calendar, CivilTime};
 use super::disk::{DiskChild, OpenDisk};
-use super::night::Night;
 use super::number::{ROOT, number};
-use super::order::Orders;
-use crate::Served;
+use super::open_snapshot::OpenSnapshot;
+use super::order::ListOrders;
+use crate::ServedFileSystem;
 
 /// Disk images that are open at a time. Others are reopened when they are accessed.
 const DISKS_MAX: usize = 32;
@@ -33,26 +33,26 @@ const BELIEVED: i64 = 1_000_000_000;
 const LOOKING_SHARE: i64 = 20;
 
 /// Converts a time to local time.
-type Civil = Box<dyn Fn(Timestamp) -> CivilTime + Send + Sync>;
+type ToCivilTime = Box<dyn Fn(Timestamp) -> CivilTime + Send + Sync>;
 
 /// All snapshots of a store, as a file system.
 pub struct Days {
     list: Mutex<Box<dyn SnapshotList>>,
     blocks: Arc<CachedBlocks>,
-    civil: Civil,
+    civil: ToCivilTime,
     owner: (u32, u32),
     calendar: RwLock<Arc<Calendar>>,
     look_again_at: Mutex<Timestamp>,
     pages: Arc<FolderPages>,
-    nights: Mutex<BTreeMap<SnapshotId, Arc<Night>>>,
+    open_snapshots: Mutex<BTreeMap<SnapshotId, Arc<OpenSnapshot>>>,
     disks: Cache<SnapshotId, Arc<OpenDisk>>,
-    places: Mutex<BTreeMap<FileId, Place>>,
-    orders: Mutex<Orders>,
+    places: Mutex<BTreeMap<FileId, CalendarPlace>>,
+    orders: Mutex<ListOrders>,
 }
 
 /// The object that a file number stands for.
 #[derive(Clone)]
-enum Place {
+enum CalendarPlace {
     Root,
     Year(i16),
     Month(i16, u8),
@@ -64,18 +64,18 @@ enum Place {
     /// number.
     Link(SnapshotId, Arc<[u8]>),
     /// The folder of a disk image.
-    Disk(Arc<Night>),
+    Disk(Arc<OpenSnapshot>),
     /// The bytes of a volume, or of the whole disk if `None`.
-    Raw(Arc<Night>, Option<u32>),
+    Raw(Arc<OpenSnapshot>, Option<u32>),
     /// A file of a snapshot: in the archived folder, or in one of the volumes.
     Inside {
-        night: Arc<Night>,
+        opened: Arc<OpenSnapshot>,
         part: u32,
         file: FileId,
     },
 }
 
-impl Place {
+impl CalendarPlace {
     fn id(&self) -> FileId {
         let fixed = |kind: u8, what: &[u8]| number(&[0x76; 32], &[&[kind], what]);
         match self {
@@ -86,12 +86,12 @@ impl Place {
             Self::Latest => fixed(4, b""),
             Self::ById => fixed(5, b""),
             Self::Link(id, path) => fixed(6, &[&id.0[..], path].concat()),
-            Self::Disk(night) => fixed(7, &night.snapshot.id.0),
-            Self::Raw(night, part) => {
+            Self::Disk(opened) => fixed(7, &opened.snapshot.id.0),
+            Self::Raw(opened, part) => {
                 let part = part.map_or(0, |part| u64::from(part) + 1).to_le_bytes();
-                fixed(8, &[&night.snapshot.id.0[..], &part].concat())
+                fixed(8, &[&opened.snapshot.id.0[..], &part].concat())
             }
-            Self::Inside { night, part, file } => night.outer_id(*part, *file),
+            Self::Inside { opened, part, file } => opened.outer_id(*part, *file),
         }
     }
 
@@ -101,7 +101,7 @@ impl Place {
             Self::Raw(..) => FileKind::File,
             // A snapshot of a single file shows that file alone, or its folder if the folder is
             // damaged.
-            Self::Inside { night, file, .. } if night.snapshot.file.is_some() && *file != FOLDER_ROOT => {
+            Self::Inside { opened, file, .. } if opened.snapshot.file.is_some() && *file != FOLDER_ROOT => {
                 FileKind::File
             }
             _ => FileKind::Folder,
@@ -116,7 +116,7 @@ impl Days {
     pub fn new(
         list: impl SnapshotList + 'static,
         blocks: Arc<dyn BlockStore>,
-        civil: Civil,
+        civil: ToCivilTime,
         owner: (u32, u32),
     ) -> Self {
         let calendar = Arc::new(Calendar::new(list.snapshots(), &civil));
@@ -128,7 +128,7 @@ impl Days {
             calendar: RwLock::new(calendar),
             look_again_at: Mutex::new(Timestamp(i64::MIN)),
             pages: Arc::default(),
-            nights: Mutex::default(),
+            open_snapshots: Mutex::default(),
             disks: Cache::new(DISKS_MAX),
             places: Mutex::default(),
             orders: Mutex::default(),
@@ -167,60 +167,60 @@ impl Days {
         *look_again_at = Timestamp(now.0.saturating_add(BELIEVED.max(taken.saturating_mul(LOOKING_SHARE))));
     }
 
-    fn place(&self, file: FileId) -> Result<Place, FileSystemError> {
+    fn place(&self, file: FileId) -> Result<CalendarPlace, FileSystemError> {
         if file == ROOT {
-            return Ok(Place::Root);
+            return Ok(CalendarPlace::Root);
         }
         let unknown = || FileSystemError::Absent { what: "file of this number".into() };
         self.places.lock().get(&file).cloned().ok_or_else(unknown)
     }
 
     /// Registers an object under its number, before it is shown.
-    fn show(&self, name: &[u8], kind: FileKind, place: Place) -> FolderChild {
+    fn show(&self, name: &[u8], kind: FileKind, place: CalendarPlace) -> FolderChild {
         let id = place.id();
         self.places.lock().entry(id).or_insert(place);
         FolderChild { name: name.to_vec(), id, kind }
     }
 
-    fn night(&self, snapshot: &Snapshot) -> Arc<Night> {
-        let mut nights = self.nights.lock();
-        let open = || Arc::new(Night::new(snapshot.clone()));
-        Arc::clone(nights.entry(snapshot.id).or_insert_with(open))
+    fn opened(&self, snapshot: &Snapshot) -> Arc<OpenSnapshot> {
+        let mut open_snapshots = self.open_snapshots.lock();
+        let open = || Arc::new(OpenSnapshot::new(snapshot.clone()));
+        Arc::clone(open_snapshots.entry(snapshot.id).or_insert_with(open))
     }
 
     /// The disk image of a snapshot, opened if necessary.
-    fn disk(&self, night: &Night) -> Result<Arc<OpenDisk>, FileSystemError> {
-        let SnapshotContent::Image(entry) = &night.snapshot.content else {
-            return Err(FileSystemError::Absent { what: format!("disk in {}", night.name()) });
+    fn disk(&self, opened: &OpenSnapshot) -> Result<Arc<OpenDisk>, FileSystemError> {
+        let SnapshotContent::Image(entry) = &opened.snapshot.content else {
+            return Err(FileSystemError::Absent { what: format!("disk in {}", opened.name()) });
         };
-        let open = || Ok(Arc::new(OpenDisk::open(&night.name(), &self.blocks, entry)));
-        self.disks.get_or_insert_with(&night.snapshot.id, open)
+        let open = || Ok(Arc::new(OpenDisk::open(&opened.name(), &self.blocks, entry)));
+        self.disks.get_or_insert_with(&opened.snapshot.id, open)
     }
 
     /// Applies `act` to the file system of one part of a snapshot.
     fn inside<T>(
         &self,
-        night: &Night,
+        opened: &OpenSnapshot,
         part: u32,
         act: impl FnOnce(&dyn FileSystem) -> Result<T, FileSystemError>,
     ) -> Result<T, FileSystemError> {
         let blocks: Arc<dyn BlockStore> = Arc::clone(&self.blocks) as _;
-        if let Some(folder) = night.folder(&blocks, &self.pages) {
-            return act(folder).map_err(|error| night.name_error("", error));
+        if let Some(folder) = opened.folder(&blocks, &self.pages) {
+            return act(folder).map_err(|error| opened.name_error("", error));
         }
-        let disk = self.disk(night)?;
-        let absent = || FileSystemError::Absent { what: format!("volume {part} in {}", night.name()) };
+        let disk = self.disk(opened)?;
+        let absent = || FileSystemError::Absent { what: format!("volume {part} in {}", opened.name()) };
         act(&**disk.files(part).ok_or_else(absent)?)
-            .map_err(|error| night.name_error(&format!(" {}", disk.name(part)), error))
+            .map_err(|error| opened.name_error(&format!(" {}", disk.name(part)), error))
     }
 
     /// The object that stands for a snapshot: its files, or the folder of a disk image.
-    fn place_of(&self, snapshot: &Snapshot) -> Result<Place, FileSystemError> {
-        let night = self.night(snapshot);
+    fn place_of(&self, snapshot: &Snapshot) -> Result<CalendarPlace, FileSystemError> {
+        let opened = self.opened(snapshot);
         if matches!(snapshot.content, SnapshotContent::Image(_)) {
-            return Ok(Place::Disk(night));
+            return Ok(CalendarPlace::Disk(opened));
         }
-        let file = self.inside(&night, 0, |files| {
+        let file = self.inside(&opened, 0, |files| {
             let Some(name) = &snapshot.file else { return Ok(files.root()) };
             // If the file cannot be found, show its folder: opening the folder then reports the
             // error.
@@ -228,55 +228,61 @@ impl Days {
             let found = found.filter(|child| child.kind == FileKind::File);
             Ok(found.map_or(files.root(), |child| child.id))
         })?;
-        Ok(Place::Inside { night, part: 0, file })
+        Ok(CalendarPlace::Inside { opened, part: 0, file })
     }
 
     /// The entries of a folder of the tree, in order.
-    fn listed(&self, place: &Place) -> Result<Vec<(Vec<u8>, Place)>, FileSystemError> {
+    fn listed(&self, place: &CalendarPlace) -> Result<Vec<(Vec<u8>, CalendarPlace)>, FileSystemError> {
         let calendar = self.calendar();
         let two = |number: u8| format!("{number:02}").into_bytes();
         let links = |(name, snapshot): (&[u8], &Snapshot)| {
             let path = calendar.path(&snapshot.id).unwrap_or_default();
-            (name.to_vec(), Place::Link(snapshot.id, path.into()))
+            (name.to_vec(), CalendarPlace::Link(snapshot.id, path.into()))
         };
         Ok(match place {
-            Place::Root => {
-                let fixed = [(b"by-id".to_vec(), Place::ById), (b"latest".to_vec(), Place::Latest)];
-                let years =
-                    calendar.years().map(|year| (format!("{year:04}").into_bytes(), Place::Year(year)));
+            CalendarPlace::Root => {
+                let fixed =
+                    [(b"by-id".to_vec(), CalendarPlace::ById), (b"latest".to_vec(), CalendarPlace::Latest)];
+                let years = calendar
+                    .years()
+                    .map(|year| (format!("{year:04}").into_bytes(), CalendarPlace::Year(year)));
                 fixed.into_iter().chain(years).collect()
             }
-            Place::Year(year) => {
-                calendar.months(*year).map(|month| (two(month), Place::Month(*year, month))).collect()
+            CalendarPlace::Year(year) => {
+                calendar.months(*year).map(|month| (two(month), CalendarPlace::Month(*year, month))).collect()
             }
-            Place::Month(year, month) => {
-                calendar.days(*year, *month).map(|day| (two(day), Place::Day(*year, *month, day))).collect()
-            }
-            Place::Day(year, month, day) => {
+            CalendarPlace::Month(year, month) => calendar
+                .days(*year, *month)
+                .map(|day| (two(day), CalendarPlace::Day(*year, *month, day)))
+                .collect(),
+            CalendarPlace::Day(year, month, day) => {
                 let place =
                     |(name, snapshot): (&[u8], &Snapshot)| Ok((name.to_vec(), self.place_of(snapshot)?));
                 calendar.day(*year, *month, *day).map(place).collect::<Result<_, FileSystemError>>()?
             }
-            Place::Latest => calendar.latest().map(links).collect(),
-            Place::ById => calendar.by_id().map(links).collect(),
-            Place::Disk(night) => self.listed_disk(night)?,
-            Place::Link(..) | Place::Raw(..) | Place::Inside { .. } => {
+            CalendarPlace::Latest => calendar.latest().map(links).collect(),
+            CalendarPlace::ById => calendar.by_id().map(links).collect(),
+            CalendarPlace::Disk(opened) => self.listed_disk(opened)?,
+            CalendarPlace::Link(..) | CalendarPlace::Raw(..) | CalendarPlace::Inside { .. } => {
                 return Err(FileSystemError::Absent { what: "folder of this number".into() });
             }
         })
     }
 
-    fn listed_disk(&self, night: &Arc<Night>) -> Result<Vec<(Vec<u8>, Place)>, FileSystemError> {
-        let disk = self.disk(night)?;
+    fn listed_disk(
+        &self,
+        opened: &Arc<OpenSnapshot>,
+    ) -> Result<Vec<(Vec<u8>, CalendarPlace)>, FileSystemError> {
+        let disk = self.disk(opened)?;
         let place = |(name, child): (&[u8], DiskChild)| {
-            let night = Arc::clone(night);
+            let opened = Arc::clone(opened);
             let place = match child {
                 DiskChild::Files(part) => {
                     let file = disk.files(part).map_or(ROOT, |files| files.root());
-                    Place::Inside { night, part, file }
+                    CalendarPlace::Inside { opened, part, file }
                 }
-                DiskChild::Raw(part) => Place::Raw(night, Some(part)),
-                DiskChild::Whole => Place::Raw(night, None),
+                DiskChild::Raw(part) => CalendarPlace::Raw(opened, Some(part)),
+                DiskChild::Whole => CalendarPlace::Raw(opened, None),
             };
             (name.to_vec(), place)
         };
@@ -310,10 +316,10 @@ impl Days {
     }
 
     /// The bytes of a volume, or of the whole disk.
-    fn raw(&self, night: &Night, part: Option<u32>) -> Result<Arc<dyn ReadAt>, FileSystemError> {
-        let disk = self.disk(night)?;
+    fn raw(&self, opened: &OpenSnapshot, part: Option<u32>) -> Result<Arc<dyn ReadAt>, FileSystemError> {
+        let disk = self.disk(opened)?;
         let Some(part) = part else { return Ok(Arc::clone(&disk.image) as _) };
-        let absent = || FileSystemError::Absent { what: format!("volume {part} in {}", night.name()) };
+        let absent = || FileSystemError::Absent { what: format!("volume {part} in {}", opened.name()) };
         disk.bytes(part).cloned().ok_or_else(absent)
     }
 }
@@ -323,27 +329,30 @@ fn newest<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Timestamp {
     snapshots.map(|snapshot| snapshot.time).max().unwrap_or(Timestamp(0))
 }
 
-impl Served for Days {
+impl ServedFileSystem for Days {
     fn is_settled(&self, file: FileId) -> bool {
         match self.place(file) {
-            Ok(Place::Disk(_) | Place::Raw(..) | Place::Inside { .. }) => true,
+            Ok(CalendarPlace::Disk(_) | CalendarPlace::Raw(..) | CalendarPlace::Inside { .. }) => true,
             Ok(_) | Err(_) => false,
         }
     }
 
     fn root_of(&self, file: FileId) -> Option<FileId> {
-        let Ok(Place::Inside { night, part, .. }) = self.place(file) else { return None };
-        let file = self.inside(&night, part, |files| Ok(files.root())).ok()?;
-        let root = Place::Inside { night, part, file };
+        let Ok(CalendarPlace::Inside { opened, part, .. }) = self.place(file) else { return None };
+        let file = self.inside(&opened, part, |files| Ok(files.root())).ok()?;
+        let root = CalendarPlace::Inside { opened, part, file };
         let id = root.id();
         self.places.lock().entry(id).or_insert(root);
         Some(id)
     }
 
     fn read_ahead(&self, file: FileId) {
-        let Ok(Place::Inside { night, .. } | Place::Raw(night, _)) = self.place(file) else { return };
+        let Ok(CalendarPlace::Inside { opened, .. } | CalendarPlace::Raw(opened, _)) = self.place(file)
+        else {
+            return;
+        };
         // A disk that has been closed meanwhile is not being read.
-        if let Some(disk) = self.disks.get(&night.snapshot.id) {
+        if let Some(disk) = self.disks.get(&opened.snapshot.id) {
             disk.image.read_ahead();
         }
     }
@@ -358,37 +367,37 @@ impl FileSystem for Days {
         let place = self.place(file)?;
         let kind = place.kind();
         Ok(match &place {
-            Place::Inside { night, part, file } => {
-                return self.inside(night, *part, |files| files.status(*file));
+            CalendarPlace::Inside { opened, part, file } => {
+                return self.inside(opened, *part, |files| files.status(*file));
             }
-            Place::Link(id, _) => {
+            CalendarPlace::Link(id, _) => {
                 let target = self.target(id)?;
                 let time = self.calendar().snapshot(id).map_or(Timestamp(0), |snapshot| snapshot.time);
                 self.own_status(kind, 0o777, target.len() as u64, time)
             }
-            Place::Disk(night) => self.own_status(kind, 0o555, 0, night.snapshot.time),
+            CalendarPlace::Disk(opened) => self.own_status(kind, 0o555, 0, opened.snapshot.time),
             // A raw disk holds every file on it, so only the owner may read it.
-            Place::Raw(night, part) => {
-                let size = self.raw(night, *part)?.size();
-                let mut status = self.own_status(kind, 0o400, size, night.snapshot.time);
-                let disk = self.disk(night)?;
+            CalendarPlace::Raw(opened, part) => {
+                let size = self.raw(opened, *part)?.size();
+                let mut status = self.own_status(kind, 0o400, size, opened.snapshot.time);
+                let disk = self.disk(opened)?;
                 let whole = std::slice::from_ref(&(0..size)).to_vec();
                 let pieces = part.and_then(|part| disk.pieces(part)).unwrap_or(&whole);
                 status.allocated = allocated_bytes_in(&*self.blocks, disk.image.entry(), pieces);
                 status
             }
-            Place::Root | Place::Latest | Place::ById => {
+            CalendarPlace::Root | CalendarPlace::Latest | CalendarPlace::ById => {
                 let time = newest(self.calendar().snapshots().iter());
                 self.own_status(kind, 0o555, 0, time)
             }
-            Place::Year(_) | Place::Month(..) | Place::Day(..) => {
+            CalendarPlace::Year(_) | CalendarPlace::Month(..) | CalendarPlace::Day(..) => {
                 let calendar = self.calendar();
                 let is_below = |snapshot: &&Snapshot| {
                     let civil = (self.civil)(snapshot.time);
                     match place {
-                        Place::Year(year) => civil.year == year,
-                        Place::Month(year, month) => (civil.year, civil.month) == (year, month),
-                        Place::Day(year, month, day) => {
+                        CalendarPlace::Year(year) => civil.year == year,
+                        CalendarPlace::Month(year, month) => (civil.year, civil.month) == (year, month),
+                        CalendarPlace::Day(year, month, day) => {
                             (civil.year, civil.month, civil.day) == (year, month, day)
                         }
                         _ => true,
@@ -402,12 +411,12 @@ impl FileSystem for Days {
 
     fn children(&self, folder: FileId, first: u64, visit: &mut OnChild<'_>) -> Result<(), FileSystemError> {
         let place = self.place(folder)?;
-        if let Place::Inside { night, part, file } = &place {
+        if let CalendarPlace::Inside { opened, part, file } = &place {
             let mut show = |child: FolderChild| {
-                let place = Place::Inside { night: Arc::clone(night), part: *part, file: child.id };
+                let place = CalendarPlace::Inside { opened: Arc::clone(opened), part: *part, file: child.id };
                 visit(self.show(&child.name, child.kind, place))
             };
-            return self.inside(night, *part, |files| files.children(*file, first, &mut show));
+            return self.inside(opened, *part, |files| files.children(*file, first, &mut show));
         }
         let first = usize::try_from(first).unwrap_or(usize::MAX);
         let listed = self.orders.lock().arrange(folder, self.listed(&place)?);
@@ -421,10 +430,10 @@ impl FileSystem for Days {
 
     fn child(&self, folder: FileId, name: &[u8]) -> Result<Option<FolderChild>, FileSystemError> {
         let place = self.place(folder)?;
-        if let Place::Inside { night, part, file } = &place {
-            let found = self.inside(night, *part, |files| files.child(*file, name))?;
+        if let CalendarPlace::Inside { opened, part, file } = &place {
+            let found = self.inside(opened, *part, |files| files.child(*file, name))?;
             return Ok(found.map(|child| {
-                let place = Place::Inside { night: Arc::clone(night), part: *part, file: child.id };
+                let place = CalendarPlace::Inside { opened: Arc::clone(opened), part: *part, file: child.id };
                 self.show(&child.name, child.kind, place)
             }));
         }
@@ -434,11 +443,11 @@ impl FileSystem for Days {
 
     fn read_at(&self, file: FileId, offset: u64, into: &mut [u8]) -> Result<usize, FileSystemError> {
         match self.place(file)? {
-            Place::Inside { night, part, file } => {
-                self.inside(&night, part, |files| files.read_at(file, offset, into))
+            CalendarPlace::Inside { opened, part, file } => {
+                self.inside(&opened, part, |files| files.read_at(file, offset, into))
             }
-            Place::Raw(night, part) => {
-                let raw = self.raw(&night, part)?;
+            CalendarPlace::Raw(opened, part) => {
+                let raw = self.raw(&opened, part)?;
                 let Some(left) = raw.size().checked_sub(offset).filter(|left| *left > 0) else {
                     return Ok(0);
                 };
@@ -446,7 +455,7 @@ impl FileSystem for Days {
                 let length = left.min(into.len());
                 match raw.read_at(offset, &mut into[..length]) {
                     Ok(()) => Ok(length),
-                    Err(source) => Err(unreadable(&night, source)),
+                    Err(source) => Err(unreadable(&opened, source)),
                 }
             }
             _ => Err(FileSystemError::Absent { what: "file of this number".into() }),
@@ -455,16 +464,16 @@ impl FileSystem for Days {
 
     fn next_data(&self, file: FileId, offset: u64) -> Result<Option<Range<u64>>, FileSystemError> {
         match self.place(file)? {
-            Place::Inside { night, part, file } => {
-                self.inside(&night, part, |files| files.next_data(file, offset))
+            CalendarPlace::Inside { opened, part, file } => {
+                self.inside(&opened, part, |files| files.next_data(file, offset))
             }
-            Place::Raw(night, part) => {
-                let disk = self.disk(&night)?;
+            CalendarPlace::Raw(opened, part) => {
+                let disk = self.disk(&opened)?;
                 let found = match part {
                     None => disk.image.next_data(offset),
                     Some(part) => disk.next_data(part, offset),
                 };
-                found.map_err(|error| unreadable(&night, io::Error::other(error)))
+                found.map_err(|error| unreadable(&opened, io::Error::other(error)))
             }
             _ => Err(FileSystemError::Absent { what: "file of this number".into() }),
         }
@@ -472,33 +481,37 @@ impl FileSystem for Days {
 
     fn link_target(&self, link: FileId) -> Result<Vec<u8>, FileSystemError> {
         match self.place(link)? {
-            Place::Inside { night, part, file } => self.inside(&night, part, |files| files.link_target(file)),
-            Place::Link(id, _) => self.target(&id),
+            CalendarPlace::Inside { opened, part, file } => {
+                self.inside(&opened, part, |files| files.link_target(file))
+            }
+            CalendarPlace::Link(id, _) => self.target(&id),
             _ => Err(FileSystemError::Absent { what: "symbolic link of this number".into() }),
         }
     }
 
     fn xattrs(&self, file: FileId) -> Result<Vec<Xattr>, FileSystemError> {
         match self.place(file)? {
-            Place::Inside { night, part, file } => self.inside(&night, part, |files| files.xattrs(file)),
+            CalendarPlace::Inside { opened, part, file } => {
+                self.inside(&opened, part, |files| files.xattrs(file))
+            }
             _ => Ok(Vec::new()),
         }
     }
 
     fn forget(&self, file: FileId) {
         let forgotten = self.places.lock().remove(&file);
-        let Some(Place::Inside { night, part, file }) = forgotten else { return };
+        let Some(CalendarPlace::Inside { opened, part, file }) = forgotten else { return };
         let blocks: Arc<dyn BlockStore> = Arc::clone(&self.blocks) as _;
-        if let Some(folder) = night.folder(&blocks, &self.pages) {
+        if let Some(folder) = opened.folder(&blocks, &self.pages) {
             folder.forget(file);
         } else if let Some(files) =
-            self.disks.get(&night.snapshot.id).as_ref().and_then(|disk| disk.files(part))
+            self.disks.get(&opened.snapshot.id).as_ref().and_then(|disk| disk.files(part))
         {
             files.forget(file);
         }
     }
 }
 
-fn unreadable(night: &Night, source: io::Error) -> FileSystemError {
-    FileSystemError::Read { what: format!("disk in {}", night.name()), source }
+fn unreadable(opened: &OpenSnapshot, source: io::Error) -> FileSystemError {
+    FileSystemError::Read { what: format!("disk in {}", opened.name()), source }
 }

@@ -10,9 +10,9 @@ use varve_image::FileId;
 
 /// The orders of all folders that were listed.
 #[derive(Debug, Default)]
-pub(super) struct Orders(BTreeMap<FileId, BTreeMap<Vec<u8>, usize>>);
+pub(super) struct ListOrders(BTreeMap<FileId, BTreeMap<Vec<u8>, usize>>);
 
-impl Orders {
+impl ListOrders {
     /// Arranges the current entries of a folder. Names that were listed before keep their
     /// positions.
     pub(super) fn arrange<T>(&mut self, folder: FileId, listed: Vec<(Vec<u8>, T)>) -> Vec<(Vec<u8>, T)> {
@@ -36,7 +36,7 @@ impl Orders {
 mod tests {
     use super::*;
 
-    fn names(orders: &mut Orders, folder: u64, listed: &[&str]) -> Vec<String> {
+    fn names(orders: &mut ListOrders, folder: u64, listed: &[&str]) -> Vec<String> {
         let listed = listed.iter().map(|name| (name.as_bytes().to_vec(), ())).collect();
         let arranged = orders.arrange(FileId(folder), listed);
         arranged.into_iter().map(|(name, ())| String::from_utf8(name).unwrap()).collect()
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn who_goes_on_listing_while_something_appears_sees_each_name_once() {
-        let mut orders = Orders::default();
+        let mut orders = ListOrders::default();
         assert_eq!(names(&mut orders, 1, &["b", "d"]), ["b", "d"]);
         let all = ["a", "b", "c", "d"];
         assert_eq!(names(&mut orders, 1, &all), ["b", "d", "a", "c"]);

@@ -17,7 +17,7 @@ use varve_block::with_causes;
 use varve_image::{DeviceNumber, FileId, FileKind, FileStatus, FileSystemError, FileTime, FolderChild};
 
 use super::lookups::Lookups;
-use crate::Served;
+use crate::ServedFileSystem;
 
 /// The kernel may cache immutable attributes and names for this long.
 const SETTLED: Duration = Duration::from_secs(24 * 3600);
@@ -41,16 +41,16 @@ thread_local! {
 }
 
 /// Presents a file system to the kernel.
-pub(super) struct Adapter {
-    files: Arc<dyn Served>,
+pub(super) struct FuseAdapter {
+    files: Arc<dyn ServedFileSystem>,
     lookups: Lookups,
     /// The kernel checks permissions. It then caches access control lists, too.
     checks_permissions: bool,
     needs_no_open: bool,
 }
 
-impl Adapter {
-    pub(super) fn new(files: Arc<dyn Served>, checks_permissions: bool) -> Self {
+impl FuseAdapter {
+    pub(super) fn new(files: Arc<dyn ServedFileSystem>, checks_permissions: bool) -> Self {
         Self { files, lookups: Lookups::default(), checks_permissions, needs_no_open: false }
     }
 
@@ -254,7 +254,7 @@ fn answer_bytes(found: Result<Vec<u8>, Errno>, size: u32, reply: ReplyXattr) {
     }
 }
 
-impl Filesystem for Adapter {
+impl Filesystem for FuseAdapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // The targets of links are immutable and may be cached. Without this, every path through
         // `latest` would cost another request.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 use rustix::mount::UnmountFlags;
 
-use super::adapter::Adapter;
-use crate::Served;
+use super::adapter::FuseAdapter;
+use crate::ServedFileSystem;
 
 /// The minimum number of threads that answer requests. Most of them wait for a disk.
 const THREADS_MIN: usize = 4;
@@ -22,7 +22,7 @@ const DAC_READ_SEARCH: u64 = 1 << 2;
 
 /// Mount options.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct MountOptions {
     /// The source shown in the table of mounts.
     pub source: String,
     /// Lets users other than the one who mounts it access the file system, as far as the modes of
@@ -64,7 +64,11 @@ pub struct Mounted {
 ///
 /// # Errors
 /// [`MountError`].
-pub fn mount(files: Arc<dyn Served>, at: &Path, options: &Options) -> Result<Mounted, MountError> {
+pub fn mount(
+    files: Arc<dyn ServedFileSystem>,
+    at: &Path,
+    options: &MountOptions,
+) -> Result<Mounted, MountError> {
     let at_path = || at.to_path_buf();
     match std::fs::metadata(at) {
         Ok(metadata) if !metadata.is_dir() => return Err(MountError::NotAFolder { at: at_path() }),
@@ -98,7 +102,7 @@ pub fn mount(files: Arc<dyn Served>, at: &Path, options: &Options) -> Result<Mou
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     config.n_threads = Some((2 * cores).max(THREADS_MIN));
     let checks_permissions = options.allow_other || reads_everything();
-    let session = fuser::spawn_mount(Adapter::new(files, checks_permissions), &at, &config);
+    let session = fuser::spawn_mount(FuseAdapter::new(files, checks_permissions), &at, &config);
     match session {
         Ok(session) => Ok(Mounted { at, session: Some(session) }),
         Err(source) if options.allow_other && source.kind() == io::ErrorKind::PermissionDenied => {

@@ -4,11 +4,12 @@ use std::io;
 
 use varve_block::with_causes;
 use varve_nbd::{
-    Agreed, BASE_ALLOCATION, BLOCK_HOLE, BLOCK_ZERO, Chunk, Command, CommandFlags, ErrorCode, Extent,
-    Request, TransmissionFlags, encode_chunk, encode_data_chunk, encode_simple, encode_simple_data,
+    BASE_ALLOCATION, BLOCK_HOLE, BLOCK_ZERO, CommandFlags, ErrorCode, NbdCommand, NbdRequest,
+    NegotiatedExport, ReplyChunk, StatusExtent, TransmissionFlags, encode_chunk, encode_data_chunk,
+    encode_simple, encode_simple_data,
 };
 
-use super::disk::{Disk, Stretch, WritableDisk};
+use super::disk::{DiskExtent, ServedDisk, WritableDisk};
 
 /// Data is read and sent in parts of this size. It bounds the memory of one request.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
@@ -31,7 +32,7 @@ pub(super) enum AnswerError {
 }
 
 /// The destination of answers. Some answers are sent in several parts that nothing may interrupt.
-pub(super) trait Outlet {
+pub(super) trait AnswerSink {
     /// Sends the contents of the buffer, and empties it.
     fn send(&mut self, buffer: &mut Vec<u8>) -> io::Result<()>;
     /// Prevents others from sending until this answer is complete.
@@ -39,14 +40,14 @@ pub(super) trait Outlet {
 }
 
 /// Answers the requests of one connection.
-pub(super) struct Answers<'a> {
-    disk: &'a dyn Disk,
-    agreed: &'a Agreed<()>,
+pub(super) struct NbdResponder<'a> {
+    disk: &'a dyn ServedDisk,
+    agreed: &'a NegotiatedExport<()>,
     allocation: Option<u32>,
 }
 
-impl<'a> Answers<'a> {
-    pub(super) fn new(disk: &'a dyn Disk, agreed: &'a Agreed<()>) -> Self {
+impl<'a> NbdResponder<'a> {
+    pub(super) fn new(disk: &'a dyn ServedDisk, agreed: &'a NegotiatedExport<()>) -> Self {
         let allocation = agreed.contexts.iter().find(|(_, name)| name == BASE_ALLOCATION).map(|(id, _)| *id);
         Self { disk, agreed, allocation }
     }
@@ -54,9 +55,9 @@ impl<'a> Answers<'a> {
     /// Executes a request and appends the answer to `buffer`; a large answer is sent in parts.
     pub(super) fn answer(
         &self,
-        request: &Request,
+        request: &NbdRequest,
         buffer: &mut Vec<u8>,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn AnswerSink,
     ) -> Result<(), AnswerError> {
         let cookie = request.cookie;
         if let Err(code) = request.check(&self.agreed.info) {
@@ -64,10 +65,10 @@ impl<'a> Answers<'a> {
             return Ok(());
         }
         match &request.command {
-            Command::Read { offset, length } => {
+            NbdCommand::Read { offset, length } => {
                 return self.read(request, *offset, *length, buffer, outlet);
             }
-            Command::BlockStatus { offset, length } => {
+            NbdCommand::BlockStatus { offset, length } => {
                 self.block_status(request, *offset, *length, buffer);
                 return Ok(());
             }
@@ -87,31 +88,31 @@ impl<'a> Answers<'a> {
     }
 
     /// Executes a command that returns no data.
-    fn change(&self, request: &Request) -> io::Result<()> {
+    fn change(&self, request: &NbdRequest) -> io::Result<()> {
         let writable =
             || self.disk.writable().ok_or_else(|| io::Error::from(io::ErrorKind::PermissionDenied));
         let done = |disk: &dyn WritableDisk| {
             if request.flags.has(CommandFlags::FUA) { disk.flush() } else { Ok(()) }
         };
         match &request.command {
-            Command::Write { offset, data } => {
+            NbdCommand::Write { offset, data } => {
                 let disk = writable()?;
                 disk.write_at(*offset, data)?;
                 done(disk)
             }
-            Command::WriteZeroes { offset, length } => {
+            NbdCommand::WriteZeroes { offset, length } => {
                 let disk = writable()?;
                 disk.write_zeros(*offset..*offset + u64::from(*length))?;
                 done(disk)
             }
-            Command::Trim { offset, length } => {
+            NbdCommand::Trim { offset, length } => {
                 let disk = writable()?;
                 disk.trim(*offset..*offset + u64::from(*length))?;
                 done(disk)
             }
             // A read-only disk is always durable.
-            Command::Flush => self.disk.writable().map_or(Ok(()), WritableDisk::flush),
-            Command::Cache { offset, length } => {
+            NbdCommand::Flush => self.disk.writable().map_or(Ok(()), WritableDisk::flush),
+            NbdCommand::Cache { offset, length } => {
                 let mut offset = *offset;
                 let end = offset + u64::from(*length);
                 let mut piece = Vec::new();
@@ -123,20 +124,20 @@ impl<'a> Answers<'a> {
                 }
                 Ok(())
             }
-            Command::Read { .. }
-            | Command::BlockStatus { .. }
-            | Command::Disconnect
-            | Command::Unknown { .. } => Err(io::ErrorKind::InvalidInput.into()),
+            NbdCommand::Read { .. }
+            | NbdCommand::BlockStatus { .. }
+            | NbdCommand::Disconnect
+            | NbdCommand::Unknown { .. } => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
 
     fn read(
         &self,
-        request: &Request,
+        request: &NbdRequest,
         offset: u64,
         length: u32,
         buffer: &mut Vec<u8>,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn AnswerSink,
     ) -> Result<(), AnswerError> {
         let cookie = request.cookie;
         let whole = usize::try_from(length).unwrap_or(usize::MAX);
@@ -150,7 +151,7 @@ impl<'a> Answers<'a> {
         let first = whole.min(PIECE_BYTES);
         let place = if self.agreed.structured {
             if length == 0 {
-                encode_chunk(buffer, cookie, true, &Chunk::None);
+                encode_chunk(buffer, cookie, true, &ReplyChunk::None);
                 return Ok(());
             }
             encode_data_chunk(buffer, cookie, true, offset, whole, first)
@@ -184,14 +185,14 @@ impl<'a> Answers<'a> {
         offset: u64,
         length: u64,
         buffer: &mut Vec<u8>,
-        outlet: &mut dyn Outlet,
+        outlet: &mut dyn AnswerSink,
     ) -> Result<(), AnswerError> {
         let end = offset + length;
         let mut place = offset;
         while place < end {
             let stretches = match self.disk.map(place..end) {
                 Ok(stretches) if !stretches.is_empty() => stretches,
-                Ok(_) => vec![Stretch { length: end - place, is_hole: false }],
+                Ok(_) => vec![DiskExtent { length: end - place, is_hole: false }],
                 Err(error) => {
                     self.read_failed(cookie, place, &error, buffer);
                     return Ok(());
@@ -201,7 +202,12 @@ impl<'a> Answers<'a> {
                 let stretch_end = (place + stretch.length).min(end);
                 if stretch.is_hole {
                     let length = u32::try_from(stretch_end - place).unwrap_or(u32::MAX);
-                    encode_chunk(buffer, cookie, stretch_end == end, &Chunk::Hole { offset: place, length });
+                    encode_chunk(
+                        buffer,
+                        cookie,
+                        stretch_end == end,
+                        &ReplyChunk::Hole { offset: place, length },
+                    );
                     place = stretch_end;
                     continue;
                 }
@@ -225,7 +231,7 @@ impl<'a> Answers<'a> {
         Ok(())
     }
 
-    fn block_status(&self, request: &Request, offset: u64, length: u32, buffer: &mut Vec<u8>) {
+    fn block_status(&self, request: &NbdRequest, offset: u64, length: u32, buffer: &mut Vec<u8>) {
         let cookie = request.cookie;
         let Some(context) = self.allocation else {
             let message = "no context of block status was agreed on";
@@ -236,15 +242,15 @@ impl<'a> Answers<'a> {
             Err(error) => return self.read_failed(cookie, offset, &error, buffer),
         };
         let count = if request.flags.has(CommandFlags::ONE_EXTENT) { 1 } else { EXTENT_COUNT_MAX };
-        let extent = |stretch: &Stretch| Extent {
+        let extent = |stretch: &DiskExtent| StatusExtent {
             length: u32::try_from(stretch.length).unwrap_or(u32::MAX),
             flags: if stretch.is_hole { BLOCK_HOLE | BLOCK_ZERO } else { 0 },
         };
         let mut extents: Vec<_> = stretches.iter().take(count).map(extent).collect();
         if extents.is_empty() {
-            extents.push(Extent { length, flags: 0 });
+            extents.push(StatusExtent { length, flags: 0 });
         }
-        encode_chunk(buffer, cookie, true, &Chunk::Status { context, extents });
+        encode_chunk(buffer, cookie, true, &ReplyChunk::Status { context, extents });
     }
 
     fn read_failed(&self, cookie: u64, offset: u64, error: &io::Error, buffer: &mut Vec<u8>) {
@@ -255,7 +261,7 @@ impl<'a> Answers<'a> {
 
     fn fail(&self, cookie: u64, code: ErrorCode, message: String, offset: Option<u64>, buffer: &mut Vec<u8>) {
         if self.agreed.structured {
-            encode_chunk(buffer, cookie, true, &Chunk::Error { code, message, offset });
+            encode_chunk(buffer, cookie, true, &ReplyChunk::Error { code, message, offset });
         } else {
             encode_simple(buffer, cookie, Some(code));
         }
@@ -263,7 +269,7 @@ impl<'a> Answers<'a> {
 }
 
 /// The transmission flags that a client gets for a disk.
-pub(super) fn flags_of(disk: &dyn Disk) -> TransmissionFlags {
+pub(super) fn flags_of(disk: &dyn ServedDisk) -> TransmissionFlags {
     let always = TransmissionFlags::HAS_FLAGS
         | TransmissionFlags::FLUSH
         | TransmissionFlags::DONT_FRAGMENT
@@ -278,11 +284,11 @@ pub(super) fn flags_of(disk: &dyn Disk) -> TransmissionFlags {
 }
 
 /// Turns holes that are too short for a message of their own into data.
-fn merge_short_holes(stretches: Vec<Stretch>) -> Vec<Stretch> {
+fn merge_short_holes(stretches: Vec<DiskExtent>) -> Vec<DiskExtent> {
     let mut merged = Vec::new();
     for stretch in stretches {
         let is_hole = stretch.is_hole && stretch.length >= HOLE_BYTES_MIN;
-        super::disk::push(&mut merged, Stretch { is_hole, ..stretch });
+        super::disk::push(&mut merged, DiskExtent { is_hole, ..stretch });
     }
     merged
 }

@@ -8,15 +8,16 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use varve_nbd::{
-    Agreed, BASE_ALLOCATION, BlockSizes, Command, ExportInfo, Exports, Listed, NegotiationError, Refusal,
-    RefusalKind, Request, RequestError, Requests, ServerNegotiation, Step, TlsPolicy,
+    BASE_ALLOCATION, BlockSizes, ExportInfo, Exports, ListedExport, NbdCommand, NbdRequest, NegotiatedExport,
+    NegotiationError, NegotiationStep, Refusal, RefusalKind, RequestDecoder, RequestError, ServerNegotiation,
+    TlsPolicy,
 };
 
-use super::answer::{AnswerError, Answers, Outlet, PIECE_BYTES, flags_of};
-use super::disk::Disk;
-use super::disks::{Disks, FindDiskError};
-use super::line::{Line, Sending};
-use super::settings::Settings;
+use super::answer::{AnswerError, AnswerSink, NbdResponder, PIECE_BYTES, flags_of};
+use super::client_socket::{ClientSocket, SendGuard};
+use super::disk::ServedDisk;
+use super::disks::{FindDiskError, ServedDisks};
+use super::nbd_settings::NbdSettings;
 
 /// Bytes received from a socket at a time.
 const RECEIVE_BYTES: usize = 64 << 10;
@@ -27,7 +28,7 @@ const READ_ONLY_PAYLOAD_BYTES_MAX: u32 = 1 << 20;
 
 /// Why a connection ended abnormally.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectionError {
+pub(super) enum NbdConnectionError {
     #[error("the socket failed")]
     Socket(#[source] io::Error),
     #[error("the client was silent for too long")]
@@ -45,17 +46,21 @@ pub(super) enum ConnectionError {
 }
 
 /// Serves a client until either side ends the connection.
-pub(super) fn serve(line: &Line, disks: &dyn Disks, settings: &Settings) -> Result<(), ConnectionError> {
+pub(super) fn serve(
+    line: &ClientSocket,
+    disks: &dyn ServedDisks,
+    settings: &NbdSettings,
+) -> Result<(), NbdConnectionError> {
     let Some((agreed, requests)) = negotiate(line, disks, settings)? else { return Ok(()) };
-    let Agreed { export: disk, info, structured, contexts } = agreed;
+    let NegotiatedExport { export: disk, info, structured, contexts } = agreed;
     tracing::info!(export = info.description, "a client has connected");
     let payload_bytes_max =
         if disk.writable().is_some() { info.block_sizes.maximum } else { READ_ONLY_PAYLOAD_BYTES_MAX };
     let transmission = Transmission {
         line,
         disk: disk.as_ref(),
-        agreed: Agreed { export: (), info, structured, contexts },
-        incoming: Mutex::new(Incoming {
+        agreed: NegotiatedExport { export: (), info, structured, contexts },
+        incoming: Mutex::new(IncomingRequests {
             requests: requests.with_payload_bytes_max(payload_bytes_max),
             waiting: VecDeque::new(),
             scratch: vec![0; RECEIVE_BYTES],
@@ -64,24 +69,24 @@ pub(super) fn serve(line: &Line, disks: &dyn Disks, settings: &Settings) -> Resu
         is_over: AtomicBool::new(false),
         worker_count: settings.workers_per_connection,
     };
-    line.set_receive_timeout(settings.partial_timeout).map_err(ConnectionError::Socket)?;
+    line.set_receive_timeout(settings.partial_timeout).map_err(NbdConnectionError::Socket)?;
     transmission.run()
 }
 
 /// Answers the negotiation's queries about exports.
-struct Offered<'a> {
-    disks: &'a dyn Disks,
+struct OfferedExports<'a> {
+    disks: &'a dyn ServedDisks,
 }
 
-impl Exports for Offered<'_> {
-    type Export = Arc<dyn Disk>;
+impl Exports for OfferedExports<'_> {
+    type Export = Arc<dyn ServedDisk>;
 
-    fn list(&self) -> Vec<Listed> {
+    fn list(&self) -> Vec<ListedExport> {
         let listed = self.disks.list().into_iter();
-        listed.map(|disk| Listed { name: disk.name, description: disk.description }).collect()
+        listed.map(|disk| ListedExport { name: disk.name, description: disk.description }).collect()
     }
 
-    fn find(&self, name: &str) -> Result<(ExportInfo, Arc<dyn Disk>), Refusal> {
+    fn find(&self, name: &str) -> Result<(ExportInfo, Arc<dyn ServedDisk>), Refusal> {
         let found = self.disks.find(name).map_err(|error| {
             let kind = match &error {
                 FindDiskError::Unknown(_) => RefusalKind::UnknownExport,
@@ -101,57 +106,57 @@ impl Exports for Offered<'_> {
     }
 }
 
-type Negotiated = (Agreed<Arc<dyn Disk>>, Requests);
+type Negotiated = (NegotiatedExport<Arc<dyn ServedDisk>>, RequestDecoder);
 
 /// Negotiates with a client. One deadline covers the whole handshake, however the client spreads
 /// its bytes.
 #[expect(clippy::disallowed_methods, reason = "a socket's clock is the real one")]
 fn negotiate(
-    line: &Line,
-    disks: &dyn Disks,
-    settings: &Settings,
-) -> Result<Option<Negotiated>, ConnectionError> {
+    line: &ClientSocket,
+    disks: &dyn ServedDisks,
+    settings: &NbdSettings,
+) -> Result<Option<Negotiated>, NbdConnectionError> {
     let policy = if settings.tls.is_some() { TlsPolicy::Required } else { TlsPolicy::Never };
     let mut negotiation = ServerNegotiation::new(policy);
     let deadline = Instant::now() + settings.handshake_timeout;
     let (mut scratch, mut received) = (vec![0; RECEIVE_BYTES], Vec::new());
     loop {
-        let step = negotiation.step(&Offered { disks });
+        let step = negotiation.step(&OfferedExports { disks });
         let unsent = negotiation.take_unsent();
         if !unsent.is_empty() {
             match line.sending().send(&unsent) {
                 Err(error) if is_gone(&error) => return Ok(None),
-                sent => sent.map_err(ConnectionError::Socket)?,
+                sent => sent.map_err(NbdConnectionError::Socket)?,
             }
         }
         match step? {
-            Some(Step::Ready(agreed)) => return Ok(Some((agreed, negotiation.into_requests()))),
-            Some(Step::Ended) => return Ok(None),
-            Some(Step::StartTls) => {
+            Some(NegotiationStep::Ready(agreed)) => return Ok(Some((agreed, negotiation.into_requests()))),
+            Some(NegotiationStep::Ended) => return Ok(None),
+            Some(NegotiationStep::StartTls) => {
                 let Some(tls) = &settings.tls else { return Ok(None) };
-                line.start_tls(tls.config()).map_err(ConnectionError::Tls)?;
+                line.start_tls(tls.config()).map_err(NbdConnectionError::Tls)?;
                 negotiation.tls_started();
             }
             None => {}
         }
-        let left = deadline.checked_duration_since(Instant::now()).ok_or(ConnectionError::Silent)?;
-        line.set_receive_timeout(left).map_err(ConnectionError::Socket)?;
+        let left = deadline.checked_duration_since(Instant::now()).ok_or(NbdConnectionError::Silent)?;
+        line.set_receive_timeout(left).map_err(NbdConnectionError::Socket)?;
         received.clear();
         match line.receive(&mut scratch, &mut received) {
             Ok(true) => negotiation.receive(&received),
             // Many clients connect only to look, and leave without an error.
             Ok(false) => return Ok(None),
             Err(error) if is_gone(&error) => return Ok(None),
-            Err(error) if is_timeout(&error) => return Err(ConnectionError::Silent),
-            Err(error) => return Err(ConnectionError::Socket(error)),
+            Err(error) if is_timeout(&error) => return Err(NbdConnectionError::Silent),
+            Err(error) => return Err(NbdConnectionError::Socket(error)),
         }
     }
 }
 
-struct Incoming {
-    requests: Requests,
+struct IncomingRequests {
+    requests: RequestDecoder,
     /// Requests that are decoded, and not yet started.
-    waiting: VecDeque<Request>,
+    waiting: VecDeque<NbdRequest>,
     scratch: Vec<u8>,
     received: Vec<u8>,
 }
@@ -159,17 +164,17 @@ struct Incoming {
 /// A connection after its handshake. Its workers take turns. One receives; when it has requests, it
 /// takes some and lets the next worker receive. Each worker answers the requests that it took.
 struct Transmission<'a> {
-    line: &'a Line,
-    disk: &'a dyn Disk,
-    agreed: Agreed<()>,
-    incoming: Mutex<Incoming>,
+    line: &'a ClientSocket,
+    disk: &'a dyn ServedDisk,
+    agreed: NegotiatedExport<()>,
+    incoming: Mutex<IncomingRequests>,
     is_over: AtomicBool,
     worker_count: usize,
 }
 
 impl Transmission<'_> {
     #[expect(clippy::disallowed_methods, reason = "a connection's requests are worked on at the same time")]
-    fn run(&self) -> Result<(), ConnectionError> {
+    fn run(&self) -> Result<(), NbdConnectionError> {
         let first = std::thread::scope(|scope| {
             let others: Vec<_> = (1..self.worker_count).map(|_| scope.spawn(|| self.work())).collect();
             let own = self.work();
@@ -180,9 +185,9 @@ impl Transmission<'_> {
     }
 
     /// Answers requests until there are no more.
-    fn work(&self) -> Result<(), ConnectionError> {
+    fn work(&self) -> Result<(), NbdConnectionError> {
         let _end = EndOnPanic(self.line);
-        let answers = Answers::new(self.disk, &self.agreed);
+        let answers = NbdResponder::new(self.disk, &self.agreed);
         let mut buffer = Vec::new();
         let mut batch = Vec::new();
         let done = loop {
@@ -210,12 +215,12 @@ impl Transmission<'_> {
 
     fn answer(
         &self,
-        answers: &Answers<'_>,
-        batch: &[Request],
+        answers: &NbdResponder<'_>,
+        batch: &[NbdRequest],
         buffer: &mut Vec<u8>,
     ) -> Result<(), AnswerError> {
         for request in batch {
-            let mut outlet = LineOutlet { line: self.line, held: None };
+            let mut outlet = SocketSink { line: self.line, held: None };
             answers.answer(request, buffer, &mut outlet)?;
             if buffer.len() >= PIECE_BYTES {
                 outlet.send(buffer).map_err(AnswerError::Send)?;
@@ -224,12 +229,12 @@ impl Transmission<'_> {
         if buffer.is_empty() {
             return Ok(());
         }
-        LineOutlet { line: self.line, held: None }.send(buffer).map_err(AnswerError::Send)
+        SocketSink { line: self.line, held: None }.send(buffer).map_err(AnswerError::Send)
     }
 
     /// Takes requests into `batch`, and waits for them if necessary. Returns `false` if there are
     /// no more.
-    fn take(&self, batch: &mut Vec<Request>) -> Result<bool, ConnectionError> {
+    fn take(&self, batch: &mut Vec<NbdRequest>) -> Result<bool, NbdConnectionError> {
         let mut incoming = self.incoming.lock();
         while incoming.waiting.is_empty() {
             if self.is_over.load(Ordering::Relaxed) {
@@ -246,7 +251,7 @@ impl Transmission<'_> {
 }
 
 /// Closes the line if a worker panics: otherwise the client would wait for an answer for ever.
-struct EndOnPanic<'a>(&'a Line);
+struct EndOnPanic<'a>(&'a ClientSocket);
 
 impl Drop for EndOnPanic<'_> {
     fn drop(&mut self) {
@@ -256,32 +261,32 @@ impl Drop for EndOnPanic<'_> {
     }
 }
 
-impl Incoming {
+impl IncomingRequests {
     /// Waits for bytes, and decodes them. Returns `false` if there will be no more.
-    fn listen(&mut self, line: &Line) -> Result<bool, ConnectionError> {
+    fn listen(&mut self, line: &ClientSocket) -> Result<bool, NbdConnectionError> {
         self.received.clear();
         let is_open = match line.receive(&mut self.scratch, &mut self.received) {
             Ok(is_open) => is_open,
             // A client must finish a request that it has started. A silent client between requests
             // may be a guest that sleeps.
             Err(error) if is_timeout(&error) && self.requests.is_partial() => {
-                return Err(ConnectionError::Silent);
+                return Err(NbdConnectionError::Silent);
             }
             Err(error) if is_timeout(&error) => return Ok(true),
-            Err(error) => return Err(ConnectionError::Socket(error)),
+            Err(error) => return Err(NbdConnectionError::Socket(error)),
         };
         self.requests.receive(&self.received);
         if self.received.capacity() > 2 * RECEIVE_BYTES {
             self.received = Vec::new();
         }
         while let Some(request) = self.requests.next_request()? {
-            if request.command == Command::Disconnect {
+            if request.command == NbdCommand::Disconnect {
                 return Ok(false);
             }
             self.waiting.push_back(request);
         }
         if !is_open && self.requests.is_partial() {
-            return Err(ConnectionError::CutOff);
+            return Err(NbdConnectionError::CutOff);
         }
         Ok(is_open)
     }
@@ -295,12 +300,12 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
-struct LineOutlet<'a> {
-    line: &'a Line,
-    held: Option<Sending<'a>>,
+struct SocketSink<'a> {
+    line: &'a ClientSocket,
+    held: Option<SendGuard<'a>>,
 }
 
-impl Outlet for LineOutlet<'_> {
+impl AnswerSink for SocketSink<'_> {
     fn send(&mut self, buffer: &mut Vec<u8>) -> io::Result<()> {
         match &self.held {
             Some(sending) => sending.send(buffer)?,

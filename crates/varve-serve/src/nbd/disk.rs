@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 
 /// A disk that can be read concurrently, and perhaps written.
-pub trait Disk: Send + Sync {
+pub trait ServedDisk: Send + Sync {
     /// In bytes.
     fn size(&self) -> u64;
 
@@ -20,7 +20,7 @@ pub trait Disk: Send + Sync {
     ///
     /// # Errors
     /// The stretches cannot be determined.
-    fn map(&self, range: Range<u64>) -> io::Result<Vec<Stretch>>;
+    fn map(&self, range: Range<u64>) -> io::Result<Vec<DiskExtent>>;
 
     /// Prefetches the data that is likely to be requested next. Called after an answer has been
     /// sent, while the client goes on.
@@ -61,7 +61,7 @@ pub trait WritableDisk: Send + Sync {
 
 /// A part of a disk that is entirely data or entirely a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stretch {
+pub struct DiskExtent {
     /// In bytes; not 0.
     pub length: u64,
     /// A hole reads as zeros, and nothing is stored for it.
@@ -69,7 +69,7 @@ pub struct Stretch {
 }
 
 /// Appends a stretch, merging it with the last one if both are of the same kind.
-pub(super) fn push(stretches: &mut Vec<Stretch>, next: Stretch) {
+pub(super) fn push(stretches: &mut Vec<DiskExtent>, next: DiskExtent) {
     match stretches.last_mut() {
         _ if next.length == 0 => {}
         Some(last) if last.is_hole == next.is_hole => last.length += next.length,

@@ -3,10 +3,10 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use super::disk::Disk;
+use super::disk::ServedDisk;
 
 /// The disks that a server offers.
-pub trait Disks: Send + Sync {
+pub trait ServedDisks: Send + Sync {
     /// All disks, for listing.
     fn list(&self) -> Vec<ListedDisk>;
 
@@ -14,7 +14,7 @@ pub trait Disks: Send + Sync {
     ///
     /// # Errors
     /// [`FindDiskError`]
-    fn find(&self, name: &str) -> Result<Served, FindDiskError>;
+    fn find(&self, name: &str) -> Result<FoundDisk, FindDiskError>;
 }
 
 /// A disk in a list.
@@ -27,12 +27,12 @@ pub struct ListedDisk {
 }
 
 /// A disk that was found.
-pub struct Served {
+pub struct FoundDisk {
     /// The full name, which always stands for this disk.
     pub name: String,
     /// For people.
     pub description: String,
-    pub disk: Arc<dyn Disk>,
+    pub disk: Arc<dyn ServedDisk>,
 }
 
 /// Why no disk was found for a name. The message is sent to the client.

@@ -27,7 +27,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{FallocateFlags, fallocate};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::disk::{Disk, Stretch, WritableDisk, push};
+use super::disk::{DiskExtent, ServedDisk, WritableDisk, push};
 
 const MAGIC: [u8; 8] = *b"VARVEOVL";
 const VERSION: u32 = 1;
@@ -69,13 +69,13 @@ pub enum OverlayError {
 
 /// A writable disk over a read-only one.
 pub struct Overlay {
-    below: Arc<dyn Disk>,
+    below: Arc<dyn ServedDisk>,
     file: File,
     size: u64,
     data_at: u64,
     /// Held shared by readers, and by writers to blocks that are already in the overlay. Held
     /// exclusively by writers that add blocks.
-    map: RwLock<Map>,
+    map: RwLock<OverlayMap>,
     /// Serialises flushes.
     flushing: Mutex<()>,
     /// A flush has failed, so the system may have dropped writes: later flushes fail, too.
@@ -84,13 +84,13 @@ pub struct Overlay {
     is_thrown_away: bool,
 }
 
-struct Map {
+struct OverlayMap {
     bits: Vec<u8>,
     /// The parts that have changed since they were written to the file.
     dirty: Vec<bool>,
 }
 
-impl Map {
+impl OverlayMap {
     fn has(&self, block: u64) -> bool {
         let (byte, bit) = place(block);
         self.bits.get(byte).is_some_and(|bits| bits & bit != 0)
@@ -114,12 +114,12 @@ fn place(block: u64) -> (usize, u8) {
 }
 
 /// The positions of an overlay's parts, for a disk of some size.
-struct Layout {
+struct OverlayLayout {
     map_bytes: u64,
     data_at: u64,
 }
 
-impl Layout {
+impl OverlayLayout {
     fn of(size: u64) -> Self {
         let map_bytes = size.div_ceil(BLOCK_BYTES).div_ceil(8).next_multiple_of(MAP_PART_BYTES as u64);
         Self { map_bytes, data_at: HEADER_BYTES + map_bytes }
@@ -132,7 +132,7 @@ impl Overlay {
     ///
     /// # Errors
     /// [`OverlayError`]
-    pub fn keep(below: Arc<dyn Disk>, identity: &str, path: &Path) -> Result<Self, OverlayError> {
+    pub fn keep(below: Arc<dyn ServedDisk>, identity: &str, path: &Path) -> Result<Self, OverlayError> {
         let storage = |source| OverlayError::Storage { path: path.into(), source };
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -157,7 +157,7 @@ impl Overlay {
     ///
     /// # Errors
     /// [`OverlayError::TooLarge`]
-    pub fn throw_away(below: Arc<dyn Disk>, file: File) -> Result<Self, OverlayError> {
+    pub fn throw_away(below: Arc<dyn ServedDisk>, file: File) -> Result<Self, OverlayError> {
         let overlay = Self::over(below, file, true)?;
         // A file system that does not support files of this size fails the writes beyond its limit,
         // and can still hold all others.
@@ -167,14 +167,14 @@ impl Overlay {
         Ok(overlay)
     }
 
-    fn over(below: Arc<dyn Disk>, file: File, is_thrown_away: bool) -> Result<Self, OverlayError> {
+    fn over(below: Arc<dyn ServedDisk>, file: File, is_thrown_away: bool) -> Result<Self, OverlayError> {
         let size = below.size();
         if size > SIZE_MAX {
             return Err(OverlayError::TooLarge { size });
         }
-        let Layout { map_bytes, data_at } = Layout::of(size);
+        let OverlayLayout { map_bytes, data_at } = OverlayLayout::of(size);
         let map_bytes = usize::try_from(map_bytes).map_err(|_| OverlayError::TooLarge { size })?;
-        let map = Map { bits: vec![0; map_bytes], dirty: vec![false; map_bytes / MAP_PART_BYTES] };
+        let map = OverlayMap { bits: vec![0; map_bytes], dirty: vec![false; map_bytes / MAP_PART_BYTES] };
         Ok(Self {
             below,
             file,
@@ -219,7 +219,7 @@ impl Overlay {
 
     /// Copies the blocks at the ends of a range into the overlay if the range covers them only in
     /// part.
-    fn bring_edges(&self, map: &mut Map, range: &Range<u64>) -> io::Result<()> {
+    fn bring_edges(&self, map: &mut OverlayMap, range: &Range<u64>) -> io::Result<()> {
         let blocks = blocks_of(range);
         let whole = whole_blocks_of(range);
         for block in [blocks.start, blocks.end - 1] {
@@ -359,7 +359,7 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-impl Disk for Overlay {
+impl ServedDisk for Overlay {
     fn size(&self) -> u64 {
         self.size
     }
@@ -394,7 +394,7 @@ impl Disk for Overlay {
         self.below.read_ahead();
     }
 
-    fn map(&self, range: Range<u64>) -> io::Result<Vec<Stretch>> {
+    fn map(&self, range: Range<u64>) -> io::Result<Vec<DiskExtent>> {
         let end = range.end.min(self.size).min(range.start.saturating_add(LOOK_BLOCKS_MAX * BLOCK_BYTES));
         let map = self.map.read();
         let mut stretches = Vec::new();
@@ -407,14 +407,14 @@ impl Disk for Overlay {
             }
             let stop = stop.min(end);
             if is_here {
-                push(&mut stretches, Stretch { length: stop - place, is_hole: false });
+                push(&mut stretches, DiskExtent { length: stop - place, is_hole: false });
                 place = stop;
                 continue;
             }
             let below = self.below.map(place..stop)?;
-            let told: u64 = below.iter().map(|stretch| stretch.length).sum();
+            let reported: u64 = below.iter().map(|stretch| stretch.length).sum();
             below.into_iter().for_each(|stretch| push(&mut stretches, stretch));
-            place += told;
+            place += reported;
             if place < stop {
                 break;
             }

@@ -15,28 +15,28 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, poll};
 use varve_block::with_causes;
 
+use super::client_socket::{ClientSocket, PlainSocket};
 use super::connection;
-use super::disks::Disks;
+use super::disks::ServedDisks;
 use super::endpoint::Endpoint;
-use super::line::{Line, Socket};
-use super::settings::Settings;
+use super::nbd_settings::NbdSettings;
 use crate::network::listen_privately;
 
-enum Listener {
+enum NbdListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
-impl Listener {
-    fn accept(&self) -> io::Result<Socket> {
+impl NbdListener {
+    fn accept(&self) -> io::Result<PlainSocket> {
         match self {
-            Self::Tcp(listener) => listener.accept().map(|(socket, _)| Socket::Tcp(socket)),
-            Self::Unix(listener) => listener.accept().map(|(socket, _)| Socket::Unix(socket)),
+            Self::Tcp(listener) => listener.accept().map(|(socket, _)| PlainSocket::Tcp(socket)),
+            Self::Unix(listener) => listener.accept().map(|(socket, _)| PlainSocket::Unix(socket)),
         }
     }
 }
 
-impl AsFd for Listener {
+impl AsFd for NbdListener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
@@ -49,23 +49,23 @@ impl AsFd for Listener {
 /// waits.
 pub struct NbdServer {
     endpoint: Endpoint,
-    shared: Arc<Shared>,
+    shared: Arc<NbdServerShared>,
     waker: UnixStream,
     accepting: Option<JoinHandle<()>>,
     /// The file of the Unix socket, which this server created and removes.
     socket_file: Option<PathBuf>,
 }
 
-struct Shared {
-    disks: Arc<dyn Disks>,
-    settings: Settings,
-    lines: Mutex<Lines>,
+struct NbdServerShared {
+    disks: Arc<dyn ServedDisks>,
+    settings: NbdSettings,
+    lines: Mutex<OpenSockets>,
     one_ended: Condvar,
 }
 
 #[derive(Default)]
-struct Lines {
-    open: BTreeMap<u64, Arc<Line>>,
+struct OpenSockets {
+    open: BTreeMap<u64, Arc<ClientSocket>>,
     next: u64,
 }
 
@@ -74,14 +74,19 @@ impl NbdServer {
     ///
     /// # Errors
     /// The server cannot listen on this address.
-    pub fn start(endpoint: &Endpoint, disks: Arc<dyn Disks>, settings: Settings) -> io::Result<Self> {
+    pub fn start(
+        endpoint: &Endpoint,
+        disks: Arc<dyn ServedDisks>,
+        settings: NbdSettings,
+    ) -> io::Result<Self> {
         let (listener, endpoint, socket_file) = listen(endpoint)?;
         match &listener {
-            Listener::Tcp(listener) => listener.set_nonblocking(true)?,
-            Listener::Unix(listener) => listener.set_nonblocking(true)?,
+            NbdListener::Tcp(listener) => listener.set_nonblocking(true)?,
+            NbdListener::Unix(listener) => listener.set_nonblocking(true)?,
         }
         let (waker, woken) = UnixStream::pair()?;
-        let shared = Arc::new(Shared { disks, settings, lines: Mutex::default(), one_ended: Condvar::new() });
+        let shared =
+            Arc::new(NbdServerShared { disks, settings, lines: Mutex::default(), one_ended: Condvar::new() });
         let accepting = {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new()
@@ -103,7 +108,7 @@ impl NbdServer {
         self.stop_accepting();
         let mut lines = self.shared.lines.lock();
         lines.open.values().for_each(|line| line.stop_receiving());
-        let is_served = |lines: &mut Lines| !lines.open.is_empty();
+        let is_served = |lines: &mut OpenSockets| !lines.open.is_empty();
         let timeout = self.shared.settings.drain_timeout;
         let outcome = self.shared.one_ended.wait_while_for(&mut lines, is_served, timeout);
         if outcome.timed_out() {
@@ -131,21 +136,21 @@ impl Drop for NbdServer {
     }
 }
 
-fn listen(endpoint: &Endpoint) -> io::Result<(Listener, Endpoint, Option<PathBuf>)> {
+fn listen(endpoint: &Endpoint) -> io::Result<(NbdListener, Endpoint, Option<PathBuf>)> {
     match endpoint {
         Endpoint::Tcp(host, port) => {
             let addresses: Vec<SocketAddr> = (host.as_str(), *port).to_socket_addrs()?.collect();
             let listener = TcpListener::bind(addresses.as_slice())?;
             let port = listener.local_addr()?.port();
-            Ok((Listener::Tcp(listener), Endpoint::Tcp(host.clone(), port), None))
+            Ok((NbdListener::Tcp(listener), Endpoint::Tcp(host.clone(), port), None))
         }
         Endpoint::Unix(path) => {
-            Ok((Listener::Unix(listen_privately(path)?), endpoint.clone(), Some(path.clone())))
+            Ok((NbdListener::Unix(listen_privately(path)?), endpoint.clone(), Some(path.clone())))
         }
     }
 }
 
-fn accept_until_woken(listener: &Listener, woken: &UnixStream, shared: &Arc<Shared>) {
+fn accept_until_woken(listener: &NbdListener, woken: &UnixStream, shared: &Arc<NbdServerShared>) {
     loop {
         let mut waited = [PollFd::new(listener, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
         match poll(&mut waited, None) {
@@ -176,8 +181,8 @@ fn pause() {
     std::thread::sleep(Duration::from_millis(100));
 }
 
-fn welcome(socket: Socket, shared: &Arc<Shared>) {
-    let line = match Line::new(socket, shared.settings.send_timeout) {
+fn welcome(socket: PlainSocket, shared: &Arc<NbdServerShared>) {
+    let line = match ClientSocket::new(socket, shared.settings.send_timeout) {
         Ok(line) => Arc::new(line),
         Err(error) => return tracing::warn!(%error, "a client could not be accepted"),
     };

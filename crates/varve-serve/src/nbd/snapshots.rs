@@ -14,12 +14,12 @@ use varve_archive::{
 use varve_image::ReadAt;
 use varve_world::Timestamp;
 
-use super::disk::{Disk, Stretch, push};
-use super::disks::{Disks, FindDiskError, ListedDisk, Served};
+use super::disk::{DiskExtent, ServedDisk, push};
+use super::disks::{FindDiskError, FoundDisk, ListedDisk, ServedDisks};
 
 /// Conversions between times and text, supplied by the caller.
 #[derive(Clone, Copy)]
-pub struct Moments {
+pub struct TimeText {
     /// The last moment that a text can mean.
     pub parse_last: fn(&str) -> Option<Timestamp>,
     /// Formats a time, as in `2026-05-01 23:15:07`.
@@ -29,19 +29,19 @@ pub struct Moments {
 /// All snapshots of disk images in a store, including those that are taken while it is served.
 pub struct SnapshotDisks {
     blocks: Arc<CachedBlocks>,
-    moments: Moments,
-    known: Mutex<Known>,
+    moments: TimeText,
+    known: Mutex<KnownImages>,
 }
 
-struct Known {
+struct KnownImages {
     /// Polled for new snapshots.
     list: Box<dyn SnapshotList>,
-    images: Vec<Image>,
+    images: Vec<KnownImage>,
     /// The disks in use. All clients of a disk share its read-ahead state.
     open: BTreeMap<SnapshotId, Weak<ArchivedDisk>>,
 }
 
-struct Image {
+struct KnownImage {
     snapshot: Snapshot,
     /// The shortest name that will always stand for this snapshot.
     name: String,
@@ -50,9 +50,9 @@ struct Image {
 impl SnapshotDisks {
     /// Offers the disks of these snapshots, and reads them through `blocks`.
     #[must_use]
-    pub fn new(list: impl SnapshotList + 'static, blocks: Arc<CachedBlocks>, moments: Moments) -> Self {
+    pub fn new(list: impl SnapshotList + 'static, blocks: Arc<CachedBlocks>, moments: TimeText) -> Self {
         let images = images_of(list.snapshots(), moments);
-        let known = Mutex::new(Known { list: Box::new(list), images, open: BTreeMap::new() });
+        let known = Mutex::new(KnownImages { list: Box::new(list), images, open: BTreeMap::new() });
         Self { blocks, moments, known }
     }
 
@@ -64,7 +64,7 @@ impl SnapshotDisks {
         &self,
         name: &str,
         filter: &SnapshotFilter,
-    ) -> Result<(Snapshot, Served), FindDiskError> {
+    ) -> Result<(Snapshot, FoundDisk), FindDiskError> {
         let mut known = self.current().map_err(FindDiskError::Failed)?;
         let text = if name.is_empty() { "latest" } else { name };
         let snapshots = filter.apply(known.images.iter().map(|image| &image.snapshot));
@@ -81,10 +81,10 @@ impl SnapshotDisks {
         let name = known.images.iter().find(|image| image.snapshot.id == snapshot.id);
         let name = name.map_or_else(|| snapshot.id.to_string(), |image| image.name.clone());
         let description = self.describe(&snapshot);
-        Ok((snapshot, Served { name, description, disk }))
+        Ok((snapshot, FoundDisk { name, description, disk }))
     }
 
-    fn open(&self, known: &mut Known, snapshot: &Snapshot) -> Arc<dyn Disk> {
+    fn open(&self, known: &mut KnownImages, snapshot: &Snapshot) -> Arc<dyn ServedDisk> {
         known.open.retain(|_, disk| disk.strong_count() > 0);
         if let Some(disk) = known.open.get(&snapshot.id).and_then(Weak::upgrade) {
             return disk;
@@ -98,7 +98,7 @@ impl SnapshotDisks {
     }
 
     /// The known snapshots, after a check for new ones.
-    fn current(&self) -> Result<MutexGuard<'_, Known>, Box<dyn Error + Send + Sync>> {
+    fn current(&self) -> Result<MutexGuard<'_, KnownImages>, Box<dyn Error + Send + Sync>> {
         let mut known = self.known.lock();
         if known.list.follow()? {
             known.images = images_of(known.list.snapshots(), self.moments);
@@ -113,10 +113,10 @@ impl SnapshotDisks {
 }
 
 /// Selects the snapshots of disk images.
-fn images_of(snapshots: &[Snapshot], moments: Moments) -> Vec<Image> {
+fn images_of(snapshots: &[Snapshot], moments: TimeText) -> Vec<KnownImage> {
     let is_image = |snapshot: &&Snapshot| matches!(snapshot.content, SnapshotContent::Image(_));
     let snapshots: Vec<&Snapshot> = snapshots.iter().filter(is_image).collect();
-    let image = |snapshot: &&Snapshot| Image {
+    let image = |snapshot: &&Snapshot| KnownImage {
         name: stable_name(&snapshots, snapshot, moments),
         snapshot: (*snapshot).clone(),
     };
@@ -125,7 +125,7 @@ fn images_of(snapshots: &[Snapshot], moments: Moments) -> Vec<Image> {
 
 /// The name with the day if that identifies the snapshot; otherwise with the minute; otherwise the
 /// id.
-fn stable_name(snapshots: &[&Snapshot], wanted: &Snapshot, moments: Moments) -> String {
+fn stable_name(snapshots: &[&Snapshot], wanted: &Snapshot, moments: TimeText) -> String {
     let time = (moments.show)(wanted.time);
     let names = [10, 16].map(|length| {
         let when = time.get(..length).unwrap_or(&time).replace(' ', "T");
@@ -137,7 +137,7 @@ fn stable_name(snapshots: &[&Snapshot], wanted: &Snapshot, moments: Moments) -> 
     names.into_iter().find(is_wanted).unwrap_or_else(|| wanted.id.to_string())
 }
 
-impl Disks for SnapshotDisks {
+impl ServedDisks for SnapshotDisks {
     fn list(&self) -> Vec<ListedDisk> {
         let known = self.current().unwrap_or_else(|error| {
             tracing::error!(%error, "new snapshots cannot be read; only the known ones are listed");
@@ -145,9 +145,9 @@ impl Disks for SnapshotDisks {
         });
         // Sort by name and age. Before the snapshots of each name comes the plain name, which
         // stands for the newest.
-        let mut images: Vec<&Image> = known.images.iter().collect();
+        let mut images: Vec<&KnownImage> = known.images.iter().collect();
         images.sort_by(|one, other| {
-            let key = |image: &&Image| (image.snapshot.name.clone(), image.snapshot.time);
+            let key = |image: &&KnownImage| (image.snapshot.name.clone(), image.snapshot.time);
             key(one).cmp(&key(other))
         });
         let mut listed = Vec::new();
@@ -167,7 +167,7 @@ impl Disks for SnapshotDisks {
         listed
     }
 
-    fn find(&self, name: &str) -> Result<Served, FindDiskError> {
+    fn find(&self, name: &str) -> Result<FoundDisk, FindDiskError> {
         self.find_snapshot(name, &SnapshotFilter::default()).map(|(_, served)| served)
     }
 }
@@ -176,29 +176,29 @@ impl Disks for SnapshotDisks {
 pub struct OneDisk {
     names: Vec<String>,
     description: String,
-    disk: Arc<dyn Disk>,
+    disk: Arc<dyn ServedDisk>,
 }
 
 impl OneDisk {
     /// Offers one disk under these names. The first one is listed, and is the default.
     #[must_use]
-    pub fn new(names: Vec<String>, description: String, disk: Arc<dyn Disk>) -> Self {
+    pub fn new(names: Vec<String>, description: String, disk: Arc<dyn ServedDisk>) -> Self {
         Self { names, description, disk }
     }
 }
 
-impl Disks for OneDisk {
+impl ServedDisks for OneDisk {
     fn list(&self) -> Vec<ListedDisk> {
         let first = self.names.first().into_iter();
         first.map(|name| ListedDisk { name: name.clone(), description: self.description.clone() }).collect()
     }
 
-    fn find(&self, name: &str) -> Result<Served, FindDiskError> {
+    fn find(&self, name: &str) -> Result<FoundDisk, FindDiskError> {
         if !name.is_empty() && !self.names.iter().any(|known| known == name) {
             let known = self.names.first().map_or("", String::as_str);
             return Err(FindDiskError::Unknown(format!("only {known} is served here")));
         }
-        Ok(Served {
+        Ok(FoundDisk {
             name: self.names.first().cloned().unwrap_or_default(),
             description: self.description.clone(),
             disk: Arc::clone(&self.disk),
@@ -209,12 +209,12 @@ impl Disks for OneDisk {
 /// A fixed set of disks.
 pub struct FewDisks(pub Vec<OneDisk>);
 
-impl Disks for FewDisks {
+impl ServedDisks for FewDisks {
     fn list(&self) -> Vec<ListedDisk> {
-        self.0.iter().flat_map(Disks::list).collect()
+        self.0.iter().flat_map(ServedDisks::list).collect()
     }
 
-    fn find(&self, name: &str) -> Result<Served, FindDiskError> {
+    fn find(&self, name: &str) -> Result<FoundDisk, FindDiskError> {
         let unknown = || FindDiskError::Unknown("no such disk is served here".into());
         self.0.iter().find_map(|disk| disk.find(name).ok()).ok_or_else(unknown)
     }
@@ -225,7 +225,7 @@ struct ArchivedDisk {
     reader: ImageReader,
 }
 
-impl Disk for ArchivedDisk {
+impl ServedDisk for ArchivedDisk {
     fn size(&self) -> u64 {
         self.reader.size()
     }
@@ -238,16 +238,16 @@ impl Disk for ArchivedDisk {
         self.reader.read_ahead();
     }
 
-    fn map(&self, range: Range<u64>) -> io::Result<Vec<Stretch>> {
+    fn map(&self, range: Range<u64>) -> io::Result<Vec<DiskExtent>> {
         let mut stretches = Vec::new();
         let mut place = range.start;
         while place < range.end {
             let Some(data) = self.reader.next_data_in(place..range.end).map_err(io::Error::other)? else {
-                push(&mut stretches, Stretch { length: range.end - place, is_hole: true });
+                push(&mut stretches, DiskExtent { length: range.end - place, is_hole: true });
                 break;
             };
-            push(&mut stretches, Stretch { length: data.start - place, is_hole: true });
-            push(&mut stretches, Stretch { length: data.end - data.start, is_hole: false });
+            push(&mut stretches, DiskExtent { length: data.start - place, is_hole: true });
+            push(&mut stretches, DiskExtent { length: data.end - data.start, is_hole: false });
             place = data.end;
         }
         Ok(stretches)

@@ -13,7 +13,7 @@ use tokio::task::block_in_place;
 use varve_block::with_causes;
 use varve_image::{FileId, FileKind, FileStatus, FileSystemError, FileTime, FolderChild};
 
-use crate::Served;
+use crate::ServedFileSystem;
 use crate::path::find;
 
 /// The largest read, as clients are told. Each pending request may hold this much of an answer in
@@ -25,12 +25,12 @@ const BATCH: usize = 256;
 const FILE_SYSTEM: u64 = 1;
 
 /// Presents a file system to NFS clients.
-pub(super) struct Adapter {
-    files: Arc<dyn Served>,
+pub(super) struct NfsAdapter {
+    files: Arc<dyn ServedFileSystem>,
 }
 
-impl Adapter {
-    pub(super) fn new(files: Arc<dyn Served>) -> Self {
+impl NfsAdapter {
+    pub(super) fn new(files: Arc<dyn ServedFileSystem>) -> Self {
         Self { files }
     }
 }
@@ -90,7 +90,7 @@ fn attributes(file: FileId, status: &FileStatus) -> fattr3 {
     }
 }
 
-impl NfsReadFileSystem for Adapter {
+impl NfsReadFileSystem for NfsAdapter {
     type Handle = FileHandleU64;
 
     fn root_dir(&self) -> FileHandleU64 {
@@ -160,7 +160,7 @@ impl NfsReadFileSystem for Adapter {
         folder: &FileHandleU64,
         cookie: u64,
     ) -> Result<impl ReadDirPlusIterator<FileHandleU64>, nfsstat3> {
-        let mut listing = Listing {
+        let mut listing = NfsListing {
             files: Arc::clone(&self.files),
             folder: file(folder),
             next: cookie,
@@ -195,8 +195,8 @@ impl NfsReadFileSystem for Adapter {
 }
 
 /// A listing of a folder, from some child on.
-struct Listing {
-    files: Arc<dyn Served>,
+struct NfsListing {
+    files: Arc<dyn ServedFileSystem>,
     folder: FileId,
     /// The offset of the next child that has not been returned.
     next: u64,
@@ -204,7 +204,7 @@ struct Listing {
     is_over: bool,
 }
 
-impl Listing {
+impl NfsListing {
     fn fill(&mut self) -> Result<(), nfsstat3> {
         let mut found = VecDeque::new();
         let listed = self.files.children(self.folder, self.next, &mut |child| {
@@ -234,7 +234,7 @@ impl Listing {
     }
 }
 
-impl ReadDirPlusIterator<FileHandleU64> for Listing {
+impl ReadDirPlusIterator<FileHandleU64> for NfsListing {
     async fn next(&mut self) -> NextResult<DirEntryPlus<FileHandleU64>> {
         block_in_place(|| match self.next_child() {
             Err(error) => NextResult::Err(error),
@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    impl Served for Three {
+    impl ServedFileSystem for Three {
         fn is_settled(&self, _: FileId) -> bool {
             true
         }
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn behind_the_end_there_is_nothing_and_only_files_are_read() {
-        let adapter = Adapter::new(Arc::new(Three));
+        let adapter = NfsAdapter::new(Arc::new(Three));
         let threads = tokio::runtime::Builder::new_multi_thread().build().unwrap();
         threads.block_on(async {
             let (file, asked) = (FileHandleU64::new(2), 4096);
@@ -335,13 +335,13 @@ mod tests {
 
     #[test]
     fn times_that_the_protocol_cannot_tell_are_its_first_or_last() {
-        let told = |seconds, nanoseconds| {
-            let told = time(FileTime::new(seconds, nanoseconds));
-            (told.seconds, told.nseconds)
+        let shown = |seconds, nanoseconds| {
+            let shown = time(FileTime::new(seconds, nanoseconds));
+            (shown.seconds, shown.nseconds)
         };
-        assert_eq!(told(-1, 999_999_999), (0, 0));
-        assert_eq!(told(1, 500_000_000), (1, 500_000_000));
-        assert_eq!(told(i64::MAX, 5), (u32::MAX, 0));
-        assert_eq!(told(i64::MIN, 0), (0, 0));
+        assert_eq!(shown(-1, 999_999_999), (0, 0));
+        assert_eq!(shown(1, 500_000_000), (1, 500_000_000));
+        assert_eq!(shown(i64::MAX, 5), (u32::MAX, 0));
+        assert_eq!(shown(i64::MIN, 0), (0, 0));
     }
 }

@@ -17,8 +17,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+use crate::client_slots::{ClientSlot, ClientSlots};
 use crate::network::keep_alive;
-use crate::places::{Place, Places};
 
 /// The maximum number of clients. When another one connects, the client that has been idle longest
 /// is dropped.
@@ -39,7 +39,7 @@ const LAST: u32 = 1 << 31;
 
 /// Passes requests on to the server at `inner`, and its answers back.
 pub(super) async fn stand_before(inner: SocketAddr, listener: TcpListener) {
-    let places = Places::new(CLIENTS_MAX);
+    let places = ClientSlots::new(CLIENTS_MAX);
     loop {
         match listener.accept().await {
             Ok((client, address)) => {
@@ -62,7 +62,7 @@ pub(super) async fn stand_before(inner: SocketAddr, listener: TcpListener) {
     }
 }
 
-async fn pass(client: TcpStream, inner: SocketAddr, place: &Place) -> io::Result<()> {
+async fn pass(client: TcpStream, inner: SocketAddr, place: &ClientSlot) -> io::Result<()> {
     let server = TcpStream::connect(inner).await?;
     keep_alive(&client)?;
     client.set_nodelay(true)?;
@@ -76,9 +76,9 @@ async fn pass(client: TcpStream, inner: SocketAddr, place: &Place) -> io::Result
 }
 
 /// The time left for a peer, over several waits.
-struct Patience(Duration);
+struct TimeLeft(Duration);
 
-impl Patience {
+impl TimeLeft {
     /// For the server behind the guard, where slow answers come from the archive.
     const ENDLESS: Self = Self(Duration::MAX);
 
@@ -91,9 +91,9 @@ impl Patience {
 }
 
 /// One end of a connection, with the patience that is left for it.
-struct Waited<T> {
+struct TimedHalf<T> {
     half: T,
-    patience: Patience,
+    patience: TimeLeft,
 }
 
 /// The mark in front of each record: its length, and the bit [`LAST`].
@@ -111,7 +111,7 @@ impl RecordMark {
     }
 
     /// Reads the next mark. Returns `None` at the end of the stream.
-    async fn read(from: &mut Waited<OwnedReadHalf>) -> io::Result<Option<Self>> {
+    async fn read(from: &mut TimedHalf<OwnedReadHalf>) -> io::Result<Option<Self>> {
         let mut mark = [0; 4];
         match from.patience.wait(from.half.read_exact(&mut mark)).await {
             Ok(_) => Ok(Some(Self(u32::from_be_bytes(mark)))),
@@ -122,8 +122,8 @@ impl RecordMark {
 }
 
 async fn pass_record(
-    from: &mut Waited<OwnedReadHalf>,
-    to: &mut Waited<OwnedWriteHalf>,
+    from: &mut TimedHalf<OwnedReadHalf>,
+    to: &mut TimedHalf<OwnedWriteHalf>,
     mark: RecordMark,
     piece: &mut [u8],
 ) -> io::Result<()> {
@@ -145,14 +145,14 @@ async fn pass_requests(
     from: OwnedReadHalf,
     to: OwnedWriteHalf,
     requests: Arc<Semaphore>,
-    place: &Place,
+    place: &ClientSlot,
 ) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
-    let mut from = Waited { half: from, patience: Patience(MESSAGE_TIMEOUT) };
-    let mut to = Waited { half: to, patience: Patience::ENDLESS };
+    let mut from = TimedHalf { half: from, patience: TimeLeft(MESSAGE_TIMEOUT) };
+    let mut to = TimedHalf { half: to, patience: TimeLeft::ENDLESS };
     // An idle client may wait without limit.
     while from.half.peek(&mut [0]).await? > 0 {
-        from.patience = Patience(MESSAGE_TIMEOUT);
+        from.patience = TimeLeft(MESSAGE_TIMEOUT);
         let (mut message_bytes, mut is_last) = (0u64, false);
         while !is_last {
             let Some(mark) = RecordMark::read(&mut from).await? else { return Ok(()) };
@@ -179,14 +179,14 @@ async fn pass_answers(
     from: OwnedReadHalf,
     to: OwnedWriteHalf,
     requests: Arc<Semaphore>,
-    place: &Place,
+    place: &ClientSlot,
 ) -> io::Result<()> {
     let mut piece = vec![0; PIECE_BYTES];
-    let mut from = Waited { half: from, patience: Patience::ENDLESS };
-    let mut to = Waited { half: to, patience: Patience(ANSWER_TIMEOUT) };
+    let mut from = TimedHalf { half: from, patience: TimeLeft::ENDLESS };
+    let mut to = TimedHalf { half: to, patience: TimeLeft(ANSWER_TIMEOUT) };
     while let Some(mark) = RecordMark::read(&mut from).await? {
         place.note_activity();
-        to.patience = Patience(ANSWER_TIMEOUT);
+        to.patience = TimeLeft(ANSWER_TIMEOUT);
         pass_record(&mut from, &mut to, mark, &mut piece).await?;
         place.note_activity();
         if mark.is_last() {
@@ -270,7 +270,7 @@ mod tests {
     fn the_time_for_a_message_is_that_for_all_of_it() {
         let threads = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         threads.block_on(async {
-            let mut patience = Patience(Duration::from_millis(200));
+            let mut patience = TimeLeft(Duration::from_millis(200));
             let pause = || async {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 Ok(())
@@ -282,7 +282,7 @@ mod tests {
                 }
             };
             assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
-            let mut endless = Patience::ENDLESS;
+            let mut endless = TimeLeft::ENDLESS;
             endless.wait(pause()).await.unwrap();
         });
     }

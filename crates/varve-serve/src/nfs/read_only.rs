@@ -5,9 +5,9 @@
 use nfs3_server::nfs3_types::nfs3::{createverf3, fattr3, filename3, nfspath3, nfsstat3, sattr3, stable_how};
 use nfs3_server::vfs::{FileHandleU64, NfsFileSystem, VFSCapabilities};
 
-use super::adapter::Adapter;
+use super::adapter::NfsAdapter;
 
-impl NfsFileSystem for Adapter {
+impl NfsFileSystem for NfsAdapter {
     fn capabilities(&self) -> VFSCapabilities {
         VFSCapabilities::ReadOnly
     }

@@ -4,7 +4,7 @@
 use std::io::IoSlice;
 
 use bytes::Bytes;
-use varve_venti::{Reply, Version, encode_read_head};
+use varve_venti::{VentiReply, Version, encode_read_head};
 
 /// Blocks up to this length are copied: a slice of their own would cost more.
 const COPIED_BYTES_MAX: usize = 1 << 10;
@@ -13,7 +13,7 @@ const PIECES_MAX: usize = 1 << 10;
 
 /// Replies in the order in which they are sent.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct ReplyQueue {
     bytes: Vec<u8>,
     /// Blocks, each with the number of bytes in `bytes` that precede it.
     blocks: Vec<(usize, Bytes)>,
@@ -21,7 +21,7 @@ pub(super) struct Answers {
     needs_room: bool,
 }
 
-impl Answers {
+impl ReplyQueue {
     /// Appends raw bytes that are not a reply.
     pub(super) fn put_bytes(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
@@ -29,22 +29,22 @@ impl Answers {
 
     /// Appends a reply; one that does not fit the protocol version becomes an error. A block, and
     /// the whole buffer that it is a slice of, is kept until it has been sent.
-    pub(super) fn put(&mut self, version: Version, tag: u8, reply: Reply) {
-        self.needs_room |= matches!(reply, Reply::Read(_));
+    pub(super) fn put(&mut self, version: Version, tag: u8, reply: VentiReply) {
+        self.needs_room |= matches!(reply, VentiReply::Read(_));
         let encoded = match &reply {
-            Reply::Read(block) if block.len() > COPIED_BYTES_MAX => {
+            VentiReply::Read(block) if block.len() > COPIED_BYTES_MAX => {
                 encode_read_head(version, tag, block.len(), &mut self.bytes)
             }
             reply => reply.encode(version, tag, &mut self.bytes),
         };
         match (encoded, reply) {
-            (Ok(()), Reply::Read(block)) if block.len() > COPIED_BYTES_MAX => {
+            (Ok(()), VentiReply::Read(block)) if block.len() > COPIED_BYTES_MAX => {
                 self.block_bytes += block.len();
                 self.blocks.push((self.bytes.len(), block));
             }
             (Ok(()), _) => {}
             (Err(error), _) => {
-                let error = Reply::Error(error.to_string());
+                let error = VentiReply::Error(error.to_string());
                 error.encode(version, tag, &mut self.bytes).expect("an error's text is short");
             }
         }
@@ -93,16 +93,16 @@ mod tests {
     #[test]
     fn replies_are_sent_as_they_are_encoded_wherever_a_write_ends() {
         let replies = [
-            Reply::Ping,
-            Reply::Read(vec![1; 5000].into()),
-            Reply::Read(vec![2; 3].into()),
-            Reply::Read(Bytes::new()),
-            Reply::Error("no".into()),
-            Reply::Read(vec![3; COPIED_BYTES_MAX + 1].into()),
-            Reply::Read(vec![4; 9000].into()),
+            VentiReply::Ping,
+            VentiReply::Read(vec![1; 5000].into()),
+            VentiReply::Read(vec![2; 3].into()),
+            VentiReply::Read(Bytes::new()),
+            VentiReply::Error("no".into()),
+            VentiReply::Read(vec![3; COPIED_BYTES_MAX + 1].into()),
+            VentiReply::Read(vec![4; 9000].into()),
         ];
         let mut expected = b"before".to_vec();
-        let mut answers = Answers::default();
+        let mut answers = ReplyQueue::default();
         assert!(answers.is_empty());
         answers.put_bytes(b"before");
         for (tag, reply) in (0..).zip(&replies) {
@@ -120,11 +120,11 @@ mod tests {
 
     #[test]
     fn what_a_version_has_no_room_for_is_an_error_of_that_request() {
-        let mut answers = Answers::default();
-        answers.put(Version::V02, 9, Reply::Read(vec![0; 70_000].into()));
+        let mut answers = ReplyQueue::default();
+        answers.put(Version::V02, 9, VentiReply::Read(vec![0; 70_000].into()));
         let mut expected = Vec::new();
         let text = "a block of 70000 bytes cannot be sent in version 02".to_owned();
-        Reply::Error(text).encode(Version::V02, 9, &mut expected).unwrap();
+        VentiReply::Error(text).encode(Version::V02, 9, &mut expected).unwrap();
         assert_eq!((answers.bytes, answers.blocks.len()), (expected, 0));
     }
 }

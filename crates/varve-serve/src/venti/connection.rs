@@ -9,16 +9,16 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::sync::{RwLock, watch};
 use tokio::time::{Instant, timeout_at};
 use varve_block::{BlockName, Score};
-use varve_venti::{Received, Reply, Request, ServerConnection, Version};
+use varve_venti::{ReceivedMessage, ServerConnection, VentiReply, VentiRequest, Version};
 
-use super::answer::{self, Read, Write};
-use super::answers::Answers;
+use super::answer::{self, PendingRead, PendingWrite};
+use super::answers::ReplyQueue;
+use super::byte_budget::{ByteBudget, CommonBudget, ReservedBytes, take, take_now};
 use super::client_access::ClientAccess;
-use super::connection_error::ConnectionError;
+use super::connection_error::VentiConnectionError;
 use super::outbox::{Outbox, outbox};
-use super::room::{CommonRoom, Room, Taken, take, take_now};
-use super::settings::VentiSettings;
-use super::state::State;
+use super::state::VentiServerState;
+use super::venti_settings::VentiSettings;
 
 /// The minimum and maximum of bytes received at a time. The size adapts to the client's rate.
 const RECEIVE_BYTES: [usize; 2] = [4 << 10, 256 << 10];
@@ -34,10 +34,10 @@ const ANSWER_BYTES: usize = 256 << 10;
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 
 /// The parts of the server that all connections share.
-pub(super) struct Shared {
-    pub(super) state: Arc<State>,
+pub(super) struct VentiServerShared {
+    pub(super) state: Arc<VentiServerState>,
     pub(super) settings: VentiSettings,
-    pub(super) room: CommonRoom,
+    pub(super) room: CommonBudget,
 }
 
 /// Serves a client until either side ends the connection. Requests that have arrived are answered
@@ -45,16 +45,16 @@ pub(super) struct Shared {
 pub(super) async fn serve<R, W>(
     reader: R,
     writer: W,
-    shared: Arc<Shared>,
+    shared: Arc<VentiServerShared>,
     access: ClientAccess,
     stop: watch::Receiver<bool>,
-) -> Result<(), ConnectionError>
+) -> Result<(), VentiConnectionError>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
     let (outbox, remainder) = outbox(Box::new(writer));
-    let own_room = Room::new(shared.settings.client_bytes);
+    let own_room = ByteBudget::new(shared.settings.client_bytes);
     let taker = shared.room.enter(own_room.clone());
     let writing = tokio::spawn(remainder.send(shared.settings.send_timeout, taker));
     let (state, has_written) = (Arc::clone(&shared.state), Arc::new(AtomicBool::new(false)));
@@ -66,7 +66,7 @@ where
         outbox,
         access,
         shared,
-        replies: Answers::default(),
+        replies: ReplyQueue::default(),
         reply_tags: Vec::new(),
         reads: Vec::new(),
         pending_writes: Vec::new(),
@@ -82,8 +82,8 @@ where
 
 struct Client {
     connection: ServerConnection,
-    shared: Arc<Shared>,
-    own_room: Room,
+    shared: Arc<VentiServerShared>,
+    own_room: ByteBudget,
     /// Writes in progress hold it shared. A sync takes it exclusively, and thus waits for the
     /// writes before it.
     writes: Arc<RwLock<()>>,
@@ -91,10 +91,10 @@ struct Client {
     outbox: Outbox,
     access: ClientAccess,
     /// Answers that needed no thread. They are sent together.
-    replies: Answers,
+    replies: ReplyQueue,
     reply_tags: Vec<u8>,
-    reads: Vec<Read>,
-    pending_writes: Vec<Write>,
+    reads: Vec<PendingRead>,
+    pending_writes: Vec<PendingWrite>,
 }
 
 impl Client {
@@ -102,7 +102,7 @@ impl Client {
         mut self,
         mut reader: R,
         mut stop: watch::Receiver<bool>,
-    ) -> Result<(), ConnectionError> {
+    ) -> Result<(), VentiConnectionError> {
         let begun = Instant::now();
         let mut midway_since = None;
         let mut receive_bytes = RECEIVE_BYTES[0];
@@ -129,7 +129,7 @@ impl Client {
             match received {
                 None => return Err(is_late),
                 Some(0) if self.connection.is_midway() && self.connection.is_ready() => {
-                    return Err(ConnectionError::CutOff);
+                    return Err(VentiConnectionError::CutOff);
                 }
                 Some(0) => return Ok(()),
                 Some(count) if count >= receive_bytes => {
@@ -144,18 +144,22 @@ impl Client {
     }
 
     /// The deadline for the next bytes, and the error if they do not arrive.
-    fn patience(&self, begun: Instant, midway_since: Option<Instant>) -> (Option<Instant>, ConnectionError) {
+    fn patience(
+        &self,
+        begun: Instant,
+        midway_since: Option<Instant>,
+    ) -> (Option<Instant>, VentiConnectionError) {
         let settings = &self.shared.settings;
         if !self.connection.is_ready() {
-            return (Some(begun + settings.hello_timeout), ConnectionError::NoHello);
+            return (Some(begun + settings.hello_timeout), VentiConnectionError::NoHello);
         }
         match (midway_since, settings.idle_timeout) {
-            (Some(since), _) => (Some(since + settings.partial_timeout), ConnectionError::Slow),
+            (Some(since), _) => (Some(since + settings.partial_timeout), VentiConnectionError::Slow),
             // A client that waits for an answer is not idle.
             (None, Some(patience)) if self.connection.unanswered() == 0 => {
-                (Some(Instant::now() + patience), ConnectionError::Silent)
+                (Some(Instant::now() + patience), VentiConnectionError::Silent)
             }
-            (None, _) => (None, ConnectionError::Silent),
+            (None, _) => (None, VentiConnectionError::Silent),
         }
     }
 
@@ -165,7 +169,7 @@ impl Client {
         reader: &mut R,
         bytes: usize,
         until: Option<Instant>,
-    ) -> Result<Option<usize>, ConnectionError> {
+    ) -> Result<Option<usize>, VentiConnectionError> {
         let count = match self.connection.inbox() {
             None => {
                 let mut first = [0; 1024];
@@ -189,7 +193,7 @@ impl Client {
 
     /// Answers all complete requests, or hands them to threads. Returns false if there will be no
     /// more.
-    async fn answer_what_came(&mut self) -> Result<bool, ConnectionError> {
+    async fn answer_what_came(&mut self) -> Result<bool, VentiConnectionError> {
         self.outbox.take_freed(|tag| self.connection.answered(tag));
         loop {
             let received = self.connection.next_received();
@@ -198,30 +202,37 @@ impl Client {
             let Some(received) = received? else { return Ok(true) };
             let version = self.connection.version();
             match received {
-                Received::Refused { tag, reason } => {
+                ReceivedMessage::Refused { tag, reason } => {
                     self.shared.state.counters.errors.add(1);
-                    self.reply(tag, Reply::Error(reason));
+                    self.reply(tag, VentiReply::Error(reason));
                 }
-                Received::Request { tag, request: Request::Ping } => self.reply(tag, Reply::Ping),
-                Received::Request { request: Request::Goodbye | Request::Hello(_), .. } => return Ok(false),
-                Received::Request { tag, request: Request::Read { score, wire_type, count, .. } } => {
-                    let read = Read { tag, score, wire_type, count };
+                ReceivedMessage::Request { tag, request: VentiRequest::Ping } => {
+                    self.reply(tag, VentiReply::Ping)
+                }
+                ReceivedMessage::Request {
+                    request: VentiRequest::Goodbye | VentiRequest::Hello(_), ..
+                } => return Ok(false),
+                ReceivedMessage::Request {
+                    tag,
+                    request: VentiRequest::Read { score, wire_type, count, .. },
+                } => {
+                    let read = PendingRead { tag, score, wire_type, count };
                     match self.known(&read) {
-                        Some(block) => self.reply(tag, Reply::Read(block)),
+                        Some(block) => self.reply(tag, VentiReply::Read(block)),
                         None => self.reads.push(read),
                     }
                     if self.reads.len() >= self.shared.state.read_pace.at_once() {
                         self.flush_reads(version).await;
                     }
                 }
-                Received::Request { tag, request: Request::Write { wire_type, data } } => {
-                    self.pending_writes.push(Write { tag, wire_type, data });
+                ReceivedMessage::Request { tag, request: VentiRequest::Write { wire_type, data } } => {
+                    self.pending_writes.push(PendingWrite { tag, wire_type, data });
                     let byte_count: usize = self.pending_writes.iter().map(|write| write.data.len()).sum();
                     if self.pending_writes.len() == WRITES_MAX || byte_count >= WRITE_BYTES_MAX {
                         self.flush_writes(version).await;
                     }
                 }
-                Received::Request { tag, request: Request::Sync } => {
+                ReceivedMessage::Request { tag, request: VentiRequest::Sync } => {
                     self.flush_writes(version).await;
                     self.sync(version, tag);
                 }
@@ -233,7 +244,7 @@ impl Client {
     }
 
     /// Finds a block in memory, if its length is within the client's limit.
-    fn known(&self, read: &Read) -> Option<Bytes> {
+    fn known(&self, read: &PendingRead) -> Option<Bytes> {
         let score = Score::try_from(read.score.as_slice()).ok()?;
         let state = &self.shared.state;
         let mut names = read.wire_type.block_types().map(|block_type| BlockName { score, block_type });
@@ -246,7 +257,7 @@ impl Client {
         })
     }
 
-    fn reply(&mut self, tag: u8, reply: Reply) {
+    fn reply(&mut self, tag: u8, reply: VentiReply) {
         self.replies.put(self.connection.version(), tag, reply);
         self.reply_tags.push(tag);
     }
@@ -259,7 +270,7 @@ impl Client {
     }
 
     /// Waits for room for answers of this size; `None` if the client takes no more answers.
-    async fn room_for(&self, bytes: usize) -> Option<Taken> {
+    async fn room_for(&self, bytes: usize) -> Option<ReservedBytes> {
         // Room is nearly always available at once, so the wait with a timer is avoided.
         if let Some(taken) = take_now(&self.own_room, &self.shared.room, bytes) {
             return Some(taken);
@@ -293,7 +304,8 @@ impl Client {
             return;
         }
         let reads = std::mem::take(&mut self.reads);
-        let most = |read: &Read| usize::try_from(read.count).unwrap_or(usize::MAX).min(BLOCK_BYTES_MAX);
+        let most =
+            |read: &PendingRead| usize::try_from(read.count).unwrap_or(usize::MAX).min(BLOCK_BYTES_MAX);
         let Some(taken) = self.room_for(reads.iter().map(most).sum()).await else { return };
         // For a client that requests one block at a time, each switch of threads adds latency.
         // While reads do not wait for a disk, they are done here.
@@ -301,7 +313,7 @@ impl Client {
             reads.len() == 1 && self.connection.unanswered() == 1 && self.shared.state.read_pace.is_quick();
         let (state, outbox) = (Arc::clone(&self.shared.state), self.outbox.clone());
         let work = move || {
-            let mut answers = Answers::default();
+            let mut answers = ReplyQueue::default();
             let begun = Instant::now();
             answer::read(&state, version, &reads, &mut answers);
             state.read_pace.note(begun.elapsed(), reads.len());
@@ -328,7 +340,7 @@ impl Client {
         tokio::task::spawn_blocking(move || {
             let most = shared.settings.block_bytes_max;
             for part in writes.chunks(WRITES_ANSWERED) {
-                let mut answers = Answers::default();
+                let mut answers = ReplyQueue::default();
                 answer::write(&shared.state, version, &access, most, part, &mut answers);
                 outbox.send(answers, part.iter().map(|write| write.tag).collect(), None);
             }
@@ -345,7 +357,7 @@ impl Client {
             // All requests before this one are done now.
             drop(writes.write_owned().await);
             tokio::task::spawn_blocking(move || {
-                let mut answers = Answers::default();
+                let mut answers = ReplyQueue::default();
                 answer::sync(&state, version, is_read_only, tag, &mut answers);
                 outbox.send(answers, vec![tag], None);
             });
@@ -356,7 +368,7 @@ impl Client {
 async fn within<T>(
     until: Option<Instant>,
     something: impl Future<Output = io::Result<T>>,
-) -> Result<Option<T>, ConnectionError> {
+) -> Result<Option<T>, VentiConnectionError> {
     match until {
         None => Ok(Some(something.await?)),
         Some(until) => match timeout_at(until, something).await {

@@ -6,7 +6,7 @@ use varve_venti::ServerError;
 
 /// Why a connection ended abnormally.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConnectionError {
+pub(super) enum VentiConnectionError {
     #[error("the socket failed")]
     Socket(#[from] io::Error),
     #[error("the TLS handshake with the client failed")]

@@ -13,14 +13,18 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::state::State;
+use super::state::VentiServerState;
 
 /// The minimum interval between flushes, so that clients that come and go do not keep the disk
 /// busy.
 const FLUSH_PAUSE: Duration = Duration::from_millis(100);
 
 /// Flushes until the server stops, or can no longer write.
-pub(super) async fn keep_durable(state: Arc<State>, delay: Duration, mut stop: watch::Receiver<bool>) {
+pub(super) async fn keep_durable(
+    state: Arc<VentiServerState>,
+    delay: Duration,
+    mut stop: watch::Receiver<bool>,
+) {
     let flushing = async {
         while state.fault().is_none() {
             state.unsynced.any().await;
@@ -40,7 +44,7 @@ pub(super) async fn keep_durable(state: Arc<State>, delay: Duration, mut stop: w
 }
 
 /// Makes acknowledged blocks durable. Returns whether all of them are.
-fn flush(state: &State) -> bool {
+fn flush(state: &VentiServerState) -> bool {
     // A client's own sync may have come first.
     if !state.unsynced.is_any() {
         return true;
@@ -61,7 +65,7 @@ mod tests {
     use tokio::time::Instant;
     use varve_block::{Block, BlockStore, BlockType, MemoryBlockStore, SyncError};
 
-    use super::super::settings::VentiSettings;
+    use super::super::venti_settings::VentiSettings;
     use super::*;
 
     /// Records the times of its syncs. They fail if `fails` is set.
@@ -90,20 +94,20 @@ mod tests {
         }
     }
 
-    fn state(failures_pass: bool) -> (Arc<Noting>, Arc<State>) {
+    fn state(failures_pass: bool) -> (Arc<Noting>, Arc<VentiServerState>) {
         let blocks = Arc::new(Noting::default());
         let settings = VentiSettings { failures_pass, recent_bytes: 0, ..VentiSettings::default() };
-        let state = State::new(Arc::clone(&blocks) as _, &settings);
+        let state = VentiServerState::new(Arc::clone(&blocks) as _, &settings);
         (blocks, Arc::new(state))
     }
 
-    fn write(state: &State) {
+    fn write(state: &VentiServerState) {
         state.blocks.put(Block { block_type: BlockType::DATA, bytes: b"a block" }).unwrap();
         state.unsynced.acknowledge();
     }
 
     /// Runs `something` while a flusher is running.
-    fn beside_flusher(state: &Arc<State>, delay: Duration, something: impl Future<Output = ()>) {
+    fn beside_flusher(state: &Arc<VentiServerState>, delay: Duration, something: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         runtime.unwrap().block_on(async {
             let (stop, stopped) = watch::channel(false);

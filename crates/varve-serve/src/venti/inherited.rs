@@ -34,11 +34,11 @@ pub(super) enum InheritedSocket {
 
 /// Inherited sockets that are not yet in use.
 #[derive(Default)]
-pub struct Inherited {
+pub struct InheritedSockets {
     sockets: Vec<(String, InheritedSocket)>,
 }
 
-impl Inherited {
+impl InheritedSockets {
     /// No inherited sockets.
     #[must_use]
     pub fn none() -> Self {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use varve_venti::{Address, ParseAddressError};
 
-use super::inherited::{Inherited, InheritedSocket};
+use super::inherited::{InheritedSocket, InheritedSockets};
 use super::start_error::StartError;
 use crate::network::{ListenError, check_address, listen_privately};
 use crate::tls::TlsIdentity;
@@ -19,7 +19,7 @@ const INHERITED: &str = "systemd";
 
 /// The access that an address permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum ListenAccess {
     ReadOnly,
     ReadWrite,
 }
@@ -65,21 +65,21 @@ impl fmt::Display for ListenAt {
 
 /// An address, and the access that it permits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listening {
+pub struct ListenAddress {
     pub at: ListenAt,
-    pub access: Access,
+    pub access: ListenAccess,
 }
 
 /// A listening socket.
-pub(super) enum Listener {
+pub(super) enum VentiListener {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 /// A listening socket with its properties.
-pub(super) struct Bound {
-    pub(super) listener: Listener,
-    pub(super) access: Access,
+pub(super) struct BoundListener {
+    pub(super) listener: VentiListener,
+    pub(super) access: ListenAccess,
     /// Set if clients must use TLS.
     pub(super) tls: Option<TlsIdentity>,
     /// The address in the form that clients write.
@@ -90,19 +90,19 @@ pub(super) struct Bound {
 
 /// Binds all requested addresses.
 pub(super) fn bind(
-    wanted: &[Listening],
+    wanted: &[ListenAddress],
     is_exposed: bool,
-    inherited: &mut Inherited,
+    inherited: &mut InheritedSockets,
     tls: Option<&TlsIdentity>,
-) -> Result<Vec<Bound>, StartError> {
+) -> Result<Vec<BoundListener>, StartError> {
     let mut bound = Vec::new();
-    for Listening { at, access } in wanted {
+    for ListenAddress { at, access } in wanted {
         match at {
             ListenAt::Address(Address::Unix(path)) => {
                 let failed = |source| StartError::Socket { at: at.to_string(), source };
-                let listener = Listener::Unix(listen_privately(path).map_err(failed)?);
+                let listener = VentiListener::Unix(listen_privately(path).map_err(failed)?);
                 let (address, socket_file) = (Address::Unix(path.clone()), Some(path.clone()));
-                bound.push(Bound { listener, access: *access, tls: None, address, socket_file });
+                bound.push(BoundListener { listener, access: *access, tls: None, address, socket_file });
             }
             ListenAt::Address(Address::Tcp(host, port) | Address::Tls(host, port)) => {
                 let tls = match at {
@@ -115,8 +115,8 @@ pub(super) fn bind(
                 // the address is safe.
                 let is_exposed = is_exposed || tls.is_some_and(TlsIdentity::checks_clients);
                 let listeners = bind_tcp(host, *port, is_exposed).map_err(|error| match error {
-                    Unbound::Refused(error) => StartError::Listen(error),
-                    Unbound::Failed(source) => StartError::Socket { at: at.to_string(), source },
+                    BindError::Refused(error) => StartError::Listen(error),
+                    BindError::Failed(source) => StartError::Socket { at: at.to_string(), source },
                 })?;
                 for listener in listeners {
                     bound.push(with_address(listener, *access, tls.cloned())?);
@@ -130,8 +130,8 @@ pub(super) fn bind(
                 for socket in sockets {
                     bound.push(match socket {
                         InheritedSocket::Tcp(listener) => with_address(listener, *access, None)?,
-                        InheritedSocket::Unix(listener, path) => Bound {
-                            listener: Listener::Unix(listener),
+                        InheritedSocket::Unix(listener, path) => BoundListener {
+                            listener: VentiListener::Unix(listener),
                             access: *access,
                             tls: None,
                             address: Address::Unix(path),
@@ -145,18 +145,18 @@ pub(super) fn bind(
     Ok(bound)
 }
 
-enum Unbound {
+enum BindError {
     Refused(ListenError),
     Failed(io::Error),
 }
 
 /// Binds every address of a host name, skipping those that this machine does not have.
-fn bind_tcp(host: &str, port: u16, is_exposed: bool) -> Result<Vec<TcpListener>, Unbound> {
-    let mut addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(Unbound::Failed)?.collect();
+fn bind_tcp(host: &str, port: u16, is_exposed: bool) -> Result<Vec<TcpListener>, BindError> {
+    let mut addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(BindError::Failed)?.collect();
     addresses.sort_unstable();
     addresses.dedup();
     for address in &addresses {
-        check_address(*address, is_exposed).map_err(Unbound::Refused)?;
+        check_address(*address, is_exposed).map_err(BindError::Refused)?;
     }
     if port == 0 {
         // With port 0, bind one address only: several would get different ports.
@@ -168,21 +168,21 @@ fn bind_tcp(host: &str, port: u16, is_exposed: bool) -> Result<Vec<TcpListener>,
         match TcpListener::bind(address) {
             Ok(listener) => listeners.push(listener),
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => failure = error,
-            Err(error) => return Err(Unbound::Failed(error)),
+            Err(error) => return Err(BindError::Failed(error)),
         }
     }
-    if listeners.is_empty() { Err(Unbound::Failed(failure)) } else { Ok(listeners) }
+    if listeners.is_empty() { Err(BindError::Failed(failure)) } else { Ok(listeners) }
 }
 
 fn with_address(
     listener: TcpListener,
-    access: Access,
+    access: ListenAccess,
     tls: Option<TlsIdentity>,
-) -> Result<Bound, StartError> {
+) -> Result<BoundListener, StartError> {
     let address = listener.local_addr().map_err(StartError::Threads)?;
     let (host, port) = (address.ip().to_string(), address.port());
-    Ok(Bound {
-        listener: Listener::Tcp(listener),
+    Ok(BoundListener {
+        listener: VentiListener::Tcp(listener),
         access,
         address: if tls.is_some() { Address::Tls(host, port) } else { Address::Tcp(host, port) },
         tls,

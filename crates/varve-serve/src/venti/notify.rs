@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// A state of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notice {
+pub enum ServiceState {
     /// The server accepts clients.
     Ready,
     /// The server accepts no new clients, and finishes serving the present ones.
@@ -19,22 +19,22 @@ pub enum Notice {
 ///
 /// # Errors
 /// The report cannot be sent.
-pub fn notify(notice: Notice) -> io::Result<()> {
+pub fn notify(notice: ServiceState) -> io::Result<()> {
     match std::env::var("NOTIFY_SOCKET") {
         Ok(socket) if !socket.is_empty() => tell(&socket, notice),
         _ => Ok(()),
     }
 }
 
-fn tell(socket: &str, notice: Notice) -> io::Result<()> {
+fn tell(socket: &str, notice: ServiceState) -> io::Result<()> {
     let address = match socket.strip_prefix('@') {
         Some(name) => SocketAddr::from_abstract_name(name)?,
         None => SocketAddr::from_pathname(socket)?,
     };
     let text: &[u8] = match notice {
-        Notice::Ready => b"READY=1\n",
-        Notice::Stopping => b"STOPPING=1\n",
-        Notice::Degraded => b"STATUS=read-only, because a write to the store failed\n",
+        ServiceState::Ready => b"READY=1\n",
+        ServiceState::Stopping => b"STOPPING=1\n",
+        ServiceState::Degraded => b"STATUS=read-only, because a write to the store failed\n",
     };
     UnixDatagram::unbound()?.send_to_addr(text, &address).map(drop)
 }
@@ -48,16 +48,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
-        tell(path.to_str().unwrap(), Notice::Ready).unwrap();
+        tell(path.to_str().unwrap(), ServiceState::Ready).unwrap();
         let mut heard = [0; 64];
         let length = manager.recv(&mut heard).unwrap();
         assert_eq!(&heard[..length], b"READY=1\n");
 
         let name = format!("varve-notify-{}", std::process::id());
         let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        tell(&format!("@{name}"), Notice::Stopping).unwrap();
+        tell(&format!("@{name}"), ServiceState::Stopping).unwrap();
         let length = manager.recv(&mut heard).unwrap();
         assert_eq!(&heard[..length], b"STOPPING=1\n");
-        assert!(tell("/nowhere/at/all", Notice::Ready).is_err());
+        assert!(tell("/nowhere/at/all", ServiceState::Ready).is_err());
     }
 }

@@ -24,67 +24,67 @@ use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::answers::Answers;
-use super::connection_error::ConnectionError;
-use super::room::{Taken, Taker};
+use super::answers::ReplyQueue;
+use super::byte_budget::{RegisteredClient, ReservedBytes};
+use super::connection_error::VentiConnectionError;
 
 /// The minimum number of bytes per second that a client must take while answers wait for it.
 const TAKEN_BYTES_MIN: u64 = 64 << 10;
 
 /// Answers that are being sent.
-struct Outgoing {
-    answers: Answers,
+struct OutgoingReplies {
+    answers: ReplyQueue,
     sent: usize,
-    _taken: Option<Taken>,
+    _taken: Option<ReservedBytes>,
     /// The tags of the answered requests, until they are released.
     tags: Vec<u8>,
 }
 
 /// The sending half of a connection.
-type Writer = Box<dyn AsyncWrite + Send + Unpin>;
+type SocketWriter = Box<dyn AsyncWrite + Send + Unpin>;
 
-struct Way {
-    writer: Writer,
+struct SendingHalf {
+    writer: SocketWriter,
     /// The answers that have been sent in part. A thread that finds some here has nothing to do:
     /// the task has been signalled, and completes them.
-    current: Option<Outgoing>,
+    current: Option<OutgoingReplies>,
 }
 
-struct Shared {
-    way: Mutex<Way>,
+struct OutboxShared {
+    way: Mutex<SendingHalf>,
     /// `None` once nothing is sent any more: queued answers would hold their room for ever.
-    waiting: Mutex<Option<VecDeque<Outgoing>>>,
+    waiting: Mutex<Option<VecDeque<OutgoingReplies>>>,
     freed: Mutex<Vec<u8>>,
 }
 
 /// The handle for threads that have answers.
 #[derive(Clone)]
 pub(super) struct Outbox {
-    shared: Arc<Shared>,
+    shared: Arc<OutboxShared>,
     /// Signals the task that something was sent in part.
     begun: mpsc::UnboundedSender<()>,
 }
 
 /// The task that completes partial sends, and then sends the answers that wait.
-pub(super) struct Remainder {
-    shared: Arc<Shared>,
+pub(super) struct SendRemainder {
+    shared: Arc<OutboxShared>,
     begun: mpsc::UnboundedReceiver<()>,
 }
 
 /// Makes an outbox for a writer, and its task.
-pub(super) fn outbox(writer: Writer) -> (Outbox, Remainder) {
+pub(super) fn outbox(writer: SocketWriter) -> (Outbox, SendRemainder) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    let way = Mutex::new(Way { writer, current: None });
+    let way = Mutex::new(SendingHalf { writer, current: None });
     let shared =
-        Arc::new(Shared { way, waiting: Mutex::new(Some(VecDeque::new())), freed: Mutex::default() });
-    (Outbox { shared: Arc::clone(&shared), begun: sender }, Remainder { shared, begun: receiver })
+        Arc::new(OutboxShared { way, waiting: Mutex::new(Some(VecDeque::new())), freed: Mutex::default() });
+    (Outbox { shared: Arc::clone(&shared), begun: sender }, SendRemainder { shared, begun: receiver })
 }
 
 impl Outbox {
     /// Sends answers, or queues them for the thread that is sending. If the client takes no more
     /// answers, drops them.
-    pub(super) fn send(&self, answers: Answers, tags: Vec<u8>, taken: Option<Taken>) {
-        let outgoing = Outgoing { answers, sent: 0, tags, _taken: taken };
+    pub(super) fn send(&self, answers: ReplyQueue, tags: Vec<u8>, taken: Option<ReservedBytes>) {
+        let outgoing = OutgoingReplies { answers, sent: 0, tags, _taken: taken };
         match &mut *self.shared.waiting.lock() {
             Some(waiting) => waiting.push_back(outgoing),
             None => return,
@@ -110,19 +110,23 @@ impl Outbox {
     }
 }
 
-impl Remainder {
+impl SendRemainder {
     /// Sends what other threads leave, until the outbox is closed, or the client takes too little
     /// for too long.
-    pub(super) async fn send(mut self, patience: Duration, taker: Taker) -> Result<(), ConnectionError> {
+    pub(super) async fn send(
+        mut self,
+        patience: Duration,
+        taker: RegisteredClient,
+    ) -> Result<(), VentiConnectionError> {
         while self.begun.recv().await.is_some() {
-            let mut pace = Pace::new(patience);
+            let mut pace = ClientPace::new(patience);
             while self.is_left() {
                 taker.note_taken();
                 let some = poll_fn(|context| self.shared.poll_some(&mut self.shared.way.lock(), context));
                 tokio::select! {
                     biased;
                     sent = timeout_at(pace.until, some) => pace.note(sent.unwrap_or(Ok(0))?)?,
-                    () = taker.gives_way() => return Err(ConnectionError::GaveWay),
+                    () = taker.gives_way() => return Err(VentiConnectionError::GaveWay),
                 }
             }
             taker.note_all_taken();
@@ -142,41 +146,41 @@ impl Remainder {
 }
 
 /// Measures how much a client takes in each period.
-struct Pace {
+struct ClientPace {
     patience: Duration,
     until: Instant,
     taken: u64,
 }
 
-impl Pace {
+impl ClientPace {
     fn new(patience: Duration) -> Self {
         Self { patience, until: Instant::now() + patience, taken: 0 }
     }
 
-    fn note(&mut self, taken: usize) -> Result<(), ConnectionError> {
+    fn note(&mut self, taken: usize) -> Result<(), VentiConnectionError> {
         self.taken += taken as u64;
         if Instant::now() < self.until {
             return Ok(());
         }
         let enough = (u128::from(TAKEN_BYTES_MIN) * self.patience.as_millis() / 1000).max(1);
         if u128::from(self.taken) < enough {
-            return Err(ConnectionError::TakesNothing);
+            return Err(VentiConnectionError::TakesNothing);
         }
         *self = Self::new(self.patience);
         Ok(())
     }
 }
 
-impl Drop for Remainder {
+impl Drop for SendRemainder {
     fn drop(&mut self) {
         *self.shared.waiting.lock() = None;
         self.shared.way.lock().current = None;
     }
 }
 
-impl Shared {
+impl OutboxShared {
     /// Locks the socket, if it is free, nothing is partly sent, and answers wait.
-    fn free_way(&self) -> Option<MutexGuard<'_, Way>> {
+    fn free_way(&self) -> Option<MutexGuard<'_, SendingHalf>> {
         // Orders the queueing of an answer (or the unlocking of the socket) before the check that
         // follows. Of two threads that meet here, at least one sees the other's action.
         fence(Ordering::SeqCst);
@@ -192,7 +196,7 @@ impl Shared {
     }
 
     /// Sends all waiting answers, as far as the client takes them now.
-    fn poll_all(&self, way: &mut Way, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_all(&self, way: &mut SendingHalf, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while way.current.is_some() || self.begin_next(way) {
             ready!(way.poll_some(context))?;
         }
@@ -200,19 +204,19 @@ impl Shared {
     }
 
     /// Sends a part of the current answer or of the next one, and returns its length.
-    fn poll_some(&self, way: &mut Way, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_some(&self, way: &mut SendingHalf, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if way.current.is_some() || self.begin_next(way) {
             return way.poll_some(context);
         }
         Poll::Ready(Ok(0))
     }
 
-    fn pop_waiting(&self) -> Option<Outgoing> {
+    fn pop_waiting(&self) -> Option<OutgoingReplies> {
         self.waiting.lock().as_mut()?.pop_front()
     }
 
     /// Starts the answer that has waited longest; returns `false` if there is none.
-    fn begin_next(&self, way: &mut Way) -> bool {
+    fn begin_next(&self, way: &mut SendingHalf) -> bool {
         while let Some(mut outgoing) = self.pop_waiting() {
             self.freed.lock().append(&mut outgoing.tags);
             if !outgoing.answers.is_empty() {
@@ -224,7 +228,7 @@ impl Shared {
     }
 }
 
-impl Way {
+impl SendingHalf {
     /// Sends as much of the current answer as the client takes now, and returns its length.
     fn poll_some(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let Some(outgoing) = &mut self.current else { return Poll::Ready(Ok(0)) };
@@ -255,26 +259,26 @@ impl Way {
 #[cfg(test)]
 mod tests {
     use tokio::io::AsyncReadExt as _;
-    use varve_venti::{Reply, Version};
+    use varve_venti::{VentiReply, Version};
 
-    use super::super::room::{CommonRoom, Room};
+    use super::super::byte_budget::{ByteBudget, CommonBudget};
 
     use super::*;
 
-    fn answers(number: u8) -> Answers {
-        let mut answers = Answers::default();
-        answers.put(Version::V04, number, Reply::Read(vec![number; 3000].into()));
+    fn answers(number: u8) -> ReplyQueue {
+        let mut answers = ReplyQueue::default();
+        answers.put(Version::V04, number, VentiReply::Read(vec![number; 3000].into()));
         answers
     }
 
     fn encoded(number: u8) -> Vec<u8> {
         let mut bytes = Vec::new();
-        Reply::Read(vec![number; 3000].into()).encode(Version::V04, number, &mut bytes).unwrap();
+        VentiReply::Read(vec![number; 3000].into()).encode(Version::V04, number, &mut bytes).unwrap();
         bytes
     }
 
-    fn alone() -> Taker {
-        CommonRoom::new(1 << 20).enter(Room::new(1 << 20))
+    fn alone() -> RegisteredClient {
+        CommonBudget::new(1 << 20).enter(ByteBudget::new(1 << 20))
     }
 
     fn run<T>(something: impl Future<Output = T>) -> T {
@@ -335,7 +339,7 @@ mod tests {
             for number in 0..3 {
                 outbox.send(answers(number), vec![number], None);
             }
-            assert!(matches!(rest.await.unwrap(), Err(ConnectionError::TakesNothing)));
+            assert!(matches!(rest.await.unwrap(), Err(VentiConnectionError::TakesNothing)));
             outbox.closed().await;
             outbox.send(answers(3), vec![3], None);
         });
@@ -371,7 +375,7 @@ mod tests {
             let (outbox, remainder) = outbox(Box::new(here));
             outbox.send(answers(0), vec![0], None);
             let ended = remainder.send(Duration::from_secs(60), alone()).await;
-            assert!(matches!(ended, Err(ConnectionError::Socket(_))), "{ended:?}");
+            assert!(matches!(ended, Err(VentiConnectionError::Socket(_))), "{ended:?}");
         });
     }
 }

@@ -14,24 +14,24 @@ use tokio_rustls::TlsAcceptor;
 use varve_block::{BlockStore, with_causes};
 use varve_venti::{Address, SCORE_BYTES};
 
+use super::byte_budget::CommonBudget;
 use super::client_access::ClientAccess;
-use super::connection::{Shared, serve};
-use super::connection_error::ConnectionError;
+use super::connection::{VentiServerShared, serve};
+use super::connection_error::VentiConnectionError;
 use super::flush::keep_durable;
-use super::inherited::Inherited;
-use super::listen::{Access, Bound, Listener, Listening, bind};
-use super::room::CommonRoom;
+use super::inherited::InheritedSockets;
+use super::listen::{BoundListener, ListenAccess, ListenAddress, VentiListener, bind};
 use super::sessions::OpenSession;
-use super::settings::VentiSettings;
 use super::start_error::StartError;
-use super::state::{State, VentiCounts};
+use super::state::{VentiCounts, VentiServerState};
+use super::venti_settings::VentiSettings;
 use crate::network::keep_alive;
 
 /// A server that runs until it is drained or dropped.
 pub struct VentiServer {
-    addresses: Vec<(Address, Access)>,
+    addresses: Vec<(Address, ListenAccess)>,
     socket_files: Vec<PathBuf>,
-    shared: Arc<Shared>,
+    shared: Arc<VentiServerShared>,
     clients: Arc<Semaphore>,
     stop: watch::Sender<bool>,
     threads: Option<Runtime>,
@@ -43,9 +43,9 @@ impl VentiServer {
     /// # Errors
     /// [`StartError`]
     pub fn start(
-        wanted: &[Listening],
+        wanted: &[ListenAddress],
         is_exposed: bool,
-        inherited: &mut Inherited,
+        inherited: &mut InheritedSockets,
         blocks: Arc<dyn BlockStore>,
         settings: VentiSettings,
     ) -> Result<Self, StartError> {
@@ -56,10 +56,10 @@ impl VentiServer {
         let mut builder = Builder::new_multi_thread();
         builder.thread_name("venti").enable_all().max_blocking_threads(settings.workers.max(1));
         let threads = builder.build().map_err(StartError::Threads)?;
-        let state = Arc::new(State::new(blocks, &settings));
+        let state = Arc::new(VentiServerState::new(blocks, &settings));
         let clients = Arc::new(Semaphore::new(settings.clients_max));
-        let room = CommonRoom::new(settings.all_clients_bytes);
-        let shared = Arc::new(Shared { state, settings, room });
+        let room = CommonBudget::new(settings.all_clients_bytes);
+        let shared = Arc::new(VentiServerShared { state, settings, room });
         let (stop, stopped) = watch::channel(false);
         let mut server = Self {
             addresses: bound.iter().map(|bound| (bound.address.clone(), bound.access)).collect(),
@@ -70,22 +70,22 @@ impl VentiServer {
             threads: None,
         };
         let entered = threads.enter();
-        if wanted.iter().any(|listening| listening.access == Access::ReadWrite) {
+        if wanted.iter().any(|listening| listening.access == ListenAccess::ReadWrite) {
             let (state, delay) = (Arc::clone(&shared.state), shared.settings.sync_after);
             threads.spawn(keep_durable(state, delay, stopped.clone()));
         }
-        for Bound { listener, access, tls, address, .. } in bound {
+        for BoundListener { listener, access, tls, address, .. } in bound {
             let at = address.to_string();
             let failed = |source| StartError::Socket { at, source };
-            let door = Door {
+            let accept_loop = AcceptLoop {
                 listener: open(listener).map_err(failed)?,
-                is_read_only: access == Access::ReadOnly,
+                is_read_only: access == ListenAccess::ReadOnly,
                 tls: tls.map(|identity| TlsAcceptor::from(identity.config())),
                 shared: Arc::clone(&shared),
                 clients: Arc::clone(&clients),
                 stop: stopped.clone(),
             };
-            threads.spawn(door.accept());
+            threads.spawn(accept_loop.accept());
         }
         drop(entered);
         server.threads = Some(threads);
@@ -95,7 +95,7 @@ impl VentiServer {
     /// The addresses on which it listens, with the assigned ports, and the access that each
     /// permits.
     #[must_use]
-    pub fn addresses(&self) -> &[(Address, Access)] {
+    pub fn addresses(&self) -> &[(Address, ListenAccess)] {
         &self.addresses
     }
 
@@ -139,29 +139,29 @@ enum OpenListener {
     Unix(UnixListener),
 }
 
-fn open(listener: Listener) -> io::Result<OpenListener> {
+fn open(listener: VentiListener) -> io::Result<OpenListener> {
     Ok(match listener {
-        Listener::Tcp(listener) => {
+        VentiListener::Tcp(listener) => {
             listener.set_nonblocking(true)?;
             OpenListener::Tcp(TcpListener::from_std(listener)?)
         }
-        Listener::Unix(listener) => {
+        VentiListener::Unix(listener) => {
             listener.set_nonblocking(true)?;
             OpenListener::Unix(UnixListener::from_std(listener)?)
         }
     })
 }
 
-struct Door {
+struct AcceptLoop {
     listener: OpenListener,
     is_read_only: bool,
     tls: Option<TlsAcceptor>,
-    shared: Arc<Shared>,
+    shared: Arc<VentiServerShared>,
     clients: Arc<Semaphore>,
     stop: watch::Receiver<bool>,
 }
 
-impl Door {
+impl AcceptLoop {
     async fn accept(mut self) {
         let mut stop = self.stop.clone();
         loop {
@@ -197,7 +197,7 @@ impl Door {
                             let halves = async move {
                                 let silent = |_| io::Error::from(io::ErrorKind::TimedOut);
                                 let shaken = timeout(patience, shaking).await.map_err(silent).flatten();
-                                shaken.map(tokio::io::split).map_err(ConnectionError::Tls)
+                                shaken.map(tokio::io::split).map_err(VentiConnectionError::Tls)
                             };
                             self.welcome(place, Address::Tls(host, port), halves);
                         }
@@ -239,7 +239,7 @@ impl Door {
         &self,
         place: OwnedSemaphorePermit,
         peer: impl ToString,
-        halves: impl Future<Output = Result<(R, W), ConnectionError>> + Send + 'static,
+        halves: impl Future<Output = Result<(R, W), VentiConnectionError>> + Send + 'static,
     ) where
         R: tokio::io::AsyncRead + Unpin + Send + 'static,
         W: tokio::io::AsyncWrite + Unpin + Send + 'static,
@@ -263,7 +263,7 @@ impl Door {
             };
             match served.await {
                 Ok(()) => tracing::debug!("a Venti client has disconnected"),
-                Err(ConnectionError::Socket(error)) => {
+                Err(VentiConnectionError::Socket(error)) => {
                     tracing::debug!(%error, "the connection of a Venti client broke")
                 }
                 Err(error) => {
@@ -277,7 +277,7 @@ impl Door {
 }
 
 /// The halves of a connection that needs no handshake.
-async fn plain<R, W>(reader: R, writer: W) -> Result<(R, W), ConnectionError> {
+async fn plain<R, W>(reader: R, writer: W) -> Result<(R, W), VentiConnectionError> {
     Ok((reader, writer))
 }
 

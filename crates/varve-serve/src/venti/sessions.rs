@@ -27,7 +27,7 @@ const ROWS_MAX: usize = 1 << 15;
 
 /// A session in the record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
+pub struct ClientSession {
     pub number: u64,
     /// The client's address.
     pub peer: String,
@@ -47,14 +47,14 @@ pub struct Session {
 ///
 /// # Errors
 /// [`SessionsError`]
-pub fn list_sessions(store: &Store) -> Result<(Vec<Session>, u64), SessionsError> {
+pub fn list_sessions(store: &Store) -> Result<(Vec<ClientSession>, u64), SessionsError> {
     let mut sessions = BTreeMap::new();
     let read = store.vault().sessions().read(&mut |record| note(&mut sessions, &record))?;
     Ok((sessions.into_values().collect(), read.damaged_places))
 }
 
-fn note(sessions: &mut BTreeMap<u64, Session>, record: &SessionRecord) {
-    let session = sessions.entry(record.session).or_insert_with(|| Session {
+fn note(sessions: &mut BTreeMap<u64, ClientSession>, record: &SessionRecord) {
+    let session = sessions.entry(record.session).or_insert_with(|| ClientSession {
         number: record.session,
         peer: String::new(),
         begun: None,
@@ -122,14 +122,14 @@ pub fn mark_sessions(store: &Store, numbers: &[u64], is_aside: bool) -> Result<(
 }
 
 /// The record of sessions, while a server is running.
-pub struct Sessions {
+pub struct ClientSessions {
     store: Arc<Store>,
-    state: Mutex<State>,
+    state: Mutex<SessionsState>,
     has_refused: AtomicBool,
     refused: RwLock<BTreeSet<BlockName>>,
 }
 
-struct State {
+struct SessionsState {
     next_session: u64,
     /// Records that are not appended yet.
     waiting: Vec<SessionRecord>,
@@ -138,7 +138,7 @@ struct State {
     is_unsynced: bool,
 }
 
-impl Sessions {
+impl ClientSessions {
     /// Continues the record of a store that is open for writing. If the store is open for reading,
     /// the record is only used to refuse blocks that are set aside.
     ///
@@ -162,7 +162,7 @@ impl Sessions {
             tracing::warn!(blocks = refused.len(), "blocks that were set aside are not served");
         }
         let next_session = sessions.last_key_value().map_or(1, |(last, _)| last.saturating_add(1));
-        let state = State { next_session, waiting: Vec::new(), waiting_rows: 0, is_unsynced: false };
+        let state = SessionsState { next_session, waiting: Vec::new(), waiting_rows: 0, is_unsynced: false };
         Ok(Self {
             store,
             state: Mutex::new(state),
@@ -202,7 +202,7 @@ impl Sessions {
     }
 }
 
-impl State {
+impl SessionsState {
     fn note(&mut self, session: u64, event: SessionEvent) {
         self.waiting.push(SessionRecord { session, event });
     }
@@ -220,14 +220,14 @@ impl State {
 
 /// The session of a client that may write. It gets a number with its first write.
 pub(super) struct OpenSession {
-    sessions: Arc<Sessions>,
+    sessions: Arc<ClientSessions>,
     peer: String,
     begun: Timestamp,
     number: OnceLock<u64>,
 }
 
 impl OpenSession {
-    pub(super) fn new(sessions: Arc<Sessions>, peer: String) -> Self {
+    pub(super) fn new(sessions: Arc<ClientSessions>, peer: String) -> Self {
         let begun = sessions.store.world().clock.now();
         Self { sessions, peer, begun, number: OnceLock::new() }
     }
@@ -291,10 +291,10 @@ mod tests {
             World::deterministic(Arc::clone(&self.0) as _, 7)
         }
 
-        fn open(&self) -> Arc<Sessions> {
+        fn open(&self) -> Arc<ClientSessions> {
             let access = StoreAccess::Write { holder: "a test" };
             let store = Store::open(self.world(), None, access, &mut |_| {}).unwrap();
-            Arc::new(Sessions::open(Arc::new(store)).unwrap())
+            Arc::new(ClientSessions::open(Arc::new(store)).unwrap())
         }
 
         /// Runs the sessions one after the other. Each writes its blocks and ends.

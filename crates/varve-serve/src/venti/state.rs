@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::read_pace::ReadPace;
-use super::recent::RecentBlocks;
-use super::sessions::Sessions;
-use super::settings::VentiSettings;
-use super::unsynced::Unsynced;
+use super::recent_reads::RecentReads;
+use super::sessions::ClientSessions;
+use super::unsynced::UnsyncedCounts;
+use super::venti_settings::VentiSettings;
 use varve_block::{BlockName, BlockStore, SyncError, with_causes};
 
 /// Counters since the server was started.
@@ -44,9 +44,9 @@ pub struct VentiCounts {
 
 /// A counter that any thread can change.
 #[derive(Debug, Default)]
-pub(super) struct Counter(AtomicU64);
+pub(super) struct SharedCounter(AtomicU64);
 
-impl Counter {
+impl SharedCounter {
     pub(super) fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
@@ -62,30 +62,30 @@ impl Counter {
 
 /// See [`VentiCounts`].
 #[derive(Debug, Default)]
-pub(super) struct Counters {
-    pub(super) clients: Counter,
-    pub(super) clients_taken: Counter,
-    pub(super) clients_refused: Counter,
-    pub(super) reads: Counter,
-    pub(super) read_bytes: Counter,
-    pub(super) reads_from_memory: Counter,
-    pub(super) misses: Counter,
-    pub(super) writes: Counter,
-    pub(super) written_bytes: Counter,
-    pub(super) syncs: Counter,
-    pub(super) flushes: Counter,
-    pub(super) errors: Counter,
-    pub(super) collisions: Counter,
+pub(super) struct VentiCounters {
+    pub(super) clients: SharedCounter,
+    pub(super) clients_taken: SharedCounter,
+    pub(super) clients_refused: SharedCounter,
+    pub(super) reads: SharedCounter,
+    pub(super) read_bytes: SharedCounter,
+    pub(super) reads_from_memory: SharedCounter,
+    pub(super) misses: SharedCounter,
+    pub(super) writes: SharedCounter,
+    pub(super) written_bytes: SharedCounter,
+    pub(super) syncs: SharedCounter,
+    pub(super) flushes: SharedCounter,
+    pub(super) errors: SharedCounter,
+    pub(super) collisions: SharedCounter,
 }
 
-pub(super) struct State {
+pub(super) struct VentiServerState {
     pub(super) blocks: Arc<dyn BlockStore>,
     /// The cache of recently read blocks.
-    pub(super) recent: RecentBlocks,
-    pub(super) counters: Counters,
+    pub(super) recent: RecentReads,
+    pub(super) counters: VentiCounters,
     pub(super) read_pace: ReadPace,
-    pub(super) unsynced: Unsynced,
-    pub(super) sessions: Option<Arc<Sessions>>,
+    pub(super) unsynced: UnsyncedCounts,
+    pub(super) sessions: Option<Arc<ClientSessions>>,
     /// The reason why nothing is written any more.
     fault: OnceLock<String>,
     /// Failures may be temporary; see [`VentiSettings`].
@@ -94,14 +94,14 @@ pub(super) struct State {
     on_read_only: fn(&str),
 }
 
-impl State {
+impl VentiServerState {
     pub(super) fn new(blocks: Arc<dyn BlockStore>, settings: &VentiSettings) -> Self {
         Self {
             blocks,
-            recent: RecentBlocks::new(settings.recent_bytes),
-            counters: Counters::default(),
+            recent: RecentReads::new(settings.recent_bytes),
+            counters: VentiCounters::default(),
             read_pace: ReadPace::default(),
-            unsynced: Unsynced::default(),
+            unsynced: UnsyncedCounts::default(),
             sessions: settings.sessions.clone(),
             fault: settings.fault.clone().map(OnceLock::from).unwrap_or_default(),
             failures_pass: settings.failures_pass,

@@ -6,14 +6,14 @@ use tokio::sync::Notify;
 
 /// Counts of acknowledged blocks, and of those that a sync has covered.
 #[derive(Debug, Default)]
-pub(super) struct Unsynced {
+pub(super) struct UnsyncedCounts {
     acknowledged: AtomicU64,
     durable: AtomicU64,
     appeared: Notify,
     writer_left: Notify,
 }
 
-impl Unsynced {
+impl UnsyncedCounts {
     /// Counts a block that is in the store. Called before its writer gets the answer.
     pub(super) fn acknowledge(&self) {
         let before = self.acknowledged.fetch_add(1, Ordering::SeqCst);

@@ -15,7 +15,7 @@ use tokio::task::block_in_place;
 use varve_block::with_causes;
 use varve_image::{FileId, FileKind, FileStatus, FileSystemError, FileTime, FolderChild};
 
-use crate::Served;
+use crate::ServedFileSystem;
 use crate::path::{find, follow};
 
 /// The last second of the year 9999.
@@ -23,28 +23,28 @@ const HTTP_SECONDS_MAX: u64 = 253_402_300_799;
 
 /// Presents a file system to WebDAV clients.
 #[derive(Clone)]
-pub(super) struct Adapter {
-    files: Arc<dyn Served>,
+pub(super) struct WebDavAdapter {
+    files: Arc<dyn ServedFileSystem>,
 }
 
-impl Adapter {
-    pub(super) fn new(files: Arc<dyn Served>) -> Self {
+impl WebDavAdapter {
+    pub(super) fn new(files: Arc<dyn ServedFileSystem>) -> Self {
         Self { files }
     }
 
-    fn find(&self, path: &DavPath) -> FsResult<(FileId, About)> {
+    fn find(&self, path: &DavPath) -> FsResult<(FileId, WebDavProperties)> {
         let found = find(&*self.files, path.as_bytes()).map_err(|error| refuse(&error))?;
         let file = found.ok_or(FsError::NotFound)?;
         Ok((file, self.about(file)?))
     }
 
-    fn about(&self, file: FileId) -> FsResult<About> {
+    fn about(&self, file: FileId) -> FsResult<WebDavProperties> {
         let status = self.files.status(file).map_err(|error| refuse(&error))?;
-        About::of(file, &status).ok_or(FsError::NotFound)
+        WebDavProperties::of(file, &status).ok_or(FsError::NotFound)
     }
 
     /// The entry for a child of a folder; `None` if it is left out.
-    fn entry(&self, folder: &[u8], child: FolderChild) -> Option<Entry> {
+    fn entry(&self, folder: &[u8], child: FolderChild) -> Option<WebDavEntry> {
         let file = match child.kind {
             FileKind::SymbolicLink => follow(&*self.files, folder, &child.name).ok()??,
             _ => child.id,
@@ -52,12 +52,15 @@ impl Adapter {
         // If the status cannot be read, list the child anyway. A later request for it gets the
         // error.
         let about = match self.files.status(file) {
-            Ok(status) => About::of(file, &status)?,
-            Err(_) => {
-                About { file, is_folder: child.kind == FileKind::Folder, size: 0, modified: FileTime::EPOCH }
-            }
+            Ok(status) => WebDavProperties::of(file, &status)?,
+            Err(_) => WebDavProperties {
+                file,
+                is_folder: child.kind == FileKind::Folder,
+                size: 0,
+                modified: FileTime::EPOCH,
+            },
         };
-        Some(Entry { name: child.name, about })
+        Some(WebDavEntry { name: child.name, about })
     }
 
     fn list(&self, path: &DavPath) -> FsResult<Vec<FsResult<Box<dyn DavDirEntry>>>> {
@@ -95,14 +98,14 @@ fn refuse(error: &FileSystemError) -> FsError {
 
 /// The properties of a file that WebDAV knows.
 #[derive(Debug, Clone)]
-struct About {
+struct WebDavProperties {
     file: FileId,
     is_folder: bool,
     size: u64,
     modified: FileTime,
 }
 
-impl About {
+impl WebDavProperties {
     /// Returns `None` for a kind of file that WebDAV does not know.
     fn of(file: FileId, status: &FileStatus) -> Option<Self> {
         let is_folder = match status.kind {
@@ -114,7 +117,7 @@ impl About {
     }
 }
 
-impl DavMetaData for About {
+impl DavMetaData for WebDavProperties {
     fn len(&self) -> u64 {
         self.size
     }
@@ -146,12 +149,12 @@ fn http_time(time: FileTime) -> SystemTime {
 }
 
 /// An entry of a folder.
-struct Entry {
+struct WebDavEntry {
     name: Vec<u8>,
-    about: About,
+    about: WebDavProperties,
 }
 
-impl DavDirEntry for Entry {
+impl DavDirEntry for WebDavEntry {
     fn name(&self) -> Vec<u8> {
         self.name.clone()
     }
@@ -162,22 +165,22 @@ impl DavDirEntry for Entry {
 }
 
 /// An open file.
-struct OpenFile {
-    files: Arc<dyn Served>,
-    about: About,
+struct WebDavFile {
+    files: Arc<dyn ServedFileSystem>,
+    about: WebDavProperties,
     place: u64,
 }
 
-impl std::fmt::Debug for OpenFile {
+impl std::fmt::Debug for WebDavFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OpenFile")
+        f.debug_struct("WebDavFile")
             .field("about", &self.about)
             .field("place", &self.place)
             .finish_non_exhaustive()
     }
 }
 
-impl DavFile for OpenFile {
+impl DavFile for WebDavFile {
     fn metadata(&mut self) -> FsFuture<'_, Box<dyn DavMetaData>> {
         Box::pin(async { Ok(Box::new(self.about.clone()) as _) })
     }
@@ -218,7 +221,7 @@ impl DavFile for OpenFile {
     }
 }
 
-impl DavFileSystem for Adapter {
+impl DavFileSystem for WebDavAdapter {
     fn open<'a>(&'a self, path: &'a DavPath, options: OpenOptions) -> FsFuture<'a, Box<dyn DavFile>> {
         Box::pin(async move {
             if options.write || options.append || options.create || options.create_new || options.truncate {
@@ -228,7 +231,7 @@ impl DavFileSystem for Adapter {
             if about.is_folder {
                 return Err(FsError::Forbidden);
             }
-            Ok(Box::new(OpenFile { files: Arc::clone(&self.files), about, place: 0 }) as _)
+            Ok(Box::new(WebDavFile { files: Arc::clone(&self.files), about, place: 0 }) as _)
         })
     }
 

@@ -10,19 +10,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use crate::places::Place;
+use crate::client_slots::ClientSlot;
 
-pub(super) struct Watched {
+pub(super) struct WatchedSocket {
     socket: TcpStream,
-    place: Arc<Place>,
+    place: Arc<ClientSlot>,
     patience: Duration,
     /// Expires when the client has taken nothing for too long.
     stalled: Option<Pin<Box<Sleep>>>,
 }
 
-impl Watched {
+impl WatchedSocket {
     /// Sets the time for which a client may take nothing.
-    pub(super) fn new(socket: TcpStream, place: Arc<Place>, patience: Duration) -> Self {
+    pub(super) fn new(socket: TcpStream, place: Arc<ClientSlot>, patience: Duration) -> Self {
         Self { socket, place, patience, stalled: None }
     }
 
@@ -42,7 +42,7 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for WatchedSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -52,7 +52,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for WatchedSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

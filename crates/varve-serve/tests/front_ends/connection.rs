@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use varve_nbd::{
-    BASE_ALLOCATION, Chunk, ClientNegotiation, Command, CommandFlags, Connected, ErrorCode, Reply, Wanted,
+    BASE_ALLOCATION, ClientNegotiation, CommandFlags, ConnectedExport, ErrorCode, ExportRequest, NbdCommand,
+    NbdReply, ReplyChunk,
 };
 use varve_serve::nbd::{
-    Disk, Disks, Endpoint, FindDiskError, ListedDisk, NbdServer, OneDisk, Overlay, Served, Settings, Stretch,
+    DiskExtent, Endpoint, FindDiskError, FoundDisk, ListedDisk, NbdServer, NbdSettings, OneDisk, Overlay,
+    ServedDisk, ServedDisks,
 };
 
 const SIZE: usize = 8 << 20;
@@ -30,7 +32,7 @@ impl Sample {
     }
 }
 
-impl Disk for Sample {
+impl ServedDisk for Sample {
     fn size(&self) -> u64 {
         SIZE as u64
     }
@@ -45,11 +47,11 @@ impl Disk for Sample {
         Ok(())
     }
 
-    fn map(&self, range: Range<u64>) -> io::Result<Vec<Stretch>> {
+    fn map(&self, range: Range<u64>) -> io::Result<Vec<DiskExtent>> {
         let bounds = [0, HOLE.start as u64, HOLE.end as u64, SIZE as u64];
         let parts = bounds.windows(2).enumerate().map(|(number, part)| {
             let length = range.end.min(part[1]).saturating_sub(range.start.max(part[0]));
-            Stretch { length, is_hole: number == 1 }
+            DiskExtent { length, is_hole: number == 1 }
         });
         Ok(parts.filter(|stretch| stretch.length > 0).collect())
     }
@@ -60,7 +62,7 @@ struct Sandbox {
     server: NbdServer,
 }
 
-fn serve(disk: Arc<dyn Disk>, settings: Settings) -> Sandbox {
+fn serve(disk: Arc<dyn ServedDisk>, settings: NbdSettings) -> Sandbox {
     let folder = tempfile::tempdir().unwrap();
     let disks = OneDisk::new(vec!["disk".into()], "a disk".into(), disk);
     let endpoint = Endpoint::Unix(folder.path().join("nbd"));
@@ -81,7 +83,7 @@ impl Sandbox {
 
     fn client(&self) -> Client {
         let mut socket = self.connect();
-        let wanted = Wanted { export: "disk".into(), contexts: vec![BASE_ALLOCATION.into()] };
+        let wanted = ExportRequest { export: "disk".into(), contexts: vec![BASE_ALLOCATION.into()] };
         let mut negotiation = ClientNegotiation::new(wanted);
         let mut bytes = [0; 4096];
         let connected = loop {
@@ -100,12 +102,12 @@ impl Sandbox {
 
 struct Client {
     socket: UnixStream,
-    connected: Connected,
+    connected: ConnectedExport,
 }
 
 impl Client {
     /// Sends requests all at once, and collects all that is said to them, in the order of the requests.
-    fn ask(&mut self, commands: Vec<Command>) -> Vec<Vec<Chunk>> {
+    fn ask(&mut self, commands: Vec<NbdCommand>) -> Vec<Vec<ReplyChunk>> {
         let replies = &mut self.connected.replies;
         let mut sent = Vec::new();
         let cookies: Vec<u64> =
@@ -117,7 +119,7 @@ impl Client {
             let count = self.socket.read(&mut bytes).unwrap();
             assert!(count > 0, "the server has gone");
             replies.receive(&bytes[..count]);
-            while let Some(Reply { cookie, chunk, .. }) = replies.next_reply().unwrap() {
+            while let Some(NbdReply { cookie, chunk, .. }) = replies.next_reply().unwrap() {
                 said[cookies.iter().position(|known| *known == cookie).unwrap()].push(chunk);
             }
         }
@@ -130,17 +132,19 @@ impl Client {
     }
 }
 
-fn read(range: &Range<usize>) -> Command {
-    Command::Read { offset: range.start as u64, length: u32::try_from(range.len()).unwrap() }
+fn read(range: &Range<usize>) -> NbdCommand {
+    NbdCommand::Read { offset: range.start as u64, length: u32::try_from(range.len()).unwrap() }
 }
 
-fn put_together(range: &Range<usize>, chunks: &[Chunk]) -> Vec<u8> {
+fn put_together(range: &Range<usize>, chunks: &[ReplyChunk]) -> Vec<u8> {
     let mut bytes = vec![0xee; range.len()];
     let at = |offset: u64| usize::try_from(offset).unwrap() - range.start;
     for chunk in chunks {
         match chunk {
-            Chunk::Data { offset, bytes: data } => bytes[at(*offset)..][..data.len()].copy_from_slice(data),
-            Chunk::Hole { offset, length } => bytes[at(*offset)..][..*length as usize].fill(0),
+            ReplyChunk::Data { offset, bytes: data } => {
+                bytes[at(*offset)..][..data.len()].copy_from_slice(data)
+            }
+            ReplyChunk::Hole { offset, length } => bytes[at(*offset)..][..*length as usize].fill(0),
             other => panic!("{other:?}"),
         }
     }
@@ -150,7 +154,7 @@ fn put_together(range: &Range<usize>, chunks: &[Chunk]) -> Vec<u8> {
 #[test]
 fn many_requests_at_once_are_each_answered_right() {
     let sample = Sample::new();
-    let sandbox = serve(sample.clone(), Settings::default());
+    let sandbox = serve(sample.clone(), NbdSettings::default());
     let mut client = sandbox.client();
     let ranges: Vec<Range<usize>> = (0..300)
         .map(|number: usize| {
@@ -167,14 +171,14 @@ fn many_requests_at_once_are_each_answered_right() {
 #[test]
 fn holes_are_told_as_holes() {
     let sample = Sample::new();
-    let sandbox = serve(sample.clone(), Settings::default());
+    let sandbox = serve(sample.clone(), NbdSettings::default());
     let mut client = sandbox.client();
     let range = HOLE.start - 100_000..HOLE.end + 100_000;
     let said = client.ask(vec![read(&range)]).remove(0);
-    assert!(said.contains(&Chunk::Hole { offset: HOLE.start as u64, length: 1 << 20 }));
+    assert!(said.contains(&ReplyChunk::Hole { offset: HOLE.start as u64, length: 1 << 20 }));
     assert!(put_together(&range, &said) == sample.0[range]);
-    let status = Command::BlockStatus { offset: 0, length: u32::try_from(SIZE).unwrap() };
-    let Chunk::Status { extents, .. } = client.ask(vec![status]).remove(0).remove(0) else {
+    let status = NbdCommand::BlockStatus { offset: 0, length: u32::try_from(SIZE).unwrap() };
+    let ReplyChunk::Status { extents, .. } = client.ask(vec![status]).remove(0).remove(0) else {
         panic!("no status")
     };
     let extents: Vec<_> = extents.iter().map(|extent| (extent.length >> 20, extent.flags)).collect();
@@ -184,13 +188,13 @@ fn holes_are_told_as_holes() {
 #[test]
 fn damage_is_an_error_of_that_read_alone() {
     let sample = Sample::new();
-    let sandbox = serve(sample.clone(), Settings::default());
+    let sandbox = serve(sample.clone(), NbdSettings::default());
     let mut client = sandbox.client();
     let (good, bad) = (0..4096, DAMAGED.start..DAMAGED.start + 100);
     let large = DAMAGED.start - (2 << 20)..DAMAGED.end + (1 << 20);
     let said = client.ask(vec![read(&good), read(&bad), read(&large), read(&good)]);
-    let code = |chunks: &[Chunk]| match chunks.last() {
-        Some(Chunk::Error { code, message, .. }) => Some((*code, message.clone())),
+    let code = |chunks: &[ReplyChunk]| match chunks.last() {
+        Some(ReplyChunk::Error { code, message, .. }) => Some((*code, message.clone())),
         _ => None,
     };
     let failed = Some((ErrorCode::IO, "a block is damaged".to_owned()));
@@ -204,16 +208,20 @@ fn damage_is_an_error_of_that_read_alone() {
 #[test]
 fn writes_are_seen_by_every_client_and_refused_where_nothing_is_written() {
     let overlay = Overlay::throw_away(Sample::new(), tempfile::tempfile().unwrap()).unwrap();
-    let sandbox = serve(Arc::new(overlay), Settings::default());
+    let sandbox = serve(Arc::new(overlay), NbdSettings::default());
     let (mut one, mut other) = (sandbox.client(), sandbox.client());
     let data = vec![0x55; 3 << 20];
-    assert_eq!(one.ask(vec![Command::Write { offset: 12_345, data: data.clone() }]), [[Chunk::None]]);
+    assert_eq!(one.ask(vec![NbdCommand::Write { offset: 12_345, data: data.clone() }]), [[ReplyChunk::None]]);
     assert!(other.read(12_345..12_345 + (3 << 20)) == data);
 
-    let read_only = serve(Sample::new(), Settings::default());
+    let read_only = serve(Sample::new(), NbdSettings::default());
     let mut client = read_only.client();
-    let said = client.ask(vec![Command::Write { offset: 0, data: vec![1; 512] }, read(&(0..10))]);
-    assert!(matches!(&said[0][..], [Chunk::Error { code: ErrorCode::NOT_PERMITTED, .. }]), "{:?}", said[0]);
+    let said = client.ask(vec![NbdCommand::Write { offset: 0, data: vec![1; 512] }, read(&(0..10))]);
+    assert!(
+        matches!(&said[0][..], [ReplyChunk::Error { code: ErrorCode::NOT_PERMITTED, .. }]),
+        "{:?}",
+        said[0]
+    );
     assert_eq!(put_together(&(0..10), &said[1]), Sample::new().0[..10]);
 }
 
@@ -232,11 +240,11 @@ fn is_ended(socket: &mut UnixStream) -> bool {
 #[test]
 fn nobody_is_waited_for_for_ever() {
     let short = Duration::from_millis(300);
-    let settings = Settings {
+    let settings = NbdSettings {
         handshake_timeout: short,
         partial_timeout: short,
         send_timeout: short,
-        ..Settings::default()
+        ..NbdSettings::default()
     };
     let sandbox = serve(Sample::new(), settings);
     assert!(is_ended(&mut sandbox.connect()), "who says nothing");
@@ -244,7 +252,7 @@ fn nobody_is_waited_for_for_ever() {
     let mut slow = sandbox.client();
     // The head of a write, and no more.
     let mut begun = Vec::new();
-    let write = Command::Write { offset: 0, data: vec![1; 100] };
+    let write = NbdCommand::Write { offset: 0, data: vec![1; 100] };
     slow.connected.replies.ask(write, CommandFlags::NONE, &mut begun);
     slow.socket.write_all(&begun[..50]).unwrap();
     assert!(is_ended(&mut slow.socket), "who stops in the middle of a request");
@@ -265,7 +273,7 @@ fn nobody_is_waited_for_for_ever() {
 #[test]
 fn a_server_that_ends_answers_what_has_come() {
     let sample = Sample::new();
-    let sandbox = serve(sample.clone(), Settings::default());
+    let sandbox = serve(sample.clone(), NbdSettings::default());
     let mut client = sandbox.client();
     let mut sent = Vec::new();
     let count = 50;
@@ -298,12 +306,12 @@ fn a_server_that_ends_answers_what_has_come() {
 /// Disks that cannot be listed.
 struct Broken;
 
-impl Disks for Broken {
+impl ServedDisks for Broken {
     fn list(&self) -> Vec<ListedDisk> {
         Vec::new()
     }
 
-    fn find(&self, _: &str) -> Result<Served, FindDiskError> {
+    fn find(&self, _: &str) -> Result<FoundDisk, FindDiskError> {
         Err(FindDiskError::Failed("the store has gone".into()))
     }
 }
@@ -312,9 +320,10 @@ impl Disks for Broken {
 fn a_client_is_told_why_there_is_no_disk() {
     let folder = tempfile::tempdir().unwrap();
     let endpoint = Endpoint::Unix(folder.path().join("nbd"));
-    let _server = NbdServer::start(&endpoint, Arc::new(Broken), Settings::default()).unwrap();
+    let _server = NbdServer::start(&endpoint, Arc::new(Broken), NbdSettings::default()).unwrap();
     let mut socket = UnixStream::connect(folder.path().join("nbd")).unwrap();
-    let mut negotiation = ClientNegotiation::new(Wanted { export: "disk".into(), contexts: Vec::new() });
+    let mut negotiation =
+        ClientNegotiation::new(ExportRequest { export: "disk".into(), contexts: Vec::new() });
     let mut bytes = [0; 4096];
     let refused = loop {
         let count = socket.read(&mut bytes).unwrap();
@@ -330,11 +339,11 @@ fn a_client_is_told_why_there_is_no_disk() {
 
 #[test]
 fn a_socket_that_somebody_was_killed_at_is_taken_over_and_one_in_use_is_not() {
-    let sandbox = serve(Sample::new(), Settings::default());
+    let sandbox = serve(Sample::new(), NbdSettings::default());
     let disks = || Arc::new(OneDisk::new(vec!["disk".into()], String::new(), Sample::new()));
     let endpoint = Endpoint::Unix(sandbox.socket());
-    assert!(NbdServer::start(&endpoint, disks(), Settings::default()).is_err(), "somebody listens there");
+    assert!(NbdServer::start(&endpoint, disks(), NbdSettings::default()).is_err(), "somebody listens there");
     let dead = sandbox.folder.path().join("dead");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
-    drop(NbdServer::start(&Endpoint::Unix(dead), disks(), Settings::default()).unwrap());
+    drop(NbdServer::start(&Endpoint::Unix(dead), disks(), NbdSettings::default()).unwrap());
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use varve_serve::nbd::{Disk, Overlay, OverlayError, Stretch, WritableDisk};
+use varve_serve::nbd::{DiskExtent, Overlay, OverlayError, ServedDisk, WritableDisk};
 
 /// Not a multiple of a block: the last one is shorter.
 const SIZE: usize = 60_000;
@@ -29,7 +29,7 @@ impl Below {
     }
 }
 
-impl Disk for Below {
+impl ServedDisk for Below {
     fn size(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -43,10 +43,10 @@ impl Disk for Below {
         Ok(())
     }
 
-    fn map(&self, range: Range<u64>) -> io::Result<Vec<Stretch>> {
+    fn map(&self, range: Range<u64>) -> io::Result<Vec<DiskExtent>> {
         let data = range.end.min(20_000).saturating_sub(range.start);
         let hole = (range.end - range.start) - data;
-        let both = [Stretch { length: data, is_hole: false }, Stretch { length: hole, is_hole: true }];
+        let both = [DiskExtent { length: data, is_hole: false }, DiskExtent { length: hole, is_hole: true }];
         Ok(both.into_iter().filter(|stretch| stretch.length > 0).collect())
     }
 }

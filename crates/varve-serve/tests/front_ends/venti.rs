@@ -14,9 +14,10 @@ use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
 use sha1::{Digest as _, Sha1};
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError, from_hex};
-use varve_serve::venti::{Access, Inherited, Listening, VentiServer, VentiSettings};
+use varve_serve::venti::{InheritedSockets, ListenAccess, ListenAddress, VentiServer, VentiSettings};
 use varve_venti::{
-    Address, ClientConnection, Message, Messages, Reply, Request, Version, VersionLine, WireType,
+    Address, ClientConnection, MessageDecoder, VentiMessage, VentiReply, VentiRequest, Version, VersionLine,
+    WireType,
 };
 
 /// Blocks in memory, that can fail, wait, and find other bytes in their place.
@@ -71,10 +72,11 @@ impl BlockStore for Blocks {
     }
 }
 
-fn serve(blocks: &Arc<Blocks>, access: Access, settings: VentiSettings) -> VentiServer {
+fn serve(blocks: &Arc<Blocks>, access: ListenAccess, settings: VentiSettings) -> VentiServer {
     let at = "tcp!127.0.0.1!0".parse().unwrap();
-    let wanted = [Listening { at, access }];
-    VentiServer::start(&wanted, false, &mut Inherited::none(), Arc::clone(blocks) as _, settings).unwrap()
+    let wanted = [ListenAddress { at, access }];
+    VentiServer::start(&wanted, false, &mut InheritedSockets::none(), Arc::clone(blocks) as _, settings)
+        .unwrap()
 }
 
 fn connect(server: &VentiServer) -> TcpStream {
@@ -109,7 +111,7 @@ impl Client {
         self.socket.write_all(&self.connection.take_unsent()).unwrap();
     }
 
-    fn next(&mut self) -> (u8, Result<Reply, String>) {
+    fn next(&mut self) -> (u8, Result<VentiReply, String>) {
         loop {
             if let Some(answer) = self.connection.next_answer().unwrap() {
                 return (answer.tag, answer.reply);
@@ -118,20 +120,20 @@ impl Client {
         }
     }
 
-    fn ask(&mut self, request: &Request) -> Result<Reply, String> {
+    fn ask(&mut self, request: &VentiRequest) -> Result<VentiReply, String> {
         let tag = self.connection.ask(request).unwrap();
         let (answered, reply) = self.next();
         assert_eq!(answered, tag);
         reply
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<Reply, String> {
-        self.ask(&Request::Write { wire_type: WireType::DATA, data: Bytes::copy_from_slice(bytes) })
+    fn write(&mut self, bytes: &[u8]) -> Result<VentiReply, String> {
+        self.ask(&VentiRequest::Write { wire_type: WireType::DATA, data: Bytes::copy_from_slice(bytes) })
     }
 }
 
-fn read(bytes: &[u8]) -> Request {
-    Request::read(score(bytes).as_bytes().try_into().unwrap(), WireType::DATA, 8192)
+fn read(bytes: &[u8]) -> VentiRequest {
+    VentiRequest::read(score(bytes).as_bytes().try_into().unwrap(), WireType::DATA, 8192)
 }
 
 /// The messages of one direction of a recording, and its first line.
@@ -142,24 +144,24 @@ fn recorded(connection: &Value, direction: &str) -> (Vec<u8>, Vec<(u8, u8, Bytes
     let bytes = from_hex(&hex).unwrap();
     let (line, _) = VersionLine::default().receive(&bytes).unwrap();
     let version = Version::from_name(connection["version"].as_str().unwrap().as_bytes()).unwrap();
-    let mut messages = Messages::new(version, 1 << 20, BytesMut::from(&bytes[line..]));
+    let mut messages = MessageDecoder::new(version, 1 << 20, BytesMut::from(&bytes[line..]));
     let mut found = Vec::new();
-    while let Some(Message::Whole { kind, tag, body }) = messages.next_message().unwrap() {
+    while let Some(VentiMessage::Whole { kind, tag, body }) = messages.next_message().unwrap() {
         found.push((kind, tag, body));
     }
     (bytes[..line].to_vec(), found)
 }
 
 /// What ours answers otherwise than the recorded server, on purpose.
-fn is_ours(kind: u8, request: &Request, reply: &(u8, Bytes)) -> bool {
+fn is_ours(kind: u8, request: &VentiRequest, reply: &(u8, Bytes)) -> bool {
     match request {
         // It is there, and says so.
-        Request::Ping => reply.0 == 3,
+        VentiRequest::Ping => reply.0 == 3,
         // The block without bytes can be read.
-        Request::Read { score: asked, .. } => {
+        VentiRequest::Read { score: asked, .. } => {
             *asked == score(&[]).as_bytes() && reply.0 == 13 && reply.1.is_empty()
         }
-        Request::Hello(_) => kind == 4 && reply.0 == 5,
+        VentiRequest::Hello(_) => kind == 4 && reply.0 == 5,
         _ => false,
     }
 }
@@ -171,7 +173,7 @@ fn replay(name: &str, connection: &Value) -> usize {
     let version = Version::from_name(connection["version"].as_str().unwrap().as_bytes()).unwrap();
     let blocks = Arc::new(Blocks::default());
     let mut same = 0;
-    let server = serve(&blocks, Access::ReadWrite, VentiSettings::default());
+    let server = serve(&blocks, ListenAccess::ReadWrite, VentiSettings::default());
     let mut socket = connect(&server);
     socket.write_all(&line).unwrap();
     let mut received = Vec::new();
@@ -181,13 +183,14 @@ fn replay(name: &str, connection: &Value) -> usize {
         received.extend_from_slice(&byte);
     }
     assert_eq!(received, Version::line());
-    let mut messages = Messages::new(version, 1 << 20, BytesMut::new());
+    let mut messages = MessageDecoder::new(version, 1 << 20, BytesMut::new());
     for (kind, tag, body) in requests {
-        let request = Request::decode(kind, body).unwrap();
+        let request = VentiRequest::decode(kind, body).unwrap();
         let expected = replies.iter().position(|reply| reply.1 == tag);
         let expected = expected.map(|place| replies.remove(place));
         // What was read there and not written before is there from the beginning. What is all zeros is nobody's score.
-        if let (Request::Read { score: asked, wire_type, .. }, Some((13, _, block))) = (&request, &expected)
+        if let (VentiRequest::Read { score: asked, wire_type, .. }, Some((13, _, block))) =
+            (&request, &expected)
             && score(block).as_bytes() == asked
         {
             let block_type = wire_type.block_types().next().unwrap();
@@ -197,13 +200,15 @@ fn replay(name: &str, connection: &Value) -> usize {
         request.encode(version, tag, &mut bytes).unwrap();
         socket.write_all(&bytes).unwrap();
         let Some((expected_kind, _, expected)) = expected else {
-            assert_eq!(request, Request::Goodbye, "{name}");
+            assert_eq!(request, VentiRequest::Goodbye, "{name}");
             assert_eq!(socket.read(&mut [0]).unwrap(), 0, "it hangs up without a word");
             return same;
         };
         let reply = loop {
             if let Some(message) = messages.next_message().unwrap() {
-                let Message::Whole { kind, tag: answered, body } = message else { panic!("{message:?}") };
+                let VentiMessage::Whole { kind, tag: answered, body } = message else {
+                    panic!("{message:?}")
+                };
                 assert_eq!(answered, tag, "{name}");
                 break (kind, body);
             }
@@ -212,7 +217,7 @@ fn replay(name: &str, connection: &Value) -> usize {
             assert!(count > 0, "{name}: the server has hung up");
             messages.inbox().extend_from_slice(&bytes[..count]);
         };
-        let nobody = matches!(&request, Request::Read { score: [0, ..], .. });
+        let nobody = matches!(&request, VentiRequest::Read { score: [0, ..], .. });
         if is_ours(kind, &request, &reply) || nobody {
             continue;
         }
@@ -241,7 +246,7 @@ fn recorded_sessions_of_real_clients_are_answered_as_they_were() {
 
 #[test]
 fn who_was_refused_then_is_refused_now() {
-    let server = serve(&Arc::default(), Access::ReadWrite, VentiSettings::default());
+    let server = serve(&Arc::default(), ListenAccess::ReadWrite, VentiSettings::default());
     let hello = from_hex("00140405000230320009616e6f6e796d6f7573000000").unwrap();
     for bytes in [&b"venti-03-scripted\n"[..], b"hello\n", &[b"venti-02-x\n", hello.as_slice()].concat()] {
         let mut socket = connect(&server);
@@ -257,7 +262,7 @@ fn who_was_refused_then_is_refused_now() {
 #[test]
 fn every_tag_can_be_in_flight_and_none_waits_for_another() {
     let blocks = Arc::new(Blocks::default());
-    let server = serve(&blocks, Access::ReadWrite, VentiSettings::default());
+    let server = serve(&blocks, ListenAccess::ReadWrite, VentiSettings::default());
     let mut client = Client::new(&server);
     let bytes: Vec<Vec<u8>> = (0..256).map(|number| format!("block {number}").into_bytes()).collect();
     for bytes in &bytes {
@@ -275,25 +280,25 @@ fn every_tag_can_be_in_flight_and_none_waits_for_another() {
     // The one that was taken by the same thread waits, too.
     for _ in 0..254 {
         let (tag, reply) = client.next();
-        assert_eq!(reply, Ok(Reply::Read(bytes[usize::from(tag)].clone().into())));
+        assert_eq!(reply, Ok(VentiReply::Read(bytes[usize::from(tag)].clone().into())));
         assert!(tag > 1, "it could not be read yet");
     }
     *blocks.held.lock() = None;
     blocks.let_go.notify_all();
     for _ in 0..2 {
         let (tag, reply) = client.next();
-        assert_eq!(reply, Ok(Reply::Read(bytes[usize::from(tag)].clone().into())));
+        assert_eq!(reply, Ok(VentiReply::Read(bytes[usize::from(tag)].clone().into())));
     }
 }
 
 #[test]
 fn a_half_closed_connection_gets_its_answers() {
-    let server = serve(&Arc::default(), Access::ReadWrite, VentiSettings::default());
+    let server = serve(&Arc::default(), ListenAccess::ReadWrite, VentiSettings::default());
     let mut client = Client::new(&server);
     for number in 0..100_u8 {
         client.connection.ask_write(WireType::DATA, &[number; 8192]).unwrap();
     }
-    client.connection.ask(&Request::Sync).unwrap();
+    client.connection.ask(&VentiRequest::Sync).unwrap();
     client.socket.write_all(&client.connection.take_unsent()).unwrap();
     client.socket.shutdown(Shutdown::Write).unwrap();
     for _ in 0..101 {
@@ -305,26 +310,27 @@ fn a_half_closed_connection_gets_its_answers() {
 #[test]
 fn after_a_fault_of_the_disk_reads_go_on_and_writers_are_told() {
     let blocks = Arc::new(Blocks::default());
-    let server = serve(&blocks, Access::ReadWrite, VentiSettings::default());
+    let server = serve(&blocks, ListenAccess::ReadWrite, VentiSettings::default());
     let mut client = Client::new(&server);
     client.write(b"before").unwrap();
     blocks.cannot_write.store(true, Ordering::Relaxed);
     assert!(client.write(b"now").unwrap_err().contains("the disk is gone"));
     // It is not tried again: what is not certain stays so.
     blocks.cannot_write.store(false, Ordering::Relaxed);
-    for refused in [client.write(b"later"), Client::new(&server).write(b"others"), client.ask(&Request::Sync)]
+    for refused in
+        [client.write(b"later"), Client::new(&server).write(b"others"), client.ask(&VentiRequest::Sync)]
     {
         let text = refused.unwrap_err();
         assert!(text.starts_with("read only") && text.contains("the disk is gone"), "{text}");
     }
-    assert_eq!(client.ask(&read(b"before")), Ok(Reply::Read(Bytes::from_static(b"before"))));
+    assert_eq!(client.ask(&read(b"before")), Ok(VentiReply::Read(Bytes::from_static(b"before"))));
     assert!(server.counts().is_degraded);
 }
 
 #[test]
 fn a_block_whose_score_is_taken_is_refused() {
     let blocks = Arc::new(Blocks { colliding: Some(b"forged"), ..Blocks::default() });
-    let server = serve(&blocks, Access::ReadWrite, VentiSettings::default());
+    let server = serve(&blocks, ListenAccess::ReadWrite, VentiSettings::default());
     let mut client = Client::new(&server);
     for bytes in [&b"good"[..], b"forged", b"better"] {
         client.connection.ask_write(WireType::DATA, bytes).unwrap();
@@ -338,10 +344,10 @@ fn a_block_whose_score_is_taken_is_refused() {
 #[test]
 fn where_only_reading_is_allowed_nothing_is_written() {
     let blocks = Arc::new(Blocks::default());
-    let server = serve(&blocks, Access::ReadOnly, VentiSettings::default());
+    let server = serve(&blocks, ListenAccess::ReadOnly, VentiSettings::default());
     let mut client = Client::new(&server);
     assert_eq!(client.write(b"a block"), Err("read only".into()));
-    assert_eq!(client.ask(&Request::Sync), Ok(Reply::Sync));
+    assert_eq!(client.ask(&VentiRequest::Sync), Ok(VentiReply::Sync));
     blocks.put(Block { block_type: BlockType::DATA, bytes: b"a block" }).unwrap();
     assert!(client.ask(&read(b"a block")).is_ok());
     assert_eq!(blocks.blocks.lock().len(), 1);
@@ -352,10 +358,11 @@ fn pointers_are_found_whatever_they_were_stored_as() {
     let blocks = Arc::new(Blocks::default());
     let pointer = BlockType::at_depth(varve_block::BlockKind::Directory, 3).unwrap();
     blocks.put(Block { block_type: pointer, bytes: b"pointers" }).unwrap();
-    let server = serve(&blocks, Access::ReadOnly, VentiSettings::default());
+    let server = serve(&blocks, ListenAccess::ReadOnly, VentiSettings::default());
     let name = score(b"pointers").as_bytes().try_into().unwrap();
-    let found = |wire: u8| Client::new(&server).ask(&Request::read(name, WireType::from_byte(wire), 300));
-    assert_eq!(found(5), Ok(Reply::Read(Bytes::from_static(b"pointers"))));
+    let found =
+        |wire: u8| Client::new(&server).ask(&VentiRequest::read(name, WireType::from_byte(wire), 300));
+    assert_eq!(found(5), Ok(VentiReply::Read(Bytes::from_static(b"pointers"))));
     assert!(found(6).unwrap_err().starts_with("no block with score"));
     assert!(found(11).unwrap_err().ends_with("/255 exists"));
 }
@@ -370,7 +377,7 @@ fn slow_and_silent_clients_do_not_stay() {
         send_timeout: patience,
         ..VentiSettings::default()
     };
-    let server = serve(&Arc::default(), Access::ReadWrite, settings);
+    let server = serve(&Arc::default(), ListenAccess::ReadWrite, settings);
     let ends = |mut socket: TcpStream| drop(socket.read_to_end(&mut Vec::new()));
     ends(connect(&server));
     let mut half = connect(&server);
@@ -385,14 +392,14 @@ fn slow_and_silent_clients_do_not_stay() {
 #[test]
 fn who_takes_no_answers_is_left_alone_and_costs_no_more_than_its_room() {
     let settings = VentiSettings { send_timeout: Duration::from_millis(500), ..VentiSettings::default() };
-    let server = serve(&Arc::default(), Access::ReadWrite, settings);
+    let server = serve(&Arc::default(), ListenAccess::ReadWrite, settings);
     let mut greedy = Client::new(&server);
     let block = vec![7; 50_000];
     greedy.write(&block).unwrap();
     let name = score(&block).as_bytes().try_into().unwrap();
     let mut asked = Vec::new();
     for tag in 0..=255 {
-        Request::read(name, WireType::DATA, 65_535).encode(Version::V04, tag, &mut asked).unwrap();
+        VentiRequest::read(name, WireType::DATA, 65_535).encode(Version::V04, tag, &mut asked).unwrap();
     }
     greedy.socket.write_all(&asked).unwrap();
     // 12 MB are asked for, and nobody takes them; others are served.
@@ -407,12 +414,12 @@ fn who_takes_no_answers_is_left_alone_and_costs_no_more_than_its_room() {
 #[test]
 fn who_takes_nothing_gives_way_when_it_holds_all_room() {
     let settings = VentiSettings { all_clients_bytes: 4 << 20, ..VentiSettings::default() };
-    let server = serve(&Arc::default(), Access::ReadWrite, settings);
+    let server = serve(&Arc::default(), ListenAccess::ReadWrite, settings);
     let block = vec![7; 56 << 10];
     let name = score(&block).as_bytes().try_into().unwrap();
     let mut asked = Vec::new();
     for tag in 0..=255 {
-        Request::read(name, WireType::DATA, 56 << 10).encode(Version::V04, tag, &mut asked).unwrap();
+        VentiRequest::read(name, WireType::DATA, 56 << 10).encode(Version::V04, tag, &mut asked).unwrap();
     }
     let mut first = Client::new(&server);
     first.write(&block).unwrap();
@@ -427,12 +434,12 @@ fn who_takes_nothing_gives_way_when_it_holds_all_room() {
     // Words are answered at once; and blocks when those who let theirs wait have given way, long before they are given up.
     let begun = tokio::time::Instant::now();
     let mut other = Client::new(&server);
-    assert_eq!(other.ask(&Request::Ping), Ok(Reply::Ping));
-    other.ask(&Request::Sync).unwrap();
+    assert_eq!(other.ask(&VentiRequest::Ping), Ok(VentiReply::Ping));
+    other.ask(&VentiRequest::Sync).unwrap();
     assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
-    let read = Request::read(name, WireType::DATA, 56 << 10);
-    assert_eq!(other.ask(&read), Ok(Reply::Read(block.clone().into())));
-    assert_eq!(first.ask(&read), Ok(Reply::Read(block.clone().into())));
+    let read = VentiRequest::read(name, WireType::DATA, 56 << 10);
+    assert_eq!(other.ask(&read), Ok(VentiReply::Read(block.clone().into())));
+    assert_eq!(first.ask(&read), Ok(VentiReply::Read(block.clone().into())));
     other.write(b"another").unwrap();
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert!(server.counts().clients < 5, "somebody has given way");
@@ -441,16 +448,16 @@ fn who_takes_nothing_gives_way_when_it_holds_all_room() {
 
 #[test]
 fn a_score_of_zeros_is_a_block_without_bytes() {
-    let server = serve(&Arc::default(), Access::ReadWrite, VentiSettings::default());
+    let server = serve(&Arc::default(), ListenAccess::ReadWrite, VentiSettings::default());
     let mut client = Client::new(&server);
-    let answer = client.ask(&Request::read([0; 20], WireType::DATA, 8192));
-    assert_eq!(answer, Ok(Reply::Read(Bytes::new())));
+    let answer = client.ask(&VentiRequest::read([0; 20], WireType::DATA, 8192));
+    assert_eq!(answer, Ok(VentiReply::Read(Bytes::new())));
 }
 
 #[test]
 fn too_many_clients_are_sent_away() {
     let settings = VentiSettings { clients_max: 2, ..VentiSettings::default() };
-    let server = serve(&Arc::default(), Access::ReadWrite, settings);
+    let server = serve(&Arc::default(), ListenAccess::ReadWrite, settings);
     let (mut one, _two) = (Client::new(&server), Client::new(&server));
     let mut third = connect(&server);
     drop(third.read_to_end(&mut Vec::new()));
@@ -470,7 +477,7 @@ fn a_thousand_idle_clients_cost_under_100_mb() {
     let wanted = rustix::process::Rlimit { current: limits.maximum, ..limits };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, wanted).unwrap();
     let blocks = Arc::new(Blocks::default());
-    let server = serve(&blocks, Access::ReadWrite, VentiSettings::default());
+    let server = serve(&blocks, ListenAccess::ReadWrite, VentiSettings::default());
     let before = memory_bytes();
     let mut clients: Vec<Client> = (0..1000).map(|_| Client::new(&server)).collect();
     for client in &mut clients {
@@ -486,20 +493,20 @@ fn a_thousand_idle_clients_cost_under_100_mb() {
 #[test]
 fn a_server_that_ends_answers_what_was_asked() {
     let blocks = Arc::new(Blocks::default());
-    let server = serve(&blocks, Access::ReadWrite, VentiSettings::default());
+    let server = serve(&blocks, ListenAccess::ReadWrite, VentiSettings::default());
     let mut client = Client::new(&server);
     client.write(b"first").unwrap();
     let slow = BlockName { score: score(b"first"), block_type: BlockType::DATA };
     *blocks.held.lock() = Some(slow);
     client.connection.ask(&read(b"first")).unwrap();
-    client.connection.ask(&Request::Ping).unwrap();
+    client.connection.ask(&VentiRequest::Ping).unwrap();
     client.socket.write_all(&client.connection.take_unsent()).unwrap();
-    assert_eq!(client.next(), (2, Ok(Reply::Ping)));
+    assert_eq!(client.next(), (2, Ok(VentiReply::Ping)));
     let release = Arc::clone(&blocks);
     let ending = std::thread::Builder::new().spawn(move || server.drain()).unwrap();
     *release.held.lock() = None;
     release.let_go.notify_all();
-    assert_eq!(client.next().1, Ok(Reply::Read(Bytes::from_static(b"first"))));
+    assert_eq!(client.next().1, Ok(VentiReply::Read(Bytes::from_static(b"first"))));
     assert_eq!(client.socket.read(&mut [0]).unwrap(), 0);
     ending.join().unwrap();
 }
@@ -514,19 +521,19 @@ fn streams_that_are_none_end_their_own_connection_and_no_other() {
         ..VentiSettings::default()
     };
     let blocks = Arc::new(Blocks::default());
-    let server = serve(&blocks, Access::ReadWrite, settings);
+    let server = serve(&blocks, ListenAccess::ReadWrite, settings);
     let mut good = Client::new(&server);
     good.write(b"before").unwrap();
     let after_hello = |bytes: &[u8]| {
         let mut stream = b"venti-04-garbage\n".to_vec();
         let hello = varve_venti::ClientHello::anonymous(Version::V04);
-        Request::Hello(hello).encode(Version::V04, 0, &mut stream).unwrap();
+        VentiRequest::Hello(hello).encode(Version::V04, 0, &mut stream).unwrap();
         stream.extend_from_slice(bytes);
         stream
     };
     let mut write = Vec::new();
     let data = Bytes::from_static(&[5; 3000]);
-    Request::Write { wire_type: WireType::DATA, data }.encode(Version::V04, 1, &mut write).unwrap();
+    VentiRequest::Write { wire_type: WireType::DATA, data }.encode(Version::V04, 1, &mut write).unwrap();
     let mut same_tag = Vec::new();
     for _ in 0..200 {
         // Of two hundred with one tag, some come before the first is answered.
@@ -568,7 +575,7 @@ fn streams_that_are_none_end_their_own_connection_and_no_other() {
         drop(socket.write_all(&stream).and_then(|()| socket.shutdown(Shutdown::Write)));
         let answered = taking.unwrap().join().unwrap();
         assert!(answered <= 6 * 1_000_000 + (1 << 16), "{what}: {answered} bytes are answered");
-        assert_eq!(good.ask(&read(b"before")), Ok(Reply::Read(Bytes::from_static(b"before"))), "{what}");
+        assert_eq!(good.ask(&read(b"before")), Ok(VentiReply::Read(Bytes::from_static(b"before"))), "{what}");
     }
     // A flood that takes no answers waits, and is left alone in the end.
     let mut flood = connect(&server);

@@ -12,9 +12,11 @@ use varve_block::{
     Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, contract, with_causes,
 };
 use varve_remote::{VentiOptions, VentiStore};
-use varve_serve::venti::{Access, Inherited, Listening, VentiServer, VentiSettings};
+use varve_serve::venti::{InheritedSockets, ListenAccess, ListenAddress, VentiServer, VentiSettings};
 use varve_store::{Encryption, PassphraseCost, ScoreAlgorithm, Store, StoreAccess, StoreConfig};
-use varve_venti::{Address, Hello, Message, Messages, Reply, Request, Version, VersionLine};
+use varve_venti::{
+    Address, Hello, MessageDecoder, VentiMessage, VentiReply, VentiRequest, Version, VersionLine,
+};
 use varve_world::{MemoryStorage, World};
 
 /// A store of SHA-1 scores in memory.
@@ -28,10 +30,10 @@ fn store() -> Arc<dyn BlockStore> {
     Arc::new(Store::open(world.clone(), None, access, &mut |_| {}).unwrap())
 }
 
-fn serve(blocks: Arc<dyn BlockStore>, access: Access) -> VentiServer {
-    let wanted = [Listening { at: "tcp!127.0.0.1!0".parse().unwrap(), access }];
+fn serve(blocks: Arc<dyn BlockStore>, access: ListenAccess) -> VentiServer {
+    let wanted = [ListenAddress { at: "tcp!127.0.0.1!0".parse().unwrap(), access }];
     let settings = VentiSettings { block_bytes_max: 1 << 20, ..VentiSettings::default() };
-    VentiServer::start(&wanted, false, &mut Inherited::none(), blocks, settings).unwrap()
+    VentiServer::start(&wanted, false, &mut InheritedSockets::none(), blocks, settings).unwrap()
 }
 
 fn quick() -> VentiOptions {
@@ -50,7 +52,7 @@ fn name(score: Score) -> BlockName {
 fn a_server_is_a_block_store_like_any_other() {
     let mut servers = Vec::new();
     contract::check(&mut || {
-        let server = serve(store(), Access::ReadWrite);
+        let server = serve(store(), ListenAccess::ReadWrite);
         let client = VentiStore::connect(server.addresses()[0].0.clone(), quick()).unwrap();
         servers.push(server);
         client
@@ -60,7 +62,7 @@ fn a_server_is_a_block_store_like_any_other() {
 
 #[test]
 fn what_a_server_does_not_take_is_told_as_a_store_would() {
-    let server = serve(store(), Access::ReadOnly);
+    let server = serve(store(), ListenAccess::ReadOnly);
     let client = VentiStore::connect(server.addresses()[0].0.clone(), quick()).unwrap();
     assert!(matches!(client.put(data(b"a block")), Err(PutError::ReadOnly { .. })));
     client.sync().unwrap();
@@ -78,7 +80,7 @@ fn a_server_that_is_not_there_is_an_error_that_names_it() {
 }
 
 /// Each with how much its tag is more than that of the request; `None` hangs up.
-type Replies = Option<Vec<(u8, Reply)>>;
+type Replies = Option<Vec<(u8, VentiReply)>>;
 
 /// A server made of a function from requests to replies. What it is asked is counted.
 struct Liar {
@@ -87,7 +89,7 @@ struct Liar {
 }
 
 impl Liar {
-    fn start(answer: impl Fn(usize, &Request) -> Replies + Send + 'static) -> Self {
+    fn start(answer: impl Fn(usize, &VentiRequest) -> Replies + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Tcp("127.0.0.1".into(), listener.local_addr().unwrap().port());
         let asked = Arc::new(AtomicUsize::new(0));
@@ -131,7 +133,7 @@ fn score_bytes(bytes: &[u8]) -> [u8; 20] {
     Sha1::digest(bytes).into()
 }
 
-fn talk(mut socket: TcpStream, asked: &AtomicUsize, answer: &dyn Fn(usize, &Request) -> Replies) {
+fn talk(mut socket: TcpStream, asked: &AtomicUsize, answer: &dyn Fn(usize, &VentiRequest) -> Replies) {
     socket.write_all(Version::line()).unwrap();
     let mut line = VersionLine::default();
     let mut byte = [0];
@@ -141,13 +143,13 @@ fn talk(mut socket: TcpStream, asked: &AtomicUsize, answer: &dyn Fn(usize, &Requ
             break;
         }
     }
-    let mut messages = Messages::new(Version::V04, 1 << 21, BytesMut::new());
+    let mut messages = MessageDecoder::new(Version::V04, 1 << 21, BytesMut::new());
     let mut bytes = [0; 65_536];
     loop {
-        while let Ok(Some(Message::Whole { kind, tag, body })) = messages.next_message() {
-            let request = Request::decode(kind, body).unwrap();
+        while let Ok(Some(VentiMessage::Whole { kind, tag, body })) = messages.next_message() {
+            let request = VentiRequest::decode(kind, body).unwrap();
             let replies = match &request {
-                Request::Hello(_) => Some(vec![(0, Reply::Hello(Hello::anonymous()))]),
+                VentiRequest::Hello(_) => Some(vec![(0, VentiReply::Hello(Hello::anonymous()))]),
                 request => answer(asked.fetch_add(1, Ordering::SeqCst), request),
             };
             let Some(replies) = replies else { return };
@@ -166,16 +168,16 @@ fn talk(mut socket: TcpStream, asked: &AtomicUsize, answer: &dyn Fn(usize, &Requ
     }
 }
 
-fn one(reply: Reply) -> Replies {
+fn one(reply: VentiReply) -> Replies {
     Some(vec![(0, reply)])
 }
 
 #[test]
 fn wrong_bytes_are_never_taken_for_right_ones() {
     let liar = Liar::start(|_, request| match request {
-        Request::Read { .. } => one(Reply::Read(Bytes::from_static(b"something else"))),
-        Request::Write { .. } => one(Reply::Write([9; 20])),
-        _ => one(Reply::Sync),
+        VentiRequest::Read { .. } => one(VentiReply::Read(Bytes::from_static(b"something else"))),
+        VentiRequest::Write { .. } => one(VentiReply::Write([9; 20])),
+        _ => one(VentiReply::Sync),
     });
     let client = liar.client();
     let wanted = name(Score::try_from([5; 20].as_slice()).unwrap());
@@ -200,10 +202,10 @@ fn wrong_bytes_are_never_taken_for_right_ones() {
 fn answers_to_something_else_and_second_answers_end_the_connection() {
     let wanted = name(Score::try_from([5; 20].as_slice()).unwrap());
     for replies in [
-        vec![(0, Reply::Sync)],
-        vec![(1, Reply::Sync)],
-        vec![(0, Reply::Write([9; 20]))],
-        vec![(0, Reply::Read(vec![0; 70_000].into()))],
+        vec![(0, VentiReply::Sync)],
+        vec![(1, VentiReply::Sync)],
+        vec![(0, VentiReply::Write([9; 20]))],
+        vec![(0, VentiReply::Read(vec![0; 70_000].into()))],
     ] {
         let liar = Liar::start(move |_, _| Some(replies.clone()));
         // Long enough that each question below would meet the server again, if anything asked it.
@@ -220,11 +222,11 @@ fn answers_to_something_else_and_second_answers_end_the_connection() {
     }
     // The first answer is right; the second is to nothing, so nothing after it is believed on that connection.
     let liar = Liar::start(|_, request| match request {
-        Request::Write { .. } => {
-            let missing = Reply::Error("no block with score x exists".into());
+        VentiRequest::Write { .. } => {
+            let missing = VentiReply::Error("no block with score x exists".into());
             Some(vec![(0, missing.clone()), (0, missing)])
         }
-        _ => one(Reply::Error("no block with score x exists".into())),
+        _ => one(VentiReply::Error("no block with score x exists".into())),
     });
     let client = liar.client();
     assert!(client.put(data(b"a block")).is_err());
@@ -239,8 +241,8 @@ fn a_server_that_breaks_the_protocol_is_asked_again_after_a_while() {
     let there = Bytes::from_static(b"it is there");
     let (found, wanted) = (there.clone(), name(score_of(&there)));
     let liar = Liar::start(move |number, _| match number {
-        0 => one(Reply::Sync),
-        _ => one(Reply::Read(found.clone())),
+        0 => one(VentiReply::Sync),
+        _ => one(VentiReply::Read(found.clone())),
     });
     let client = liar.client();
     assert!(matches!(client.get(&wanted), Err(GetError::Failed { .. })));
@@ -257,7 +259,7 @@ fn what_is_missing_is_told_from_what_failed_whatever_the_server_calls_it() {
         ("i/o error", false),
         ("no such file: arenas0", false),
     ] {
-        let liar = Liar::start(move |_, _| one(Reply::Error(text.into())));
+        let liar = Liar::start(move |_, _| one(VentiReply::Error(text.into())));
         let client = liar.client();
         let found = client.get(&wanted).unwrap_err();
         assert_eq!(matches!(found, GetError::NotFound { .. }), is_missing, "{text}: {found}");
@@ -279,14 +281,14 @@ fn a_second_answer_to_one_tag_is_never_taken_for_the_first_to_another() {
     let syncs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&syncs);
     let liar = Liar::start(move |number, request| match request {
-        Request::Sync if number == 1 => one(Reply::Sync),
-        Request::Sync if number == 2 => Some(vec![(255, Reply::Sync)]),
-        Request::Sync => {
+        VentiRequest::Sync if number == 1 => one(VentiReply::Sync),
+        VentiRequest::Sync if number == 2 => Some(vec![(255, VentiReply::Sync)]),
+        VentiRequest::Sync => {
             counted.fetch_add(1, Ordering::SeqCst);
-            one(Reply::Sync)
+            one(VentiReply::Sync)
         }
-        Request::Write { data, .. } => one(Reply::Write(score_bytes(data))),
-        _ => one(Reply::Error("no block with score x exists".into())),
+        VentiRequest::Write { data, .. } => one(VentiReply::Write(score_bytes(data))),
+        _ => one(VentiReply::Error("no block with score x exists".into())),
     });
     let client = liar.client();
     client.put(data(b"first")).unwrap();
@@ -302,12 +304,12 @@ fn a_second_answer_to_one_tag_is_never_taken_for_the_first_to_another() {
     let there = Bytes::from_static(b"it is there");
     let (found, wanted) = (there.clone(), name(Score::try_from(score_bytes(&there).as_slice()).unwrap()));
     let liar = Liar::start(move |number, request| match request {
-        Request::Read { score, .. } if *score == score_bytes(&found) && number > 1 => {
-            one(Reply::Read(found.clone()))
+        VentiRequest::Read { score, .. } if *score == score_bytes(&found) && number > 1 => {
+            one(VentiReply::Read(found.clone()))
         }
         _ => Some(vec![(
             if number == 1 { 255 } else { 0 },
-            Reply::Error("no block with score x exists".into()),
+            VentiReply::Error("no block with score x exists".into()),
         )]),
     });
     let client = liar.client();
@@ -335,18 +337,18 @@ fn every_kind_of_answer_to_every_kind_of_request_is_right_or_an_error() {
         ("has", |client| client.has_batch(&[name(score_of(b"a block"))]).is_ok_and(|there| there == [true])),
     ];
     let replies = [
-        Reply::Ping,
-        Reply::Hello(Hello::anonymous()),
-        Reply::Read(Bytes::new()),
+        VentiReply::Ping,
+        VentiReply::Hello(Hello::anonymous()),
+        VentiReply::Read(Bytes::new()),
         // Shorter, longer and other bytes than those of the score.
-        Reply::Read(Bytes::from_static(b"a bloc")),
-        Reply::Read(Bytes::from_static(b"a block\0")),
-        Reply::Read(Bytes::from_static(b"A block")),
-        Reply::Write([0; 20]),
-        Reply::Write([9; 20]),
-        Reply::Sync,
-        Reply::Error(String::new()),
-        Reply::Error("no".into()),
+        VentiReply::Read(Bytes::from_static(b"a bloc")),
+        VentiReply::Read(Bytes::from_static(b"a block\0")),
+        VentiReply::Read(Bytes::from_static(b"A block")),
+        VentiReply::Write([0; 20]),
+        VentiReply::Write([9; 20]),
+        VentiReply::Sync,
+        VentiReply::Error(String::new()),
+        VentiReply::Error("no".into()),
     ];
     for reply in replies {
         let said = reply.clone();
@@ -354,17 +356,17 @@ fn every_kind_of_answer_to_every_kind_of_request_is_right_or_an_error() {
         for (what, is_lied_to) in tries {
             assert!(!is_lied_to(&liar.client()), "{what} is answered with {reply:?}");
         }
-        let is_sync = reply == Reply::Sync;
+        let is_sync = reply == VentiReply::Sync;
         assert_eq!(liar.client().sync().is_ok(), is_sync, "a sync is answered with {reply:?}");
     }
     // All of them do what they are asked to do at a server that says the truth.
     let truth = Liar::start(move |_, request| match request {
-        Request::Read { count: 0, .. } => {
-            one(Reply::Error("read too small: asked for 0 need at least 7".into()))
+        VentiRequest::Read { count: 0, .. } => {
+            one(VentiReply::Error("read too small: asked for 0 need at least 7".into()))
         }
-        Request::Read { .. } => one(Reply::Read(Bytes::from_static(b"a block"))),
-        Request::Write { .. } => one(Reply::Write(own)),
-        _ => one(Reply::Sync),
+        VentiRequest::Read { .. } => one(VentiReply::Read(Bytes::from_static(b"a block"))),
+        VentiRequest::Write { .. } => one(VentiReply::Write(own)),
+        _ => one(VentiReply::Sync),
     });
     let client = truth.client();
     assert_eq!(client.put(data(block)).unwrap(), score_of(block));
@@ -408,13 +410,13 @@ fn a_server_that_hangs_up_in_the_middle_is_asked_again_for_the_rest() {
             return None;
         }
         one(match request {
-            Request::Write { data: bytes, .. } => {
-                Reply::Write(behind.put(data(bytes)).unwrap().as_bytes().try_into().unwrap())
+            VentiRequest::Write { data: bytes, .. } => {
+                VentiReply::Write(behind.put(data(bytes)).unwrap().as_bytes().try_into().unwrap())
             }
-            Request::Read { score, .. } => {
-                Reply::Read(behind.get(&name(Score::try_from(score.as_slice()).unwrap())).unwrap())
+            VentiRequest::Read { score, .. } => {
+                VentiReply::Read(behind.get(&name(Score::try_from(score.as_slice()).unwrap())).unwrap())
             }
-            _ => Reply::Sync,
+            _ => VentiReply::Sync,
         })
     });
     let options = VentiOptions { attempts: 1000, depth: 3, ..quick() };
@@ -434,18 +436,18 @@ fn what_a_server_forgot_when_it_was_started_again_is_written_again_before_a_sync
     let synced = Arc::new(AtomicUsize::new(0));
     let (keeps, syncs, memory) = (Arc::clone(&kept), Arc::clone(&synced), store());
     let liar = Liar::start(move |number, request| match request {
-        Request::Write { data: bytes, .. } => {
+        VentiRequest::Write { data: bytes, .. } => {
             keeps.fetch_add(1, Ordering::SeqCst);
-            one(Reply::Write(memory.put(data(bytes)).unwrap().as_bytes().try_into().unwrap()))
+            one(VentiReply::Write(memory.put(data(bytes)).unwrap().as_bytes().try_into().unwrap()))
         }
         // The first sync finds that the server has gone.
-        Request::Sync if number == 10 => {
+        VentiRequest::Sync if number == 10 => {
             keeps.store(0, Ordering::SeqCst);
             None
         }
-        Request::Sync => {
+        VentiRequest::Sync => {
             syncs.store(keeps.load(Ordering::SeqCst), Ordering::SeqCst);
-            one(Reply::Sync)
+            one(VentiReply::Sync)
         }
         _ => None,
     });

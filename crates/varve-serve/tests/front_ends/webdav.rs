@@ -7,7 +7,7 @@ use std::sync::Arc;
 use varve_image::{
     FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, OnChild,
 };
-use varve_serve::Served;
+use varve_serve::ServedFileSystem;
 use varve_serve::webdav::WebDavServer;
 
 const PAGE: &[u8] = b"<script>alert(1)</script>";
@@ -57,7 +57,7 @@ impl FileSystem for OnePage {
     }
 }
 
-impl Served for OnePage {
+impl ServedFileSystem for OnePage {
     fn is_settled(&self, _: FileId) -> bool {
         true
     }

@@ -3,20 +3,20 @@
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 
-use varve_sim::{Disk, Draw, Fault, Leftover, SECTOR_BYTES, Strike};
+use varve_sim::{Fault, Leftover, SECTOR_BYTES, SeededDraw, SimDisk, Strike};
 use varve_world::{FileName, LockError, Storage};
 
 fn name(text: &str) -> FileName {
     FileName::new(text).unwrap()
 }
 
-fn whole(disk: &Disk, file: &FileName) -> io::Result<Vec<u8>> {
+fn whole(disk: &SimDisk, file: &FileName) -> io::Result<Vec<u8>> {
     (disk as &dyn Storage).read_whole(file, 1 << 20)
 }
 
 /// A disk with one durable file of these bytes.
-fn with_file(seed: u64, file: &FileName, bytes: &[u8]) -> Disk {
-    let disk = Disk::new(seed);
+fn with_file(seed: u64, file: &FileName, bytes: &[u8]) -> SimDisk {
+    let disk = SimDisk::new(seed);
     disk.create(file).unwrap();
     disk.append(file, bytes).unwrap();
     disk.sync(file).unwrap();
@@ -24,12 +24,12 @@ fn with_file(seed: u64, file: &FileName, bytes: &[u8]) -> Disk {
     disk
 }
 
-fn strike(disk: &Disk, fault: Fault) {
+fn strike(disk: &SimDisk, fault: Fault) {
     disk.arm(&[Strike { after: 0, fault }]);
 }
 
 fn bytes(seed: u64, length: usize) -> Vec<u8> {
-    let mut draw = Draw::new(seed);
+    let mut draw = SeededDraw::new(seed);
     // Never zero: zeros are what is lost.
     (0..length).map(|_| u8::try_from(draw.below(255) + 1).unwrap()).collect()
 }
@@ -39,7 +39,7 @@ fn a_good_disk_keeps_the_contract() {
     let mut seed = 0;
     varve_world::contract::check(&mut || {
         seed += 1;
-        Disk::new(seed)
+        SimDisk::new(seed)
     });
 }
 
@@ -147,7 +147,7 @@ fn a_rename_onto_an_unsynced_file_may_leave_it_empty() {
 fn a_new_folder_may_go_with_all_in_it() {
     let file = name("folder/file");
     let is_there = (0..100).map(|seed| {
-        let disk = Disk::new(seed);
+        let disk = SimDisk::new(seed);
         disk.create(&file).unwrap();
         disk.sync(&file).unwrap();
         disk.cut_power();
@@ -183,7 +183,7 @@ fn truncations_are_undone_or_kept() {
 #[test]
 fn power_may_go_at_any_call() {
     let (file, other) = (name("folder/file"), name("folder/other"));
-    let calls: [&dyn Fn(&Disk) -> bool; 11] = [
+    let calls: [&dyn Fn(&SimDisk) -> bool; 11] = [
         &|disk| disk.create(&other).is_err(),
         &|disk| disk.append(&file, b"more").is_err(),
         &|disk| disk.read_at(&file, 0, &mut [0; 2]).is_err(),
@@ -330,7 +330,7 @@ fn changes_of_names_fail_without_effect() {
 #[test]
 fn a_power_cut_ends_locks() {
     let file = name("lock");
-    let disk = Disk::new(1);
+    let disk = SimDisk::new(1);
     let before = disk.lock(&file, "before").unwrap_or_else(|error| panic!("{error}"));
     disk.cut_power();
     disk.restart();
@@ -342,7 +342,7 @@ fn a_power_cut_ends_locks() {
 #[test]
 fn a_seed_decides_everything() {
     let run = |seed| {
-        let (file, disk) = (name("folder/file"), Disk::new(seed));
+        let (file, disk) = (name("folder/file"), SimDisk::new(seed));
         disk.create(&file).unwrap();
         for more in 0..20 {
             disk.append(&file, &bytes(more, 700)).unwrap();
@@ -359,7 +359,7 @@ fn a_seed_decides_everything() {
 fn a_disk_can_pretend() {
     let file = name("file");
     let found = (0..50).map(|seed| {
-        let disk = Disk::new(seed);
+        let disk = SimDisk::new(seed);
         disk.pretend_to_sync();
         disk.create(&file).unwrap();
         disk.sync(&file).unwrap();

@@ -1,6 +1,6 @@
 //! Damage to what was durable: each kind does what it says, for as long as the file is there, and nothing else.
 
-use varve_sim::{Disk, Rot, SECTOR_BYTES};
+use varve_sim::{Rot, SECTOR_BYTES, SimDisk};
 use varve_world::{FileName, Storage};
 
 const BYTES: usize = 10 * SECTOR_BYTES;
@@ -10,8 +10,8 @@ fn name(text: &str) -> FileName {
 }
 
 /// A disk with two durable files of the same bytes, and the first one damaged.
-fn rotten(seed: u64, rot: Rot) -> (Disk, FileName) {
-    let disk = Disk::new(seed);
+fn rotten(seed: u64, rot: Rot) -> (SimDisk, FileName) {
+    let disk = SimDisk::new(seed);
     let file = name("folder/file");
     for file in [&file, &name("folder/other")] {
         disk.create(file).unwrap();
@@ -24,12 +24,12 @@ fn rotten(seed: u64, rot: Rot) -> (Disk, FileName) {
     (disk, file)
 }
 
-fn whole(disk: &Disk, file: &FileName) -> std::io::Result<Vec<u8>> {
+fn whole(disk: &SimDisk, file: &FileName) -> std::io::Result<Vec<u8>> {
     (disk as &dyn Storage).read_whole(file, 1 << 20)
 }
 
 /// Before a power cut and after it, and in another file nothing.
-fn check(rot: Rot, is_right: impl Fn(&Disk, &FileName)) {
+fn check(rot: Rot, is_right: impl Fn(&SimDisk, &FileName)) {
     for seed in 0..50 {
         let (disk, file) = rotten(seed, rot);
         is_right(&disk, &file);
@@ -109,7 +109,7 @@ fn a_file_that_takes_the_place_of_a_damaged_one_is_good() {
 
 #[test]
 fn what_is_not_there_cannot_rot() {
-    let disk = Disk::new(1);
+    let disk = SimDisk::new(1);
     disk.create(&name("empty")).unwrap();
     for rot in Rot::ALL {
         assert!(!disk.rot(&name("empty"), rot) && !disk.rot(&name("missing"), rot));

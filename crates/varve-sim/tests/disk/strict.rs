@@ -3,7 +3,7 @@
 
 use std::io;
 
-use varve_sim::{Disk, Draw};
+use varve_sim::{SeededDraw, SimDisk};
 use varve_world::{FileName, Storage};
 
 /// What an engine leaves out.
@@ -38,7 +38,7 @@ const SINS: [Sin; 7] = [
 
 /// A log of records: length, checksum, bytes. Rewritten under another name from time to time.
 struct Engine<'a> {
-    disk: &'a Disk,
+    disk: &'a SimDisk,
     sin: Sin,
 }
 
@@ -118,8 +118,8 @@ impl Engine<'_> {
 
 /// Runs an engine on a disk whose power goes at some call; whether all that it acknowledged, and nothing else, was there afterwards.
 fn survives(sin: Sin, seed: u64) -> bool {
-    let disk = Disk::new(seed);
-    let mut draw = Draw::new(seed ^ 0xabcd);
+    let disk = SimDisk::new(seed);
+    let mut draw = SeededDraw::new(seed ^ 0xabcd);
     let engine = Engine { disk: &disk, sin };
     engine.create().unwrap();
     let mut acknowledged: Vec<Vec<u8>> = Vec::new();

@@ -97,7 +97,7 @@ impl Finder {
         };
         if !found.is_complete {
             if !self.is_trouble_reported.swap(true, Ordering::Relaxed) {
-                let trouble = index.trouble().unwrap_or_default();
+                let trouble = index.failure().unwrap_or_default();
                 tracing::warn!(
                     %trouble,
                     "the index on disk cannot be used; look-ups search the log's directory pages, which is slow"

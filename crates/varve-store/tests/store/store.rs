@@ -201,7 +201,7 @@ fn a_torn_seal_hides_nothing() {
 /// Who made it may have been stopped by a failure at the last step.
 #[test]
 fn a_store_is_durable_before_anything_is_put() {
-    let disk = varve_sim::Disk::new(1);
+    let disk = varve_sim::SimDisk::new(1);
     let world = World { storage: Arc::new(disk.clone()), ..world(&MemoryStorage::new(), 1) };
     let config = config(ScoreAlgorithm::Blake3, Encryption::None);
     disk.arm(&[varve_sim::Strike { after: 9, fault: varve_sim::Fault::FolderSyncError }]);

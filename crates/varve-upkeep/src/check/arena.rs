@@ -168,7 +168,7 @@ impl Checker<'_> {
     }
 
     pub(super) fn has_lost_seal(&self, id: ArenaId) -> bool {
-        let is_told = |damage: &Damage| damage.arena == id && matches!(damage.kind, DamageKind::SealLost);
-        self.check_order().is_ok_and(|damage| damage.iter().any(is_told))
+        let is_reported = |damage: &Damage| damage.arena == id && matches!(damage.kind, DamageKind::SealLost);
+        self.check_order().is_ok_and(|damage| damage.iter().any(is_reported))
     }
 }

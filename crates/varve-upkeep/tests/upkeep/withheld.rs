@@ -4,23 +4,23 @@ use std::sync::Arc;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_log::ArenaMap;
-use varve_sim::{Disk, Draw, Rot};
+use varve_sim::{Rot, SeededDraw, SimDisk};
 use varve_store::{DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Store, StoreAccess, StoreConfig};
 use varve_upkeep::Checker;
 use varve_world::{FileName, Storage, World};
 
 const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
 
-fn world(disk: &Disk, seed: u64) -> World {
+fn world(disk: &SimDisk, seed: u64) -> World {
     World::deterministic(Arc::new(disk.clone()), seed)
 }
 
-fn open(disk: &Disk, seed: u64) -> Store {
+fn open(disk: &SimDisk, seed: u64) -> Store {
     Store::open(world(disk, seed), None, WRITER, &mut |_| {}).unwrap()
 }
 
 /// Makes a store of four nights, each with a catalog of its own.
-fn take_nights(disk: &Disk, config: &StoreConfig, saves_index: bool) {
+fn take_nights(disk: &SimDisk, config: &StoreConfig, saves_index: bool) {
     Store::create(&world(disk, 1), config, None, PassphraseCost::default()).unwrap();
     for night in 0..4 {
         let store = open(disk, 2 + u64::from(night));
@@ -39,7 +39,7 @@ fn take_nights(disk: &Disk, config: &StoreConfig, saves_index: bool) {
 fn add_without(sector_count: usize, saves_index: bool) -> (usize, usize) {
     let (mut refused, mut taken) = (0, 0);
     for seed in 0..150 {
-        let disk = Disk::new(seed);
+        let disk = SimDisk::new(seed);
         let config = StoreConfig { encryption: Encryption::None, ..StoreConfig::new([1; 16]) };
         take_nights(&disk, &config, saves_index);
         let newest = open(&disk, 10).last_catalog();
@@ -75,13 +75,13 @@ fn a_catalog_that_only_the_saved_index_knows_need_not_be_the_newest() {
 fn a_catalog_behind_an_arena_that_waits_takes_the_place_of_those_in_it() {
     let mut waiting_count = 0;
     for seed in 0..40 {
-        let disk = Disk::new(seed);
+        let disk = SimDisk::new(seed);
         let arena_map = ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap();
         let config = StoreConfig { encryption: Encryption::None, arena_map, ..StoreConfig::new([1; 16]) };
         take_nights(&disk, &config, false);
         assert!(disk.rot(&FileName::new("arenas/0000000000.arena").unwrap(), Rot::UnreadableSector));
         let store = open(&disk, 10);
-        let mut draw = Draw::new(seed);
+        let mut draw = SeededDraw::new(seed);
         if store.put(Block { block_type: BlockType::DATA, bytes: b"the next night" }).is_err() {
             continue;
         }
@@ -109,7 +109,7 @@ fn a_catalog_behind_an_arena_that_waits_takes_the_place_of_those_in_it() {
 fn no_index_is_kept_of_a_part_of_the_log() {
     let mut hidden_count = 0;
     for seed in 0..24 {
-        let disk = Disk::new(seed);
+        let disk = SimDisk::new(seed);
         let arena_map = ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap();
         let disk_index =
             DiskIndexConfig { memory_bytes: 1 << 20, expected_blocks: 1000, ..DiskIndexConfig::default() };
@@ -121,7 +121,7 @@ fn no_index_is_kept_of_a_part_of_the_log() {
             ..StoreConfig::new([1; 16])
         };
         Store::create(&world(&disk, 1), &config, None, PassphraseCost::default()).unwrap();
-        let mut draw = Draw::new(seed);
+        let mut draw = SeededDraw::new(seed);
         let mut put = |store: &Store, count: usize, length: usize| -> Vec<BlockName> {
             let mut block =
                 || -> Vec<u8> { (0..length / 8).flat_map(|_| draw.number().to_le_bytes()).collect() };

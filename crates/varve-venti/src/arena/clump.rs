@@ -47,7 +47,7 @@ pub struct ClumpHeader {
 
 /// Why a clump cannot be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenClumpError {
+pub enum OpenVentiClumpError {
     /// Venti itself found the clump damaged.
     #[error("it was marked as corrupt")]
     MarkedCorrupt,
@@ -90,11 +90,11 @@ impl ClumpHeader {
     /// Decodes the block that is stored as `data`. The caller checks its score.
     ///
     /// # Errors
-    /// [`OpenClumpError`].
-    pub fn open<'d>(&self, data: &'d [u8]) -> Result<Cow<'d, [u8]>, OpenClumpError> {
+    /// [`OpenVentiClumpError`].
+    pub fn open<'d>(&self, data: &'d [u8]) -> Result<Cow<'d, [u8]>, OpenVentiClumpError> {
         let Self { size, plain_bytes, encoding, .. } = *self;
         if self.wire_type.to_byte() == CORRUPT {
-            return Err(OpenClumpError::MarkedCorrupt);
+            return Err(OpenVentiClumpError::MarkedCorrupt);
         }
         let is_whole = data.len() == usize::from(size);
         match encoding {
@@ -102,8 +102,8 @@ impl ClumpHeader {
             COMPRESSED if is_whole && size < plain_bytes => {
                 Ok(Cow::Owned(unwhack(data, usize::from(plain_bytes))?))
             }
-            PLAIN | COMPRESSED => Err(OpenClumpError::Sizes { size: data.len(), plain_bytes, encoding }),
-            encoding => Err(OpenClumpError::Encoding { encoding }),
+            PLAIN | COMPRESSED => Err(OpenVentiClumpError::Sizes { size: data.len(), plain_bytes, encoding }),
+            encoding => Err(OpenVentiClumpError::Encoding { encoding }),
         }
     }
 }

@@ -56,15 +56,15 @@ pub enum DecodeArenaTrailerError {
 }
 
 /// The counts of clumps. The trailer has them for the index, and optionally once more for the log.
-struct Counts {
+struct ClumpCounts {
     clumps: u32,
     used: u64,
     plain_bytes: u64,
     is_sealed: bool,
 }
 
-fn tail_counts(clumps: u32, rest: &mut BigEndian<'_>) -> Option<Counts> {
-    Some(Counts { clumps, used: rest.u64()?, plain_bytes: rest.u64()?, is_sealed: rest.u8()? == 1 })
+fn tail_counts(clumps: u32, rest: &mut BigEndian<'_>) -> Option<ClumpCounts> {
+    Some(ClumpCounts { clumps, used: rest.u64()?, plain_bytes: rest.u64()?, is_sealed: rest.u8()? == 1 })
 }
 
 impl ArenaTrailer {
@@ -85,13 +85,13 @@ impl ArenaTrailer {
         let (name, indexed, logged) = fields(&mut rest, version).ok_or_else(not_one)?;
         let (_, score) = block.split_last_chunk::<SCORE_BYTES>().ok_or_else(not_one)?;
         let is_sealed = indexed.is_sealed || logged.as_ref().is_some_and(|logged| logged.is_sealed);
-        let Counts { clumps, used, plain_bytes, .. } = logged.unwrap_or(indexed);
+        let ClumpCounts { clumps, used, plain_bytes, .. } = logged.unwrap_or(indexed);
         let score = Some(*score).filter(|score| *score != [0; SCORE_BYTES]);
         Ok(Self { version, name, clumps, used, plain_bytes, is_sealed, score })
     }
 }
 
-fn fields(rest: &mut BigEndian<'_>, version: u32) -> Option<(String, Counts, Option<Counts>)> {
+fn fields(rest: &mut BigEndian<'_>, version: u32) -> Option<(String, ClumpCounts, Option<ClumpCounts>)> {
     let name = read_name(rest)?;
     let (clumps, _compressed, _first, _last) = (rest.u32()?, rest.u32()?, rest.u32()?, rest.u32()?);
     if version == 5 {

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use proptest::prelude::{ProptestConfig, any, prop, proptest};
 use varve_venti::{
-    AskError, BLOCK_BYTES_MAX, ClientConnection, ClientError, ClientHello, Hello, Received, Reply, Request,
-    ServerConnection, ServerError, Version, WireType,
+    AskError, BLOCK_BYTES_MAX, ClientConnection, ClientError, ClientHello, Hello, ReceivedMessage,
+    ServerConnection, ServerError, VentiReply, VentiRequest, Version, WireType,
 };
 
 const SCORE: [u8; 20] = [7; 20];
@@ -23,27 +23,27 @@ fn pair() -> (ServerConnection, ClientConnection) {
     (server, client)
 }
 
-fn read() -> Request {
-    Request::read(SCORE, WireType::DATA, 8192)
+fn read() -> VentiRequest {
+    VentiRequest::read(SCORE, WireType::DATA, 8192)
 }
 
 #[test]
 fn answers_come_in_any_order() {
     let (mut server, mut client) = pair();
     let block = Bytes::from(vec![1; 8192]);
-    let write = Request::Write { wire_type: WireType::ROOT, data: block.clone() };
-    let requests = [read(), write, Request::Sync, Request::Ping];
+    let write = VentiRequest::Write { wire_type: WireType::ROOT, data: block.clone() };
+    let requests = [read(), write, VentiRequest::Sync, VentiRequest::Ping];
     let tags: Vec<u8> = requests.iter().map(|request| client.ask(request).unwrap()).collect();
     assert_eq!(tags, [0, 1, 2, 3]);
     server.receive(&client.take_unsent()).unwrap();
     for (tag, expected) in (0..).zip(&requests) {
-        let Some(Received::Request { tag: came, request }) = server.next_received().unwrap() else {
+        let Some(ReceivedMessage::Request { tag: came, request }) = server.next_received().unwrap() else {
             panic!()
         };
         assert_eq!((came, &request), (tag, expected));
     }
     assert_eq!((server.unanswered(), client.unanswered()), (4, 4));
-    let replies = [Reply::Read(block), Reply::Write(SCORE), Reply::Sync, Reply::Ping];
+    let replies = [VentiReply::Read(block), VentiReply::Write(SCORE), VentiReply::Sync, VentiReply::Ping];
     let mut bytes = Vec::new();
     for tag in [2, 0, 3, 1] {
         replies[usize::from(tag)].encode(server.version(), tag, &mut bytes).unwrap();
@@ -91,30 +91,33 @@ fn a_server_answers_what_makes_no_sense() {
     for (bytes, expected) in sent {
         server.receive(bytes).unwrap();
         let received = server.next_received().unwrap();
-        assert_eq!(received, Some(Received::Refused { tag: 1, reason: expected.into() }), "{bytes:?}");
+        assert_eq!(received, Some(ReceivedMessage::Refused { tag: 1, reason: expected.into() }), "{bytes:?}");
         server.answered(1);
     }
     // A block that is too long is skipped, and what follows is heard.
     let mut bytes = Vec::new();
     for length in [BLOCK_BYTES_MAX, BLOCK_BYTES_MAX + 1, 1 << 20] {
         let data = Bytes::from(vec![3; length]);
-        Request::Write { wire_type: WireType::DATA, data }.encode(Version::V04, 5, &mut bytes).unwrap();
+        VentiRequest::Write { wire_type: WireType::DATA, data }.encode(Version::V04, 5, &mut bytes).unwrap();
     }
     read().encode(Version::V04, 6, &mut bytes).unwrap();
     let mut answers = Vec::new();
     for slice in bytes.chunks(1000) {
         server.receive(slice).unwrap();
         while let Some(received) = server.next_received().unwrap() {
-            let (Received::Request { tag, .. } | Received::Refused { tag, .. }) = received;
+            let (ReceivedMessage::Request { tag, .. } | ReceivedMessage::Refused { tag, .. }) = received;
             server.answered(tag);
             answers.push(received);
         }
     }
-    let too_large = Received::Refused { tag: 5, reason: "lump too large".into() };
+    let too_large = ReceivedMessage::Refused { tag: 5, reason: "lump too large".into() };
     assert!(
-        matches!(&answers[0], Received::Request { tag: 5, request: Request::Write { data, .. } } if data.len() == 57_344)
+        matches!(&answers[0], ReceivedMessage::Request { tag: 5, request: VentiRequest::Write { data, .. } } if data.len() == 57_344)
     );
-    assert_eq!(answers[1..], [too_large.clone(), too_large, Received::Request { tag: 6, request: read() }]);
+    assert_eq!(
+        answers[1..],
+        [too_large.clone(), too_large, ReceivedMessage::Request { tag: 6, request: read() }]
+    );
 }
 
 #[test]
@@ -122,9 +125,9 @@ fn a_server_hangs_up_on_who_does_not_begin_rightly() {
     let hello = |version: &str| {
         let mut hello = ClientHello::anonymous(Version::V04);
         hello.version = version.into();
-        Request::Hello(hello)
+        VentiRequest::Hello(hello)
     };
-    let first = |request: &Request, tag: u8| {
+    let first = |request: &VentiRequest, tag: u8| {
         let mut bytes = b"venti-04-x\n".to_vec();
         request.encode(Version::V04, tag, &mut bytes).unwrap();
         let mut server = ServerConnection::new(BLOCK_BYTES_MAX);
@@ -134,7 +137,7 @@ fn a_server_hangs_up_on_who_does_not_begin_rightly() {
     assert_eq!(first(&hello("04"), 0), Ok(None));
     assert_eq!(first(&hello("04"), 5), Err(ServerError::NoHello));
     assert_eq!(first(&hello("02"), 0), Err(ServerError::NoHello));
-    assert_eq!(first(&Request::Ping, 0), Err(ServerError::NoHello));
+    assert_eq!(first(&VentiRequest::Ping, 0), Err(ServerError::NoHello));
     let mut server = ServerConnection::new(BLOCK_BYTES_MAX);
     assert!(matches!(server.receive(b"GET"), Err(ServerError::Version(_))));
     let (mut server, _) = pair();
@@ -147,7 +150,7 @@ fn a_server_hangs_up_on_who_does_not_begin_rightly() {
 
 #[test]
 fn a_client_believes_no_answer_to_something_else() {
-    let answered = |reply: &Reply, tag: u8| {
+    let answered = |reply: &VentiReply, tag: u8| {
         let (_, mut client) = pair();
         client.ask(&read()).unwrap();
         let mut bytes = Vec::new();
@@ -155,33 +158,33 @@ fn a_client_believes_no_answer_to_something_else() {
         client.receive(&bytes).unwrap();
         client.next_answer().map(|answer| answer.map(|answer| answer.reply))
     };
-    assert_eq!(answered(&Reply::Error("no".into()), 0), Ok(Some(Err("no".into()))));
-    assert_eq!(answered(&Reply::Sync, 0), Err(ClientError::WrongKind { tag: 0, asked: "a read" }));
+    assert_eq!(answered(&VentiReply::Error("no".into()), 0), Ok(Some(Err("no".into()))));
+    assert_eq!(answered(&VentiReply::Sync, 0), Err(ClientError::WrongKind { tag: 0, asked: "a read" }));
     assert_eq!(
-        answered(&Reply::Hello(Hello::anonymous()), 0),
+        answered(&VentiReply::Hello(Hello::anonymous()), 0),
         Err(ClientError::WrongKind { tag: 0, asked: "a read" })
     );
-    assert_eq!(answered(&Reply::Sync, 1), Err(ClientError::NotAsked { tag: 1 }));
-    let long = Reply::Read(vec![0; 8193].into());
+    assert_eq!(answered(&VentiReply::Sync, 1), Err(ClientError::NotAsked { tag: 1 }));
+    let long = VentiReply::Read(vec![0; 8193].into());
     assert_eq!(answered(&long, 0), Err(ClientError::TooMuch { tag: 0, asked: 8192, bytes: 8193 }));
-    let too_long = Reply::Read(vec![0; 100_000].into());
+    let too_long = VentiReply::Read(vec![0; 100_000].into());
     assert_eq!(answered(&too_long, 0), Err(ClientError::NotAReply { length: 100_002 }));
 
     let (_, mut client) = pair();
-    client.ask(&Request::Sync).unwrap();
+    client.ask(&VentiRequest::Sync).unwrap();
     let mut twice = Vec::new();
-    Reply::Sync.encode(Version::V04, 0, &mut twice).unwrap();
+    VentiReply::Sync.encode(Version::V04, 0, &mut twice).unwrap();
     twice.extend_from_within(..);
     client.receive(&twice).unwrap();
-    assert_eq!(client.next_answer().unwrap().unwrap().reply, Ok(Reply::Sync));
+    assert_eq!(client.next_answer().unwrap().unwrap().reply, Ok(VentiReply::Sync));
     assert_eq!(client.next_answer(), Err(ClientError::NotAsked { tag: 0 }), "an answer that comes twice");
 
     // Though something else was asked before it comes.
     let (_, mut client) = pair();
-    assert_eq!(client.ask(&Request::Sync), Ok(0));
+    assert_eq!(client.ask(&VentiRequest::Sync), Ok(0));
     client.receive(&twice[..twice.len() / 2]).unwrap();
-    assert_eq!(client.next_answer().unwrap().unwrap().reply, Ok(Reply::Sync));
-    assert_eq!(client.ask(&Request::Sync), Ok(1));
+    assert_eq!(client.next_answer().unwrap().unwrap().reply, Ok(VentiReply::Sync));
+    assert_eq!(client.ask(&VentiRequest::Sync), Ok(1));
     client.receive(&twice[..twice.len() / 2]).unwrap();
     assert_eq!(client.next_answer(), Err(ClientError::NotAsked { tag: 0 }), "an answer that comes late");
 }
@@ -190,9 +193,9 @@ fn a_client_believes_no_answer_to_something_else() {
 fn a_client_takes_no_for_an_answer() {
     let mut client = ClientConnection::new(65_535);
     client.receive(b"venti-02-old\n").unwrap();
-    assert_eq!(client.ask(&Request::Ping), Err(AskError::NotReady));
+    assert_eq!(client.ask(&VentiRequest::Ping), Err(AskError::NotReady));
     let mut bytes = Vec::new();
-    Reply::Error("go away".into()).encode(Version::V02, 0, &mut bytes).unwrap();
+    VentiReply::Error("go away".into()).encode(Version::V02, 0, &mut bytes).unwrap();
     client.receive(&bytes).unwrap();
     assert_eq!(client.next_answer(), Err(ClientError::Refused { reason: "go away".into() }));
 }
@@ -202,13 +205,16 @@ fn version_02_has_room_for_65529_bytes_of_a_write_and_65533_of_an_answer() {
     let write = |length: usize| {
         let data = Bytes::from(vec![0; length]);
         let mut bytes = Vec::new();
-        (Request::Write { wire_type: WireType::DATA, data }.encode(Version::V02, 1, &mut bytes), bytes.len())
+        (
+            VentiRequest::Write { wire_type: WireType::DATA, data }.encode(Version::V02, 1, &mut bytes),
+            bytes.len(),
+        )
     };
     assert_eq!(write(65_529), (Ok(()), 65_537));
     assert!(matches!(write(65_530), (Err(_), 0)));
     let answer = |length: usize| {
         let mut bytes = Vec::new();
-        (Reply::Read(vec![0; length].into()).encode(Version::V02, 1, &mut bytes), bytes.len())
+        (VentiReply::Read(vec![0; length].into()).encode(Version::V02, 1, &mut bytes), bytes.len())
     };
     assert_eq!(answer(65_533), (Ok(()), 65_537));
     assert!(matches!(answer(65_534), (Err(_), 0)));
@@ -224,7 +230,7 @@ proptest! {
         for bytes in bytes.chunks(slice) {
             server.receive(bytes).unwrap();
             while let Ok(Some(received)) = server.next_received() {
-                let (Received::Request { tag, .. } | Received::Refused { tag, .. }) = received;
+                let (ReceivedMessage::Request { tag, .. } | ReceivedMessage::Refused { tag, .. }) = received;
                 server.answered(tag);
             }
             client.receive(bytes).unwrap();

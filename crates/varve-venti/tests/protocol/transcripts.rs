@@ -6,7 +6,7 @@ use std::path::Path;
 use bytes::{Bytes, BytesMut};
 use serde_json::Value;
 use varve_block::from_hex;
-use varve_venti::{Message, Messages, Reply, Request, Version, VersionLine};
+use varve_venti::{MessageDecoder, VentiMessage, VentiReply, VentiRequest, Version, VersionLine};
 
 /// One side of one recorded connection.
 struct Side {
@@ -48,25 +48,25 @@ fn sides() -> Vec<Side> {
     sides
 }
 
-fn name_of(request: &Request) -> &'static str {
+fn name_of(request: &VentiRequest) -> &'static str {
     match request {
-        Request::Ping => "Tping",
-        Request::Hello(_) => "Thello",
-        Request::Goodbye => "Tgoodbye",
-        Request::Read { .. } => "Tread",
-        Request::Write { .. } => "Twrite",
-        Request::Sync => "Tsync",
+        VentiRequest::Ping => "Tping",
+        VentiRequest::Hello(_) => "Thello",
+        VentiRequest::Goodbye => "Tgoodbye",
+        VentiRequest::Read { .. } => "Tread",
+        VentiRequest::Write { .. } => "Twrite",
+        VentiRequest::Sync => "Tsync",
     }
 }
 
-fn reply_name(reply: &Reply) -> &'static str {
+fn reply_name(reply: &VentiReply) -> &'static str {
     match reply {
-        Reply::Error(_) => "Rerror",
-        Reply::Ping => "Rping",
-        Reply::Hello(_) => "Rhello",
-        Reply::Read(_) => "Rread",
-        Reply::Write(_) => "Rwrite",
-        Reply::Sync => "Rsync",
+        VentiReply::Error(_) => "Rerror",
+        VentiReply::Ping => "Rping",
+        VentiReply::Hello(_) => "Rhello",
+        VentiReply::Read(_) => "Rread",
+        VentiReply::Write(_) => "Rwrite",
+        VentiReply::Sync => "Rsync",
     }
 }
 
@@ -80,11 +80,11 @@ fn again(
     into: &mut Vec<u8>,
 ) -> &'static str {
     if from_client {
-        let request = Request::decode(kind, body).unwrap();
+        let request = VentiRequest::decode(kind, body).unwrap();
         request.encode(version, tag, into).unwrap();
         name_of(&request)
     } else {
-        let reply = Reply::decode(kind, body).unwrap();
+        let reply = VentiReply::decode(kind, body).unwrap();
         reply.encode(version, tag, into).unwrap();
         reply_name(&reply)
     }
@@ -98,12 +98,12 @@ fn every_recorded_message_comes_out_as_it_went_in() {
         let (line, _) = VersionLine::default().receive(&side.bytes).unwrap();
         for slice in [1, 7, 4096, usize::MAX] {
             let mut written = side.bytes[..line].to_vec();
-            let mut messages = Messages::new(version, 65_536, BytesMut::new());
+            let mut messages = MessageDecoder::new(version, 65_536, BytesMut::new());
             let mut names = Vec::new();
             for bytes in side.bytes[line..].chunks(slice.min(side.bytes.len())) {
                 messages.inbox().extend_from_slice(bytes);
                 while let Some(message) = messages.next_message().unwrap() {
-                    let Message::Whole { kind, tag, body } = message else {
+                    let VentiMessage::Whole { kind, tag, body } = message else {
                         panic!("{}: {message:?}", side.file)
                     };
                     names.push(again(side.from_client, version, kind, tag, body, &mut written));

@@ -9,19 +9,19 @@ use super::value::parse_size;
 
 /// The measurements.
 #[derive(Debug, Clone, Subcommand)]
-pub enum Bench {
+pub enum BenchCommand {
     /// Read from or write to any Venti server, and print its speed
     ///
     /// The same seed means the same blocks, so written blocks can be read later.
-    Venti(BenchVenti),
+    Venti(BenchVentiArgs),
     /// Read and write in a folder, sequentially and at random, and print the speed of its disk
     ///
     /// Makes a file there, and removes it. `varve plan --device` reads the output of --json.
-    Device(BenchDevice),
+    Device(BenchDeviceArgs),
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct BenchDevice {
+pub struct BenchDeviceArgs {
     /// A folder on the disk
     #[arg(value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
@@ -36,7 +36,7 @@ pub struct BenchDevice {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct BenchVenti {
+pub struct BenchVentiArgs {
     /// The server: HOST, HOST:PORT, tcp!HOST!PORT, unix!PATH or venti://HOST
     pub address: Address,
 

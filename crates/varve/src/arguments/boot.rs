@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
 
+use super::snapshot_filter::SnapshotFilterArgs;
 use super::value::parse_size;
-use super::which::Which;
 
 pub const BOOT_HELP: &str = "\
 The machine runs in QEMU, which must be installed. Its hardware follows the machine's description in the snapshot, if there is \
@@ -25,7 +25,7 @@ Examples:
   varve -s /backup/store boot vm --check 'IS UP' --timeout 120 --screenshot vm.png";
 
 #[derive(Debug, Clone, Args)]
-pub struct Boot {
+pub struct BootArgs {
     /// The snapshot of a disk image
     #[arg(required_unless_present = "keep")]
     pub snapshot: Option<String>,
@@ -84,7 +84,7 @@ pub struct Boot {
     pub no_kvm: bool,
 
     #[command(flatten)]
-    pub which: Which,
+    pub which: SnapshotFilterArgs,
 }
 
 /// The firmware of a machine.

@@ -21,7 +21,7 @@ Examples:
 
 /// The requirements for the store.
 #[derive(Debug, Clone, Args)]
-pub struct MakePlan {
+pub struct PlanArgs {
     /// The disk space for the store; several sizes (1T,3T) or a range that doubles (1T..8T) give a
     /// table
     #[arg(long, value_name = "BYTES", value_parser = parse_sizes)]

@@ -7,11 +7,11 @@ use clap::{Args, ValueEnum, ValueHint};
 use varve_archive::Overwrite;
 use varve_machine::ImageFormat;
 
-use super::Which;
+use super::SnapshotFilterArgs;
 use super::value::{parse_exclude, parse_format};
 
 #[derive(Debug, Clone, Args)]
-pub struct Restore {
+pub struct RestoreArgs {
     /// The snapshots, or paths in them; several go into the folder DEST, each under its own name
     #[arg(required = true, value_name = "SNAPSHOT[:PATH]")]
     pub snapshots: Vec<OsString>,
@@ -80,7 +80,7 @@ pub struct Restore {
     pub format: ImageFormat,
 
     #[command(flatten)]
-    pub which: Which,
+    pub which: SnapshotFilterArgs,
 }
 
 /// The condition for the replacement of an existing file.

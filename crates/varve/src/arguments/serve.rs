@@ -7,8 +7,8 @@ use clap::{ArgGroup, Args, ValueHint};
 use varve_serve::nbd::Endpoint;
 use varve_serve::venti::ListenAt;
 
+use super::snapshot_filter::SnapshotFilterArgs;
 use super::value::parse_size;
-use super::which::Which;
 
 pub const SERVE_HELP: &str = "\
 Disk images are exports of an NBD server, named like snapshots: NAME (the newest of that name), NAME@2026-05-01, latest, or an id. \
@@ -45,7 +45,7 @@ const PROXIES: &str = "Proxies";
 
 #[derive(Debug, Clone, Args)]
 #[command(group = ArgGroup::new("doors").required(true).multiple(true).args(["nbd", "nfs", "webdav", "venti", "venti_read_only"]))]
-pub struct Serve {
+pub struct ServeArgs {
     /// Serve disk images as network block devices: at HOST:PORT, :PORT (on all addresses) or
     /// unix:PATH
     #[arg(long, value_name = "ADDRESS")]
@@ -198,10 +198,10 @@ pub struct Serve {
     pub expose: bool,
 
     #[command(flatten)]
-    pub which: Which,
+    pub which: SnapshotFilterArgs,
 }
 
-impl Serve {
+impl ServeArgs {
     /// Reports whether one of the front ends shows snapshots, rather than only blocks.
     pub fn shows_snapshots(&self) -> bool {
         self.nbd.is_some() || self.nfs.is_some() || self.webdav.is_some()

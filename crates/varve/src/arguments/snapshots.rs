@@ -2,8 +2,8 @@
 
 use clap::{Args, ValueEnum};
 
+use super::snapshot_filter::SnapshotFilterArgs;
 use super::value::{parse_comment, parse_filter_tag, parse_tag};
-use super::which::Which;
 
 pub const SNAPSHOT_HELP: &str = "\
 A snapshot has the name of its source: /dev/vda becomes vda, ~/work becomes work, notes.txt stays notes.txt. A link gives its own \
@@ -38,7 +38,7 @@ pub enum AsChoice {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Snapshots {
+pub struct ListSnapshotsArgs {
     /// Only the snapshots of this name: NAME, HOST:NAME, or any other way to name a snapshot
     #[arg(value_name = "SNAPSHOT")]
     pub name: Option<String>,
@@ -48,7 +48,7 @@ pub struct Snapshots {
     pub group_by: Vec<GroupBy>,
 
     #[command(flatten)]
-    pub which: Which,
+    pub which: SnapshotFilterArgs,
 }
 
 /// The properties for groups of snapshots.
@@ -66,7 +66,7 @@ pub enum GroupBy {
 
 /// `varve tag`
 #[derive(Debug, Clone, Args)]
-pub struct Tag {
+pub struct TagArgs {
     /// The snapshots
     #[arg(required = true, value_name = "SNAPSHOT")]
     pub snapshots: Vec<String>,
@@ -88,5 +88,5 @@ pub struct Tag {
     pub comment: Option<String>,
 
     #[command(flatten)]
-    pub which: Which,
+    pub which: SnapshotFilterArgs,
 }

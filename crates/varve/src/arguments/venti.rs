@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::which::Which;
+use super::snapshot_filter::SnapshotFilterArgs;
 
 pub const IMPORT_HELP: &str = "\
 Every block is hashed before it is stored, and every seal is checked. Damage is reported, and does not prevent the import of the \
@@ -36,20 +36,20 @@ Examples:
   varve copy venti://old home.vac venti://new";
 
 #[derive(Debug, Clone, Args)]
-pub struct Import {
+pub struct ImportArgs {
     /// Partitions of arenas, or single arenas, of plan9port's Venti
     #[arg(long, required = true, num_args = 1.., value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub venti_arenas: Vec<PathBuf>,
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Copy {
+pub struct CopyArgs {
     /// The source store, the snapshots or the archive to copy, and the destination store
     ///
     /// An archive of vac or vbackup is vac:SCORE, ext2:SCORE and the like, or a .vac file. For
     /// these, either store may be a Venti server.
     #[arg(required = true, num_args = 2.., value_names = ["FROM", "WHAT", "TO"], value_hint = ValueHint::AnyPath)]
-    pub words: Vec<PathBuf>,
+    pub operands: Vec<PathBuf>,
 
     /// Copy all snapshots, or all that meet the conditions, the oldest first
     #[arg(short, long, conflicts_with = "fast")]
@@ -64,13 +64,13 @@ pub struct Copy {
     pub fast: bool,
 
     #[command(flatten)]
-    pub which: Which,
+    pub which: SnapshotFilterArgs,
 }
 
 /// The operations on sessions. A session is a connection to `varve serve --venti ADDRESS
 /// --sessions` that wrote blocks.
 #[derive(Debug, Clone, Subcommand)]
-pub enum Venti {
+pub enum VentiCommand {
     /// List the sessions, with their clients, times and numbers of blocks
     Sessions,
     /// Stop serving the blocks that only these sessions wrote; nothing is removed

@@ -11,7 +11,7 @@ use varve_world::Timestamp;
 use super::value::{parse_age, parse_sample, parse_share};
 
 #[derive(Debug, Clone, Args)]
-pub struct Verify {
+pub struct VerifyArgs {
     /// Check these archives of vac or vbackup instead, completely: vac:SCORE, ext2:SCORE and the
     /// like, or .vac files
     ///
@@ -46,7 +46,7 @@ pub struct Verify {
     pub sample: Option<varve_replica::ClumpShare>,
 }
 
-impl Verify {
+impl VerifyArgs {
     /// The part of the data that is read, if any.
     pub fn data_share(&self, now: Timestamp) -> Option<AuditShare> {
         if !self.data && self.share.is_none() && self.since.is_none() {
@@ -59,7 +59,7 @@ impl Verify {
 }
 
 #[derive(Debug, Clone, Args)]
-pub struct Repair {
+pub struct RepairArgs {
     /// Fetch lost blocks from this store, a copy with the same key; may be given several times
     #[arg(long, value_name = "PATH", value_hint = ValueHint::DirPath)]
     pub from: Vec<PathBuf>,

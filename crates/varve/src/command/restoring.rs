@@ -26,27 +26,27 @@ use varve_session::{Hinted, UsageError, WithHint};
 use varve_world::Workers;
 
 use self::destinations::{OUTPUT, targets};
-use self::image::Image;
-use self::protected_paths::Kept;
-use crate::arguments::{Cat, Restore};
-use crate::command::choosing::chosen_snapshots::Choice;
-use crate::command::choosing::place_in_snapshot::{Content, Place, What};
+use self::image::ImageToRestore;
+use self::protected_paths::ProtectedPaths;
+use crate::arguments::{CatArgs, RestoreArgs};
+use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
+use crate::command::choosing::place_in_snapshot::{NamedSource, PlaceContent, PlaceInSnapshot};
 use crate::command::looking::left_out::{left_out_json, left_out_lines};
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
-use crate::progress_bar::Shown;
+use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
 use crate::say::Output;
 use crate::signals::cancel_on_signal;
 use crate::{complaint, exit_status, say, show};
 
-pub fn run(invocation: &Invocation, restore: &Restore) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, restore: &RestoreArgs) -> Result<CommandOutcome> {
     let archive = invocation.session.reading()?;
     let blocks = archive.blocks();
     let filter = RestoreFilter::new(&restore.includes, &restore.excludes)?;
-    let kept = Kept::of(&invocation.session)?.with_paths();
+    let kept = ProtectedPaths::of(&invocation.session)?.with_paths();
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let choice = Choice::new(invocation, archive.snapshots(), &restore.which);
+    let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &restore.which);
     let mut places = Vec::new();
     for text in &restore.snapshots {
         let place = choice.place(text)?;
@@ -54,13 +54,13 @@ pub fn run(invocation: &Invocation, restore: &Restore) -> Result<Outcome> {
         places.push((place, content));
     }
     let targets = targets(restore, &places)?;
-    let mut outcome = Outcome::Done;
+    let mut outcome = CommandOutcome::Done;
     for (((place, content), target), text) in places.iter().zip(&targets).zip(&restore.snapshots) {
         if target != Path::new(OUTPUT) {
             kept.0.refuse(target)?;
         }
         let damaged = DamageList::new();
-        let from = Origin {
+        let from = RestoreSource {
             invocation,
             blocks: &blocks,
             workers: archive.workers(),
@@ -68,7 +68,7 @@ pub fn run(invocation: &Invocation, restore: &Restore) -> Result<Outcome> {
             filter: &filter,
             damaged: Some(&damaged),
         };
-        let shown = Shown::start(&place.name(), &progress, invocation.quiet || restore.dry_run);
+        let shown = ShownProgress::start(&place.name(), &progress, invocation.quiet || restore.dry_run);
         let restored = restore_one(from, place, content, restore, target, &progress);
         drop(shown);
         invocation.session.report_lost(&blocks);
@@ -80,7 +80,7 @@ pub fn run(invocation: &Invocation, restore: &Restore) -> Result<Outcome> {
             outcome = outcome.max(tell(invocation, place, target, &restored));
         }
         if !damaged.is_empty() {
-            outcome = outcome.max(Outcome::Damage);
+            outcome = outcome.max(CommandOutcome::Damage);
         }
     }
     Ok(outcome)
@@ -90,11 +90,11 @@ fn not_restored(text: &std::ffi::OsStr) -> String {
     format!("{} was not restored", show::name(text.as_bytes()))
 }
 
-pub(super) fn cat(invocation: &Invocation, cat: &Cat) -> Result<Outcome> {
+pub(super) fn cat(invocation: &Invocation, cat: &CatArgs) -> Result<CommandOutcome> {
     let archive = invocation.session.reading()?;
-    let place = Choice::new(invocation, archive.snapshots(), &cat.which).place(&cat.snapshot)?;
+    let place = ChosenSnapshots::new(invocation, archive.snapshots(), &cat.which).place(&cat.snapshot)?;
     let blocks = archive.blocks();
-    let from = Origin {
+    let from = RestoreSource {
         invocation,
         blocks: &blocks,
         workers: archive.workers(),
@@ -102,7 +102,7 @@ pub(super) fn cat(invocation: &Invocation, cat: &Cat) -> Result<Outcome> {
         filter: &RestoreFilter::ALL,
         damaged: None,
     };
-    let whole = Restore {
+    let whole = RestoreArgs {
         snapshots: vec![cat.snapshot.clone()],
         destination: OUTPUT.into(),
         overwrite: None,
@@ -121,11 +121,11 @@ pub(super) fn cat(invocation: &Invocation, cat: &Cat) -> Result<Outcome> {
     let written = content
         .and_then(|content| restore_one(from, &place, &content, &whole, Path::new(OUTPUT), &Progress::new()));
     invocation.session.report_lost(&blocks);
-    written.map(|_| Outcome::Done)
+    written.map(|_| CommandOutcome::Done)
 }
 
 /// The result of one restore.
-struct Restored {
+struct RestoreResult {
     kind: String,
     counts: RestoreCounts,
     /// True if something is missing because the archive is damaged.
@@ -134,7 +134,7 @@ struct Restored {
 
 /// The origin of a restore, and the rules that apply to it.
 #[derive(Clone, Copy)]
-struct Origin<'a> {
+struct RestoreSource<'a> {
     invocation: &'a Invocation,
     blocks: &'a Arc<HealingStore>,
     workers: &'a dyn Workers,
@@ -149,8 +149,13 @@ struct Origin<'a> {
 const NO_FLAGS: &str = "this file system, or this user's rights, do not allow them";
 
 /// Reports a restore, and everything that it lacks.
-fn tell(invocation: &Invocation, place: &Place<'_>, destination: &Path, restored: &Restored) -> Outcome {
-    let Restored { kind, counts, is_damaged } = restored;
+fn tell(
+    invocation: &Invocation,
+    place: &PlaceInSnapshot<'_>,
+    destination: &Path,
+    restored: &RestoreResult,
+) -> CommandOutcome {
+    let RestoreResult { kind, counts, is_damaged } = restored;
     match counts.problem_count {
         0 => {}
         1 => remark!("varve: 1 file or folder is missing, or lacks something"),
@@ -186,9 +191,9 @@ fn tell(invocation: &Invocation, place: &Place<'_>, destination: &Path, restored
         left_out_lines(place.left_out(), false).iter().for_each(|line| say!("{line}"));
     }
     match (is_damaged, counts.problem_count) {
-        (true, _) => Outcome::Damage,
-        (false, 0) => Outcome::Done,
-        (false, _) => Outcome::Gaps,
+        (true, _) => CommandOutcome::Damage,
+        (false, 0) => CommandOutcome::Done,
+        (false, _) => CommandOutcome::Gaps,
     }
 }
 
@@ -214,22 +219,22 @@ fn counted(counts: &RestoreCounts) -> String {
 /// Restores one place. Returns `None` if there is nothing to report: the data went to standard
 /// output, or was only planned.
 fn restore_one(
-    from: Origin<'_>,
-    place: &Place<'_>,
-    content: &Content<'_>,
-    restore: &Restore,
+    from: RestoreSource<'_>,
+    place: &PlaceInSnapshot<'_>,
+    content: &PlaceContent<'_>,
+    restore: &RestoreArgs,
     destination: &Path,
     progress: &Progress,
-) -> Result<Option<Restored>> {
+) -> Result<Option<RestoreResult>> {
     let source = source_of(place, restore);
     let (files, node) = match content {
-        Content::Disk(disk) => {
+        PlaceContent::Disk(disk) => {
             return restore_image(from, place, &disk.raw(), &source, restore, destination, progress);
         }
-        Content::Raw(part) => {
+        PlaceContent::Raw(part) => {
             return restore_image(from, place, part, &source, restore, destination, progress);
         }
-        Content::Node { files, node } => (&**files, &**node),
+        PlaceContent::Node { files, node } => (&**files, &**node),
     };
     if restore.format != ImageFormat::Raw {
         bail!(UsageError("--format is for disk images: this is not an image".into()));
@@ -252,7 +257,7 @@ fn restore_one(
         let what = if place.path.as_os_str().is_empty() { Path::new(&name) } else { place.path };
         bail!("{what:?} is a {}: only a file can be written to standard output", node.kind);
     }
-    if let Some(trouble) = files.trouble(node).filter(|trouble| trouble.lacks_all) {
+    if let Some(trouble) = files.problem(node).filter(|trouble| trouble.lacks_all) {
         return Err(anyhow::Error::from_boxed(trouble.error))
             .with_context(|| format!("{:?} has no content", place.path));
     }
@@ -265,25 +270,25 @@ fn restore_one(
 
 /// Returns an identifier of a restore's content, so that an interrupted restore is resumed only by
 /// the same one.
-fn source_of(place: &Place<'_>, restore: &Restore) -> Vec<u8> {
+fn source_of(place: &PlaceInSnapshot<'_>, restore: &RestoreArgs) -> Vec<u8> {
     let patterns = format!("{:?} {:?} {:?}", restore.includes, restore.excludes, restore.format);
     [place.what.id().as_bytes(), b":", place.path.as_os_str().as_bytes(), b"\0", patterns.as_bytes()].concat()
 }
 
 fn restore_image(
-    from: Origin<'_>,
-    place: &Place<'_>,
+    from: RestoreSource<'_>,
+    place: &PlaceInSnapshot<'_>,
     part: &varve_archive::ImagePart,
     source: &[u8],
-    restore: &Restore,
+    restore: &RestoreArgs,
     destination: &Path,
     progress: &Progress,
-) -> Result<Option<Restored>> {
+) -> Result<Option<RestoreResult>> {
     let time = match place.what {
-        What::Snapshot(snapshot) => Some(snapshot.time),
-        What::Vac(_) => None,
+        NamedSource::Snapshot(snapshot) => Some(snapshot.time),
+        NamedSource::Vac(_) => None,
     };
-    let image = Image { part, time, source };
+    let image = ImageToRestore { part, time, source };
     image::check(restore, destination)?;
     if restore.dry_run {
         let decision = image::decide(from, &image, restore, destination, progress)?;
@@ -322,13 +327,13 @@ fn write_around(files: &dyn Files, node: &Node, damaged: &DamageList) -> Result<
 }
 
 fn restore_tree(
-    from: Origin<'_>,
+    from: RestoreSource<'_>,
     tree: Tree<'_>,
-    restore: &Restore,
+    restore: &RestoreArgs,
     destination: &Path,
     options: RestoreOptions<'_>,
     progress: &Progress,
-) -> Result<Option<Restored>> {
+) -> Result<Option<RestoreResult>> {
     if restore.dry_run {
         restore_plan::show_plan(from.invocation, tree, destination, options)?;
         return Ok(None);
@@ -344,11 +349,11 @@ fn restore_tree(
             .with_context(|| format!("{} cannot be read back", destination.display()))?;
         counts.problem_count += unlike;
     }
-    Ok(Some(Restored { kind: tree.root.kind.to_string(), counts, is_damaged }))
+    Ok(Some(RestoreResult { kind: tree.root.kind.to_string(), counts, is_damaged }))
 }
 
 fn write_tree(
-    from: Origin<'_>,
+    from: RestoreSource<'_>,
     tree: Tree<'_>,
     destination: &Path,
     options: RestoreOptions<'_>,

@@ -24,7 +24,7 @@ fn module_of(folder: &Path, file: &Path) -> Module {
 }
 
 /// Returns the source of a file without its test module.
-fn without_tests(source: &str) -> String {
+pub(crate) fn without_tests(source: &str) -> String {
     let mut kept = Vec::new();
     let mut lines = source.lines().peekable();
     while let Some(line) = lines.next() {

@@ -212,7 +212,7 @@ fn the_tour_names_what_is_in_its_files() {
 }
 
 /// The words of the glossary: each with the line of its definition, and the words that it rules out.
-fn glossary() -> Vec<(String, usize, Vec<String>)> {
+pub(crate) fn glossary() -> Vec<(String, usize, Vec<String>)> {
     let page = text(&root().join("docs/glossary.md"));
     let lines: Vec<_> = page.lines().collect();
     let is_start = |line: &&str| line.starts_with("- **");

@@ -19,7 +19,7 @@ use varve_archive::ServedImage;
 use varve_block::{Block, BlockName, BlockStore, BlockType, Score, with_causes};
 use varve_machine::{NbdDisk, NbdDiskOptions};
 use varve_remote::{VentiOptions, VentiStore};
-use varve_venti::{Reply, Request};
+use varve_venti::{VentiReply, VentiRequest};
 
 #[test]
 fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
@@ -655,20 +655,20 @@ fn a_destination_that_does_not_say_that_a_block_is_there_is_given_it() {
     let sandbox = Sandbox::encrypted();
     let file = archived_for_vac(&sandbox);
     let store = sandbox.arg(STORE);
-    let says = |text: &str| Some((0, Reply::Error(text.into())));
+    let says = |text: &str| Some((0, VentiReply::Error(text.into())));
     let destinations: [(&str, Strange); 5] = [
         ("none", Strange::start(|_, _| None)),
         (
             "other words",
             Strange::start(move |request, found| match (request, found) {
-                (Request::Read { .. }, None) => says("no such score/type"),
+                (VentiRequest::Read { .. }, None) => says("no such score/type"),
                 _ => None,
             }),
         ),
         (
             "no small reads",
             Strange::start(move |request, found| match (request, found) {
-                (Request::Read { count, .. }, Some(block)) if block.len() > *count as usize => {
+                (VentiRequest::Read { count, .. }, Some(block)) if block.len() > *count as usize => {
                     says("bad count")
                 }
                 _ => None,
@@ -677,14 +677,14 @@ fn a_destination_that_does_not_say_that_a_block_is_there_is_given_it() {
         (
             "nothing is read",
             Strange::start(move |request, _| match request {
-                Request::Read { .. } => says("no such block"),
+                VentiRequest::Read { .. } => says("no such block"),
                 _ => None,
             }),
         ),
         (
             "reads fail",
             Strange::start(move |request, _| match request {
-                Request::Read { .. } => says("i/o error"),
+                VentiRequest::Read { .. } => says("i/o error"),
                 _ => None,
             }),
         ),
@@ -714,13 +714,13 @@ fn an_error_of_a_copy_names_the_side_that_failed() {
     let store = sandbox.arg(STORE);
     let good = Strange::start(|_, _| None);
     assert!(copy(&sandbox, &store, &file, &good.address).status.success());
-    let says = |text: &str| Some((0, Reply::Error(text.into())));
+    let says = |text: &str| Some((0, VentiReply::Error(text.into())));
     let takes_nothing = Strange::start(move |request, _| match request {
-        Request::Write { .. } => says("out of paper"),
+        VentiRequest::Write { .. } => says("out of paper"),
         _ => None,
     });
     let gives_nothing = Strange::start(move |request, _| match request {
-        Request::Read { .. } => says("out of paper"),
+        VentiRequest::Read { .. } => says("out of paper"),
         _ => None,
     });
     for (from, to, side, code) in [
@@ -739,22 +739,25 @@ fn an_error_of_a_copy_names_the_side_that_failed() {
 fn a_server_that_breaks_the_protocol_ends_the_work_at_once() {
     let sandbox = Sandbox::encrypted();
     sample_folder(&sandbox.path("home"));
-    let is_probe = |request: &Request| matches!(request, Request::Read { count: 0, .. });
+    let is_probe = |request: &VentiRequest| matches!(request, VentiRequest::Read { count: 0, .. });
     let servers: [(&str, Strange); 3] = [
         (
             "count is ignored",
             Strange::start(move |request, found| match found {
-                Some(block) if is_probe(request) => Some((0, Reply::Read(block.clone()))),
+                Some(block) if is_probe(request) => Some((0, VentiReply::Read(block.clone()))),
                 _ => None,
             }),
         ),
         (
             "another tag",
             Strange::start(move |request, _| {
-                is_probe(request).then(|| (7, Reply::Error("no block with score x".into())))
+                is_probe(request).then(|| (7, VentiReply::Error("no block with score x".into())))
             }),
         ),
-        ("another kind", Strange::start(move |request, _| is_probe(request).then_some((0, Reply::Sync)))),
+        (
+            "another kind",
+            Strange::start(move |request, _| is_probe(request).then_some((0, VentiReply::Sync))),
+        ),
     ];
     for (number, (what, server)) in servers.iter().enumerate() {
         let ask = |words: &[&str]| {
@@ -772,10 +775,10 @@ fn a_server_that_breaks_the_protocol_ends_the_work_at_once() {
     }
     // Bytes that do not have their score are never taken for the block.
     let liar = Strange::start(|request, found| match (request, found) {
-        (Request::Read { .. }, Some(block)) if !block.is_empty() => {
+        (VentiRequest::Read { .. }, Some(block)) if !block.is_empty() => {
             let mut other = block.to_vec();
             other[0] ^= 1;
-            Some((0, Reply::Read(other.into())))
+            Some((0, VentiReply::Read(other.into())))
         }
         _ => None,
     });

@@ -95,7 +95,7 @@ impl VolumeFiles {
         *self.places.lock().entry(folder).or_insert(Some(parent)) == Some(parent)
     }
 
-    pub(super) fn trouble(&self, id: FileId) -> Option<ReadProblem> {
+    pub(super) fn problem(&self, id: FileId) -> Option<ReadProblem> {
         let status = match self.files.status(id) {
             Ok(status) => status,
             Err(error) => {

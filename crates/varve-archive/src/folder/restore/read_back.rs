@@ -81,7 +81,7 @@ impl ReadBackCheck<'_> {
             // Unreadable parts of the snapshot were reported during the restore.
             let Ok(node) = node else { continue };
             let (path, is_folder) = (path.join_name(&node.name), node.kind == NodeKind::Folder);
-            let lacks_all = self.files.trouble(&node).is_some_and(|trouble| trouble.lacks_all);
+            let lacks_all = self.files.problem(&node).is_some_and(|trouble| trouble.lacks_all);
             if filter.excludes(&path, is_folder) || lacks_all {
                 continue;
             }

@@ -299,7 +299,7 @@ impl<'a> RestoreSteps<'a> {
 
     fn decide(&mut self, at: &DestinationFolder, path: &Path, node: &Node) -> Decision {
         let rules = self.rules;
-        if self.files.trouble(node).is_some_and(|trouble| trouble.lacks_all) {
+        if self.files.problem(node).is_some_and(|trouble| trouble.lacks_all) {
             return (RestoreAction::Skip, RestoreReason::NotArchived);
         }
         let status = match at.there().map(|folder| Status::of_name(&folder.descriptor, &node.name)) {

@@ -189,7 +189,7 @@ impl<'a> TreeWriter<'a> {
         let folder = self.target_folder(parent, PathBuf::new());
         let bytes = unfinished.noted().large.as_ref().map_or(0, |(_, bytes)| *bytes);
         let node = Node { link_group: None, name: unfinished.name().to_vec(), ..root.clone() };
-        if !self.report_trouble(Path::new(""), root) {
+        if !self.report_problem(Path::new(""), root) {
             self.make_file(folder, PathBuf::new(), node, PlacementMode::GoOn { bytes });
         }
         self.finish()
@@ -199,7 +199,7 @@ impl<'a> TreeWriter<'a> {
     pub(super) fn write_special(mut self, root: &Node, parent: OwnedFd, name: &[u8]) -> RestoreCounts {
         let folder = self.target_folder(parent, PathBuf::new());
         let node = Node { link_group: None, name: name.to_vec(), ..root.clone() };
-        if !self.report_trouble(Path::new(""), root) {
+        if !self.report_problem(Path::new(""), root) {
             self.make_special(&folder, Path::new(""), &node, None);
         }
         self.counts
@@ -322,7 +322,7 @@ impl<'a> TreeWriter<'a> {
         node: Node,
         (action, reason): Decision,
     ) -> Option<DestinationFolder> {
-        self.report_trouble(&path, &node);
+        self.report_problem(&path, &node);
         let parent = Arc::clone(at.folder()?);
         match (action, reason) {
             (RestoreAction::Skip, RestoreReason::NotArchived) => None,
@@ -730,8 +730,8 @@ impl<'a> TreeWriter<'a> {
 
     /// Reports the problem that the snapshot has with a node. Returns whether the node has no data
     /// at all.
-    fn report_trouble(&mut self, path: &Path, node: &Node) -> bool {
-        let Some(trouble) = self.writer.files.trouble(node) else { return false };
+    fn report_problem(&mut self, path: &Path, node: &Node) -> bool {
+        let Some(trouble) = self.writer.files.problem(node) else { return false };
         self.report(path, trouble.error);
         trouble.lacks_all
     }

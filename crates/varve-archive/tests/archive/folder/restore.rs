@@ -646,8 +646,8 @@ impl Files for MovesWhenRead<'_> {
         self.files.find(folder, name)
     }
 
-    fn trouble(&self, node: &Node) -> Option<ReadProblem> {
-        self.files.trouble(node)
+    fn problem(&self, node: &Node) -> Option<ReadProblem> {
+        self.files.problem(node)
     }
 
     fn read_with(

@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
-use varve_sim::{Disk, Draw, Fault, Strike};
+use varve_sim::{Fault, SeededDraw, SimDisk, Strike};
 use varve_store::{PassphraseCost, Store, StoreAccess};
 use varve_upkeep::{CheckArenaError, Checker, Damage};
 use varve_world::{Random, SeededRandom};
@@ -11,7 +11,7 @@ use super::{WRITER, config, is_damage, secret, seeds, world};
 
 const HANDS: u64 = 4;
 
-fn open(disk: &Disk, seed: u64, access: StoreAccess<'_>) -> Store {
+fn open(disk: &SimDisk, seed: u64, access: StoreAccess<'_>) -> Store {
     Store::open(world(disk, seed), Some(&secret()), access, &mut |_| {}).unwrap()
 }
 
@@ -30,7 +30,7 @@ struct Promised {
 
 /// Puts, gets and syncs until the store takes nothing more.
 fn work(store: &Store, seed: u64, hand: u64, promised: &Mutex<Promised>) {
-    let mut draw = Draw::new(seed * 100 + hand);
+    let mut draw = SeededDraw::new(seed * 100 + hand);
     let (mut put, mut synced) = (Vec::new(), 0);
     for _ in 0..120 {
         let numbers: Vec<u64> = (0..1 + draw.below(12))
@@ -62,12 +62,12 @@ fn work(store: &Store, seed: u64, hand: u64, promised: &Mutex<Promised>) {
 
 /// Reads beside them what was promised before it looked.
 #[expect(clippy::disallowed_methods, reason = "this is about threads")]
-fn read(disk: &Disk, seed: u64, promised: &Mutex<Promised>) {
-    let promise = |draw: &mut Draw| -> Vec<(BlockName, u64)> {
+fn read(disk: &SimDisk, seed: u64, promised: &Mutex<Promised>) {
+    let promise = |draw: &mut SeededDraw| -> Vec<(BlockName, u64)> {
         let durable = &promised.lock().durable;
         (0..durable.len().min(20)).map(|_| durable[draw.index(durable.len())]).collect()
     };
-    let mut draw = Draw::new(seed);
+    let mut draw = SeededDraw::new(seed);
     let wanted = promise(&mut draw);
     let opened = Store::open(world(disk, seed), Some(&secret()), StoreAccess::Read, &mut |_| {});
     let Ok(store) = opened else { return };
@@ -113,9 +113,9 @@ fn check(store: &Store, seed: u64) -> Result<Vec<Damage>, CheckArenaError> {
 
 #[expect(clippy::disallowed_methods, reason = "this is about threads")]
 fn survive(seed: u64) {
-    let disk = Disk::new(seed);
+    let disk = SimDisk::new(seed);
     Store::create(&world(&disk, 1), &config(seed), Some(&secret()), PassphraseCost::default()).unwrap();
-    let mut draw = Draw::new(seed);
+    let mut draw = SeededDraw::new(seed);
     let promised = Mutex::new(Promised::default());
     for session in 0..3 {
         let store = open(&disk, seed * 10 + session, WRITER);

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
-use varve_sim::{Disk, SlowDisk};
+use varve_sim::{SimDisk, SlowDisk};
 use varve_store::{CompareMode, DiskIndexConfig, Encryption, IndexKind, Secret, StoreAccess, StoreConfig};
 use varve_upkeep::{Damage, DamageKind, ParityDamage};
 use varve_world::{RealWorkers, World};
@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
 
-fn world(disk: &Disk, seed: u64) -> World {
+fn world(disk: &SimDisk, seed: u64) -> World {
     let workers = Arc::new(RealWorkers::new(2));
     World { workers, ..World::deterministic(Arc::new(SlowDisk(disk.clone())), seed) }
 }

@@ -18,7 +18,7 @@ use varve_replica::{
     AuditFindingKind, AuditReport, CloneOptions, ClumpShare, Replica, ReplicaStorage, ReplicaToAudit,
     ReplicateOptions, ReplicationPlan, ReplicationSource, audit, clone_replica,
 };
-use varve_sim::{Disk, Draw, Fault, Rot, Strike};
+use varve_sim::{Fault, Rot, SeededDraw, SimDisk, Strike};
 use varve_store::{
     CompareMode, Encryption, Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreAccess, StoreConfig,
 };
@@ -39,7 +39,7 @@ fn write_only_secret() -> Secret {
 }
 
 /// Makes a store, with a key for such a machine if it can have one.
-fn create(disk: &Disk, config: &StoreConfig) {
+fn create(disk: &SimDisk, config: &StoreConfig) {
     Store::create(&world(disk, 1), config, Some(&secret()), COST).unwrap();
     if takes_write_only(config) {
         let keyring = Keyring::of(&world(disk, 2)).unwrap();
@@ -54,11 +54,11 @@ fn takes_write_only(config: &StoreConfig) -> bool {
     config.encryption != Encryption::None && config.compare == CompareMode::Hash
 }
 
-fn open(disk: &Disk, seed: u64, access: StoreAccess<'_>) -> Result<Archive, String> {
+fn open(disk: &SimDisk, seed: u64, access: StoreAccess<'_>) -> Result<Archive, String> {
     open_with(&secret(), disk, seed, access)
 }
 
-fn open_with(secret: &Secret, disk: &Disk, seed: u64, access: StoreAccess<'_>) -> Result<Archive, String> {
+fn open_with(secret: &Secret, disk: &SimDisk, seed: u64, access: StoreAccess<'_>) -> Result<Archive, String> {
     open_in(world(disk, seed), secret, access)
 }
 
@@ -75,7 +75,7 @@ fn audit_of(replica: &Replica, world: &World) -> Result<AuditReport, String> {
 }
 
 /// The disk that is archived, as it is one night: a part of it has changed since the night before.
-fn change(image: &mut Vec<u8>, draw: &mut Draw) {
+fn change(image: &mut Vec<u8>, draw: &mut SeededDraw) {
     image.resize(IMAGE_BLOCKS * BLOCK_BYTES as usize, 0);
     for _ in 0..1 + draw.below(40) {
         let block = draw.index(IMAGE_BLOCKS) * BLOCK_BYTES as usize;
@@ -97,7 +97,7 @@ struct Known {
 
 struct Shared {
     seed: u64,
-    disk: Disk,
+    disk: SimDisk,
     known: Mutex<Known>,
     /// Whether something is damaged, and not mended yet: then what cannot be read is no failure; what reads as something else is.
     is_damaged: bool,
@@ -114,7 +114,7 @@ impl Drop for Over<'_> {
 }
 
 impl Shared {
-    fn new(seed: u64, disk: Disk) -> Self {
+    fn new(seed: u64, disk: SimDisk) -> Self {
         Self { seed, disk, known: Mutex::default(), is_damaged: false, is_over: AtomicBool::new(false) }
     }
 
@@ -144,7 +144,7 @@ impl Shared {
     }
 
     /// Takes nights until one fails.
-    fn take_nights(&self, archive: &mut Archive, image: &mut Vec<u8>, draw: &mut Draw) {
+    fn take_nights(&self, archive: &mut Archive, image: &mut Vec<u8>, draw: &mut SeededDraw) {
         for _ in 0..NIGHTS {
             change(image, draw);
             let name = format!("night-{}", self.known().begun.len());
@@ -159,7 +159,7 @@ impl Shared {
     }
 
     /// All of these nights are there, in order, and what is read of them is right.
-    fn check(&self, archive: &Archive, finished: &[String], who: &str, draw: &mut Draw) {
+    fn check(&self, archive: &Archive, finished: &[String], who: &str, draw: &mut SeededDraw) {
         let listed: Vec<_> = archive.snapshots().iter().map(|snapshot| snapshot.name.clone()).collect();
         let mut wanted = finished.iter().peekable();
         for name in &listed {
@@ -202,7 +202,7 @@ impl Shared {
 
     /// Opens the store beside its writer, again and again.
     fn look(&self, mut seed: u64) {
-        let mut draw = Draw::new(seed);
+        let mut draw = SeededDraw::new(seed);
         while !self.is_over.load(Ordering::Acquire) {
             seed += 1;
             let finished = self.finished();
@@ -221,7 +221,7 @@ impl Shared {
 
     /// Carries what there is to a second home, again and again, and now and then comes back from it.
     fn carry(&self, target: &Arc<dyn Target>, mut seed: u64) {
-        let mut draw = Draw::new(seed);
+        let mut draw = SeededDraw::new(seed);
         while !self.is_over.load(Ordering::Acquire) {
             seed += 10;
             let finished = self.finished();
@@ -236,7 +236,7 @@ impl Shared {
 
     /// Reads what is there in place, and audits it, while it grows.
     fn look_there(&self, target: &Arc<dyn Target>, mut seed: u64) {
-        let mut draw = Draw::new(seed);
+        let mut draw = SeededDraw::new(seed);
         while !self.is_over.load(Ordering::Acquire) {
             seed += 1;
             let carried = self.known().carried.clone();
@@ -286,8 +286,8 @@ impl Shared {
         Err(format!("replicate: wrong {wrong:?}, damaged {damaged:?}"))
     }
 
-    fn come_back(&self, target: &Arc<dyn Target>, finished: &[String], seed: u64, draw: &mut Draw) {
-        let elsewhere = Disk::new(seed);
+    fn come_back(&self, target: &Arc<dyn Target>, finished: &[String], seed: u64, draw: &mut SeededDraw) {
+        let elsewhere = SimDisk::new(seed);
         let opened = Replica::open(Arc::clone(target)).map_err(|error| with_causes(&error));
         let cloned = opened.and_then(|replica| {
             let (world, options) = (world(&elsewhere, seed + 1), CloneOptions::default());
@@ -321,7 +321,7 @@ impl Shared {
     }
 
     /// Takes nights until something strikes; and then the power goes.
-    fn survive_nights(&self, secret: &Secret, image: &mut Vec<u8>, number: u64, draw: &mut Draw) {
+    fn survive_nights(&self, secret: &Secret, image: &mut Vec<u8>, number: u64, draw: &mut SeededDraw) {
         let mut archive = open_with(secret, &self.disk, number, WRITER).unwrap();
         let strike = match draw.below(4) {
             0 => None,
@@ -347,7 +347,7 @@ impl Shared {
     }
 
     /// A bit of an arena that has parity flips, and the store is repaired. By the parity all of it comes back.
-    fn mend(&mut self, number: u64, draw: &mut Draw) {
+    fn mend(&mut self, number: u64, draw: &mut SeededDraw) {
         let archive = open(&self.disk, number, WRITER).unwrap();
         let with_parity = archive.store().vault().parity().list().unwrap();
         if !with_parity.is_empty() {
@@ -366,7 +366,7 @@ impl Shared {
     }
 
     /// Who opens the store now finds all that was finished; a reader first, since the writer cuts off what a crash has left.
-    fn check_all(&self, number: u64, when: &str, draw: &mut Draw) {
+    fn check_all(&self, number: u64, when: &str, draw: &mut SeededDraw) {
         for access in [StoreAccess::Read, WRITER] {
             let archive = open(&self.disk, number, access).unwrap();
             self.check(&archive, &self.finished(), when, draw);
@@ -378,10 +378,10 @@ impl Shared {
 }
 
 fn survive(seed: u64) {
-    let disk = Disk::new(seed);
+    let disk = SimDisk::new(seed);
     let config = config(seed);
     create(&disk, &config);
-    let mut draw = Draw::new(seed);
+    let mut draw = SeededDraw::new(seed);
     let mut shared = Shared::new(seed, disk);
     let mut image = Vec::new();
     for session in 0..3 {

@@ -1,6 +1,6 @@
 //! Files that somebody puts back as they were when they were copied: whole, and no longer what belongs to the others.
 
-use varve_sim::Draw;
+use varve_sim::SeededDraw;
 use varve_world::Storage;
 
 use crate::action::{Cure, Rotten};
@@ -19,7 +19,7 @@ impl Case {
     pub fn put_files_back(
         &mut self,
         step: &Step,
-        draw: &mut Draw,
+        draw: &mut SeededDraw,
         (count, kind): (u32, Rotten),
         cure: Cure,
     ) -> Checked {

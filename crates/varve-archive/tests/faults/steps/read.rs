@@ -2,7 +2,7 @@
 
 use varve_archive::{Archive, Snapshot};
 use varve_block::{BlockStore, with_causes};
-use varve_sim::Draw;
+use varve_sim::SeededDraw;
 use varve_store::{Store, StoreAccess};
 
 use crate::case::{Case, Checked, Reader, broken, lost};
@@ -52,7 +52,7 @@ impl Case {
         self.unless_down(checked)
     }
 
-    pub fn get(&mut self, draw: &mut Draw, count: u32) -> Checked {
+    pub fn get(&mut self, draw: &mut SeededDraw, count: u32) -> Checked {
         self.open_writer()?;
         let Model { durable, pending, doubtful, .. } = &self.model;
         let all: Vec<_> = durable.blocks.iter().chain(&pending.blocks).chain(doubtful).collect();
@@ -80,7 +80,7 @@ impl Case {
         self.unless_down(read.and_then(|wrong| wrong.map_or(Ok(()), |wrong| Err(lost(wrong)))))
     }
 
-    pub fn restore(&mut self, draw: &mut Draw, count: u32) -> Checked {
+    pub fn restore(&mut self, draw: &mut SeededDraw, count: u32) -> Checked {
         self.open_writer()?;
         for _ in 0..count {
             let snapshots = self.writer().snapshots();

@@ -10,7 +10,7 @@ use varve_replica::{
     ReplicaToAudit, ReplicateError, ReplicateOptions, ReplicationPlan, ReplicationSource, audit,
     clone_replica,
 };
-use varve_sim::{Disk, Draw, Fault};
+use varve_sim::{Fault, SeededDraw, SimDisk};
 use varve_store::{Store, StoreAccess};
 use varve_world::{FileName, World};
 
@@ -154,7 +154,7 @@ impl Case {
     }
 
     /// Whatever strikes, nothing wrong is read there; and when nothing does, all that was replicated.
-    pub fn read_replica(&mut self, draw: &mut Draw) -> Checked {
+    pub fn read_replica(&mut self, draw: &mut SeededDraw) -> Checked {
         let Some(promised) = self.second_home.promised.clone() else { return Ok(()) };
         match self.open_second_home_archive() {
             Ok(archive) => drop(self.never_wrong(&archive, &promised)?),
@@ -190,7 +190,7 @@ impl Case {
     }
 
     /// The service damages what it has: an audit says so, and replicating again makes it whole.
-    pub fn spoil_replica(&mut self, draw: &mut Draw, spoil: Spoil, count: u32) -> Checked {
+    pub fn spoil_replica(&mut self, draw: &mut SeededDraw, spoil: Spoil, count: u32) -> Checked {
         if self.second_home.promised.is_none() {
             return Ok(());
         }
@@ -235,7 +235,7 @@ impl Case {
     pub fn bring_back(&mut self, step: &Step, moves: bool) -> Checked {
         let Some(promised) = self.second_home.promised.clone() else { return Ok(()) };
         self.arm(&[]);
-        let mut disk = Disk::new(step.draw);
+        let mut disk = SimDisk::new(step.draw);
         disk.arm(&step.strikes);
         if let Err(text) = self.clone_to(&disk) {
             let is_excused = !disk.tally().struck.is_empty() || self.has_struck();
@@ -252,7 +252,7 @@ impl Case {
         let tally = self.second_home.target.tally();
         if tally.struck.contains_key(&TargetFault::OldListing) && self.has_struck() {
             self.forget_disk(&disk);
-            disk = Disk::new(step.draw + 1);
+            disk = SimDisk::new(step.draw + 1);
         }
         self.note_struck();
         let again = once_more_if_owed(disk.owes_failure(), || self.clone_to(&disk));
@@ -278,7 +278,7 @@ impl Case {
         Ok(())
     }
 
-    fn clone_to(&mut self, disk: &Disk) -> Result<(), String> {
+    fn clone_to(&mut self, disk: &SimDisk) -> Result<(), String> {
         let replica = Replica::open(self.second_home.target.shared()).map_err(|error| with_causes(&error))?;
         let seed = self.next_session();
         let secret = session::secret(&self.config);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use varve_archive::{Archive, Progress, RepairReport, RepairScope, Snapshot, plan_repair, repair, verify};
 use varve_block::{Block, BlockName, BlockStore, BlockType, with_causes};
-use varve_sim::{Draw, Rot, Strike};
+use varve_sim::{Rot, SeededDraw, Strike};
 use varve_store::{Store, StoreAccess};
 use varve_upkeep::AuditShare;
 use varve_world::{FileName, Storage};
@@ -40,7 +40,7 @@ impl Case {
     pub fn rot(
         &mut self,
         step: &Step,
-        draw: &mut Draw,
+        draw: &mut SeededDraw,
         (rot, count, kind): (Rot, u32, Rotten),
         cure: Cure,
     ) -> Checked {

@@ -3,7 +3,7 @@
 
 use varve_archive::Archive;
 use varve_block::{Block, BlockStore, BlockType};
-use varve_sim::{Draw, Rot};
+use varve_sim::{Rot, SeededDraw};
 use varve_store::StoreAccess;
 
 use crate::case::{Case, Checked, broken, lost};
@@ -12,7 +12,7 @@ use crate::session::{self, WRITER};
 use crate::steps::write::take_image;
 
 impl Case {
-    pub fn withhold(&mut self, draw: &mut Draw, count: u32, cuts_power: bool) -> Checked {
+    pub fn withhold(&mut self, draw: &mut SeededDraw, count: u32, cuts_power: bool) -> Checked {
         if self.disk.is_full() {
             return Ok(());
         }
@@ -56,7 +56,7 @@ impl Case {
     }
 
     /// What opens can be read, and is right; what is missing is told.
-    fn read_without(&mut self, draw: &mut Draw) -> Checked {
+    fn read_without(&mut self, draw: &mut SeededDraw) -> Checked {
         let seed = self.next_session();
         let secret = session::secret(&self.config);
         let opened =
@@ -86,7 +86,7 @@ impl Case {
     }
 
     /// A writer opens what there is. What it acknowledges counts, like everything else.
-    fn write_without(&mut self, draw: &mut Draw) -> Checked {
+    fn write_without(&mut self, draw: &mut SeededDraw) -> Checked {
         if self.disk.is_down() {
             return Ok(());
         }

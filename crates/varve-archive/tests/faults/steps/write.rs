@@ -8,7 +8,7 @@ use varve_archive::{
     Archive, ImageSource, Progress, SnapshotRequest, TakeError, TakenSnapshot as Finished, Watch,
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError, with_causes};
-use varve_sim::{Draw, Fault};
+use varve_sim::{Fault, SeededDraw};
 use varve_store::{OpenStoreError, Store};
 use varve_tree::{ContentWriter, Cutting, Entry};
 
@@ -106,7 +106,7 @@ impl Case {
         name
     }
 
-    pub fn change_folder(&mut self, draw: &mut Draw, changes: u32) -> Checked {
+    pub fn change_folder(&mut self, draw: &mut SeededDraw, changes: u32) -> Checked {
         let unusable = |error: io::Error| broken(format!("a real folder cannot be used: {error}"));
         if self.folder.is_none() {
             self.folder = Some(SourceFolder::new().map_err(unusable)?);

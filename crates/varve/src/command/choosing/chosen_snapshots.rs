@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 use varve_archive::{SelectError, Selected, Snapshot, select, series, split_place};
 use varve_session::UsageError;
 
-use super::place_in_snapshot::{Place, What, vac_place, without_slashes};
-use crate::arguments::Which;
+use super::place_in_snapshot::{NamedSource, PlaceInSnapshot, vac_place, without_slashes};
+use crate::arguments::SnapshotFilterArgs;
 use crate::invocation::Invocation;
 use crate::{moment, show};
 
@@ -16,15 +16,15 @@ use crate::{moment, show};
 const ORIGINS_MAX: usize = 3;
 
 /// The snapshots that pass the filter of a command.
-pub struct Choice<'a> {
+pub struct ChosenSnapshots<'a> {
     snapshots: Vec<&'a Snapshot>,
     /// True if there were snapshots, but the filter left none.
     none_left: bool,
     quiet: bool,
 }
 
-impl<'a> Choice<'a> {
-    pub fn new(invocation: &Invocation, snapshots: &'a [Snapshot], which: &Which) -> Self {
+impl<'a> ChosenSnapshots<'a> {
+    pub fn new(invocation: &Invocation, snapshots: &'a [Snapshot], which: &SnapshotFilterArgs) -> Self {
         let passed = which.filter().apply(snapshots);
         let none_left = passed.is_empty() && !snapshots.is_empty();
         Self { snapshots: passed, none_left, quiet: invocation.quiet }
@@ -56,22 +56,22 @@ impl<'a> Choice<'a> {
     }
 
     /// Finds the place that `SNAPSHOT[:PATH]` names.
-    pub fn place(&self, text: &'a OsStr) -> Result<Place<'a>> {
+    pub fn place(&self, text: &'a OsStr) -> Result<PlaceInSnapshot<'a>> {
         if let Some((line, path)) = vac_place(text)? {
-            return Ok(Place { what: What::Vac(line), path: without_slashes(path) });
+            return Ok(PlaceInSnapshot { what: NamedSource::Vac(line), path: without_slashes(path) });
         }
         let (name, path) = split_place(&self.snapshots, text.as_encoded_bytes());
         // Snapshot names are text, converted lossily from the name of the source.
         let snapshot = self.named(&String::from_utf8_lossy(name))?;
-        Ok(Place { what: What::Snapshot(snapshot), path: without_slashes(path) })
+        Ok(PlaceInSnapshot { what: NamedSource::Snapshot(snapshot), path: without_slashes(path) })
     }
 
     /// Returns every snapshot as a whole, the newest first.
-    pub fn places(&self) -> Vec<Place<'a>> {
+    pub fn places(&self) -> Vec<PlaceInSnapshot<'a>> {
         let mut all = self.snapshots.clone();
         all.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.time));
         all.into_iter()
-            .map(|snapshot| Place { what: What::Snapshot(snapshot), path: Path::new("") })
+            .map(|snapshot| PlaceInSnapshot { what: NamedSource::Snapshot(snapshot), path: Path::new("") })
             .collect()
     }
 

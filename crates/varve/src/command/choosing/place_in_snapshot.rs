@@ -19,20 +19,20 @@ use varve_tree::Entry;
 use crate::{moment, show};
 
 /// A snapshot or an archive of another program, and a path in it, as `SNAPSHOT[:PATH]` names them.
-pub struct Place<'a> {
-    pub what: What<'a>,
+pub struct PlaceInSnapshot<'a> {
+    pub what: NamedSource<'a>,
     pub path: &'a Path,
 }
 
 /// The root of a place.
 #[derive(Clone, Copy)]
-pub enum What<'a> {
+pub enum NamedSource<'a> {
     Snapshot(&'a Snapshot),
     /// An archive of vac or vbackup, named by its score.
     Vac(VacLine),
 }
 
-impl What<'_> {
+impl NamedSource<'_> {
     /// Returns the id that the output for programs uses.
     pub fn id(&self) -> String {
         match self {
@@ -42,11 +42,11 @@ impl What<'_> {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> PlaceInSnapshot<'a> {
     /// Returns the records of left-out ranges of the named disk image or volume, including ranges
     /// that were kept against the rule. Returns nothing for a file in a volume.
     pub fn left_out(&self) -> Vec<&'a LeftOutRecord> {
-        let What::Snapshot(snapshot) = self.what else { return Vec::new() };
+        let NamedSource::Snapshot(snapshot) = self.what else { return Vec::new() };
         let mut parts = self.path.components();
         let name = match (parts.next(), parts.next()) {
             (None, _) => return snapshot.left_out.iter().collect(),
@@ -102,7 +102,7 @@ fn vac_file(file: &Path) -> Result<VacLine> {
 }
 
 /// The contents of a place.
-pub enum Content<'a> {
+pub enum PlaceContent<'a> {
     /// A whole disk image and its volumes.
     Disk(ImageFiles),
     /// The bytes of a disk image, or of one of its volumes.
@@ -111,33 +111,37 @@ pub enum Content<'a> {
     Node { files: Box<dyn Files + 'a>, node: Box<Node> },
 }
 
-impl Content<'_> {
+impl PlaceContent<'_> {
     /// Reports whether it is a folder of files.
     pub fn is_folder(&self) -> bool {
         matches!(self, Self::Node { node, .. } if node.kind == NodeKind::Folder)
     }
 }
 
-impl Place<'_> {
+impl PlaceInSnapshot<'_> {
     /// Returns the name for messages and default destinations.
     pub fn name(&self) -> String {
         match self.what {
-            What::Snapshot(snapshot) => snapshot.name.clone(),
-            What::Vac(line) => line.to_string(),
+            NamedSource::Snapshot(snapshot) => snapshot.name.clone(),
+            NamedSource::Vac(line) => line.to_string(),
         }
     }
 
     /// Looks up the contents of this place.
-    pub fn content<'a>(&self, blocks: &'a Arc<HealingStore>) -> Result<Content<'a>> {
+    pub fn content<'a>(&self, blocks: &'a Arc<HealingStore>) -> Result<PlaceContent<'a>> {
         match self.what {
-            What::Snapshot(snapshot) => self
+            NamedSource::Snapshot(snapshot) => self
                 .in_snapshot(blocks, snapshot)
                 .with_context(|| format!("{} {}", snapshot.name, moment::show(snapshot.time))),
-            What::Vac(line) => self.in_vac(blocks, &line).with_context(|| line.to_string()),
+            NamedSource::Vac(line) => self.in_vac(blocks, &line).with_context(|| line.to_string()),
         }
     }
 
-    fn in_snapshot<'a>(&self, blocks: &'a Arc<HealingStore>, snapshot: &Snapshot) -> Result<Content<'a>> {
+    fn in_snapshot<'a>(
+        &self,
+        blocks: &'a Arc<HealingStore>,
+        snapshot: &Snapshot,
+    ) -> Result<PlaceContent<'a>> {
         match &snapshot.content {
             SnapshotContent::Image(entry) => Ok(self.inside(open_image(blocks, entry))?),
             SnapshotContent::Folder(root) => {
@@ -147,7 +151,7 @@ impl Place<'_> {
         }
     }
 
-    fn in_vac<'a>(&self, blocks: &'a Arc<HealingStore>, line: &VacLine) -> Result<Content<'a>> {
+    fn in_vac<'a>(&self, blocks: &'a Arc<HealingStore>, line: &VacLine) -> Result<PlaceContent<'a>> {
         let owners = varve_session::owner_names();
         match VacArchive::open(&**blocks, line, &owners)?.content {
             VacContent::Image(entry) => Ok(self.inside(open_image(blocks, &entry))?),
@@ -157,22 +161,22 @@ impl Place<'_> {
         }
     }
 
-    fn inside<'a>(&self, disk: ImageFiles) -> Result<Content<'a>, LookupError> {
+    fn inside<'a>(&self, disk: ImageFiles) -> Result<PlaceContent<'a>, LookupError> {
         if self.path.as_os_str().is_empty() {
-            return Ok(Content::Disk(disk));
+            return Ok(PlaceContent::Disk(disk));
         }
         let node = lookup(&disk, &disk.root(), self.path)?;
         warn_of(&disk);
         Ok(match disk.raw_of(&node) {
-            Some(part) => Content::Raw(part),
-            None => Content::Node { files: Box::new(disk), node: Box::new(node) },
+            Some(part) => PlaceContent::Raw(part),
+            None => PlaceContent::Node { files: Box::new(disk), node: Box::new(node) },
         })
     }
 }
 
-fn in_files<'a>(files: Box<dyn Files + 'a>, root: &Node, path: &Path) -> Result<Content<'a>> {
+fn in_files<'a>(files: Box<dyn Files + 'a>, root: &Node, path: &Path) -> Result<PlaceContent<'a>> {
     let node = Box::new(lookup(&*files, root, path)?);
-    Ok(Content::Node { files, node })
+    Ok(PlaceContent::Node { files, node })
 }
 
 /// Opens the files of an archived disk.

@@ -13,36 +13,36 @@ use varve_session::{Hinted, NamedBy, WithHint, replica_hint, target};
 use varve_world::{RealWorkers, World};
 
 use super::EMPTY_FOLDER;
-use super::replicate::Transfer;
-use crate::arguments::CloneStore;
+use super::replicate::TransferProgress;
+use crate::arguments::CloneArgs;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
-use crate::progress_bar::Shown;
+use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
 use crate::signals::cancel_on_signal;
 use crate::{say, show};
 
-pub fn run(invocation: &Invocation, words: &CloneStore) -> Result<Outcome> {
-    let there = invocation.session.replica(&words.target, NamedBy::User)?;
-    let shown_target = target::shown(&words.target);
+pub fn run(invocation: &Invocation, args: &CloneArgs) -> Result<CommandOutcome> {
+    let there = invocation.session.replica(&args.target, NamedBy::User)?;
+    let shown_target = target::shown(&args.target);
     refuse_nothing(&there.replica, &shown_target)?;
-    let secret = match words.unchecked {
+    let secret = match args.unchecked {
         true => None,
         false => invocation.session.secret_of(&there.world, &shown_target)?,
     };
-    let jobs = match words.jobs {
+    let jobs = match args.jobs {
         Some(jobs) => usize::from(jobs),
-        None => words.target.parse::<Location>()?.usual_calls(),
+        None => args.target.parse::<Location>()?.usual_calls(),
     };
     let workers = Arc::new(RealWorkers::new(jobs));
-    let world = World { workers, ..World::real(&words.folder) };
-    let options = CloneOptions { unchecked: words.unchecked, keep_damaged: words.keep_damaged };
+    let world = World { workers, ..World::real(&args.folder) };
+    let options = CloneOptions { unchecked: args.unchecked, keep_damaged: args.keep_damaged };
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start(&shown_target, &progress, invocation.quiet);
-    let transfer = Transfer(Arc::clone(&progress));
+    let shown = ShownProgress::start(&shown_target, &progress, invocation.quiet);
+    let transfer = TransferProgress(Arc::clone(&progress));
     let cloned = clone_replica(&there.replica, &world, secret.as_ref(), options, &transfer);
     drop(shown);
-    let folder = words.folder.display();
+    let folder = args.folder.display();
     let cloned = match cloned {
         Err(error @ (CloneError::Exists | CloneError::NotEmpty { .. })) => {
             Err(Hinted::new(error, EMPTY_FOLDER)).with_context(|| format!("nothing was cloned into {folder}"))
@@ -54,7 +54,7 @@ pub fn run(invocation: &Invocation, words: &CloneStore) -> Result<Outcome> {
     }
     if invocation.json {
         let value = json!({
-            "path": words.folder.to_string_lossy(),
+            "path": args.folder.to_string_lossy(),
             "arenas": cloned.arena_count,
             "bytes": cloned.bytes,
             "fetched_bytes": cloned.fetched_bytes,
@@ -62,17 +62,17 @@ pub fn run(invocation: &Invocation, words: &CloneStore) -> Result<Outcome> {
         });
         say::record("cloned", value);
     } else if !invocation.quiet {
-        let checked = if words.unchecked { "not checked" } else { "every record checked" };
+        let checked = if args.unchecked { "not checked" } else { "every record checked" };
         let arenas = show::count(cloned.arena_count, "arena");
         say!("{folder} is a store: {arenas}, {}, {checked}", show::bytes(cloned.bytes));
     }
     if !cloned.damaged.is_empty() {
         remark!("hint: `varve -s {folder} verify` shows what that harms; everything else can be restored");
-        return Ok(Outcome::Damage);
+        return Ok(CommandOutcome::Damage);
     }
     // A foreign object in the place of a small file was reported when the replica was opened. The
     // clone lacks that file.
-    Ok(if there.replica.in_the_way().is_empty() { Outcome::Done } else { Outcome::Damage })
+    Ok(if there.replica.in_the_way().is_empty() { CommandOutcome::Done } else { CommandOutcome::Damage })
 }
 
 fn replica_damage(error: &CloneError) -> Option<&'static str> {

@@ -12,16 +12,16 @@ use varve_world::World;
 use super::EMPTY_FOLDER;
 use super::key;
 use super::reindex;
-use crate::arguments::{CompareChoice, Init, ScoreChoice};
+use crate::arguments::{CompareChoice, InitArgs, ScoreChoice};
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{say, show};
 
-pub fn run(invocation: &Invocation, words: &Init) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &InitArgs) -> Result<CommandOutcome> {
     let path = invocation.session.new_store_folder()?;
     let world = World::real(&path);
     let mut config = new_config(&world)?;
-    apply(words, &mut config)?;
+    apply(args, &mut config)?;
     if let (Encryption::None, Some(given)) = (config.encryption, invocation.session.what_is_given()) {
         let way_out = match given {
             PASSPHRASE_VARIABLE => "unset the variable",
@@ -35,13 +35,13 @@ pub fn run(invocation: &Invocation, words: &Init) -> Result<Outcome> {
         Encryption::Aes256Gcm => Some(invocation.session.secret_of_new_store()?),
         Encryption::None => None,
     };
-    let cost = varve_session::cost(words.cost.memory, words.cost.passes)?;
+    let cost = varve_session::cost(args.cost.memory, args.cost.passes)?;
     secret.iter().for_each(|secret| key::remark_short(invocation, secret));
     Store::create(&world, &config, secret.as_ref(), cost)
         .with_hint(|error| matches!(error, CreateError::NotEmpty { .. }).then_some(EMPTY_FOLDER))
         .with_context(|| format!("cannot make a store in {}", path.display()))?;
-    if !words.disk_index.index_path.is_empty() {
-        reindex::choose_places(&world, &words.disk_index, &invocation.session.holder())?;
+    if !args.disk_index.index_path.is_empty() {
+        reindex::choose_places(&world, &args.disk_index, &invocation.session.holder())?;
     }
     let id = to_hex(&config.id);
     if invocation.json {
@@ -56,7 +56,7 @@ pub fn run(invocation: &Invocation, words: &Init) -> Result<Outcome> {
             );
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Returns the configuration of a new store.
@@ -66,15 +66,15 @@ fn new_config(world: &World) -> Result<StoreConfig> {
     Ok(StoreConfig::new(id))
 }
 
-fn apply(words: &Init, config: &mut StoreConfig) -> Result<()> {
-    if words.plaintext {
+fn apply(args: &InitArgs, config: &mut StoreConfig) -> Result<()> {
+    if args.plaintext {
         config.encryption = Encryption::None;
     }
-    config.compare = match words.compare {
+    config.compare = match args.compare {
         CompareChoice::Hash => CompareMode::Hash,
         CompareChoice::Value => CompareMode::Value,
     };
-    config.score = match words.score {
+    config.score = match args.score {
         Some(_) if config.compare == CompareMode::Value => bail!(UsageError(
             "--score cannot be used with --compare value, which does not name blocks by a hash: leave it out"
                 .into()
@@ -82,10 +82,10 @@ fn apply(words: &Init, config: &mut StoreConfig) -> Result<()> {
         Some(ScoreChoice::Sha1) => ScoreAlgorithm::Sha1,
         Some(ScoreChoice::Blake3) | None => ScoreAlgorithm::Blake3,
     };
-    config.block_bytes = words.block_size;
-    config.arena_map = words.arena_size;
-    config.clump_bytes = words.clump_size;
-    config.compression_level = words.compression;
-    config.parity_percent = words.parity.0;
-    reindex::choose(config, words.index, &words.disk_index)
+    config.block_bytes = args.block_size;
+    config.arena_map = args.arena_size;
+    config.clump_bytes = args.clump_size;
+    config.compression_level = args.compression;
+    config.parity_percent = args.parity.0;
+    reindex::choose(config, args.index, &args.disk_index)
 }

@@ -11,23 +11,25 @@ use varve_world::{Timestamp, World};
 use zeroize::Zeroizing;
 
 use super::paper_key;
-use crate::arguments::{AddKey, Key, NewSecret};
+use crate::arguments::{AddKeyArgs, KeyCommand, NewSecretArgs};
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{moment, say, show};
 
 /// Upper bound on typed input.
 const TYPED_BYTES_MAX: u64 = 64 << 10;
 
-pub fn run(invocation: &Invocation, words: &Key) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &KeyCommand) -> Result<CommandOutcome> {
     let keyring = invocation.session.keyring()?;
-    match words {
-        Key::Add(words) => add(invocation, &keyring, words),
-        Key::List => list(invocation, &keyring),
-        Key::Change(secret) => change(invocation, &keyring, secret),
-        Key::Remove { id } => remove(invocation, &keyring, id),
-        Key::Export { svg } => export(invocation, &keyring, *svg),
-        Key::Import { file, secret, label } => import(invocation, &keyring, file.as_deref(), secret, label),
+    match args {
+        KeyCommand::Add(args) => add(invocation, &keyring, args),
+        KeyCommand::List => list(invocation, &keyring),
+        KeyCommand::Change(secret) => change(invocation, &keyring, secret),
+        KeyCommand::Remove { id } => remove(invocation, &keyring, id),
+        KeyCommand::Export { svg } => export(invocation, &keyring, *svg),
+        KeyCommand::Import { file, secret, label } => {
+            import(invocation, &keyring, file.as_deref(), secret, label)
+        }
     }
 }
 
@@ -36,48 +38,48 @@ fn unlock(invocation: &Invocation, keyring: &Keyring) -> Result<OpenedKey> {
     Ok(keyring.unlock(&invocation.session.secret()?)?)
 }
 
-fn add(invocation: &Invocation, keyring: &Keyring, words: &AddKey) -> Result<Outcome> {
-    let role = match (words.write_only, words.append_only) {
+fn add(invocation: &Invocation, keyring: &Keyring, args: &AddKeyArgs) -> Result<CommandOutcome> {
+    let role = match (args.write_only, args.append_only) {
         (true, _) => Role::WriteOnly,
         (_, true) => Role::AppendOnly,
         _ => Role::Full,
     };
     // The old key comes first: a user who cannot open the store is asked for nothing more.
     let by = unlock(invocation, keyring)?;
-    let new = make(invocation, keyring, &by, &words.secret, &words.label, role)?;
+    let new = make(invocation, keyring, &by, &args.secret, &args.label, role)?;
     tell(invocation, "made", &new);
     if role == Role::WriteOnly && !invocation.quiet && !invocation.json {
         say!("Its holder can add snapshots, but read nothing, not even those snapshots.");
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn make(
     invocation: &Invocation,
     keyring: &Keyring,
     by: &OpenedKey,
-    words: &NewSecret,
+    args: &NewSecretArgs,
     label: &str,
     role: Role,
 ) -> Result<KeyEntry> {
-    let cost = varve_session::cost(words.cost.memory, words.cost.passes)?;
-    let secret = invocation.session.new_secret(words.new_key_file.as_deref(), words.new_passphrase)?;
+    let cost = varve_session::cost(args.cost.memory, args.cost.passes)?;
+    let secret = invocation.session.new_secret(args.new_key_file.as_deref(), args.new_passphrase)?;
     remark_short(invocation, &secret);
     let new = NewKey { secret: &secret, cost, label, role };
     invocation.session.until_free(|| true, || Ok(keyring.add(by, &new)?))
 }
 
-fn change(invocation: &Invocation, keyring: &Keyring, words: &NewSecret) -> Result<Outcome> {
+fn change(invocation: &Invocation, keyring: &Keyring, args: &NewSecretArgs) -> Result<CommandOutcome> {
     let by = unlock(invocation, keyring)?;
-    let cost = varve_session::cost(words.cost.memory, words.cost.passes)?;
-    let secret = invocation.session.new_secret(words.new_key_file.as_deref(), words.new_passphrase)?;
+    let cost = varve_session::cost(args.cost.memory, args.cost.passes)?;
+    let secret = invocation.session.new_secret(args.new_key_file.as_deref(), args.new_passphrase)?;
     remark_short(invocation, &secret);
     let new = invocation.session.until_free(|| true, || Ok(keyring.change(&by, &secret, cost)?))?;
     if invocation.json {
         say::record("key_removed", json!({ "id": by.entry.id }));
     }
     tell(invocation, &format!("removed key {}, and made", by.entry.id), &new);
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Shorter passphrases fall to exhaustive search, whatever a try costs.
@@ -95,7 +97,7 @@ pub(super) fn remark_short(invocation: &Invocation, secret: &Secret) {
     }
 }
 
-fn remove(invocation: &Invocation, keyring: &Keyring, id: &str) -> Result<Outcome> {
+fn remove(invocation: &Invocation, keyring: &Keyring, id: &str) -> Result<CommandOutcome> {
     let by = unlock(invocation, keyring)?;
     let removed = invocation.session.until_free(|| true, || keyring.remove(&by, id).with_hint(last_key))?;
     if invocation.json {
@@ -103,43 +105,43 @@ fn remove(invocation: &Invocation, keyring: &Keyring, id: &str) -> Result<Outcom
     } else if !invocation.quiet {
         say!("removed key {removed}");
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn last_key(error: &KeyError) -> Option<&'static str> {
     matches!(error, KeyError::Last { .. }).then_some("add another key first: `varve key add`")
 }
 
-fn export(invocation: &Invocation, keyring: &Keyring, svg: bool) -> Result<Outcome> {
+fn export(invocation: &Invocation, keyring: &Keyring, svg: bool) -> Result<CommandOutcome> {
     let by = unlock(invocation, keyring)?;
     let paper = keyring.export(&by)?;
     let path = invocation.session.store_path()?;
     let store = varve_store::Store::read_config(&World::real(&path))?;
-    let page = paper_key::Page::new(paper.lines(), &store.id, &path);
+    let page = paper_key::PaperKeyPage::new(paper.lines(), &store.id, &path);
     let text = Zeroizing::new(if svg { page.svg()? } else { page.text()? });
     if invocation.json {
         say::record("paper_key", json!({ "page": text.trim_end() }));
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
     say!("{}", text.trim_end());
     if std::io::stdout().is_terminal() {
         remark!("This key opens the whole store. Print it, put it away, and clear this screen.");
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn import(
     invocation: &Invocation,
     keyring: &Keyring,
     file: Option<&Path>,
-    words: &NewSecret,
+    args: &NewSecretArgs,
     label: &str,
-) -> Result<Outcome> {
+) -> Result<CommandOutcome> {
     let typed = typed(file)?;
     let by = keyring.unlock_paper(&typed)?;
-    let new = make(invocation, keyring, &by, words, label, Role::Full)?;
+    let new = make(invocation, keyring, &by, args, label, Role::Full)?;
     tell(invocation, "made", &new);
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn typed(file: Option<&Path>) -> Result<Zeroizing<String>> {
@@ -174,7 +176,7 @@ fn typed_at_a_terminal() -> Result<Zeroizing<String>> {
     Ok(typed)
 }
 
-fn list(invocation: &Invocation, keyring: &Keyring) -> Result<Outcome> {
+fn list(invocation: &Invocation, keyring: &Keyring) -> Result<CommandOutcome> {
     let (entries, damaged) = keyring.list()?;
     if invocation.json {
         entries.iter().for_each(|entry| say::item("key", as_json(entry)));
@@ -201,7 +203,7 @@ fn list(invocation: &Invocation, keyring: &Keyring) -> Result<Outcome> {
             remark!("varve: {file} is damaged, and opens nothing");
         }
     }
-    Ok(if damaged.is_empty() { Outcome::Done } else { Outcome::Damage })
+    Ok(if damaged.is_empty() { CommandOutcome::Done } else { CommandOutcome::Damage })
 }
 
 fn tell(invocation: &Invocation, done: &str, entry: &KeyEntry) {

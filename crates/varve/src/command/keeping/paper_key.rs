@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::show;
 
 /// A page for one store.
-pub(super) struct Page {
+pub(super) struct PaperKeyPage {
     lines: Zeroizing<Vec<String>>,
     store: String,
     path: String,
@@ -36,7 +36,7 @@ const HOW_TO_USE_IT: [&str; 8] = [
     "Nothing but its destruction can revoke this page.",
 ];
 
-impl Page {
+impl PaperKeyPage {
     /// Creates the page for these lines.
     pub(super) fn new(lines: &[String], store_id: &[u8; 16], path: &Path) -> Self {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_camera_reads_the_lines_and_an_eye_as_well() {
-        let page = Page::new(&lines(), &[7; 16], Path::new("/backup/<store>"));
+        let page = PaperKeyPage::new(&lines(), &[7; 16], Path::new("/backup/<store>"));
         let code = page.code().unwrap();
         let (width, scale, quiet) = (code.width(), 4, 16);
         let side = width * scale + 2 * quiet;

@@ -8,12 +8,12 @@ use varve_session::{UsageError, is_lock_free};
 use varve_store::{IndexKind, Prefetch, Store, StoreAccess, StoreConfig};
 use varve_world::World;
 
-use crate::arguments::{DiskIndex, IndexChoice, PrefetchChoice, Reindex};
+use crate::arguments::{DiskIndexArgs, IndexChoice, PrefetchChoice, ReindexArgs};
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{say, show};
 
-pub fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &ReindexArgs) -> Result<CommandOutcome> {
     let path = invocation.session.store_folder()?;
     let world = World::real(&path);
     let mut config = Store::read_config(&world)?;
@@ -21,7 +21,7 @@ pub fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
         IndexKind::Memory => IndexChoice::Memory,
         IndexKind::Disk => IndexChoice::Disk,
     };
-    choose(&mut config, words.index.unwrap_or(now), &words.disk_index)?;
+    choose(&mut config, args.index.unwrap_or(now), &args.disk_index)?;
     let name = path.display().to_string();
     let secret = invocation.session.secret_of(&world, &name)?;
     let open = |access| invocation.session.open_store(World::real(&path), &name, secret.as_ref(), access);
@@ -30,8 +30,8 @@ pub fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
     let holder = invocation.session.holder();
     let is_free = || is_lock_free(&path, "lock");
     invocation.session.until_free(is_free, || {
-        if !words.disk_index.index_path.is_empty() || config.index == IndexKind::Memory {
-            choose_places(&world, &words.disk_index, &holder)?;
+        if !args.disk_index.index_path.is_empty() || config.index == IndexKind::Memory {
+            choose_places(&world, &args.disk_index, &holder)?;
         }
         varve_store::choose_index(&world, &config, &holder)
             .with_context(|| format!("cannot change the index of {name}"))
@@ -57,14 +57,14 @@ pub fn run(invocation: &Invocation, words: &Reindex) -> Result<Outcome> {
             "varve: the disk cannot read all of the log: the index is not saved, and each command rebuilds it"
         );
         remark!("hint: check the disk; `varve verify` shows the unreadable parts, and the harm");
-        return Ok(Outcome::Damage);
+        return Ok(CommandOutcome::Damage);
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Applies the index options to a configuration.
-pub(super) fn choose(config: &mut StoreConfig, index: IndexChoice, words: &DiskIndex) -> Result<()> {
-    let DiskIndex { index_memory, index_size, index_fingerprint, index_prefetch, index_path } = words;
+pub(super) fn choose(config: &mut StoreConfig, index: IndexChoice, args: &DiskIndexArgs) -> Result<()> {
+    let DiskIndexArgs { index_memory, index_size, index_fingerprint, index_prefetch, index_path } = args;
     let is_any = index_memory.is_some()
         || index_size.is_some()
         || index_fingerprint.is_some()
@@ -94,8 +94,8 @@ pub(super) fn choose(config: &mut StoreConfig, index: IndexChoice, words: &DiskI
 }
 
 /// Spreads an index on disk over the given folders.
-pub(super) fn choose_places(world: &World, words: &DiskIndex, holder: &str) -> Result<()> {
-    let paths = if words.index_path == [Path::new("store")] { &[] } else { words.index_path.as_slice() };
+pub(super) fn choose_places(world: &World, args: &DiskIndexArgs, holder: &str) -> Result<()> {
+    let paths = if args.index_path == [Path::new("store")] { &[] } else { args.index_path.as_slice() };
     let absolute = |path: &PathBuf| -> Result<String> {
         let path = std::path::absolute(path)
             .with_context(|| format!("{} is not a path of this machine", path.display()))?;

@@ -13,62 +13,60 @@ use varve_world::World;
 
 use super::lost_data;
 use super::verify_store;
-use crate::arguments::Repair;
+use crate::arguments::RepairArgs;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
-use crate::progress_bar::Shown;
+use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
 use crate::signals::cancel_on_signal;
 use crate::{say, show};
 
-pub fn run(invocation: &Invocation, words: &Repair) -> Result<Outcome> {
-    if let Some(plan) = &words.accept_loss {
+pub fn run(invocation: &Invocation, args: &RepairArgs) -> Result<CommandOutcome> {
+    if let Some(plan) = &args.accept_loss {
         return accept_loss::run(invocation, plan.as_deref());
     }
-    if !words.plan {
-        bring_back_settings(invocation, words)?;
+    if !args.plan {
+        bring_back_settings(invocation, args)?;
     }
     let store =
-        if words.plan { invocation.session.read_store()? } else { invocation.session.write_store()? };
-    let permission = if words.plan { Permission::Read } else { Permission::Destroy };
+        if args.plan { invocation.session.read_store()? } else { invocation.session.write_store()? };
+    let permission = if args.plan { Permission::Read } else { Permission::Destroy };
     store.role().require(permission)?;
-    let sources = words.from.iter().map(|path| source(invocation, path)).collect::<Result<Vec<_>>>()?;
+    let sources = args.from.iter().map(|path| source(invocation, path)).collect::<Result<Vec<_>>>()?;
     let sources: Vec<&Store> = sources.iter().collect();
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start("checking", &progress, invocation.quiet || invocation.json);
-    let scope = if words.data { RepairScope::All } else { RepairScope::Known };
-    let report = match words.plan {
+    let shown = ShownProgress::start("checking", &progress, invocation.quiet || invocation.json);
+    let scope = if args.data { RepairScope::All } else { RepairScope::Known };
+    let report = match args.plan {
         true => plan_repair(&store, scope, &progress)?,
         false => repair(&store, &sources, scope, &progress)?,
     };
     drop(shown);
-    if !words.plan && (report.end_was_lost || report.brought_back_count > 0) {
+    if !args.plan && (report.end_was_lost || report.brought_back_count > 0) {
         invocation.session.forget_seen(&store.config().id);
     }
     store.close()?;
     if invocation.json {
-        print_json(words, &report);
+        print_json(args, &report);
     } else {
-        print(invocation, words, &report);
+        print(invocation, args, &report);
     }
-    let left = if words.plan { &report.before.harm } else { &report.harm_left };
+    let left = if args.plan { &report.before.harm } else { &report.harm_left };
     // Nothing here names the data behind a lost end. Without a copy, completeness cannot be
     // claimed.
-    let is_end_open = report.end_was_lost && (words.plan || words.from.is_empty());
-    let is_well = left.is_empty()
-        && report.losses.is_empty()
-        && !is_end_open
-        && (!words.plan || report.plan.is_empty());
-    Ok(if is_well { Outcome::Done } else { Outcome::Damage })
+    let is_end_open = report.end_was_lost && (args.plan || args.from.is_empty());
+    let is_well =
+        left.is_empty() && report.losses.is_empty() && !is_end_open && (!args.plan || report.plan.is_empty());
+    Ok(if is_well { CommandOutcome::Done } else { CommandOutcome::Damage })
 }
 
 /// Restores from copies the small files without which the store does not open.
-fn bring_back_settings(invocation: &Invocation, words: &Repair) -> Result<()> {
+fn bring_back_settings(invocation: &Invocation, args: &RepairArgs) -> Result<()> {
     let world = World::real(&invocation.session.store_folder()?);
     if matches!(Store::read_config(&world), Err(OpenStoreError::NotAStore | OpenStoreError::NotAFolder)) {
         return Ok(());
     }
-    for path in &words.from {
+    for path in &args.from {
         let copy = invocation.session.storage_at(path)?;
         let context = || format!("cannot restore the settings from {}", path.display());
         let secret = match varve_store::settings_need_secret(copy.as_ref()).with_context(context)? {
@@ -92,11 +90,11 @@ fn source(invocation: &Invocation, path: &Path) -> Result<Store> {
     Ok(store)
 }
 
-fn print(invocation: &Invocation, words: &Repair, report: &RepairReport) {
+fn print(invocation: &Invocation, args: &RepairArgs, report: &RepairReport) {
     for (arena, reasons) in &report.plan.arenas {
         say!(
             "arena {arena} {}: {}",
-            if words.plan { "would be written anew" } else { "was written anew" },
+            if args.plan { "would be written anew" } else { "was written anew" },
             reasons.join("; ")
         );
     }
@@ -107,7 +105,7 @@ fn print(invocation: &Invocation, words: &Repair, report: &RepairReport) {
         say!("arena {arena} was taken from a copy, as it was");
     }
     for arena in &report.plan.parity {
-        say!("the parity of arena {arena} {} made again", if words.plan { "would be" } else { "was" });
+        say!("the parity of arena {arena} {} made again", if args.plan { "would be" } else { "was" });
     }
     if report.catalog_was_lost {
         let known = show::count(report.before.snapshot_count, "snapshot");
@@ -120,7 +118,7 @@ fn print(invocation: &Invocation, words: &Repair, report: &RepairReport) {
         let snapshots = show::count(report.brought_back_count, "snapshot");
         say!("brought back {snapshots} that only a copy knew");
     }
-    if words.plan {
+    if args.plan {
         verify_store::print_harm(&report.before.harm);
         lost_data::print(&report.losses);
         let is_well = report.plan.is_empty() && report.before.harm.is_empty() && report.losses.is_empty();
@@ -143,7 +141,7 @@ fn print(invocation: &Invocation, words: &Repair, report: &RepairReport) {
     } else if let Some(lost) = lost_data::summary(&report.losses) {
         say!("{lost}: `varve verify` reports this until it is back");
         lost_data::print_hint(&report.losses);
-    } else if report.end_was_lost && words.from.is_empty() {
+    } else if report.end_was_lost && args.from.is_empty() {
         remark!("hint: name a copy of the store, or a replica, with --from: it may have the lost snapshots");
     } else if report.plan.is_empty()
         && report.mended.is_empty()
@@ -167,15 +165,15 @@ fn print(invocation: &Invocation, words: &Repair, report: &RepairReport) {
     }
 }
 
-fn print_json(words: &Repair, report: &RepairReport) {
+fn print_json(args: &RepairArgs, report: &RepairReport) {
     let arenas: Vec<_> = report
         .plan
         .arenas
         .iter()
         .map(|(arena, reasons)| json!({ "arena": arena.0, "reasons": reasons }))
         .collect();
-    let left = if words.plan { &report.before.harm } else { &report.harm_left };
-    let kind = if words.plan { "repair_plan" } else { "repaired" };
+    let left = if args.plan { &report.before.harm } else { &report.harm_left };
+    let kind = if args.plan { "repair_plan" } else { "repaired" };
     say::record(
         kind,
         json!({

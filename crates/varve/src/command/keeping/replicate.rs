@@ -18,17 +18,17 @@ use varve_session::{
 use varve_store::{Permission, Secret, Store};
 use varve_world::{FileName, RealWorkers, World};
 
-use crate::arguments::Replicate;
+use crate::arguments::ReplicateArgs;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
-use crate::progress_bar::Shown;
+use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
 use crate::signals::cancel_on_signal;
 use crate::{complaint, say, show};
 
 /// Shows the progress of transfers.
-pub(super) struct Transfer(pub(super) Arc<Progress>);
+pub(super) struct TransferProgress(pub(super) Arc<Progress>);
 
-impl Observer for Transfer {
+impl Observer for TransferProgress {
     fn set_total(&self, bytes: u64) {
         self.0.set_total(0, bytes);
     }
@@ -42,13 +42,13 @@ impl Observer for Transfer {
     }
 }
 
-pub fn run(invocation: &Invocation, words: &Replicate) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &ReplicateArgs) -> Result<CommandOutcome> {
     let path = invocation.session.store_folder()?;
     let world = World::real(&path);
     let name = path.display().to_string();
-    let options = options(words)?;
+    let options = options(args)?;
     let mut remembered = RememberedTargets::read(world.storage.as_ref())?;
-    let (targets, named_by) = match words.targets.as_slice() {
+    let (targets, named_by) = match args.targets.as_slice() {
         [] => (remembered.targets.clone(), NamedBy::Store),
         named => (named.to_vec(), NamedBy::User),
     };
@@ -57,26 +57,26 @@ pub fn run(invocation: &Invocation, words: &Replicate) -> Result<Outcome> {
     }
     let secret = invocation.session.secret_of(&world, &name)?;
     if let Some(secret) = &secret {
-        require_permission(invocation, words, secret)?;
+        require_permission(invocation, args, secret)?;
     }
     let context = || format!("cannot open the store {name}");
     let (config, log) = Store::unlock(&world, secret.as_ref()).with_context(context)?;
     let source = ReplicationSource { world: &world, config: &config, log: &log };
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let mut outcome = Outcome::Done;
+    let mut outcome = CommandOutcome::Done;
     for text in &targets {
         // The failure of one target must not keep the others from being updated.
         let done = target_name(text).and_then(|text| {
             require_elsewhere(&path, &text)?;
             // Open the target first, so that an invalid one is not remembered.
-            let there = invocation.session.target(&text, named_by, words.limit_rate)?;
-            if words.remember && !words.dry_run {
+            let there = invocation.session.target(&text, named_by, args.limit_rate)?;
+            if args.remember && !args.dry_run {
                 remembered.add(world.storage.as_ref(), &text)?;
             }
             let is_free = || is_lock_free(&path, "replicate.lock");
             invocation.session.until_free(is_free, || {
-                one(invocation, words, source, &there, &target::shown(&text), &options, &progress)
+                one(invocation, args, source, &there, &target::shown(&text), &options, &progress)
             })
         });
         match done.map_err(|error| not_up_to_date(error, text)) {
@@ -84,7 +84,7 @@ pub fn run(invocation: &Invocation, words: &Replicate) -> Result<Outcome> {
             Err(error) if targets.len() == 1 || progress.is_cancelled() => return Err(error),
             Err(error) => {
                 complaint::print(&error);
-                outcome = outcome.max(Outcome::Failed);
+                outcome = outcome.max(CommandOutcome::Failed);
             }
         }
     }
@@ -122,12 +122,12 @@ fn hint(error: &ReplicateError) -> Option<&'static str> {
 
 /// Requires a key that may destroy for changes and removals at a target. Keys that only add are for
 /// machines that an attacker may take over.
-fn require_permission(invocation: &Invocation, words: &Replicate, secret: &Secret) -> Result<()> {
-    if words.replaced.is_empty() && !words.delete_extra_keys {
+fn require_permission(invocation: &Invocation, args: &ReplicateArgs, secret: &Secret) -> Result<()> {
+    if args.replaced.is_empty() && !args.delete_extra_keys {
         return Ok(());
     }
     let role = invocation.session.keyring()?.unlock(secret)?.entry.role;
-    role.require(if words.delete_extra_keys { Permission::ManageKeys } else { Permission::Destroy })?;
+    role.require(if args.delete_extra_keys { Permission::ManageKeys } else { Permission::Destroy })?;
     Ok(())
 }
 
@@ -150,39 +150,39 @@ fn require_elsewhere(store: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-fn options(words: &Replicate) -> Result<ReplicateOptions> {
-    if !(1 << 20..=1 << 30).contains(&words.segment_size) {
-        bail!(UsageError(format!("--segment-size {}: from 1M to 1G", words.segment_size)));
+fn options(args: &ReplicateArgs) -> Result<ReplicateOptions> {
+    if !(1 << 20..=1 << 30).contains(&args.segment_size) {
+        bail!(UsageError(format!("--segment-size {}: from 1M to 1G", args.segment_size)));
     }
-    let replace = words.replaced.iter().map(|name| FileName::new(name)).collect::<Result<_, _>>()?;
-    let delete_extra_keys = words.delete_extra_keys;
-    Ok(ReplicateOptions { segment_bytes: words.segment_size, replace, delete_extra_keys })
+    let replace = args.replaced.iter().map(|name| FileName::new(name)).collect::<Result<_, _>>()?;
+    let delete_extra_keys = args.delete_extra_keys;
+    Ok(ReplicateOptions { segment_bytes: args.segment_size, replace, delete_extra_keys })
 }
 
 fn one(
     invocation: &Invocation,
-    words: &Replicate,
+    args: &ReplicateArgs,
     source: ReplicationSource<'_>,
     there: &Arc<dyn Target>,
     text: &str,
     options: &ReplicateOptions,
     progress: &Arc<Progress>,
-) -> Result<Outcome> {
+) -> Result<CommandOutcome> {
     let plan = ReplicationPlan::new(source, there, options).with_hint(hint)?;
-    let mut outcome = report_plan(invocation, words, &plan, text);
-    if words.dry_run {
+    let mut outcome = report_plan(invocation, args, &plan, text);
+    if args.dry_run {
         print_dry_run(invocation, &plan, text);
         return Ok(outcome);
     }
     let (present, planned) = (plan.present_bytes, plan.damaged.len());
-    let wrong: Vec<_> = left_wrong(words, &plan)
+    let wrong: Vec<_> = left_wrong(args, &plan)
         .map(|wrong| &wrong.object)
         .chain(&plan.wrong_settings)
         .map(ToString::to_string)
         .collect();
-    let shown = Shown::start(text, progress, invocation.quiet);
-    let workers = RealWorkers::new(usize::from(words.jobs));
-    let done = plan.apply(source, there, options, &workers, &Transfer(Arc::clone(progress)));
+    let shown = ShownProgress::start(text, progress, invocation.quiet);
+    let workers = RealWorkers::new(usize::from(args.jobs));
+    let done = plan.apply(source, there, options, &workers, &TransferProgress(Arc::clone(progress)));
     drop(shown);
     let done = done.with_hint(hint)?;
     for damage in &done.damaged[planned..] {
@@ -190,7 +190,7 @@ fn one(
     }
     if !done.damaged.is_empty() {
         remark!("hint: `varve verify` shows what that harms; everything else was replicated");
-        outcome = Outcome::Damage;
+        outcome = CommandOutcome::Damage;
     }
     if !wrong.is_empty() {
         remark!(
@@ -202,22 +202,30 @@ fn one(
 }
 
 /// Returns the objects of a wrong length that are not replaced.
-fn left_wrong<'a>(words: &'a Replicate, plan: &'a ReplicationPlan) -> impl Iterator<Item = &'a WrongLength> {
-    plan.wrong.iter().filter(|wrong| !words.replaced.contains(&wrong.object.to_string()))
+fn left_wrong<'a>(
+    args: &'a ReplicateArgs,
+    plan: &'a ReplicationPlan,
+) -> impl Iterator<Item = &'a WrongLength> {
+    plan.wrong.iter().filter(|wrong| !args.replaced.contains(&wrong.object.to_string()))
 }
 
 /// Reports the findings of the plan before anything is done.
-fn report_plan(invocation: &Invocation, words: &Replicate, plan: &ReplicationPlan, text: &str) -> Outcome {
-    let mut outcome = Outcome::Done;
+fn report_plan(
+    invocation: &Invocation,
+    args: &ReplicateArgs,
+    plan: &ReplicationPlan,
+    text: &str,
+) -> CommandOutcome {
+    let mut outcome = CommandOutcome::Done;
     if plan.lost_there.is_some() {
         remark!(
             "varve: {text} is older than when this machine last saw it: it was emptied, put back to an older state, or changed. The missing objects are uploaded again"
         );
-        outcome = Outcome::Damage;
+        outcome = CommandOutcome::Damage;
     }
     for damage in &plan.damaged {
         print_damage(damage);
-        outcome = Outcome::Damage;
+        outcome = CommandOutcome::Damage;
     }
     for (arena, offset) in plan.unfinished.iter().filter(|_| !invocation.quiet) {
         remark!(
@@ -226,26 +234,26 @@ fn report_plan(invocation: &Invocation, words: &Replicate, plan: &ReplicationPla
     }
     for arena in &plan.missing_here {
         remark!("varve: arena {arena} is missing here; the replica has it");
-        outcome = Outcome::Damage;
+        outcome = CommandOutcome::Damage;
     }
-    for wrong in left_wrong(words, plan) {
+    for wrong in left_wrong(args, plan) {
         remark!(
             "varve: {} at the replica has {} bytes, but should have {}; the missing part is uploaded beside it if possible",
             wrong.object,
             wrong.bytes,
             wrong.expected
         );
-        outcome = Outcome::Damage;
+        outcome = CommandOutcome::Damage;
     }
     for file in &plan.wrong_settings {
         remark!("varve: {file} at the replica differs from the store's: --replace {file} uploads it again");
-        outcome = Outcome::Damage;
+        outcome = CommandOutcome::Damage;
     }
     for stray in plan.strangers.iter().filter(|file| SegmentName::of_file(file).is_some()) {
         remark!("varve: {stray} at the replica does not belong to this store: remove it there by hand");
-        outcome = Outcome::Damage;
+        outcome = CommandOutcome::Damage;
     }
-    if !words.delete_extra_keys && !invocation.quiet {
+    if !args.delete_extra_keys && !invocation.quiet {
         for key in &plan.extra_keys {
             remark!(
                 "varve: {key} still opens the replica, but the store no longer has it (--delete-extra-keys removes it)"

@@ -15,23 +15,23 @@ use varve_session::{History, NamedBy, target};
 use varve_store::{Store, StoreAccess};
 use varve_world::World;
 
-use super::replicate::Transfer;
+use super::replicate::TransferProgress;
 use super::verify_store::{describe, harm_as_json};
-use crate::arguments::Verify;
+use crate::arguments::VerifyArgs;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
-use crate::progress_bar::Shown;
+use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
 use crate::signals::cancel_on_signal;
 use crate::{say, show};
 
 /// The result of comparing a replica with its store.
-struct Compared {
+struct ReplicaComparison {
     history: History,
     behind_bytes: u64,
     complaints: Vec<String>,
 }
 
-pub fn run(invocation: &Invocation, words: &Verify, text: &str) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &VerifyArgs, text: &str) -> Result<CommandOutcome> {
     let there = invocation.session.replica(text, NamedBy::User)?;
     let mut compared = match invocation.session.names_store() {
         true => Some(compare(invocation, text)?),
@@ -51,19 +51,19 @@ pub fn run(invocation: &Invocation, words: &Verify, text: &str) -> Result<Outcom
     let (_, log) = Store::unlock(&there.world, secret.as_ref()).with_context(context)?;
     let store = Store::open(there.world.clone(), secret.as_ref(), StoreAccess::Read, &mut |_| {})
         .with_context(context)?;
-    let share = if words.data { ClumpShare::ALL } else { words.sample.unwrap_or(ClumpShare::NONE) };
+    let share = if args.data { ClumpShare::ALL } else { args.sample.unwrap_or(ClumpShare::NONE) };
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start("verifying", &progress, invocation.quiet);
+    let shown = ShownProgress::start("verifying", &progress, invocation.quiet);
     let audited = ReplicaToAudit { replica: &there.replica, world: &there.world, store: &store, log: &log };
-    let audit = audit(audited, share, &Transfer(Arc::clone(&progress)))?;
+    let audit = audit(audited, share, &TransferProgress(Arc::clone(&progress)))?;
     if let Some(compared) = &mut compared {
         // A complaint about an object that the audit has reported is not repeated.
-        let is_told = |complaint: &String| {
+        let is_reported = |complaint: &String| {
             let objects = audit.findings.iter().filter_map(|finding| finding.object.as_ref());
             objects.into_iter().any(|object| complaint.starts_with(object.as_str()))
         };
-        compared.complaints.retain(|complaint| !is_told(complaint));
+        compared.complaints.retain(|complaint| !is_reported(complaint));
     }
     let history = compared.as_ref().map_or(History::Unknown, |compared| compared.history);
     let is_older = invocation.session.notice_rollback(&store, &there, history, text);
@@ -85,18 +85,18 @@ pub fn run(invocation: &Invocation, words: &Verify, text: &str) -> Result<Outcom
         && !is_older
         && !has_nothing
         && compared.is_none_or(|compared| compared.complaints.is_empty());
-    Ok(if is_well { Outcome::Done } else { Outcome::Damage })
+    Ok(if is_well { CommandOutcome::Done } else { CommandOutcome::Damage })
 }
 
 /// Reports whether the replica has no part of the log, although the store here is not known to be
 /// empty. If every object was removed, no object is left that could be found damaged.
-fn has_nothing(audit: &AuditReport, compared: Option<&Compared>) -> bool {
+fn has_nothing(audit: &AuditReport, compared: Option<&ReplicaComparison>) -> bool {
     let is_empty_here = compared.is_some_and(|compared| compared.behind_bytes == 0);
     audit.segment_count == 0 && !is_empty_here
 }
 
 /// Compares a replica with its store.
-fn compare(invocation: &Invocation, text: &str) -> Result<Compared> {
+fn compare(invocation: &Invocation, text: &str) -> Result<ReplicaComparison> {
     let path = invocation.session.store_folder()?;
     let world = World::real(&path);
     let name = path.display().to_string();
@@ -117,11 +117,15 @@ fn compare(invocation: &Invocation, text: &str) -> Result<Compared> {
                 ReplicateError::Ahead { .. } => History::Own,
                 _ => History::Unknown,
             };
-            return Ok(Compared { history, behind_bytes: 0, complaints: vec![error.to_string()] });
+            return Ok(ReplicaComparison { history, behind_bytes: 0, complaints: vec![error.to_string()] });
         }
         // The audit finds the same object and goes on.
         Err(ReplicateError::InTheWay(_)) => {
-            return Ok(Compared { history: History::Unknown, behind_bytes: 0, complaints: Vec::new() });
+            return Ok(ReplicaComparison {
+                history: History::Unknown,
+                behind_bytes: 0,
+                complaints: Vec::new(),
+            });
         }
         Err(error) => return Err(error.into()),
     };
@@ -137,7 +141,7 @@ fn compare(invocation: &Invocation, text: &str) -> Result<Compared> {
     for file in plan.settings.iter().map(|setting| &setting.file).chain(wrong) {
         complaints.push(format!("{file}: it is missing, or differs from the store's"));
     }
-    Ok(Compared { history: History::Own, behind_bytes: plan.bytes(), complaints })
+    Ok(ReplicaComparison { history: History::Own, behind_bytes: plan.bytes(), complaints })
 }
 
 /// Returns the harm of the findings, and the reason if it could not be determined completely.
@@ -169,7 +173,7 @@ fn print(
     invocation: &Invocation,
     text: &str,
     audit: &AuditReport,
-    compared: Option<&Compared>,
+    compared: Option<&ReplicaComparison>,
     harm: &[Harm],
 ) {
     for finding in &audit.findings {
@@ -211,7 +215,7 @@ fn print(
 fn print_json(
     text: &str,
     audit: &AuditReport,
-    compared: Option<&Compared>,
+    compared: Option<&ReplicaComparison>,
     harm: &[Harm],
     is_older: bool,
     has_nothing: bool,
@@ -254,7 +258,7 @@ mod tests {
     #[test]
     fn a_replica_without_objects_is_not_well() {
         let compared =
-            |behind_bytes| Compared { history: History::Own, behind_bytes, complaints: Vec::new() };
+            |behind_bytes| ReplicaComparison { history: History::Own, behind_bytes, complaints: Vec::new() };
         let (empty, full) =
             (AuditReport::default(), AuditReport { segment_count: 1, ..AuditReport::default() });
         assert!(has_nothing(&empty, None));

@@ -6,29 +6,29 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{Harm, Progress, Verified, verify};
 use varve_block::with_causes;
-use varve_session::{Home, UsageError};
+use varve_session::{StoreLocation, UsageError};
 use varve_store::Permission;
 use varve_venti::Address;
 
 use super::lost_data;
 use super::verify_vac;
-use crate::arguments::Verify;
+use crate::arguments::VerifyArgs;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
-use crate::progress_bar::Shown;
+use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
 use crate::signals::cancel_on_signal;
 use crate::{moment, say, show};
 
-pub fn run(invocation: &Invocation, words: &Verify) -> Result<Outcome> {
-    if !words.archives.is_empty() {
-        return verify_vac::run(invocation, &words.archives);
+pub fn run(invocation: &Invocation, args: &VerifyArgs) -> Result<CommandOutcome> {
+    if !args.archives.is_empty() {
+        return verify_vac::run(invocation, &args.archives);
     }
-    if let Home::Venti(address) = invocation.session.home()? {
-        return venti(invocation, words, &address);
+    if let StoreLocation::Venti(address) = invocation.session.home()? {
+        return venti(invocation, args, &address);
     }
     let archive = invocation.session.check()?;
     let role = archive.store().role();
-    let share = words.data_share(archive.store().world().clock.now());
+    let share = args.data_share(archive.store().world().clock.now());
     if share.is_some() {
         role.require(Permission::Read)
             .context("--data, --share and --since read every byte; without them, the codes of pages and seals are checked")?;
@@ -36,7 +36,7 @@ pub fn run(invocation: &Invocation, words: &Verify) -> Result<Outcome> {
     let can_read = role.allows(Permission::Read);
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start("verifying", &progress, invocation.quiet);
+    let shown = ShownProgress::start("verifying", &progress, invocation.quiet);
     let verified = verify(&archive, share, &progress)?;
     drop(shown);
     if can_read {
@@ -46,9 +46,9 @@ pub fn run(invocation: &Invocation, words: &Verify) -> Result<Outcome> {
     if invocation.json {
         print_json(&verified, can_read);
     } else {
-        print(invocation, words, &verified, can_read);
+        print(invocation, args, &verified, can_read);
     }
-    Ok(if is_well(&verified) { Outcome::Done } else { Outcome::Damage })
+    Ok(if is_well(&verified) { CommandOutcome::Done } else { CommandOutcome::Damage })
 }
 
 fn is_well(verified: &Verified) -> bool {
@@ -57,8 +57,8 @@ fn is_well(verified: &Verified) -> bool {
 
 /// Verifies a Venti server by its answers alone: whether all blocks of the snapshots are present,
 /// and whether their bytes match their scores.
-fn venti(invocation: &Invocation, words: &Verify, address: &Address) -> Result<Outcome> {
-    if words.share.is_some() || words.since.is_some() {
+fn venti(invocation: &Invocation, args: &VerifyArgs, address: &Address) -> Result<CommandOutcome> {
+    if args.share.is_some() || args.since.is_some() {
         bail!(UsageError(
             "--share and --since are for stores, which record when data was read: use --data to read every byte".into()
         ));
@@ -66,8 +66,8 @@ fn venti(invocation: &Invocation, words: &Verify, address: &Address) -> Result<O
     let (found, _) = invocation.session.venti_snapshots(address)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start("verifying", &progress, invocation.quiet);
-    let harm = found.elsewhere().verify(words.data, &progress)?;
+    let shown = ShownProgress::start("verifying", &progress, invocation.quiet);
+    let harm = found.elsewhere().verify(args.data, &progress)?;
     let checked_bytes = progress.snapshot().bytes_done;
     drop(shown);
     let snapshot_count = found.elsewhere().snapshots().len();
@@ -81,16 +81,16 @@ fn venti(invocation: &Invocation, words: &Verify, address: &Address) -> Result<O
         print_harm(&harm);
         say!("{} harmed", show::count(harm.len(), "part"));
     } else if !invocation.quiet {
-        let read = match words.data {
+        let read = match args.data {
             true => format!("{} of their data read and checked", show::bytes(checked_bytes)),
             false => "all of their blocks exist".into(),
         };
         say!("all is well: {}, {read}", show::count(snapshot_count, "snapshot"));
     }
-    Ok(if harm.is_empty() { Outcome::Done } else { Outcome::Damage })
+    Ok(if harm.is_empty() { CommandOutcome::Done } else { CommandOutcome::Damage })
 }
 
-fn print(invocation: &Invocation, words: &Verify, verified: &Verified, can_read: bool) {
+fn print(invocation: &Invocation, args: &VerifyArgs, verified: &Verified, can_read: bool) {
     for damage in &verified.damage {
         let reason = with_causes(&damage.kind);
         let place = format!("arena {}, offset {}", damage.arena, damage.offset);
@@ -121,7 +121,7 @@ fn print(invocation: &Invocation, words: &Verify, verified: &Verified, can_read:
             show::count(verified.block_count, "block")
         );
     } else if !invocation.quiet {
-        let read = match (share_is_all(words), verified.oldest_read) {
+        let read = match (share_is_all(args), verified.oldest_read) {
             _ if verified.read_count == 0 => String::new(),
             (true, _) => format!(", {} read and checked", show::bytes(verified.checked_bytes)),
             (false, oldest) => format!(
@@ -152,8 +152,8 @@ fn print_hint(verified: &Verified) {
     lost_data::print_hint(&verified.losses);
 }
 
-fn share_is_all(words: &Verify) -> bool {
-    words.share.is_none() && words.since.is_none()
+fn share_is_all(args: &VerifyArgs) -> bool {
+    args.share.is_none() && args.since.is_none()
 }
 
 /// Prints the harm to snapshots.

@@ -10,28 +10,28 @@ use varve_block::visible;
 use varve_session::UsageError;
 
 use crate::command::choosing::place_in_snapshot;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 
 use crate::invocation::Invocation;
-use crate::progress_bar::Shown;
+use crate::progress_bar::ShownProgress;
 use crate::signals::cancel_on_signal;
 use crate::{say, show};
 
 /// Verifies each archive, and reports the missing and damaged blocks.
-pub fn run(invocation: &Invocation, archives: &[OsString]) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, archives: &[OsString]) -> Result<CommandOutcome> {
     let lines = archives.iter().map(line_of).collect::<Result<Vec<_>>>()?;
     let blocks = invocation.session.read_blocks_at(&invocation.session.store_path()?)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let mut outcome = Outcome::Done;
+    let mut outcome = CommandOutcome::Done;
     for line in lines {
         let before = progress.snapshot().bytes_done;
-        let shown = Shown::start("verifying", &progress, invocation.quiet || invocation.json);
+        let shown = ShownProgress::start("verifying", &progress, invocation.quiet || invocation.json);
         let found = verify_archive(&*blocks, &line, &progress).with_context(|| line.to_string())?;
         drop(shown);
         print(invocation, &line, &found, progress.snapshot().bytes_done - before);
         if !found.harm.is_empty() {
-            outcome = Outcome::Damage;
+            outcome = CommandOutcome::Damage;
         }
     }
     Ok(outcome)

@@ -8,25 +8,25 @@ use serde_json::json;
 use varve_archive::{ImageFiles, ImagePart, PathChange, Tree, compare_folders};
 use varve_block::{BlockStore, with_causes};
 
-use crate::arguments::Diff;
-use crate::command::choosing::chosen_snapshots::Choice;
-use crate::command::choosing::place_in_snapshot::Content;
+use crate::arguments::DiffArgs;
+use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
+use crate::command::choosing::place_in_snapshot::PlaceContent;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{say, show};
 
-pub fn run(invocation: &Invocation, words: &Diff) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &DiffArgs) -> Result<CommandOutcome> {
     let archive = invocation.session.reading()?;
-    let choice = Choice::new(invocation, archive.snapshots(), &words.which);
-    let (from, to) = (choice.place(&words.from)?, choice.place(&words.to)?);
+    let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
+    let (from, to) = (choice.place(&args.from)?, choice.place(&args.to)?);
     let blocks = archive.blocks();
     let outcome = match (from.content(&blocks)?, to.content(&blocks)?) {
-        (Content::Disk(from), Content::Disk(to)) if has_files(&from) && has_files(&to) => {
+        (PlaceContent::Disk(from), PlaceContent::Disk(to)) if has_files(&from) && has_files(&to) => {
             let (old, new) = (from.root(), to.root());
             let (old, new) = (Tree { files: &from, root: &old }, Tree { files: &to, root: &new });
             Ok(trees(invocation, old, new))
         }
-        (Content::Node { files: from, node: old }, Content::Node { files: to, node: new }) => {
+        (PlaceContent::Node { files: from, node: old }, PlaceContent::Node { files: to, node: new }) => {
             let (old, new) = (Tree { files: &*from, root: &old }, Tree { files: &*to, root: &new });
             Ok(trees(invocation, old, new))
         }
@@ -46,11 +46,11 @@ fn has_files(disk: &ImageFiles) -> bool {
     disk.volumes().any(|listed| listed.unreadable.is_none())
 }
 
-fn bytes(content: &Content<'_>) -> Option<ImagePart> {
+fn bytes(content: &PlaceContent<'_>) -> Option<ImagePart> {
     match content {
-        Content::Disk(disk) => Some(disk.raw()),
-        Content::Raw(part) => Some(part.clone()),
-        Content::Node { .. } => None,
+        PlaceContent::Disk(disk) => Some(disk.raw()),
+        PlaceContent::Raw(part) => Some(part.clone()),
+        PlaceContent::Node { .. } => None,
     }
 }
 
@@ -60,7 +60,7 @@ fn ranges(
     invocation: &Invocation,
     from: &ImagePart,
     to: &ImagePart,
-) -> Result<Outcome> {
+) -> Result<CommandOutcome> {
     let mut total = 0;
     from.differences(blocks, to, &mut |range| {
         total += range.end - range.start;
@@ -76,11 +76,11 @@ fn ranges(
     } else if !invocation.quiet {
         list!("{} of {} differ", show::bytes(total), show::bytes(size));
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
-fn trees(invocation: &Invocation, old: Tree<'_>, new: Tree<'_>) -> Outcome {
-    let mut outcome = Outcome::Done;
+fn trees(invocation: &Invocation, old: Tree<'_>, new: Tree<'_>) -> CommandOutcome {
+    let mut outcome = CommandOutcome::Done;
     compare_folders(old, new, &mut |path, change| {
         let (sign, what) = match change {
             PathChange::Added(_) => ("+", "added"),
@@ -89,7 +89,7 @@ fn trees(invocation: &Invocation, old: Tree<'_>, new: Tree<'_>) -> Outcome {
             PathChange::Changed { .. } => ("m", "metadata"),
             PathChange::Unreadable(error) => {
                 remark!("varve: {}: {}", shown(path), with_causes(error.as_ref()));
-                outcome = outcome.max(Outcome::of_problem(error.as_ref()));
+                outcome = outcome.max(CommandOutcome::of_problem(error.as_ref()));
                 return;
             }
         };

@@ -19,34 +19,34 @@ use varve_tree::Entry;
 
 use super::ls;
 use super::snapshot_list;
-use crate::arguments::Find;
-use crate::command::choosing::chosen_snapshots::Choice;
+use crate::arguments::FindArgs;
+use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::command::choosing::place_in_snapshot;
-use crate::command::choosing::place_in_snapshot::{Place, What};
+use crate::command::choosing::place_in_snapshot::{NamedSource, PlaceInSnapshot};
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{moment, say, show};
 
-pub fn run(invocation: &Invocation, words: &Find) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &FindArgs) -> Result<CommandOutcome> {
     let archive = invocation.session.reading()?;
-    let pattern = GlobBuilder::new(&words.pattern)
+    let pattern = GlobBuilder::new(&args.pattern)
         .literal_separator(true)
         .build()
-        .map_err(|error| UsageError(format!("{:?} is not a pattern: {}", words.pattern, error.kind())))?
+        .map_err(|error| UsageError(format!("{:?} is not a pattern: {}", args.pattern, error.kind())))?
         .compile_matcher();
-    let search = Search { invocation, pattern, whole_path: words.pattern.contains('/') };
-    let choice = Choice::new(invocation, archive.snapshots(), &words.which);
-    let places: Vec<Place<'_>> = match &words.snapshot {
+    let search = PatternSearch { invocation, pattern, whole_path: args.pattern.contains('/') };
+    let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
+    let places: Vec<PlaceInSnapshot<'_>> = match &args.snapshot {
         Some(text) => vec![choice.place(text)?],
         None => choice.places(),
     };
     let blocks = archive.blocks();
     let cache = Arc::new(CachedBlocks::new(Arc::clone(&blocks) as Arc<dyn BlockStore>));
-    let mut outcome = Outcome::Done;
+    let mut outcome = CommandOutcome::Done;
     for place in places {
         let found = match place.what {
-            What::Snapshot(snapshot) => search.snapshot(&blocks, &cache, &place, snapshot),
-            What::Vac(line) => search.vac(&blocks, &cache, &place, &line),
+            NamedSource::Snapshot(snapshot) => search.snapshot(&blocks, &cache, &place, snapshot),
+            NamedSource::Vac(line) => search.vac(&blocks, &cache, &place, &line),
         };
         let found = found.with_context(|| place.name())?;
         outcome = outcome.max(found);
@@ -64,22 +64,22 @@ fn below<'a>(start: &Path, path: &'a Path) -> Cow<'a, Path> {
     }
 }
 
-struct Search<'a> {
+struct PatternSearch<'a> {
     invocation: &'a Invocation,
     pattern: GlobMatcher,
     whole_path: bool,
 }
 
-impl Search<'_> {
-    /// Prints the matches in one snapshot, or below a path in it. Returns [`Outcome::Gaps`] or
-    /// [`Outcome::Damage`] if something was unreadable.
+impl PatternSearch<'_> {
+    /// Prints the matches in one snapshot, or below a path in it. Returns [`CommandOutcome::Gaps`]
+    /// or [`CommandOutcome::Damage`] if something was unreadable.
     fn snapshot(
         &self,
         blocks: &Arc<HealingStore>,
         cache: &Arc<CachedBlocks>,
-        place: &Place<'_>,
+        place: &PlaceInSnapshot<'_>,
         snapshot: &Snapshot,
-    ) -> Result<Outcome> {
+    ) -> Result<CommandOutcome> {
         match &snapshot.content {
             SnapshotContent::Folder(root) => self.tree(place, &StoredFiles::new(&**blocks), root),
             SnapshotContent::Image(entry) => self.image(place, cache, entry),
@@ -91,9 +91,9 @@ impl Search<'_> {
         &self,
         blocks: &Arc<HealingStore>,
         cache: &Arc<CachedBlocks>,
-        place: &Place<'_>,
+        place: &PlaceInSnapshot<'_>,
         line: &VacLine,
-    ) -> Result<Outcome> {
+    ) -> Result<CommandOutcome> {
         let owners = varve_session::owner_names();
         match VacArchive::open(&**blocks, line, &owners)?.content {
             VacContent::Folder(root) => self.tree(place, &VacFiles::new(&**blocks, owners), &root),
@@ -101,20 +101,25 @@ impl Search<'_> {
         }
     }
 
-    fn image(&self, place: &Place<'_>, cache: &Arc<CachedBlocks>, entry: &Entry) -> Result<Outcome> {
+    fn image(
+        &self,
+        place: &PlaceInSnapshot<'_>,
+        cache: &Arc<CachedBlocks>,
+        entry: &Entry,
+    ) -> Result<CommandOutcome> {
         let disk = ImageFiles::open(Arc::clone(cache), entry);
         let outcome = self.tree(place, &disk, &disk.root());
         place_in_snapshot::warn_of(&disk);
         outcome
     }
 
-    fn tree(&self, place: &Place<'_>, files: &dyn Files, root: &Node) -> Result<Outcome> {
+    fn tree(&self, place: &PlaceInSnapshot<'_>, files: &dyn Files, root: &Node) -> Result<CommandOutcome> {
         let from = match place.what {
-            What::Snapshot(snapshot) => snapshot.path_within(place.path),
-            What::Vac(_) => Cow::Borrowed(place.path),
+            NamedSource::Snapshot(snapshot) => snapshot.path_within(place.path),
+            NamedSource::Vac(_) => Cow::Borrowed(place.path),
         };
         let start = lookup(files, root, &from)?;
-        let mut outcome = Outcome::Done;
+        let mut outcome = CommandOutcome::Done;
         list(files, &start, &mut |listed| {
             match listed {
                 ListEvent::Node { path, node } => {
@@ -130,7 +135,7 @@ impl Search<'_> {
                         show::name(path.as_os_str().as_bytes()),
                         with_causes(error.as_ref())
                     );
-                    outcome = outcome.max(Outcome::of_problem(error.as_ref()));
+                    outcome = outcome.max(CommandOutcome::of_problem(error.as_ref()));
                 }
             }
             ListNext::Descend
@@ -145,29 +150,29 @@ impl Search<'_> {
         path.file_name().is_some_and(|name| self.pattern.is_match(Path::new(name)))
     }
 
-    fn print(&self, what: What<'_>, path: &Path, node: &Node) {
+    fn print(&self, what: NamedSource<'_>, path: &Path, node: &Node) {
         let path = path.as_os_str().as_bytes();
         if self.invocation.json {
             return say::item("found", found(what, path, node));
         }
         match what {
-            What::Snapshot(snapshot) => list!(
+            NamedSource::Snapshot(snapshot) => list!(
                 "{} {} {}  {}",
                 snapshot_list::short_id(snapshot),
                 moment::show(snapshot.time),
                 show::name(snapshot.name.as_bytes()),
                 show::name(path)
             ),
-            What::Vac(line) => list!("{line}  {}", show::name(path)),
+            NamedSource::Vac(line) => list!("{line}  {}", show::name(path)),
         }
     }
 }
 
 /// Formats a node for programs, with the snapshot in which it was found.
-fn found(what: What<'_>, path: &[u8], node: &Node) -> Value {
+fn found(what: NamedSource<'_>, path: &[u8], node: &Node) -> Value {
     let mut fields = ls::as_json(path, node);
     fields["snapshot"] = what.id().into();
-    if let What::Snapshot(snapshot) = what {
+    if let NamedSource::Snapshot(snapshot) = what {
         fields["name"] = snapshot.name.as_str().into();
         fields["time"] = moment::rfc3339(snapshot.time).into();
         fields["host"] = snapshot.host.as_str().into();

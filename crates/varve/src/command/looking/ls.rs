@@ -11,32 +11,32 @@ use varve_archive::{
 use varve_block::{visible, with_causes};
 use varve_image::VolumeContent;
 
-use crate::arguments::Ls;
-use crate::command::choosing::chosen_snapshots::Choice;
-use crate::command::choosing::place_in_snapshot::{Content, warn_of};
+use crate::arguments::LsArgs;
+use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
+use crate::command::choosing::place_in_snapshot::{PlaceContent, warn_of};
 use crate::command::looking::left_out::{left_out_json, left_out_lines};
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{moment, say, show};
 
-pub fn run(invocation: &Invocation, words: &Ls) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &LsArgs) -> Result<CommandOutcome> {
     let archive = invocation.session.reading()?;
-    let place = Choice::new(invocation, archive.snapshots(), &words.which).place(&words.snapshot)?;
+    let place = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which).place(&args.snapshot)?;
     let blocks = archive.blocks();
     let (files, root) = match place.content(&blocks)? {
-        Content::Disk(disk) => {
-            let outcome = if words.recursive {
+        PlaceContent::Disk(disk) => {
+            let outcome = if args.recursive {
                 let holds = |node: &Node| disk.content_of(node).map(|content| content.to_string());
-                print_tree(invocation, words, &disk, &disk.root(), &holds)
+                print_tree(invocation, args, &disk, &disk.root(), &holds)
             } else {
                 volumes(invocation, &disk, &place.left_out());
-                Outcome::Done
+                CommandOutcome::Done
             };
             warn_of(&disk);
             invocation.session.report_lost(&blocks);
             return Ok(outcome);
         }
-        Content::Raw(part) => {
+        PlaceContent::Raw(part) => {
             let records = place.left_out();
             if invocation.json {
                 let mut fields =
@@ -44,52 +44,52 @@ pub fn run(invocation: &Invocation, words: &Ls) -> Result<Outcome> {
                 show::put_name(&mut fields, "path", place.path.as_os_str().as_bytes());
                 say::item("image", fields);
             } else {
-                list!("{} is {} of a disk image", shown(words), show::bytes(part.size()));
+                list!("{} is {} of a disk image", shown(args), show::bytes(part.size()));
                 left_out_lines(records, true).iter().for_each(|line| list!("{line}"));
             }
-            return Ok(Outcome::Done);
+            return Ok(CommandOutcome::Done);
         }
-        Content::Node { files, node } => (files, node),
+        PlaceContent::Node { files, node } => (files, node),
     };
-    let outcome = print_tree(invocation, words, &*files, &root, &|_| None);
+    let outcome = print_tree(invocation, args, &*files, &root, &|_| None);
     if !invocation.json && !invocation.quiet {
         left_out_lines(place.left_out(), true).iter().for_each(|line| remark!("{line}"));
     }
     invocation.session.report_lost(&blocks);
-    if root.kind != NodeKind::Folder && words.recursive && root.kind != NodeKind::File {
-        bail!("{} is a {}", shown(words), root.kind);
+    if root.kind != NodeKind::Folder && args.recursive && root.kind != NodeKind::File {
+        bail!("{} is a {}", shown(args), root.kind);
     }
     Ok(outcome)
 }
 
 /// Returns the requested place, for messages.
-fn shown(words: &Ls) -> String {
-    show::name(words.snapshot.as_bytes())
+fn shown(args: &LsArgs) -> String {
+    show::name(args.snapshot.as_bytes())
 }
 
 /// Prints the contents of a folder. `holds` describes the contents of a volume that is shown as
 /// bytes. The outcome reports whether something was unreadable.
 fn print_tree(
     invocation: &Invocation,
-    words: &Ls,
+    args: &LsArgs,
     files: &dyn Files,
     root: &Node,
     holds: &dyn Fn(&Node) -> Option<String>,
-) -> Outcome {
-    let mut outcome = Outcome::Done;
+) -> CommandOutcome {
+    let mut outcome = CommandOutcome::Done;
     let is_folder = root.kind == NodeKind::Folder;
     list(files, root, &mut |listed| match listed {
         ListEvent::Node { path, .. } if is_folder && path.as_os_str().is_empty() => ListNext::Descend,
         ListEvent::Node { path, node } => {
             let is_volume = path.components().count() == 1;
-            print(invocation, words, path, node, is_volume.then(|| holds(node)).flatten().as_deref());
-            if words.recursive { ListNext::Descend } else { ListNext::Skip }
+            print(invocation, args, path, node, is_volume.then(|| holds(node)).flatten().as_deref());
+            if args.recursive { ListNext::Descend } else { ListNext::Skip }
         }
         ListEvent::Unreadable { path, error } => {
             let path = show::name(path.as_os_str().as_bytes());
-            let path = if path.is_empty() { shown(words) } else { path };
+            let path = if path.is_empty() { shown(args) } else { path };
             remark!("varve: {path}: {}", with_causes(error.as_ref()));
-            outcome = outcome.max(Outcome::of_problem(error.as_ref()));
+            outcome = outcome.max(CommandOutcome::of_problem(error.as_ref()));
             ListNext::Skip
         }
     });
@@ -141,7 +141,7 @@ fn volumes(invocation: &Invocation, disk: &ImageFiles, left_out: &[&LeftOutRecor
     }
 }
 
-fn print(invocation: &Invocation, words: &Ls, path: &Path, node: &Node, holds: Option<&str>) {
+fn print(invocation: &Invocation, args: &LsArgs, path: &Path, node: &Node, holds: Option<&str>) {
     // If the named place is a file, its path below itself is empty.
     let shown = if path.as_os_str().is_empty() { node.name.as_slice() } else { path.as_os_str().as_bytes() };
     if invocation.json {
@@ -153,7 +153,7 @@ fn print(invocation: &Invocation, words: &Ls, path: &Path, node: &Node, holds: O
         return;
     }
     let holds = holds.map(|holds| format!("  ({holds})")).unwrap_or_default();
-    if words.long {
+    if args.long {
         list!("{}{holds}", show::long_line(node, shown));
     } else {
         let slash = if node.kind == NodeKind::Folder { "/" } else { "" };

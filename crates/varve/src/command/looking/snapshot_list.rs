@@ -6,11 +6,11 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use varve_archive::{Snapshot, SnapshotContent};
 
-use crate::arguments::{GroupBy, Snapshots, Which};
-use crate::command::choosing::chosen_snapshots::Choice;
+use crate::arguments::{GroupBy, ListSnapshotsArgs, SnapshotFilterArgs};
+use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::command::looking::left_out::{left_out_bytes, left_out_json, left_out_lines};
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{moment, say, show};
 
 /// The number of digits of an id that are shown.
@@ -26,15 +26,16 @@ const SHORTENED: [(usize, usize); 2] = [(SOURCE, 12), (2, 8)];
 /// The width between two columns.
 const GAP: usize = 2;
 
-pub fn run(invocation: &Invocation, words: &Snapshots) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &ListSnapshotsArgs) -> Result<CommandOutcome> {
     let archive = invocation.session.reading()?;
-    let choice = Choice::new(invocation, archive.snapshots(), &words.which);
-    let mut snapshots = match &words.name {
+    let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
+    let mut snapshots = match &args.name {
         Some(name) => match choice.series(name) {
             Ok(named) => named,
             // If the name exists but the filter leaves none of its snapshots, the list is empty.
-            Err(_) if !words.which.filter().is_empty() => {
-                Choice::new(invocation, archive.snapshots(), &Which::default()).series(name)?;
+            Err(_) if !args.which.filter().is_empty() => {
+                ChosenSnapshots::new(invocation, archive.snapshots(), &SnapshotFilterArgs::default())
+                    .series(name)?;
                 Vec::new()
             }
             Err(error) => return Err(error),
@@ -42,25 +43,25 @@ pub fn run(invocation: &Invocation, words: &Snapshots) -> Result<Outcome> {
         None => choice.snapshots().to_vec(),
     };
     snapshots.sort_by_key(|snapshot| snapshot.time);
-    let groups = grouped(snapshots, &words.group_by);
+    let groups = grouped(snapshots, &args.group_by);
     if invocation.json {
         let all = groups.into_iter().flat_map(|(_, snapshots)| snapshots);
         all.for_each(|snapshot| say::item("snapshot", as_json(snapshot)));
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
     let width = if invocation.verbose == 0 { show::terminal_width(&std::io::stdout()) } else { None };
-    let is_one = words.group_by.is_empty();
+    let is_one = args.group_by.is_empty();
     for (number, (title, snapshots)) in groups.into_iter().enumerate() {
         if !is_one {
             let gap = if number > 0 { "\n" } else { "" };
-            say!("{gap}{}", titled(&words.group_by, &title));
+            say!("{gap}{}", titled(&args.group_by, &title));
         }
         say!("{}", table(&snapshots, width));
         if invocation.verbose > 0 {
             say_all_left_out(&snapshots);
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Prints the parts of each snapshot that were left out, or kept against the rule.

@@ -7,10 +7,10 @@ use varve_log::ParityPercent;
 use varve_store::{CompareMode, IndexPlace};
 
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{say, show};
 
-pub fn run(invocation: &Invocation) -> Result<Outcome> {
+pub fn run(invocation: &Invocation) -> Result<CommandOutcome> {
     let archive = invocation.session.read()?;
     let stats = archive.store().stats()?;
     let shown_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.size).sum();
@@ -47,7 +47,7 @@ pub fn run(invocation: &Invocation) -> Result<Outcome> {
             ),
         });
         say::record("stats", value);
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
     let index = format!("{} in memory", show::bytes(stats.index_bytes));
     for (what, value) in [
@@ -100,7 +100,7 @@ pub fn run(invocation: &Invocation) -> Result<Outcome> {
             say!("{what:<22}{value:>20}");
         }
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn disk_index_json(index: &DiskIndexStats, places: Vec<IndexPlace>) -> Value {

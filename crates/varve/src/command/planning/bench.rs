@@ -5,13 +5,13 @@ mod venti;
 
 use anyhow::Result;
 
-use crate::arguments::Bench;
+use crate::arguments::BenchCommand;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 
-pub fn run(invocation: &Invocation, words: &Bench) -> Result<Outcome> {
-    match words {
-        Bench::Venti(words) => venti::run(invocation, words),
-        Bench::Device(words) => device::run(invocation, words),
+pub fn run(invocation: &Invocation, args: &BenchCommand) -> Result<CommandOutcome> {
+    match args {
+        BenchCommand::Venti(args) => venti::run(invocation, args),
+        BenchCommand::Device(args) => device::run(invocation, args),
     }
 }

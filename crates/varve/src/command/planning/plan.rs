@@ -5,13 +5,13 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use varve_plan::{Case, DeviceFigures, Forecast, Plan, Processor, Wanted, plan};
+use varve_plan::{Case, DeviceFigures, Forecast, Processor, Requirements, StorePlan, plan};
 use varve_session::UsageError;
 use varve_world::RealClock;
 
-use crate::arguments::MakePlan;
+use crate::arguments::PlanArgs;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{say, show};
 
 /// Upper bound on the length of a file of device figures.
@@ -19,17 +19,17 @@ const DEVICE_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Upper bound on the number of plans in a table.
 const PLANS_MAX: usize = 256;
 
-pub fn run(invocation: &Invocation, words: &MakePlan) -> Result<Outcome> {
-    let device = match &words.device {
+pub fn run(invocation: &Invocation, args: &PlanArgs) -> Result<CommandOutcome> {
+    let device = match &args.device {
         Some(file) => read_device(file)?,
         #[expect(clippy::cast_precision_loss, reason = "a rate has few digits")]
-        None => DeviceFigures::assumed(words.read_rate as f64, words.write_rate as f64, words.places.into()),
+        None => DeviceFigures::assumed(args.read_rate as f64, args.write_rate as f64, args.places.into()),
     };
     if !device.is_usable() {
         return Err(UsageError("the figures of the disk must be larger than zero".into()).into());
     }
-    let plans = plans(words, &device)?;
-    let is_assumed = words.device.is_none();
+    let plans = plans(args, &device)?;
+    let is_assumed = args.device.is_none();
     match plans.as_slice() {
         plans if invocation.json => {
             for plan in plans {
@@ -40,12 +40,12 @@ pub fn run(invocation: &Invocation, words: &MakePlan) -> Result<Outcome> {
         plans => print_many(plans, &device, is_assumed),
     }
     let has_choice = plans.iter().any(|plan| plan.choice.is_some());
-    Ok(if has_choice { Outcome::Done } else { Outcome::Failed })
+    Ok(if has_choice { CommandOutcome::Done } else { CommandOutcome::Failed })
 }
 
 /// Makes a plan for each combination of the requested sizes.
-fn plans(words: &MakePlan, device: &DeviceFigures) -> Result<Vec<Plan>> {
-    let (disks, blocks) = (&words.disk_size.0, &words.block_size.0);
+fn plans(args: &PlanArgs, device: &DeviceFigures) -> Result<Vec<StorePlan>> {
+    let (disks, blocks) = (&args.disk_size.0, &args.block_size.0);
     if disks.len().saturating_mul(blocks.len()) > PLANS_MAX {
         return Err(UsageError(format!("these are more than {PLANS_MAX} settings: give fewer sizes")).into());
     }
@@ -54,15 +54,15 @@ fn plans(words: &MakePlan, device: &DeviceFigures) -> Result<Vec<Plan>> {
         let block_bytes = u32::try_from(*block_bytes)?;
         let processor = Processor::measure(&RealClock, block_bytes);
         for disk_bytes in disks {
-            let wanted = Wanted {
+            let wanted = Requirements {
                 disk_bytes: *disk_bytes,
                 block_bytes,
-                stored_share: words.stored,
-                duplicate_share: words.duplicates,
-                memory_bytes: words.memory,
-                index_memory: words.index_memory,
-                collision_interval: words.collision_interval,
-                empty_memory_bytes: words.empty_memory,
+                stored_share: args.stored,
+                duplicate_share: args.duplicates,
+                memory_bytes: args.memory,
+                index_memory: args.index_memory,
+                collision_interval: args.collision_interval,
+                empty_memory_bytes: args.empty_memory,
             };
             plans.push(plan(&wanted, device, &processor));
         }
@@ -82,7 +82,7 @@ fn read_device(file: &Path) -> Result<DeviceFigures> {
 }
 
 /// Prints a table of all kinds of store within the limits, by increasing memory.
-fn print_many(plans: &[Plan], device: &DeviceFigures, is_assumed: bool) {
+fn print_many(plans: &[StorePlan], device: &DeviceFigures, is_assumed: bool) {
     print_device(device, is_assumed);
     say!("");
     let all = || plans.iter().flat_map(|plan| plan.forecasts.iter().map(move |forecast| (plan, forecast)));
@@ -135,7 +135,7 @@ fn print_device(device: &DeviceFigures, is_assumed: bool) {
     );
 }
 
-fn print(plan: &Plan, device: &DeviceFigures, is_assumed: bool) {
+fn print(plan: &StorePlan, device: &DeviceFigures, is_assumed: bool) {
     print_device(device, is_assumed);
     let processor = &plan.processor;
     say!(
@@ -166,7 +166,7 @@ fn print(plan: &Plan, device: &DeviceFigures, is_assumed: bool) {
     }
 }
 
-fn print_needs(plan: &Plan) {
+fn print_needs(plan: &StorePlan) {
     let mut table = show::table(
         &[
             "store",
@@ -197,7 +197,7 @@ fn print_needs(plan: &Plan) {
     say!("{}", table.trim_fmt());
 }
 
-fn print_cases(plan: &Plan) {
+fn print_cases(plan: &StorePlan) {
     let headings: Vec<_> =
         std::iter::once("MB/s").chain(Case::ALL.map(Case::name)).chain(["daily snapshot"]).collect();
     let mut table = show::table(&headings, &[1, 2, 3, 4, 5, 6, 7]);

@@ -9,15 +9,18 @@ use anyhow::{Context, Result, bail};
 use varve_session::{UsageError, WithHint};
 
 use super::hints;
-use crate::arguments::Restore;
-use crate::command::choosing::place_in_snapshot::{Content, Place};
+use crate::arguments::RestoreArgs;
+use crate::command::choosing::place_in_snapshot::{PlaceContent, PlaceInSnapshot};
 use crate::show;
 
 /// The destination that means standard output.
 pub(super) const OUTPUT: &str = "-";
 
 /// Returns the destination of each place, in order. Creates the folder if there are several.
-pub(super) fn targets(restore: &Restore, places: &[(Place<'_>, Content<'_>)]) -> Result<Vec<PathBuf>> {
+pub(super) fn targets(
+    restore: &RestoreArgs,
+    places: &[(PlaceInSnapshot<'_>, PlaceContent<'_>)],
+) -> Result<Vec<PathBuf>> {
     let destination = &restore.destination;
     if destination == Path::new(OUTPUT) && (restore.dry_run || restore.verify) {
         bail!(UsageError("--dry-run and --verify need a destination that can be read".into()));
@@ -47,7 +50,7 @@ pub(super) fn targets(restore: &Restore, places: &[(Place<'_>, Content<'_>)]) ->
 /// Returns the destination of a single place. A destination that can only be a folder, such as `.`
 /// or `there/`, receives the place under its own name. So does any existing folder, unless the
 /// place is itself a folder, which is then merged into it.
-fn target_of_one(destination: &Path, place: &Place<'_>, content: &Content<'_>) -> PathBuf {
+fn target_of_one(destination: &Path, place: &PlaceInSnapshot<'_>, content: &PlaceContent<'_>) -> PathBuf {
     if destination == Path::new(OUTPUT) {
         return destination.to_owned();
     }
@@ -60,7 +63,7 @@ fn target_of_one(destination: &Path, place: &Place<'_>, content: &Content<'_>) -
     }
 }
 
-fn own_name(place: &Place<'_>) -> Option<PathBuf> {
+fn own_name(place: &PlaceInSnapshot<'_>) -> Option<PathBuf> {
     let name = place.name();
     place.path.file_name().or_else(|| Path::new(&name).file_name()).map(PathBuf::from)
 }

@@ -15,12 +15,12 @@ use varve_session::{UsageError, WithHint};
 use varve_world::Timestamp;
 
 use super::destinations::OUTPUT;
-use super::{Origin, Restored, hints};
-use crate::arguments::Restore;
+use super::{RestoreResult, RestoreSource, hints};
+use crate::arguments::RestoreArgs;
 use crate::say::Output;
 
 /// An image or a part of one, and the context of its restore.
-pub(super) struct Image<'a> {
+pub(super) struct ImageToRestore<'a> {
     pub(super) part: &'a ImagePart,
     /// The time of its snapshot.
     pub(super) time: Option<Timestamp>,
@@ -29,7 +29,7 @@ pub(super) struct Image<'a> {
 }
 
 /// Refuses arguments that do not apply to an image.
-pub(super) fn check(restore: &Restore, destination: &Path) -> Result<()> {
+pub(super) fn check(restore: &RestoreArgs, destination: &Path) -> Result<()> {
     if !restore.includes.is_empty() || !restore.excludes.is_empty() {
         bail!(UsageError("--include and --exclude are for folders: this is an image".into()));
     }
@@ -47,9 +47,9 @@ pub(super) fn check(restore: &Restore, destination: &Path) -> Result<()> {
 
 /// Decides about an existing file or device at the destination.
 pub(super) fn decide(
-    from: Origin<'_>,
-    image: &Image<'_>,
-    restore: &Restore,
+    from: RestoreSource<'_>,
+    image: &ImageToRestore<'_>,
+    restore: &RestoreArgs,
     destination: &Path,
     progress: &Progress,
 ) -> Result<(RestoreAction, RestoreReason)> {
@@ -97,13 +97,13 @@ pub(super) fn decide(
 /// Restores an image. Returns `None` if it went to standard output, so that there is nothing to
 /// report.
 pub(super) fn restore_bytes(
-    from: Origin<'_>,
-    image: &Image<'_>,
-    restore: &Restore,
+    from: RestoreSource<'_>,
+    image: &ImageToRestore<'_>,
+    restore: &RestoreArgs,
     destination: &Path,
     progress: &Progress,
-) -> Result<Option<Restored>> {
-    let Origin { blocks, workers, .. } = from;
+) -> Result<Option<RestoreResult>> {
+    let RestoreSource { blocks, workers, .. } = from;
     let damaged = from.damaged.filter(|_| restore.keep_damaged);
     if destination == Path::new(OUTPUT) {
         write_image_around(&**blocks, workers, image.part, &mut Output::new(), damaged, progress)?;
@@ -113,7 +113,7 @@ pub(super) fn restore_bytes(
     let kind = "image".into();
     if action == RestoreAction::Keep {
         let counts = RestoreCounts { kept_count: 1, ..RestoreCounts::default() };
-        return Ok(Some(Restored { kind, counts, is_damaged: false }));
+        return Ok(Some(RestoreResult { kind, counts, is_damaged: false }));
     }
     let overwrite = action == RestoreAction::Replace;
     if restore.format == ImageFormat::Raw {
@@ -134,5 +134,5 @@ pub(super) fn restore_bytes(
             .with_context(|| format!("{} was restored", destination.display()))?;
     }
     let counts = RestoreCounts { file_count: 1, bytes: image.part.size(), ..RestoreCounts::default() };
-    Ok(Some(Restored { kind, counts, is_damaged: false }))
+    Ok(Some(RestoreResult { kind, counts, is_damaged: false }))
 }

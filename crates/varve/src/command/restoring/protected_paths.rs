@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use varve_replica::RememberedTargets;
-use varve_session::{Home, Roots, Session, leads_into, target};
+use varve_session::{CommandSession, RootsFile, StoreLocation, leads_into, target};
 use varve_world::RealStorage;
 
 /// The store's list of the folders over which its index is spread, one path on each line.
@@ -12,18 +12,18 @@ const INDEX_PLACES: &str = "index/places";
 
 /// The paths that a restore must neither remove nor write into: the store, its key files, and this
 /// machine's notes about it.
-pub(super) struct Kept {
+pub(super) struct ProtectedPaths {
     /// The folders of the store and of its replicas. Any file in them would be mistaken for a part
     /// of them.
     folders: Vec<(&'static str, PathBuf)>,
     others: Vec<(&'static str, PathBuf)>,
 }
 
-impl Kept {
-    pub(super) fn of(session: &Session) -> Result<Self> {
+impl ProtectedPaths {
+    pub(super) fn of(session: &CommandSession) -> Result<Self> {
         let (mut folders, mut others) = (Vec::new(), Vec::new());
         match session.home()? {
-            Home::Folder(store) => {
+            StoreLocation::Folder(store) => {
                 let storage = RealStorage::new(&store);
                 // An unreadable list is ignored here. The code that needs it reports the error.
                 let targets = RememberedTargets::read(&storage)
@@ -41,16 +41,16 @@ impl Kept {
                 }
                 folders.insert(0, ("the store itself", store));
             }
-            Home::Replica(text) => {
+            StoreLocation::Replica(text) => {
                 folders.extend(
                     target::folder_of(&text).map(|folder| ("the replica that it comes from", folder)),
                 );
             }
-            Home::Venti(_) => {}
+            StoreLocation::Venti(_) => {}
         }
         others.extend(session.key_file().map(|file| ("the key", file.to_owned())));
         others.extend(session.roots_file().map(|file| ("the catalog's roots", file.to_owned())));
-        others.extend(Roots::folder().map(|folder| ("the catalogs' roots", folder)));
+        others.extend(RootsFile::folder().map(|folder| ("the catalogs' roots", folder)));
         others.extend(session.cache_folder().map(|folder| ("the cache", folder.to_owned())));
         Ok(Self { folders, others })
     }

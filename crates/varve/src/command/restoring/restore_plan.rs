@@ -12,7 +12,7 @@ use varve_archive::{
 use varve_session::WithHint;
 
 use super::hints;
-use crate::arguments::Restore;
+use crate::arguments::RestoreArgs;
 use crate::invocation::Invocation;
 use crate::{say, show};
 
@@ -170,7 +170,7 @@ fn put_path(value: &mut Value, field: &str, path: &Path) {
 /// Lists the planned removals, and asks for consent.
 pub(super) fn consent_to_delete(
     invocation: &Invocation,
-    restore: &Restore,
+    restore: &RestoreArgs,
     tree: Tree<'_>,
     destination: &Path,
     options: RestoreOptions<'_>,

@@ -13,19 +13,21 @@ use varve_archive::{CachedBlocks, Firmware, ImageReader, Snapshot, SnapshotConte
 use varve_block::with_causes;
 use varve_machine::PrivateFolder;
 use varve_machine::boot::{
-    Accelerator, Attached, BootDisk, BootError, Bus, CheckWatch, Emulator, Hardware, Kept, Screen, Wanted,
-    attached, check,
+    Accelerator, AttachedDrive, BootDisk, BootError, BootSign, Bus, CheckWatch, Emulator, Hardware,
+    KeptWrites, Screen, attached, check,
 };
-use varve_serve::nbd::{Disk, Endpoint, FewDisks, NbdServer, OneDisk, Overlay, Settings, SnapshotDisks};
+use varve_serve::nbd::{
+    Endpoint, FewDisks, NbdServer, NbdSettings, OneDisk, Overlay, ServedDisk, SnapshotDisks,
+};
 use varve_session::{Interrupted, UsageError};
 
-use self::terminal::Terminal;
+use self::terminal::RawTerminal;
 use super::serve::{MOMENTS, unnamed_file};
-use crate::arguments::{Boot, BusChoice, FirmwareChoice};
+use crate::arguments::{BootArgs, BusChoice, FirmwareChoice};
 use crate::command::choosing::chosen_snapshots::refuse_empty;
 use crate::exit_status::INTERRUPTED;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{moment, say, show};
 
 /// Size of the cache of decompressed image blocks.
@@ -42,43 +44,43 @@ const NO_ROOM: &str =
 const AGAIN: &str =
     "varve: KVM failed with this machine: it is restarted with software emulation, which is slower";
 
-pub fn run(invocation: &Invocation, words: &Boot) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &BootArgs) -> Result<CommandOutcome> {
     let is_cancelled = cancelled_by_signals()?;
     let reading = invocation.session.reading()?;
     let blocks = reading.blocks();
     let cached = Arc::new(CachedBlocks::with_leaves_bytes(Arc::clone(&blocks) as _, LEAVES_BYTES));
     let snapshots = SnapshotDisks::new(reading.into_list(), Arc::clone(&cached), MOMENTS);
-    let (snapshot, disk) = chosen(words, &snapshots)?;
-    let hardware = hardware(words, &snapshot, &cached)?;
-    let drives = drives(words, &snapshots, &snapshot, &disk)?;
+    let (snapshot, disk) = chosen(args, &snapshots)?;
+    let hardware = hardware(args, &snapshot, &cached)?;
+    let drives = drives(args, &snapshots, &snapshot, &disk)?;
     let folder = PrivateFolder::create("varve-boot-").context("cannot make a temporary folder")?;
-    let mut starter = Starter { hardware, drives, keep: words.keep.clone(), folder, server: None };
+    let mut starter = MachineStarter { hardware, drives, keep: args.keep.clone(), folder, server: None };
     if !invocation.quiet && !invocation.json {
         starter.announce(&snapshot);
     }
-    let outcome = match &words.check {
-        Some(text) => check_machine(invocation, words, text.as_deref(), &mut starter, &is_cancelled),
-        None => use_machine(invocation, words, &mut starter, &is_cancelled),
+    let outcome = match &args.check {
+        Some(text) => check_machine(invocation, args, text.as_deref(), &mut starter, &is_cancelled),
+        None => use_machine(invocation, args, &mut starter, &is_cancelled),
     };
     invocation.session.report_lost(&blocks);
     outcome
 }
 
 /// Returns the chosen snapshot: the named one, or the one below the kept overlay.
-fn chosen(words: &Boot, snapshots: &SnapshotDisks) -> Result<(Snapshot, Arc<dyn Disk>)> {
-    let below = match &words.keep {
-        Some(path) => Kept::read(path)?.map(|kept| kept.snapshot),
+fn chosen(args: &BootArgs, snapshots: &SnapshotDisks) -> Result<(Snapshot, Arc<dyn ServedDisk>)> {
+    let below = match &args.keep {
+        Some(path) => KeptWrites::read(path)?.map(|kept| kept.snapshot),
         None => None,
     };
     let missing = || {
-        let path = words.keep.as_deref().unwrap_or(Path::new("")).display();
+        let path = args.keep.as_deref().unwrap_or(Path::new("")).display();
         UsageError(format!("no snapshot is given, and {path}, which would name it, does not exist yet"))
     };
-    let name = words.snapshot.as_deref().or(below.as_deref()).ok_or_else(missing)?;
+    let name = args.snapshot.as_deref().or(below.as_deref()).ok_or_else(missing)?;
     refuse_empty(name)?;
-    let (snapshot, served) = snapshots.find_snapshot(name, &words.which.filter())?;
+    let (snapshot, served) = snapshots.find_snapshot(name, &args.which.filter())?;
     if let Some(below) = below.as_ref().filter(|below| **below != snapshot.id.to_string()) {
-        let path = words.keep.as_deref().unwrap_or(Path::new("")).display();
+        let path = args.keep.as_deref().unwrap_or(Path::new("")).display();
         bail!("{path} keeps the writes over the snapshot {below}, but {name} is {}", snapshot.id);
     }
     Ok((snapshot, served.disk))
@@ -86,43 +88,43 @@ fn chosen(words: &Boot, snapshots: &SnapshotDisks) -> Result<(Snapshot, Arc<dyn 
 
 /// Returns the machine's hardware: from its recorded description or a guess from the disk,
 /// overridden by the arguments.
-fn hardware(words: &Boot, snapshot: &Snapshot, blocks: &Arc<CachedBlocks>) -> Result<Hardware> {
+fn hardware(args: &BootArgs, snapshot: &Snapshot, blocks: &Arc<CachedBlocks>) -> Result<Hardware> {
     let SnapshotContent::Image(entry) = &snapshot.content else {
         bail!("{} is a folder: only disk images can be booted", snapshot.name);
     };
     let bytes = Arc::new(ImageReader::new(Arc::clone(blocks), entry));
     let mut hardware = Hardware::of(snapshot.machine.as_ref(), bytes);
-    if let Some(memory) = words.memory {
+    if let Some(memory) = args.memory {
         hardware.memory = memory;
     }
-    if let Some(count) = words.cpus {
+    if let Some(count) = args.cpus {
         hardware.cpu_count = count.into();
     }
-    if let Some(firmware) = words.firmware {
+    if let Some(firmware) = args.firmware {
         hardware.firmware = match firmware {
             FirmwareChoice::Bios => Firmware::Bios,
             FirmwareChoice::Uefi => Firmware::Uefi,
         };
     }
-    hardware.network = words.network;
+    hardware.network = args.network;
     Ok(hardware)
 }
 
 /// A drive of the machine with its archived contents.
-struct Drive {
-    attached: Attached,
-    disk: Arc<dyn Disk>,
-    kept: Option<Kept>,
+struct BootDrive {
+    attached: AttachedDrive,
+    disk: Arc<dyn ServedDisk>,
+    kept: Option<KeptWrites>,
 }
 
 /// Returns all drives of the machine that were archived together with the chosen one and still
 /// exist in the archive.
 fn drives(
-    words: &Boot,
+    args: &BootArgs,
     snapshots: &SnapshotDisks,
     snapshot: &Snapshot,
-    disk: &Arc<dyn Disk>,
-) -> Result<Vec<Drive>> {
+    disk: &Arc<dyn ServedDisk>,
+) -> Result<Vec<BootDrive>> {
     let machine = snapshot.machine.as_ref();
     for drive in machine.iter().flat_map(|machine| &machine.drives) {
         // Firmware is no device of the guest, and a CD in a drive is no disk.
@@ -133,7 +135,7 @@ fn drives(
     }
     let mut drives = Vec::new();
     for mut drive in attached(machine, snapshot.id, disk.size()) {
-        if let Some(bus) = words.bus {
+        if let Some(bus) = args.bus {
             drive.bus = bus_of(bus);
         }
         let id = drive.snapshot.to_string();
@@ -150,21 +152,21 @@ fn drives(
                 }
             }
         };
-        let path = words.keep.as_ref().map(|path| match is_meant {
+        let path = args.keep.as_ref().map(|path| match is_meant {
             true => path.clone(),
-            false => Kept::beside(path, &drive.name),
+            false => KeptWrites::beside(path, &drive.name),
         });
         let kept = path.map(|path| kept_over(&path, &id, disk.size())).transpose()?;
-        drives.push(Drive { attached: drive, disk, kept });
+        drives.push(BootDrive { attached: drive, disk, kept });
     }
     Ok(drives)
 }
 
 /// Returns the overlay file that keeps what is written over a snapshot. Creates the file if
 /// necessary.
-fn kept_over(path: &Path, id: &str, size: u64) -> Result<Kept> {
-    match Kept::read(path)? {
-        None => Ok(Kept::create(path, id, size)?),
+fn kept_over(path: &Path, id: &str, size: u64) -> Result<KeptWrites> {
+    match KeptWrites::read(path)? {
+        None => Ok(KeptWrites::create(path, id, size)?),
         Some(kept) if kept.snapshot == id => Ok(kept),
         Some(kept) => {
             bail!("{} keeps the writes over the snapshot {}, not over {id}", path.display(), kept.snapshot)
@@ -183,16 +185,16 @@ fn bus_of(choice: BusChoice) -> Bus {
 }
 
 /// Starts the machine, again if necessary, each time with its disks in their archived state.
-struct Starter {
+struct MachineStarter {
     hardware: Hardware,
-    drives: Vec<Drive>,
+    drives: Vec<BootDrive>,
     keep: Option<PathBuf>,
     /// Holds the sockets and QEMU's output.
     folder: PrivateFolder,
     server: Option<NbdServer>,
 }
 
-impl Starter {
+impl MachineStarter {
     fn announce(&self, snapshot: &Snapshot) {
         let firmware = if self.hardware.firmware == Firmware::Uefi { "UEFI" } else { "BIOS" };
         let written = match &self.keep {
@@ -219,7 +221,7 @@ impl Starter {
         let (mut served, mut disks) = (Vec::new(), Vec::new());
         for drive in &self.drives {
             let id = drive.attached.snapshot.to_string();
-            let disk: Arc<dyn Disk> = match &drive.kept {
+            let disk: Arc<dyn ServedDisk> = match &drive.kept {
                 Some(_) => Arc::clone(&drive.disk),
                 None => Arc::new(Overlay::throw_away(Arc::clone(&drive.disk), unnamed_file()?)?),
             };
@@ -233,10 +235,10 @@ impl Starter {
             });
         }
         let endpoint = Endpoint::Unix(socket);
-        let server = NbdServer::start(&endpoint, Arc::new(FewDisks(served)), Settings::default());
+        let server = NbdServer::start(&endpoint, Arc::new(FewDisks(served)), NbdSettings::default());
         self.server = Some(server.context("the disks cannot be served to QEMU")?);
         let variables =
-            self.keep.as_ref().map(|path| std::path::absolute(Kept::variables(path))).transpose()?;
+            self.keep.as_ref().map(|path| std::path::absolute(KeptWrites::variables(path))).transpose()?;
         let (variables, folder) = (variables.as_deref(), self.folder.path());
         Ok(Emulator::start(&self.hardware, &disks, variables, screen, accelerator, folder, with_console)?)
     }
@@ -244,22 +246,22 @@ impl Starter {
 
 fn check_machine(
     invocation: &Invocation,
-    words: &Boot,
+    args: &BootArgs,
     text: Option<&str>,
-    starter: &mut Starter,
+    starter: &mut MachineStarter,
     is_cancelled: &Arc<AtomicBool>,
-) -> Result<Outcome> {
-    let wanted = text.map_or(Wanted::Login, |text| Wanted::Text(text.into()));
-    let screenshot = words.screenshot.as_deref().map(std::path::absolute).transpose()?;
+) -> Result<CommandOutcome> {
+    let wanted = text.map_or(BootSign::Login, |text| BootSign::Text(text.into()));
+    let screenshot = args.screenshot.as_deref().map(std::path::absolute).transpose()?;
     let watch = CheckWatch {
-        timeout: words.timeout,
+        timeout: args.timeout,
         screenshot: screenshot.as_deref(),
         is_cancelled: &|| is_cancelled.load(Ordering::Relaxed),
         starts_again: &|| remark!("{AGAIN}"),
     };
     let mut failure = None;
     let checked = check(&wanted, &watch, &mut |best| {
-        let accelerator = if words.no_kvm { Accelerator::Software } else { best };
+        let accelerator = if args.no_kvm { Accelerator::Software } else { best };
         starter.start(&Screen::None, accelerator, true).map_err(|error| match error.downcast::<BootError>() {
             Ok(error) => error,
             Err(error) => {
@@ -292,23 +294,23 @@ fn check_machine(
             remark!("its last output:\n{}", checked.said);
         }
     }
-    Ok(if checked.is_up { Outcome::Done } else { Outcome::Failed })
+    Ok(if checked.is_up { CommandOutcome::Done } else { CommandOutcome::Failed })
 }
 
 fn use_machine(
     invocation: &Invocation,
-    words: &Boot,
-    starter: &mut Starter,
+    args: &BootArgs,
+    starter: &mut MachineStarter,
     is_cancelled: &Arc<AtomicBool>,
-) -> Result<Outcome> {
+) -> Result<CommandOutcome> {
     let has_windows = || ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
-    let (screen, with_console) = match &words.vnc {
+    let (screen, with_console) = match &args.vnc {
         Some(address) => (Screen::Vnc(address.clone()), false),
-        None if words.console || !has_windows() => (Screen::None, true),
+        None if args.console || !has_windows() => (Screen::None, true),
         None => (Screen::Window, false),
     };
-    let terminal = if with_console { Some(Terminal::take(Arc::clone(is_cancelled))?) } else { None };
-    let mut accelerator = if words.no_kvm { Accelerator::Software } else { Accelerator::best() };
+    let terminal = if with_console { Some(RawTerminal::take(Arc::clone(is_cancelled))?) } else { None };
+    let mut accelerator = if args.no_kvm { Accelerator::Software } else { Accelerator::best() };
     loop {
         let mut machine = match starter.start(&screen, accelerator, with_console) {
             Err(error) if error.downcast_ref().is_some_and(|error: &BootError| error.is_of(accelerator)) => {
@@ -318,7 +320,7 @@ fn use_machine(
             }
             started => started?,
         };
-        if let Some(address) = machine.vnc_address().filter(|_| words.vnc.is_some()) {
+        if let Some(address) = machine.vnc_address().filter(|_| args.vnc.is_some()) {
             if invocation.json {
                 say::record("screen", json!({ "address": address.to_string() }));
             } else {
@@ -329,7 +331,7 @@ fn use_machine(
             terminal.connect(console)?;
         }
         if !wait_for_end(&mut machine, is_cancelled) {
-            terminal.iter().for_each(Terminal::disconnect);
+            terminal.iter().for_each(RawTerminal::disconnect);
             drop(machine);
             remark!("{AGAIN}\r");
             accelerator = Accelerator::Software;
@@ -343,7 +345,7 @@ fn use_machine(
         if failed && !is_cancelled.load(Ordering::Relaxed) {
             bail!("QEMU has failed: {said}");
         }
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
 }
 

@@ -13,25 +13,25 @@ use varve_block::BlockStore;
 use varve_replica::HealingStore;
 use varve_serve::days::Days;
 use varve_serve::fuse;
-use varve_session::Home;
+use varve_session::StoreLocation;
 
-use crate::arguments::Mount;
+use crate::arguments::MountArgs;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{moment, say};
 
 /// Poll interval for an unmount by another program.
 const LOOK: Duration = Duration::from_millis(100);
 
-pub fn run(invocation: &Invocation, words: &Mount) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &MountArgs) -> Result<CommandOutcome> {
     let is_over = over_on_signal().context("cannot catch signals")?;
-    let (days, blocks) = open(invocation, words)?;
+    let (days, blocks) = open(invocation, args)?;
     let days = Arc::new(days);
     // The source marks Varve's mounts, even where they have no file system type of their own
     // (`varve_archive`, `folder/mounts.rs`).
     let source = format!("varve:{}", invocation.session.store_path()?.display());
-    let options = fuse::Options { source, allow_other: words.allow_other };
-    let mounted = fuse::mount(days, &words.folder, &options)?;
+    let options = fuse::MountOptions { source, allow_other: args.allow_other };
+    let mounted = fuse::mount(days, &args.folder, &options)?;
     let at = mounted.at().display();
     if invocation.json {
         say::record("mounted", json!({ "at": at.to_string() }));
@@ -41,18 +41,18 @@ pub fn run(invocation: &Invocation, words: &Mount) -> Result<Outcome> {
     while !is_over.load(Ordering::Relaxed) && !mounted.has_ended() {
         std::thread::park_timeout(LOOK);
     }
-    mounted.unmount().with_context(|| format!("{} is still mounted", words.folder.display()))?;
+    mounted.unmount().with_context(|| format!("{} is still mounted", args.folder.display()))?;
     if let Some(blocks) = blocks {
         invocation.session.report_lost(&blocks);
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Opens the tree of snapshots of the named store. Also returns its blocks if lost blocks may come
 /// from a replica.
-fn open(invocation: &Invocation, words: &Mount) -> Result<(Days, Option<Arc<HealingStore>>)> {
-    let filter = words.which.filter();
-    if let Home::Venti(address) = invocation.session.home()? {
+fn open(invocation: &Invocation, args: &MountArgs) -> Result<(Days, Option<Arc<HealingStore>>)> {
+    let filter = args.which.filter();
+    if let StoreLocation::Venti(address) = invocation.session.home()? {
         let (found, blocks) = invocation.session.venti_snapshots(&address)?;
         return Ok((days(FilteredSnapshots::new(found, filter), blocks), None));
     }

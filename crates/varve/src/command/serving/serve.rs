@@ -16,20 +16,20 @@ use varve_block::{BlockStore, with_causes};
 use varve_serve::days::Days;
 use varve_serve::metrics::MetricsServer;
 use varve_serve::nbd::{
-    Disks, Endpoint, Moments, NbdServer, OneDisk, Overlay, Served, Settings, SnapshotDisks,
+    Endpoint, FoundDisk, NbdServer, NbdSettings, OneDisk, Overlay, ServedDisks, SnapshotDisks, TimeText,
 };
 use varve_serve::nfs::NfsServer;
-use varve_serve::venti::{Inherited, Notice, Sessions, VentiSettings, notify};
+use varve_serve::venti::{ClientSessions, InheritedSockets, ServiceState, VentiSettings, notify};
 use varve_serve::webdav::WebDavServer;
-use varve_serve::{Bounded, ListenError, TlsIdentity};
+use varve_serve::{BoundedFileSystem, ListenError, TlsIdentity};
 use varve_session::UsageError;
 use varve_store::Store;
 
 use super::mount;
-use crate::arguments::{Serve, TlsFiles};
+use crate::arguments::{ServeArgs, TlsFiles};
 use crate::command::choosing::chosen_snapshots::refuse_empty;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{exit_status, moment, say};
 
 /// The default size of the cache of decompressed blocks: this part of the machine's memory, within
@@ -38,17 +38,17 @@ const MEMORY_SHARE: u64 = 8;
 const MEMORY_BOUNDS: [u64; 2] = [64 << 20, 4 << 30];
 
 /// The notation of times in the front ends.
-pub(super) const MOMENTS: Moments = Moments { parse_last: moment::parse_last, show: moment::show };
+pub(super) const MOMENTS: TimeText = TimeText { parse_last: moment::parse_last, show: moment::show };
 
 /// A front end that serves until it is closed.
-trait Door {
+trait FrontEnd {
     /// The addresses in the notation of clients.
     fn addresses(&self) -> Vec<String>;
     /// Ends it after the requests in flight are answered.
     fn close(self: Box<Self>);
 }
 
-impl Door for NbdServer {
+impl FrontEnd for NbdServer {
     fn addresses(&self) -> Vec<String> {
         vec![nbd_address(self.endpoint(), "")]
     }
@@ -58,7 +58,7 @@ impl Door for NbdServer {
     }
 }
 
-impl Door for NfsServer {
+impl FrontEnd for NfsServer {
     fn addresses(&self) -> Vec<String> {
         let (ip, port) = (NfsServer::address(self).ip(), NfsServer::address(self).port());
         vec![format!("nfs://{ip}/?nfsport={port}&mountport={port}")]
@@ -69,7 +69,7 @@ impl Door for NfsServer {
     }
 }
 
-impl Door for WebDavServer {
+impl FrontEnd for WebDavServer {
     fn addresses(&self) -> Vec<String> {
         vec![format!("http://{}/", WebDavServer::address(self))]
     }
@@ -79,14 +79,14 @@ impl Door for WebDavServer {
     }
 }
 
-pub fn run(invocation: &Invocation, words: &Serve) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &ServeArgs) -> Result<CommandOutcome> {
     // First of all: an early signal is not lost, and inherited sockets keep their numbers.
-    let mut inherited = Inherited::from_environment()?;
+    let mut inherited = InheritedSockets::from_environment()?;
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2])?;
-    if let Some(configuration) = proxies::configuration(invocation, words)? {
-        return proxies::run(invocation, words, &configuration, &mut inherited, signals);
+    if let Some(configuration) = proxies::configuration(invocation, args)? {
+        return proxies::run(invocation, args, &configuration, &mut inherited, signals);
     }
-    let (archive, fault) = match words.venti.is_empty() {
+    let (archive, fault) = match args.venti.is_empty() {
         true => (invocation.session.read()?, None),
         false => open_to_write(invocation)?,
     };
@@ -95,30 +95,30 @@ pub fn run(invocation: &Invocation, words: &Serve) -> Result<Outcome> {
     let blocks = invocation.session.healing(&archive);
     drop(archive);
     let list = || Ok(Box::new(StoreSnapshots::open(Arc::clone(&store), Arc::clone(&blocks) as _)?) as _);
-    let mut doors = snapshot_doors(words, &(Arc::clone(&blocks) as _), &list)?;
+    let mut front_ends = snapshot_front_ends(args, &(Arc::clone(&blocks) as _), &list)?;
     let mut counts: Box<dyn Fn() -> String> = Box::new(String::new);
     // If clients write, they use the store itself, without the replicas.
     let served: Arc<dyn BlockStore> =
         if is_written { Arc::clone(&store) as _ } else { Arc::clone(&blocks) as _ };
     let mut counted = Weak::new();
     let is_degraded = fault.is_some();
-    let sessions = open_sessions(words, &store)?;
-    let settings = VentiSettings { fault, sessions: sessions.clone(), ..venti::settings(words)? };
-    if let Some(server) = venti::start(words, &mut inherited, served, settings)? {
+    let sessions = open_sessions(args, &store)?;
+    let settings = VentiSettings { fault, sessions: sessions.clone(), ..venti::settings(args)? };
+    if let Some(server) = venti::start(args, &mut inherited, served, settings)? {
         let server = Arc::new(server);
         let own = Arc::clone(&server);
         counts = Box::new(move || venti::counts(&own));
         counted = Arc::downgrade(&server);
-        doors.push(Box::new(venti::VentiDoor(server)));
+        front_ends.push(Box::new(venti::VentiFrontEnd(server)));
     }
-    let metrics = words.metrics.map(|address| {
+    let metrics = args.metrics.map(|address| {
         let store = Arc::downgrade(&store);
-        MetricsServer::start(address, words.expose, Arc::new(move || metrics::page(&store, &counted)))
+        MetricsServer::start(address, args.expose, Arc::new(move || metrics::page(&store, &counted)))
     });
     let metrics = metrics.transpose().map_err(not_listening)?;
-    announce(invocation, &doors, metrics.as_ref());
+    announce(invocation, &front_ends, metrics.as_ref());
     if is_degraded {
-        tell(Notice::Degraded);
+        tell(ServiceState::Degraded);
     }
     for signal in signals.forever() {
         match signal {
@@ -127,31 +127,31 @@ pub fn run(invocation: &Invocation, words: &Serve) -> Result<Outcome> {
             _ => break,
         }
     }
-    tell(Notice::Stopping);
+    tell(ServiceState::Stopping);
     end_at_next_signal(signals);
     drop((counts, metrics));
-    doors.into_iter().for_each(Door::close);
+    front_ends.into_iter().for_each(FrontEnd::close);
     if is_written {
         drop(blocks);
         if let Some(sessions) = sessions {
             sessions.sync()?;
         }
         return match Arc::try_unwrap(store) {
-            Ok(store) => store.close().map(|()| Outcome::Done).map_err(Into::into),
-            Err(shared) => shared.sync().map(|()| Outcome::Done).map_err(Into::into),
+            Ok(store) => store.close().map(|()| CommandOutcome::Done).map_err(Into::into),
+            Err(shared) => shared.sync().map(|()| CommandOutcome::Done).map_err(Into::into),
         };
     }
     invocation.session.report_lost(&blocks);
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Opens the record of client sessions, if it is requested or was begun earlier. A gap in it would
 /// hide which blocks other sessions rely on.
-fn open_sessions(words: &Serve, store: &Arc<Store>) -> Result<Option<Arc<Sessions>>> {
+fn open_sessions(words: &ServeArgs, store: &Arc<Store>) -> Result<Option<Arc<ClientSessions>>> {
     let has_door = !words.venti.is_empty() || !words.venti_read_only.is_empty();
     let is_begun = store.is_open_to_write() && words.sessions;
     if has_door && (is_begun || store.vault().sessions().is_there()?) {
-        return Ok(Some(Arc::new(Sessions::open(Arc::clone(store))?)));
+        return Ok(Some(Arc::new(ClientSessions::open(Arc::clone(store))?)));
     }
     Ok(None)
 }
@@ -194,38 +194,39 @@ fn takes_no_writes(error: &anyhow::Error) -> bool {
 }
 
 /// Starts the requested front ends for snapshots. Their contents are read from `blocks`.
-fn snapshot_doors(
-    words: &Serve,
+fn snapshot_front_ends(
+    args: &ServeArgs,
     blocks: &Arc<dyn BlockStore>,
     list: &dyn Fn() -> Result<Box<dyn SnapshotList>>,
-) -> Result<Vec<Box<dyn Door>>> {
-    let mut doors: Vec<Box<dyn Door>> = Vec::new();
-    let list = || -> Result<_> { Ok(FilteredSnapshots::new(list()?, words.which.filter())) };
-    if let Some(endpoint) = &words.nbd {
-        let cached = CachedBlocks::with_leaves_bytes(Arc::clone(blocks), memory(words));
+) -> Result<Vec<Box<dyn FrontEnd>>> {
+    let mut front_ends: Vec<Box<dyn FrontEnd>> = Vec::new();
+    let list = || -> Result<_> { Ok(FilteredSnapshots::new(list()?, args.which.filter())) };
+    if let Some(endpoint) = &args.nbd {
+        let cached = CachedBlocks::with_leaves_bytes(Arc::clone(blocks), memory(args));
         let snapshots = SnapshotDisks::new(list()?, Arc::new(cached), MOMENTS);
-        doors.push(Box::new(nbd_server(words, endpoint, snapshots)?));
+        front_ends.push(Box::new(nbd_server(args, endpoint, snapshots)?));
     }
-    if words.nfs.is_some() || words.webdav.is_some() {
+    if args.nfs.is_some() || args.webdav.is_some() {
         let days: Arc<Days> = Arc::new(mount::days(list()?, Arc::clone(blocks)));
         // NFS and WebDAV do not report which files a client has forgotten, so the table of files is
         // bounded.
-        let days = Arc::new(Bounded::new(days));
-        if let Some(address) = words.nfs {
-            doors.push(Box::new(
-                NfsServer::start(address, words.expose, Arc::clone(&days) as _).map_err(not_listening)?,
+        let days = Arc::new(BoundedFileSystem::new(days));
+        if let Some(address) = args.nfs {
+            front_ends.push(Box::new(
+                NfsServer::start(address, args.expose, Arc::clone(&days) as _).map_err(not_listening)?,
             ));
         }
-        if let Some(address) = words.webdav {
-            doors.push(Box::new(WebDavServer::start(address, words.expose, days).map_err(not_listening)?));
+        if let Some(address) = args.webdav {
+            front_ends
+                .push(Box::new(WebDavServer::start(address, args.expose, days).map_err(not_listening)?));
         }
     }
-    Ok(doors)
+    Ok(front_ends)
 }
 
 /// Prints all addresses for the user who started the server.
-fn announce(invocation: &Invocation, doors: &[Box<dyn Door>], metrics: Option<&MetricsServer>) {
-    for address in doors.iter().flat_map(|door| door.addresses()) {
+fn announce(invocation: &Invocation, front_ends: &[Box<dyn FrontEnd>], metrics: Option<&MetricsServer>) {
+    for address in front_ends.iter().flat_map(|front_end| front_end.addresses()) {
         match invocation.json {
             true => say::record("serving", json!({ "address": address })),
             false => say!("serving at {address}"),
@@ -238,7 +239,7 @@ fn announce(invocation: &Invocation, doors: &[Box<dyn Door>], metrics: Option<&M
             false => say!("metrics at {url}"),
         }
     }
-    tell(Notice::Ready);
+    tell(ServiceState::Ready);
 }
 
 /// Prints the counters and the table statistics that a signal asked for.
@@ -247,15 +248,15 @@ fn tell_numbers(tables: &str, counts: &str) {
 }
 
 /// Sends a notice to the service manager, if there is one.
-fn tell(notice: Notice) {
+fn tell(notice: ServiceState) {
     if let Err(error) = notify(notice) {
         tracing::warn!(%error, "the service manager could not be notified");
     }
 }
 
-fn memory(words: &Serve) -> u64 {
+fn memory(args: &ServeArgs) -> u64 {
     let [least, most] = MEMORY_BOUNDS;
-    words.memory.unwrap_or_else(|| {
+    args.memory.unwrap_or_else(|| {
         let system = rustix::system::sysinfo();
         let bytes = (system.totalram as u64).saturating_mul(system.mem_unit.into());
         (bytes / MEMORY_SHARE).clamp(least, most)
@@ -268,27 +269,27 @@ fn identity(files: &TlsFiles) -> Result<TlsIdentity> {
     Ok(TlsIdentity::read(&files.certificate, &files.key, files.authority.as_deref())?)
 }
 
-fn nbd_server(words: &Serve, endpoint: &Endpoint, snapshots: SnapshotDisks) -> Result<NbdServer> {
-    let settings = Settings {
-        tls: words.nbd_tls.as_ref().map(identity).transpose()?,
-        connections_max: words.nbd_clients.into(),
-        ..Settings::default()
+fn nbd_server(args: &ServeArgs, endpoint: &Endpoint, snapshots: SnapshotDisks) -> Result<NbdServer> {
+    let settings = NbdSettings {
+        tls: args.nbd_tls.as_ref().map(identity).transpose()?,
+        connections_max: args.nbd_clients.into(),
+        ..NbdSettings::default()
     };
-    let disks: Arc<dyn Disks> = match &words.export {
+    let disks: Arc<dyn ServedDisks> = match &args.export {
         None => Arc::new(snapshots),
-        Some(name) => Arc::new(one_disk(words, name, &snapshots)?),
+        Some(name) => Arc::new(one_disk(args, name, &snapshots)?),
     };
     NbdServer::start(endpoint, disks, settings).with_context(|| format!("cannot listen at {endpoint}"))
 }
 
-fn one_disk(words: &Serve, name: &str, snapshots: &SnapshotDisks) -> Result<OneDisk> {
+fn one_disk(args: &ServeArgs, name: &str, snapshots: &SnapshotDisks) -> Result<OneDisk> {
     refuse_empty(name)?;
-    let (snapshot, Served { name: stable, description, disk }) =
+    let (snapshot, FoundDisk { name: stable, description, disk }) =
         snapshots.find_snapshot(name, &SnapshotFilter::default())?;
     let id = snapshot.id.to_string();
-    let disk: Arc<dyn varve_serve::nbd::Disk> = match &words.overlay {
+    let disk: Arc<dyn varve_serve::nbd::ServedDisk> = match &args.overlay {
         Some(path) => Arc::new(Overlay::keep(disk, &id, path)?),
-        None if words.writable => Arc::new(Overlay::throw_away(disk, unnamed_file()?)?),
+        None if args.writable => Arc::new(Overlay::throw_away(disk, unnamed_file()?)?),
         None => disk,
     };
     Ok(OneDisk::new(vec![stable, name.to_owned(), snapshot.name, id], description, disk))

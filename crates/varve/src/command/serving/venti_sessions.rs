@@ -4,25 +4,25 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, bail};
 use serde_json::json;
-use varve_serve::venti::{Session, blocks_of, list_sessions, mark_sessions};
+use varve_serve::venti::{ClientSession, blocks_of, list_sessions, mark_sessions};
 use varve_session::UsageError;
 use varve_store::Store;
 use varve_world::Timestamp;
 
-use crate::arguments::Venti;
+use crate::arguments::VentiCommand;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{moment, say, show};
 
-pub fn run(invocation: &Invocation, args: &Venti) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &VentiCommand) -> Result<CommandOutcome> {
     match args {
-        Venti::Sessions => sessions(invocation),
-        Venti::SetAside { sessions, dry_run } => mark(invocation, sessions, true, *dry_run),
-        Venti::PutBack { sessions } => mark(invocation, sessions, false, false),
+        VentiCommand::Sessions => sessions(invocation),
+        VentiCommand::SetAside { sessions, dry_run } => mark(invocation, sessions, true, *dry_run),
+        VentiCommand::PutBack { sessions } => mark(invocation, sessions, false, false),
     }
 }
 
-fn sessions(invocation: &Invocation) -> Result<Outcome> {
+fn sessions(invocation: &Invocation) -> Result<CommandOutcome> {
     let store = invocation.session.read_store()?;
     let (sessions, damaged_places) = list_sessions(&store)?;
     if invocation.json {
@@ -46,20 +46,20 @@ fn sessions(invocation: &Invocation) -> Result<Outcome> {
         say!("{}", table.trim_fmt());
     }
     if damaged_places == 0 {
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
     let places = show::count(damaged_places, "place");
     remark!(
         "varve: the record of sessions is damaged in {places}: some sessions and their blocks may be missing"
     );
-    Ok(Outcome::Damage)
+    Ok(CommandOutcome::Damage)
 }
 
 fn shown(at: Option<Timestamp>) -> String {
     at.map_or_else(|| "-".into(), moment::show)
 }
 
-fn as_json(session: &Session) -> serde_json::Value {
+fn as_json(session: &ClientSession) -> serde_json::Value {
     let at = |at: Option<Timestamp>| at.map(moment::rfc3339);
     json!({
         "session": session.number,
@@ -73,7 +73,7 @@ fn as_json(session: &Session) -> serde_json::Value {
 }
 
 /// Sets sessions aside, or serves them again.
-fn mark(invocation: &Invocation, numbers: &[u64], is_aside: bool, dry_run: bool) -> Result<Outcome> {
+fn mark(invocation: &Invocation, numbers: &[u64], is_aside: bool, dry_run: bool) -> Result<CommandOutcome> {
     let store = if dry_run { invocation.session.read_store()? } else { invocation.session.write_store()? };
     let (known, damaged_places) = list_sessions(&store)?;
     if let Some(number) = numbers.iter().find(|number| !known.iter().any(|known| known.number == **number)) {
@@ -102,7 +102,7 @@ fn mark(invocation: &Invocation, numbers: &[u64], is_aside: bool, dry_run: bool)
     }
     close(store, dry_run)?;
     print(invocation, is_aside, dry_run, before_count.abs_diff(after_count), after_count);
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 fn close(store: Store, dry_run: bool) -> Result<()> {

@@ -13,23 +13,23 @@ use varve_store::Store;
 use varve_tree::{CopyError, CopyMode, CopyProgress, copy_archive};
 
 use super::report::growth;
-use crate::arguments::Copy;
-use crate::command::choosing::chosen_snapshots::Choice;
+use crate::arguments::CopyArgs;
+use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::command::choosing::place_in_snapshot::vac_place;
 use crate::command::looking::snapshot_list::short_id;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
-use crate::progress_bar::Shown;
+use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
 use crate::signals::cancel_on_signal;
 use crate::{exit_status, say, show};
 
-pub fn run(invocation: &Invocation, words: &Copy) -> Result<Outcome> {
-    let [from, what @ .., to] = words.words.as_slice() else {
+pub fn run(invocation: &Invocation, args: &CopyArgs) -> Result<CommandOutcome> {
+    let [from, what @ .., to] = args.operands.as_slice() else {
         bail!(UsageError("name the store to copy from, what to copy, and the store to copy to".into()))
     };
     let what: Vec<_> = what.iter().map(|what| what.to_string_lossy().into_owned()).collect();
-    match (words.all, what.as_slice()) {
-        (false, []) if words.which.filter().is_empty() => {
+    match (args.all, what.as_slice()) {
+        (false, []) if args.which.filter().is_empty() => {
             let said = "name what to copy: snapshots between the two stores, --all before them, or conditions such as --host";
             bail!(UsageError(said.into()))
         }
@@ -38,21 +38,21 @@ pub fn run(invocation: &Invocation, words: &Copy) -> Result<Outcome> {
         }
         (false, [archive]) => {
             if let Some((line, [])) = vac_place(OsStr::new(archive))? {
-                return copy_vac(invocation, words, from, to, &line.to_string(), line.score);
+                return copy_vac(invocation, args, from, to, &line.to_string(), line.score);
             }
         }
         _ => {}
     }
-    if words.fast {
+    if args.fast {
         let said = "--fast is for archives of vac and vbackup: unchanged data of snapshots is never read twice anyway";
         bail!(UsageError(said.into()));
     }
-    copy_snapshots(invocation, words, from, to, &what)
+    copy_snapshots(invocation, args, from, to, &what)
 }
 
 /// Opens both stores: the first for reading, the second for writing.
-fn open(invocation: &Invocation, words: &Copy, from: &Path, to: &Path) -> Result<(Store, Store)> {
-    let source = invocation.session.as_source(from, words.from_key_file.as_deref())?;
+fn open(invocation: &Invocation, args: &CopyArgs, from: &Path, to: &Path) -> Result<(Store, Store)> {
+    let source = invocation.session.as_source(from, args.from_key_file.as_deref())?;
     let from = source.read_store_at(from)?;
     let to = invocation.session.write_store_at(to)?;
     if from.config().id == to.config().id {
@@ -63,23 +63,23 @@ fn open(invocation: &Invocation, words: &Copy, from: &Path, to: &Path) -> Result
 
 fn copy_snapshots(
     invocation: &Invocation,
-    words: &Copy,
+    args: &CopyArgs,
     from_path: &Path,
     to_path: &Path,
     what: &[String],
-) -> Result<Outcome> {
-    let (from, to) = open(invocation, words, from_path, to_path)?;
+) -> Result<CommandOutcome> {
+    let (from, to) = open(invocation, args, from_path, to_path)?;
     let from = Archive::open(from).with_context(|| format!("cannot read {}", from_path.display()))?;
     let mut to = Archive::open(to).with_context(|| format!("cannot read {}", to_path.display()))?;
-    let chosen = choose(&Choice::new(invocation, from.snapshots(), &words.which), what)?;
+    let chosen = choose(&ChosenSnapshots::new(invocation, from.snapshots(), &args.which), what)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
     let is_there = |snapshot: &&Snapshot| to.snapshots().iter().any(|there| there.id == snapshot.id);
     let bytes_total =
         chosen.iter().filter(|snapshot| !is_there(snapshot)).map(|snapshot| snapshot.size).sum();
     progress.set_total(0, bytes_total);
-    let shown = Shown::start("copy", &progress, invocation.quiet || invocation.json);
-    let source = invocation.session.as_source(from_path, words.from_key_file.as_deref())?;
+    let shown = ShownProgress::start("copy", &progress, invocation.quiet || invocation.json);
+    let source = invocation.session.as_source(from_path, args.from_key_file.as_deref())?;
     let blocks = source.healing(&from);
     let mut copier = SnapshotCopier::new(&*blocks, &progress);
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
@@ -110,15 +110,15 @@ fn copy_snapshots(
         bail!("interrupted: {} of {of} copied; the same command continues from here", rows.len());
     }
     let of_failure = |(_, error): &(_, anyhow::Error)| match exit_status::is_damage(error.as_ref()) {
-        true => Outcome::Damage,
-        false => Outcome::Failed,
+        true => CommandOutcome::Damage,
+        false => CommandOutcome::Failed,
     };
-    Ok(failures.iter().map(of_failure).max().unwrap_or(Outcome::Done))
+    Ok(failures.iter().map(of_failure).max().unwrap_or(CommandOutcome::Done))
 }
 
 /// Returns the named snapshots in the order of the catalog, without duplicates; all snapshots if
 /// none is named.
-fn choose<'a>(choice: &Choice<'a>, what: &[String]) -> Result<Vec<&'a Snapshot>> {
+fn choose<'a>(choice: &ChosenSnapshots<'a>, what: &[String]) -> Result<Vec<&'a Snapshot>> {
     if what.is_empty() {
         return Ok(choice.snapshots().to_vec());
     }
@@ -162,19 +162,19 @@ fn print(
 
 fn copy_vac(
     invocation: &Invocation,
-    words: &Copy,
+    args: &CopyArgs,
     from_path: &Path,
     to_path: &Path,
     line: &str,
     score: Score,
-) -> Result<Outcome> {
-    let source = invocation.session.as_source(from_path, words.from_key_file.as_deref())?;
+) -> Result<CommandOutcome> {
+    let source = invocation.session.as_source(from_path, args.from_key_file.as_deref())?;
     let from = source.read_blocks_at(from_path)?;
     let to = invocation.session.write_blocks_at(to_path)?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let shown = Shown::start(line, &progress, invocation.quiet || invocation.json);
-    let mode = if words.fast { CopyMode::Fast } else { CopyMode::Whole };
+    let shown = ShownProgress::start(line, &progress, invocation.quiet || invocation.json);
+    let mode = if args.fast { CopyMode::Fast } else { CopyMode::Whole };
     let mut done = CopyProgress::default();
     let mut watch = |copied: &CopyProgress| {
         progress.add_bytes_done(copied.bytes - done.bytes);
@@ -204,5 +204,5 @@ fn copy_vac(
         let were = if present_count == 1 { "was" } else { "were" };
         say!("{line}: {blocks} copied, {}; {present_count} {were} there", show::bytes(bytes));
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

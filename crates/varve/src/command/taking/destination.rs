@@ -9,7 +9,7 @@ use varve_archive::{
     Archive, ChangeError, FolderOptions, ImageSource, NameTaken, Progress, RemoteArchive, Snapshot,
     SnapshotId, SnapshotRequest, StreamOwner, TagChanges, TakeError, TakenSnapshot, Watch,
 };
-use varve_session::{Home, LockedRoots};
+use varve_session::{LockedRootsFile, StoreLocation};
 
 use crate::invocation::Invocation;
 use crate::say;
@@ -17,15 +17,15 @@ use crate::say;
 /// The block size of disk images at a Venti server: the usual one there.
 const VENTI_BLOCK_BYTES: u32 = 8 << 10;
 
-pub(super) enum Taker {
+pub(super) enum SnapshotDestination {
     Store(Box<Archive>),
     /// A Venti server, with the locked file in which the catalog's root is noted.
-    Elsewhere(Box<RemoteArchive>, LockedRoots),
+    Elsewhere(Box<RemoteArchive>, LockedRootsFile),
 }
 
-impl Taker {
+impl SnapshotDestination {
     pub(super) fn open(invocation: &Invocation) -> Result<Self> {
-        let Home::Venti(address) = invocation.session.home()? else {
+        let StoreLocation::Venti(address) = invocation.session.home()? else {
             return Ok(Self::Store(Box::new(invocation.session.write()?)));
         };
         let lock = || invocation.session.roots(&address)?.lock();

@@ -10,42 +10,44 @@ use varve_archive::{
 };
 use varve_block::with_causes;
 
-use crate::arguments::Import;
+use crate::arguments::ImportArgs;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
-use crate::progress_bar::Shown;
+use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
 use crate::signals::cancel_on_signal;
 use crate::{say, show};
 
 /// The maximum number of damaged places that are reported for each arena.
 const TOLD_DAMAGE_MAX: u64 = 20;
 
-pub fn run(invocation: &Invocation, words: &Import) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &ImportArgs) -> Result<CommandOutcome> {
     // Open all files first, so that an unreadable one is reported before hours of work on the
     // others.
     let files =
-        words.venti_arenas.iter().map(|file| VentiArenas::open(file)).collect::<Result<Vec<_>, _>>()?;
+        args.venti_arenas.iter().map(|file| VentiArenas::open(file)).collect::<Result<Vec<_>, _>>()?;
     let store = invocation.session.write_store()?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let mut outcome = Outcome::Done;
-    for (file, path) in files.iter().zip(&words.venti_arenas) {
+    let mut outcome = CommandOutcome::Done;
+    for (file, path) in files.iter().zip(&args.venti_arenas) {
         let total = file.arenas().iter().map(|arena| arena.range.end - arena.range.start).sum();
         progress.set_total(0, total);
-        let shown = Shown::start(&path.display().to_string(), &progress, invocation.quiet || invocation.json);
+        let shown =
+            ShownProgress::start(&path.display().to_string(), &progress, invocation.quiet || invocation.json);
         for arena in file.arenas() {
-            let mut told = Told { invocation, arena: arena.name.clone(), damage_count: 0, roots: Vec::new() };
-            match import_venti_arena(&store, file, arena, &progress, &mut told) {
+            let mut reporter =
+                ImportReporter { invocation, arena: arena.name.clone(), damage_count: 0, roots: Vec::new() };
+            match import_venti_arena(&store, file, arena, &progress, &mut reporter) {
                 Ok(report) => {
-                    print(invocation, &report, &told.roots);
+                    print(invocation, &report, &reporter.roots);
                     if !report.is_whole() {
-                        outcome = Outcome::Damage;
+                        outcome = CommandOutcome::Damage;
                     }
                 }
                 // A bad header concerns this arena alone: continue with the next one.
                 Err(error @ ImportArenaError::Head { .. }) => {
                     remark!("varve: {}", with_causes(&error));
-                    outcome = Outcome::Damage;
+                    outcome = CommandOutcome::Damage;
                 }
                 Err(error) => {
                     drop(shown);
@@ -61,14 +63,14 @@ pub fn run(invocation: &Invocation, words: &Import) -> Result<Outcome> {
 }
 
 /// Reports the progress and the problems of reading an arena.
-struct Told<'a> {
+struct ImportReporter<'a> {
     invocation: &'a Invocation,
     arena: String,
     damage_count: u64,
     roots: Vec<FoundRoot>,
 }
 
-impl ArenaObserver for Told<'_> {
+impl ArenaObserver for ImportReporter<'_> {
     fn damaged(&mut self, damage: ArenaDamage) {
         self.damage_count += 1;
         if self.damage_count <= TOLD_DAMAGE_MAX {

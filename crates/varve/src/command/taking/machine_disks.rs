@@ -9,53 +9,57 @@ use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use serde_json::json;
 use varve_archive::{Progress, SnapshotRequest};
-use varve_machine::{DriveTaken, NightError, NightOptions, NightWatch, Reading, archive_night};
+use varve_machine::{
+    MachineSnapshotError, MachineSnapshotOptions, MachineSnapshotWatch, ReadExtent, TakenDrive,
+    archive_machine_snapshot,
+};
 use varve_session::WithHint;
 
 use super::report::{as_line, warn_if_hidden, warn_of_fast_commits};
 use super::snapshot_names::NAME_TAKEN;
-use crate::arguments::TakeSnapshot;
+use crate::arguments::TakeSnapshotArgs;
 use crate::command::looking::left_out::say_left_out;
 use crate::command::looking::snapshot_list;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
-use crate::progress_bar::Shown;
+use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
 use crate::signals::cancel_on_signal;
 use crate::{moment, say, show};
 
 /// Time limit for an answer of QEMU, and for freezing the guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub fn run(invocation: &Invocation, words: &TakeSnapshot, qmp: &Path) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs, qmp: &Path) -> Result<CommandOutcome> {
     let mut archive = invocation.session.write()?;
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let options = NightOptions {
+    let options = MachineSnapshotOptions {
         qmp: qmp.into(),
-        agent: words.machine.agent.clone(),
-        drives: words.machine.drives.clone(),
-        scratch: words.machine.scratch.clone(),
-        whole: words.reread,
-        keep_swap: words.keep_swap,
+        agent: args.machine.agent.clone(),
+        drives: args.machine.drives.clone(),
+        scratch: args.machine.scratch.clone(),
+        whole: args.reread,
+        keep_swap: args.keep_swap,
         patience: PATIENCE,
     };
     let request = SnapshotRequest {
-        name: words.name.clone().unwrap_or_default(),
-        time: words.time,
+        name: args.name.clone().unwrap_or_default(),
+        time: args.time,
         host: varve_session::host_name(),
-        tags: words.tags.clone(),
-        comment: words.comment.clone().unwrap_or_default(),
-        name_is_given: words.name.is_some(),
-        read_in_pieces: !words.compact,
+        tags: args.tags.clone(),
+        comment: args.comment.clone().unwrap_or_default(),
+        name_is_given: args.name.is_some(),
+        read_in_pieces: !args.compact,
         ..SnapshotRequest::default()
     };
     let shown = Mutex::new(None);
-    let show_bar = |bar: Option<Shown>| *shown.lock() = bar;
-    let begun =
-        |name: &str| show_bar(Some(Shown::start(name, &progress, invocation.quiet || invocation.json)));
+    let show_bar = |bar: Option<ShownProgress>| *shown.lock() = bar;
+    let begun = |name: &str| {
+        show_bar(Some(ShownProgress::start(name, &progress, invocation.quiet || invocation.json)))
+    };
     let taken = Mutex::new(Vec::new());
     let has_problems = AtomicBool::new(false);
-    let done = |drive: &DriveTaken| {
+    let done = |drive: &TakenDrive| {
         show_bar(None);
         warn_of_fast_commits(Path::new(&drive.drive), drive.left_out.fast_commits());
         has_problems.fetch_or(drive.taken.snapshot.problem_count > 0, Ordering::Relaxed);
@@ -63,25 +67,26 @@ pub fn run(invocation: &Invocation, words: &TakeSnapshot, qmp: &Path) -> Result<
         print(invocation, drive);
     };
     let warn = |said: &str| remark!("varve: {said}");
-    let watch = NightWatch { progress: &progress, begun: &begun, done: &done, warn: &warn };
-    let night = archive_night(&mut archive, &options, &request, watch);
+    let watch = MachineSnapshotWatch { progress: &progress, begun: &begun, done: &done, warn: &warn };
+    let archived = archive_machine_snapshot(&mut archive, &options, &request, watch);
     show_bar(None);
-    if words.time.is_none() {
+    if args.time.is_none() {
         let taken = taken.into_inner();
         taken.iter().for_each(|taken| warn_if_hidden(archive.snapshots(), taken));
     }
     archive.close()?;
-    let night = night.with_hint(|error| matches!(error, NightError::Name(_)).then_some(NAME_TAKEN));
-    night.with_context(|| format!("the machine at {} was not archived", qmp.display()))?;
-    Ok(if has_problems.into_inner() { Outcome::Gaps } else { Outcome::Done })
+    let archived =
+        archived.with_hint(|error| matches!(error, MachineSnapshotError::Name(_)).then_some(NAME_TAKEN));
+    archived.with_context(|| format!("the machine at {} was not archived", qmp.display()))?;
+    Ok(if has_problems.into_inner() { CommandOutcome::Gaps } else { CommandOutcome::Done })
 }
 
-fn print(invocation: &Invocation, drive: &DriveTaken) {
+fn print(invocation: &Invocation, drive: &TakenDrive) {
     let taken = &drive.taken.snapshot;
     if invocation.json {
         let (since, reason) = match &drive.reading {
-            Reading::Since { night, .. } => (Some(night.to_string()), None),
-            Reading::Whole { reason } => (None, Some(reason)),
+            ReadExtent::Since { snapshot, .. } => (Some(snapshot.to_string()), None),
+            ReadExtent::Whole { reason } => (None, Some(reason)),
         };
         let mut line = snapshot_list::as_json(taken);
         line["drive"] = json!(drive.drive);
@@ -91,8 +96,8 @@ fn print(invocation: &Invocation, drive: &DriveTaken) {
         say::record("snapshot", line);
     } else if !invocation.quiet {
         let why = match &drive.reading {
-            Reading::Since { time, .. } => format!("the changes since {}", moment::show(*time)),
-            Reading::Whole { reason } => format!("all of it: {reason}"),
+            ReadExtent::Since { time, .. } => format!("the changes since {}", moment::show(*time)),
+            ReadExtent::Whole { reason } => format!("all of it: {reason}"),
         };
         say!("{}; read {}, {why}", as_line(taken), show::bytes(drive.read_bytes));
         say_left_out(&taken.left_out);

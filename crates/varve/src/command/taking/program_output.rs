@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use varve_archive::Progress;
 use varve_session::UsageError;
 
-use crate::arguments::TakeSnapshot;
+use crate::arguments::TakeSnapshotArgs;
 
 /// Poll interval for the cancellation of the command.
 const LOOK: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ impl fmt::Display for InputError {
 impl Error for InputError {}
 
 /// Opens the stream that is to be archived.
-pub(super) fn open(args: &TakeSnapshot, progress: &Arc<Progress>) -> Result<Box<dyn Read + Send>> {
+pub(super) fn open(args: &TakeSnapshotArgs, progress: &Arc<Progress>) -> Result<Box<dyn Read + Send>> {
     let (inner, what): (Box<dyn Read + Send>, _) = match args.command {
         None => (Box::new(io::stdin()), "standard input".to_owned()),
         Some(_) => {
@@ -56,17 +56,17 @@ pub(super) fn open(args: &TakeSnapshot, progress: &Arc<Progress>) -> Result<Box<
             (Box::new(output), format!("the output of {}", program.display()))
         }
     };
-    Ok(Box::new(NotEmpty { inner, what, may_end: args.allow_empty }))
+    Ok(Box::new(NonEmptyStream { inner, what, may_end: args.allow_empty }))
 }
 
 /// A stream that fails if it ends before its first byte.
-struct NotEmpty {
+struct NonEmptyStream {
     inner: Box<dyn Read + Send>,
     what: String,
     may_end: bool,
 }
 
-impl Read for NotEmpty {
+impl Read for NonEmptyStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.inner.read(into)?;
         if count == 0 && !into.is_empty() && !self.may_end {
@@ -81,13 +81,13 @@ impl Read for NotEmpty {
 struct ProgramOutput {
     program: PathBuf,
     output: ChildStdout,
-    child: Arc<Mutex<Running>>,
+    child: Arc<Mutex<RunningProgram>>,
     has_ended: bool,
 }
 
 /// A program, and whether it may still be killed: after the wait, its process id may belong to
 /// another process.
-struct Running {
+struct RunningProgram {
     child: Child,
     is_waited_for: bool,
 }
@@ -102,7 +102,7 @@ impl ProgramOutput {
         }
         let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let output = child.stdout.take().context("the program was started without an output")?;
-        let child = Arc::new(Mutex::new(Running { child, is_waited_for: false }));
+        let child = Arc::new(Mutex::new(RunningProgram { child, is_waited_for: false }));
         let (watched, progress) = (Arc::clone(&child), Arc::clone(progress));
         std::thread::spawn(move || {
             while !watched.lock().is_waited_for {
@@ -123,7 +123,7 @@ impl ProgramOutput {
     }
 }
 
-impl Running {
+impl RunningProgram {
     fn end(&self, signal: Signal) {
         let number = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(number) = number.filter(|_| !self.is_waited_for) {
@@ -193,7 +193,7 @@ mod tests {
     fn nothing_is_refused_unless_it_is_allowed() {
         let read = |bytes: &'static [u8], may_end| {
             let mut all = Vec::new();
-            let mut stream = NotEmpty { inner: Box::new(bytes), what: "it".into(), may_end };
+            let mut stream = NonEmptyStream { inner: Box::new(bytes), what: "it".into(), may_end };
             stream.read_to_end(&mut all).map(|_| all)
         };
         assert!(read(b"", false).is_err());

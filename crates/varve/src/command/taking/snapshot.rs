@@ -2,7 +2,7 @@
 
 mod dry_run;
 mod new_and_changed;
-mod what_goes_in;
+mod source_selection;
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -19,75 +19,76 @@ use varve_archive::{
 };
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
-use varve_session::{Home, Interrupted, UsageError};
+use varve_session::{Interrupted, StoreLocation, UsageError};
 use varve_tree::VacShape;
 use varve_world::{Clock, RealClock};
 
-use self::what_goes_in::WhatGoesIn;
-use super::destination::Taker;
+use self::source_selection::SourceSelection;
+use super::destination::SnapshotDestination;
 use super::program_output;
 use super::report::{as_line, warn_if_hidden, warn_of_fast_commits};
-use super::snapshot_names::{self, Planned};
-use super::source_form::{self, Chosen, Form};
-use crate::arguments::{AsChoice, TakeSnapshot};
+use super::snapshot_names::{self, PlannedSnapshot};
+use super::source_form::{self, ChosenForm, SourceForm};
+use crate::arguments::{AsChoice, TakeSnapshotArgs};
 use crate::command::looking::left_out::say_left_out;
 use crate::command::looking::snapshot_list;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
-use crate::progress_bar::Shown;
+use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
 use crate::signals::cancel_on_signal;
 use crate::{complaint, say, show};
 
-pub fn run(invocation: &Invocation, words: &TakeSnapshot) -> Result<Outcome> {
-    if let Some(qmp) = &words.machine.qmp {
-        return super::machine_disks::run(invocation, words, qmp);
+pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOutcome> {
+    if let Some(qmp) = &args.machine.qmp {
+        return super::machine_disks::run(invocation, args, qmp);
     }
-    let mut planned = snapshot_names::plan(words)?;
-    check_vac(words)?;
-    source_form::check(words)?;
-    let what_goes_in = WhatGoesIn::new(words)?;
-    if words.what_goes_in.dry_run {
-        return dry_run::run(invocation, words, planned, &what_goes_in);
+    let mut planned = snapshot_names::plan(args)?;
+    check_vac(args)?;
+    source_form::check(args)?;
+    let what_goes_in = SourceSelection::new(args)?;
+    if args.what_goes_in.dry_run {
+        return dry_run::run(invocation, args, planned, &what_goes_in);
     }
-    let mut taker = Taker::open(invocation)?;
-    snapshot_names::settle(invocation, words, &mut planned, taker.snapshots())?;
-    for (source, plan) in words.sources.iter().zip(&planned) {
+    let mut taker = SnapshotDestination::open(invocation)?;
+    snapshot_names::settle(invocation, args, &mut planned, taker.snapshots())?;
+    for (source, plan) in args.sources.iter().zip(&planned) {
         taker.check_name(&plan.request).map_err(|error| snapshot_names::taken(source, error))?;
     }
-    let mut outcome = Outcome::Done;
-    for (place, (source, Planned { request, .. })) in words.sources.iter().zip(planned).enumerate() {
-        let selected = what_goes_in.options(words, place)?;
+    let mut outcome = CommandOutcome::Done;
+    for (place, (source, PlannedSnapshot { request, .. })) in args.sources.iter().zip(planned).enumerate() {
+        let selected = what_goes_in.options(args, place)?;
         let progress = Arc::new(Progress::new());
         cancel_on_signal(&progress)?;
         let not_archived = || format!("{} was not archived", source.display());
         let chosen =
-            source_form::choose(words, source, &request, taker.snapshots()).with_context(not_archived)?;
-        let shown = Shown::start(&request.name, &progress, invocation.quiet || invocation.json);
-        let next = Next { source, chosen: &chosen, selected, request, progress: &progress, shown: &shown };
-        let (taken, fast_commits) = take(&mut taker, invocation, words, next).with_context(not_archived)?;
+            source_form::choose(args, source, &request, taker.snapshots()).with_context(not_archived)?;
+        let shown = ShownProgress::start(&request.name, &progress, invocation.quiet || invocation.json);
+        let next =
+            NextSource { source, chosen: &chosen, selected, request, progress: &progress, shown: &shown };
+        let (taken, fast_commits) = take(&mut taker, invocation, args, next).with_context(not_archived)?;
         drop(shown);
         if taken.changed_meanwhile {
             remark!(
                 "varve: {} changed while it was read: the snapshot mixes two states of it",
                 source.display()
             );
-            outcome = Outcome::Gaps;
+            outcome = CommandOutcome::Gaps;
         } else if !fast_commits.is_empty() {
             warn_of_fast_commits(source, &fast_commits);
-            outcome = Outcome::Gaps;
+            outcome = CommandOutcome::Gaps;
         } else if taken.snapshot.problem_count > 0 {
             match taken.snapshot.problem_count {
                 1 => remark!("varve: the snapshot lacks 1 file, or parts of it"),
                 several => remark!("varve: the snapshot lacks {several} files, or parts of them"),
             }
-            outcome = Outcome::Gaps;
+            outcome = CommandOutcome::Gaps;
         }
         print(invocation, &chosen, &taken);
         // A user who gives the time does so on purpose.
-        if words.time.is_none() {
+        if args.time.is_none() {
             warn_if_hidden(taker.snapshots(), &taken.snapshot);
         }
-        if let (Some(vac), Some(file)) = (&taken.vac, &words.vac) {
+        if let (Some(vac), Some(file)) = (&taken.vac, &args.vac) {
             finish_vac(vac, file)?;
         }
         taker.note_root(invocation)?;
@@ -98,9 +99,9 @@ pub fn run(invocation: &Invocation, words: &TakeSnapshot) -> Result<Outcome> {
 }
 
 /// Requires a single folder: an archive for vac's tools holds one.
-fn check_vac(words: &TakeSnapshot) -> Result<()> {
-    match words.sources.as_slice() {
-        _ if words.vac.is_none() => Ok(()),
+fn check_vac(args: &TakeSnapshotArgs) -> Result<()> {
+    match args.sources.as_slice() {
+        _ if args.vac.is_none() => Ok(()),
         [source] if source.is_dir() => Ok(()),
         [source] => bail!(UsageError(format!("--vac is for folders: {} is not a folder", source.display()))),
         sources => {
@@ -133,45 +134,45 @@ fn finish_vac(vac: &ArchivedVac, file: &Path) -> Result<()> {
 }
 
 /// The next source to be archived.
-struct Next<'a> {
+struct NextSource<'a> {
     source: &'a Path,
-    chosen: &'a Chosen,
+    chosen: &'a ChosenForm,
     /// The selection of its contents, if it is a folder.
     selected: FolderOptions,
     request: SnapshotRequest,
     progress: &'a Arc<Progress>,
-    shown: &'a Shown,
+    shown: &'a ShownProgress,
 }
 
 fn take(
-    taker: &mut Taker,
+    taker: &mut SnapshotDestination,
     invocation: &Invocation,
-    words: &TakeSnapshot,
-    next: Next<'_>,
+    args: &TakeSnapshotArgs,
+    next: NextSource<'_>,
 ) -> Result<(TakenSnapshot, Vec<String>)> {
-    if matches!(next.chosen.form, Form::Folder | Form::File) {
-        return Ok((take_files(taker, invocation, words, next)?, Vec::new()));
+    if matches!(next.chosen.form, SourceForm::Folder | SourceForm::File) {
+        return Ok((take_files(taker, invocation, args, next)?, Vec::new()));
     }
-    let Next { source, chosen, request, progress, .. } = next;
+    let NextSource { source, chosen, request, progress, .. } = next;
     let image = match chosen.form {
-        Form::Stream(AsChoice::File) => {
-            let mut stream = program_output::open(words, progress)?;
+        SourceForm::Stream(AsChoice::File) => {
+            let mut stream = program_output::open(args, progress)?;
             let taken = taker.take_stream(&mut *stream, stream_owner(), request, progress);
             return Ok((taken.map_err(not_taken)?, Vec::new()));
         }
-        Form::Stream(AsChoice::Image) => {
-            if words.format.is_some_and(|format| format != ImageFormat::Raw) {
+        SourceForm::Stream(AsChoice::Image) => {
+            if args.format.is_some_and(|format| format != ImageFormat::Raw) {
                 bail!(UsageError("a stream can only be archived as a raw image".into()));
             }
-            ImageSource::stream(program_output::open(words, progress)?, source)
+            ImageSource::stream(program_output::open(args, progress)?, source)
         }
         _ => {
-            let image = image(invocation, words, source)?;
+            let image = image(invocation, args, source)?;
             warn_if_mounted(source);
             image
         }
     };
-    let left_out = left_out(words, &image)?;
+    let left_out = left_out(args, &image)?;
     let image = image.leaving_out(left_out.ranges().clone());
     let request = SnapshotRequest {
         left_out: LeftOutRecord::list(&left_out),
@@ -196,23 +197,23 @@ fn warn_if_mounted(source: &Path) {
 
 /// Archives a folder, or a single file.
 fn take_files(
-    taker: &mut Taker,
+    taker: &mut SnapshotDestination,
     invocation: &Invocation,
-    words: &TakeSnapshot,
-    next: Next<'_>,
+    args: &TakeSnapshotArgs,
+    next: NextSource<'_>,
 ) -> Result<TakenSnapshot> {
-    let Next { source, chosen, selected, request, progress, shown } = next;
+    let NextSource { source, chosen, selected, request, progress, shown } = next;
     let report = |problem: Problem| complaint::report_problem(&problem);
     let watch = Watch { progress, report: &report };
-    let taken = if chosen.form == Form::File {
+    let taken = if chosen.form == SourceForm::File {
         // The rules never exclude a file that is itself a source.
-        let options = folder_options(invocation, words, source, FolderOptions::default())?;
-        taker.take_file(source, options, words.reread, request, watch)
+        let options = folder_options(invocation, args, source, FolderOptions::default())?;
+        taker.take_file(source, options, args.reread, request, watch)
     } else {
-        let options = folder_options(invocation, words, source, selected)?;
+        let options = folder_options(invocation, args, source, selected)?;
         new_and_changed::count_ahead(shown, source, &options);
         let options = FolderOptions { note: new_and_changed::note(invocation), ..options };
-        taker.take_folder(source, options, words.reread, request, watch)
+        taker.take_folder(source, options, args.reread, request, watch)
     };
     taken.map_err(not_taken)
 }
@@ -238,10 +239,10 @@ fn stream_owner() -> StreamOwner {
 
 /// Finds the parts of an image that can be left out, each with its proof, before the image is
 /// archived. Returns none if the image can be read only once.
-fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
-    let wanted = LeaveOut { swap: !words.keep_swap, free: words.skip_free };
+fn left_out(args: &TakeSnapshotArgs, image: &ImageSource) -> Result<LeftOut> {
+    let wanted = LeaveOut { swap: !args.keep_swap, free: args.skip_free };
     let Some(disk) = image.reader()? else {
-        if words.skip_free {
+        if args.skip_free {
             let said =
                 "free blocks cannot be found on standard input before it is read: give a file or a device";
             bail!(UsageError(said.into()));
@@ -258,11 +259,11 @@ fn left_out(words: &TakeSnapshot, image: &ImageSource) -> Result<LeftOut> {
 }
 
 /// Opens a disk image of any format.
-fn image(invocation: &Invocation, words: &TakeSnapshot, source: &Path) -> Result<ImageSource> {
+fn image(invocation: &Invocation, args: &TakeSnapshotArgs, source: &Path) -> Result<ImageSource> {
     // Only the format of a regular file is detected. The owner of a device controls its first
     // bytes, and a fifo would block.
     let is_file = source.metadata().is_ok_and(|metadata| metadata.is_file());
-    let format = match words.format {
+    let format = match args.format {
         Some(format) => format,
         None if is_file => {
             open_to_read(source).and_then(|file| ImageFormat::detect(&file)).unwrap_or(ImageFormat::Raw)
@@ -272,23 +273,23 @@ fn image(invocation: &Invocation, words: &TakeSnapshot, source: &Path) -> Result
     if format == ImageFormat::Raw {
         return Ok(ImageSource::open(source)?);
     }
-    if words.format.is_none() && !invocation.quiet {
+    if args.format.is_none() && !invocation.quiet {
         let (path, name) = (source.display(), format.name());
         remark!(
             "varve: {path} is an image in the format {name}: the disk in it is archived (--format raw archives the file)"
         );
     }
-    let disk = ForeignImage::open(source, format, &words.allow_backing)?;
+    let disk = ForeignImage::open(source, format, &args.allow_backing)?;
     Ok(ImageSource::served(Box::new(disk), source, None))
 }
 
 fn folder_options(
     invocation: &Invocation,
-    words: &TakeSnapshot,
+    args: &TakeSnapshotArgs,
     source: &Path,
     selected: FolderOptions,
 ) -> Result<FolderOptions> {
-    let vac = words.vac.is_some().then(|| VacOptions {
+    let vac = args.vac.is_some().then(|| VacOptions {
         // A path without a last name, such as `.`, puts the contents of the folder at the top.
         name: source.file_name().map(|name| name.as_bytes().to_vec()),
         shape: VacShape::default(),
@@ -297,26 +298,26 @@ fn folder_options(
     Ok(FolderOptions {
         vac,
         store_folder: match invocation.session.home()? {
-            Home::Folder(path) => Some(path),
-            Home::Replica(_) | Home::Venti(_) => None,
+            StoreLocation::Folder(path) => Some(path),
+            StoreLocation::Replica(_) | StoreLocation::Venti(_) => None,
         },
         ..selected
     })
 }
 
-fn print(invocation: &Invocation, chosen: &Chosen, taken: &TakenSnapshot) {
+fn print(invocation: &Invocation, chosen: &ChosenForm, taken: &TakenSnapshot) {
     let snapshot = &taken.snapshot;
     if invocation.json {
         let mut shown = snapshot_list::as_json(snapshot);
         shown["kind_because"] = chosen.because.clone().into();
-        if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == Form::Folder) {
+        if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == SourceForm::Folder) {
             new_and_changed::put_counts(&mut shown, counts);
         }
         let asked = taken.left_out.asked.iter().filter(|_| invocation.verbose > 0);
         for entry in taken.left_out.notices.iter().chain(asked) {
-            say::record("left_out", what_goes_in::as_json(entry, &snapshot.source));
+            say::record("left_out", source_selection::as_json(entry, &snapshot.source));
         }
-        shown["excluded"] = what_goes_in::counts_as_json(&taken.left_out);
+        shown["excluded"] = source_selection::counts_as_json(&taken.left_out);
         if let Some(vac) = &taken.vac {
             shown["vac"] = vac.score.to_string().into();
         }
@@ -328,15 +329,15 @@ fn print(invocation: &Invocation, chosen: &Chosen, taken: &TakenSnapshot) {
     }
     say!("{}", as_line(snapshot));
     if let Some(because) = &chosen.because {
-        let form = if chosen.form == Form::File { "a file" } else { "a disk image" };
+        let form = if chosen.form == SourceForm::File { "a file" } else { "a disk image" };
         say!("  as {form}: {because}");
     }
     if let Some(vac) = &taken.vac {
         say!("vac:{}", vac.score);
     }
-    if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == Form::Folder) {
+    if let Some(counts) = taken.counts.as_ref().filter(|_| chosen.form == SourceForm::Folder) {
         new_and_changed::say_counts(counts);
     }
     say_left_out(&snapshot.left_out);
-    what_goes_in::say_left_out(&taken.left_out, invocation.verbose > 0);
+    source_selection::say_left_out(&taken.left_out, invocation.verbose > 0);
 }

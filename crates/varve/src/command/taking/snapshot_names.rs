@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use varve_archive::{NameTaken, Snapshot, SnapshotRequest, default_name};
 use varve_session::{Hinted, UsageError};
 
-use crate::arguments::{TakeSnapshot, parse_name};
+use crate::arguments::{TakeSnapshotArgs, parse_name};
 use crate::invocation::Invocation;
 use crate::show;
 
@@ -17,14 +17,14 @@ use crate::show;
 const COMMAND_SOURCE: &[u8] = b"command:";
 
 /// A planned snapshot, with its possible names.
-pub(super) struct Planned {
+pub(super) struct PlannedSnapshot {
     pub(super) request: SnapshotRequest,
     /// The name that earlier versions gave to this source.
     older_name: Option<String>,
 }
 
 /// Plans a snapshot for each source. Two with the same name are a usage error.
-pub(super) fn plan(args: &TakeSnapshot) -> Result<Vec<Planned>> {
+pub(super) fn plan(args: &TakeSnapshotArgs) -> Result<Vec<PlannedSnapshot>> {
     let given = args.name.as_ref().or(args.command.as_ref());
     if args.name.is_some() && args.sources.len() > 1 {
         let output = format!("--name names one snapshot, but there are {} sources", args.sources.len());
@@ -42,7 +42,7 @@ pub(super) fn plan(args: &TakeSnapshot) -> Result<Vec<Planned>> {
     if let (Some(name), Some(program)) = (&args.command, args.sources.first()) {
         let program = program.file_name().unwrap_or(program.as_os_str()).as_bytes();
         let source = [COMMAND_SOURCE, program].concat();
-        return Ok(vec![Planned {
+        return Ok(vec![PlannedSnapshot {
             request: SnapshotRequest { name: name.clone(), source, ..base },
             older_name: None,
         }]);
@@ -53,7 +53,7 @@ pub(super) fn plan(args: &TakeSnapshot) -> Result<Vec<Planned>> {
             None => own_names(source)?,
         };
         let source = remembered_path(source);
-        Ok(Planned { request: SnapshotRequest { name, source, ..base.clone() }, older_name })
+        Ok(PlannedSnapshot { request: SnapshotRequest { name, source, ..base.clone() }, older_name })
     });
     let planned = planned.collect::<Result<Vec<_>>>()?;
     refuse_same_names(args, &planned)?;
@@ -64,11 +64,13 @@ pub(super) fn plan(args: &TakeSnapshot) -> Result<Vec<Planned>> {
 /// name. A name that belongs to another source is refused, unless the user gave it.
 pub(super) fn settle(
     invocation: &Invocation,
-    args: &TakeSnapshot,
-    planned: &mut [Planned],
+    args: &TakeSnapshotArgs,
+    planned: &mut [PlannedSnapshot],
     snapshots: &[Snapshot],
 ) -> Result<()> {
-    for Planned { request, older_name } in planned.iter_mut().filter(|plan| !plan.request.name_is_given) {
+    for PlannedSnapshot { request, older_name } in
+        planned.iter_mut().filter(|plan| !plan.request.name_is_given)
+    {
         let older = older_name.as_deref();
         let name = default_name(snapshots, &request.host, &request.source, &request.name, older).to_owned();
         if name != request.name && !invocation.quiet {
@@ -92,9 +94,9 @@ pub(super) fn taken(source: &Path, error: NameTaken) -> anyhow::Error {
     error.context(format!("{} was not archived", source.display()))
 }
 
-fn refuse_same_names(args: &TakeSnapshot, planned: &[Planned]) -> Result<()> {
+fn refuse_same_names(args: &TakeSnapshotArgs, planned: &[PlannedSnapshot]) -> Result<()> {
     let mut known = BTreeMap::new();
-    for (Planned { request, .. }, source) in planned.iter().zip(&args.sources) {
+    for (PlannedSnapshot { request, .. }, source) in planned.iter().zip(&args.sources) {
         if let Some(other) = known.insert(&request.name, source) {
             let name = show::name(request.name.as_bytes());
             let (one, two) = (other.display(), source.display());

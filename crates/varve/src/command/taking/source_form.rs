@@ -12,11 +12,11 @@ use varve_image::{Disk, TableKind, VolumeContent};
 use varve_machine::ImageFormat;
 use varve_session::UsageError;
 
-use crate::arguments::{AsChoice, TakeSnapshot};
+use crate::arguments::{AsChoice, TakeSnapshotArgs};
 
 /// The form in which a source is archived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum SourceForm {
     Folder,
     File,
     Image,
@@ -26,13 +26,13 @@ pub(super) enum Form {
 
 /// The chosen form, and the reason if the choice was not obvious.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Chosen {
-    pub(super) form: Form,
+pub(super) struct ChosenForm {
+    pub(super) form: SourceForm,
     pub(super) because: Option<String>,
 }
 
 /// Refuses an `--as` that applies to none of the sources, or contradicts another argument.
-pub(super) fn check(args: &TakeSnapshot) -> Result<()> {
+pub(super) fn check(args: &TakeSnapshotArgs) -> Result<()> {
     let Some(form) = args.form else { return Ok(()) };
     if form == AsChoice::File && args.format.is_some() {
         bail!(UsageError("--format is for disk images, but --as file archives a file".into()));
@@ -48,17 +48,17 @@ pub(super) fn check(args: &TakeSnapshot) -> Result<()> {
 
 /// Chooses the form of a source.
 pub(super) fn choose(
-    args: &TakeSnapshot,
+    args: &TakeSnapshotArgs,
     source: &Path,
     request: &SnapshotRequest,
     snapshots: &[Snapshot],
-) -> Result<Chosen> {
-    let plain = |form| Ok(Chosen { form, because: None });
+) -> Result<ChosenForm> {
+    let plain = |form| Ok(ChosenForm { form, because: None });
     if args.command.is_some() {
-        return plain(Form::Stream(args.form.unwrap_or(AsChoice::File)));
+        return plain(SourceForm::Stream(args.form.unwrap_or(AsChoice::File)));
     }
     if source == Path::new("-") {
-        return plain(Form::Stream(args.form.unwrap_or(AsChoice::Image)));
+        return plain(SourceForm::Stream(args.form.unwrap_or(AsChoice::Image)));
     }
     let found = source.metadata();
     let is_file = found.as_ref().is_ok_and(|found| found.is_file());
@@ -66,10 +66,10 @@ pub(super) fn choose(
         refuse_unsized(source)?;
     }
     match args.form {
-        _ if found.is_ok_and(|found| found.is_dir()) => plain(Form::Folder),
-        Some(AsChoice::File) => plain(Form::File),
+        _ if found.is_ok_and(|found| found.is_dir()) => plain(SourceForm::Folder),
+        Some(AsChoice::File) => plain(SourceForm::File),
         // For any other source, opening it as an image reports what is wrong.
-        _ if !is_file || args.form.is_some() || args.format.is_some() => plain(Form::Image),
+        _ if !is_file || args.form.is_some() || args.format.is_some() => plain(SourceForm::Image),
         _ => of_file(source, request, snapshots),
     }
 }
@@ -87,15 +87,15 @@ fn refuse_unsized(source: &Path) -> Result<()> {
 }
 
 /// Chooses the form of a regular file for which the user gave none.
-fn of_file(source: &Path, request: &SnapshotRequest, snapshots: &[Snapshot]) -> Result<Chosen> {
-    let chosen = |form, because: String| Ok(Chosen { form, because: Some(because) });
+fn of_file(source: &Path, request: &SnapshotRequest, snapshots: &[Snapshot]) -> Result<ChosenForm> {
+    let chosen = |form, because: String| Ok(ChosenForm { form, because: Some(because) });
     let file = open_to_read(source).with_context(|| format!("cannot open {}", source.display()))?;
     // The snapshot itself reports a format that is read through QEMU's tools.
     if ImageFormat::detect(&file).is_ok_and(|format| format != ImageFormat::Raw) {
-        return Ok(Chosen { form: Form::Image, because: None });
+        return Ok(ChosenForm { form: SourceForm::Image, because: None });
     }
     if let Some(disk) = disk_in(file) {
-        return chosen(Form::Image, format!("it holds {disk}"));
+        return chosen(SourceForm::Image, format!("it holds {disk}"));
     }
     let earlier = snapshots
         .iter()
@@ -103,11 +103,11 @@ fn of_file(source: &Path, request: &SnapshotRequest, snapshots: &[Snapshot]) -> 
     let newest = earlier.max_by_key(|snapshot| snapshot.time);
     if newest.is_some_and(|newest| matches!(newest.content, SnapshotContent::Image(_))) {
         return chosen(
-            Form::Image,
+            SourceForm::Image,
             "no disk was found in it, but its newest snapshot is one of a disk image".into(),
         );
     }
-    chosen(Form::File, "no partition table, no boot sector and no file system was found in it".into())
+    chosen(SourceForm::File, "no partition table, no boot sector and no file system was found in it".into())
 }
 
 /// Describes the evidence that a file is a disk, if there is any.

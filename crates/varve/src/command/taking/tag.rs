@@ -4,15 +4,15 @@ use anyhow::{Context, Result, bail};
 use varve_archive::{Snapshot, SnapshotId, TagChanges};
 use varve_session::UsageError;
 
-use super::destination::Taker;
-use crate::arguments::Tag;
-use crate::command::choosing::chosen_snapshots::Choice;
+use super::destination::SnapshotDestination;
+use crate::arguments::TagArgs;
+use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::command::looking::snapshot_list::{as_json, remarks, short_id};
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{say, show};
 
-pub fn run(invocation: &Invocation, args: &Tag) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &TagArgs) -> Result<CommandOutcome> {
     let changes = TagChanges {
         remove: args.remove.clone(),
         set: args.set.clone(),
@@ -22,7 +22,7 @@ pub fn run(invocation: &Invocation, args: &Tag) -> Result<Outcome> {
     if changes == TagChanges::default() {
         bail!(UsageError("name a change: --add, --remove, --set or --comment".into()));
     }
-    let mut taker = Taker::open(invocation)?;
+    let mut taker = SnapshotDestination::open(invocation)?;
     let ids = chosen(invocation, args, taker.snapshots())?;
     let changed = taker.change(&ids, &changes).context("no tag is changed")?;
     for snapshot in taker.snapshots().iter().filter(|snapshot| ids.contains(&snapshot.id)) {
@@ -32,12 +32,12 @@ pub fn run(invocation: &Invocation, args: &Tag) -> Result<Outcome> {
         taker.note_root(invocation)?;
     }
     taker.close()?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }
 
 /// Returns the ids of the named snapshots, without duplicates.
-fn chosen(invocation: &Invocation, args: &Tag, snapshots: &[Snapshot]) -> Result<Vec<SnapshotId>> {
-    let choice = Choice::new(invocation, snapshots, &args.which);
+fn chosen(invocation: &Invocation, args: &TagArgs, snapshots: &[Snapshot]) -> Result<Vec<SnapshotId>> {
+    let choice = ChosenSnapshots::new(invocation, snapshots, &args.which);
     let mut ids = Vec::new();
     for name in &args.snapshots {
         let id = choice.named(name)?.id;

@@ -10,11 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use varve_block::Score;
-use varve_venti::{Hello, Message, Messages, Reply, Request, Version, VersionLine, missing, read_too_small};
+use varve_venti::{
+    Hello, MessageDecoder, VentiMessage, VentiReply, VentiRequest, Version, VersionLine, missing,
+    read_too_small,
+};
 
 /// What the server says to a request about a block that it has, or has not: how much the tag is more than the request's, and the
 /// answer. `None`: what any server says.
-type Oddity = dyn Fn(&Request, Option<&Bytes>) -> Option<(u8, Reply)> + Send + Sync;
+type Oddity = dyn Fn(&VentiRequest, Option<&Bytes>) -> Option<(u8, VentiReply)> + Send + Sync;
 
 pub struct Strange {
     pub address: String,
@@ -30,7 +33,7 @@ struct State {
 
 impl Strange {
     pub fn start(
-        oddity: impl Fn(&Request, Option<&Bytes>) -> Option<(u8, Reply)> + Send + Sync + 'static,
+        oddity: impl Fn(&VentiRequest, Option<&Bytes>) -> Option<(u8, VentiReply)> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("tcp!127.0.0.1!{}", listener.local_addr().unwrap().port());
@@ -78,11 +81,11 @@ impl State {
                 break;
             }
         }
-        let mut messages = Messages::new(Version::V04, 1 << 21, BytesMut::new());
+        let mut messages = MessageDecoder::new(Version::V04, 1 << 21, BytesMut::new());
         let mut bytes = vec![0; 65_536];
         loop {
-            while let Ok(Some(Message::Whole { kind, tag, body })) = messages.next_message() {
-                let (more, reply) = self.answer(&Request::decode(kind, body).unwrap());
+            while let Ok(Some(VentiMessage::Whole { kind, tag, body })) = messages.next_message() {
+                let (more, reply) = self.answer(&VentiRequest::decode(kind, body).unwrap());
                 let mut out = Vec::new();
                 reply.encode(Version::V04, tag.wrapping_add(more), &mut out).unwrap();
                 if socket.write_all(&out).is_err() {
@@ -96,29 +99,33 @@ impl State {
         }
     }
 
-    fn answer(&self, request: &Request) -> (u8, Reply) {
+    fn answer(&self, request: &VentiRequest) -> (u8, VentiReply) {
         self.asked.fetch_add(1, Ordering::SeqCst);
         let mut blocks = self.blocks.lock();
         let found = match request {
-            Request::Read { score, wire_type, .. } => blocks.get(&(*score, wire_type.to_byte())).cloned(),
+            VentiRequest::Read { score, wire_type, .. } => {
+                blocks.get(&(*score, wire_type.to_byte())).cloned()
+            }
             _ => None,
         };
         if let Some(odd) = (self.oddity)(request, found.as_ref()) {
             return odd;
         }
         let reply = match (request, found) {
-            (Request::Hello(_), _) => Reply::Hello(Hello::anonymous()),
-            (Request::Read { count, .. }, Some(block)) if block.len() > *count as usize => {
-                Reply::Error(read_too_small(*count, block.len()))
+            (VentiRequest::Hello(_), _) => VentiReply::Hello(Hello::anonymous()),
+            (VentiRequest::Read { count, .. }, Some(block)) if block.len() > *count as usize => {
+                VentiReply::Error(read_too_small(*count, block.len()))
             }
-            (Request::Read { .. }, Some(block)) => Reply::Read(block),
-            (Request::Read { score, wire_type, .. }, None) => Reply::Error(missing(score, *wire_type)),
-            (Request::Write { wire_type, data }, _) => {
+            (VentiRequest::Read { .. }, Some(block)) => VentiReply::Read(block),
+            (VentiRequest::Read { score, wire_type, .. }, None) => {
+                VentiReply::Error(missing(score, *wire_type))
+            }
+            (VentiRequest::Write { wire_type, data }, _) => {
                 let score: [u8; 20] = Score::sha1(data).as_bytes().try_into().unwrap();
                 blocks.insert((score, wire_type.to_byte()), data.clone());
-                Reply::Write(score)
+                VentiReply::Write(score)
             }
-            _ => Reply::Sync,
+            _ => VentiReply::Sync,
         };
         (0, reply)
     }

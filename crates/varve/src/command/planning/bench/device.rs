@@ -5,20 +5,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use varve_plan::{DeviceRow, measure_device};
 
-use crate::arguments::BenchDevice;
+use crate::arguments::BenchDeviceArgs;
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{say, show};
 
-pub fn run(invocation: &Invocation, words: &BenchDevice) -> Result<Outcome> {
-    if !words.folder.is_dir() {
-        bail!("there is no folder {}: name a folder on the disk to be measured", words.folder.display());
+pub fn run(invocation: &Invocation, args: &BenchDeviceArgs) -> Result<CommandOutcome> {
+    if !args.folder.is_dir() {
+        bail!("there is no folder {}: name a folder on the disk to be measured", args.folder.display());
     }
-    let failed = || format!("the disk of {} could not be measured", words.folder.display());
+    let failed = || format!("the disk of {} could not be measured", args.folder.display());
     // The file is removed when this function returns, also after a caught signal. It has a name
     // only until then.
     let file =
-        tempfile::Builder::new().prefix("varve-bench-").tempfile_in(&words.folder).with_context(failed)?;
+        tempfile::Builder::new().prefix("varve-bench-").tempfile_in(&args.folder).with_context(failed)?;
     if !invocation.json {
         say!("{:<18}{:>10}{:>7}{:>14}{:>12}", "", "BYTES", "DEPTH", "A SECOND", "MB/S");
     }
@@ -34,12 +34,12 @@ pub fn run(invocation: &Invocation, words: &BenchDevice) -> Result<Outcome> {
             );
         }
     };
-    let time = Duration::from_secs_f64(words.seconds);
-    let figures = measure_device(file.path(), words.size, time, &mut done).with_context(failed)?;
+    let time = Duration::from_secs_f64(args.seconds);
+    let figures = measure_device(file.path(), args.size, time, &mut done).with_context(failed)?;
     if invocation.json {
         say::record("device_benchmark", serde_json::to_value(&figures)?);
     } else if !figures.is_direct {
         say!("The file system has no direct access: the page cache may have made reads faster.");
     }
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

@@ -4,33 +4,33 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use varve_remote::{Load, LoadAction, LoadOrder, VentiOptions, load};
 
-use crate::arguments::{ActionChoice, BenchVenti, OrderChoice};
+use crate::arguments::{ActionChoice, BenchVentiArgs, OrderChoice};
 use crate::invocation::Invocation;
-use crate::outcome::Outcome;
+use crate::outcome::CommandOutcome;
 use crate::{say, show};
 
-pub fn run(invocation: &Invocation, words: &BenchVenti) -> Result<Outcome> {
+pub fn run(invocation: &Invocation, args: &BenchVentiArgs) -> Result<CommandOutcome> {
     let wanted = Load {
-        action: match words.action {
+        action: match args.action {
             ActionChoice::Write => LoadAction::Write,
             ActionChoice::Read => LoadAction::Read,
         },
-        order: match words.order {
+        order: match args.order {
             OrderChoice::Sequential => LoadOrder::Sequential,
             OrderChoice::Permuted => LoadOrder::Permuted,
             OrderChoice::Random => LoadOrder::Random,
             OrderChoice::Same => LoadOrder::Same,
         },
-        block_bytes: words.block_size,
-        count: words.count,
-        among: words.among.unwrap_or(words.count),
-        depth: words.depth.into(),
-        seed: words.seed,
+        block_bytes: args.block_size,
+        count: args.count,
+        among: args.among.unwrap_or(args.count),
+        depth: args.depth.into(),
+        seed: args.seed,
     };
     let options = VentiOptions { tls: varve_session::venti_tls()?, ..VentiOptions::default() };
-    let result = load(&words.address, &options, &wanted)
-        .with_context(|| format!("{} could not be measured", words.address))?;
-    let bytes = words.count * words.block_size as u64;
+    let result = load(&args.address, &options, &wanted)
+        .with_context(|| format!("{} could not be measured", args.address))?;
+    let bytes = args.count * args.block_size as u64;
     let [half, most, nearly_all, all] =
         [500, 990, 999, 1000].map(|share| result.latency(share).as_secs_f64() * 1e3);
     #[expect(clippy::cast_precision_loss, reason = "a rate is shown with few digits")]
@@ -44,9 +44,9 @@ pub fn run(invocation: &Invocation, words: &BenchVenti) -> Result<Outcome> {
             "latency_milliseconds": { "50": half, "99": most, "99.9": nearly_all, "100": all },
         });
         say::record("venti_benchmark", value);
-        return Ok(Outcome::Done);
+        return Ok(CommandOutcome::Done);
     }
-    let what = match words.action {
+    let what = match args.action {
         ActionChoice::Write => "written",
         ActionChoice::Read => "read",
     };
@@ -57,5 +57,5 @@ pub fn run(invocation: &Invocation, words: &BenchVenti) -> Result<Outcome> {
         result.sync.as_secs_f64()
     );
     say!("latency: 50% {half:.2} ms, 99% {most:.2} ms, 99.9% {nearly_all:.2} ms, the longest {all:.2} ms");
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

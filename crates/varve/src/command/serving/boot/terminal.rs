@@ -13,13 +13,13 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 const LEAVE: u8 = 0x1d;
 
 /// A terminal in raw mode that sends every key to a machine. Dropping it restores the former mode.
-pub(super) struct Terminal {
+pub(super) struct RawTerminal {
     before: Option<Termios>,
     console: Arc<Mutex<Option<UnixStream>>>,
     listening: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Terminal {
+impl RawTerminal {
     /// Takes over the terminal. `Ctrl-]` sets `is_left`.
     #[expect(clippy::disallowed_methods, reason = "keys come when they come")]
     pub(super) fn take(is_left: Arc<AtomicBool>) -> io::Result<Self> {
@@ -61,7 +61,7 @@ impl Terminal {
     }
 }
 
-impl Drop for Terminal {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         self.disconnect();
         // The machine has ended. Show its last output before the terminal is restored.

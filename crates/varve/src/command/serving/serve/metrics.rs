@@ -9,7 +9,7 @@ use varve_store::Store;
 
 /// Returns the page with the current values.
 pub(super) fn page(store: &Weak<Store>, venti: &Weak<VentiServer>) -> String {
-    let mut page = Text::default();
+    let mut page = MetricsText::default();
     if let Some(server) = Weak::upgrade(venti) {
         venti_numbers(&server, &mut page);
     }
@@ -21,7 +21,7 @@ pub(super) fn page(store: &Weak<Store>, venti: &Weak<VentiServer>) -> String {
 
 /// Returns the page of a server with proxies.
 pub(super) fn proxies_page(watched: &WatchedProxies, venti: &Weak<VentiServer>) -> String {
-    let mut page = Text::default();
+    let mut page = MetricsText::default();
     if let Some(server) = Weak::upgrade(venti) {
         venti_numbers(&server, &mut page);
     }
@@ -36,7 +36,7 @@ pub(super) fn proxies_page(watched: &WatchedProxies, venti: &Weak<VentiServer>) 
     page.0
 }
 
-fn venti_numbers(server: &Arc<VentiServer>, page: &mut Text) {
+fn venti_numbers(server: &Arc<VentiServer>, page: &mut MetricsText) {
     let counts = server.counts();
     page.gauge("varve_venti_clients", "Connected clients.", counts.clients);
     page.gauge(
@@ -75,7 +75,7 @@ fn venti_numbers(server: &Arc<VentiServer>, page: &mut Text) {
 }
 
 /// Adds the metrics of the index, among them memventi's two histograms.
-fn index_numbers(store: &Store, page: &mut Text) {
+fn index_numbers(store: &Store, page: &mut MetricsText) {
     if let Some(index) = store.memory_index_stats() {
         page.gauge("varve_index_blocks", "Blocks in the index.", index.block_count);
         page.gauge("varve_index_memory_bytes", "Memory of the index.", index.memory_bytes);
@@ -96,9 +96,9 @@ fn index_numbers(store: &Store, page: &mut Text) {
 }
 
 #[derive(Default)]
-struct Text(String);
+struct MetricsText(String);
 
-impl Text {
+impl MetricsText {
     fn head(&mut self, name: &str, help: &str, kind: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }

@@ -17,16 +17,18 @@ use varve_proxy::{
 };
 use varve_remote::{VentiOptions, VentiStore};
 use varve_serve::metrics::MetricsServer;
-use varve_serve::venti::{Inherited, Notice, VentiSettings};
-use varve_session::{Home, Roots, UsageError, VentiSnapshots, home_at, target};
+use varve_serve::venti::{InheritedSockets, ServiceState, VentiSettings};
+use varve_session::{RootsFile, StoreLocation, UsageError, VentiSnapshots, home_at, target};
 use varve_store::Store;
 use varve_tree::leads_to;
 use varve_venti::Address;
 use varve_world::World;
 
-use super::venti::{self, VentiDoor};
-use super::{Door, Outcome, announce, end_at_next_signal, metrics, snapshot_doors, tell, tell_numbers};
-use crate::arguments::Serve;
+use super::venti::{self, VentiFrontEnd};
+use super::{
+    CommandOutcome, FrontEnd, announce, end_at_next_signal, metrics, snapshot_front_ends, tell, tell_numbers,
+};
+use crate::arguments::ServeArgs;
 use crate::invocation::Invocation;
 
 /// The default size of the front end's own block cache. It is small, because the proxies have
@@ -40,28 +42,28 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Returns the proxies to serve; `None` if the store itself is served.
-pub(super) fn configuration(invocation: &Invocation, words: &Serve) -> Result<Option<Configuration>> {
-    let is_server = || matches!(invocation.session.home(), Ok(Home::Venti(_)));
-    if !words.has_proxies() && !is_server() {
+pub(super) fn configuration(invocation: &Invocation, args: &ServeArgs) -> Result<Option<Configuration>> {
+    let is_server = || matches!(invocation.session.home(), Ok(StoreLocation::Venti(_)));
+    if !args.has_proxies() && !is_server() {
         return Ok(None);
     }
-    if words.shows_snapshots() {
+    if args.shows_snapshots() {
         roots(invocation)?;
     }
-    if words.sessions {
+    if args.sessions {
         let text = "--sessions cannot be used with proxies: give it to the server behind them";
         bail!(UsageError(text.into()));
     }
-    match &words.proxies {
+    match &args.proxies {
         Some(file) => from_file(file).map(Some),
-        None => from_flags(invocation, words).map(Some),
+        None => from_flags(invocation, args).map(Some),
     }
 }
 
 /// Returns the file with the catalog root: blocks behind proxies have no list of snapshots.
-fn roots(invocation: &Invocation) -> Result<Roots> {
+fn roots(invocation: &Invocation) -> Result<RootsFile> {
     match invocation.session.home() {
-        Ok(Home::Venti(address)) => invocation.session.roots(&address),
+        Ok(StoreLocation::Venti(address)) => invocation.session.roots(&address),
         _ => invocation.session.named_roots().ok_or_else(|| {
             let text = "proxies serve blocks, not snapshots: for --nbd, --nfs and --webdav name the Venti server of the snapshots with --store, or their roots with --roots";
             UsageError(text.into()).into()
@@ -82,12 +84,12 @@ fn from_file(file: &Path) -> Result<Configuration> {
 
 /// Builds the proxies from the command line, in the only useful order: read-ahead in front of the
 /// cache, the cache in front of the write buffer, and behind it the shards or the store.
-fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
+fn from_flags(invocation: &Invocation, args: &ServeArgs) -> Result<Configuration> {
     let mut stores = BTreeMap::new();
-    let mut front = if words.shard.is_empty() {
+    let mut front = if args.shard.is_empty() {
         add(&mut stores, "store", &invocation.session.store_path()?)?
     } else {
-        let numbered = words.shard.iter().enumerate();
+        let numbered = args.shard.iter().enumerate();
         let named = numbered.map(|(number, path)| add(&mut stores, &format!("shard-{}", number + 1), path));
         let shards = named.collect::<Result<Vec<_>>>()?;
         stores.insert("shards".to_owned(), StoreDescription::Shards { stores: shards });
@@ -97,10 +99,10 @@ fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
         stores.insert(name.to_owned(), described);
         front = name.to_owned();
     };
-    let mut target = if words.shard.is_empty() { "store" } else { "shards" };
-    if let Some(folder) = &words.write_buffer {
-        let settings = BufferSettings { bytes_max: words.write_buffer_size, ..BufferSettings::default() };
-        let bytes_per_second = words.write_buffer_rate;
+    let mut target = if args.shard.is_empty() { "store" } else { "shards" };
+    if let Some(folder) = &args.write_buffer {
+        let settings = BufferSettings { bytes_max: args.write_buffer_size, ..BufferSettings::default() };
+        let bytes_per_second = args.write_buffer_rate;
         let described = StoreDescription::Buffer {
             target: target.into(),
             folder: folder.clone(),
@@ -110,12 +112,11 @@ fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
         put(&mut stores, "write-buffer", described);
         target = "write-buffer";
     }
-    if let Some(path) = &words.look_aside {
+    if let Some(path) = &args.look_aside {
         let look_aside = match home_at(path)? {
-            Home::Venti(_) => add(&mut stores, "look-aside", path)?,
+            StoreLocation::Venti(_) => add(&mut stores, "look-aside", path)?,
             _ => {
-                let bounded =
-                    StoreDescription::Bounded { folder: path.clone(), bytes: words.look_aside_size };
+                let bounded = StoreDescription::Bounded { folder: path.clone(), bytes: args.look_aside_size };
                 stores.insert("look-aside".to_owned(), bounded);
                 "look-aside".to_owned()
             }
@@ -123,13 +124,13 @@ fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
         let described = StoreDescription::Cache {
             source: target.into(),
             look_aside: Some(look_aside),
-            look_aside_writes: words.look_aside_writes,
-            memory_bytes: words.memory.unwrap_or(4 * RECENT_BYTES),
+            look_aside_writes: args.look_aside_writes,
+            memory_bytes: args.memory.unwrap_or(4 * RECENT_BYTES),
         };
         put(&mut stores, "cache", described);
         target = "cache";
     }
-    if let Some(memory_bytes) = words.read_ahead {
+    if let Some(memory_bytes) = args.read_ahead {
         put(&mut stores, "read-ahead", StoreDescription::ReadAhead { source: target.into(), memory_bytes });
     }
     Ok(Configuration::new(front, stores)?)
@@ -138,9 +139,11 @@ fn from_flags(invocation: &Invocation, words: &Serve) -> Result<Configuration> {
 /// Adds a store or server at the end of the chain.
 fn add(stores: &mut BTreeMap<String, StoreDescription>, name: &str, path: &Path) -> Result<String> {
     let described = match home_at(path)? {
-        Home::Venti(address) => StoreDescription::Server { address, attempts: ATTEMPTS, patience: PATIENCE },
-        Home::Folder(path) => StoreDescription::Folder { path },
-        Home::Replica(text) => {
+        StoreLocation::Venti(address) => {
+            StoreDescription::Server { address, attempts: ATTEMPTS, patience: PATIENCE }
+        }
+        StoreLocation::Folder(path) => StoreDescription::Folder { path },
+        StoreLocation::Replica(text) => {
             bail!(
                 "{} is a replica, and cannot be written: a proxy needs a Venti server, or a store's own folder",
                 target::shown(&text)
@@ -153,12 +156,12 @@ fn add(stores: &mut BTreeMap<String, StoreDescription>, name: &str, path: &Path)
 
 /// The services of this machine that the proxies need. It closes its stores after everything else
 /// has ended.
-struct Machine<'a> {
+struct MachineResources<'a> {
     invocation: &'a Invocation,
     stores: Mutex<Vec<Arc<Store>>>,
 }
 
-impl ProxyResources for Machine<'_> {
+impl ProxyResources for MachineResources<'_> {
     fn server(
         &self,
         address: &Address,
@@ -201,33 +204,34 @@ impl ProxyResources for Machine<'_> {
 /// Serves until a signal to end.
 pub fn run(
     invocation: &Invocation,
-    words: &Serve,
+    args: &ServeArgs,
     configuration: &Configuration,
-    inherited: &mut Inherited,
+    inherited: &mut InheritedSockets,
     mut signals: Signals,
-) -> Result<Outcome> {
-    let machine = Machine { invocation, stores: Mutex::default() };
+) -> Result<CommandOutcome> {
+    let machine = MachineResources { invocation, stores: Mutex::default() };
     let assembled = AssembledProxies::new(configuration, &machine)?;
     // An unavailable server may return, so its failures are passed on. A store that must not be
     // written to reports that itself.
     let settings = VentiSettings {
         failures_pass: true,
-        recent_bytes: words.memory.unwrap_or(RECENT_BYTES),
-        ..venti::settings(words)?
+        recent_bytes: args.memory.unwrap_or(RECENT_BYTES),
+        ..venti::settings(args)?
     };
     let blocks = assembled.blocks();
     let list = || Ok(Box::new(VentiSnapshots::open(roots(invocation)?, Arc::clone(&blocks))?) as _);
-    let mut doors = snapshot_doors(words, &blocks, &list)?;
-    let server = venti::start(words, inherited, Arc::clone(&blocks), settings)?.map(Arc::new);
-    doors.extend(server.iter().map(|server| Box::new(VentiDoor(Arc::clone(server))) as Box<dyn Door>));
+    let mut front_ends = snapshot_front_ends(args, &blocks, &list)?;
+    let server = venti::start(args, inherited, Arc::clone(&blocks), settings)?.map(Arc::new);
+    front_ends
+        .extend(server.iter().map(|server| Box::new(VentiFrontEnd(Arc::clone(server))) as Box<dyn FrontEnd>));
     let counted = server.as_ref().map_or_else(Weak::new, Arc::downgrade);
-    let metrics = words.metrics.map(|address| {
+    let metrics = args.metrics.map(|address| {
         let watched = assembled.watched().clone();
         let page = move || metrics::proxies_page(&watched, &counted);
-        MetricsServer::start(address, words.expose, Arc::new(page))
+        MetricsServer::start(address, args.expose, Arc::new(page))
     });
     let metrics = metrics.transpose().map_err(super::not_listening)?;
-    announce(invocation, &doors, metrics.as_ref());
+    announce(invocation, &front_ends, metrics.as_ref());
     for signal in signals.forever() {
         let counts = || server.as_deref().map(venti::counts).unwrap_or_default();
         match signal {
@@ -235,11 +239,11 @@ pub fn run(
             _ => break,
         }
     }
-    tell(Notice::Stopping);
+    tell(ServiceState::Stopping);
     end_at_next_signal(signals);
     let was_written = server.as_ref().is_some_and(|server| server.counts().writes > 0);
     drop((server, metrics, blocks));
-    doors.into_iter().for_each(Door::close);
+    front_ends.into_iter().for_each(FrontEnd::close);
     let synced = assembled.close(was_written);
     for store in machine.stores.into_inner() {
         if let Ok(store) = Arc::try_unwrap(store) {
@@ -247,5 +251,5 @@ pub fn run(
         }
     }
     synced.context("some written blocks are not durable behind the proxies")?;
-    Ok(Outcome::Done)
+    Ok(CommandOutcome::Done)
 }

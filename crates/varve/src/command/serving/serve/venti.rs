@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use anyhow::Result;
 use varve_block::BlockStore;
-use varve_serve::venti::{Access, Inherited, Listening, Notice, StartError, VentiServer, VentiSettings};
+use varve_serve::venti::{
+    InheritedSockets, ListenAccess, ListenAddress, ServiceState, StartError, VentiServer, VentiSettings,
+};
 use varve_store::CandidateCounts;
 
-use super::{Door, memory};
-use crate::arguments::Serve;
+use super::{FrontEnd, memory};
+use crate::arguments::ServeArgs;
 
 /// A server whose counters may be read elsewhere at the same time.
-pub(super) struct VentiDoor(pub(super) Arc<VentiServer>);
+pub(super) struct VentiFrontEnd(pub(super) Arc<VentiServer>);
 
-impl Door for VentiDoor {
+impl FrontEnd for VentiFrontEnd {
     fn addresses(&self) -> Vec<String> {
-        let address = |(address, access): &(varve_venti::Address, Access)| match access {
-            Access::ReadWrite => address.to_string(),
-            Access::ReadOnly => format!("{address} (read-only)"),
+        let address = |(address, access): &(varve_venti::Address, ListenAccess)| match access {
+            ListenAccess::ReadWrite => address.to_string(),
+            ListenAccess::ReadOnly => format!("{address} (read-only)"),
         };
         self.0.addresses().iter().map(address).collect()
     }
@@ -32,41 +34,41 @@ impl Door for VentiDoor {
 }
 
 /// Returns the settings for its clients.
-pub(super) fn settings(words: &Serve) -> Result<VentiSettings> {
-    let patience = words.venti_patience;
+pub(super) fn settings(args: &ServeArgs) -> Result<VentiSettings> {
+    let patience = args.venti_patience;
     Ok(VentiSettings {
-        clients_max: words.venti_clients as usize,
-        block_bytes_max: words.venti_block_size,
-        client_bytes: words.venti_room.0,
-        all_clients_bytes: words.venti_room.1,
-        recent_bytes: memory(words),
+        clients_max: args.venti_clients as usize,
+        block_bytes_max: args.venti_block_size,
+        client_bytes: args.venti_room.0,
+        all_clients_bytes: args.venti_room.1,
+        recent_bytes: memory(args),
         hello_timeout: Duration::from_secs(patience.hello),
         partial_timeout: Duration::from_secs(patience.message),
         idle_timeout: (patience.idle > 0).then(|| Duration::from_secs(patience.idle)),
         send_timeout: Duration::from_secs(patience.answer),
         drain_timeout: Duration::from_secs(patience.end),
-        sync_after: Duration::from_secs(words.sync_after.into()),
-        on_read_only: |_| super::tell(Notice::Degraded),
-        tls: words.venti_tls.as_ref().map(super::identity).transpose()?,
+        sync_after: Duration::from_secs(args.sync_after.into()),
+        on_read_only: |_| super::tell(ServiceState::Degraded),
+        tls: args.venti_tls.as_ref().map(super::identity).transpose()?,
         ..VentiSettings::default()
     })
 }
 
 /// Starts the server if it has an address.
 pub(super) fn start(
-    words: &Serve,
-    inherited: &mut Inherited,
+    args: &ServeArgs,
+    inherited: &mut InheritedSockets,
     blocks: Arc<dyn BlockStore>,
     settings: VentiSettings,
 ) -> Result<Option<VentiServer>> {
-    let at = |access: Access| move |at: &_| Listening { at: Clone::clone(at), access };
-    let writable = words.venti.iter().map(at(Access::ReadWrite));
-    let wanted: Vec<Listening> =
-        writable.chain(words.venti_read_only.iter().map(at(Access::ReadOnly))).collect();
+    let at = |access: ListenAccess| move |at: &_| ListenAddress { at: Clone::clone(at), access };
+    let writable = args.venti.iter().map(at(ListenAccess::ReadWrite));
+    let wanted: Vec<ListenAddress> =
+        writable.chain(args.venti_read_only.iter().map(at(ListenAccess::ReadOnly))).collect();
     if wanted.is_empty() {
         return Ok(None);
     }
-    let started = VentiServer::start(&wanted, words.expose, inherited, blocks, settings);
+    let started = VentiServer::start(&wanted, args.expose, inherited, blocks, settings);
     Ok(Some(started.map_err(|error| match error {
         StartError::Listen(error) => super::not_listening(error),
         error => error.into(),

@@ -15,11 +15,11 @@ use varve_archive::{
 };
 use varve_session::Interrupted;
 
-use super::super::snapshot_names::Planned;
-use super::super::source_form::{self, Chosen, Form};
-use super::what_goes_in::{self, WhatGoesIn};
-use super::{Outcome, folder_options, image, left_out, warn_if_mounted};
-use crate::arguments::{AsChoice, TakeSnapshot};
+use super::super::snapshot_names::PlannedSnapshot;
+use super::super::source_form::{self, ChosenForm, SourceForm};
+use super::source_selection::{self, SourceSelection};
+use super::{CommandOutcome, folder_options, image, left_out, warn_if_mounted};
+use crate::arguments::{AsChoice, TakeSnapshotArgs};
 use crate::command::looking::left_out::{left_out_json, left_out_lines};
 use crate::invocation::Invocation;
 use crate::signals::cancel_on_signal;
@@ -27,29 +27,31 @@ use crate::{complaint, say, show};
 
 pub fn run(
     invocation: &Invocation,
-    args: &TakeSnapshot,
-    planned: Vec<Planned>,
-    what_goes_in: &WhatGoesIn,
-) -> Result<Outcome> {
+    args: &TakeSnapshotArgs,
+    planned: Vec<PlannedSnapshot>,
+    what_goes_in: &SourceSelection,
+) -> Result<CommandOutcome> {
     let progress = Arc::new(Progress::new());
     cancel_on_signal(&progress)?;
-    let mut outcome = Outcome::Done;
-    for (place, (source, Planned { request, .. })) in args.sources.iter().zip(planned).enumerate() {
+    let mut outcome = CommandOutcome::Done;
+    for (place, (source, PlannedSnapshot { request, .. })) in args.sources.iter().zip(planned).enumerate() {
         let context = || format!("{} cannot be examined", source.display());
         // Without the store, no earlier snapshots are known.
         let chosen = source_form::choose(args, source, &request, &[]).with_context(context)?;
         match chosen.form {
-            Form::Folder => {
+            SourceForm::Folder => {
                 let options = folder_options(invocation, args, source, what_goes_in.options(args, place)?)?;
                 let survey =
                     folder(invocation, source, &request, &options, &progress).with_context(context)?;
                 if survey.problem_count > 0 {
-                    outcome = Outcome::Gaps;
+                    outcome = CommandOutcome::Gaps;
                 }
             }
-            Form::File => file(invocation, source, &request, &chosen).with_context(context)?,
-            Form::Stream(form) => stream(invocation, args, source, &request, form),
-            Form::Image => image_source(invocation, args, source, &request, &chosen).with_context(context)?,
+            SourceForm::File => file(invocation, source, &request, &chosen).with_context(context)?,
+            SourceForm::Stream(form) => stream(invocation, args, source, &request, form),
+            SourceForm::Image => {
+                image_source(invocation, args, source, &request, &chosen).with_context(context)?
+            }
         }
     }
     what_goes_in.warn_of_unmatched();
@@ -82,7 +84,7 @@ fn folder(
             "folders": survey.folder_count,
             "bytes": survey.bytes,
             "problems": survey.problem_count,
-            "excluded": what_goes_in::counts_as_json(&survey.left_out),
+            "excluded": source_selection::counts_as_json(&survey.left_out),
         });
         show::put_name(&mut line, "source", &request.source);
         say::item("dry_run", line);
@@ -91,7 +93,7 @@ fn folder(
     let (files, folders) =
         (show::count(survey.file_count, "file"), show::count(survey.folder_count, "folder"));
     list!("{name}: would archive {files} and {folders}, {}", show::bytes(survey.bytes));
-    if let Some(total) = what_goes_in::total_by_rules(&survey.left_out) {
+    if let Some(total) = source_selection::total_by_rules(&survey.left_out) {
         list!("{name}: would leave out by rules {total}");
     }
     if survey.left_out.notice_count > 0 {
@@ -118,9 +120,9 @@ fn print(invocation: &Invocation, source: &[u8], surveyed: SurveyEvent<'_>) {
             }
         }
         SurveyEvent::LeftOut(entry) if invocation.json => {
-            say::item("left_out", what_goes_in::as_json(entry, source));
+            say::item("left_out", source_selection::as_json(entry, source));
         }
-        SurveyEvent::LeftOut(entry) => list!("- {}", what_goes_in::as_line(entry)),
+        SurveyEvent::LeftOut(entry) => list!("- {}", source_selection::as_line(entry)),
         SurveyEvent::Unreadable { path, error } => {
             complaint::report_problem(&Problem { path: path.to_path_buf(), error: error.into() });
         }
@@ -140,7 +142,12 @@ fn tell(invocation: &Invocation, request: &SnapshotRequest, mut fields: Value, w
 }
 
 /// Reports a single file.
-fn file(invocation: &Invocation, source: &Path, request: &SnapshotRequest, chosen: &Chosen) -> Result<()> {
+fn file(
+    invocation: &Invocation,
+    source: &Path,
+    request: &SnapshotRequest,
+    chosen: &ChosenForm,
+) -> Result<()> {
     let bytes = source.metadata()?.len();
     let fields = json!({ "kind": "file", "bytes": bytes, "kind_because": chosen.because });
     let because = because(chosen);
@@ -153,7 +160,7 @@ fn file(invocation: &Invocation, source: &Path, request: &SnapshotRequest, chose
 /// not started.
 fn stream(
     invocation: &Invocation,
-    args: &TakeSnapshot,
+    args: &TakeSnapshotArgs,
     source: &Path,
     request: &SnapshotRequest,
     form: AsChoice,
@@ -173,10 +180,10 @@ fn stream(
 /// Reports the size of an image, and the parts that would be left out.
 fn image_source(
     invocation: &Invocation,
-    args: &TakeSnapshot,
+    args: &TakeSnapshotArgs,
     source: &Path,
     request: &SnapshotRequest,
-    chosen: &Chosen,
+    chosen: &ChosenForm,
 ) -> Result<()> {
     let image = image(invocation, args, source)?;
     warn_if_mounted(source);
@@ -200,6 +207,6 @@ fn image_source(
     Ok(())
 }
 
-fn because(chosen: &Chosen) -> String {
+fn because(chosen: &ChosenForm) -> String {
     chosen.because.as_ref().map_or_else(String::new, |because| format!(": {because}"))
 }

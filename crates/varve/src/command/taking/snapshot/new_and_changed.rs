@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use varve_archive::{FileNews, FolderCounts, FolderOptions, NewsCounts, NoteNews, survey_folder};
 
 use crate::invocation::Invocation;
-use crate::progress_bar::Shown;
+use crate::progress_bar::ShownProgress;
 use crate::{say, show};
 
 /// Returns a function that lists new and changed files, if a listing is requested.
@@ -38,7 +38,7 @@ fn record(change: &str, path: &Path) {
 
 /// Counts the files for the progress display while the snapshot has already begun. It reads
 /// metadata and no contents.
-pub(super) fn count_ahead(shown: &Shown, source: &Path, options: &FolderOptions) {
+pub(super) fn count_ahead(shown: &ShownProgress, source: &Path, options: &FolderOptions) {
     let (source, options) = (source.to_owned(), options.clone());
     shown.count_ahead(move |is_over| {
         let mut is_cut = false;

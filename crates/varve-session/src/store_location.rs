@@ -17,7 +17,7 @@ const VENTI_VARIABLE: &str = "$venti";
 const VENTI_CERTIFICATE: &str = "VARVE_VENTI_CERTIFICATE";
 
 /// The location of a store.
-pub enum Home {
+pub enum StoreLocation {
     Folder(PathBuf),
     /// The text that names the target of a replica.
     Replica(String),
@@ -26,7 +26,7 @@ pub enum Home {
 }
 
 /// Interprets a path or a URL.
-pub fn home_at(path: &Path) -> Result<Home> {
+pub fn home_at(path: &Path) -> Result<StoreLocation> {
     if let Some(text) = path.to_str().filter(|text| is_venti(text)) {
         let named = match text {
             VENTI_VARIABLE => {
@@ -40,13 +40,13 @@ pub fn home_at(path: &Path) -> Result<Home> {
             }
             text => text.to_owned(),
         };
-        return Ok(Home::Venti(named.parse().map_err(|error| UsageError(format!("{error}")))?));
+        return Ok(StoreLocation::Venti(named.parse().map_err(|error| UsageError(format!("{error}")))?));
     }
     path.to_str().map_or(Ok(()), target::refuse_other_spelling)?;
     let text = path.to_str().filter(|text| target::is_url(text) || target::is_replica_folder(path));
     Ok(match text {
-        Some(text) => Home::Replica(text.to_owned()),
-        None => Home::Folder(path.into()),
+        Some(text) => StoreLocation::Replica(text.to_owned()),
+        None => StoreLocation::Folder(path.into()),
     })
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn connect(address: &Address) -> Result<Arc<VentiStore>> {
     Ok(Arc::new(connected?))
 }
 
-impl Home {
+impl StoreLocation {
     /// Returns the folder for a new store.
     ///
     /// # Errors

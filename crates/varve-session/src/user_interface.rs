@@ -11,7 +11,7 @@ use crate::notice::Notice;
 
 /// Renders the reports of a session and answers its questions. The program implements it, and tests
 /// have their own implementation.
-pub trait Frontend: Send + Sync {
+pub trait UserInterface: Send + Sync {
     /// Reports a fact that the user must know while the command continues.
     fn notice(&self, notice: &Notice);
 

@@ -9,7 +9,7 @@ use super::value::{parse_exclude, parse_size};
 /// Contents of a folder.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Contents of a folder")]
-pub struct WhatGoesIn {
+pub struct SelectionArgs {
     /// Leave out entries that match this pattern, as in a .gitignore file; may be given several
     /// times
     ///

@@ -12,19 +12,19 @@ use varve_replica::HealingStore;
 use varve_venti::Address;
 use varve_world::{Clock, RealClock, Workers, World};
 
-use crate::home::Home;
-use crate::roots::Roots;
-use crate::session::Session;
+use crate::roots_file::RootsFile;
+use crate::session::CommandSession;
+use crate::store_location::StoreLocation;
 
 /// The snapshots at a Venti server, and the local file that names its newest catalog.
 pub struct VentiSnapshots {
     elsewhere: RemoteArchive,
-    roots: Roots,
+    roots: RootsFile,
 }
 
 impl VentiSnapshots {
     /// Reads the newest catalog that `roots` names.
-    pub fn open(roots: Roots, blocks: Arc<dyn BlockStore>) -> Result<Self> {
+    pub fn open(roots: RootsFile, blocks: Arc<dyn BlockStore>) -> Result<Self> {
         let elsewhere = roots.open(blocks)?;
         Ok(Self { elsewhere, roots })
     }
@@ -51,13 +51,13 @@ impl SnapshotList for VentiSnapshots {
 }
 
 /// Snapshots, and the blocks of which they are made.
-pub struct Reading {
+pub struct OpenArchive {
     list: Box<dyn SnapshotList>,
     blocks: Arc<HealingStore>,
     workers: Arc<dyn Workers>,
 }
 
-impl Reading {
+impl OpenArchive {
     /// Returns all snapshots.
     pub fn snapshots(&self) -> &[Snapshot] {
         self.list.snapshots()
@@ -80,20 +80,20 @@ impl Reading {
 }
 
 /// Opening snapshots.
-impl Session {
+impl CommandSession {
     /// Opens the snapshots of the store and their blocks for reading.
     ///
     /// # Errors
     /// When the store or its catalog does not open.
-    pub fn reading(&self) -> Result<Reading> {
-        if let Home::Venti(address) = self.home()? {
+    pub fn reading(&self) -> Result<OpenArchive> {
+        if let StoreLocation::Venti(address) = self.home()? {
             let workers = World::real(Path::new("")).workers;
             let (found, blocks) = self.venti_snapshots(&address)?;
             let blocks = Arc::new(HealingStore::new(blocks, Box::new(Vec::new)));
-            return Ok(Reading { list: Box::new(found), blocks, workers });
+            return Ok(OpenArchive { list: Box::new(found), blocks, workers });
         }
         let archive = self.read()?;
-        Ok(Reading {
+        Ok(OpenArchive {
             blocks: self.healing(&archive),
             workers: Arc::clone(&archive.store().world().workers),
             list: Box::new(archive),

@@ -6,7 +6,7 @@ use crate::tls::TlsIdentity;
 
 /// Limits and time-outs for clients.
 #[derive(Clone)]
-pub struct Settings {
+pub struct NbdSettings {
     /// If set, TLS is mandatory.
     pub tls: Option<TlsIdentity>,
     /// The maximum number of clients. Further clients are refused.
@@ -23,7 +23,7 @@ pub struct Settings {
     pub drain_timeout: Duration,
 }
 
-impl Default for Settings {
+impl Default for NbdSettings {
     fn default() -> Self {
         Self {
             tls: None,

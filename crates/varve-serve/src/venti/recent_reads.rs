@@ -20,11 +20,11 @@ impl Weighter<BlockName, Bytes> for ByBytes {
     }
 }
 
-pub(super) struct RecentBlocks {
+pub(super) struct RecentReads {
     blocks: Cache<BlockName, Bytes, ByBytes>,
 }
 
-impl RecentBlocks {
+impl RecentReads {
     pub(super) fn new(bytes: u64) -> Self {
         let count = usize::try_from(bytes / BLOCK_BYTES).unwrap_or(usize::MAX).min(1 << 20);
         Self { blocks: Cache::with_weighter(count, bytes, ByBytes) }

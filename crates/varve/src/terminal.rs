@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use serde_json::json;
-use varve_session::{Frontend, Notice};
+use varve_session::{Notice, UserInterface};
 use varve_store::RebuildProgress;
 use zeroize::Zeroizing;
 
@@ -19,7 +19,7 @@ pub struct Terminal {
     pub quiet: bool,
 }
 
-impl Frontend for Terminal {
+impl UserInterface for Terminal {
     fn notice(&self, notice: &Notice) {
         remark!("varve: {notice}");
         if let Some(hint) = notice.hint() {

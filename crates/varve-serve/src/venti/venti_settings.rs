@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use varve_venti::BLOCK_BYTES_MAX;
 
-use super::sessions::Sessions;
+use super::sessions::ClientSessions;
 use crate::tls::TlsIdentity;
 
 /// Limits and time-outs for clients.
@@ -32,7 +32,7 @@ pub struct VentiSettings {
     /// The certificate for TLS addresses, and the clients that are admitted there.
     pub tls: Option<TlsIdentity>,
     /// The record of who wrote which blocks, if it is kept.
-    pub sessions: Option<Arc<Sessions>>,
+    pub sessions: Option<Arc<ClientSessions>>,
     /// The maximum number of requests that are executed concurrently; the others wait.
     pub workers: usize,
     /// Time limit for a client's hello.

@@ -25,17 +25,17 @@ const LABEL: &str = "catalog:";
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// The roots file of one server.
-pub struct Roots {
+pub struct RootsFile {
     path: PathBuf,
 }
 
 /// A roots file under an exclusive lock.
-pub struct LockedRoots {
+pub struct LockedRootsFile {
     path: PathBuf,
     file: File,
 }
 
-impl Roots {
+impl RootsFile {
     /// Returns the named file, or else this machine's file for the server.
     pub(crate) fn of(named: Option<PathBuf>, address: &Address) -> Result<Self> {
         if let Some(path) = named {
@@ -74,7 +74,7 @@ impl Roots {
 
     /// Locks the file. Of two writers without a lock, the later root would hide the snapshots of
     /// the earlier one.
-    pub fn lock(self) -> Result<LockedRoots> {
+    pub fn lock(self) -> Result<LockedRootsFile> {
         let context = || format!("cannot write {}", self.path.display());
         if let Some(folder) = self.path.parent() {
             fs::create_dir_all(folder).with_context(context)?;
@@ -84,11 +84,11 @@ impl Roots {
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!(InUse(format!("{} is in use: another snapshot is being taken there", self.path.display())));
         }
-        Ok(LockedRoots { path: self.path, file })
+        Ok(LockedRootsFile { path: self.path, file })
     }
 }
 
-impl LockedRoots {
+impl LockedRootsFile {
     /// Opens the snapshots of the newest root.
     pub fn open(&self, blocks: Arc<dyn BlockStore>) -> Result<RemoteArchive> {
         open(newest(&self.file, &self.path)?, &self.path, blocks)

@@ -11,7 +11,7 @@ use super::value::{parse_filter_tag, parse_since, parse_until};
 /// Only the snapshots that meet all of these are considered, by every command that has them.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Conditions for snapshots")]
-pub struct Which {
+pub struct SnapshotFilterArgs {
     /// Only snapshots of this host; may be given several times
     #[arg(long = "host", value_name = "HOST")]
     pub hosts: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Which {
     pub latest: Option<usize>,
 }
 
-impl Which {
+impl SnapshotFilterArgs {
     /// Returns the filter of these conditions.
     pub fn filter(&self) -> SnapshotFilter {
         SnapshotFilter {

@@ -25,8 +25,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use varve_block::visible;
 
-use crate::chain::{RecordName, Since, StoreTag};
-use crate::drives::Drive;
+use crate::chain::{BitmapName, StoreTag, TrustedBitmap};
+use crate::drives::RunningDrive;
 use crate::edge::{Deadline, sleep};
 use crate::private_folder::PrivateFolder;
 use crate::qmp::{Qmp, QmpError};
@@ -65,17 +65,17 @@ pub enum HoldError {
 }
 
 /// A drive to hold, and the record to begin.
-pub(crate) struct Held<'a> {
-    pub drive: &'a Drive,
-    pub since: Option<&'a Since>,
+pub(crate) struct DriveToHold<'a> {
+    pub drive: &'a RunningDrive,
+    pub since: Option<&'a TrustedBitmap>,
     /// The record that begins with this moment.
-    pub record: RecordName,
+    pub record: BitmapName,
     /// True if the record outlives QEMU.
     pub is_persistent: bool,
 }
 
 /// The objects that hold a moment.
-pub(crate) struct Point {
+pub(crate) struct HeldMoment {
     store: StoreTag,
     /// The files for overwritten data, one for each drive.
     pub scratch: Vec<Arc<File>>,
@@ -87,9 +87,9 @@ pub(crate) struct Point {
 pub(crate) fn prepare(
     qmp: &mut Qmp,
     store: StoreTag,
-    drives: &[&Drive],
+    drives: &[&RunningDrive],
     scratch_folder: &Path,
-) -> Result<Point, HoldError> {
+) -> Result<HeldMoment, HoldError> {
     let mut scratch = Vec::new();
     for (number, drive) in drives.iter().enumerate() {
         let no_room = |source| HoldError::Scratch { folder: scratch_folder.into(), source };
@@ -109,14 +109,14 @@ pub(crate) fn prepare(
         }
         started => drop(started?),
     }
-    Ok(Point { store, scratch, folder })
+    Ok(HeldMoment { store, scratch, folder })
 }
 
 fn add_scratch(
     qmp: &mut Qmp,
     store: StoreTag,
     number: usize,
-    drive: &Drive,
+    drive: &RunningDrive,
     file: &File,
 ) -> Result<(), HoldError> {
     let (node, file_node) = (part(store, number), format!("{}f", part(store, number)));
@@ -192,12 +192,12 @@ pub(crate) fn part(store: StoreTag, number: usize) -> String {
     format!("varve-{store}-{number}")
 }
 
-impl Point {
+impl HeldMoment {
     /// Takes the moment, which is the same for all drives.
     ///
     /// The order matters if a drive has an I/O thread. A write between two of these steps is
     /// recorded in both records, so that neither snapshot lacks it.
-    pub(crate) fn hold(&self, qmp: &mut Qmp, drives: &[Held<'_>]) -> Result<(), QmpError> {
+    pub(crate) fn hold(&self, qmp: &mut Qmp, drives: &[DriveToHold<'_>]) -> Result<(), QmpError> {
         // If QEMU supports this option, a full scratch file fails the snapshot and not the
         // machine's write.
         match self.transact(qmp, drives, &json!({ "on-cbw-error": "break-snapshot" })) {
@@ -208,7 +208,7 @@ impl Point {
         }
     }
 
-    fn transact(&self, qmp: &mut Qmp, drives: &[Held<'_>], more: &Value) -> Result<(), QmpError> {
+    fn transact(&self, qmp: &mut Qmp, drives: &[DriveToHold<'_>], more: &Value) -> Result<(), QmpError> {
         let mut actions = Vec::new();
         for held in drives {
             let data = json!({

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use varve_world::FileName;
 
-use crate::draw::Draw;
+use crate::draw::SeededDraw;
 use crate::tally::Leftover;
 
 /// Identifies a file independently of its name.
@@ -12,7 +12,7 @@ pub(crate) type InodeNumber = u64;
 
 /// A change that is pending until its folder is synced.
 #[derive(Debug, Clone)]
-enum Change {
+enum PendingChange {
     MakeFolder { folder: String },
     Create { file: FileName, inode: InodeNumber },
     Rename { from: FileName, to: FileName, inode: InodeNumber },
@@ -21,21 +21,21 @@ enum Change {
 
 /// All names and folders.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Names {
-    volatile: View,
-    durable: View,
-    waiting: Vec<Change>,
+pub(crate) struct FileNames {
+    volatile: NamesView,
+    durable: NamesView,
+    waiting: Vec<PendingChange>,
     /// The file that each name stood for before the last rename onto it.
     replaced: BTreeMap<FileName, InodeNumber>,
 }
 
 #[derive(Debug, Clone, Default)]
-struct View {
+struct NamesView {
     files: BTreeMap<FileName, InodeNumber>,
     folders: BTreeSet<String>,
 }
 
-impl Change {
+impl PendingChange {
     /// Reports whether a sync of `folder` makes this change durable. That includes the folder's own
     /// name, because a storage syncs it, too.
     fn is_of(&self, folder: &str) -> bool {
@@ -65,22 +65,22 @@ impl Change {
     }
 }
 
-impl View {
-    fn apply(&mut self, change: &Change) {
+impl NamesView {
+    fn apply(&mut self, change: &PendingChange) {
         match change {
-            Change::MakeFolder { folder } => {
+            PendingChange::MakeFolder { folder } => {
                 self.folders.insert(folder.clone());
             }
-            Change::Create { file, inode } => {
+            PendingChange::Create { file, inode } => {
                 self.files.insert(file.clone(), *inode);
             }
-            Change::Rename { from, to, inode } => {
+            PendingChange::Rename { from, to, inode } => {
                 if self.files.get(from) == Some(inode) {
                     self.files.remove(from);
                 }
                 self.files.insert(to.clone(), *inode);
             }
-            Change::Remove { file, inode } => {
+            PendingChange::Remove { file, inode } => {
                 if self.files.get(file) == Some(inode) {
                     self.files.remove(file);
                 }
@@ -103,7 +103,7 @@ fn above(file: &FileName) -> impl Iterator<Item = &str> {
         .take_while(|folder| !folder.is_empty())
 }
 
-impl Names {
+impl FileNames {
     pub(crate) fn inode(&self, file: &FileName) -> Option<InodeNumber> {
         self.volatile.files.get(file).copied()
     }
@@ -120,7 +120,7 @@ impl Names {
         folder.is_empty() || self.volatile.folders.contains(folder)
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: PendingChange) {
         self.volatile.apply(&change);
         self.waiting.push(change);
     }
@@ -129,21 +129,21 @@ impl Names {
         let missing: Vec<String> =
             above(file).filter(|folder| !self.has_folder(folder)).map(String::from).collect();
         for folder in missing.into_iter().rev() {
-            self.change(Change::MakeFolder { folder });
+            self.change(PendingChange::MakeFolder { folder });
         }
-        self.change(Change::Create { file: file.clone(), inode });
+        self.change(PendingChange::Create { file: file.clone(), inode });
     }
 
     pub(crate) fn rename(&mut self, from: &FileName, to: &FileName, inode: InodeNumber) {
         if let Some(before) = self.inode(to) {
             self.replaced.insert(to.clone(), before);
         }
-        self.change(Change::Rename { from: from.clone(), to: to.clone(), inode });
+        self.change(PendingChange::Rename { from: from.clone(), to: to.clone(), inode });
     }
 
     pub(crate) fn remove(&mut self, file: &FileName, inode: InodeNumber) {
         self.replaced.remove(file);
-        self.change(Change::Remove { file: file.clone(), inode });
+        self.change(PendingChange::Remove { file: file.clone(), inode });
     }
 
     /// All files in the volatile view.
@@ -165,7 +165,7 @@ impl Names {
 
     /// Fails a sync. Some of the pending changes become durable, and the others stay pending: a
     /// file system that cannot write its journal stops, and does not drop changes.
-    pub(crate) fn fail_sync(&mut self, folder: &str, draw: &mut Draw) {
+    pub(crate) fn fail_sync(&mut self, folder: &str, draw: &mut SeededDraw) {
         let mut kept = draw.index(self.waiting.len() + 1);
         self.settle(|change| {
             let is_kept = kept > 0;
@@ -174,7 +174,7 @@ impl Names {
         });
     }
 
-    fn settle(&mut self, mut is_durable: impl FnMut(&Change) -> bool) {
+    fn settle(&mut self, mut is_durable: impl FnMut(&PendingChange) -> bool) {
         let durable = &mut self.durable;
         self.waiting.retain(|change| {
             let is_durable = is_durable(change);
@@ -186,7 +186,7 @@ impl Names {
     }
 
     /// Reduces the names to the state after a power cut.
-    pub(crate) fn survive(&mut self, draw: &mut Draw, left: &mut BTreeSet<Leftover>) {
+    pub(crate) fn survive(&mut self, draw: &mut SeededDraw, left: &mut BTreeSet<Leftover>) {
         let is_journal = draw.once_in(2);
         let border = draw.index(self.waiting.len() + 1);
         let mut undone_before = false;
@@ -202,11 +202,11 @@ impl Names {
                 left.insert(change.undone());
             }
         }
-        let View { files, folders } = &self.durable;
-        let view = View { files: BTreeMap::new(), folders: folders.clone() };
+        let NamesView { files, folders } = &self.durable;
+        let view = NamesView { files: BTreeMap::new(), folders: folders.clone() };
         let there = files.iter().filter(|(file, _)| view.has_folders_of(file));
         let files = there.map(|(file, inode)| (file.clone(), *inode)).collect();
-        self.durable = View { files, ..view };
+        self.durable = NamesView { files, ..view };
         self.volatile = self.durable.clone();
         self.replaced.clear();
     }
@@ -215,10 +215,10 @@ impl Names {
     pub(crate) fn inodes(&self) -> BTreeSet<InodeNumber> {
         let named = self.volatile.files.values().chain(self.durable.files.values());
         let waiting = self.waiting.iter().filter_map(|change| match change {
-            Change::MakeFolder { .. } => None,
-            Change::Create { inode, .. } | Change::Rename { inode, .. } | Change::Remove { inode, .. } => {
-                Some(inode)
-            }
+            PendingChange::MakeFolder { .. } => None,
+            PendingChange::Create { inode, .. }
+            | PendingChange::Rename { inode, .. }
+            | PendingChange::Remove { inode, .. } => Some(inode),
         });
         named.chain(waiting).chain(self.replaced.values()).copied().collect()
     }

@@ -15,22 +15,22 @@ use varve_archive::{
 };
 use varve_session::UsageError;
 
-use crate::arguments::TakeSnapshot;
+use crate::arguments::TakeSnapshotArgs;
 use crate::show;
 
 /// The maximum number of unmatched patterns that are named for each file; all of them are counted.
 const UNMATCHED_LINES_MAX: usize = 3;
 
 /// The patterns and lists for all sources of a call.
-pub(super) struct WhatGoesIn {
+pub(super) struct SourceSelection {
     rules: ExcludeRules,
     /// The absolute paths of each source: as given, and with links resolved.
     known_paths: Vec<Vec<PathBuf>>,
     listed: Option<Arc<ListedPaths>>,
 }
 
-impl WhatGoesIn {
-    pub(super) fn new(args: &TakeSnapshot) -> Result<Self> {
+impl SourceSelection {
+    pub(super) fn new(args: &TakeSnapshotArgs) -> Result<Self> {
         let given = &args.what_goes_in;
         let mut rules = ExcludeRules::default();
         given.exclude_files.iter().try_for_each(|file| rules.add_file(file))?;
@@ -42,7 +42,7 @@ impl WhatGoesIn {
     }
 
     /// Returns the options for the source at this position in the call.
-    pub(super) fn options(&self, args: &TakeSnapshot, place: usize) -> Result<FolderOptions> {
+    pub(super) fn options(&self, args: &TakeSnapshotArgs, place: usize) -> Result<FolderOptions> {
         let given = &args.what_goes_in;
         let own = self.known_paths.get(place).map_or(&[][..], Vec::as_slice);
         let others = self.known_paths.iter().enumerate().filter(|(other, _)| *other != place);
@@ -105,7 +105,7 @@ fn unmatched_warnings<'a>(rules: impl Iterator<Item = &'a ExcludeRule>) -> Vec<S
 }
 
 /// Reads the paths of `--files-from`.
-fn listed(args: &TakeSnapshot, known_paths: &[Vec<PathBuf>]) -> Result<Option<ListedPaths>> {
+fn listed(args: &TakeSnapshotArgs, known_paths: &[Vec<PathBuf>]) -> Result<Option<ListedPaths>> {
     let given = &args.what_goes_in;
     let (file, separator, option) = match (&given.files_from, &given.files_from0) {
         (Some(file), _) => (file, b'\n', "--files-from"),

@@ -10,14 +10,14 @@ use super::number::number;
 
 /// A snapshot that was accessed. It holds little memory: large structures are shared by all
 /// snapshots, or are opened on demand.
-pub(super) struct Night {
+pub(super) struct OpenSnapshot {
     pub(super) snapshot: Snapshot,
     /// Mixed into the numbers of the snapshot's files.
     key: [u8; 32],
     folder: OnceLock<FolderFiles>,
 }
 
-impl Night {
+impl OpenSnapshot {
     pub(super) fn new(snapshot: Snapshot) -> Self {
         let key = blake3::derive_key("varve 1 numbers of files in days", &snapshot.id.0);
         Self { snapshot, key, folder: OnceLock::new() }

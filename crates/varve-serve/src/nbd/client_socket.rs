@@ -14,7 +14,7 @@ use rustls::ServerConnection;
 use crate::network::keep_alive;
 
 /// A TCP or a Unix socket.
-pub(super) enum Socket {
+pub(super) enum PlainSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
@@ -22,13 +22,13 @@ pub(super) enum Socket {
 macro_rules! either {
     ($socket:expr, $inner:ident => $call:expr) => {
         match $socket {
-            Socket::Tcp($inner) => $call,
-            Socket::Unix($inner) => $call,
+            PlainSocket::Tcp($inner) => $call,
+            PlainSocket::Unix($inner) => $call,
         }
     };
 }
 
-impl Socket {
+impl PlainSocket {
     fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         either!(self, socket => (&*socket).read(into))
     }
@@ -38,31 +38,31 @@ impl Socket {
     }
 }
 
-impl AsFd for Socket {
+impl AsFd for PlainSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         either!(self, socket => socket.as_fd())
     }
 }
 
 /// A connection's socket; see the module.
-pub(super) struct Line {
-    socket: Socket,
+pub(super) struct ClientSocket {
+    socket: PlainSocket,
     /// Serialises sending. Taken before `tls`.
     sending: Mutex<()>,
     tls: OnceLock<Mutex<ServerConnection>>,
 }
 
 /// Exclusive access for sending.
-pub(super) struct Sending<'a> {
-    line: &'a Line,
+pub(super) struct SendGuard<'a> {
+    line: &'a ClientSocket,
     _guard: MutexGuard<'a, ()>,
 }
 
-impl Line {
+impl ClientSocket {
     /// Takes over a socket: sends without delay, detects a vanished peer, and gives up if the peer
     /// accepts no data for `send_timeout`.
-    pub(super) fn new(socket: Socket, send_timeout: Duration) -> io::Result<Self> {
-        if let Socket::Tcp(tcp) = &socket {
+    pub(super) fn new(socket: PlainSocket, send_timeout: Duration) -> io::Result<Self> {
+        if let PlainSocket::Tcp(tcp) = &socket {
             tcp.set_nodelay(true)?;
             keep_alive(tcp)?;
         }
@@ -108,8 +108,8 @@ impl Line {
     }
 
     /// Waits for exclusive access for sending.
-    pub(super) fn sending(&self) -> Sending<'_> {
-        let sending = Sending { line: self, _guard: self.sending.lock() };
+    pub(super) fn sending(&self) -> SendGuard<'_> {
+        let sending = SendGuard { line: self, _guard: self.sending.lock() };
         // Send pending TLS messages now, as there may be no data to send for a long time.
         drop(sending.send(&[]));
         sending
@@ -134,7 +134,7 @@ impl Line {
     }
 }
 
-impl Sending<'_> {
+impl SendGuard<'_> {
     /// Sends all of the bytes.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
         let Some(tls) = self.line.tls.get() else {

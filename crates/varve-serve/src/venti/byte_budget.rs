@@ -24,19 +24,19 @@ const NOTHING_WAITS: u64 = u64::MAX;
 
 /// A budget of bytes.
 #[derive(Debug, Clone)]
-pub(super) struct Room {
+pub(super) struct ByteBudget {
     semaphore: Arc<Semaphore>,
     units: u32,
 }
 
 /// Bytes taken from a client's own and from the common budget. Dropping it returns them.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(super) struct ReservedBytes {
     _own: OwnedSemaphorePermit,
     _common: OwnedSemaphorePermit,
 }
 
-impl Room {
+impl ByteBudget {
     pub(super) fn new(bytes: usize) -> Self {
         let units = u32::try_from((bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
         Self { semaphore: Arc::new(Semaphore::new(units as usize)), units }
@@ -62,22 +62,22 @@ impl Room {
 }
 
 /// The common budget, with all clients.
-pub(super) struct CommonRoom {
-    room: Room,
+pub(super) struct CommonBudget {
+    room: ByteBudget,
     begun: Instant,
     clients: Arc<Mutex<Clients>>,
 }
 
 #[derive(Default)]
 struct Clients {
-    here: BTreeMap<u64, Arc<Pulse>>,
+    here: BTreeMap<u64, Arc<ClientProgress>>,
     next: u64,
     gave_way_at: Option<Instant>,
 }
 
 /// A client's progress in taking its answers.
-struct Pulse {
-    own: Room,
+struct ClientProgress {
+    own: ByteBudget,
     /// The time when the client last took some of its waiting answers, or when they began to wait.
     /// In milliseconds, or [`NOTHING_WAITS`].
     taken_at: AtomicU64,
@@ -85,27 +85,27 @@ struct Pulse {
 }
 
 /// A registered client, until it is dropped.
-pub(super) struct Taker {
+pub(super) struct RegisteredClient {
     clients: Arc<Mutex<Clients>>,
     number: u64,
     begun: Instant,
-    pulse: Arc<Pulse>,
+    pulse: Arc<ClientProgress>,
 }
 
-impl CommonRoom {
+impl CommonBudget {
     pub(super) fn new(bytes: usize) -> Self {
-        Self { room: Room::new(bytes), begun: Instant::now(), clients: Arc::default() }
+        Self { room: ByteBudget::new(bytes), begun: Instant::now(), clients: Arc::default() }
     }
 
     /// Registers a client, with its own budget.
-    pub(super) fn enter(&self, own: Room) -> Taker {
+    pub(super) fn enter(&self, own: ByteBudget) -> RegisteredClient {
         let (taken_at, give_way) = (AtomicU64::new(NOTHING_WAITS), Notify::new());
-        let pulse = Arc::new(Pulse { own, taken_at, give_way });
+        let pulse = Arc::new(ClientProgress { own, taken_at, give_way });
         let mut clients = self.clients.lock();
         clients.next += 1;
         let number = clients.next;
         clients.here.insert(number, Arc::clone(&pulse));
-        Taker { clients: Arc::clone(&self.clients), number, begun: self.begun, pulse }
+        RegisteredClient { clients: Arc::clone(&self.clients), number, begun: self.begun, pulse }
     }
 
     async fn take(&self, bytes: usize) -> OwnedSemaphorePermit {
@@ -138,7 +138,7 @@ impl CommonRoom {
     }
 }
 
-impl Taker {
+impl RegisteredClient {
     /// Records that the client took something, or that an answer begins to wait for it.
     pub(super) fn note_taken(&self) {
         self.pulse.taken_at.store(milliseconds(self.begun), Ordering::Relaxed);
@@ -155,7 +155,7 @@ impl Taker {
     }
 }
 
-impl Drop for Taker {
+impl Drop for RegisteredClient {
     fn drop(&mut self) {
         self.clients.lock().here.remove(&self.number);
     }
@@ -163,14 +163,14 @@ impl Drop for Taker {
 
 /// Waits until both budgets have room for `bytes`. The client's own budget comes first: a client
 /// over its own budget waits without holding common room.
-pub(super) async fn take(own: &Room, common: &CommonRoom, bytes: usize) -> Taken {
+pub(super) async fn take(own: &ByteBudget, common: &CommonBudget, bytes: usize) -> ReservedBytes {
     let own = own.take(bytes).await;
-    Taken { _own: own, _common: common.take(bytes).await }
+    ReservedBytes { _own: own, _common: common.take(bytes).await }
 }
 
 /// Like [`take`], but only if there is room at once. Earlier waiters come first.
-pub(super) fn take_now(own: &Room, common: &CommonRoom, bytes: usize) -> Option<Taken> {
-    Some(Taken { _own: own.take_now(bytes)?, _common: common.room.take_now(bytes)? })
+pub(super) fn take_now(own: &ByteBudget, common: &CommonBudget, bytes: usize) -> Option<ReservedBytes> {
+    Some(ReservedBytes { _own: own.take_now(bytes)?, _common: common.room.take_now(bytes)? })
 }
 
 fn milliseconds(since: Instant) -> u64 {
@@ -188,7 +188,8 @@ mod tests {
     #[test]
     fn who_is_over_the_budget_waits_until_there_is_room() {
         run(async {
-            let (one, other, common) = (Room::new(64 << 10), Room::new(64 << 10), CommonRoom::new(96 << 10));
+            let (one, other, common) =
+                (ByteBudget::new(64 << 10), ByteBudget::new(64 << 10), CommonBudget::new(96 << 10));
             let first = take(&one, &common, 64 << 10).await;
             // Another client has room for the rest of the common budget, and no more.
             let second = take(&other, &common, 32 << 10).await;
@@ -206,8 +207,8 @@ mod tests {
     #[test]
     fn who_takes_nothing_for_longest_gives_way_and_who_holds_nothing_does_not() {
         run(async {
-            let common = CommonRoom::new(64 << 10);
-            let rooms: Vec<_> = (0..4).map(|_| Room::new(64 << 10)).collect();
+            let common = CommonBudget::new(64 << 10);
+            let rooms: Vec<_> = (0..4).map(|_| ByteBudget::new(64 << 10)).collect();
             let takers: Vec<_> = rooms.iter().map(|room| common.enter(room.clone())).collect();
             // The first client holds nothing, the second is working on what it holds, and the third
             // lets its answers wait.

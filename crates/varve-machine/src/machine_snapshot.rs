@@ -20,12 +20,12 @@ use varve_tree::{EarlierTree, Entry};
 use varve_world::Timestamp;
 
 use crate::agent::{Agent, AgentError};
-use crate::chain::{Chain, RecordName, Since, StoreTag, find};
+use crate::chain::{BitmapChain, BitmapName, StoreTag, TrustedBitmap, find};
 use crate::description::{describe, has_thread};
-use crate::drives::{Drive, list};
+use crate::drives::{RunningDrive, list};
+use crate::held_moment::{DriveToHold, HeldMoment, HoldError, dismantle, part, prepare};
 use crate::left_out::{NeverUnchanged, left_out_before};
 use crate::nbd_disk::{NbdDisk, NbdDiskOptions};
-use crate::point::{Held, HoldError, Point, dismantle, part, prepare};
 use crate::qmp::{Qmp, QmpError};
 use crate::records;
 
@@ -43,7 +43,7 @@ const READS_A_LOOK: u64 = 16;
 
 /// The options of a snapshot of a running machine.
 #[derive(Debug, Clone)]
-pub struct NightOptions {
+pub struct MachineSnapshotOptions {
     /// The socket of the machine's monitor.
     pub qmp: PathBuf,
     /// The socket of the guest agent, if the guest's file systems are to be frozen at the moment of
@@ -63,10 +63,10 @@ pub struct NightOptions {
 
 /// The extent of the read of a drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reading {
+pub enum ReadExtent {
     /// Only the changes since an earlier snapshot.
     Since {
-        night: SnapshotId,
+        snapshot: SnapshotId,
         /// The moment that the snapshot shows.
         time: Timestamp,
     },
@@ -76,13 +76,13 @@ pub enum Reading {
 
 /// A drive that was archived.
 #[derive(Debug, Clone)]
-pub struct DriveTaken {
+pub struct TakenDrive {
     /// The machine's name for it.
     pub drive: String,
     /// Its snapshot.
     pub taken: TakenSnapshot,
     /// The extent of the read.
-    pub reading: Reading,
+    pub reading: ReadExtent,
     /// The bytes that were read.
     pub read_bytes: u64,
     /// The parts that were archived as zeros instead of being read.
@@ -91,20 +91,20 @@ pub struct DriveTaken {
 
 /// Callbacks during a snapshot.
 #[derive(Clone, Copy)]
-pub struct NightWatch<'a> {
+pub struct MachineSnapshotWatch<'a> {
     /// The progress of the drive that is being read.
     pub progress: &'a Progress,
     /// A drive was begun: the name of its snapshot.
     pub begun: &'a dyn Fn(&str),
     /// A drive is done.
-    pub done: &'a dyn Fn(&DriveTaken),
+    pub done: &'a dyn Fn(&TakenDrive),
     /// A warning; the snapshot continues.
     pub warn: &'a dyn Fn(&str),
 }
 
 /// The reason why the run failed. Drives that were reported as done are archived.
 #[derive(Debug, thiserror::Error)]
-pub enum NightError {
+pub enum MachineSnapshotError {
     /// QEMU failed.
     #[error("{0}")]
     Qmp(#[from] QmpError),
@@ -148,11 +148,11 @@ pub enum NightError {
 }
 
 /// A drive of this run, and the earlier snapshot on which its new one builds.
-struct Planned {
-    drive: Drive,
-    reading: Reading,
-    since: Option<(Since, Entry)>,
-    record: RecordName,
+struct PlannedDrive {
+    drive: RunningDrive,
+    reading: ReadExtent,
+    since: Option<(TrustedBitmap, Entry)>,
+    record: BitmapName,
     is_persistent: bool,
     /// Records that become useless once this snapshot is archived.
     superseded: Vec<String>,
@@ -163,13 +163,13 @@ struct Planned {
 /// objects that were made in QEMU are removed, except the record of changes from now on.
 ///
 /// # Errors
-/// [`NightError`].
-pub fn archive_night(
+/// [`MachineSnapshotError`].
+pub fn archive_machine_snapshot(
     archive: &mut Archive,
-    options: &NightOptions,
+    options: &MachineSnapshotOptions,
     request: &SnapshotRequest,
-    watch: NightWatch<'_>,
-) -> Result<(), NightError> {
+    watch: MachineSnapshotWatch<'_>,
+) -> Result<(), MachineSnapshotError> {
     let [a, b, c, d, ..] = archive.store().config().id;
     let store = StoreTag([a, b, c, d]);
     let mut qmp = Qmp::connect(&options.qmp, options.patience)?;
@@ -183,7 +183,7 @@ pub fn archive_night(
     for drive in &chosen {
         let version = qmp.version();
         if version < VERSION_OF_THREADS && has_thread(&mut qmp, drive)? {
-            return Err(NightError::Thread { drive: drive.name.clone(), version });
+            return Err(MachineSnapshotError::Thread { drive: drive.name.clone(), version });
         }
     }
     let mut planned = Vec::new();
@@ -192,9 +192,9 @@ pub fn archive_night(
     }
     for described in &mut machine.drives {
         let of = planned.iter().find(|planned| planned.drive.name == described.name);
-        described.snapshot = of.map(|planned| planned.record.night);
+        described.snapshot = of.map(|planned| planned.record.snapshot);
     }
-    let mut night = Night {
+    let mut run = MachineSnapshot {
         archive,
         options,
         request,
@@ -206,8 +206,8 @@ pub fn archive_night(
         scratch: Vec::new(),
     };
     let qmp = Arc::new(Mutex::new(qmp));
-    let taken = night.run(&qmp);
-    let Night { archived, scratch, .. } = night;
+    let taken = run.run(&qmp);
+    let MachineSnapshot { archived, scratch, .. } = run;
     match clean_up(&mut qmp.lock(), store, &planned, &archived) {
         // A paused machine keeps the files open until it continues; truncation frees their space at
         // once. If that fails, the space is freed later.
@@ -224,15 +224,18 @@ pub fn archive_night(
 }
 
 /// Returns the selected drives.
-fn choose<'a>(all: &'a [Drive], wanted: &[String]) -> Result<Vec<&'a Drive>, NightError> {
+fn choose<'a>(
+    all: &'a [RunningDrive],
+    wanted: &[String],
+) -> Result<Vec<&'a RunningDrive>, MachineSnapshotError> {
     if wanted.is_empty() {
         let disks: Vec<_> = all.iter().filter(|drive| drive.is_disk).collect();
-        return if disks.is_empty() { Err(NightError::NoDisks) } else { Ok(disks) };
+        return if disks.is_empty() { Err(MachineSnapshotError::NoDisks) } else { Ok(disks) };
     }
-    let mut chosen: Vec<&Drive> = Vec::new();
+    let mut chosen: Vec<&RunningDrive> = Vec::new();
     for word in wanted {
-        let meant = all.iter().find(|drive| drive.name == *word || drive.words.contains(word));
-        let meant = meant.ok_or_else(|| NightError::NoDrive {
+        let meant = all.iter().find(|drive| drive.name == *word || drive.names.contains(word));
+        let meant = meant.ok_or_else(|| MachineSnapshotError::NoDrive {
             wanted: word.clone(),
             known: all.iter().map(|drive| drive.name.clone()).collect(),
         })?;
@@ -246,13 +249,14 @@ fn choose<'a>(all: &'a [Drive], wanted: &[String]) -> Result<Vec<&'a Drive>, Nig
 /// Decides on the earlier snapshot to build on, and tidies the records that earlier runs have left.
 fn plan(
     archive: &Archive,
-    options: &NightOptions,
+    options: &MachineSnapshotOptions,
     qmp: &mut Qmp,
     store: StoreTag,
     machine: &Machine,
-    drive: &Drive,
-) -> Result<Planned, NightError> {
-    let Chain { mut since, useless } = find(store, &drive.bitmaps, &|id| rank(archive, machine, drive, id));
+    drive: &RunningDrive,
+) -> Result<PlannedDrive, MachineSnapshotError> {
+    let BitmapChain { mut since, useless } =
+        find(store, &drive.bitmaps, &|id| rank(archive, machine, drive, id));
     let mut superseded = Vec::new();
     if let Err(reason) = may_build(archive, options) {
         // If this snapshot fails, the next one may still use the present records.
@@ -264,7 +268,7 @@ fn plan(
             records::remove(qmp, drive, name)?;
         }
     }
-    if let Ok(Since { record, goes_on, .. }) = &mut since
+    if let Ok(TrustedBitmap { record, goes_on, .. }) = &mut since
         && let Some(goes_on) = goes_on.take()
     {
         match records::join(qmp, drive, record, &goes_on) {
@@ -274,26 +278,32 @@ fn plan(
             joined => joined?,
         }
     }
-    let night = archive.draw_id().map_err(|source| NightError::Take { drive: drive.name.clone(), source })?;
-    let record = RecordName { store, night, before: since.as_ref().ok().map(|since| since.night) };
+    let id = archive
+        .draw_id()
+        .map_err(|source| MachineSnapshotError::Take { drive: drive.name.clone(), source })?;
+    let record = BitmapName { store, snapshot: id, before: since.as_ref().ok().map(|since| since.snapshot) };
     let is_persistent = records::can_persist(qmp, drive, record)?;
-    let base = |since: Since| {
-        let snapshot = find_snapshot(archive, &since.night)?;
+    let base = |since: TrustedBitmap| {
+        let snapshot = find_snapshot(archive, &since.snapshot)?;
         match &snapshot.content {
             SnapshotContent::Image(entry) => Some((since, *entry, snapshot.time)),
             SnapshotContent::Folder(_) => None,
         }
     };
     let (reading, since) = match since.map(base) {
-        Ok(Some((since, entry, time))) => (Reading::Since { night: since.night, time }, Some((since, entry))),
-        Ok(None) => (Reading::Whole { reason: "the previous snapshot is not in the catalog".into() }, None),
-        Err(reason) => (Reading::Whole { reason }, None),
+        Ok(Some((since, entry, time))) => {
+            (ReadExtent::Since { snapshot: since.snapshot, time }, Some((since, entry)))
+        }
+        Ok(None) => {
+            (ReadExtent::Whole { reason: "the previous snapshot is not in the catalog".into() }, None)
+        }
+        Err(reason) => (ReadExtent::Whole { reason }, None),
     };
-    Ok(Planned { drive: drive.clone(), reading, since, record, is_persistent, superseded })
+    Ok(PlannedDrive { drive: drive.clone(), reading, since, record, is_persistent, superseded })
 }
 
 /// Checks that any earlier snapshot may be used at all.
-fn may_build(archive: &Archive, options: &NightOptions) -> Result<(), String> {
+fn may_build(archive: &Archive, options: &MachineSnapshotOptions) -> Result<(), String> {
     if options.whole {
         return Err("--reread was given".into());
     }
@@ -312,14 +322,14 @@ fn find_snapshot<'a>(archive: &'a Archive, id: &SnapshotId) -> Option<&'a Snapsh
 
 /// Returns the age order of an archived snapshot of this drive, or the reason why it cannot be
 /// used.
-fn rank(archive: &Archive, machine: &Machine, drive: &Drive, id: &SnapshotId) -> Result<u64, String> {
+fn rank(archive: &Archive, machine: &Machine, drive: &RunningDrive, id: &SnapshotId) -> Result<u64, String> {
     let place = archive.snapshots().iter().position(|snapshot| snapshot.id == *id);
-    let no_night =
+    let not_archived =
         "the snapshot at which the record of changes begins was not finished, or is not in the archive";
     let (Some(place), Some(snapshot)) = (place, find_snapshot(archive, id)) else {
-        return Err(no_night.into());
+        return Err(not_archived.into());
     };
-    let SnapshotContent::Image(entry) = &snapshot.content else { return Err(no_night.into()) };
+    let SnapshotContent::Image(entry) = &snapshot.content else { return Err(not_archived.into()) };
     let shape = image_shape(archive.store().config().block_bytes);
     if EarlierTree::new(archive.store(), entry, &shape).is_none() {
         return Err("the previous snapshot has another block size".into());
@@ -344,25 +354,25 @@ fn rank(archive: &Archive, machine: &Machine, drive: &Drive, id: &SnapshotId) ->
     if !same_drive {
         return Err("the previous snapshot was taken from another drive or file".into());
     }
-    u64::try_from(place).map_err(|_| no_night.into())
+    u64::try_from(place).map_err(|_| not_archived.into())
 }
 
-struct Night<'a> {
+struct MachineSnapshot<'a> {
     archive: &'a mut Archive,
-    options: &'a NightOptions,
+    options: &'a MachineSnapshotOptions,
     request: &'a SnapshotRequest,
-    watch: NightWatch<'a>,
+    watch: MachineSnapshotWatch<'a>,
     store: StoreTag,
     machine: Machine,
-    planned: &'a [Planned],
+    planned: &'a [PlannedDrive],
     /// The new snapshots that are in the catalog.
     archived: Vec<SnapshotId>,
     /// The scratch files, as long as QEMU uses them.
     scratch: Vec<Arc<File>>,
 }
 
-impl Night<'_> {
-    fn run(&mut self, qmp: &Arc<Mutex<Qmp>>) -> Result<(), NightError> {
+impl MachineSnapshot<'_> {
+    fn run(&mut self, qmp: &Arc<Mutex<Qmp>>) -> Result<(), MachineSnapshotError> {
         let names = self.names()?;
         let patience = self.options.patience;
         let mut agent =
@@ -388,31 +398,37 @@ impl Night<'_> {
                 drive_count: self.planned.len(),
             };
             let taken = self.take(planned, Arc::new(held), name, time)?;
-            self.archived.push(planned.record.night);
+            self.archived.push(planned.record.snapshot);
             (self.watch.done)(&taken);
         }
         Ok(())
     }
 
     /// Returns the name of each drive's snapshot.
-    fn names(&self) -> Result<Vec<String>, NightError> {
+    fn names(&self) -> Result<Vec<String>, MachineSnapshotError> {
         let given = Some(&self.request.name).filter(|name| !name.is_empty());
         if let (Some(name), [_]) = (given, self.planned) {
             return Ok(vec![name.clone()]);
         }
         let machine = given.or(Some(&self.machine.name).filter(|name| !name.is_empty()));
-        let machine = machine.ok_or(NightError::NoName)?;
-        let name =
-            |planned: &Planned| format!("{machine}-{}", planned.drive.name).replace([':', '@', '/'], "-");
+        let machine = machine.ok_or(MachineSnapshotError::NoName)?;
+        let name = |planned: &PlannedDrive| {
+            format!("{machine}-{}", planned.drive.name).replace([':', '@', '/'], "-")
+        };
         Ok(self.planned.iter().map(name).collect())
     }
 
     /// Takes the moment. The guest's file systems are frozen for its duration.
-    fn hold(&self, qmp: &mut Qmp, point: &Point, agent: Option<&mut Agent>) -> Result<Timestamp, NightError> {
+    fn hold(
+        &self,
+        qmp: &mut Qmp,
+        point: &HeldMoment,
+        agent: Option<&mut Agent>,
+    ) -> Result<Timestamp, MachineSnapshotError> {
         let held: Vec<_> = self
             .planned
             .iter()
-            .map(|planned| Held {
+            .map(|planned| DriveToHold {
                 drive: &planned.drive,
                 since: planned.since.as_ref().map(|(since, _)| since),
                 record: planned.record,
@@ -423,7 +439,7 @@ impl Night<'_> {
         let time = self.archive.store().world().clock.now();
         let done = point.hold(qmp, &held);
         // The guest is thawed first, regardless of the result.
-        let thawed = frozen.map_or(Ok(()), crate::agent::Frozen::thaw);
+        let thawed = frozen.map_or(Ok(()), crate::agent::FrozenGuest::thaw);
         done?;
         if let Err(error) = thawed {
             (self.watch.warn)(&format!("the guest may still be frozen: {}", with_causes(&error)));
@@ -434,10 +450,10 @@ impl Night<'_> {
     fn open(
         &self,
         qmp: &mut Qmp,
-        point: &Point,
+        point: &HeldMoment,
         number: usize,
-        planned: &Planned,
-    ) -> Result<NbdDisk, NightError> {
+        planned: &PlannedDrive,
+    ) -> Result<NbdDisk, MachineSnapshotError> {
         let record = planned.since.as_ref().map(|(since, _)| since.record.as_str());
         point.export(qmp, number, record)?;
         let options = NbdDiskOptions {
@@ -446,7 +462,7 @@ impl Night<'_> {
             connection_count: CONNECTION_COUNT,
             patience: self.options.patience,
         };
-        let failed = |source| NightError::Connect { drive: planned.drive.name.clone(), source };
+        let failed = |source| MachineSnapshotError::Connect { drive: planned.drive.name.clone(), source };
         let disk = NbdDisk::connect(&point.socket(), &options).map_err(failed)?;
         if disk.size() != planned.drive.size {
             let said = format!("it has {} bytes, but QEMU reported {}", disk.size(), planned.drive.size);
@@ -457,17 +473,17 @@ impl Night<'_> {
 
     fn take(
         &mut self,
-        planned: &Planned,
+        planned: &PlannedDrive,
         held: Arc<HeldDisk>,
         name: &str,
         time: Timestamp,
-    ) -> Result<DriveTaken, NightError> {
+    ) -> Result<TakenDrive, MachineSnapshotError> {
         let drive = planned.drive.name.clone();
         let request = SnapshotRequest {
             name: name.to_owned(),
             time: self.request.time.or(Some(time)),
             source: planned.drive.file.clone().into_bytes(),
-            id: Some(planned.record.night),
+            id: Some(planned.record.snapshot),
             machine: Some(self.machine.clone()),
             ..self.request.clone()
         };
@@ -476,9 +492,9 @@ impl Night<'_> {
         let before = self.watch.progress.snapshot().bytes_read;
         let path = Path::new(&drive);
         let earlier = planned.since.as_ref().map(|(_, entry)| *entry);
-        let before_tonight: io::Result<_> =
+        let left_out_earlier: io::Result<_> =
             earlier.map(|earlier| Ok((earlier, self.left_out_of(&earlier)?))).transpose();
-        let failed = |source| NightError::Connect { drive: drive.clone(), source };
+        let failed = |source| MachineSnapshotError::Connect { drive: drive.clone(), source };
         let left_out = self.left_out(&held, path).map_err(failed)?;
         let request = SnapshotRequest {
             left_out: LeftOutRecord::list(&left_out),
@@ -496,9 +512,9 @@ impl Night<'_> {
         let mut reading = planned.reading.clone();
         let mut read_whole = |damage: &dyn std::error::Error| {
             let reason = format!("the previous snapshot is damaged: {}", with_causes(damage));
-            reading = Reading::Whole { reason };
+            reading = ReadExtent::Whole { reason };
         };
-        let taken = match before_tonight {
+        let taken = match left_out_earlier {
             Ok(None) => archive_from(None, Ranges::default()),
             Ok(Some((earlier, left_out_before))) => match archive_from(Some(earlier), left_out_before) {
                 // The moment is still held, so the whole drive is read, and lost blocks are stored
@@ -514,15 +530,15 @@ impl Night<'_> {
                 archive_from(None, Ranges::default())
             }
         };
-        let taken = taken.map_err(|source| NightError::Take { drive: drive.clone(), source })?;
+        let taken = taken.map_err(|source| MachineSnapshotError::Take { drive: drive.clone(), source })?;
         let read_bytes = self.watch.progress.snapshot().bytes_read.saturating_sub(before);
-        Ok(DriveTaken { drive, taken, reading, read_bytes, left_out })
+        Ok(TakenDrive { drive, taken, reading, read_bytes, left_out })
     }
 
     /// Returns the ranges in which a snapshot of this drive may differ from the disk.
-    fn left_out_of(&self, night: &Entry) -> io::Result<Ranges> {
+    fn left_out_of(&self, entry: &Entry) -> io::Result<Ranges> {
         let blocks = Arc::new(CachedBlocks::new(self.archive.blocks()));
-        left_out_before(ImageReader::new(blocks, night), self.archive.store().config().block_bytes)
+        left_out_before(ImageReader::new(blocks, entry), self.archive.store().config().block_bytes)
     }
 
     /// Returns the parts of the disk to leave out, at the moment of the snapshot.
@@ -587,8 +603,8 @@ impl ServedImage for HeldDisk {
     }
 
     fn held_still(&self) -> io::Result<bool> {
-        let is_held =
-            Point::is_held(self.store, &mut self.qmp.lock(), self.drive_count).map_err(io::Error::other)?;
+        let is_held = HeldMoment::is_held(self.store, &mut self.qmp.lock(), self.drive_count)
+            .map_err(io::Error::other)?;
         if is_held {
             return Ok(true);
         }
@@ -603,7 +619,7 @@ impl ServedImage for HeldDisk {
 fn clean_up(
     qmp: &mut Qmp,
     store: StoreTag,
-    planned: &[Planned],
+    planned: &[PlannedDrive],
     archived: &[SnapshotId],
 ) -> Result<(), QmpError> {
     if qmp.is_lost() {
@@ -611,14 +627,14 @@ fn clean_up(
     }
     dismantle(qmp, store)?;
     let drives = list(qmp)?;
-    for Planned { drive, since, record, superseded, .. } in planned {
+    for PlannedDrive { drive, since, record, superseded, .. } in planned {
         // If the moment was never taken, there is no new record, and the old one was not stopped.
         let has_new = drives.iter().any(|now| {
             now.node == drive.node && now.bitmaps.iter().any(|bitmap| bitmap.name == record.to_string())
         });
         if has_new {
             let since = since.as_ref().map(|(since, _)| since);
-            let is_archived = archived.contains(&record.night);
+            let is_archived = archived.contains(&record.snapshot);
             records::settle(qmp, drive, since, *record, is_archived)?;
             for name in superseded.iter().filter(|_| is_archived) {
                 records::remove(qmp, drive, name)?;

@@ -16,38 +16,38 @@ const BUSY: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The slots of a server.
-pub(crate) struct Places {
+pub(crate) struct ClientSlots {
     max: usize,
-    guests: Mutex<Guests>,
+    guests: Mutex<SlotHolders>,
     one_left: Notify,
 }
 
 #[derive(Default)]
-struct Guests {
-    here: BTreeMap<u64, Guest>,
+struct SlotHolders {
+    here: BTreeMap<u64, SlotHolder>,
     next: u64,
 }
 
-struct Guest {
+struct SlotHolder {
     active_at: Instant,
     leave: Arc<Notify>,
     is_asked: bool,
 }
 
 /// A client's slot, held until it is dropped.
-pub(crate) struct Place {
-    places: Arc<Places>,
+pub(crate) struct ClientSlot {
+    places: Arc<ClientSlots>,
     number: u64,
     leave: Arc<Notify>,
 }
 
-impl Places {
+impl ClientSlots {
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, guests: Mutex::default(), one_left: Notify::new() })
     }
 
     /// Waits for a free slot, and takes it.
-    pub(crate) async fn take(self: &Arc<Self>) -> Place {
+    pub(crate) async fn take(self: &Arc<Self>) -> ClientSlot {
         loop {
             if let Some(place) = self.free() {
                 return place;
@@ -57,16 +57,16 @@ impl Places {
         }
     }
 
-    fn free(self: &Arc<Self>) -> Option<Place> {
+    fn free(self: &Arc<Self>) -> Option<ClientSlot> {
         let mut guests = self.guests.lock();
         if guests.here.len() >= self.max {
             return None;
         }
         guests.next += 1;
         let (number, leave) = (guests.next, Arc::new(Notify::new()));
-        let guest = Guest { active_at: Instant::now(), leave: Arc::clone(&leave), is_asked: false };
+        let guest = SlotHolder { active_at: Instant::now(), leave: Arc::clone(&leave), is_asked: false };
         guests.here.insert(number, guest);
-        Some(Place { places: Arc::clone(self), number, leave })
+        Some(ClientSlot { places: Arc::clone(self), number, leave })
     }
 
     /// Asks the client that has been idle longest to leave.
@@ -81,7 +81,7 @@ impl Places {
     }
 }
 
-impl Place {
+impl ClientSlot {
     /// Records activity of the client.
     pub(crate) fn note_activity(&self) {
         if let Some(guest) = self.places.guests.lock().here.get_mut(&self.number) {
@@ -100,7 +100,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         self.places.guests.lock().here.remove(&self.number);
         self.places.one_left.notify_one();
@@ -115,7 +115,7 @@ mod tests {
     fn who_is_idle_longest_makes_room_and_who_is_busy_does_not() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let places = Places::new(2);
+            let places = ClientSlots::new(2);
             let (idle, busy) = (places.take().await, places.take().await);
             let leaving = async {
                 assert!(idle.hold_while(std::future::pending::<()>()).await.is_none());
