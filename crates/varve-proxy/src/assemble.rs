@@ -198,7 +198,7 @@ impl AssembledProxies {
             if let WatchedProxy::Bounded(bounded) = part
                 && let Err(error) = bounded.sync()
             {
-                tracing::warn!(%error, name, "what a look-aside got last may have to be fetched again");
+                tracing::warn!(%error, name, "the newest blocks of a look-aside are not durable, and may have to be fetched again");
             }
         }
         // If nothing was written, an unreachable server is no error.

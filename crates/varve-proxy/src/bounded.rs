@@ -174,7 +174,7 @@ impl BoundedStore {
             if self.unsynced_bytes.fetch_add(added, Ordering::SeqCst) + added >= SYNC_BYTES {
                 self.unsynced_bytes.store(0, Ordering::SeqCst);
                 if let Err(error) = newest.store.sync() {
-                    tracing::warn!(%error, "what a look-aside got last may have to be fetched again");
+                    tracing::warn!(%error, "the newest blocks of a look-aside are not durable, and may have to be fetched again");
                 }
             }
             return Ok(());
