@@ -344,7 +344,7 @@ fn a_restore_that_is_killed_is_continued() {
             }
             if signal == "TERM" && run.code == Some(130) {
                 assert!(
-                    run.stderr.contains("out.varve-partial-0, and the same command goes on"),
+                    run.stderr.contains("out.varve-partial-0, and the same command continues"),
                     "{}",
                     run.stderr
                 );

@@ -172,11 +172,11 @@ mod tests {
             entries
         };
         for (at, value, problem) in [
-            (40, 8, "more bytes were written"),
+            (40, 8, "exceeds its size"),
             (35, 0, "cut off"),
             (35, 31, "cut off"),
             (96, 0xe0, "cut off"),
-            (32, 0xc1, "something else"),
+            (32, 0xc1, "wrong types"),
         ] {
             let refused = EntrySet::decode(&seal(changed(at, value))).unwrap_err();
             assert!(refused.contains(problem), "{at}: {refused}");
