@@ -50,8 +50,8 @@ pub use catalog::snapshot_request::SnapshotRequest;
 pub use catalog::source_names::{NameTaken, default_name};
 pub use catalog::tags::{TagChanges, TagError};
 pub use checking::repair::{
-    AcceptLossError, AcceptPlan, RepairArchiveError, RepairReport, RepairScope, accept_losses, plan_repair,
-    plan_to_accept, repair,
+    AcceptLossError, AcceptPlan, RepairArchiveError, RepairPlan, RepairReport, RepairScope, accept_losses,
+    plan_repair, plan_to_accept, repair,
 };
 pub use checking::verify::{
     ArchiveHarm, Harm, Verified, VerifiedArchive, VerifyArchiveError, VerifyError, harm_of, verify,

@@ -1,18 +1,18 @@
 //! Checks and mends a store: finds damage, computes the loss, and makes the store whole again.
 //!
 //! ```text
-//! Checker   arenas, their order, their parity ─▶ damage ─▶ what would be lost
-//! Mender    parity or a copy ─▶ the arena as it was sealed
-//!           otherwise a plan ─▶ the arena written anew without the lost parts
+//! Checker   arenas, their order, their parity ─▶ damage ─▶ a plan, and what would be lost
+//! Mender    the plan ─▶ the arena as it was sealed, from parity or from a copy
+//!           otherwise ─▶ the arena written anew without the lost parts
 //! ```
 //!
 //! Always true:
 //! - A check changes nothing but hints.
 //! - Mending makes nothing worse. The old file stays in place, or in `quarantine/`, until the new
 //!   one is whole, checked and durable.
-//! - A repair does exactly what its plan says.
+//! - A repair changes only the arenas that its plan lists, in the ways that it lists.
 //!
-//! Read first: `damage.rs` (the findings of a check), `check/arena.rs` and `mend/rewrite.rs`.
+//! Read first: `damage.rs` (the findings of a check), `mend/plan.rs` and `mend/rewrite.rs`.
 //!
 //! The crate knows arenas, pages, clumps and blocks. It does not know snapshots: its callers know
 //! which snapshots are harmed, and where else blocks may be.
@@ -28,4 +28,4 @@ pub use check::{
 pub use damage::{
     ArenaCheck, CheckArenaError, CheckParityError, Damage, DamageKind, ParityDamage, UnfinishedEnd,
 };
-pub use mend::{MendError, MendedArena, Mender, RepairError, RepairPlan, Repaired};
+pub use mend::{ArenaMend, MendError, MendPlan, MendWay, MendedArena, Mender, RepairError, Repaired};

@@ -1,6 +1,10 @@
 //! Mends: gives a damaged arena back its bytes, from its parity or from a copy, or writes it anew
 //! without the lost parts.
 //!
+//! A plan lists the ways for each damaged arena. [`Mender::mend`] mends whole arenas, and
+//! [`Mender::rewrite`] then writes anew the arenas for which every other way has failed. In between
+//! the caller fetches lost blocks and records losses.
+//!
 //! It owns no state. Always true: the new file is whole, checked and durable before it takes the
 //! old one's name. Every hint that knew the old file is removed before that. A crash between two
 //! steps leaves a store that can be opened, and mended again.
@@ -10,9 +14,10 @@ mod from_parity;
 mod plan;
 mod rewrite;
 mod unfinished_file;
+mod whole_arenas;
 
 pub use from_parity::{MendError, MendedArena};
-pub use plan::RepairPlan;
+pub use plan::{ArenaMend, MendPlan, MendWay};
 pub use rewrite::{RepairError, Repaired};
 
 use std::sync::Arc;
@@ -43,15 +48,6 @@ impl<'a> Mender<'a> {
 
     fn log(&self) -> &'a Arc<Log> {
         self.store.vault().log()
-    }
-
-    /// From now on, the log as it is counts as complete: the notes about lost parts are removed.
-    /// The end of the log is noted anew when the store is closed.
-    ///
-    /// # Errors
-    /// [`RepairError::Replace`] when a note cannot be removed.
-    pub fn accept_end(&self) -> Result<(), RepairError> {
-        Ok(self.intake.accept_end()?)
     }
 
     /// From now on, unreadable data counts as lost.

@@ -273,6 +273,13 @@ impl Losses {
         self.places.retain(|id, _| !is_settled(id));
     }
 
+    /// Removes these blocks.
+    pub(crate) fn drop_blocks<'n>(&mut self, names: impl Iterator<Item = &'n BlockName>) {
+        for name in names {
+            self.blocks.remove(name);
+        }
+    }
+
     /// Removes the blocks that are readable again.
     ///
     /// # Errors

@@ -1,527 +1,292 @@
-//! Repair: fetches lost blocks from intact copies, and salvages damaged arenas.
+//! Repair: mends damaged arenas, fetches lost blocks from intact copies, and writes anew the arenas
+//! that nothing can mend.
 //!
 //! ```text
-//! check ─▶ mend from parity or a copy ─▶ find the catalog ─▶ fetch lost blocks
-//!       ─▶ write damaged arenas anew ─▶ report the remaining harm
+//! check ─▶ mend from parity or a copy ─▶ find the catalog ─▶ fetch lost blocks ─▶ note the losses
+//!       ─▶ write damaged arenas anew ─▶ check their order again ─▶ report the remaining harm
 //! ```
+//!
+//! [`plan_repair`] and [`repair`] call the same steps. A plan leaves out those that write, and only
+//! looks at the blocks that a repair would fetch.
 //!
 //! If the lost blocks are known, the cost of a repair is in proportion to the loss. They are known
 //! from the log itself, from a read that failed, or from an earlier check. The trees of all
 //! snapshots are walked only if nothing tells which blocks a damaged place held.
 
 mod accept;
+mod fetching_store;
+mod find_catalog;
 mod losses;
+mod plan;
 
 use std::collections::BTreeSet;
-use std::error::Error;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
-use parking_lot::Mutex;
-use varve_block::{BlockName, BlockStore, GetError, PutError, SyncError};
-use varve_log::{ArenaId, OpenLogError};
-use varve_store::{CompareMode, Permission, Store};
-use varve_upkeep::{
-    AuditShare, Checker, Damage, DamageKind, MendError, Mender, RepairError, RepairPlan, Repaired,
-};
+use varve_block::{BlockName, BlockStore};
+use varve_log::OpenLogError;
+use varve_store::{CatalogRoot, Permission, Store};
+use varve_upkeep::{Checker, DamageKind, MendPlan, Mender, RepairError};
 
 pub use self::accept::{AcceptLossError, AcceptPlan, accept_losses, plan_to_accept};
+use self::fetching_store::{FetchingStore, SuppliedBlocks};
+use self::find_catalog::{FoundCatalog, add_found_again, find_catalog, lists_all};
 use self::losses::LossRecorder;
-use crate::catalog::catalog_root::{Catalog, SaveCatalogError};
-use crate::catalog::losses::Losses;
-use crate::checking::verify::{
-    Harm, Verified, VerifyError, WalkFindings, blocks_without_copy, check_known, check_log, walk_snapshots,
-};
+pub use self::plan::{RepairArchiveError, RepairPlan, RepairReport, RepairScope};
+use crate::catalog::catalog_root::Catalog;
+use crate::checking::verify::{VerifyError, WalkFindings, blocks_without_copy, walk_snapshots};
 use crate::progress::Progress;
 
-/// The extent of the search for damage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RepairScope {
-    /// Only at places with recorded suspicions; everywhere, if there are none.
-    Known,
-    /// Everywhere: every byte is read.
-    All,
-}
-
-/// The result of a repair: the damage found, the work done, and the harm left.
-#[derive(Debug, Default)]
-pub struct RepairReport {
-    /// The damage before the repair, and the harm that it did.
-    pub before: Verified,
-    /// The arenas that were written anew, or would be.
-    pub plan: RepairPlan,
-    /// True if the catalog was lost, and was put together from older ones.
-    pub catalog_was_lost: bool,
-    /// True if the end of the log was gone, and with it snapshots that only a copy can name.
-    pub end_was_lost: bool,
-    /// Snapshots that were found only in a copy, or in a catalog that no page named any more.
-    pub brought_back_count: u64,
-    /// Arenas that were mended from their parity.
-    pub mended: Vec<ArenaId>,
-    /// Arenas that were mended from a copy.
-    pub copied: Vec<ArenaId>,
-    /// True if every byte was read to find the damage.
-    pub is_all_checked: bool,
-    /// Blocks that were fetched from copies.
-    pub fetched_block_count: u64,
-    /// The changes to the log.
-    pub repaired: Repaired,
-    /// The harm to snapshots that remains.
-    pub harm_left: Vec<Harm>,
-    /// The open losses, whether or not a snapshot needs them. In a plan, the losses that the repair
-    /// would leave.
-    pub losses: Losses,
-}
-
-/// Why a repair stopped. The parts of the store that it had not reached are unchanged.
-#[derive(Debug, thiserror::Error)]
-pub enum RepairArchiveError {
-    #[error("{0}")]
-    Verify(#[from] VerifyError),
-    #[error("{0}")]
-    List(#[from] OpenLogError),
-    /// A fetched block could not be stored.
-    #[error("what was fetched cannot be stored")]
-    Put(#[from] PutError),
-    /// The fetched blocks could not be made durable.
-    #[error("what was fetched cannot be made durable")]
-    Sync(#[from] SyncError),
-    #[error("{0}")]
-    Log(#[from] RepairError),
-    /// An arena could be mended from its parity or from a copy, but the disk refuses the write.
-    #[error("what is damaged can be mended, and the disk does not take it; it is as it was")]
-    Mend(#[source] MendError),
-    #[error("the files of parity cannot be listed")]
-    Parity(#[source] std::io::Error),
-    /// The catalog could not be written anew.
-    #[error("the catalog cannot be put together again")]
-    Catalog(#[from] SaveCatalogError),
-}
-
-/// Plans what [`repair`] would do, without doing it.
+/// Plans what [`repair`] would do, and changes nothing. It reads from `copies` all that the repair
+/// would fetch, so it says what they really have.
 ///
 /// # Errors
 /// [`RepairArchiveError`].
 pub fn plan_repair(
     store: &Store,
+    copies: &[&Store],
     scope: RepairScope,
     progress: &Progress,
-) -> Result<RepairReport, RepairArchiveError> {
-    store.role().require(Permission::Read).map_err(RepairError::from)?;
-    let (mut before, is_all_checked) = check(store, scope, progress)?;
-    let found = find_catalog(store, store, &[], &before.damage)?;
-    let snapshots = found.catalog.snapshots();
-    let walked = walk_snapshots(store, store, snapshots, &before.damage, progress)?;
-    before.note_walk(snapshots, walked);
-    let plan = RepairPlan::new(&before.damage);
-    let mut recording =
-        LossRecorder::begin(store, store, &found.catalog, found.was_lost, &store.catalog_roots()?);
-    recording.foresee(&plan)?;
-    recording.note_lost_roots(store);
-    if found.end_was_lost {
-        recording.note_lost_end();
-    }
-    recording.drop_readable()?;
-    Ok(RepairReport {
-        before,
-        plan,
-        losses: recording.into_unaccepted(),
-        catalog_was_lost: found.was_lost,
-        end_was_lost: found.end_was_lost,
-        is_all_checked,
-        ..RepairReport::default()
-    })
+) -> Result<RepairPlan, RepairArchiveError> {
+    require(store, Permission::Read, copies)?;
+    let plan = RepairPlan::begin(store, copies, scope, progress)?;
+    let (copies, roots) = (FetchingStore::new(store, copies, false), store.catalog_roots()?);
+    let mut repair = RepairRun::find_catalog(store, &copies, RepairReport::of_plan(plan), &roots, progress)?;
+    repair.find_lost_blocks()?;
+    repair.fetch_blocks();
+    repair.foresee_losses()?;
+    repair.recording.drop_readable()?;
+    let supplied = copies.take_supplied()?;
+    repair.recording.drop_blocks(supplied.by_copy.values().flatten());
+    Ok(repair.into_report(supplied).plan)
 }
 
-/// Repairs a store. `sources` are copies of it: they supply blocks that are damaged or missing, and
-/// the catalog if the newest one is lost.
+/// Repairs a store. `copies` of it supply arenas and blocks that are damaged or missing, and the
+/// catalog if the newest one is lost.
 ///
 /// # Errors
 /// [`RepairArchiveError`].
 pub fn repair(
     store: &Store,
-    sources: &[&Store],
+    copies: &[&Store],
     scope: RepairScope,
     progress: &Progress,
 ) -> Result<RepairReport, RepairArchiveError> {
-    store.role().require(Permission::Destroy).map_err(RepairError::from)?;
-    for source in sources {
-        source.role().require(Permission::Read).map_err(RepairError::from)?;
-    }
+    require(store, Permission::Destroy, copies)?;
     let mender = Mender::of(store)?;
     mender.accept_withheld();
-    let (mut before, mut is_all_checked) = check(store, scope, progress)?;
-    if is_ledger_wrong(&before.damage) && !mender.take_in_replaced()?.is_empty() {
-        (before, is_all_checked) = check(store, scope, progress)?;
+    let mut plan = RepairPlan::begin(store, copies, scope, progress)?;
+    let mut replaced = Vec::new();
+    if plan.log.takes_in_replaced {
+        replaced = mender.take_in_replaced()?;
+        if !replaced.is_empty() {
+            plan = RepairPlan::begin(store, copies, scope, progress)?;
+        }
     }
+    let mut report = RepairReport { replaced, ..RepairReport::of_plan(plan) };
     // Mended arenas may name snapshots that nothing else names. Those names were unknown when the
     // store was opened.
     let roots = store.catalog_roots()?;
-    let mut known: BTreeSet<_> = roots.iter().map(|root| root.name).collect();
-    // First mend whole arenas, which brings all of their blocks back.
-    let parity_mended = mend_from_parity(mender, store, &before.damage)?;
-    drop_mended(store, &mut before, &parity_mended)?;
-    let copied = mend_from_copies(mender, sources, &before.damage)?;
-    drop_mended(store, &mut before, &copied)?;
-    let mended =
-        FetchingStore { store, sources, fetched_count: AtomicU64::new(0), failure: Mutex::default() };
-    let found = find_catalog(store, &mended, sources, &before.damage)?;
-    let FoundCatalog { mut catalog, was_lost, end_was_lost, brought_back_count } = found;
-    if was_lost {
-        // The blocks below a root may be intact, even if the page that named the root is lost.
-        known.clear();
-    }
-    let is_all_named =
-        !is_all_checked && !was_lost && !end_was_lost && brought_back_count == 0 && is_named(&before.damage);
-    if is_all_named {
-        before.snapshot_count = catalog.snapshots().len() as u64;
-        before.lost = blocks_without_copy(store, &before.damage).map_err(VerifyError::from)?;
-        before.lost.extend(store.lost_blocks().into_iter().filter(|name| store.get(name).is_err()));
-    } else {
-        let walked = walk_snapshots(store, store, catalog.snapshots(), &before.damage, progress)?;
-        before.note_walk(catalog.snapshots(), walked);
-    }
-    store.remember_lost(&before.lost);
-    let mut recording = LossRecorder::begin(store, &mended, &catalog, was_lost, &roots);
-    let mut wanted = before.lost.clone();
-    wanted.extend(recording.names());
-    if !is_all_named {
-        // This walk reads through the sources, so that it also finds losses below a pointer block
-        // that was lost.
-        let reached = walk_snapshots(store, &mended, catalog.snapshots(), &before.damage, progress)?;
-        wanted.extend(reached.lost);
-    }
-    // A block that no source has stays lost, and is reported below.
-    let mut is_all_back = true;
-    for name in &wanted {
-        is_all_back &= mended.get(name).is_ok();
-    }
-    let plan = RepairPlan::new(&before.damage);
-    recording.drop_readable()?;
-    recording.foresee(&plan)?;
-    recording.note_lost_roots(&mended);
-    if end_was_lost {
-        recording.note_lost_end();
-    }
-    recording.settle_places(sources, &mended);
-    let fetched_block_count = mended.into_fetched_count()?;
-    let is_recorded = !recording.set(&mut catalog)?;
-    // Before a block that leads to the catalog is written elsewhere, the catalog must be complete
-    // and at the end of the log. A lost end alone does not demand this: with the root that it has,
-    // this log is still recognised as an older state of its copies.
-    let is_due = was_lost || brought_back_count > 0 || !plan.arenas.is_empty() || !is_recorded;
-    if is_due || !lists_all(store, &catalog)? {
-        catalog.write_again(store)?;
-    }
-    store.sync()?;
-    if was_lost || end_was_lost || store.end_is_lost() {
-        mender.accept_end()?;
-    }
-    let mut repaired = mender.repair(&plan)?;
-    let found_again_count = add_found_again(store, &known, &mut catalog)?;
-    let brought_back_count = brought_back_count + found_again_count;
-    let is_changed =
-        repaired.arena_count > 0 || is_ledger_wrong(&before.damage) || was_lost || brought_back_count > 0;
-    recording.drop_readable()?;
-    if recording.set(&mut catalog)? || is_changed {
-        // The page that recorded the new seals names no blocks, and a crash removes it. This page
-        // stays, and keeps its ledger.
-        catalog.write_again(store)?;
-    }
-    if is_changed || end_was_lost {
-        // If the end of the log was gone, only the ledger of the new pages tells how many arenas
-        // there were.
-        let late = RepairPlan::new(&Checker::of(store).check_order()?);
-        if !late.is_empty() {
-            recording.foresee(&late)?;
-            if recording.set(&mut catalog)? {
-                catalog.write_again(store)?;
-            }
-            repaired += mender.repair(&late)?;
-            recording.drop_readable()?;
-            recording.set(&mut catalog)?;
-            catalog.write_again(store)?;
-        }
-    }
-    let after = if is_all_named && is_all_back && found_again_count == 0 {
-        WalkFindings::default()
-    } else {
-        walk_snapshots(store, store, catalog.snapshots(), &[], progress)?
-    };
-    store.remember_lost(&after.lost);
-    let mut damaged = Checker::of(store).damaged_arenas();
-    let is_settled = |id: &ArenaId| plan.arenas.contains_key(id) || plan.parity.contains(id);
-    damaged.retain(|id| !is_settled(id) && !parity_mended.contains(id) && !copied.contains(id));
-    Checker::of(store).note_damaged(&damaged);
-    let harm_left = after.harm;
-    Ok(RepairReport {
-        before,
-        plan,
-        catalog_was_lost: was_lost,
-        end_was_lost,
-        brought_back_count,
-        mended: parity_mended,
-        copied,
-        is_all_checked,
-        fetched_block_count,
-        repaired,
-        harm_left,
-        losses: recording.into_unaccepted(),
-    })
+    let RepairPlan { log, before, .. } = &mut report.plan;
+    report.mended = mender.mend(log, &mut before.damage, copies)?;
+    let copies = FetchingStore::new(store, copies, true);
+    let mut repair = RepairRun::find_catalog(store, &copies, report, &roots, progress)?;
+    repair.find_lost_blocks()?;
+    repair.fetch_blocks();
+    repair.foresee_losses()?;
+    let supplied = copies.take_supplied()?;
+    repair.save_catalog()?;
+    repair.rewrite(mender)?;
+    repair.save_catalog_again()?;
+    repair.rewrite_late(mender)?;
+    repair.find_harm_left()?;
+    Ok(repair.into_report(supplied))
 }
 
-/// Looks for damage. Returns the findings, and whether every byte was read.
-fn check(store: &Store, scope: RepairScope, progress: &Progress) -> Result<(Verified, bool), VerifyError> {
-    if scope == RepairScope::Known
-        && let Some(known) = check_known(store, !noted_losses(store).is_empty(), progress)?
-    {
-        return Ok((known, false));
-    }
-    Ok((check_log(store, Some(AuditShare::ALL), progress)?, true))
+/// Requires a permission of the store, and that the copies can be read.
+fn require(store: &Store, permission: Permission, copies: &[&Store]) -> Result<(), RepairError> {
+    store.role().require(permission)?;
+    Ok(copies.iter().try_for_each(|copy| copy.role().require(Permission::Read))?)
 }
 
-/// The recorded losses that are not accepted; none if the catalog is unreadable.
-fn noted_losses(store: &Store) -> Losses {
-    Catalog::load_all(store, &store.catalogs())
-        .map(|catalog| catalog.losses(store).unaccepted())
-        .unwrap_or_default()
-}
-
-/// Returns whether the ledger of the last page differs from the existing seals: the page is older
-/// than a repair, or an arena was replaced.
-fn is_ledger_wrong(damage: &[Damage]) -> bool {
-    damage.iter().any(|damage| matches!(damage.kind, DamageKind::Ledger))
-}
-
-/// Returns whether all damage names the blocks that it destroyed. If the ledger differs from the
-/// existing seals, an arena may be from another history, and its missing blocks are unknown.
-fn is_named(damage: &[Damage]) -> bool {
-    damage.iter().all(|damage| match damage.kind {
-        DamageKind::Parity(_) | DamageKind::TornEnd => true,
-        _ => !damage.blocks.is_empty(),
-    })
-}
-
-/// Removes the damage of mended arenas from the findings. Each mended arena was checked as a whole.
-fn drop_mended(store: &Store, found: &mut Verified, mended: &[ArenaId]) -> Result<(), RepairArchiveError> {
-    if mended.is_empty() {
-        return Ok(());
-    }
-    found.damage.retain(|damage| match damage.kind {
-        DamageKind::Parity(_) => true,
-        DamageKind::SealLost | DamageKind::Missing | DamageKind::Ledger | DamageKind::EndLost => false,
-        _ => !mended.contains(&damage.arena),
-    });
-    found.damage.extend(Checker::of(store).check_order()?);
-    Ok(())
-}
-
-/// Replaces sealed arenas by those of a copy, if the blocks in their damaged places are unknown.
-/// Returns the mended arenas.
-fn mend_from_copies(
-    mender: Mender<'_>,
-    sources: &[&Store],
-    damage: &[Damage],
-) -> Result<Vec<ArenaId>, RepairArchiveError> {
-    let arenas = RepairPlan::new(damage).arenas;
-    let is_unnamed =
-        |id: &ArenaId| damage.iter().any(|damage| damage.arena == *id && damage.blocks.is_empty());
-    let mut mended = Vec::new();
-    for id in arenas.into_keys().filter(is_unnamed) {
-        for source in sources {
-            if is_mended(false, || mender.mend_arena_from_copy(id, source).map(drop))? {
-                mended.push(id);
-                break;
-            }
-        }
-    }
-    Ok(mended)
-}
-
-/// Adds the snapshots that only a rediscovered catalog names. A lost page may have named a newer
-/// catalog than any that was known, or parts of one. If its blocks are intact, the repair has named
-/// them again. Returns the number of snapshots added.
-fn add_found_again(
-    store: &Store,
-    known: &BTreeSet<BlockName>,
-    catalog: &mut Catalog,
-) -> Result<u64, OpenLogError> {
-    let count = catalog.snapshots().len();
-    for root in store.catalog_roots()?.into_iter().filter(|root| !known.contains(&root.name)) {
-        match Catalog::load(store, Some(root.name)) {
-            Ok(found) => catalog.add_unknown(&found),
-            Err(error) => {
-                tracing::info!(root = %root.name, %error, "a catalog that was found again cannot be read")
-            }
-        }
-    }
-    Ok((catalog.snapshots().len() - count) as u64)
-}
-
-/// Mends damaged and missing arenas from parity. Returns the arenas that are intact again.
-fn mend_from_parity(
-    mender: Mender<'_>,
-    store: &Store,
-    damage: &[Damage],
-) -> Result<Vec<ArenaId>, RepairArchiveError> {
-    let with_parity: BTreeSet<_> = store
-        .vault()
-        .parity()
-        .list()
-        .map_err(RepairArchiveError::Parity)?
-        .into_iter()
-        .map(|(id, _)| id)
-        .collect();
-    let there: BTreeSet<_> = store.arenas()?.into_iter().collect();
-    let damaged = RepairPlan::new(damage).arenas;
-    let mut mended = Vec::new();
-    for id in with_parity.into_iter().filter(|id| damaged.contains_key(id) || !there.contains(id)) {
-        if is_mended(true, || mender.mend_arena_from_parity(id).map(drop))? {
-            mended.push(id);
-        }
-    }
-    Ok(mended)
-}
-
-/// Mends an arena if possible. Otherwise the repair writes it anew, which discards everything that
-/// its parity or a copy still has. Temporary faults must not lead to that, nor a disk that refuses
-/// the mended bytes: they are retried or returned as errors. `reads_again` is set if the bytes come
-/// from this disk. A remote source has retried its reads already.
-fn is_mended(
-    reads_again: bool,
-    mend: impl Fn() -> Result<(), MendError>,
-) -> Result<bool, RepairArchiveError> {
-    let mut try_count = 0;
-    loop {
-        match mend() {
-            Ok(()) => return Ok(true),
-            Err(error) if try_count < error.tries_left() && (reads_again || error.is_refusal()) => {
-                try_count += 1;
-            }
-            Err(error) if error.is_refusal() => return Err(RepairArchiveError::Mend(error)),
-            Err(error) => {
-                tracing::info!(error = &error as &dyn Error, "an arena is not mended");
-                return Ok(false);
-            }
-        }
-    }
-}
-
-struct FoundCatalog {
-    catalog: Catalog,
-    /// True if the newest catalog was lost, and this one was put together from others.
-    was_lost: bool,
-    end_was_lost: bool,
-    brought_back_count: u64,
-}
-
-/// Finds the newest catalog. If it is lost, or was written after the end of this log, the result
-/// joins older catalogs and those of the sources.
-fn find_catalog(
-    store: &Store,
-    blocks: &dyn BlockStore,
-    sources: &[&Store],
-    damage: &[Damage],
-) -> Result<FoundCatalog, OpenLogError> {
-    let roots = store.catalogs();
-    // A root that leads nowhere counts as lost, even if other roots hide it.
-    let unreadable = roots.iter().find_map(|root| Catalog::load(blocks, Some(*root)).err());
-    let newest = unreadable.map_or_else(|| Catalog::load_all(blocks, &roots), Err);
-    let was_lost = newest.is_err();
-    let mut catalog = match newest {
-        Ok(catalog) => catalog,
-        Err(_) => Catalog::salvage(blocks, &store.catalog_roots()?),
-    };
-    let end_was_lost = damage.iter().any(|damage| matches!(damage.kind, DamageKind::EndLost));
-    // A lost page may have named a newer root than any that is known here.
-    let may_lack_newest = was_lost
-        || end_was_lost
-        || !RepairPlan::new(damage).arenas.is_empty()
-        || catalog.losses(blocks).unaccepted().places().any(|place| place.id.may_hide_snapshots);
-    let own_count = catalog.snapshots().len();
-    for source in sources {
-        if (may_lack_newest || goes_on(source, &roots)?)
-            && let Ok(theirs) = Catalog::load_all(*source, &source.catalogs())
-        {
-            catalog.add_unknown(&theirs);
-        }
-    }
-    let brought_back_count = (catalog.snapshots().len() - own_count) as u64;
-    Ok(FoundCatalog { catalog, was_lost, end_was_lost, brought_back_count })
-}
-
-/// Returns whether the next opening of the store finds all snapshots in `catalog`. Mended blocks
-/// may come after the newest root, and snapshots from a copy are known only to this session.
-fn lists_all(store: &Store, catalog: &Catalog) -> Result<bool, OpenLogError> {
-    let Ok(found) = Catalog::load_all(store, &store.newest_catalog_roots()?) else { return Ok(false) };
-    let ids: BTreeSet<_> = found.snapshots().iter().map(|snapshot| snapshot.id).collect();
-    Ok(catalog.snapshots().iter().all(|snapshot| ids.contains(&snapshot.id)))
-}
-
-/// Returns whether a copy holds all of these roots and newer ones. The log of the roots is then an
-/// older state of the copy, or has lost its end without noticing.
-fn goes_on(source: &Store, roots: &[BlockName]) -> Result<bool, OpenLogError> {
-    let theirs = source.catalogs();
-    if theirs.iter().all(|root| roots.contains(root)) {
-        return Ok(false);
-    }
-    let known: BTreeSet<_> = source.catalog_roots()?.into_iter().map(|root| root.name).collect();
-    Ok(roots.iter().all(|root| known.contains(root)))
-}
-
-/// A store that fetches its lost blocks from copies, and keeps them.
-struct FetchingStore<'a> {
+/// A repair after whole arenas were mended, or a plan of it.
+struct RepairRun<'a> {
     store: &'a Store,
-    sources: &'a [&'a Store],
-    fetched_count: AtomicU64,
-    /// The first failure to keep a fetched block.
-    failure: Mutex<Option<PutError>>,
+    copies: &'a FetchingStore<'a>,
+    progress: &'a Progress,
+    report: RepairReport,
+    catalog: Catalog,
+    recording: LossRecorder<'a>,
+    /// The roots of catalogs that were read.
+    known_roots: BTreeSet<BlockName>,
+    /// The blocks to look for in the copies.
+    wanted: BTreeSet<BlockName>,
+    /// True if only wanted blocks can be lost, so that no snapshot need be walked.
+    is_all_named: bool,
+    /// True if every wanted block is readable.
+    is_all_back: bool,
+    /// True if arenas, seals or the list of snapshots have changed. The order of the arenas is then
+    /// checked again.
+    is_changed: bool,
 }
 
-impl FetchingStore<'_> {
-    /// The number of blocks that came from a source.
-    fn into_fetched_count(self) -> Result<u64, PutError> {
-        match self.failure.into_inner() {
-            Some(error) => Err(error),
-            None => Ok(self.fetched_count.into_inner()),
+impl<'a> RepairRun<'a> {
+    /// Finds the newest catalog, or puts it together. `roots` are those that the log named before
+    /// arenas were mended.
+    fn find_catalog(
+        store: &'a Store,
+        copies: &'a FetchingStore<'a>,
+        mut report: RepairReport,
+        roots: &[CatalogRoot],
+        progress: &'a Progress,
+    ) -> Result<Self, OpenLogError> {
+        let is_end = |kind: &DamageKind| matches!(kind, DamageKind::EndLost);
+        let plan = &mut report.plan;
+        plan.end_was_lost = plan.before.damage.iter().any(|damage| is_end(&damage.kind));
+        let may_lack_page = plan.end_was_lost || !plan.log.arenas.is_empty();
+        let found = find_catalog(store, copies, may_lack_page)?;
+        let FoundCatalog { catalog, was_lost, brought_back_count } = found;
+        (plan.catalog_was_lost, plan.brought_back_count) = (was_lost, brought_back_count);
+        report.brought_back_count = brought_back_count;
+        plan.log.accepts_end |= was_lost;
+        // If the catalog was lost, the blocks below a known root may be intact even if the page
+        // that named the root is lost. So all roots are read again.
+        let known_roots =
+            if was_lost { BTreeSet::new() } else { roots.iter().map(|root| root.name).collect() };
+        let recording = LossRecorder::begin(store, copies, &catalog, was_lost, roots);
+        Ok(Self {
+            store,
+            copies,
+            progress,
+            is_all_named: copies.keeps() && plan.is_named(),
+            is_changed: plan.log.takes_in_replaced || was_lost || brought_back_count > 0,
+            report,
+            catalog,
+            recording,
+            known_roots,
+            wanted: BTreeSet::new(),
+            is_all_back: true,
+        })
+    }
+
+    /// Finds the blocks that are lost. If the damage names them all, no snapshot is walked. A plan
+    /// always walks the snapshots, to show their harm.
+    fn find_lost_blocks(&mut self) -> Result<(), VerifyError> {
+        let (store, before) = (self.store, &mut self.report.plan.before);
+        let snapshots = self.catalog.snapshots();
+        if self.is_all_named {
+            before.snapshot_count = snapshots.len() as u64;
+            before.lost = blocks_without_copy(store, &before.damage)?;
+            before.lost.extend(store.lost_blocks().into_iter().filter(|name| store.get(name).is_err()));
+        } else {
+            let walked = walk_snapshots(store, store, snapshots, &before.damage, self.progress)?;
+            before.note_walk(snapshots, walked);
+        }
+        if self.copies.keeps() {
+            store.remember_lost(&before.lost);
+        }
+        self.wanted = &before.lost | &self.recording.names();
+        if !self.is_all_named && !self.copies.all().is_empty() {
+            // This walk reads through the copies, so that it also finds losses below a pointer
+            // block that was lost.
+            let reached = walk_snapshots(store, self.copies, snapshots, &before.damage, self.progress)?;
+            self.wanted.extend(reached.lost);
+        }
+        Ok(())
+    }
+
+    /// Reads the lost blocks from the copies. A block that no copy has stays lost, and is reported.
+    fn fetch_blocks(&mut self) {
+        for name in &self.wanted {
+            self.is_all_back &= self.copies.get(name).is_ok();
         }
     }
 
-    /// Returns whether blocks of a source are acceptable. If scores are hashes, a block with the
-    /// right hash is right, wherever it comes from. In a by-value store, only a copy of the same
-    /// store can supply it.
-    fn may_believe(&self, source: &Store) -> bool {
-        let (own, theirs) = (self.store.config(), source.config());
-        own.compare == CompareMode::Hash || (own.id, own.encryption) == (theirs.id, theirs.encryption)
+    /// Adds to the recorded losses those that remain, and those that writing arenas anew causes.
+    fn foresee_losses(&mut self) -> Result<(), RepairArchiveError> {
+        self.recording.drop_readable()?;
+        self.recording.foresee(&self.report.plan.log)?;
+        self.recording.note_lost_roots(self.copies);
+        if self.report.plan.end_was_lost {
+            self.recording.note_lost_end();
+        }
+        self.recording.settle_places(self.copies.all(), self.copies);
+        Ok(())
     }
 
-    /// Fetches a block from the first source that has it intact.
-    fn fetch(&self, name: &BlockName) -> Option<Bytes> {
-        let is_right = |bytes: &Bytes| self.store.namer().named_again(&name.score, bytes) == name.score;
-        let bytes = self
-            .sources
-            .iter()
-            .filter(|source| self.may_believe(source))
-            .find_map(|source| source.get(name).ok().filter(is_right))?;
-        match self.store.put_back(&[(*name, bytes.clone())]) {
-            Ok(stored_count) => drop(self.fetched_count.fetch_add(stored_count, Ordering::Relaxed)),
-            Err(error) => {
-                self.failure.lock().get_or_insert(error);
-            }
+    /// Saves the catalog with the losses, if that is needed, and makes all durable. Before a block
+    /// that leads to the catalog is written elsewhere, the catalog must be complete and at the end
+    /// of the log. A lost end alone does not demand this: with the root that it has, this log is
+    /// still recognised as an older state of its copies.
+    fn save_catalog(&mut self) -> Result<(), RepairArchiveError> {
+        let plan = &self.report.plan;
+        let has_changed = self.recording.set(&mut self.catalog)?;
+        let is_due = plan.catalog_was_lost || plan.brought_back_count > 0 || !plan.log.arenas.is_empty();
+        if has_changed || is_due || !lists_all(self.store, &self.catalog)? {
+            self.catalog.write_again(self.store)?;
         }
-        Some(bytes)
+        Ok(self.store.sync()?)
     }
-}
 
-impl BlockStore for FetchingStore<'_> {
-    varve_block::forward_block_store!(store: score_bytes, empty_score, put, sync);
+    /// Accepts a lost end, and writes anew the arenas that are still damaged.
+    fn rewrite(&mut self, mender: Mender<'_>) -> Result<(), RepairError> {
+        self.report.repaired = mender.rewrite(&self.report.plan.log)?;
+        self.is_changed |= self.report.repaired.arena_count > 0;
+        Ok(())
+    }
 
-    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
-        match self.store.get(name) {
-            Err(error @ (GetError::NotFound { .. } | GetError::Damaged { .. })) => {
-                self.fetch(name).ok_or(error)
-            }
-            other => other,
+    /// Adds the snapshots that only a rediscovered catalog names. Saves the catalog again if
+    /// anything has changed.
+    fn save_catalog_again(&mut self) -> Result<(), RepairArchiveError> {
+        let found_again_count = add_found_again(self.store, &self.known_roots, &mut self.catalog)?;
+        self.report.brought_back_count += found_again_count;
+        self.is_changed |= found_again_count > 0;
+        self.recording.drop_readable()?;
+        if self.recording.set(&mut self.catalog)? || self.is_changed {
+            // The page that recorded the new seals names no blocks, and a crash removes it. This
+            // page stays, and keeps its ledger.
+            self.catalog.write_again(self.store)?;
         }
+        Ok(())
+    }
+
+    /// Checks the order of the arenas again, and writes anew those that it adds. If the end of the
+    /// log was gone, only the ledger of the new pages tells how many arenas there were.
+    fn rewrite_late(&mut self, mender: Mender<'_>) -> Result<(), RepairArchiveError> {
+        if !self.is_changed && !self.report.plan.end_was_lost {
+            return Ok(());
+        }
+        let late = MendPlan { accepts_end: false, ..MendPlan::new(&Checker::of(self.store).check_order()?) };
+        if late.is_empty() {
+            return Ok(());
+        }
+        self.recording.foresee(&late)?;
+        if self.recording.set(&mut self.catalog)? {
+            self.catalog.write_again(self.store)?;
+        }
+        self.report.repaired += mender.rewrite(&late)?;
+        self.recording.drop_readable()?;
+        self.recording.set(&mut self.catalog)?;
+        self.catalog.write_again(self.store)?;
+        self.report.late = late;
+        Ok(())
+    }
+
+    /// Finds the harm that remains.
+    fn find_harm_left(&mut self) -> Result<(), VerifyError> {
+        let is_none_found_again = self.report.brought_back_count == self.report.plan.brought_back_count;
+        let after = if self.is_all_named && self.is_all_back && is_none_found_again {
+            WalkFindings::default()
+        } else {
+            walk_snapshots(self.store, self.store, self.catalog.snapshots(), &[], self.progress)?
+        };
+        self.store.remember_lost(&after.lost);
+        self.report.harm_left = after.harm;
+        Ok(())
+    }
+
+    fn into_report(mut self, supplied: SuppliedBlocks) -> RepairReport {
+        self.report.fetched_block_count = supplied.stored_count;
+        self.report.plan.fetches = supplied.by_copy;
+        self.report.plan.losses = self.recording.into_unaccepted();
+        self.report
     }
 }

@@ -12,7 +12,7 @@ use varve_log::{ArenaId, OpenLogError};
 use varve_store::{Permission, Store};
 use varve_tree::Entry;
 use varve_upkeep::{
-    ArenaCheck, AuditShare, CheckArenaError, Checker, Damage, DamageKind, RepairPlan, UnfinishedEnd,
+    ArenaCheck, AuditShare, CheckArenaError, Checker, Damage, DamageKind, MendPlan, UnfinishedEnd,
 };
 use varve_world::{Timestamp, both};
 
@@ -154,7 +154,7 @@ fn note_damaged(store: &Store, checks: &[(ArenaId, ArenaCheck)], read: &[ArenaId
     let mut damaged = Checker::of(store).damaged_arenas();
     damaged.retain(|id| read.binary_search(id).is_err());
     for (_, check) in checks {
-        let plan = RepairPlan::new(&check.damage);
+        let plan = MendPlan::new(&check.damage);
         damaged.extend(plan.arenas.keys().chain(&plan.parity));
     }
     Checker::of(store).note_damaged(&damaged);

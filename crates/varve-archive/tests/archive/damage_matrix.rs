@@ -347,7 +347,7 @@ fn mend(storage: &MemoryStorage, copy: Option<&MemoryStorage>, session: u64) -> 
     let copies: Vec<_> = copy.iter().collect();
     let report = repair(&store, &copies, RepairScope::All, &Progress::new()).unwrap();
     store.close().unwrap();
-    Ok(!report.before.damage.is_empty())
+    Ok(!report.plan.before.damage.is_empty())
 }
 
 /// Looks at a damaged store; a snapshot that is taken there afterwards is whole, and takes nothing.
@@ -400,7 +400,7 @@ fn check_row(samples: &[Sample; 2], row: &[&str]) -> Result<(), String> {
     let seen = look_and_write_on(first, &hurt, &struck, &format!("{part} {harm}"));
     if let Ok(store) = open_store(&hurt, 55, StoreAccess::Read) {
         let before = log_of(&hurt);
-        plan_repair(&store, RepairScope::All, &Progress::new()).unwrap();
+        plan_repair(&store, &[], RepairScope::All, &Progress::new()).unwrap();
         assert!(log_of(&hurt) == before, "{part} {harm}: a plan has changed the log");
     }
     let repaired = |whole: &Sample, is_copied: bool, way: &str| {

@@ -147,7 +147,7 @@ fn what_only_a_saved_index_lists_is_given_up_by_a_repair() {
         assert!(Archive::open(open_store(13)).is_err(), "what is listed is gone");
         let store = open_store(14);
         let report = repair(&store, &[], RepairScope::All, &Progress::new()).unwrap();
-        assert!(report.catalog_was_lost && report.end_was_lost);
+        assert!(report.plan.catalog_was_lost && report.plan.end_was_lost);
         if saves_index {
             store.save_checkpoint().unwrap();
         }

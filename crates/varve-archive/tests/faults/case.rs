@@ -55,7 +55,7 @@ pub struct Case {
     pub folder: Option<SourceFolder>,
     pub second_home: SecondHome,
     pub next_snapshot: u64,
-    sessions: u64,
+    pub sessions: u64,
     struck_before: Struck,
     /// What had struck when an opening to write began that came to its end: some of what that does fails without a word.
     struck_at_opening: Struck,

@@ -11,7 +11,7 @@ use varve_store::{
     CompareMode, Encryption, IndexKind, KeyError, Keyring, NewKey, PassphraseCost, Role, Secret, Store,
     StoreAccess, StoreConfig,
 };
-use varve_upkeep::{Checker, Mender, RepairPlan};
+use varve_upkeep::{Checker, MendPlan, Mender};
 use varve_world::{MemoryStorage, Random, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
@@ -306,7 +306,7 @@ fn what_is_lost_is_told_and_not_taken_for_what_is_put_later() {
     // A repair writes the arena anew, and keeps all names.
     let check = Checker::of(&store).check_arena(ArenaId(0), true).unwrap();
     assert!(!check.damage.is_empty());
-    Mender::of(&store).unwrap().repair(&RepairPlan::new(&check.damage)).unwrap();
+    Mender::of(&store).unwrap().rewrite(&MendPlan::new(&check.damage)).unwrap();
     store.close().unwrap();
     for seed in [4, 5] {
         let store = open(&storage, seed, if seed == 4 { StoreAccess::Read } else { WRITER });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_log::ArenaId;
 use varve_store::{Encryption, PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
-use varve_upkeep::{Checker, DamageKind, Mender, RepairPlan};
+use varve_upkeep::{Checker, DamageKind, MendPlan, Mender};
 use varve_world::{MemoryStorage, Random, SeededRandom, World};
 use zeroize::Zeroizing;
 
@@ -101,7 +101,7 @@ fn what_one_frame_has_lost_is_named_and_the_rest_is_kept() {
         assert!(matches!(check.damage[0].kind, DamageKind::Unreadable(_)));
         assert_eq!(check.damage[0].blocks.iter().copied().collect::<BTreeSet<_>>(), lost);
 
-        let repaired = Mender::of(&store).unwrap().repair(&RepairPlan::new(&check.damage)).unwrap();
+        let repaired = Mender::of(&store).unwrap().rewrite(&MendPlan::new(&check.damage)).unwrap();
         assert_eq!(repaired.kept_block_count, (BLOCK_COUNT - BLOCKS_EACH) as u64);
         store.close().unwrap();
         let store = open(&storage, 5, WRITER);

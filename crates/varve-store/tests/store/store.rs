@@ -11,7 +11,7 @@ use varve_store::{
     CompareMode, Encryption, KeyError, OpenStoreError, PassphraseCost, ScoreAlgorithm, Secret, Store,
     StoreAccess, StoreConfig,
 };
-use varve_upkeep::{Checker, Damage, DamageKind, Mender, RepairPlan};
+use varve_upkeep::{Checker, Damage, DamageKind, MendPlan, Mender};
 use varve_world::{FileName, MemoryStorage, Random, RealWorkers, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
@@ -507,7 +507,7 @@ fn an_arena_that_somebody_puts_back_as_it_was_is_taken_in() {
     storage.set_contents(&file, bad);
     let store = open(&storage, 3, WRITER).unwrap();
     let damage = Checker::of(&store).check_arena(ArenaId(1), true).unwrap().damage;
-    Mender::of(&store).unwrap().repair(&RepairPlan::new(&damage)).unwrap();
+    Mender::of(&store).unwrap().rewrite(&MendPlan::new(&damage)).unwrap();
     store.close().unwrap();
     let store = open(&storage, 31, WRITER).unwrap();
     store.save_checkpoint().unwrap();
@@ -581,9 +581,9 @@ fn a_sealed_arena_that_vanished_stays_noticed_until_it_is_replaced() {
         store.close().unwrap();
     }
     let store = open(&storage, 20, WRITER).unwrap();
-    let plan = RepairPlan::new(&Checker::of(&store).check_order().unwrap());
+    let plan = MendPlan::new(&Checker::of(&store).check_order().unwrap());
     assert_eq!(plan.arenas.keys().collect::<Vec<_>>(), [&ArenaId(1)]);
-    Mender::of(&store).unwrap().repair(&plan).unwrap();
+    Mender::of(&store).unwrap().rewrite(&plan).unwrap();
     store.close().unwrap();
     let store = open(&storage, 21, WRITER).unwrap();
     assert!(Checker::of(&store).check_order().unwrap().is_empty(), "{:?}", Checker::of(&store).check_order());
@@ -604,7 +604,7 @@ fn a_header_that_was_read_as_it_was_before_is_read_again() {
     storage.set_contents(&file, before.clone());
     let store = open(&storage, 3, WRITER).unwrap();
     let damage = Checker::of(&store).check_arena(ArenaId(1), true).unwrap().damage;
-    Mender::of(&store).unwrap().repair(&RepairPlan::new(&damage)).unwrap();
+    Mender::of(&store).unwrap().rewrite(&MendPlan::new(&damage)).unwrap();
     let whole = storage.contents(&file).unwrap();
     assert_ne!(before[..512], whole[..512], "an arena that is written anew has another header");
 

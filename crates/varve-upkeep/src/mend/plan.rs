@@ -1,21 +1,50 @@
-//! The plan of a repair: the arenas to be written anew, with reasons.
+//! The plan of a repair of the log: per arena its damage, and the ways to repair it in order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 use varve_log::ArenaId;
+use varve_store::Store;
 
 use crate::damage::{Damage, DamageKind};
 
-/// The steps of a repair, arena by arena.
+/// The repair of the log, arena by arena. A plan changes nothing, and nothing is changed that no
+/// plan lists.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RepairPlan {
-    /// The arenas to be written anew, with the damage of each.
-    pub arenas: BTreeMap<ArenaId, Vec<String>>,
+pub struct MendPlan {
+    /// The damaged arenas.
+    pub arenas: BTreeMap<ArenaId, ArenaMend>,
     /// The arenas whose parity is to be made again.
     pub parity: BTreeSet<ArenaId>,
+    /// True if the ledger differs from the seals. Sealed arenas that somebody has put in place are
+    /// taken in first, and then a new plan is made.
+    pub takes_in_replaced: bool,
+    /// True if the end of the log is gone. The log as it is then counts as complete, before the
+    /// first arena is written anew.
+    pub accepts_end: bool,
 }
 
-impl RepairPlan {
+/// The repair of one arena.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArenaMend {
+    /// The damage, in words.
+    pub reasons: Vec<String>,
+    /// The ways to repair it. The first one that succeeds ends the attempts.
+    pub ways: Vec<MendWay>,
+}
+
+/// A way to repair an arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MendWay {
+    /// Compute the damaged parts from its parity.
+    FromParity,
+    /// Take it as a whole from the copy with this number.
+    FromCopy(usize),
+    /// Write it anew without the lost parts.
+    Rewrite,
+}
+
+impl MendPlan {
     /// Plans to write anew the arenas that this damage demands. Omits damage that a writer mends by
     /// itself: a torn end, or a ledger that is behind.
     #[must_use]
@@ -25,32 +54,79 @@ impl RepairPlan {
         // they would be empty.
         let newer: BTreeSet<_> =
             damage.iter().filter(|damage| damage.kind.is_newer()).map(|damage| damage.arena).collect();
-        for damage in damage.iter().filter(|damage| !newer.contains(&damage.arena)) {
-            let demands_it = match damage.kind {
+        for damage in damage {
+            match damage.kind {
+                DamageKind::Ledger => plan.takes_in_replaced = true,
+                DamageKind::EndLost => plan.accepts_end = true,
+                _ if newer.contains(&damage.arena) => {}
+                DamageKind::TornEnd => {}
+                DamageKind::Parity(_) => drop(plan.parity.insert(damage.arena)),
                 DamageKind::Unreadable(_)
                 | DamageKind::SealLost
                 | DamageKind::Missing
                 | DamageKind::Withheld
                 | DamageKind::Gap
                 | DamageKind::OtherClump
-                | DamageKind::OtherBlock { .. } => true,
-                DamageKind::Parity(_) => {
-                    plan.parity.insert(damage.arena);
-                    false
+                | DamageKind::OtherBlock { .. } => {
+                    let arena = plan.arenas.entry(damage.arena).or_default();
+                    arena.reasons.push(damage.kind.to_string());
+                    arena.ways = vec![MendWay::Rewrite];
                 }
-                DamageKind::Ledger | DamageKind::EndLost | DamageKind::TornEnd => false,
-            };
-            if demands_it {
-                plan.arenas.entry(damage.arena).or_default().push(damage.kind.to_string());
             }
         }
         plan
     }
 
-    /// Returns true if there is nothing to do.
+    /// Plans the repair of this damage, with all ways that may be open. An arena is taken from one
+    /// of `copies` only if nobody can tell which blocks its damaged places held; otherwise just
+    /// these blocks are fetched.
+    ///
+    /// # Errors
+    /// When the files of parity cannot be listed.
+    pub fn with_ways(store: &Store, damage: &[Damage], copies: &[&Store]) -> io::Result<Self> {
+        let mut plan = Self::new(damage);
+        plan.accepts_end |= store.end_is_lost();
+        if plan.arenas.is_empty() {
+            return Ok(plan);
+        }
+        let with_parity = store.vault().parity().list()?;
+        let unnamed: BTreeSet<_> =
+            damage.iter().filter(|damage| damage.blocks.is_empty()).map(|damage| damage.arena).collect();
+        let listed: Vec<_> = copies.iter().map(|copy| arenas_of_copy(store, copy, &unnamed)).collect();
+        for (id, arena) in &mut plan.arenas {
+            let parity = with_parity.iter().any(|(of, _)| of == id).then_some(MendWay::FromParity);
+            let holders = listed.iter().enumerate().filter(|(_, listed)| listed.contains(id));
+            let ways = parity.into_iter().chain(holders.map(|(number, _)| MendWay::FromCopy(number)));
+            arena.ways.splice(0..0, ways.collect::<Vec<_>>());
+        }
+        Ok(plan)
+    }
+
+    /// Returns true if further arenas may be found damaged when this plan is carried out. A mended
+    /// arena names others. After a lost end, only the next writer counts the seals that are
+    /// missing.
+    #[must_use]
+    pub fn may_name_more(&self) -> bool {
+        let mends = |arena: &ArenaMend| arena.ways.iter().any(|way| *way != MendWay::Rewrite);
+        self.takes_in_replaced || self.accepts_end || self.arenas.values().any(mends)
+    }
+
+    /// Returns true if no file of an arena or of its parity is to be changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.arenas.is_empty() && self.parity.is_empty()
+    }
+}
+
+/// Returns the arenas among `wanted` that a copy of this store may have. If it cannot list its
+/// arenas now, it may have all of them.
+fn arenas_of_copy(store: &Store, copy: &Store, wanted: &BTreeSet<ArenaId>) -> BTreeSet<ArenaId> {
+    if wanted.is_empty() || copy.config().id != store.config().id {
+        return BTreeSet::new();
+    }
+    match copy.arenas() {
+        Ok(there) => there.into_iter().filter(|id| wanted.contains(id)).collect(),
+        Err(_) => wanted.clone(),
     }
 }
 
@@ -70,6 +146,6 @@ mod tests {
             damage(ArenaId(1), newer.into()),
             damage(ArenaId(2), DamageKind::Missing),
         ];
-        assert_eq!(RepairPlan::new(&found).arenas.into_keys().collect::<Vec<_>>(), [ArenaId(2)]);
+        assert_eq!(MendPlan::new(&found).arenas.into_keys().collect::<Vec<_>>(), [ArenaId(2)]);
     }
 }

@@ -17,7 +17,8 @@ use varve_store::{NotPermitted, Permission, QUARANTINE, ReplaceError, WriteParit
 use varve_world::FileName;
 
 use super::Mender;
-use super::plan::RepairPlan;
+use super::from_parity::MendError;
+use super::plan::MendPlan;
 use crate::damage::is_finding;
 use crate::salvaged::named;
 
@@ -50,6 +51,9 @@ pub enum RepairError {
     /// The key that the store was opened with lacks the permission.
     #[error("{0}")]
     NotPermitted(#[from] NotPermitted),
+    /// An arena could be mended from its parity or from a copy, but the disk refuses the write.
+    #[error("a damaged arena can be mended, but the disk does not accept the write; the arena is unchanged")]
+    Mend(#[source] MendError),
     /// An arena could not be read, or its replacement not written.
     #[error("cannot write an arena anew")]
     Append(#[from] AppendError),
@@ -79,18 +83,25 @@ pub enum RepairError {
 }
 
 impl Mender<'_> {
-    /// Carries out a plan. The result is durable when this returns. Until the store is opened
-    /// again, the index still proposes places that no longer exist.
+    /// Carries out the rest of a plan, after [`mend`](Self::mend): accepts a lost end, makes parity
+    /// again, and writes damaged arenas anew. The result is durable when this returns. Until the
+    /// store is opened again, the index still proposes places that no longer exist.
     ///
     /// # Errors
     /// [`RepairError`]: the arenas before the failed one are repaired, the others are as they were.
-    pub fn repair(&self, plan: &RepairPlan) -> Result<Repaired, RepairError> {
+    pub fn rewrite(&self, plan: &MendPlan) -> Result<Repaired, RepairError> {
         self.store.role().require(Permission::Destroy)?;
+        if plan.accepts_end {
+            // The notes about the lost parts are removed. The end of the log is noted anew when the
+            // store is closed.
+            self.intake.accept_end()?;
+        }
         let mut repaired = Repaired::default();
         for id in plan.parity.iter().filter(|id| !plan.arenas.contains_key(id)) {
             self.intake.write_parity(*id)?;
         }
         if plan.arenas.is_empty() {
+            self.note_repaired(plan.parity.iter());
             return Ok(repaired);
         }
         self.intake.begin_replacing()?;
@@ -112,6 +123,7 @@ impl Mender<'_> {
         }
         self.intake.note_replaced(&seals)?;
         self.intake.end_replacing();
+        self.note_repaired(plan.arenas.keys().chain(&plan.parity));
         Ok(repaired)
     }
 

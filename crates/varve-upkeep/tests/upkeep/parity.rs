@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_log::{ArenaId, ParityPercent};
 use varve_store::{Encryption, PassphraseCost, Secret, Store, StoreAccess, StoreConfig, WriteParityError};
-use varve_upkeep::{Checker, DamageKind, MendError, Mender, ParityDamage, RepairError, RepairPlan};
+use varve_upkeep::{Checker, DamageKind, MendError, MendPlan, MendWay, Mender, ParityDamage, RepairError};
 use varve_world::{FileName, MemoryStorage, Random, SeededRandom, Storage, World, forward_storage};
 use zeroize::Zeroizing;
 
@@ -198,8 +198,8 @@ fn arenas_of_which_only_parity_is_left_are_told_to_be_missing() {
     storage.set_contents(&parity_name(77), vec![7; 10_000]);
     let store = open(&storage, 4, WRITER);
     assert_eq!(missing(&store), all);
-    let plan = RepairPlan::new(&Checker::of(&store).check_order().unwrap());
-    Mender::of(&store).unwrap().repair(&plan).unwrap();
+    let plan = MendPlan::new(&Checker::of(&store).check_order().unwrap());
+    Mender::of(&store).unwrap().rewrite(&plan).unwrap();
     assert_eq!(missing(&store), [0; 0]);
     store.close().unwrap();
     assert_eq!(missing(&open(&storage, 5, StoreAccess::Read)), [0; 0]);
@@ -409,6 +409,39 @@ fn parity_of_the_past_takes_nothing_away() {
     assert_reads(&store, &added);
 }
 
+/// Parity is tried first, then a copy. The plan that is left lists what neither could mend.
+#[test]
+fn a_plan_lists_the_ways_and_mending_leaves_the_rest() {
+    let Filled { storage, .. } = with_percent(10);
+    let copy = MemoryStorage::new();
+    everything(&storage).into_iter().for_each(|(name, bytes)| copy.set_contents(&name, bytes));
+    let [flipped, gone, lost] = [0, 1, 2].map(|number| ArenaId(number).file_name());
+    let mut bad = contents(&storage, &flipped);
+    bad[500_000] ^= 1;
+    storage.set_contents(&flipped, bad);
+    storage.remove(&gone).unwrap();
+    storage.remove(&lost).unwrap();
+    copy.remove(&lost).unwrap();
+
+    let (reader, there) = (open(&storage, 50, StoreAccess::Read), open(&copy, 51, StoreAccess::Read));
+    let mut damage = Checker::of(&reader).check_order().unwrap();
+    damage.extend(Checker::of(&reader).check_arena(ArenaId(0), true).unwrap().damage);
+    let before = everything(&storage);
+    let mut plan = MendPlan::with_ways(&reader, &damage, &[&there]).unwrap();
+    assert_eq!(everything(&storage), before, "a plan changes nothing");
+    let ways: Vec<_> = plan.arenas.values().map(|arena| &arena.ways[..]).collect();
+    let (parity, from_copy, rewrite) = (MendWay::FromParity, MendWay::FromCopy(0), MendWay::Rewrite);
+    assert_eq!(ways, [&[parity, rewrite][..], &[parity, from_copy, rewrite], &[parity, rewrite]]);
+    drop(reader);
+
+    let store = open(&storage, 52, WRITER);
+    let mended = Mender::of(&store).unwrap().mend(&mut plan, &mut damage, &[&there]).unwrap();
+    assert_eq!(mended, BTreeMap::from([(ArenaId(0), parity), (ArenaId(1), from_copy)]));
+    assert_eq!(plan.arenas.keys().collect::<Vec<_>>(), [&ArenaId(2)]);
+    assert_eq!(Mender::of(&store).unwrap().rewrite(&plan).unwrap().arena_count, 1);
+    assert!(Checker::of(&store).check_order().unwrap().is_empty());
+}
+
 /// A copy may be of an older generation than what was lost here: the parity of that is of no use any more.
 #[test]
 fn what_came_from_an_older_copy_is_mended_from_its_own_parity() {
@@ -423,7 +456,7 @@ fn what_came_from_an_older_copy_is_mended_from_its_own_parity() {
     let store = open(&storage, 50, WRITER);
     Mender::of(&store)
         .unwrap()
-        .repair(&RepairPlan::new(&Checker::of(&store).check_arena(id, true).unwrap().damage))
+        .rewrite(&MendPlan::new(&Checker::of(&store).check_arena(id, true).unwrap().damage))
         .unwrap();
     store.close().unwrap();
     let of_arena = |storage: &MemoryStorage| -> Vec<_> {
@@ -530,9 +563,9 @@ fn parity_whose_headers_cannot_be_read_is_told_and_made_anew() {
     let damage = Checker::of(&store).check_arena(ArenaId(1), true).unwrap().damage;
     assert!(matches!(damage[0].kind, DamageKind::Parity(ParityDamage::Withheld { .. })), "{damage:?}");
     assert!(damage[0].kind.is_withheld());
-    let plan = RepairPlan::new(&damage);
+    let plan = MendPlan::new(&damage);
     assert!(plan.arenas.is_empty());
-    Mender::of(&store).unwrap().repair(&plan).unwrap();
+    Mender::of(&store).unwrap().rewrite(&plan).unwrap();
     assert!(Checker::of(&store).check_arena(ArenaId(1), true).unwrap().damage.is_empty());
     assert!(contents(&storage, &file) == good);
 }

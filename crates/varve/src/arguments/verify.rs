@@ -69,6 +69,9 @@ pub struct RepairArgs {
     pub data: bool,
 
     /// Only print what would be done
+    ///
+    /// Names the ways to repair each damaged arena, in the order of the attempts, and reads from
+    /// the copies given with --from the blocks that would be fetched. Nothing is changed.
     #[arg(long)]
     pub plan: bool,
 

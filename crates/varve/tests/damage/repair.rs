@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::sandbox::{Run, Sandbox, copy_folder, noise, write_at};
 use crate::venti_server::Server;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Overwrites some bytes in the middle of a file, as bad sectors would.
 fn damage_middle(path: &Path) {
@@ -140,8 +140,16 @@ fn a_lost_arena_is_taken_from_a_replica_as_it_was() {
     let arenas = sandbox.arenas();
     fs::remove_file(&arenas[1]).unwrap();
     write_at(&arenas[3], 20, b"XX");
+    let damaged = contents(&sandbox);
+    let plan = sandbox.run(["repair", "--plan", "--from", "replica", "--json"]).result();
+    let ways = json!([{ "way": "copy", "from": "replica" }, { "way": "rewrite" }]);
+    for (planned, number) in plan["planned"].as_array().unwrap().iter().zip([1, 3]) {
+        assert_eq!((&planned["arena"], &planned["ways"]), (&json!(number), &ways), "{plan}");
+    }
+    assert!(contents(&sandbox) == damaged, "a plan changes nothing");
     let report = repair_from_replica(&sandbox);
-    assert_eq!(report["copied"], serde_json::json!([1, 3]), "{report}");
+    assert_eq!(report["planned"], plan["planned"], "what was planned was done");
+    assert_eq!(report["copied"], json!([1, 3]), "{report}");
     assert_eq!((&report["all_checked"], &report["fetched_blocks"]), (&Value::Bool(false), &Value::from(0)));
     for arena in &arenas[..4] {
         assert!(fs::read(arena).unwrap() == before[arena], "{}", arena.display());
@@ -163,7 +171,11 @@ fn what_is_known_to_be_lost_is_mended_and_no_more() {
     damage_middle(&arenas[2]);
     verify(&sandbox, 5);
     damage_middle(&arenas[4]);
+    let plan = sandbox.run(["repair", "--plan", "--from", "replica", "--json"]).result();
     let report = repair_from_replica(&sandbox);
+    assert_eq!((&plan["planned"], &plan["arenas"]), (&report["planned"], &report["arenas"]));
+    assert_eq!(plan["fetches"], report["fetches"], "what the replica supplies is planned");
+    assert_eq!(plan["fetches"][0]["blocks"], report["fetched_blocks"], "{plan}");
     assert_eq!(report["all_checked"], Value::Bool(false), "{report}");
     assert_eq!(report["arenas"].as_array().unwrap().len(), 1, "{report}");
     assert!(report["fetched_blocks"].as_u64().unwrap() > 0, "{report}");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaId, OpenLogError};
 use varve_store::{CatalogRoot, Store};
-use varve_upkeep::{Checker, LostEnd, LostRange, RepairError, RepairPlan, Witness};
+use varve_upkeep::{Checker, LostEnd, LostRange, MendPlan, RepairError, Witness};
 use varve_world::Timestamp;
 
 use super::RepairArchiveError;
@@ -73,7 +73,7 @@ impl<'a> LossRecorder<'a> {
 
     /// Records the losses that this plan causes. Other arenas may hold some of these blocks: see
     /// [`drop_readable`](Self::drop_readable).
-    pub(super) fn foresee(&mut self, plan: &RepairPlan) -> Result<(), RepairArchiveError> {
+    pub(super) fn foresee(&mut self, plan: &MendPlan) -> Result<(), RepairArchiveError> {
         let roots = OnceRoots::default();
         for id in plan.arenas.keys() {
             let loss = Checker::of(self.store).loss_of(*id).map_err(RepairError::Read)?;
@@ -158,6 +158,11 @@ impl<'a> LossRecorder<'a> {
     pub(super) fn drop_readable(&mut self) -> Result<(), RepairArchiveError> {
         self.losses.drop_readable(self.store).map_err(VerifyError::from)?;
         Ok(())
+    }
+
+    /// Removes these blocks.
+    pub(super) fn drop_blocks<'n>(&mut self, names: impl Iterator<Item = &'n BlockName>) {
+        self.losses.drop_blocks(names);
     }
 
     /// Stores the list for the next root of the catalog. Returns whether it differs from the

@@ -357,7 +357,7 @@ impl Shared {
             self.while_others_look(number, || {
                 let report = repair(archive.store(), &[], RepairScope::All, &Progress::new()).unwrap();
                 // Between two records nothing is hit.
-                let is_mended = report.mended == [arena] || report.before.damage.is_empty();
+                let is_mended = report.mended.keys().eq([&arena]) || report.plan.before.damage.is_empty();
                 assert!(is_mended, "seed {}: {report:?}", self.seed);
             });
             self.is_damaged = false;

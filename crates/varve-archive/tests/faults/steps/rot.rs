@@ -1,15 +1,18 @@
 //! Damage to what was durable: it is never returned as data, `verify` names what it harms, and all that can come back does: from
 //! parity, from the second home, or by archiving the same data again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use varve_archive::{Archive, Progress, RepairReport, RepairScope, Snapshot, plan_repair, repair, verify};
+use varve_archive::{
+    Archive, Progress, RepairPlan, RepairReport, RepairScope, Snapshot, plan_repair, repair, verify,
+};
 use varve_block::{Block, BlockName, BlockStore, BlockType, with_causes};
+use varve_log::ArenaId;
 use varve_sim::{Rot, SeededDraw, Strike};
 use varve_store::{Store, StoreAccess};
-use varve_upkeep::AuditShare;
-use varve_world::{FileName, Storage};
+use varve_upkeep::{AuditShare, Checker, MendPlan, MendWay};
+use varve_world::{FileName, MemoryStorage, Storage, World};
 
 use crate::action::{Cure, Rotten};
 use crate::case::{Case, Checked, broken, lost, once_more_if_owed};
@@ -33,6 +36,21 @@ pub struct Missing {
 impl Missing {
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.files == 0 && self.harmed.is_empty() && self.unlisted.is_empty()
+    }
+}
+
+/// The files of a store, with their contents.
+type Files = BTreeMap<FileName, Vec<u8>>;
+
+/// A repair that was carried out, and the files as they were before it.
+struct RepairedStore {
+    report: RepairReport,
+    opened: Files,
+}
+
+impl RepairedStore {
+    fn is_mended_from_parity(&self) -> bool {
+        self.report.mended.values().any(|way| *way == MendWay::FromParity)
     }
 }
 
@@ -220,7 +238,7 @@ impl Case {
         let secret = session::secret(&self.config);
         let store = session::open_store(world(&self.disk, seed), secret.as_ref(), StoreAccess::Read)
             .map_err(|text| lost(format!("a damaged log does not open: {text}")))?;
-        let plan = plan_repair(&store, RepairScope::All, &Progress::new())
+        let plan = plan_repair(&store, &[], RepairScope::All, &Progress::new())
             .map_err(|error| broken(format!("damage cannot be told: {}", with_causes(&error))))?;
         let missing = match Archive::open(store) {
             Ok(archive) => self.never_wrong(&archive, &self.model.durable)?,
@@ -304,31 +322,111 @@ impl Case {
 
     /// Repairs, with what strikes meanwhile; and once more with nothing in its way. Says whether something came from parity.
     pub fn repair_until_done(&mut self, strikes: &[Strike], with_second_home: bool) -> Checked<bool> {
-        self.arm(strikes);
         // Where a look has found damage; what strikes meanwhile is known to nobody yet.
+        let planned = self.plan_without_a_change(RepairScope::Known, with_second_home)?;
+        self.arm(strikes);
         let first = self.try_repair(RepairScope::Known, with_second_home);
         let has_struck = self.has_struck();
         let mut mended = false;
         match first {
-            Ok(report) if !has_struck => return Ok(!report.mended.is_empty()),
-            Ok(report) => mended |= !report.mended.is_empty(),
+            Ok(repaired) if !has_struck => {
+                self.only_as_planned(&planned.log, &repaired)?;
+                return Ok(repaired.is_mended_from_parity());
+            }
+            Ok(repaired) => mended |= repaired.is_mended_from_parity(),
             Err(text) => self.excused(&text)?,
         }
         self.disarm();
         self.restart();
         self.note_struck();
         self.must_be_known_between()?;
+        let planned = self.plan_without_a_change(RepairScope::All, with_second_home)?;
         let owes_failure = self.disk.owes_failure();
         let second = once_more_if_owed(owes_failure, || self.try_repair(RepairScope::All, with_second_home));
-        let report = second
+        let repaired = second
             .map_err(|text| lost(format!("cannot be repaired after a repair that was stopped: {text}")))?;
-        Ok(mended || !report.mended.is_empty())
+        if !owes_failure {
+            self.only_as_planned(&planned.log, &repaired)?;
+        }
+        Ok(mended || repaired.is_mended_from_parity())
     }
 
-    fn try_repair(&mut self, scope: RepairScope, with_second_home: bool) -> Result<RepairReport, String> {
+    /// Plans a repair. The plan changes no byte of the store.
+    fn plan_without_a_change(&mut self, scope: RepairScope, with_second_home: bool) -> Checked<RepairPlan> {
+        let sessions = self.sessions;
+        let failed = |text| lost(format!("cannot be planned: {text}"));
+        let source = match with_second_home && self.second_home.promised.is_some() {
+            true => Some(self.open_second_home().map_err(failed)?),
+            false => None,
+        };
+        let sources: Vec<_> = source.iter().collect();
+        let seed = self.next_session();
+        let before = self.all_contents();
+        let secret = session::secret(&self.config);
+        let store = session::open_store(world(&self.disk, seed), secret.as_ref(), StoreAccess::Read)
+            .map_err(failed)?;
+        let plan = plan_repair(&store, &sources, scope, &Progress::new())
+            .map_err(|error| failed(with_causes(&error)))?;
+        drop(store);
+        let after = self.all_contents();
+        if let Some((file, _)) = after.iter().find(|(file, bytes)| before.get(*file) != Some(*bytes)) {
+            return Err(broken(format!("a plan has changed {file}")));
+        }
+        if before.len() != after.len() {
+            return Err(broken("a plan has removed a file"));
+        }
+        self.sessions = sessions;
+        Ok(plan)
+    }
+
+    fn all_contents(&self) -> Files {
+        let files = self.disk.files().into_iter();
+        files.filter_map(|file| Some((file.clone(), self.disk.contents(&file)?))).collect()
+    }
+
+    /// A repair that nothing has struck did no more than was planned: only planned arenas are
+    /// mended or written anew, in the planned ways. Others are repaired only if the plan says that
+    /// they may be named on the way. The report lists each arena whose file has changed.
+    fn only_as_planned(&mut self, plan: &MendPlan, repaired: &RepairedStore) -> Checked {
+        let RepairedStore { report, opened } = repaired;
+        let is_planned =
+            |id: &ArenaId, way: MendWay| plan.arenas.get(id).is_some_and(|arena| arena.ways.contains(&way));
+        let mended = report.mended.iter().map(|(id, way)| (*id, *way));
+        let rewritten = report.plan.log.arenas.keys().map(|id| (*id, MendWay::Rewrite));
+        let late = report.late.arenas.keys().map(|id| (*id, MendWay::Rewrite));
+        let done: Vec<_> = mended.chain(rewritten).chain(late).collect();
+        let unplanned: Vec<_> = done.iter().filter(|(id, way)| !is_planned(id, *way)).collect();
+        if !unplanned.is_empty() {
+            if !plan.may_name_more() {
+                return Err(broken(format!("{unplanned:?} is not as planned: {plan:?}")));
+            }
+            self.count_cure("repaired further arenas, as the plan had said");
+        }
+        let is_changed = |file: &FileName| self.disk.contents(file).as_ref() != opened.get(file);
+        let is_done = |id: &ArenaId| done.iter().any(|(done, _)| done == id);
+        let mut changed = opened.keys().filter(|file| is_changed(file)).filter_map(ArenaId::of_file);
+        let unsealed = self.unsealed_of(opened)?;
+        match changed.find(|id| !is_done(id) && !unsealed.contains(id)) {
+            Some(id) => Err(broken(format!("{id} has changed, and no step names it: {report:?}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The arenas without a seal, to which any writer may append.
+    fn unsealed_of(&self, files: &Files) -> Checked<BTreeSet<ArenaId>> {
+        let storage = MemoryStorage::new();
+        files.iter().for_each(|(file, bytes)| storage.set_contents(file, bytes.clone()));
+        let world = World::deterministic(Arc::new(storage), 0);
+        let secret = session::secret(&self.config);
+        let store = session::open_store(world, secret.as_ref(), StoreAccess::Read).map_err(broken)?;
+        Checker::of(&store).unsealed_arenas().map_err(|error| broken(error.to_string()))
+    }
+
+    fn try_repair(&mut self, scope: RepairScope, with_second_home: bool) -> Result<RepairedStore, String> {
         let seed = self.next_session();
         let secret = session::secret(&self.config);
         let store = session::open_store(world(&self.disk, seed), secret.as_ref(), WRITER)?;
+        let opened = self.all_contents();
         let source = match with_second_home && self.second_home.promised.is_some() {
             true => Some(self.open_second_home()?),
             false => None,
@@ -338,13 +436,13 @@ impl Case {
             repair(&store, &sources, scope, &Progress::new()).map_err(|error| with_causes(&error))?;
         store.close().map_err(|error| with_causes(&error))?;
         self.tell(|| {
-            let (before, mended) = (session::described(&report.before.damage), &report.mended);
-            let (lost, fetched) = (report.catalog_was_lost, report.fetched_block_count);
+            let (before, mended) = (session::described(&report.plan.before.damage), &report.mended);
+            let (lost, fetched) = (report.plan.catalog_was_lost, report.fetched_block_count);
             let left = report.harm_left.iter().map(|harm| format!("{}: {}", harm.snapshot_name, harm.reason));
             let left: Vec<_> = left.collect();
             format!("repaired {before:?}, mended {mended:?}, catalog lost: {lost}, fetched {fetched}, left: {left:?}")
         });
-        Ok(report)
+        Ok(RepairedStore { report, opened })
     }
 
     /// `verify` notes what is lost, and the next night, which archives what it always did, heals all that a night can heal.
@@ -444,11 +542,11 @@ impl Case {
             return Ok(());
         }
         match self.try_repair(RepairScope::All, false) {
-            Ok(report) if !self.has_struck() => {
-                let is_idle = report.plan.arenas.is_empty()
+            Ok(RepairedStore { report, .. }) if !self.has_struck() => {
+                let is_idle = report.plan.log.arenas.is_empty()
                     && report.mended.is_empty()
                     && report.harm_left.is_empty()
-                    && !report.catalog_was_lost;
+                    && !report.plan.catalog_was_lost;
                 if is_idle { Ok(()) } else { Err(broken(format!("repaired what was whole: {report:?}"))) }
             }
             Ok(_) => {
