@@ -139,12 +139,13 @@ fn pages_name_files_that_exist() {
         let is_plain = |code: &&str| code.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
         for code in whole.split('`').skip(1).step_by(2).filter(is_plain) {
             let is_path = FOLDERS.iter().any(|folder| code.starts_with(folder));
-            if !is_path && code.ends_with(".rs") && !sources.iter().any(|source| source.ends_with(code)) {
-                findings.push(format!("{}: no source ends with {code}", short(&page)));
-            }
             let stands_for_any = code
                 .split('/')
                 .any(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase() || c == '_'));
+            let is_source = !is_path && !stands_for_any && code.ends_with(".rs");
+            if is_source && !sources.iter().any(|source| source.ends_with(code)) {
+                findings.push(format!("{}: no source ends with {code}", short(&page)));
+            }
             if is_path && !stands_for_any {
                 path_count += 1;
                 if !root().join(code).exists() {
