@@ -3,6 +3,8 @@
 
 #[path = "../harness/chattr/mod.rs"]
 mod chattr;
+#[path = "../harness/golden_text/mod.rs"]
+mod golden_text;
 #[path = "../harness/loop_device/mod.rs"]
 mod loop_device;
 #[path = "../harness/makers/mod.rs"]
@@ -22,6 +24,7 @@ mod left_out;
 mod main_job;
 mod names;
 mod plan;
+mod printed;
 mod reindex;
 mod restore;
 mod rosetta;
