@@ -190,32 +190,32 @@ impl<'a> NbdResponder<'a> {
         let end = offset + length;
         let mut place = offset;
         while place < end {
-            let stretches = match self.disk.map(place..end) {
-                Ok(stretches) if !stretches.is_empty() => stretches,
+            let extents = match self.disk.map(place..end) {
+                Ok(extents) if !extents.is_empty() => extents,
                 Ok(_) => vec![DiskExtent { length: end - place, is_hole: false }],
                 Err(error) => {
                     self.read_failed(cookie, place, &error, buffer);
                     return Ok(());
                 }
             };
-            for stretch in merge_short_holes(stretches) {
-                let stretch_end = (place + stretch.length).min(end);
-                if stretch.is_hole {
-                    let length = u32::try_from(stretch_end - place).unwrap_or(u32::MAX);
+            for extent in merge_short_holes(extents) {
+                let extent_end = (place + extent.length).min(end);
+                if extent.is_hole {
+                    let length = u32::try_from(extent_end - place).unwrap_or(u32::MAX);
                     encode_chunk(
                         buffer,
                         cookie,
-                        stretch_end == end,
+                        extent_end == end,
                         &ReplyChunk::Hole { offset: place, length },
                     );
-                    place = stretch_end;
+                    place = extent_end;
                     continue;
                 }
-                while place < stretch_end {
+                while place < extent_end {
                     if buffer.len() >= PIECE_BYTES {
                         outlet.send(buffer).map_err(AnswerError::Send)?;
                     }
-                    let piece = usize::try_from(stretch_end - place).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+                    let piece = usize::try_from(extent_end - place).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
                     let start = buffer.len();
                     let next = place + piece as u64;
                     let into = encode_data_chunk(buffer, cookie, next == end, place, piece, piece);
@@ -237,16 +237,16 @@ impl<'a> NbdResponder<'a> {
             let message = "no context of block status was agreed on";
             return self.fail(cookie, ErrorCode::INVALID, message.into(), None, buffer);
         };
-        let stretches = match self.disk.map(offset..offset + u64::from(length)) {
-            Ok(stretches) => stretches,
+        let on_disk = match self.disk.map(offset..offset + u64::from(length)) {
+            Ok(extents) => extents,
             Err(error) => return self.read_failed(cookie, offset, &error, buffer),
         };
         let count = if request.flags.has(CommandFlags::ONE_EXTENT) { 1 } else { EXTENT_COUNT_MAX };
-        let extent = |stretch: &DiskExtent| StatusExtent {
-            length: u32::try_from(stretch.length).unwrap_or(u32::MAX),
-            flags: if stretch.is_hole { BLOCK_HOLE | BLOCK_ZERO } else { 0 },
+        let extent = |disk_extent: &DiskExtent| StatusExtent {
+            length: u32::try_from(disk_extent.length).unwrap_or(u32::MAX),
+            flags: if disk_extent.is_hole { BLOCK_HOLE | BLOCK_ZERO } else { 0 },
         };
-        let mut extents: Vec<_> = stretches.iter().take(count).map(extent).collect();
+        let mut extents: Vec<_> = on_disk.iter().take(count).map(extent).collect();
         if extents.is_empty() {
             extents.push(StatusExtent { length, flags: 0 });
         }
@@ -284,11 +284,11 @@ pub(super) fn flags_of(disk: &dyn ServedDisk) -> TransmissionFlags {
 }
 
 /// Turns holes that are too short for a message of their own into data.
-fn merge_short_holes(stretches: Vec<DiskExtent>) -> Vec<DiskExtent> {
+fn merge_short_holes(extents: Vec<DiskExtent>) -> Vec<DiskExtent> {
     let mut merged = Vec::new();
-    for stretch in stretches {
-        let is_hole = stretch.is_hole && stretch.length >= HOLE_BYTES_MIN;
-        super::disk::push(&mut merged, DiskExtent { is_hole, ..stretch });
+    for extent in extents {
+        let is_hole = extent.is_hole && extent.length >= HOLE_BYTES_MIN;
+        super::disk::push(&mut merged, DiskExtent { is_hole, ..extent });
     }
     merged
 }

@@ -14,12 +14,12 @@ pub trait ServedDisk: Send + Sync {
     /// The bytes cannot be read.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Splits a range into stretches of data and holes, in order and without gaps. The result may
-    /// end before the range does, but has at least one stretch if the range is not empty. The
+    /// Splits a range into extents of data and holes, in order and without gaps. The result may
+    /// end before the range does, but has at least one extent if the range is not empty. The
     /// caller asks again for the rest.
     ///
     /// # Errors
-    /// The stretches cannot be determined.
+    /// The extents cannot be determined.
     fn map(&self, range: Range<u64>) -> io::Result<Vec<DiskExtent>>;
 
     /// Prefetches the data that is likely to be requested next. Called after an answer has been
@@ -68,11 +68,11 @@ pub struct DiskExtent {
     pub is_hole: bool,
 }
 
-/// Appends a stretch, merging it with the last one if both are of the same kind.
-pub(super) fn push(stretches: &mut Vec<DiskExtent>, next: DiskExtent) {
-    match stretches.last_mut() {
+/// Appends an extent, merging it with the last one if both are of the same kind.
+pub(super) fn push(extents: &mut Vec<DiskExtent>, next: DiskExtent) {
+    match extents.last_mut() {
         _ if next.length == 0 => {}
         Some(last) if last.is_hole == next.is_hole => last.length += next.length,
-        _ => stretches.push(next),
+        _ => extents.push(next),
     }
 }

@@ -397,7 +397,7 @@ impl ServedDisk for Overlay {
     fn map(&self, range: Range<u64>) -> io::Result<Vec<DiskExtent>> {
         let end = range.end.min(self.size).min(range.start.saturating_add(LOOK_BLOCKS_MAX * BLOCK_BYTES));
         let map = self.map.read();
-        let mut stretches = Vec::new();
+        let mut extents = Vec::new();
         let mut place = range.start;
         while place < end {
             let is_here = map.has(place / BLOCK_BYTES);
@@ -407,19 +407,19 @@ impl ServedDisk for Overlay {
             }
             let stop = stop.min(end);
             if is_here {
-                push(&mut stretches, DiskExtent { length: stop - place, is_hole: false });
+                push(&mut extents, DiskExtent { length: stop - place, is_hole: false });
                 place = stop;
                 continue;
             }
             let below = self.below.map(place..stop)?;
-            let reported: u64 = below.iter().map(|stretch| stretch.length).sum();
-            below.into_iter().for_each(|stretch| push(&mut stretches, stretch));
+            let reported: u64 = below.iter().map(|extent| extent.length).sum();
+            below.into_iter().for_each(|extent| push(&mut extents, extent));
             place += reported;
             if place < stop {
                 break;
             }
         }
-        Ok(stretches)
+        Ok(extents)
     }
 
     fn writable(&self) -> Option<&dyn WritableDisk> {

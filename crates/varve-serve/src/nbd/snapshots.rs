@@ -239,17 +239,17 @@ impl ServedDisk for ArchivedDisk {
     }
 
     fn map(&self, range: Range<u64>) -> io::Result<Vec<DiskExtent>> {
-        let mut stretches = Vec::new();
+        let mut extents = Vec::new();
         let mut place = range.start;
         while place < range.end {
             let Some(data) = self.reader.next_data_in(place..range.end).map_err(io::Error::other)? else {
-                push(&mut stretches, DiskExtent { length: range.end - place, is_hole: true });
+                push(&mut extents, DiskExtent { length: range.end - place, is_hole: true });
                 break;
             };
-            push(&mut stretches, DiskExtent { length: data.start - place, is_hole: true });
-            push(&mut stretches, DiskExtent { length: data.end - data.start, is_hole: false });
+            push(&mut extents, DiskExtent { length: data.start - place, is_hole: true });
+            push(&mut extents, DiskExtent { length: data.end - data.start, is_hole: false });
             place = data.end;
         }
-        Ok(stretches)
+        Ok(extents)
     }
 }

@@ -13,7 +13,7 @@ pub struct StartedCheck {
     /// The findings so far.
     pub check: ArenaCheck,
     /// The parts that are left to be read.
-    pub stretches: Vec<ClumpGroup>,
+    pub groups: Vec<ClumpGroup>,
 }
 
 impl Checker<'_> {
@@ -25,15 +25,15 @@ impl Checker<'_> {
     pub fn check_arena(&self, id: ArenaId, data: bool) -> Result<ArenaCheck, CheckArenaError> {
         let begun = self.begin_check(id, data)?;
         let (mut check, mut memory) = (begun.check, PageBuffer::default());
-        for stretch in &begun.stretches {
-            check.add(self.check_stretch(stretch, &mut memory)?);
+        for group in &begun.groups {
+            check.add(self.check_group(group, &mut memory)?);
         }
         check.add(self.finish_check(id, data)?);
         Ok(check)
     }
 
     /// Does the first part of [`check_arena`](Self::check_arena): header, seal and pages. Returns
-    /// the stretches that are left to be read in their order on the disk. Each of them may be read
+    /// the groups that are left to be read in their order on the disk. Each of them may be read
     /// by another thread.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl Checker<'_> {
     fn look_at_outline(&self, id: ArenaId, data: bool) -> Result<StartedCheck, CheckArenaError> {
         let mut begun = StartedCheck::default();
         match self.check_opened(id, data, &mut begun.check) {
-            Ok(stretches) => begun.stretches = stretches,
+            Ok(groups) => begun.groups = groups,
             Err(error) if is_finding(&error) => {
                 if self.log().was_never_begun(id).unwrap_or(false) {
                     begun.check.unfinished = Some(UnfinishedEnd { arena: id, offset: 0 });

@@ -12,7 +12,7 @@ use varve_world::PageBuffer;
 use super::Checker;
 use crate::damage::{ArenaCheck, CheckArenaError, DamageKind, is_finding};
 
-/// A stretch ends before a clump that would make it longer than this. A few stretches then fit into
+/// A group ends before a clump that would make it longer than this. A few groups then fit into
 /// the processor's nearest cache, from which they are decrypted and hashed faster.
 const STRETCH_BYTES: u64 = 1 << 20;
 
@@ -23,28 +23,28 @@ pub struct ClumpGroup {
 }
 
 impl ClumpGroup {
-    /// Returns all clumps of an arena that these pages name, in stretches.
+    /// Returns all clumps of an arena that these pages name, in groups.
     pub(super) fn all(arena: OpenedArena, pages: Vec<DirectoryPage>) -> Vec<Self> {
         let arena = Arc::new(arena);
-        let mut stretches: Vec<Self> = Vec::new();
+        let mut groups: Vec<Self> = Vec::new();
         for page in pages.into_iter().map(Arc::new) {
             for row in page.clumps() {
                 let clump = (Arc::clone(&page), *row);
                 let fits = |last: &&mut Self| row.end().saturating_sub(last.start()) <= STRETCH_BYTES;
-                match stretches.last_mut().filter(fits) {
+                match groups.last_mut().filter(fits) {
                     Some(last) => last.clumps.push(clump),
-                    None => stretches.push(Self { arena: Arc::clone(&arena), clumps: vec![clump] }),
+                    None => groups.push(Self { arena: Arc::clone(&arena), clumps: vec![clump] }),
                 }
             }
         }
-        stretches
+        groups
     }
 
     fn start(&self) -> u64 {
         self.clumps.first().map_or(0, |(_, row)| row.granule.byte_offset())
     }
 
-    /// Returns the length of the stretch in the file, at most that of a record, whatever its page
+    /// Returns the length of the group in the file, at most that of a record, whatever its page
     /// says.
     fn byte_count(&self) -> usize {
         let end = self.clumps.last().map_or(0, |(_, row)| row.end());
@@ -54,21 +54,21 @@ impl ClumpGroup {
 }
 
 impl Checker<'_> {
-    /// Does a part of [`check_arena`](Self::check_arena): every byte of a stretch. A caller that
-    /// checks several stretches passes the same memory.
+    /// Does a part of [`check_arena`](Self::check_arena): every byte of a group. A caller that
+    /// checks several groups passes the same memory.
     ///
     /// # Errors
     /// As for [`check_arena`](Self::check_arena).
-    pub fn check_stretch(
+    pub fn check_group(
         &self,
-        stretch: &ClumpGroup,
+        group: &ClumpGroup,
         memory: &mut PageBuffer,
     ) -> Result<ArenaCheck, CheckArenaError> {
         let mut check = ArenaCheck::default();
-        let window = self.log().window(&stretch.arena, stretch.byte_count()).uncached();
+        let window = self.log().window(&group.arena, group.byte_count()).uncached();
         let mut window = window.in_memory(std::mem::take(memory));
-        for (page, row) in &stretch.clumps {
-            self.check_clump((stretch.arena.id(), page, row), &mut window, &mut check)?;
+        for (page, row) in &group.clumps {
+            self.check_clump((group.arena.id(), page, row), &mut window, &mut check)?;
         }
         *memory = window.into_memory();
         Ok(check)

@@ -56,16 +56,16 @@ impl ArenasCheck<'_> {
     fn group(&self, ids: &[ArenaId], data: bool, memories: &mut [PageBuffer]) -> Vec<(ArenaId, ArenaCheck)> {
         let workers = self.store.world().workers.as_ref();
         let begun = read_each(workers, ids, |id| self.unless_stopped(|| self.begin(*id, data)));
-        let (mut checks, mut stretches) = (Vec::new(), Vec::new());
+        let (mut checks, mut groups) = (Vec::new(), Vec::new());
         for (number, begun) in begun.into_iter().enumerate() {
-            let (check, of_arena) = begun.map(|StartedCheck { check, stretches }| (check, stretches)).unzip();
+            let (check, of_arena) = begun.map(|StartedCheck { check, groups }| (check, groups)).unzip();
             checks.push(check);
-            stretches.extend(of_arena.into_iter().flatten().map(|stretch| (number, stretch)));
+            groups.extend(of_arena.into_iter().flatten().map(|group| (number, group)));
         }
-        let read = read_each_with(workers, &stretches, memories, |memory, (_, stretch)| {
-            self.unless_stopped(|| self.read(stretch, memory))
+        let read = read_each_with(workers, &groups, memories, |memory, (_, group)| {
+            self.unless_stopped(|| self.read(group, memory))
         });
-        let mut numbers: Vec<_> = stretches.into_iter().map(|(number, _)| number).collect();
+        let mut numbers: Vec<_> = groups.into_iter().map(|(number, _)| number).collect();
         add_to(&mut checks, &numbers, read);
         numbers.dedup();
         let finish = |number: &usize| self.unless_stopped(|| self.finish(ids[*number], data));
@@ -76,14 +76,14 @@ impl ArenasCheck<'_> {
 
     fn begin(&self, id: ArenaId, data: bool) -> Result<StartedCheck, VerifyError> {
         let mut begun = Checker::of(self.store).begin_check(id, data)?;
-        if begun.stretches.is_empty() {
+        if begun.groups.is_empty() {
             begun.check.add(self.finish(id, data)?);
         }
         Ok(begun)
     }
 
-    fn read(&self, stretch: &ClumpGroup, memory: &mut PageBuffer) -> Result<ArenaCheck, VerifyError> {
-        let check = Checker::of(self.store).check_stretch(stretch, memory)?;
+    fn read(&self, group: &ClumpGroup, memory: &mut PageBuffer) -> Result<ArenaCheck, VerifyError> {
+        let check = Checker::of(self.store).check_group(group, memory)?;
         self.progress.add_bytes_done(check.checked_bytes);
         Ok(check)
     }
