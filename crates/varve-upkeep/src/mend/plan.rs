@@ -82,7 +82,7 @@ impl MendPlan {
     /// these blocks are fetched.
     ///
     /// # Errors
-    /// When the files of parity cannot be listed.
+    /// When the parity files cannot be listed.
     pub fn with_ways(store: &Store, damage: &[Damage], copies: &[&Store]) -> io::Result<Self> {
         let mut plan = Self::new(damage);
         plan.accepts_end |= store.end_is_lost();

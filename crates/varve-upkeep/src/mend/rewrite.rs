@@ -46,7 +46,7 @@ impl AddAssign for Repaired {
 /// A store was not repaired, or not completely. The unrepaired parts are as they were.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
-    #[error("the store was opened to be read")]
+    #[error("the store was opened for reading")]
     ReadOnly,
     /// The key that the store was opened with lacks the permission.
     #[error("{0}")]
@@ -55,7 +55,7 @@ pub enum RepairError {
     #[error("a damaged arena can be mended, but the disk does not accept the write; the arena is unchanged")]
     Mend(#[source] MendError),
     /// An arena could not be read, or its replacement not written.
-    #[error("cannot write an arena anew")]
+    #[error("cannot salvage an arena")]
     Append(#[from] AppendError),
     /// An arena could not be read with this key.
     #[error("cannot read a damaged arena")]
@@ -72,10 +72,10 @@ pub enum RepairError {
     #[error("the parity of an arena cannot be made again")]
     Parity(#[from] WriteParityError),
     /// A block without room in the new arena could not be stored in another one.
-    #[error("cannot store what has no room in the arena that is written anew")]
+    #[error("cannot store the blocks that do not fit into the salvaged arena")]
     Put(#[from] PutError),
     /// The parity files could not be listed.
-    #[error("the files of parity cannot be listed")]
+    #[error("the parity files cannot be listed")]
     ListParity(#[source] io::Error),
     /// The end of the log could not be made durable.
     #[error("{0}")]

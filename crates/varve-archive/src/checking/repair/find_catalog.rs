@@ -81,7 +81,7 @@ pub(super) fn add_found_again(
         match Catalog::load(store, Some(root.name)) {
             Ok(found) => catalog.add_unknown(&found),
             Err(error) => {
-                tracing::info!(root = %root.name, %error, "a catalog that was found again cannot be read")
+                tracing::info!(root = %root.name, %error, "a recovered catalog cannot be read")
             }
         }
     }

@@ -85,7 +85,7 @@ pub enum RepairArchiveError {
     #[error("{0}")]
     Log(#[from] RepairError),
     /// The catalog could not be written anew.
-    #[error("the catalog cannot be put together again")]
+    #[error("the catalog cannot be written again")]
     Catalog(#[from] SaveCatalogError),
 }
 

@@ -105,17 +105,17 @@ fn print(invocation: &Invocation, args: &RepairArgs, report: &RepairReport) {
         print_ways(args, report);
     }
     for arena in &report.replaced {
-        say!("arena {arena}, which somebody had put in place, was taken in");
+        say!("arena {arena}, which was put in place from outside, is in use now");
     }
     if !args.plan {
         for (arena, mend) in plan.log.arenas.iter().chain(&report.late.arenas) {
-            say!("arena {arena} was written anew: {}", mend.reasons.join("; "));
+            say!("arena {arena} was salvaged: {}", mend.reasons.join("; "));
         }
     }
     for (arena, way) in &report.mended {
         match way {
             MendWay::FromParity => say!("arena {arena} was mended from its parity"),
-            _ => say!("arena {arena} was taken from a copy, as it was"),
+            _ => say!("arena {arena} was taken unchanged from a copy"),
         }
     }
     for arena in &plan.log.parity {
@@ -150,19 +150,19 @@ fn print(invocation: &Invocation, args: &RepairArgs, report: &RepairReport) {
 fn print_ways(args: &RepairArgs, report: &RepairReport) {
     let plan = &report.plan;
     if plan.log.takes_in_replaced {
-        say!("sealed arenas that somebody has put in place would be taken in");
+        say!("sealed arenas that were put in place from outside would be used");
     }
     for (arena, mend) in &plan.log.arenas {
         let ways = mend.ways.iter().map(|way| match way {
             MendWay::FromParity => "mended from its parity".to_owned(),
-            MendWay::FromCopy(number) => format!("taken from {}, as it was", copy_name(args, *number)),
-            MendWay::Rewrite => "written anew".to_owned(),
+            MendWay::FromCopy(number) => format!("taken unchanged from {}", copy_name(args, *number)),
+            MendWay::Rewrite => "salvaged".to_owned(),
         });
-        let ways = ways.collect::<Vec<_>>().join(", or else ");
+        let ways = ways.collect::<Vec<_>>().join(", or otherwise ");
         say!("arena {arena} would be {ways}: {}", mend.reasons.join("; "));
     }
     if plan.log.may_name_more() {
-        say!("after that the rest would be planned again, for all that is then found damaged");
+        say!("after that, the remaining damage would be planned again");
     }
     for (number, blocks) in &plan.fetches {
         let blocks = show::count(blocks.len() as u64, "block");
