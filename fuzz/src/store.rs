@@ -112,7 +112,7 @@ pub fn last_night(bytes: &[u8]) {
     let watch = Watch { progress: &progress, report: &|_| {} };
     let request =
         SnapshotRequest { name: "home".into(), source: b"home".to_vec(), ..SnapshotRequest::default() };
-    archive.take_folder(&SOURCE, FolderOptions::default(), false, request, watch).expect("a good folder");
+    archive.take_folder(&SOURCE, FolderOptions::default(), request, watch).expect("a good folder");
     archive.close().expect("in memory");
     let store = open(&storage, 63, &secret(), StoreAccess::Read).expect("a good store");
     let catalog = Catalog::load(&store, store.last_catalog()).expect("a good catalog");

@@ -62,7 +62,8 @@ pub use restore::{
 };
 pub use sequence::FolderCounts;
 pub use single::StreamOwner;
-pub(crate) use single::{archive_stream, only_this_file};
+pub(crate) use single::archive_stream;
+pub use single::only_this_file;
 pub use stored::StoredFiles;
 pub(crate) use stored::lacks_all;
 pub use survey::{FolderSurvey, SurveyEvent, survey_folder};

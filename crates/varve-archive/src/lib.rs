@@ -63,8 +63,8 @@ pub use folder::{
     LeftOutOfFolder, LeftOutReason, ListEvent, ListNext, ListedPaths, LockedEntry, LookupError, NewsCounts,
     NoteNews, Overwrite, PathChange, PathLeadsOut, PlanCounts, PlannedEntry, RestoreAction, RestoreCounts,
     RestoreFilter, RestoreFolderError, RestoreOptions, RestoreReason, RuleOrigin, StoredFiles, StreamOwner,
-    SurveyEvent, Watch, archive_folder, compare_folders, list, lookup, plan_restore, read_back,
-    restore_folder, survey_folder, wrong_in_pattern,
+    SurveyEvent, Watch, archive_folder, compare_folders, list, lookup, only_this_file, plan_restore,
+    read_back, restore_folder, survey_folder, wrong_in_pattern,
 };
 pub use image::{
     ArchiveImageError, ArchivedImage, CachedBlocks, ContentRun, ImageOptions, ImagePart, ImageReader,
@@ -73,7 +73,7 @@ pub use image::{
     read_back_image, restore_image, write_image, write_image_around,
 };
 pub use inode_flags::InodeFlags;
-pub use progress::{Problem, ProblemList, Progress, ProgressSnapshot};
+pub use progress::{Problem, Progress, ProgressSnapshot};
 pub use records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields, frame};
 pub use records::node::{DecodeNodeError, MODE_MASK, Node, NodeKind, NodeProblem};
 pub use records::node_list::{NodeList, ReadFolderError};

@@ -125,34 +125,3 @@ impl std::fmt::Display for Problem {
         write!(f, "{}: {}", self.path.display(), self.error)
     }
 }
-
-/// The first problems of an operation, and the count of all. An operation reports to it.
-#[derive(Debug)]
-pub struct ProblemList {
-    kept_max: usize,
-    problems: Mutex<(Vec<Problem>, u64)>,
-}
-
-impl ProblemList {
-    /// An empty list that keeps at most this many problems.
-    #[must_use]
-    pub fn new(kept_max: usize) -> Self {
-        Self { kept_max, problems: Mutex::new((Vec::new(), 0)) }
-    }
-
-    /// Adds a problem. May be called from many threads.
-    pub fn report(&self, problem: Problem) {
-        let mut problems = self.problems.lock();
-        problems.1 += 1;
-        if problems.0.len() < self.kept_max {
-            problems.0.push(problem);
-        }
-    }
-
-    /// The problems that were kept, in the order in which they were met, and the count of all
-    /// problems.
-    #[must_use]
-    pub fn into_problems(self) -> (Vec<Problem>, u64) {
-        self.problems.into_inner()
-    }
-}

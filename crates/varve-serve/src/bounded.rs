@@ -146,7 +146,7 @@ impl FileSystem for BoundedFileSystem {
 mod tests {
     use std::ops::ControlFlow;
 
-    use varve_image::{FileKind, FileTime};
+    use varve_image::FileKind;
 
     use super::*;
 
@@ -175,20 +175,7 @@ mod tests {
             if file != self.root() && !self.shown.lock().contains(&file) {
                 return Err(FileSystemError::Absent { what: "file".into() });
             }
-            Ok(FileStatus {
-                kind: FileKind::File,
-                mode: 0o644,
-                uid: 0,
-                gid: 0,
-                links: 1,
-                size: file.0,
-                allocated: 0,
-                modified: FileTime::EPOCH,
-                changed: None,
-                accessed: None,
-                created: None,
-                device: None,
-            })
+            Ok(FileStatus::new(FileKind::File, 0o644, file.0))
         }
 
         fn children(&self, _: FileId, first: u64, visit: &mut OnChild<'_>) -> Result<(), FileSystemError> {

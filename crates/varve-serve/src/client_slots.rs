@@ -3,10 +3,12 @@
 //! everybody out.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
@@ -14,6 +16,9 @@ use tokio::time::{Instant, timeout};
 const BUSY: Duration = Duration::from_secs(1);
 /// The interval between attempts to free a slot.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// The pause after a client could not be accepted.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The slots of a server.
 pub(crate) struct ClientSlots {
@@ -44,6 +49,29 @@ pub(crate) struct ClientSlot {
 impl ClientSlots {
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, guests: Mutex::default(), one_left: Notify::new() })
+    }
+
+    /// Accepts clients for ever, at most `max` at a time. Each is served by a task of its own,
+    /// which owns its slot.
+    pub(crate) async fn serve_each<F: Future<Output = ()> + Send + 'static>(
+        max: usize,
+        listener: TcpListener,
+        protocol: &'static str,
+        serve: impl Fn(TcpStream, SocketAddr, ClientSlot) -> F,
+    ) {
+        let places = Self::new(max);
+        loop {
+            match listener.accept().await {
+                Ok((socket, address)) => {
+                    let place = places.take().await;
+                    tokio::spawn(serve(socket, address, place));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, protocol, "a client could not be accepted");
+                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                }
+            }
+        }
     }
 
     /// Waits for a free slot, and takes it.

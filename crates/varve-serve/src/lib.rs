@@ -33,7 +33,7 @@ mod path;
 mod tls;
 
 pub use bounded::BoundedFileSystem;
-pub use network::ListenError;
+pub use network::{ListenError, TcpServer};
 pub use tls::{TlsError, TlsIdentity};
 
 use varve_image::{FileId, FileSystem};

@@ -12,12 +12,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Runtime};
+use tokio::net::TcpStream;
+use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use crate::client_slots::ClientSlots;
-use crate::network::{ListenError, keep_alive};
+use crate::network::{ListenError, TcpServer, keep_alive, listen};
 
 /// The maximum number of clients. When another one connects, the client that has been idle longest
 /// is dropped.
@@ -26,8 +26,6 @@ const CLIENTS_MAX: usize = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time limit for the whole connection: the request and the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// When the server ends, an unfinished page gets this long.
-const ENDING: Duration = Duration::from_secs(2);
 /// The content type of the Prometheus text format.
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 /// The conventional path.
@@ -36,64 +34,27 @@ const PATH: &str = "/metrics";
 /// Writes the page with the current values.
 pub type MetricsPage = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// A metrics server that runs until it is dropped.
-pub struct MetricsServer {
-    address: SocketAddr,
-    threads: Option<Runtime>,
-}
-
-impl MetricsServer {
-    /// Serves a page. Without `is_exposed`, `address` must be a loopback address.
-    ///
-    /// # Errors
-    /// [`ListenError`]
-    pub fn start(address: SocketAddr, is_exposed: bool, page: MetricsPage) -> Result<Self, ListenError> {
-        if !is_exposed && !address.ip().is_loopback() {
-            return Err(ListenError::ExposedNumbers { address });
+/// Serves a page until the server is dropped. Without `is_exposed`, `address` must be a loopback
+/// address.
+///
+/// # Errors
+/// [`ListenError`]
+pub fn serve(address: SocketAddr, is_exposed: bool, page: MetricsPage) -> Result<TcpServer, ListenError> {
+    if !is_exposed && !address.ip().is_loopback() {
+        return Err(ListenError::ExposedNumbers { address });
+    }
+    let mut builder = Builder::new_multi_thread();
+    let threads = builder.worker_threads(1).thread_name("metrics").enable_all().build();
+    let threads = threads.map_err(ListenError::Threads)?;
+    let (listener, address) = listen(&threads, address)?;
+    threads.spawn(ClientSlots::serve_each(CLIENTS_MAX, listener, "metrics", move |socket, _, place| {
+        let page = Arc::clone(&page);
+        async move {
+            // The time limit drops a client that does not take its answer.
+            let _ = place.hold_while(timeout(PATIENCE, answer(socket, page))).await;
         }
-        let mut builder = Builder::new_multi_thread();
-        let threads = builder.worker_threads(1).thread_name("metrics").enable_all().build();
-        let threads = threads.map_err(ListenError::Threads)?;
-        let failed = |source| ListenError::Listen { address, source };
-        let listener = threads.block_on(TcpListener::bind(address)).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        threads.spawn(accept(listener, page));
-        Ok(Self { address, threads: Some(threads) })
-    }
-
-    /// The address on which it listens.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for MetricsServer {
-    fn drop(&mut self) {
-        // Finish an unfinished page before the objects that it reports on are dropped.
-        if let Some(threads) = self.threads.take() {
-            threads.shutdown_timeout(ENDING);
-        }
-    }
-}
-
-async fn accept(listener: TcpListener, page: MetricsPage) {
-    let places = ClientSlots::new(CLIENTS_MAX);
-    loop {
-        match listener.accept().await {
-            Ok((socket, _)) => {
-                let (place, page) = (places.take().await, Arc::clone(&page));
-                tokio::spawn(async move {
-                    // The time limit drops a client that does not take its answer.
-                    let _ = place.hold_while(timeout(PATIENCE, answer(socket, page))).await;
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a client of the metrics could not be accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
+    }));
+    Ok(TcpServer::new(address, threads))
 }
 
 async fn answer(socket: TcpStream, page: MetricsPage) {
@@ -131,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(server: &MetricsServer, line: &str) -> String {
+    fn asked(server: &TcpServer, line: &str) -> String {
         let mut socket = std::net::TcpStream::connect(server.address()).unwrap();
         socket.write_all(format!("{line} HTTP/1.1\r\nHost: here\r\n\r\n").as_bytes()).unwrap();
         let mut answer = String::new();
@@ -144,7 +105,7 @@ mod tests {
         let count = std::sync::atomic::AtomicU64::new(0);
         let page =
             move || format!("varve_looks {}\n", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-        let server = MetricsServer::start("127.0.0.1:0".parse().unwrap(), false, Arc::new(page)).unwrap();
+        let server = serve("127.0.0.1:0".parse().unwrap(), false, Arc::new(page)).unwrap();
         for number in 0..2 {
             let answer = asked(&server, "GET /metrics");
             assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
@@ -158,8 +119,7 @@ mod tests {
 
     #[test]
     fn who_says_nothing_keeps_nobody_away() {
-        let server =
-            MetricsServer::start("127.0.0.1:0".parse().unwrap(), false, Arc::new(String::new)).unwrap();
+        let server = serve("127.0.0.1:0".parse().unwrap(), false, Arc::new(String::new)).unwrap();
         let silent: Vec<_> = (0..CLIENTS_MAX + 20)
             .map(|_| {
                 let mut socket = std::net::TcpStream::connect(server.address()).unwrap();
@@ -175,9 +135,7 @@ mod tests {
 
     #[test]
     fn other_machines_look_only_if_they_may() {
-        let start = |is_exposed| {
-            MetricsServer::start("0.0.0.0:0".parse().unwrap(), is_exposed, Arc::new(String::new))
-        };
+        let start = |is_exposed| serve("0.0.0.0:0".parse().unwrap(), is_exposed, Arc::new(String::new));
         let refused = start(false).map(drop).unwrap_err().to_string();
         assert!(refused.contains("--expose"), "{refused}");
         assert_ne!(start(true).unwrap().address().port(), 0);

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType, sockopt};
+use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
 /// The minimum number of threads that answer requests. Most of them wait for a disk.
@@ -24,6 +25,36 @@ const THREADS_MIN: usize = 4;
 const KEEPALIVE: Duration = Duration::from_secs(60);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
 const KEEPALIVE_COUNT: u32 = 4;
+
+/// When a server ends, unfinished answers get this long.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// A front end on a TCP address, which serves until it is dropped.
+pub struct TcpServer {
+    address: SocketAddr,
+    threads: Option<Runtime>,
+}
+
+impl TcpServer {
+    pub(crate) fn new(address: SocketAddr, threads: Runtime) -> Self {
+        Self { address, threads: Some(threads) }
+    }
+
+    /// The address on which it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for TcpServer {
+    fn drop(&mut self) {
+        // Finish the answers before the objects that they are made of are dropped.
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_timeout(ENDING);
+        }
+    }
+}
 
 /// Why a front end cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +95,17 @@ pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     net::listen(&socket, 128)?;
     Ok(socket.into())
+}
+
+/// Listens on an address, and returns it with the assigned port.
+pub(crate) fn listen(
+    threads: &Runtime,
+    address: SocketAddr,
+) -> Result<(TcpListener, SocketAddr), ListenError> {
+    let failed = |source| ListenError::Listen { address, source };
+    let listener = threads.block_on(TcpListener::bind(address)).map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
 }
 
 /// Enables TCP keep-alive, to detect that a client's machine has vanished.

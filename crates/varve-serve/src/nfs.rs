@@ -14,61 +14,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nfs3_server::tcp::{NFSTcp, NFSTcpListener};
-use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
 
 use crate::ServedFileSystem;
-use crate::network::{ListenError, check_address, threads};
+use crate::network::{ListenError, TcpServer, check_address, listen, threads};
 use adapter::NfsAdapter;
 
 /// The NFS library listens here, behind our guard: any loopback port.
 const INNER: &str = "127.0.0.1:0";
-/// When the server ends, unfinished answers get this long.
-const ENDING: Duration = Duration::from_secs(2);
 
-/// A server that runs until it is closed.
-pub struct NfsServer {
+/// Serves `files` until the server is dropped. Without `is_exposed`, `address` must be a loopback
+/// address.
+///
+/// # Errors
+/// [`ListenError`]
+pub fn serve(
     address: SocketAddr,
-    threads: Runtime,
-}
-
-impl NfsServer {
-    /// Serves `files`. Without `is_exposed`, `address` must be a loopback address.
-    ///
-    /// # Errors
-    /// [`ListenError`]
-    pub fn start(
-        address: SocketAddr,
-        is_exposed: bool,
-        files: Arc<dyn ServedFileSystem>,
-    ) -> Result<Self, ListenError> {
-        check_address(address, is_exposed)?;
-        let threads = threads("nfs")?;
-        let failed = |source| ListenError::Listen { address, source };
-        let outer = threads.block_on(TcpListener::bind(address)).map_err(failed)?;
-        let listener =
-            threads.block_on(NFSTcpListener::bind(INNER, NfsAdapter::new(files))).map_err(failed)?;
-        let inner = SocketAddr::new(listener.get_listen_ip(), listener.get_listen_port());
-        let address = outer.local_addr().map_err(failed)?;
-        threads.spawn(guard::stand_before(inner, outer));
-        threads.spawn(async move {
-            // Accepting fails when too many connections are open. Wait until some have ended.
-            while let Err(error) = listener.handle_forever().await {
-                tracing::warn!(%error, "an NFS client could not be accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        });
-        Ok(Self { address, threads })
-    }
-
-    /// The address on which it listens.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Ends the server.
-    pub fn close(self) {
-        self.threads.shutdown_timeout(ENDING);
-    }
+    is_exposed: bool,
+    files: Arc<dyn ServedFileSystem>,
+) -> Result<TcpServer, ListenError> {
+    check_address(address, is_exposed)?;
+    let threads = threads("nfs")?;
+    let (outer, address) = listen(&threads, address)?;
+    let failed = |source| ListenError::Listen { address, source };
+    let listener = threads.block_on(NFSTcpListener::bind(INNER, NfsAdapter::new(files))).map_err(failed)?;
+    let inner = SocketAddr::new(listener.get_listen_ip(), listener.get_listen_port());
+    threads.spawn(guard::stand_before(inner, outer));
+    threads.spawn(async move {
+        // Accepting fails when too many connections are open. Wait until some have ended.
+        while let Err(error) = listener.handle_forever().await {
+            tracing::warn!(%error, "an NFS client could not be accepted");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    Ok(TcpServer::new(address, threads))
 }

@@ -22,12 +22,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::net::TcpStream;
 
 use crate::ServedFileSystem;
 use crate::client_slots::{ClientSlot, ClientSlots};
-use crate::network::{ListenError, check_address, keep_alive, threads};
+use crate::network::{ListenError, TcpServer, check_address, keep_alive, listen, threads};
 use adapter::WebDavAdapter;
 use socket::WatchedSocket;
 
@@ -40,51 +39,34 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// The bytes of a file that are read at a time.
 const READ_BYTES: usize = 256 << 10;
-/// When the server ends, unfinished answers get this long.
-const ENDING: Duration = Duration::from_secs(2);
 
-/// A server that runs until it is closed.
-pub struct WebDavServer {
+/// Serves `files` until the server is dropped. Without `is_exposed`, `address` must be a loopback
+/// address.
+///
+/// # Errors
+/// [`ListenError`]
+pub fn serve(
     address: SocketAddr,
-    threads: Runtime,
-}
-
-impl WebDavServer {
-    /// Serves `files`. Without `is_exposed`, `address` must be a loopback address.
-    ///
-    /// # Errors
-    /// [`ListenError`]
-    pub fn start(
-        address: SocketAddr,
-        is_exposed: bool,
-        files: Arc<dyn ServedFileSystem>,
-    ) -> Result<Self, ListenError> {
-        check_address(address, is_exposed)?;
-        let threads = threads("webdav")?;
-        let failed = |source| ListenError::Listen { address, source };
-        let listener = threads.block_on(TcpListener::bind(address)).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let files = DavHandler::builder()
-            .filesystem(Box::new(WebDavAdapter::new(files)))
-            .methods(DavMethodSet::WEBDAV_RO)
-            .autoindex(true)
-            .read_buf_size(READ_BYTES)
-            .build_handler();
-        let handler = WebDavHandler { files, only: (!is_exposed).then_some(address) };
-        threads.spawn(accept(listener, handler));
-        Ok(Self { address, threads })
-    }
-
-    /// The address on which it listens.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Ends the server.
-    pub fn close(self) {
-        self.threads.shutdown_timeout(ENDING);
-    }
+    is_exposed: bool,
+    files: Arc<dyn ServedFileSystem>,
+) -> Result<TcpServer, ListenError> {
+    check_address(address, is_exposed)?;
+    let threads = threads("webdav")?;
+    let (listener, address) = listen(&threads, address)?;
+    let files = DavHandler::builder()
+        .filesystem(Box::new(WebDavAdapter::new(files)))
+        .methods(DavMethodSet::WEBDAV_RO)
+        .autoindex(true)
+        .read_buf_size(READ_BYTES)
+        .build_handler();
+    let handler = WebDavHandler { files, only: (!is_exposed).then_some(address) };
+    threads.spawn(ClientSlots::serve_each(CLIENTS_MAX, listener, "WebDAV", move |socket, _, place| {
+        let (place, handler) = (Arc::new(place), handler.clone());
+        async move {
+            place.hold_while(serve_client(socket, handler, &place)).await;
+        }
+    }));
+    Ok(TcpServer::new(address, threads))
 }
 
 /// The handler behind each connection.
@@ -116,25 +98,7 @@ impl WebDavHandler {
     }
 }
 
-async fn accept(listener: TcpListener, handler: WebDavHandler) {
-    let places = ClientSlots::new(CLIENTS_MAX);
-    loop {
-        match listener.accept().await {
-            Ok((socket, _)) => {
-                let (place, handler) = (Arc::new(places.take().await), handler.clone());
-                tokio::spawn(async move {
-                    place.hold_while(serve(socket, handler, &place)).await;
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a WebDAV client could not be accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
-async fn serve(socket: TcpStream, handler: WebDavHandler, place: &Arc<ClientSlot>) {
+async fn serve_client(socket: TcpStream, handler: WebDavHandler, place: &Arc<ClientSlot>) {
     keep_alive(&socket).ok();
     let service = service_fn(move |request| {
         place.note_activity();

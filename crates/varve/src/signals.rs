@@ -17,20 +17,21 @@ static WAS_SIGNALLED: AtomicBool = AtomicBool::new(false);
 /// signal ends the program.
 static CANCELLED: Mutex<Option<Vec<Arc<Progress>>>> = Mutex::new(None);
 
-/// Makes the first signal cancel `progress`, so that the operation ends cleanly. A second signal
-/// ends the program at once.
+/// Makes the progress of an operation. The first signal cancels it, so that the operation ends
+/// cleanly. A second signal ends the program at once.
 ///
 /// # Errors
 /// When cannot catch signals.
-pub fn cancel_on_signal(progress: &Arc<Progress>) -> io::Result<()> {
+pub fn cancellable_progress() -> io::Result<Arc<Progress>> {
     watch()?;
+    let progress = Arc::new(Progress::new());
     let mut cancelled = CANCELLED.lock();
-    cancelled.get_or_insert_default().push(Arc::clone(progress));
+    cancelled.get_or_insert_default().push(Arc::clone(&progress));
     // A signal may have come already, during the wait for another writer.
     if was_signalled() {
         progress.cancel();
     }
-    Ok(())
+    Ok(progress)
 }
 
 /// Starts to catch signals. The first signal is only recorded; a second one ends the program at

@@ -211,21 +211,17 @@ impl FileSystem for FolderFiles {
         let size = if node.kind == NodeKind::SymbolicLink { node.target.len() as u64 } else { node.size };
         let is_linked = node.link_group.is_some() && node.kind != NodeKind::Folder;
         Ok(FileStatus {
-            kind: kind_of(node.kind),
-            mode: node.mode,
             uid: node.uid,
             gid: node.gid,
             links: if is_linked { 2 } else { 1 },
-            size,
             allocated: match (&node.content, node.kind) {
                 (Some(content), NodeKind::File) => allocated_bytes(&*self.blocks, content),
                 _ => 0,
             },
             modified: node.mtime,
             changed: node.ctime,
-            accessed: None,
-            created: None,
             device: node.device,
+            ..FileStatus::new(kind_of(node.kind), node.mode, size)
         })
     }
 

@@ -35,7 +35,10 @@ pub struct StreamOwner {
 
 /// Returns the folder of a file, after following all links, and the options that archive only this
 /// file of it.
-pub(crate) fn only_this_file(
+///
+/// # Errors
+/// [`ArchiveFolderError::File`] if the file cannot be reached, or is no file.
+pub fn only_this_file(
     file: &Path,
     options: FolderOptions,
 ) -> Result<(PathBuf, FolderOptions), ArchiveFolderError> {

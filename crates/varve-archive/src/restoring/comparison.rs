@@ -6,8 +6,11 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::SeekFrom;
+use rustix::fs::{Advice, SeekFrom, fadvise};
 use rustix::io::Errno;
+
+use crate::browsing::reading_content::{ReadContentError, TakeBytes};
+use crate::progress::Progress;
 
 /// Bytes of a hole that are read at a time.
 const HOLE_BYTES: usize = 1 << 20;
@@ -31,8 +34,38 @@ pub enum ReadBackDifference {
     Content(#[source] Box<dyn Error + Send + Sync>),
 }
 
+/// Compares a file with the contents that `read` passes on: `size` bytes, with holes for zeros.
+pub(crate) fn compare_content(
+    file: &File,
+    size: u64,
+    progress: &Progress,
+    read: impl FnOnce(&mut TakeBytes<'_>) -> Result<(), ReadContentError>,
+) -> Result<(), ReadBackDifference> {
+    // This drops synced data from the page cache, so that it is read from the disk.
+    let _ = fadvise(file, 0, None, Advice::DontNeed);
+    let mut passed = 0;
+    let mut difference = None;
+    let read = read(&mut |offset, bytes| {
+        if progress.is_cancelled() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let found = compare_zeros(file, passed..offset).and_then(|()| compare_bytes(file, offset, bytes));
+        passed = offset + bytes.len() as u64;
+        found.map_err(|found| {
+            difference = Some(found);
+            io::ErrorKind::Other.into()
+        })
+    });
+    match (difference, read) {
+        (Some(difference), _) => Err(difference),
+        (None, Ok(())) => compare_zeros(file, passed..size),
+        (None, Err(ReadContentError::Take(error))) => Err(ReadBackDifference::Read(error)),
+        (None, Err(error)) => Err(ReadBackDifference::Content(Box::new(error))),
+    }
+}
+
 /// Compares the bytes of a file at `offset`.
-pub(crate) fn compare_bytes(file: &File, offset: u64, bytes: &[u8]) -> Result<(), ReadBackDifference> {
+fn compare_bytes(file: &File, offset: u64, bytes: &[u8]) -> Result<(), ReadBackDifference> {
     let mut there = vec![0; bytes.len()];
     file.read_exact_at(&mut there, offset).map_err(ReadBackDifference::Read)?;
     match there.iter().zip(bytes).position(|(there, byte)| there != byte) {
@@ -42,7 +75,7 @@ pub(crate) fn compare_bytes(file: &File, offset: u64, bytes: &[u8]) -> Result<()
 }
 
 /// Compares a hole: the file must have a hole or zeros there.
-pub(crate) fn compare_zeros(file: &File, range: Range<u64>) -> Result<(), ReadBackDifference> {
+fn compare_zeros(file: &File, range: Range<u64>) -> Result<(), ReadBackDifference> {
     let mut offset = range.start;
     while offset < range.end {
         let data = match rustix::fs::seek(file, SeekFrom::Data(offset)) {

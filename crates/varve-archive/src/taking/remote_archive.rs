@@ -16,7 +16,7 @@ use crate::catalog::snapshot_request::SnapshotRequest;
 use crate::catalog::source_names::{NameTaken, check_name};
 use crate::catalog::tags::TagChanges;
 use crate::checking::verify::{Harm, VerifyError, verify_blocks};
-use crate::folder::{FolderOptions, StreamOwner, Watch, archive_folder, archive_stream, only_this_file};
+use crate::folder::{FolderOptions, StreamOwner, Watch, archive_folder, archive_stream};
 use crate::image::{ImageSource, archive_image};
 use crate::progress::Progress;
 use crate::taking::archived::ArchivedSource;
@@ -102,8 +102,8 @@ impl RemoteArchive {
     }
 
     /// Takes a snapshot of a folder. Files that are unchanged since the last snapshot with the same
-    /// name are not read again, unless `reread`. All of it is durable on return, except the score
-    /// of the root, which the caller must keep.
+    /// name are not read again, unless `options.reread` is set. All of it is durable on return,
+    /// except the score of the root, which the caller must keep.
     ///
     /// # Errors
     /// [`TakeError`]. Unreadable files are reported and counted, and are no error.
@@ -111,32 +111,15 @@ impl RemoteArchive {
         &mut self,
         source: &Path,
         options: FolderOptions,
-        reread: bool,
         request: SnapshotRequest,
         watch: Watch<'_>,
     ) -> Result<TakenSnapshot, TakeError> {
         let at = self.world.clock.now();
         let previous = self.catalog.newest_folder(&request.name, &request.source).cloned();
-        let options = FolderOptions { began_at: at, cutting: VENTI_CUTTING, reread, ..options };
+        let options = FolderOptions { began_at: at, cutting: VENTI_CUTTING, ..options };
         let workers = self.world.workers.as_ref();
         let folder = archive_folder(&*self.blocks, workers, source, previous.as_ref(), &options, watch)?;
         self.finish(at, folder.into(), request)
-    }
-
-    /// Takes a snapshot of a single file, like [`take_folder`](Self::take_folder).
-    ///
-    /// # Errors
-    /// [`TakeError`]; also if the file is unreadable, which is reported too.
-    pub fn take_file(
-        &mut self,
-        file: &Path,
-        options: FolderOptions,
-        reread: bool,
-        request: SnapshotRequest,
-        watch: Watch<'_>,
-    ) -> Result<TakenSnapshot, TakeError> {
-        let (folder, options) = only_this_file(file, options)?;
-        self.take_folder(&folder, options, reread, request, watch)
     }
 
     /// Takes a snapshot of a whole stream, as a file. If the stream fails, there is no snapshot.

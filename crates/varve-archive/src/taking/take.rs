@@ -21,7 +21,7 @@ use crate::catalog::source_names::{NameTaken, check_name};
 use crate::catalog::tags::{TagChanges, TagError};
 use crate::folder::{
     ArchiveFolderError, EarlierSnapshots, FolderCounts, FolderOptions, LeftOutOfFolder, StreamOwner, Watch,
-    archive_folder_after, archive_stream, only_this_file,
+    archive_folder_after, archive_stream,
 };
 use crate::image::{ArchiveImageError, ImageSource, archive_image};
 use crate::progress::Progress;
@@ -219,7 +219,7 @@ impl Archive {
     }
 
     /// Takes a snapshot of a folder. Files that are unchanged since the last snapshot with the same
-    /// name are not read again, unless `reread`. It is durable on return.
+    /// name are not read again, unless `options.reread` is set. It is durable on return.
     ///
     /// # Errors
     /// [`TakeError`]. Unreadable files are reported and counted, and are no error.
@@ -227,7 +227,6 @@ impl Archive {
         &mut self,
         source: &Path,
         options: FolderOptions,
-        reread: bool,
         request: SnapshotRequest,
         watch: Watch<'_>,
     ) -> Result<TakenSnapshot, TakeError> {
@@ -237,9 +236,12 @@ impl Archive {
         let last_record = if self.store.role().allows(Permission::Read) {
             None
         } else {
-            Some(LastSnapshotRecord::load(&self.store, &remembered, !reread).map_err(TakeError::Random)?)
+            Some(
+                LastSnapshotRecord::load(&self.store, &remembered, !options.reread)
+                    .map_err(TakeError::Random)?,
+            )
         };
-        let options = FolderOptions { began_at: begun.at, lost: self.store.lost_blocks(), reread, ..options };
+        let options = FolderOptions { began_at: begun.at, lost: self.store.lost_blocks(), ..options };
         let before = EarlierSnapshots { root: previous.as_ref(), last_record: last_record.clone() };
         let workers = self.store.world().workers.clone();
         self.store.expect_reads_in_pieces(false);
@@ -250,23 +252,6 @@ impl Archive {
             tracing::warn!(%error, "the list of files could not be saved; the next snapshot reads every file again");
         }
         Ok(taken)
-    }
-
-    /// Takes a snapshot of a single file. If it is unchanged since the last snapshot with the same
-    /// name, it is not read again, unless `reread`. It is durable on return.
-    ///
-    /// # Errors
-    /// [`TakeError`]; also if the file is unreadable, which is reported too.
-    pub fn take_file(
-        &mut self,
-        file: &Path,
-        options: FolderOptions,
-        reread: bool,
-        request: SnapshotRequest,
-        watch: Watch<'_>,
-    ) -> Result<TakenSnapshot, TakeError> {
-        let (folder, options) = only_this_file(file, options)?;
-        self.take_folder(&folder, options, reread, request, watch)
     }
 
     /// Takes a snapshot of a whole stream, as a file. If the stream fails, there is no snapshot. It

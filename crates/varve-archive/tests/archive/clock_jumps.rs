@@ -73,8 +73,7 @@ fn every_night_is_kept_whatever_the_clock_says() {
         let progress = Progress::new();
         let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
         let request = SnapshotRequest { name: "home".into(), ..SnapshotRequest::default() };
-        let taken =
-            archive.take_folder(folder.path(), FolderOptions::default(), false, request, watch).unwrap();
+        let taken = archive.take_folder(folder.path(), FolderOptions::default(), request, watch).unwrap();
         assert_eq!(taken.snapshot.time, Timestamp(moments[0]), "it shows the moment at which it was begun");
         assert!(taken.snapshot.growth.unwrap().new_bytes > 0, "tonight's letter was read");
         archive.close().unwrap();

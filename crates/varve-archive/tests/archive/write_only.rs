@@ -52,7 +52,8 @@ fn night(archive: &mut Archive, source: &Path, reread: bool) -> u64 {
     let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
     let request =
         SnapshotRequest { name: "home".into(), source: b"home".to_vec(), ..SnapshotRequest::default() };
-    archive.take_folder(source, FolderOptions::default(), reread, request, watch).unwrap();
+    let options = FolderOptions { reread, ..FolderOptions::default() };
+    archive.take_folder(source, options, request, watch).unwrap();
     progress.snapshot().bytes_read
 }
 

@@ -20,7 +20,7 @@ use self::entries::{ENTRY_BYTES, EntrySet, IN_USE, SET_ENTRIES_MAX};
 use crate::bytes::fields::u8_at;
 use crate::bytes::read_at::ReadAt;
 use crate::file_systems::clusters::{ClusterChain, ClusterRun, Clusters, FIRST_CLUSTER, TableWidth, damaged};
-use crate::file_systems::fat::folder_status;
+use crate::file_systems::fat::entry_status;
 use crate::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild};
 
 const ROOT: FileId = FileId(0);
@@ -215,7 +215,7 @@ impl FileSystem for ExFat {
 
     fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
         if file == ROOT {
-            return Ok(folder_status());
+            return Ok(entry_status(true, false));
         }
         let entry = self.entry(file)?;
         let allocated = entry.size.checked_next_multiple_of(self.boot.cluster_bytes.max(1));

@@ -11,7 +11,7 @@
 mod boot;
 mod entry;
 
-pub(crate) use self::entry::{entry_status, folder_status};
+pub(crate) use self::entry::entry_status;
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -149,7 +149,7 @@ impl FileSystem for Fat {
 
     fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
         if file == ROOT {
-            return Ok(folder_status());
+            return Ok(entry_status(true, false));
         }
         let entry = self.entry(file)?;
         let cluster_bytes = self.clusters.cluster_bytes();

@@ -64,6 +64,27 @@ pub struct FileStatus {
     pub device: Option<DeviceNumber>,
 }
 
+impl FileStatus {
+    /// A status with one link, and without an owner, blocks, times and a device.
+    #[must_use]
+    pub fn new(kind: FileKind, mode: u16, size: u64) -> Self {
+        Self {
+            kind,
+            mode,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            size,
+            allocated: 0,
+            modified: FileTime::EPOCH,
+            changed: None,
+            accessed: None,
+            created: None,
+            device: None,
+        }
+    }
+}
+
 /// An entry of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FolderChild {

@@ -239,24 +239,19 @@ impl FileSystem for NtfsFiles {
                 (false, false) => FileKind::File,
             };
             let is_read_only = info.file_attributes().contains(NtfsFileAttributeFlags::READ_ONLY);
+            let mode = match kind {
+                FileKind::SymbolicLink => 0o777,
+                FileKind::Folder => 0o755,
+                _ if is_read_only => 0o444,
+                _ => 0o644,
+            };
             Ok(FileStatus {
-                kind,
-                mode: match kind {
-                    FileKind::SymbolicLink => 0o777,
-                    FileKind::Folder => 0o755,
-                    _ if is_read_only => 0o444,
-                    _ => 0o644,
-                },
-                uid: 0,
-                gid: 0,
                 links: if kind == FileKind::Folder { 1 } else { names.max(1) },
-                size: 0,
-                allocated: 0,
                 modified: moment(info.modification_time()),
                 changed: Some(moment(info.mft_record_modification_time())),
                 accessed: Some(moment(info.access_time())),
                 created: Some(moment(info.creation_time())),
-                device: None,
+                ..FileStatus::new(kind, mode, 0)
             })
         })?;
         match status.kind {

@@ -292,18 +292,11 @@ impl Days {
     /// The status of an object outside of all snapshots.
     fn own_status(&self, kind: FileKind, mode: u16, size: u64, modified: Timestamp) -> FileStatus {
         FileStatus {
-            kind,
-            mode,
             uid: self.owner.0,
             gid: self.owner.1,
-            links: 1,
-            size,
             allocated: size,
             modified: FileTime::from_nanoseconds(modified.0),
-            changed: None,
-            accessed: None,
-            created: None,
-            device: None,
+            ..FileStatus::new(kind, mode, size)
         }
     }
 

@@ -109,20 +109,7 @@ impl FuseAdapter {
     /// Placeholder attributes for a file whose status cannot be read. They are not cached, so the
     /// kernel asks again on the next access.
     fn unknown(&self, child: &FolderChild) -> FileAttr {
-        let status = FileStatus {
-            kind: child.kind,
-            mode: 0,
-            uid: 0,
-            gid: 0,
-            links: 1,
-            size: 0,
-            allocated: 0,
-            modified: FileTime::EPOCH,
-            changed: None,
-            accessed: None,
-            created: None,
-            device: None,
-        };
+        let status = FileStatus::new(child.kind, 0, 0);
         self.attributes(child.id, &status)
     }
 

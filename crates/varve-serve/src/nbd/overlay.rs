@@ -96,6 +96,16 @@ impl OverlayMap {
         self.bits.get(byte).is_some_and(|bits| bits & bit != 0)
     }
 
+    /// Returns true if the block at `place` is here, and the end of the run of blocks like it.
+    fn run_at(&self, place: u64, end: u64) -> (bool, u64) {
+        let is_here = self.has(place / BLOCK_BYTES);
+        let mut stop = (place / BLOCK_BYTES + 1) * BLOCK_BYTES;
+        while stop < end && self.has(stop / BLOCK_BYTES) == is_here {
+            stop += BLOCK_BYTES;
+        }
+        (is_here, stop.min(end))
+    }
+
     fn has_all(&self, mut blocks: Range<u64>) -> bool {
         blocks.all(|block| self.has(block))
     }
@@ -372,12 +382,7 @@ impl ServedDisk for Overlay {
         let map = self.map.read();
         let mut place = offset;
         while place < end {
-            let is_here = map.has(place / BLOCK_BYTES);
-            let mut stop = (place / BLOCK_BYTES + 1) * BLOCK_BYTES;
-            while stop < end && map.has(stop / BLOCK_BYTES) == is_here {
-                stop += BLOCK_BYTES;
-            }
-            let stop = stop.min(end);
+            let (is_here, stop) = map.run_at(place, end);
             let at = |place: u64| usize::try_from(place - offset).unwrap_or(usize::MAX);
             let part = &mut into[at(place)..at(stop)];
             if is_here {
@@ -400,12 +405,7 @@ impl ServedDisk for Overlay {
         let mut extents = Vec::new();
         let mut place = range.start;
         while place < end {
-            let is_here = map.has(place / BLOCK_BYTES);
-            let mut stop = (place / BLOCK_BYTES + 1) * BLOCK_BYTES;
-            while stop < end && map.has(stop / BLOCK_BYTES) == is_here {
-                stop += BLOCK_BYTES;
-            }
-            let stop = stop.min(end);
+            let (is_here, stop) = map.run_at(place, end);
             if is_here {
                 push(&mut extents, DiskExtent { length: stop - place, is_hole: false });
                 place = stop;

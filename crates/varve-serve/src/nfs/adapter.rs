@@ -274,20 +274,7 @@ mod tests {
                 2 => FileKind::File,
                 _ => FileKind::SymbolicLink,
             };
-            Ok(FileStatus {
-                kind,
-                mode: 0o644,
-                uid: 0,
-                gid: 0,
-                links: 1,
-                size: SIZE,
-                allocated: 0,
-                modified: FileTime::EPOCH,
-                changed: None,
-                accessed: None,
-                created: None,
-                device: None,
-            })
+            Ok(FileStatus::new(kind, 0o644, SIZE))
         }
 
         fn children(&self, _: FileId, _: u64, _: &mut OnChild<'_>) -> Result<(), FileSystemError> {

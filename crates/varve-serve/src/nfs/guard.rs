@@ -39,27 +39,14 @@ const LAST: u32 = 1 << 31;
 
 /// Passes requests on to the server at `inner`, and its answers back.
 pub(super) async fn stand_before(inner: SocketAddr, listener: TcpListener) {
-    let places = ClientSlots::new(CLIENTS_MAX);
-    loop {
-        match listener.accept().await {
-            Ok((client, address)) => {
-                let place = places.take().await;
-                tokio::spawn(async move {
-                    match place.hold_while(pass(client, inner, &place)).await {
-                        Some(Ok(())) => {}
-                        Some(Err(error)) => {
-                            tracing::debug!(%address, %error, "an NFS client was disconnected")
-                        }
-                        None => tracing::debug!(%address, "an idle NFS client was disconnected to make room"),
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "an NFS client could not be accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+    let guard = move |client, address, place: ClientSlot| async move {
+        match place.hold_while(pass(client, inner, &place)).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => tracing::debug!(%address, %error, "an NFS client was disconnected"),
+            None => tracing::debug!(%address, "an idle NFS client was disconnected to make room"),
         }
-    }
+    };
+    ClientSlots::serve_each(CLIENTS_MAX, listener, "NFS", guard).await;
 }
 
 async fn pass(client: TcpStream, inner: SocketAddr, place: &ClientSlot) -> io::Result<()> {

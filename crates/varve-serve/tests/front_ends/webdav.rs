@@ -4,11 +4,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use varve_image::{
-    FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, OnChild,
-};
+use varve_image::{FileId, FileKind, FileStatus, FileSystem, FileSystemError, FolderChild, OnChild};
 use varve_serve::ServedFileSystem;
-use varve_serve::webdav::WebDavServer;
+use varve_serve::{TcpServer, webdav};
 
 const PAGE: &[u8] = b"<script>alert(1)</script>";
 
@@ -22,19 +20,9 @@ impl FileSystem for OnePage {
 
     fn status(&self, file: FileId) -> Result<FileStatus, FileSystemError> {
         let is_folder = file == self.root();
-        Ok(FileStatus {
-            kind: if is_folder { FileKind::Folder } else { FileKind::File },
-            mode: 0o755,
-            uid: 0,
-            gid: 0,
-            links: 1,
-            size: if is_folder { 0 } else { PAGE.len() as u64 },
-            allocated: 0,
-            modified: FileTime::EPOCH,
-            changed: None,
-            accessed: None,
-            created: None,
-            device: None,
+        Ok(match is_folder {
+            true => FileStatus::new(FileKind::Folder, 0o755, 0),
+            false => FileStatus::new(FileKind::File, 0o755, PAGE.len() as u64),
         })
     }
 
@@ -76,8 +64,8 @@ fn ask(address: SocketAddr, lines: &str) -> String {
     answer.to_lowercase()
 }
 
-fn start(is_exposed: bool) -> WebDavServer {
-    WebDavServer::start("127.0.0.1:0".parse().unwrap(), is_exposed, Arc::new(OnePage)).unwrap()
+fn start(is_exposed: bool) -> TcpServer {
+    webdav::serve("127.0.0.1:0".parse().unwrap(), is_exposed, Arc::new(OnePage)).unwrap()
 }
 
 #[test]
@@ -98,12 +86,12 @@ fn names_that_lead_here_by_chance_are_not_answered() {
             "{answer}"
         );
     }
-    server.close();
+    drop(server);
     // Who is there for others does not know by what names they call it.
     let server = start(true);
     let answer = ask(server.address(), "GET /page.html HTTP/1.1\r\nHost: backup.example");
     assert!(answer.starts_with("http/1.1 200"), "{answer}");
-    server.close();
+    drop(server);
 }
 
 #[test]
@@ -124,7 +112,7 @@ fn who_says_nothing_keeps_nobody_away() {
     patient.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     drop(silent);
-    server.close();
+    drop(server);
 }
 
 #[test]
@@ -141,5 +129,5 @@ fn pages_that_were_archived_do_nothing() {
         assert_eq!(answer.contains(POLICY), is_file, "{request}: {answer}");
         assert!(answer.contains("x-content-type-options: nosniff\r\n"), "{request}: {answer}");
     }
-    server.close();
+    drop(server);
 }

@@ -656,6 +656,7 @@ proptest! {
 }
 
 /// A store with parity of so much, made once for each share.
+#[expect(clippy::disallowed_types, reason = "this crate has no lock, and so no parking_lot")]
 fn sample(percent: u8) -> MemoryStorage {
     static MADE: std::sync::Mutex<BTreeMap<u8, MemoryStorage>> = std::sync::Mutex::new(BTreeMap::new());
     let mut made = MADE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -36,7 +36,7 @@ use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
 use crate::say::Output;
-use crate::signals::cancel_on_signal;
+use crate::signals::cancellable_progress;
 use crate::{complaint, exit_status, say, show};
 
 pub fn run(invocation: &Invocation, restore: &RestoreArgs) -> Result<CommandOutcome> {
@@ -44,8 +44,7 @@ pub fn run(invocation: &Invocation, restore: &RestoreArgs) -> Result<CommandOutc
     let blocks = archive.blocks();
     let filter = RestoreFilter::new(&restore.includes, &restore.excludes)?;
     let kept = ProtectedPaths::of(&invocation.session)?.with_paths();
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &restore.which);
     let mut places = Vec::new();
     for text in &restore.snapshots {

@@ -8,7 +8,9 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::makers::pair::{PLACES, Place, Round, Sweep};
 use crate::makers::{MAKERS, Maker, VOLUME_BYTES, maker};
@@ -250,7 +252,7 @@ fn nothing_is_lost_of_anything_that_was_made_over_something_else() {
             threads.spawn(|| {
                 loop {
                     let (next, left) = {
-                        let mut rounds = rounds.lock().unwrap();
+                        let mut rounds = rounds.lock();
                         (rounds.pop(), rounds.len())
                     };
                     let Some(round) = next else { break };
@@ -260,7 +262,7 @@ fn nothing_is_lost_of_anything_that_was_made_over_something_else() {
             });
         }
     });
-    let sweep = sweep.into_inner().unwrap();
+    let sweep = sweep.into_inner();
     eprintln!("{sweep}");
     // Past the capture of tests that succeed: a maker never goes missing in silence.
     for line in sweep.skipped() {

@@ -39,7 +39,8 @@ fn from_host(sandbox: &Sandbox, host: &str, source: &str, name: &str) {
     };
     let progress = Progress::new();
     let watch = Watch { progress: &progress, report: &|problem| panic!("{}", problem.error) };
-    archive.take_folder(Path::new(source), FolderOptions::default(), true, request, watch).unwrap();
+    let options = FolderOptions { reread: true, ..FolderOptions::default() };
+    archive.take_folder(Path::new(source), options, request, watch).unwrap();
     archive.close().unwrap();
 }
 

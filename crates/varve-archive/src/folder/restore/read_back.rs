@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise};
+use rustix::fs::{CWD, Mode, OFlags};
 use varve_world::Workers;
 
 use super::super::pipeline;
@@ -15,9 +15,8 @@ use super::super::status::{Status, open_file, open_folder};
 use super::super::watch::Watch;
 use super::options::RestoreOptions;
 use crate::browsing::files::Files;
-use crate::browsing::reading_content::ReadContentError;
 use crate::records::node::{Node, NodeKind};
-use crate::restoring::comparison::{ReadBackDifference, compare_bytes, compare_zeros};
+use crate::restoring::comparison::{ReadBackDifference, compare_content};
 
 /// Reads back from the disk everything that [`restore_folder`](super::restore_folder) wrote to
 /// `destination`, bypassing the page cache where the system allows it, and reports differences.
@@ -135,32 +134,15 @@ impl ReadBackCheck<'_> {
 
     fn compare(&self, file: &FileToCheck) -> Result<(), ReadBackDifference> {
         let FileToCheck { file, node, .. } = file;
-        // This drops synced data from the page cache, so that it is read from the disk.
-        let _ = fadvise(file, 0, None, Advice::DontNeed);
-        let mut passed = 0;
-        let mut unlike = None;
-        let mut take = |offset: u64, bytes: &[u8]| {
-            if self.watch.progress.is_cancelled() {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            let found = compare_zeros(file, passed..offset).and_then(|()| compare_bytes(file, offset, bytes));
-            passed = offset + bytes.len() as u64;
-            match found {
-                Ok(()) => Ok(()),
-                Err(found) => {
-                    unlike = Some(found);
-                    Err(io::ErrorKind::Other.into())
-                }
-            }
-        };
         // A range that was damaged during the restore is a hole. New damage shows as a difference.
         let mut lost = |_, damage| if self.options.damaged.is_some() { Ok(()) } else { Err(damage) };
-        let read = self.files.read_with(node, 0..node.size, &mut take, &mut lost);
-        match (unlike, read) {
-            (Some(unlike), _) => Err(unlike),
-            (None, Ok(())) => compare_zeros(file, passed..node.size),
-            (None, Err(ReadContentError::Take(_))) => Ok(()),
-            (None, Err(error)) => Err(ReadBackDifference::Content(Box::new(error))),
+        let progress = self.watch.progress;
+        let compared = compare_content(file, node.size, progress, |take| {
+            self.files.read_with(node, 0..node.size, take, &mut lost)
+        });
+        match compared {
+            Err(ReadBackDifference::Read(_)) if progress.is_cancelled() => Ok(()),
+            compared => compared,
         }
     }
 

@@ -7,9 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use varve_archive::{
-    ArchiveFolderError, ArchivedFolder, FolderOptions, Node, Problem, ProblemList, Progress, RestoreCounts,
+    ArchiveFolderError, ArchivedFolder, FolderOptions, Node, Problem, Progress, RestoreCounts,
     RestoreOptions, StoredFiles, Watch, archive_folder, restore_folder,
 };
 use varve_block::MemoryBlockStore;
@@ -70,11 +71,11 @@ impl Place {
         source: &Path,
         previous: Option<&Node>,
     ) -> (Result<ArchivedFolder, ArchiveFolderError>, Vec<Problem>) {
-        let problems = ProblemList::new(100);
-        let watch = Watch { progress: &self.progress, report: &|problem| problems.report(problem) };
+        let problems = Mutex::new(Vec::new());
+        let watch = Watch { progress: &self.progress, report: &|problem| problems.lock().push(problem) };
         let workers = self.workers();
         let archived = archive_folder(&self.blocks, workers.as_ref(), source, previous, &self.options, watch);
-        (archived, problems.into_problems().0)
+        (archived, problems.into_inner())
     }
 
     /// Archives the source, with no problem at all.
@@ -85,8 +86,8 @@ impl Place {
     }
 
     pub fn restore_with_problems(&self, root: &Node) -> (RestoreCounts, Vec<Problem>) {
-        let problems = ProblemList::new(100);
-        let watch = Watch { progress: &self.progress, report: &|problem| problems.report(problem) };
+        let problems = Mutex::new(Vec::new());
+        let watch = Watch { progress: &self.progress, report: &|problem| problems.lock().push(problem) };
         let (workers, options) = (self.workers(), RestoreOptions::default());
         let counts = restore_folder(
             &StoredFiles::new(&self.blocks),
@@ -97,7 +98,7 @@ impl Place {
             watch,
         )
         .unwrap();
-        (counts, problems.into_problems().0)
+        (counts, problems.into_inner())
     }
 
     /// Restores to the destination, with no problem at all.

@@ -7,8 +7,8 @@ use std::path::Path;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use varve_archive::{
-    ArchiveFolderError, ArchivedFolder, FolderOptions, Node, NodeProblem, Problem, ProblemList, StoredFiles,
-    Watch, archive_folder, lookup,
+    ArchiveFolderError, ArchivedFolder, FolderOptions, Node, NodeProblem, Problem, StoredFiles, Watch,
+    archive_folder, lookup,
 };
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
 use varve_world::{InlineWorkers, RealWorkers};
@@ -51,11 +51,11 @@ impl BlockStore for Meddling<'_> {
 /// What comes of archiving while somebody meddles.
 fn archive_while(place: &Place, meddle: impl FnOnce() + Send) -> (ArchivedFolder, Vec<Problem>) {
     let blocks = Meddling { place, meddle: Mutex::new(Some(Box::new(meddle))) };
-    let problems = ProblemList::new(10);
-    let watch = Watch { progress: &place.progress, report: &|problem| problems.report(problem) };
+    let problems = Mutex::new(Vec::new());
+    let watch = Watch { progress: &place.progress, report: &|problem| problems.lock().push(problem) };
     let options = FolderOptions::default();
     let archived = archive_folder(&blocks, &InlineWorkers, &place.source(), None, &options, watch).unwrap();
-    (archived, problems.into_problems().0)
+    (archived, problems.into_inner())
 }
 
 fn node(place: &Place, archived: &ArchivedFolder, path: &str) -> Node {

@@ -38,7 +38,7 @@ pub fn take_folder(archive: &mut Archive, label: &str, source: &Path) -> Result<
     let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
     let name = session::FOLDER_NAME.to_owned();
     let request = SnapshotRequest { name, tags: vec![label.into()], ..SnapshotRequest::default() };
-    archive.take_folder(source, folder::options(), false, request, watch)
+    archive.take_folder(source, folder::options(), request, watch)
 }
 
 /// Stores a file as a tree cut by content.

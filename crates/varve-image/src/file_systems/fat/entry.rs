@@ -144,27 +144,9 @@ impl FatEntry {
 /// Returns the status that the attributes of a FAT or exFAT entry imply.
 pub(crate) fn entry_status(is_folder: bool, is_read_only: bool) -> FileStatus {
     match (is_folder, is_read_only) {
-        (true, _) => folder_status(),
-        (false, false) => FileStatus { kind: FileKind::File, mode: 0o644, ..folder_status() },
-        (false, true) => FileStatus { kind: FileKind::File, mode: 0o444, ..folder_status() },
-    }
-}
-
-/// Returns the status of a root folder.
-pub(crate) fn folder_status() -> FileStatus {
-    FileStatus {
-        kind: FileKind::Folder,
-        mode: 0o755,
-        uid: 0,
-        gid: 0,
-        links: 1,
-        size: 0,
-        allocated: 0,
-        modified: FileTime::EPOCH,
-        changed: None,
-        accessed: None,
-        created: None,
-        device: None,
+        (true, _) => FileStatus::new(FileKind::Folder, 0o755, 0),
+        (false, false) => FileStatus::new(FileKind::File, 0o644, 0),
+        (false, true) => FileStatus::new(FileKind::File, 0o444, 0),
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::Progress;
 use varve_block::with_causes;
 use varve_log::ArenaId;
 use varve_remote::Location;
@@ -18,7 +17,7 @@ use crate::arguments::CloneArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
-use crate::signals::cancel_on_signal;
+use crate::signals::cancellable_progress;
 use crate::{say, show};
 
 pub fn run(invocation: &Invocation, args: &CloneArgs) -> Result<CommandOutcome> {
@@ -36,8 +35,7 @@ pub fn run(invocation: &Invocation, args: &CloneArgs) -> Result<CommandOutcome> 
     let workers = Arc::new(RealWorkers::new(jobs));
     let world = World { workers, ..World::real(&args.folder) };
     let options = CloneOptions { unchecked: args.unchecked, keep_damaged: args.keep_damaged };
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let shown = ShownProgress::start(&shown_target, &progress, invocation.quiet);
     let transfer = TransferProgress(Arc::clone(&progress));
     let cloned = clone_replica(&there.replica, &world, secret.as_ref(), options, &transfer);

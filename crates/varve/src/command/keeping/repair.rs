@@ -3,11 +3,10 @@
 mod accept_loss;
 
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use varve_archive::{Harm, Progress, RepairReport, RepairScope, plan_repair, repair};
+use varve_archive::{Harm, RepairReport, RepairScope, plan_repair, repair};
 use varve_log::ArenaId;
 use varve_store::{OpenStoreError, Permission, Store};
 use varve_upkeep::{ArenaMend, MendWay};
@@ -19,7 +18,7 @@ use crate::arguments::RepairArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
-use crate::signals::cancel_on_signal;
+use crate::signals::cancellable_progress;
 use crate::{say, show};
 
 pub fn run(invocation: &Invocation, args: &RepairArgs) -> Result<CommandOutcome> {
@@ -35,8 +34,7 @@ pub fn run(invocation: &Invocation, args: &RepairArgs) -> Result<CommandOutcome>
     store.role().require(permission)?;
     let sources = args.from.iter().map(|path| source(invocation, path)).collect::<Result<Vec<_>>>()?;
     let sources: Vec<&Store> = sources.iter().collect();
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let shown = ShownProgress::start("checking", &progress, invocation.quiet || invocation.json);
     let scope = if args.data { RepairScope::All } else { RepairScope::Known };
     let report = match args.plan {

@@ -22,7 +22,7 @@ use crate::arguments::ReplicateArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
-use crate::signals::cancel_on_signal;
+use crate::signals::cancellable_progress;
 use crate::{complaint, say, show};
 
 /// Shows the progress of transfers.
@@ -62,8 +62,7 @@ pub fn run(invocation: &Invocation, args: &ReplicateArgs) -> Result<CommandOutco
     let context = || format!("cannot open the store {name}");
     let (config, log) = Store::unlock(&world, secret.as_ref()).with_context(context)?;
     let source = ReplicationSource { world: &world, config: &config, log: &log };
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let mut outcome = CommandOutcome::Done;
     for text in &targets {
         // The failure of one target must not keep the others from being updated.

@@ -21,7 +21,7 @@ use crate::arguments::VerifyArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
-use crate::signals::cancel_on_signal;
+use crate::signals::cancellable_progress;
 use crate::{say, show};
 
 /// The result of comparing a replica with its store.
@@ -52,8 +52,7 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs, text: &str) -> Result<Com
     let store = Store::open(there.world.clone(), secret.as_ref(), StoreAccess::Read, &mut |_| {})
         .with_context(context)?;
     let share = if args.data { ClumpShare::ALL } else { args.sample.unwrap_or(ClumpShare::NONE) };
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let shown = ShownProgress::start("verifying", &progress, invocation.quiet);
     let audited = ReplicaToAudit { replica: &there.replica, world: &there.world, store: &store, log: &log };
     let audit = audit(audited, share, &TransferProgress(Arc::clone(&progress)))?;

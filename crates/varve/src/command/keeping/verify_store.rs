@@ -1,10 +1,8 @@
 //! `varve verify`
 
-use std::sync::Arc;
-
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::{Harm, Progress, Verified, verify};
+use varve_archive::{Harm, Verified, verify};
 use varve_block::with_causes;
 use varve_session::{StoreLocation, UsageError};
 use varve_store::Permission;
@@ -16,7 +14,7 @@ use crate::arguments::VerifyArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
-use crate::signals::cancel_on_signal;
+use crate::signals::cancellable_progress;
 use crate::{moment, say, show};
 
 pub fn run(invocation: &Invocation, args: &VerifyArgs) -> Result<CommandOutcome> {
@@ -34,8 +32,7 @@ pub fn run(invocation: &Invocation, args: &VerifyArgs) -> Result<CommandOutcome>
             .context("--data, --share and --since read every byte; without them, the codes of pages and seals are checked")?;
     }
     let can_read = role.allows(Permission::Read);
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let shown = ShownProgress::start("verifying", &progress, invocation.quiet);
     let verified = verify(&archive, share, &progress)?;
     drop(shown);
@@ -64,8 +61,7 @@ fn venti(invocation: &Invocation, args: &VerifyArgs, address: &Address) -> Resul
         ));
     }
     let (found, _) = invocation.session.venti_snapshots(address)?;
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let shown = ShownProgress::start("verifying", &progress, invocation.quiet);
     let harm = found.elsewhere().verify(args.data, &progress)?;
     let checked_bytes = progress.snapshot().bytes_done;

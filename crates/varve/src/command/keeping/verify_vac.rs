@@ -1,11 +1,10 @@
 //! `varve verify vac:SCORE`: verifies an archive that another program wrote.
 
 use std::ffi::OsString;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::{ArchiveHarm, Progress, VacLine, VerifiedArchive, verify_archive};
+use varve_archive::{ArchiveHarm, VacLine, VerifiedArchive, verify_archive};
 use varve_block::visible;
 use varve_session::UsageError;
 
@@ -14,15 +13,14 @@ use crate::outcome::CommandOutcome;
 
 use crate::invocation::Invocation;
 use crate::progress_bar::ShownProgress;
-use crate::signals::cancel_on_signal;
+use crate::signals::cancellable_progress;
 use crate::{say, show};
 
 /// Verifies each archive, and reports the missing and damaged blocks.
 pub fn run(invocation: &Invocation, archives: &[OsString]) -> Result<CommandOutcome> {
     let lines = archives.iter().map(line_of).collect::<Result<Vec<_>>>()?;
     let blocks = invocation.session.read_blocks_at(&invocation.session.store_path()?)?;
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let mut outcome = CommandOutcome::Done;
     for line in lines {
         let before = progress.snapshot().bytes_done;

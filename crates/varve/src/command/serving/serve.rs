@@ -14,14 +14,11 @@ use signal_hook::iterator::Signals;
 use varve_archive::{Archive, CachedBlocks, FilteredSnapshots, SnapshotFilter, SnapshotList, StoreSnapshots};
 use varve_block::{BlockStore, with_causes};
 use varve_serve::days::Days;
-use varve_serve::metrics::MetricsServer;
 use varve_serve::nbd::{
     Endpoint, FoundDisk, NbdServer, NbdSettings, OneDisk, Overlay, ServedDisks, SnapshotDisks, TimeText,
 };
-use varve_serve::nfs::NfsServer;
 use varve_serve::venti::{ClientSessions, InheritedSockets, ServiceState, VentiSettings, notify};
-use varve_serve::webdav::WebDavServer;
-use varve_serve::{BoundedFileSystem, ListenError, TlsIdentity};
+use varve_serve::{BoundedFileSystem, ListenError, TcpServer, TlsIdentity, nfs, webdav};
 use varve_session::UsageError;
 use varve_store::Store;
 
@@ -58,25 +55,18 @@ impl FrontEnd for NbdServer {
     }
 }
 
-impl FrontEnd for NfsServer {
-    fn addresses(&self) -> Vec<String> {
-        let (ip, port) = (NfsServer::address(self).ip(), NfsServer::address(self).port());
-        vec![format!("nfs://{ip}/?nfsport={port}&mountport={port}")]
-    }
-
-    fn close(self: Box<Self>) {
-        NfsServer::close(*self);
-    }
+/// A front end for the files of snapshots, which ends when it is dropped.
+struct FileFrontEnd {
+    address: String,
+    _server: TcpServer,
 }
 
-impl FrontEnd for WebDavServer {
+impl FrontEnd for FileFrontEnd {
     fn addresses(&self) -> Vec<String> {
-        vec![format!("http://{}/", WebDavServer::address(self))]
+        vec![self.address.clone()]
     }
 
-    fn close(self: Box<Self>) {
-        WebDavServer::close(*self);
-    }
+    fn close(self: Box<Self>) {}
 }
 
 pub fn run(invocation: &Invocation, args: &ServeArgs) -> Result<CommandOutcome> {
@@ -113,7 +103,7 @@ pub fn run(invocation: &Invocation, args: &ServeArgs) -> Result<CommandOutcome> 
     }
     let metrics = args.metrics.map(|address| {
         let store = Arc::downgrade(&store);
-        MetricsServer::start(address, args.expose, Arc::new(move || metrics::page(&store, &counted)))
+        varve_serve::metrics::serve(address, args.expose, Arc::new(move || metrics::page(&store, &counted)))
     });
     let metrics = metrics.transpose().map_err(not_listening)?;
     announce(invocation, &front_ends, metrics.as_ref());
@@ -212,20 +202,22 @@ fn snapshot_front_ends(
         // bounded.
         let days = Arc::new(BoundedFileSystem::new(days));
         if let Some(address) = args.nfs {
-            front_ends.push(Box::new(
-                NfsServer::start(address, args.expose, Arc::clone(&days) as _).map_err(not_listening)?,
-            ));
+            let server = nfs::serve(address, args.expose, Arc::clone(&days) as _).map_err(not_listening)?;
+            let (ip, port) = (server.address().ip(), server.address().port());
+            let address = format!("nfs://{ip}/?nfsport={port}&mountport={port}");
+            front_ends.push(Box::new(FileFrontEnd { address, _server: server }));
         }
         if let Some(address) = args.webdav {
-            front_ends
-                .push(Box::new(WebDavServer::start(address, args.expose, days).map_err(not_listening)?));
+            let server = webdav::serve(address, args.expose, days).map_err(not_listening)?;
+            let address = format!("http://{}/", server.address());
+            front_ends.push(Box::new(FileFrontEnd { address, _server: server }));
         }
     }
     Ok(front_ends)
 }
 
 /// Prints all addresses for the user who started the server.
-fn announce(invocation: &Invocation, front_ends: &[Box<dyn FrontEnd>], metrics: Option<&MetricsServer>) {
+fn announce(invocation: &Invocation, front_ends: &[Box<dyn FrontEnd>], metrics: Option<&TcpServer>) {
     for address in front_ends.iter().flat_map(|front_end| front_end.addresses()) {
         match invocation.json {
             true => say::record("serving", json!({ "address": address })),

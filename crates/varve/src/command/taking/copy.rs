@@ -2,11 +2,10 @@
 
 use std::ffi::OsStr;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::json;
-use varve_archive::{Archive, CopySnapshotError, Progress, Snapshot, SnapshotCopier};
+use varve_archive::{Archive, CopySnapshotError, Snapshot, SnapshotCopier};
 use varve_block::{Score, with_causes};
 use varve_session::UsageError;
 use varve_store::Store;
@@ -20,7 +19,7 @@ use crate::command::looking::snapshot_list::short_id;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
-use crate::signals::cancel_on_signal;
+use crate::signals::cancellable_progress;
 use crate::{exit_status, say, show};
 
 pub fn run(invocation: &Invocation, args: &CopyArgs) -> Result<CommandOutcome> {
@@ -72,8 +71,7 @@ fn copy_snapshots(
     let from = Archive::open(from).with_context(|| format!("cannot read {}", from_path.display()))?;
     let mut to = Archive::open(to).with_context(|| format!("cannot read {}", to_path.display()))?;
     let chosen = choose(&ChosenSnapshots::new(invocation, from.snapshots(), &args.which), what)?;
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let is_there = |snapshot: &&Snapshot| to.snapshots().iter().any(|there| there.id == snapshot.id);
     let bytes_total =
         chosen.iter().filter(|snapshot| !is_there(snapshot)).map(|snapshot| snapshot.size).sum();
@@ -171,8 +169,7 @@ fn copy_vac(
     let source = invocation.session.as_source(from_path, args.from_key_file.as_deref())?;
     let from = source.read_blocks_at(from_path)?;
     let to = invocation.session.write_blocks_at(to_path)?;
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let shown = ShownProgress::start(line, &progress, invocation.quiet || invocation.json);
     let mode = if args.fast { CopyMode::Fast } else { CopyMode::Whole };
     let mut done = CopyProgress::default();

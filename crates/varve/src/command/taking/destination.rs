@@ -53,27 +53,12 @@ impl SnapshotDestination {
         &mut self,
         folder: &Path,
         options: FolderOptions,
-        reread: bool,
         request: SnapshotRequest,
         watch: Watch<'_>,
     ) -> Result<TakenSnapshot, TakeError> {
         match self {
-            Self::Store(archive) => archive.take_folder(folder, options, reread, request, watch),
-            Self::Elsewhere(elsewhere, _) => elsewhere.take_folder(folder, options, reread, request, watch),
-        }
-    }
-
-    pub(super) fn take_file(
-        &mut self,
-        file: &Path,
-        options: FolderOptions,
-        reread: bool,
-        request: SnapshotRequest,
-        watch: Watch<'_>,
-    ) -> Result<TakenSnapshot, TakeError> {
-        match self {
-            Self::Store(archive) => archive.take_file(file, options, reread, request, watch),
-            Self::Elsewhere(elsewhere, _) => elsewhere.take_file(file, options, reread, request, watch),
+            Self::Store(archive) => archive.take_folder(folder, options, request, watch),
+            Self::Elsewhere(elsewhere, _) => elsewhere.take_folder(folder, options, request, watch),
         }
     }
 

@@ -1,11 +1,9 @@
 //! `varve import`
 
-use std::sync::Arc;
-
 use anyhow::{Result, bail};
 use serde_json::json;
 use varve_archive::{
-    ArenaDamage, ArenaObserver, ArenaReport, FoundRoot, ImportArenaError, Progress, SealCheck, VentiArenas,
+    ArenaDamage, ArenaObserver, ArenaReport, FoundRoot, ImportArenaError, SealCheck, VentiArenas,
     import_venti_arena,
 };
 use varve_block::with_causes;
@@ -14,7 +12,7 @@ use crate::arguments::ImportArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
-use crate::signals::cancel_on_signal;
+use crate::signals::cancellable_progress;
 use crate::{say, show};
 
 /// The maximum number of damaged places that are reported for each arena.
@@ -26,8 +24,7 @@ pub fn run(invocation: &Invocation, args: &ImportArgs) -> Result<CommandOutcome>
     let files =
         args.venti_arenas.iter().map(|file| VentiArenas::open(file)).collect::<Result<Vec<_>, _>>()?;
     let store = invocation.session.write_store()?;
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let mut outcome = CommandOutcome::Done;
     for (file, path) in files.iter().zip(&args.venti_arenas) {
         let total = file.arenas().iter().map(|arena| arena.range.end - arena.range.start).sum();

@@ -1,14 +1,13 @@
 //! `varve snapshot --qmp`
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
 use serde_json::json;
-use varve_archive::{Progress, SnapshotRequest};
+use varve_archive::SnapshotRequest;
 use varve_machine::{
     MachineSnapshotError, MachineSnapshotOptions, MachineSnapshotWatch, ReadExtent, TakenDrive,
     archive_machine_snapshot,
@@ -23,7 +22,7 @@ use crate::command::looking::snapshot_list;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
-use crate::signals::cancel_on_signal;
+use crate::signals::cancellable_progress;
 use crate::{moment, say, show};
 
 /// Time limit for an answer of QEMU, and for freezing the guest.
@@ -31,8 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs, qmp: &Path) -> Result<CommandOutcome> {
     let mut archive = invocation.session.write()?;
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let options = MachineSnapshotOptions {
         qmp: qmp.into(),
         agent: args.machine.agent.clone(),

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use varve_archive::{
     ArchiveFolderError, ArchivedVac, FolderOptions, ImageSource, LeftOutRecord, Problem, Progress,
     SnapshotRequest, StreamOwner, TakeError, TakenSnapshot, VacOptions, Watch, mounted_for_writing,
-    open_to_read,
+    only_this_file, open_to_read,
 };
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
@@ -35,7 +35,7 @@ use crate::command::looking::snapshot_list;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
-use crate::signals::cancel_on_signal;
+use crate::signals::cancellable_progress;
 use crate::{complaint, say, show};
 
 pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOutcome> {
@@ -57,8 +57,7 @@ pub fn run(invocation: &Invocation, args: &TakeSnapshotArgs) -> Result<CommandOu
     let mut outcome = CommandOutcome::Done;
     for (place, (source, PlannedSnapshot { request, .. })) in args.sources.iter().zip(planned).enumerate() {
         let selected = what_goes_in.options(args, place)?;
-        let progress = Arc::new(Progress::new());
-        cancel_on_signal(&progress)?;
+        let progress = cancellable_progress()?;
         let not_archived = || format!("{} was not archived", source.display());
         let chosen =
             source_form::choose(args, source, &request, taker.snapshots()).with_context(not_archived)?;
@@ -205,17 +204,17 @@ fn take_files(
     let NextSource { source, chosen, selected, request, progress, shown } = next;
     let report = |problem: Problem| complaint::report_problem(&problem);
     let watch = Watch { progress, report: &report };
-    let taken = if chosen.form == SourceForm::File {
+    let (source, options) = if chosen.form == SourceForm::File {
         // The rules never exclude a file that is itself a source.
         let options = folder_options(invocation, args, source, FolderOptions::default())?;
-        taker.take_file(source, options, args.reread, request, watch)
+        only_this_file(source, options).map_err(|error| not_taken(error.into()))?
     } else {
         let options = folder_options(invocation, args, source, selected)?;
         new_and_changed::count_ahead(shown, source, &options);
-        let options = FolderOptions { note: new_and_changed::note(invocation), ..options };
-        taker.take_folder(source, options, args.reread, request, watch)
+        (source.to_owned(), FolderOptions { note: new_and_changed::note(invocation), ..options })
     };
-    taken.map_err(not_taken)
+    let options = FolderOptions { reread: args.reread, ..options };
+    taker.take_folder(&source, options, request, watch).map_err(not_taken)
 }
 
 /// The error for a snapshot that was not taken.

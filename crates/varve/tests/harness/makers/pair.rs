@@ -11,8 +11,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use serde_json::Value;
@@ -68,7 +68,7 @@ impl Sweep {
 
     fn make(sweep: &Mutex<Self>, maker: &Maker, over: &str, volume: &Path, work: &Path) -> bool {
         let made = maker.make(volume, work);
-        let mut sweep = sweep.lock().unwrap();
+        let mut sweep = sweep.lock();
         match &made {
             Ok(()) => *sweep.made.entry(maker.name).or_default() += 1,
             Err(reason) => {
@@ -150,7 +150,7 @@ impl Round {
             for is_free_asked in [false, true] {
                 archive_and_compare(sandbox, &pairs, is_free_asked, sweep);
             }
-            let mut sweep = sweep.lock().unwrap();
+            let mut sweep = sweep.lock();
             sweep.pairs += 1;
             sweep.disks += pairs.len() as u64;
         }
@@ -345,7 +345,7 @@ fn archive_and_compare(sandbox: &Sandbox, pairs: &[Pair], is_free_asked: bool, s
             }
             Ok(_) => None,
         };
-        let mut sweep = sweep.lock().unwrap();
+        let mut sweep = sweep.lock();
         if let Some(fault) = fault {
             sweep.report(format!("{fault} {asked:?}: {}", line["left_out"]));
         }

@@ -16,7 +16,6 @@ use varve_proxy::{
     ProxyResources, StoreDescription,
 };
 use varve_remote::{VentiOptions, VentiStore};
-use varve_serve::metrics::MetricsServer;
 use varve_serve::venti::{InheritedSockets, ServiceState, VentiSettings};
 use varve_session::{RootsFile, StoreLocation, UsageError, VentiSnapshots, home_at, target};
 use varve_store::Store;
@@ -228,7 +227,7 @@ pub fn run(
     let metrics = args.metrics.map(|address| {
         let watched = assembled.watched().clone();
         let page = move || metrics::proxies_page(&watched, &counted);
-        MetricsServer::start(address, args.expose, Arc::new(page))
+        varve_serve::metrics::serve(address, args.expose, Arc::new(page))
     });
     let metrics = metrics.transpose().map_err(super::not_listening)?;
     announce(invocation, &front_ends, metrics.as_ref());

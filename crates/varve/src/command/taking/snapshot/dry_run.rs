@@ -5,7 +5,6 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -22,7 +21,7 @@ use super::{CommandOutcome, folder_options, image, left_out, warn_if_mounted};
 use crate::arguments::{AsChoice, TakeSnapshotArgs};
 use crate::command::looking::left_out::{left_out_json, left_out_lines};
 use crate::invocation::Invocation;
-use crate::signals::cancel_on_signal;
+use crate::signals::cancellable_progress;
 use crate::{complaint, say, show};
 
 pub fn run(
@@ -31,8 +30,7 @@ pub fn run(
     planned: Vec<PlannedSnapshot>,
     what_goes_in: &SourceSelection,
 ) -> Result<CommandOutcome> {
-    let progress = Arc::new(Progress::new());
-    cancel_on_signal(&progress)?;
+    let progress = cancellable_progress()?;
     let mut outcome = CommandOutcome::Done;
     for (place, (source, PlannedSnapshot { request, .. })) in args.sources.iter().zip(planned).enumerate() {
         let context = || format!("{} cannot be examined", source.display());
