@@ -7,10 +7,10 @@
 use std::path::Path;
 use std::time::Instant;
 
-use varve_archive::{
-    FolderOptions, Progress, RestoreOptions, StoredFiles, Tree, Watch, archive_folder, compare_folders,
-    restore_folder,
+use varve_archive::folder::{
+    FolderOptions, RestoreOptions, StoredFiles, Watch, archive_folder, compare_folders, restore_folder,
 };
+use varve_archive::{Progress, Tree};
 use varve_block::MemoryBlockStore;
 use varve_world::RealWorkers;
 

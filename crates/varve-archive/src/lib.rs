@@ -16,6 +16,10 @@
 //! Read first: `taking/take.rs` (archiving a source, from content to catalog), `folder/archive.rs`
 //! (a tree of files) and `restoring/unfinished_restore.rs` (makes it safe to interrupt a restore).
 //!
+//! The modules [`folder`], [`image`], [`vac`] and [`venti_arenas`] have the names for one kind of
+//! source each. The names at the root are for all kinds: the catalog, taking a snapshot, browsing,
+//! verify and repair.
+//!
 //! This crate starts no threads and reads no clock: the caller passes
 //! [`Workers`](varve_world::Workers) and the time. It reads and writes the files that are archived
 //! and restored. The store reads and writes its own files.
@@ -23,15 +27,15 @@
 mod browsing;
 mod catalog;
 mod checking;
-mod folder;
-mod image;
+pub mod folder;
+pub mod image;
 mod inode_flags;
 mod progress;
 mod records;
 mod restoring;
 mod taking;
-mod vac;
-mod venti_arenas;
+pub mod vac;
+pub mod venti_arenas;
 
 pub use browsing::allocated_bytes::allocated_bytes_in;
 pub use browsing::files::{ContentKey, Files, Nodes, ReadProblem, Tree};
@@ -57,21 +61,6 @@ pub use checking::verify::{
     ArchiveHarm, Harm, Verified, VerifiedArchive, VerifyArchiveError, VerifyError, harm_of, verify,
     verify_archive,
 };
-pub use folder::{
-    ArchiveFolderError, ArchivedFolder, ExcludeRule, ExcludeRules, Excludes, ExcludesError, FOLDER_ROOT,
-    FileNews, FolderCounts, FolderFiles, FolderOptions, FolderPages, FolderSurvey, LeftOutEntry,
-    LeftOutOfFolder, LeftOutReason, ListEvent, ListNext, ListedPaths, LockedEntry, LookupError, NewsCounts,
-    NoteNews, Overwrite, PathChange, PathLeadsOut, PlanCounts, PlannedEntry, RestoreAction, RestoreCounts,
-    RestoreFilter, RestoreFolderError, RestoreOptions, RestoreReason, RuleOrigin, StoredFiles, StreamOwner,
-    SurveyEvent, Watch, archive_folder, compare_folders, list, lookup, only_this_file, plan_restore,
-    read_back, restore_folder, survey_folder, wrong_in_pattern,
-};
-pub use image::{
-    ArchiveImageError, ArchivedImage, CachedBlocks, ContentRun, ImageOptions, ImagePart, ImageReader,
-    ImageSink, ImageSource, OpenSourceError, ReadRequest, ReadRequestError, RestoreImageError, RunContent,
-    ServedImage, archive_image, fill_image, image_shape, make_image, mounted_for_writing, open_to_read,
-    read_back_image, restore_image, write_image, write_image_around,
-};
 pub use inode_flags::InodeFlags;
 pub use progress::{Problem, Progress, ProgressSnapshot};
 pub use records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields, frame};
@@ -83,11 +72,3 @@ pub use restoring::damage_list::DamageList;
 pub use taking::copy::{CopySnapshotError, SnapshotCopier};
 pub use taking::remote_archive::RemoteArchive;
 pub use taking::take::{Archive, ChangeError, FollowError, TakeError, TakenSnapshot};
-pub use vac::{
-    ArchivedVac, OpenVacError, OwnerNames, ParseVacLineError, VacArchive, VacContent, VacFiles, VacLine,
-    VacOptions,
-};
-pub use venti_arenas::{
-    ArenaDamage, ArenaObserver, ArenaReport, ClumpDamage, FoundRoot, ImportArenaError, OpenArenasError,
-    SealCheck, VentiArenas, import_venti_arena,
-};

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use varve_archive::{ContentRun, ReadRequest, ReadRequestError, ServedImage};
+use varve_archive::image::{ContentRun, ReadRequest, ReadRequestError, ServedImage};
 use varve_block::visible;
 
 pub use header::ImageFormat;

@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use varve_archive::image::{
+    ArchiveImageError, CachedBlocks, ContentRun, ImageReader, ImageSource, ReadRequest, ReadRequestError,
+    ServedImage, image_shape,
+};
 use varve_archive::{
-    Archive, ArchiveImageError, CachedBlocks, ContentRun, ImageReader, ImageSource, LeftOutRecord, Machine,
-    NameTaken, Progress, ReadRequest, ReadRequestError, ServedImage, Snapshot, SnapshotContent, SnapshotId,
-    SnapshotRequest, TakeError, TakenSnapshot, image_shape,
+    Archive, LeftOutRecord, Machine, NameTaken, Progress, Snapshot, SnapshotContent, SnapshotId,
+    SnapshotRequest, TakeError, TakenSnapshot,
 };
 use varve_block::{visible, with_causes};
 use varve_image::{LeaveOut, LeftOut, Ranges};

@@ -1,6 +1,6 @@
 //! The names of this machine and of its users.
 
-use varve_archive::OwnerNames;
+use varve_archive::vac::OwnerNames;
 
 /// Returns the host name, to be recorded in a snapshot.
 #[must_use]

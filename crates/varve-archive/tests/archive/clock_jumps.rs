@@ -5,7 +5,8 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use varve_archive::{Archive, FolderOptions, Progress, SnapshotRequest, Verified, Watch, verify};
+use varve_archive::folder::{FolderOptions, Watch};
+use varve_archive::{Archive, Progress, SnapshotRequest, Verified, verify};
 use varve_block::{Block, BlockStore, BlockType};
 use varve_log::ArenaMap;
 use varve_store::{Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};

@@ -69,9 +69,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use varve_archive::folder::StreamOwner;
+use varve_archive::image::{ImagePart, ImageSource, write_image};
 use varve_archive::{
-    Archive, ImagePart, ImageSource, NodeList, Progress, RepairScope, Snapshot, SnapshotContent,
-    SnapshotRequest, StreamOwner, plan_repair, repair, verify, write_image,
+    Archive, NodeList, Progress, RepairScope, Snapshot, SnapshotContent, SnapshotRequest, plan_repair,
+    repair, verify,
 };
 use varve_block::{BlockName, BlockStore, BlockType, with_causes};
 use varve_log::{ARENA_HEADER_BYTES, ArenaId, ArenaMap, ClumpBytes, ParityPercent};

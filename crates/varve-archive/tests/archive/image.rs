@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tempfile::TempDir;
-use varve_archive::{
-    ArchiveImageError, ArchivedImage, ContentRun, DamageList, ImageOptions, ImagePart, ImageSource, Progress,
-    ReadRequest, ReadRequestError, RestoreImageError, RunContent, ServedImage, archive_image,
-    read_back_image, restore_image, write_image, write_image_around,
+use varve_archive::image::{
+    ArchiveImageError, ArchivedImage, ContentRun, ImageOptions, ImagePart, ImageSource, ReadRequest,
+    ReadRequestError, RestoreImageError, RunContent, ServedImage, archive_image, read_back_image,
+    restore_image, write_image, write_image_around,
 };
+use varve_archive::{DamageList, Progress};
 use varve_block::{Block, BlockName, BlockStore, GetError, MemoryBlockStore, PutError, Score};
 use varve_world::{InlineWorkers, RealWorkers};
 

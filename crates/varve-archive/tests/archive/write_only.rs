@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use varve_archive::{Archive, FolderOptions, Progress, RepairScope, SnapshotRequest, Watch, repair, verify};
+use varve_archive::folder::{FolderOptions, Watch};
+use varve_archive::{Archive, Progress, RepairScope, SnapshotRequest, repair, verify};
 use varve_store::{Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreAccess, StoreConfig};
 use varve_upkeep::AuditShare;
 use varve_world::{FixedClock, InlineWorkers, MemoryStorage, RealClock, SeededRandom, Timestamp, World};

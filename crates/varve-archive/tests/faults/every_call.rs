@@ -27,7 +27,8 @@ use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use varve_archive::{Archive, ImageSource, Progress, SnapshotRequest};
+use varve_archive::image::ImageSource;
+use varve_archive::{Archive, Progress, SnapshotRequest};
 use varve_block::with_causes;
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_sim::{Fault, SeededDraw, SimDisk, Strike};

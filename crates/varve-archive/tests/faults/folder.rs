@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 use tempfile::TempDir;
-use varve_archive::{FolderOptions, InodeFlags, ListEvent, ListNext, Node, NodeKind, StoredFiles, list};
+use varve_archive::folder::{FolderOptions, ListEvent, ListNext, StoredFiles, list};
+use varve_archive::{InodeFlags, Node, NodeKind};
 use varve_block::with_causes;
 use varve_image::FileTime;
 use varve_sim::SeededDraw;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use varve_archive::{Archive, ImagePart, Losses, Progress, Snapshot, SnapshotContent, verify, write_image};
+use varve_archive::image::{ImagePart, write_image};
+use varve_archive::{Archive, Losses, Progress, Snapshot, SnapshotContent, verify};
 use varve_block::with_causes;
 use varve_sim::SimDisk;
 use varve_store::{Encryption, Secret, Store, StoreAccess, StoreConfig};

@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
-use varve_archive::{
-    CachedBlocks, FOLDER_ROOT, FolderPages, Snapshot, SnapshotContent, SnapshotId, SnapshotList,
-    allocated_bytes_in,
-};
+use varve_archive::folder::{FOLDER_ROOT, FolderPages};
+use varve_archive::image::CachedBlocks;
+use varve_archive::{Snapshot, SnapshotContent, SnapshotId, SnapshotList, allocated_bytes_in};
 use varve_block::BlockStore;
 use varve_image::{
     FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, OnChild, ReadAt, Xattr,

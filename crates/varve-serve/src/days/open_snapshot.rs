@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use varve_archive::{FolderFiles, FolderPages, Snapshot, SnapshotContent};
+use varve_archive::folder::{FolderFiles, FolderPages};
+use varve_archive::{Snapshot, SnapshotContent};
 use varve_block::BlockStore;
 use varve_image::{FileId, FileSystemError};
 

@@ -7,9 +7,9 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
+use varve_archive::image::{CachedBlocks, ImageReader};
 use varve_archive::{
-    CachedBlocks, ImageReader, SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId,
-    SnapshotList, select,
+    SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId, SnapshotList, select,
 };
 use varve_image::ReadAt;
 use varve_world::Timestamp;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use varve_archive::wrong_in_pattern;
+use varve_archive::folder::wrong_in_pattern;
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_machine::ImageFormat;
 use varve_store::{DiskIndexConfig, StoreConfig};

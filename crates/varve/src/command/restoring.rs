@@ -16,10 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 use serde_json::json;
-use varve_archive::{
-    DamageList, Files, Node, NodeKind, Overwrite, Problem, Progress, RestoreCounts, RestoreFilter,
-    RestoreFolderError, RestoreOptions, Tree, Watch, read_back, restore_folder,
+use varve_archive::folder::{
+    Overwrite, RestoreCounts, RestoreFilter, RestoreFolderError, RestoreOptions, Watch, read_back,
+    restore_folder,
 };
+use varve_archive::{DamageList, Files, Node, NodeKind, Problem, Progress, Tree};
 use varve_machine::ImageFormat;
 use varve_replica::HealingStore;
 use varve_session::{Hinted, UsageError, WithHint};
@@ -277,7 +278,7 @@ fn source_of(place: &PlaceInSnapshot<'_>, restore: &RestoreArgs) -> Vec<u8> {
 fn restore_image(
     from: RestoreSource<'_>,
     place: &PlaceInSnapshot<'_>,
-    part: &varve_archive::ImagePart,
+    part: &varve_archive::image::ImagePart,
     source: &[u8],
     restore: &RestoreArgs,
     destination: &Path,

@@ -9,10 +9,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use varve_archive::{
-    Archive, ImagePart, ImageSource, Progress, SnapshotContent, SnapshotId, SnapshotRequest, verify,
-    write_image,
-};
+use varve_archive::image::{ImagePart, ImageSource, write_image};
+use varve_archive::{Archive, Progress, SnapshotContent, SnapshotId, SnapshotRequest, verify};
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_store::{
     CompareMode, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, ScoreAlgorithm, Secret, Store,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::sandbox::{Sandbox, noise, sparse_image, write_at};
 use serde_json::Value;
-use varve_archive::ServedImage;
+use varve_archive::image::ServedImage;
 use varve_machine::{NbdDisk, NbdDiskOptions};
 
 /// Whether these programs are installed; says the name of a test that is skipped because one is not.

@@ -15,7 +15,7 @@ use crate::mount_point::{Mount, PATIENCE, can_mount, wait_until};
 use crate::sandbox::{Sandbox, has, manifest, noise, sample_folder, sparse_image, write_at};
 use crate::venti_server::strange::Strange;
 use crate::venti_server::{STORE, Server, at, command_at, fails_at, make_store};
-use varve_archive::ServedImage;
+use varve_archive::image::ServedImage;
 use varve_block::{Block, BlockName, BlockStore, BlockType, Score, with_causes};
 use varve_machine::{NbdDisk, NbdDiskOptions};
 use varve_remote::{VentiOptions, VentiStore};

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, TestRunner};
 
-use varve_archive::{Excludes, ExcludesError, ListEvent, ListNext, Node, StoredFiles, list};
+use varve_archive::Node;
+use varve_archive::folder::{Excludes, ExcludesError, ListEvent, ListNext, StoredFiles, list};
 
 use super::sample::{Place, is_root};
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use varve_archive::{
-    ListEvent, ListNext, LookupError, Node, NodeKind, NodeList, PathChange, Problem, ReadFolderError,
-    StoredFiles, Tree, compare_folders, frame, list, lookup,
+use varve_archive::folder::{
+    ListEvent, ListNext, LookupError, PathChange, StoredFiles, compare_folders, list, lookup,
 };
+use varve_archive::{Node, NodeKind, NodeList, Problem, ReadFolderError, Tree, frame};
 use varve_block::{BlockKind, BlockStore};
 use varve_tree::{ContentWriter, Cutting};
 

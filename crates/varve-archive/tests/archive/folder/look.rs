@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use varve_archive::{
-    ListEvent, ListNext, LookupError, NodeKind, PathChange, StoredFiles, Tree, compare_folders, list, lookup,
+use varve_archive::folder::{
+    ListEvent, ListNext, LookupError, PathChange, StoredFiles, compare_folders, list, lookup,
 };
+use varve_archive::{NodeKind, Tree};
 
 use super::sample::{Place, set_mode};
 

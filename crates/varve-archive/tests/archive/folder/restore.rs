@@ -7,11 +7,14 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use varve_archive::folder::{
+    Overwrite, PlannedEntry, RestoreAction, RestoreCounts, RestoreFilter, RestoreFolderError, RestoreOptions,
+    StoredFiles, Watch, lookup, plan_restore, read_back, restore_folder,
+};
+use varve_archive::image::RestoreImageError;
 use varve_archive::{
-    ContentKey, DamageList, Files, InodeFlags, Node, Nodes, OnLoss, Overwrite, PlannedEntry, Problem,
-    Progress, ReadContentError, ReadFolderError, ReadProblem, RestoreAction, RestoreCounts, RestoreFilter,
-    RestoreFolderError, RestoreImageError, RestoreOptions, StoredFiles, TakeBytes, Watch, lookup,
-    plan_restore, read_back, restore_folder,
+    ContentKey, DamageList, Files, InodeFlags, Node, Nodes, OnLoss, Problem, Progress, ReadContentError,
+    ReadFolderError, ReadProblem, TakeBytes,
 };
 use varve_block::{BlockKind, BlockName, BlockStore, BlockType, GetError};
 use varve_world::{InlineWorkers, RealWorkers, Workers};

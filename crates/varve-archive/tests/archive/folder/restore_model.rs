@@ -11,10 +11,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use varve_archive::{
-    DamageList, FolderOptions, Node, Overwrite, Problem, Progress, RestoreCounts, RestoreFolderError,
-    RestoreOptions, StoredFiles, Watch, archive_folder, restore_folder,
+use varve_archive::folder::{
+    FolderOptions, Overwrite, RestoreCounts, RestoreFolderError, RestoreOptions, StoredFiles, Watch,
+    archive_folder, restore_folder,
 };
+use varve_archive::{DamageList, Node, Problem, Progress};
 use varve_block::{Block, BlockName, BlockStore, GetError, MemoryBlockStore, PutError, Score};
 use varve_world::{InlineWorkers, RealWorkers, Workers};
 

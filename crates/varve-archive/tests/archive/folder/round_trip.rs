@@ -3,7 +3,8 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use varve_archive::{ListEvent, ListNext, NodeKind, StoredFiles, list};
+use varve_archive::NodeKind;
+use varve_archive::folder::{ListEvent, ListNext, StoredFiles, list};
 
 use super::sample::{Place, describe, is_root, make_everything};
 

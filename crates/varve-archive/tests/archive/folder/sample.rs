@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use rustix::fs::{CWD, FileType, Mode, XattrFlags};
-use varve_archive::{
-    ArchiveFolderError, ArchivedFolder, FolderOptions, Node, Problem, Progress, RestoreCounts,
-    RestoreOptions, StoredFiles, Watch, archive_folder, restore_folder,
+use varve_archive::folder::{
+    ArchiveFolderError, ArchivedFolder, FolderOptions, RestoreCounts, RestoreOptions, StoredFiles, Watch,
+    archive_folder, restore_folder,
 };
+use varve_archive::{Node, Problem, Progress};
 use varve_block::MemoryBlockStore;
 use varve_world::{InlineWorkers, RealWorkers, Workers};
 

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use varve_archive::{
-    ArchivedFolder, LeftOutReason, ListEvent, ListNext, ListedPaths, Node, NodeProblem, StoredFiles,
-    SurveyEvent, list, survey_folder,
+use varve_archive::folder::{
+    ArchivedFolder, LeftOutReason, ListEvent, ListNext, ListedPaths, StoredFiles, SurveyEvent, list,
+    survey_folder,
 };
+use varve_archive::{Node, NodeProblem};
 
 use super::sample::{Place, is_root};
 
@@ -63,7 +64,7 @@ fn large_files_are_left_out_and_counted() {
     place.file("sub/large", "12345");
     place.file("sub/large.o", "1234567");
     place.options.larger_than = Some(4);
-    place.options.excludes = varve_archive::Excludes::new(&["*.o".to_owned()], &[]).unwrap();
+    place.options.excludes = varve_archive::folder::Excludes::new(&["*.o".to_owned()], &[]).unwrap();
     let (found, archived) = archive(&place);
     assert_eq!(found, set(&["", "small", "sub"]));
     let left_out = archived.left_out;

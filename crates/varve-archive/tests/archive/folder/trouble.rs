@@ -6,10 +6,10 @@ use std::path::Path;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use varve_archive::{
-    ArchiveFolderError, ArchivedFolder, FolderOptions, Node, NodeProblem, Problem, StoredFiles, Watch,
-    archive_folder, lookup,
+use varve_archive::folder::{
+    ArchiveFolderError, ArchivedFolder, FolderOptions, StoredFiles, Watch, archive_folder, lookup,
 };
+use varve_archive::{Node, NodeProblem, Problem};
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
 use varve_world::{InlineWorkers, RealWorkers};
 

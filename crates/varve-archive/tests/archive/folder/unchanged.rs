@@ -5,7 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 
-use varve_archive::{InodeFlags, Node, StoredFiles, lookup};
+use varve_archive::folder::{StoredFiles, lookup};
+use varve_archive::{InodeFlags, Node};
 use varve_block::{BlockStore, BlockType};
 use varve_world::Timestamp;
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use varve_archive::image::{ImagePart, ImageSource, write_image};
 use varve_archive::{
-    Archive, ImagePart, ImageSource, Progress, RepairScope, Snapshot, SnapshotContent, SnapshotRequest,
-    repair, verify, write_image,
+    Archive, Progress, RepairScope, Snapshot, SnapshotContent, SnapshotRequest, repair, verify,
 };
 use varve_block::with_causes;
 use varve_remote::{MemoryTarget, Target};

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use varve_archive::{
-    CachedBlocks, Files, ImageFiles, ImagePart, LeftOutRecord, LookupError, Node, NodeKind, Snapshot,
-    SnapshotContent, StoredFiles, VacArchive, VacContent, VacFiles, VacLine, lookup,
-};
+use varve_archive::folder::{LookupError, StoredFiles, lookup};
+use varve_archive::image::{CachedBlocks, ImagePart};
+use varve_archive::vac::{VacArchive, VacContent, VacFiles, VacLine};
+use varve_archive::{Files, ImageFiles, LeftOutRecord, Node, NodeKind, Snapshot, SnapshotContent};
 use varve_block::{BlockStore, visible};
 use varve_replica::HealingStore;
 use varve_tree::Entry;

@@ -4,7 +4,8 @@ use std::ffi::OsString;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::{ArchiveHarm, VacLine, VerifiedArchive, verify_archive};
+use varve_archive::vac::VacLine;
+use varve_archive::{ArchiveHarm, VerifiedArchive, verify_archive};
 use varve_block::visible;
 use varve_session::UsageError;
 

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::json;
-use varve_archive::{ImageFiles, ImagePart, PathChange, Tree, compare_folders};
+use varve_archive::folder::{PathChange, compare_folders};
+use varve_archive::image::ImagePart;
+use varve_archive::{ImageFiles, Tree};
 use varve_block::{BlockStore, with_causes};
 
 use crate::arguments::DiffArgs;

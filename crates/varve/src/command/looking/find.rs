@@ -8,10 +8,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use globset::{GlobBuilder, GlobMatcher};
 use serde_json::Value;
-use varve_archive::{
-    CachedBlocks, Files, ImageFiles, ListEvent, ListNext, Node, Snapshot, SnapshotContent, StoredFiles,
-    VacArchive, VacContent, VacFiles, VacLine, list, lookup,
-};
+use varve_archive::folder::{ListEvent, ListNext, StoredFiles, list, lookup};
+use varve_archive::image::CachedBlocks;
+use varve_archive::vac::{VacArchive, VacContent, VacFiles, VacLine};
+use varve_archive::{Files, ImageFiles, Node, Snapshot, SnapshotContent};
 use varve_block::{BlockStore, with_causes};
 use varve_replica::HealingStore;
 use varve_session::UsageError;

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use varve_archive::{
-    Files, ImageFiles, LeftOutRecord, ListEvent, ListNext, ListedVolume, Node, NodeKind, list,
-};
+use varve_archive::folder::{ListEvent, ListNext, list};
+use varve_archive::{Files, ImageFiles, LeftOutRecord, ListedVolume, Node, NodeKind};
 use varve_block::{visible, with_causes};
 use varve_image::VolumeContent;
 

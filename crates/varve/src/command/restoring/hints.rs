@@ -2,7 +2,8 @@
 
 use std::io;
 
-use varve_archive::{RestoreFolderError, RestoreImageError};
+use varve_archive::folder::RestoreFolderError;
+use varve_archive::image::RestoreImageError;
 use varve_block::causes;
 
 /// The hint for an existing destination, beginning with the option that changes least.

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
-use varve_archive::{
-    PlanCounts, PlannedEntry, RestoreAction, RestoreOptions, RestoreReason, Tree, plan_restore,
+use varve_archive::Tree;
+use varve_archive::folder::{
+    PlanCounts, PlannedEntry, RestoreAction, RestoreOptions, RestoreReason, plan_restore,
 };
 use varve_session::WithHint;
 

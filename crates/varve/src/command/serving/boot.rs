@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::{CachedBlocks, Firmware, ImageReader, Snapshot, SnapshotContent, SnapshotFilter};
+use varve_archive::image::{CachedBlocks, ImageReader};
+use varve_archive::{Firmware, Snapshot, SnapshotContent, SnapshotFilter};
 use varve_block::with_causes;
 use varve_machine::PrivateFolder;
 use varve_machine::boot::{

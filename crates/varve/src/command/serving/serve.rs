@@ -11,7 +11,8 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
-use varve_archive::{Archive, CachedBlocks, FilteredSnapshots, SnapshotFilter, SnapshotList, StoreSnapshots};
+use varve_archive::image::CachedBlocks;
+use varve_archive::{Archive, FilteredSnapshots, SnapshotFilter, SnapshotList, StoreSnapshots};
 use varve_block::{BlockStore, with_causes};
 use varve_serve::days::Days;
 use varve_serve::nbd::{

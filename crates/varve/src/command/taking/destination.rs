@@ -5,9 +5,11 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde_json::json;
+use varve_archive::folder::{FolderOptions, StreamOwner, Watch};
+use varve_archive::image::ImageSource;
 use varve_archive::{
-    Archive, ChangeError, FolderOptions, ImageSource, NameTaken, Progress, RemoteArchive, Snapshot,
-    SnapshotId, SnapshotRequest, StreamOwner, TagChanges, TakeError, TakenSnapshot, Watch,
+    Archive, ChangeError, NameTaken, Progress, RemoteArchive, Snapshot, SnapshotId, SnapshotRequest,
+    TagChanges, TakeError, TakenSnapshot,
 };
 use varve_session::{LockedRootsFile, StoreLocation};
 

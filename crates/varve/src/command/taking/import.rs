@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use serde_json::json;
-use varve_archive::{
+use varve_archive::venti_arenas::{
     ArenaDamage, ArenaObserver, ArenaReport, FoundRoot, ImportArenaError, SealCheck, VentiArenas,
     import_venti_arena,
 };

@@ -12,11 +12,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use varve_archive::{
-    ArchiveFolderError, ArchivedVac, FolderOptions, ImageSource, LeftOutRecord, Problem, Progress,
-    SnapshotRequest, StreamOwner, TakeError, TakenSnapshot, VacOptions, Watch, mounted_for_writing,
-    only_this_file, open_to_read,
-};
+use varve_archive::folder::{ArchiveFolderError, FolderOptions, StreamOwner, Watch, only_this_file};
+use varve_archive::image::{ImageSource, mounted_for_writing, open_to_read};
+use varve_archive::vac::{ArchivedVac, VacOptions};
+use varve_archive::{LeftOutRecord, Problem, Progress, SnapshotRequest, TakeError, TakenSnapshot};
 use varve_image::{LeaveOut, LeftOut};
 use varve_machine::{ForeignImage, ImageFormat};
 use varve_session::{Interrupted, StoreLocation, UsageError};

@@ -8,10 +8,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use varve_archive::{
-    FolderOptions, FolderSurvey, LeftOutRecord, NodeKind, Problem, Progress, SnapshotRequest, SurveyEvent,
-    survey_folder,
-};
+use varve_archive::folder::{FolderOptions, FolderSurvey, SurveyEvent, survey_folder};
+use varve_archive::{LeftOutRecord, NodeKind, Problem, Progress, SnapshotRequest};
 use varve_session::Interrupted;
 
 use super::super::snapshot_names::PlannedSnapshot;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use varve_archive::{FileNews, FolderCounts, FolderOptions, NewsCounts, NoteNews, survey_folder};
+use varve_archive::folder::{FileNews, FolderCounts, FolderOptions, NewsCounts, NoteNews, survey_folder};
 
 use crate::invocation::Invocation;
 use crate::progress_bar::ShownProgress;
