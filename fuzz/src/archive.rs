@@ -1,6 +1,9 @@
 //! What the archive keeps in blocks: nodes, lists of nodes, snapshots, the catalog.
 
-use varve_archive::{Catalog, FieldWriter, Growth, LeftOutRecord, Node, NodeKind, NodeList, Snapshot, SnapshotContent, SnapshotId, UnknownFields, frame};
+use varve_archive::{
+    Catalog, FieldWriter, Growth, LeftOutRecord, Node, NodeKind, NodeList, Snapshot, SnapshotContent,
+    SnapshotId, UnknownFields, frame,
+};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, MemoryBlockStore};
 use varve_image::Xattr;
 use varve_tree::{ContentWriter, Cutting, Entry};

@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use varve_archive::{Archive, Catalog, Node, NodeKind, Progress, SnapshotRequest};
 use varve_archive::folder::{FolderOptions, Watch};
+use varve_archive::{Archive, Catalog, Node, NodeKind, Progress, SnapshotRequest};
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_store::{Keyring, Secret, Store, StoreAccess, StoreConfig};
 use varve_upkeep::Checker;
