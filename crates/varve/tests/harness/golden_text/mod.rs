@@ -60,12 +60,16 @@ fn is_date(word: &str) -> bool {
             .all(|(at, byte)| if at == 4 || at == 7 { byte == b'-' } else { byte.is_ascii_digit() })
 }
 
-/// Replaces whatever differs between two runs: names of this machine, ids, sizes and durations.
+/// Replaces whatever differs between two runs: names of this machine, ids, sizes, durations and
+/// numbers of blocks.
 #[derive(Default)]
 pub struct Scrubber {
     replaced: Vec<(String, String)>,
     ids: Vec<String>,
 }
+
+/// Rows that end with a number of blocks. It depends on the instant at which files were written.
+const BLOCK_COUNTS: [&str; 2] = ["blocks ", "with 1 candidate "];
 
 /// The digits of a short id. A longer one that begins like it is of the same thing.
 const SHORT_ID_DIGITS: usize = 8;
@@ -97,7 +101,10 @@ impl Scrubber {
             }
             let end = unit.trim_start_matches(|c: char| c.is_ascii_alphabetic());
             let is_number = words[at].parse::<f64>().is_ok();
+            let is_of_blocks = BLOCK_COUNTS.iter().any(|row| line.starts_with(row));
             let measure = match &unit[..unit.len() - end.len()] {
+                "blocks" => Some("COUNT blocks"),
+                "" if at + 1 == words.len() && is_of_blocks => Some("COUNT"),
                 "B" | "KiB" | "MiB" | "GiB" => Some("SIZE"),
                 "ms" | "s" | "min" => Some("DURATION"),
                 "" if unit == ":" => Some("RATIO"),
