@@ -96,7 +96,9 @@ pub fn restore_image(
     options: ImageOptions<'_>,
     progress: &Progress,
 ) -> Result<(), RestoreImageError> {
-    let there = new_image::look_at(destination, options.overwrite)?;
+    let there = new_image::look_at(destination, options.overwrite).inspect_err(|_| {
+        UnfinishedImage::forget_completed(destination);
+    })?;
     if there.is_some_and(|there| there.is_block_device()) {
         return restore_onto_device(blocks, workers, image, destination, options, progress);
     }

@@ -2,6 +2,7 @@
 
 use std::fs::{File, FileType};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -34,16 +35,20 @@ impl UnfinishedImage {
             return Err(RestoreImageError::NotAFile { path: destination.into(), what: word_for(there) });
         }
         let opened = || -> Result<Self, Errno> {
-            let name = destination.file_name().ok_or(Errno::ISDIR)?.as_bytes().to_vec();
-            let folder = destination.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = rustix::fs::openat(CWD, folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+            let (folder, name) = folder_and_name(destination)?;
             let unfinished = UnfinishedRestore::open(folder, &name, PartialKind::File, source)?;
             let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = rustix::fs::openat(unfinished.folder(), unfinished.name(), flags, Mode::empty())?;
             Ok(Self { unfinished, file: file.into(), destination: destination.into(), name })
         };
         opened().map_err(|error| RestoreImageError::Write { path: destination.into(), source: error.into() })
+    }
+
+    /// Removes what a run that was killed after its last step left beside the destination.
+    pub(super) fn forget_completed(destination: &Path) {
+        if let Ok((folder, name)) = folder_and_name(destination) {
+            UnfinishedRestore::forget_completed(&folder, &name);
+        }
     }
 
     pub(super) fn file(&self) -> &File {
@@ -85,6 +90,15 @@ impl UnfinishedImage {
     fn failed(&self, source: std::io::Error) -> RestoreImageError {
         RestoreImageError::Write { path: self.destination.clone(), source }
     }
+}
+
+/// Opens the folder of a destination. Returns it with the name in it.
+fn folder_and_name(destination: &Path) -> Result<(OwnedFd, Vec<u8>), Errno> {
+    let name = destination.file_name().ok_or(Errno::ISDIR)?.as_bytes().to_vec();
+    let folder = destination.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::openat(CWD, folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+    Ok((folder, name))
 }
 
 /// Records from time to time how much of a file is durable.

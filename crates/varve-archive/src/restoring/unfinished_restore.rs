@@ -148,6 +148,23 @@ impl UnfinishedRestore {
         Ok(false)
     }
 
+    /// Removes the state files of runs that were killed after their result had its final name. Their
+    /// partial file or folder is gone, so nothing can be continued.
+    pub(crate) fn forget_completed(folder: &OwnedFd, wanted: &[u8]) {
+        for name in partial_names(wanted) {
+            match ClaimedState::existing(folder, &name) {
+                // Without an inode, another run may be about to begin.
+                Ok(ExistingState::Ours(claim))
+                    if claim.inode.is_some() && matches!(if_free(folder, &name), Ok(ExistingState::None)) =>
+                {
+                    let _ = rustix::fs::unlinkat(folder, state_name(&name), AtFlags::empty());
+                }
+                Ok(ExistingState::Ours(_) | ExistingState::Foreign) => {}
+                Ok(ExistingState::None) | Err(_) => return,
+            }
+        }
+    }
+
     /// The folder that holds the partial file or folder.
     pub(crate) fn folder(&self) -> &OwnedFd {
         &self.folder
@@ -416,6 +433,26 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use super::*;
+
+    /// A run that is killed between the rename and the removal of its state file leaves that file.
+    /// The next one removes it, and nothing that could still be continued or is somebody else's.
+    #[test]
+    fn a_completed_restore_leaves_no_state_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let open = |source: &[u8]| {
+            UnfinishedRestore::open(opened(&folder), b"out", PartialKind::Folder, source).unwrap()
+        };
+        let first = open(b"first");
+        let other = open(b"other");
+        UnfinishedRestore::forget_completed(&opened(&folder), b"out");
+        assert!(path(".out.varve-partial-0.state").exists(), "it is in use");
+        drop((first, other));
+        fs::rename(path(".out.varve-partial-0"), path("out")).unwrap();
+        UnfinishedRestore::forget_completed(&opened(&folder), b"out");
+        assert!(!path(".out.varve-partial-0.state").exists());
+        assert!(path(".out.varve-partial-1.state").exists(), "it can still be continued");
+    }
 
     fn opened(folder: &tempfile::TempDir) -> OwnedFd {
         File::open(folder.path()).unwrap().into()

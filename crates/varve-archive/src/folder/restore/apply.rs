@@ -53,7 +53,11 @@ pub fn restore_folder(
     let flags = FlagGiver::default();
     let restore = FolderRestore { files, workers, root, options, watch, guards: &guards, flags: &flags };
     let destination = Destination::open(destination)?;
-    match destination.look(root, &options, &guards)? {
+    let state = destination.look(root, &options, &guards)?;
+    if !matches!(state, DestinationState::Free) {
+        destination.forget_completed();
+    }
+    match state {
         DestinationState::Free if root.kind == NodeKind::Folder => restore.make_folder(destination.begin(
             PartialKind::Folder,
             options.source,

@@ -81,6 +81,11 @@ impl Destination {
         Ok(DestinationState::Entry(decision))
     }
 
+    /// Removes what a run that was killed after its last step left beside the destination.
+    pub(super) fn forget_completed(&self) {
+        UnfinishedRestore::forget_completed(&self.parent, &self.name);
+    }
+
     /// Opens the folder at the destination. A symbolic link is followed, because the user named it.
     fn open_folder(&self, status: &Status) -> Result<Option<OwnedFd>, Errno> {
         if !matches!(status.kind, Some(NodeKind::Folder | NodeKind::SymbolicLink)) {
