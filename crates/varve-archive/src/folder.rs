@@ -12,59 +12,36 @@
 //! This module starts no threads: it passes work to [`Workers`](varve_world::Workers), and the
 //! waiting thread helps.
 
-mod archive;
-mod cache_tag;
-mod difference;
-mod excludes;
-mod files;
-mod flags;
-mod left_out;
-mod list;
-mod listed_paths;
-mod lookup;
-mod mounts;
-mod news;
-mod options;
-mod outcome;
-mod pages;
-mod pipeline;
-mod previous;
-mod read;
+mod archived;
+mod archiving;
 mod restore;
-mod selection;
-mod sequence;
-mod single;
-mod status;
-mod status_flags;
-mod stored;
-mod survey;
-mod virtual_file_systems;
-mod walk;
+mod source;
 mod watch;
-mod xattrs;
 
-pub use archive::archive_folder;
-pub(crate) use archive::{EarlierSnapshots, archive_folder_after};
-pub use difference::{PathChange, compare_folders};
-pub use excludes::{ExcludeRule, ExcludeRules, Excludes, ExcludesError, RuleOrigin, wrong_in_pattern};
-pub use files::{FolderFiles, ROOT as FOLDER_ROOT};
-pub use left_out::{LeftOutEntry, LeftOutOfFolder, LeftOutReason};
-pub use list::{ListEvent, ListNext, list};
-pub use listed_paths::{ListedPaths, PathLeadsOut};
-pub use lookup::{LookupError, lookup};
-pub use news::{FileNews, NewsCounts, NoteNews};
-pub use options::FolderOptions;
-pub use outcome::{ArchiveFolderError, ArchivedFolder};
-pub use pages::FolderPages;
+pub use archived::difference::{PathChange, compare_folders};
+pub use archived::files::{FolderFiles, ROOT as FOLDER_ROOT};
+pub use archived::list::{ListEvent, ListNext, list};
+pub use archived::lookup::{LookupError, lookup};
+pub use archived::pages::FolderPages;
+pub use archived::stored::StoredFiles;
+pub(crate) use archived::stored::lacks_all;
+pub use archiving::archive::archive_folder;
+pub(crate) use archiving::archive::{EarlierSnapshots, archive_folder_after};
+pub use archiving::left_out::{LeftOutEntry, LeftOutOfFolder, LeftOutReason};
+pub use archiving::news::{FileNews, NewsCounts, NoteNews};
+pub use archiving::options::FolderOptions;
+pub use archiving::outcome::{ArchiveFolderError, ArchivedFolder};
+pub use archiving::sequence::FolderCounts;
+pub use archiving::single::StreamOwner;
+pub(crate) use archiving::single::archive_stream;
+pub use archiving::single::only_this_file;
+pub use archiving::survey::{FolderSurvey, SurveyEvent, survey_folder};
 pub use restore::{
     LockedEntry, Overwrite, PlanCounts, PlannedEntry, RestoreAction, RestoreCounts, RestoreFilter,
     RestoreFolderError, RestoreOptions, RestoreReason, plan_restore, read_back, restore_folder,
 };
-pub use sequence::FolderCounts;
-pub use single::StreamOwner;
-pub(crate) use single::archive_stream;
-pub use single::only_this_file;
-pub use stored::StoredFiles;
-pub(crate) use stored::lacks_all;
-pub use survey::{FolderSurvey, SurveyEvent, survey_folder};
+pub use source::excludes::{
+    ExcludeRule, ExcludeRules, Excludes, ExcludesError, RuleOrigin, wrong_in_pattern,
+};
+pub use source::listed_paths::{ListedPaths, PathLeadsOut};
 pub use watch::Watch;

@@ -13,8 +13,9 @@
 //! - A restored file appears complete or not at all, and no data in a snapshot leads out of the
 //!   destination.
 //!
-//! Read first: `taking/take.rs` (archiving a source, from content to catalog), `folder/archive.rs`
-//! (a tree of files) and `restoring/unfinished_restore.rs` (makes it safe to interrupt a restore).
+//! Read first: `taking/take.rs` (archiving a source, from content to catalog),
+//! `folder/archiving/archive.rs` (a tree of files) and `restoring/unfinished_restore.rs` (makes it
+//! safe to interrupt a restore).
 //!
 //! The modules [`folder`], [`image`], [`vac`] and [`venti_arenas`] have the names for one kind of
 //! source each. The names at the root are for all kinds: the catalog, taking a snapshot, browsing,

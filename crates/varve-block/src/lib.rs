@@ -5,6 +5,9 @@
 //! [`BlockStore`] turns blocks into scores and scores back into blocks. It is the narrow interface
 //! between the layers above and below, and knows nothing of files, snapshots or disks.
 //!
+//! Read first: `score.rs` (the name of a block), `store.rs` (the trait of all block stores) and
+//! `contract.rs` (the promises that each of them keeps).
+//!
 //! Invariants: a successful `get` returns exactly the bytes that were passed to a `put` with the
 //! same type; and the score that a `put` returns names those bytes for ever.
 

@@ -21,6 +21,9 @@
 //! size, so that it does not fragment. The longest pause is one pass over one segment: about 32,000
 //! slots.
 //!
+//! Read first: `score_index.rs` (the questions that an index answers), `memory_index.rs` and
+//! `disk/disk_index.rs` (the two kinds).
+//!
 //! Invariants:
 //! - Every address that was inserted, and not removed, is among the
 //!   [candidates](ScoreIndex::candidates) of its fingerprint; or the answer is marked as

@@ -5,6 +5,8 @@
 //! `cases` runs the engine through the six cases in which Foundation compares its engines with
 //! Venti's. `counted` counts the storage operations of each case. `index_shape` examines an index
 //! in memory. `foundation` and `memventi` are the two commands.
+//!
+//! Read first: `cases.rs` (the six cases), `foundation.rs` and `memventi.rs` (the two commands).
 
 mod amount;
 mod cases;

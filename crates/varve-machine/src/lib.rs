@@ -9,6 +9,9 @@
 //! of a running machine as they are at one moment. [`ForeignImage`] is a disk in an image of a
 //! format other than raw, and [`restore_foreign`] makes one.
 //!
+//! Read first: `machine_snapshot.rs` (a running machine is archived), `held_moment.rs` (QEMU holds
+//! one moment of its disks) and `boot.rs` (a machine is booted from an archived disk).
+//!
 //! Invariants:
 //! - The machine has priority: it is never paused, its writes never wait for the archive, and a
 //!   snapshot that runs out of scratch space is given up.

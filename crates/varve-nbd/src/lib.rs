@@ -11,6 +11,9 @@
 //! which holds the socket, starts TLS. Extended headers are refused in the way that the protocol
 //! prescribes.
 //!
+//! Read first: `request.rs` (the messages), `server.rs` and `client.rs` (the two sides of the
+//! handshake).
+//!
 //! Invariants:
 //! - Any slicing of the stream gives the same messages.
 //! - An announced length is compared with a limit before it is used, and memory is allocated only

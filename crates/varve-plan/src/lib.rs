@@ -7,6 +7,9 @@
 //! Figure 5). `varve-lab` puts the real engine through the same six cases:
 //! `script/bench --scenarios plan` shows both.
 //!
+//! Read first: `plan.rs` (a prediction for each kind of store), `cost.rs` (the formulas) and
+//! `device.rs` (a disk is measured).
+//!
 //! Invariant: a prediction is a pure function of its input, and names its formulas.
 //!
 //! Measuring a device is an edge of the house: it uses threads and the system clock.

@@ -16,6 +16,9 @@
 //! - [`ShardedStore`] distributes blocks over several stores by their scores.
 //! - [`ReadAheadStore`] prefetches the blocks that a block references when it is read.
 //!
+//! Read first: `assemble.rs` (proxies are put together), `cache.rs` (the simplest of them) and
+//! `buffer.rs` (the one that acknowledges writes).
+//!
 //! Invariants of each of them:
 //! - It keeps the contract of every block store: the blocks of a put that returned can be read, and
 //!   blocks that a sync has covered survive a crash.

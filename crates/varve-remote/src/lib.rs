@@ -24,7 +24,7 @@
 //! - A password is never printed.
 //!
 //! Read first: `target.rs` (the trait), `targets/folder.rs` (the simplest kind) and
-//! `retry/persistent.rs` (retries).
+//! `retry/retrying_target.rs` (retries).
 
 #[cfg(any(test, feature = "contract"))]
 pub mod contract;

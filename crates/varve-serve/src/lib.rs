@@ -8,6 +8,9 @@
 //!       └▶ venti: blocks, read and written
 //! ```
 //!
+//! Read first: `days/files.rs` (all snapshots as one tree), `fuse/adapter.rs` (a front end for
+//! files) and `venti/server.rs` (a front end for blocks).
+//!
 //! Invariants:
 //! - Every front end only reads, except a Venti server that permits writing. A Venti client that
 //!   writes adds blocks and changes none.

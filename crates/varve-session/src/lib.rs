@@ -1,13 +1,13 @@
 //! The session of one command: the store, the key and the replicas that its command line names.
 //!
 //! ```text
-//! command line ─▶ Settings ─▶ Session ─▶ home: a folder, a replica or a Venti server
-//!                                │           └─▶ an open store, its snapshots, its blocks
-//!                                └─▶ Frontend: notices, progress, passphrases, signals
+//! SessionSettings ─▶ CommandSession ─▶ StoreLocation: a folder, a replica or a Venti server
+//!                      │                 └─▶ an open store, its snapshots, its blocks
+//!                      └─▶ UserInterface: notices, progress, passphrases, signals
 //! ```
 //!
-//! Read [`CommandSession`] first, then `home` (how a path is interpreted) and `healing` (lost
-//! blocks come from replicas).
+//! Read first: `session.rs` (the stores and keys of one command), `store_location.rs` (how a path
+//! is interpreted) and `healing.rs` (lost blocks come from replicas).
 //!
 //! This crate prints nothing. A [`UserInterface`] receives everything that the user must know while
 //! the command works; everything else is a return value. The crate makes no decision that changes

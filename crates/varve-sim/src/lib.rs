@@ -32,6 +32,9 @@
 //! only when [`SimDisk::rot`] is called, so that a crash test can demand that nothing at all is
 //! lost.
 //!
+//! Read first: `disk.rs` (the disk with its two views), `inode.rs` (what a power cut leaves of a
+//! file) and `fault.rs` (calls that fail).
+//!
 //! Invariants:
 //! - The same seed and the same calls give the same results.
 //! - Without strikes and power cuts, the disk is good: it passes the contract of every storage.

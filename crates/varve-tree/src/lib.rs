@@ -15,6 +15,9 @@
 //! small files at once. [`TreeReader`] reads both kinds; [`walk`] visits every block of a tree, and
 //! [`difference`] compares two trees without reading the subtrees that they share.
 //!
+//! Read first: `entry.rs` (leads to a tree), `pointers.rs` (the blocks above the leaves) and
+//! `read.rs` (both kinds of tree are read).
+//!
 //! Invariants:
 //!
 //! - The same bytes, written with the same settings, give the same entry, regardless of the sizes

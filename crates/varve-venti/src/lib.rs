@@ -19,6 +19,9 @@
 //! Requests have even types, and each reply has the next odd number. A reply carries the tag that
 //! the client chose for its request.
 //!
+//! Read first: `request.rs` (the messages), `server.rs` and `client.rs` (the two sides of a
+//! connection).
+//!
 //! Invariants:
 //! - Any slicing of the stream gives the same messages.
 //! - An announced length is compared with a limit before it is used, and memory is allocated only

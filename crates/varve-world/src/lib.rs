@@ -4,6 +4,9 @@
 //! threads by itself; it uses the [`World`] that it was given. The same engine therefore runs on a
 //! disk, in memory, and in a simulation.
 //!
+//! Read first: `storage.rs` (a folder of files), `workers.rs` (threads) and `in_order.rs` (work on
+//! many threads whose results are taken over in order).
+//!
 //! Invariant: the in-memory implementations promise exactly what the real ones do. `contract` tests
 //! this.
 

@@ -148,8 +148,8 @@ impl UnfinishedRestore {
         Ok(false)
     }
 
-    /// Removes the state files of runs that were killed after their result had its final name. Their
-    /// partial file or folder is gone, so nothing can be continued.
+    /// Removes the state files of runs that were killed after their result had its final name.
+    /// Their partial file or folder is gone, so nothing can be continued.
     pub(crate) fn forget_completed(folder: &OwnedFd, wanted: &[u8]) {
         for name in partial_names(wanted) {
             match ClaimedState::existing(folder, &name) {

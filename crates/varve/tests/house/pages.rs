@@ -212,6 +212,30 @@ fn the_tour_names_what_is_in_its_files() {
     report(&findings);
 }
 
+/// The head of each crate says which files to read first, and they exist.
+#[test]
+fn each_crate_names_the_files_to_read_first() {
+    let mut findings = Vec::new();
+    for (name, folder) in crate::crates() {
+        let sources = folder.join("src");
+        let head =
+            ["lib.rs", "main.rs"].map(|file| sources.join(file)).into_iter().find(|path| path.exists());
+        let head = text(&head.unwrap());
+        let doc: Vec<_> = head.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
+        let doc = doc.join("\n");
+        let advice =
+            doc.split("\n\n").find(|paragraph| paragraph.starts_with("Read first:")).unwrap_or_default();
+        let files: Vec<_> =
+            advice.split('`').skip(1).step_by(2).filter(|span| span.ends_with(".rs")).collect();
+        if files.is_empty() {
+            findings.push(format!("{name}: its head does not say which files to read first"));
+        }
+        let missing = files.iter().filter(|file| !sources.join(file).exists());
+        findings.extend(missing.map(|file| format!("{name}: there is no {file}")));
+    }
+    report(&findings);
+}
+
 /// The words of the glossary: each with the line of its definition, and the words that it rules out.
 pub(crate) fn glossary() -> Vec<(String, usize, Vec<String>)> {
     let page = text(&root().join("docs/glossary.md"));

@@ -399,7 +399,7 @@ fn its_screen_is_shown_with_vnc() {
     let mut shown = Shown(program.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
     let mut line = String::new();
     BufReader::new(shown.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let at = line.strip_prefix("its screen is at ").and_then(|rest| rest.split(',').next());
+    let at = line.strip_prefix("its screen is at ").and_then(|rest| rest.split(' ').next());
     let mut screen = TcpStream::connect(at.unwrap_or_else(|| panic!("{line:?}"))).unwrap();
     let mut banner = [0; 12];
     screen.read_exact(&mut banner).unwrap();

@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 use varve_world::Workers;
 
-use super::super::pipeline;
-use super::super::status::open_file;
 use super::super::watch::Watch;
 use super::attributes::Attributes;
 use super::decision::{Policy, RestoreAction, RestoreReason};
@@ -22,6 +20,8 @@ use super::steps::RestoreRules;
 use super::tree::{RestoreStopped, TreeTarget, TreeWriter};
 use super::{RestoreCounts, RestoreFolderError, RestoreOptions};
 use crate::browsing::files::Files;
+use crate::folder::archiving::pipeline;
+use crate::folder::source::status::open_file;
 use crate::records::node::{Node, NodeKind};
 use crate::restoring::unfinished_restore::{PartialKind, UnfinishedRestore};
 

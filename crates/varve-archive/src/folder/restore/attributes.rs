@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 
-use super::super::status::{Status, open_file, open_folder};
-use super::super::xattrs::XattrPlace;
 use super::entry::INHERITED_BY_ALL;
 use super::flag_giver;
 use super::locked::LockedEntry;
+use crate::folder::source::status::{Status, open_file, open_folder};
+use crate::folder::source::xattrs::XattrPlace;
 use crate::inode_flags::InodeFlags;
 use crate::records::node::{Node, NodeKind};
 use varve_image::Xattr;

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::super::status::Status;
 use super::locked::LockedEntry;
 use super::options::Overwrite;
+use crate::folder::source::status::Status;
 use crate::records::node::{Node, NodeKind};
 
 /// The action of a restore for an entry.

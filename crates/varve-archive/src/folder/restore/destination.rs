@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::super::status::{FolderNames, Status, open_file};
 use super::attributes::Attributes;
 use super::decision::{Decision, ExistingEntry, Policy, RestoreAction, RestoreReason, decide};
 use super::flag_giver::FlagGiver;
@@ -16,6 +15,7 @@ use super::guards::{Guards, Hindrance};
 use super::locked::{self, LockedEntry};
 use super::move_into_place::{self, MoveIntoPlaceError, ReplacedEntry};
 use super::{RestoreFolderError, RestoreOptions};
+use crate::folder::source::status::{FolderNames, Status, open_file};
 use crate::records::node::{Node, NodeKind};
 use crate::restoring::partial::{self, exists, rename_new};
 use crate::restoring::unfinished_restore::{

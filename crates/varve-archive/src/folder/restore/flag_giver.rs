@@ -23,8 +23,8 @@ use parking_lot::Mutex;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 use rustix::io::Errno;
 
-use super::super::status::{HostFileId, Status, open_file};
 use super::entry::open_beneath;
+use crate::folder::source::status::{HostFileId, Status, open_file};
 use crate::inode_flags::InodeFlags;
 use crate::records::node::Node;
 

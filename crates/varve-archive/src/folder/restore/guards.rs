@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-use super::super::status::FolderNames;
 use super::decision::RestoreReason;
 use super::locked::LockedEntry;
+use crate::folder::source::status::FolderNames;
 use crate::records::node::NodeKind;
 
 /// Device and inode.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::super::status::Status;
+use crate::folder::source::status::Status;
 use crate::inode_flags::InodeFlags;
 
 /// An immutable or append-only file or folder. Not even root can replace, remove or change it until

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::excludes::{Excludes, ExcludesError};
+use crate::folder::source::excludes::{Excludes, ExcludesError};
 use crate::restoring::damage_list::DamageList;
 
 /// The condition under which an existing file is replaced.

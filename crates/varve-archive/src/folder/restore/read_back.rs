@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode, OFlags};
 use varve_world::Workers;
 
-use super::super::pipeline;
-use super::super::read::JoinName;
-use super::super::status::{Status, open_file, open_folder};
 use super::super::watch::Watch;
 use super::options::RestoreOptions;
 use crate::browsing::files::Files;
+use crate::folder::archiving::pipeline;
+use crate::folder::archiving::read::JoinName;
+use crate::folder::source::status::{Status, open_file, open_folder};
 use crate::records::node::{Node, NodeKind};
 use crate::restoring::comparison::{ReadBackDifference, compare_content};
 

@@ -17,8 +17,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::super::read::JoinName;
-use super::super::status::{FolderNames, HostFileId, Status};
 use super::attributes::Attributes;
 use super::decision::{Decision, ExistingEntry, Policy, RestoreAction, RestoreReason, decide, decide_link};
 use super::files::TargetFolder;
@@ -26,6 +24,8 @@ use super::guards::Guards;
 use super::locked::LockedEntry;
 use super::options::RestoreFilter;
 use crate::browsing::files::{Files, Nodes};
+use crate::folder::archiving::read::JoinName;
+use crate::folder::source::status::{FolderNames, HostFileId, Status};
 use crate::records::node::{Node, NodeKind};
 use crate::records::node_list::ReadFolderError;
 

@@ -17,8 +17,6 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Mode};
 
-use super::super::pipeline::Pipeline;
-use super::super::status::{Status, open_file};
 use super::super::watch::Watch;
 use super::RestoreCounts;
 use super::decision::{Decision, Policy, RestoreAction, RestoreReason};
@@ -31,6 +29,8 @@ use super::move_into_place::{self, MoveIntoPlaceError, ReplacedEntry};
 use super::options::Overwrite;
 use super::steps::{DestinationFolder, RestoreRules, RestoreStep, RestoreSteps, StepKinds, comes_after};
 use super::walk_progress::WalkProgressRecorder;
+use crate::folder::archiving::pipeline::Pipeline;
+use crate::folder::source::status::{Status, open_file};
 use crate::records::node::{Node, NodeKind};
 use crate::restoring::unfinished_restore::UnfinishedRestore;
 

@@ -27,37 +27,37 @@ const COARSE_STEP_NANOSECONDS: i64 = 2 * NANOSECONDS + STEP_NANOSECONDS;
 
 /// Identifies a file among all files of this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct HostFileId {
-    pub(super) file_system: DeviceNumber,
-    pub(super) inode: u64,
+pub(crate) struct HostFileId {
+    pub(crate) file_system: DeviceNumber,
+    pub(crate) inode: u64,
 }
 
 /// The status of a file at one moment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Status {
+pub(crate) struct Status {
     /// `None` for a kind that this program does not know.
-    pub(super) kind: Option<NodeKind>,
-    pub(super) id: HostFileId,
-    pub(super) mode: u16,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) mtime: FileTime,
-    pub(super) ctime: FileTime,
-    pub(super) size: u64,
-    pub(super) allocated_bytes: u64,
-    pub(super) link_count: u32,
-    pub(super) device: DeviceNumber,
-    pub(super) flags: StatusFlags,
+    pub(crate) kind: Option<NodeKind>,
+    pub(crate) id: HostFileId,
+    pub(crate) mode: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) mtime: FileTime,
+    pub(crate) ctime: FileTime,
+    pub(crate) size: u64,
+    pub(crate) allocated_bytes: u64,
+    pub(crate) link_count: u32,
+    pub(crate) device: DeviceNumber,
+    pub(crate) flags: StatusFlags,
 }
 
 /// The settings for describing a file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct NodeSettings {
+pub(crate) struct NodeSettings {
     /// The time at which the run began. A change time that is not well before it is omitted: see
     /// [`NodeSettings::trusts`].
-    pub(super) began_at: Timestamp,
-    /// See [`FolderOptions::adjust`](super::FolderOptions::adjust).
-    pub(super) adjust: fn(&mut Node),
+    pub(crate) began_at: Timestamp,
+    /// See [`FolderOptions::adjust`](crate::folder::FolderOptions::adjust).
+    pub(crate) adjust: fn(&mut Node),
 }
 
 impl NodeSettings {
@@ -78,13 +78,13 @@ impl NodeSettings {
 
 impl Status {
     /// The status of the entry `name` in `folder`. A symbolic link is not followed.
-    pub(super) fn of_name(folder: impl AsFd, name: &[u8]) -> io::Result<Self> {
+    pub(crate) fn of_name(folder: impl AsFd, name: &[u8]) -> io::Result<Self> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         Ok(Self::new(&rustix::fs::statx(folder, name, flags, StatxFlags::BASIC_STATS)?))
     }
 
     /// The status of an open file.
-    pub(super) fn of_open(file: impl AsFd) -> io::Result<Self> {
+    pub(crate) fn of_open(file: impl AsFd) -> io::Result<Self> {
         Ok(Self::new(&rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?))
     }
 
@@ -109,13 +109,13 @@ impl Status {
     }
 
     /// Returns whether the file did not change between the two statuses.
-    pub(super) fn is_still(&self, earlier: &Self) -> bool {
+    pub(crate) fn is_still(&self, earlier: &Self) -> bool {
         let state = |status: &Self| (status.id, status.size, status.mtime, status.ctime);
         state(self) == state(earlier)
     }
 
     /// Copies the status into a node of the same kind. Leaves the node's content unchanged.
-    pub(super) fn describe(&self, node: &mut Node, description: NodeSettings) {
+    pub(crate) fn describe(&self, node: &mut Node, description: NodeSettings) {
         node.mode = self.mode;
         node.uid = self.uid;
         node.gid = self.gid;
@@ -134,7 +134,7 @@ fn time(time: &StatxTimestamp) -> FileTime {
 }
 
 /// The kind of a file; `None` if it is none of the seven.
-pub(super) fn kind_of(file_type: FileType) -> Option<NodeKind> {
+pub(crate) fn kind_of(file_type: FileType) -> Option<NodeKind> {
     match file_type {
         FileType::RegularFile => Some(NodeKind::File),
         FileType::Directory => Some(NodeKind::Folder),
@@ -148,12 +148,12 @@ pub(super) fn kind_of(file_type: FileType) -> Option<NodeKind> {
 }
 
 /// Opens the file with this name for reading. Does not block if it has become a fifo.
-pub(super) fn open_file(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn open_file(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     open(folder, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY)
 }
 
 /// Opens the folder with this name.
-pub(super) fn open_folder(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+pub(crate) fn open_folder(folder: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     open(folder, name, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::DIRECTORY)
 }
 
@@ -168,7 +168,7 @@ fn open(folder: impl AsFd, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
 
 /// The names in a folder, in ascending order of their bytes.
 #[derive(Debug, Default)]
-pub(super) struct FolderNames {
+pub(crate) struct FolderNames {
     bytes: Vec<u8>,
     places: Vec<NameRange>,
     next: usize,
@@ -183,13 +183,13 @@ struct NameRange {
 
 impl FolderNames {
     /// A single name.
-    pub(super) fn one(name: &[u8]) -> Self {
+    pub(crate) fn one(name: &[u8]) -> Self {
         let place = NameRange { start: 0, length: name.len(), kind: None };
         Self { bytes: name.to_vec(), places: vec![place], next: 0 }
     }
 
     /// Reads all names. On an error, also returns the names before it.
-    pub(super) fn read(folder: impl AsFd) -> (Self, io::Result<()>) {
+    pub(crate) fn read(folder: impl AsFd) -> (Self, io::Result<()>) {
         let mut names = Self::default();
         let read = names.read_unsorted(folder);
         let Self { bytes, places, .. } = &mut names;
@@ -217,7 +217,7 @@ impl FolderNames {
     }
 
     /// These names, which must be in ascending order, whether they exist or not.
-    pub(super) fn listed<'a>(listed: impl Iterator<Item = &'a [u8]>) -> Self {
+    pub(crate) fn listed<'a>(listed: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut names = Self::default();
         for name in listed {
             let place = NameRange { start: names.bytes.len(), length: name.len(), kind: None };
@@ -228,23 +228,23 @@ impl FolderNames {
     }
 
     /// The number of names.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
     /// Removes all names but this one.
-    pub(super) fn retain_only(&mut self, name: &[u8]) {
+    pub(crate) fn retain_only(&mut self, name: &[u8]) {
         let Self { bytes, places, .. } = self;
         places.retain(|place| name_at(bytes, place) == name);
     }
 
     /// Returns whether this name is present.
-    pub(super) fn contain(&self, name: &[u8]) -> bool {
+    pub(crate) fn contain(&self, name: &[u8]) -> bool {
         self.places.binary_search_by(|place| name_at(&self.bytes, place).cmp(name)).is_ok()
     }
 
     /// The next name, and its kind as the folder reports it.
-    pub(super) fn next(&mut self) -> Option<(&[u8], Option<NodeKind>)> {
+    pub(crate) fn next(&mut self) -> Option<(&[u8], Option<NodeKind>)> {
         let place = self.places.get(self.next)?;
         self.next += 1;
         Some((name_at(&self.bytes, place), place.kind))

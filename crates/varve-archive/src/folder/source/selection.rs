@@ -5,17 +5,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use super::cache_tag::{CACHE_TAG_NAME, is_cache};
-use super::left_out::{LeftOutEntry, LeftOutReason, measure};
 use super::listed_paths::ListedPaths;
 use super::mounts::Mounts;
-use super::options::FolderOptions;
-use super::read::{JoinName, SourceFolder};
 use super::status::{FolderNames, HostFileId, Status};
 use super::virtual_file_systems::{name_of, name_of_unopened};
+use crate::folder::archiving::left_out::{LeftOutEntry, LeftOutReason, measure};
+use crate::folder::archiving::options::FolderOptions;
+use crate::folder::archiving::read::{JoinName, SourceFolder};
 use crate::records::node::NodeKind;
 
 /// The settings that select the archived parts of a source.
-pub(super) struct Selection<'a> {
+pub(crate) struct Selection<'a> {
     options: &'a FolderOptions,
     root_id: HostFileId,
     store_folder: Option<HostFileId>,
@@ -24,7 +24,7 @@ pub(super) struct Selection<'a> {
 
 impl<'a> Selection<'a> {
     /// `store_folder` is the store that receives the snapshot.
-    pub(super) fn new(
+    pub(crate) fn new(
         options: &'a FolderOptions,
         root_id: HostFileId,
         store_folder: Option<HostFileId>,
@@ -33,12 +33,12 @@ impl<'a> Selection<'a> {
     }
 
     /// The listed paths of the source; `None` if everything is archived.
-    pub(super) fn listed(&self) -> Option<&'a ListedPaths> {
+    pub(crate) fn listed(&self) -> Option<&'a ListedPaths> {
         self.options.listed.as_deref().filter(|listed| !listed.is_whole())
     }
 
     /// Returns whether a node is left out altogether, with the reason.
-    pub(super) fn leaves_out(
+    pub(crate) fn leaves_out(
         &self,
         folder: &SourceFolder,
         name: &[u8],
@@ -65,7 +65,7 @@ impl<'a> Selection<'a> {
 
     /// Returns whether a node is archived without its contents, and must not be opened, with the
     /// reason.
-    pub(super) fn leaves_empty(
+    pub(crate) fn leaves_empty(
         &self,
         folder: &SourceFolder,
         name: &[u8],
@@ -97,7 +97,7 @@ impl<'a> Selection<'a> {
 
     /// The name of the virtual file system of an open folder, and the reason if the folder is
     /// therefore archived as empty.
-    pub(super) fn virtual_file_system(
+    pub(crate) fn virtual_file_system(
         &self,
         parent: Option<&SourceFolder>,
         descriptor: impl AsFd,
@@ -114,7 +114,7 @@ impl<'a> Selection<'a> {
     }
 
     /// The only entry of an open folder that is archived, if a marker file in it demands so.
-    pub(super) fn keeps_only(&self, descriptor: &OwnedFd, names: &FolderNames) -> Option<Vec<u8>> {
+    pub(crate) fn keeps_only(&self, descriptor: &OwnedFd, names: &FolderNames) -> Option<Vec<u8>> {
         if self.options.exclude_caches && names.contain(CACHE_TAG_NAME) && is_cache(descriptor) {
             return Some(CACHE_TAG_NAME.to_vec());
         }
@@ -128,12 +128,12 @@ impl<'a> Selection<'a> {
 }
 
 /// The record of a folder that is archived with its marker file alone.
-pub(super) fn marked(path: &Path, by: Vec<u8>) -> LeftOutEntry {
+pub(crate) fn marked(path: &Path, by: Vec<u8>) -> LeftOutEntry {
     let reason = LeftOutReason::Marked { by };
     LeftOutEntry { path: path.to_path_buf(), kind: NodeKind::Folder, bytes: 0, reason }
 }
 
 /// The record of a node that is archived without its contents.
-pub(super) fn empty(path: &Path, kind: NodeKind, reason: LeftOutReason) -> LeftOutEntry {
+pub(crate) fn empty(path: &Path, kind: NodeKind, reason: LeftOutReason) -> LeftOutEntry {
     LeftOutEntry { path: path.to_path_buf(), kind, bytes: 0, reason }
 }

@@ -8,9 +8,9 @@ use varve_block::BlockName;
 use varve_tree::Cutting;
 use varve_world::Timestamp;
 
-use super::excludes::Excludes;
-use super::listed_paths::ListedPaths;
 use super::news::NoteNews;
+use crate::folder::source::excludes::Excludes;
+use crate::folder::source::listed_paths::ListedPaths;
 use crate::records::node::Node;
 use crate::vac::VacOptions;
 

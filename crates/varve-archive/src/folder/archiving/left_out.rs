@@ -3,8 +3,8 @@
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use super::excludes::{ExcludeRule, RuleOrigin};
-use super::status::{FolderNames, Status, open_folder};
+use crate::folder::source::excludes::{ExcludeRule, RuleOrigin};
+use crate::folder::source::status::{FolderNames, Status, open_folder};
 use crate::records::node::NodeKind;
 
 /// Upper bound on the entries that are listed one by one, for excluded files and for the others.
@@ -41,7 +41,7 @@ pub enum LeftOutReason {
 }
 
 impl LeftOutReason {
-    pub(super) fn of_rule(rule: &ExcludeRule) -> Self {
+    pub(crate) fn of_rule(rule: &ExcludeRule) -> Self {
         Self::Pattern { text: rule.text().into(), origin: rule.origin().clone() }
     }
 
@@ -85,7 +85,7 @@ pub struct LeftOutOfFolder {
 }
 
 impl LeftOutOfFolder {
-    pub(super) fn add(&mut self, entry: LeftOutEntry) {
+    pub(crate) fn add(&mut self, entry: LeftOutEntry) {
         if entry.reason.is_asked_for() {
             match entry.kind {
                 NodeKind::Folder => self.folder_count += 1,
@@ -105,7 +105,7 @@ impl LeftOutOfFolder {
 }
 
 /// The bytes of all files in the folder with this name.
-pub(super) fn measure(parent: impl AsFd, name: &[u8]) -> u64 {
+pub(crate) fn measure(parent: impl AsFd, name: &[u8]) -> u64 {
     open_folder(parent, name).map_or(0, |folder| measure_open(folder, MEASURED_DEPTH_MAX))
 }
 

@@ -6,14 +6,14 @@ use crate::records::node::Node;
 use crate::records::node_list::NodeList;
 
 /// The nodes of a folder, taken by ascending names. An unreadable list ends early.
-pub(super) struct PreviousFolder<'a> {
+pub(crate) struct PreviousFolder<'a> {
     nodes: Option<NodeList<'a>>,
     next: Option<Node>,
 }
 
 impl<'a> PreviousFolder<'a> {
     /// The nodes of `folder`.
-    pub(super) fn new(blocks: &'a dyn BlockStore, folder: Option<&Node>) -> Self {
+    pub(crate) fn new(blocks: &'a dyn BlockStore, folder: Option<&Node>) -> Self {
         let mut previous = Self { nodes: folder.map(|folder| NodeList::new(blocks, folder)), next: None };
         previous.read();
         previous
@@ -21,7 +21,7 @@ impl<'a> PreviousFolder<'a> {
 
     /// The node with this name. Names must be requested in ascending order. Nodes in between are
     /// skipped.
-    pub(super) fn take(&mut self, name: &[u8]) -> Option<Node> {
+    pub(crate) fn take(&mut self, name: &[u8]) -> Option<Node> {
         while self.next.as_ref().is_some_and(|next| next.name.as_slice() < name) {
             self.read();
         }

@@ -15,10 +15,10 @@ use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::pipeline;
 use super::read::FileReader;
-use super::selection::Selection;
-use super::status::{NodeSettings, Status};
 use super::walk::{FolderWalker, WalkSetting};
-use super::watch::Watch;
+use crate::folder::source::selection::Selection;
+use crate::folder::source::status::{NodeSettings, Status};
+use crate::folder::watch::Watch;
 use crate::records::node::{Node, NodeKind};
 use crate::taking::last_snapshot_record::LastSnapshotRecord;
 
@@ -107,7 +107,7 @@ pub(crate) fn archive_folder_after(
 }
 
 /// Opens a folder by a path from the user, following symbolic links.
-pub(super) fn open_source(path: &Path, access: OFlags) -> io::Result<(OwnedFd, Status)> {
+pub(crate) fn open_source(path: &Path, access: OFlags) -> io::Result<(OwnedFd, Status)> {
     let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let descriptor = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
     let status = Status::of_open(&descriptor)?;

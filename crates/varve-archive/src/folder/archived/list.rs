@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use super::read::JoinName;
 use crate::browsing::files::Files;
+use crate::folder::archiving::read::JoinName;
 use crate::records::node::{Node, NodeKind};
 
 /// An event of a listing. Paths are relative to the listed node, whose own path is empty.

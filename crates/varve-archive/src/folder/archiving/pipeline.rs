@@ -14,7 +14,7 @@ const QUEUED_A_WORKER_MAX: usize = 3;
 
 /// Runs `produce`, and runs the jobs that it submits on all workers. Jobs start in the order in
 /// which they were submitted. Jobs that are still queued when the producer returns are dropped.
-pub(super) fn run<Job: Send, Done: Send, Output: Send>(
+pub(crate) fn run<Job: Send, Done: Send, Output: Send>(
     workers: &dyn Workers,
     work: &(dyn Fn(Job) -> Done + Sync),
     produce: impl FnOnce(&Pipeline<'_, Job, Done>) -> Output + Send,
@@ -40,7 +40,7 @@ pub(super) fn run<Job: Send, Done: Send, Output: Send>(
 }
 
 /// The producer's view of the queue.
-pub(super) struct Pipeline<'a, Job, Done> {
+pub(crate) struct Pipeline<'a, Job, Done> {
     work: &'a (dyn Fn(Job) -> Done + Sync),
     queued_max: usize,
     state: Mutex<PipelineState<Job, Done>>,
@@ -75,7 +75,7 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
     }
 
     /// Queues a job. While the queue is full, runs the oldest job.
-    pub(super) fn submit(&self, job: Job) {
+    pub(crate) fn submit(&self, job: Job) {
         let mut state = self.state.lock();
         state.queued.push_back(job);
         let is_full = state.queued.len() > self.queued_max;
@@ -88,7 +88,7 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
 
     /// The results of the jobs that have ended since the last call, in the order in which they
     /// ended.
-    pub(super) fn take_done(&self) -> Vec<Done> {
+    pub(crate) fn take_done(&self) -> Vec<Done> {
         std::mem::take(&mut self.state.lock().done)
     }
 
@@ -97,7 +97,7 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
     ///
     /// # Panics
     /// If a job has panicked.
-    pub(super) fn help_or_wait(&self) -> bool {
+    pub(crate) fn help_or_wait(&self) -> bool {
         let mut state = self.state.lock();
         if let Some(job) = state.queued.pop_front() {
             state.running_count += 1;

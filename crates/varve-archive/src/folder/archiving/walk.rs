@@ -16,20 +16,20 @@ use std::sync::Arc;
 use varve_block::BlockStore;
 use varve_tree::{Visit, walk};
 
-use super::flags;
 use super::left_out::LeftOutOfFolder;
-use super::listed_paths::ListedPaths;
 use super::news::EarlierEntry;
 use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::pipeline::Pipeline;
 use super::previous::PreviousFolder;
 use super::read::{FileToRead, JoinName, ReadFiles, ReadJob, SMALL_FILE_BYTES_MAX, SourceFolder};
-use super::selection::{Selection, empty, marked};
 use super::sequence::{FolderCounts, NodeSequence, WalkEvent};
-use super::status::{FolderNames, HostFileId, NodeSettings, Status, open_folder};
-use super::watch::Watch;
-use super::xattrs::XattrPlace;
+use crate::folder::source::flags;
+use crate::folder::source::listed_paths::ListedPaths;
+use crate::folder::source::selection::{Selection, empty, marked};
+use crate::folder::source::status::{FolderNames, HostFileId, NodeSettings, Status, open_folder};
+use crate::folder::source::xattrs::XattrPlace;
+use crate::folder::watch::Watch;
 use crate::records::node::{Node, NodeKind, NodeProblem};
 use crate::taking::last_snapshot_record::LastSnapshotRecord;
 use varve_image::DeviceNumber;
@@ -43,21 +43,21 @@ const WAITING_COUNT_MAX: usize = 16 << 10;
 /// Upper bound on the folders that are open for jobs, besides those that the walker is in.
 const OPEN_FOLDER_COUNT_MAX: usize = 256;
 
-pub(super) type ReadPipeline<'p> = Pipeline<'p, ReadJob, Result<ReadFiles, ArchiveFolderError>>;
+pub(crate) type ReadPipeline<'p> = Pipeline<'p, ReadJob, Result<ReadFiles, ArchiveFolderError>>;
 
 /// The fixed settings of a walk.
-pub(super) struct WalkSetting<'a> {
-    pub(super) blocks: &'a dyn BlockStore,
-    pub(super) pipeline: &'a ReadPipeline<'a>,
-    pub(super) options: &'a FolderOptions,
-    pub(super) watch: Watch<'a>,
-    pub(super) description: NodeSettings,
-    pub(super) selection: Selection<'a>,
+pub(crate) struct WalkSetting<'a> {
+    pub(crate) blocks: &'a dyn BlockStore,
+    pub(crate) pipeline: &'a ReadPipeline<'a>,
+    pub(crate) options: &'a FolderOptions,
+    pub(crate) watch: Watch<'a>,
+    pub(crate) description: NodeSettings,
+    pub(crate) selection: Selection<'a>,
     /// The device of the source.
-    pub(super) device: DeviceNumber,
+    pub(crate) device: DeviceNumber,
 }
 
-pub(super) struct FolderWalker<'a> {
+pub(crate) struct FolderWalker<'a> {
     setting: WalkSetting<'a>,
     sequence: NodeSequence<'a>,
     /// The folders from the root to the current one.
@@ -90,7 +90,7 @@ struct WalkedEntry {
 }
 
 impl<'a> FolderWalker<'a> {
-    pub(super) fn new(setting: WalkSetting<'a>) -> Self {
+    pub(crate) fn new(setting: WalkSetting<'a>) -> Self {
         Self {
             sequence: NodeSequence::new(setting.blocks, None, None),
             last_record: None,
@@ -107,7 +107,7 @@ impl<'a> FolderWalker<'a> {
     }
 
     /// Uses the record of the last snapshot, and adds this one to it.
-    pub(super) fn remembering(self, last_record: Option<LastSnapshotRecord>) -> Self {
+    pub(crate) fn remembering(self, last_record: Option<LastSnapshotRecord>) -> Self {
         let vac = self.setting.options.vac.as_ref();
         Self {
             sequence: NodeSequence::new(self.setting.blocks, last_record.clone(), vac),
@@ -117,7 +117,7 @@ impl<'a> FolderWalker<'a> {
     }
 
     /// Walks from the root to the end.
-    pub(super) fn walk(
+    pub(crate) fn walk(
         mut self,
         root: Node,
         descriptor: OwnedFd,

@@ -23,7 +23,7 @@ use crate::taking::last_snapshot_record::LastSnapshotRecord;
 use crate::vac::{ArchivedVac, VacOptions, VacTreeWriter};
 
 /// An event of the walk.
-pub(super) enum WalkEvent {
+pub(crate) enum WalkEvent {
     /// A complete node. Not a folder whose contents follow.
     Node(Node),
     /// A file that is still being read.
@@ -57,7 +57,7 @@ pub struct FolderCounts {
     pub news: NewsCounts,
 }
 
-pub(super) struct NodeSequence<'a> {
+pub(crate) struct NodeSequence<'a> {
     blocks: &'a dyn BlockStore,
     events: VecDeque<WalkEvent>,
     /// The number of events that have left the queue.
@@ -80,7 +80,7 @@ struct FolderInProgress<'a> {
 }
 
 impl<'a> NodeSequence<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         blocks: &'a dyn BlockStore,
         last_record: Option<LastSnapshotRecord>,
         vac: Option<&'a VacOptions>,
@@ -101,24 +101,24 @@ impl<'a> NodeSequence<'a> {
     }
 
     /// The number of waiting events.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.events.len()
     }
 
     /// Appends an event. Returns its number for [`settle`](Self::settle).
-    pub(super) fn push(&mut self, event: WalkEvent) -> u64 {
+    pub(crate) fn push(&mut self, event: WalkEvent) -> u64 {
         self.events.push_back(event);
         self.passed_count + self.events.len() as u64 - 1
     }
 
     /// Replaces an awaited event by its finished node.
-    pub(super) fn settle(&mut self, number: u64, node: Node) {
+    pub(crate) fn settle(&mut self, number: u64, node: Node) {
         let place = usize::try_from(number - self.passed_count).expect("an awaited event is in the queue");
         self.events[place] = WalkEvent::Node(node);
     }
 
     /// Writes the complete events at the front of the queue.
-    pub(super) fn advance(&mut self) -> Result<(), PutError> {
+    pub(crate) fn advance(&mut self) -> Result<(), PutError> {
         while self.events.front().is_some_and(|event| !matches!(event, WalkEvent::Awaited)) {
             self.passed_count += 1;
             match self.events.pop_front() {
@@ -139,7 +139,7 @@ impl<'a> NodeSequence<'a> {
     }
 
     /// Returns the root, the counts, and the archive for vac's tools. Everything must be written.
-    pub(super) fn finish(self) -> (Node, FolderCounts, Option<ArchivedVac>) {
+    pub(crate) fn finish(self) -> (Node, FolderCounts, Option<ArchivedVac>) {
         (self.root.expect("the root was opened, closed, and written"), self.counts, self.vac_done)
     }
 

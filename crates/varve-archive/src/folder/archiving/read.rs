@@ -10,17 +10,17 @@ use rustix::io::Errno;
 use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentWriter, Cutting, Entry, FixedWriter, VacShape, put_whole};
 
-use super::flags;
 use super::news::{EarlierEntry, NewsCounts, NoteNews};
 use super::outcome::ArchiveFolderError;
-use super::status::{NodeSettings, Status, open_file};
-use super::watch::Watch;
-use super::xattrs::XattrPlace;
+use crate::folder::source::flags;
+use crate::folder::source::status::{NodeSettings, Status, open_file};
+use crate::folder::source::xattrs::XattrPlace;
+use crate::folder::watch::Watch;
 use crate::records::node::{Node, NodeKind, NodeProblem};
 use varve_image::DeviceNumber;
 
 /// The largest file that is read together with others. Any file of this size is one leaf.
-pub(super) const SMALL_FILE_BYTES_MAX: u64 = Cutting::FILE.min() as u64;
+pub(crate) const SMALL_FILE_BYTES_MAX: u64 = Cutting::FILE.min() as u64;
 /// Bytes of a large file that are read at a time.
 const READ_BYTES: usize = 4 << 20;
 /// Bytes that are read first of a file whose status reports size 0.
@@ -29,51 +29,51 @@ const UNSIZED_FIRST_BYTES: usize = 4 << 10;
 const UNSIZED_READ_BYTES: usize = 256 << 10;
 
 /// An open folder of the source. It lives as long as the walker is in it, or a job needs it.
-pub(super) struct SourceFolder {
-    pub(super) descriptor: OwnedFd,
+pub(crate) struct SourceFolder {
+    pub(crate) descriptor: OwnedFd,
     /// The path from the root of the source.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The device of its file system.
-    pub(super) device: DeviceNumber,
+    pub(crate) device: DeviceNumber,
     /// The name of its file system, if that is a virtual one without data.
-    pub(super) virtual_name: Option<&'static str>,
+    pub(crate) virtual_name: Option<&'static str>,
     /// Shared by all open folders, so that they can be counted.
-    pub(super) _token: Arc<()>,
+    pub(crate) _token: Arc<()>,
 }
 
 /// A file to read.
-pub(super) struct FileToRead {
+pub(crate) struct FileToRead {
     /// Its number in the sequence of events.
-    pub(super) number: u64,
-    pub(super) folder: Arc<SourceFolder>,
+    pub(crate) number: u64,
+    pub(crate) folder: Arc<SourceFolder>,
     /// The node as the walker saw it.
-    pub(super) node: Node,
-    pub(super) seen: Status,
+    pub(crate) node: Node,
+    pub(crate) seen: Status,
     /// Its state in the previous snapshot.
-    pub(super) earlier: EarlierEntry,
+    pub(crate) earlier: EarlierEntry,
 }
 
 /// Files that are read together.
-pub(super) type ReadJob = Vec<FileToRead>;
+pub(crate) type ReadJob = Vec<FileToRead>;
 
 /// The result of a job.
 #[derive(Default)]
-pub(super) struct ReadFiles {
-    pub(super) nodes: Vec<(u64, Node)>,
-    pub(super) read_count: u64,
-    pub(super) read_bytes: u64,
-    pub(super) news: NewsCounts,
+pub(crate) struct ReadFiles {
+    pub(crate) nodes: Vec<(u64, Node)>,
+    pub(crate) read_count: u64,
+    pub(crate) read_bytes: u64,
+    pub(crate) news: NewsCounts,
 }
 
 /// Reads files and puts their contents.
-pub(super) struct FileReader<'a> {
-    pub(super) blocks: &'a dyn BlockStore,
-    pub(super) watch: Watch<'a>,
-    pub(super) description: NodeSettings,
-    pub(super) cutting: Cutting,
+pub(crate) struct FileReader<'a> {
+    pub(crate) blocks: &'a dyn BlockStore,
+    pub(crate) watch: Watch<'a>,
+    pub(crate) description: NodeSettings,
+    pub(crate) cutting: Cutting,
     /// Set if an archive for vac's tools is written too.
-    pub(super) vac: Option<VacShape>,
-    pub(super) note: NoteNews,
+    pub(crate) vac: Option<VacShape>,
+    pub(crate) note: NoteNews,
 }
 
 /// The tree of a file that is being read: cut by content, or in blocks as vac does.
@@ -161,7 +161,7 @@ struct SmallFiles {
 
 impl FileReader<'_> {
     /// Reads the files of one job.
-    pub(super) fn read(&self, job: ReadJob) -> Result<ReadFiles, ArchiveFolderError> {
+    pub(crate) fn read(&self, job: ReadJob) -> Result<ReadFiles, ArchiveFolderError> {
         let mut read = ReadFiles::default();
         let mut small = SmallFiles::default();
         let mut before = Vec::with_capacity(job.len());
@@ -404,7 +404,7 @@ fn read_full(file: impl AsFd, into: &mut [u8], offset: u64) -> io::Result<usize>
 }
 
 /// Appends a name that is bytes.
-pub(super) trait JoinName {
+pub(crate) trait JoinName {
     /// This path with one more component.
     fn join_name(&self, name: &[u8]) -> PathBuf;
 }

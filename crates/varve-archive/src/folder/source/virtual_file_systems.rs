@@ -49,7 +49,7 @@ const VIRTUAL: [(u32, &str); 33] = [
 const AUTOFS: u32 = 0x0187;
 
 /// The name of the file system of an open file or folder, if it is a virtual one.
-pub(super) fn name_of(file: impl AsFd) -> Option<&'static str> {
+pub(crate) fn name_of(file: impl AsFd) -> Option<&'static str> {
     name(magic(file)?)
 }
 
@@ -66,7 +66,7 @@ fn name(magic: u32) -> Option<&'static str> {
 
 /// Checks the entry with this name in `folder` without opening it, so that an automount point stays
 /// unmounted.
-pub(super) fn name_of_unopened(folder: impl AsFd, name: &[u8]) -> Option<&'static str> {
+pub(crate) fn name_of_unopened(folder: impl AsFd, name: &[u8]) -> Option<&'static str> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let place: OwnedFd = rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?;
     name_of(place)

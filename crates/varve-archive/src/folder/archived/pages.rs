@@ -29,13 +29,13 @@ const PAGES_BYTES_MAX: u64 = 64 << 20;
 const TABLES_BYTES_MAX: u64 = 16 << 20;
 
 /// Consecutive nodes of a folder.
-pub(super) struct NodePage {
+pub(crate) struct NodePage {
     nodes: Vec<Node>,
     weight: u64,
 }
 
 /// The positions of the pages in the list of a folder.
-pub(super) struct PageTable {
+pub(crate) struct PageTable {
     starts: Vec<ListPlace>,
     /// The last name of each page.
     last_names: Vec<Vec<u8>>,
@@ -89,14 +89,14 @@ impl Default for FolderPages {
 }
 
 /// A node in a page. The page stays in memory as long as this value.
-pub(super) struct NodeInPage {
+pub(crate) struct NodeInPage {
     page: Arc<NodePage>,
     place: usize,
 }
 
 impl NodeInPage {
     /// The node. `None` only if the page has no such position.
-    pub(super) fn get(&self) -> Option<&Node> {
+    pub(crate) fn get(&self) -> Option<&Node> {
         self.page.nodes.get(self.place)
     }
 }
@@ -104,7 +104,7 @@ impl NodeInPage {
 impl FolderPages {
     /// Passes the nodes of a folder to `visit`, beginning with number `first`, each with its
     /// number, until `visit` returns false. Nodes before an error have been passed.
-    pub(super) fn visit(
+    pub(crate) fn visit(
         &self,
         blocks: &dyn BlockStore,
         folder: &Entry,
@@ -131,7 +131,7 @@ impl FolderPages {
     }
 
     /// The node with this number, if the folder has one.
-    pub(super) fn node(
+    pub(crate) fn node(
         &self,
         blocks: &dyn BlockStore,
         folder: &Entry,
@@ -150,7 +150,7 @@ impl FolderPages {
     }
 
     /// The node with this name, and its number.
-    pub(super) fn find(
+    pub(crate) fn find(
         &self,
         blocks: &dyn BlockStore,
         folder: &Entry,

@@ -20,7 +20,7 @@ pub enum FileNews {
 
 /// The state of an entry in the previous snapshot.
 #[derive(Debug, Clone)]
-pub(super) enum EarlierEntry {
+pub(crate) enum EarlierEntry {
     Known(Box<Node>),
     Absent,
     /// The previous snapshot is not readable with this key.
@@ -28,7 +28,7 @@ pub(super) enum EarlierEntry {
 }
 
 impl EarlierEntry {
-    pub(super) fn known(&self) -> Option<&Node> {
+    pub(crate) fn known(&self) -> Option<&Node> {
         match self {
             Self::Known(node) => Some(node),
             Self::Absent | Self::Unknown => None,
@@ -52,7 +52,7 @@ pub struct NewsCounts {
 impl NewsCounts {
     /// Counts an entry that was archived, and passes its state to `note`. Unreadable entries are
     /// not counted.
-    pub(super) fn add(&mut self, node: &Node, earlier: &EarlierEntry, note: impl FnOnce(FileNews)) {
+    pub(crate) fn add(&mut self, node: &Node, earlier: &EarlierEntry, note: impl FnOnce(FileNews)) {
         if matches!(node.problem, Some(NodeProblem::Unreadable | NodeProblem::Vanished))
             && node.content.is_none()
         {
@@ -73,7 +73,7 @@ impl NewsCounts {
         note(news);
     }
 
-    pub(super) fn merge(&mut self, others: Self) {
+    pub(crate) fn merge(&mut self, others: Self) {
         self.new_count += others.new_count;
         self.changed_count += others.changed_count;
         self.new_or_changed_count += others.new_or_changed_count;

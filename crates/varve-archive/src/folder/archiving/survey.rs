@@ -9,12 +9,12 @@ use rustix::fs::OFlags;
 
 use super::archive::open_source;
 use super::left_out::{LeftOutEntry, LeftOutOfFolder};
-use super::listed_paths::ListedPaths;
 use super::options::FolderOptions;
 use super::outcome::ArchiveFolderError;
 use super::read::{JoinName, SourceFolder};
-use super::selection::{Selection, empty, marked};
-use super::status::{FolderNames, Status, open_folder};
+use crate::folder::source::listed_paths::ListedPaths;
+use crate::folder::source::selection::{Selection, empty, marked};
+use crate::folder::source::status::{FolderNames, Status, open_folder};
 use crate::records::node::NodeKind;
 use varve_image::DeviceNumber;
 
@@ -54,9 +54,9 @@ pub struct FolderSurvey {
     pub left_out: LeftOutOfFolder,
 }
 
-/// Walks through `source` as [`archive_folder`](super::archive_folder) would with these options.
-/// Reports what it would archive and what it would leave out, in the order of the walk. Files are
-/// not opened. Ends early if `visit` returns `Break`.
+/// Walks through `source` as [`archive_folder`](crate::folder::archive_folder) would with these
+/// options. Reports what it would archive and what it would leave out, in the order of the walk.
+/// Files are not opened. Ends early if `visit` returns `Break`.
 ///
 /// # Errors
 /// [`ArchiveFolderError`]: the source is unreadable, or is the store itself.

@@ -20,7 +20,7 @@ const XATTR_BYTES_USUAL: usize = 1 << 10;
 const XATTRS_BYTES_MAX: usize = 8 << 20;
 
 /// The way to reach the attributes of a file.
-pub(super) enum XattrPlace<'a> {
+pub(crate) enum XattrPlace<'a> {
     /// An open file or folder.
     Open(BorrowedFd<'a>),
     /// A node that cannot or must not be opened: its path through its open folder.
@@ -28,13 +28,13 @@ pub(super) enum XattrPlace<'a> {
 }
 
 impl<'a> XattrPlace<'a> {
-    pub(super) fn open(file: &'a impl AsFd) -> Self {
+    pub(crate) fn open(file: &'a impl AsFd) -> Self {
         Self::Open(file.as_fd())
     }
 
     /// The system calls for attributes take no folder descriptor, but `/proc` has a path to each
     /// open one. It leads to the folder itself, wherever it has been moved.
-    pub(super) fn named(folder: &impl AsFd, name: &[u8]) -> Self {
+    pub(crate) fn named(folder: &impl AsFd, name: &[u8]) -> Self {
         let folder = PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()));
         Self::Named(folder.join(OsStr::from_bytes(name)))
     }
@@ -55,7 +55,7 @@ impl<'a> XattrPlace<'a> {
 
     /// Reads all attributes, in ascending order of their names. None if the file system has no
     /// attributes.
-    pub(super) fn read(&self) -> io::Result<Vec<Xattr>> {
+    pub(crate) fn read(&self) -> io::Result<Vec<Xattr>> {
         let names = match read_into_room(|room| self.list_into(room)) {
             Ok(names) => names,
             Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
@@ -80,7 +80,7 @@ impl<'a> XattrPlace<'a> {
     }
 
     /// Removes one attribute.
-    pub(super) fn remove(&self, name: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn remove(&self, name: &[u8]) -> Result<(), Errno> {
         match self {
             Self::Open(file) => rustix::fs::fremovexattr(file, name),
             Self::Named(path) => rustix::fs::lremovexattr(path, name),
@@ -88,7 +88,7 @@ impl<'a> XattrPlace<'a> {
     }
 
     /// Sets one attribute.
-    pub(super) fn write(&self, xattr: &Xattr) -> io::Result<()> {
+    pub(crate) fn write(&self, xattr: &Xattr) -> io::Result<()> {
         let Xattr { name, value } = xattr;
         match self {
             Self::Open(file) => rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty())?,

@@ -37,17 +37,17 @@ impl ListedPaths {
     }
 
     /// Returns whether everything at this level is included.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.is_whole
     }
 
     /// The names at this level, in ascending order of their bytes.
-    pub(super) fn names(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.below.keys().map(Vec::as_slice)
     }
 
     /// The listed paths below a name. `None` if everything there is included.
-    pub(super) fn below(&self, name: &[u8]) -> Option<&Self> {
+    pub(crate) fn below(&self, name: &[u8]) -> Option<&Self> {
         self.below.get(name).filter(|below| !below.is_whole)
     }
 }

@@ -10,7 +10,7 @@ const ARCHIVE_MARKS: [&str; 2] = ["fuse.varve ", "fuse varve:"];
 
 /// The devices of file systems that are treated specially.
 #[derive(Debug, Default)]
-pub(super) struct Mounts {
+pub(crate) struct Mounts {
     /// Mounted archives. They are archived as empty folders; otherwise each snapshot would contain
     /// all snapshots before it.
     archives: Vec<DeviceNumber>,
@@ -21,7 +21,7 @@ pub(super) struct Mounts {
 
 impl Mounts {
     /// Reads the current mounts. Empty if the system does not report them.
-    pub(super) fn read() -> Self {
+    pub(crate) fn read() -> Self {
         fs::read("/proc/self/mountinfo")
             .map_or_else(|_| Self::default(), |table| Self::in_table(&String::from_utf8_lossy(&table)))
     }
@@ -45,12 +45,12 @@ impl Mounts {
     }
 
     /// Returns whether a mounted archive has this device.
-    pub(super) fn is_archive(&self, device: DeviceNumber) -> bool {
+    pub(crate) fn is_archive(&self, device: DeviceNumber) -> bool {
         self.archives.contains(&device)
     }
 
     /// Returns whether this is the device of an autofs with an indirect map.
-    pub(super) fn is_indirect_autofs(&self, device: DeviceNumber) -> bool {
+    pub(crate) fn is_indirect_autofs(&self, device: DeviceNumber) -> bool {
         self.indirect.contains(&device)
     }
 }

@@ -1,0 +1,14 @@
+//! Archiving a folder: the walk, the workers that read files, and the records of the result.
+
+pub(crate) mod archive;
+pub(crate) mod left_out;
+pub(crate) mod news;
+pub(crate) mod options;
+pub(crate) mod outcome;
+pub(crate) mod pipeline;
+pub(crate) mod previous;
+pub(crate) mod read;
+pub(crate) mod sequence;
+pub(crate) mod single;
+pub(crate) mod survey;
+pub(crate) mod walk;
