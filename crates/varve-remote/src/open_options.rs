@@ -59,8 +59,8 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
-    /// Reads the environment: `VARVE_REMOTE_PASSWORD`, `SSH_AUTH_SOCK` and `HOME`. [`open`] reads
-    /// the `AWS_` variables, as every S3 tool does.
+    /// Reads the environment: `VARVE_REMOTE_PASSWORD`, `SSH_AUTH_SOCK` and `HOME`.
+    /// [`open`](crate::open) reads the `AWS_` variables, as every S3 tool does.
     #[must_use]
     pub fn from_environment() -> Self {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -182,7 +182,7 @@ impl Entry {
         self.layout == other.layout && (self.layout == Layout::ContentCut || shape(self) == shape(other))
     }
 
-    /// Encodes the entry as it is stored: [`ENTRY_HEADER_BYTES`] and the root's score.
+    /// Encodes the entry as it is stored: its header and the root's score.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![BlockType::leaf(self.leaf_kind).to_byte(), self.layout as u8, self.depth, 0];

@@ -109,8 +109,7 @@ impl Catalog {
     /// Reads the catalogs that these roots lead to, and joins them into one. The first root was
     /// written by a process that could read the catalog before it. The others were added since
     /// then, oldest first, by write-only keys. A root that omits or spoils something hides nothing
-    /// that the others hold. Lost catalogs among the added ones are omitted; see
-    /// [`Catalog::require_all`].
+    /// that the others hold. Lost catalogs among the added ones are omitted.
     ///
     /// # Errors
     /// [`LoadCatalogError`]. If the first catalog is lost, the call fails, because the others do
