@@ -29,13 +29,13 @@ const PAGES_BYTES_MAX: u64 = 64 << 20;
 const TABLES_BYTES_MAX: u64 = 16 << 20;
 
 /// Consecutive nodes of a folder.
-pub(crate) struct NodePage {
+pub(super) struct NodePage {
     nodes: Vec<Node>,
     weight: u64,
 }
 
 /// The positions of the pages in the list of a folder.
-pub(crate) struct PageTable {
+pub(super) struct PageTable {
     starts: Vec<ListPlace>,
     /// The last name of each page.
     last_names: Vec<Vec<u8>>,

@@ -107,7 +107,7 @@ pub(crate) fn archive_folder_after(
 }
 
 /// Opens a folder by a path from the user, following symbolic links.
-pub(crate) fn open_source(path: &Path, access: OFlags) -> io::Result<(OwnedFd, Status)> {
+pub(super) fn open_source(path: &Path, access: OFlags) -> io::Result<(OwnedFd, Status)> {
     let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let descriptor = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
     let status = Status::of_open(&descriptor)?;

@@ -6,7 +6,7 @@ use crate::records::node::Node;
 use crate::records::node_list::NodeList;
 
 /// The nodes of a folder, taken by ascending names. An unreadable list ends early.
-pub(crate) struct PreviousFolder<'a> {
+pub(super) struct PreviousFolder<'a> {
     nodes: Option<NodeList<'a>>,
     next: Option<Node>,
 }

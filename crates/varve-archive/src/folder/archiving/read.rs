@@ -20,7 +20,7 @@ use crate::records::node::{Node, NodeKind, NodeProblem};
 use varve_image::DeviceNumber;
 
 /// The largest file that is read together with others. Any file of this size is one leaf.
-pub(crate) const SMALL_FILE_BYTES_MAX: u64 = Cutting::FILE.min() as u64;
+pub(super) const SMALL_FILE_BYTES_MAX: u64 = Cutting::FILE.min() as u64;
 /// Bytes of a large file that are read at a time.
 const READ_BYTES: usize = 4 << 20;
 /// Bytes that are read first of a file whose status reports size 0.
@@ -38,42 +38,42 @@ pub(crate) struct SourceFolder {
     /// The name of its file system, if that is a virtual one without data.
     pub(crate) virtual_name: Option<&'static str>,
     /// Shared by all open folders, so that they can be counted.
-    pub(crate) _token: Arc<()>,
+    pub(super) _token: Arc<()>,
 }
 
 /// A file to read.
-pub(crate) struct FileToRead {
+pub(super) struct FileToRead {
     /// Its number in the sequence of events.
-    pub(crate) number: u64,
-    pub(crate) folder: Arc<SourceFolder>,
+    pub(super) number: u64,
+    pub(super) folder: Arc<SourceFolder>,
     /// The node as the walker saw it.
-    pub(crate) node: Node,
-    pub(crate) seen: Status,
+    pub(super) node: Node,
+    pub(super) seen: Status,
     /// Its state in the previous snapshot.
-    pub(crate) earlier: EarlierEntry,
+    pub(super) earlier: EarlierEntry,
 }
 
 /// Files that are read together.
-pub(crate) type ReadJob = Vec<FileToRead>;
+pub(super) type ReadJob = Vec<FileToRead>;
 
 /// The result of a job.
 #[derive(Default)]
-pub(crate) struct ReadFiles {
-    pub(crate) nodes: Vec<(u64, Node)>,
-    pub(crate) read_count: u64,
-    pub(crate) read_bytes: u64,
-    pub(crate) news: NewsCounts,
+pub(super) struct ReadFiles {
+    pub(super) nodes: Vec<(u64, Node)>,
+    pub(super) read_count: u64,
+    pub(super) read_bytes: u64,
+    pub(super) news: NewsCounts,
 }
 
 /// Reads files and puts their contents.
-pub(crate) struct FileReader<'a> {
-    pub(crate) blocks: &'a dyn BlockStore,
-    pub(crate) watch: Watch<'a>,
-    pub(crate) description: NodeSettings,
-    pub(crate) cutting: Cutting,
+pub(super) struct FileReader<'a> {
+    pub(super) blocks: &'a dyn BlockStore,
+    pub(super) watch: Watch<'a>,
+    pub(super) description: NodeSettings,
+    pub(super) cutting: Cutting,
     /// Set if an archive for vac's tools is written too.
-    pub(crate) vac: Option<VacShape>,
-    pub(crate) note: NoteNews,
+    pub(super) vac: Option<VacShape>,
+    pub(super) note: NoteNews,
 }
 
 /// The tree of a file that is being read: cut by content, or in blocks as vac does.

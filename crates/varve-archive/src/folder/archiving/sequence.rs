@@ -23,7 +23,7 @@ use crate::taking::last_snapshot_record::LastSnapshotRecord;
 use crate::vac::{ArchivedVac, VacOptions, VacTreeWriter};
 
 /// An event of the walk.
-pub(crate) enum WalkEvent {
+pub(super) enum WalkEvent {
     /// A complete node. Not a folder whose contents follow.
     Node(Node),
     /// A file that is still being read.
@@ -57,7 +57,7 @@ pub struct FolderCounts {
     pub news: NewsCounts,
 }
 
-pub(crate) struct NodeSequence<'a> {
+pub(super) struct NodeSequence<'a> {
     blocks: &'a dyn BlockStore,
     events: VecDeque<WalkEvent>,
     /// The number of events that have left the queue.

@@ -43,21 +43,21 @@ const WAITING_COUNT_MAX: usize = 16 << 10;
 /// Upper bound on the folders that are open for jobs, besides those that the walker is in.
 const OPEN_FOLDER_COUNT_MAX: usize = 256;
 
-pub(crate) type ReadPipeline<'p> = Pipeline<'p, ReadJob, Result<ReadFiles, ArchiveFolderError>>;
+pub(super) type ReadPipeline<'p> = Pipeline<'p, ReadJob, Result<ReadFiles, ArchiveFolderError>>;
 
 /// The fixed settings of a walk.
-pub(crate) struct WalkSetting<'a> {
-    pub(crate) blocks: &'a dyn BlockStore,
-    pub(crate) pipeline: &'a ReadPipeline<'a>,
-    pub(crate) options: &'a FolderOptions,
-    pub(crate) watch: Watch<'a>,
-    pub(crate) description: NodeSettings,
-    pub(crate) selection: Selection<'a>,
+pub(super) struct WalkSetting<'a> {
+    pub(super) blocks: &'a dyn BlockStore,
+    pub(super) pipeline: &'a ReadPipeline<'a>,
+    pub(super) options: &'a FolderOptions,
+    pub(super) watch: Watch<'a>,
+    pub(super) description: NodeSettings,
+    pub(super) selection: Selection<'a>,
     /// The device of the source.
-    pub(crate) device: DeviceNumber,
+    pub(super) device: DeviceNumber,
 }
 
-pub(crate) struct FolderWalker<'a> {
+pub(super) struct FolderWalker<'a> {
     setting: WalkSetting<'a>,
     sequence: NodeSequence<'a>,
     /// The folders from the root to the current one.
@@ -107,7 +107,7 @@ impl<'a> FolderWalker<'a> {
     }
 
     /// Uses the record of the last snapshot, and adds this one to it.
-    pub(crate) fn remembering(self, last_record: Option<LastSnapshotRecord>) -> Self {
+    pub(super) fn remembering(self, last_record: Option<LastSnapshotRecord>) -> Self {
         let vac = self.setting.options.vac.as_ref();
         Self {
             sequence: NodeSequence::new(self.setting.blocks, last_record.clone(), vac),

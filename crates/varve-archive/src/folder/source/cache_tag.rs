@@ -6,12 +6,12 @@ use std::os::fd::AsFd;
 use super::status::open_file;
 
 /// The name of the file that marks a folder as a cache: <https://bford.info/cachedir/>.
-pub(crate) const CACHE_TAG_NAME: &[u8] = b"CACHEDIR.TAG";
+pub(super) const CACHE_TAG_NAME: &[u8] = b"CACHEDIR.TAG";
 /// The first bytes of that file.
 const CACHE_TAG_SIGNATURE: &[u8; 43] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
 /// Returns whether the tag file in this folder is valid: it begins with the signature.
-pub(crate) fn is_cache(folder: impl AsFd) -> bool {
+pub(super) fn is_cache(folder: impl AsFd) -> bool {
     let read = || -> io::Result<bool> {
         let tag = open_file(folder, CACHE_TAG_NAME)?;
         let mut start = [0; CACHE_TAG_SIGNATURE.len()];

@@ -45,12 +45,12 @@ impl Mounts {
     }
 
     /// Returns whether a mounted archive has this device.
-    pub(crate) fn is_archive(&self, device: DeviceNumber) -> bool {
+    pub(super) fn is_archive(&self, device: DeviceNumber) -> bool {
         self.archives.contains(&device)
     }
 
     /// Returns whether this is the device of an autofs with an indirect map.
-    pub(crate) fn is_indirect_autofs(&self, device: DeviceNumber) -> bool {
+    pub(super) fn is_indirect_autofs(&self, device: DeviceNumber) -> bool {
         self.indirect.contains(&device)
     }
 }

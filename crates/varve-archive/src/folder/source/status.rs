@@ -42,7 +42,7 @@ pub(crate) struct Status {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) mtime: FileTime,
-    pub(crate) ctime: FileTime,
+    pub(super) ctime: FileTime,
     pub(crate) size: u64,
     pub(crate) allocated_bytes: u64,
     pub(crate) link_count: u32,

@@ -22,7 +22,7 @@ impl StatusFlags {
     }
 
     /// Returns whether a file with this status may have these flags.
-    pub(crate) fn may_be(self, flags: InodeFlags) -> bool {
+    pub(super) fn may_be(self, flags: InodeFlags) -> bool {
         flags.and(self.known) == self.set
     }
 

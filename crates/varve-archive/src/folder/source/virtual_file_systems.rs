@@ -66,7 +66,7 @@ fn name(magic: u32) -> Option<&'static str> {
 
 /// Checks the entry with this name in `folder` without opening it, so that an automount point stays
 /// unmounted.
-pub(crate) fn name_of_unopened(folder: impl AsFd, name: &[u8]) -> Option<&'static str> {
+pub(super) fn name_of_unopened(folder: impl AsFd, name: &[u8]) -> Option<&'static str> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let place: OwnedFd = rustix::fs::openat(folder, name, flags, Mode::empty()).ok()?;
     name_of(place)
