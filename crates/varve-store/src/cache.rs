@@ -1,4 +1,4 @@
-//! Makes this crate's caches: bounded by weight, and with the same hashes in every run.
+//! Caches that are bounded by weight, and have the same hashes in every run.
 
 use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
 
@@ -6,10 +6,13 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, Weighter};
 
 /// A hasher without a seed: the choice of evicted items depends on the sequence of requests alone.
-pub(crate) type FixedHasher = BuildHasherDefault<DefaultHasher>;
+pub type FixedHasher = BuildHasherDefault<DefaultHasher>;
 
 /// Makes a cache of at most `weight_max`, for items of about `weight_each`.
-pub(crate) fn cache<K: Eq + Hash, V: Clone, W: Weighter<K, V> + Clone>(
+///
+/// # Panics
+/// If `weight_each` is 0.
+pub fn weighted_cache<K: Eq + Hash, V: Clone, W: Weighter<K, V> + Clone>(
     weight_max: u64,
     weight_each: u64,
     weighter: W,

@@ -16,7 +16,7 @@ use varve_log::{
     PageRow, ReadLogError,
 };
 
-use crate::cache::{FixedHasher, cache};
+use crate::cache::{FixedHasher, weighted_cache};
 
 /// The most memory for pages.
 const PAGES_BYTES_MAX: u64 = 32 << 20;
@@ -123,10 +123,10 @@ impl Directory {
     pub(crate) fn new(log: Arc<Log>) -> Self {
         Self {
             log,
-            arenas: cache(ARENAS_MAX, 1, UnitWeight),
-            rows: cache(ROWS_BYTES_MAX, 300, RowsWeight),
-            pages: cache(PAGES_BYTES_MAX, 150_000, PageWeight),
-            places: cache(PLACES_BYTES_MAX, 1500, PlacesWeight),
+            arenas: weighted_cache(ARENAS_MAX, 1, UnitWeight),
+            rows: weighted_cache(ROWS_BYTES_MAX, 300, RowsWeight),
+            pages: weighted_cache(PAGES_BYTES_MAX, 150_000, PageWeight),
+            places: weighted_cache(PLACES_BYTES_MAX, 1500, PlacesWeight),
             unsealed: Mutex::default(),
         }
     }

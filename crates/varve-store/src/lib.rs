@@ -44,6 +44,7 @@ mod store;
 mod tail;
 mod vault;
 
+pub use cache::{FixedHasher, weighted_cache};
 pub use config::{
     CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,
 };

@@ -1,12 +1,12 @@
 //! A block store with a cache, for random reads of the same images.
 
-use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{OptionsBuilder, Weighter};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
 use varve_block::{BlockName, BlockStore, GetError};
+use varve_store::{FixedHasher, weighted_cache};
 
 /// The default size of the cache of leaves.
 const LEAVES_BYTES: u64 = 64 << 20;
@@ -18,7 +18,7 @@ const BLOCK_BYTES: u64 = 16 << 10;
 /// The overhead of a cache entry.
 const ENTRY_BYTES: u64 = 100;
 
-type NamedBlockCache = Cache<BlockName, Bytes, BlockWeight, BuildHasherDefault<DefaultHasher>>;
+type NamedBlockCache = Cache<BlockName, Bytes, BlockWeight, FixedHasher>;
 
 #[derive(Clone)]
 struct BlockWeight;
@@ -49,6 +49,7 @@ impl CachedBlocks {
     /// A cache of at most this many bytes of leaves, and a quarter of that of pointer blocks.
     #[must_use]
     pub fn with_leaves_bytes(below: Arc<dyn BlockStore>, leaves_bytes: u64) -> Self {
+        let cache = |bytes_max| weighted_cache(bytes_max, BLOCK_BYTES, BlockWeight);
         Self { below, leaves: cache(leaves_bytes), pointers: cache(leaves_bytes / POINTERS_SHARE) }
     }
 
@@ -66,18 +67,6 @@ impl CachedBlocks {
         // buffer.
         self.cache(name).insert(*name, Bytes::copy_from_slice(bytes));
     }
-}
-
-fn cache(bytes_max: u64) -> NamedBlockCache {
-    let items = usize::try_from(bytes_max / BLOCK_BYTES).unwrap_or(usize::MAX);
-    // With a single shard, one block may be as heavy as the whole cache.
-    let options = OptionsBuilder::new()
-        .weight_capacity(bytes_max)
-        .estimated_items_capacity(items)
-        .shards(1)
-        .build()
-        .expect("both capacities are given");
-    Cache::with_options(options, BlockWeight, BuildHasherDefault::default(), DefaultLifecycle::default())
 }
 
 impl BlockStore for CachedBlocks {

@@ -9,7 +9,7 @@ use quick_cache::sync::Cache;
 use varve_block::{BlockName, BlockType, LogAddress, PlacedName, Score};
 use varve_log::{ArenaId, ArenaMap, ClumpMap, FrameContent, FramePlace};
 
-use crate::cache::{FixedHasher, cache};
+use crate::cache::{FixedHasher, weighted_cache};
 use crate::vault::Namer;
 
 /// The most memory for opened frames.
@@ -89,8 +89,8 @@ pub(crate) struct FrameCache {
 impl FrameCache {
     pub(crate) fn new() -> Self {
         Self {
-            maps: cache(MAPS_BYTES_MAX, 1000, MapWeight),
-            frames: cache(FRAMES_BYTES_MAX, 64 << 10, FrameWeight),
+            maps: weighted_cache(MAPS_BYTES_MAX, 1000, MapWeight),
+            frames: weighted_cache(FRAMES_BYTES_MAX, 64 << 10, FrameWeight),
         }
     }
 

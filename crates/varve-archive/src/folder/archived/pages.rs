@@ -9,12 +9,12 @@
 //! same in several snapshots is read once for all of them.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::Arc;
 
-use quick_cache::sync::{Cache, DefaultLifecycle};
-use quick_cache::{OptionsBuilder, Weighter};
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
 use varve_block::BlockStore;
+use varve_store::{FixedHasher, weighted_cache};
 use varve_tree::Entry;
 
 use crate::records::node::Node;
@@ -58,33 +58,19 @@ impl Weighter<Entry, Arc<PageTable>> for ByWeight {
     }
 }
 
-type Hasher = BuildHasherDefault<DefaultHasher>;
-
-fn cache<K: Eq + Hash, V: Clone>(bytes_max: u64, bytes_each: u64) -> Cache<K, V, ByWeight, Hasher>
-where
-    ByWeight: Weighter<K, V>,
-{
-    let items = usize::try_from(bytes_max.checked_div(bytes_each).unwrap_or(1)).unwrap_or(usize::MAX);
-    // With a single shard, one item may be as heavy as the whole cache.
-    let options = OptionsBuilder::new()
-        .weight_capacity(bytes_max)
-        .estimated_items_capacity(items)
-        .shards(1)
-        .build()
-        .expect("both capacities are given");
-    Cache::with_options(options, ByWeight, Hasher::default(), DefaultLifecycle::default())
-}
-
 /// A cache of folders, shared by all readers of the snapshots of one store. It takes at most about
 /// 80 MiB.
 pub struct FolderPages {
-    pages: Cache<(Entry, u32), Arc<NodePage>, ByWeight, Hasher>,
-    tables: Cache<Entry, Arc<PageTable>, ByWeight, Hasher>,
+    pages: Cache<(Entry, u32), Arc<NodePage>, ByWeight, FixedHasher>,
+    tables: Cache<Entry, Arc<PageTable>, ByWeight, FixedHasher>,
 }
 
 impl Default for FolderPages {
     fn default() -> Self {
-        Self { pages: cache(PAGES_BYTES_MAX, 32 << 10), tables: cache(TABLES_BYTES_MAX, 256) }
+        Self {
+            pages: weighted_cache(PAGES_BYTES_MAX, 32 << 10, ByWeight),
+            tables: weighted_cache(TABLES_BYTES_MAX, 256, ByWeight),
+        }
     }
 }
 
