@@ -4,9 +4,9 @@
 //! `docs/guide/remotes.md` describes the guarantees of each kind.
 //!
 //! ```text
-//!   open(url) ──▶ Location ──▶ Home (folder, S3, SFTP, FTP, WebDAV): one attempt of each operation
-//!                                ▲
-//!   Target ◀── Persistent ───────┘   retries with growing pauses, and resolves attempts with lost answers
+//!   open(url) ──▶ Location ──▶ AttemptTarget (folder, S3, SFTP, FTP, WebDAV): one attempt of each operation
+//!                                     ▲
+//!   Target ◀── RetryingTarget ────────┘   retries with growing pauses, and resolves attempts with lost answers
 //! ```
 //!
 //! [`VentiStore`] is a block store at a Venti server. It is not a target, because it stores blocks

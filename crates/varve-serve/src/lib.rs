@@ -14,8 +14,8 @@
 //! Invariants:
 //! - Every front end only reads, except a Venti server that permits writing. A Venti client that
 //!   writes adds blocks and changes none.
-//! - A front end for files knows nothing of snapshots. It shows any [`ServedFileSystem`] file
-//!   system.
+//! - A front end for files knows nothing of snapshots. It shows any
+//!   [`ServedFileSystem`].
 //! - Unreadable data fails that one request, and is named in the log. Everything else continues.
 //!
 //! This crate is an edge of the house: the front ends own threads and sockets. The modules behind

@@ -1,9 +1,11 @@
 //! Disks as network block devices.
 //!
 //! ```text
-//! socket ─▶ Line (with or without TLS) ─▶ requests ─▶ workers of the connection ─▶ Answers ─▶ Disk
-//! Disk:     a snapshot of an image, or an overlay over one
-//! Answers ─▶ replies ─▶ Line ─▶ socket
+//! ClientSocket ─▶ requests ─▶ workers of the connection ─▶ NbdResponder ─▶ ServedDisk
+//! ClientSocket ◀─ replies ◀───────────────────────────────┘
+//!
+//! ClientSocket: with or without TLS
+//! ServedDisk:   a snapshot of an image, or an overlay over one
 //! ```
 //!
 //! Invariants:

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   vac:SCORE ──> VentiRoot ──> three VentiEntry: ─┬─ source: a tree of the entries of all that the folder holds
-//!                                                  ├─ meta:   a tree of MetaBlocks, in which VacRecords name them
+//!                                                  ├─ meta:   a tree of blocks (MetaBlock) with their names (VacRecord)
 //!                                                  └─ a meta block with the record of the root itself
 //! ```
 //!

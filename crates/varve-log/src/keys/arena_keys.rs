@@ -2,7 +2,7 @@
 //! thousands of arenas, and systems lock few pages.
 //!
 //! ```text
-//! KeyShelf ─▶ page of 128 keys ◀─ KeptKey (a page and a place in it)
+//! KeyShelf ─▶ page of 128 keys ◀─ LockedKey (a page and a place in it)
 //! ```
 //!
 //! A key is wiped when it is dropped, and its place is used again. A page is unlocked when its last

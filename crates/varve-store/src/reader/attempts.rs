@@ -19,8 +19,8 @@
 //! |----------------|----------------------------------------------------|---------------------------------------------|
 //! | bad read       | bytes fail their code: a transient fault           | `Window` in `varve-log`                     |
 //! | other header   | an arena's header was read as it was before        | `read_run` in `read_clumps.rs`              |
-//! | remote call    | a remote target does not answer                    | `Persistent` in `varve-remote`              |
-//! | healing        | the block is damaged or gone here for good         | `Healing` in `varve-replica`                |
+//! | remote call    | a remote target does not answer                    | `RetryingTarget` in `varve-remote`          |
+//! | healing        | the block is damaged or gone here for good         | `HealingStore` in `varve-replica`           |
 //!
 //! The cheapest attempt comes first, and each builds on the earlier ones. Changed arenas are looked
 //! for only among the places that the whole index has proposed. Cached frames are dropped only when

@@ -115,3 +115,68 @@ fn names_use_the_words_of_the_glossary() {
     }
     report(&findings);
 }
+
+/// Names in comments that look like types, and are those of other programs and texts.
+const FOREIGN: [&str; 12] = [
+    "ExtractAndExpand",
+    "FastCDC",
+    "LabeledExpand",
+    "LabeledExtract",
+    "LoongArch",
+    "MurmurHash3",
+    "OpenSSH",
+    "SplitMix64",
+    "VirtualBox",
+    "VtDataType",
+    "VtDirType",
+    "VtRootType",
+];
+
+/// The words of a comment that must be types: those with a capital letter inside, and in a diagram
+/// those beside an arrow.
+fn named_types(comment: &str) -> Vec<&str> {
+    const ARROWS: [char; 4] = ['▶', '◀', '─', ' '];
+    let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+    let words = comment.split(|c: char| !is_letter(c)).filter(|word| word.starts_with(char::is_uppercase));
+    let has_arrow = comment.contains('▶') || comment.contains('◀');
+    let is_beside_arrow = |word: &&str| {
+        comment.match_indices(*word).any(|(at, _)| {
+            let before = comment[..at].trim_end_matches(ARROWS);
+            let after = &comment[at + word.len()..];
+            comment[before.len()..at].contains(['▶', '◀'])
+                || after.trim_start_matches(' ').starts_with('─') && !after.starts_with('─')
+        })
+    };
+    let has_capital_inside = |word: &&str| word.chars().skip(2).any(char::is_uppercase);
+    let is_type = |word: &&str| {
+        let is_capitalised = word.chars().nth(1).is_some_and(char::is_lowercase);
+        is_capitalised && (has_capital_inside(word) || has_arrow && is_beside_arrow(word))
+    };
+    words.filter(is_type).collect()
+}
+
+/// A comment that names a type names one that exists: a renamed one is renamed in comments and
+/// diagrams, too.
+#[test]
+fn comments_name_types_that_exist() {
+    let files: Vec<_> = crates().values().flat_map(|folder| sources(folder)).collect();
+    let texts: Vec<_> = files.iter().map(|path| text(path)).collect();
+    let is_comment = |line: &&str| line.trim_start().starts_with("//");
+    let code = texts.iter().flat_map(|source| source.lines()).filter(|line| !is_comment(line));
+    let known: BTreeSet<_> =
+        code.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_')).collect();
+    let mut findings = Vec::new();
+    let mut name_count = 0;
+    for (path, source) in files.iter().zip(&texts) {
+        for (number, line) in source.lines().enumerate().filter(|(_, line)| is_comment(line)) {
+            for name in named_types(line) {
+                name_count += 1;
+                if !known.contains(name) && !FOREIGN.contains(&name) {
+                    findings.push(format!("{}:{}: {name}", path.display(), number + 1));
+                }
+            }
+        }
+    }
+    assert!(name_count >= 500, "only {name_count} names were found: does this test still see them?");
+    report(&findings);
+}

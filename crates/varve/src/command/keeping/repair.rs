@@ -144,7 +144,7 @@ fn print(invocation: &Invocation, args: &RepairArgs, report: &RepairReport) {
     }
 }
 
-/// Prints the steps that have other args in a plan than in its outcome.
+/// Prints the steps that a plan words otherwise than the report of its outcome.
 fn print_ways(args: &RepairArgs, report: &RepairReport) {
     let plan = &report.plan;
     if plan.log.takes_in_replaced {
