@@ -1,4 +1,4 @@
-//! `varve copy`: snapshots go from any kind of store to any other, as they were.
+//! `varve copy`: snapshots are copied unchanged from any kind of store to any other.
 
 use crate::sandbox;
 use std::fs;
@@ -16,7 +16,7 @@ const KINDS: [&[&str]; 6] = [
     &["--block-size", "4K"],
 ];
 
-/// Two nights of an image and of a folder.
+/// Archives an image and a folder on two nights.
 fn archived(sandbox: &Sandbox) {
     let (image, folder) = (sandbox.path("disk.img"), sandbox.path("home"));
     sparse_image(&image, (4 << 20) + 5, &[(70_000, &noise(50, 900_000)), (2 << 20, &[b'x'; 300_000])]);
@@ -28,7 +28,7 @@ fn archived(sandbox: &Sandbox) {
     sandbox.ok(["snapshot", "disk.img", "home", "--as", "image"]);
 }
 
-/// All snapshots as they are listed, without what they have cost, and as they are restored.
+/// Returns all snapshots: their listed fields without their costs, and their restored content.
 fn shown(sandbox: &Sandbox, round: usize) -> Vec<(Value, String)> {
     let listed = sandbox.json(["snapshots"]);
     let mut shown = Vec::new();
@@ -50,7 +50,7 @@ fn shown(sandbox: &Sandbox, round: usize) -> Vec<(Value, String)> {
     shown
 }
 
-/// FNV-1a of 64 bits: enough for two files that nobody forges.
+/// A 64-bit FNV-1a hash. It is enough for files that nobody forges.
 fn checksum(bytes: &[u8]) -> String {
     let add = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     format!("{} bytes, {:x}", bytes.len(), bytes.iter().fold(0xcbf2_9ce4_8422_2325, add))
@@ -88,7 +88,7 @@ fn snapshots_go_round_through_all_kinds_of_stores() {
         assert_eq!(run.code, Some(0), "{kind:?}: {}", run.stderr);
         assert_eq!(shown(&next, round + 1), wanted, "{kind:?}");
         next.ok(["verify", "--data"]);
-        // What is the same from night to night is stored once, as it was.
+        // Data that both nights share is stored once in the copy too, as in the original.
         let costs = next.json(["snapshots"]);
         let new_bytes: Vec<_> = costs.iter().map(|one| one["new_bytes"].as_u64().unwrap()).collect();
         assert!(new_bytes[2] < 500_000 && new_bytes[3] < 100_000, "{kind:?}: {new_bytes:?}");
@@ -104,7 +104,7 @@ fn a_copy_goes_on_where_it_stopped_and_copies_nothing_twice() {
     let ids = from.ids();
     assert_eq!(copy(&from, &to, &[&ids[0]]).code, Some(0));
     assert_eq!(to.ids(), ids[..1]);
-    // The next night shares what is there already with the one before.
+    // The next snapshot shares the existing data with the one before it.
     assert_eq!(copy(&from, &to, &[&ids[2], &ids[0]]).code, Some(0));
     let costs = to.json(["snapshots"]);
     assert!(costs[1]["new_bytes"].as_u64().unwrap() < 500_000, "{costs:?}");
@@ -114,7 +114,7 @@ fn a_copy_goes_on_where_it_stopped_and_copies_nothing_twice() {
     assert_eq!(again.code, Some(0));
     assert_eq!(String::from_utf8_lossy(&again.stdout).matches("already there").count(), 4);
     to.ok(["verify", "--data"]);
-    // Nights go on there.
+    // New snapshots of the same source continue in the copy.
     fs::copy(from.path("disk.img"), to.path("disk.img")).unwrap();
     let next = to.json(["snapshot", "disk.img", "--as", "image", "--name", "disk.img"]);
     assert!(next[0]["new_bytes"].as_u64().unwrap() < 100_000, "{next:?}");
@@ -155,7 +155,7 @@ fn wrong_words_are_told() {
     assert!(said.contains("no snapshot is called"), "{said}");
 }
 
-/// Choices that cannot go together are refused where they are made.
+/// `init` and `key add` refuse options that exclude each other.
 #[test]
 fn a_store_that_compares_by_value_says_what_it_cannot_do() {
     let sandbox = Sandbox::empty();

@@ -1,4 +1,5 @@
-//! Disk images in other formats than raw: archived through QEMU's tools, and restored.
+//! Disk images in other formats than raw: QEMU's tools read them for a snapshot and write them for
+//! a restore.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::sandbox;
@@ -13,7 +14,7 @@ const PROGRAMS: [&str; 2] = ["qemu-img", "qemu-nbd"];
 const FORMATS: [&str; 5] = ["qcow2", "vmdk", "vhdx", "vdi", "vpc"];
 const MIB: u64 = 1 << 20;
 
-/// A raw image of 24 MiB, most of it holes, as `disk.raw`.
+/// Writes `disk.raw`: a raw image of 24 MiB, most of it holes.
 fn raw(sandbox: &Sandbox) -> Vec<u8> {
     let path = sandbox.path("disk.raw");
     sparse_image(
@@ -24,7 +25,7 @@ fn raw(sandbox: &Sandbox) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
-/// The same in another format, as `disk.FORMAT`.
+/// Converts `disk.raw` to another format, as `disk.FORMAT`.
 fn convert(sandbox: &Sandbox, format: &str) -> String {
     let to = sandbox.arg(&format!("disk.{format}"));
     let more: &[&str] = if format == "vpc" { &["-o", "force_size=on"] } else { &[] };
@@ -45,12 +46,13 @@ fn a_disk_is_the_same_in_every_format() {
     sandbox.ok(["snapshot", &sandbox.arg("disk.raw"), "--as", "image", "--name", "raw"]);
     for format in FORMATS {
         let path = convert(&sandbox, format);
-        // The same disk is the same blocks, whatever it came in.
+        // The blocks of a disk do not depend on its image format.
         assert_eq!(sandbox.json(["snapshot", &path, "--name", format])[0]["new_bytes"], 0, "{format}");
         assert!(sandbox.run(["cat", format]).stdout == bytes, "{format}");
 
         let back = sandbox.arg(&format!("back.{format}"));
-        // What others lay there beforehand leads nowhere, and nobody else reads the disk.
+        // The restore does not follow links that others have planted, and nobody else can read the
+        // restored disk.
         for trap in ["", "-0"] {
             let trap = sandbox.path(&format!(".back.{format}.varve-partial{trap}"));
             std::os::unix::fs::symlink(sandbox.path("trap"), trap).unwrap();
@@ -70,7 +72,7 @@ fn a_disk_is_the_same_in_every_format() {
     let left: Vec<_> = names.filter(|name| left(name.to_str().unwrap())).collect();
     assert!(left.is_empty(), "{left:?}");
     tool("qemu-img", &["check", "-q", &sandbox.arg("back.qcow2")]);
-    // The file itself, if that is wanted.
+    // With `--format raw` the image file itself is archived.
     let path = sandbox.arg("disk.qcow2");
     sandbox.ok(["snapshot", &path, "--name", "file", "--format", "raw"]);
     assert!(sandbox.run(["cat", "file"]).stdout == fs::read(path).unwrap());
@@ -103,7 +105,8 @@ fn an_image_stands_only_on_what_is_allowed() {
     expected[1 << 20..(1 << 20) + (64 << 10)].fill(5);
     assert!(sandbox.run(["cat", "top.qcow2"]).stdout == expected);
 
-    // A guest has made its raw disk say that it stands on a file of its host, or is one.
+    // A guest has rewritten its raw disk: the disk now claims a backing file on the host, or to be
+    // a file of the host.
     fs::write(sandbox.path("secret"), [0x42; 512]).unwrap();
     tool(
         "qemu-img",
@@ -150,7 +153,7 @@ fn an_image_stands_only_on_what_is_allowed() {
     let said = sandbox.fails(1, ["snapshot", &sandbox.arg("evil.vmdk")]);
     assert!(said.contains("secret") && said.contains("--allow-backing"), "{said}");
 
-    // One that stands on itself.
+    // A chain of images that leads back to its own start.
     for (top, base) in [("other/a.qcow2", "b.qcow2"), ("other/b.qcow2", "a.qcow2")] {
         tool(
             "qemu-img",
@@ -161,7 +164,7 @@ fn an_image_stands_only_on_what_is_allowed() {
     assert!(said.contains("or is its own"), "{said}");
 }
 
-/// Cuts a file short.
+/// Truncates a file.
 fn cut(path: &str, length: u64) {
     fs::OpenOptions::new().write(true).open(path).unwrap().set_len(length).unwrap();
 }
@@ -188,7 +191,7 @@ fn what_is_missing_is_not_taken_for_zeros() {
         assert!(said.contains("archives the file as it is") || format == "vpc", "{format}: {said}");
         sandbox.ok(["snapshot", &path, "--format", "raw", "--name", &format!("file-{format}")]);
     }
-    // Below an image that is whole.
+    // The truncated file is the backing file of an image that is whole.
     let qcow2 = convert(&sandbox, "qcow2");
     let top = sandbox.arg("top.qcow2");
     tool("qemu-img", &["create", "-q", "-f", "qcow2", "-b", &qcow2, "-F", "qcow2", &top]);
@@ -196,17 +199,17 @@ fn what_is_missing_is_not_taken_for_zeros() {
     cut(&qcow2, 9 * MIB);
     let said = sandbox.fails(1, ["snapshot", &top, "--allow-backing", &sandbox.arg("")]);
     assert!(said.contains("disk.qcow2 is damaged") && said.contains("qemu-img check -r"), "{said}");
-    // Clusters that nobody uses are no damage; the end of the refcounts' first block counts some.
+    // Unused clusters are not damage. The end of the first refcount block counts some here.
     let qcow2 = convert(&sandbox, "qcow2");
     let length = fs::metadata(&qcow2).unwrap().len();
     cut(&qcow2, length + MIB);
     put(&qcow2, 2 * 65536 + 2 * (length / 65536), &[0, 1]);
     sandbox.ok(["snapshot", &qcow2, "--name", "leaks"]);
-    // Marked by QEMU.
+    // QEMU has set the corrupt bit in the image.
     put(&qcow2, 79, &[2]);
     let said = sandbox.fails(1, ["snapshot", &qcow2]);
     assert!(said.contains("marked it as damaged") && said.contains("--format raw"), "{said}");
-    // Data beside the image.
+    // An external data file beside the image.
     let beside = ["-o", "data_file=DATA"].map(|word| word.replace("DATA", &sandbox.arg("data")));
     let image = sandbox.arg("beside.qcow2");
     tool("qemu-img", &["convert", "-O", "qcow2", &beside[0], &beside[1], &sandbox.arg("disk.raw"), &image]);
@@ -214,7 +217,7 @@ fn what_is_missing_is_not_taken_for_zeros() {
     cut(&sandbox.arg("data"), 20 * MIB);
     let said = sandbox.fails(1, ["snapshot", &image, "--allow-backing", &sandbox.arg("")]);
     assert!(said.contains("20971520 of 25165824 bytes"), "{said}");
-    // Parts beside the image.
+    // External extents beside the image.
     let flat = sandbox.arg("flat.vmdk");
     let words = ["convert", "-O", "vmdk", "-o", "subformat=monolithicFlat", &sandbox.arg("disk.raw"), &flat];
     tool("qemu-img", &words);
@@ -222,7 +225,7 @@ fn what_is_missing_is_not_taken_for_zeros() {
     cut(&sandbox.arg("flat-flat.vmdk"), 24 * MIB - 1);
     let said = sandbox.fails(1, ["snapshot", &flat, "--allow-backing", &sandbox.arg("")]);
     assert!(said.contains("25165823 of 25165824 bytes"), "{said}");
-    // Half of a disk.
+    // Images that are only a part of a disk.
     let vdi = convert(&sandbox, "vdi");
     put(&vdi, 76, &[4]);
     let said = sandbox.fails(1, ["snapshot", &vdi]);
@@ -271,7 +274,7 @@ fn what_an_image_names_keeps_nobody_and_misleads_no_terminal() {
     parts(&format!("RW 1 FLAT \"{fifo}\" 0"));
     refused("neither a file nor a block device");
 
-    // However it is written down.
+    // The check recognises each spelling of an extent line.
     fs::write(sandbox.path("secret"), [0x42; 512]).unwrap();
     let secret = sandbox.arg("secret");
     let filler = "# nothing\n".repeat(10_000);
@@ -313,7 +316,7 @@ fn an_image_that_changes_while_qemu_opens_it_is_refused() {
     fs::write(sandbox.path("evil"), text("secret")).unwrap();
     let snapshot = |before: &str| {
         fs::copy(sandbox.path("good"), sandbox.path("image")).unwrap();
-        // In the place of QEMU's tool, one that does something before.
+        // A script in place of QEMU's tool runs `before`, then the real tool.
         let path = std::env::var("PATH").unwrap();
         let script =
             format!("#!/bin/sh\ncd {}\n{before}\nPATH={path}\nexec qemu-nbd \"$@\"\n", sandbox.arg(""));
@@ -355,7 +358,7 @@ fn without_the_tools_it_says_which() {
             run.stderr
         );
     }
-    // And with them, if it is damaged, what they say.
+    // With the tools, the error of a damaged image has the tools' message.
     if has(&PROGRAMS, "without_the_tools_it_says_which: damaged images") {
         let said = sandbox.fails(1, ["snapshot", &sandbox.arg("disk.vhdx")]);
         assert!(said.contains("QEMU cannot open it"), "{said}");
@@ -370,7 +373,7 @@ fn a_tool_that_nobody_has_reached_yet_ends_with_the_program() {
     let sandbox = Sandbox::encrypted();
     raw(&sandbox);
     let image = convert(&sandbox, "qcow2");
-    // In the place of QEMU's tool, one that never listens.
+    // A script in place of QEMU's tool never listens.
     let bin = sandbox.path("bin");
     fs::create_dir(&bin).unwrap();
     let script = format!("#!/bin/sh\necho $$ >{}\nexec sleep 1000\n", sandbox.arg("started"));
@@ -388,7 +391,7 @@ fn a_tool_that_nobody_has_reached_yet_ends_with_the_program() {
     program.wait().unwrap();
     wait_for("the tool's end", || {
         let state = fs::read_to_string(format!("/proc/{tool}/stat")).unwrap_or_default();
-        // Gone, or dead with nobody who asks.
+        // The process is gone, or a zombie that nobody waits for.
         state.split(") ").nth(1).is_none_or(|state| state.starts_with('Z')).then_some(())
     });
     let left = || fs::read_dir(&temporary).unwrap().count();

@@ -1,5 +1,5 @@
-//! Stores of every released format version (fixtures/make-golden makes them) open, show what they showed, restore to the
-//! byte, and can be written to.
+//! Stores of every released format version open, show the same snapshots as before, restore to the
+//! byte, and can be written to. `fixtures/make-golden` makes them.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::sandbox;
@@ -12,8 +12,9 @@ use std::process::{Command, Stdio};
 use crate::sandbox::{Sandbox, noise};
 use serde_json::Value;
 
-/// The arenas of the first ones are of version 1, those of the others of version 2, with framed clumps. Of version 2 there is one for each
-/// choice of names, comparison, encryption and index, and one with images of which something was left out.
+/// The stores in `store-v1` have arenas of version 1. The others have arenas of version 2, with
+/// framed clumps: one store for each choice of names, comparison, encryption and index, and one
+/// with images of which something was left out.
 const STORES: [&str; 18] = [
     "store-v1/plain",
     "store-v1/encrypted",
@@ -39,7 +40,7 @@ fn fixture(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
 }
 
-/// What lies beside a store.
+/// Returns the path of a file beside a store.
 fn beside(name: &str, file: &str) -> PathBuf {
     fixture(name).with_file_name(file)
 }
@@ -59,7 +60,8 @@ fn sha256(bytes: &[u8]) -> String {
     String::from_utf8(output.stdout).unwrap()[..64].into()
 }
 
-/// The whole image, as the list of what is inside shows it, under the name that it had before there was one.
+/// Returns the row of the whole image from the list of its contents. Its path is empty, as it was
+/// before that list existed.
 fn whole_image(sandbox: &Sandbox, id: &str) -> Vec<Value> {
     let mut inside = sandbox.json(["ls", id]);
     inside.retain(|row| row["path"] == "disk.raw");
@@ -67,7 +69,7 @@ fn whole_image(sandbox: &Sandbox, id: &str) -> Vec<Value> {
     inside
 }
 
-/// Everything that is expected of a snapshot, bit by bit.
+/// Compares a snapshot with all its expected fields, and its files with their expected hashes.
 fn shows(sandbox: &Sandbox, expected: &Value) {
     let id = expected["id"].as_str().unwrap();
     let is_image = expected["kind"] == "image";
@@ -76,7 +78,7 @@ fn shows(sandbox: &Sandbox, expected: &Value) {
     assert_eq!(nodes.len(), wanted.len(), "{id}");
     let destination = sandbox.path(id);
     let out = destination.to_str().unwrap();
-    // Owners come back only for root.
+    // Only root can restore owners.
     let restored = sandbox.run(["restore", id, out]);
     assert!(restored.code == Some(0) || !sandbox::is_root(), "{}", restored.stderr);
     for (node, wanted) in nodes.iter().zip(wanted) {
@@ -101,7 +103,7 @@ fn golden_stores_show_what_they_showed() {
         assert_eq!(listed.len(), expected.len(), "{name}");
         for (snapshot, wanted) in listed.iter().zip(&expected) {
             for (field, value) in wanted.as_object().unwrap().iter().filter(|(field, _)| *field != "nodes") {
-                // What earlier builds called files are all entries.
+                // Earlier builds counted all entries as files.
                 let field = if field == "files" { "entries" } else { field };
                 assert_eq!(snapshot[field], *value, "{name} {field}");
             }
@@ -116,7 +118,7 @@ fn golden_stores_show_what_they_showed() {
     }
 }
 
-/// The index on disk is used as it is, and not made again.
+/// The program uses an existing index on disk, and does not build a new one.
 #[test]
 fn a_golden_index_on_disk_is_read() {
     let on_disk: Vec<_> = STORES.into_iter().filter(|name| name.contains("disk-index")).collect();
@@ -145,7 +147,8 @@ fn the_machine_that_may_only_write_goes_on() {
     }
 }
 
-/// Files from 1600, 2400 and later: each time is shown as it was, and so is it restored where the file system can keep it.
+/// Files from 1600, 2400 and later: each time is shown exactly, and restored where the file system
+/// can keep it.
 #[test]
 fn wide_times_come_back() {
     let (sandbox, expected) = opened("store-v2/wide-times-plain");
@@ -170,7 +173,8 @@ fn wide_times_come_back() {
     assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (13_569_465_600, 5));
 }
 
-/// A file by itself, and the output of a program: files, with what was kept of them and what was written about them.
+/// A single file and the output of a program are snapshots of files, with their metadata and their
+/// recorded origin.
 #[test]
 fn files_by_themselves_come_back() {
     let sandbox = Sandbox::copy_of(&fixture("store-v2/single-file-plain"), None);
@@ -184,13 +188,14 @@ fn files_by_themselves_come_back() {
     assert_eq!(sandbox.ok(["cat", "dump.sql"]), "dump\n");
     let node = sandbox.json(["ls", "golden:notes.txt"]).remove(0);
     assert_eq!((&node["mode"], &node["mtime"]), (&"0640".into(), &"2026-05-01T10:20:30.123456789Z".into()));
-    // Owners come back only for root.
+    // Only root can restore owners.
     let restored = sandbox.run(["restore", "notes.txt", "out"]);
     assert!(restored.code == Some(0) || !sandbox::is_root(), "{}", restored.stderr);
     assert_eq!(fs::read_to_string(sandbox.path("out")).unwrap(), "buy milk\n");
 }
 
-/// One block was lost and accepted, later another one, and all of an arena: the log says so, and goes on to.
+/// The store has lost a block, which was accepted, later another one, and a whole arena. The log
+/// records all of it, and can still be appended to.
 #[test]
 fn what_a_golden_store_has_lost_stays_known() {
     let name = "store-v2/sha1-lost-plain";
@@ -231,7 +236,7 @@ fn golden_stores_can_be_written_to() {
         let bytes = noise(40, 200_000);
         sandbox.snapshot_bytes("new", &bytes);
         assert!(sandbox.run(["cat", "new"]).stdout == bytes, "{name}");
-        // What the old version stored is found again by this one.
+        // This version recognises the blocks that the old version stored.
         let old = sandbox.run(["cat", "disk"]).stdout;
         assert_eq!(sandbox.snapshot_bytes("disk", &old)["new_bytes"], 0, "{name}");
         assert_eq!(sandbox.ids().len(), expected.len() + 2);

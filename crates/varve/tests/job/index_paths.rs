@@ -1,4 +1,4 @@
-//! `--index-path`: the entries of the index in folders of the user's choice.
+//! `--index-path`: the user chooses the folders for the entries of the index.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn the_index_goes_where_it_is_told_and_back() {
     let store = sandbox.path("store");
     sandbox.set_store(store.clone());
     let [one, two, three] = ["one", "two", "three"].map(|name| sandbox.path(name));
-    // Relative to where one stands, as all paths are.
+    // The paths are relative to the working directory, like all paths.
     sandbox.ok([&["init"][..], &ON_DISK, &["--index-path", "one", "--index-path", "two"]].concat());
     let bytes = noise(7, 3_000_000);
     sandbox.snapshot_bytes("web", &bytes);
@@ -33,7 +33,7 @@ fn the_index_goes_where_it_is_told_and_back() {
     assert!(places.iter().all(|place| place["trouble"].is_null()), "{places:?}");
     assert!(sandbox.ok(["stats"]).contains(two.to_str().unwrap()));
 
-    // One disk is not there today.
+    // The disk of one folder is missing.
     fs::rename(&two, sandbox.path("away")).unwrap();
     let cat = sandbox.run(["cat", "web"]);
     assert!(
@@ -49,7 +49,7 @@ fn the_index_goes_where_it_is_told_and_back() {
 
     sandbox.ok(["reindex", "--index-path", "three"]);
     assert_eq!(files(), [0, 0, 0, 1]);
-    // As it is, made anew.
+    // The index is rebuilt with its settings unchanged.
     sandbox.ok(["reindex"]);
     assert_eq!(files(), [0, 0, 0, 1]);
     sandbox.ok(["reindex", "--index-path", "store"]);

@@ -1,4 +1,5 @@
-//! Files inside disk images: listed, found, compared and restored by the real program as those of folders are.
+//! Files inside disk images: the real program lists, finds, compares and restores them like the
+//! files of a folder.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::sandbox;
@@ -25,7 +26,8 @@ fn lacks_programs() -> bool {
     !absent.is_empty()
 }
 
-/// A disk with a file system that holds `source`, swap, and something that nobody can read.
+/// Makes a disk with three partitions: a file system that holds `source`, swap, and unreadable
+/// contents.
 fn disk(sandbox: &Sandbox, source: &Path) {
     let (disk, volume) = (sandbox.arg("disk.img"), sandbox.arg("volume"));
     File::create(&disk).unwrap().set_len(48 * MIB).unwrap();
@@ -59,14 +61,15 @@ fn night(sandbox: &Sandbox, day: u8) {
     ]);
 }
 
-/// Does something to the files on the disk.
+/// Changes the files on the disk with `debugfs` requests.
 fn change(sandbox: &Sandbox, requests: &str) {
     fs::write(sandbox.path("requests"), requests).unwrap();
     tool("debugfs", ["-w", "-f", &sandbox.arg("requests"), &sandbox.arg("volume")]);
     put_volume(sandbox);
 }
 
-/// A sample of everything, without what a folder of a test may not hold: a socket is no file of an image's maker.
+/// Makes a folder with every kind of node that `mke2fs -d` can put into an image. It cannot put
+/// sockets there.
 fn source(sandbox: &Sandbox) -> std::path::PathBuf {
     let source = sandbox.path("source");
     sample_folder(&source);
@@ -77,7 +80,7 @@ fn source(sandbox: &Sandbox) -> std::path::PathBuf {
     source
 }
 
-/// A description without the parts of seconds, which `mke2fs` does not keep.
+/// Removes the fractions of seconds from a description, because `mke2fs` does not keep them.
 fn seconds(text: &str) -> String {
     let (before, after) = text.split_once('.').unwrap();
     format!("{before}{}", &after[9..])
@@ -97,13 +100,13 @@ fn what_is_restored_from_inside_is_what_was_put_there() {
     let (mut expected, mut found) = (manifest(&source), manifest(&sandbox.path("out")));
     found.retain(|path, _| !path.starts_with("lost+found"));
     if !is_root() {
-        // The owners are those of whoever restores, on both sides.
+        // Without root, both sides belong to the user who restores.
         expected.remove(Path::new(""));
         found.remove(Path::new(""));
     }
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
     for (path, what) in &expected {
-        // The root's own times are those of the image's making.
+        // The root folder has the times at which the image was made.
         if path.as_os_str().is_empty() {
             continue;
         }
@@ -222,7 +225,7 @@ fn two_nights_are_compared_by_file() {
     night(&sandbox, 2);
     fs::write(sandbox.path("new"), b"the other\n").unwrap();
     let new = sandbox.arg("new");
-    // The content alone: debugfs keeps the rest of the inode as it is told to.
+    // The test compares contents only: debugfs sets the other fields of the inode in its own way.
     change(
         &sandbox,
         &format!("rm /etc/other\nrm /etc/deep/conf\nwrite {new} /etc/deep/conf\nwrite {new} /etc/added\n"),
@@ -242,7 +245,8 @@ fn two_nights_are_compared_by_file() {
     let mixed = sandbox.fails(1, ["diff", "disk:p2", "disk:p1/etc"]);
     assert!(mixed.contains("cannot be compared"), "{mixed}");
 
-    // A byte that changed behind the file system's back is noticed: its times say nothing.
+    // A byte is changed without the file system's knowledge. The comparison finds it, although the
+    // file's times are unchanged.
     let place = {
         let disk = fs::read(sandbox.path("disk.img")).unwrap();
         disk.windows(10).position(|window| window == b"the other\n").unwrap()
@@ -254,14 +258,14 @@ fn two_nights_are_compared_by_file() {
     assert!(sneaked.starts_with("M p1/etc/"), "{sneaked}");
 }
 
-/// What `debugfs` says of the volume.
+/// Returns the answer of `debugfs` to a request about the volume.
 fn ask(sandbox: &Sandbox, request: &str) -> String {
     let mut command = std::process::Command::new("debugfs");
     let said = command.args(["-R", request]).arg(sandbox.path("volume")).output().unwrap();
     String::from_utf8(said.stdout).unwrap()
 }
 
-/// The number, decimal or hexadecimal, that follows a word.
+/// Returns the decimal or hexadecimal number after a word.
 fn number_after(text: &str, word: &str) -> u64 {
     let rest = text.split_once(word).unwrap_or_else(|| panic!("{word} in {text}")).1.trim_start();
     let digits: String = rest.chars().take_while(char::is_ascii_alphanumeric).collect();
@@ -287,7 +291,7 @@ fn what_is_damaged_is_named_and_the_rest_goes_on() {
     let inode_at = number_after(&inode, "located at block") * block_bytes + number_after(&inode, "offset");
     let folder_at = ask(&sandbox, "bmap /etc/deep 0").trim().parse::<u64>().unwrap() * block_bytes;
     let disk = sandbox.path("disk.img");
-    // An inode of no possible kind, and an entry of a folder that does not end in its block.
+    // The inode gets an impossible type, and an entry of the folder gets a length beyond its block.
     sandbox::write_at(&disk, MIB + inode_at, &[0xff, 0xff]);
     sandbox::write_at(&disk, MIB + folder_at + 4, &[0x07, 0xff]);
     night(&sandbox, 2);
@@ -331,7 +335,7 @@ fn what_no_volume_shows_is_named_in_a_listing_of_all() {
     }
     let sandbox = Sandbox::encrypted();
     disk(&sandbox, &source(&sandbox));
-    // A superblock, and its copies, of which nothing makes sense; what says that it is ext4 is left.
+    // The superblock and its copies become invalid, but keep the magic number of ext4.
     let mut volume = fs::read(sandbox.path("volume")).unwrap();
     let magic: Vec<_> = volume
         .windows(2)

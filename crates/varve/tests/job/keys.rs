@@ -1,4 +1,5 @@
-//! The keys of a store, with the real program: several of them, changed, removed, on paper, and each for what it is for.
+//! The keys of a store, with the real program: several keys, changes, removals, the paper key, and
+//! the permissions of each role.
 
 use crate::sandbox;
 use std::fs;
@@ -8,10 +9,11 @@ use std::process::Stdio;
 
 use crate::sandbox::{Run, Sandbox, noise};
 
-/// Settings that do not hold up a test.
+/// Costs of key derivation that do not slow a test down.
 const CHEAP: [&str; 4] = ["--memory", "8M", "--passes", "1"];
 
-/// Runs with this passphrase instead of the key file, and this new one.
+/// Runs the program with a passphrase instead of the key file, and with a new passphrase if there
+/// is one.
 fn with_passphrase(sandbox: &Sandbox, passphrase: &str, new: Option<&str>, words: &[&str]) -> Run {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_varve"));
     command.env_remove("VARVE_KEY_FILE").env("VARVE_PASSPHRASE", passphrase).env("TZ", "UTC");
@@ -56,7 +58,7 @@ fn a_store_has_several_keys_and_each_opens_it() {
     other.set_key(Some(second.into()));
     assert!(other.run(["cat", "disk"]).stdout == bytes);
 
-    // What opens nothing is told apart.
+    // The errors for a wrong passphrase, a duplicate key and a short key differ.
     let wrong = with_passphrase(&sandbox, "wrong horse", None, &["snapshots"]);
     assert!(wrong.stderr.contains("the passphrase does not open this store"), "{}", wrong.stderr);
     let twice = sandbox.fails(1, ["key", "add", "--new-key-file", &sandbox.arg("second")]);
@@ -95,7 +97,7 @@ fn keys_are_changed_and_removed_but_for_the_last() {
     let gone = with_passphrase(&sandbox, "second", None, &["snapshots"]);
     assert!(gone.stderr.contains("no passphrase opens this store"), "{}", gone.stderr);
 
-    // A damaged key is told as that, and cleared away.
+    // A damaged key is reported, and can be removed.
     fs::write(sandbox.store().join("keys/0000.toml"), "rubbish").unwrap();
     let listed = sandbox.run(["key", "list"]);
     assert_eq!(listed.code, Some(5));
@@ -159,7 +161,8 @@ fn paper_brings_back_what_no_other_key_opens() {
         child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
         Run::new(child.wait_with_output().unwrap())
     };
-    // In its place: the same letter may stand before it, in the line's own number.
+    // The letter is replaced by its position, because the line's number may contain the same
+    // letter.
     let other = if &lines[2][5..6] == "7" { "8" } else { "7" };
     let slip = format!("{}{other}{}", &lines[2][..5], &lines[2][6..]);
     let refused = import(&lines.join("\n").replace(lines[2], &slip));
@@ -170,7 +173,7 @@ fn paper_brings_back_what_no_other_key_opens() {
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     sandbox.set_key(Some(new.into()));
     assert!(sandbox.run(["cat", "disk"]).stdout == bytes);
-    // Of another store it is told.
+    // The paper key of another store is refused.
     let other = Sandbox::encrypted();
     fs::write(other.path("typed"), lines.join("\n")).unwrap();
     let stranger = other.fails(1, ["key", "import", "typed", "--new-key-file", "typed"]);
@@ -196,7 +199,7 @@ fn an_append_only_key_manages_no_keys() {
 #[expect(clippy::disallowed_methods, reason = "waits for another process")]
 fn the_process_is_closed_to_others() {
     let sandbox = Sandbox::encrypted();
-    // It waits for its standard input, so that it can be looked at.
+    // The program waits for its standard input, so that the test can inspect it.
     let mut child = sandbox
         .command()
         .args(["snapshot", "-", "--name", "waiting", "--allow-empty"])
@@ -224,7 +227,8 @@ fn the_process_is_closed_to_others() {
     assert!(child.wait().unwrap().success());
 }
 
-/// A damaged store is opened to be read, its replica to be asked, and the store once more to be healed; who types is asked once.
+/// The program opens a damaged store to read it, then its replica, then the store again to heal it.
+/// It asks for the passphrase once.
 #[test]
 fn a_passphrase_is_asked_for_once() {
     if !sandbox::has("script") {
@@ -255,7 +259,8 @@ fn a_passphrase_is_asked_for_once() {
             break;
         }
         text.push_str(&String::from_utf8_lossy(&piece[..count]));
-        // Each question is answered: a second one shows in their number, and not in a test without end.
+        // The test answers every prompt. A second prompt then changes the count, and the test does
+        // not hang.
         while text.matches("Passphrase: ").count() > asked {
             asked += 1;
             stdin.write_all(b"correct horse\n").unwrap();
@@ -267,8 +272,8 @@ fn a_passphrase_is_asked_for_once() {
     assert!(fs::read(&out).unwrap() == noise(21, 3 << 20));
 }
 
-/// As ssh does: a secret in a file that others may read is none. What is no file of one's own, such as a
-/// fifo that a shell makes, is not looked at.
+/// As in ssh, a secret is refused if other users may read or write its file. The check covers only
+/// regular files of this user, so it ignores a FIFO that a shell makes.
 #[test]
 fn secrets_that_others_may_read_are_refused() {
     let mut sandbox = Sandbox::encrypted();
@@ -288,7 +293,7 @@ fn secrets_that_others_may_read_are_refused() {
     let refused = Run::new(sandbox.command().args(["key", "add", "--new-key-file", "new"]).output().unwrap());
     assert!(refused.stderr.contains("can be read by other users"), "{}", refused.stderr);
     assert_eq!(sandbox.json(["key", "list"]).len(), 1);
-    // Handed over by a shell.
+    // A shell passes the key through a FIFO.
     mode(&key, 0o400);
     let line = format!("{} -s store --key-file <(cat key) snapshots", env!("CARGO_BIN_EXE_varve"));
     let shell = std::process::Command::new("bash").args(["-c", &line]).current_dir(sandbox.path("")).status();
@@ -319,7 +324,8 @@ fn passphrases_come_from_files_and_programs() {
         (12, &[], &["--passphrase-file", "wrong"]),
         (12, &[], &["--passphrase-command", "printf 'open sesame '"]),
         (12, &[], &[]),
-        // The command line comes before the environment, a file before what is in a variable.
+        // The command line has priority over the environment, and a file over the contents of a
+        // variable.
         (
             0,
             &[("VARVE_PASSPHRASE_FILE", "wrong"), ("VARVE_KEY_FILE", "wrong")],
@@ -338,7 +344,7 @@ fn passphrases_come_from_files_and_programs() {
         assert_eq!(run.code, Some(code), "{variables:?} {words:?}: {}", run.stderr);
         assert!(!run.stderr.contains("sesame"), "{}", run.stderr);
     }
-    // The program is asked once, and not given what is to be archived.
+    // The program is run once, and does not get the data to archive as its input.
     let count = "sh -c 'echo asked >> asked; cat; cat phrase'";
     let mut child = sandbox
         .command()

@@ -1,4 +1,5 @@
-//! Swap and free blocks of disk images are archived as zeros, and what comes back is a disk as good as before.
+//! Swap and free blocks of disk images are archived as zeros, and the restored disk works as
+//! before.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::makers;
@@ -17,7 +18,8 @@ use crate::makers::{MAKERS, Maker, VOLUME_BYTES, maker};
 use crate::sandbox::{Sandbox, has, noise, tool};
 
 const MIB: u64 = 1 << 20;
-/// A Linux partition and swap, as `make-days` has them; and swap that was made such.
+/// A Linux partition and a swap partition, as in `make-days`, and a swap partition with a header
+/// from `mkswap`.
 const TABLE: &str = "label: dos\nstart=2048, size=49152, type=83\nstart=51200, size=8192, type=82\nstart=59392, size=8192, type=82\n";
 const SIZE: u64 = 33 * MIB;
 
@@ -31,7 +33,8 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// A disk with an ext4 file system that has a swap file and remains of removed files, and two swap partitions full of secrets.
+/// Makes a disk with an ext4 file system and two swap partitions full of secrets. The file system
+/// has a swap file and remains of removed files.
 fn make_disk(sandbox: &Sandbox) -> std::path::PathBuf {
     let (disk, part, tree) = (sandbox.path("web.img"), sandbox.path("part"), sandbox.path("tree"));
     let run = |words: &[&str]| tool(words[0], words[1..].iter().copied());
@@ -63,9 +66,9 @@ fn make_disk(sandbox: &Sandbox) -> std::path::PathBuf {
         "rm removed",
         "set_inode_field var/memory mode 0100600",
         "set_inode_field var/memory uid 0",
-        // Others may read this one, so it is no swap file, whatever is in it.
+        // Other users may read this file, so it is not a swap file, whatever it contains.
         "set_inode_field swapfile mode 0100644",
-        // This one is not root's.
+        // This file does not belong to root.
         "set_inode_field var/swap mode 0100600",
         "set_inode_field var/swap uid 1000",
     ] {
@@ -78,7 +81,7 @@ fn make_disk(sandbox: &Sandbox) -> std::path::PathBuf {
     run(&["sh", "-c", &format!("sfdisk -q {} < {}", disk.display(), table.display())]);
     let file = File::options().write(true).open(&disk).unwrap();
     file.write_all_at(&fs::read(&part).unwrap(), MIB).unwrap();
-    // Left over in the second, from the time when it was swap; the third says that it is.
+    // The second partition has remains of swap without a header. The third has a swap header.
     file.write_all_at(&noise(4, 1 << 20), 26 * MIB).unwrap();
     let swap = sandbox.path("swap");
     fs::write(&swap, noise(5, 4 << 20)).unwrap();
@@ -114,7 +117,7 @@ fn swap_is_zeros_and_the_rest_is_as_it_was() {
     let expected = ["left out: swap of p3, ", "left out: /var/memory of p1, "];
     assert!(expected.iter().all(|line| said.contains(line)), "{said}");
     assert_eq!(said.matches("left out").count(), 2, "{said}");
-    // For ever, and for everybody: in the list, and beside the volumes.
+    // Every later list of snapshots and volumes shows it.
     let listed = sandbox.ok(["snapshots", "-v"]);
     assert!(expected.iter().all(|line| listed.contains(line)), "{listed}");
     assert!(listed.contains("kept: swap of p2: it has no swap header"), "{listed}");
@@ -201,9 +204,9 @@ fn what_is_read_only_once_is_kept_whole() {
     assert!(output.stderr.contains("give a file or a device"), "{}", output.stderr);
 }
 
-/// The pairs that are tried: with `VARVE_PAIRS=all` all of them in all places (`script/soak
-/// --pairs`), else all over each content that may be left out, in few places. Remains are made once
-/// for several new contents.
+/// Returns the pairs to try. With `VARVE_PAIRS=all` these are all pairs in all places (`script/soak
+/// --pairs`). Otherwise all makers are tried over each content that may be left out, in few places.
+/// Remains are made once for several new contents.
 fn chosen(usable: &[&'static Maker]) -> Vec<Round> {
     const NEWS_MAX: usize = 8;
     let rounds = |old: &'static Maker, news: &[&'static Maker], places: &'static [Place]| {
@@ -264,7 +267,8 @@ fn nothing_is_lost_of_anything_that_was_made_over_something_else() {
     });
     let sweep = sweep.into_inner();
     eprintln!("{sweep}");
-    // Past the capture of tests that succeed: a maker never goes missing in silence.
+    // Standard error is written directly, because the capture of passed tests would hide a missing
+    // maker.
     for line in sweep.skipped() {
         writeln!(std::io::stderr(), "{line}").unwrap();
     }
@@ -343,13 +347,13 @@ fn reading_an_image_keeps_the_time_of_its_last_access() {
     }
 }
 
-/// An ext4 file system that was in use, with changes in the fast-commit area of its journal.
+/// Makes an ext4 file system that was in use, with changes in the fast-commit area of its journal.
 fn with_fast_commits(sandbox: &Sandbox) -> PathBuf {
     let volume = sandbox.path("fast.img");
     File::create(&volume).unwrap().set_len(64 * MIB).unwrap();
     let name = volume.to_str().unwrap();
     tool("mkfs.ext4", ["-q", "-F", "-b", "4096", "-O", "fast_commit", name]);
-    // A transaction in the journal, as debugfs writes it.
+    // A transaction in the journal, written by debugfs.
     fs::write(sandbox.path("block"), noise(3, 4096)).unwrap();
     let script = format!("jo\njw -b 9000 {}\njc\n", sandbox.arg("block"));
     fs::write(sandbox.path("script"), script).unwrap();
@@ -364,13 +368,13 @@ fn with_fast_commits(sandbox: &Sandbox) -> PathBuf {
     let head = read(&volume, journal(0), 1024);
     let word = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
     let (length, fast) = (word(16), if word(0x54) == 0 { 256 } else { word(0x54) });
-    // The head of a fast commit of the transaction that comes next.
+    // The head of a fast commit of the next transaction.
     let next = (word(24) + 1).to_le_bytes();
     let bytes = [&[9, 0, 8, 0, 0, 0, 0, 0][..], &next].concat();
     let place = journal(u64::from(length - fast));
     let file = File::options().write(true).open(&volume).unwrap();
     file.write_all_at(&bytes, place).unwrap();
-    // A kernel sets this when it mounts.
+    // A kernel sets this feature when it mounts the file system.
     let features = (word(40) | 0x20).to_be_bytes();
     file.write_all_at(&features, journal(0) + 40).unwrap();
     volume

@@ -1,4 +1,5 @@
-//! The main job, with the real program: two nights of a disk and of a folder, listed, looked into, verified and restored.
+//! The main job, with the real program: two nights of a disk and of a folder are listed, browsed,
+//! verified and restored.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::sandbox;
@@ -16,7 +17,7 @@ use crate::sandbox::{
 
 const NIGHTS: [&str; 2] = ["2026-05-01T23:00:00Z", "2026-05-02T23:00:00Z"];
 
-/// Archives an image twice, changed by `change` in between, and takes both nights out again.
+/// Archives an image twice, with `change` in between, and restores both snapshots.
 fn two_nights_of_an_image(sandbox: &Sandbox, image: &Path, form: &[&str], change: &dyn Fn(&Path)) {
     let source = image.to_str().unwrap();
     let name = image.file_name().unwrap().to_str().unwrap();
@@ -67,7 +68,7 @@ fn two_nights_of_an_image(sandbox: &Sandbox, image: &Path, form: &[&str], change
     assert!(sandbox.ok(["ls", name]).contains("all of the disk"));
 }
 
-/// What leads to a folder, and can be nothing else, holds what is restored under its own name.
+/// A destination that can only be a folder receives the restored entry under the entry's own name.
 #[test]
 fn into_a_folder_things_come_under_their_own_names() {
     let sandbox = Sandbox::encrypted();
@@ -88,7 +89,7 @@ fn into_a_folder_things_come_under_their_own_names() {
         let exists = sandbox.fails(1, ["restore", again, &there]);
         assert!(exists.contains("exists") && exists.contains("hint: --dry-run shows"), "{exists}");
     }
-    // What exists is not entered unless its name says so.
+    // A restore enters an existing folder only if the destination's name asks for it.
     assert!(sandbox.fails(1, ["restore", "work", &sandbox.arg("there")]).contains("exists"));
     let mut here = sandbox.command();
     here.args(["restore", "work:deep/notes.txt", "."]).current_dir(sandbox.path("source"));
@@ -106,7 +107,7 @@ fn two_nights_of_a_sparse_image() {
         let pieces =
             [(0, noise(3, 700_000)), (5 << 20, vec![b'x'; 100_000]), ((12 << 20) - 3000, noise(4, 3000))];
         let pieces: Vec<_> = pieces.iter().map(|(at, bytes)| (*at, bytes.as_slice())).collect();
-        // Its size is no multiple of any block.
+        // The size is not a multiple of any block size.
         sparse_image(&image, (12 << 20) + 777, &pieces);
         two_nights_of_an_image(&sandbox, &image, &["--as", "image"], &|image| {
             write_at(image, 9_000_001, &noise(5, 40_000));
@@ -168,7 +169,7 @@ fn two_nights_of_a_folder() {
     assert_eq!((&verified["snapshots"], verified["damage"].as_array().unwrap().len()), (&2.into(), 0));
 }
 
-/// As old systems wrote them, and next to each other two names that would look the same.
+/// Old systems wrote such names. Two names beside each other would look the same.
 #[test]
 fn names_that_are_no_text_are_named_as_they_are() {
     let sandbox = Sandbox::encrypted();
@@ -451,7 +452,7 @@ fn a_reader_that_has_had_enough_is_no_failure() {
     }
 }
 
-/// Runs with its output at a place where nothing can be written.
+/// Runs the program with outputs that cannot be written to.
 fn unheard(sandbox: &Sandbox, words: &[&str], stdout: Stdio, stderr: Stdio) -> Run {
     let child = sandbox.command().args(words).stdout(stdout).stderr(stderr).spawn().unwrap();
     Run::new(child.wait_with_output().unwrap())
@@ -461,7 +462,7 @@ fn full() -> Stdio {
     File::options().write(true).open("/dev/full").unwrap().into()
 }
 
-/// The end of a pipe that nobody reads any more.
+/// Returns the write end of a pipe that has no reader any more.
 fn unread() -> Stdio {
     std::io::pipe().unwrap().1.into()
 }
@@ -488,7 +489,7 @@ fn what_nobody_is_told_of_is_done_all_the_same() {
     let names = |sandbox: &Sandbox| -> Vec<String> {
         sandbox.json(["snapshots"]).iter().map(|one| one["name"].as_str().unwrap().into()).collect()
     };
-    // Each source is archived, though the first cannot be reported.
+    // Each source is archived, although the first snapshot cannot be reported.
     let run = unheard(&sandbox, &["snapshot", "a", "b"], unread(), Stdio::piped());
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     assert_eq!(names(&sandbox), ["a", "b"]);
@@ -502,13 +503,13 @@ fn what_nobody_is_told_of_is_done_all_the_same() {
     for stderr in [full(), unread()] {
         assert_eq!(unheard(&sandbox, &["restore", "nothing", "-"], Stdio::piped(), stderr).code, Some(1));
     }
-    // What is only to be shown has failed then.
+    // A command that only shows data fails if it cannot write.
     for words in [&["cat", "a"][..], &["ls", "-l", "a"]] {
         let run = unheard(&sandbox, words, full(), Stdio::piped());
         assert_eq!(run.code, Some(1), "{words:?}");
         assert!(run.stderr.contains("No space left"), "{words:?}: {}", run.stderr);
     }
-    // Damage is a failure, whoever has stopped to read about it.
+    // Damage is a failure even if nobody reads the report.
     let arena = sandbox.store().join("arenas/0000000000.arena");
     write_at(&arena, 50_000, &[0x55; 64]);
     assert_eq!(sandbox.run(["verify", "--data"]).code, Some(5));
@@ -532,8 +533,8 @@ fn a_night_that_shows_a_later_moment_hides_none_without_a_word() {
     assert_eq!(night("on purpose", &["--time", "2026-05-01T10:00:00Z"]), "");
 }
 
-/// Commands print one object of `docs/guide/json/varve.schema.json` a line, and nothing else:
-/// results, warnings and errors alike. `Sandbox::json` holds each line to it.
+/// Commands print one object of `docs/guide/json/varve.schema.json` per line, and nothing else:
+/// results, warnings and errors alike. `Sandbox::json` checks each line against it.
 #[test]
 fn programs_are_answered_in_lines_of_json() {
     let mut sandbox = Sandbox::empty();
@@ -603,7 +604,7 @@ fn programs_are_answered_in_lines_of_json() {
     let id = keys.iter().find_map(|key| key["id"].as_str().filter(|id| *id != first_key)).unwrap();
     assert_eq!(types(sandbox.json(["key", "remove", id])), ["key_removed"]);
 
-    // What goes wrong is an object, too, and standard error is empty.
+    // Errors are objects too, and standard error is empty.
     for (code, words) in [
         (1, &["ls", "nonesuch"][..]),
         (1, &["snapshots", "nonesuch"]),
@@ -618,11 +619,11 @@ fn programs_are_answered_in_lines_of_json() {
         assert_eq!(lines.len(), 1, "{words:?}");
         assert_eq!((&lines[0]["type"], &lines[0]["status"]), (&"error".into(), &code.into()), "{words:?}");
     }
-    // Where standard output is for a file's bytes, it is for nothing else.
+    // Standard output is reserved for the bytes of the file, so the error goes to standard error.
     let run = sandbox.run(["--json", "cat", "home:nonesuch"]);
     assert_eq!((run.code, run.text().as_str()), (Some(1), ""));
     assert_eq!(types(sandbox::all_json_lines(&run.stderr)), ["error"]);
-    // A file of a folder, with the bytes of its name.
+    // The problem names a file of a folder, with the bytes of its name.
     fs::remove_dir_all(sandbox.path("replica")).unwrap();
     write_at(&sandbox.arenas()[0], 100_000, &[0x55; 64]);
     let run = sandbox.run(["--json", "restore", "home", "harmed"]);

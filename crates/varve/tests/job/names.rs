@@ -1,4 +1,4 @@
-//! What snapshots are called, how they are told apart, and files and streams as sources.
+//! The names of snapshots, how the program distinguishes them, and files and streams as sources.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::sandbox;
@@ -15,7 +15,7 @@ use varve_archive::{Archive, Progress, SnapshotRequest};
 use varve_store::{Store, StoreAccess};
 use varve_world::World;
 
-/// The snapshots that are listed, by one of their fields.
+/// Returns one field of each listed snapshot.
 fn listed(sandbox: &Sandbox, args: &[&str], field: &str) -> Vec<Value> {
     let all = sandbox.json([&["snapshots"], args].concat());
     all.iter().map(|one| one[field].clone()).collect()
@@ -27,7 +27,7 @@ fn folder(sandbox: &Sandbox, path: &str, file: &str) -> String {
     sandbox.arg(path)
 }
 
-/// Archives a folder as a machine of another name would.
+/// Archives a folder as a machine of another name.
 fn from_host(sandbox: &Sandbox, host: &str, source: &str, name: &str) {
     let access = StoreAccess::Write { holder: "the test" };
     let store = Store::open(World::real(sandbox.store()), None, access, &mut |_| {}).unwrap();
@@ -55,7 +55,7 @@ fn two_sources_of_one_name_are_a_usage_error() {
     let twice = sandbox.fails(2, ["snapshot", &one, &one]);
     assert!(twice.contains("they are the same source"), "{twice}");
     assert_eq!(sandbox.ids(), Vec::<String>::new(), "nothing is archived then");
-    // Endings tell files apart.
+    // File names keep their extensions, so these two differ.
     for name in ["notes.txt", "notes.pdf"] {
         fs::write(sandbox.path(name), name).unwrap();
     }
@@ -72,11 +72,11 @@ fn a_name_belongs_to_what_was_archived_under_it_last() {
     let taken = sandbox.fails(1, ["snapshot", &other]);
     assert!(taken.contains("belongs to") && taken.contains("a/docs"), "{taken}");
     assert!(taken.contains("hint: --name"), "{taken}");
-    // Several sources: nothing is archived if one of them cannot be.
+    // With several sources, nothing is archived if one of them is refused.
     let third = folder(&sandbox, "third", "x");
     sandbox.fails(1, ["snapshot", &third, &other]);
     assert_eq!(listed(&sandbox, &[], "name"), ["docs"]);
-    // Other ways to write the same path are no other source.
+    // Other spellings of a path mean the same source.
     for same in ["a/docs", "a/docs/", "./a//docs", "a/../a/docs"] {
         sandbox.ok(["snapshot", same]);
     }
@@ -84,7 +84,8 @@ fn a_name_belongs_to_what_was_archived_under_it_last() {
     sandbox.ok(["snapshot", "link"]);
     assert_eq!(listed(&sandbox, &["link"], "source"), [sandbox.arg("link")]);
 
-    // Who gives the name means it, and hears of it when the name alone is used.
+    // An explicit name is accepted for a second source. A warning follows when the name alone is
+    // used.
     sandbox.ok(["snapshot", &other, "--name", "docs"]);
     let mixed = sandbox.run(["ls", "docs"]);
     assert_eq!((mixed.code, mixed.text().as_str()), (Some(0), "fb\n"));
@@ -109,19 +110,19 @@ fn a_series_that_began_without_its_ending_goes_on() {
         sandbox.path(folder).join("disk.img").to_str().unwrap().to_owned()
     };
     let (old, new) = (disk("old"), disk("new"));
-    // As an earlier version has called it.
+    // An earlier version used this name.
     sandbox.ok(["snapshot", &old, "--name", "disk", "--as", "image"]);
     let run = sandbox.run(["snapshot", &old]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     assert!(run.stderr.contains("continues under its earlier name disk"), "{}", run.stderr);
-    // It is a disk image because it was one.
+    // The file is archived as a disk image because its last snapshot is one.
     assert!(run.text().contains("as a disk image") && run.text().contains(" 0 B new"), "{}", run.text());
     assert_eq!(listed(&sandbox, &[], "name"), ["disk", "disk"]);
-    // Another path is another series, and goes by the whole name.
+    // Another path starts another series, under the whole file name.
     let taken = sandbox.json(["snapshot", &new]).remove(0);
     assert_eq!((&taken["name"], &taken["kind"]), (&json!("disk.img"), &json!("file")));
     assert!(taken["kind_because"].as_str().unwrap().contains("no partition table"), "{taken}");
-    // A new name that was given once is the name from then on.
+    // A name that was given once stays the name of the series.
     sandbox.ok(["snapshot", &old, "--name", "disk.img"]);
     assert_eq!(sandbox.json(["snapshot", &old])[0]["name"], "disk.img");
 }
@@ -159,12 +160,13 @@ fn hosts_are_told_apart() {
     }
     assert_eq!(listed(&sandbox, &["web2:etc"], "host"), ["web2"]);
     assert!(sandbox.fails(1, ["ls", "web3:etc"]).contains("no snapshot is called"));
-    // A machine that has been restored under another name is refused until it says that it goes on.
+    // A machine that was restored under another name is refused until the user confirms that it
+    // continues the series.
     let refused = sandbox.fails(1, ["snapshot", &etc]);
     assert!(refused.contains("web2") && refused.contains("host"), "{refused}");
     sandbox.ok(["snapshot", &etc, "--name", "etc"]);
     sandbox.ok(["snapshot", &etc]);
-    // A snapshot that is called as a host is comes first.
+    // A snapshot whose name equals a host name has priority.
     from_host(&sandbox, "web1", &etc, "web2");
     let ambiguous = sandbox.fails(1, ["ls", "web2:etc"]);
     assert!(ambiguous.contains("there is no etc"), "{ambiguous}");
@@ -208,7 +210,7 @@ fn snapshots_are_filtered_grouped_and_tagged() {
     let groups = sandbox.ok(["snapshots", "--group-by", "name,path"]);
     let titles: Vec<_> = groups.lines().filter(|line| line.starts_with("name ")).collect();
     assert_eq!(titles, [format!("name etc, path {etc}:"), format!("name home, path {home}:")]);
-    // What is picked and looked through obeys as well.
+    // The filters also apply to commands that pick or search snapshots.
     assert!(sandbox.ok(["find", "letter", "--tag", "keep"]).contains("2026-05-03"));
     assert_eq!(sandbox.ok(["find", "letter", "--until", "2026-04-30"]), "");
     assert_eq!(sandbox.ok(["cat", "latest:passwd", "--path", "etc"]), "passwd");
@@ -258,7 +260,7 @@ fn only_a_full_key_changes_tags() {
     sandbox.set_key(full);
     assert_eq!(listed(&sandbox, &[], "tags"), [json!([])]);
     sandbox.ok(["tag", "disk", "--add", "keep=always"]);
-    // Beside a key that may not read, what it adds stays.
+    // A tag of the full key and a snapshot of a write-only key both stay.
     let full = sandbox.key().map(Path::to_path_buf);
     sandbox.set_key(Some(sandbox.path("writer")));
     sandbox.snapshot_bytes("tonight", b"from a write-only machine");
@@ -300,7 +302,7 @@ fn a_file_by_itself_is_a_file() {
     assert_eq!(sandbox.json(["ls", "hostname:hostname"])[0]["size"], 300_000, "as earlier versions show it");
     assert!(sandbox.fails(1, ["ls", "hostname:etc"]).contains("not a folder"));
 
-    // It is not read again while it is as it was, and it can be compared.
+    // An unchanged file is not read again, and snapshots of files can be compared.
     assert_eq!(
         sandbox.json(["snapshot", "hostname"])[0]["new_bytes"].as_u64().map(|new| new < 2000),
         Some(true)
@@ -311,7 +313,7 @@ fn a_file_by_itself_is_a_file() {
     sandbox.ok(["snapshot", "hostname"]);
     assert!(!sandbox.ok(["diff", &ids[0], "hostname"]).is_empty());
     assert!(sandbox.ok(["verify", "--data"]).contains("all is well: 3 snapshots"));
-    // What cannot be read is no snapshot.
+    // A file that cannot be read gives no snapshot.
     assert!(sandbox.fails(1, ["snapshot", "absent"]).contains("absent"));
     if !is_root() {
         fs::set_permissions(&file, Permissions::from_mode(0o000)).unwrap();
@@ -335,7 +337,7 @@ fn what_a_file_holds_decides_unless_it_is_said() {
     assert_eq!([kind(&["text"]), kind(&["disk"])], ["file", "image"]);
     assert_eq!([kind(&["text", "--as", "image"]), kind(&["disk", "--as", "file"])], ["image", "file"]);
     assert!(sandbox.ok(["snapshot", "disk"]).contains("as a disk image: it holds a partition table (MBR)"));
-    // One that was an image goes on as one.
+    // A source that was archived as an image stays one.
     assert!(sandbox.ok(["snapshot", "text"]).contains("its newest snapshot is one of a disk image"));
     fs::create_dir(sandbox.path("folder")).unwrap();
     assert!(sandbox.fails(2, ["snapshot", "folder", "--as", "file"]).contains("--as"));
@@ -380,7 +382,7 @@ fn only_the_whole_output_of_a_program_is_archived() {
     sandbox.fails(2, ["snapshot", "--command", "x"]);
     sandbox.ok(["snapshot", "--command", "none", "--allow-empty", "--", "true"]);
     assert_eq!(sandbox.ok(["cat", "none"]), "");
-    // An image, if it is asked for.
+    // The output of a program becomes an image on request.
     let image =
         sandbox.json(["snapshot", "--as", "image", "--command", "raw", "--", "echo", "bytes"]).remove(0);
     assert_eq!(image["kind"], "image");

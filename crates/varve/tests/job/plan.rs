@@ -1,4 +1,4 @@
-//! Choosing a store by figures: a disk is measured, and a plan is made from that.
+//! Planning a store by figures: a disk is measured, and a plan is made from the results.
 
 use std::fs;
 
@@ -22,13 +22,13 @@ fn a_plan_is_made_from_what_was_measured() {
         assert_eq!(forecast["cases"].as_array().unwrap().len(), 6);
         assert!(forecast["night_rate"].as_f64().unwrap() > 0.0);
     }
-    // Sixteen times as many blocks have no room in memory, and the index goes to disk.
+    // The index of sixteen times as many blocks does not fit into memory, so it goes to disk.
     let large = &sandbox.json(["plan", "--disk-size", "16T", "--memory", "8G", "--device", &figures])[0];
     assert_eq!(large["plan"]["choice"], 1);
     let shown = sandbox.ok(["plan", "--disk-size", "16T", "--memory", "8G"]);
     assert!(shown.contains("Take `varve init --index disk"), "{shown}");
     assert!(shown.contains("assumed"), "{shown}");
-    // What fits nowhere is found, and no error.
+    // If no plan fits, the output says so, and it is not an error message.
     let none = sandbox.run(["plan", "--disk-size", "16T", "--memory", "50M"]);
     assert_eq!(none.code, Some(1));
     assert!(String::from_utf8_lossy(&none.stdout).contains("Nothing fits"));
@@ -40,7 +40,8 @@ fn many_settings_are_one_table() {
     let words = ["plan", "--disk-size", "1T..4T", "--block-size", "16K,64K", "--memory", "2G"];
     let shown = sandbox.ok(words);
     let rows: Vec<&str> = shown.lines().filter(|line| line.contains("by hash, index in memory")).collect();
-    // 1 TiB and 2 TiB of blocks of 16 KiB have room in memory, and 64 KiB always.
+    // With 16 KiB blocks the index of 1 TiB and 2 TiB fits into memory; with 64 KiB blocks it
+    // always does.
     assert!(rows.len() >= 4 && rows[0].contains("1.00 TiB") && rows[0].contains("64.0 KiB"), "{shown}");
     assert!(shown.contains("outside the limits"), "{shown}");
     let plans = sandbox.json(words);
@@ -66,7 +67,7 @@ fn many_settings_are_one_table() {
         let said = sandbox.fails(2, [&["plan"], disk, &wrong[..]].concat());
         assert!(said.contains("write"), "{wrong:?}: {said}");
     }
-    // A range of every size there is, four hundred times, is more than a table.
+    // A range of all sizes, four hundred times, is too large for a table.
     let many = vec!["1..1T"; 400].join(",");
     assert!(sandbox.fails(2, ["plan", "--disk-size", &many]).contains("give fewer"));
 }

@@ -1,4 +1,4 @@
-//! All help texts, and the output of the ten main commands, as golden files.
+//! All help texts, and the output of the ten main commands, compared with golden files.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::golden_text::{Scrubber, check, check_names};
 use crate::sandbox::{Run, Sandbox, noise, write_at};
 
-/// The help of a command, and that of each of its own commands.
+/// Checks the help of a command and of each of its subcommands.
 fn helps(sandbox: &Sandbox, command: &[String], found: &mut Vec<String>) {
     let mut words = command.to_vec();
     words.push("--help".into());

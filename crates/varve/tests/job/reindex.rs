@@ -1,4 +1,5 @@
-//! The index of a store is changed, lost and harmed; its log, and what comes out of it, stay as they are.
+//! The index of a store is changed, lost and damaged. Its log, and the data that it returns, stay
+//! the same.
 
 use std::fs;
 
@@ -6,7 +7,7 @@ use crate::sandbox::{Sandbox, noise};
 
 const BYTES: usize = 3_000_000;
 
-/// A store with its index on disk, and a snapshot in it.
+/// Makes a store with its index on disk, and a snapshot in it.
 fn made() -> (Sandbox, Vec<u8>) {
     let sandbox = Sandbox::made_with(&[
         "--plaintext",
@@ -54,7 +55,7 @@ fn the_index_changes_and_the_log_does_not() {
             ],
             ("disk", vec!["disk".to_owned(), "disk-0000000001".to_owned()]),
         ),
-        // As it is, made anew.
+        // The index is rebuilt with its settings unchanged.
         (vec![], ("disk", vec!["disk".to_owned(), "disk-0000000001".to_owned()])),
         (vec!["--index", "memory"], ("memory", vec!["checkpoint".to_owned()])),
     ] {
@@ -106,7 +107,7 @@ fn an_index_that_is_lost_or_harmed_is_made_again() {
     }
 }
 
-/// The settings of a replica are those that the store had; what is brought back can be indexed as one likes.
+/// A replica keeps the settings that the store had. Its clone can get any other index.
 #[test]
 fn a_store_whose_index_was_changed_is_replicated_and_brought_back() {
     let (sandbox, bytes) = made();
@@ -124,7 +125,7 @@ fn a_store_whose_index_was_changed_is_replicated_and_brought_back() {
     assert!(sandbox.run(["cat", "web"]).stdout == bytes);
 }
 
-/// By value the index says what to compare with: another one says the same.
+/// By value, the index proposes the blocks to compare with. A new index proposes the same.
 #[test]
 fn by_value_the_index_changes_as_well() {
     let sandbox = Sandbox::made_with(&["--compare", "value"]);

@@ -1,4 +1,5 @@
-//! Restores with the real program: what a tired administrator types, and what must not happen then.
+//! Restores with the real program: the mistakes of a tired administrator, and the losses that they
+//! must not cause.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::sandbox;
@@ -21,7 +22,7 @@ fn write(sandbox: &Sandbox, files: &[(&str, &str)]) {
     }
 }
 
-/// The files below a folder, and what is in them.
+/// Returns the files below a folder, with their contents.
 fn files(folder: &Path) -> BTreeMap<String, String> {
     let all = manifest(folder).into_keys().filter(|path| folder.join(path).is_file());
     let text = |path: &PathBuf| fs::read_to_string(folder.join(path)).unwrap();
@@ -34,7 +35,7 @@ fn expected(files: &[(&str, &str)]) -> BTreeMap<String, String> {
 
 const MODES: [&str; 4] = ["always", "if-changed", "if-newer", "never"];
 
-/// One `/` too few must not turn a folder into a file.
+/// One missing `/` must not turn a folder into a file.
 #[test]
 fn a_file_goes_into_a_folder_and_never_replaces_it() {
     let sandbox = Sandbox::encrypted();
@@ -55,7 +56,8 @@ fn a_file_goes_into_a_folder_and_never_replaces_it() {
     fs::remove_file(sandbox.path("etc/disk")).unwrap();
     assert_eq!(files(&sandbox.path("etc"))["a"], "a");
     assert_eq!(files(&sandbox.path("etc"))["b"], "mine");
-    // A folder in the way of a file, and a file in the way of a folder, need their own consent.
+    // A folder in the place of a file, or a file in the place of a folder, is replaced only with an
+    // option of its own.
     write(&sandbox, &[("there/a/precious", "kept"), ("there/d", "kept")]);
     for mode in MODES {
         let run = sandbox.run(["restore", "etc", "there", "--overwrite", mode, "--delete", "--yes"]);
@@ -69,7 +71,7 @@ fn a_file_goes_into_a_folder_and_never_replaces_it() {
     assert_eq!(fs::read(sandbox.path("there/d/c")).unwrap(), b"c");
 }
 
-/// The in-place restore: what the snapshot does not have stays.
+/// A restore in place keeps entries that the snapshot lacks.
 #[test]
 fn a_restore_into_a_folder_merges() {
     let sandbox = Sandbox::encrypted();
@@ -134,7 +136,7 @@ fn each_mode_replaces_what_it_says() {
         ("never", &["lost"]),
     ] {
         let _ = fs::remove_dir_all(sandbox.path("there"));
-        // Of the same size: only its time tells that it differs.
+        // The files have the same size, so only their times show a difference.
         write(
             &sandbox,
             &[("there/older", "here...."), ("there/newer", "here...."), ("there/same", "here....")],
@@ -183,7 +185,7 @@ fn what_is_removed_is_shown_first_and_needs_consent() {
     sandbox.ok(mirror);
 }
 
-/// Not only the store that is open: another one inside of the folder as well.
+/// The open store stays, and so does any other store inside the folder.
 #[test]
 fn another_store_in_the_folder_stays() {
     let sandbox = Sandbox::encrypted();
@@ -198,7 +200,7 @@ fn another_store_in_the_folder_stays() {
     assert!(told.contains("home/backup/other: ") || told.contains("backup/other: "), "{told}");
     assert!(told.contains("a Varve store"), "{told}");
     assert_eq!(manifest(&sandbox.path("home/backup/other")), before);
-    // A folder that holds one is not replaced by a file.
+    // A folder that contains a store is not replaced by a file.
     write(&sandbox, &[("x/backup", "a file")]);
     sandbox.ok(["snapshot", "x"]);
     let told = sandbox.fails(3, [&["restore", "x", "home"], &all[..]].concat());
@@ -305,7 +307,7 @@ fn an_empty_folder_is_no_hindrance() {
     assert_eq!(manifest(&sandbox.path("out")), manifest(&sandbox.path("work")));
 }
 
-/// A restore that is killed again and again comes to its end, and what is there is whole.
+/// A restore that is killed several times still completes, and its result is whole.
 #[test]
 fn a_restore_that_is_killed_is_continued() {
     let sandbox = Sandbox::encrypted();
@@ -338,7 +340,7 @@ fn a_restore_that_is_killed_is_continued() {
             }
             ended += 1;
             if sandbox.path("out").exists() {
-                // It was killed between the rename and its end.
+                // The kill came after the rename and before the end of the process.
                 assert_eq!(manifest(&sandbox.path("out")), wanted, "it has its name only when it is whole");
                 break;
             }
@@ -362,7 +364,7 @@ fn a_restore_that_is_killed_is_continued() {
     }
 }
 
-/// A small disk, gone at the end of the test.
+/// A small tmpfs, unmounted at the end of the test.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -391,7 +393,7 @@ impl Drop for Disk {
     }
 }
 
-/// The hint after a full disk is true: the same command continues.
+/// The hint after a full disk is correct: the same command continues.
 #[test]
 fn after_a_full_disk_the_same_command_goes_on() {
     let sandbox = Sandbox::encrypted();
@@ -432,7 +434,7 @@ fn after_a_full_disk_the_same_command_goes_on() {
     }
 }
 
-/// Files that get their locks last do not hinder the run that goes on with them.
+/// Immutable files get their flag last, so they do not block the run that continues the restore.
 #[test]
 fn an_interrupted_restore_of_immutable_files_is_continued() {
     let sandbox = Sandbox::encrypted();
@@ -476,8 +478,7 @@ fn an_interrupted_restore_of_immutable_files_is_continued() {
     }
 }
 
-/// Nobody can change an immutable file: it is said what can be done, and everything else is
-/// restored.
+/// Nobody can change an immutable file: the program names the remedy, and restores everything else.
 #[test]
 fn immutable_files_are_neither_replaced_nor_removed() {
     let sandbox = Sandbox::encrypted();
@@ -496,7 +497,7 @@ fn immutable_files_are_neither_replaced_nor_removed() {
     }
     let before = files(&sandbox.path("home"));
     let restore = ["restore", "home", "home", "--overwrite", "always", "--delete", "--yes"];
-    // The plan knows it.
+    // The plan shows it.
     let plan = sandbox.ok([&restore[..], &["--dry-run"]].concat());
     for line in [
         "skip        home/fixed  (it is immutable: `chattr -i` allows changes again)",
@@ -521,7 +522,7 @@ fn immutable_files_are_neither_replaced_nor_removed() {
     }
     assert_eq!(files(&sandbox.path("home"))["free"], "old");
     assert_eq!(files(&sandbox.path("home"))["fixed"], "changed");
-    // All is restored, and some of the other entries cannot be removed.
+    // All files are restored, and some of the extra entries cannot be removed.
     assert!(chattr("-i", &sandbox.path("home/fixed")) && chattr("-i", &sandbox.path("home/shut")));
     let run = sandbox.run(restore);
     assert_eq!(run.code, Some(3), "{}", run.stderr);
@@ -536,8 +537,7 @@ fn immutable_files_are_neither_replaced_nor_removed() {
         ("shut/b", "old"),
     ]);
     assert_eq!(files(&sandbox.path("home")), left);
-    // A file by itself, a folder that is replaced as a whole, and a destination that is locked
-    // itself.
+    // A single file, a folder that is replaced as a whole, and an immutable destination.
     assert!(chattr("+i", &sandbox.path("home/fixed")));
     let one = sandbox.fails(1, ["restore", "home:fixed", "home/fixed", "--overwrite", "always"]);
     assert!(one.contains("home/fixed cannot be restored to: it is immutable: `chattr -i`"), "{one}");
@@ -556,7 +556,7 @@ fn immutable_files_are_neither_replaced_nor_removed() {
     }
 }
 
-/// In place, a restore needs the room of one file more, and not of all of them.
+/// A restore in place needs extra space for one file at a time, not for all of them.
 #[test]
 fn a_merge_needs_the_room_of_one_file_more() {
     let sandbox = Sandbox::encrypted();
@@ -574,14 +574,14 @@ fn a_merge_needs_the_room_of_one_file_more() {
     assert_eq!(manifest(&sandbox.path("small/home")), wanted);
 }
 
-/// Changes a byte in the middle of the data of a store.
+/// Overwrites some bytes at this percentage of an arena.
 fn rot(sandbox: &Sandbox, share: u64) {
     let arena = sandbox.arenas().remove(0);
     let bytes = fs::metadata(&arena).unwrap().len();
     write_at(&arena, bytes * share / 100, b"rotten");
 }
 
-/// One damaged block does not take the rest of a disk with it.
+/// One damaged block costs only its own part of a disk.
 #[test]
 fn a_damaged_image_is_restored_with_a_hole() {
     let sandbox = Sandbox::made_with(&["--clump-size", "64K"]);
@@ -613,7 +613,7 @@ fn a_damaged_image_is_restored_with_a_hole() {
         "{}",
         run.stderr
     );
-    // The same for programs, and for standard output.
+    // The same with `--json`, and to standard output.
     let run = sandbox.run(["--json", "restore", "disk", "x.img", "--keep-damaged", "--overwrite", "always"]);
     assert_eq!(run.code, Some(5));
     let lines = json_lines(&run.text());
@@ -626,11 +626,11 @@ fn a_damaged_image_is_restored_with_a_hole() {
     assert_eq!(streamed.code, Some(5));
     assert!(streamed.stdout == expected);
     assert!(!sandbox.path("-.damaged").exists(), "{}", streamed.stderr);
-    // Beside content, the lines for programs go to standard error.
+    // If standard output carries content, the JSON lines go to standard error.
     let streamed = sandbox.run(["--json", "restore", "disk", "-", "--keep-damaged"]);
     assert!(streamed.stdout == expected);
     assert_eq!(json_lines(&streamed.stderr)[0]["type"], "damaged");
-    // Another file of that name stays.
+    // An existing file with the name of the list stays.
     fs::write(sandbox.path("y.img.damaged"), "mine").unwrap();
     let run = sandbox.run(["restore", "disk", "y.img", "--keep-damaged"]);
     assert!(run.stderr.contains("was not written") && run.code == Some(5), "{}", run.stderr);
@@ -679,7 +679,7 @@ fn damage_takes_no_whole_file_with_it() {
     assert!(sandbox.run(["restore", "home:large", "-", "--keep-damaged"]).stdout == back);
 }
 
-/// Out of the file system on a disk, too.
+/// The same for a file in a file system on a disk.
 #[test]
 fn a_damaged_file_in_a_volume_is_restored_with_a_hole() {
     if !sandbox::has("mkfs.ext4") || !sandbox::has("debugfs") {
@@ -712,7 +712,7 @@ fn what_the_disk_has_kept_otherwise_is_found() {
     sandbox.ok(["snapshot", "work"]);
     let said = sandbox.ok(["restore", "work", "out", "--verify"]);
     assert!(said.starts_with("restored to out"), "{said}");
-    // Nothing is written, so what is wrong there stays and is found.
+    // Nothing is written, so the wrong byte stays and `--verify` finds it.
     let time = fs::metadata(sandbox.path("out/deep/noise.bin")).unwrap().modified().unwrap();
     write_at(&sandbox.path("out/deep/noise.bin"), 7000, b"x");
     fs::File::options()
@@ -728,7 +728,7 @@ fn what_the_disk_has_kept_otherwise_is_found() {
     );
 }
 
-/// An answer is asked for only at a terminal, and nothing but yes is one.
+/// The program asks only at a terminal, and accepts only `yes`.
 #[test]
 fn consent_is_given_at_a_terminal() {
     if !sandbox::has("script") {
@@ -761,7 +761,7 @@ fn consent_is_given_at_a_terminal() {
     }
 }
 
-/// Nobody but its owner sees into what is not finished.
+/// Only the owner can read an unfinished restore.
 #[test]
 fn what_is_unfinished_is_private() {
     let sandbox = Sandbox::made_with(&["--clump-size", "64K"]);

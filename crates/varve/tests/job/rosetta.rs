@@ -1,4 +1,5 @@
-//! The independent reader reads what the program wrote: golden stores and fresh ones, and finds the same in them.
+//! The independent reader reads golden stores and new stores of the program, and finds the same
+//! data in them.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use std::fs;
@@ -14,7 +15,7 @@ fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// Whether the reader can run here.
+/// Returns true if the reader can run here.
 fn is_ready() -> bool {
     let imported = python().args(["-c", MODULES]).output();
     let ready = imported.is_ok_and(|output| output.status.success());
@@ -54,7 +55,7 @@ fn ids_in(listed: &[u8]) -> Vec<String> {
     listed.as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Both readers list the same snapshots and restore the same.
+/// Both readers list the same snapshots and restore the same data.
 fn agree(sandbox: &Sandbox) {
     let ids = sandbox.ids();
     let mut theirs = ids_in(&rosetta_ok(sandbox, &["list", "--json"]));
@@ -71,7 +72,8 @@ fn agree(sandbox: &Sandbox) {
     }
 }
 
-/// Both readers know the same blocks and places to be lost; this one also lists what was accepted.
+/// Both readers report the same blocks and places as lost. The independent reader also lists
+/// accepted losses.
 fn agree_on_losses(sandbox: &Sandbox) {
     let theirs: serde_json::Value =
         serde_json::from_slice(&rosetta_ok(sandbox, &["lost", "--json"])).unwrap();
@@ -152,7 +154,7 @@ fn fresh_stores_are_read_alike() {
         sparse_image(&image, (3 << 20) + 5, &[(70_000, &noise(50, 900_000)), (2 << 20, &[b'x'; 300_000])]);
         sample_folder(&folder);
         sandbox.ok(["snapshot", "disk.img", "home", "--as", "image"]);
-        // Where the index is makes no difference to the log: one night will do.
+        // The place of the index does not affect the log, so one night is enough.
         if !kind.contains(&"--index") {
             write_at(&image, 1 << 20, &noise(51, 200_000));
             fs::write(folder.join("letter.txt"), "changed").unwrap();
@@ -189,7 +191,7 @@ fn what_a_machine_that_may_not_read_has_written_is_read_alike() {
     reader.set_store(sandbox.store().into());
     reader.set_key(Some(sandbox.path("reader")));
     agree(&reader);
-    // Folded into one list by whoever may read.
+    // The next snapshot of a full key adds these snapshots to the catalog.
     sandbox.snapshot_bytes("disk", &noise(60, 1000));
     agree(&sandbox);
 }
@@ -218,7 +220,7 @@ struct Record {
     table_bytes: u64,
 }
 
-/// Those of an arena's file, in order: from one to the next as the format's page says.
+/// Returns the records of an arena's file in order. It follows them as the page of the format says.
 fn records(arena: &Path) -> Vec<Record> {
     let bytes = fs::read(arena).unwrap();
     let number = |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()));
@@ -241,7 +243,7 @@ fn flip(file: &Path, offset: u64) {
     write_at(file, offset, &[byte]);
 }
 
-/// Three nights in several arenas; the last one has no seal.
+/// Archives three nights into several arenas. The last arena has no seal.
 fn three_nights(words: &[&str]) -> Sandbox {
     let sandbox = Sandbox::made_with(words);
     let (image, folder) = (sandbox.path("disk.img"), sandbox.path("home"));
@@ -255,7 +257,7 @@ fn three_nights(words: &[&str]) -> Sandbox {
     sandbox
 }
 
-/// What is damaged, and how many snapshots are lost with it.
+/// A name, the damage, and the number of snapshots that it costs.
 type Harm = (&'static str, fn(&[PathBuf]), usize);
 
 const HARMS: [Harm; 5] = [
@@ -304,7 +306,7 @@ const HARMS: [Harm; 5] = [
     ),
 ];
 
-/// What a reader of the page finds in a damaged store is what the program finds once it has repaired it.
+/// The independent reader finds the same in a damaged store as the program finds after a repair.
 #[test]
 fn damage_costs_both_readers_the_same() {
     if !is_ready() {
@@ -337,7 +339,8 @@ fn damage_costs_both_readers_the_same() {
     }
 }
 
-/// A power cut keeps a page and takes the root that it names. Nobody was told of that root: for both readers it was never there.
+/// A power cut keeps a page and loses the root that the page names. That root was never
+/// acknowledged, so both readers ignore it.
 #[test]
 fn a_root_that_a_power_cut_took_was_never_there() {
     if !is_ready() {
@@ -347,7 +350,7 @@ fn a_root_that_a_power_cut_took_was_never_there() {
     let (ids, last) = (sandbox.ids(), sandbox.arenas().pop().unwrap());
     let found = records(&last);
     let root = found.iter().rposition(|record| !record.is_page).unwrap();
-    // Without the page that says that it is durable.
+    // The page that declares the root durable is cut off.
     let end = found[root + 2].offset;
     fs::File::options().write(true).open(&last).unwrap().set_len(end).unwrap();
     let length = usize::try_from(found[root + 1].offset - found[root].offset).unwrap();
@@ -360,7 +363,7 @@ fn a_root_that_a_power_cut_took_was_never_there() {
     assert_eq!(sandbox.ids(), ids[..5]);
 }
 
-/// One frame costs only the blocks that are in it.
+/// A damaged frame costs only its own blocks.
 #[test]
 fn a_damaged_frame_costs_only_its_own_blocks() {
     if !is_ready() {
@@ -382,7 +385,7 @@ fn a_damaged_frame_costs_only_its_own_blocks() {
     assert!(lost.iter().all(|at| left[*at] == 0) && extent <= 64 << 10, "{extent} bytes");
 }
 
-/// By the formula on the page, and without the program's library.
+/// The script uses the formula of the page of the format, and not the program's library.
 #[test]
 fn an_arena_is_mended_from_its_parity() {
     if !is_ready() {
@@ -392,7 +395,7 @@ fn an_arena_is_mended_from_its_parity() {
         let sandbox = three_nights(kind);
         let (store, arena) = (sandbox.store().to_str().unwrap().to_owned(), sandbox.arenas().remove(0));
         let good = fs::read(&arena).unwrap();
-        // A stretch of the middle, the header, and the seal.
+        // Damage in the middle; then in the header and the seal.
         for (name, places) in
             [("middle", vec![(300_000, 9000)]), ("ends", vec![(0, 100), (good.len() - 50, 50)])]
         {
@@ -406,7 +409,7 @@ fn an_arena_is_mended_from_its_parity() {
             assert!(fs::read(&mended).unwrap() == good, "{name}: other bytes");
             fs::write(&arena, &good).unwrap();
         }
-        // Its own header and tables are there twice.
+        // The header and the tables of the parity file exist twice.
         let parity = fs::read_dir(sandbox.store().join("parity")).unwrap().map(|entry| entry.unwrap().path());
         let parity = parity.min().unwrap();
         write_at(&parity, 0, &[0xAA; 4096 + 600]);
@@ -414,7 +417,7 @@ fn an_arena_is_mended_from_its_parity() {
         let run = script(&sandbox, "parity.py", &[&store, "0", &sandbox.arg("from-copies")]);
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         assert!(fs::read(sandbox.path("from-copies")).unwrap() == good);
-        // More than there is parity for.
+        // More damage than the parity can repair.
         write_at(&arena, 100_000, &vec![0xAA; 700_000]);
         let run = script(&sandbox, "parity.py", &[&store, "0", &sandbox.arg("never")]);
         let said = String::from_utf8_lossy(&run.stderr);
@@ -439,7 +442,7 @@ fn a_store_is_put_together_from_its_replica() {
     for arena in sandbox.arenas() {
         let there = together.join("arenas").join(arena.file_name().unwrap());
         let (arena, there) = (fs::read(&arena).unwrap(), fs::read(&there).unwrap());
-        // A page at the end of the log that names nothing is not replicated.
+        // A page without blocks at the end of the log is not replicated.
         assert!(arena.starts_with(&there) && arena.len() - there.len() <= 128, "{} bytes", there.len());
     }
     sandbox.set_store(together);

@@ -1,4 +1,5 @@
-//! What of a folder goes into its snapshot: patterns, lists and sizes; what is said of the rest; and the same without archiving anything.
+//! The parts of a folder that its snapshot includes: patterns, lists and sizes; the report of the
+//! rest; and dry runs.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 #![allow(clippy::disallowed_methods, reason = "a test waits for the system's clock")]
 
@@ -24,7 +25,7 @@ fn sandbox_with(files: &[&str]) -> Sandbox {
     sandbox
 }
 
-/// The files of the newest snapshot.
+/// Returns the files of the newest snapshot.
 fn files(sandbox: &Sandbox) -> Vec<String> {
     let listed = sandbox.json(["ls", "-R", "source"]);
     let files = listed.into_iter().filter(|node| node["kind"] != "folder");
@@ -46,7 +47,7 @@ fn an_absolute_pattern_below_the_source_leaves_out_what_it_names() {
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""));
     assert!(run.text().contains("left out by rules: 1 folder with its contents"), "{}", run.text());
     assert_eq!(files(&sandbox), ["b", "deep/src/c"]);
-    // Under the path that the source's link leads to, too.
+    // The pattern also matches under the target of a source that is a link.
     std::os::unix::fs::symlink("source", sandbox.path("link")).unwrap();
     sandbox.ok(["snapshot", "link", "--name", "source", "--exclude", &pattern]);
     assert_eq!(files(&sandbox), ["b", "deep/src/c"]);
@@ -65,7 +66,7 @@ fn a_pattern_that_matches_nothing_is_a_warning() {
     assert_eq!(warnings.len(), 1, "{lines:?}");
     let taken = lines.iter().find(|line| line["id"].is_string()).unwrap();
     assert_eq!((&taken["excluded"]["files"], &taken["excluded"]["bytes"]), (&1.into(), &5.into()));
-    // Of a file of patterns, which often serves many sources, there is one line.
+    // A file of patterns often serves many sources, so it gets one line of warning.
     fs::write(sandbox.path("list"), "# comment\n*.o\none\ntwo\nthree\nfour\n").unwrap();
     let run = sandbox.run(["snapshot", "source", "--exclude-file", &sandbox.arg("list")]);
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
@@ -156,7 +157,7 @@ fn a_dry_run_tells_all_and_writes_nothing() {
         (&"folder".into(), &"file".into())
     );
     assert_eq!(lines.len(), 3 + 1 + 2);
-    // A program is not started.
+    // A dry run does not start the program.
     let mut command = sandbox.command_at(nowhere.as_ref());
     command.args(["snapshot", "-n", "--command", "dump", "--", "touch"]).arg(sandbox.arg("started"));
     let text = Run::new(command.output().unwrap()).text();
@@ -181,7 +182,7 @@ fn the_store_in_the_source_is_left_out_and_told() {
     assert_eq!(files(&sandbox), ["file"]);
 }
 
-/// In a name space of its own: nothing stays mounted.
+/// The mounts are made in a mount namespace of their own, so none of them stays.
 #[test]
 fn file_systems_of_the_kernel_are_left_empty_and_told() {
     let sandbox = sandbox_with(&["file", "proc/below", "sys/below"]);
@@ -205,7 +206,7 @@ fn file_systems_of_the_kernel_are_left_empty_and_told() {
     assert_eq!(files(&sandbox), ["file"]);
 }
 
-/// Times that 64 bits of nanoseconds cannot hold come back exactly where the file system keeps them.
+/// Times beyond 64 bits of nanoseconds are restored exactly where the file system can keep them.
 #[test]
 fn a_file_from_the_year_2400_comes_back() {
     use std::os::unix::fs::MetadataExt;
@@ -224,7 +225,7 @@ fn a_file_from_the_year_2400_comes_back() {
     assert_eq!(time("out/file"), (13_569_465_600, 5));
 }
 
-/// The lines of a result that tell what is new and what was left out.
+/// Returns the lines of a result that report new entries and entries that were left out.
 fn news(text: &str) -> Vec<&str> {
     text.lines()
         .filter(|line| ["+ ", "M ", "  files: ", "  - "].iter().any(|it| line.starts_with(it)))
@@ -244,7 +245,8 @@ fn new_and_changed_files_are_counted_and_listed() {
         names.map(|name| line[name].as_u64())
     };
     assert_eq!(counts(&first), [7, 2, 7, 0, 7, 0].map(Some), "{first}");
-    // Other bytes, another mode, another thing in its place, and one that comes and one that goes.
+    // A file gets other bytes, another a new mode, a link a new target; one file is removed and one
+    // added.
     fs::write(sandbox.path("source/below/b"), "others").unwrap();
     fs::set_permissions(sandbox.path("source/d"), PermissionsExt::from_mode(0o600)).unwrap();
     fs::remove_file(sandbox.path("source/link")).unwrap();
@@ -257,7 +259,7 @@ fn new_and_changed_files_are_counted_and_listed() {
     let rule = "  - a.o of 5 B (the pattern \"*.o\")";
     let counted = "  files: 1 new, 3 changed, 3 unchanged";
     assert_eq!(lines, [rule, counted, "+ new", "M below/b", "M d", "M link"], "{text}");
-    // To read a file again makes no news of it, and without -v nothing is listed.
+    // Reading a file again does not count as a change, and without `-v` nothing is listed.
     let text = sandbox.ok([&["snapshot", "--reread", "source"], &exclude[..]].concat());
     assert_eq!(news(&text), ["  files: 0 new, 0 changed, 7 unchanged"]);
     fs::write(sandbox.path("source/e"), "other bytes").unwrap();
@@ -268,7 +270,8 @@ fn new_and_changed_files_are_counted_and_listed() {
     assert_eq!(lines.iter().filter(|line| line["type"] == "left_out").count(), 1, "{lines:?}");
 }
 
-/// A key that cannot read the snapshot before knows which files it has read, and not which of them are new.
+/// A key that cannot read the previous snapshot knows which files it has read, but not which of
+/// them are new.
 #[test]
 fn who_may_not_read_is_told_no_more_than_is_known() {
     let mut sandbox = Sandbox::encrypted();
@@ -305,7 +308,7 @@ fn flags_of_files_come_back() {
     assert_eq!(flags("quiet"), json!(["no_dump", "no_access_time"]));
     assert_eq!(flags("twin"), json!(["immutable", "no_access_time"]));
     assert_eq!(flags("plain"), json!([]));
-    // To a new place, into an empty folder, and one file by itself.
+    // The destinations are a new folder, an empty folder, and a single file.
     let restored = sandbox.json(["restore", "source", "out"]).remove(0);
     assert_eq!((&restored["lacking_flags"], &restored["problems"]), (&0.into(), &0.into()));
     fs::create_dir(sandbox.path("empty")).unwrap();
@@ -327,7 +330,7 @@ fn flags_of_files_come_back() {
     }
     sandbox.ok(["restore", "source:fixed", "one"]);
     assert_eq!(letters(&sandbox.path("one")), "iA");
-    // All of it is there: another restore has nothing to do, and meets nothing that it cannot do.
+    // All flags are set: another restore has nothing to do, and meets no problem.
     let again = sandbox.json(["restore", "source", "out", "--overwrite", "if-changed"]).remove(0);
     let counts = ["files", "attributes", "problems", "lacking_flags"].map(|name| again[name].clone());
     assert_eq!(counts, [0, 0, 0, 0].map(Value::from), "{again}");
@@ -339,7 +342,7 @@ fn flags_of_files_come_back() {
     assert_eq!(letters(&sandbox.path("out/quiet")), "dA");
 }
 
-/// A user who may not lock files gets everything else, and is told how many files lack flags.
+/// A user who may not set flags gets everything else, and a count of the files that lack flags.
 #[test]
 fn a_flag_that_cannot_be_given_is_no_failure() {
     let sandbox = sandbox_with(&["fixed", "log", "quiet", "folder/inside"]);
@@ -368,11 +371,12 @@ fn a_flag_that_cannot_be_given_is_no_failure() {
     );
     assert_eq!(letters(&sandbox.path("out/fixed")), "A");
     assert_eq!(letters(&sandbox.path("out/quiet")), "d");
-    // It is no difference to that user, who could never give it, and stays known.
+    // A missing flag is not a difference for this user, who could never set it, but is still
+    // counted.
     let again = unprivileged(&["--json", "restore", "source", "out", "--overwrite", "if-changed"]);
     let line = json_lines(&again.text()).into_iter().find(|line| line["type"] == "restored").unwrap();
     assert_eq!((&line["attributes"], &line["lacking_flags"]), (&0.into(), &3.into()), "{line}");
-    // It is one to another user, who gives it.
+    // It is a difference for root, who sets it.
     let line = sandbox.json(["restore", "source", "out", "--overwrite", "if-changed"]).remove(0);
     assert_eq!((&line["attributes"], &line["lacking_flags"]), (&2.into(), &0.into()), "{line}");
     assert_eq!(letters(&sandbox.path("out/fixed")), "iA");
@@ -394,7 +398,7 @@ fn a_change_of_flags_is_a_change() {
     assert_eq!(changed, ["file", "folder"], "{changes:?}");
     assert!(changes.iter().all(|change| change["change"] == "metadata"), "{changes:?}");
     assert_eq!(sandbox.ok(["diff", "source", "source"]), "");
-    // So it is with the next snapshot, which does not read the file again.
+    // The next snapshot records the same flags, and does not read the file again.
     std::thread::sleep(Duration::from_millis(2100));
     sandbox.ok(["snapshot", "source"]);
     let node = sandbox.json(["ls", "source:file"]).remove(0);
@@ -403,8 +407,8 @@ fn a_change_of_flags_is_a_change() {
     assert_eq!(sandbox.ok(["diff", second, "source"]), "");
 }
 
-/// Each file system has flags of its own. What one of them cannot have is counted, and not missed
-/// otherwise.
+/// Each file system has flags of its own. Flags that a file system lacks are counted, and cause no
+/// failure.
 #[test]
 fn each_file_system_gives_back_the_flags_that_it_has() {
     let can_mount = is_root() && std::path::Path::new("/dev/loop-control").exists();
@@ -438,7 +442,7 @@ fn each_file_system_gives_back_the_flags_that_it_has() {
         fs::create_dir(sandbox.path("disk/source")).unwrap();
         let path = |folder: &str, flag: &str| sandbox.path("disk").join(folder).join(flag);
         for flag in flags {
-            // Some can only be given to an empty file.
+            // Some flags can only be set on an empty file.
             fs::write(path("source", flag), "").unwrap();
             assert!(
                 matches!(*flag, "i" | "a") || chattr(&format!("+{flag}"), &path("source", flag)),
@@ -455,9 +459,9 @@ fn each_file_system_gives_back_the_flags_that_it_has() {
             assert_eq!(letters(&path("out", flag)), *flag, "{kind}");
             assert_eq!(fs::read(path("out", flag)).unwrap(), [b'x'; 100_000], "{kind} {flag}");
         }
-        // To where the folder of the sandbox is, which has not all of them.
+        // The destination is on the file system of the sandbox, which lacks some of these flags.
         let run = sandbox.run(["--json", "restore", "source", "elsewhere"]);
-        // Btrfs keeps `c` in an extended attribute as well, which other file systems refuse.
+        // Btrfs also keeps `c` in an extended attribute, which other file systems refuse.
         assert_eq!(run.code, Some(if kind == "btrfs" { 3 } else { 0 }), "{kind}");
         let elsewhere =
             all_json_lines(&run.text()).into_iter().find(|line| line["type"] == "restored").unwrap();

@@ -1,11 +1,11 @@
-//! A machine that may archive and not read, with the real program.
+//! A machine that may archive but not read, with the real program.
 
 use crate::sandbox;
 use std::fs;
 
 use crate::sandbox::{Sandbox, manifest, noise, sample_folder};
 
-/// A store with its full key, and a second view of it with a write-only key.
+/// Makes a store with its full key, and a second view of it with a write-only key.
 fn shared() -> (Sandbox, Sandbox) {
     let owner = Sandbox::encrypted();
     fs::write(owner.path("machine"), noise(5, 32)).unwrap();
@@ -61,14 +61,14 @@ fn it_archives_every_night_and_reads_nothing() {
     owner.run(["restore", "home", restored.to_str().unwrap()]);
     assert_eq!(format!("{:#?}", manifest(&restored)), format!("{:#?}", manifest(&machine.path("home"))));
     owner.ok(["verify", "--data"]);
-    // The owner's next snapshot takes all of them into its list.
+    // The owner's next snapshot adds all of them to the catalog.
     owner.snapshot_bytes("own", b"by the owner");
     machine.snapshot_bytes("disk", b"and on");
     assert_eq!(owner.ids().len(), 6);
     assert!(owner.json(["verify", "--data"])[0]["damage"].as_array().unwrap().is_empty());
 }
 
-/// Whoever takes over a machine with such a key must not be able to destroy anything, here or at a replica.
+/// An attacker with such a key must not be able to destroy anything, here or at a replica.
 #[test]
 fn no_key_that_only_adds_destroys_anything() {
     let (owner, mut machine) = shared();
@@ -102,7 +102,7 @@ fn no_key_that_only_adds_destroys_anything() {
     owner.ok(["repair", "--from", &replica]);
 }
 
-/// The log, the keys, and all that the replica has.
+/// Returns the files of the log, of the keys and of the replica.
 fn files(owner: &Sandbox) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![owner.store().join("arenas"), owner.store().join("keys"), owner.path("replica")];
@@ -125,7 +125,8 @@ fn damage_is_found_by_codes_alone() {
     machine.snapshot_bytes("disk", &noise(6, 3_000_000));
     let arena = owner.arenas().remove(0);
     let mut contents = fs::read(&arena).unwrap();
-    // In the body of the last page, whose row is before the footer: what follows it up to the next granule means nothing.
+    // Changes a byte in the body of the last page, whose row is before the footer. The bytes after
+    // the body, up to the next granule, mean nothing.
     let row = contents.len() - 96 - 24;
     let granule = u32::from_le_bytes(*contents[row..].first_chunk().unwrap());
     contents[granule as usize * 128 + 100] ^= 1;
