@@ -1,5 +1,6 @@
-//! The house keeps its rules: who may use whom, what files are called, and what is written about them. Reads the workspace
-//! as text; each test lists everything that it finds, not only the first.
+//! The house keeps its rules: the dependencies between crates, the names of files, and their
+//! documentation. The tests read the workspace as text. Each of them lists everything that it
+//! finds, not only the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,8 +13,8 @@ mod names;
 #[path = "house/pages.rs"]
 mod pages;
 
-/// A crate may use only crates on lower floors. A new crate or edge is a design change: it also moves the table in
-/// `docs/internals/architecture.md`.
+/// A crate may use only crates on lower floors. A new crate or edge is a design change: it also
+/// moves the table in `docs/internals/architecture.md`.
 const FLOORS: [(&str, u32); 21] = [
     ("varve", 6),
     ("varve-machine", 5),
@@ -56,10 +57,10 @@ const HINTS: [&str; 13] = [
     "varve-upkeep/src/check/suspects.rs",
 ];
 
-/// How a table of the format begins: of bytes at fixed places, or of numbered fields.
+/// The beginning of a table of the format: of bytes at fixed places, or of numbered fields.
 const TABLE_HEADS: [&str; 2] = ["| offset | bytes | field |", "| number | field |"];
 
-/// Names that say nothing of what is inside.
+/// Names that do not describe the contents of a file.
 const EMPTY_NAMES: [&str; 6] = ["util", "utils", "helper", "helpers", "common", "misc"];
 
 const SOURCE_LINES_MAX: usize = 800;
@@ -80,7 +81,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Every file and folder below a folder, without what was built or is hidden.
+/// Every file and folder below a folder, except build results and hidden files.
 fn everything_below(folder: &Path) -> Vec<PathBuf> {
     let is_ours = |path: &PathBuf| {
         let name = file_name(path);
@@ -122,7 +123,7 @@ fn report(findings: &[String]) {
     assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
-/// The crates of the house that a manifest names, but for its tests.
+/// The crates of the house that a manifest names, except those for tests only.
 fn dependencies(manifest: &toml::Table) -> Vec<String> {
     let empty = toml::Table::new();
     let table = |of: &toml::Table, key: &str| of.get(key).and_then(toml::Value::as_table).cloned();
@@ -164,7 +165,8 @@ fn crates_use_only_lower_floors() {
     report(&findings);
 }
 
-/// Crates below the program return values and notices: they know neither the command line nor the terminal.
+/// Crates below the program return values and notices: they know neither the command line nor the
+/// terminal.
 #[test]
 fn only_the_program_speaks_with_people() {
     const PROGRAMS: [&str; 2] = ["varve", "varve-lab"];
@@ -206,7 +208,7 @@ fn names_say_what_is_inside() {
 fn public_items_are_documented() {
     let mut findings = Vec::new();
     for path in crates().values().flat_map(|folder| sources(folder)) {
-        // A binary has no public items but for its own files.
+        // A binary has public items only for its own files.
         if path.starts_with(root().join("crates/varve/src")) {
             continue;
         }
@@ -242,7 +244,7 @@ fn comments_fit_in_100_columns() {
     report(&findings);
 }
 
-/// Constructors called `new` are left out: their type's docs are theirs.
+/// Constructors called `new` are excluded, because their type's docs describe them.
 fn is_public_item(line: &str) -> bool {
     let kinds = ["fn", "async fn", "const fn", "struct", "enum", "trait", "type", "const", "static"];
     let item = line.strip_prefix("pub ").filter(|item| !item.starts_with("fn new("));
@@ -265,7 +267,7 @@ fn has_docs(above: &[&str]) -> bool {
     false
 }
 
-/// The rows of each table of the format among `lines`, blanks evened out.
+/// The rows of each table of the format among `lines`, with blanks normalised.
 fn format_tables<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<Vec<String>> {
     let mut tables = Vec::new();
     let mut current: Vec<String> = Vec::new();
@@ -310,7 +312,7 @@ fn the_format_says_what_the_code_says() {
     report(&findings);
 }
 
-/// Code that leads a reader to a part of the format names one that is there.
+/// Each part of the format that a comment in the code names exists.
 #[test]
 fn the_format_has_the_parts_that_the_code_names() {
     let page = text(&root().join("docs/internals/format.md"));
@@ -398,7 +400,8 @@ fn what_programs_read_is_documented() {
         let source = text(&path);
         for call in ["say::record(", "say::item(", "say::diagnosis(", "let kind = if "] {
             let rest = source.split(call).skip(1);
-            // The first word in quotes after the call; a choice between two has both before it ends.
+            // The first quoted word after the call. A choice between two words has both before it
+            // ends.
             for rest in rest.map(|rest| rest.split([',', ';']).next().unwrap()) {
                 printed.extend(rest.split('"').skip(1).step_by(2).map(str::to_owned));
             }
@@ -418,7 +421,8 @@ fn what_programs_read_is_documented() {
     report(&findings);
 }
 
-/// Every variable of the environment that a source reads is on one page, and in the list that the man pages show.
+/// Every environment variable that a source reads is on one page, and in the list that the man
+/// pages show.
 #[test]
 fn the_environment_is_documented() {
     let page = text(&root().join("docs/guide/environment.md"));

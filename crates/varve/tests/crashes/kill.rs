@@ -1,6 +1,7 @@
-//! The real program is killed at random moments of all that it writes, on a real file system.
+//! The real program is killed at random moments of its work, on a real file system.
 //!
-//! `VARVE_KILLS` sets how often, `VARVE_SEED` what is drawn; the moments themselves depend on the machine as well.
+//! `VARVE_KILLS` sets the number of kills, and `VARVE_SEED` the random choices. The moments also
+//! depend on the machine.
 #![allow(clippy::disallowed_methods, reason = "waits for a moment, and stops in good time")]
 #![allow(clippy::print_stderr, reason = "says what was done")]
 
@@ -14,28 +15,29 @@ use std::time::{Duration, Instant};
 use crate::crash_runs::{ARENAS_OF_A_PROOF, Dice, Kind, Ordeal, Tally, asked_for, reported_snapshot, seed};
 use crate::sandbox::Sandbox;
 
-/// How often each kind of source is met if nobody says; fewer when that would take too long.
+/// The default number of kills for each kind of source. After `TIME_MAX` a test stops earlier.
 const KILLS: u64 = 120;
 const TIME_MAX: Duration = Duration::from_secs(40);
 
 const INIT: [&str; 3] = ["init", "--arena-size", "1M"];
 
-/// When the program is killed.
+/// The moment at which the program is killed.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// So long after it was started.
+    /// At this time after its start.
     After(Duration),
-    /// So long after it has begun this many arenas.
+    /// At this time after the store has this many arenas.
     Arenas(u64, Duration),
-    /// So long after it has reported its snapshot.
+    /// At this time after it has reported its snapshot.
     Reported(Duration),
-    /// As soon as a file is there that is to replace another.
+    /// As soon as a file exists that is to replace another.
     Successor,
 }
 
 impl Moment {
-    /// `usual` is how long an undisturbed run takes, and `arenas` how many there are before. Of those that `aim_late` half come when much is
-    /// kept: else it is left to chance, and in one of fifty tests no kill comes so late.
+    /// `usual` is the duration of an undisturbed run, and `arenas` the number of arenas before it.
+    /// With `aim_late`, half of the kills come when much data is kept. Left to chance, one of fifty
+    /// tests would have no such kill.
     fn draw(dice: &mut Dice, usual: Duration, arenas: u64, aim_late: bool) -> Self {
         let mut soon =
             |most: Duration| Duration::from_nanos(dice.below(u64::try_from(most.as_nanos()).unwrap().max(1)));
@@ -52,7 +54,7 @@ impl Moment {
     }
 }
 
-/// What a killed run had written to its output, and whether it was done before it could be killed.
+/// The output of a killed run, and a flag that it ended before the kill.
 struct Killed {
     output: String,
     was_done: bool,
@@ -79,7 +81,7 @@ fn kill_at(mut command: Command, store: &Path, moment: Moment) -> Killed {
             ["index/newest.new", "index/checkpoint.new"].iter().any(|file| store.join(file).exists())
         }),
     }
-    // Its end is looked for first: one that has ended must have ended well.
+    // A process that ended before the kill must have succeeded.
     let ended = child.try_wait().unwrap();
     if ended.is_none() {
         child.kill().unwrap();
@@ -92,14 +94,14 @@ fn kill_at(mut command: Command, store: &Path, moment: Moment) -> Killed {
     Killed { output, was_done: status.success() }
 }
 
-/// Waits until something is seen, or the program has ended.
+/// Waits until `seen` returns true, or the program has ended.
 fn wait_until(child: &mut Child, pause: Duration, mut seen: impl FnMut() -> bool) {
     while !seen() && child.try_wait().unwrap().is_none() {
         sleep(pause);
     }
 }
 
-/// How much of the store's folder there is, to tell what a kill has met.
+/// The names and lengths of a store's arenas, which show how far a killed run had come.
 #[derive(PartialEq, Eq)]
 struct Look {
     arenas: Vec<(String, u64)>,
@@ -117,7 +119,7 @@ impl Look {
     }
 }
 
-/// What the program was doing when it was killed.
+/// Returns the step of the program at which it was killed.
 fn phase(ordeal: &Ordeal, before: &Look, killed: &Killed) -> &'static str {
     let store = ordeal.sandbox.store();
     let now = Look::at(store);
@@ -176,7 +178,7 @@ fn kill_snapshots(kind: Kind) {
                 ordeal.note_done(&snapshot);
             }
             if ordeal.dice.percent(20) {
-                // Killed once more before anybody has looked.
+                // The next run is killed too, before anybody has read the store.
                 continue;
             }
             let reads_first = ordeal.dice.percent(70);
@@ -216,7 +218,7 @@ fn killed_snapshots_of_folders_cost_nothing_that_was_done() {
     kill_snapshots(Kind::Folder);
 }
 
-/// A store of so many blocks that each session writes a checkpoint, if there is none.
+/// The store has so many blocks that each session writes a checkpoint, if there is none.
 #[test]
 fn a_killed_checkpoint_is_written_by_the_next_session() {
     let kills = asked_for("VARVE_KILLS").unwrap_or(KILLS).div_ceil(60);

@@ -1,4 +1,5 @@
-//! Crashes: the real program is killed, the power is cut under it, and its behaviour is held against a model.
+//! Crashes: the real program is killed, its power is cut, and its behaviour is compared with a
+//! model.
 
 #[path = "../harness/crash_runs/mod.rs"]
 mod crash_runs;

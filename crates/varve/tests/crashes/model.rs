@@ -1,5 +1,5 @@
-//! Random snapshots, restores, crashes and reopenings against a plain model: every snapshot that was acknowledged is there,
-//! and restores to the byte.
+//! Random snapshots, restores, crashes and reopenings, compared with a plain model. Every
+//! acknowledged snapshot must exist, and restore to the byte.
 #![allow(clippy::cast_possible_truncation)]
 
 use std::collections::BTreeMap;
@@ -24,21 +24,21 @@ const ARENA_BYTES: u64 = 1 << 20;
 const BLOCK_BYTES: u32 = 4096;
 const IMAGE_BYTES_MAX: usize = 6_000_000;
 
-/// What happens to an archive.
+/// An event in the life of an archive.
 #[derive(Debug, Clone)]
 enum Event {
     /// The image changes here and there, and a snapshot of it is taken.
     Snapshot { changes: Vec<Change>, length: usize },
-    /// The machine stops while a snapshot is taken, after `read` bytes of it were read. Of what was not yet synced of the
-    /// newest arena, only `kept` of 255 parts are found again.
+    /// The machine stops while it takes a snapshot, after it has read `read` bytes of the image. Of
+    /// the bytes of the newest arena that were not synced, `kept` of 255 parts survive.
     Crash { changes: Vec<Change>, read: usize, kept: u8, hints: Hints },
-    /// The archive is closed in order, or just let go, and opened again.
+    /// The archive is opened again, after it was closed in order or dropped.
     Reopen { close: bool, hints: Hints },
     /// One of the snapshots is restored.
     Restore { which: prop::sample::Index },
 }
 
-/// A piece of the image gets other contents.
+/// A part of the image gets other contents.
 #[derive(Debug, Clone)]
 struct Change {
     at: usize,
@@ -50,11 +50,11 @@ struct Change {
 enum Content {
     Zeros,
     Text,
-    /// From a few seeds only, so that duplicates happen.
+    /// Noise from a few seeds only, so that duplicates occur.
     Noise(u8),
 }
 
-/// What becomes of the index before the next opening.
+/// The state of the index before the next opening.
 #[derive(Debug, Clone, Copy)]
 enum Hints {
     Kept,
@@ -94,13 +94,14 @@ fn config() -> impl Strategy<Value = StoreConfig> {
     ];
     let encryption = prop_oneof![Just(Encryption::Aes256Gcm), Just(Encryption::None)];
     let index = prop_oneof![Just(IndexKind::Memory), Just(IndexKind::Disk)];
-    // Small clumps, so that much of an image is in the log before it is synced.
+    // Small clumps put much of an image into the log before it is synced.
     let clump = prop_oneof![Just(8 << 10), Just(64 << 10), Just(1 << 20)];
     (names, encryption, index, clump).prop_map(|((compare, score), encryption, index, clump)| {
         let mut config = StoreConfig::new([5; 16]);
         (config.compare, config.score, config.encryption) = (compare, score, encryption);
         config.index = index;
-        // So little that it writes now and then, and its filter becomes too small.
+        // With so little memory the index sometimes writes to disk, and its filter becomes too
+        // small.
         let memory_bytes = DiskIndexConfig::MEMORY_BYTES_MIN;
         config.disk_index =
             DiskIndexConfig { memory_bytes, expected_blocks: 100, ..DiskIndexConfig::default() };
@@ -133,7 +134,8 @@ impl Image {
     }
 }
 
-/// A source that takes a picture of the storage once so many of its bytes were read: what a crash then would leave.
+/// A source that copies the storage after a number of its bytes were read: the state that a crash
+/// at this moment would leave.
 struct Watched {
     bytes: io::Cursor<Vec<u8>>,
     picture_at: u64,
@@ -152,7 +154,7 @@ impl Read for Watched {
     }
 }
 
-/// The archive, and the plain model of what it must hold.
+/// The archive, and the plain model of its contents.
 struct Case {
     storage: MemoryStorage,
     archive: Option<Archive>,
@@ -201,7 +203,8 @@ impl Case {
         self.archive.as_ref().unwrap()
     }
 
-    /// What is acknowledged is there; a crash may also have kept the one that was being taken.
+    /// The archive lists exactly the acknowledged snapshots. After a crash these may include the
+    /// snapshot that was being taken.
     fn check_list(&self) {
         let listed: Vec<_> = self.archive().snapshots().iter().map(|snapshot| snapshot.id).collect();
         let wanted: Vec<_> = self.acknowledged.iter().map(|(id, _)| *id).collect();
@@ -255,11 +258,12 @@ impl Case {
         names.into_iter().map(|name| (name.clone(), storage.contents(&name).unwrap().len())).collect()
     }
 
-    /// The archive is gone, and the disk is as it was at the picture, without some of what was not synced.
+    /// Drops the archive. The disk returns to its copied state, without a part of the unsynced
+    /// bytes.
     fn crash(&mut self, read: usize, kept: u8) {
         let acknowledged = self.acknowledged.len();
         let after = self.snapshot(read as u64).unwrap_or_else(|| self.storage.fork());
-        // It was never acknowledged: the machine had stopped before.
+        // The snapshot was never acknowledged, because the machine had stopped before.
         if read <= self.image.0.len() {
             self.acknowledged.truncate(acknowledged);
         } else {

@@ -1,6 +1,8 @@
-//! The power is cut at random moments of all that the real program writes, on a file system that then forgets what was not synced.
+//! The power is cut at random moments while the real program writes. Its file system then forgets
+//! unsynced data.
 //!
-//! `VARVE_CUTS` sets how often, `VARVE_SEED` what is drawn. Needs FUSE: as root, or with `fusermount3`.
+//! `VARVE_CUTS` sets the number of cuts, and `VARVE_SEED` the random choices. The tests need FUSE:
+//! as root, or with `fusermount3`.
 #![allow(clippy::disallowed_methods, reason = "stops in good time, and waits for a program to end")]
 #![allow(clippy::print_stderr, reason = "says what was done and what was skipped")]
 
@@ -16,16 +18,17 @@ use crate::forgetful_disk::disk::{Fate, Names};
 use crate::forgetful_disk::machine::Machine;
 use crate::sandbox::Run;
 
-/// How often each kind of source is met if nobody says; fewer when that would take too long.
+/// The default number of cuts for each kind of source. After `TIME_MAX` a test stops earlier.
 const CUTS: u64 = 80;
 const TIME_MAX: Duration = Duration::from_secs(40);
-/// A program that waits for longer than this after a cut hangs.
+/// Time-out for a program after a cut. A longer run counts as a hang.
 const END_MAX: Duration = Duration::from_secs(60);
 
 const NOTHING_KEPT: Fate = Fate { data_percent: 0, piece_sectors: 1, names: Names::None };
 const ALL_KEPT: Fate = Fate { data_percent: 100, piece_sectors: 1, names: Names::First(100) };
 
-/// Runs the program until it ends: without its disk it does so by itself. With the power cut it would not even get so far.
+/// Runs the program until it ends. Without its disk it ends by itself; after a true power cut it
+/// would not get so far.
 fn run_until_cut<S: AsRef<OsStr>>(ordeal: &Ordeal, words: impl IntoIterator<Item = S>) -> Run {
     let mut child =
         ordeal.sandbox.command().args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -79,7 +82,7 @@ fn cut_snapshots(kind: Kind, test: &str) {
             }
             machine.restart(fate, &mut dice);
             if dice.percent(20) {
-                // Cut once more before anybody has looked.
+                // The power is cut again, before anybody has read the store.
                 continue;
             }
             let reads_first = dice.percent(70);
@@ -122,7 +125,7 @@ fn a_power_cut_in_init_leaves_no_store_or_a_whole_one() {
     for after in 0.. {
         let Some(mut machine) = Machine::start("power cuts in init") else { return };
         let ordeal = Ordeal::new(Kind::Image, seed() + after, Some(machine.path("store")));
-        // What is reported as done does not hang on luck.
+        // Half of the cuts keep nothing, because a reported step must not survive only by luck.
         let fate = if dice.percent(50) { NOTHING_KEPT } else { Fate::draw(&mut dice) };
         let situation = format!("seed {}, after {after}, {fate:?}", seed());
         machine.disk.get().cut_after(after, dice.percent(50));
@@ -253,7 +256,8 @@ fn one_at_a_time_holds_the_lock() {
     let (one, other) = (write(&machine.path("lock"), b""), write(&machine.path("lock"), b""));
     lock(&one).unwrap();
     assert!(lock(&other).is_err());
-    // As the program ends its locks: closing would leave this one to a child that another test is just starting.
+    // The program ends its locks in this way too. A close would leave the lock with a child process
+    // that another test is just starting.
     rustix::fs::flock(&one, rustix::fs::FlockOperation::Unlock).unwrap();
     lock(&other).unwrap();
 }

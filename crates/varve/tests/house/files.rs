@@ -33,7 +33,7 @@ pub(crate) fn without_tests(source: &str) -> String {
             let is_attribute = |line: &&str| line.starts_with("#[");
             let item = ahead.by_ref().find(|line| !is_attribute(line)).unwrap_or_default();
             if item.ends_with(';') {
-                // A single item that only tests have.
+                // A single item that exists only for tests.
                 lines.by_ref().find(|line| !is_attribute(line));
                 continue;
             }
@@ -77,7 +77,7 @@ fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
     whole.map(|(path, name)| ([head.clone(), path].concat(), name)).collect()
 }
 
-/// One `use`: a flag that others may use it by way of this module, its path within the crate, and
+/// One `use`: a flag that other modules may use it through this one, its path within the crate, and
 /// the name that it has here.
 struct Use {
     is_reexport: bool,

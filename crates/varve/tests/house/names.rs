@@ -7,8 +7,8 @@ use crate::files::without_tests;
 use crate::pages::glossary;
 use crate::{crates, file_name, report, sources, text};
 
-/// Words that the glossary rules out, and that have no other meaning in the code. (`chunk` is also a
-/// part of a reply of the NBD protocol, and `cluster` a unit of FAT: such words are not checked.)
+/// Words that the glossary rules out, and that have no other meaning in the code. (`chunk` is also
+/// a part of a reply of the NBD protocol, and `cluster` a unit of FAT: such words are not checked.)
 const RULED_OUT: [&str; 36] = [
     "backend",
     "ban",
@@ -48,7 +48,7 @@ const RULED_OUT: [&str; 36] = [
     "vanished",
 ];
 
-/// Words that make a reader guess, each with one that does not.
+/// Words that make a reader guess, each with a clear one.
 const RIDDLES: [(&str, &str); 4] =
     [("hands", "workers"), ("told", "reported"), ("trouble", "problem"), ("wanted", "requested")];
 

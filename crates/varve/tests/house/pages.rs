@@ -12,7 +12,7 @@ const PAGE_COLUMNS_MAX: usize = 110;
 /// The fewest words that the glossary defines.
 const GLOSSARY_WORDS_MIN: usize = 40;
 
-/// Every Markdown file of the project, but for the copies in stores under `fixtures/`.
+/// Every Markdown file of the project, except the copies in stores under `fixtures/`.
 fn pages() -> Vec<PathBuf> {
     let all = everything_below(&root()).into_iter();
     let is_page = |path: &PathBuf| {
@@ -39,7 +39,8 @@ fn prose(page: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The targets of all links of a page, without those to other sites. Links in code spans are not links.
+/// The targets of all links of a page, without those to other sites. Links in code spans are not
+/// links.
 fn links(page: &str) -> Vec<String> {
     let lines: Vec<_> = prose(page).map(|(_, line)| line).collect();
     let whole = lines.join("\n");
@@ -124,8 +125,8 @@ fn every_page_is_reachable_from_the_index() {
     report(&lost.map(|page| format!("no link leads to {}", short(&page))).collect::<Vec<_>>());
 }
 
-/// A page that sends its reader to a file names one that exists. A part in capitals stands for any name. A source may be
-/// named by the end of its path.
+/// A page that sends its reader to a file names one that exists. A part in capitals stands for any
+/// name. A source may be named by the end of its path.
 #[test]
 fn pages_name_files_that_exist() {
     const FOLDERS: [&str; 7] = ["bench/", "crates/", "docs/", "fixtures/", "fuzz/", "rosetta/", "script/"];
@@ -236,7 +237,8 @@ fn each_crate_names_the_files_to_read_first() {
     report(&findings);
 }
 
-/// The words of the glossary: each with the line of its definition, and the words that it rules out.
+/// The words of the glossary: each with the line of its definition, and the words that it rules
+/// out.
 pub(crate) fn glossary() -> Vec<(String, usize, Vec<String>)> {
     let page = text(&root().join("docs/glossary.md"));
     let lines: Vec<_> = page.lines().collect();

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// The stores in `store-v1` have arenas of version 1. The others have arenas of version 2, with
 /// framed clumps: one store for each choice of names, comparison, encryption and index, and one
-/// with images of which something was left out.
+/// with images that lack the parts left out.
 const STORES: [&str; 18] = [
     "store-v1/plain",
     "store-v1/encrypted",

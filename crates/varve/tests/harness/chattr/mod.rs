@@ -1,23 +1,23 @@
-//! Flags that `chattr` sets, in the letters of `lsattr`.
+//! File flags that `chattr` sets, in the letters of `lsattr`.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Sets flags (`+iA`), or takes them away. Returns whether the file system and this user can have
-/// them.
+/// Sets flags (`+iA`) or clears them (`-iA`). Returns false if the file system or this user cannot
+/// have them.
 pub fn chattr(flags: &str, path: &Path) -> bool {
     let status = Command::new("chattr").arg(flags).arg(path).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
-/// The flags of a file, without those that the file system sets for itself.
+/// Returns the flags of a file, without those that the file system sets for itself.
 pub fn letters(path: &Path) -> String {
     let output = Command::new("lsattr").arg("-d").arg(path).output().unwrap();
     of_line(&String::from_utf8_lossy(&output.stdout)).0
 }
 
-/// The flags of all that is in a folder and has any, in lines of `lsattr` without the folder's path.
+/// Returns a line of `lsattr` for each entry with flags below a folder, without the folder's path.
 pub fn letters_below(folder: &Path) -> Vec<String> {
     let output = Command::new("lsattr").args(["-R", "-a", "."]).current_dir(folder).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
@@ -32,8 +32,8 @@ fn of_line(line: &str) -> (String, &str) {
     (flags.chars().filter(|letter| !matches!(letter, '-' | 'e' | 'I' | 'N' | 'V')).collect(), path)
 }
 
-/// Takes immutable and append-only away at the end, whatever became of the test: nobody could
-/// remove its folder.
+/// Clears the immutable and append-only flags on drop, even if the test fails: otherwise nobody
+/// could remove its folder.
 pub struct Unlocked(pub PathBuf);
 
 impl Drop for Unlocked {

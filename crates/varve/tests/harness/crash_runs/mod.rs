@@ -1,8 +1,9 @@
-//! A store that is written night after night by the real program, which is stopped again and again before it is done; and what must
-//! hold after each stop.
+//! The real program writes a store in many runs, and is stopped before the end of many of them. The
+//! checks after each stop are here.
 //!
-//! What must hold: the store opens by itself, everything that was reported as done restores to the byte, `verify` finds nothing
-//! wrong, the next snapshot succeeds, and it does not store again what a page had named before the stop.
+//! These must hold: the store opens by itself; every reported snapshot restores to the byte;
+//! `verify` finds no damage; the next snapshot succeeds; and it does not store again the blocks
+//! that a page had named before the stop.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 #![allow(clippy::print_stderr, reason = "says what was done")]
 
@@ -16,30 +17,33 @@ use crate::sandbox::{Sandbox, manifest, noise, write_at};
 
 const BLOCK_BYTES: usize = 4096;
 const IMAGE_BYTES: usize = 8 << 20;
-/// Of arenas, blocks and clumps: several arenas in a sync, several pages in an arena, many clumps in a page.
+/// Sizes of arenas, blocks and clumps that give several arenas per sync, several pages per arena,
+/// and many clumps per page.
 const SIZES: [[&str; 6]; 3] = [
     ["--arena-size", "1M", "--block-size", "4K", "--clump-size", "1M"],
     ["--arena-size", "1M", "--block-size", "4K", "--clump-size", "16K"],
     ["--arena-size", "4M", "--block-size", "1K", "--clump-size", "16K"],
 ];
-/// A run that is stopped after it has begun so many arenas has left so much that storing it again would be noticed: a full arena that has a
-/// successor has a page for all of it, so at least two of these are kept.
+/// A run that is stopped after it has begun this many arenas leaves so much data that storing it
+/// again would be noticed. A full arena with a successor has a page for all of it, so at least two
+/// of these arenas are kept.
 pub const ARENAS_OF_A_PROOF: u64 = 3;
-/// Snapshots that one store takes before a fresh one takes its place, so that checking it stays quick.
+/// Upper bound on the snapshots of one store. A fresh store then replaces it, so that the checks
+/// stay quick.
 const SNAPSHOTS_MAX: usize = 12;
 
-/// A number that `variable` asks for.
+/// Returns the number in an environment variable, if it is set.
 pub fn asked_for(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is a number, not {text:?}")))
 }
 
-/// What everything that is drawn follows from: `VARVE_SEED`, or the same number each time.
+/// Returns the seed of all random choices: `VARVE_SEED`, or a fixed number.
 pub fn seed() -> u64 {
     asked_for("VARVE_SEED").unwrap_or(20_260_501)
 }
 
-/// Numbers drawn from a seed.
+/// Pseudo-random numbers from a seed.
 pub struct Dice(u64);
 
 impl Dice {
@@ -47,7 +51,7 @@ impl Dice {
         Self(seed)
     }
 
-    /// Any number (Sebastiano Vigna's splitmix64).
+    /// Returns any number (Sebastiano Vigna's splitmix64).
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -56,7 +60,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
     }
@@ -74,21 +78,21 @@ impl Dice {
     }
 }
 
-/// What kind of source is archived.
+/// The kind of the archived source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Image,
     Folder,
 }
 
-/// All that must come back of a snapshot.
+/// All content that a restore must bring back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     Image(Vec<u8>),
     Folder(BTreeMap<PathBuf, String>),
 }
 
-/// A store, its source, and what it has reported as done.
+/// A store, its source, and the snapshots that the program has reported.
 pub struct Ordeal {
     pub sandbox: Sandbox,
     pub dice: Dice,
@@ -96,28 +100,29 @@ pub struct Ordeal {
     sizes: [&'static str; 6],
     /// Finished snapshots, with their ids.
     done: Vec<(String, Content)>,
-    /// Snapshots that were begun of the source as it is.
+    /// Snapshots that were begun of the source in its present state.
     attempts: u64,
-    /// Snapshots that were begun since the log was last known to be in order, and what is new in the source since then.
+    /// Snapshots that were begun since the last undisturbed one, and the new bytes in the source
+    /// since then.
     begun: u64,
     changed_bytes: u64,
     ordered_bytes: u64,
     ordered_arenas: u64,
-    /// Whether one of the snapshots begun since then was done.
+    /// True if one of these snapshots was finished.
     is_done: bool,
-    /// How often a stop left so much that storing it again would have been noticed.
+    /// Counts stops that left so much data that storing it again would have been noticed.
     pub proofs: u64,
 }
 
-/// The line of a program's output that reports a snapshot as done, if it came out whole. Errors are
-/// lines of the same output.
+/// Returns the line of the output that reports a finished snapshot, if the line is complete. Errors
+/// are lines of the same output.
 pub fn reported_snapshot(output: &str) -> Option<Value> {
     let whole = output.split_inclusive('\n').filter(|line| line.ends_with('\n'));
     whole.map(|line| serde_json::from_str::<Value>(line).unwrap()).find(|line| line["type"] == "snapshot")
 }
 
 impl Ordeal {
-    /// `store` is where the store is to be, if it is not to lie beside its source.
+    /// `store` is the place of the store, if it is not beside its source.
     pub fn new(kind: Kind, seed: u64, store: Option<PathBuf>) -> Self {
         let mut sandbox = Sandbox::empty();
         if let Some(store) = store {
@@ -154,7 +159,7 @@ impl Ordeal {
         ordeal
     }
 
-    /// The words that make the store.
+    /// Returns the arguments that make the store.
     pub fn init(&self) -> Vec<&'static str> {
         [&["init"], &self.sizes[..]].concat()
     }
@@ -166,7 +171,7 @@ impl Ordeal {
         })
     }
 
-    /// The words that take a snapshot of the source.
+    /// Returns the arguments that take a snapshot of the source.
     pub fn snapshot(&self) -> Vec<String> {
         let form = match self.kind {
             Kind::Image => &["--as", "image"][..],
@@ -185,7 +190,7 @@ impl Ordeal {
         self.done.len()
     }
 
-    /// A day passes: much of the source is other than it was, in bytes that were nowhere before.
+    /// Simulates a day: much of the source gets new bytes.
     pub fn change(&mut self) {
         self.attempts = 0;
         match self.kind {
@@ -226,25 +231,26 @@ impl Ordeal {
         }
     }
 
-    /// A snapshot is about to be begun.
+    /// Notes that a snapshot is about to be begun.
     pub fn begin(&mut self) {
         self.begun += 1;
         self.attempts += 1;
     }
 
-    /// A snapshot of the source as it is now was reported as done, in this line of the output.
+    /// Notes that a snapshot of the present source was reported as finished, with this line of the
+    /// output.
     pub fn note_done(&mut self, snapshot: &Value) {
         let content = self.content();
         self.done.push((snapshot["id"].as_str().unwrap().into(), content));
         self.is_done = true;
     }
 
-    /// How many snapshots the store has that were never reported.
+    /// Returns the number of snapshots in the store that were never reported.
     pub fn unreported(&self) -> usize {
         self.sandbox.ids().iter().filter(|id| self.done.iter().all(|(done, _)| done != *id)).count()
     }
 
-    /// What must hold after a stop, to somebody who only reads.
+    /// Checks the store after a stop, with read access only.
     pub fn reads_well(&mut self, situation: &str) {
         let ids = self.sandbox.ids();
         for (id, _) in &self.done {
@@ -254,7 +260,7 @@ impl Ordeal {
             ids.into_iter().filter(|id| self.done.iter().all(|(done, _)| done != id)).collect();
         assert!(unreported.len() as u64 <= self.attempts, "{situation}: {unreported:?}");
         for id in unreported {
-            // It was finished, and only its report was cut off.
+            // The snapshot was finished, and only its report was cut off.
             let content = self.content();
             self.done.push((id, content));
             self.is_done = true;
@@ -291,7 +297,7 @@ impl Ordeal {
         }
     }
 
-    /// The next snapshot after a stop: it succeeds, and stores nothing a second time.
+    /// Takes the next snapshot after a stop: it must succeed, and store nothing a second time.
     pub fn goes_on(&mut self, situation: &str) {
         if !self.is_done && self.arena_count() >= self.ordered_arenas + ARENAS_OF_A_PROOF {
             self.proofs += 1;
@@ -301,7 +307,7 @@ impl Ordeal {
         assert_eq!(run.code, Some(0), "{situation}: {}", run.stderr);
         self.note_done(&reported_snapshot(&run.text()).unwrap());
         let grown = self.log_bytes() - self.ordered_bytes;
-        // Each session brings the blocks that lead to the data, its catalog, its pages, and the seals of its arenas.
+        // Each session adds pointer blocks, its catalog, its pages, and the seals of its arenas.
         let allowed = self.changed_bytes + self.begun * (self.changed_bytes / 8 + (64 << 10));
         assert!(
             grown <= allowed,
@@ -312,7 +318,7 @@ impl Ordeal {
         (self.ordered_bytes, self.ordered_arenas) = (self.log_bytes(), self.arena_count());
     }
 
-    /// The end of a store: every byte of it is read, and every snapshot restored.
+    /// Checks a store for the last time: every byte is read, and every snapshot restored.
     pub fn ends_well(&self, situation: &str) {
         self.verifies(&["verify", "--data"], situation);
         (0..self.done.len()).for_each(|which| self.restores(which, situation));
@@ -330,7 +336,7 @@ impl Ordeal {
     }
 }
 
-/// What happened how often.
+/// Counts of events by name.
 #[derive(Default)]
 pub struct Tally(BTreeMap<String, u64>);
 

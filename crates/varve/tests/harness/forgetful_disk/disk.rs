@@ -1,38 +1,39 @@
-//! What a disk and its file system may do when the power is cut: a model in memory.
+//! A model in memory of the damage that a power cut may do to a disk and its file system.
 //!
-//! Everything that is written is seen at once by all who read. What is found again after a cut is what was synced before, and any
-//! part of what was not: some sectors of a write and not others, a file's length without its contents, a new name without
-//! its file's bytes, a rename or a removal that never happened. Syncing a file keeps its bytes and not its name; the
-//! name is its folder's, and is kept by syncing that.
+//! Every reader sees a write at once. After a cut, the disk has everything that was synced, and any
+//! part of the rest: some sectors of a write and not others, a file's length without its contents,
+//! a new name without its file's bytes, a rename or a removal that never happened. Syncing a file
+//! makes its bytes durable, but not its name. The name belongs to its folder, and becomes durable
+//! when the folder is synced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 
 use crate::crash_runs::Dice;
 
-/// The folder that all others are in.
+/// The root folder.
 pub const ROOT: u64 = 1;
 
 const SECTOR_BYTES: usize = 512;
 
-/// What a cut spares of that which was not synced.
+/// The part of unsynced changes that survives a power cut.
 #[derive(Debug, Clone, Copy)]
 pub struct Fate {
-    /// How many of a hundred pieces of data are kept.
+    /// The probability, in percent, that a piece of data survives.
     pub data_percent: u64,
-    /// How long the pieces are, in sectors.
+    /// The length of a piece in sectors.
     pub piece_sectors: usize,
-    /// What is kept of each folder's changes.
+    /// The changes of each folder that survive.
     pub names: Names,
 }
 
-/// What a cut spares of the changes of a folder.
+/// The changes of a folder that survive a power cut.
 #[derive(Debug, Clone, Copy)]
 pub enum Names {
     None,
-    /// The first so many of a hundred, as a journal keeps them.
+    /// The first changes, up to this percentage, as a journal keeps them.
     First(u64),
-    /// So many of a hundred, whichever.
+    /// Each change with this probability in percent.
     Any(u64),
 }
 
@@ -47,7 +48,7 @@ impl Fate {
     }
 }
 
-/// Why something cannot be done.
+/// The reason for a refused operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// The power is off.
@@ -55,11 +56,11 @@ pub enum Refused {
     NotFound,
     Exists,
     NotEmpty,
-    /// A folder where a file is wanted, or a file where a folder is.
+    /// A folder in the place of a file, or a file in the place of a folder.
     OtherKind,
-    /// From one folder to another: nothing needs that here.
+    /// A rename from one folder to another: no test needs it.
     OtherFolder,
-    /// A sector that the disk does not give.
+    /// A sector that the disk cannot read.
     Unreadable,
 }
 
@@ -68,7 +69,7 @@ struct File {
     now: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<FileChange>,
-    /// The numbers of sectors that cannot be read.
+    /// The numbers of unreadable sectors.
     unreadable: BTreeSet<usize>,
 }
 
@@ -115,7 +116,7 @@ impl FolderChange {
             Self::Add { name, node } => drop(to.insert(name.clone(), *node)),
             Self::Remove { name } => drop(to.remove(name)),
             Self::Rename { from, to: name, node } => {
-                // Its creation may be lost: the rename alone brings the file then.
+                // If the creation of the file was lost, the rename alone adds its name.
                 if to.get(from) == Some(node) {
                     to.remove(from);
                 }
@@ -135,7 +136,7 @@ struct Node {
     kind: Kind,
 }
 
-/// What there is to know of a file or folder.
+/// The attributes of a file or folder.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
     pub node: u64,
@@ -148,9 +149,9 @@ pub struct About {
 pub struct Disk {
     nodes: BTreeMap<u64, Node>,
     next: u64,
-    /// Changes and syncs so far.
+    /// The number of changes and syncs so far.
     operations: u64,
-    /// With which of them the power fails, and whether that one still comes to pass.
+    /// The operation at which the power fails, and a flag that this operation still takes effect.
     cut: Option<(u64, bool)>,
     is_off: bool,
 }
@@ -161,7 +162,7 @@ impl Disk {
         Self { nodes: [(ROOT, root)].into(), next: ROOT + 1, operations: 0, cut: None, is_off: false }
     }
 
-    /// How many changes and syncs there were.
+    /// Returns the number of changes and syncs so far.
     pub fn operations(&self) -> u64 {
         self.operations
     }
@@ -170,13 +171,13 @@ impl Disk {
         self.is_off
     }
 
-    /// The power will fail with the change or sync that comes after `operations` more; `done` says whether that one is done still,
-    /// though nobody will hear of it.
+    /// Makes the power fail at the change or sync after `operations` more. With `done` that
+    /// operation still takes effect, although its caller gets an error.
     pub fn cut_after(&mut self, operations: u64, done: bool) {
         self.cut = Some((self.operations + operations, done));
     }
 
-    /// The power comes back, and the disk is found as `fate` has left it.
+    /// Restores the power. `fate` decides which unsynced changes the disk has kept.
     pub fn come_back(&mut self, fate: Fate, dice: &mut Dice) {
         for node in self.nodes.values_mut() {
             match &mut node.kind {
@@ -220,7 +221,7 @@ impl Disk {
         self.nodes.retain(|number, _| named.contains(number));
     }
 
-    /// Counts a change or sync; the power may fail with it.
+    /// Counts a change or sync. The power may fail at it.
     fn counted(&mut self, change: impl FnOnce(&mut Self) -> Result<(), Refused>) -> Result<(), Refused> {
         self.powered()?;
         self.operations += 1;
@@ -286,7 +287,7 @@ impl Disk {
         Ok(bytes[start..end].to_vec())
     }
 
-    /// From now on the sector at `offset` of the file at `path` cannot be read.
+    /// Makes the sector at `offset` of the file at `path` unreadable.
     pub fn break_sector(&mut self, path: &[&str], offset: u64) {
         let node =
             path.iter().fold(ROOT, |folder, name| self.look_up(folder, OsStr::new(name)).unwrap().node);
@@ -378,7 +379,7 @@ impl Disk {
     }
 }
 
-/// The parts of a change that reach the disk one without the other: they end where sectors do.
+/// Splits a change at multiples of `piece_bytes` into pieces that reach the disk independently.
 fn pieces(change: FileChange, piece_bytes: usize) -> Vec<FileChange> {
     let FileChange::Write { offset, bytes } = change else { return vec![change] };
     let (mut pieces, mut rest, mut place) = (Vec::new(), &bytes[..], offset);

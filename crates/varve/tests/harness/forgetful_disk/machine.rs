@@ -12,7 +12,7 @@ use super::disk::Fate;
 use crate::crash_runs::Dice;
 use crate::sandbox::is_root;
 
-/// Whatever holds on to the disk for longer than this hangs.
+/// Time-out for unmounting. A program that uses the disk for longer than this hangs.
 const END_MAX: Duration = Duration::from_secs(60);
 
 /// The forgetful file system, mounted.
@@ -23,7 +23,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Nothing, and why not, where FUSE cannot be used.
+    /// Returns `None` and prints the reason if FUSE cannot be used.
     pub fn start(test: &str) -> Option<Self> {
         let (disk, folder) = (SharedDisk::new(), tempfile::tempdir().unwrap());
         match disk.mount(folder.path()) {
@@ -41,14 +41,14 @@ impl Machine {
         self.folder.path().join(name)
     }
 
-    /// The machine stops, and starts again with what its disk has kept.
+    /// Restarts the machine with the data that its disk has kept.
     pub fn restart(&mut self, fate: Fate, dice: &mut Dice) {
         self.stop();
         self.disk.get().come_back(fate, dice);
         self.session = Some(self.disk.mount(self.folder.path()).unwrap());
     }
 
-    /// The machine forgets what it has read of its disk.
+    /// Mounts the disk again, so that nothing of it is cached.
     pub fn read_afresh(&mut self) {
         self.stop();
         self.session = Some(self.disk.mount(self.folder.path()).unwrap());
@@ -61,7 +61,8 @@ impl Machine {
         let mut unmount = Command::new(if is_root() { "umount" } else { "fusermount3" });
         unmount.args((!is_root()).then_some("-u")).arg(self.folder.path()).stderr(Stdio::null());
         let begun = Instant::now();
-        // A program that another test is starting right now may have this one's files for a moment.
+        // A process that another test is just starting may hold this test's files open for a
+        // moment.
         while !unmount.status().unwrap().success() {
             if begun.elapsed() > END_MAX {
                 eprintln!("{} cannot be unmounted", self.folder.path().display());

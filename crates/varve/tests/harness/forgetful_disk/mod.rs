@@ -1,4 +1,5 @@
-//! A file system of the test's own, by FUSE: it forgets what was not synced when its power is cut, and has sectors that it does not give.
+//! A file system of the test, through FUSE. A power cut makes it forget unsynced data, and it can
+//! have unreadable sectors.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 #![allow(clippy::disallowed_methods, reason = "waits until it is unmounted")]
 #![allow(clippy::print_stderr, reason = "says what was skipped")]
@@ -21,10 +22,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use disk::{About, Disk, Refused};
 
-/// How long the kernel may believe what it was told: it is the only one who changes anything.
+/// The lifetime of entries in the kernel's cache. It may be long, because only the kernel changes
+/// files.
 const BELIEVED: Duration = Duration::from_secs(60);
 
-/// A disk that this test shares with the kernel while it is mounted.
+/// A disk that the test shares with the kernel while it is mounted.
 #[derive(Clone)]
 pub struct SharedDisk(Arc<Mutex<Disk>>);
 
@@ -37,7 +39,7 @@ impl SharedDisk {
         self.0.lock()
     }
 
-    /// Mounts it until the session is ended.
+    /// Mounts the disk until the session ends.
     pub fn mount(&self, at: &Path) -> io::Result<BackgroundSession> {
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("forgetful".into()), MountOption::NoAtime];

@@ -49,7 +49,7 @@ fn difference(golden: &str, text: &str) -> String {
     format!("line {}:\n{}{}", alike + 1, changed(&golden, "-"), changed(&text, "+"))
 }
 
-/// Dates that a test has chosen begin like this.
+/// The beginning of dates that a test has chosen.
 const OWN_DATES: &str = "2026-05-";
 
 fn is_date(word: &str) -> bool {
@@ -60,22 +60,23 @@ fn is_date(word: &str) -> bool {
             .all(|(at, byte)| if at == 4 || at == 7 { byte == b'-' } else { byte.is_ascii_digit() })
 }
 
-/// Replaces whatever differs between two runs: names of this machine, ids, sizes, durations and
-/// numbers of blocks.
+/// Replaces everything that differs between two runs: names of this machine, ids, sizes, durations
+/// and numbers of blocks.
 #[derive(Default)]
 pub struct Scrubber {
     replaced: Vec<(String, String)>,
     ids: Vec<String>,
 }
 
-/// Rows that end with a number of blocks. It depends on the instant at which files were written.
+/// The beginnings of rows that end with a number of blocks. It depends on the instant at which
+/// files were written.
 const BLOCK_COUNTS: [&str; 2] = ["blocks ", "with 1 candidate "];
 
-/// The digits of a short id. A longer one that begins like it is of the same thing.
+/// The digits of a short id. A longer id with the same beginning means the same object.
 const SHORT_ID_DIGITS: usize = 8;
 
 impl Scrubber {
-    /// Replaces a text wherever it occurs.
+    /// Replaces every occurrence of a text.
     pub fn replace(mut self, text: impl Into<String>, name: &str) -> Self {
         self.replaced.push((text.into(), name.to_owned()));
         self
@@ -86,7 +87,7 @@ impl Scrubber {
         replaced.lines().map(|line| self.line(line) + "\n").collect()
     }
 
-    /// The columns of a table lose their widths, which depend on the sizes in them.
+    /// Scrubs a line. The columns of a table lose their widths, which depend on the sizes in them.
     fn line(&mut self, line: &str) -> String {
         let indent = line.len() - line.trim_start().len();
         let words: Vec<_> = line.trim_start().split(' ').collect();
@@ -130,7 +131,7 @@ impl Scrubber {
         scrubbed.trim_end().to_owned()
     }
 
-    /// Ids are numbered in the order in which they appear.
+    /// Replaces an id by its number in the order of appearance.
     fn id(&mut self, word: &str) -> String {
         let is_digit = |c: char| c.is_ascii_hexdigit() && !c.is_ascii_uppercase();
         let start = word.find(is_digit).unwrap_or(word.len());

@@ -1,4 +1,4 @@
-//! A machine with a real system in it, used from its console as a person would.
+//! A virtual machine with a real system, used through its console as a person would.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use crate::qemu::wait_for;
 
-/// How long the guest may take for anything: its processor is emulated.
+/// Time-out for each step of the guest, whose processor is emulated.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Runs in software, with the sockets `qmp` and `console` in its folder. The power is cut when this is dropped.
+/// A guest in QEMU without hardware virtualisation, with the sockets `qmp` and `console` in its
+/// folder. Its power is cut on drop.
 pub struct Guest {
     child: Child,
     console: UnixStream,
@@ -20,7 +21,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Starts it, with these devices.
+    /// Starts the guest with these devices.
     pub fn start(folder: &Path, devices: &[&str]) -> Self {
         for socket in ["qmp", "console"] {
             let _ = fs::remove_file(folder.join(socket));
@@ -35,7 +36,7 @@ impl Guest {
         Self { child, console, said: String::new() }
     }
 
-    /// Waits until it says this, and forgets what it said up to there.
+    /// Waits until the console shows a text, and discards the output up to its end.
     #[track_caller]
     #[allow(clippy::disallowed_methods, reason = "waits for another program")]
     pub fn wait_for(&mut self, text: &str) {
@@ -61,7 +62,7 @@ impl Guest {
         self.console.write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
-    /// As root, who has no password.
+    /// Logs in as root, who has no password.
     pub fn log_in(&mut self) {
         self.say("");
         self.wait_for("login:");
@@ -71,7 +72,7 @@ impl Guest {
         self.wait_for("# ");
     }
 
-    /// Waits until a file in it has so many lines.
+    /// Waits until a file in the guest has at least `count` lines.
     pub fn until_lines(&mut self, file: &str, count: usize) {
         self.say(&format!(
             "until [ \"$(wc -l <{file})\" -ge {count} ]; do sleep 0.1; done; echo THERE-$((40 + 2))"

@@ -1,4 +1,5 @@
-//! Loop devices over images, and what is mounted from them; gone when the test is over, whatever came of it.
+//! Loop devices over images, and mounts of them. Both are removed at the end of the test, even if
+//! it fails.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::fs;
@@ -7,7 +8,7 @@ use std::process::Command;
 
 use crate::sandbox::tool;
 
-/// A device that shows an image from some byte on.
+/// A device that shows an image from an offset on.
 pub struct LoopDevice {
     path: String,
 }
@@ -42,12 +43,13 @@ impl Drop for LoopDevice {
 /// A file system that is mounted from an image.
 pub struct LoopMount {
     pub at: PathBuf,
-    /// Gone after what was mounted from it.
+    /// Detached after the mount is gone.
     _device: LoopDevice,
 }
 
 impl LoopMount {
-    /// Mounts what begins at `offset`. The image is not written to, not even to replay its journal.
+    /// Mounts the file system at `offset`. The image is not written to, not even to replay its
+    /// journal.
     pub fn read_only(image: &Path, offset: u64, at: &Path) -> Self {
         fs::create_dir_all(at).unwrap();
         let device = LoopDevice::read_only(image, offset);

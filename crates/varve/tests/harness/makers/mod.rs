@@ -23,13 +23,13 @@ pub struct Maker {
 }
 
 enum How {
-    /// Nothing is made.
+    /// Makes nothing.
     Nothing,
-    /// A shell's command: the volume is `$1`, and `$2` is a folder to work in.
+    /// A shell command: `$1` is the volume, `$2` a folder for its work.
     Shell(&'static str),
-    /// The same, which only root can do.
+    /// A shell command that only root can run.
     RootShell(&'static str),
-    /// Bytes that the test has: this kernel may lack the driver that would write them.
+    /// Writes bytes from this test, because this kernel may lack the driver that would write them.
     Written(fn(&File)),
 }
 
@@ -37,7 +37,7 @@ const fn shell(name: &'static str, needs: &'static [&'static str], line: &'stati
     Maker { name, needs, how: How::Shell(line) }
 }
 
-/// All of them. What is left out by default is met in each of its kinds: swap itself, swap in a
+/// All makers. Every kind of content that is left out by default occurs: swap itself, swap in a
 /// logical volume, a swap file of 8 MiB in ext4, and `pagefile.sys` in NTFS.
 pub const MAKERS: &[Maker] = &[
     Maker { name: "nothing", needs: &[], how: How::Nothing },
@@ -51,9 +51,9 @@ pub const MAKERS: &[Maker] = &[
          mke2fs -q -F -t ext4 -b 4096 -d $2/tree $1 && \
          for set in 'mode 0100600' 'uid 0'; do debugfs -w -R \"set_inode_field swapfile $set\" $1; done",
     ),
-    // Data and metadata together, because it is small.
+    // Data and metadata are mixed, because the volume is small.
     shell("btrfs", &["mkfs.btrfs"], "mkfs.btrfs -q -f --mixed $1"),
-    // The three settings take away a limit of 300 MB.
+    // The three settings remove a lower bound of 300 MB.
     shell("xfs", &["mkfs.xfs"], "TEST_DIR=t TEST_DEV=t QA_CHECK_FS=t mkfs.xfs -q -f $1"),
     shell("f2fs", &["mkfs.f2fs"], "mkfs.f2fs -q -f $1"),
     shell(
@@ -63,7 +63,7 @@ pub const MAKERS: &[Maker] = &[
     ),
     shell("vfat", &["mkfs.fat"], "mkfs.fat -I $1"),
     shell("exfat", &["mkfs.exfat"], "mkfs.exfat $1"),
-    // In a namespace of its own, where nobody else's daemon is.
+    // In a namespace of its own, without the daemon of anybody else.
     Maker {
         name: "zfs-fuse",
         needs: &["zfs-fuse", "zpool", "unshare"],
@@ -94,13 +94,13 @@ pub const MAKERS: &[Maker] = &[
     shell("gfs2", &["mkfs.gfs2"], "mkfs.gfs2 -q -O -p lock_nolock -J 8 $1"),
     shell("ocfs2", &["mkfs.ocfs2"], "mkfs.ocfs2 -q -F -x -M local -J size=4M $1"),
     shell("bcache", &["make-bcache", "wipefs"], "wipefs -q -a -f $1 && make-bcache -B $1"),
-    // drbdmeta refuses a volume whose file system it would cut off at its end. A user then shrinks
-    // or wipes that file system; here the metadata of an empty volume is put behind it. That is a
+    // drbdmeta refuses a volume whose file system it would truncate. A user then shrinks or wipes
+    // that file system. Here the metadata of an empty volume is written to the end of the volume: a
     // bitmap, a log and a superblock, 40 KiB together.
     shell("DRBD 8", &["drbdmeta"], DRBD_8),
     shell("DRBD 9", &["drbdmeta"], DRBD_9),
-    // These write a file of their own; a real one writes no other blocks than those that are not
-    // zeros.
+    // These tools write a file of their own. On a device they would write only the blocks that are
+    // not zeros.
     shell(
         "ufs1",
         &["makefs"],
@@ -115,7 +115,7 @@ pub const MAKERS: &[Maker] = &[
     shell("nilfs2", &["mkfs.nilfs2"], "mkfs.nilfs2 -q -f -B 256 $1"),
     shell("reiserfs", &["mkfs.reiserfs"], "mkfs.reiserfs -q -f -f $1"),
     shell("udf", &["mkudffs"], "mkudffs $1"),
-    // An image is written to a disk as it is, zeros too.
+    // An image is written to a disk unchanged, including its zeros.
     shell(
         "iso9660",
         &["genisoimage"],
@@ -130,16 +130,16 @@ pub const MAKERS: &[Maker] = &[
     shell("MBR", &["sfdisk"], "echo 'start=2048, size=8192, type=L' | sfdisk -q --wipe never --label dos $1"),
 ];
 
-/// The bytes that mdadm 4.2 and Linux 6.1 wrote on a loop device of `VOLUME_BYTES`, by `mdadm
+/// The bytes that mdadm 4.2 and Linux 6.1 wrote to a loop device of `VOLUME_BYTES`, by `mdadm
 /// --create /dev/md0 --run --force --assume-clean --level=1 --raid-devices=2 --metadata=VERSION
-/// LOOP missing`. Nothing else there was written. Many kernels have no driver of Linux RAID, and on
-/// those that have one a test must not start arrays, which the whole machine would see.
+/// LOOP missing`. Nothing else was written there. Many kernels have no driver of Linux RAID. On
+/// those that have one, a test must not start arrays, because the whole machine would see them.
 const MD_0_90: &[u8] = include_bytes!("md/0.90");
 const MD_1_0: &[u8] = include_bytes!("md/1.0");
 const MD_1_1: &[u8] = include_bytes!("md/1.1");
 const MD_1_2: &[u8] = include_bytes!("md/1.2");
 
-/// A group with one logical volume, which is swap. The group is restored from a description,
+/// A group with one logical volume, which holds swap. The group is restored from a description,
 /// because `lvcreate` needs the device mapper in the kernel.
 const LVM: &str = concat!(
     "cat > $2/group <<'END'\n",
@@ -152,10 +152,10 @@ const LVM: &str = concat!(
      vgcfgrestore -q --config \"$settings\" --devices $device -f $2/group varvepairs
      yes memory | head -c 16777216 > $2/swap && mkswap -q $2/swap && dd if=$2/swap of=$1 bs=1M seek=13 conv=notrunc",
 );
-/// The place of that volume: behind 1 MiB of metadata and three extents of 4 MiB.
+/// The range of that volume: behind 1 MiB of metadata and three extents of 4 MiB.
 pub const LVM_SWAP: Range<u64> = 13 << 20..29 << 20;
 
-/// `-` is no device of DRBD, so that nothing is locked.
+/// `-` is not a DRBD device, so drbdmeta locks nothing.
 const DRBD_8: &str = "rm -f $2/made && truncate -s $(stat -c %s $1) $2/made && \
      drbdmeta --force - v08 $2/made internal create-md && at=$(($(stat -c %s $1) / 4096 - 10)) && \
      dd if=$2/made of=$1 bs=4K skip=$at seek=$at conv=notrunc";
@@ -168,7 +168,7 @@ pub fn maker(name: &str) -> &'static Maker {
 }
 
 impl Maker {
-    /// Returns the reason why this maker cannot be used here.
+    /// Returns the reason if this maker cannot be used here.
     pub fn missing(&self) -> Option<String> {
         if matches!(self.how, How::RootShell(_)) && !is_root() {
             return Some("it needs root".into());
@@ -176,7 +176,8 @@ impl Maker {
         self.needs.iter().find(|program| !has(program)).map(|program| format!("{program} is not there"))
     }
 
-    /// Makes it over what is in a volume. Returns the complaints of its tools if they fail.
+    /// Writes the content over the present contents of a volume. Returns the output of its tools if
+    /// they fail.
     pub fn make(&self, volume: &Path, work: &Path) -> Result<(), String> {
         let line = match &self.how {
             How::Nothing => return Ok(()),
@@ -203,7 +204,7 @@ impl Maker {
     }
 }
 
-/// Returns the output of a tool, which must succeed.
+/// Runs a tool, which must succeed, and returns its output.
 pub fn output(program: &str, args: &[&str]) -> String {
     let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
     let output = Command::new(program).args(args).env("PATH", path).output().unwrap();
@@ -211,8 +212,8 @@ pub fn output(program: &str, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The four labels of a vdev: the list of names, and uberblocks in each slot. The first 8 KiB stay
-/// as they were.
+/// Writes the four labels of a vdev: the list of names, and uberblocks in each slot. The first 8
+/// KiB of each label stay unchanged.
 fn zfs_labels(file: &File) {
     for label in [0, 256 << 10, VOLUME_BYTES - (512 << 10), VOLUME_BYTES - (256 << 10)] {
         put(file, label + (16 << 10), &[1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0x24]);

@@ -1,8 +1,8 @@
 //! One content made over another, on a disk that is archived and restored.
 //!
-//! Every byte must come back as it was, except swap and free blocks that are proven to be so. The
-//! proof here is another than the program's: the makers' own tools say which blocks those are, and
-//! find nothing wrong with what came back.
+//! Every byte must come back unchanged, except swap and free blocks that are proven to be so. The
+//! proof here is independent of the program: the makers' own tools name those blocks, and must find
+//! no error on the restored disk.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,11 +21,11 @@ use super::{LVM_SWAP, Maker, VOLUME_BYTES, output};
 use crate::sandbox::{Sandbox, noise, tool};
 
 const MIB: u64 = 1 << 20;
-/// Bytes are compared in pieces of this size: the smallest block of any maker.
+/// Bytes are compared in steps of this size: the smallest block of any maker.
 const STEP: u64 = 1024;
 
-/// The place of a volume: the whole disk (`None`), or the one partition of a disk with a table of
-/// this kind, of this type.
+/// The place of a volume: the whole disk (`None`), or the only partition of a disk, as the kind of
+/// the partition table and the type of the partition.
 pub type Place = Option<(&'static str, &'static str)>;
 
 pub const PLACES: [Place; 8] = [
@@ -50,18 +50,18 @@ pub struct Sweep {
     disks: u64,
     restored: u64,
     /// The disks with swap or free blocks that their partition types do not contradict, and those
-    /// of them for which these bytes were left out.
+    /// of them from which these bytes were left out.
     provable: u64,
     proven: u64,
     faults: Vec<String>,
     /// The successes of each maker.
     made: BTreeMap<&'static str, u64>,
-    /// The failures of each maker: over which content, and why.
+    /// The failures of each maker, with the content below and the reason.
     failed: BTreeMap<&'static str, Vec<String>>,
 }
 
 impl Sweep {
-    /// A maker that cannot be used here.
+    /// Records that a maker cannot be used here.
     pub fn leave_out(&mut self, maker: &Maker, reason: String) {
         self.failed.entry(maker.name).or_default().push(reason);
     }
@@ -80,7 +80,7 @@ impl Sweep {
     }
 
     fn report(&mut self, fault: String) {
-        // At once, too: a sweep over all pairs takes long.
+        // The fault is also printed at once, because a sweep over all pairs takes long.
         eprintln!("{fault}");
         self.faults.push(fault);
     }
@@ -89,8 +89,8 @@ impl Sweep {
         self.disks
     }
 
-    /// Each fault. A maker that succeeds over one content must succeed over each: pairs do not go
-    /// missing.
+    /// Returns all faults. A maker that succeeds over one content must succeed over each, so that
+    /// no pair is missing.
     pub fn faults(&self) -> Vec<String> {
         let failed = self.failed.iter().filter(|(name, _)| self.made.contains_key(*name));
         let failed =
@@ -98,7 +98,7 @@ impl Sweep {
         self.faults.iter().cloned().chain(failed).collect()
     }
 
-    /// The makers that cannot be used here, by name, with the reason.
+    /// Returns the makers that cannot be used here, with the reason.
     pub fn skipped(&self) -> Vec<String> {
         let failed = self.failed.iter().filter(|(name, _)| !self.made.contains_key(*name));
         failed.map(|(name, reasons)| format!("skipped: all pairs with {name}: {}", reasons[0])).collect()
@@ -114,7 +114,7 @@ impl fmt::Display for Sweep {
     }
 }
 
-/// An old content, some that are made over it, and the places of both.
+/// An old content, the contents that are made over it, and the places of both.
 #[derive(Clone)]
 pub struct Round {
     pub old: &'static Maker,
@@ -123,7 +123,7 @@ pub struct Round {
 }
 
 impl Round {
-    /// Tries all of its pairs in one store.
+    /// Tries all pairs of the round in one store.
     pub fn run(&self, sandbox: &Sandbox, sweep: &Mutex<Sweep>) {
         let (work, base) = (sandbox.path("work"), sandbox.path("base"));
         fs::create_dir_all(&work).unwrap();
@@ -157,7 +157,7 @@ impl Round {
     }
 }
 
-/// Writes data where a maker has put nothing: the new content's owner has it now.
+/// Writes data where a maker has put nothing, as the new content's owner would.
 fn add_data(volume: &Path) {
     for (seed, mib) in [(1, 10), (2, 40), (3, 58)] {
         let is_zero = read(volume, mib * MIB, 256 << 10).iter().all(|byte| *byte == 0);
@@ -167,7 +167,7 @@ fn add_data(volume: &Path) {
     }
 }
 
-/// An empty disk with a partition for the volume, which is made once.
+/// Returns an empty disk with a partition for the volume. Each kind of disk is made once.
 fn with_table(sandbox: &Sandbox, (label, kind): (&str, &str), size: u64) -> File {
     let disk = sandbox.path(&format!("empty {kind}"));
     if !disk.exists() {
@@ -184,7 +184,7 @@ fn with_table(sandbox: &Sandbox, (label, kind): (&str, &str), size: u64) -> File
 struct Pair {
     name: String,
     is_over_nothing: bool,
-    /// The kind of content that is in it now.
+    /// The name of the present content.
     content: &'static str,
     place: Place,
     volume: PathBuf,
@@ -216,8 +216,8 @@ impl Pair {
         }
     }
 
-    /// True if bytes may be left out: there are some, they are asked for, and the partition type
-    /// does not contradict.
+    /// Returns true if bytes may be left out: there are some, the options ask for it, and the
+    /// partition type does not contradict it.
     fn is_provable(&self, is_free_asked: bool) -> bool {
         let agrees = |types: &[&str]| self.place.is_none_or(|place| types.contains(&place.1));
         match self.content {
@@ -230,8 +230,8 @@ impl Pair {
         }
     }
 
-    /// Bytes of the volume that may come back as zeros: swap, by its header; of files, what their
-    /// tools say where those lie; and blocks that e2fsprogs calls free.
+    /// Returns the ranges of the volume that may come back as zeros: swap, by its header; swap
+    /// files, where their tools place them; and blocks that e2fsprogs reports as free.
     fn droppable(&self) -> Vec<Range<u64>> {
         match self.content {
             "swap" => vec![pages_of_swap(&self.volume, 0)],
@@ -251,7 +251,8 @@ impl Pair {
         }
     }
 
-    /// Compares what came back. Returns the bytes that are zeros instead.
+    /// Compares the restored disk with the original. Returns the number of bytes that are zeros
+    /// instead.
     fn compare(&self, restored: &Path) -> Result<u64, String> {
         let (before, after) = (File::open(&self.disk).unwrap(), File::open(restored).unwrap());
         let size = before.metadata().unwrap().len();
@@ -287,7 +288,7 @@ impl Pair {
         Ok(changed.len() as u64 * STEP)
     }
 
-    /// The tools of a content recognise it as before, and find nothing to repair.
+    /// Checks that the tools of a content recognise it as before, and find nothing to repair.
     fn check_with_own_tools(&self, restored: &File) -> Result<(), String> {
         let part = |name: &str, from: u64, length: u64| {
             let path = self.volume.with_file_name(name);
@@ -339,7 +340,8 @@ fn archive_and_compare(sandbox: &Sandbox, pairs: &[Pair], is_free_asked: bool, s
             Ok(_) if left_out > 0 && !is_provable => {
                 Some(format!("{}: {left_out} bytes were left out without proof", pair.name))
             }
-            // Over nothing, real proof must suffice. Elsewhere remains may contradict it.
+            // Over nothing, a true proof must suffice. Over other contents, remains may contradict
+            // it.
             Ok(_) if left_out == 0 && is_provable && pair.is_over_nothing => {
                 Some(format!("{}: nothing was left out", pair.name))
             }
@@ -355,7 +357,7 @@ fn archive_and_compare(sandbox: &Sandbox, pairs: &[Pair], is_free_asked: bool, s
     }
 }
 
-/// Returns whether a tool has found all in order, and its output.
+/// Runs a tool. Returns true if it found no error, and its output.
 fn said(program: &str, args: &[&str]) -> (bool, String) {
     let path = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
     let output = Command::new(program).args(args).env("PATH", path).output().unwrap();
@@ -363,7 +365,7 @@ fn said(program: &str, args: &[&str]) -> (bool, String) {
     (output.status.success(), texts.concat())
 }
 
-/// The pages of swap behind its header, by that header.
+/// Returns the pages of swap after its header, according to that header.
 fn pages_of_swap(volume: &Path, place: u64) -> Range<u64> {
     let header = read(volume, place, 4096);
     assert_eq!((&header[4086..], &header[1024..1028]), (&b"SWAPSPACE2"[..], &[1, 0, 0, 0][..]));
@@ -388,7 +390,7 @@ fn page_file_of_ntfs(volume: &Path) -> Vec<Range<u64>> {
     runs
 }
 
-/// Returns the ranges that `dumpe2fs` calls free, in bytes.
+/// Returns the ranges in bytes that `dumpe2fs` reports as free.
 fn free_of_ext(volume: &Path) -> Vec<Range<u64>> {
     let text = output("dumpe2fs", &[volume.to_str().unwrap()]);
     let block: u64 = text
@@ -404,7 +406,7 @@ fn free_of_ext(volume: &Path) -> Vec<Range<u64>> {
     ranges.map(bytes).collect()
 }
 
-/// The blocks of `/swapfile` behind its first page, as `debugfs` says.
+/// Returns the blocks of `/swapfile` after its first page, as `debugfs` reports them.
 fn swap_file_of_ext(volume: &Path) -> Vec<Range<u64>> {
     let text = output("debugfs", &["-R", "stat swapfile", volume.to_str().unwrap()]);
     let is_small =
@@ -435,8 +437,8 @@ fn write(path: &Path, offset: u64, bytes: &[u8]) {
     File::options().write(true).open(path).unwrap().write_all_at(bytes, offset).unwrap();
 }
 
-/// The parts of a file that are no holes, in whole steps. Holes are zeros, and most of each disk:
-/// to read them took most of the time.
+/// Returns the parts of a file that are not holes, in whole steps. Holes are zeros, and most of
+/// each disk: reading them would take most of the time.
 fn data_of(file: &File, size: u64) -> Vec<Range<u64>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -452,7 +454,7 @@ fn data_of(file: &File, size: u64) -> Vec<Range<u64>> {
     }
 }
 
-/// Writes what is no hole in a part of a file into another, which begins there.
+/// Copies the data of a range of a file, without its holes, to an offset in another file.
 fn copy_data(from: &File, part: Range<u64>, to: &File, offset: u64) {
     for range in data_of(from, part.end) {
         for at in (range.start.max(part.start)..range.end).step_by(1 << 20) {

@@ -1,4 +1,4 @@
-//! A mount by the real program, that goes away with the test.
+//! A mount by the real program, which ends with the test.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 #![allow(clippy::disallowed_methods, reason = "waits for another process")]
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the program may take to do what it was asked, on a machine that has other things to do.
+/// Time-out for each action of the program, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether this machine can mount anything; says so by name if not.
+/// Returns true if this machine can mount. Otherwise prints the name of the skipped test.
 pub fn can_mount(test: &str) -> bool {
     let can = File::options().read(true).write(true).open("/dev/fuse").is_ok();
     if !can {
@@ -20,7 +20,7 @@ pub fn can_mount(test: &str) -> bool {
     can
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
@@ -30,7 +30,7 @@ pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A program that runs until it is told to end, with what it complained of.
+/// A program that runs until a signal ends it, with its error output in a file.
 pub struct Running {
     child: Child,
     complaints: PathBuf,
@@ -49,7 +49,7 @@ impl Running {
 
     pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
-        // It may have ended by itself.
+        // The process may already have ended.
         let _ = Command::new("kill").args([signal, &pid]).stderr(Stdio::null()).status().unwrap();
     }
 
@@ -84,7 +84,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Runs `command`, which is to mount on `at`.
+    /// Runs `command`, and waits until it has mounted on `at`.
     #[track_caller]
     pub fn start(command: Command, at: &Path) -> Self {
         fs::create_dir_all(at).unwrap();
@@ -101,7 +101,7 @@ impl Mount {
         self.at.join(below)
     }
 
-    /// Ends it with a signal: it must say nothing more than it has said, and leave nothing mounted.
+    /// Ends the program with a signal: it must exit with status 0, and leave nothing mounted.
     #[track_caller]
     pub fn end(mut self, signal: &str) {
         self.running.signal(signal);
@@ -121,7 +121,7 @@ impl Drop for Mount {
     }
 }
 
-/// Whether something is mounted on exactly this folder.
+/// Returns true if something is mounted on exactly this folder.
 pub fn is_mounted(at: &Path) -> bool {
     let at = at.canonicalize().unwrap_or_else(|_| at.to_path_buf());
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();

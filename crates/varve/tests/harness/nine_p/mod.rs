@@ -1,18 +1,19 @@
-//! A file server that speaks 9P on its own input and output (9P2000; plan9port's intro(9p)), and as much of a client as reads all of it.
+//! A client for a file server that speaks 9P on its standard input and output (9P2000; plan9port's
+//! intro(9p)). It can only read.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// The largest message, as it is asked for.
+/// The largest message that the client requests.
 const MESSAGE_BYTES: u32 = 8192;
-/// What a message takes beside the bytes that are read.
+/// The bytes of a message besides the bytes that are read.
 const HEAD_BYTES: u32 = 24;
 const ROOT: u32 = 0;
 const OPEN: u32 = 1;
-/// Marks a folder in the mode of a file.
+/// The bit of a folder in the mode of a file.
 const FOLDER: u32 = 0x8000_0000;
 
-/// What a folder says of a file.
+/// The metadata of a file, as its folder lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     pub name: String,
@@ -22,14 +23,14 @@ pub struct Listed {
     pub modified: u32,
 }
 
-/// A server, which is killed when this is dropped.
+/// A server, which is killed on drop.
 pub struct Files {
     child: Child,
     input: ChildStdin,
     output: ChildStdout,
 }
 
-/// Takes what a message is made of from its front.
+/// Reads the fields of a message from its front.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -57,7 +58,8 @@ fn text(text: &str) -> Vec<u8> {
 }
 
 impl Files {
-    /// Starts a server, and says hello. `None` if it ends before it answers.
+    /// Starts a server, and agrees on the version. Returns `None` if the server ends before it
+    /// answers.
     pub fn start(mut command: Command) -> Option<Self> {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -71,7 +73,7 @@ impl Files {
         Some(files)
     }
 
-    /// What is answered; `None` if nothing is.
+    /// Sends a request. Returns the answer, or `None` if none comes.
     fn ask(&mut self, kind: u8, tag: u16, body: &[u8]) -> Option<Vec<u8>> {
         let length = u32::try_from(7 + body.len()).unwrap();
         let message = [&length.to_le_bytes()[..], &[kind], &tag.to_le_bytes(), body].concat();
@@ -90,7 +92,7 @@ impl Files {
         self.ask(kind, 1, body).expect("the server has ended")
     }
 
-    /// All bytes of a file; of a folder, what it says of those in it.
+    /// Returns all bytes of a file, or the rows of a folder.
     fn bytes(&mut self, path: &str) -> Vec<u8> {
         let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
         let count = u16::try_from(names.len()).unwrap();
@@ -113,18 +115,18 @@ impl Files {
         bytes
     }
 
-    /// A file.
+    /// Returns the bytes of a file.
     pub fn read(&mut self, path: &str) -> Vec<u8> {
         self.bytes(path)
     }
 
-    /// A folder.
+    /// Returns the rows of a folder.
     pub fn list(&mut self, path: &str) -> Vec<Listed> {
         let bytes = self.bytes(path);
         let mut fields = Fields(&bytes);
         let mut listed = Vec::new();
         while !fields.0.is_empty() {
-            // Its length, the kind of server and its number, and what identifies the file.
+            // The row's length, the kind and number of the server, and the identity of the file.
             fields.number(2);
             fields.number(6);
             fields.number(5);

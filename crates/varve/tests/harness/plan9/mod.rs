@@ -1,4 +1,5 @@
-//! The programs of Plan 9 from User Space, if this machine has them: in `bin` of the folder that `PLAN9` names, or in `PATH`.
+//! The programs of Plan 9 from User Space, if this machine has them: in `bin` of the folder that
+//! `PLAN9` names, or in `PATH`.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 #![allow(clippy::disallowed_methods, reason = "waits for another process")]
 
@@ -12,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use crate::sandbox::{Sandbox, sparse_image};
 
-/// How long a server may take to be there, on a machine that has other things to do.
+/// Time-out for the start of a server, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Its arenas, and how large each of them is.
+/// The size of the server's arenas together; `ARENA` is the size of each.
 const ARENAS_BYTES: u64 = 96 << 20;
 const ARENA: &str = "32M";
 
-/// The folders in which programs are looked for.
+/// Returns the folders that may contain the programs.
 fn folders() -> Vec<PathBuf> {
     let own = std::env::var_os("PLAN9").map(|root| Path::new(&root).join("bin"));
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -29,7 +30,8 @@ fn found(program: &str) -> Option<PathBuf> {
     folders().into_iter().map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// Whether all of these programs are there; says by name which test is skipped, and for want of what.
+/// Returns true if all of these programs exist. Otherwise prints the name of the skipped test and
+/// the missing program.
 pub fn has(test: &str, programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| found(program).is_none());
     if let Some(program) = missing {
@@ -40,11 +42,12 @@ pub fn has(test: &str, programs: &[&str]) -> bool {
     missing.is_none()
 }
 
-/// One of the programs, with its words, in a folder.
+/// Returns the command for one of the programs, with its arguments, in a folder.
 pub fn command<S: AsRef<OsStr>>(program: &str, words: impl IntoIterator<Item = S>, folder: &Path) -> Command {
     let path = found(program).unwrap();
     let mut command = Command::new(&path);
-    // The folder that its own is in, or the one above that.
+    // Without `PLAN9` in the environment, the folder of `PATH` in which the program was found is
+    // used.
     if std::env::var_os("PLAN9").is_none() {
         let depth = program.split('/').count() + 1;
         command.env("PLAN9", path.ancestors().nth(depth).unwrap_or(Path::new("/")));
@@ -53,13 +56,13 @@ pub fn command<S: AsRef<OsStr>>(program: &str, words: impl IntoIterator<Item = S
     command
 }
 
-/// Runs one of the programs, which must succeed. What it printed.
+/// Runs one of the programs, which must succeed. Returns its output.
 #[track_caller]
 pub fn run<S: AsRef<OsStr>>(program: &str, words: impl IntoIterator<Item = S>, folder: &Path) -> Vec<u8> {
     ended(program, command(program, words, folder))
 }
 
-/// The same for a program that is told the server by the environment.
+/// Does the same for a program that takes the server's address from the environment.
 #[track_caller]
 pub fn run_at<S: AsRef<OsStr>>(
     program: &str,
@@ -91,7 +94,7 @@ pub struct Venti {
 }
 
 impl Venti {
-    /// What is needed for it.
+    /// The programs that the server needs.
     pub const PROGRAMS: [&str; 4] = ["venti/venti", "venti/fmtarenas", "venti/fmtisect", "venti/fmtindex"];
 
     /// Makes arenas and an index, and serves them at a free port.
@@ -114,7 +117,8 @@ impl Venti {
         fs::write(folder.join("venti.conf"), settings).unwrap();
         run("venti/fmtindex", ["venti.conf"], &folder);
         let log = File::create(folder.join("log")).unwrap();
-        // It runs as several processes: they are ended together, as a group of their own.
+        // The server runs as several processes. They form a process group, so that they end
+        // together.
         let mut command = command("venti/venti", ["-d", "-c", "venti.conf"], &folder);
         command.process_group(0).stdout(log.try_clone().unwrap()).stderr(log);
         let mut server = Self { child: command.spawn().unwrap(), address };

@@ -1,4 +1,4 @@
-//! A real machine in QEMU without anything in it: what it writes, the test has it write.
+//! A virtual machine in QEMU without a system: the test makes it write to its disks.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
@@ -13,7 +13,7 @@ use varve_machine::Qmp;
 
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether these programs are installed; says the name of a test that is skipped because one is not.
+/// Returns true if these programs are installed. Otherwise prints the name of the skipped test.
 pub fn has(programs: &[&str], test: &str) -> bool {
     let is_missing =
         |program: &&&str| Command::new(program).arg("--version").stdout(Stdio::null()).status().is_err();
@@ -26,7 +26,7 @@ pub fn has(programs: &[&str], test: &str) -> bool {
     }
 }
 
-/// Runs a program that must succeed.
+/// Runs a program, which must succeed. Returns its output.
 #[track_caller]
 pub fn tool(program: &str, words: &[&str]) -> String {
     let output = Command::new(program).args(words).stdin(Stdio::null()).output().unwrap();
@@ -34,7 +34,7 @@ pub fn tool(program: &str, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Waits until something is there.
+/// Waits until `look` finds something.
 #[track_caller]
 #[allow(clippy::disallowed_methods, reason = "waits for another program")]
 pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -47,29 +47,30 @@ pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     panic!("{what} did not come");
 }
 
-/// A running machine with two disks, `d0` in `a.qcow2` and `disk1` in `b.raw`. It is killed when this is dropped.
+/// A running machine with two disks, `d0` in `a.qcow2` and `disk1` in `b.raw`. It is killed on
+/// drop.
 pub struct Machine {
     child: Child,
-    /// The monitor that the program under test is given.
+    /// The monitor socket for the program under test.
     pub socket: PathBuf,
-    /// Another one, for the test.
+    /// A second monitor, for the test.
     own: Qmp,
 }
 
 impl Machine {
-    /// Makes the disks, of so many MiB.
+    /// Makes the disks, with their sizes in MiB.
     pub fn make_disks(folder: &Path, a: u32, b: u32) {
         let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
         tool("qemu-img", &["create", "-q", "-f", "qcow2", &path("a.qcow2"), &format!("{a}M")]);
         tool("qemu-img", &["create", "-q", "-f", "raw", &path("b.raw"), &format!("{b}M")]);
     }
 
-    /// Starts the machine; its processor does not.
+    /// Starts the machine, with its processor stopped.
     pub fn start(folder: &Path) -> Self {
         Self::start_with(folder, &[])
     }
 
-    /// The same with more devices.
+    /// Does the same with more devices.
     pub fn start_with(folder: &Path, more: &[&str]) -> Self {
         for name in ["qmp", "own"] {
             let _ = fs::remove_file(folder.join(name));
@@ -91,17 +92,17 @@ impl Machine {
         self.own.execute(command, arguments).unwrap()
     }
 
-    /// Has the machine write bytes of one value to a disk.
+    /// Makes the machine write bytes of one value to a disk.
     #[track_caller]
     pub fn write(&mut self, disk: &str, offset: u64, length: u64, value: u8) {
-        // A disk whose node has a name of its own is found by its device.
+        // QEMU finds a disk whose node has a name of its own by its device.
         let disk = if disk == "disk1" { "-d disk1" } else { disk };
         let line = format!("qemu-io {disk} \"write -q -P {value} {offset} {length}\"");
         let said = self.qmp("human-monitor-command", json!({ "command-line": line }));
         assert_eq!(said.as_str().unwrap().trim(), "", "{line}");
     }
 
-    /// How many parts of ours there are in QEMU: exports, jobs and nodes.
+    /// Returns the number of exports, jobs and nodes in QEMU that belong to Varve.
     pub fn parts(&mut self) -> usize {
         let lists = [
             (self.qmp("query-block-exports", json!({})), "id"),
@@ -116,7 +117,7 @@ impl Machine {
             .sum()
     }
 
-    /// The records of changes on the disk `d0`, and on `disk1`.
+    /// Returns the dirty bitmaps of the disks `d0` and `disk1`.
     pub fn records(&mut self) -> [Vec<Value>; 2] {
         let nodes = self.qmp("query-named-block-nodes", json!({ "flat": true }));
         ["a.qcow2", "b.raw"].map(|file| {
@@ -126,20 +127,20 @@ impl Machine {
         })
     }
 
-    /// What files without a name take, which QEMU has open.
+    /// Returns the size of all deleted files that QEMU has open.
     pub fn nameless_bytes(&self) -> u64 {
         let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
         let files = open.filter_map(|entry| fs::metadata(entry.unwrap().path()).ok());
         files.filter(|file| file.is_file() && file.nlink() == 0).map(|file| file.len()).sum()
     }
 
-    /// Ends the machine in good order.
+    /// Makes QEMU quit.
     pub fn quit(mut self) {
         let _ = self.own.execute("quit", json!({}));
         self.child.wait().unwrap();
     }
 
-    /// Takes the power away.
+    /// Kills QEMU.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

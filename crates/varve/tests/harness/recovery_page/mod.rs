@@ -1,5 +1,5 @@
-//! Makes `docs/guide/recovery.md` executable: its commands, its table, and the answers that it
-//! shows.
+//! Makes `docs/guide/recovery.md` executable: its commands, its table, and the output that it
+//! quotes.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::fs;
@@ -10,11 +10,11 @@ use crate::sandbox::{Run, Sandbox, manifest, noise, sample_folder};
 
 const PAGE: &str = include_str!("../../../../../docs/guide/recovery.md");
 
-/// A line of the page's table.
+/// A row of the page's table.
 #[derive(Debug)]
 pub struct Row {
     pub what: String,
-    /// What the program says, word by word.
+    /// The quoted messages of the program.
     pub quotes: Vec<String>,
     pub says_nothing: bool,
     /// The way back, and the commands in it.
@@ -22,7 +22,7 @@ pub struct Row {
     pub commands: Vec<String>,
 }
 
-/// What stands between marks like `"`.
+/// Returns the texts between pairs of a mark such as `"`.
 fn between(text: &str, mark: char) -> Vec<String> {
     text.split(mark)
         .skip(1)
@@ -37,7 +37,7 @@ fn section(title: &str) -> &'static str {
     rest.split("\n## ").next().unwrap()
 }
 
-/// The lines of a section's table.
+/// Returns the rows of a section's table.
 pub fn rows_of(title: &str) -> Vec<Row> {
     let lines = section(title).lines().filter(|line| line.starts_with('|')).skip(2);
     let row = |line: &str| {
@@ -55,18 +55,19 @@ pub fn rows_of(title: &str) -> Vec<Row> {
     lines.map(row).collect()
 }
 
-/// What a section says, word by word, that the program answers.
+/// Returns the messages of the program that a section quotes.
 pub fn quotes_of(title: &str) -> Vec<String> {
     between(section(title), '"')
 }
 
-/// The lines of a section that begin with a prompt.
+/// Returns the lines of a section that begin with a prompt.
 pub fn commands_of(title: &str) -> Vec<&'static str> {
     section(title).lines().filter_map(|line| line.strip_prefix("$ ")).collect()
 }
 
-/// Makes what the page talks of, replicates it to `place`, lets the disk die, and does what the page says, with each command as it
-/// stands there, but for the names of this machine. `environment` is what leads to the place.
+/// Makes the sources of the page, replicates them to `place`, and removes the store. Then runs each
+/// command of the page with the names of this machine. `environment` has the settings for the
+/// place.
 pub fn my_disk_died(place: &str, environment: &[(String, String)]) {
     let sandbox = Sandbox::encrypted();
     let disk = noise(71, 2_500_000);
@@ -79,7 +80,7 @@ pub fn my_disk_died(place: &str, environment: &[(String, String)]) {
     let done = Run::new(replicate.args(["replicate", place]).envs(pairs(environment)).output().unwrap());
     assert_eq!(done.code, Some(0), "{}", done.stderr);
 
-    // The machine is gone, and all that is left is the replica and the key.
+    // The machine is gone. Only the replica and the key are left.
     fs::remove_dir_all(sandbox.store()).unwrap();
     fs::remove_dir_all(sandbox.path("home")).unwrap();
     drop(fs::remove_dir_all(sandbox.path("cache")));

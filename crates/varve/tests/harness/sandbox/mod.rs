@@ -1,4 +1,4 @@
-//! A temporary folder with the real program in it: what it is asked, what it answers, and what its sources look like.
+//! A temporary folder for the real program: its arguments, its output, and sample sources.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
@@ -17,7 +17,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What a run of the program left behind.
+/// The exit status and the output of a run.
 #[derive(Debug)]
 pub struct Run {
     pub code: Option<i32>,
@@ -36,7 +36,7 @@ impl Run {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// The one result of a run with `--json`.
+    /// Returns the only result of a run with `--json`.
     #[track_caller]
     pub fn result(&self) -> Value {
         let mut results = json_lines(&self.text());
@@ -44,7 +44,7 @@ impl Run {
         results.remove(0)
     }
 
-    /// What a run with `--json` has complained of: the messages of all that is no result.
+    /// Returns the messages of a run with `--json`: those of all lines that are not results.
     #[track_caller]
     pub fn complaints(&self) -> String {
         let lines = all_json_lines(&self.text());
@@ -61,7 +61,7 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// No store yet.
+    /// Makes a sandbox without a store.
     pub fn empty() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (store, key) = (folder.path().join("store"), folder.path().join("key"));
@@ -69,14 +69,14 @@ impl Sandbox {
         Self { folder, store, key: Some(key) }
     }
 
-    /// An encrypted store of small arenas.
+    /// Makes an encrypted store of small arenas.
     pub fn encrypted() -> Self {
         let sandbox = Self::empty();
         sandbox.ok(["init", "--arena-size", "1M"]);
         sandbox
     }
 
-    /// A store of small arenas, made with these words.
+    /// Makes a store of small arenas with these arguments.
     pub fn made_with(words: &[&str]) -> Self {
         let mut sandbox = Self::empty();
         if words.contains(&"--plaintext") {
@@ -86,7 +86,7 @@ impl Sandbox {
         sandbox
     }
 
-    /// A copy of a store that is somewhere else, with its key if it has one.
+    /// Copies a store from another folder, with its key if it has one.
     pub fn copy_of(store: &Path, key: Option<&Path>) -> Self {
         let mut sandbox = Self::empty();
         sandbox.set_key(key.map(Path::to_path_buf));
@@ -98,8 +98,8 @@ impl Sandbox {
         self.key.as_deref()
     }
 
-    /// The same store and sources, with another key, or none. A key that lies elsewhere is copied: others
-    /// may read it there, and the program then refuses it.
+    /// Keeps the store and the sources, and takes another key, or none. A key outside the sandbox
+    /// is copied: other users may read it there, and the program then refuses it.
     pub fn set_key(&mut self, key: Option<PathBuf>) {
         self.key = key.map(|key| match fs::read(&key) {
             Ok(contents) if !key.starts_with(self.folder.path()) => {
@@ -115,7 +115,7 @@ impl Sandbox {
         });
     }
 
-    /// From now on the store is there.
+    /// Changes the place of the store.
     pub fn set_store(&mut self, store: PathBuf) {
         self.store = store;
     }
@@ -132,12 +132,13 @@ impl Sandbox {
         self.path(name).to_str().unwrap().into()
     }
 
-    /// The program, with store, key and nothing of the environment that would change what it says.
+    /// Returns the program's command with store and key, and without environment variables that
+    /// would change its output.
     pub fn command(&self) -> Command {
         self.command_at(&self.store)
     }
 
-    /// The same for a store that is somewhere else, or a replica.
+    /// Does the same for a store at another place, or a replica.
     pub fn command_at(&self, store: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
         for (variable, _) in std::env::vars_os() {
@@ -154,7 +155,7 @@ impl Sandbox {
         command
     }
 
-    /// Runs the program. New keys that the words name are closed to others first.
+    /// Runs the program. Before that, new key files in the arguments become private to their owner.
     pub fn run<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Run {
         let words: Vec<_> = words.into_iter().map(|word| word.as_ref().to_owned()).collect();
         for pair in
@@ -165,7 +166,7 @@ impl Sandbox {
         Run::new(self.command().args(words).output().unwrap())
     }
 
-    /// Runs, and must be done. What it printed.
+    /// Runs the program, which must succeed. Returns its output.
     #[track_caller]
     pub fn ok<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> String {
         let run = self.run(words);
@@ -173,7 +174,7 @@ impl Sandbox {
         run.text()
     }
 
-    /// Runs, and must fail with this exit status. What it complained of.
+    /// Runs the program, which must fail with this exit status. Returns its error output.
     #[track_caller]
     pub fn fails<S: AsRef<OsStr>>(&self, code: i32, words: impl IntoIterator<Item = S>) -> String {
         let run = self.run(words);
@@ -182,7 +183,8 @@ impl Sandbox {
         run.stderr
     }
 
-    /// Runs, and must print JSON, one object on each line. The results: warnings and the like are left out.
+    /// Runs the program, which must print JSON, one object on each line. Returns the results,
+    /// without warnings and other messages.
     #[track_caller]
     pub fn json<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Vec<Value> {
         let run = Run::new(self.command().arg("--json").args(words).output().unwrap());
@@ -190,7 +192,7 @@ impl Sandbox {
         json_lines(&run.text())
     }
 
-    /// The ids of all snapshots, oldest first.
+    /// Returns the ids of all snapshots, oldest first.
     pub fn ids(&self) -> Vec<String> {
         self.json(["snapshots"]).iter().map(|one| one["id"].as_str().unwrap().into()).collect()
     }
@@ -212,7 +214,7 @@ impl Sandbox {
         json_lines(&run.text()).remove(0)
     }
 
-    /// The files of the log, in order.
+    /// Returns the files of the log, in order.
     pub fn arenas(&self) -> Vec<PathBuf> {
         let listed = fs::read_dir(self.store.join("arenas")).unwrap();
         let mut arenas: Vec<_> = listed.map(|file| file.unwrap().path()).collect();
@@ -221,7 +223,7 @@ impl Sandbox {
     }
 }
 
-/// The results among lines of JSON, each of which must be as the schema says.
+/// Returns the results among lines of JSON. Each line must match the schema.
 #[track_caller]
 pub fn json_lines(text: &str) -> Vec<Value> {
     let mut lines = all_json_lines(text);
@@ -229,7 +231,7 @@ pub fn json_lines(text: &str) -> Vec<Value> {
     lines
 }
 
-/// All lines of JSON, each of which must be as the schema says.
+/// Parses all lines of JSON. Each line must match the schema.
 #[track_caller]
 pub fn all_json_lines(text: &str) -> Vec<Value> {
     let lines: Vec<Value> = text
@@ -240,12 +242,12 @@ pub fn all_json_lines(text: &str) -> Vec<Value> {
     lines
 }
 
-/// Whether a line is no result.
+/// Returns true if a line is not a result.
 fn is_aside(line: &Value) -> bool {
     ["error", "warning", "hint", "notice", "problem", "waiting"].iter().any(|kind| line["type"] == *kind)
 }
 
-/// Bytes that nothing compresses; the same for the same seed.
+/// Returns incompressible bytes, which are the same for the same seed.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -266,7 +268,7 @@ pub fn write_secret(path: &Path, contents: &[u8]) {
 }
 
 fn close_to_others(path: &Path) {
-    // What is not there is the program's to complain of.
+    // If the file is missing, the program has to report it.
     drop(fs::set_permissions(path, PermissionsExt::from_mode(0o600)));
 }
 
@@ -274,12 +276,13 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// The Python that has what `rosetta/` needs: the one that `script/test` has made, or else the system's.
+/// Returns the Python that has the packages of `rosetta/`: that of `script/test`, or else the
+/// system's.
 pub fn python() -> Command {
     Command::new(std::env::var_os("ROSETTA_PYTHON").unwrap_or_else(|| "python3".into()))
 }
 
-/// Whether a program is installed.
+/// Returns true if a program is installed.
 pub fn has(program: &str) -> bool {
     let folders = format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default());
     std::env::split_paths(&folders).any(|folder| folder.join(program).is_file())
@@ -305,7 +308,7 @@ pub fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-/// A sparse image: `size` bytes of which only these pieces were written.
+/// Writes a sparse image of `size` bytes that has only these pieces.
 pub fn sparse_image(path: &Path, size: u64, pieces: &[(u64, &[u8])]) {
     let mut file = File::create(path).unwrap();
     file.set_len(size).unwrap();
@@ -323,12 +326,12 @@ pub fn write_at(path: &Path, offset: u64, bytes: &[u8]) {
     file.write_all(bytes).unwrap();
 }
 
-/// How much of a file the disk really keeps.
+/// Returns the size that a file takes on the disk.
 pub fn bytes_on_disk(path: &Path) -> u64 {
     fs::metadata(path).unwrap().blocks() * 512
 }
 
-/// A folder with every kind of node that this user can make.
+/// Makes a folder with every kind of node that this user can make.
 pub fn sample_folder(root: &Path) {
     fs::create_dir_all(root.join("deep/er/still")).unwrap();
     fs::create_dir(root.join("nothing")).unwrap();
@@ -359,7 +362,8 @@ pub fn sample_folder(root: &Path) {
     File::options().write(true).open(root.join("empty")).unwrap().set_modified(time).unwrap();
 }
 
-/// All that must come back of a folder: for every path what it is, whose, from when, and its bytes.
+/// Describes everything that a restore must bring back: for every path its kind, owner, times and
+/// bytes.
 pub fn manifest(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     let mut links = BTreeMap::new();

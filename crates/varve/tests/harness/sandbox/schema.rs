@@ -1,6 +1,6 @@
-//! Holds each line of `--json` to `docs/guide/json/varve.schema.json`. Understands the keywords of
-//! JSON Schema that are used there, and refuses every other one. It is stricter than the schema in
-//! one way: an unlisted field is an error.
+//! Checks each line of `--json` against `docs/guide/json/varve.schema.json`. It supports the
+//! keywords of JSON Schema that are used there, and refuses every other one. It is stricter than
+//! the schema in one way: an unlisted field is an error.
 
 use std::sync::LazyLock;
 
@@ -11,14 +11,14 @@ static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 });
 
-/// The types of lines that the schema has.
+/// Returns the types of lines in the schema.
 pub fn types() -> Vec<String> {
     let listed = SCHEMA["oneOf"].as_array().unwrap();
     let name = |one: &Value| one["$ref"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
     listed.iter().map(name).collect()
 }
 
-/// Panics if a line is none that the schema allows.
+/// Panics if the schema does not allow a line.
 #[track_caller]
 pub fn check_line(line: &Value) {
     let name = line["type"].as_str().unwrap_or_else(|| panic!("it has no type: {line}"));
@@ -97,7 +97,8 @@ fn is_a(value: &Value, name: &Value) -> bool {
     }
 }
 
-/// As RFC 3339 writes it, in UTC; of years beyond four digits only the shape is looked at.
+/// Returns true for a time of RFC 3339 in UTC, or null. Only the characters are checked, because
+/// years may have more than four digits.
 fn is_time(value: &Value) -> bool {
     let Some(text) = value.as_str() else { return value.is_null() };
     text.ends_with('Z')

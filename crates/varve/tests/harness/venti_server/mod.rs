@@ -9,13 +9,13 @@ use crate::sandbox::Sandbox;
 
 pub mod strange;
 
-/// What the store is called in its sandbox.
+/// The name of the store in its sandbox.
 pub const STORE: &str = "venti-store";
 
-/// A server, which is killed if a test ends before it does.
+/// A server, which is killed if the test ends before it.
 pub struct Server {
     pub child: Child,
-    /// Where it listens, one address for each that was wanted.
+    /// The addresses at which it listens, in the order of the arguments.
     pub addresses: Vec<String>,
 }
 
@@ -26,7 +26,7 @@ pub fn make_store(sandbox: &Sandbox) {
     assert!(Command::new(env!("CARGO_BIN_EXE_varve")).args(words).status().unwrap().success());
 }
 
-/// The program, about to serve the store with these words.
+/// Returns the command that serves the store with these arguments.
 pub fn command(sandbox: &Sandbox, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
     command.args(["-s", &sandbox.arg(STORE), "serve"]).args(words);
@@ -40,7 +40,7 @@ impl Server {
         Self::run(sandbox, command(sandbox, &["--venti", "127.0.0.1:0"]), 1)
     }
 
-    /// Runs a command that says where it serves, as often as that.
+    /// Runs a command that reports `address_count` addresses at which it serves.
     #[track_caller]
     pub fn run(sandbox: &Sandbox, mut command: Command, address_count: usize) -> Self {
         let complaints = File::create(sandbox.path("serve.log")).unwrap();
@@ -60,7 +60,7 @@ impl Server {
         &self.addresses[0]
     }
 
-    /// What it has complained of so far.
+    /// Returns the error output so far.
     pub fn complaints(sandbox: &Sandbox) -> String {
         fs::read_to_string(sandbox.path("serve.log")).unwrap()
     }
@@ -71,7 +71,7 @@ impl Server {
         );
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Sends SIGTERM, and waits for the end.
     pub fn end(mut self) {
         self.signal("-TERM");
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
@@ -85,14 +85,14 @@ impl Drop for Server {
     }
 }
 
-/// The program with a Venti server as its store.
+/// Returns the command of the program with a Venti server as its store.
 pub fn command_at(sandbox: &Sandbox, address: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
     command.args(["-s", address, "--roots", &sandbox.arg("roots")]).env("TZ", "UTC");
     command
 }
 
-/// Runs the program, which must succeed, with a Venti server as its store.
+/// Runs the program with a Venti server as its store. It must succeed.
 #[track_caller]
 pub fn at(sandbox: &Sandbox, address: &str, words: &[&str]) -> String {
     let output = command_at(sandbox, address).args(words).output().unwrap();
@@ -101,7 +101,8 @@ pub fn at(sandbox: &Sandbox, address: &str, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs the program, which must fail with this exit status, with a Venti server as its store. What it complained of.
+/// Runs the program with a Venti server as its store. It must fail with this exit status. Returns
+/// its error output.
 #[track_caller]
 pub fn fails_at(sandbox: &Sandbox, address: &str, code: i32, words: &[&str]) -> String {
     let output = command_at(sandbox, address).args(words).output().unwrap();

@@ -1,4 +1,4 @@
-//! A Venti server in the test's own memory that may answer some requests in a way of its own.
+//! A Venti server in the test's own memory that may answer some requests in an unusual way.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use varve_venti::{
     read_too_small,
 };
 
-/// What the server says to a request about a block that it has, or has not: how much the tag is more than the request's, and the
-/// answer. `None`: what any server says.
+/// Decides the answer to a request about a block that the server may have: the difference between
+/// the answer's tag and the request's, and the answer. `None` means the answer of any other server.
 type Oddity = dyn Fn(&VentiRequest, Option<&Bytes>) -> Option<(u8, VentiReply)> + Send + Sync;
 
 pub struct Strange {
@@ -55,17 +55,17 @@ impl Strange {
         Self { address, state }
     }
 
-    /// How many requests have come.
+    /// Returns the number of requests so far.
     pub fn asked(&self) -> usize {
         self.state.asked.load(Ordering::SeqCst)
     }
 
-    /// How many connections have been made.
+    /// Returns the number of connections so far.
     pub fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)
     }
 
-    /// How many blocks it was given.
+    /// Returns the number of stored blocks.
     pub fn block_count(&self) -> usize {
         self.state.blocks.lock().len()
     }
