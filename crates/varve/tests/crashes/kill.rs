@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use crate::crash_runs::{ARENAS_OF_A_PROOF, Dice, Kind, Ordeal, Tally, asked_for, reported_snapshot, seed};
 use crate::sandbox::Sandbox;
 
-/// The default number of kills for each kind of source. After `TIME_MAX` a test stops earlier.
+/// The default number of kills for each kind of source. A test with this default ends after
+/// `TIME_MAX` at the latest.
 const KILLS: u64 = 120;
 const TIME_MAX: Duration = Duration::from_secs(40);
 

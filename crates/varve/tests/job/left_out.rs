@@ -117,7 +117,7 @@ fn swap_is_zeros_and_the_rest_is_as_it_was() {
     let expected = ["left out: swap of p3, ", "left out: /var/memory of p1, "];
     assert!(expected.iter().all(|line| said.contains(line)), "{said}");
     assert_eq!(said.matches("left out").count(), 2, "{said}");
-    // Every later list of snapshots and volumes shows it.
+    // Every later list of snapshots and volumes shows the parts that were left out.
     let listed = sandbox.ok(["snapshots", "-v"]);
     assert!(expected.iter().all(|line| listed.contains(line)), "{listed}");
     assert!(listed.contains("kept: swap of p2: it has no swap header"), "{listed}");
@@ -205,8 +205,9 @@ fn what_is_read_only_once_is_kept_whole() {
 }
 
 /// Returns the pairs to try. With `VARVE_PAIRS=all` these are all pairs in all places (`script/soak
-/// --pairs`). Otherwise all makers are tried over each content that may be left out, in few places.
-/// Remains are made once for several new contents.
+/// --pairs`). Otherwise they are the contents that may be left out over an empty volume, in all
+/// places, and all makers over some of these contents, in few places. Remains are made once for
+/// several new contents.
 fn chosen(usable: &[&'static Maker]) -> Vec<Round> {
     const NEWS_MAX: usize = 8;
     let rounds = |old: &'static Maker, news: &[&'static Maker], places: &'static [Place]| {

@@ -1,5 +1,5 @@
-//! The main job, end to end, with the real program: snapshots of folders and images, what goes in,
-//! names, keys, and restores.
+//! The main job, end to end, with the real program: snapshots of folders and images, the choice of
+//! their contents, names, keys, and restores.
 
 #[path = "../harness/chattr/mod.rs"]
 mod chattr;

@@ -28,7 +28,7 @@ fn a_plan_is_made_from_what_was_measured() {
     let shown = sandbox.ok(["plan", "--disk-size", "16T", "--memory", "8G"]);
     assert!(shown.contains("Take `varve init --index disk"), "{shown}");
     assert!(shown.contains("assumed"), "{shown}");
-    // If no plan fits, the output says so, and it is not an error message.
+    // If nothing fits, the plan says so on standard output.
     let none = sandbox.run(["plan", "--disk-size", "16T", "--memory", "50M"]);
     assert_eq!(none.code, Some(1));
     assert!(String::from_utf8_lossy(&none.stdout).contains("Nothing fits"));
@@ -40,8 +40,8 @@ fn many_settings_are_one_table() {
     let words = ["plan", "--disk-size", "1T..4T", "--block-size", "16K,64K", "--memory", "2G"];
     let shown = sandbox.ok(words);
     let rows: Vec<&str> = shown.lines().filter(|line| line.contains("by hash, index in memory")).collect();
-    // With 16 KiB blocks the index of 1 TiB and 2 TiB fits into memory; with 64 KiB blocks it
-    // always does.
+    // With 16 KiB blocks the index of 1 TiB and 2 TiB fits into memory; with 64 KiB blocks every
+    // index here fits.
     assert!(rows.len() >= 4 && rows[0].contains("1.00 TiB") && rows[0].contains("64.0 KiB"), "{shown}");
     assert!(shown.contains("outside the limits"), "{shown}");
     let plans = sandbox.json(words);

@@ -497,7 +497,7 @@ fn immutable_files_are_neither_replaced_nor_removed() {
     }
     let before = files(&sandbox.path("home"));
     let restore = ["restore", "home", "home", "--overwrite", "always", "--delete", "--yes"];
-    // The plan shows it.
+    // The dry run gives the same reasons.
     let plan = sandbox.ok([&restore[..], &["--dry-run"]].concat());
     for line in [
         "skip        home/fixed  (it is immutable: `chattr -i` allows changes again)",

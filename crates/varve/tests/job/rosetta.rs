@@ -395,7 +395,7 @@ fn an_arena_is_mended_from_its_parity() {
         let sandbox = three_nights(kind);
         let (store, arena) = (sandbox.store().to_str().unwrap().to_owned(), sandbox.arenas().remove(0));
         let good = fs::read(&arena).unwrap();
-        // Damage in the middle; then in the header and the seal.
+        // Damage in the middle, and damage to the header and the seal.
         for (name, places) in
             [("middle", vec![(300_000, 9000)]), ("ends", vec![(0, 100), (good.len() - 50, 50)])]
         {

@@ -32,7 +32,7 @@ fn of_line(line: &str) -> (String, &str) {
     (flags.chars().filter(|letter| !matches!(letter, '-' | 'e' | 'I' | 'N' | 'V')).collect(), path)
 }
 
-/// Clears the immutable and append-only flags on drop, even if the test fails: otherwise nobody
+/// Clears the immutable and append-only flags on drop, even if the test fails. Otherwise nobody
 /// could remove its folder.
 pub struct Unlocked(pub PathBuf);
 

@@ -1,5 +1,5 @@
-//! The real program writes a store in many runs, and is stopped before the end of many of them. The
-//! checks after each stop are here.
+//! The real program writes a store in many runs, and is stopped before the end of many of them.
+//! This module checks the store after each stop.
 //!
 //! These must hold: the store opens by itself; every reported snapshot restores to the byte;
 //! `verify` finds no damage; the next snapshot succeeds; and it does not store again the blocks
@@ -28,8 +28,8 @@ const SIZES: [[&str; 6]; 3] = [
 /// again would be noticed. A full arena with a successor has a page for all of it, so at least two
 /// of these arenas are kept.
 pub const ARENAS_OF_A_PROOF: u64 = 3;
-/// Upper bound on the snapshots of one store. A fresh store then replaces it, so that the checks
-/// stay quick.
+/// Upper bound on the snapshots of one store. At the bound a fresh store replaces it, so that the
+/// checks stay quick.
 const SNAPSHOTS_MAX: usize = 12;
 
 /// Returns the number in an environment variable, if it is set.
@@ -190,7 +190,7 @@ impl Ordeal {
         self.done.len()
     }
 
-    /// Simulates a day: much of the source gets new bytes.
+    /// Simulates a day: much of the source changes, and its new bytes were nowhere before.
     pub fn change(&mut self) {
         self.attempts = 0;
         match self.kind {

@@ -92,7 +92,7 @@ impl Files {
         self.ask(kind, 1, body).expect("the server has ended")
     }
 
-    /// Returns all bytes of a file, or the rows of a folder.
+    /// Returns all bytes of a file; those of a folder describe the files in it.
     fn bytes(&mut self, path: &str) -> Vec<u8> {
         let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
         let count = u16::try_from(names.len()).unwrap();
@@ -120,13 +120,13 @@ impl Files {
         self.bytes(path)
     }
 
-    /// Returns the rows of a folder.
+    /// Returns the metadata of all files in a folder.
     pub fn list(&mut self, path: &str) -> Vec<Listed> {
         let bytes = self.bytes(path);
         let mut fields = Fields(&bytes);
         let mut listed = Vec::new();
         while !fields.0.is_empty() {
-            // The row's length, the kind and number of the server, and the identity of the file.
+            // The length, the kind and number of the server, and the identity of the file.
             fields.number(2);
             fields.number(6);
             fields.number(5);

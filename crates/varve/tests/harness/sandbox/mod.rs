@@ -276,8 +276,7 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Returns the Python that has the packages of `rosetta/`: that of `script/test`, or else the
-/// system's.
+/// Returns the Python with the packages of `rosetta/`: that of `script/test`, or else the system's.
 pub fn python() -> Command {
     Command::new(std::env::var_os("ROSETTA_PYTHON").unwrap_or_else(|| "python3".into()))
 }
