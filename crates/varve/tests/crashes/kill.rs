@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use crate::crash_runs::{ARENAS_OF_A_PROOF, Dice, Kind, Ordeal, Tally, asked_for, reported_snapshot, seed};
 use crate::sandbox::Sandbox;
 
-/// The default number of kills for each kind of source. A test with this default ends after
-/// `TIME_MAX` at the latest.
+/// The default number of kills for each kind of source. With this default, a test stops after
+/// `TIME_MAX`.
 const KILLS: u64 = 120;
 const TIME_MAX: Duration = Duration::from_secs(40);
 

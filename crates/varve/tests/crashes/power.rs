@@ -18,8 +18,8 @@ use crate::forgetful_disk::disk::{Fate, Names};
 use crate::forgetful_disk::machine::Machine;
 use crate::sandbox::Run;
 
-/// The default number of cuts for each kind of source. A test with this default ends after
-/// `TIME_MAX` at the latest.
+/// The default number of cuts for each kind of source. With this default, a test stops after
+/// `TIME_MAX`.
 const CUTS: u64 = 80;
 const TIME_MAX: Duration = Duration::from_secs(40);
 /// Time-out for a program after a cut. A longer run counts as a hang.
