@@ -46,7 +46,7 @@ pub fn has(test: &str, programs: &[&str]) -> bool {
 pub fn command<S: AsRef<OsStr>>(program: &str, words: impl IntoIterator<Item = S>, folder: &Path) -> Command {
     let path = found(program).unwrap();
     let mut command = Command::new(&path);
-    // If `PLAN9` is not set, it becomes the folder of `PATH` in which the program was found.
+    // If `PLAN9` is not set, it becomes the parent of the folder of `PATH` that has the program.
     if std::env::var_os("PLAN9").is_none() {
         let depth = program.split('/').count() + 1;
         command.env("PLAN9", path.ancestors().nth(depth).unwrap_or(Path::new("/")));
