@@ -1,6 +1,7 @@
-//! Three nights of a real Debian machine, from its disks to its console: archived, looked into, checked, served, booted, and archived again
-//! while it runs. VARVE_DAYS names the folder with `day1.raw`, `day2.raw` and `day3.raw`, as the shared workload `make-days` makes them;
-//! `script/test days` has them made.
+//! Three nights of a real Debian machine, from its disks to its console. It is archived, listed,
+//! checked, served and booted, and then archived again while it runs. VARVE_DAYS names the folder
+//! with `day1.raw`, `day2.raw` and `day3.raw`, as the shared workload `make-days` makes them.
+//! `script/test days` makes them if needed.
 #![allow(clippy::print_stderr, reason = "says what it skipped, and what it does")]
 
 #[path = "harness/guest/mod.rs"]
@@ -28,16 +29,16 @@ use sandbox::Sandbox;
 use serde_json::Value;
 
 const NIGHTS: [u32; 3] = [1, 2, 3];
-/// Where the file system is, and where the swap, in bytes.
+/// The positions of the file system and of the swap, in bytes.
 const FILES_AT: u64 = 1 << 20;
 const SWAP_AT: u64 = 1920 << 20;
 const SWAP_BYTES: u64 = 128 << 20;
-/// The page that holds the swap's header: it is archived, so that a restored machine has its swap again.
+/// The page with the header of the swap. It is archived, so a restored machine has its swap again.
 const SWAP_HEADER_BYTES: u64 = 4096;
-/// A guest whose processor is emulated, on a machine with other things to do.
+/// A time-out for a guest with an emulated processor, on a busy machine.
 const BOOT_SECONDS: &str = "900";
 
-/// The folder of the nights; says the name of the test if something that it needs is not here.
+/// The folder of the nights. Prints the name of the test if something that it needs is missing.
 fn days() -> Option<PathBuf> {
     let name = "three_nights_of_a_real_machine";
     let Some(folder) = std::env::var_os("VARVE_DAYS").map(PathBuf::from) else {
@@ -85,8 +86,8 @@ fn three_nights_of_a_real_machine() {
         let (image, time) = (original(night), time_of(night));
         let words = ["snapshot".as_ref(), image.as_os_str(), "--name".as_ref(), "day".as_ref()];
         let line = sandbox.json(words.into_iter().chain(["--time".as_ref(), time.as_ref()])).remove(0);
-        // The partition has the type of swap and left-over bytes of swap, but no swap header, so it
-        // is kept.
+        // The partition has the type of swap and old bytes of swap, but no swap header, so it is
+        // kept.
         assert_eq!(line["left_out_bytes"], 0, "{line}");
         assert!(line["left_out"].to_string().contains("no swap header"), "{line}");
     }
@@ -142,7 +143,7 @@ fn time_of(night: u32) -> String {
     format!("2026-05-0{night}T23:00:00Z")
 }
 
-/// All that is in a folder, by a lister that knows folders of this machine and of NFS.
+/// A listing of everything in a folder. The lister reads folders of this machine and of NFS.
 #[track_caller]
 fn listed(words: &[&str]) -> String {
     let lister = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/days/tree.py");
@@ -175,7 +176,7 @@ fn with_swap(sandbox: &Sandbox, image: &Path) -> PathBuf {
     copy
 }
 
-/// The disk as it is archived: an image over it that has zeros where its swap is.
+/// The disk as it is archived: an overlay image with zeros in place of the swap.
 fn without_swap(sandbox: &Sandbox, image: &Path) {
     let overlay = sandbox.arg("without-swap");
     tool("qemu-img", &["create", "-q", "-f", "qcow2", "-F", "raw", "-b", image.to_str().unwrap(), &overlay]);
@@ -196,7 +197,8 @@ fn comes_up(sandbox: &Sandbox, night: u32) {
     eprintln!("         {}", run.text().trim());
 }
 
-/// A night's machine is started, archived twice while it goes on writing, and comes back from the archive.
+/// Starts the machine of one night, archives it twice while it goes on writing, and restores it
+/// from the archive.
 fn a_running_machine(sandbox: &Sandbox, image: &Path, step: &dyn Fn(&str)) {
     let disk = sandbox.arg("run.qcow2");
     tool("qemu-img", &["create", "-q", "-f", "qcow2", "-F", "raw", "-b", image.to_str().unwrap(), &disk]);
@@ -236,7 +238,8 @@ fn a_running_machine(sandbox: &Sandbox, image: &Path, step: &dyn Fn(&str)) {
     let restored = sandbox.path("restored.raw");
     sandbox.ok(["restore", "vm", restored.to_str().unwrap()]);
     {
-        // As after a power cut: the journal is replayed, and then everything is in order.
+        // The disk is in the state after a power cut: the journal is replayed, and then it is
+        // consistent.
         let device = LoopDevice::writable(&restored, FILES_AT);
         let replayed =
             Command::new("e2fsck").args(["-f", "-p", device.path()]).env("PATH", path()).output().unwrap();
@@ -255,7 +258,8 @@ fn path() -> String {
     format!("{}:/sbin:/usr/sbin", std::env::var("PATH").unwrap_or_default())
 }
 
-/// How many lines the machine has written by the newest night: all of them whole, and in order.
+/// The count of lines that the machine has written by the newest night. Asserts that all of them
+/// are complete and in order.
 fn ticks(sandbox: &Sandbox) -> usize {
     let text = sandbox.ok(["cat", "vm:p1/srv/ticks"]);
     for (number, line) in text.lines().enumerate() {
@@ -264,7 +268,7 @@ fn ticks(sandbox: &Sandbox) -> usize {
     text.lines().count()
 }
 
-/// The program, serving all nights by NBD and by NFS.
+/// The program, which serves all nights by NBD and by NFS.
 struct Server {
     child: Child,
     nbd: String,

@@ -1,5 +1,6 @@
-//! What the world gets wrong: keys, stores, sources, full disks, damage, and runs that are cut short. The real program says
-//! clearly what is the matter, loses nothing, and never gives out wrong bytes.
+//! Everything that can go wrong from outside: keys, stores, sources, full disks, damage, and runs
+//! that are cut short. The real program says clearly what is wrong, loses nothing, and never
+//! returns wrong bytes.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 #![allow(clippy::disallowed_methods, reason = "waits for another process")]
 
@@ -100,7 +101,7 @@ fn sources_that_cannot_be_read() {
 #[test]
 fn a_file_that_hides_its_size_is_no_source() {
     let sandbox = Sandbox::encrypted();
-    // The one has bytes, the other cannot be read where it begins.
+    // The first file has bytes although its size is 0. The second cannot be read at its beginning.
     let mounts = sandbox.fails(1, ["snapshot", "/proc/self/status"]);
     assert!(mounts.contains("reports a size of 0"), "{mounts}");
     assert!(sandbox.fails(1, ["snapshot", "/proc/self/mem"]).contains("/proc/self/mem"));
@@ -134,7 +135,7 @@ fn wrong_words_and_wrong_kinds_are_said() {
     assert!(sandbox.fails(2, ["find", "["]).contains("is not a pattern"));
     assert!(sandbox.fails(2, ["find", "[", "folder"]).contains("is not a pattern"));
     assert!(sandbox.fails(1, ["cat", "folder"]).contains("\"folder\" is a folder"));
-    // As `snapshots` shows it: to the second.
+    // The time is given to the second, as `snapshots` shows it.
     assert_eq!(sandbox.ok(["ls", "folder@2026-05-01T23:15:07Z"]), "");
     assert!(sandbox.fails(1, ["ls", "folder@2026-05-01T23:15:06Z"]).contains("no snapshot is that old"));
     for (words, said) in [
@@ -196,8 +197,8 @@ fn a_run_that_is_cut_short_leaves_what_was_there() {
         input.write_all(&new[..7 << 20]).unwrap();
         assert!(until(|| sandbox.arenas().len() >= arenas_before + 3), "it writes while it reads");
         kill_process(Pid::from_child(&child), signal).unwrap();
-        // A thread of its own hears of it, and may have to wait for a processor: the rest comes a little at a time. Who was killed
-        // no longer reads.
+        // A separate thread receives the signal, and may have to wait for a processor. So the rest
+        // of the input comes slowly. A process that was killed reads no more.
         for piece in new[7 << 20..].chunks(16 << 10) {
             if input.write_all(piece).is_err() {
                 break;
@@ -279,7 +280,7 @@ fn a_full_disk_loses_nothing() {
     assert!(made.contains("hint: make space, and run") && !made.contains("archived before"), "{made}");
 }
 
-/// A small disk, gone at the end of the test.
+/// A small disk that is unmounted when the value is dropped.
 struct Mounted(PathBuf);
 
 impl Mounted {
@@ -299,7 +300,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Starts a snapshot of standard input, which lasts until that is closed.
+/// Starts a snapshot of standard input. It lasts until the input is closed.
 fn writer(sandbox: &Sandbox, name: &str) -> (Child, ChildStdin) {
     let mut child = sandbox
         .command()
@@ -313,7 +314,8 @@ fn writer(sandbox: &Sandbox, name: &str) -> (Child, ChildStdin) {
     (child, input)
 }
 
-/// A run that was cut short may have left an unfinished end, which the next writer cuts off; that is no damage.
+/// A run that was cut short may leave an unfinished end of the log. The next writer cuts it off, so
+/// it is no damage.
 fn harms_nothing(sandbox: &Sandbox) {
     sandbox.ok(["verify", "--data"]);
 }
@@ -329,9 +331,9 @@ fn until(mut is_so: impl FnMut() -> bool) -> bool {
     false
 }
 
-/// `varve-archive/tests/archive/damage_matrix.rs` harms each part of a store, and knows what is lost.
-/// Here the commands on a damaged store: they agree, give out no wrong byte, and each ends with an
-/// exit status that is documented.
+/// `varve-archive/tests/archive/damage_matrix.rs` damages each part of a store, and knows which
+/// data is lost. This test runs the commands on a damaged store: they agree, return no wrong byte,
+/// and each ends with a documented exit status.
 #[test]
 fn commands_on_a_damaged_store_agree() {
     let whole = Sandbox::made_with(&["--clump-size", "64K"]);
@@ -409,11 +411,11 @@ fn nothing_is_replaced_that_holds_the_store() {
             assert!(told.contains(what), "{told}");
         }
     }
-    // By another path.
+    // The replica is reached by another path.
     std::os::unix::fs::symlink(sandbox.path("."), sandbox.path("usb/link")).unwrap();
     let by_link = sandbox.arg("usb/link/usb/replica/x");
     assert!(refused("folder", &by_link, 1).contains("a replica"));
-    // In the folders above, an empty snapshot would remove everything.
+    // A restore of an empty snapshot into a folder above would remove everything there.
     for (place, kept) in [("usb", "usb/replica"), ("cache", "cache/varve"), ("", "key")] {
         fs::write(sandbox.path(place).join("old"), "removed").unwrap();
         let told = refused("bare", &sandbox.path(place).canonicalize().unwrap().to_string_lossy(), 3);
@@ -423,12 +425,12 @@ fn nothing_is_replaced_that_holds_the_store() {
     assert!(key.is_file() && replica.is_dir() && sandbox.path("cache/varve/seen").is_file());
     assert_eq!(sandbox.ids(), ids);
     sandbox.ok(["verify", "--data"]);
-    // Nobody overwrites without saying how.
+    // `--overwrite` needs a value.
     let around = store.parent().unwrap().to_str().unwrap().to_owned();
     assert!(sandbox.fails(2, ["restore", "folder", &around, "--overwrite"]).contains("--overwrite"));
 }
 
-/// As `--exclude-file <(...)` of a shell: what is read is gone.
+/// The pipe stands for `--exclude-file <(...)` of a shell: its text can be read only once.
 #[test]
 fn patterns_may_come_through_a_pipe() {
     let sandbox = Sandbox::encrypted();
@@ -460,7 +462,8 @@ fn nothing_that_is_said_works_on_a_terminal_or_looks_like_a_line_of_ours() {
     }
 }
 
-/// Every exit status that `docs/guide/exit-status.md` promises, by a command that ends with it.
+/// Every exit status that `docs/guide/exit-status.md` promises, each with a command that ends with
+/// it.
 #[test]
 fn each_end_has_its_exit_status() {
     let mut sandbox = Sandbox::encrypted();
@@ -498,7 +501,7 @@ fn each_end_has_its_exit_status() {
         assert!(sandbox.fails(11, words.iter().copied()).contains(&holder), "{words:?}");
     }
     kill_process(Pid::from_child(&first), Signal::INT).unwrap();
-    // A thread of its own hears of the signal; the input must not end before it does.
+    // A separate thread receives the signal, and the input must not end before that.
     while input.write_all(&noise(74, 16 << 10)).is_ok() {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -518,7 +521,7 @@ fn each_end_has_its_exit_status() {
     sandbox.ok(["snapshots"]);
 }
 
-/// A snapshot that was made without some of the files is no failure, and not all is well either.
+/// A snapshot without some of the files is no failure, but it is no full success either.
 #[test]
 fn a_snapshot_with_gaps_has_a_status_of_its_own() {
     use std::os::unix::fs::PermissionsExt;
@@ -531,7 +534,7 @@ fn a_snapshot_with_gaps_has_a_status_of_its_own() {
     }
     fs::set_permissions(sandbox.path("folder/closed"), PermissionsExt::from_mode(0o000)).unwrap();
     fs::set_permissions(sandbox.path(""), PermissionsExt::from_mode(0o777)).unwrap();
-    // Nothing is closed to root.
+    // Root can read every file, so the test uses another user.
     let run = |words: &[&str]| {
         let mut command = sandbox.command();
         if is_root() {
@@ -548,8 +551,8 @@ fn a_snapshot_with_gaps_has_a_status_of_its_own() {
     assert_eq!(run(&["verify", "--data"]).code, Some(0), "nothing that was stored is lost");
 }
 
-/// `--wait` names who is waited for, goes on as soon as it can, ends at once at a signal, and gives up with
-/// the status of the refusal.
+/// `--wait` names the process that holds the lock, continues as soon as the lock is free, ends at
+/// once at a signal, and gives up with the exit status of the refusal.
 #[test]
 fn another_writer_is_waited_for() {
     let sandbox = Sandbox::encrypted();
@@ -592,7 +595,7 @@ fn another_writer_is_waited_for() {
         assert_eq!(run.code, Some(0), "{}", run.stderr);
     }
     assert_eq!(sandbox.ids().len(), 2);
-    // A program is told in an object.
+    // With `--json`, an object reports the wait.
     let (first, input) = writer(&sandbox, "slow");
     let holder = format!("process {} ", first.id());
     assert!(until(|| fs::read_to_string(&lock).is_ok_and(|text| text.contains(&holder))));

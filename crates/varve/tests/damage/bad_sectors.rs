@@ -1,5 +1,5 @@
-//! A disk with a sector that stays unreadable: all else is readable, nothing is written over it,
-//! and the steps in `docs/guide/recovery.md` lead back. The test reads the page and follows it.
+//! A disk with a sector that stays unreadable. Everything else is readable, nothing is written over
+//! it, and the steps in `docs/guide/recovery.md` lead back. The test reads the page and follows it.
 //!
 //! Needs FUSE: as root, or with `fusermount3`.
 
@@ -11,7 +11,7 @@ use crate::sandbox::{Sandbox, copy_folder, noise};
 
 const SECTION: &str = "The disk does not give a sector";
 
-/// What a disk may keep for itself.
+/// The place of the unreadable sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// Data in an arena that is sealed.
@@ -53,23 +53,23 @@ fn follow(machine: &mut Machine, place: Place) {
     machine.read_afresh();
     sandbox.set_store(machine.path(&folder));
 
-    // What is beside it can be read.
+    // The data beside the sector is readable.
     let listed = sandbox.run(["snapshots"]);
     let is_open = matches!(place, Place::OpenHeader | Place::OpenEnd);
     assert_eq!(listed.code, Some(0), "{place:?}: {}", listed.stderr);
     assert!(is_open || listed.text().contains("second"), "{place:?}: {}", listed.text());
-    // Nobody takes what is listed for all there is.
+    // The output warns that the list may be incomplete.
     assert_eq!(listed.stderr.contains("may be missing here"), is_open, "{place:?}: {}", listed.stderr);
     let stats = sandbox.json(["stats"]).remove(0);
     let withheld_in = stats["withheld"]["arena"].as_u64().map(|arena| format!("{arena:010}.arena"));
     assert_eq!(withheld_in.as_deref(), is_open.then_some(file), "{place:?}: {stats}");
-    // A program can tell it from what was changed.
+    // A program can distinguish withheld data from changed data.
     let verified = sandbox.run(["verify", "--data", "--json"]);
     let verified: serde_json::Value = verified.result();
     let withheld = verified["damage"].as_array().unwrap().iter().filter(|damage| damage["withheld"] == true);
     let number: u64 = file.trim_end_matches(".arena").parse().unwrap();
     assert!(withheld.into_iter().any(|damage| damage["arena"] == number), "{place:?}: {verified}");
-    // Nothing is lost by whoever goes on: the night is refused, or it is there in the end.
+    // A further snapshot loses nothing: it is refused, or it is in the store in the end.
     let before = fs::read_dir(machine.path(&folder).join("arenas")).unwrap().count();
     let night = sandbox.run(["snapshot", "key", "--name", "third"]);
     if is_open {

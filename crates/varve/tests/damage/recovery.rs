@@ -1,4 +1,5 @@
-//! The worst days, followed as `docs/guide/recovery.md` has them: the page is read, and what it says is done.
+//! The worst days, with the steps of `docs/guide/recovery.md`: the tests read the page and follow
+//! its steps.
 
 use crate::recovery_page;
 use std::fs;
@@ -7,10 +8,10 @@ use std::path::{Path, PathBuf};
 use crate::recovery_page::Row;
 use crate::sandbox::{Run, Sandbox, copy_folder, noise, write_at};
 
-/// Does to a store what a line of the page is about.
+/// Damages a store in the way that a row of the page describes.
 type Harm = fn(&mut Sandbox);
 
-/// What each line of the table is about.
+/// The damage for each row of the table.
 const HARMS: [(&str, Harm); 18] = [
     ("`index/`, or a file in it", |sandbox| fs::remove_dir_all(sandbox.store().join("index")).unwrap()),
     ("a clump, a page, a seal", |sandbox| {
@@ -30,7 +31,7 @@ const HARMS: [(&str, Harm); 18] = [
         let before = fs::metadata(&arena).unwrap().len();
         copy_folder(&index, &sandbox.path("index before"));
         sandbox.snapshot_bytes("interrupted", &noise(3, 150_000));
-        // It came as far as the middle of its data.
+        // The interrupted snapshot came as far as the middle of its data.
         fs::OpenOptions::new().write(true).open(&arena).unwrap().set_len(before + 100_000).unwrap();
         fs::remove_dir_all(&index).unwrap();
         copy_folder(&sandbox.path("index before"), &index);
@@ -88,7 +89,8 @@ fn last_arena(sandbox: &Sandbox) -> std::path::PathBuf {
     sandbox.arenas().pop().unwrap()
 }
 
-/// Damages the clump of the newest catalog's root, wherever it is: the last one whose loss is not told by the log's own end.
+/// Damages the clump of the newest catalog's root, wherever it is. It is the last clump whose loss
+/// is not visible from the end of the log.
 fn damage_catalog(sandbox: &Sandbox) {
     let arena = last_arena(sandbox);
     let whole = fs::read(&arena).unwrap();
@@ -103,7 +105,7 @@ fn damage_catalog(sandbox: &Sandbox) {
     panic!("no byte of the last arena belongs to the catalog's root");
 }
 
-/// Another store, of so many arenas, with a key of its own.
+/// Another store with `arena_count` arenas and a key of its own.
 fn stranger(sandbox: &Sandbox, arena_count: usize) -> std::path::PathBuf {
     let mut other = Sandbox::empty();
     fs::write(other.path("its key"), noise(99, 32)).unwrap();
@@ -116,7 +118,7 @@ fn stranger(sandbox: &Sandbox, arena_count: usize) -> std::path::PathBuf {
     sandbox.path("stranger")
 }
 
-/// What the store holds: of everything in it, what each snapshot is.
+/// The snapshots of the store, with their names and contents.
 fn nights() -> [(&'static str, Vec<u8>); 2] {
     [("first", noise(1, 3_600_000)), ("second", noise(2, 300_000))]
 }
@@ -134,7 +136,7 @@ fn store() -> Sandbox {
     sandbox
 }
 
-/// What the program says of a store when it is looked at in every way.
+/// The output of the commands that look at a store in every way.
 fn looked_at(sandbox: &Sandbox) -> String {
     let ways: [&[&str]; 3] = [&["snapshots"], &["verify", "--data"], &["replicate", "replica", "--dry-run"]];
     let runs = ways.map(|words| sandbox.run(words));
@@ -179,7 +181,7 @@ fn follow(row: &Row, harm: Harm) {
         }
     }
     is_whole(&sandbox, what);
-    // And it goes on.
+    // The store works as before.
     sandbox.snapshot_bytes("third", b"the next night");
     let is_of_two = what.starts_with("a copy of this store");
     assert_eq!(sandbox.ids().len(), if is_of_two { 4 } else { 3 }, "{what}");
@@ -201,10 +203,10 @@ fn each_line_of_the_page_is_followed() {
     );
 }
 
-/// Does something to the replica of a store, and says which objects have to be replaced.
+/// Damages or changes the replica of a store, and returns the objects that have to be replaced.
 type Spoil = fn(&mut Sandbox) -> Vec<PathBuf>;
 
-/// What each line on the second home is about.
+/// The damage for each row about the replica.
 const SPOILS: [(&str, Spoil); 16] = [
     ("an object is gone", |sandbox| {
         fs::remove_file(&objects(sandbox)[0]).unwrap();
@@ -365,7 +367,8 @@ fn follow_there(row: &Row, spoil: Spoil) {
             })
             .collect();
         let run = sandbox.run(&words);
-        // Whoever finds the replica emptied or put back says so once more, and makes it whole.
+        // A command that finds the replica emptied or put back reports this once more, and
+        // completes it.
         let is_told = run.stderr.contains("is older than when this machine last saw it");
         assert_eq!(
             run.code,
@@ -384,7 +387,7 @@ fn follow_there(row: &Row, spoil: Spoil) {
     let audited = sandbox.ok(["verify", "--replica", place, "--data"]);
     assert!(audited.contains("all is well"), "{what}: {audited}");
     is_whole(&sandbox, what);
-    // And it goes on.
+    // Replication works as before.
     sandbox.snapshot_bytes("fourth", b"the next night");
     sandbox.ok(["replicate", place]);
     assert!(sandbox.ok(["verify", "--replica", place, "--data"]).contains("all is well"), "{what}");
@@ -402,7 +405,7 @@ fn each_line_on_the_second_home_is_followed() {
     assert!(left.is_empty(), "the page has no line for: {left:?}");
 }
 
-/// A disk and a folder with a damaged place in each come back but for that.
+/// A disk and a folder have a damaged place each. Everything else comes back.
 #[test]
 fn what_can_be_read_is_taken_out_of_a_damaged_store() {
     const TITLE: &str = "I need the data now, and it is damaged";
@@ -455,7 +458,7 @@ fn my_disk_died() {
     recovery_page::my_disk_died(elsewhere.path().join("varve").to_str().unwrap(), &[]);
 }
 
-/// Whoever archives on, or repairs without a copy, loses no way back.
+/// A later snapshot, or a repair without a copy, takes away no way to recover.
 #[test]
 fn a_lost_end_is_told_until_it_is_settled() {
     for repairs_first in [false, true] {
@@ -509,7 +512,7 @@ fn an_older_state_that_came_back_is_noticed() {
     assert_eq!(sandbox.run(["cat", "third"]).stdout, noise(3, 200_000));
 }
 
-/// Repairing with the wrong copy at hand changes nothing.
+/// A repair with the wrong copy changes nothing.
 #[test]
 fn settings_of_another_store_are_refused() {
     let sandbox = store();

@@ -1,4 +1,5 @@
-//! What is damaged is named, healed by the next night, fetched from a copy, or cut out without touching its neighbours.
+//! Damaged data is named in a report. The next snapshot heals it, a copy supplies it, or a repair
+//! removes it and leaves its neighbours as they are.
 
 use crate::sandbox;
 use crate::venti_server;
@@ -26,7 +27,7 @@ fn harm_count(report: &Value) -> usize {
     report["harm"].as_array().unwrap().len()
 }
 
-/// Every file of a store but its hints and its lock.
+/// Every file of a store except its hints and its lock.
 fn contents(sandbox: &Sandbox) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for folder in ["", "arenas", "keys"] {
@@ -80,7 +81,7 @@ fn the_next_night_heals_files_that_have_not_changed() {
         fs::write(home.join(format!("deep/file-{number}")), noise(number, 90_000)).unwrap();
     }
     fs::write(home.join("large"), noise(99, 3 << 20)).unwrap();
-    // Files that have just been written are read again by any next night; these are old.
+    // The next snapshot reads files again that have just been written. These files are old.
     sandbox::tool("find", [home.to_str().unwrap(), "-exec", "touch", "-d", "2020-01-01", "{}", "+"]);
     std::thread::sleep(std::time::Duration::from_millis(2200));
     sandbox.ok(["snapshot", "home"]);
@@ -113,7 +114,7 @@ fn what_is_lost_is_fetched_from_a_copy() {
                 _ => {}
             }
         }
-        // The damaged ones among them show nothing from outside.
+        // The arenas whose middle is damaged look intact from outside, so `--data` is needed.
         let run = sandbox.run(["repair", "--data", "--from", copy.to_str().unwrap()]);
         assert_eq!(run.code, Some(0), "{words:?}: {}{}", run.text(), run.stderr);
         verify(&sandbox, 0);
@@ -129,7 +130,8 @@ fn repair_from_replica(sandbox: &Sandbox) -> Value {
     run.result()
 }
 
-/// What is lost is known, so nothing else is read; and the log is what it was, so the replica stays its own.
+/// The lost arenas are known, so `repair` reads nothing else. The log is afterwards the same as
+/// before, so the replica still belongs to it.
 #[test]
 fn a_lost_arena_is_taken_from_a_replica_as_it_was() {
     let sandbox = Sandbox::encrypted();
@@ -160,7 +162,8 @@ fn a_lost_arena_is_taken_from_a_replica_as_it_was() {
     sandbox.ok(["replicate", "replica"]);
 }
 
-/// A read that failed, or a check, has named what is lost: that alone is fetched, and what nobody has looked for stays.
+/// A failed read or a check has named the lost blocks. `repair` fetches only these, and does not
+/// look for damage that is not known yet.
 #[test]
 fn what_is_known_to_be_lost_is_mended_and_no_more() {
     let sandbox = Sandbox::encrypted();
@@ -181,7 +184,8 @@ fn what_is_known_to_be_lost_is_mended_and_no_more() {
     assert!(report["fetched_blocks"].as_u64().unwrap() > 0, "{report}");
     let left = verify(&sandbox, 5);
     assert!(left["damage"].as_array().unwrap().iter().all(|damage| damage["arena"] == 4), "{left}");
-    // Now that is known, too; after that nothing is, so that everything is read.
+    // The remaining damage is now known, too. After this repair no damage is known, so the next
+    // repair reads everything.
     assert_eq!(repair_from_replica(&sandbox)["all_checked"], Value::Bool(false));
     verify(&sandbox, 0);
     assert!(sandbox.run(["cat", "disk"]).stdout == disk);
@@ -190,7 +194,8 @@ fn what_is_known_to_be_lost_is_mended_and_no_more() {
     verify(&sandbox, 0);
 }
 
-/// A copy that is not whole, or has something else in that place, is not put in place.
+/// A copy of an arena that is incomplete, or that has other contents at the damaged place, is not
+/// put in place.
 #[test]
 fn a_damaged_copy_of_an_arena_is_not_taken() {
     let sandbox = Sandbox::encrypted();
@@ -213,7 +218,8 @@ fn a_lost_catalog_is_put_together_from_older_ones() {
     let sandbox = Sandbox::encrypted();
     sandbox.snapshot_bytes("first", &noise(5, 2 << 20));
     sandbox.snapshot_bytes("second", &noise(6, 2 << 20));
-    // The newest catalog is at the end of the log, and so is nothing else that matters to the first snapshot.
+    // The newest catalog is at the end of the log. Nothing else there matters to the first
+    // snapshot.
     let last = sandbox.arenas().pop().unwrap();
     let bytes = fs::metadata(&last).unwrap().len();
     write_at(&last, 512, &vec![0; usize::try_from(bytes - 512).unwrap()]);
@@ -253,10 +259,11 @@ fn an_audit_is_spread_over_nights() {
     assert!(harm_count(&night(&["--share", "1%"])) > 0);
 }
 
-/// The exit status where something is damaged or lost.
+/// The exit status that reports damage or loss.
 const DAMAGE: i32 = 5;
 
-/// A store that another program has filled: no catalog names its blocks. Returns what leads to them, too.
+/// A store that another program has filled, so no catalog names its blocks. Returns also the path
+/// of the file with their root score.
 fn filled_by_others(words: &[&str], file_count: u64) -> (Sandbox, String) {
     let sandbox = Sandbox::made_with(&[&["--plaintext", "--score", "sha1"], words].concat());
     let tree = sandbox.path("tree");
@@ -274,7 +281,7 @@ fn filled_by_others(words: &[&str], file_count: u64) -> (Sandbox, String) {
     (sandbox, vac)
 }
 
-/// Puts every block once more, as a second run of vac does.
+/// Puts every block again, as a second run of vac does.
 fn store_again(sandbox: &Sandbox, vac: &str) {
     sandbox.ok(["copy", &sandbox.arg("other"), vac, sandbox.store().to_str().unwrap()]);
 }
@@ -306,7 +313,7 @@ fn lost_blocks_that_no_catalog_names_stay_known_until_they_are_stored_again() {
     assert_eq!(repaired.code, Some(DAMAGE), "{}", repaired.text());
     let is_called_well = ["whole", "all known damage"].iter().any(|text| repaired.text().contains(text));
     assert!(repaired.text().contains(&lost[0]) && !is_called_well, "{}", repaired.text());
-    // The log itself knows it, not a hint.
+    // The log itself records the loss. It does not depend on a hint.
     fs::remove_dir_all(sandbox.store().join("index")).unwrap();
     for _ in 0..2 {
         let report = verify(&sandbox, DAMAGE);
@@ -314,7 +321,7 @@ fn lost_blocks_that_no_catalog_names_stay_known_until_they_are_stored_again() {
         assert_eq!(report["damage"].as_array().unwrap().len(), 0, "the log is sound again");
         assert_eq!(lost_names(&verify_lightly(&sandbox, DAMAGE)), lost);
     }
-    // A new catalog keeps it, and so does another repair.
+    // The loss stays on record after a new catalog, and after another repair.
     sandbox.snapshot_bytes("disk", &noise(7, 100_000));
     assert_eq!(lost_names(&verify_lightly(&sandbox, DAMAGE)), lost);
     assert_eq!(sandbox.run(["repair", "--data"]).code, Some(DAMAGE));
@@ -354,7 +361,7 @@ fn a_place_whose_blocks_nobody_can_name_stays_known_until_a_copy_tells_or_somebo
     let (sandbox, vac) = filled_by_others(&[], 24);
     let copy = sandbox.path("copy");
     copy_folder(sandbox.store(), &copy);
-    // Clumps, and the pages that name them, but not the seal.
+    // The damage covers clumps and the pages that name them, but not the seal.
     let arena = &sandbox.arenas()[0];
     let length = usize::try_from(fs::metadata(arena).unwrap().len()).unwrap();
     write_at(arena, 300_000, &noise(3, length - 300_000 - 200));
@@ -365,7 +372,7 @@ fn a_place_whose_blocks_nobody_can_name_stays_known_until_a_copy_tells_or_somebo
     assert!(report["lost"]["place_count"].as_u64().unwrap() > 0, "{report}");
     assert_eq!(sandbox.run(["verify", &vac]).code, Some(DAMAGE));
 
-    // Somebody says that it may be forgotten: first there is a plan, and only that is done.
+    // The user accepts the loss. The first call makes a plan, and only this plan is executed.
     let planned = sandbox.run(["repair", "--accept-loss"]);
     assert_eq!(planned.code, Some(DAMAGE), "{}", planned.text());
     let name = planned.text().split("plan ").nth(1).unwrap()[..8].to_owned();
@@ -379,8 +386,8 @@ fn a_place_whose_blocks_nobody_can_name_stays_known_until_a_copy_tells_or_somebo
     assert!(accepted.ok(["repair", "--accept-loss"]).contains("nothing to accept"));
     assert_eq!(accepted.run(["verify", &vac]).code, Some(DAMAGE), "the archive is what it is");
 
-    // Without acceptance, storing everything again does not show that it was this block. A copy of
-    // the store does.
+    // Without acceptance, storing everything again does not prove that the lost block is back. A
+    // copy of the store proves it.
     store_again(&sandbox, &vac);
     sandbox.ok(["verify", &vac]);
     assert!(verify(&sandbox, DAMAGE)["lost"]["place_count"].as_u64().unwrap() > 0);
@@ -389,7 +396,7 @@ fn a_place_whose_blocks_nobody_can_name_stays_known_until_a_copy_tells_or_somebo
     assert!(sandbox.ok(["repair"]).contains("nothing to repair"));
 }
 
-/// Stores one more folder as an archive, by way of the store that the others came from.
+/// Stores another folder as a vac archive. It comes from the same store as the other blocks.
 fn store_more(sandbox: &Sandbox, store: &Path, (seed, length): (u64, usize)) {
     let (other, vac) = (sandbox.path("other"), sandbox.arg("more.vac"));
     fs::create_dir_all(sandbox.path("more")).unwrap();
@@ -402,7 +409,7 @@ fn store_more(sandbox: &Sandbox, store: &Path, (seed, length): (u64, usize)) {
     }
 }
 
-/// A copy that was written to by itself is longer, and never had the block that is lost here. This
+/// A copy that was written to separately is longer, and never had the block that is lost here. This
 /// holds for an open and for a sealed arena.
 #[test]
 fn only_a_copy_that_went_the_same_way_settles_a_lost_place() {
@@ -434,7 +441,7 @@ fn only_a_copy_that_went_the_same_way_settles_a_lost_place() {
     }
 }
 
-/// The same for blocks that come and are read through the Venti door.
+/// The same for blocks that are written and read through the Venti server.
 #[test]
 fn what_came_through_the_venti_door_stays_known_and_comes_back_through_it() {
     let (sandbox, vac) = filled_by_others(&[], 24);
@@ -482,7 +489,7 @@ fn an_archive_is_checked_as_a_whole() {
     let other = line.replace("vac:", "ext2:");
     sandbox.fails(1, ["verify", &other]);
     sandbox.fails(2, ["verify", &line, "--share", "3%"]);
-    // A lost arena takes files, and only those are named.
+    // The loss of an arena damages some files, and only these are named.
     fs::remove_file(&sandbox.arenas()[0]).unwrap();
     let run = Run::new(sandbox.command().args(["--json", "verify", &line]).output().unwrap());
     assert_eq!(run.code, Some(DAMAGE));

@@ -1,4 +1,5 @@
-//! The store's second home, with the real program: made, grown, read in place, audited, tampered with, and cloned.
+//! The replica of a store, with the real program: it is made, extended, read in place, audited,
+//! tampered with, and cloned.
 
 use crate::sandbox;
 use std::fs;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use crate::sandbox::{Run, Sandbox, copy_folder, manifest, noise, sample_folder};
 
-/// A store with a folder and an image of two nights, and its replica.
+/// A store with a snapshot of a folder and one of an image, and its replica.
 fn replicated() -> Sandbox {
     let sandbox = Sandbox::encrypted();
     sample_folder(&sandbox.path("home"));
@@ -44,7 +45,7 @@ fn segments(sandbox: &Sandbox) -> Vec<PathBuf> {
     all.into_iter().map(|(path, _)| sandbox.path("replica/arenas").join(path)).collect()
 }
 
-/// The program, told that the store is somewhere else.
+/// Runs the program with another path as the store.
 fn at(sandbox: &Sandbox, store: &str, words: &[&str]) -> Run {
     Run::new(sandbox.command_at(Path::new(store)).args(words).output().unwrap())
 }
@@ -100,7 +101,7 @@ fn a_replica_is_read_where_it_is() {
         assert!(refused.stderr.contains("cannot be written"), "{}", refused.stderr);
     }
     assert_eq!(files(&sandbox.path("replica")), before);
-    // The cache is a copy of bytes: damage to it costs time only.
+    // The cache is a copy of bytes, so damage to it costs only time.
     for (file, bytes) in files(&sandbox.path("cache")) {
         if file.to_str().unwrap().contains("blocks/") {
             fs::write(sandbox.path("cache").join(file), &bytes[..bytes.len() / 2]).unwrap();
@@ -160,7 +161,8 @@ fn an_audit_names_what_is_wrong_and_what_that_harms() {
     }
 }
 
-/// Whether a clone has every arena of its source, but for the mark that whoever closed the source has left at its end.
+/// Asserts that a clone has every arena of its source. Only the durable mark that the last writer
+/// left at the end of the source may be missing.
 fn is_same_log(clone: &Path, source: &Path) {
     let (cloned, original) = (files(&clone.join("arenas")), files(&source.join("arenas")));
     assert_eq!(cloned.len(), original.len());
@@ -195,7 +197,7 @@ fn a_clone_is_the_whole_store() {
     fs::write(sandbox.path("full/letter"), "mine").unwrap();
     assert!(sandbox.fails(1, ["clone", "replica", "full"]).contains("not empty"));
 
-    // On a new machine: the store is gone, and the clone goes on in its place.
+    // A new machine: the store is gone, and the clone replaces it.
     fs::remove_dir_all(sandbox.store()).unwrap();
     sandbox.set_store(sandbox.path("clone"));
     assert!(sandbox.ok(["verify", "--data"]).contains("all is well: 2 snapshots"));
@@ -204,7 +206,7 @@ fn a_clone_is_the_whole_store() {
     sandbox.snapshot_bytes("disk", &noise(9, 100_000));
     assert!(sandbox.ok(["replicate", "replica"]).contains("up to date"));
 
-    // Without the key nothing is cloned unless somebody takes what comes.
+    // Without the key, a clone is made only with `--unchecked`.
     let key = sandbox.key().unwrap().to_owned();
     sandbox.set_key(None);
     assert!(sandbox.fails(12, ["clone", "replica", "copy"]).contains("encrypted"));
@@ -219,7 +221,7 @@ fn what_is_lost_here_comes_from_the_replica() {
     let sandbox = replicated();
     sandbox.ok(["replicate", "replica", "--remember"]);
     let damage = || {
-        // The catalog is in the last arena; what it leads to is damaged here and there.
+        // The catalog is in the last arena. The blocks that it leads to are damaged in many places.
         let arenas = sandbox.arenas();
         for arena in &arenas[..arenas.len() - 1] {
             let mut bytes = fs::read(arena).unwrap();
@@ -239,7 +241,7 @@ fn what_is_lost_here_comes_from_the_replica() {
     assert_eq!(manifest(&sandbox.path("out")), manifest(&sandbox.path("home")));
     sandbox.ok(["ls", "-R", "home"]);
 
-    // All of it is here again.
+    // Every lost block is in the store again.
     fs::rename(sandbox.path("replica"), sandbox.path("gone")).unwrap();
     let healed = sandbox.run(["cat", "disk"]);
     assert!(healed.stdout == noise(3, 3_000_000) && healed.stderr.is_empty(), "{}", healed.stderr);
@@ -263,7 +265,7 @@ fn a_catalog_that_is_lost_here_is_read_from_the_replica() {
     sandbox.ok(["replicate", "replica", "--remember"]);
     let arena = sandbox.arenas().pop().unwrap();
     let whole = fs::read(&arena).unwrap();
-    // Whichever of its bytes belongs to the catalog's root.
+    // Tries each granule until the damage hits the catalog's root.
     let hurt = (4..whole.len() / 128).rev().find_map(|granule| {
         let mut bytes = whole.clone();
         bytes[granule * 128 + 70] ^= 1;
@@ -325,7 +327,8 @@ fn a_replica_that_was_put_back_is_noticed() {
     assert_eq!(ok_at(&sandbox, "replica", &["snapshots"]).lines().count(), 4);
 }
 
-/// Two copies of a store have gone different ways. Whoever looks at the replica of the other one is told, and knows its own as before.
+/// Two copies of a store have different histories. A command that reads the other copy's replica
+/// reports this, and still knows its own replica as before.
 #[test]
 fn another_historys_replica_changes_nothing_that_is_remembered() {
     let mut sandbox = replicated();
@@ -339,7 +342,7 @@ fn another_historys_replica_changes_nothing_that_is_remembered() {
     sandbox.ok(["replicate", "their replica"]);
     sandbox.set_store(own);
 
-    // It is seen first, and again between one's own.
+    // The other replica is seen twice: first of all, and again after the own one.
     for _ in 0..2 {
         let audited = sandbox.run(["verify", "--replica", "their replica", "--data"]);
         assert_eq!(audited.code, Some(5), "{}", audited.text());
@@ -351,13 +354,15 @@ fn another_historys_replica_changes_nothing_that_is_remembered() {
             assert!(sandbox.ok(words).contains("all is well"));
         }
     }
-    // Without a store to compare with, nobody knows more than what was seen; the first place stays what it was.
+    // Without a store to compare with, the program knows only what it has seen. What it knows about
+    // the first place stays the same.
     let read = at(&sandbox, "their replica", &["snapshots"]);
     assert_eq!(read.code, Some(0), "{}", read.stderr);
     assert!(read.stderr.contains("another history") && read.text().contains("theirs"), "{}", read.stderr);
     ok_at(&sandbox, "replica", &["snapshots"]);
     assert!(sandbox.ok(["verify", "--replica", "replica"]).contains("all is well"));
-    // And what was seen there is remembered as well as ever: not even their history in the same place hides it.
+    // The state that was seen at the first place is still remembered. Even the other history in the
+    // same place does not hide it.
     for put_back in ["old", "their replica"] {
         fs::remove_dir_all(sandbox.path("replica")).unwrap();
         copy_folder(&sandbox.path(put_back), &sandbox.path("replica"));
@@ -368,7 +373,7 @@ fn another_historys_replica_changes_nothing_that_is_remembered() {
     }
 }
 
-/// A place that was never seen before is held against what was seen at others.
+/// A replica at a new place is compared with the states that were seen at other places.
 #[test]
 fn a_second_replica_that_is_behind_is_noticed_when_it_is_first_seen() {
     let sandbox = replicated();
@@ -380,7 +385,7 @@ fn a_second_replica_that_is_behind_is_noticed_when_it_is_first_seen() {
         let read = at(&sandbox, "old", &["snapshots"]);
         assert!(read.stderr.contains("was not brought up to date"), "{}", read.stderr);
     }
-    // The store knows that it is only behind.
+    // A comparison with the store shows that the replica is only behind.
     assert!(sandbox.ok(["verify", "--replica", "old"]).contains("it is behind the store by"));
     sandbox.ok(["replicate", "old"]);
     ok_at(&sandbox, "old", &["snapshots"]);
@@ -472,14 +477,14 @@ fn what_cannot_be_put_again_is_named() {
     }
     fs::remove_file(sandbox.path("replica/letter")).unwrap();
     assert_eq!(files(&sandbox.path("replica")), before, "nothing is put");
-    // What is as it should be is put again all the same, and so is what is gone.
+    // `--replace` uploads an intact object again all the same, and also one that is missing.
     let key = format!("keys/{}", files(&sandbox.path("replica/keys"))[0].0.to_str().unwrap());
     fs::remove_file(sandbox.path("replica/FORMAT.md")).unwrap();
     let done = sandbox.json(["replicate", "replica", "--replace", &key, "--replace", "FORMAT.md"]).remove(0);
     assert_eq!(done["objects"], 3);
 }
 
-/// A web server that lets nobody in, and notes who said a password.
+/// A web server that refuses every request, and records whether the request had the password.
 fn start_collector() -> (String, mpsc::Receiver<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("webdav+http://ann@{}/replica", listener.local_addr().unwrap());
@@ -488,7 +493,8 @@ fn start_collector() -> (String, mpsc::Receiver<bool>) {
     std::thread::spawn(move || {
         for connection in listener.incoming() {
             let mut connection = connection.unwrap();
-            // Read to its end, or the answer would be lost with what is left.
+            // The request is read to its end. Otherwise the answer would be lost with the unread
+            // rest.
             let lines = BufReader::new(&connection).lines().map_while(Result::ok);
             let head: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
             // `ann:hunter2` in Base64.
@@ -511,7 +517,7 @@ fn a_server_that_only_the_store_names_is_sent_no_password() {
             Run::new(sandbox.command().env("VARVE_REMOTE_PASSWORD", "hunter2").args(words).output().unwrap());
         (run.stderr, noted.try_iter().collect::<Vec<_>>())
     };
-    // What is lost here is asked of the replicas that the store remembers.
+    // A read asks the remembered replicas for the lost blocks.
     sandbox.arenas().iter().for_each(|arena| sandbox::write_at(arena, 1_000_000, &noise(9, 100_000)));
     for words in [&["replicate"][..], &["cat", "disk"]] {
         let (said, passwords) = run(words);
@@ -527,7 +533,7 @@ fn a_server_that_only_the_store_names_is_sent_no_password() {
 #[test]
 fn a_signal_ends_the_waiting_for_another_try() {
     let sandbox = replicated();
-    // Somebody had this port, and nobody listens at it now.
+    // The port was in use a moment ago, and nothing listens there now.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut command = sandbox.command();
     command.args(["replicate", &format!("webdav+http://127.0.0.1:{port}/replica")]);
@@ -550,7 +556,7 @@ fn it_may_be_killed_at_any_moment() {
         let mut command = sandbox.command();
         let mut child = command.args(["-q", "replicate", "replica", "--segment-size", "1M"]).spawn().unwrap();
         wait(milliseconds);
-        // It may be done already.
+        // The process may have ended already.
         drop(child.kill());
         child.wait().unwrap();
         if sandbox.path("replica/config.toml").exists() {

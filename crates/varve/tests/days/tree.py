@@ -1,10 +1,11 @@
-"""Lists a folder with all that is in it, one line for each path: what it is, whose, from when, and what it holds.
+"""Lists everything in a folder, one line for each path: type, owner, times and contents.
 
   tree.py FOLDER      of this machine
   tree.py nfs://…     by NFS, through libnfs
 
-Two that are the same give the same lines, whatever they are read through. Folders have no size and devices no number in them, since
-those are not told alike by all; extended attributes are told of folders of this machine only, with --xattrs.
+Two equal folders give the same lines, whatever they are read through. The lines have no size for folders and no
+number for devices, because not every file system reports them in the same way. Extended attributes are listed
+only for folders of this machine, with --xattrs.
 """
 
 import ctypes
