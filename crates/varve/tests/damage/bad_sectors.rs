@@ -14,15 +14,15 @@ const SECTION: &str = "The disk does not give a sector";
 /// The place of the unreadable sector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Data in an arena that is sealed.
+    /// Data in a sealed arena.
     Data,
-    /// The header of an arena that is sealed.
+    /// The header of a sealed arena.
     Header,
-    /// The end of an arena that is sealed.
+    /// The end of a sealed arena.
     Seal,
-    /// The header of the arena that is being written.
+    /// The header of the open arena.
     OpenHeader,
-    /// The end of the arena that is being written: the page with the newest catalog.
+    /// The end of the open arena: the page with the newest catalog.
     OpenEnd,
 }
 

@@ -1,4 +1,5 @@
-//! The file system of days by NFS and by WebDAV: served by the real program, read by real clients.
+//! The file system of days by NFS and by WebDAV, served by the real program and read by real
+//! clients.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 #![allow(clippy::disallowed_methods, reason = "waits for another process")]
 
@@ -13,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::sandbox::{Sandbox, has, noise, sample_folder, sparse_image, write_at};
 
-/// The program, serving, until it is dropped.
+/// The program as a server, which is killed when the value is dropped.
 struct Server {
     child: Child,
     address: String,
@@ -34,7 +35,7 @@ impl Server {
         Self { address: address.to_owned(), child }
     }
 
-    /// Ends it as a person would.
+    /// Ends the server with SIGTERM.
     fn end(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -49,10 +50,10 @@ impl Drop for Server {
     }
 }
 
-/// Files and folders by their paths, with what they hold.
+/// Files and folders by their paths, with bytes and metadata.
 type Files = BTreeMap<String, (Vec<u8>, fs::Metadata)>;
 
-/// A night of a folder on the first of May, another one on the second.
+/// A folder with a snapshot of the first of May and one of the second.
 fn two_nights() -> (Sandbox, Vec<Files>) {
     let sandbox = Sandbox::encrypted();
     let source = sandbox.path("home");
@@ -69,7 +70,7 @@ fn two_nights() -> (Sandbox, Vec<Files>) {
     (sandbox, nights)
 }
 
-/// Every file and folder whose name is text, with what it holds.
+/// Collects every file and folder with a printable UTF-8 name, with bytes and metadata.
 fn everything(root: &Path, below: &Path, found: &mut Files) {
     for entry in fs::read_dir(root.join(below)).unwrap() {
         let path = below.join(entry.unwrap().file_name());
@@ -102,7 +103,8 @@ fn every_file_of_every_night_by_nfs() {
         let root = format!("2026/05/{day}/home");
         let listed = Command::new("nfs-ls").args(["-R", &url(&root)]).output().unwrap();
         let text = String::from_utf8_lossy(&listed.stdout);
-        // `-rwsr-x--x  2     0     0           14 letter.txt`, below a folder with its path.
+        // A line is like `-rwsr-x--x  2     0     0           14 letter.txt`, and ends with the
+        // path below the folder.
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         for (path, (bytes, metadata)) in files {
             let name = path.rsplit('/').next().unwrap();
@@ -128,7 +130,7 @@ fn every_file_of_every_night_by_nfs() {
     let copy = Command::new("nfs-cp").arg(url("latest/home/large")).arg(&copied).output().unwrap();
     assert!(copy.status.success(), "{}", String::from_utf8_lossy(&copy.stderr));
     assert!(fs::read(&copied).unwrap() == nights[1]["large"].0);
-    // A new night appears.
+    // A new snapshot appears.
     sandbox.ok(["snapshot", &sandbox.arg("home"), "--name", "again", "--time", "2026-05-03T23:00:00Z"]);
     let seen = || {
         let read = Command::new("nfs-cat").arg(url("2026/05/03/again/letter.txt")).output().unwrap();
@@ -138,7 +140,7 @@ fn every_file_of_every_night_by_nfs() {
     while !seen() {
         assert!(begun.elapsed().as_secs() < 60, "the new night does not appear");
     }
-    // Nothing is written.
+    // A write is refused.
     let refused = Command::new("nfs-cp").arg(&copied).arg(url("latest/home/new")).output().unwrap();
     assert!(!refused.status.success());
     server.end();
@@ -186,7 +188,8 @@ fn text_after(line: &[&str], count: usize) -> String {
     line[count..].join(" ")
 }
 
-/// As `ls -l` writes it, without what it begins with: this lister has no letter for fifos and sockets, and shows nothing of setuid.
+/// The permissions in the style of `ls -l`, without the first letter. This lister has no letter for
+/// fifos and sockets, and does not show setuid.
 fn mode_text(metadata: &fs::Metadata) -> String {
     let bit = |bit: u32, letter: char| if metadata.mode() & bit == 0 { '-' } else { letter };
     "rwxrwxrwx".chars().enumerate().map(|(place, letter)| bit(0o400 >> place, letter)).collect()
@@ -208,7 +211,7 @@ fn doors_that_show_everything_are_closed_to_the_network() {
     open.end();
 }
 
-/// What a server answers.
+/// The answer of a server.
 struct Answer {
     status: u16,
     head: String,
@@ -222,7 +225,7 @@ fn ask(server: &Server, method: &str, path: &str, headers: &str) -> Answer {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    // Who meets damage before it has answered anything just ends the connection.
+    // A server that meets damage before its first byte only closes the connection.
     let Some(end) = answer.windows(4).position(|window| window == b"\r\n\r\n") else {
         return Answer { status: 0, head: String::new(), body: Vec::new() };
     };
@@ -260,7 +263,7 @@ fn every_file_of_every_night_by_webdav() {
             }
         }
     }
-    // Links are what they lead to; what leads nowhere, and devices, are not there.
+    // A link is shown as its target. Dangling links and devices are not shown.
     let letter = ask(&server, "GET", "/2026/05/01/home/deep/link", "");
     assert_eq!(letter.body, nights[0]["letter.txt"].0);
     assert_eq!(ask(&server, "GET", "/latest/home/letter.txt", "").body, nights[1]["letter.txt"].0);
@@ -269,10 +272,10 @@ fn every_file_of_every_night_by_webdav() {
     {
         assert!(ask(&server, "GET", absent, "").status >= 400, "{absent}");
     }
-    // A part of a file.
+    // A read of a part of a file.
     let part = ask(&server, "GET", "/latest/home/large", "Range: bytes=3145730-3145739\r\n");
     assert_eq!((part.status, part.body.as_slice()), (206, &nights[1]["large"].0[3_145_730..3_145_740]));
-    // A listing.
+    // A listing of a folder.
     let listed = ask(&server, "PROPFIND", "/2026/05/01/home/", "Depth: 1\r\nContent-Length: 0\r\n");
     let text = String::from_utf8_lossy(&listed.body).into_owned();
     assert_eq!(listed.status, 207, "{text}");
@@ -282,7 +285,7 @@ fn every_file_of_every_night_by_webdav() {
     for hidden in ["home/fifo<", "home/socket<", "home/dangling<"] {
         assert!(!text.contains(hidden), "{hidden} is in {text}");
     }
-    // Nothing is written.
+    // Every change is refused.
     for (method, path) in [
         ("PUT", "/latest/home/new"),
         ("DELETE", "/latest/home/letter.txt"),
@@ -312,7 +315,7 @@ fn a_damaged_block_breaks_off_its_file_alone() {
     let mut bad = Vec::new();
     for (name, bytes) in &files {
         let read = ask(&server, "GET", &format!("/latest/home/{name}"), "");
-        // What was sent before the damage is right; then the connection ends early.
+        // The bytes before the damage are right. Then the connection ends early.
         assert!(bytes.starts_with(&read.body), "{name}");
         if read.body.len() < bytes.len() {
             bad.push(name);

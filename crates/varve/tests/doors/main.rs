@@ -1,4 +1,4 @@
-//! The ways to a snapshot from other programs: FUSE, NBD, NFS, WebDAV, and proxies.
+//! The front ends that show snapshots to other programs: FUSE, NBD, NFS, WebDAV, and proxies.
 
 #[path = "../harness/mount_point/mod.rs"]
 mod mount_point;

@@ -1,4 +1,5 @@
-//! The file system of days, mounted by the real program: every file of every night as it was, and what happens when things go wrong.
+//! The file system of days, mounted by the real program: every file of every night as it was, and
+//! the behaviour on errors.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 #![allow(clippy::disallowed_methods, reason = "it waits for another process")]
 
@@ -55,7 +56,7 @@ fn every_file_of_every_night_is_as_it_was() {
         for (day, wanted) in ["01", "02"].into_iter().zip(&nights) {
             assert_eq!(&manifest(&mount.path(&format!("2026/05/{day}/home"))), wanted, "day {day}");
         }
-        // Links lead to the same places.
+        // The links lead to the same places.
         assert_eq!(fs::read_link(mount.path("latest/home")).unwrap(), Path::new("../2026/05/02/home"));
         let ids = sandbox.ids();
         assert_eq!(
@@ -64,7 +65,7 @@ fn every_file_of_every_night_is_as_it_was() {
         );
         let first = fs::canonicalize(mount.path(&format!("by-id/{}", ids[0]))).unwrap();
         assert_eq!(first, mount.path("2026/05/01/home").canonicalize().unwrap());
-        // The numbers of files are those of any other mount.
+        // Every mount gives a file the same inode number.
         let number = |mount: &Mount| fs::metadata(mount.path("2026/05/01/home/letter.txt")).unwrap().ino();
         let before = number(&mount);
         assert_ne!(before, fs::metadata(mount.path("latest/home/letter.txt")).unwrap().ino());
@@ -103,7 +104,7 @@ fn nothing_can_be_changed_and_holes_stay_holes() {
         assert!(data(end).unwrap() > 49 << 20);
         assert_eq!(hole(0), Some(0));
         assert_eq!(data((55 << 20) + (1 << 19)), None);
-        // Here and there, and across the end.
+        // Reads at two places, and across the end.
         let mut piece = [0; 7];
         file.read_exact_at(&mut piece, 50 << 20).unwrap();
         assert_eq!(&piece, b"the end");
@@ -160,7 +161,8 @@ fn a_new_night_appears_and_takes_the_name() {
     assert_eq!(manifest(&mount.path("2026/05/01/home")), first);
     let mut open = File::open(mount.path("2026/05/01/home/deep/noise.bin")).unwrap();
 
-    // Another one on the same day: the older one gives way, and so does what leads to it, though the kernel remembers links.
+    // A second snapshot of the same day takes the name of the older one. The link to the older one
+    // changes too, although the kernel remembers links.
     let by_id = mount.path("by-id").join(&names(&mount.path("by-id"))[0]);
     let leads_to = |path: &str| fs::read_link(&by_id).is_ok_and(|target| target == Path::new(path));
     assert!(leads_to("../2026/05/01/home"));
@@ -176,7 +178,7 @@ fn a_new_night_appears_and_takes_the_name() {
     assert_eq!(manifest(&mount.path("2026/05/01/home")), second);
     assert_eq!(manifest(&mount.path("2026/05/01/home.102030")), first);
     assert_eq!(manifest(&mount.path("latest/home/")), second);
-    // Who had opened it before still reads what it was.
+    // A file that was opened before still has its old contents.
     let mut bytes = Vec::new();
     open.seek(SeekFrom::Start(0)).unwrap();
     open.read_to_end(&mut bytes).unwrap();
@@ -196,7 +198,7 @@ fn an_archive_that_is_mounted_in_what_is_archived_is_left_empty() {
     let night = |number: u32| {
         let time = format!("2026-05-0{number}T23:00:00Z");
         let lines = sandbox.json(["snapshot", &sandbox.arg("home"), "--time", &time]);
-        // From the second night on, a line before it names the mounted archive.
+        // From the second night on, an earlier line names the mounted archive.
         assert_eq!(lines.len(), if number == 1 { 1 } else { 2 }, "{lines:?}");
         lines.iter().find(|line| line["type"] == "snapshot").unwrap()["entries"].clone()
     };
@@ -206,11 +208,11 @@ fn an_archive_that_is_mounted_in_what_is_archived_is_left_empty() {
     command.arg("mount").arg(&at);
     let mount = Mount::start(command, &at);
     wait_until("the first night appears", || mount.path("latest/home/letter.txt").exists());
-    // Beside it stands what the test keeps of the program's words.
+    // The added entry is the file in which the test keeps the program's messages.
     assert_eq!(night(2), before.as_u64().unwrap() + 1);
     assert_eq!(night(3), before.as_u64().unwrap() + 1);
     assert_eq!(sandbox.json(["ls", "home:days"]).len(), 0, "the folder is there, and empty");
-    // What is asked for by its own name is archived: that is what somebody wants.
+    // A mounted archive is archived if it is itself the source: the user asked for it.
     let day = mount.path("2026/05/01/home");
     assert_eq!(sandbox.json(["snapshot", day.to_str().unwrap(), "--name", "day"])[0]["entries"], before);
     mount.end("-TERM");
@@ -230,7 +232,7 @@ fn a_damaged_block_is_an_error_of_its_file_alone() {
         fs::write(source.join(name), bytes).unwrap();
     }
     sandbox.ok(["snapshot", &sandbox.arg("home")]);
-    // In the middle of an arena that has nothing but what these files hold.
+    // The damage is in the middle of an arena that holds only blocks of these files.
     let arena = &sandbox.arenas()[2];
     write_at(arena, fs::metadata(arena).unwrap().len() / 2, &[0x55; 64]);
     let mount = mounted(&sandbox, &[]);
@@ -282,7 +284,7 @@ fn a_damaged_block_of_a_disk_is_an_error_of_the_reads_that_it_hits_alone() {
     }
     tool("mkfs.ext4", ["-q", "-F", "-d", &tree, &image, "16M"]);
     sandbox.ok(["snapshot", &image]);
-    // In the middle of an arena that has nothing but what these files hold.
+    // The damage is in the middle of an arena that holds only blocks of these files.
     let arena = &sandbox.arenas()[2];
     write_at(arena, fs::metadata(arena).unwrap().len() / 2, &[0x55; 64]);
     let mount = mounted(&sandbox, &[]);
@@ -301,7 +303,7 @@ fn a_damaged_block_of_a_disk_is_an_error_of_the_reads_that_it_hits_alone() {
             }
         }
     }
-    // What was packed together with it, and nothing else.
+    // Only the blocks of one frame are lost.
     assert!((1..=16).contains(&bad.len()), "{bad:?}");
     let complaints = mount.running.complaints();
     for said in ["a file cannot be read", "in snapshot vm.img (", " p0", "arena 2"] {
@@ -339,7 +341,7 @@ fn a_file_by_itself_is_shown_as_a_file() {
         "{kinds:?}"
     );
     mount.end("-TERM");
-    // One that a filter leaves out is not shown.
+    // A file that a filter leaves out is not shown.
     let mount = mounted(&sandbox, &["--path", "home"]);
     assert_eq!(names(&mount.path("latest")), ["home"]);
     mount.end("-TERM");
@@ -357,10 +359,10 @@ fn a_disk_is_shown_by_its_volumes() {
     let sandbox = Sandbox::encrypted();
     let (tree, image) = (sandbox.path("tree"), sandbox.path("vm.img"));
     sample_folder(&tree);
-    // A second name of a file counts as one in a file system, too.
+    // A second name of a file also counts as a link in a file system.
     let volume = sandbox.path("volume");
     tool("mkfs.ext4", ["-q", "-F", "-d", tree.to_str().unwrap(), volume.to_str().unwrap(), "24M"]);
-    // The first partition holds files, the second one nothing that anybody knows.
+    // The first partition holds files, and the second has no known file system.
     sparse_image(&image, 40 << 20, &[(1 << 20, &fs::read(&volume).unwrap()), (30 << 20, &noise(5, 10_000))]);
     let table = sandbox.path("table");
     fs::write(&table, "label: dos\nstart=2048, size=49152, type=83\nstart=61440, size=4096, type=da\n")
@@ -377,7 +379,7 @@ fn a_disk_is_shown_by_its_volumes() {
     assert!(fs::read(night.join("disk.raw")).unwrap() == bytes);
     assert_eq!(names(&night), ["disk.raw", "p1", "p2.raw"]);
     assert!(fs::read(night.join("p2.raw")).unwrap() == bytes[30 << 20..32 << 20]);
-    // A volume that begins within the image has the image's holes at its own places.
+    // A volume inside an image has the holes of the image at its own offsets.
     let volume = File::open(night.join("p2.raw")).unwrap();
     let end = rustix::fs::seek(&volume, rustix::fs::SeekFrom::Hole(0)).unwrap();
     assert!((10_000..200_000).contains(&end), "{end}");
@@ -387,7 +389,7 @@ fn a_disk_is_shown_by_its_volumes() {
     shown.retain(|path, _| !path.starts_with("lost+found"));
     let wanted = manifest(&tree);
     let without_times = |text: &str| {
-        // mkfs.ext4 keeps times to the second or better, as it was built.
+        // mkfs.ext4 keeps times to the second or finer, depending on its build.
         let (before, after) = text.split_once(" time ").unwrap();
         let rest = after.split_once(' ').map_or("", |(_, rest)| rest);
         (before.to_owned(), after.split('.').next().unwrap().to_owned(), rest.to_owned())
@@ -426,12 +428,12 @@ fn somebody_who_works_in_it_does_not_keep_it() {
     sandbox.ok(["snapshot", &sandbox.arg("home")]);
     let mount = mounted(&sandbox, &[]);
     let open = File::open(mount.path("latest/home/letter.txt")).unwrap();
-    // Told twice, as when a whole group of processes is told to end.
+    // The signal comes twice, as when a whole process group is ended.
     mount.running.signal("-TERM");
     mount.end("-TERM");
     drop(open);
 
-    // Unmounted by somebody else, the program ends.
+    // The program ends when another process unmounts the file system.
     let mut mount = mounted(&sandbox, &[]);
     tool("fusermount3", ["-u".as_ref(), mount.at.as_os_str()]);
     assert_eq!(mount.running.wait().code(), Some(0));
@@ -486,7 +488,7 @@ trap - EXIT
     let given = sandbox.command();
     let room = sandbox.path("");
     let program = std::iter::once(given.get_program()).chain(given.get_args());
-    // `diff` is to read what it compares with.
+    // `diff` must be able to read the files that it compares with.
     for (path, mode) in [("home/secret", 0o644), ("home/nothing", 0o755), ("home/letter.txt", 0o755)] {
         fs::set_permissions(sandbox.path(path), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
     }

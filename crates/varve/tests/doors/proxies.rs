@@ -1,7 +1,9 @@
-//! `varve serve --venti` before proxies, with the real programs and Venti's own messages between them: what a cache, a write buffer, shards and reading ahead
-//! promise to a client, also when they and what is behind them are killed.
+//! `varve serve --venti` before proxies, with the real programs and the Venti protocol between
+//! them. The tests check the promises of cache, write buffer, shards and read-ahead to a client,
+//! also when the proxy and the servers behind it are killed.
 //!
-//! `VARVE_PROXY_SECONDS` sets how long the one that kills goes on, `VARVE_SEED` what is drawn; the moments themselves depend on the machine as well.
+//! `VARVE_PROXY_SECONDS` sets the duration of the test that kills processes, and `VARVE_SEED` sets
+//! its seed. The exact moments depend on the machine as well.
 #![allow(clippy::disallowed_methods, reason = "waits for programs, and stops in good time")]
 #![allow(clippy::print_stderr, reason = "says what was done")]
 
@@ -17,7 +19,7 @@ use crate::sandbox::{Sandbox, noise};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, Score, with_causes};
 use varve_remote::{VentiOptions, VentiStore};
 
-/// A program that is killed if a test ends before it does.
+/// A server process that is killed if the test ends first.
 struct Server {
     child: Child,
     address: String,
@@ -35,7 +37,7 @@ impl Server {
             child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
             panic!("{words:?}: {line:?} {said}");
         };
-        // What it says must not fill a pipe that nobody empties.
+        // A thread empties the pipe of standard error, so that it never fills up.
         let mut said = child.stderr.take().unwrap();
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         Self { address: address.to_owned(), child }
@@ -46,7 +48,7 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Sends SIGTERM to the server, and waits until it has ended.
     fn end(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -65,7 +67,7 @@ fn words(list: &[&str]) -> Vec<String> {
     list.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A store for Venti's clients.
+/// Makes a store for Venti's clients.
 fn make_store(sandbox: &Sandbox, name: &str) -> String {
     let path = sandbox.arg(name);
     let made = ["-s", &path, "init", "--plaintext", "--score", "sha1", "-q"];
@@ -86,7 +88,7 @@ fn client_of(address: &str) -> VentiStore {
     VentiStore::connect_later(address.parse().unwrap(), options)
 }
 
-/// What a server says of a block that it has, and cannot give now.
+/// The error of a server for a block that it has, but cannot return now.
 fn trouble(error: GetError) -> String {
     assert!(!matches!(error, GetError::NotFound { .. }), "{error}");
     with_causes(&error)
@@ -127,7 +129,7 @@ fn a_shard_that_is_killed_fails_its_own_blocks_only_and_comes_back() {
     client.sync().unwrap();
     let is_second = |name: &BlockName| name.score.as_bytes()[0] >= 0x80;
     two.kill();
-    // It was killed right after the sync: all that it had is durable.
+    // The server was killed right after the sync, so all its blocks are durable.
     for (name, answer) in names.iter().zip(client.get_batch(&names)) {
         match answer {
             Ok(_) => assert!(!is_second(name), "{name} is at the one that was killed"),
@@ -138,7 +140,7 @@ fn a_shard_that_is_killed_fails_its_own_blocks_only_and_comes_back() {
         }
     }
     for bytes in &blocks(2, 40, 3000) {
-        // Which of the two it belongs to is told by whether it was taken.
+        // A successful put shows to which of the two shards a block belongs.
         if let Ok(score) = client.put(data(bytes)) {
             assert!(!is_second(&name(score)));
         }
@@ -147,7 +149,7 @@ fn a_shard_that_is_killed_fails_its_own_blocks_only_and_comes_back() {
     for (answer, bytes) in client.get_batch(&names).into_iter().zip(&first) {
         assert_eq!(answer.unwrap(), *bytes);
     }
-    // The server has not turned read-only for what has passed.
+    // The failure has passed, and the server has not become read-only.
     for bytes in &blocks(2, 40, 3000) {
         client.put(data(bytes)).unwrap();
     }
@@ -188,7 +190,7 @@ fn what_was_read_once_is_near_and_a_file_says_how() {
     let client = client_of(&proxy.address);
     let found = client.get(&BlockName { score: root, block_type: pointer }).unwrap();
     assert_eq!(found, scores);
-    // Read ahead, or asked for: they come, and stay near.
+    // All blocks arrive, by read-ahead or by request, and stay in the cache.
     for (answer, bytes) in client.get_batch(&names).into_iter().zip(&bytes) {
         assert_eq!(answer.unwrap(), *bytes);
     }
@@ -223,7 +225,7 @@ fn a_server_that_was_started_again_is_no_trouble() {
     let put: Vec<Block<'_>> = bytes.iter().map(|bytes| data(bytes)).collect();
     let names: Vec<BlockName> = client.put_batch(&put).unwrap().into_iter().map(name).collect();
     client.sync().unwrap();
-    // All at a time: the proxy has many connections now, and all of them break.
+    // A batch of gets opens many connections of the proxy. All of them break.
     assert!(client.get_batch(&names[..100]).iter().all(Result::is_ok));
     far.kill();
     let far = serve_store(&sandbox, "far");
@@ -268,7 +270,7 @@ fn what_is_wrong_in_a_file_or_in_flags_is_said() {
     assert!(code == Some(2) && said.contains("--store"), "{said}");
 }
 
-/// Draws from a seed.
+/// Draws random numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -282,7 +284,7 @@ fn setting(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Waits until something is so, however slow the machine is.
+/// Waits until a condition holds, for up to five minutes.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let started = Instant::now();
     while !is_so() {
@@ -291,7 +293,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether nothing waits in a write buffer.
+/// Returns true if no block waits in a write buffer.
 fn is_through(folder: &Path) -> bool {
     let slots = fs::read_dir(folder.join("slots")).into_iter().flatten().flatten();
     slots
@@ -299,8 +301,10 @@ fn is_through(folder: &Path) -> bool {
         .all(|arenas| fs::read_dir(arenas).into_iter().flatten().next().is_none())
 }
 
-/// A client, a write buffer behind shards and a cache, and two servers: each but the client is killed at random, and stays away for a while. What the
-/// client was told by a sync must be there, through the proxy at any time that it can be reached, and at the servers in the end.
+/// A client, a proxy with a cache and a write buffer before shards, and two servers. Each process
+/// except the client is killed at random, and stays away for a while. Every block that a sync
+/// acknowledged to the client must be readable through the proxy whenever the client reaches it,
+/// and must be at the servers in the end.
 #[test]
 fn no_acknowledged_block_is_lost_when_each_side_is_killed_at_random() {
     let seed = setting("VARVE_SEED", 20_261_121);
@@ -341,7 +345,8 @@ fn no_acknowledged_block_is_lost_when_each_side_is_killed_at_random() {
     let mut number = 0;
     while started.elapsed() < time {
         match dice.below(24) {
-            // Both may be away for a while; a server that is away comes back in time.
+            // Proxy and server may both be away for a while. A server that is away comes back
+            // later.
             0 => match proxy.take() {
                 Some(alive) => {
                     alive.kill();
@@ -379,7 +384,8 @@ fn no_acknowledged_block_is_lost_when_each_side_is_killed_at_random() {
                             good_reads += 1;
                             assert_eq!(found, synced[name], "seed {seed}: {name}");
                         }
-                        // Somebody is away, or has just been. Never is it said that the block is not there.
+                        // A process is away, or was until now. The answer must never be that the
+                        // block does not exist.
                         Err(error) => {
                             failed_reads += 1;
                             let said = trouble(error);
@@ -417,7 +423,8 @@ fn no_acknowledged_block_is_lost_when_each_side_is_killed_at_random() {
     let rest = Instant::now();
     wait_until("everything gets through", || is_through(&buffer));
     eprintln!("seed {seed}: the rest got through in {:.1} s", rest.elapsed().as_secs_f64());
-    // All of it is durable behind: the proxy is not needed any more, and no server's memory.
+    // All blocks are durable at the servers. Neither the proxy nor the memory of a server is
+    // needed.
     proxy.kill();
     for server in servers.iter_mut().filter_map(Option::take) {
         server.kill();

@@ -1,4 +1,5 @@
-//! `varve serve --nbd`, with the real program and the clients that people have: nbdinfo and nbdcopy of libnbd, and QEMU's tools.
+//! `varve serve --nbd`, with the real program and common clients: nbdinfo and nbdcopy of libnbd,
+//! and QEMU's tools.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::sandbox;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use varve_archive::image::ServedImage;
 use varve_machine::{NbdDisk, NbdDiskOptions};
 
-/// Whether these programs are installed; says the name of a test that is skipped because one is not.
+/// Returns true if these programs are installed. Otherwise prints the name of the skipped test.
 fn has(programs: &[&str], test: &str) -> bool {
     let is_missing = |program: &&&str| {
         let mut command = Command::new(program);
@@ -36,7 +37,7 @@ fn tool(program: &str, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The server, which is killed if a test ends before it does.
+/// A running server, which is killed if the test ends first.
 struct Server {
     child: Child,
     uri: String,
@@ -59,13 +60,13 @@ impl Server {
         Self::start(sandbox, &[&["--nbd", &address], words].concat())
     }
 
-    /// An export, as libnbd and QEMU name it.
+    /// The address of an export, in the syntax of libnbd and QEMU.
     fn export(&self, name: &str) -> String {
         let (before, after) = self.uri.split_once('?').unwrap_or((&self.uri, ""));
         if after.is_empty() { format!("{before}{name}") } else { format!("{before}{name}?{after}") }
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Sends SIGTERM to the server, and waits until it has ended.
     fn end(mut self) {
         tool("kill", &["-TERM", &self.child.id().to_string()]);
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
@@ -79,7 +80,7 @@ impl Drop for Server {
     }
 }
 
-/// Two nights of a disk of 24 MiB with holes in it, and the bytes of each.
+/// Snapshots of two nights of a disk of 24 MiB with holes, and the bytes of each.
 fn two_nights() -> (Sandbox, PathBuf, [Vec<u8>; 2]) {
     let sandbox = Sandbox::encrypted();
     let image = sandbox.path("disk.raw");
@@ -135,7 +136,7 @@ fn every_night_is_an_export_and_new_ones_appear() {
         let exports = list["exports"].as_array().unwrap().iter();
         exports.map(|export| export["export-name"].as_str().unwrap().to_owned()).collect()
     };
-    // What is asked for by its name alone is shown by the name that will mean the same tomorrow.
+    // A snapshot that was asked for by its plain name is listed by a name that stays valid.
     let secret = "secret@2026-05-02";
     assert_eq!(listed(), [secret, secret, "vm@2026-05-02", "vm@2026-05-01", "vm@2026-05-02"]);
     for (name, size) in [("vm@2026-05-01", "25165824"), ("latest", "32"), ("", "32"), ("vm", "25165824")] {
@@ -292,7 +293,7 @@ fn who_says_nothing_keeps_nobody_from_ending() {
     let mut third = connect();
     third.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert_eq!(third.read(&mut greeting).unwrap(), 0, "two are enough");
-    // Who talks nonsense is left.
+    // The server closes the connection of a client that breaks the protocol.
     silent[0].write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     silent[0].set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert_eq!(silent[0].read(&mut greeting).unwrap_or(0), 0);
@@ -302,7 +303,7 @@ fn who_says_nothing_keeps_nobody_from_ending() {
 #[test]
 fn a_damaged_block_is_an_error_for_the_reads_that_it_hits_alone() {
     let (sandbox, _, nights) = two_nights();
-    // In the middle of an arena that has nothing but what this disk holds.
+    // The damage is in the middle of an arena that holds only blocks of this disk.
     let arena = &sandbox.arenas()[1];
     write_at(arena, fs::metadata(arena).unwrap().len() / 2, &[0x55; 64]);
     let server = Server::unix(&sandbox, &[]);
@@ -315,7 +316,7 @@ fn a_damaged_block_is_an_error_for_the_reads_that_it_hits_alone() {
     let (mut good, mut bad) = (0, Vec::new());
     let mut bytes = vec![0; 64 << 10];
     for (place, wanted) in nights[0].chunks(bytes.len()).enumerate() {
-        // A client that has met an error goes, and comes again.
+        // Each read has a connection of its own, because a client disconnects after an error.
         let disk = NbdDisk::connect(&sandbox.path("nbd"), &options).unwrap();
         match disk.read_at((place * bytes.len()) as u64, &mut bytes) {
             Ok(()) => {

@@ -1,5 +1,5 @@
-//! `varve boot`, with the real program and a real QEMU. The machine is one sector: it counts its starts on its disk, and says on its console
-//! and its screen how many there were.
+//! `varve boot`, with the real program and a real QEMU. The machine is one sector of code. It
+//! counts its starts on its disk, and prints the count on its console or its screen.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::qemu;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::sandbox::{Run, Sandbox};
 use crate::venti_server::{Server, at, command_at, make_store};
 
-/// Where the machine says it.
+/// The device on which the machine prints its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Says {
     OnItsConsole,
@@ -25,7 +25,7 @@ enum Says {
 /// A disk that boots. `text` has a `?` for the number of starts.
 fn bootable(text: &str, says: Says) -> Vec<u8> {
     const ORIGIN: usize = 0x7c00;
-    // Reads the second sector to 0x7e00, counts its first byte up, and writes it back.
+    // Reads the second sector to 0x7e00, increments its first byte, and writes it back.
     let mut code = vec![
         0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0, 0x8e, 0xd0, 0xbc, 0x00, 0x7c, // segments and stack
         0xb6, 0x00, 0xbb, 0x00, 0x7e, 0xb9, 0x02, 0x00, 0x52, 0xb8, 0x01, 0x02, 0xcd, 0x13,
@@ -34,14 +34,14 @@ fn bootable(text: &str, says: Says) -> Vec<u8> {
         0xbb, 0x00, 0x7e, 0xb9, 0x02, 0x00, 0xb8, 0x01, 0x03, 0xcd, 0x13, // write
         0xa0, 0x00, 0x7e, 0x04, 0x30, // the count as a digit
     ];
-    // Puts the digit into the text, and says that character by character.
+    // Puts the digit into the text, and prints the text character by character.
     let message_at = ORIGIN + code.len() + 3 + 3 + 20;
     let word = |value: usize| u16::try_from(value).unwrap().to_le_bytes();
     code.push(0xa2);
     code.extend(word(message_at + text.find('?').unwrap_or(text.len())));
     code.push(0xbe);
     code.extend(word(message_at));
-    // `int 0x10` shows a character, `out dx, al` sends it; in their places, nothing.
+    // `int 0x10` shows a character, and `out dx, al` sends it. Otherwise `nop` is in their places.
     let (show, send) = match says {
         Says::OnItsConsole => ([0x90, 0x90], 0xee),
         Says::OnItsScreen => ([0xcd, 0x10], 0x90),
@@ -60,7 +60,7 @@ fn bootable(text: &str, says: Says) -> Vec<u8> {
     code
 }
 
-/// Whether QEMU is installed; says the name of a test that is skipped because it is not.
+/// Returns true if the programs are installed. Otherwise prints the name of the skipped test.
 fn has(programs: &[&str], test: &str) -> bool {
     let is_missing = |program: &&&str| Command::new(program).arg("--version").output().is_err();
     match programs.iter().find(is_missing) {
@@ -107,7 +107,7 @@ fn a_machine_comes_up_again_and_again_and_the_archive_is_as_it_was() {
         return;
     }
     let sandbox = archived("START ? IS UP", Says::OnItsConsole);
-    // With what this machine has, and in software.
+    // The machine runs once with the acceleration of this host, and then in software.
     comes_up(&sandbox, &["vm@2026-05-01", "--check", "START 1 IS UP", "--timeout", "120"]);
     for bus in ["virtio", "ide", "sata", "scsi", "nvme"] {
         let words = ["vm", "--no-kvm", "--bus", bus, "--check", "START 1 IS UP", "--timeout", "120"];
@@ -185,7 +185,8 @@ fn what_a_machine_writes_can_be_kept_and_gone_on_with() {
     assert!(run.code == Some(2) && run.stderr.contains("no snapshot is given"), "{}", run.stderr);
 }
 
-/// Files that somebody else has made for `--keep`: nothing but what such a file is leads QEMU anywhere.
+/// Another program has made the files for `--keep`. Only a file of the right form is accepted, and
+/// none leads QEMU to another file.
 #[test]
 fn a_kept_file_leads_to_no_other_file() {
     if !has(&[QEMU, "qemu-img"], "a_kept_file_leads_to_no_other_file") {
@@ -205,13 +206,13 @@ fn a_kept_file_leads_to_no_other_file() {
         let run = boot(&sandbox, &["vm", "--keep", path, "--no-kvm", "--check", "START", "--timeout", "60"]);
         assert!(run.code == Some(1) && run.stderr.contains(why), "{path}: {}{}", run.text(), run.stderr);
     };
-    // A file of the host that the guest would have as its disk, and write to.
+    // The guest would have a file of the host as its disk, and would write to it.
     let elsewhere = make("evil", &below, &["-o", &format!("data_file={}", sandbox.arg("made"))]);
     let secret = bootable("START ? IS UP", Says::OnItsConsole);
     fs::write(sandbox.path("made"), &secret).unwrap();
     refused(&elsewhere, "its data is in another file");
     assert!(fs::read(sandbox.path("made")).unwrap() == secret);
-    // The mark alone is enough to be refused, and so is the name.
+    // The flag alone leads to a refusal, and so does the name.
     let mut mark = fs::read(make("mark", &below, &[])).unwrap();
     mark[79] |= 4;
     fs::write(sandbox.path("mark"), &mark).unwrap();
@@ -226,11 +227,11 @@ fn a_kept_file_leads_to_no_other_file() {
     }
     rustix::fs::mkfifoat(rustix::fs::CWD, sandbox.path("fifo"), rustix::fs::Mode::RWXU).unwrap();
     refused(&sandbox.arg("fifo"), "neither a file nor a block device");
-    // And one as it should be.
+    // A file of the right form is accepted.
     let plain = make("plain", &below, &[]);
     comes_up(&sandbox, &["--keep", &plain, "--no-kvm", "--check", "START 1 IS UP", "--timeout", "120"]);
 
-    // Exchanged between our look and QEMU's: the guest does not begin.
+    // The file is replaced between our check and QEMU's opening: the guest does not start.
     fs::create_dir(sandbox.path("bin")).unwrap();
     let (path, bin) = (std::env::var("PATH").unwrap(), sandbox.path("bin").join(QEMU));
     let script = format!("#!/bin/sh\ncp {elsewhere} {plain}\nPATH={path}\nexec {QEMU} \"$@\"\n");
@@ -256,7 +257,7 @@ fn all_drives_of_a_machine_are_there_and_kept_together() {
     let words = ["snapshot", "--qmp", machine.socket.to_str().unwrap(), "--scratch", &sandbox.arg("")];
     sandbox.ok(words);
     machine.quit();
-    // It starts from the drive that it started from, whichever is asked for.
+    // The machine boots from its original boot drive, whichever drive the command names.
     let up = |number: u32| format!("START {number} IS UP");
     for name in ["web-d0", "web-disk1"] {
         comes_up(&sandbox, &[name, "--no-kvm", "--check", &up(1), "--timeout", "120"]);
@@ -291,7 +292,7 @@ fn a_machine_without_a_serial_line_is_seen_on_its_screen() {
     comes_up(&sandbox, &["vm", "--no-kvm", "--check", "--timeout", "120"]);
 }
 
-/// The processes that a process has started.
+/// The child processes of a process.
 fn children(process: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
     listed.split_whitespace().map(|id| id.parse().unwrap()).collect()
@@ -333,7 +334,7 @@ fn a_machine_ends_with_the_program() {
         let left = fs::read_dir(sandbox.path("tmp")).unwrap().count();
         assert_eq!(left, usize::from(signal == "-KILL"), "{signal} leaves something behind");
     }
-    // What the killed one has left goes with the next one.
+    // The next run removes the files that the killed one left.
     boot(&sandbox, &["vm", "--no-kvm", "--check", "--timeout", "1"]);
 }
 
@@ -351,7 +352,8 @@ fn a_machine_whose_writes_find_no_room_waits_until_there_is_some() {
         command.args(["-t", "tmpfs", "-o", options, "tmpfs", &small]).stderr(Stdio::null());
         command.status().is_ok_and(|status| status.success())
     };
-    // Enough for an image of which nothing was written yet, which has three pieces of 64 KiB, and for no piece more.
+    // Space for an image without any writes, which has three clusters of 64 KiB, and for no cluster
+    // more.
     const ROOM_BYTES: u64 = 240 << 10;
     if !mount(&format!("size={ROOM_BYTES}")) {
         eprintln!("skipped as nothing can be mounted: {name}");
@@ -374,12 +376,12 @@ fn a_machine_whose_writes_find_no_room_waits_until_there_is_some() {
     wait_until("the machine goes on", || used() > ROOM_BYTES);
     qemu::tool("kill", &["-TERM", &shown.0.id().to_string()]);
     assert_eq!(shown.0.wait().unwrap().code(), Some(0));
-    // It was in the middle of its first start.
+    // The first start was still under way.
     comes_up(&sandbox, &["--keep", &kept, "--no-kvm", "--check", "START 2 IS UP", "--timeout", "120"]);
     qemu::tool("umount", &[&small]);
 }
 
-/// The program, running a machine on a screen that others may look at.
+/// The program while it shows the screen of a machine. It is killed when the value is dropped.
 struct Shown(std::process::Child);
 
 impl Drop for Shown {
@@ -442,7 +444,7 @@ fn it_is_said_what_is_missing() {
     assert!(run.code == Some(1) && run.stderr.contains("no snapshot is called \"wm\""), "{}", run.stderr);
 }
 
-/// The nights of a real machine, where VARVE_DAYS says that they are.
+/// The nights of a real machine, in the folder that VARVE_DAYS names.
 #[test]
 fn a_real_night_comes_up() {
     let days = std::env::var_os("VARVE_DAYS").map(PathBuf::from);

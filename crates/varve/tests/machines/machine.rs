@@ -1,4 +1,5 @@
-//! Machines that run while they are archived: real ones in QEMU, and some that lie.
+//! Machines that are archived while they run: real ones in QEMU, and simulated ones that send wrong
+//! answers.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::sandbox;
@@ -18,7 +19,7 @@ const PROGRAMS: [&str; 2] = ["qemu-system-x86_64", "qemu-img"];
 const MIB: u64 = 1 << 20;
 const GREETING: &str = "{\"QMP\": {\"version\": {\"qemu\": {\"micro\": 0, \"minor\": 2, \"major\": 7}}, \"capabilities\": []}}\n";
 
-/// The lines that a night prints for programs.
+/// The JSON lines that `snapshot` prints for one night.
 fn night(sandbox: &Sandbox, machine: &Machine, more: &[&str]) -> Vec<Value> {
     let socket = machine.socket.to_str().unwrap();
     let scratch = sandbox.arg("");
@@ -30,7 +31,7 @@ fn image(sandbox: &Sandbox, snapshot: &str) -> Vec<u8> {
     sandbox.run(["cat", snapshot]).stdout
 }
 
-/// What the disks hold, read by QEMU's own tool; the machine must have ended.
+/// The contents of the disks, read by QEMU's own tool. The machine must have ended.
 fn disks(sandbox: &Sandbox) -> [Vec<u8>; 2] {
     let [a, b] = [("a.qcow2", "qcow2"), ("b.raw", "raw")].map(|(file, format)| {
         let raw = sandbox.arg("whole");
@@ -59,7 +60,7 @@ fn a_night_reads_what_has_changed_since_the_last() {
     assert_eq!(field(&first, "read_whole_because"), [reason, reason]);
     assert_eq!(first[0]["time"], first[1]["time"], "one moment");
 
-    // A write, and the taking away of something; the rest is not read again.
+    // Some data is written, and some is discarded. The rest is not read again.
     machine.write("d0", 20 * MIB + 512, 4096, 7);
     machine.write("d0", 40 * MIB, MIB, 8);
     machine.qmp("human-monitor-command", json!({ "command-line": "qemu-io d0 \"write -q -z 2M 1M\"" }));
@@ -71,7 +72,8 @@ fn a_night_reads_what_has_changed_since_the_last() {
     assert_eq!(records.each_ref().map(Vec::len), [1, 1]);
     assert_eq!([&records[0][0]["persistent"], &records[1][0]["persistent"]], [true, false]);
 
-    // In good order: the record in the qcow2 survives, the one in memory does not.
+    // After a clean shutdown, the record in the qcow2 file is still there. The record in memory is
+    // not.
     machine.quit();
     let mut machine = Machine::start(&sandbox.path(""));
     machine.write("d0", 50 * MIB, 1024, 9);
@@ -88,7 +90,7 @@ fn a_night_reads_what_has_changed_since_the_last() {
     machine_is_described(&sandbox, &second);
 }
 
-/// The second reader of the format tells what machine it was.
+/// The independent reader of the format finds the description of the machine.
 fn machine_is_described(sandbox: &Sandbox, lines: &[Value]) {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let mut command = sandbox::python();
@@ -121,7 +123,8 @@ fn machine_is_described(sandbox: &Sandbox, lines: &[Value]) {
     assert_eq!(drives, expected);
 }
 
-/// The machine writes numbers, one after the other, around a ring of places: so an image tells which was the last.
+/// The machine writes increasing numbers around a ring of places. So an image shows which number
+/// was the last.
 struct Ring;
 
 impl Ring {
@@ -138,13 +141,13 @@ impl Ring {
         u8::try_from(number % 251).unwrap() + 1
     }
 
-    /// The last number that was written; `None` if the image shows no moment at all.
+    /// The last number that was written. `None` if the image shows no single moment.
     fn last(a: &[u8], b: &[u8], up_to: u64) -> Option<u64> {
         let at = |number: u64| a[usize::try_from((number % Self::PLACES) * Self::APART).unwrap()];
         let shows =
             |last: &u64| (last - (Self::PLACES - 1)..=*last).all(|number| at(number) == Self::value(number));
         let last = (Self::PLACES..=up_to).rev().find(shows)?;
-        // The other disk is of the same moment: it has this number, or still the one before.
+        // The other disk is of the same moment if it has this number, or still the one before.
         [Self::value(last), Self::value(last - 1)].contains(&b[0]).then_some(last)
     }
 }
@@ -194,7 +197,7 @@ fn a_night_shows_one_moment_of_a_machine_that_goes_on_writing() {
     machine.quit();
 }
 
-/// Begins a night and returns when QEMU holds the moment, or when the night is over already.
+/// Begins a snapshot. Returns when QEMU holds the moment, or when the snapshot has ended already.
 fn begin(sandbox: &Sandbox, machine: &mut Machine, more: &[&str]) -> std::process::Child {
     let mut command = sandbox.command();
     command.args(["snapshot", "--scratch", &sandbox.arg(""), "--qmp"]).arg(&machine.socket).args(more);
@@ -209,7 +212,8 @@ fn begin(sandbox: &Sandbox, machine: &mut Machine, more: &[&str]) -> std::proces
     child
 }
 
-/// A night of much that has changed, which `end` ends while it is being read. Where the night was faster, another one is begun.
+/// Begins a snapshot with much changed data, which `end` ends while it is being read. If the
+/// snapshot was faster, another one is begun.
 fn cut_short(
     sandbox: &Sandbox,
     machine: &mut Machine,
@@ -228,7 +232,7 @@ fn cut_short(
     panic!("every night was faster than what was to end it");
 }
 
-/// A machine whose first night is archived, and that has changed since in one place.
+/// A machine whose first night is archived, with one change since.
 fn machine_after_a_night(sandbox: &Sandbox) -> Machine {
     Machine::make_disks(&sandbox.path(""), 256, 1);
     fs::write(sandbox.path("noise"), sandbox::noise(7, 256 << 20)).unwrap();
@@ -255,7 +259,7 @@ fn a_killed_run_costs_the_next_one_nothing() {
     assert!(run.stderr.contains("an earlier run was killed"), "{}", run.stderr);
     assert!(run.text().contains("the changes since"), "{}", run.text());
     assert_eq!((machine.parts(), machine.records().map(|records| records.len())), (0, [1, 1]));
-    // The night after: its record covers no more than the one before.
+    // The record of the night after covers no more than the one before.
     machine.write("d0", 201 * MIB, 512, 4);
     assert_eq!(night(&sandbox, &machine, &["--drive", "d0", "--name", "web-d0"])[0]["read_bytes"], 64 << 10);
     machine.quit();
@@ -268,13 +272,13 @@ fn a_machine_that_dies_loses_the_night_and_the_next_one_reads_everything() {
         return;
     }
     let sandbox = Sandbox::encrypted();
-    // The record is in the file by now, and marked as being in use.
+    // The record is in the file now, and marked as in use.
     machine_after_a_night(&sandbox).quit();
     let mut nights = 1;
     let said = loop {
         let mut machine = Machine::start(&sandbox.path(""));
         machine.write("d0", 64 * MIB, 128 * MIB, 2);
-        // All of it, which mostly takes long enough to be met.
+        // The whole disk is read, which mostly takes long enough for the kill to come in time.
         let run = begin(&sandbox, &mut machine, &["--reread"]);
         machine.kill();
         let output = run.wait_with_output().unwrap();
@@ -316,14 +320,14 @@ fn a_night_that_is_interrupted_or_has_no_room_leaves_everything_as_it_was() {
     if mounted.is_ok_and(|status| status.success()) {
         let socket = machine.socket.to_str().unwrap().to_owned();
         let run = sandbox.run(["snapshot", "--qmp", &socket, "--scratch", &small]);
-        // A machine that is paused keeps what it was handed open until it goes on.
+        // A paused machine keeps the file that it was given open until it continues.
         tool("umount", &["-l", &small]);
         assert!(run.code == Some(1) && run.stderr.contains("--scratch"), "{}", run.stderr);
         assert_eq!((machine.parts(), machine.records().map(|records| records.len())), (0, [1, 1]));
     } else {
         eprintln!("skipped as nothing can be mounted: {name}: no room");
     }
-    // The record of the last good night has been kept through both.
+    // The record of the last good night is still there after both failures.
     let line = &night(&sandbox, &machine, &["--drive", "d0", "--name", "web-d0"])[0];
     assert_eq!(line["read_bytes"], 128 * MIB + (64 << 10), "{line}");
     machine.quit();
@@ -374,7 +378,7 @@ fn what_belongs_to_others_is_left_alone() {
     let [a, b] = machine.records();
     assert_eq!((a.len(), b.len(), b[0]["name"].as_str()), (0, 1, Some("theirs")));
 
-    // Two stores archive one machine, each by its own records.
+    // Two stores archive one machine, each with its own records.
     machine.qmp("block-export-del", json!({ "id": "theirs" }));
     machine.qmp("nbd-server-stop", json!({}));
     let other = Sandbox::encrypted();
@@ -389,7 +393,8 @@ fn what_belongs_to_others_is_left_alone() {
     machine.quit();
 }
 
-/// A disk with a partition for files and one for swap, which says that it is; what swap holds is noise.
+/// A disk with a partition for files and one for swap with a valid header. The contents of the swap
+/// are noise.
 fn disk_with_swap(swap_at: u64, swap_bytes: u64) -> Vec<u8> {
     let at = |place: u64| usize::try_from(place).unwrap();
     let mut disk = sandbox::noise(11, 64 << 20);
@@ -442,14 +447,14 @@ fn swap_is_left_out_night_after_night_and_comes_back_when_it_is_swap_no_more() {
         line["read_bytes"].as_u64().unwrap()
     };
     let (swap, none) = (SWAP_BYTES - PAGE, 0);
-    // A block that has both swap and its header is read every night.
+    // A block that has both the header of the swap and swap data is read every night.
     let few = 64 << 10;
 
     assert!(take(&machine, &disk, &[], swap) <= 48 * MIB + few);
     write(&mut machine, &mut disk, SWAP_AT + 3 * MIB, MIB, 7);
     write(&mut machine, &mut disk, 40 * MIB, 64 << 10, 8);
     assert!(take(&machine, &disk, &[], swap) <= (64 << 10) + few, "what has changed in swap is not read");
-    // QEMU says that most of swap is unchanged; but the night before does not have it.
+    // QEMU reports most of the swap as unchanged, but the previous snapshot does not have it.
     assert!(take(&machine, &disk, &["--keep-swap"], none) >= swap);
     write(&mut machine, &mut disk, SWAP_AT + 5 * MIB, 64 << 10, 9);
     let read = take(&machine, &disk, &["--keep-swap"], none);
@@ -459,7 +464,8 @@ fn swap_is_left_out_night_after_night_and_comes_back_when_it_is_swap_no_more() {
     write(&mut machine, &mut disk, SWAP_AT + 7 * MIB, 64 << 10, 11);
     assert!(take(&machine, &disk, &["--keep-swap"], none) >= swap);
     assert!(take(&machine, &disk, &[], swap) <= few);
-    // The table goes: there is no swap any more, and of what was swap nothing is written.
+    // The partition table is removed, so there is no swap any more. The former swap is not written
+    // to.
     write(&mut machine, &mut disk, 0, 512, 0);
     assert!(take(&machine, &disk, &[], none) >= swap);
     assert_eq!(take(&machine, &disk, &[], none), 0);
@@ -468,7 +474,8 @@ fn swap_is_left_out_night_after_night_and_comes_back_when_it_is_swap_no_more() {
     sandbox.ok(["verify", "--data"]);
 }
 
-/// A server of lines that answers each with what `answer` makes of it; what it was asked comes out of the other end.
+/// A server that receives lines, and answers each with the result of `answer`. The commands that it
+/// received come out of the channel.
 #[allow(clippy::disallowed_methods, reason = "the other end of a connection needs a thread")]
 fn serve(
     path: &std::path::Path,
@@ -498,7 +505,7 @@ fn serve(
     questions
 }
 
-/// The pipe that breaks is the machine's, and not that of somebody who reads what the night prints.
+/// The broken pipe is the machine's, and not the standard output of the program.
 #[test]
 #[allow(clippy::disallowed_methods, reason = "the monitor is another program")]
 fn a_monitor_that_goes_away_is_a_failure() {
@@ -511,7 +518,7 @@ fn a_monitor_that_goes_away_is_a_failure() {
         let mut line = String::new();
         BufReader::new(&socket).read_line(&mut line).unwrap();
         let question: Value = serde_json::from_str(&line).unwrap();
-        // What is written to it from now on fails.
+        // A write to the monitor fails from now on.
         socket.shutdown(Shutdown::Read).unwrap();
         writeln!(socket, "{}", json!({ "return": {}, "id": question["id"] })).unwrap();
     });
@@ -554,7 +561,7 @@ fn a_guest_that_was_frozen_is_thawed() {
         ["guest-fsfreeze-freeze", "guest-fsfreeze-thaw"],
         "whoever refuses may have frozen half of it"
     );
-    // The failed night has left the record before as it was.
+    // The failed snapshot has left the previous record as it was.
     assert_eq!(night(&sandbox, &machine, &[])[0]["changed_since"].as_str().map(str::len), Some(32));
     machine.quit();
 }

@@ -1,4 +1,4 @@
-//! Machines: booted from a snapshot, and archived while they run.
+//! Machines that are booted from a snapshot, and machines that are archived while they run.
 
 #[path = "../harness/qemu/mod.rs"]
 mod qemu;

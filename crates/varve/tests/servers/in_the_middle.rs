@@ -1,4 +1,4 @@
-//! What happens to a server, or to whoever is let in there, while the program is at work.
+//! Changes at a server, or to the credentials for it, while the program works.
 
 use std::fs;
 use std::process::Child;
@@ -14,7 +14,7 @@ const EXPIRED: &str = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml
 const SKEWED: &str = "HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\nContent-Length: 97\r\n\
     Connection: close\r\n\r\n<Error><Code>RequestTimeTooSkewed</Code><Message>The difference is too large.</Message></Error>  ";
 
-/// Waits until so many segments are at the server.
+/// Waits until the server has at least `count` segments.
 fn wait_for_segments(second: &Second<'_>, count: usize) {
     let begun = Instant::now();
     while second.segments().len() < count {
@@ -54,11 +54,12 @@ fn a_place_that_is_emptied_meanwhile_is_noticed_and_filled_again() {
             kind.name
         );
 
-        // Whoever brings it back meanwhile gets no store, and goes on when it is there again.
+        // A clone from the incomplete replica makes no store. It continues when the replica is
+        // complete.
         for object in there.list("arenas").unwrap().iter().step_by(2) {
             there.remove(&object.name).unwrap();
         }
-        // The arenas that are gone count as damage.
+        // The missing arenas count as damage.
         let run = second.run(&["clone", "URL", "clone"]);
         assert_eq!(run.code, Some(5), "{}: {}", kind.name, run.stderr);
         assert!(run.stderr.contains("clone is not a store yet"), "{}: {}", kind.name, run.stderr);
@@ -117,7 +118,7 @@ fn a_password_that_is_changed_meanwhile_ends_it_at_once() {
     assert!(second.ok(&["verify", "--replica", "URL", "--data"]).contains("all is well"));
 }
 
-/// Two machines with copies of one store that have gone different ways, at the same moment.
+/// Two machines have copies of one store with different histories, and replicate at the same time.
 #[test]
 fn two_at_the_same_time_never_mix() {
     for kind in [kinds::s3(), kinds::sftp(), kinds::webdav()].into_iter().flatten() {
@@ -146,7 +147,7 @@ fn two_at_the_same_time_never_mix() {
                 run.stderr
             );
         }
-        // Whatever a reader finds there is one of the two, and whole.
+        // A reader finds one of the two histories, and finds it complete.
         let listed = second.run_at(second.url.as_ref(), &["snapshots"]);
         let shows = |name: &str| listed.text().contains(name);
         assert!(!(shows("near") && shows("far")), "{}: {}", kind.name, listed.text());
@@ -154,7 +155,7 @@ fn two_at_the_same_time_never_mix() {
             let read = second.run_at(second.url.as_ref(), &["cat", name]);
             assert!(read.code != Some(0) || read.stdout == bytes, "{}: {name}", kind.name);
         }
-        // Each is right by itself, in a place of its own.
+        // Each history is intact at a place of its own.
         second.ok(&["replicate", &format!("{}-own", second.sandbox.arg("replica"))]);
         assert!(sandbox.ok(["verify", "--data"]).contains("all is well"));
     }

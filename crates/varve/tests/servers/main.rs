@@ -1,5 +1,6 @@
-//! The real program and real servers: replicated to, audited, read in place, cloned, and what goes wrong on the way. What is not
-//! installed is skipped by name; `script/test servers` installs it.
+//! The real program and real servers: replication, audit, reading in place, clones, and failures on
+//! the way. A test is skipped, with a message, if its server is not installed. `script/test
+//! servers` installs all of them.
 #![expect(
     clippy::disallowed_methods,
     reason = "what happens in the middle of something needs clocks and threads"

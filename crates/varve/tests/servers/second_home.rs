@@ -1,4 +1,4 @@
-//! A store's second home on each kind of server, from its first night to the disk's death.
+//! A replica on each kind of server, from the first snapshot to the loss of the disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,19 +24,19 @@ impl<'a> Second<'a> {
         Self::through(kind, kind.server.port)
     }
 
-    /// With another port between the program and the server.
+    /// Uses another port between the program and the server.
     pub fn through(kind: &'a Kind, port: u16) -> Self {
         let place = kind.fresh_place();
         let url = kind.url_through(port, &place);
         Self { sandbox: Sandbox::encrypted(), kind, url, place, port }
     }
 
-    /// Where the server keeps the objects.
+    /// The folder in which the server keeps the objects.
     pub fn folder(&self) -> PathBuf {
         self.kind.folder(&self.place)
     }
 
-    /// Runs the program on the store; `URL` stands for the place.
+    /// Runs the program on the store. `URL` stands for the place of the replica.
     pub fn run(&self, words: &[&str]) -> Run {
         self.run_at(self.sandbox.store(), words)
     }
@@ -52,7 +52,7 @@ impl<'a> Second<'a> {
         self.ok_at(self.sandbox.store(), words)
     }
 
-    /// The same, where the replica itself is the store.
+    /// The same with the replica itself as the store.
     #[track_caller]
     pub fn ok_in_place(&self, words: &[&str]) -> String {
         self.ok_at(Path::new(&self.url), words)
@@ -131,7 +131,7 @@ fn lives_there(kind: Option<Kind>) {
     assert!(second.ok_at(&clone, &["verify", "--data"]).contains("all is well: 3 snapshots"));
     assert!(second.run_at(&clone, &["cat", "disk"]).stdout == noise(32, 200_000));
 
-    // A byte of it changes there.
+    // A byte changes at the server.
     let mut bytes = second.segments().into_iter().map(|segment| (fs::read(&segment).unwrap(), segment));
     let (whole, victim) = bytes.find(|(whole, _)| whole.len() > 100_000).unwrap();
     fs::write(&victim, [&whole[..9000], &[whole[9000] ^ 8], &whole[9001..]].concat()).unwrap();
@@ -141,7 +141,7 @@ fn lives_there(kind: Option<Kind>) {
     fs::write(&victim, whole).unwrap();
     second.ok(&["verify", "--replica", "URL", "--data"]);
 
-    // And the store itself loses a file.
+    // The store itself loses a file.
     fs::remove_file(&sandbox.arenas()[0]).unwrap();
     let run = second.run(&["repair", "--from", "URL"]);
     assert_eq!(run.code, Some(0), "{}: {}{}", kind.name, run.text(), run.stderr);
@@ -183,7 +183,7 @@ fn on_webdavs() {
     lives_there(kinds::webdavs());
 }
 
-/// What is lost here is read from the servers that the store remembers.
+/// Lost blocks are read from the servers that the store remembers.
 #[test]
 fn lost_blocks_come_from_a_server() {
     for kind in [kinds::s3(), kinds::sftp(), kinds::webdav()].into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! A Venti door that other machines reach through SSH, as docs/guide/venti.md tells.
+//! A Venti server that other machines reach through SSH, as docs/guide/venti.md describes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use crate::kinds::{Kind, sftp, who_i_am};
 use crate::lonely_server::free_port;
 use crate::sandbox::{Sandbox, manifest, sample_folder};
 
-/// Ended with its test.
+/// A process that ends with its test.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -21,7 +21,7 @@ impl Drop for Ended {
     }
 }
 
-/// A client of a server of SSH, with a key of its own.
+/// A client of an SSH server, with a key of its own.
 struct Client<'a> {
     server: &'a Kind,
 }
@@ -31,7 +31,7 @@ impl Client<'_> {
         self.server.server.folder.path()
     }
 
-    /// Lets the key do no more than this.
+    /// Restricts the key to the given permissions.
     fn limit_key(&self, limits: &str) {
         let key = fs::read_to_string(self.folder().join("user.pub")).unwrap();
         fs::write(self.folder().join("authorized"), format!("{limits} {key}")).unwrap();
@@ -49,7 +49,7 @@ impl Client<'_> {
         ssh
     }
 
-    /// A port that leads to a place at the server.
+    /// Forwards a local port to a place at the server. Returns the port.
     fn forward(&self, place: &str) -> (Ended, u16) {
         let port = free_port();
         let ssh = Ended(self.ssh(&["-N", "-L", &format!("{port}:{place}")], &[]).spawn().unwrap());
@@ -98,7 +98,7 @@ fn a_venti_door_is_reached_through_ssh_with_a_key_that_may_do_nothing_else() {
         let run = client.ssh(&[], &["echo", "reached"]).output().unwrap();
         assert!(!run.status.success() && run.stdout.is_empty(), "{limits}: {run:?}");
     }
-    // Now the key reaches no other port: a server of SSH would greet at once.
+    // The key reaches no other port now. An SSH server there would send its greeting at once.
     let other_port = format!("127.0.0.1:{}", server.server.port);
     let reach = client.ssh(&["-W", &other_port], &[]).output().unwrap();
     assert!(!reach.status.success() && reach.stdout.is_empty(), "{reach:?}");

@@ -15,7 +15,7 @@ const RULE_MD5: &str = "Content-MD5: bAtV4GhRHjlhyrqo+OfhYg==";
 const RULE_SHA256: &str = "6f5e7ab570c3c80c33995fa80b66a80d2a419088c5f98fcdb1f3048b3ea3cf84";
 const NOTHING_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// What the server answers to a request of its owner: the status, and the headers.
+/// The answer of the server to a request of its owner: the status, and the headers.
 fn ask(curl: &Path, sha256: &str, words: &[&str]) -> (u16, String) {
     let mut command = Command::new(curl);
     command.args(["-s", "-D", "-", "-o", "/dev/null", "--aws-sigv4", "aws:amz:us-east-1:s3"]);
@@ -44,7 +44,7 @@ fn a_bucket_with_object_lock_will_do() {
     second.ok(&["replicate", "URL", "--segment-size", "1M"]);
     assert!(second.ok(&["verify", "--replica", "URL", "--data"]).contains("all is well"));
 
-    // It is locked indeed: not even its owner removes what is there.
+    // The lock is effective: not even the owner can remove an object.
     let object = format!("{bucket}/replica/config.toml");
     let (status, headers) = ask(&curl, NOTHING_SHA256, &["-I", &object]);
     assert_eq!(status, 200);
