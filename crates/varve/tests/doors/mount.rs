@@ -303,7 +303,7 @@ fn a_damaged_block_of_a_disk_is_an_error_of_the_reads_that_it_hits_alone() {
             }
         }
     }
-    // Only the blocks of one frame are lost.
+    // Only the blocks that were packed together with the damaged bytes are lost.
     assert!((1..=16).contains(&bad.len()), "{bad:?}");
     let complaints = mount.running.complaints();
     for said in ["a file cannot be read", "in snapshot vm.img (", " p0", "arena 2"] {

@@ -1,5 +1,6 @@
-//! Programs that are not ours, at our server; and our program at a server that is not ours: those of Plan 9 from User Space, where they are installed. What
-//! they say to each other everywhere is in the recordings of `varve-venti` and `varve-serve`.
+//! Foreign clients at our server, and our program at a foreign server. The foreign programs are
+//! those of Plan 9 from User Space, if they are installed. Recordings of their messages are in the
+//! tests of `varve-venti` and `varve-serve`, which run everywhere.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::plan9;
@@ -14,10 +15,11 @@ use crate::plan9::{Venti, run, run_at};
 use crate::sandbox::{Sandbox, has, manifest, noise, sparse_image, tool};
 use crate::venti_server::{Server, at, fails_at, make_store};
 
-/// Marks a symbolic link in the mode of a file, as plan9port has it.
+/// Marks a symbolic link in the mode of a file, as in plan9port.
 const LINK: u32 = 0x0200_0000;
 
-/// What vac can keep of a folder: no fractions of seconds, no sockets. Large enough for pointers to pointers to blocks of 8 KiB.
+/// A folder with files that vac can archive: no fractions of seconds, and no sockets. One file is
+/// large enough for pointers to pointers to blocks of 8 KiB.
 fn folder(at: &Path) {
     fs::create_dir_all(at.join("below/further")).unwrap();
     fs::write(at.join("large"), noise(7, 5_000_000)).unwrap();
@@ -31,7 +33,8 @@ fn folder(at: &Path) {
     }
 }
 
-/// The names and the bytes of the files below a folder, links left aside: the vac of some systems cuts their targets.
+/// The names and the bytes of the files below a folder. Links are omitted, because the vac of some
+/// systems cuts their targets.
 fn bytes_below(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut open = vec![folder.to_path_buf()];
@@ -53,7 +56,7 @@ fn bytes_below(folder: &Path) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// Where two images differ, and how long they are, if they do.
+/// The first position where two images differ, and their lengths. `None` if they are equal.
 fn first_difference(one: &[u8], other: &[u8]) -> Option<(usize, usize, usize)> {
     let at = one.iter().zip(other).position(|(one, other)| one != other);
     (one != other).then(|| (at.unwrap_or(one.len().min(other.len())), one.len(), other.len()))
@@ -115,16 +118,18 @@ fn archives_move_between_our_servers_and_others_and_are_read_by_both() {
     let ours = Server::start(&sandbox);
     let here = sandbox.path("");
 
-    // Theirs writes to theirs, and ours reads it there.
+    // The foreign vac writes to the foreign server, and our program reads the archive there.
     run("vac", ["-h", &theirs.address, "-f", "theirs.vac", "home"], &here);
     at(&sandbox, &theirs.address, &["restore", &sandbox.arg("theirs.vac"), &sandbox.arg("read")]);
     assert!(bytes_below(&sandbox.path("read/home")) == bytes_below(&sandbox.path("home")));
-    // Theirs copies it to ours, where there was nothing; ours finds nothing left to copy.
+    // The foreign tool copies it to our server, which was empty. Our tool finds nothing left to
+    // copy.
     run("venti/copy", [&theirs.address, ours.address(), &score_in(&sandbox.path("theirs.vac"))], &here);
     let copy = |from: &str, file: &str, to: &str| at(&sandbox, to, &["copy", from, &sandbox.arg(file), to]);
     assert!(copy(&theirs.address, "theirs.vac", ours.address()).contains(": 0 blocks copied"));
 
-    // Ours writes to ours, copies it to theirs, and theirs unpacks it there.
+    // Our program writes to our server and copies the archive to the foreign server. The foreign
+    // tool unpacks it there.
     fs::write(sandbox.path("home/large"), noise(8, 3_000_000)).unwrap();
     at(&sandbox, ours.address(), &["snapshot", "--vac", &sandbox.arg("ours.vac"), &sandbox.arg("home")]);
     copy(ours.address(), "ours.vac", &theirs.address);
@@ -149,9 +154,9 @@ fn clients_that_are_not_ours_work_with_our_server_unchanged() {
 
     run("vac", ["-h", server.address(), "-f", "one.vac", "home"], &here);
     fs::write(sandbox.path("home/below/small"), "another small file\n").unwrap();
-    // The second one tells what is in the first.
+    // The second run of vac uses the first archive as its base.
     run("vac", ["-h", server.address(), "-d", "one.vac", "-f", "two.vac", "home"], &here);
-    // vac has synced: what it was told to be there is there, whatever becomes of the server.
+    // vac has synced, so all acknowledged blocks are durable even if the server is killed.
     server.child.kill().unwrap();
     server.child.wait().unwrap();
     let server = Server::start(&sandbox);
@@ -181,7 +186,8 @@ fn at_store(sandbox: &Sandbox, words: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stdout).unwrap())
 }
 
-/// No catalog names what vac has written; it is known to be lost all the same, until vac writes it again.
+/// No catalog names the blocks that vac has written. A loss of them is still known until vac writes
+/// them again.
 #[test]
 fn what_vac_has_written_and_the_disk_has_lost_stays_known() {
     if !plan9::has("what vac has written stays known", &["vac", "unvac"]) {
@@ -234,7 +240,7 @@ fn images_of_vbackup_come_back_from_our_server_by_either() {
     folder(&sandbox.path("home"));
     let image = sandbox.path("disk.img");
     sparse_image(&image, 32 << 20, &[]);
-    // With smaller blocks vbackup has too small a cache.
+    // The cache of vbackup is too small for smaller blocks.
     tool("mkfs.ext2", ["-q", "-F", "-b", "4096", "-d", &sandbox.arg("home"), &sandbox.arg("disk.img")]);
     make_store(&sandbox);
     let server = Server::start(&sandbox);
@@ -242,7 +248,7 @@ fn images_of_vbackup_come_back_from_our_server_by_either() {
     let said = String::from_utf8(said).unwrap();
     let score = said.split_whitespace().find(|word| word.starts_with("ext2:")).unwrap();
 
-    // It writes here and there, and so not into a pipe.
+    // vcat writes at several positions, so its output cannot be a pipe.
     let mut vcat = plan9::command("vcat", [score], &sandbox.path(""));
     let out = fs::File::create(sandbox.path("vcat.img")).unwrap();
     assert!(vcat.env("venti", server.address()).stdout(out).status().unwrap().success());
@@ -255,7 +261,7 @@ fn images_of_vbackup_come_back_from_our_server_by_either() {
     server.end();
 }
 
-/// All files below a folder of a server of 9P, links left aside, as [`bytes_below`] finds them.
+/// All files below a folder of a 9P server, without links, in the form of [`bytes_below`].
 fn bytes_served(files: &mut Files, root: &str) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut open = vec![String::new()];
@@ -290,7 +296,7 @@ fn a_file_server_that_is_not_ours_shows_what_is_at_our_server() {
     at(&sandbox, server.address(), &["snapshot", "--vac", &sandbox.arg("ours.vac"), &sandbox.arg("home")]);
     let expected = bytes_below(&sandbox.path("home"));
     for archive in ["theirs.vac", "ours.vac"] {
-        // It speaks on its own input and output, so that nothing has to be mounted.
+        // vacfs uses its standard input and output, so nothing has to be mounted.
         let mut command = plan9::command("vacfs", ["-i", "-h", server.address(), archive], &here);
         let said = sandbox.path("vacfs.log");
         command.stderr(fs::File::create(&said).unwrap());

@@ -1,4 +1,4 @@
-//! What the real vac and vbackup wrote, looked into and restored; and folders archived for vac's tools.
+//! Archives of the real vac and vbackup, listed and restored, and folders archived for vac's tools.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::sandbox;
@@ -25,7 +25,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/vac").join(name)
 }
 
-/// Whether the programs are there that these tests need; says which is not.
+/// Returns true if the programs are installed. Otherwise prints the missing one.
 fn has(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| Command::new(program).arg("--version").output().is_err());
     if let Some(program) = missing {
@@ -46,7 +46,7 @@ fn opened(sandbox: &Sandbox) -> Store {
     Store::open(world, None, StoreAccess::Write { holder: "a test" }, &mut |_| {}).unwrap()
 }
 
-/// What a folder of vac's says of a child, or an archive of its root.
+/// The record of a child in a vac folder, or of the root in an archive.
 fn record(name: &str, entry: u32, mode: u32) -> VacRecord {
     VacRecord {
         name: name.into(),
@@ -88,7 +88,7 @@ fn blocks(archive: &str) -> Vec<(BlockName, Vec<u8>)> {
     text.lines().map(block).collect()
 }
 
-/// What the independent reader found: each file by its path.
+/// The files that the independent reader found, by their paths.
 fn expected(archive: &str) -> BTreeMap<String, Value> {
     let tree: Value = serde_json::from_slice(&unpacked(&format!("{archive}/tree.json.gz"))).unwrap();
     let files = tree["files"].as_array().unwrap().iter().cloned();
@@ -121,7 +121,7 @@ fn every_archive_is_listed_as_another_reader_found_it() {
                 mode if mode & 0x40_0000 != 0 => "fifo",
                 _ => "file",
             };
-            // A block device differs from one of characters in its text alone.
+            // A block device differs from a character device only in its text.
             let found_kind = found["kind"].as_str().unwrap();
             assert!(
                 found_kind == kind || found_kind == "block device",
@@ -147,7 +147,7 @@ fn every_archive_is_restored() {
     for archive in ARCHIVES {
         let out = sandbox.path(archive);
         let restored = sandbox.run(["restore", &vac_file(archive), out.to_str().unwrap()]);
-        // The target of one link was cut short by vac itself; and only root makes devices.
+        // vac itself cut the target of one link short, and only root can make devices.
         let is_whole = !["full", "incremental"].contains(&archive);
         assert_eq!(restored.code, Some(if is_whole { 0 } else { 3 }), "{archive}: {}", restored.stderr);
         if !is_whole {
@@ -243,7 +243,8 @@ fn what_is_no_archive_is_told() {
     assert!(other.stderr.contains("init --score sha1"), "{}", other.stderr);
 }
 
-/// Puts an archive with these names in its folder; each is a file of these bytes. Returns its line.
+/// Stores an archive whose folder has files with these names, all with the same bytes. Returns its
+/// line.
 fn archive_of(sandbox: &Sandbox, names: &[&[u8]], missing: bool) -> String {
     let store = opened(sandbox);
     let shape = VacShape::default();
@@ -260,7 +261,7 @@ fn archive_of(sandbox: &Sandbox, names: &[&[u8]], missing: bool) -> String {
         assert!(builder.push_record(name, &bytes, bytes.len()).unwrap());
         let mut file = FixedWriter::new(&store, shape.data());
         file.write(b"hostile").unwrap();
-        // A record whose entry is not there, or a good one.
+        // A record whose entry is missing, or a good one.
         if !missing {
             assert!(builder.push_file(&file.finish().unwrap()).unwrap());
         }
@@ -295,7 +296,7 @@ fn names_that_lead_elsewhere_are_left_out() {
     assert_eq!(fs::read(sandbox.path("out/good")).unwrap(), b"hostile");
     let after = fs::read_dir(sandbox.path("")).unwrap().count();
     assert_eq!(after, before.len() + 1, "nothing but the destination has come into being");
-    // Files of which there is no more than the name.
+    // For some files, only the name exists.
     let line = archive_of(&sandbox, &[b"gone"], true);
     let listed = sandbox.run(["ls", &line]);
     assert_eq!((listed.code, listed.text().as_str()), (Some(3), ""));
@@ -343,30 +344,30 @@ fn a_folder_is_archived_for_vac_as_vac_would() {
     let sandbox = store_with(&[]);
     let source = source(&sandbox);
     let (file, words) = (sandbox.arg("tree.vac"), source.to_str().unwrap().to_owned());
-    // Times of change that are too young are not kept, so the next night would add them.
+    // Change times that are too recent are not kept, so the next snapshot would add them.
     std::thread::park_timeout(std::time::Duration::from_millis(2100));
     let taken = sandbox.ok(["snapshot", "--vac", &file, &words]);
     let line = fs::read_to_string(&file).unwrap();
     assert_eq!(line.len(), 45);
     assert!(taken.contains(line.trim()), "{taken}");
-    // All blocks of files that the real vac wrote are there.
+    // All blocks of files that the real vac wrote are in the store.
     let store = opened(&sandbox);
     let real: Vec<_> = blocks("full").into_iter().map(|block| block.0).collect();
     let there = store.has_batch(&real).unwrap();
     drop(store);
     let shared = there.iter().filter(|there| **there).count();
-    // Only files are so deep: their trees are the same from the top.
+    // Only the trees of files are so deep, and they are the same from the top.
     let deep = |name: &BlockName| name.block_type.depth() > 1;
     assert!(real.iter().zip(&there).filter(|(name, _)| deep(name)).all(|(_, there)| *there));
     eprintln!("{shared} of {} blocks are those of the real vac", real.len());
     assert!(shared * 10 > real.len() * 7, "{shared} of {}", real.len());
-    // The archive has all that the snapshot has, and what vac cannot say as well.
+    // The archive has everything that the snapshot has, and also what vac itself cannot express.
     let same = sandbox.ok(["diff", "tree", &format!("{file}:tree")]);
     assert_eq!(same, "");
     let out = sandbox.path("out");
     sandbox.ok(["restore", &format!("{file}:tree"), out.to_str().unwrap()]);
     assert_eq!(sandbox::manifest(&source), sandbox::manifest(&out));
-    // Nothing has changed: nothing is read again, and the archive is the same.
+    // Nothing has changed, so nothing is read again, and the archive is the same.
     let again = sandbox.ok(["--json", "snapshot", "--vac", &file, &words]);
     let again = sandbox::json_lines(&again).remove(0);
     assert_eq!(fs::read_to_string(&file).unwrap(), line);
@@ -384,7 +385,8 @@ fn an_unchanged_folder_has_the_same_archive_at_any_time() {
         sandbox.ok(["snapshot", "-q", "--vac", file.to_str().unwrap(), source.to_str().unwrap()]);
         fs::read_to_string(&file).unwrap()
     };
-    // An old file that was changed in another way just now: its time of change cannot be relied upon yet, and is archived as it is.
+    // An old file with a very recent change of another kind. Its change time is not reliable yet,
+    // and is archived as it is.
     let letter = source.join("letter.txt");
     let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     File::options().write(true).open(&letter).unwrap().set_modified(old).unwrap();
@@ -413,7 +415,7 @@ fn vac_needs_its_own_scores_and_one_folder() {
     assert!(!Path::new(&file).exists());
 }
 
-/// A tree as only somebody hostile, or a fault, writes one: forty bytes of an entry as they are on the disk.
+/// A tree that only an attacker or a fault makes: the 40 bytes of an entry as they are on the disk.
 fn raw_entry(depth: u8, size: u64, score: &[u8]) -> Entry {
     let mut bytes = [0; VENTI_ENTRY_BYTES];
     bytes[4..8].copy_from_slice(&[0x1f, 0xf4, 0x20, 0x00]);
@@ -433,7 +435,7 @@ fn trees_that_make_no_sense_take_nothing_with_them() {
     };
     let (missing, leaf) = (vec![0x55; 20], put(0, &[b'x'; 8192]));
     let pointers = |count: usize, score: &[u8]| score.repeat(count);
-    // Each pointer of a block of 409 leads to the same block below, and so on down.
+    // Each pointer in a block of 409 leads to the same block below, and so on down.
     let mut bomb = leaf.clone();
     for depth in 1..=4 {
         bomb = put(depth, &pointers(409, &bomb));
@@ -480,7 +482,8 @@ fn trees_that_make_no_sense_take_nothing_with_them() {
 
     let listed = sandbox.run(["ls", &line]);
     assert!(listed.text().contains("the same everywhere"), "{}{}", listed.text(), listed.stderr);
-    // The good ones, and of the others what there is: never anything else, nor a place where it ends by itself only.
+    // A good file is read in full. A bad file gives only the data that exists, and never other
+    // bytes. No read goes on without an end.
     let allowed = 1 << 20;
     for (name, _) in &named {
         let words = format!("ulimit -v 4000000; exec \"$0\" \"$@\" | head -c {allowed}");
@@ -495,7 +498,7 @@ fn trees_that_make_no_sense_take_nothing_with_them() {
             "deeper than it has to be" => {
                 assert!(read.stdout == b"deep" || said.contains("deeper"), "{said}")
             }
-            // What is too much of it does not lie over what comes next.
+            // The bytes beyond the end of a leaf do not cover the next leaf.
             "a leaf that is too long" => {
                 let cut = [[b'y'; 8192], [b'x'; 8192]].concat();
                 assert!(read.stdout == cut || !said.is_empty(), "{} bytes", read.stdout.len());
@@ -506,7 +509,8 @@ fn trees_that_make_no_sense_take_nothing_with_them() {
             "the largest hole" => assert!(read.stdout == vec![0; allowed], "{said}"),
             "the same everywhere" => assert!(read.stdout == vec![b'x'; allowed], "{said}"),
             "a pointer block that is too short" | "a part of a pointer" => {
-                // What no whole pointer leads to is zeros, as Venti's trees are cut, and as plan9port reads them.
+                // A range that no whole pointer leads to is zeros. Venti's trees are cut in this
+                // way, and plan9port reads them so.
                 let (there, zeros) = if name.contains("part") { (2, 1) } else { (3, 17) };
                 let whole = [vec![b'x'; there * 8192], vec![0; zeros * 8192]].concat();
                 assert!(read.stdout == whole, "{} bytes, {said}", read.stdout.len());
@@ -538,7 +542,7 @@ fn folders_within_folders_without_end_are_an_error_of_what_lies_too_deep() {
         assert!(matches!(run.code, Some(0 | 1)), "{words:?}: {:?} {}", run.code, run.stderr);
         assert!(!run.stderr.contains("panicked"), "{words:?}: {}", run.stderr);
     }
-    // It came as deep as a path may be, and no deeper.
+    // The restore went as deep as a path may be, and no deeper.
     let mut at = sandbox.path("out");
     let mut depth = 0;
     while at.join("below").is_dir() {

@@ -39,7 +39,7 @@ fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
     assert!(first.contains("catalog:"), "{first}");
     assert!(!first.contains("B new"), "a server does not say what was new: {first}");
     at(&sandbox, server.address(), &["snapshot", &sandbox.arg("disk.raw"), "--as", "image", "--name", "vm"]);
-    // What was acknowledged to the snapshot is durable, whatever becomes of the server.
+    // The acknowledged blocks of a snapshot are durable, even if the server is killed.
     server.child.kill().unwrap();
     server.child.wait().unwrap();
 
@@ -50,7 +50,7 @@ fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
     assert_eq!(fs::read(sandbox.path("out/large")).unwrap(), noise(1, 3_000_000));
     at(&sandbox, server.address(), &["restore", "vm", &sandbox.arg("out.raw")]);
     assert_eq!(fs::read(sandbox.path("out.raw")).unwrap(), fs::read(sandbox.path("disk.raw")).unwrap());
-    // The catalog is found by the file of this machine, and by nothing else.
+    // Only the file of roots on this machine leads to the catalog.
     let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
     command.args(["-s", server.address(), "--roots", &sandbox.arg("other"), "--json", "snapshots"]);
     assert_eq!(String::from_utf8(command.output().unwrap().stdout).unwrap(), "");
@@ -66,7 +66,7 @@ fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
     assert!(measured.contains("MB/s") && measured.contains("99.9%"), "{measured}");
     let order = ["--order", "permuted", "--action", "read", "--count", "500"];
     at(&sandbox, server.address(), &[&["bench", "venti", server.address()], &order[..]].concat());
-    // Both histograms are for people to read; asking for them ends nothing.
+    // Both histograms are for people. A request for them ends nothing.
     server.signal("-USR1");
     server.signal("-USR2");
     at(&sandbox, server.address(), &["snapshots"]);
@@ -99,7 +99,7 @@ fn what_is_at_a_server_is_mounted_verified_searched_and_compared() {
         let mount = Mount::start(command, &days);
         assert_eq!(manifest(&mount.path("2026/05/01/home")), first);
         assert_eq!(manifest(&mount.path("latest/home/")), manifest(&sandbox.path("home")));
-        // A night that is taken while it is mounted appears.
+        // A snapshot that is taken while the file system is mounted appears.
         ask(&["snapshot", &home, "--time", "2026-05-03T23:00:00Z"]);
         wait_until("the new night is there", || mount.path("2026/05/03/home/letter.txt").is_file());
         mount.end("-TERM");
@@ -137,7 +137,7 @@ fn what_a_server_has_lost_is_named_by_what_it_harms() {
         let said = String::from_utf8(output.stdout).unwrap();
         let complaints = String::from_utf8(output.stderr).unwrap();
         if words.len() == 1 && output.status.code() == Some(0) {
-            // Whether a block is there is not whether it is whole.
+            // `verify` checks only that a block exists. It does not check that the block is intact.
             continue;
         }
         assert_eq!(output.status.code(), Some(5), "{said}{complaints}");
@@ -150,14 +150,14 @@ fn what_a_server_has_lost_is_named_by_what_it_harms() {
     server.end();
 }
 
-/// What a server tells the service manager, and a page of its numbers.
+/// The messages of a server to the service manager, and the address of its metrics.
 struct Watched {
     manager: UnixDatagram,
     metrics: String,
 }
 
 impl Watched {
-    /// Whom a command will tell.
+    /// Makes the socket of a service manager, and passes its path to a command.
     fn manager(sandbox: &Sandbox, command: &mut Command) -> UnixDatagram {
         let manager = UnixDatagram::bind(sandbox.path("notify")).unwrap();
         manager.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -176,7 +176,7 @@ impl Watched {
     }
 }
 
-/// A number of a server that says where its numbers are.
+/// A value from the metrics page of a server.
 fn number_at(metrics: &str, name: &str) -> u64 {
     let (_, url) = metrics.split_once("http://").unwrap();
     let page = String::from_utf8(fetched(&format!("http://{url}"))).unwrap();
@@ -184,13 +184,13 @@ fn number_at(metrics: &str, name: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{name} in {page}")).parse().unwrap()
 }
 
-/// What a server of HTTP has at a place.
+/// The body of an HTTP resource.
 #[track_caller]
 fn fetched(url: &str) -> Vec<u8> {
     found_at(url).unwrap_or_else(|head| panic!("{url}: {head}"))
 }
 
-/// The same, or what is said instead.
+/// The body of an HTTP resource, or the head of the answer if the status is not 200.
 fn found_at(url: &str) -> Result<Vec<u8>, String> {
     let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut socket = TcpStream::connect(address).unwrap();
@@ -238,7 +238,8 @@ fn what_is_at_a_server_is_served_by_every_other_door() {
         "2026-05-01T23:00:00Z",
     ]);
 
-    // All doors at once, straight at the server; and a copy of what was read, near.
+    // All front ends run at once, directly at the Venti server. The second time, they have a
+    // look-aside cache.
     let socket = sandbox.path("nbd");
     let nbd = format!("unix:{}", sandbox.arg("nbd"));
     let doors = ["serve", "--nbd", &nbd, "--nfs", "127.0.0.1:0", "--webdav", "127.0.0.1:0"];
@@ -268,7 +269,7 @@ fn what_is_at_a_server_is_served_by_every_other_door() {
             at(&sandbox, &server.addresses[3], &["ls", "home"]);
             assert!(number_at(metrics, "varve_venti_reads_total") > 0);
         } else {
-            // A night that is taken meanwhile appears, as a day and as an export.
+            // A snapshot that is taken in the meantime appears, as a day and as an export.
             ask(&[
                 "snapshot",
                 &sandbox.arg("disk.raw"),
@@ -285,13 +286,13 @@ fn what_is_at_a_server_is_served_by_every_other_door() {
         }
         server.end();
     }
-    // Behind proxies are blocks; whose snapshots are meant has to be said.
+    // Proxies serve only blocks. Without a list of roots, no snapshots are known.
     let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
     command.env_remove("VARVE_STORE").args(["serve", "--nfs", "127.0.0.1:0", "--shard", far.address()]);
     let refused = command.output().unwrap();
     let said = String::from_utf8(refused.stderr).unwrap();
     assert!(refused.status.code() == Some(2) && said.contains("--roots"), "{said}");
-    // With their list, shards do as well.
+    // With a list of roots, shards serve snapshots as well.
     let list = sandbox.arg("roots");
     let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
     command.args(["--roots", &list, "serve", "--webdav", "127.0.0.1:0", "--shard", far.address()]);
@@ -306,7 +307,7 @@ fn the_numbers_of_proxies_tell_what_waits_and_which_shard_is_away() {
     let sandbox = Sandbox::encrypted();
     make_store(&sandbox);
     let far = Server::start(&sandbox);
-    // The second shard is nowhere.
+    // The second shard does not exist.
     let nowhere = format!("unix!{}", sandbox.arg("nobody"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
     command.args(["serve", "--venti", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--shard", far.address()]);
@@ -337,7 +338,7 @@ fn the_numbers_of_proxies_tell_what_waits_and_which_shard_is_away() {
 fn a_disk_that_cannot_be_written_turns_the_server_read_only_and_everybody_is_told() {
     let sandbox = Sandbox::encrypted();
     make_store(&sandbox);
-    // No file of it can grow beyond this: as if the disk were full, but this machine's is not.
+    // No file of the server can grow beyond this limit. The effect is that of a full disk.
     let mut command = Command::new("sh");
     let own = venti_server::command(&sandbox, &["--venti", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
     command.args(["-c", "trap '' XFSZ; ulimit -f 8192; exec \"$@\"", "sh"]).arg(own.get_program());
@@ -370,10 +371,10 @@ fn a_disk_that_cannot_be_written_turns_the_server_read_only_and_everybody_is_tol
         log.contains("the server is read-only until it is restarted") && log.contains("File too large"),
         "{log}"
     );
-    // Whoever writes later is told, too, though their blocks would have fitted.
+    // Later writes are refused, too, although their blocks would fit.
     let refused = run(bench(&["--count", "1", "--seed", "3"]), false);
     assert!(refused.contains("read only") && refused.contains("File too large"), "{refused}");
-    // What was durable before can be read, by all clients.
+    // All clients can read the blocks that were durable before.
     run(bench(&["--count", "64", "--seed", "1", "--action", "read"]), true);
     assert!(watched.number("varve_venti_reads_total") >= 64);
     server.signal("-TERM");
@@ -400,7 +401,8 @@ fn a_store_that_cannot_be_written_when_it_is_served_is_read_through_the_same_doo
     server.child.kill().unwrap();
     server.child.wait().unwrap();
 
-    // The log has an end that has to be written anew, and its file cannot be written so far.
+    // The end of the log has to be written again, and the limit does not allow its file to grow so
+    // far.
     let manager = UnixDatagram::bind(sandbox.path("notify")).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut command = limited(64);
@@ -481,7 +483,7 @@ fn what_one_client_wrote_is_listed_and_set_aside_and_put_back() {
         blocks.iter().for_each(|bytes| assert!(client.put(data(bytes)).is_ok()));
         client.sync().unwrap();
     }
-    // What a sync was answered for is recorded, whatever becomes of the server.
+    // A sync that was answered has recorded the session, even if the server is killed.
     server.child.kill().unwrap();
     server.child.wait().unwrap();
     let listed = store(&["--json", "venti", "sessions"], 0);
@@ -502,7 +504,7 @@ fn what_one_client_wrote_is_listed_and_set_aside_and_put_back() {
         }
         bad.map(|bytes| client.get(&name(bytes)).map_err(|error| with_causes(&error)))
     };
-    // Served again without the option: it is recorded all the same.
+    // The server runs without the option now. The sessions stay recorded.
     let server = serve(&[]);
     assert!(refusals(server.address()).iter().all(Result::is_ok));
     assert!(store(&["venti", "set-aside", &number], 11).contains("in use"));
@@ -515,7 +517,7 @@ fn what_one_client_wrote_is_listed_and_set_aside_and_put_back() {
             assert!(refused.unwrap_err().contains("the administrator has set this block aside"));
         }
     }
-    // Somebody else brings one of them, and relies on it from then on.
+    // Another client stores one of the blocks again, and can read it from then on.
     let other = client(server.address());
     other.put(data(b"bad")).unwrap();
     assert_eq!(other.get(&name(b"bad")).unwrap(), b"bad".as_slice());
@@ -532,13 +534,14 @@ fn what_one_client_wrote_is_listed_and_set_aside_and_put_back() {
     let server = serve(&[]);
     assert!(refusals(server.address()).iter().all(Result::is_ok));
     server.end();
-    // Proxies could not record who writes.
+    // A server behind proxies could not record which client writes.
     let refused =
         venti_server::command(&sandbox, &["--venti", "127.0.0.1:0", "--read-ahead"]).output().unwrap();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("proxies cannot do"), "{refused:?}");
 }
 
-/// An authority, and certificates that it has signed, each as NAME.pem with its key as NAME-key.pem.
+/// Makes a certificate authority and certificates that it has signed. Each is NAME.pem with its key
+/// in NAME-key.pem.
 fn sign(sandbox: &Sandbox, names: &[&str]) {
     let openssl = |args: &[&str]| {
         let output = Command::new("openssl").args(args).output().unwrap();
@@ -581,7 +584,7 @@ fn over_tls_each_side_knows_the_other() {
     let [certificate, key, ca] = ["server.pem", "server-key.pem", "ca.pem"].map(|name| sandbox.arg(name));
     let own = format!("{certificate},{key}");
     let both = format!("{own},{ca}");
-    // Whoever has a certificate may come from other machines.
+    // Clients with a certificate may connect from other machines.
     let server = Server::run(
         &sandbox,
         venti_server::command(&sandbox, &["--venti", "tls!*!0", "--venti-tls", &both]),
@@ -605,7 +608,7 @@ fn over_tls_each_side_knows_the_other() {
     good(&["snapshot", &sandbox.arg("home")]);
     good(&["restore", "home", &sandbox.arg("out")]);
     assert_eq!(manifest(&sandbox.path("out")), manifest(&sandbox.path("home")));
-    // Far more than any buffer on the way holds, in both directions.
+    // The data is far larger than any buffer on the way, in both directions.
     for action in ["write", "read"] {
         good(&["bench", "venti", &address, "--count", "2000", "--depth", "200", "--action", action]);
     }
@@ -635,7 +638,8 @@ fn over_tls_each_side_knows_the_other() {
     }
 }
 
-/// A folder, archived for vac's tools in the sandbox's own store. The file that names the archive.
+/// Archives a folder for vac's tools in the sandbox's own store. Returns the file that names the
+/// archive.
 fn archived_for_vac(sandbox: &Sandbox) -> String {
     let (store, source, file) = (sandbox.arg(STORE), sandbox.path("source"), sandbox.arg("source.vac"));
     make_store(sandbox);
@@ -691,7 +695,7 @@ fn a_destination_that_does_not_say_that_a_block_is_there_is_given_it() {
     ];
     let mut counts = Vec::new();
     for (what, destination) in &destinations {
-        // The second time finds what is there, or writes it again.
+        // The second copy finds the existing blocks, or writes them again.
         for _ in 0..2 {
             let output = copy(&sandbox, &store, &file, &destination.address);
             assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
@@ -700,7 +704,8 @@ fn a_destination_that_does_not_say_that_a_block_is_there_is_given_it() {
     }
     assert!(counts[0] > 10 && counts.iter().all(|count| *count == counts[0]), "{counts:?}");
 
-    // A score that is nowhere is missing, and not damaged, whatever the server calls it.
+    // A score that is nowhere counts as missing, and not as damaged, whatever the server's message
+    // is.
     for (what, server) in &destinations[..4] {
         let said = fails_at(&sandbox, &server.address, 1, &["ls", &format!("vac:{}", "4".repeat(40))]);
         assert!(said.contains("is not in the store") && !said.contains("damaged"), "{what}: {said}");
@@ -773,7 +778,7 @@ fn a_server_that_breaks_the_protocol_ends_the_work_at_once() {
         assert!(said.contains("breaks the protocol") && said.contains(&server.address), "{what}: {said}");
         assert_eq!(server.connections(), before + 1, "{what}: no other connection is tried");
     }
-    // Bytes that do not have their score are never taken for the block.
+    // Bytes that do not match their score are never accepted as the block.
     let liar = Strange::start(|request, found| match (request, found) {
         (VentiRequest::Read { .. }, Some(block)) if !block.is_empty() => {
             let mut other = block.to_vec();
@@ -796,7 +801,7 @@ fn a_socket_that_somebody_else_has_opened_is_taken_over() {
     make_store(&sandbox);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // Who comes before the server is there waits for it.
+    // A client that connects before the server has started waits for it.
     let early = TcpStream::connect(address).unwrap();
     let own = venti_server::command(&sandbox, &["--venti", "systemd:blocks"]);
     let mut command = Command::new("sh");
@@ -810,7 +815,7 @@ fn a_socket_that_somebody_else_has_opened_is_taken_over() {
     assert!(line.starts_with("venti-04:02"), "{line:?}");
     at(&sandbox, server.address(), &["bench", "venti", server.address(), "--count", "10"]);
     server.end();
-    // A name that was not handed over is said to be missing.
+    // An error names a socket that was not passed.
     let output = venti_server::command(&sandbox, &["--venti", "systemd:files"]).output().unwrap();
     assert!(String::from_utf8(output.stderr).unwrap().contains("has passed no such socket"));
 }

@@ -1,4 +1,4 @@
-//! The disks of the real Venti, and those that something happened to; and copying what is in a store to another.
+//! Disks of the real Venti, intact and damaged, and copies from one store to another.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use crate::sandbox;
@@ -13,7 +13,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
 }
 
-/// `None` where there is no `gzip` to unpack it with.
+/// `None` if there is no `gzip` to unpack the file with.
 fn unpacked(name: &str) -> Option<Vec<u8>> {
     if !sandbox::has("gzip") {
         eprintln!("SKIPPED {name}: there is no gzip");
@@ -28,14 +28,15 @@ fn sha1_store() -> Sandbox {
     Sandbox::made_with(&["--plaintext", "--score", "sha1"])
 }
 
-/// What each arena of a file came to.
+/// The results of an import for each arena of a file.
 fn imported(sandbox: &Sandbox, code: i32, file: &str) -> (Vec<Value>, String) {
     let run = sandbox.run(["--json", "import", "--venti-arenas", file]);
     assert_eq!(run.code, Some(code), "{}", run.stderr);
     (sandbox::json_lines(&run.text()), run.complaints())
 }
 
-/// Where arena 0 lies in the partitions, and how long its head is.
+/// The range of arena 0 in the partitions. The constant after it is the position of the first
+/// clump.
 const ARENA: std::ops::Range<usize> = 794_624..1_843_200;
 const CLUMPS: usize = ARENA.start + 8192;
 
@@ -48,7 +49,7 @@ fn all_blocks_of_old_arenas_come_over_and_only_once() {
         fs::write(sandbox.path("arena"), &disk[ARENA]).unwrap();
         let (alone, _) = imported(&sandbox, 0, "arena");
         assert_eq!((&alone[0]["clumps"], &alone[0]["seal"]), (&161.into(), &"seal good".into()));
-        // The same arena in its partition is known; the open one is new.
+        // The blocks of the same arena in its partition are known already. The open arena is new.
         let (both, _) = imported(&sandbox, 0, "disk");
         assert_eq!(both.len(), 2);
         assert_eq!(
@@ -67,7 +68,8 @@ fn all_blocks_of_old_arenas_come_over_and_only_once() {
 fn an_arena_that_has_grown_is_read_from_where_it_ended() {
     let Some(disk) = unpacked("venti-arenas/partition-v5.img.gz") else { return };
     let sandbox = sha1_store();
-    // As it was before its last clump: the second arena begins behind the first, and its log ends at 183,531.
+    // The partition as it was before its last clump. The second arena begins after the first, and
+    // its log ends at 183,531.
     let mut earlier = disk.clone();
     let end = ARENA.end + 8192 + 183_531;
     let second = &disk[ARENA.end + 8192..end];
@@ -91,7 +93,8 @@ fn damage_is_told_and_hides_nothing_else() {
     let first = u16::from_be_bytes([disk[CLUMPS + 5], disk[CLUMPS + 6]]);
     let second = CLUMPS + 38 + usize::from(first);
     for (what, at, lost) in [
-        // A byte of a block, of a header's magic, and of its score; and what the clumps do not have.
+        // The damaged byte is in a block, in the magic of a header, in the score of a header, or
+        // outside of the clumps.
         ("a block", second + 38, 1),
         ("a magic", second, 1),
         ("a score", second + 9, 1),
@@ -108,7 +111,7 @@ fn damage_is_told_and_hides_nothing_else() {
         assert_eq!(told[0]["damaged"], lost, "{what}: {stderr}");
         assert_eq!(told[1]["blocks"], 25, "{what}");
         assert!(stderr.contains("do not match its seal"), "{what}: {stderr}");
-        // What was damaged comes with a good copy.
+        // An import of a good copy brings the damaged blocks.
         fs::write(sandbox.path("disk"), &disk).unwrap();
         let (good, _) = imported(&sandbox, 0, "disk");
         assert_eq!(good[0]["damaged"], 0, "{what}");
