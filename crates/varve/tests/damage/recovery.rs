@@ -1,5 +1,5 @@
-//! The worst days, with the steps of `docs/guide/recovery.md`: the tests read the page and follow
-//! its steps.
+//! The worst days of a store, with the steps of `docs/guide/recovery.md`: the tests read the page
+//! and follow its steps.
 
 use crate::recovery_page;
 use std::fs;
@@ -136,7 +136,7 @@ fn store() -> Sandbox {
     sandbox
 }
 
-/// The output of the commands that look at a store in every way.
+/// The output of the commands that inspect a store.
 fn looked_at(sandbox: &Sandbox) -> String {
     let ways: [&[&str]; 3] = [&["snapshots"], &["verify", "--data"], &["replicate", "replica", "--dry-run"]];
     let runs = ways.map(|words| sandbox.run(words));
@@ -458,7 +458,7 @@ fn my_disk_died() {
     recovery_page::my_disk_died(elsewhere.path().join("varve").to_str().unwrap(), &[]);
 }
 
-/// A later snapshot, or a repair without a copy, takes away no way to recover.
+/// A later snapshot, or a repair without a copy, does not prevent a full recovery.
 #[test]
 fn a_lost_end_is_told_until_it_is_settled() {
     for repairs_first in [false, true] {

@@ -262,7 +262,7 @@ fn an_audit_is_spread_over_nights() {
 /// The exit status that reports damage or loss.
 const DAMAGE: i32 = 5;
 
-/// A store that another program has filled, so no catalog names its blocks. Returns also the path
+/// A store that another program has filled, so no catalog names its blocks. Also returns the path
 /// of the file with their root score.
 fn filled_by_others(words: &[&str], file_count: u64) -> (Sandbox, String) {
     let sandbox = Sandbox::made_with(&[&["--plaintext", "--score", "sha1"], words].concat());

@@ -342,7 +342,7 @@ fn another_historys_replica_changes_nothing_that_is_remembered() {
     sandbox.ok(["replicate", "their replica"]);
     sandbox.set_store(own);
 
-    // The other replica is seen twice: first of all, and again after the own one.
+    // The other replica is read first, and once more after the own one.
     for _ in 0..2 {
         let audited = sandbox.run(["verify", "--replica", "their replica", "--data"]);
         assert_eq!(audited.code, Some(5), "{}", audited.text());
@@ -354,8 +354,8 @@ fn another_historys_replica_changes_nothing_that_is_remembered() {
             assert!(sandbox.ok(words).contains("all is well"));
         }
     }
-    // Without a store to compare with, the program knows only what it has seen. What it knows about
-    // the first place stays the same.
+    // Without a store to compare with, the program knows only the states that it has seen. Its
+    // record of the first place is unchanged.
     let read = at(&sandbox, "their replica", &["snapshots"]);
     assert_eq!(read.code, Some(0), "{}", read.stderr);
     assert!(read.stderr.contains("another history") && read.text().contains("theirs"), "{}", read.stderr);

@@ -103,8 +103,8 @@ fn every_file_of_every_night_by_nfs() {
         let root = format!("2026/05/{day}/home");
         let listed = Command::new("nfs-ls").args(["-R", &url(&root)]).output().unwrap();
         let text = String::from_utf8_lossy(&listed.stdout);
-        // A line is like `-rwsr-x--x  2     0     0           14 letter.txt`, and ends with the
-        // path below the folder.
+        // A line is like `-rwsr-x--x  2     0     0           14 letter.txt`. Below a folder, the
+        // name comes with its path.
         let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         for (path, (bytes, metadata)) in files {
             let name = path.rsplit('/').next().unwrap();

@@ -161,8 +161,8 @@ fn a_new_night_appears_and_takes_the_name() {
     assert_eq!(manifest(&mount.path("2026/05/01/home")), first);
     let mut open = File::open(mount.path("2026/05/01/home/deep/noise.bin")).unwrap();
 
-    // A second snapshot of the same day takes the name of the older one. The link to the older one
-    // changes too, although the kernel remembers links.
+    // A second snapshot of the same day takes the name of the older one, which gets a suffix. The
+    // link to the older one changes too, although the kernel caches links.
     let by_id = mount.path("by-id").join(&names(&mount.path("by-id"))[0]);
     let leads_to = |path: &str| fs::read_link(&by_id).is_ok_and(|target| target == Path::new(path));
     assert!(leads_to("../2026/05/01/home"));
@@ -359,7 +359,7 @@ fn a_disk_is_shown_by_its_volumes() {
     let sandbox = Sandbox::encrypted();
     let (tree, image) = (sandbox.path("tree"), sandbox.path("vm.img"));
     sample_folder(&tree);
-    // A second name of a file also counts as a link in a file system.
+    // A file with two names has both of them in the volume, too.
     let volume = sandbox.path("volume");
     tool("mkfs.ext4", ["-q", "-F", "-d", tree.to_str().unwrap(), volume.to_str().unwrap(), "24M"]);
     // The first partition holds files, and the second has no known file system.

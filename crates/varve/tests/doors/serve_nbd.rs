@@ -136,7 +136,8 @@ fn every_night_is_an_export_and_new_ones_appear() {
         let exports = list["exports"].as_array().unwrap().iter();
         exports.map(|export| export["export-name"].as_str().unwrap().to_owned()).collect()
     };
-    // A snapshot that was asked for by its plain name is listed by a name that stays valid.
+    // A snapshot that was asked for by its plain name is listed by a name that still means this
+    // snapshot later.
     let secret = "secret@2026-05-02";
     assert_eq!(listed(), [secret, secret, "vm@2026-05-02", "vm@2026-05-01", "vm@2026-05-02"]);
     for (name, size) in [("vm@2026-05-01", "25165824"), ("latest", "32"), ("", "32"), ("vm", "25165824")] {

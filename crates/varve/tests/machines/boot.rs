@@ -41,7 +41,8 @@ fn bootable(text: &str, says: Says) -> Vec<u8> {
     code.extend(word(message_at + text.find('?').unwrap_or(text.len())));
     code.push(0xbe);
     code.extend(word(message_at));
-    // `int 0x10` shows a character, and `out dx, al` sends it. Otherwise `nop` is in their places.
+    // `int 0x10` shows a character, and `out dx, al` sends it. A `nop` replaces the one
+    // that is not used.
     let (show, send) = match says {
         Says::OnItsConsole => ([0x90, 0x90], 0xee),
         Says::OnItsScreen => ([0xcd, 0x10], 0x90),
@@ -212,7 +213,8 @@ fn a_kept_file_leads_to_no_other_file() {
     fs::write(sandbox.path("made"), &secret).unwrap();
     refused(&elsewhere, "its data is in another file");
     assert!(fs::read(sandbox.path("made")).unwrap() == secret);
-    // The flag alone leads to a refusal, and so does the name.
+    // The feature flag of a data file alone leads to a refusal, and so does the flag of a corrupt
+    // image.
     let mut mark = fs::read(make("mark", &below, &[])).unwrap();
     mark[79] |= 4;
     fs::write(sandbox.path("mark"), &mark).unwrap();

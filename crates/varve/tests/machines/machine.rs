@@ -259,7 +259,7 @@ fn a_killed_run_costs_the_next_one_nothing() {
     assert!(run.stderr.contains("an earlier run was killed"), "{}", run.stderr);
     assert!(run.text().contains("the changes since"), "{}", run.text());
     assert_eq!((machine.parts(), machine.records().map(|records| records.len())), (0, [1, 1]));
-    // The record of the night after covers no more than the one before.
+    // The next snapshot reads only the changes since this one.
     machine.write("d0", 201 * MIB, 512, 4);
     assert_eq!(night(&sandbox, &machine, &["--drive", "d0", "--name", "web-d0"])[0]["read_bytes"], 64 << 10);
     machine.quit();

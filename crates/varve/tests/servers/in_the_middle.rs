@@ -147,7 +147,8 @@ fn two_at_the_same_time_never_mix() {
                 run.stderr
             );
         }
-        // A reader finds one of the two histories, and finds it complete.
+        // A reader finds only one of the two histories, and each snapshot that it can read is
+        // complete.
         let listed = second.run_at(second.url.as_ref(), &["snapshots"]);
         let shows = |name: &str| listed.text().contains(name);
         assert!(!(shows("near") && shows("far")), "{}: {}", kind.name, listed.text());

@@ -49,7 +49,7 @@ impl Client<'_> {
         ssh
     }
 
-    /// Forwards a local port to a place at the server. Returns the port.
+    /// Forwards a local port to a place at the server. Returns the SSH process and the port.
     fn forward(&self, place: &str) -> (Ended, u16) {
         let port = free_port();
         let ssh = Ended(self.ssh(&["-N", "-L", &format!("{port}:{place}")], &[]).spawn().unwrap());

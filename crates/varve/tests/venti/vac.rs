@@ -391,7 +391,8 @@ fn an_unchanged_folder_has_the_same_archive_at_any_time() {
     let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     File::options().write(true).open(&letter).unwrap().set_modified(old).unwrap();
     let first = archive();
-    // The clock shows another second, and more than what any file system keeps time by.
+    // The clock shows a later second, and the pause is longer than the time resolution of any file
+    // system.
     std::thread::park_timeout(std::time::Duration::from_millis(2100));
     assert_eq!(archive(), first);
     fs::set_permissions(&letter, fs::Permissions::from_mode(0o600)).unwrap();
