@@ -296,7 +296,7 @@ fn names_that_lead_elsewhere_are_left_out() {
     assert_eq!(fs::read(sandbox.path("out/good")).unwrap(), b"hostile");
     let after = fs::read_dir(sandbox.path("")).unwrap().count();
     assert_eq!(after, before.len() + 1, "nothing but the destination has come into being");
-    // For some files, only the name exists.
+    // Of this file, the archive has only the name.
     let line = archive_of(&sandbox, &[b"gone"], true);
     let listed = sandbox.run(["ls", &line]);
     assert_eq!((listed.code, listed.text().as_str()), (Some(3), ""));

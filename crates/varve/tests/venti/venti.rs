@@ -66,7 +66,7 @@ fn nights_go_to_a_venti_server_and_come_back_after_it_was_killed() {
     assert!(measured.contains("MB/s") && measured.contains("99.9%"), "{measured}");
     let order = ["--order", "permuted", "--action", "read", "--count", "500"];
     at(&sandbox, server.address(), &[&["bench", "venti", server.address()], &order[..]].concat());
-    // Both histograms are for people. A request for them ends nothing.
+    // Both histograms are for people. A request for them does not end the server.
     server.signal("-USR1");
     server.signal("-USR2");
     at(&sandbox, server.address(), &["snapshots"]);
@@ -137,7 +137,7 @@ fn what_a_server_has_lost_is_named_by_what_it_harms() {
         let said = String::from_utf8(output.stdout).unwrap();
         let complaints = String::from_utf8(output.stderr).unwrap();
         if words.len() == 1 && output.status.code() == Some(0) {
-            // `verify` checks only that a block exists. It does not check that the block is intact.
+            // Without `--data`, `verify` checks that a block exists, and not that it is intact.
             continue;
         }
         assert_eq!(output.status.code(), Some(5), "{said}{complaints}");
@@ -307,7 +307,7 @@ fn the_numbers_of_proxies_tell_what_waits_and_which_shard_is_away() {
     let sandbox = Sandbox::encrypted();
     make_store(&sandbox);
     let far = Server::start(&sandbox);
-    // The second shard does not exist.
+    // No server is at the address of the second shard.
     let nowhere = format!("unix!{}", sandbox.arg("nobody"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
     command.args(["serve", "--venti", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--shard", far.address()]);
