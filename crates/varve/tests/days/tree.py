@@ -4,7 +4,7 @@
   tree.py nfs://…     by NFS, through libnfs
 
 Two equal folders give the same lines, whatever they are read through. The lines have no size for folders and no
-number for devices, because not every file system reports them in the same way. Extended attributes are listed
+number for devices, because NFS and local file systems report them differently. Extended attributes are listed
 only for folders of this machine, with --xattrs.
 """
 

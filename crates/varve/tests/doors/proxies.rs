@@ -303,8 +303,8 @@ fn is_through(folder: &Path) -> bool {
 
 /// A client, a proxy with a cache and a write buffer before shards, and two servers. Each process
 /// except the client is killed at random, and stays away for a while. The proxy must never
-/// report a block as missing that a sync acknowledged to the client, and in the end every such block
-/// must be at the servers.
+/// report a block as missing that a sync acknowledged to the client, and in the end every such
+/// block must be at the servers.
 #[test]
 fn no_acknowledged_block_is_lost_when_each_side_is_killed_at_random() {
     let seed = setting("VARVE_SEED", 20_261_121);
