@@ -1,5 +1,6 @@
-//! Every kind behind a proxy that breaks connections: an operation is done in the end or fails with the right error; no wrong byte ever
-//! comes back, and no half object is ever seen.
+//! Every kind of target behind a proxy that breaks connections. Each operation either succeeds in
+//! the end or fails with the right error. No wrong byte is returned, and no partial object is
+//! visible.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ fn patient(kind: &Kind, try_count_max: u32) -> OpenOptions {
     OpenOptions { patience, ..kind.options.clone() }
 }
 
-/// SSH servers are known by their port, too: the proxy's is added to what is known.
+/// Adds the proxy's port to `known_hosts`, because an SSH server is known by its port as well.
 fn known_at(kind: &Kind, proxy: &Proxy) {
     if let Some(path) = &kind.options.known_hosts {
         let known = std::fs::read_to_string(path).unwrap();
@@ -69,7 +70,7 @@ fn contents(number: usize) -> Bytes {
     words.flat_map(u32::to_be_bytes).take(CONTENT_BYTES).collect::<Vec<_>>().into()
 }
 
-/// What is there under a name, seen without the proxy: all of it or nothing.
+/// Reads an object without the proxy: it must be whole or absent.
 fn is_whole_or_absent(direct: &dyn Target, name: &FileName, expected: &Bytes, after: &str) -> bool {
     match direct.get(name, 0..CONTENT_BYTES as u64) {
         Ok(found) => {
@@ -159,7 +160,8 @@ fn webdav_survives() {
     survives(kinds::webdav());
 }
 
-/// When every try is broken, it fails as something that may pass, and what is there is whole or nothing.
+/// When every attempt is broken, the operation fails with a temporary error, and the object is
+/// whole or absent.
 #[test]
 fn what_never_works_fails_and_leaves_nothing_half() {
     for kind in [kinds::s3(), kinds::sftp(), kinds::ftp(), kinds::webdav()].into_iter().flatten() {
@@ -181,7 +183,7 @@ fn what_never_works_fails_and_leaves_nothing_half() {
             let put = proxied.put(&object, contents(number), PutMode::Create);
             let after = format!("on {} after {fault:?}", kind.name);
             if !matches!(put, Err(TargetError::Failed { .. })) {
-                // A limit that lies beyond what a call sends breaks nothing.
+                // A limit greater than the number of bytes sent breaks nothing.
                 assert!(
                     put.is_ok() && is_whole_or_absent(&*direct, &object, &contents(number), &after),
                     "{after}: {put:?}"
@@ -193,13 +195,13 @@ fn what_never_works_fails_and_leaves_nothing_half() {
             let get = proxied.get(&object, 0..1);
             assert!(matches!(get, Err(TargetError::Failed { .. })), "{after}: {get:?}");
             proxy.plan(&[]);
-            // And afterwards it works again.
+            // The target works again after the faults.
             proxied.put(&FileName::new("next").unwrap(), Bytes::new(), PutMode::Replace).unwrap();
         }
     }
 }
 
-/// A large object that is cut off goes on with what has not arrived.
+/// An interrupted upload of a large object sends only the parts that have not arrived.
 #[test]
 fn parts_that_arrived_are_not_sent_again() {
     let Some(kind) = kinds::s3() else { return };
@@ -209,7 +211,7 @@ fn parts_that_arrived_are_not_sent_again() {
     assert!(proxied.capabilities().create_is_exclusive);
     let object = FileName::new("object").unwrap();
     let contents = Bytes::from((0_u32..12 << 20).flat_map(u32::to_le_bytes).collect::<Vec<_>>());
-    // The first connections carry questions, the later ones parts.
+    // The first connections carry small requests, the later ones carry parts.
     let cut = Fault::CutUp(10 << 20);
     proxy.plan(&[cut, cut, cut, cut]);
     proxied.put(&object, contents.clone(), PutMode::Create).unwrap();
@@ -217,7 +219,7 @@ fn parts_that_arrived_are_not_sent_again() {
     assert_eq!(kind.at(&place).list("").unwrap().len(), 1);
 }
 
-/// The whole suite over a bad line: each new connection is broken sooner or later.
+/// Runs the whole contract suite over a bad line: each new connection breaks sooner or later.
 #[test]
 fn the_contract_holds_over_a_bad_line() {
     for kind in [kinds::s3(), kinds::sftp(), kinds::ftp(), kinds::webdav()].into_iter().flatten() {
@@ -226,7 +228,8 @@ fn the_contract_holds_over_a_bad_line() {
         let limits = [3000_usize, 20_000, 50_000, 900_000, 300_000, 7000, 5_000_000];
         let bad: Vec<_> =
             limits.iter().flat_map(|&limit| [Fault::CutDown(limit), Fault::ResetUp(limit)]).collect();
-        // One call may meet all of them, on its way there and on its data; a busy machine adds its own silences.
+        // One call may meet all faults, on its control and its data connections. A busy machine
+        // adds time-outs of its own.
         let options = patient(&kind, u32::try_from(2 * bad.len() + 12).unwrap());
         contract::check(&mut || {
             proxy.plan_both(&bad, &bad);

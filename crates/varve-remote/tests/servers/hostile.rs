@@ -1,4 +1,4 @@
-//! Servers that lie: what they send is bounded, and found out.
+//! Servers that lie: their answers are bounded in size, and the lies are detected.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use varve_remote::{OpenOptions, Password, PutMode, RetryPolicy, S3Keys, Target, TargetError, open};
 use varve_world::FileName;
 
-/// What was asked: method, path with its query, headers in small letters, body.
+/// One request: method, path with its query, header names in lower case, body.
 struct Asked {
     method: String,
     path: String,
@@ -19,12 +19,12 @@ struct Asked {
     body: Vec<u8>,
 }
 
-/// A server whose answers the test writes to the line itself.
+/// A server whose answers the test writes to the connection itself.
 fn server(answer: impl Fn(&Asked, &mut TcpStream) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let answer = Arc::new(answer);
-    // Ends with the process: nobody else waits at this port.
+    // The thread ends with the process. Nothing else listens on this port.
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let answer = Arc::clone(&answer);
@@ -130,7 +130,7 @@ fn another_range_than_asked_for_is_found_out() {
 
 #[test]
 fn wrong_lengths_are_found_out() {
-    // Fewer bytes than it says, of an object that is long enough.
+    // The body is shorter than its declared length. The object itself is long enough.
     let port = server(|_, stream| {
         let head =
             "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 3-6/10\r\nContent-Length: 4\r\n\r\n34";
@@ -140,7 +140,7 @@ fn wrong_lengths_are_found_out() {
         let got = target.get(&name(), 3..7);
         assert!(matches!(got, Err(TargetError::Failed { .. })), "{got:?}");
     }
-    // An object that has become shorter.
+    // The object has become shorter.
     let port =
         server(|_, stream| say(stream, "206 Partial Content", "Content-Range: bytes 3-4/5\r\n", b"34"));
     for target in both(port) {
@@ -170,7 +170,7 @@ fn redirects_are_not_followed() {
     }
 }
 
-/// A bucket in memory that notes what was done to it.
+/// A bucket in memory that records the writes and removals.
 #[derive(Default)]
 struct Bucket {
     objects: BTreeMap<String, Vec<u8>>,
@@ -178,7 +178,7 @@ struct Bucket {
     removed: Vec<String>,
 }
 
-/// An S3 server that honours `If-None-Match` or does not, with a lock on every object if told.
+/// An S3 server that may honour `If-None-Match`, and may hold a lock on every object.
 fn bucket(honours: bool, is_locked: bool) -> (u16, Arc<Mutex<Bucket>>) {
     let bucket = Arc::new(Mutex::new(Bucket::default()));
     let shared = Arc::clone(&bucket);
@@ -241,7 +241,7 @@ fn a_write_once_bucket_is_enough_for_creations() {
     assert!(matches!(again, Err(TargetError::Exists { .. })), "{again:?}");
     let replaced = target.put(&name(), Bytes::from_static(b"third"), PutMode::Replace);
     assert!(matches!(replaced, Err(TargetError::Refused { .. })), "{replaced:?}");
-    // Another session finds the probe of the one before.
+    // Another session finds the probe that the first one left.
     in_bucket(port).put(&FileName::new("next").unwrap(), Bytes::new(), PutMode::Create).unwrap();
     let bucket = bucket.lock();
     assert_eq!(bucket.written, ["/bucket/in/.varve-probe", "/bucket/in/object", "/bucket/in/next"]);
@@ -263,7 +263,7 @@ fn secrets_do_not_go_over_the_line() {
     assert!(!seen.contains("secret"), "{seen}");
 }
 
-/// What became of an upload in parts.
+/// The state of a multipart upload.
 #[derive(Default)]
 struct Parts {
     sent: BTreeMap<String, usize>,
@@ -272,7 +272,7 @@ struct Parts {
     aborted: bool,
 }
 
-/// An S3 server on which part 2 fails so many times.
+/// An S3 server on which part 2 fails `failures` times.
 fn parts(failures: usize) -> (u16, Arc<Mutex<Parts>>) {
     let parts = Arc::new(Mutex::new(Parts::default()));
     let shared = Arc::clone(&parts);
@@ -343,7 +343,7 @@ fn an_upload_that_is_given_up_is_taken_away() {
     assert!(parts.aborted && parts.completed.is_none());
 }
 
-/// A completion is answered before it is done, and may yet fail.
+/// The server answers a completion before it is done, and the completion may still fail.
 #[test]
 fn a_completion_that_fails_late_is_no_success() {
     let port = server(|asked, stream| match asked.method.as_str() {

@@ -1,4 +1,4 @@
-//! Every kind of target, each on a server of its own. The tests of the program use these, too.
+//! Every kind of target, each on a server of its own. The tests of the program use them as well.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::cell::Cell;
@@ -15,14 +15,14 @@ use crate::lonely_server::{Server, program};
 const S3_SECRET: &str = "testsecret";
 const PASSWORD: &str = "hunter2";
 
-/// A server, and how targets on it are opened.
+/// A server, and the options to open targets on it.
 pub struct Kind {
     pub name: &'static str,
     pub server: Server,
     pub options: OpenOptions,
-    /// The URL, with `PORT` and `PLACE` to be filled in.
+    /// The URL, with the placeholders `PORT` and `PLACE`.
     url: String,
-    /// Where in the server's folder the places are.
+    /// The folder, below the server's own, that holds the places.
     files: &'static str,
     place_count: Cell<u32>,
 }
@@ -40,7 +40,7 @@ impl Kind {
         Self { name, server, options, url: url.into(), files, place_count: Cell::new(0) }
     }
 
-    /// A target on the server in a place that nobody has used.
+    /// A target on the server, in a new place.
     pub fn fresh(&self) -> Box<dyn Target> {
         self.at(&self.fresh_place())
     }
@@ -54,22 +54,22 @@ impl Kind {
         self.through(self.server.port, place, &self.options)
     }
 
-    /// A target on the server as it is seen through another port.
+    /// A target on the server, reached through another port.
     pub fn through(&self, port: u16, place: &str, options: &OpenOptions) -> Box<dyn Target> {
         open(&self.url_through(port, place), options).unwrap()
     }
 
-    /// The URL of a place on the server, as it is seen through a port.
+    /// The URL of a place on the server, reached through `port`.
     pub fn url_through(&self, port: u16, place: &str) -> String {
         self.url.replace("PORT", &port.to_string()).replace("PLACE", place)
     }
 
-    /// Where the server keeps the objects of a place.
+    /// The folder in which the server keeps the objects of a place.
     pub fn folder(&self, place: &str) -> PathBuf {
         self.server.folder.path().join(self.files).join(place.replace("%20", " "))
     }
 
-    /// What another program finds in its environment to be let in through a port.
+    /// The environment variables that give another program access through `port`.
     pub fn environment(&self, port: u16) -> Vec<(String, String)> {
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let mut pairs = vec![("AWS_REGION".to_owned(), "us-east-1".to_owned())];
@@ -97,7 +97,7 @@ impl Kind {
     }
 }
 
-/// All kinds that can be had here.
+/// All kinds whose server program is installed.
 pub fn all() -> Vec<Kind> {
     [s3(), sftp(), ftp(), ftps(), webdav(), webdavs()].into_iter().flatten().collect()
 }
@@ -109,7 +109,7 @@ pub fn s3() -> Option<Kind> {
         let mut command = Command::new(program);
         command.args(["--access", "test", "--secret", S3_SECRET, "--port", &format!("127.0.0.1:{port}")]);
         command.arg("posix").arg("--sidecar").arg(folder.join("meta"));
-        // Without versions there is no object lock.
+        // Object lock requires versioning.
         command.arg("--versioning-dir").arg(folder.join("versions")).arg(folder.join("s3"));
         fs::create_dir_all(folder.join("meta")).unwrap();
         fs::create_dir_all(folder.join("versions")).unwrap();
@@ -127,10 +127,11 @@ pub fn s3() -> Option<Kind> {
     ))
 }
 
-/// OpenSSH, with a key of the test's own for the server and one for whoever runs the test.
+/// OpenSSH, with one key for the server and one for the user, both made by the test.
 pub fn sftp() -> Option<Kind> {
     let (program, keygen) = (program("sshd")?, program("ssh-keygen")?);
-    // Where the server, as root, keeps its unprivileged half; Debian's service would make it.
+    // sshd's folder for privilege separation, needed when it runs as root. Debian's service creates
+    // it.
     drop(DirBuilder::new().mode(0o755).create("/run/sshd"));
     let server = Server::start(|folder, port| {
         for key in ["host", "user"] {
@@ -182,7 +183,7 @@ pub fn ftp() -> Option<Kind> {
     Some(Kind::new("ftp", server, "root/up", "ftp://127.0.0.1:PORT/up/PLACE", OpenOptions::default()))
 }
 
-/// The same, encrypted, with a certificate of the test's own.
+/// The same with encryption, and a certificate made by the test.
 pub fn ftps() -> Option<Kind> {
     let certificate = Certificate::make()?;
     let server = vsftpd(&format!(
@@ -230,7 +231,7 @@ pub fn webdav() -> Option<Kind> {
     Some(Kind::new("webdav", server, "dav", "webdav+http://ann@127.0.0.1:PORT/PLACE", options))
 }
 
-/// The same, encrypted.
+/// The same with encryption.
 pub fn webdavs() -> Option<Kind> {
     let certificate = Certificate::make()?;
     let both = certificate.both.display();
@@ -268,9 +269,9 @@ fn nginx(listen: &str, more: &str) -> Option<Server> {
     }))
 }
 
-/// A certificate that only this test believes.
+/// A certificate that only this test trusts.
 struct Certificate {
-    /// The certificate and its key.
+    /// The file with the certificate and its key.
     both: std::path::PathBuf,
     folder: tempfile::TempDir,
 }
@@ -291,7 +292,7 @@ impl Certificate {
         Some(Self { both: at("both"), folder })
     }
 
-    /// Options that believe it. It is copied to where the server's files are, which live longer.
+    /// Options that trust the certificate. It is copied to the server's folder, which lives longer.
     fn options(&self, server: &Server) -> OpenOptions {
         let kept = server.folder.path().join("authority.pem");
         fs::copy(self.folder.path().join("certificate"), &kept).unwrap();

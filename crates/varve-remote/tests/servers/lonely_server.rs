@@ -1,4 +1,4 @@
-//! A server of the test's own: alone on its port, with a folder of its own, ended with its test.
+//! A server for one test: it has a port and a folder of its own, and ends with the test.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A server that runs.
+/// A running server.
 pub struct Server {
     child: Child,
     pub port: u16,
@@ -17,7 +17,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts what `command` makes of its folder and its port, and waits until the port answers.
+    /// Starts the command that `make` returns for a folder and a port. Waits until the port accepts
+    /// connections.
     pub fn start(make: impl FnOnce(&Path, u16) -> Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         open_to_all(folder.path());
@@ -41,7 +42,7 @@ impl Server {
         server
     }
 
-    /// What it said so far.
+    /// The server's output so far.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
@@ -49,24 +50,25 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// A port that nobody had a moment ago.
+/// A port that was free a moment ago.
 pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Lets servers that serve as somebody else see a folder.
+/// Makes a folder readable for servers that run as another user.
 pub fn open_to_all(folder: &Path) {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Where a program is: named by a variable of its own, or found where programs are. Says so when it is not.
+/// The path of a program, from the environment variable with its name, or from `PATH`. Prints a
+/// line when the program is not found.
 pub fn program(name: &str) -> Option<PathBuf> {
     if std::env::var("VARVE_SERVERS").is_ok_and(|when| when == "later") {
         println!("skipped: {name} is left to `script/test servers`");

@@ -1,5 +1,6 @@
-//! The targets on real servers: each is started on a free port of this machine with its state in a folder of its own, and is ended
-//! by its process id. What is not installed is skipped by name; `script/test servers` installs it.
+//! The targets on real servers. Each server is started on a free port of this machine, keeps its
+//! state in a folder of its own, and is ended by its process id. A server that is not installed is
+//! skipped, and its name is printed. `script/test servers` installs it.
 #![expect(
     clippy::disallowed_methods,
     reason = "servers, proxies and creators at the same time need threads and clocks"

@@ -1,4 +1,4 @@
-//! What each kind promises, measured.
+//! The capabilities that each kind of target promises, measured.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -54,7 +54,7 @@ fn name(text: &str) -> FileName {
     FileName::new(text).unwrap()
 }
 
-/// The table in `docs/guide/remotes.md` says what is measured here.
+/// The table in `docs/guide/remotes.md` states the capabilities measured here.
 #[test]
 fn promises_are_those_of_the_page() {
     let page = include_str!("../../../../docs/guide/remotes.md");
@@ -111,13 +111,14 @@ fn racing_creators_of_large_objects_have_one_winner() {
     assert_eq!(target.get(&name("claim"), 9..10).unwrap(), vec![winners[0].0]);
 }
 
-/// What a writer has left that died days ago, by the server's clock; nothing else, and nothing that somebody may be at.
+/// Removes temporary files of writers that stopped days ago by the server's clock. It removes
+/// nothing else, and nothing that a live writer may be using.
 #[test]
 fn what_dead_writers_left_is_removed() {
     let own = tempfile::tempdir().unwrap();
     let mut places: Vec<(&str, Box<dyn Target>, _)> =
         vec![("folder", Box::new(FolderTarget::new(own.path())), own.path().to_owned())];
-    // The other servers of these tests keep files whose names begin with a dot out of what they list.
+    // The other servers in these tests omit names that begin with a dot from their listings.
     let kind = kinds::sftp();
     if let Some(kind) = &kind {
         let place = kind.fresh_place();
@@ -234,7 +235,7 @@ fn only_known_ssh_servers_are_believed() {
     assert!(says(list(&unknown)).contains("not among the known hosts"));
     let accepting = OpenOptions { unknown_hosts: UnknownHosts::Accept, ..unknown };
     assert_eq!(list(&accepting).unwrap(), []);
-    // Another key than the known one is refused even then.
+    // A key that differs from the known one is refused even then.
     let other = kind.server.folder.path().join("other");
     make_key(&keygen, &other);
     let key = fs::read_to_string(other.with_extension("pub")).unwrap();

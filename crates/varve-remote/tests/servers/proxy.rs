@@ -1,4 +1,5 @@
-//! A proxy that breaks connections as it is told: what lies between us and a server in the world.
+//! A proxy that breaks connections as the test plans: it stands for the network between client and
+//! server.
 #![allow(dead_code, reason = "each test uses its own part of this")]
 
 use std::collections::VecDeque;
@@ -9,40 +10,40 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// What happens to one connection.
+/// The fault of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It is closed at once.
+    /// Closed at once.
     Refuse,
-    /// It is reset after so many bytes to the server.
+    /// Reset after this many bytes to the server.
     ResetUp(usize),
-    /// It is reset after so many bytes from the server.
+    /// Reset after this many bytes from the server.
     ResetDown(usize),
-    /// It ends in good order, though early, after so many bytes to the server.
+    /// Closed cleanly, but early, after this many bytes to the server.
     CutUp(usize),
-    /// The same from the server.
+    /// Closed cleanly, but early, after this many bytes from the server.
     CutDown(usize),
-    /// Nothing more comes from the server after so many bytes, and the connection stays.
+    /// Silent after this many bytes from the server. The connection stays open.
     Stall(usize),
-    /// Each piece takes its time.
+    /// Each piece is delayed.
     Slow,
-    /// It is answered in the server's place, in HTTP.
+    /// Answered by the proxy, in HTTP, instead of the server.
     Answer(&'static str),
-    /// It is answered so after the server has done what was asked.
+    /// Answered by the proxy after the server has executed the request.
     AnswerAfter(&'static str),
 }
 
 #[derive(Default)]
 struct State {
-    /// For the connections to come, in order; those after them are left alone.
+    /// Faults for the coming connections, in order. Connections after these are not disturbed.
     faults: VecDeque<Fault>,
-    /// For the data connections of FTP.
+    /// The same for the data connections of FTP.
     data_faults: VecDeque<Fault>,
     open: Vec<TcpStream>,
     broken_count: usize,
 }
 
-/// A port that leads to another one.
+/// A port that forwards to another one.
 pub struct Proxy {
     pub port: u16,
     state: Arc<Mutex<State>>,
@@ -54,7 +55,7 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(Mutex::new(State::default()));
         let shared = Arc::clone(&state);
-        // Ends with the process: nobody else waits at this port.
+        // The thread ends with the process. Nothing else listens on this port.
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let fault = shared.lock().faults.pop_front();
@@ -64,7 +65,7 @@ impl Proxy {
         Self { port, state }
     }
 
-    /// Breaks what is open, and the connections to come.
+    /// Breaks the open connections, and plans faults for the coming ones.
     pub fn plan(&self, faults: &[Fault]) {
         self.plan_both(faults, &[]);
     }
@@ -78,7 +79,7 @@ impl Proxy {
         }
     }
 
-    /// How many connections were broken.
+    /// The number of connections that were broken.
     pub fn broken_count(&self) -> usize {
         self.state.lock().broken_count
     }
@@ -115,7 +116,8 @@ fn carry_up(mut client: TcpStream, mut server: TcpStream, fault: Option<Fault>) 
             Some(Fault::ResetUp(limit) | Fault::CutUp(limit)) => limit,
             Some(Fault::Answer(answer)) => {
                 drop(client.write_all(answer.as_bytes()));
-                // Long enough for the answer to be read before the reset that unread bytes cause.
+                // The pause lets the client read the answer before the reset, which the unread
+                // bytes cause.
                 std::thread::sleep(Duration::from_millis(30));
                 end(&client, &server, false);
                 return;
@@ -170,7 +172,8 @@ fn carry_down(
         };
         let passed = bytes.len().min(limit - carried);
         if client.write_all(&bytes[..passed]).is_err() {
-            // Or the server would wait for ever for room in a connection that nobody reads: `open` holds it, too.
+            // Otherwise the server would wait for ever for room in a connection that nobody reads:
+            // `open` holds the connection as well.
             end(&client, &server, true);
             return;
         }
@@ -187,7 +190,7 @@ fn carry_down(
     drop(client.shutdown(Shutdown::Write));
 }
 
-/// FTP names a port for the data: it becomes one of ours.
+/// FTP names a port for the data. This replaces it by a port of the proxy.
 fn lead_data_through_us(state: &Arc<Mutex<State>>, bytes: &mut Vec<u8>) {
     let Some(text) = bytes.strip_prefix(b"227 ").and_then(|rest| std::str::from_utf8(rest).ok()) else {
         return;
@@ -210,7 +213,8 @@ fn lead_data_through_us(state: &Arc<Mutex<State>>, bytes: &mut Vec<u8>) {
 fn end(one: &TcpStream, other: &TcpStream, with_reset: bool) {
     for stream in [one, other] {
         if with_reset {
-            // To connect to nowhere resets what was connected, however many hold the socket.
+            // Connecting to an unspecified address resets the connection, even if the socket has
+            // other holders.
             let outcome = rustix::net::connect_unspec(stream);
             assert!(outcome.is_ok() || outcome == Err(rustix::io::Errno::NOTCONN), "{outcome:?}");
         } else {

@@ -1,4 +1,4 @@
-//! Audits: every kind of tampering is found, and named by the object that it is in.
+//! Audits find every kind of tampering, and name the object that has it.
 
 use std::sync::Arc;
 
@@ -55,8 +55,9 @@ fn every_cut_and_every_missing_object_is_named() {
         for kept in [None, Some(whole.len() - 1), Some(whole.len() / 2)] {
             target.set(&object.name, kept.map(|kept| whole.slice(..kept)));
             let audit = audited(&target, ClumpShare::NONE);
-            // The end of the log, missing, leaves a good and shorter log: only who has seen more can tell. So does the last seal,
-            // which no page that comes later covers yet.
+            // If the end of the log is missing, the rest is a good, shorter log: only a party that
+            // saw the later state can tell. The same is true of the last seal, which no later page
+            // covers yet.
             let is_end = number + 2 >= objects.len() && kept.is_none();
             assert!(is_end || !audit.findings.is_empty(), "{} kept {kept:?}", object.name);
             if kept.is_some() {
@@ -74,7 +75,8 @@ fn every_flipped_byte_is_found_by_a_full_audit() {
     let (_, target) = replicated();
     for object in segments(&target) {
         let whole = contents(&target, &object);
-        // Odd places, so that no gap between records, which means nothing, is met by chance alone.
+        // The places are odd numbers, so a hit in a gap between records, whose bytes mean nothing,
+        // is only chance.
         for place in [0, 30, 77, 700, whole.len() / 3, whole.len() / 2] {
             let mut flipped = whole.to_vec();
             flipped[place] ^= 1;

@@ -1,4 +1,4 @@
-//! Clones: the whole store comes back, also in steps, and never an arena that was not checked.
+//! Clones: the whole store is copied, even in several steps, and no unchecked arena is accepted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -81,7 +81,8 @@ fn a_clone_may_stop_anywhere() {
     let storage = MemoryStorage::new();
     let mut steps = 0;
     loop {
-        // One more each time: arenas that are fetched side by side, and torn each time, may all need some more to be whole.
+        // Each attempt has one more operation. Arenas are fetched side by side and torn every time,
+        // so all of them may need a little more.
         let failing = shared(Failing::after(&target, 8 + steps));
         let done = Replica::open(failing).map(|replica| {
             clone_replica(&Arc::new(replica), &into(&storage), Some(&secret()), CloneOptions::default(), &())
@@ -91,7 +92,7 @@ fn a_clone_may_stop_anywhere() {
         }
         let opened = Store::read_config(&into(&storage));
         assert!(opened.is_err(), "what is not finished is no store");
-        // What was half written when the power failed is torn.
+        // Half-written files are torn by the power failure.
         for file in storage.names().into_iter().filter(|file| file.as_str().ends_with("arena.new")) {
             let mut torn = storage.contents(&file).unwrap();
             let half = torn.len() / 2;
@@ -125,7 +126,8 @@ fn a_clone_stops_when_it_is_told_to() {
     is_the_same(&sample, &storage);
 }
 
-/// No key is bound to it, and whoever opens the clone would ask for the memory.
+/// No key is bound to the index setting of the replica's config, and every opening of the clone
+/// would allocate the memory that it names.
 #[test]
 fn an_index_that_the_log_is_no_reason_for_is_not_cloned() {
     let (_, target) = replicated();
@@ -184,8 +186,8 @@ fn damaged_arenas_are_named_and_only_kept_when_asked() {
     }
 }
 
-/// What is left then looks like a replica that was stopped earlier, but for what its newest page has seen sealed: all arenas but the last
-/// one or two.
+/// The remaining objects look like a replica that was stopped earlier, except for the seals that
+/// the newest page has counted. They cover all arenas but the last one or two.
 #[test]
 fn an_arena_that_is_not_there_at_all_is_missed() {
     let (sample, target) = (Sample::of_nights(10), MemoryTarget::new());

@@ -1,4 +1,5 @@
-//! A replica read where it is: by way of a cache, never written, and healed from.
+//! A replica that is read in place: through a cache, without any write, and as a source for
+//! healing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,7 +35,7 @@ fn what_was_read_once_comes_from_the_cache() {
             assert_eq!(store.get(name).unwrap(), bytes);
         }
         asked.push(u64::MAX - counted.left.load(Ordering::Relaxed));
-        // Damage to the cache costs a request, and nothing else.
+        // Damage to the cache costs only a request.
         let file = kept.names().into_iter().nth(3).unwrap();
         kept.set_contents(&file, vec![0; 70_000]);
     }
@@ -123,7 +124,7 @@ fn lost_blocks_come_from_the_replica() {
     assert_eq!(names_lost.len(), lost);
     assert!(healing.take_lost().is_empty());
 
-    // Stored again, they are read here, and nobody asks the replica for them.
+    // Blocks that were stored again are read here, without a request to the replica.
     let access = StoreAccess::Write { holder: "test" };
     let writer = Store::open(broken.world(), Some(&secret()), access, &mut |_| {}).unwrap();
     assert_eq!(healing.heal(&writer, &names_lost).unwrap(), lost as u64);
@@ -159,7 +160,7 @@ fn a_store_with_its_replica_keeps_the_contract() {
     });
 }
 
-/// No key is bound to where the index is kept: a target can say of it what it likes.
+/// No key is bound to the index setting, so a target can forge it.
 #[test]
 fn the_index_of_a_replica_is_in_memory_whatever_its_config_says() {
     let (sample, target) = replicated();
@@ -176,6 +177,6 @@ fn the_index_of_a_replica_is_in_memory_whatever_its_config_says() {
     for (name, bytes) in &sample.blocks {
         assert_eq!(store.get(name).unwrap(), bytes);
     }
-    // Whoever takes the file as it is there gets it so.
+    // The config itself is returned unchanged.
     assert_eq!(open_replica(&there).config().unwrap().index, IndexKind::Disk);
 }

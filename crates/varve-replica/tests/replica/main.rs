@@ -1,4 +1,5 @@
-//! Replicas at targets in memory: made, stopped, tampered with, read in place, cloned, and healed from.
+//! Replicas at targets in memory: made, interrupted, tampered with, read in place, cloned, and used
+//! for healing.
 #![allow(clippy::cast_possible_truncation)]
 
 mod sample;

@@ -1,4 +1,5 @@
-//! Replicating: as the log grows, stopped anywhere, by two at a time, and by two who must not.
+//! Replication: as the log grows, interrupted anywhere, by two writers at a time, and by two copies
+//! whose histories differ.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ fn a_store_that_is_being_written_is_replicated() {
             written.push((BlockName { score, block_type: BlockType::DATA }, bytes));
         }
         writer.sync().unwrap();
-        // More comes, and no page names it yet.
+        // More data follows, and no page names it yet.
         let bytes = random_bytes(80_000 + night, 200_000);
         writer.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
         sample.replicate(&there).unwrap();
@@ -96,7 +97,8 @@ fn the_remote_sees_only_ciphertext() {
     }
 }
 
-/// Stops at every operation; what is there then is a prefix of the log that opens, and the next run goes on.
+/// Stops at every operation. The objects then form a prefix of the log that opens, and the next run
+/// continues.
 #[test]
 fn it_may_stop_at_any_operation() {
     let sample = Sample::of_nights(4);
@@ -124,7 +126,7 @@ fn it_may_stop_at_any_operation() {
     }
 }
 
-/// What a reader sees are whole arenas, but for the last one, which is cut.
+/// A reader sees whole arenas, except the last one, which may be cut.
 fn check_prefix(sample: &Sample, there: &Arc<dyn Target>) {
     let (local, remote) = (sample.arenas(), arenas_at(there));
     let count = remote.len();
@@ -212,7 +214,7 @@ fn an_older_copy_is_told_that_it_is_older() {
     }
 }
 
-/// A target where a second copy of the store uploads between two of our operations.
+/// A target at which a second copy of the store uploads between two operations of the first.
 struct Crowded {
     below: MemoryTarget,
     operations: std::sync::atomic::AtomicU64,
@@ -283,7 +285,7 @@ fn two_at_the_same_time_are_noticed_or_agree() {
             }
             let (copy, intruder) = (target.clone(), other.clone());
             let intrude = Box::new(move || {
-                // Whichever of the two is refused, the target must not mix them.
+                // Either of the two may be refused. The target must not mix them.
                 drop(intruder.replicate(&shared(copy.clone())));
             });
             let crowded = Crowded { below: target.clone(), operations: 0.into(), intrude, at };
@@ -293,7 +295,7 @@ fn two_at_the_same_time_are_noticed_or_agree() {
                 assert_eq!(arenas_at(&shared(target)), one.arenas());
             } else {
                 match done {
-                    // Then it is the other one who was refused.
+                    // In this case the other copy was refused.
                     Ok(_) => assert_eq!(arenas_at(&shared(target)), one.arenas()),
                     Err(ReplicateError::Diverged { .. } | ReplicateError::Ahead { .. }) => noticed += 1,
                     Err(error) => panic!("at {at}: {error}"),
@@ -304,7 +306,8 @@ fn two_at_the_same_time_are_noticed_or_agree() {
     }
 }
 
-/// Both were faster than the other's listing, and both cut at the same places: the worst that can be at a target.
+/// The worst case: each copy finished before the other's listing, and both cut their segments at
+/// the same places.
 #[test]
 fn a_reader_never_mixes_two_histories_of_an_arena() {
     let start = Sample::of_nights(2);
@@ -363,7 +366,7 @@ fn a_replica_that_was_put_back_is_noticed() {
     assert!(sample.plan(&there, &small()).unwrap().lost_there.is_some(), "emptied");
 }
 
-/// The first keys of early stores are called by a number, and not bound to it.
+/// The first keys of early stores have a number as their name, and are not bound to it.
 #[test]
 fn early_keys_are_added_beside_those_that_are_there() {
     let sample = Sample::of_nights(1);
@@ -421,7 +424,7 @@ fn damaged_settings_there_are_named_and_only_replaced_when_that_is_said() {
             open_store(&there);
         }
     }
-    // Where neither says whose replica it is, nothing is replaced.
+    // If neither file identifies the owner of the replica, nothing is replaced.
     for file in ["config.toml", "replica.toml"] {
         target.set(&name(file), Some("rubbish".into()));
     }

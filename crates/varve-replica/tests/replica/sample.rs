@@ -1,4 +1,4 @@
-//! Stores in memory that are written night by night, and targets that fail when told to.
+//! Stores in memory that are written night by night, and targets that fail at a chosen operation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,7 +42,7 @@ pub fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A store, and what was put into it.
+/// A store, and the blocks that were put into it.
 #[derive(Clone)]
 pub struct Sample {
     pub storage: MemoryStorage,
@@ -65,12 +65,12 @@ impl Sample {
         Self { storage, blocks: Vec::new() }
     }
 
-    /// Another copy of the same store, that knows nothing of what is written to this one from now on.
+    /// An independent copy of the store. Later writes to one do not reach the other.
     pub fn fork(&self) -> Self {
         Self { storage: self.storage.fork(), blocks: self.blocks.clone() }
     }
 
-    /// Puts some hundred KiB, which differ from seed to seed.
+    /// Puts some hundred KiB, different for each seed.
     pub fn write(&mut self, seed: u64, block_count: u64) {
         let world = world(Arc::new(self.storage.clone()), 1000 + seed);
         let store =
@@ -127,8 +127,9 @@ impl Sample {
         self.replicate_with(target, &small(), 3)
     }
 
-    /// The files of the log, as far as pages name anything in them: without the mark that a writer leaves when it closes the
-    /// store, and the next one cuts off. It is no part of the history, and no replica has it.
+    /// The files of the log up to the last byte that a page names. The mark that a writer leaves
+    /// when it closes the store is cut: the next writer cuts it as well. It is no part of the
+    /// history, and no replica has it.
     pub fn arenas(&self) -> BTreeMap<ArenaId, Vec<u8>> {
         let (_, _, log) = self.unlock();
         let file = |id: ArenaId| {
@@ -145,7 +146,7 @@ impl Sample {
     }
 }
 
-/// Several segments an arena.
+/// Segments so small that an arena has several.
 pub fn small() -> ReplicateOptions {
     ReplicateOptions { segment_bytes: 300 << 10, ..ReplicateOptions::default() }
 }
@@ -164,7 +165,8 @@ pub fn open_store(target: &Arc<dyn Target>) -> Store {
     Store::open(world(Arc::new(storage), 3), Some(&secret()), StoreAccess::Read, &mut |_| {}).unwrap()
 }
 
-/// What a replica has of each arena. One that is damaged at its source may have a hole at the replica: it is left out.
+/// The replica's bytes of each arena. An arena that is damaged at its source may have a hole at the
+/// replica. Such an arena is omitted.
 pub fn arenas_at(target: &Arc<dyn Target>) -> BTreeMap<ArenaId, Vec<u8>> {
     let replica = open_replica(target);
     let ids = replica.arenas().keys().copied();
@@ -183,7 +185,7 @@ pub fn contents(target: &MemoryTarget, object: &Object) -> Bytes {
     target.get(&object.name, 0..object.bytes).unwrap()
 }
 
-/// A target that fails from its `n`th operation on, and can be written only once.
+/// A target that fails from its `n`th operation on, and accepts each name only once.
 pub struct Failing {
     pub below: MemoryTarget,
     pub left: AtomicU64,

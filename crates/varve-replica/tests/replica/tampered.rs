@@ -1,4 +1,4 @@
-//! Objects that are missing, cut, swapped or foreign, and a store that is damaged itself.
+//! Objects that are missing, cut, swapped or foreign, and a store that is itself damaged.
 
 use std::sync::Arc;
 
@@ -55,11 +55,12 @@ fn what_was_cut_is_uploaded_beside_it() {
             let plan = sample.plan(&there, &small()).unwrap();
             let wrong: Vec<_> = plan.wrong.iter().map(|wrong| (&wrong.object, wrong.bytes)).collect();
             assert_eq!(wrong, [(&object.name, kept as u64)]);
-            // On a target that is written only once, too.
+            // The same on a target at which each object can be written only once.
             sample.replicate_with(&shared(Failing::after(&target, u64::MAX)), &small(), 2).unwrap();
             let mended = arenas_at(&there) == sample.arenas();
             if !mended {
-                // A single record has only one name: it must be replaced by name.
+                // A single record can have only one name, so its object must be named for
+                // replacement.
                 let replace = [object.name.clone()].into();
                 let options = ReplicateOptions { replace, ..small() };
                 sample.replicate_with(&there, &options, 1).unwrap();
@@ -92,7 +93,7 @@ fn damage_is_never_replicated_and_hinders_nothing_else() {
     for (id, bytes) in &arenas {
         for place in [20, 600, bytes.len() / 2, bytes.len() - 500, bytes.len() - 50] {
             if Some(id) == arenas.keys().last() && place + 100 > bytes.len() {
-                // The gap behind the last page.
+                // This is the gap behind the last page.
                 continue;
             }
             let hurt = sample.fork();
@@ -111,9 +112,9 @@ fn damage_is_never_replicated_and_hinders_nothing_else() {
                     assert_eq!(remote.get(other), Some(wanted), "arena {other}");
                 }
             }
-            // The gap behind the last page means nothing, and neither does what no page names.
-            // The last page of the open arena, torn, looks like what a crash leaves.
-            // What will be cut is told.
+            // The gap behind the last page means nothing, and neither do clumps that no page names.
+            // The last page of the open arena, if torn, looks like the result of a crash. A cut is
+            // reported.
             let is_unfinished = plan.unfinished.iter().any(|(arena, _)| arena == id);
             let is_torn_end = Some(id) == arenas.keys().last() && (is_unfinished || place > bytes.len() / 2);
             let is_harmless = is_torn_end || remote.get(id) == Some(bytes) || remote == arenas;
@@ -136,7 +137,7 @@ fn a_lost_arena_is_named_and_the_replica_has_it_still() {
     assert_eq!(arenas_at(&there), before);
 }
 
-/// A seal that nobody has written, so far into the store's open arena, and what it is called.
+/// Puts a forged seal at `offset` of the store's open arena, and returns its object name.
 fn forge_seal(sample: &Sample, target: &MemoryTarget, offset: u64) -> FileName {
     let arena = *sample.arenas().keys().next_back().unwrap();
     let name =
@@ -152,7 +153,7 @@ fn cloned(target: &MemoryTarget, storage: &MemoryStorage, keep_damaged: bool) ->
     clone_replica(&replica, &world, Some(&secret()), options, &()).map(|_| ())
 }
 
-/// A name may tell of a place a terabyte away.
+/// A name may claim a place a terabyte away.
 #[test]
 fn a_segment_that_no_arena_reaches_is_a_stranger() {
     let (sample, target) = replicated(4);
@@ -183,7 +184,7 @@ fn a_segment_that_no_arena_reaches_is_a_stranger() {
     }
 }
 
-/// So may it of an arena that comes after ten thousand million others, none of which is there.
+/// A name may also claim an arena after ten thousand million others, none of which exists.
 #[test]
 fn an_arena_behind_the_end_of_any_log_is_a_stranger() {
     let (sample, target) = replicated(10);
@@ -204,7 +205,8 @@ fn an_arena_behind_the_end_of_any_log_is_a_stranger() {
     let strangers: Vec<_> = replica.strangers().iter().map(|object| &object.name).collect();
     assert_eq!(strangers, forged.iter().collect::<Vec<_>>());
     assert_eq!(sample.plan(&shared(target.clone()), &small()).unwrap().strangers, forged);
-    // Where more are missing than cannot be read, all are named that may be, up to the last.
+    // If more arenas are missing than there are unreadable ones, all possible ones are named, up to
+    // the last.
     let lost: Vec<_> = sample.arenas().keys().copied().take(5).collect();
     let is_lost =
         |object: &FileName| SegmentName::of_file(object).is_some_and(|name| lost.contains(&name.arena));
@@ -216,7 +218,8 @@ fn an_arena_behind_the_end_of_any_log_is_a_stranger() {
     assert_eq!(missing.filter_map(|finding| finding.arena).collect::<Vec<_>>(), lost, "{findings:?}");
 }
 
-/// One that an arena could reach makes a damaged arena of a good one, which is told, and fills no disk.
+/// A forged segment within an arena's length makes a good arena look damaged. The damage is
+/// reported, and no disk is filled.
 #[test]
 fn a_stray_segment_is_not_more_than_the_store_has() {
     let (sample, target) = replicated(4);
@@ -225,7 +228,7 @@ fn a_stray_segment_is_not_more_than_the_store_has() {
     let plan = sample.plan(&there, &small()).unwrap();
     assert_eq!((plan.bytes(), plan.strangers), (0, vec![forged.clone()]));
     assert_eq!(sample.replicate(&there).unwrap().object_count, 0);
-    // Nothing is remembered of it.
+    // Nothing about it is remembered.
     target.set(&forged, None);
     assert_eq!(sample.plan(&there, &small()).unwrap().lost_there, None);
     let forged = forge_seal(&sample, &target, 20 << 20);
@@ -235,7 +238,7 @@ fn a_stray_segment_is_not_more_than_the_store_has() {
     let kept = storage.names().into_iter().map(|file| storage.contents(&file).unwrap().len()).max();
     assert!(kept.unwrap() < 4 << 20, "{kept:?}");
     cloned(&target, &storage, true).unwrap();
-    // An object of an arena that is nowhere is one, too.
+    // An object of an arena that does not exist is a stranger, too.
     let own = SegmentName::of_file(&forged).unwrap();
     target.set(&forged, None);
     let nowhere = SegmentName { arena: ArenaId(99), ..own }.file_name();
@@ -243,7 +246,8 @@ fn a_stray_segment_is_not_more_than_the_store_has() {
     assert_eq!(sample.plan(&there, &small()).unwrap().strangers, [nowhere]);
 }
 
-/// What was made up is told from what a newer copy of the store has written, though an object before that is lost.
+/// A forged segment is distinguished from one that a newer copy of the store has written, even
+/// though an object before the latter is lost.
 #[test]
 fn a_lone_segment_of_the_stores_own_is_no_stray() {
     let mut newer = Sample::of_nights(1);
@@ -263,7 +267,8 @@ fn a_lone_segment_of_the_stores_own_is_no_stray() {
     assert!(refused.contains(last.name.as_str()), "{refused}");
 }
 
-/// Arenas that nobody has written cost whoever opens a replica as much each, however many there are.
+/// Each forged arena costs a constant number of operations when a replica is opened, however many
+/// there are.
 #[test]
 fn each_made_up_arena_is_asked_for_twice() {
     let (sample, target) = replicated(4);
@@ -282,7 +287,8 @@ fn each_made_up_arena_is_asked_for_twice() {
         u64::MAX - failing.left.load(std::sync::atomic::Ordering::Relaxed)
     };
     let without = operations(0);
-    // The header, and once more before it is taken for damaged. Beside that, the last four are looked at once.
+    // Two reads of the header: the second one before it is taken for damaged. In addition, the last
+    // four arenas are read once.
     assert_eq!(operations(300), without + 2 * 300 + 4);
     let audit = audited(&target, ClumpShare::NONE);
     assert!(
