@@ -1,4 +1,4 @@
-//! The server on a socket, and clients that ask for much, say little, or vanish.
+//! The NBD server on a socket, with clients that request too much, stall, or disconnect.
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -18,9 +18,9 @@ use varve_serve::nbd::{
 };
 
 const SIZE: usize = 8 << 20;
-/// A block here cannot be read.
+/// The range of an unreadable block.
 const DAMAGED: Range<usize> = 3 << 20..(3 << 20) + 4096;
-/// From here on there is nothing.
+/// The range of a hole.
 const HOLE: Range<usize> = 6 << 20..7 << 20;
 
 struct Sample(Vec<u8>);
@@ -106,7 +106,7 @@ struct Client {
 }
 
 impl Client {
-    /// Sends requests all at once, and collects all that is said to them, in the order of the requests.
+    /// Sends all requests at once, and collects the replies in the order of the requests.
     fn ask(&mut self, commands: Vec<NbdCommand>) -> Vec<Vec<ReplyChunk>> {
         let replies = &mut self.connected.replies;
         let mut sent = Vec::new();
@@ -225,7 +225,7 @@ fn writes_are_seen_by_every_client_and_refused_where_nothing_is_written() {
     assert_eq!(put_together(&(0..10), &said[1]), Sample::new().0[..10]);
 }
 
-/// Whether the other side ends the connection, and not the test's own patience.
+/// Returns true if the server ends the connection, false if the test's own time-out does.
 fn is_ended(socket: &mut UnixStream) -> bool {
     let mut bytes = [0; 4096];
     loop {
@@ -250,7 +250,7 @@ fn nobody_is_waited_for_for_ever() {
     assert!(is_ended(&mut sandbox.connect()), "who says nothing");
 
     let mut slow = sandbox.client();
-    // The head of a write, and no more.
+    // Only the head of a write request is sent.
     let mut begun = Vec::new();
     let write = NbdCommand::Write { offset: 0, data: vec![1; 100] };
     slow.connected.replies.ask(write, CommandFlags::NONE, &mut begun);
@@ -263,7 +263,8 @@ fn nobody_is_waited_for_for_ever() {
         deaf.connected.replies.ask(read(&(0..2 << 20)), CommandFlags::NONE, &mut sent);
     }
     deaf.socket.write_all(&sent).unwrap();
-    // Nothing is taken until the server has given up; then what it has sent so far is all that there is.
+    // The client reads nothing until the server has given up. Afterwards it can read only the bytes
+    // sent so far.
     let mut idle = sandbox.client();
     sandbox.server.drain();
     assert!(is_ended(&mut deaf.socket), "who takes no answers");
@@ -282,7 +283,7 @@ fn a_server_that_ends_answers_what_has_come() {
     }
     client.socket.write_all(&sent).unwrap();
     let mut bytes = vec![0; 1 << 20];
-    // As soon as the first answer is there, the requests have come.
+    // Once the first reply has arrived, the server has received the requests.
     let first = client.socket.read(&mut bytes).unwrap();
     client.connected.replies.receive(&bytes[..first]);
     let socket = sandbox.socket();
@@ -303,7 +304,7 @@ fn a_server_that_ends_answers_what_has_come() {
     assert!(!socket.exists());
 }
 
-/// Disks that cannot be listed.
+/// Disks whose listing fails.
 struct Broken;
 
 impl ServedDisks for Broken {

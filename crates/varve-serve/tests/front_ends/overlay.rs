@@ -1,4 +1,4 @@
-//! An overlay against a model, with the power cut in between, on a disk that is full, and over a disk that is damaged.
+//! An overlay against a model, with power cuts in between, on a full disk, and over a damaged disk.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,10 +12,10 @@ use proptest::prelude::*;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use varve_serve::nbd::{DiskExtent, Overlay, OverlayError, ServedDisk, WritableDisk};
 
-/// Not a multiple of a block: the last one is shorter.
+/// Not a multiple of the block size: the last block is shorter.
 const SIZE: usize = 60_000;
 
-/// A disk in memory, whose first 8 KiB can be made unreadable.
+/// A disk in memory. Its first 8 KiB can be made unreadable.
 struct Below {
     bytes: Vec<u8>,
     is_damaged: AtomicBool,
@@ -109,7 +109,8 @@ proptest! {
                 }
                 Operation::Trim(range) => {
                     overlay.trim(wide(&range)).unwrap();
-                    // What is let go of may be anything: from here on it is what it reads as.
+                    // A trimmed range may hold any bytes. The model takes over the bytes read now,
+                    // and they must not change later.
                     overlay.read_at(range.start as u64, &mut model[range]).unwrap();
                 }
                 Operation::Flush => overlay.flush().unwrap(),
@@ -139,7 +140,7 @@ fn what_was_flushed_survives_and_what_was_not_is_the_disk_below() {
     overlay.write_at(100, &[1; 5000]).unwrap();
     overlay.flush().unwrap();
     overlay.write_at(30_000, &[2; 5000]).unwrap();
-    // The power is cut here: the file as it is now, of which nobody has made the rest durable.
+    // The copy is the file at the power cut. The later writes were not made durable.
     fs::copy(&file, &copy).unwrap();
     let after = read_all(&keep(&copy).unwrap());
     let mut expected = Below::new().bytes.clone();
@@ -187,7 +188,8 @@ fn a_full_disk_costs_that_write_and_no_other() {
     );
 }
 
-/// Zeros and what was let go of, behind all that was ever written; on a file that has its whole size, and on one that nothing can make longer.
+/// Zeros and trimmed ranges behind everything ever written: on a file that already has its full
+/// size, and on one that cannot grow.
 #[test]
 fn zeros_behind_the_end_of_what_is_thrown_away_are_zeros() {
     let sealed = memfd_create("overlay", MemfdFlags::ALLOW_SEALING).unwrap();

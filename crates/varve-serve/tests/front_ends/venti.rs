@@ -1,4 +1,5 @@
-//! Venti's door on a socket: recorded sessions of real programs, and clients that ask for much, say little, or vanish.
+//! The Venti server on a socket: recorded sessions of real programs, and clients that request too
+//! much, stall, or disconnect.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,12 +21,12 @@ use varve_venti::{
     WireType,
 };
 
-/// Blocks in memory, that can fail, wait, and find other bytes in their place.
+/// Blocks in memory that can fail, wait, and report a collision.
 #[derive(Default)]
 struct Blocks {
     blocks: Mutex<BTreeMap<BlockName, Bytes>>,
     cannot_write: AtomicBool,
-    /// A block that begins so collides with another.
+    /// A block with this beginning collides with another.
     colliding: Option<&'static [u8]>,
     /// Reads of this block wait until it is `None`.
     held: Mutex<Option<BlockName>>,
@@ -101,7 +102,7 @@ impl Client {
         client
     }
 
-    /// Sends what there is to send, and takes what comes.
+    /// Sends the unsent bytes, and receives the next ones.
     fn turn(&mut self) {
         self.socket.write_all(&self.connection.take_unsent()).unwrap();
         let mut bytes = [0; 65_536];
@@ -152,12 +153,12 @@ fn recorded(connection: &Value, direction: &str) -> (Vec<u8>, Vec<(u8, u8, Bytes
     (bytes[..line].to_vec(), found)
 }
 
-/// What ours answers otherwise than the recorded server, on purpose.
+/// The intended differences between our replies and the recorded ones.
 fn is_ours(kind: u8, request: &VentiRequest, reply: &(u8, Bytes)) -> bool {
     match request {
-        // It is there, and says so.
+        // Our server replies to a ping.
         VentiRequest::Ping => reply.0 == 3,
-        // The block without bytes can be read.
+        // Our server can read the block without bytes.
         VentiRequest::Read { score: asked, .. } => {
             *asked == score(&[]).as_bytes() && reply.0 == 13 && reply.1.is_empty()
         }
@@ -166,7 +167,8 @@ fn is_ours(kind: u8, request: &VentiRequest, reply: &(u8, Bytes)) -> bool {
     }
 }
 
-/// Replays one connection, one request after the other; returns how many were answered as they were then.
+/// Replays one connection, request by request. Returns the number of replies equal to the recorded
+/// ones.
 fn replay(name: &str, connection: &Value) -> usize {
     let (line, requests) = recorded(connection, "c2s");
     let (_, mut replies) = recorded(connection, "s2c");
@@ -188,7 +190,8 @@ fn replay(name: &str, connection: &Value) -> usize {
         let request = VentiRequest::decode(kind, body).unwrap();
         let expected = replies.iter().position(|reply| reply.1 == tag);
         let expected = expected.map(|place| replies.remove(place));
-        // What was read there and not written before is there from the beginning. What is all zeros is nobody's score.
+        // A block that is read but was not written before is put first. A score of all zeros names
+        // no block.
         if let (VentiRequest::Read { score: asked, wire_type, .. }, Some((13, _, block))) =
             (&request, &expected)
             && score(block).as_bytes() == asked
@@ -252,7 +255,7 @@ fn who_was_refused_then_is_refused_now() {
         let mut socket = connect(&server);
         socket.write_all(bytes).unwrap();
         let mut received = Vec::new();
-        // It may be reset, as not all that was sent was taken.
+        // The connection may be reset, because the server has not read everything.
         drop(socket.read_to_end(&mut received));
         assert!(Version::line().starts_with(&received), "{received:?}");
     }
@@ -271,13 +274,13 @@ fn every_tag_can_be_in_flight_and_none_waits_for_another() {
     let mut tags: Vec<u8> = bytes.iter().map(|_| client.next().0).collect();
     tags.sort_unstable();
     assert_eq!(tags, (0..=255).collect::<Vec<u8>>());
-    // The first waits for its disk; all others are answered meanwhile.
+    // The first read waits for its disk. All others are answered meanwhile.
     let slow = BlockName { score: score(&bytes[0]), block_type: BlockType::DATA };
     *blocks.held.lock() = Some(slow);
     for bytes in &bytes {
         client.connection.ask(&read(bytes)).unwrap();
     }
-    // The one that was taken by the same thread waits, too.
+    // A second read waits, too: the same thread has taken it.
     for _ in 0..254 {
         let (tag, reply) = client.next();
         assert_eq!(reply, Ok(VentiReply::Read(bytes[usize::from(tag)].clone().into())));
@@ -315,7 +318,7 @@ fn after_a_fault_of_the_disk_reads_go_on_and_writers_are_told() {
     client.write(b"before").unwrap();
     blocks.cannot_write.store(true, Ordering::Relaxed);
     assert!(client.write(b"now").unwrap_err().contains("the disk is gone"));
-    // It is not tried again: what is not certain stays so.
+    // The server does not try again: the uncertain state of the disk stays uncertain.
     blocks.cannot_write.store(false, Ordering::Relaxed);
     for refused in
         [client.write(b"later"), Client::new(&server).write(b"others"), client.ask(&VentiRequest::Sync)]
@@ -402,7 +405,7 @@ fn who_takes_no_answers_is_left_alone_and_costs_no_more_than_its_room() {
         VentiRequest::read(name, WireType::DATA, 65_535).encode(Version::V04, tag, &mut asked).unwrap();
     }
     greedy.socket.write_all(&asked).unwrap();
-    // 12 MB are asked for, and nobody takes them; others are served.
+    // The client has requested 12 MB and reads nothing. Other clients are served.
     Client::new(&server).write(b"another").unwrap();
     let is_left = |server: &VentiServer| {
         std::thread::park_timeout(Duration::from_millis(20));
@@ -431,7 +434,8 @@ fn who_takes_nothing_gives_way_when_it_holds_all_room() {
         })
         .collect();
     std::thread::park_timeout(Duration::from_millis(300));
-    // Words are answered at once; and blocks when those who let theirs wait have given way, long before they are given up.
+    // Requests without a block are answered at once. Requests for blocks are answered when the
+    // stalled clients are dropped, long before their time-out.
     let begun = tokio::time::Instant::now();
     let mut other = Client::new(&server);
     assert_eq!(other.ask(&VentiRequest::Ping), Ok(VentiReply::Ping));
@@ -486,7 +490,7 @@ fn a_thousand_idle_clients_cost_under_100_mb() {
     let grown = memory_bytes().saturating_sub(before);
     assert!(grown < 100 << 20, "{grown} bytes, the clients' own ends included");
     assert_eq!(server.counts().clients, 1000);
-    // The last is served as the first was.
+    // The last client is served like the first.
     clients.last_mut().unwrap().ask(&read(&[9; 8192])).unwrap();
 }
 
@@ -511,7 +515,7 @@ fn a_server_that_ends_answers_what_was_asked() {
     ending.join().unwrap();
 }
 
-/// What nobody's client sends, each on a connection of its own: that one ends, and nobody else notices.
+/// Streams that no client sends, each on a connection of its own. Only that connection ends.
 #[test]
 fn streams_that_are_none_end_their_own_connection_and_no_other() {
     let settings = VentiSettings {
@@ -536,7 +540,7 @@ fn streams_that_are_none_end_their_own_connection_and_no_other() {
     VentiRequest::Write { wire_type: WireType::DATA, data }.encode(Version::V04, 1, &mut write).unwrap();
     let mut same_tag = Vec::new();
     for _ in 0..200 {
-        // Of two hundred with one tag, some come before the first is answered.
+        // Of two hundred requests with one tag, some arrive before the first is answered.
         read(b"before").encode(Version::V04, 7, &mut same_tag).unwrap();
     }
     let mut noise = Vec::new();
@@ -565,7 +569,8 @@ fn streams_that_are_none_end_their_own_connection_and_no_other() {
     ];
     for (what, stream) in streams {
         let mut socket = connect(&server);
-        // It may hang up in the middle of it, or take no more before its answers are taken.
+        // The server may close the connection in the middle, or accept no more before its replies
+        // are read.
         let mut taken = socket.try_clone().unwrap();
         let taking = std::thread::Builder::new().spawn(move || {
             let mut answers = Vec::new();
@@ -577,7 +582,7 @@ fn streams_that_are_none_end_their_own_connection_and_no_other() {
         assert!(answered <= 6 * 1_000_000 + (1 << 16), "{what}: {answered} bytes are answered");
         assert_eq!(good.ask(&read(b"before")), Ok(VentiReply::Read(Bytes::from_static(b"before"))), "{what}");
     }
-    // A flood that takes no answers waits, and is left alone in the end.
+    // A client that sends a flood and reads no replies has to wait, and is dropped in the end.
     let mut flood = connect(&server);
     flood.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
     let flooded = flood.write_all(&after_hello(&pings.repeat(20)));

@@ -1,4 +1,5 @@
-//! The client of Venti's protocol, at our own server, and at servers that lie, vanish and are started again.
+//! The client of Venti's protocol, with our own server, and with servers that lie, vanish and
+//! restart.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -79,10 +80,10 @@ fn a_server_that_is_not_there_is_an_error_that_names_it() {
     assert!(refused.to_string().contains(&port.to_string()), "{refused}");
 }
 
-/// Each with how much its tag is more than that of the request; `None` hangs up.
+/// Each reply with an offset that is added to the request's tag. `None` closes the connection.
 type Replies = Option<Vec<(u8, VentiReply)>>;
 
-/// A server made of a function from requests to replies. What it is asked is counted.
+/// A server made of a function from requests to replies. It counts its requests.
 struct Liar {
     address: Address,
     asked: Arc<AtomicUsize>,
@@ -103,7 +104,7 @@ impl Liar {
         Self { address, asked }
     }
 
-    /// One that says these bytes to whatever it is asked, and hangs up.
+    /// A server that replies to any request with these bytes, and closes the connection.
     fn start_raw(said: &'static [u8]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Tcp("127.0.0.1".into(), listener.local_addr().unwrap().port());
@@ -111,7 +112,7 @@ impl Liar {
             for socket in listener.incoming() {
                 let socket = socket.unwrap();
                 let mut raw = socket.try_clone().unwrap();
-                // Hello is said as usual; the first request after it is answered so.
+                // The server answers hello as usual. The bytes follow the first request after it.
                 talk(socket, &AtomicUsize::new(0), &|_, _| None);
                 let _ = raw.write_all(said);
             }
@@ -191,7 +192,7 @@ fn wrong_bytes_are_never_taken_for_right_ones() {
     let refused = client.put(data(b"a block")).unwrap_err();
     assert!(matches!(refused, PutError::Failed { .. }));
     is_named(&refused);
-    // A probe that is answered with bytes tells nothing, and they are more than was asked for.
+    // A probe that is answered with more bytes than requested proves nothing.
     let refused = client.has_batch(&[wanted]).unwrap_err();
     assert!(matches!(refused, GetError::Failed { .. }));
     is_named(&refused);
@@ -208,7 +209,8 @@ fn answers_to_something_else_and_second_answers_end_the_connection() {
         vec![(0, VentiReply::Read(vec![0; 70_000].into()))],
     ] {
         let liar = Liar::start(move |_, _| Some(replies.clone()));
-        // Long enough that each question below would meet the server again, if anything asked it.
+        // The pause is so long that each request below would reach the server again if the client
+        // sent it.
         let options = VentiOptions { breach_pause: Duration::from_secs(3600), ..VentiOptions::default() };
         let client = VentiStore::connect(liar.address.clone(), options).unwrap();
         let refused = client.get(&wanted).unwrap_err();
@@ -220,7 +222,8 @@ fn answers_to_something_else_and_second_answers_end_the_connection() {
         assert!(client.put(data(b"a block")).is_err() && client.sync().is_err());
         assert_eq!(liar.asked.load(Ordering::SeqCst), 1, "a breach ends the work at once");
     }
-    // The first answer is right; the second is to nothing, so nothing after it is believed on that connection.
+    // The first answer is right. The second belongs to no request, so the client trusts nothing
+    // after it on that connection.
     let liar = Liar::start(|_, request| match request {
         VentiRequest::Write { .. } => {
             let missing = VentiReply::Error("no block with score x exists".into());
@@ -230,7 +233,7 @@ fn answers_to_something_else_and_second_answers_end_the_connection() {
     });
     let client = liar.client();
     assert!(client.put(data(b"a block")).is_err());
-    // The second answer may be met by the next request; the one after that has a new connection.
+    // The next request may meet the second answer. The one after that has a new connection.
     let next = [client.get(&wanted), client.get(&wanted)];
     assert!(next.iter().all(Result::is_err));
     assert!(matches!(next[1], Err(GetError::NotFound { .. })), "{next:?}");
@@ -267,7 +270,8 @@ fn what_is_missing_is_told_from_what_failed_whatever_the_server_calls_it() {
             let said = with_causes(&found);
             assert!(said.contains(text) && said.contains(&liar.address.to_string()), "{said}");
         }
-        // That the server answers, and does not say which of the two, is not that it cannot be asked.
+        // The server did answer, but without saying which of the two cases it is. This is an error
+        // other than an unreachable server.
         match client.has_batch(&[wanted]) {
             Ok(there) => assert!(is_missing && there == [false]),
             Err(error) => assert!(!is_missing && matches!(error, GetError::Damaged { .. }), "{error}"),
@@ -277,7 +281,7 @@ fn what_is_missing_is_told_from_what_failed_whatever_the_server_calls_it() {
 
 #[test]
 fn a_second_answer_to_one_tag_is_never_taken_for_the_first_to_another() {
-    // The second sync hears a second answer to the first one, and no other.
+    // The second sync receives only a second answer to the first sync.
     let syncs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&syncs);
     let liar = Liar::start(move |number, request| match request {
@@ -294,13 +298,15 @@ fn a_second_answer_to_one_tag_is_never_taken_for_the_first_to_another() {
     client.put(data(b"first")).unwrap();
     client.sync().unwrap();
     assert_eq!(syncs.load(Ordering::SeqCst), 0);
-    // Only an answer to this very sync says that all is durable; the other one is a breach.
+    // Only an answer to this very sync proves that all is durable. The other answer is a breach of
+    // the protocol.
     assert!(client.sync().is_err());
     assert_eq!(syncs.load(Ordering::SeqCst), 0);
     client.sync().unwrap();
     assert_eq!(syncs.load(Ordering::SeqCst), 1);
 
-    // Twice "not there", and then what is there: the second answer says nothing of another block.
+    // The server answers "not there" twice, and then returns the block. The second answer applies
+    // to no other block.
     let there = Bytes::from_static(b"it is there");
     let (found, wanted) = (there.clone(), name(Score::try_from(score_bytes(&there).as_slice()).unwrap()));
     let liar = Liar::start(move |number, request| match request {
@@ -320,7 +326,7 @@ fn a_second_answer_to_one_tag_is_never_taken_for_the_first_to_another() {
     assert_eq!(client.has_batch(&[absent]).unwrap(), [false]);
 }
 
-/// What a client is told to do, and whether it was told a lie.
+/// A call of the client. Returns true if the client believed a lie.
 type Try = fn(&VentiStore) -> bool;
 
 #[test]
@@ -332,7 +338,7 @@ fn every_kind_of_answer_to_every_kind_of_request_is_right_or_an_error() {
             client.get(&name(score_of(b"a block"))).is_ok_and(|found| found.as_ref() != b"a block")
         }),
         ("write", |client| client.put(data(b"a block")).is_ok_and(|score| score != score_of(b"a block"))),
-        // Nobody can tell a sync that was done from one that was not.
+        // A client cannot distinguish a sync that was done from one that was not.
         ("sync", |_| false),
         ("has", |client| client.has_batch(&[name(score_of(b"a block"))]).is_ok_and(|there| there == [true])),
     ];
@@ -359,7 +365,7 @@ fn every_kind_of_answer_to_every_kind_of_request_is_right_or_an_error() {
         let is_sync = reply == VentiReply::Sync;
         assert_eq!(liar.client().sync().is_ok(), is_sync, "a sync is answered with {reply:?}");
     }
-    // All of them do what they are asked to do at a server that says the truth.
+    // All calls succeed with a server that tells the truth.
     let truth = Liar::start(move |_, request| match request {
         VentiRequest::Read { count: 0, .. } => {
             one(VentiReply::Error("read too small: asked for 0 need at least 7".into()))
@@ -379,12 +385,14 @@ fn every_kind_of_answer_to_every_kind_of_request_is_right_or_an_error() {
 fn what_is_no_message_ends_the_connection_and_what_is_cut_off_is_an_error() {
     let wanted = name(score_of(b"a block"));
     for bytes in [
-        // A reply of no type that there is; one without a tag; a score that is too short; an error whose text is longer than it is.
+        // A reply of an unknown type; one without a tag; a score that is too short; an error whose
+        // text is shorter than its declared length.
         &[0, 0, 0, 2, 19, 0][..],
         &[0, 0, 0, 1, 13],
         &[0, 0, 0, 5, 15, 0, 1, 2, 3],
         &[0, 0, 0, 4, 1, 0, 0, 9],
-        // A block that is announced and never comes; one that is too large for anybody; a flood.
+        // A block that is announced and never sent; one that is larger than any block may be; a
+        // flood.
         &[0, 0, 0, 100, 13, 0, b'a', b' '],
         &[0, 0x20, 0, 0, 13, 0],
         &[0xff; 64],
@@ -404,7 +412,7 @@ fn what_is_no_message_ends_the_connection_and_what_is_cut_off_is_an_error() {
 fn a_server_that_hangs_up_in_the_middle_is_asked_again_for_the_rest() {
     let memory = store();
     let behind = Arc::clone(&memory);
-    // Every seventh request is the last of its connection.
+    // Every seventh request ends its connection without a reply.
     let liar = Liar::start(move |number, request| {
         if number % 7 == 6 {
             return None;
@@ -431,7 +439,8 @@ fn a_server_that_hangs_up_in_the_middle_is_asked_again_for_the_rest() {
 
 #[test]
 fn what_a_server_forgot_when_it_was_started_again_is_written_again_before_a_sync_returns() {
-    // It acknowledges into memory, and forgets everything when somebody hangs up.
+    // The server keeps acknowledged blocks in memory, and forgets everything when a connection
+    // ends.
     let kept = Arc::new(AtomicUsize::new(0));
     let synced = Arc::new(AtomicUsize::new(0));
     let (keeps, syncs, memory) = (Arc::clone(&kept), Arc::clone(&synced), store());
@@ -440,7 +449,7 @@ fn what_a_server_forgot_when_it_was_started_again_is_written_again_before_a_sync
             keeps.fetch_add(1, Ordering::SeqCst);
             one(VentiReply::Write(memory.put(data(bytes)).unwrap().as_bytes().try_into().unwrap()))
         }
-        // The first sync finds that the server has gone.
+        // At the first sync, the server is gone.
         VentiRequest::Sync if number == 10 => {
             keeps.store(0, Ordering::SeqCst);
             None
@@ -461,7 +470,7 @@ fn what_a_server_forgot_when_it_was_started_again_is_written_again_before_a_sync
         10,
         "all that was acknowledged is there when the sync is answered"
     );
-    // They are durable now, and need not be kept any longer.
+    // The blocks are durable now, so the client can drop them.
     client.sync().unwrap();
     assert_eq!(synced.load(Ordering::SeqCst), 10);
 }

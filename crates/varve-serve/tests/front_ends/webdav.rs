@@ -1,4 +1,4 @@
-//! What browsers are told by the WebDAV server, and whom it believes to be meant by.
+//! The headers that the WebDAV server sends to browsers, and the host names that it accepts.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -55,7 +55,7 @@ impl ServedFileSystem for OnePage {
     }
 }
 
-/// The whole answer to a request with these lines, in small letters.
+/// The whole reply to a request with these lines, in lower case.
 fn ask(address: SocketAddr, lines: &str) -> String {
     let mut socket = TcpStream::connect(address).unwrap();
     write!(socket, "{lines}\r\nConnection: close\r\n\r\n").unwrap();
@@ -87,7 +87,7 @@ fn names_that_lead_here_by_chance_are_not_answered() {
         );
     }
     drop(server);
-    // Who is there for others does not know by what names they call it.
+    // An exposed server cannot know the names that others use for it.
     let server = start(true);
     let answer = ask(server.address(), "GET /page.html HTTP/1.1\r\nHost: backup.example");
     assert!(answer.starts_with("http/1.1 200"), "{answer}");
@@ -105,7 +105,7 @@ fn who_says_nothing_keeps_nobody_away() {
         })
         .collect();
     let mut patient = TcpStream::connect(server.address()).unwrap();
-    // Less than it takes until all that say nothing are given up.
+    // Less than the time-out of the silent clients.
     patient.set_read_timeout(Some(std::time::Duration::from_secs(15))).unwrap();
     write!(patient, "GET /page.html HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();

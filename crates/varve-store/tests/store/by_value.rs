@@ -1,4 +1,5 @@
-//! A store that compares by value: what is a duplicate there, what a name leads to, and what it never leads to.
+//! A store that compares by value: its duplicates, the blocks that a name leads to, and those that
+//! it never leads to.
 #![allow(clippy::cast_possible_truncation)]
 
 use std::sync::Arc;
@@ -96,7 +97,7 @@ fn a_block_has_one_name_in_every_session() {
             names = found;
             store.close().unwrap();
         }
-        // In one call, out of order, and each twice.
+        // In one call, out of order, and each block twice.
         let store = open(&storage, 20, WRITER);
         let asked: Vec<_> = blocks.iter().rev().chain(&blocks).collect();
         let asked: Vec<_> =
@@ -132,7 +133,8 @@ fn a_reader_finds_everything_without_an_index() {
     }
 }
 
-/// A power cut takes what was not synced. What is written in its place has other names, and the old ones lead nowhere.
+/// A power cut takes the blocks that were not synced. Blocks written in their place have other
+/// names, and the old names lead nowhere.
 #[test]
 fn a_name_that_was_cut_off_is_never_given_again() {
     let storage = default_store();
@@ -146,7 +148,7 @@ fn a_name_that_was_cut_off_is_never_given_again() {
     cut(&storage, 0, length);
     let store = open(&storage, 3, WRITER);
     let anew: Vec<_> = (0..40).map(|seed| put(&store, &noise(200 + seed, 8000))).collect();
-    // The very same bytes as well.
+    // The same is true of the very same bytes.
     let again = put(&store, &noise(100, 8000));
     store.sync().unwrap();
     let marks = |names: &[BlockName]| -> Vec<_> {
@@ -162,7 +164,8 @@ fn a_name_that_was_cut_off_is_never_given_again() {
     }
 }
 
-/// Somebody who reads while the writer's machine fails, and goes on reading what another writer has put there.
+/// A reader is open while the writer's machine fails. It continues to read after another writer has
+/// written in the same place.
 #[test]
 fn a_reader_that_remembers_what_was_cut_off_is_not_led_astray() {
     let storage = default_store();
@@ -184,7 +187,7 @@ fn a_reader_that_remembers_what_was_cut_off_is_not_led_astray() {
         assert_eq!(reader.get(name).unwrap(), noise(200 + seed as u64, 3000));
     }
     for (seed, name) in lost.iter().enumerate() {
-        // What it has read it may still know; it never says anything else.
+        // It may still know the blocks that it has read. It never returns other bytes.
         match reader.get(name) {
             Ok(bytes) => assert_eq!(bytes, noise(100 + seed as u64, 3000)),
             Err(error) => assert!(matches!(error, GetError::NotFound { .. }), "{error}"),
@@ -215,7 +218,7 @@ fn names_of_other_stores_and_made_up_ones_lead_nowhere() {
         ];
         strangers.extend(fakes.map(|fake| named(fake.score())));
     }
-    // Of another width, as a tree that was made to harm may have it.
+    // Scores of another length, as a malicious tree may have them.
     strangers.push(named(Score::from([9; 32])));
     strangers.push(named(Score::try_from([9; 20].as_slice()).unwrap()));
     for (name, found) in strangers.iter().zip(store.get_batch(&strangers)) {
@@ -225,8 +228,9 @@ fn names_of_other_stores_and_made_up_ones_lead_nowhere() {
     assert!(store.lost_blocks().is_empty(), "nobody is told that they were lost");
 }
 
-/// Blocks are equal if their bytes are: a store in which a fingerprint stands for other bytes returns what was put. The pages of
-/// the log are made to say so by blocks that are put under a name that has the fingerprint of others.
+/// Blocks are equal only if their bytes are equal. A store in which two blocks share a fingerprint
+/// returns the bytes that were put. To simulate a collision, blocks are put under names with the
+/// fingerprint of other blocks.
 #[test]
 fn fingerprints_that_collide_cost_time_and_nothing_else() {
     for config in all_kinds() {
@@ -235,7 +239,8 @@ fn fingerprints_that_collide_cost_time_and_nothing_else() {
         let victim = noise(1, 4096);
         let real = put(&store, &victim);
         store.sync().unwrap();
-        // As many as an attacker likes, with the fingerprint of what is to be put again: as if the hash were broken.
+        // As many blocks as an attacker likes, with the fingerprint of the block that is put again
+        // below: as if the hash were broken.
         let attack: Vec<_> = (0..200_u32)
             .map(|number| {
                 let clump = ClumpName { session: [9; 6], clump: number, arena: 0 };
@@ -249,7 +254,7 @@ fn fingerprints_that_collide_cost_time_and_nothing_else() {
         let reader = open(&storage, 3, StoreAccess::Read);
         assert_eq!(reader.get(&real).unwrap(), victim);
         let store = open(&storage, 4, WRITER);
-        // Whichever name it gets, it is that of its bytes.
+        // A block may get any of the names, but the name leads to its bytes.
         for bytes in [&victim, &noise(1007, 4096), &noise(5, 4096)] {
             let name = put(&store, bytes);
             assert_eq!(store.get(&name).unwrap(), bytes);
@@ -292,7 +297,7 @@ fn what_is_lost_is_told_and_not_taken_for_what_is_put_later() {
         assert_eq!(store.get(again).unwrap(), bytes);
     }
     assert_eq!(is_lost(&store), lost, "no hash says that these were they");
-    // Who has them, and can vouch for them, brings them back.
+    // A caller that has the blocks, and can vouch for them, puts them back.
     let back: Vec<_> = names
         .iter()
         .zip(&blocks)
@@ -346,7 +351,7 @@ fn the_empty_block_is_everywhere_and_takes_no_room() {
     assert_eq!(store.has_batch(&[name]).unwrap(), [true]);
 }
 
-/// Many threads put, with drafts that become clumps in any order, arena after arena.
+/// Many threads put, drafts become clumps in any order, and arenas fill one after the other.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "this is about threads")]
 fn many_threads_fill_many_arenas() {
@@ -401,7 +406,7 @@ fn who_asked_too_early_finds_what_came_later() {
         let storage = created(&config);
         let store = open(&storage, 2, WRITER);
         let lost: Vec<_> = (0..5).map(|seed| put(&store, &noise(seed, 60_000))).collect();
-        // Never synced: what a crash leaves is an arena without a page.
+        // The blocks were never synced: a crash leaves an arena without a page.
         drop(store);
         let store = open(&storage, 3, WRITER);
         assert!(lost.iter().all(|name| store.get(name).is_err()));

@@ -1,4 +1,5 @@
-//! A store with its index on disk: the contract, duplicates, crashes, harm to the index's files, and going from one kind to the other.
+//! A store with its index on disk: the contract, duplicates, crashes, damage to the index files,
+//! and changes from one kind of index to the other.
 #![allow(clippy::cast_possible_truncation)]
 
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use varve_world::{FileName, MemoryStorage, Storage, World};
 use zeroize::Zeroizing;
 
 const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
-/// What happens to a file.
+/// A change to a file.
 type Harm = fn(&mut Vec<u8>);
 
-/// Enough for some passes with as little memory as there may be.
+/// Enough blocks for several passes with the least memory allowed.
 const MANY: u64 = 50_000;
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
@@ -145,12 +146,12 @@ fn many_blocks_are_found_and_none_is_stored_twice() {
     }
 }
 
-/// What one look-up brings into memory is paid for by those that come after it, and single ones come after nothing.
+/// Sequential look-ups share the cost of a prefetch. A single look-up prefetches nothing.
 #[test]
 fn duplicates_out_of_order_bring_nothing_in_and_those_in_order_all() {
     const COUNT: u64 = 40_000;
     let storage = created(&config());
-    // They do not compress: what is far apart here is far apart in the log.
+    // The blocks do not compress: those with distant numbers are distant in the log.
     let bytes_of = |number: u64| {
         let words = (0..128).map(|word| (number * 128 + word + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         words.map(|word| word ^ word >> 29).flat_map(u64::to_le_bytes).collect::<Vec<u8>>()
@@ -167,7 +168,7 @@ fn duplicates_out_of_order_bring_nothing_in_and_those_in_order_all() {
     store.sync().unwrap();
     store.close().unwrap();
 
-    // Each a fifth of what is on disk away from the one before, and a bit.
+    // The distance between look-ups is a little more than a fifth of the blocks on disk.
     let store = open(&storage, 3, WRITER);
     let on_disk = store.stats().unwrap().disk_index.unwrap().file_blocks;
     assert!(on_disk > COUNT / 3, "{on_disk}");
@@ -185,7 +186,7 @@ fn duplicates_out_of_order_bring_nothing_in_and_those_in_order_all() {
     store.close().unwrap();
 }
 
-/// Venti's own algorithm keeps every promise, and asks the disk for every block.
+/// Venti's own algorithm keeps every promise, and reads the disk for every block.
 #[test]
 fn a_plain_index_finds_all_and_is_asked_on_disk_each_time() {
     let mut config = config();
@@ -203,7 +204,7 @@ fn a_plain_index_finds_all_and_is_asked_on_disk_each_time() {
     let storage = created(&config);
     let store = open(&storage, 2, WRITER);
     let names = put(&store, 0..MANY);
-    // Dropped: what was written in place is there, and what was not is inserted again.
+    // The store is dropped: entries written in place are kept, and the others are inserted again.
     drop(store);
     let store = open(&storage, 3, WRITER);
     let before = store.disk_index_stats().unwrap();
@@ -222,7 +223,7 @@ fn a_crash_loses_nothing_that_was_synced() {
     let storage = created(&config());
     let store = open(&storage, 2, WRITER);
     let names = put(&store, 0..MANY);
-    // Dropped without being closed: what the index has saved is from the middle.
+    // The store is dropped without a close: the saved index is from the middle of the session.
     drop(store);
     assert!(index_files(&storage).len() >= 2, "{:?}", index_files(&storage));
     check(&open(&storage, 3, StoreAccess::Read), &names);
@@ -233,7 +234,8 @@ fn a_crash_loses_nothing_that_was_synced() {
     store.close().unwrap();
 }
 
-/// A first night may be long: what the index wrote during it covers the arenas that were full by then, though none was synced.
+/// A first night may be long. The index files written during it cover the arenas that were full by
+/// then, although none was synced.
 #[test]
 fn a_night_that_ends_with_its_only_sync_is_not_read_again() {
     let storage = created(&config());
@@ -331,7 +333,8 @@ fn another_stores_index_is_of_no_use_and_of_no_harm() {
     check(&open(&storage, 3, StoreAccess::Read), &names);
 }
 
-/// The disk goes bad under the index while the store is in use: it goes on by its directories, and finds all.
+/// The disk of the index fails while the store is in use. The store continues with its directory
+/// pages, and finds everything.
 #[test]
 fn a_store_goes_on_without_its_index() {
     let (storage, names) = filled();

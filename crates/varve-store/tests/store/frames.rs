@@ -1,4 +1,4 @@
-//! Clumps in frames: a block needs its own frame and no other, and what one frame loses harms no other.
+//! Clumps in frames: a block needs only its own frame, and damage to one frame harms no other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "a test" };
 const BLOCK_BYTES: usize = 8 << 10;
 const BLOCK_COUNT: usize = 64;
-/// Frames of what is read in pieces have 32 KiB.
+/// Frames have 32 KiB when reads in pieces are expected.
 const BLOCKS_EACH: usize = 4;
 
 fn secret() -> Secret {
@@ -55,12 +55,13 @@ fn kinds() -> [Encryption; 2] {
     [Encryption::Aes256Gcm, Encryption::None]
 }
 
-/// Changes the byte of the arena that is in the middle of each of these frames.
+/// Changes the byte in the middle of each of these frames.
 fn damage_frames(storage: &MemoryStorage, frames: impl Iterator<Item = usize>) {
     let file = ArenaId(0).file_name();
     let mut bytes = storage.contents(&file).unwrap();
     for frame in frames {
-        // After the headers and the table, which has a row of 32 bytes for each frame and two bytes for each block.
+        // After the headers and the table, which has a row of 32 bytes for each frame and two bytes
+        // for each block.
         let start = 512 + 64 + 8 + BLOCK_COUNT / BLOCKS_EACH * 32 + BLOCK_COUNT * 2;
         let each = 4 + BLOCKS_EACH * (4 + BLOCK_BYTES);
         bytes[start + frame * each + each / 2] ^= 0x10;
@@ -113,7 +114,7 @@ fn what_one_frame_has_lost_is_named_and_the_rest_is_kept() {
                 }
             }
         }
-        // What is put again is whole again, and the arena has no more damage.
+        // Blocks that are put again are whole again, and the arena has no more damage.
         store
             .put_batch(
                 &blocks.iter().map(|bytes| Block { block_type: BlockType::DATA, bytes }).collect::<Vec<_>>(),

@@ -1,5 +1,5 @@
-//! A store whose index on disk is spread over folders on other disks: found as ever, and slower, never wrong, when they are gone, harmed, another
-//! store's, or full.
+//! A store whose index is spread over folders on other disks. If these are gone, damaged, full, or
+//! belong to another store, every block is still found: more slowly, but never wrongly.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use varve_world::{FileName, MemoryStorage, Storage, World};
 
 const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
 const COUNT: u64 = 40_000;
-/// What happens to a file.
+/// A change to a file.
 type Harm = fn(&mut Vec<u8>);
 
 /// A store's folder, and two more on other disks.
@@ -41,7 +41,7 @@ impl Machine {
         machine
     }
 
-    /// With all of its blocks, and an index in both folders.
+    /// A machine whose store has all blocks, and an index in both folders.
     fn filled() -> (Self, Vec<BlockName>) {
         let machine = Self::new(5);
         varve_store::choose_index_places(&machine.world(2), &paths(), "test").unwrap();
@@ -58,7 +58,7 @@ impl Machine {
         }
     }
 
-    /// The same files, for something to happen to them.
+    /// An independent copy of all files, to be damaged.
     fn fork(&self) -> Self {
         let disks = self.disks.each_ref().map(MemoryStorage::fork);
         let forked = Self { own: self.own.fork(), disks };
@@ -74,7 +74,8 @@ impl Machine {
         Store::open(self.world(seed), None, access, &mut |_| {}).unwrap()
     }
 
-    /// Everything is found, by readers and by a writer, and nothing is stored again; and once more, with what that left.
+    /// Readers and a writer find every block, and nothing is stored again. A second round checks
+    /// the files left by the first.
     fn is_as_ever(&self, names: &[BlockName], what: &str) {
         check(&self.open(10, StoreAccess::Read), names);
         for seed in [11, 12] {
@@ -110,7 +111,7 @@ fn put(store: &Store, count: u64) -> Vec<BlockName> {
     names
 }
 
-/// Some from all over.
+/// Checks a sample of blocks from everywhere.
 fn check(store: &Store, names: &[BlockName]) {
     for (first, names) in (0..).step_by(100).zip(names.chunks(100)).step_by(9) {
         for (number, found) in (first..).zip(store.get_batch(names)) {
@@ -167,7 +168,7 @@ fn a_folder_that_is_gone_makes_it_slower_and_no_less() {
         let expected: Vec<_> = PATHS.iter().map(|path| gone.contains(path)).collect();
         assert_eq!(troubles(&machine.open(9, StoreAccess::Read)), expected);
         machine.is_as_ever(&names, "gone");
-        // It comes back, with what it had then.
+        // The folder comes back with its old contents.
         machine.mount();
         machine.is_as_ever(&names, "back");
         assert_eq!(entries(&machine.own), []);
@@ -176,7 +177,7 @@ fn a_folder_that_is_gone_makes_it_slower_and_no_less() {
     }
 }
 
-/// The disk is not mounted: there is a folder of that name, and nothing in it.
+/// The disk is not mounted: its mount point is an empty folder.
 #[test]
 fn an_empty_folder_is_not_written_to() {
     let (machine, names) = Machine::filled();
@@ -224,7 +225,7 @@ fn parts_that_are_harmed_or_foreign_are_found_out() {
     machine.is_as_ever(&names, "swapped");
 }
 
-/// They are of a moment before the last night, as from a backup of that disk.
+/// The folder is older than the last night, as if from a backup of that disk.
 #[test]
 fn a_folder_from_an_older_moment_is_found_out() {
     let machine = Machine::new(5);
@@ -256,7 +257,8 @@ fn a_full_disk_among_them_makes_it_slower_and_no_less() {
     machine.is_as_ever(&names, "space again");
 }
 
-/// A disk of the index fails while the store is written: it goes on by its directories, finds all, and says so.
+/// A disk of the index fails while the store is written. The store continues with its directory
+/// pages, finds everything, and reports the failure.
 #[test]
 fn a_disk_that_goes_while_the_store_is_open_stops_nobody() {
     let (machine, names) = Machine::filled();
@@ -288,7 +290,7 @@ fn a_folder_of_another_store_is_refused_and_left_alone() {
         matches!(&refused, ChoosePlacesError::Taken { store, .. } if *store == "05".repeat(16)),
         "{refused}"
     );
-    // Whoever writes the list by hand gets no further.
+    // Writing the list by hand does not help either.
     let list = FileName::new("index/places").unwrap();
     other.own.set_contents(&list, machine.own.contents(&list).unwrap());
     let store = other.open(3, WRITER);

@@ -1,4 +1,5 @@
-//! The keys of a store: several of them, each for what it is for, made and removed in an order that no crash can harm.
+//! The keys of a store: several of them, each with its role. They are made and removed in an order
+//! that no crash can harm.
 
 use std::sync::Arc;
 
@@ -107,7 +108,7 @@ fn the_wrong_key_is_told_at_once() {
     assert!(matches!(complaint(&storage, &key_file(1)), KeyError::NoSuchKind { what: "key file" }));
     let id = keyring(&storage, 2).list().unwrap().0[0].id.clone();
     let good = storage.contents(&file_of(&id)).unwrap();
-    // Any damage is told as damage, not as a wrong passphrase.
+    // Any damage is reported as damage, not as a wrong passphrase.
     for place in 0..good.len() - 1 {
         let mut bad = good.clone();
         bad[place] ^= 1;
@@ -142,7 +143,7 @@ fn nothing_in_a_key_file_can_be_changed_unnoticed() {
         ("a label", "b label"),
         ("created = 1700000000", "created = 1700000001"),
     ] {
-        // With a check that fits, as somebody would write who wants to deceive.
+        // The check fits the changed file, as a forger would write it.
         let changed = good.replace(from, to);
         let without: String = changed
             .lines()
@@ -198,7 +199,8 @@ fn hostile_key_files_cost_nothing() {
         storage.set_contents(&file_of(&id), early.replace(from, to).into_bytes());
         assert!(keyring(&storage, 2).unlock(&passphrase("correct horse")).is_err());
     }
-    // The most that a key may cost takes half an hour: the one that opens is tried before it.
+    // The most expensive key allowed takes half an hour. A cheaper key that fits is tried before
+    // it.
     let dear = early.replace("memory_kib = 64", "memory_kib = 4194304").replace("passes = 1", "passes = 64");
     storage.set_contents(&file_of(&id), good.clone().into_bytes());
     storage.set_contents(&file_of("0000000000000000"), dear.into_bytes());
@@ -255,7 +257,7 @@ fn the_last_key_that_opens_everything_stays() {
     assert!(matches!(keyring.unlock(&first), Err(KeyError::NoSuchKind { .. })));
     let by = keyring.unlock(&key_file(4)).unwrap();
     assert!(matches!(keyring.remove(&by, &other), Err(KeyError::Last { .. })));
-    // One that is damaged can be cleared away, and does not count.
+    // A damaged key file can be removed, and does not count.
     storage.set_contents(&file_of("0000"), b"rubbish".to_vec());
     assert!(matches!(keyring.remove(&by, &other), Err(KeyError::Last { .. })));
     assert_eq!(keyring.remove(&by, "0000").unwrap(), "0000");
@@ -271,7 +273,7 @@ fn a_passphrase_is_changed_and_the_new_one_is_there_before_the_old_one_goes() {
     assert!(keyring.unlock(&old).is_err());
     assert_eq!(keyring.unlock(&new).unwrap().entry, entry);
     assert_eq!(keyring.list().unwrap().0.len(), 1);
-    // A disk that takes nothing more: the old key is as it was.
+    // On a full disk the old key stays as it was.
     storage.set_bytes_max(Some(10));
     let by = keyring.unlock(&new).unwrap();
     assert!(matches!(keyring.change(&by, &passphrase("third"), CHEAP), Err(KeyError::Storage(_))));
@@ -330,7 +332,7 @@ fn an_append_only_key_reads_and_adds() {
     assert_eq!(open(&storage, 5, &first, StoreAccess::Read).unwrap().get(&new).unwrap(), b"new".as_slice());
 }
 
-/// A store with an old block in it, and a full key (1) and a write-only key (2).
+/// A store with an old block in it, a full key (1) and a write-only key (2).
 fn shared() -> (MemoryStorage, BlockName) {
     let storage = created(&key_file(1));
     add(&storage, 2, &key_file(1), &key_file(2), Role::WriteOnly).unwrap();
@@ -395,7 +397,7 @@ fn no_key_within_reach_of_a_write_only_holder_opens_a_clump() {
     let store = open(&storage, 4, &key_file(2), WRITER).unwrap();
     put(&store, BlockType::DATA, b"its own night, which it must not read either");
     store.close().unwrap();
-    // All that is derived from what its slot wraps, and all that a header says.
+    // All keys derived from the secret in its slot and from the header of an arena.
     let handed = handed_to_writer(&storage);
     let mut reachable: Vec<[u8; 32]> = handed.as_chunks::<32>().0.to_vec();
     let contexts = [
@@ -432,7 +434,7 @@ fn no_key_within_reach_of_a_write_only_holder_opens_a_clump() {
         let sealed = [&file[576..576 + body_bytes], &header[40..56]].concat();
         for key in &keys {
             for key in [*key, blake3::derive_key("varve 1 session", &[&key[..], &header[16..32]].concat())] {
-                // Its wrapping has nonce 0, as the first record of a session has.
+                // Its wrapping has nonce 0, like the first record of a session.
                 assert_eq!(&header[8..16], &[0; 8]);
                 let associated = [&header[..40], uid].concat();
                 assert!(varve_log::unwrap_secret(&key, &associated, &sealed).is_err());
@@ -444,7 +446,7 @@ fn no_key_within_reach_of_a_write_only_holder_opens_a_clump() {
     }
 }
 
-/// What the slot of the write-only key wraps, as its holder would unwrap it.
+/// The secret in the slot of the write-only key, unwrapped as its holder would do it.
 fn handed_to_writer(storage: &MemoryStorage) -> Vec<u8> {
     let entry = keyring(storage, 6)
         .list()
@@ -474,7 +476,7 @@ fn handed_to_writer(storage: &MemoryStorage) -> Vec<u8> {
 fn crashes_of_a_writer_who_cannot_read_lose_nothing_that_was_synced() {
     let (storage, old) = shared();
     let (mut synced, mut roots) = (vec![old], Vec::new());
-    // Several nights, each killed after its sync, some with more in the air.
+    // Several nights, each killed after its sync, some with unsynced blocks.
     for night in 0..7_u8 {
         let store = open(&storage, 40 + u64::from(night), &key_file(2), WRITER).unwrap();
         synced.push(put(&store, BlockType::DATA, &[night; 3000]));
@@ -500,7 +502,7 @@ fn crashes_of_a_writer_who_cannot_read_lose_nothing_that_was_synced() {
     let reader = open(&storage, 72, &key_file(1), StoreAccess::Read).unwrap();
     assert!(synced.iter().chain([&new]).all(|name| reader.get(name).is_ok()));
     checks_well(&reader, true);
-    // All but the last arena have their seals now, and the next writers know them.
+    // All arenas but the last have their seals now, and the next writers know these.
     let store = open(&storage, 73, &key_file(2), WRITER).unwrap();
     store.close().unwrap();
     checks_well(&open(&storage, 74, &key_file(1), StoreAccess::Read).unwrap(), true);
@@ -517,7 +519,7 @@ fn a_power_cut_that_keeps_a_page_and_loses_its_clump_harms_no_later_night() {
     let lost = put(&store, BlockType::DATA, &second);
     store.sync().unwrap();
     drop(store);
-    // The second clump was not durable after all: as if the sync had never returned.
+    // The second clump was not durable after all, as if the sync had never returned.
     let arena = FileName::new("arenas/0000000001.arena").unwrap();
     let mut file = storage.contents(&arena).unwrap();
     let starts: Vec<_> =
@@ -548,7 +550,7 @@ fn a_lie_of_a_writer_who_may_not_read_is_not_built_on() {
     let map = varve_log::ArenaMap::new(1 << 20).unwrap();
     let config = LogConfig { store_id: [5; 16], map, score_bytes: 32 };
     let log = Arc::new(Log::new(Arc::new(storage.clone()), keys, config));
-    // It says that it has stored what will come, and has stored something else.
+    // The writer claims to have stored a block that will come, and has stored other bytes.
     let score = log.keys().blake3_score(b"what will come");
     let name = BlockName { score, block_type: BlockType::DATA };
     let mut draft = ClumpDraft::new(ClumpBytes::default());

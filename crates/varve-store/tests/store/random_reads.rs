@@ -1,4 +1,5 @@
-//! What one block of a disk costs its reader: counted in reads of the disk and their bytes, which are the same on every machine.
+//! The cost of reading one block of a disk, counted in reads and bytes. These are the same on every
+//! machine.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use zeroize::Zeroizing;
 
 const BLOCK_BYTES: usize = 8 << 10;
 
-/// Storage that counts what is read from it.
+/// Storage that counts the reads.
 #[derive(Default)]
 struct Counted {
     storage: MemoryStorage,
@@ -20,7 +21,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// What was read since the last call: how often, and how much.
+    /// The number of reads, and of bytes read, since the last call.
     fn take(&self) -> (u64, u64) {
         (self.reads.swap(0, Ordering::Relaxed), self.bytes.swap(0, Ordering::Relaxed))
     }
@@ -44,7 +45,7 @@ fn open(storage: &Arc<Counted>, seed: u64, access: StoreAccess<'_>) -> Store {
     Store::open(world, Some(&secret), access, &mut |_| {}).unwrap()
 }
 
-/// A store with blocks of a disk, of which every second byte is noise, opened anew to be read.
+/// A store with blocks of a disk, opened anew for reading. Every second byte of a block is noise.
 fn filled(block_count: u64) -> (Arc<Counted>, Store, Vec<BlockName>) {
     let storage = Arc::new(Counted::default());
     let world = World::deterministic(Arc::clone(&storage) as Arc<dyn Storage>, 1);

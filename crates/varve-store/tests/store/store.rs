@@ -1,4 +1,5 @@
-//! The engine on storage in memory: the contract, duplicates, crashes, damage, and who may be in the store at once.
+//! The engine on storage in memory: the contract, duplicates, crashes, damage, and several users of
+//! one store at once.
 #![allow(clippy::cast_possible_truncation)]
 
 use std::collections::BTreeSet;
@@ -97,7 +98,7 @@ fn many_arenas_are_read_alike_by_one_and_by_several() {
         }
         let arenas = storage.list(ArenaId::FOLDER).unwrap();
         assert!(arenas.len() >= 10);
-        // One arena without its header, and one without its directory page.
+        // One arena loses its header, and one its directory page.
         let flip = |file: &FileName, place: usize| {
             let mut bytes = storage.contents(file).unwrap();
             bytes[place] ^= 1;
@@ -173,7 +174,7 @@ fn duplicates_are_stored_once() {
     assert_eq!(open(&storage, 4, StoreAccess::Read).unwrap().stats().unwrap().log_bytes, bytes_before);
 }
 
-/// A power cut may keep the footer of a seal that no sync came after, and lose what stands before it.
+/// A power cut may keep the footer of a seal that was not synced, and lose the bytes before it.
 #[test]
 fn a_torn_seal_hides_nothing() {
     let storage = default_store();
@@ -198,7 +199,7 @@ fn a_torn_seal_hides_nothing() {
     assert!(Checker::of(&open(&storage, 5, StoreAccess::Read).unwrap()).check_order().unwrap().is_empty());
 }
 
-/// Who made it may have been stopped by a failure at the last step.
+/// The creating process may have been stopped by a failure at the last step.
 #[test]
 fn a_store_is_durable_before_anything_is_put() {
     let disk = varve_sim::SimDisk::new(1);
@@ -248,7 +249,7 @@ fn a_reader_follows_a_writer() {
             let writer = open(&storage, 40 + session, WRITER).unwrap();
             assert!(!writer.follow().unwrap(), "a writer has nobody to follow");
             for round in 0..4 {
-                // More than an arena: some are sealed meanwhile.
+                // More than an arena, so some arenas are sealed meanwhile.
                 for block in 0..40 {
                     let bytes = random_bytes(session * 1000 + round * 100 + block, 9000);
                     names.push((put(&writer, &bytes), bytes));
@@ -306,7 +307,7 @@ fn what_an_unfinished_creation_has_left_is_no_stranger() {
         create(&storage).unwrap();
         open(&storage, 2, WRITER).unwrap().close().unwrap();
     }
-    // The keys of a store that has lost its configuration are not to be replaced.
+    // The keys of a store that has lost its configuration must not be replaced.
     let storage = default_store();
     let store = open(&storage, 2, WRITER).unwrap();
     put(&store, b"something");
@@ -339,7 +340,7 @@ fn a_sha1_collision_is_refused() {
     }
 }
 
-/// Else a `sync` would wait for ever for what was closed and never written.
+/// Otherwise a `sync` would wait for ever for clumps that were closed and never written.
 #[test]
 fn what_came_before_a_refused_block_is_stored() {
     let (one, other) = (
@@ -348,7 +349,7 @@ fn what_came_before_a_refused_block_is_stored() {
     );
     let storage = created(&config(ScoreAlgorithm::Sha1, Encryption::None));
     let store = open(&storage, 2, WRITER).unwrap();
-    // More than goes into one clump.
+    // More blocks than fit into one clump.
     let many: Vec<_> = (0..60).map(|seed| random_bytes(seed, 50_000)).collect();
     let before: Vec<_> = std::iter::once(data(one)).chain(many.iter().map(|bytes| data(bytes))).collect();
     let all: Vec<_> = before.iter().copied().chain([data(other)]).collect();
@@ -514,7 +515,8 @@ fn an_arena_that_somebody_puts_back_as_it_was_is_taken_in() {
     store.close().unwrap();
     storage.set_contents(&file, good);
     let lost = |store: &Store| names.iter().filter(|name| store.get(name).is_err()).count();
-    // The index knows what the repair has written: an arena is looked at when something is not where that says.
+    // The index knows the blocks that the repair has written. An arena is read again when a block
+    // is not where the index says.
     for access in [StoreAccess::Read, WRITER] {
         let store = open(&storage, 32, access).unwrap();
         assert!(lost(&store) <= 1, "what the repair could not save is in no index until then");
@@ -575,7 +577,7 @@ fn a_sealed_arena_that_vanished_stays_noticed_until_it_is_replaced() {
         let seen =
             kinds_of(&Checker::of(&open(&storage, 3, StoreAccess::Read).unwrap()).check_order().unwrap());
         assert!(seen.contains(&(ArenaId(1), DamageKind::Missing.to_string())), "night {night}: {seen:?}");
-        // Enough that arenas are sealed, too.
+        // Enough blocks that arenas are sealed as well.
         let store = open(&storage, 10 + night, WRITER).unwrap();
         fill(&store, 1000 * (night + 1)..1000 * (night + 1) + 150);
         store.close().unwrap();
@@ -591,7 +593,8 @@ fn a_sealed_arena_that_vanished_stays_noticed_until_it_is_replaced() {
     assert!((1..names.len() / 2).contains(&lost), "only what it held is lost: {lost}");
 }
 
-/// What seed 91000645 of `varve-archive/tests/faults` has found: one wrong reading, and nothing of the arena came back from then on.
+/// Found by seed 91000645 of `varve-archive/tests/faults`: after one wrong read, no block of the
+/// arena could be read any more.
 #[test]
 fn a_header_that_was_read_as_it_was_before_is_read_again() {
     let storage = default_store();
@@ -608,7 +611,7 @@ fn a_header_that_was_read_as_it_was_before_is_read_again() {
     let whole = storage.contents(&file).unwrap();
     assert_ne!(before[..512], whole[..512], "an arena that is written anew has another header");
 
-    // For one reading, the disk gives what was there before.
+    // For one read, the disk returns the old bytes.
     storage.set_contents(&file, before);
     store.get(&names[70]).unwrap();
     storage.set_contents(&file, whole);
@@ -645,8 +648,9 @@ fn a_seal_that_a_power_cut_took_before_a_later_one_is_made_again() {
     assert_eq!(storage.contents(&file).unwrap(), whole, "its place is the same");
 }
 
-/// The first sync seals several arenas, and no page has counted them yet. A power cut may tear any of those seals; the last arena may be
-/// one of them, and the page that was noted when the store was last closed may lie in another.
+/// The first sync seals several arenas, and no page has counted them yet. A power cut may tear any
+/// of those seals. The last arena may be one of them, and the page that was noted when the store
+/// was last closed may lie in another.
 #[test]
 fn seals_that_a_power_cut_has_torn_were_never_there() {
     for torn in 1..8_u64 {
@@ -796,7 +800,7 @@ fn an_arena_names_its_blocks_in_an_order_that_stays() {
     let storage = created(&config(ScoreAlgorithm::Sha1, Encryption::None));
     let store = open(&storage, 2, WRITER).unwrap();
     store.bound_caches(1 << 20);
-    // Some arenas full, of noise that does not compress.
+    // Some full arenas of noise that does not compress.
     let put: Vec<BlockName> = (0..600).map(|seed| put(&store, &random_bytes(seed, 6000))).collect();
     store.sync().unwrap();
     let all_names = |store: &Store| -> Vec<BlockName> {
@@ -807,13 +811,13 @@ fn an_arena_names_its_blocks_in_an_order_that_stays() {
     };
     assert_eq!(all_names(&store), put);
     drop(store);
-    // As a crash has left it.
+    // The state that a crash leaves.
     let store = open(&storage, 3, WRITER).unwrap();
     assert_eq!(all_names(&store), put);
     assert!(put.iter().all(|name| store.get(name).is_ok()));
 }
 
-/// Draws bytes until it is told to die of the next ones: an arena is begun with some.
+/// A source of random bytes that panics once `dies` is set. A new arena needs random bytes.
 struct DyingRandom {
     random: SeededRandom,
     dies: AtomicBool,
