@@ -1,4 +1,4 @@
-//! What every index must do, of whichever kind: one suite, which both pass.
+//! The contract of every index: one suite, which both kinds pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use varve_block::{Fingerprint, LogAddress};
 use varve_index::{DiskIndex, DiskIndexSettings, MemoryIndex, NearAddresses, ScoreIndex};
 use varve_world::MemoryStorage;
 
-/// So little that every kind of place an entry can be in is used.
+/// So little memory that an entry can be in every kind of place.
 const MEMORY_BYTES: u64 = 64 << 10;
 
 fn on_disk(memory_bytes: u64) -> ScoreIndex {
@@ -31,7 +31,7 @@ fn address(granule: u64) -> LogAddress {
     LogAddress::new(granule).unwrap()
 }
 
-/// Inserts as the store does, a page at a time.
+/// Inserts a page at a time, as the store does.
 fn insert(index: &ScoreIndex, entries: &[(Fingerprint, LogAddress)]) -> u64 {
     let mut added = 0;
     for page in entries.chunks(500) {
@@ -43,7 +43,7 @@ fn insert(index: &ScoreIndex, entries: &[(Fingerprint, LogAddress)]) -> u64 {
     added
 }
 
-/// All places, by the two ways of asking; they must not contradict each other.
+/// All addresses, found in the two ways of asking. The two must not contradict each other.
 fn places(index: &ScoreIndex, fingerprint: Fingerprint) -> BTreeSet<LogAddress> {
     let found = index.candidates(fingerprint);
     assert!(found.is_complete);

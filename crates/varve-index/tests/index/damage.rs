@@ -1,5 +1,5 @@
-//! A damaged checkpoint is refused: every bit flipped, every length cut, bytes appended, sections exchanged, another key,
-//! and a reader that fails.
+//! A damaged checkpoint is refused: every bit flipped, every length cut, bytes appended, sections
+//! exchanged, another key, and a reader that fails.
 
 use std::io::{self, Read, Write};
 
@@ -10,7 +10,7 @@ const KEY: [u8; 32] = [3; 32];
 const NOTE: &[u8] = b"arenas 0 to 7";
 const HEADER_BYTES: usize = 64;
 
-/// Of the same blocks, which begin in the log at `first_granule`.
+/// Checkpoints of the same blocks. Their place in the log begins at `first_granule`.
 fn checkpoint_of(block_count: u64, first_granule: u64) -> Vec<u8> {
     let mut index = MemoryIndex::<4>::default();
     for number in 0..block_count {
@@ -60,7 +60,7 @@ fn every_cut_is_found() {
     assert!(matches!(error, ReadCheckpointError::Length { .. }), "{error}");
 }
 
-/// The file got shorter after its length was asked, or the disk fails.
+/// The file became shorter after its length was read, or the disk fails.
 #[test]
 fn a_reader_that_fails_is_told_of() {
     let bytes = checkpoint_of(300, 0);
@@ -87,7 +87,8 @@ fn another_key_and_other_bytes_are_refused() {
     assert!(matches!(error, ReadCheckpointError::Magic { found } if found == [7; 8]), "{error}");
 }
 
-/// An attacker who cannot make codes moves whole sections that have theirs, between checkpoints as alike as can be.
+/// An attacker cannot make codes, but can move whole sections with their codes between two very
+/// similar checkpoints.
 #[test]
 fn sections_of_another_checkpoint_do_not_fit() {
     let (one, other) = (checkpoint_of(300, 0), checkpoint_of(300, 1000));

@@ -1,5 +1,5 @@
-//! The files of an index on disk, harmed in every way: what is opened is right, or nothing is opened; what cannot be read says so.
-//! And disks that fail or are full below it.
+//! The files of an index on disk, damaged in every way: either a correct index is opened, or none.
+//! An unreadable entry is reported as unknown. Disks that fail or are full.
 
 use std::io;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn open(storage: &MemoryStorage) -> Result<DiskIndex, OpenDiskIndexError> {
     Ok(index)
 }
 
-/// How many entries are found; all others must be said to be unknown, not to be nowhere.
+/// The number of entries found. All others must be reported as unknown, not as absent.
 fn check(index: &DiskIndex) -> u64 {
     let mut found_count = 0;
     for number in 0..COUNT {
@@ -108,7 +108,7 @@ fn a_harmed_summary_is_refused_but_for_its_filter() {
         match open(&storage) {
             Ok(index) => {
                 opened += 1;
-                // Slow to check whole each time.
+                // A whole check each time would be slow.
                 if opened % 40 == 1 {
                     assert_eq!(check(&index), COUNT, "harmed at {at}");
                 }
@@ -154,7 +154,7 @@ fn a_harmed_run_is_noticed() {
         let index = open(&storage).unwrap();
         assert!(check(&index) < COUNT, "{what}");
         assert!(index.failure().is_some_and(|trouble| trouble.contains("damaged")), "{what}");
-        // The next opening makes it anew.
+        // The next opening makes the index anew.
         assert!(matches!(open(&storage).err(), Some(OpenDiskIndexError::Missing)), "{what}");
         assert!(index.save(Vec::new()).is_err(), "{what}");
     }
@@ -168,18 +168,18 @@ fn another_stores_index_is_refused() {
     assert!(matches!(error, OpenDiskIndexError::Damaged { .. }), "{error}");
 }
 
-/// A storage that can be told to fail.
+/// Storage that fails on demand.
 struct Failing {
     inner: MemoryStorage,
     writes_fail: AtomicBool,
     reads_fail: AtomicBool,
-    /// So many of the next readings fail.
+    /// The number of coming reads that fail.
     failing_reads: AtomicU64,
-    /// Of the next reading.
+    /// A bit flips in the next read.
     a_bit_flips: AtomicBool,
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
-    /// The most that a caller has waited for to be taken away.
+    /// The greatest number of bytes that a caller has waited to be removed.
     most_removed: AtomicU64,
 }
 
@@ -337,7 +337,8 @@ fn a_bad_reading_in_a_pass_is_no_damage() {
     assert_eq!(check(&open(&storage.inner).unwrap()), COUNT);
 }
 
-/// Whoever chooses the blocks of a plain store may make many whose fingerprints crowd one place, or are all the same.
+/// A client that chooses the blocks of a plain store may make many whose fingerprints crowd one
+/// place, or are all the same.
 #[test]
 fn an_enemys_fingerprints_cost_a_bounded_amount_and_harm_nobody() {
     for enemy in [

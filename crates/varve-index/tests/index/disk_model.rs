@@ -1,5 +1,5 @@
-//! The index on disk against a list of all that was inserted, with so little memory that passes run all the time, and crashes
-//! between any two operations.
+//! The index on disk against a list of all entries that were inserted. It has so little memory that
+//! passes run all the time. A crash may come between any two operations.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,15 +27,16 @@ enum Operation {
         first: u64,
         count: u64,
     },
-    /// As a sync does.
+    /// As in a sync.
     SaveReady,
-    /// As closing does.
+    /// As in a close.
     Save,
-    /// As a repair does: what was begun before is not saved with what it was noted with.
+    /// As in a repair: a pass that began earlier is not saved with its note.
     ForgetNotes,
-    /// The process dies; another one begins with what was saved, and inserts what came after that.
+    /// The process dies. Another one begins with the saved files, and inserts the entries that came
+    /// later.
     Crash,
-    /// The same, and a reader looks at it.
+    /// The same, but a reader opens the files.
     Read,
 }
 
@@ -54,7 +55,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 1..40)
 }
 
-/// As those of real scores; nearly the same; the same for many; at the very end.
+/// Like those of real scores; nearly the same; the same for many; at the very end.
 fn entry(number: u64) -> (Fingerprint, LogAddress) {
     let fingerprint = match number / 512 % 4 {
         0 => number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16 << 16,
@@ -68,13 +69,13 @@ fn entry(number: u64) -> (Fingerprint, LogAddress) {
 struct Tested {
     storage: Arc<dyn Storage>,
     index: DiskIndex,
-    /// All that was inserted, in order; a note says how many of these a run holds.
+    /// All entries that were inserted, in order. A note holds the number of these in a run.
     inserted: Vec<(Fingerprint, LogAddress)>,
     model: BTreeSet<(u64, LogAddress)>,
     session: u8,
-    /// How many had been inserted when notes were forgotten.
+    /// The number of entries that were inserted before the notes were forgotten.
     noted_since: usize,
-    /// Whether it works as Venti's own does.
+    /// True if it works like Venti's own index.
     is_plain: bool,
 }
 
@@ -203,7 +204,8 @@ proptest! {
     }
 }
 
-/// Venti's way: no filter, no buffer but for what finds no room, and a page read and written for nearly each entry.
+/// Venti's way: no filter, no buffer except for entries that find no room, and a page read and
+/// written for nearly every entry.
 #[test]
 fn a_plain_index_reads_and_writes_a_page_for_each_entry() {
     let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());

@@ -1,4 +1,4 @@
-//! A second reader of checkpoints, made from the tables in `checkpoint.rs` alone, finds every block.
+//! A second reader of checkpoints, made only from the tables in `checkpoint.rs`, finds every block.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -56,7 +56,8 @@ fn a_checkpoint_is_as_its_tables_say() {
     assert_eq!(note, b"a note");
     reader.check(&[&reader.code, note].concat());
 
-    // What is known of each block: its segment, the remainder and how long that is, the address.
+    // The checkpoint has for each block: its segment, the remainder and its length, and the
+    // address.
     let mut sections = Vec::new();
     for _ in 0..segment_count {
         let section = &reader.rest[..16 + 8 * usize::try_from(word(reader.rest, 0)).unwrap()];

@@ -1,4 +1,5 @@
-//! What a block costs in memory, at every fill from one growth to the next, with the allocator's part counted.
+//! The memory that a block costs, at every fill from one growth to the next. It includes the
+//! allocator's part.
 
 use std::io::{Read, Write};
 
@@ -28,7 +29,8 @@ fn read_back(index: &MemoryIndex) -> MemoryIndex {
     MemoryIndex::read_checkpoint(&[0; 32], bytes.len() as u64, &mut read).unwrap().0
 }
 
-/// From a million blocks to beyond four times as many, every segment is split twice, and is of every size between.
+/// From a million blocks to more than four times as many: every segment is split twice, and has
+/// every size in between.
 #[test]
 fn a_block_costs_at_most_nine_and_a_half_bytes_and_few_probes_at_every_fill() {
     let mut index = MemoryIndex::new();
@@ -46,7 +48,7 @@ fn a_block_costs_at_most_nine_and_a_half_bytes_and_few_probes_at_every_fill() {
     }
 }
 
-/// What is removed gives its memory back, though not the segments that were made for it.
+/// Removal frees the memory of the entries, but not the segments that were made for them.
 #[test]
 fn removal_gives_memory_back() {
     let mut index = MemoryIndex::new();

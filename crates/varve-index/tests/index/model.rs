@@ -1,5 +1,5 @@
-//! The index against a map, with tiny pages and clustered fingerprints, so that slots overflow their pages, segments grow,
-//! shrink, split and are widened.
+//! The index against a map, with tiny pages and clustered fingerprints: slots overflow their pages,
+//! and segments grow, shrink, split and are widened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -35,22 +35,24 @@ impl Run {
     }
 }
 
-/// An address has one fingerprint; a fingerprint may be that of several addresses. It depends on the place in the log what
-/// the fingerprints are like.
+/// An address has one fingerprint. A fingerprint may belong to several addresses. The place in the
+/// log decides the kind of fingerprint.
 fn fingerprint_at(granule: u64) -> Fingerprint {
     Fingerprint(match granule / 512 % 4 {
-        // As those of real scores.
+        // Like those of real scores.
         0 => granule.wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        // Nearly the same, so that one place is everybody's home, until they differ in no bit that is kept.
+        // Nearly the same, so that all share one home place, until they differ in no bit that is
+        // kept.
         1 => (0x5555 << 48) + ((granule % 512) << 18),
         // At the end of the last segment.
         2 => u64::MAX - ((granule % 512) << 18),
-        // Three that all blocks share.
+        // Three fingerprints for all blocks.
         _ => (granule % 3).wrapping_mul(0x5555_5555_5555_5555),
     })
 }
 
-/// Runs lie around a few points of the log, near and far, so that operations meet each other's addresses.
+/// Runs lie around a few points of the log, near and far, so that operations meet each other's
+/// addresses.
 fn runs() -> impl Strategy<Value = Run> {
     let log_bits = prop_oneof![8 => 12..16u32, 1 => 16..=LogAddress::BITS];
     (log_bits, 0..2048u64, 1..400u64)

@@ -1,4 +1,4 @@
-//! What stands behind a proxy: a store of SHA-1 scores that can be away, refuse, or lie.
+//! The store behind a proxy: a store of SHA-1 scores that can be away, refuse, or lie.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub fn name_of(bytes: &[u8]) -> BlockName {
     BlockName { score: score_of(bytes), block_type: BlockType::DATA }
 }
 
-/// Bytes that a number decides, and no other.
+/// Bytes that depend on `number`, and differ from those of every other number.
 pub fn bytes_of(number: u64, length: usize) -> Vec<u8> {
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = number.to_le_bytes().to_vec();
@@ -37,21 +37,22 @@ pub fn bytes_of(number: u64, length: usize) -> Vec<u8> {
 
 #[derive(Default)]
 struct Kept {
-    /// What survives.
+    /// The blocks that survive.
     durable: BTreeMap<BlockName, Bytes>,
-    /// What was acknowledged since the last sync.
+    /// The blocks that were put since the last sync.
     acknowledged: BTreeMap<BlockName, Bytes>,
-    /// How often each was put.
+    /// The number of puts of each block.
     puts: BTreeMap<BlockName, usize>,
     refused: BTreeSet<BlockName>,
 }
 
-/// See above.
+/// The store described at the top of this file.
 #[derive(Default)]
 pub struct Behind {
     kept: Mutex<Kept>,
     pub is_away: AtomicBool,
-    /// So many puts fail as if it were away, and each time it is back for whatever comes next.
+    /// The next puts, this many, fail as if the store were away. Each time the store is back for
+    /// the next call.
     pub blinks: AtomicUsize,
     pub lies: AtomicBool,
     pub gets: AtomicUsize,
@@ -75,7 +76,7 @@ impl Behind {
         self.kept.lock().refused.clear();
     }
 
-    /// Who asks is killed: what only they had been told is forgotten.
+    /// The store is killed, and forgets the blocks that no sync has covered.
     pub fn forget_acknowledged(&self) {
         self.kept.lock().acknowledged.clear();
     }
@@ -95,7 +96,7 @@ impl Behind {
         kept.acknowledged.remove(name);
     }
 
-    /// How often a block was put.
+    /// The number of puts of a block.
     pub fn puts(&self, name: &BlockName) -> usize {
         self.kept.lock().puts.get(name).copied().unwrap_or(0)
     }

@@ -24,7 +24,7 @@ fn what_is_used_stays_and_what_is_not_used_goes() {
     let mut most = 0;
     for number in 0..4000 {
         store.put(data(&bytes(number))).unwrap();
-        // The first ten are read all the time.
+        // The first ten blocks are read all the time.
         if number >= 10 && number % 50 == 0 {
             for used in 0..10 {
                 assert_eq!(store.get(&name_of(&bytes(used))).unwrap(), bytes(used), "after {number}");

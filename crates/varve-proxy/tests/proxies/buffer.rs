@@ -29,12 +29,12 @@ fn open(storage: &(impl Storage + Clone + 'static), target: &Arc<Behind>) -> Wri
     open_with(storage, Arc::clone(target), SETTINGS).unwrap()
 }
 
-/// Does all the work that there is.
+/// Does all pending work.
 pub fn drain(buffer: &WriteBuffer) {
     (0..buffer.way_count()).for_each(|way| drain_way(buffer, way));
 }
 
-/// Does all the work of one way.
+/// Does all pending work of one way.
 pub fn drain_way(buffer: &WriteBuffer, way: usize) {
     for _ in 0..100_000 {
         match buffer.step(way) {
@@ -49,7 +49,8 @@ pub fn drain_way(buffer: &WriteBuffer, way: usize) {
 #[test]
 fn a_write_buffer_keeps_the_contract() {
     contract::check(&mut || open(&MemoryStorage::new(), &Behind::new()));
-    // With nobody behind it, too, as long as nobody asks for what was never written.
+    // The same with the store behind it away, as long as no client requests a block that was never
+    // written.
     let away = Behind::new();
     away.set_away(true);
     let buffer = open(&MemoryStorage::new(), &away);
@@ -70,7 +71,7 @@ fn the_contract_is_kept_while_blocks_go_on() {
     });
 }
 
-/// A buffer that somebody else has as well.
+/// A buffer that has another owner as well.
 struct Shared(Arc<WriteBuffer>);
 
 impl BlockStore for Shared {
@@ -90,7 +91,7 @@ fn what_is_buffered_gets_through_once_and_its_room_comes_back() {
     assert!(matches!(buffer.step(0), TrickleStep::Away { reason } if reason.contains("it is away")));
     assert!(buffer.status().trouble.is_some());
     assert!(buffer.status().waiting_bytes > 10 << 20);
-    // A long absence, and a start of ours in between.
+    // A long absence, with a restart of the buffer in between.
     drop(buffer);
     let buffer = open(&storage, &target);
     for bytes in &bytes {
@@ -119,7 +120,8 @@ fn what_is_marked_as_through_is_not_sent_again_after_a_crash() {
     for bytes in &bytes {
         buffer.put(data(bytes)).unwrap();
     }
-    // Some 24 MB of the one segment of 40 go, and are marked after 16.
+    // About 24 MB of the one segment of 40 MB are sent. The mark that they were sent is written
+    // after 16 MB.
     for _ in 0..13 {
         assert!(matches!(buffer.step(0), TrickleStep::Sent { .. }));
     }
@@ -157,7 +159,7 @@ fn a_full_buffer_pushes_back_and_says_why() {
     let said = source.to_string();
     assert!(said.contains("full") && said.contains("it is away"), "{said}");
     assert_eq!(buffer.status().refused_writes, 1);
-    // What is there already takes no room; and reads and syncs go on.
+    // A block that is already there needs no room, and reads and syncs continue.
     buffer.put(data(&bytes(0))).unwrap();
     buffer.sync().unwrap();
     assert_eq!(buffer.get(&name_of(&bytes(taken - 1))).unwrap(), bytes(taken - 1));
@@ -211,7 +213,7 @@ fn what_is_refused_behind_stays_and_holds_up_nothing_else() {
     let status = buffer.status();
     assert_eq!((status.held_blocks, status.segment_count), (1, 1));
     assert_eq!(buffer.get(&name_of(&bytes(3))).unwrap(), bytes(3), "it is not lost");
-    // At the next start it is tried again.
+    // The next start tries it again.
     drop(buffer);
     target.accept_all();
     let buffer = open(&storage, &target);
@@ -220,7 +222,7 @@ fn what_is_refused_behind_stays_and_holds_up_nothing_else() {
     assert_eq!(buffer.status().segment_count, 0);
 }
 
-/// Else what it did not take in that moment would wait for minutes, though it is there.
+/// Otherwise a block refused in that moment would wait for minutes, although the store is back.
 #[test]
 fn who_comes_back_between_two_questions_is_not_taken_to_refuse() {
     let (storage, target) = (MemoryStorage::new(), Behind::new());
@@ -228,7 +230,7 @@ fn who_comes_back_between_two_questions_is_not_taken_to_refuse() {
     for number in 0..10 {
         buffer.put(data(&bytes_of(number, 5000))).unwrap();
     }
-    // The whole of a step, and then the first of its blocks.
+    // The put of the whole step fails, and then the put of its first block.
     target.blinks.store(2, Ordering::SeqCst);
     drain(&buffer);
     assert!((0..10).all(|number| target.has_durable(&name_of(&bytes_of(number, 5000)))));
@@ -252,7 +254,7 @@ fn other_bytes_with_a_score_that_waits_are_refused() {
     assert_eq!(buffer.get(&name_of(&one)).unwrap(), one);
 }
 
-/// Two blocks with one SHA-1 (see the page beside them).
+/// Two blocks with one SHA-1 (see `README.md` in their folder).
 fn two_with_one_score() -> [Vec<u8>; 2] {
     let read = |name: &str| {
         let path = format!("{}/../varve-store/tests/collision/{name}", env!("CARGO_MANIFEST_DIR"));
@@ -277,7 +279,7 @@ fn a_disk_that_cannot_write_ends_the_writing_and_loses_nothing_that_was_synced()
         assert!(failed, "{fault:?}");
         assert!(buffer.sync().is_err(), "{fault:?}: once something may be lost, every sync says so");
         assert!(buffer.put(data(b"more")).is_err());
-        // What was synced is sent on all the same, now or later.
+        // Synced blocks are still sent, now or later.
         disk.behave();
         drop(buffer);
         target.set_away(false);
@@ -298,7 +300,7 @@ fn too_little_room_and_other_folders_are_refused() {
     assert!(matches!(second, OpenBufferError::Segments(OpenSegmentsError::Lock(_))), "{second}");
 }
 
-/// What somebody has been told.
+/// The blocks that were acknowledged to the client.
 #[derive(Default)]
 struct Told {
     /// Put, and perhaps lost.
@@ -320,7 +322,7 @@ pub fn target_of(behind: &[Arc<Behind>]) -> BufferTarget {
     BufferTarget::Shards(Arc::new(ShardedStore::new(shards, Arc::new(InlineWorkers)).unwrap()))
 }
 
-/// One life of a buffer, to the power cut or to an end in peace.
+/// One run of a buffer, up to the power cut or to an orderly end.
 fn live(disk: &SimDisk, behind: &[Arc<Behind>], draw: &mut SeededDraw, told: &mut Told, seed: u64) {
     let settings = BufferSettings { bytes_max: 24 << 20, ..SETTINGS };
     let Ok(buffer) = open_with(disk, target_of(behind), settings) else {
@@ -334,7 +336,7 @@ fn live(disk: &SimDisk, behind: &[Arc<Behind>], draw: &mut SeededDraw, told: &mu
         match draw.below(20) {
             0..=9 => {
                 let (number, length) = (draw.below(5000), 100 + draw.index(30_000));
-                // A number has one length, so that it is one block.
+                // A number has one length, so that it stands for one block.
                 let length = *told.put.get(&number).or(told.synced.get(&number)).unwrap_or(&length);
                 if buffer.put(data(&bytes_of(number, length))).is_ok() {
                     told.put.insert(number, length);
@@ -367,7 +369,8 @@ fn live(disk: &SimDisk, behind: &[Arc<Behind>], draw: &mut SeededDraw, told: &mu
     }
 }
 
-/// Power cuts at any call of a buffer's disk; whoever is behind it comes, goes, and forgets what only the buffer was told.
+/// Power cuts at any call of a buffer's disk. The stores behind it come, go, and forget the blocks
+/// that they have not synced.
 #[test]
 fn what_was_synced_survives_every_crash_of_either_side() {
     let seeds: u64 = std::env::var("VARVE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
@@ -388,7 +391,8 @@ fn what_was_synced_survives_every_crash_of_either_side() {
                 disk.restart();
                 told.put.clear();
             } else {
-                // Killed, and not the machine with it: what was put may be there, or not.
+                // Only the process was killed, not the machine: blocks without a sync may be there
+                // or not.
                 told.put.clear();
             }
             disk.behave();

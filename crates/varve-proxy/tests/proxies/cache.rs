@@ -51,7 +51,7 @@ fn what_is_near_is_not_fetched_from_afar() {
     read_all(&cache);
     read_all(&cache);
     assert_eq!(cache.counts(), CacheCounts { from_memory: 10, from_source: 10, ..CacheCounts::default() });
-    // Another day: memory is empty, the look-aside is not, and the source is away.
+    // On another day the memory is empty, the look-aside is not, and the source is away.
     source.set_away(true);
     let cache = Cache::new(Arc::clone(&source) as _, aside(&near, false), 1 << 20).unwrap();
     read_all(&cache);
@@ -72,7 +72,7 @@ fn damage_in_the_look_aside_is_passed_over() {
     assert_eq!(cache.get(&name_of(&bytes)).unwrap(), bytes);
     let counts = cache.counts();
     assert_eq!((counts.from_source, counts.look_aside_failures), (1, 1));
-    // A source that lies has nobody behind it.
+    // A source that lies has no other store behind it.
     near.lose(&name_of(&bytes));
     source.lies.store(true, Ordering::SeqCst);
     let liar = Cache::new(Arc::clone(&source) as _, None, 0).unwrap();

@@ -1,4 +1,5 @@
-//! The proxies, each over stores that work, that are away, and that lie; the write buffer over a disk that loses power at any call.
+//! The proxies, each over stores that work, that are away, and that lie. The write buffer is over a
+//! disk that may lose power at any call.
 
 mod behind;
 mod bounded;

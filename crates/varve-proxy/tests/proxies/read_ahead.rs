@@ -6,7 +6,7 @@ use varve_proxy::{Background, ReadAheadStore};
 
 use crate::behind::{Behind, bytes_of, data, name_of, score_of};
 
-/// Scores, one after the other, each of something one level below.
+/// The block is a list of scores, each of a block one level below.
 fn leads(name: &BlockName, bytes: &[u8]) -> Vec<BlockName> {
     let Some(depth) = name.block_type.depth().checked_sub(1) else { return Vec::new() };
     let block_type = BlockType::at_depth(name.block_type.kind(), depth).unwrap();
@@ -51,7 +51,7 @@ fn what_a_block_names_is_there_before_it_is_asked_for() {
             assert_eq!(score_of(&ahead.get(name).unwrap()), name.score);
         }
         assert_eq!(source.gets.load(Ordering::SeqCst), asked, "{leaf}: nothing had to be fetched any more");
-        // Whether it leads to data or to directories the pointer does not tell: it was tried.
+        // The pointer does not tell whether it leads to data or to directories, so both were tried.
         assert_eq!(ahead.counts().ahead, 100);
         let as_directories = BlockName { score: root.score, block_type: pointer(BlockKind::Directory, 1) };
         ahead.get(&as_directories).unwrap();
@@ -63,7 +63,7 @@ fn what_a_block_names_is_there_before_it_is_asked_for() {
 fn memory_and_queue_are_bounded_and_wrong_pointers_cost_nothing_but_questions() {
     let source = Behind::new();
     let (root, leaves) = tree(&source, BlockType::DATA, 2000);
-    // Room for some 250 of the 2000.
+    // Room for about 250 of the 2000.
     let ahead = ReadAheadStore::new(Arc::clone(&source) as _, leads, 1 << 20);
     ahead.get(&root).unwrap();
     while ahead.step() {}
@@ -113,7 +113,7 @@ fn readers_and_threads_that_read_ahead_agree() {
         }
     });
     drop(background);
-    // Nothing more is read ahead, and all can still be read.
+    // The read-ahead has ended, and all blocks can still be read.
     assert!(leaves.iter().all(|name| ahead.get(name).is_ok()));
     ahead.put(data(b"one more")).unwrap();
     assert!(ahead.get(&name_of(b"one more")).is_ok());

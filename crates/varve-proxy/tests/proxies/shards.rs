@@ -40,7 +40,7 @@ fn the_leading_bits_say_which_store_has_a_block() {
         let holders: Vec<usize> = (0..4).filter(|number| behind[*number].names().contains(&name)).collect();
         assert_eq!(holders, [expected], "{name}");
     }
-    // Of three, the last one begins at aaaaaaab.
+    // The last of three shards begins at aaaaaaab.
     let three = over(&stores(3), Arc::new(InlineWorkers));
     for (score, expected) in
         [("55555555", 0), ("55555556", 1), ("aaaaaaaa", 1), ("aaaaaaab", 2), ("ffffffff", 2)]
@@ -75,12 +75,12 @@ fn a_store_that_is_down_fails_its_own_blocks_only() {
             (number, other) => panic!("shard {number}: {other:?}"),
         }
     }
-    // The others take new blocks and make them durable, though one is away.
+    // The other stores accept new blocks and make them durable, although one is away.
     let fresh: Vec<Vec<u8>> = (1000..1060).map(|number| bytes_of(number, 100)).collect();
     for bytes in &fresh {
         assert_eq!(shards.put(data(bytes)).is_ok(), shards.shard_of(&name_of(bytes).score) != 1);
     }
-    // Something was tried at the one that is away: nobody can say that all is durable.
+    // A put was tried at the store that is away, so the proxy cannot claim that all is durable.
     assert!(shards.sync().is_err());
     for bytes in of_shard(0) {
         assert!(behind[0].has_durable(&name_of(bytes)));

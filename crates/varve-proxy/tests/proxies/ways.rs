@@ -16,7 +16,7 @@ fn stores(count: usize) -> Vec<Arc<Behind>> {
     (0..count).map(|_| Behind::new()).collect()
 }
 
-/// Which of `count` shards a block belongs to.
+/// The shard, out of `count`, that a block belongs to.
 fn shard_of(bytes: &[u8], count: usize) -> usize {
     let name = name_of(bytes);
     let leading = name.score.as_bytes()[..4].iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
@@ -38,7 +38,8 @@ fn what_belongs_to_a_shard_that_is_away_waits_by_itself() {
     let settings = BufferSettings { bytes_max: ROOM, ..SETTINGS };
     let buffer = open_with(&storage, target_of(&behind), settings).unwrap();
     behind[1].set_away(true);
-    // Five times as much as there is room for: what belongs to the others goes on, as long as it takes.
+    // Five times as many blocks as there is room for. Those of the other shards are sent on all the
+    // time.
     let (mut taken, mut refused) = (vec![Vec::new(); 3], 0);
     for number in 0..5 * ROOM / LENGTH as u64 {
         let bytes = bytes_of(number, LENGTH);
@@ -75,7 +76,7 @@ fn what_belongs_to_a_shard_that_is_away_waits_by_itself() {
             assert_eq!(buffer.get(&name_of(&bytes)).unwrap(), bytes);
         }
     }
-    // It comes back, after a start of ours.
+    // The shard comes back after a restart of the buffer.
     drop(buffer);
     behind[1].set_away(false);
     let buffer = open_with(&storage, target_of(&behind), settings).unwrap();
@@ -89,7 +90,8 @@ fn what_belongs_to_a_shard_that_is_away_waits_by_itself() {
 
 #[test]
 fn a_shard_that_takes_nothing_leaves_the_others_slots_and_room() {
-    // So many that some share a way, and blocks that are almost nothing once they are packed: slots are what runs out.
+    // So many shards that some share a way. The packed blocks are tiny: the slots run out, not the
+    // room.
     let (storage, behind) = (MemoryStorage::new(), stores(40));
     let settings = BufferSettings { bytes_max: ROOM, ..SETTINGS };
     let buffer = open_with(&storage, target_of(&behind), settings).unwrap();
@@ -111,7 +113,7 @@ fn a_shard_that_takes_nothing_leaves_the_others_slots_and_room() {
             }
         }
         if number % 25 == 0 {
-            // The groups of the shards that are there.
+            // The groups of the shards that are available.
             (8..16).for_each(|way| drain_way(&buffer, way));
         }
     }
@@ -127,7 +129,7 @@ fn what_was_buffered_for_other_shards_goes_on_as_well() {
     let storage = MemoryStorage::new();
     let bytes: Vec<Vec<u8>> = (0..400).map(|number| bytes_of(number, 9000)).collect();
     let mut rest = bytes.chunks(100);
-    // Nothing gets through, and each time there are other shards.
+    // Nothing gets through, and the set of shards changes each time.
     for count in [1, 2, 3, 2] {
         let behind = stores(count);
         behind.iter().for_each(|store| store.set_away(true));

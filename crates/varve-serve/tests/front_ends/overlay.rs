@@ -188,8 +188,8 @@ fn a_full_disk_costs_that_write_and_no_other() {
     );
 }
 
-/// Zeros and trimmed ranges behind everything ever written: on a file that already has its full
-/// size, and on one that cannot grow.
+/// Zeros and trimmed ranges behind everything ever written: on a file that has its full size, and
+/// on one that cannot grow.
 #[test]
 fn zeros_behind_the_end_of_what_is_thrown_away_are_zeros() {
     let sealed = memfd_create("overlay", MemfdFlags::ALLOW_SEALING).unwrap();

@@ -1,4 +1,4 @@
-//! Lost blocks: each harms what it stands for, and nothing else.
+//! A lost block harms only the bytes that it stands for.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +12,7 @@ fn file() -> Vec<u8> {
     [noise(1, 30_000), vec![0; 9000], noise(2, 30_000)].concat()
 }
 
-/// Every block of a tree, with the bytes it stands for.
+/// Every block of a tree, with the range of bytes that it stands for.
 fn blocks(store: &dyn BlockStore, entry: &Entry) -> BTreeMap<BlockName, Range<u64>> {
     let mut blocks = BTreeMap::new();
     walk(store, entry, &mut |node| {
@@ -69,7 +69,7 @@ fn a_lost_block_harms_its_range_and_no_other() {
     }
 }
 
-/// Every byte outside of `lost` is read as it was; every read inside of it fails.
+/// Every byte outside of `lost` is read as before. Every read inside of it fails.
 fn check_reads_around(store: &MemoryBlockStore, entry: &Entry, lost: &Range<u64>) {
     let (file, reader) = (file(), TreeReader::new(store, entry));
     let mut readable = Vec::new();
@@ -98,7 +98,7 @@ fn check_reads_around(store: &MemoryBlockStore, entry: &Entry, lost: &Range<u64>
     }
 }
 
-/// A stream hands over what lies before the damage, and then fails.
+/// A stream returns the bytes before the damage, and then fails.
 fn check_stream_until(store: &MemoryBlockStore, entry: &Entry, damage_offset: u64) {
     let mut streamed = Vec::new();
     let mut append = |piece: StreamPiece<'_>| {
@@ -113,7 +113,8 @@ fn check_stream_until(store: &MemoryBlockStore, entry: &Entry, damage_offset: u6
     assert_eq!(streamed, file()[..usize::try_from(damage_offset).unwrap()]);
 }
 
-/// A walk names the lost block and all others but those below it, and says of a pointer that it is lost.
+/// A walk names the lost block and all others except those below it. It reports a lost pointer
+/// block as damage.
 fn check_walk(whole: &MemoryBlockStore, store: &MemoryBlockStore, entry: &Entry, lost: &BlockName) {
     let (mut named, mut damaged) = (BTreeMap::new(), Vec::new());
     walk(store, entry, &mut |node| {

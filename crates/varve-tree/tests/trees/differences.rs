@@ -7,7 +7,7 @@ use varve_tree::{ContentWriter, Cutting, Entry, difference};
 
 use crate::sample::{DEEP, IMAGE, TINY, noise, put_cut, put_fixed, shape};
 
-/// Where two trees differ: beginnings and ends.
+/// The start and the end of each range in which two trees differ.
 fn ranges(store: &dyn BlockStore, a: &Entry, b: &Entry) -> Vec<(u64, u64)> {
     let ranges: Vec<(u64, u64)> =
         difference(store, a, b).map(|range| range.map(|range| (range.start, range.end)).unwrap()).collect();
@@ -86,7 +86,7 @@ fn what_cannot_be_read_counts_as_different() {
     assert_eq!(found[1].as_ref().unwrap(), &(0..100_000));
 }
 
-/// A block's name says nothing of the place in a tree that it has.
+/// A block's name does not tell its place in a tree.
 #[test]
 fn one_name_in_two_roles_is_two_files() {
     let store = MemoryBlockStore::new();
@@ -111,7 +111,8 @@ fn one_name_in_two_roles_is_two_files() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Nothing outside of the ranges differs, whatever the layouts; and equal content has none, if written alike.
+    /// Nothing outside of the ranges differs, in any layout. Equal contents that were written in
+    /// the same way have no ranges.
     #[test]
     fn no_difference_is_missed(
         length in 0..60_000usize,

@@ -1,4 +1,4 @@
-//! Trees that no writer made: errors, never a panic, a loop, or memory without bound.
+//! Trees that no writer made cause errors, but never a panic, a loop, or unbounded memory.
 
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_oneof, proptest};
@@ -25,7 +25,7 @@ fn rows(rows: &[(u64, Score)]) -> Vec<u8> {
     rows.iter().flat_map(|(length, score)| [&length.to_le_bytes()[..], score.as_bytes()].concat()).collect()
 }
 
-/// What is found wrong with a root of depth `depth`.
+/// The error found in a root of depth `depth`.
 fn malformed(layout: u8, depth: u8, size: u64, root: &[u8]) -> MalformedPointer {
     let store = MemoryBlockStore::new();
     let entry = entry(layout, depth, size, put(&store, depth, root));
@@ -115,7 +115,7 @@ fn the_deepest_tree_is_read() {
     assert_eq!(count, 32);
 }
 
-/// Blocks of plausible and implausible rows, at a level each, all of which may point to each other.
+/// Blocks of plausible and implausible rows, each at a level, which may point to any earlier block.
 fn random_tree() -> impl Strategy<Value = (Vec<(u8, Vec<u8>)>, u8, u8, u64)> {
     let block = (0..4u8, vec((0..8u64, 0..12usize), 0..6), 0..9usize);
     let size = prop_oneof![0..40u64, Just(u64::MAX), any::<u64>()];

@@ -1,4 +1,5 @@
-//! Hash trees over a store in memory: against a plain vector of bytes, by what they read and share, and under damage.
+//! Hash trees over a store in memory: against a plain vector of bytes, by the blocks that they read
+//! and share, and under damage.
 
 mod damage;
 mod differences;

@@ -12,14 +12,14 @@ use varve_tree::{ContentWriter, Cutting, Entry, FixedBuilder, Shape, TreeReader,
 
 use crate::sample::{TINY, noise, put_cut, put_fixed, read_all, shape};
 
-/// A run of a file.
+/// A run of bytes in a file.
 #[derive(Debug, Clone)]
 enum Run {
     Noise(u64, usize),
     Zeros(usize),
 }
 
-/// Sizes where something begins or ends: nothing, one byte, whole blocks, and their neighbours.
+/// Sizes at the borders: nothing, one byte, whole blocks, and one byte less or more.
 fn length() -> impl Strategy<Value = usize> {
     let border = (prop_oneof![Just(64usize), Just(512), Just(1024), Just(8192), Just(12_288)], 0..5usize);
     prop_oneof![
@@ -55,7 +55,7 @@ fn any_cutting() -> impl Strategy<Value = Cutting> {
     prop_oneof![Just(TINY), Just(Cutting::DIRECTORY), Just(Cutting::FILE)]
 }
 
-/// Cuts a file into slices of the given lengths, over and over.
+/// Cuts a file into slices of the given lengths, used in a cycle.
 fn slices<'a>(mut bytes: &'a [u8], lengths: &'a [usize]) -> impl Iterator<Item = &'a [u8]> {
     lengths.iter().cycle().map_while(move |length| {
         let (slice, rest) = bytes.split_at((*length).min(bytes.len()));
@@ -92,7 +92,7 @@ fn check_reading(
     Ok(())
 }
 
-/// The extents of a range follow each other, cover it, give its bytes, and no two holes touch.
+/// The extents of a range follow each other, cover it and give its bytes. No two holes touch.
 fn check_extents(reader: &TreeReader<'_>, file: &[u8], range: Range<usize>) -> Result<(), TestCaseError> {
     let extents: Vec<_> =
         reader.extents(range.start as u64..range.end as u64).collect::<Result<_, _>>().unwrap();

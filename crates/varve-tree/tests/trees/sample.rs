@@ -3,18 +3,18 @@
 use varve_block::{BlockKind, BlockStore};
 use varve_tree::{ContentWriter, Cutting, Entry, FixedBuilder, Shape, StreamPiece, TreeReader, put_leaves};
 
-/// The smallest cutting there is: a small file has many leaves.
+/// The smallest cutting allowed: a small file has many leaves.
 pub(crate) const TINY: Cutting = Cutting::new(64, 256, 1024).unwrap();
-/// Two pointers a block: trees are as deep as they can be.
+/// Two pointers in a block: trees have the greatest depth.
 pub(crate) const DEEP: Shape = shape(512, 64);
-/// A disk image's.
+/// The shape of a disk image.
 pub(crate) const IMAGE: Shape = shape(8192, 8192);
 
 pub(crate) const fn shape(leaf_bytes: u32, pointer_bytes: u32) -> Shape {
     Shape { leaf_kind: BlockKind::Data, leaf_bytes, pointer_bytes }
 }
 
-/// Bytes without pattern; none of them is zero.
+/// Bytes without a pattern. None of them is zero.
 pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {

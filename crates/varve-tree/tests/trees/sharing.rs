@@ -1,4 +1,4 @@
-//! What trees read, store and share, counted in blocks.
+//! The blocks that trees read, store and share, counted.
 
 use varve_block::{BlockKind, BlockStore, MemoryBlockStore};
 use varve_tree::{ContentWriter, Cutting, Entry, Extent, FixedBuilder, StreamPiece, TreeReader, put_leaves};
@@ -7,7 +7,7 @@ use crate::sample::{DEEP, IMAGE, TINY, noise, put_cut, put_fixed, shape};
 
 const TIB: u64 = 1 << 40;
 
-/// How many blocks `put` adds to the store.
+/// The number of blocks that `put` adds to the store.
 fn blocks_added(store: &MemoryBlockStore, put: impl FnOnce() -> Entry) -> usize {
     let before = store.block_count();
     let _ = put();
@@ -156,7 +156,8 @@ fn an_insertion_at_the_front_shares_nearly_all() {
     }
 }
 
-/// Where a pointer block happens to end just before a hole at the end, the hole needs no block of its own.
+/// If a pointer block ends just before a hole at the end of the file, the hole needs no block of
+/// its own.
 #[test]
 fn no_pointer_block_is_all_hole() {
     let bytes = noise(9, 600);

@@ -1,4 +1,4 @@
-//! Trees that no client of Venti would write.
+//! Trees that no Venti client would write.
 
 use std::ops::ControlFlow;
 
@@ -23,7 +23,7 @@ fn put(store: &Sha1Store, depth: u8, bytes: &[u8]) -> Score {
 fn blocks_that_go_on_beyond_the_end_are_cut() {
     let store = Sha1Store::default();
     let leaf = put(&store, 0, &[7; 8192]);
-    // Two pointers too many, and some bytes that are none; two levels more than need be.
+    // Two pointers too many, some bytes that are no pointer, and two levels more than necessary.
     let slop = [leaf.as_bytes(), leaf.as_bytes(), leaf.as_bytes(), &[1, 2, 3]].concat();
     let above = put(&store, 1, &slop);
     let tree = entry(0x29, 100, put(&store, 2, &[above.as_bytes(), above.as_bytes()].concat())).tree;
@@ -47,7 +47,8 @@ fn a_block_that_is_missing_takes_only_its_own_bytes() {
     assert_eq!(bytes, [7; 8192]);
 }
 
-/// A meta of the largest size, each of its blocks the same empty one: looking for records ends all the same.
+/// The metadata has the largest size, and each of its blocks is the same empty one. The search for
+/// records still ends.
 #[test]
 fn names_are_not_looked_for_for_ever() {
     let store = Sha1Store::default();

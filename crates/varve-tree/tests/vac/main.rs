@@ -1,4 +1,4 @@
-//! What the real vac wrote: read, and written once more.
+//! Archives that the real vac wrote are read, and written once more.
 
 mod hostile;
 mod sha1_store;
@@ -13,11 +13,11 @@ use varve_tree::{
     VacShape, VentiEntry, VentiFolder, VentiRoot, put_vac_root,
 };
 
-/// A file that vac archived, with what it holds.
+/// A file that vac archived, with its contents.
 struct Archived {
     record: VacRecord,
     content: Entry,
-    /// Of a folder.
+    /// Only for a folder.
     holds: Option<(Entry, Vec<Archived>)>,
 }
 
@@ -28,7 +28,7 @@ fn read_folder(store: &Sha1Store, source: &Entry, meta: &Entry) -> Vec<Archived>
         records.push(record.unwrap());
         ControlFlow::Continue(())
     });
-    // In the order in which vac came to them.
+    // In the order in which vac archived the files.
     records.sort_by_key(|record| record.entry);
     let mut archived = Vec::new();
     for record in records {
@@ -60,7 +60,8 @@ fn record_in(store: &Sha1Store, meta: &Entry) -> VacRecord {
     found.unwrap()
 }
 
-/// Writes all of it to another store, with nothing but what was read; and what owners vac gave it at first.
+/// Writes everything to another store, from the records that were read and the owner that vac
+/// recorded at first.
 fn write_folder(
     (from, to): (&Sha1Store, &Sha1Store),
     shape: VacShape,
@@ -97,7 +98,7 @@ fn write_folder(
     builder.finish().unwrap()
 }
 
-/// An archive that was made in one go comes out of our writer as it came out of vac: every block, to the last byte.
+/// An archive that vac made in one run is written again by our writer: every block is identical.
 #[test]
 fn what_vac_wrote_is_written_again_to_the_last_byte() {
     for (name, shape) in [("full", VacShape::default()), ("small-blocks", VacShape::new(1024).unwrap())] {
@@ -115,7 +116,7 @@ fn what_vac_wrote_is_written_again_to_the_last_byte() {
     }
 }
 
-/// Of every archive each record is read, each file has all its bytes, and not one block is left that nothing leads to.
+/// Each record of every archive is read, and each file has all its bytes.
 #[test]
 fn all_that_vac_wrote_is_read() {
     let known = [

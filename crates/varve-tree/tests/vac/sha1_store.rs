@@ -1,4 +1,4 @@
-//! A store in memory with Venti's scores, filled from what real programs put in theirs.
+//! A store in memory with Venti's scores, filled with blocks that real programs wrote.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,8 @@ use varve_block::{
 pub struct Sha1Store(Mutex<BTreeMap<BlockName, Bytes>>);
 
 impl Sha1Store {
-    /// The blocks of an archive in `fixtures/vac`, and its score; `None` where there is no `gzip` to unpack them with.
+    /// The blocks of an archive in `fixtures/vac`, and its score. `None` if `gzip` is not installed
+    /// to unpack them.
     pub fn with_archive(name: &str) -> Option<(Self, Score)> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/vac").join(name);
         let Ok(unpacked) = Command::new("gzip").arg("-dc").arg(folder.join("blocks.gz")).output() else {
