@@ -28,7 +28,7 @@ fn log(storage: &MemoryStorage, keys: &LogKeys) -> Arc<Log> {
     Arc::new(Log::new(Arc::new(storage.clone()), keys.clone(), config()))
 }
 
-/// Opens the log as a writer does, and says what recovery found in the arenas without a seal.
+/// Opens the log like a writer. Returns the result of the recovery of the arenas without a seal.
 fn open(storage: &MemoryStorage, keys: &LogKeys, seed: u64) -> (Arc<Log>, Appender, Vec<RecoveredArena>) {
     let log = log(storage, keys);
     let (mut seals, mut unsealed) = (Seals::default(), Vec::new());
@@ -72,7 +72,8 @@ fn append_block(log: &Log, appender: &mut Appender, bytes: &[u8]) -> (LogAddress
     (address, name)
 }
 
-/// The writer goes on while a sync is carried out: what it begins then is not durable by that.
+/// The writer continues during a sync. An arena that it begins then is not made durable by that
+/// sync.
 #[test]
 fn an_arena_that_is_begun_during_a_sync_waits_for_the_next() {
     let storage = MemoryStorage::new();
@@ -92,7 +93,8 @@ fn an_arena_that_is_begun_during_a_sync_waits_for_the_next() {
     assert!(!appender.has_new_names());
 }
 
-/// A writer that goes on cuts off the mark that the one before it has left, while somebody reads.
+/// A writer that continues an arena cuts off the mark left by the previous writer, while a reader
+/// reads.
 #[test]
 fn a_look_at_an_arena_outlives_the_cut_of_a_mark() {
     let Written { storage, keys, blocks } = written(LogKeys::from_master(&[3; 32]));
@@ -111,7 +113,7 @@ fn a_look_at_an_arena_outlives_the_cut_of_a_mark() {
     window.clump(last).unwrap();
 }
 
-/// Some arenas' worth of blocks, synced now and then.
+/// Blocks that fill several arenas, synced now and then.
 fn written(keys: LogKeys) -> Written {
     let storage = MemoryStorage::new();
     let (log, mut appender, _) = open(&storage, &keys, 1);
@@ -145,7 +147,7 @@ fn read(log: &Log, address: LogAddress) -> Result<Vec<u8>, ReadLogError> {
     Ok(content.blocks().next().unwrap().1.to_vec())
 }
 
-/// Reads all pages, sealed or not, and everything that they name.
+/// Reads all pages, sealed or not, and all blocks that they name.
 fn read_all(log: &Log) -> Result<BTreeMap<BlockName, Vec<u8>>, ReadLogError> {
     let mut found = BTreeMap::new();
     for id in log.arenas().unwrap() {
@@ -260,7 +262,7 @@ fn a_torn_end_is_cut_at_any_byte() {
     }
 }
 
-/// What is said of the end of the first arena, if it is all that its pages name.
+/// The kind of end of the first arena, if its pages name everything in it.
 fn end(storage: &MemoryStorage, keys: &LogKeys) -> ArenaEnd {
     let log = log(storage, keys);
     let arena = log.open_arena(ArenaId(0)).unwrap();
@@ -287,7 +289,7 @@ fn a_torn_end_is_told_from_a_damaged_one() {
         for length in first_page_end..whole.len() {
             let cut = storage.fork();
             cut.truncate(&file, length as u64).unwrap();
-            // Of a record that lacks only some of the gap after it, nothing is lost.
+            // A record that lacks only a part of the gap after it is complete.
             let gap = [clump_end, whole.len()].iter().any(|end| (1..128).contains(&(end - length.min(*end))));
             let expected = [ArenaEnd::Torn, ArenaEnd::Whole];
             let found = end(&cut, &keys);
@@ -308,12 +310,12 @@ fn a_torn_end_is_told_from_a_damaged_one() {
             let log = self::log(&storage, &keys);
             let arena = log.open_arena(ArenaId(0)).unwrap();
             let found = log.scan(&arena).unwrap();
-            // A page that has outlived its clump is another matter.
+            // A page that has survived without its clump is a different case.
             if range.end > clump_end {
                 assert_eq!(log.end(&arena, &found).unwrap(), ArenaEnd::Torn, "lost {range:?}");
             }
         }
-        // Of the last page every bit counts, but for the gap after it.
+        // Every bit of the last page counts, except in the gap after it.
         let body_bytes = u32::from_le_bytes(whole[clump_end + 4..clump_end + 8].try_into().unwrap()) as usize;
         for bit in clump_end * 8..(clump_end + 64 + body_bytes) * 8 {
             let mut bytes = whole.clone();
@@ -394,7 +396,8 @@ fn a_page_that_outlived_its_clump_is_not_believed() {
     assert_eq!(found[0].pages.len(), 1, "what was synced is still there");
 }
 
-/// A power cut may keep any sector: of two pages that no sync came after, the second one with all its clumps.
+/// A power cut may keep any sector: for example, of two pages without a later sync, only the second
+/// one with all its clumps.
 #[test]
 fn what_a_power_cut_reordered_is_cut() {
     let keys = LogKeys::from_master(&[3; 32]);
@@ -430,7 +433,7 @@ fn an_arena_before_the_last_may_lack_its_header() {
     storage.create(&FileName::new("arenas/0000000000.arena.new").unwrap()).unwrap();
     log(&storage, &keys).remove_never_begun().unwrap();
     assert!(storage.names().is_empty(), "no sync had returned since they were begun");
-    // None is left that whoever looks next would take for such a one.
+    // No arena is left that a later opening would take for one that was never begun.
     for arena in [1, 3, 4, 5, 7] {
         storage.create(&ArenaId(arena).file_name()).unwrap();
         let byte = u8::from(arena == 3 || arena == 4);
@@ -548,10 +551,10 @@ fn every_change_to_a_sealed_arena_is_noticed() {
             bad[offset] ^= 0x10;
             written.storage.set_contents(&file, bad);
             let unread = read_all(&log).map(|all| all.len());
-            // A flip in a gap between records changes nothing that is ever read.
+            // A flip in a gap between records changes no byte that is ever read.
             let harmless = matches!(unread, Ok(count) if count == written.blocks.len()) && good[offset] == 0;
-            // A footer that is no footer any more: everything can still be read, but the arena is not sealed, and the
-            // ledger tells that it was.
+            // With a damaged footer everything can still be read, but the arena is not sealed. The
+            // ledger shows that it was.
             assert!(
                 unread.is_err() || harmless || !is_sealed(&log, ArenaId(1)),
                 "offset {offset}: {unread:?}"
@@ -565,8 +568,8 @@ fn every_change_to_a_sealed_arena_is_noticed() {
     }
 }
 
-/// Without its header nothing of an arena can be decrypted. The record headers still tell how far
-/// the arena went, and which page ended it.
+/// Without its header, nothing in an arena can be decrypted. The record headers still show the
+/// length of the arena, and the page that ended it.
 #[test]
 fn without_a_header_an_arena_tells_how_far_it_went() {
     for keys in both_kinds() {
@@ -660,7 +663,8 @@ fn swapped_and_rolled_back_arenas_are_noticed() {
     assert_eq!(ledger.arena_count, 4);
     let holds = || seals().ledger(log.keys(), ledger.arena_count) == ledger;
     assert!(holds());
-    // Arena 1 as it was before its seal: every code in it is right, only the ledger tells.
+    // Arena 1 in its state before the seal: every code in it is right, and only the ledger shows
+    // the difference.
     let unsealed_bytes = first.len() - 96 - 24 * 2;
     written.storage.set_contents(&one, first[..unsealed_bytes].to_vec());
     assert!(!holds());
@@ -671,7 +675,7 @@ fn whoever_may_only_write_adds_and_reads_nothing() {
     let full = LogKeys::from_master(&[3; 32]);
     let written = written(full.clone());
     let writer = LogKeys::from_names_and_write(&full.names_and_write().unwrap());
-    // The arena of another writer is whole, and nobody but its writer or a reader can go on with it.
+    // The arena of another writer is whole, but only that writer or a reader can continue it.
     let log = log(&written.storage, &writer);
     let (mut seals, mut whole) = (Seals::default(), Vec::new());
     for id in log.arenas().unwrap() {
@@ -715,7 +719,7 @@ fn what_a_crash_may_have_taken_is_not_proven_without_reading() {
     assert!(!proven.is_whole());
     assert_eq!((proven.proven.pages.len(), proven.unproven.len()), (1, 1));
     assert!(proven.proven.cut_bytes > 0);
-    // Somebody who can read finds the second page good, and leaves the arena to its seal.
+    // A writer that can also read finds the second page good, and seals the arena.
     let (log, mut appender, found) = open(&storage, &full, 2);
     assert_eq!(found[0].pages.len(), 2);
     let (address, _) = append_block(&log, &mut appender, b"by another hand");
@@ -735,7 +739,8 @@ fn an_arena_that_others_follow_is_sealed_and_not_continued() {
     sync(&log, &mut appender);
     append_block(&log, &mut appender, b"lost");
     drop((log, appender));
-    // Two nights of a machine that may only write: arena 0 is neither whole nor readable to it.
+    // Two nights of a machine with a write-only key: arena 0 is not whole, and the machine cannot
+    // read it.
     for night in 1..3 {
         let log = self::log(&storage, &writer);
         let mut seals = Seals::default();
@@ -810,7 +815,7 @@ fn two_sessions_share_no_nonce() {
     assert_eq!(seen.len(), 8);
 }
 
-/// A reader of the format checks itself against these. `rosetta/tests` computes them too.
+/// An implementer of the format can compare with these vectors. `rosetta/tests` computes them too.
 #[test]
 fn the_vectors_in_the_format_page_are_what_the_log_computes() {
     let vector = |called: &str| {

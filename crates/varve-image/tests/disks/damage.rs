@@ -1,4 +1,4 @@
-//! Disks that were damaged at random: whatever they say, they are read to an end, in bounded time and memory.
+//! Disks with random damage are read to an end, in bounded time and memory.
 #![allow(clippy::cast_possible_truncation, reason = "numbers that the test itself has made")]
 
 use std::collections::BTreeSet;
@@ -13,9 +13,9 @@ use varve_image::{
     BlockOwners, Disk, ExtFileSystem, FileId, FileKind, FileSystem, LeaveOut, LeftOut, ReadAt,
 };
 
-/// How many damaged copies are made of each disk.
+/// The number of damaged copies of each disk.
 const COPIES: u64 = 150;
-/// So much of a file system is looked at: one that was made to harm can name each file again and again.
+/// The bound on the files visited: a malicious file system can name each file again and again.
 const STEPS_MAX: usize = 400;
 
 const SHAPES: [&[&str]; 6] = [
@@ -27,7 +27,7 @@ const SHAPES: [&[&str]; 6] = [
     &["mkfs.ext4", "-b", "1024", "-J", "size=1"],
 ];
 
-/// The same numbers for the same seed.
+/// The same seed gives the same numbers.
 struct Draws(u64);
 
 impl Draws {
@@ -41,7 +41,8 @@ impl Draws {
     }
 }
 
-/// Changes some of the bytes that are not zero, and some after them: those are what is read.
+/// Changes some bytes that are not zero, and some shortly after them: those are the bytes that are
+/// read.
 fn damage(bytes: &mut [u8], used: &[usize], draws: &mut Draws) {
     for _ in 0..=draws.below(12) {
         let at = (used[draws.below(used.len())] + draws.below(8)).min(bytes.len() - 8);
@@ -73,7 +74,7 @@ fn tree(folder: &Path) {
     symlink("x".repeat(200), folder.join("long")).unwrap();
 }
 
-/// Looks at everything once.
+/// Visits everything once, and returns the number of steps.
 fn look(files: &dyn FileSystem) -> usize {
     let mut seen = BTreeSet::new();
     let mut waiting = vec![files.root()];
@@ -129,7 +130,7 @@ fn damaged_file_systems_are_read_to_an_end() {
         let words = ["-q", "-F", "-N", "128", "-d", folder.to_str().unwrap(), image.to_str().unwrap()];
         sandbox.run(&[shape, &words].concat(), "");
         if shape.contains(&"-J") && !missing(&["debugfs"]) {
-            // Something waits in the journal: a block of the file `big`, thrice.
+            // The journal holds a pending block of the file `big`, three times.
             let files = ExtFileSystem::open(Arc::new(fs::read(&image).unwrap())).unwrap();
             let big = files.child(files.root(), b"big").unwrap().unwrap().id;
             let block = files.runs(big).unwrap()[0].physical.unwrap();
@@ -139,7 +140,7 @@ fn damaged_file_systems_are_read_to_an_end() {
             sandbox.run(&["debugfs", "-w", "-f", "/dev/stdin", image.to_str().unwrap()], &script);
         }
         let whole = fs::read(&image).unwrap();
-        // The content of files cannot harm anybody.
+        // The content of files can do no harm.
         let files = ExtFileSystem::open(Arc::new(whole.clone())).unwrap();
         assert_eq!(look(&files), 68, "{shape:?}");
         let owners = BlockOwners::scan(&files).unwrap();

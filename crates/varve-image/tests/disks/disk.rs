@@ -1,4 +1,4 @@
-//! Disks as `sfdisk` and the makers of file systems leave them, and disks that were damaged since.
+//! Disks made by `sfdisk` and the tools that make file systems, and disks damaged afterwards.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ fn a_chain_that_bites_its_tail_ends() {
         return;
     }
     let mut bytes = Sandbox::new().table(LOGICAL, 32 * MIB);
-    // The third link says that the next one is the first.
+    // The third link points to the first partition as the next one.
     let links: Vec<usize> =
         (8192..49152).filter(|sector| bytes[sector * 512 + 510..][..2] == [0x55, 0xaa]).collect();
     assert_eq!(links.len(), 4);

@@ -1,4 +1,4 @@
-//! exFAT, as `mkfs.exfat` and its driver leave it, and damaged since.
+//! exFAT, as `mkfs.exfat` and its driver write it, and with damage.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use varve_image::FileKind;
 
 const MIB: u64 = 1 << 20;
 
-/// A disk with the sample in it, some of it in many pieces; `None` where nothing can be mounted.
+/// A disk with the sample in it, some files in many pieces. `None` if nothing can be mounted.
 #[expect(clippy::print_stdout, reason = "a test that does not run says so")]
 fn disk(sandbox: &Sandbox) -> Option<Vec<u8>> {
     if missing(&["mkfs.exfat", "mount.exfat-fuse"]) {
@@ -21,11 +21,11 @@ fn disk(sandbox: &Sandbox) -> Option<Vec<u8>> {
     sample(&source);
     fs::create_dir(&mount).unwrap();
     sandbox.run(&["mkfs.exfat", "-L", "A LABEL", "-c", "4096", disk_name], "");
-    // As root it takes nothing but a device; for others nothing but a file is needed.
+    // As root, the driver accepts only a device. As another user it accepts a file.
     let attached = Command::new("losetup").args(["-f", "--show", disk_name]).output().unwrap();
     let device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
     let given = if device.is_empty() { disk_name } else { &device };
-    // In the foreground: when it has ended, it has written everything.
+    // The driver runs in the foreground: when it ends, it has written everything.
     let mut driver = Command::new("mount.exfat-fuse")
         .args(["-d", given, mount.to_str().unwrap()])
         .stdout(Stdio::null())
@@ -55,7 +55,8 @@ fn disk(sandbox: &Sandbox) -> Option<Vec<u8>> {
     Some(fs::read(disk).unwrap())
 }
 
-/// What is removed leaves holes, into which the next ones are put; two files that grow in turns lie in turns.
+/// Removed files leave holes, and the next files are put into these. Two files that grow in turns
+/// have interleaved pieces.
 fn fill(source: &Path, mount: &Path) -> std::io::Result<()> {
     let line = format!(
         "cp -r --preserve=timestamps '{0}/many' '{1}/' && rm '{1}/many/file number 1'[0-9]* && cp -r --preserve=timestamps '{0}/.' '{1}/'",
@@ -69,7 +70,7 @@ fn fill(source: &Path, mount: &Path) -> std::io::Result<()> {
             std::io::Write::write_all(&mut file, &[name.as_bytes()[0]; 5000])?;
         }
     }
-    // An end that was never written.
+    // A file whose end was never written.
     let sparse = fs::File::create(mount.join("sparse"))?;
     sparse.set_len(100_000)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! ext2, ext3 and ext4 as e2fsprogs makes them, in every shape, compared with the folder that they were made of.
+//! ext2, ext3 and ext4 in every shape that e2fsprogs makes, compared with the source folder.
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes that the test itself has made")]
 
@@ -17,7 +17,8 @@ use varve_image::{
 
 const MIB: u64 = 1 << 20;
 
-/// Each makes other structures: maps by pointers or extents, wide descriptors, groups of groups, checksums, clusters, content in inodes.
+/// Each shape has other structures: pointer maps or extents, wide descriptors, groups of groups,
+/// checksums, clusters, content in inodes.
 const SHAPES: [&[&str]; 17] = [
     &["mkfs.ext2", "-b", "1024"],
     &["mkfs.ext2", "-b", "2048"],
@@ -38,10 +39,10 @@ const SHAPES: [&[&str]; 17] = [
     &["mkfs.ext4", "-b", "65536", "-I", "1024"],
 ];
 
-/// How many files the tree has, with its folders.
+/// The number of files in the tree, folders included.
 const TREE_COUNT: usize = 1531;
 
-/// Files of all kinds that anybody may make.
+/// Files of all kinds that any user may make.
 fn make_tree(folder: &Path) {
     fs::create_dir_all(folder.join("deep/er/still")).unwrap();
     let bytes = |length: usize, seed: usize| {
@@ -89,7 +90,7 @@ fn content(files: &dyn FileSystem, file: FileId, size: u64) -> Vec<u8> {
     bytes
 }
 
-/// Compares all that is below a folder, and returns how many files that was.
+/// Compares everything below a folder, and returns the number of files.
 fn compare(files: &dyn FileSystem, id: FileId, folder: &Path) -> usize {
     let mut expected: BTreeMap<Vec<u8>, _> = fs::read_dir(folder)
         .unwrap()
@@ -134,7 +135,7 @@ fn compare_file(files: &dyn FileSystem, id: FileId, path: &Path) {
     if status.size < 100 * MIB {
         assert!(content(files, id, status.size) == fs::read(path).unwrap(), "{}", path.display());
     }
-    // What is no data reads as zeros, and data is where it is said to be.
+    // Ranges without data read as zeros, and data lies at its reported place.
     let (mut place, mut data) = (0, 0);
     while let Some(range) = files.next_data(id, place).unwrap() {
         assert!(place <= range.start && range.start < range.end && range.end <= status.size, "{range:?}");
@@ -175,7 +176,7 @@ fn read_all(path: &Path) -> ExtFileSystem {
     ExtFileSystem::open(Arc::new(File::open(path).unwrap())).unwrap()
 }
 
-/// A file system made of a folder.
+/// A file system made from a folder.
 fn made(sandbox: &Sandbox, shape: &[&str], size: u64) -> std::path::PathBuf {
     let image = sandbox.sparse("image", size);
     let folder = sandbox.path("tree");
@@ -221,7 +222,7 @@ fn what_is_free_agrees_with_e2fsprogs() {
         for line in told.lines().filter_map(|line| line.strip_prefix("  Free blocks: ")) {
             for run in line.split(", ").filter(|run| !run.is_empty()) {
                 let (first, last) = run.split_once('-').unwrap_or((run, run));
-                // Of clusters it says where the last one begins.
+                // For clusters, the output names the beginning of the last one.
                 let cluster = told.lines().find_map(|line| line.strip_prefix("Cluster size:"));
                 let cluster = cluster
                     .map_or(1, |size| size.trim().parse::<u64>().unwrap() / u64::from(files.block_bytes()));
@@ -262,7 +263,7 @@ fn what_only_root_makes_is_shown() {
     fs::write(sandbox.path("tree/file"), "content").unwrap();
     fs::write(sandbox.path("long"), [b'v'; 600]).unwrap();
     fs::write(sandbox.path("longest"), [b'w'; 1020]).unwrap();
-    // The list as the kernel gives it: version 2, and entries of eight bytes.
+    // The list in the kernel's form: version 2, and entries of eight bytes.
     let none = [0xff; 4];
     let list = [
         &[2, 0, 0, 0][..],
@@ -385,7 +386,7 @@ fn damage_is_named_and_the_rest_is_shown() {
     let files = read_all(&image);
     let file = find(&files, "file-100");
     let block_bytes = u64::from(files.block_bytes());
-    // One byte of an inode, and the rest of its block is as it was.
+    // One byte of an inode changes, and the rest of its block stays as it was.
     let told = sandbox.run(&["debugfs", "-R", &format!("imap <{}>", file.0), image.to_str().unwrap()], "");
     let place = told.split("located at block ").nth(1).unwrap();
     let (block, offset) = place.trim().split_once(", offset ").unwrap();
@@ -403,7 +404,7 @@ fn damage_is_named_and_the_rest_is_shown() {
         fs::read(sandbox.path("tree/file-150")).unwrap()
     );
 
-    // A disk that ends early: what lies before its end is shown, and what does not, is said.
+    // A disk that ends early: files before its end are shown, and those beyond it are reported.
     writer.set_len(40 * MIB).unwrap();
     let files = read_all(&image);
     let late = files.runs(find(&files, "file-5000000")).unwrap();

@@ -1,4 +1,5 @@
-//! Folders of ext file systems of which a part cannot be read: all the rest of them is shown, and what is wrong is said at the end.
+//! Folders of ext file systems with an unreadable part: the rest is shown, and the error is
+//! reported at the end.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,11 +11,12 @@ use crate::sandbox::{Sandbox, missing};
 use varve_image::{ExtFileSystem, FileId, FileSystem, FileSystemError, ReadAt};
 
 const BLOCK_BYTES: usize = 1024;
-/// With names of this length four fit a block: the folder has more blocks than its map and one block of pointers can name.
+/// Four names of this length fit into a block. The folder has more blocks than its map and one
+/// block of pointers can name.
 const NAME_COUNT: usize = 1600;
 const PER_BLOCK: usize = 4;
 
-/// A disk that cannot be read at some place.
+/// A disk with an unreadable range.
 struct Unreadable(Vec<u8>, Range<u64>);
 
 impl ReadAt for Unreadable {
@@ -56,7 +58,7 @@ fn open(disk: impl ReadAt + 'static) -> (ExtFileSystem, FileId) {
     (files, many)
 }
 
-/// The names from child number `first` on, `count` at most, and how the listing ended.
+/// At most `count` names from child number `first` on, and the result of the listing.
 fn page(
     files: &ExtFileSystem,
     folder: FileId,
@@ -71,7 +73,8 @@ fn page(
     (names, listed)
 }
 
-/// Everything but what lay in `lost_count` blocks is shown, at once and in pages, and `problem` is said.
+/// Everything except the names in `lost_count` blocks is shown, at once and in pages, and `problem`
+/// is reported.
 fn assert_rest_is_shown(files: &ExtFileSystem, many: FileId, lost_count: usize, problem: &str) {
     let (all, listed) = page(files, many, 0, usize::MAX);
     assert!(listed.unwrap_err().to_string().contains(problem));
@@ -91,7 +94,7 @@ fn assert_rest_is_shown(files: &ExtFileSystem, many: FileId, lost_count: usize, 
     assert!(end.unwrap_err().to_string().contains(problem), "the last page tells of it too");
     let (_, listed) = page(files, many, all.len(), 70);
     assert!(listed.unwrap_err().to_string().contains(problem));
-    // Whoever looks for a name finds it, or hears that nobody knows.
+    // A look-up finds the name, or returns an error if the name may be in a lost block.
     for number in [0, NAME_COUNT / 2, NAME_COUNT - 1].map(name) {
         match files.child(many, number.as_bytes()) {
             Ok(found) => assert!(found.is_some() && all.contains(&number.into_bytes())),
@@ -142,12 +145,13 @@ fn a_part_of_the_map_that_cannot_be_read_hides_the_blocks_that_it_names() {
     let pointers = told.split("(IND):").nth(1).unwrap().split([',', '\n']).next().unwrap();
     let at = pointers.trim().parse::<usize>().unwrap() * BLOCK_BYTES;
     let pointer_count = BLOCK_BYTES / 4;
-    // Its pointers lead nowhere.
+    // The pointers lead nowhere.
     let mut damaged = whole.clone();
     damaged[at..][..BLOCK_BYTES].fill(0xee);
     let (files, many) = open(damaged);
     assert_rest_is_shown(&files, many, pointer_count, "which does not exist");
-    // It cannot be read; neither can what is read at the same time, which is blocks of names.
+    // The block is unreadable. The blocks of names that are read together with it are unreadable as
+    // well.
     let (files, many) = open(Unreadable(whole, at as u64..(at + BLOCK_BYTES) as u64));
     assert_rest_is_shown(&files, many, pointer_count + 16, "could not be read");
 }

@@ -1,4 +1,5 @@
-//! Names in large folders of ext file systems, looked up by the index that e2fsck makes, with every kind of hash, and without it.
+//! Look-ups of names in large folders of ext file systems, with the index that e2fsck makes, with
+//! every kind of hash, and without an index.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +17,7 @@ const MIB: u64 = 1 << 20;
 /// Enough for two levels of nodes, with blocks of 1 KiB.
 const NAME_COUNT: usize = 2800;
 
-/// A disk that counts how often it is read.
+/// A disk that counts its reads.
 struct Counted(Vec<u8>, AtomicU64);
 
 impl ReadAt for Counted {
@@ -56,7 +57,7 @@ fn disk(sandbox: &Sandbox, features: &str, algorithm: &str, are_unsigned: bool) 
     sandbox.run(&["tune2fs", "-E", &format!("hash_alg={algorithm}"), disk_name], "");
     let flags = format!("ssv flags {}", 1 + u8::from(are_unsigned));
     sandbox.run(&["debugfs", "-w", "-R", &flags, disk_name], "");
-    // It says with 1 that it has changed something.
+    // Exit code 1 means that e2fsck has changed something.
     let checked = Command::new("e2fsck").args(["-fyD", disk_name]).output().unwrap();
     assert!(checked.status.code().is_some_and(|code| code < 4), "{checked:?}");
     fs::read(disk).unwrap()
@@ -113,7 +114,7 @@ fn names_are_found_by_their_hashes() {
                 let found = files.child(many, name.as_bytes()).unwrap();
                 let reads = disk.1.load(Ordering::Relaxed) - before;
                 assert_eq!(found.as_ref(), all.get(name.as_bytes()), "{what} {name}");
-                // Without checksums all names are read before one is said to be absent.
+                // Without checksums, all names are read before one is reported as absent.
                 let is_vouched = found.is_some() || !features.contains("metadata_csum");
                 assert!(
                     reads <= 5 || !is_vouched,
@@ -128,14 +129,15 @@ fn number_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// The checksum of ext4, begun with `code`.
+/// The checksum of ext4, continued from `code`.
 fn crc32c(code: u32, bytes: &[u8]) -> u32 {
     let step = |code: u32, _| if code & 1 == 0 { code >> 1 } else { code >> 1 ^ 0x82f6_3b78 };
     bytes.iter().fold(code, |code, byte| (0..8).fold(code ^ u32::from(*byte), step))
 }
 
-/// The kernel makes a folder's first block the root of its index when it is full, and leaves the beginning of what that had at its end as a block
-/// of names: where the new checksum is, the old one would be.
+/// The kernel turns a folder's first block, when it is full, into the root of its index. The root
+/// keeps the start of the tail that the block had as a block of names. Its new checksum is at the
+/// place of the old one.
 #[test]
 fn a_root_that_was_a_block_of_names_is_one_no_more() {
     const BLOCK_BYTES: usize = 1024;
@@ -174,7 +176,7 @@ fn a_root_that_was_a_block_of_names_is_one_no_more() {
     for (name, child) in &all {
         assert_eq!(files.child(many, name).unwrap().as_ref(), Some(child));
     }
-    // A block of names that only begins as the index does is none of it.
+    // A block of names whose beginning looks like an index is not a part of it.
     let leaf = (1..).map(|number| block(number) * BLOCK_BYTES).find(|at| number_at(&disk, *at) != 0).unwrap();
     disk[leaf..leaf + 6].copy_from_slice(&[0, 0, 0, 0, 0, 4]);
     let (_, files) = open(&disk);
@@ -196,7 +198,7 @@ fn an_index_that_is_damaged_is_not_used() {
             let said = sandbox.run(&["debugfs", "-R", "bmap /many 0", name.to_str().unwrap()], "");
             said.trim().parse::<usize>().unwrap() * 1024
         };
-        // The kind of hashes, the levels, how many rows there are, and the first row's block.
+        // The kind of hashes, the levels, the number of rows, and the first row's block.
         for at in [28, 30, 32, 34, 36] {
             let mut damaged = whole.clone();
             damaged[root + at] ^= 0x5f;

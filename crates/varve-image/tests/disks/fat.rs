@@ -1,4 +1,4 @@
-//! FAT, as `mkfs.fat` and mtools leave it, and damaged since.
+//! FAT, as `mkfs.fat` and mtools write it, and with damage.
 
 use std::fs;
 
@@ -8,14 +8,14 @@ use varve_image::FileKind;
 
 const MIB: u64 = 1 << 20;
 
-/// A disk of `bits`, with the sample in it, some of it in many pieces.
+/// A disk of `bits`, with the sample in it, some files in many pieces.
 fn disk(sandbox: &Sandbox, bits: &str, size: u64) -> Vec<u8> {
     let disk = sandbox.sparse("disk", size);
     let disk_name = disk.to_str().unwrap();
     let source = sandbox.path("source");
     sample(&source);
     sandbox.run(&["mkfs.fat", "-F", bits, "-n", "A LABEL", disk_name], "");
-    // What is removed leaves holes, into which the next ones are put.
+    // Removed files leave holes, and the next files are put into these.
     let copy = |names: &str| {
         let line = format!("mcopy -s -m -i '{disk_name}' {names} ::");
         sandbox.run(&["sh", "-c", &line], "");
@@ -40,7 +40,7 @@ fn files_are_those_that_were_put() {
         let found = walk(&*open(disk(&sandbox, bits, size)));
         let forget = |seen: &mut Seen| {
             seen.mode = 0;
-            // mtools gives folders the time at which they are made.
+            // mtools gives a folder the time at which it was made.
             if seen.kind == FileKind::Folder {
                 seen.modified = 0;
             }
@@ -54,7 +54,8 @@ fn files_are_those_that_were_put() {
     }
 }
 
-/// OS/2 and Windows NT keep there where a file's extended attributes are, unless the table has 32 bits.
+/// OS/2 and Windows NT keep a reference to a file's extended attributes in these two bytes, unless
+/// the table has 32 bits.
 #[test]
 fn extended_attributes_are_no_part_of_a_cluster_number() {
     if missing(&["mkfs.fat", "mcopy"]) {

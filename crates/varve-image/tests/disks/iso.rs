@@ -1,4 +1,4 @@
-//! ISO 9660, as `genisoimage` and `xorriso` leave it, and damaged since.
+//! ISO 9660, as `genisoimage` and `xorriso` write it, and with damage.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,12 +14,12 @@ fn source(sandbox: &Sandbox) -> std::path::PathBuf {
     source
 }
 
-/// What Rock Ridge keeps besides.
+/// The source with more files of the kinds that Rock Ridge keeps.
 fn unix_source(sandbox: &Sandbox) -> std::path::PathBuf {
     let source = source(sandbox);
     symlink("../one byte", source.join("deep/link")).unwrap();
     symlink("/an/absolute/../path/./of/some/length", source.join("absolute")).unwrap();
-    // Of a longer one genisoimage forgets the times.
+    // With a longer target, genisoimage loses the times.
     let long = "component/".repeat(10) + "end";
     symlink(&long, source.join("long link")).unwrap();
     let deep = source.join("1/2/3/4/5/6/7/8/9/10");
@@ -66,11 +66,12 @@ fn rock_ridge_shows_what_was_there() {
         let sandbox = Sandbox::new();
         let source = unix_source(&sandbox);
         let mut found = walk(&*open(made(&sandbox, program, &["-R"], &source)));
-        // The folder into which deep ones were moved is empty, as each of them is shown where it was.
+        // The folder into which deep folders were moved is empty: each of them is shown at its
+        // original place.
         found.remove("/rr_moved");
         found.remove("/.rr_moved");
         let mut expected = of_folder(&source);
-        // A folder that was moved has the times of its making in some programs.
+        // In some programs, a moved folder has the time at which it was made.
         let forget = |seen: &mut Seen| {
             if seen.kind == FileKind::Folder {
                 seen.modified = 0;

@@ -1,4 +1,5 @@
-//! Logical volumes: a member of a group as LVM writes it, put together here byte by byte, as making one needs root.
+//! Logical volumes: a member of a group as LVM writes it. It is put together byte by byte, because
+//! making one needs root.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ const SECTOR: usize = 512;
 const EXTENT: usize = 8 * SECTOR;
 const FIRST_EXTENT: usize = 64 * SECTOR;
 
-/// Bit by bit, as the format's description has it.
+/// Computed bit by bit, as in the format's description.
 fn checksum(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0xf597_a6cf, |code: u32, byte| {
         (0..8).fold(
@@ -56,7 +57,8 @@ fn volume(name: &str, status: &str, segments: &str) -> String {
     format!("{name} {{\nid = \"x\"\nstatus = [{status}]\n{segments}}}\n")
 }
 
-/// A disk that is one member: label in the second sector, an area whose text begins near its end and goes on at its beginning.
+/// A disk that is the only member. Its label is in the second sector. The text begins near the end
+/// of its area, and continues at the area's beginning.
 fn member(text: &str) -> Vec<u8> {
     let mut disk = vec![0; FIRST_EXTENT + 20 * EXTENT];
     for (number, extent) in disk[FIRST_EXTENT..].chunks_mut(EXTENT).enumerate() {
@@ -70,7 +72,7 @@ fn member(text: &str) -> Vec<u8> {
     let header = SECTOR + 32;
     put(header, b"0123456789abcdefghijklmnopqrstuv");
     put(header + 40, &number(FIRST_EXTENT));
-    // One place of extents, an end, one place of texts, an end.
+    // One range of extents, an end, one range of texts, an end.
     let (area, area_bytes) = (8 * SECTOR, 40 * SECTOR);
     put(header + 72, &number(area));
     put(header + 80, &number(area_bytes));

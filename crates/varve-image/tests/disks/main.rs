@@ -1,4 +1,5 @@
-//! Disks and their file systems: made by the usual tools, or by hand, read whole, in parts, and damaged.
+//! Disks and their file systems: made by the usual tools or by hand, read whole, in parts, and with
+//! damage.
 
 mod damage;
 mod disk;

@@ -1,4 +1,4 @@
-//! NTFS, as `mkfs.ntfs` and NTFS-3G leave it, and damaged since.
+//! NTFS, as `mkfs.ntfs` and NTFS-3G write it, and with damage.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +11,7 @@ use varve_image::{FileId, FileKind, FileSystem, FileSystemError, LeaveOut, LeftO
 const MIB: u64 = 1 << 20;
 const RECORD_BYTES: usize = 1024;
 
-/// A disk with the sample in it; `None` where nothing can be mounted.
+/// A disk with the sample in it. `None` if nothing can be mounted.
 #[expect(clippy::print_stdout, reason = "a test that does not run says so")]
 fn disk(sandbox: &Sandbox) -> Option<Vec<u8>> {
     let disk = sandbox.sparse("disk", 24 * MIB);
@@ -19,7 +19,7 @@ fn disk(sandbox: &Sandbox) -> Option<Vec<u8>> {
     let source = sandbox.path("source");
     sample(&source);
     fs::hard_link(source.join("large.bin"), source.join("deep/the same")).unwrap();
-    // A hole, and an end that was never written.
+    // A file with a hole, and with an end that was never written.
     let sparse = fs::File::create(source.join("sparse")).unwrap();
     sparse.set_len(3 * MIB).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"in the middle", MIB).unwrap();
@@ -61,7 +61,7 @@ fn files_are_those_that_were_put() {
     let files = open(disk);
     let forget = |seen: &mut Seen| seen.mode = 0;
     let mut found = without(walk(&*files), forget);
-    // NTFS-3G keeps symbolic links in a way of its own, as files of the system.
+    // NTFS-3G keeps symbolic links in its own form, as system files.
     let link = found.remove("/link").unwrap();
     assert!(link.kind == FileKind::SymbolicLink || link.kind == FileKind::File);
     let expected = without(of_folder(&sandbox.path("source")), forget);
@@ -85,13 +85,13 @@ fn number_at(bytes: &[u8], at: usize, length: usize) -> usize {
     bytes[at..at + length].iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
 }
 
-/// Where a record is; the first of the table lie together.
+/// The offset of a record. The first records of the table are contiguous.
 fn record(disk: &[u8], file: FileId) -> usize {
     let cluster_bytes = number_at(disk, 11, 2) * usize::from(disk[13]);
     number_at(disk, 48, 8) * cluster_bytes + usize::try_from(file.0).unwrap() * RECORD_BYTES
 }
 
-/// Where the attribute of this kind is in a record, or the end if there is none.
+/// The offset of the attribute of this kind in a record, or of the end if there is none.
 fn attribute(disk: &[u8], record: usize, kind: usize) -> usize {
     let mut at = record + number_at(disk, record + 20, 2);
     while ![kind, 0xffff_ffff].contains(&number_at(disk, at, 4)) {
@@ -100,7 +100,7 @@ fn attribute(disk: &[u8], record: usize, kind: usize) -> usize {
     at
 }
 
-/// Makes a file a reparse point, as NTFS keeps those.
+/// Turns a file into a reparse point in the form of NTFS.
 fn make_reparse_point(disk: &mut [u8], file: FileId, kind: u32) {
     let record = record(disk, file);
     // The last two bytes of each sector are kept at the beginning.
@@ -163,7 +163,7 @@ fn content_that_is_kept_elsewhere_is_not_shown_as_zeros() {
             other => panic!("{kind:#x}: {other:?}"),
         }
         assert_eq!(files.places(sparse).unwrap(), None);
-        // All of these is here, whoever else keeps it too.
+        // The whole content of these files is on the disk, even if it is also kept elsewhere.
         for name in ["large.bin", "one byte", "EMPTY"] {
             let (id, mut bytes, mut expected) = (id_of(&*files, name), vec![1; 400_000], vec![1; 400_000]);
             let length = files.read_at(id, 0, &mut bytes).unwrap();
@@ -188,12 +188,12 @@ fn memory_is_left_out_of_what_was_left_in_order() {
     };
     assert_eq!(left_out(&disk), (200_000, None));
     let kept = (0, Some("its file system was not unmounted cleanly".to_owned()));
-    // The volume says that it is to be checked.
+    // The volume is marked as to be checked.
     let mut dirty = disk.clone();
     let about = attribute(&disk, record(&disk, FileId(3)), 0x70);
     dirty[about + number_at(&disk, about + 20, 2) + 10] |= 1;
     assert_eq!(left_out(&dirty), kept);
-    // Somebody uses the log, or has ended well.
+    // The log is in use, or was closed cleanly.
     let log = usize::try_from(open(disk.clone()).places(FileId(2)).unwrap().unwrap()[0].start).unwrap();
     for (flags, expected) in [(0, kept), (2, (200_000, None))] {
         let mut logged = disk.clone();
@@ -213,7 +213,7 @@ fn damage_does_no_harm() {
         return;
     }
     let Some(disk) = disk(&Sandbox::new()) else { return };
-    // Where the table of files and the indexes of folders lie.
+    // The places of the file table and of the folder indexes.
     let magic = |magic: &[u8; 4]| -> Vec<std::ops::Range<usize>> {
         let is_there = |at: &usize| disk[*at..].starts_with(magic);
         (0..disk.len()).step_by(512).filter(is_there).map(|at| at..at + 1024).collect()

@@ -1,6 +1,8 @@
-//! The same disks through another reader of ext4, `ext4-view`: what both can read is the same.
+//! The same disks in another reader of ext4, `ext4-view`: everything that both can read is the
+//! same.
 //!
-//! `VARVE_DISKS=one.raw:two.raw` names disks to be compared besides: their first volume, and all of it.
+//! `VARVE_DISKS=one.raw:two.raw` names further disks: the first file system of each is
+//! compared whole.
 #![allow(clippy::print_stderr, reason = "says what was compared and what it skipped")]
 #![allow(clippy::cast_possible_truncation, reason = "sizes that both readers agree on")]
 
@@ -46,7 +48,7 @@ fn names(files: &dyn FileSystem, folder: FileId) -> Vec<(Vec<u8>, FileId)> {
     names
 }
 
-/// Compares a folder with all below; returns how many files and bytes that was.
+/// Compares a folder and everything below it. Returns the number of files and of bytes.
 fn compare(files: &dyn FileSystem, folder: FileId, view: &Ext4, path: &ViewPath) -> (u64, u64) {
     let mut expected: Vec<_> = view
         .read_dir(path)

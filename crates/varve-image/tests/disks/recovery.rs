@@ -1,4 +1,5 @@
-//! A disk of a machine that has crashed: what waits in the journal is shown as a mount would show it.
+//! A disk of a machine that has crashed: pending changes in the journal are shown as a mount would
+//! show them.
 #![allow(clippy::cast_possible_truncation, reason = "numbers that the test itself has made")]
 
 use std::fs::{self, File};
@@ -16,7 +17,7 @@ fn open(path: &Path) -> ExtFileSystem {
     ExtFileSystem::open(Arc::new(File::open(path).unwrap())).unwrap()
 }
 
-/// Everything: paths, what `stat` tells, contents.
+/// Everything: paths, `stat` fields, contents.
 fn everything(files: &ExtFileSystem, folder: FileId, path: &str, found: &mut Vec<String>) {
     let mut children = Vec::new();
     files
@@ -46,7 +47,8 @@ fn all(path: &Path) -> Vec<String> {
     found
 }
 
-/// Makes `before` into `after` by transactions that wait in the journal of `before`: the blocks that differ, some at a time.
+/// Adds transactions to the journal of `before` that would turn it into `after`. They hold the
+/// blocks that differ, some at a time.
 fn let_wait(sandbox: &Sandbox, before: &Path, after: &Path, block_bytes: usize, journal: &str) {
     let (old, new) = (fs::read(before).unwrap(), fs::read(after).unwrap());
     let numbers = (0..old.len() / block_bytes).filter(|number| {
@@ -56,7 +58,7 @@ fn let_wait(sandbox: &Sandbox, before: &Path, after: &Path, block_bytes: usize, 
     let numbers: Vec<_> = numbers.collect();
     assert!(numbers.len() > 8, "{numbers:?}");
     fs::write(sandbox.path("other"), vec![0x55; block_bytes]).unwrap();
-    // Of a file that stays as it is: written, and then no longer to be written.
+    // A block of a file that does not change is first written, and then revoked.
     let files = open(before);
     let staying = files.child(files.root(), b"staying").unwrap().unwrap().id;
     let revoked = files.runs(staying).unwrap()[0].physical.unwrap();
@@ -66,7 +68,7 @@ fn let_wait(sandbox: &Sandbox, before: &Path, after: &Path, block_bytes: usize, 
             numbers.iter().flat_map(|number| &new[number * block_bytes..][..block_bytes]).copied().collect();
         fs::write(sandbox.path(&format!("blocks-{part}")), content).unwrap();
         let list: Vec<_> = numbers.iter().map(ToString::to_string).collect();
-        // First something else, which the newer transaction replaces.
+        // Other bytes come first. The newer transaction replaces them.
         script += &format!("jw -b {} other\njw -b {} blocks-{part}\n", numbers[0], list.join(","));
     }
     script += "jc\n";
@@ -79,7 +81,7 @@ fn make(sandbox: &Sandbox, shape: &[&str]) -> (PathBuf, PathBuf) {
     let words = ["-q", "-F", "-N", "256", "-d", tree.to_str().unwrap(), before.to_str().unwrap()];
     sandbox.run(&[shape, &words].concat(), "");
     fs::copy(&before, &after).unwrap();
-    // A file that begins as a journal's block does.
+    // A file whose first bytes are those of a journal block.
     fs::write(sandbox.path("escaped"), [&[0xc0, 0x3b, 0x39, 0x98][..], &[7; 5000]].concat()).unwrap();
     let script = "rm old\nmkdir new\nwrite escaped new/escaped\nwrite tree/big new/big\nrm changing\nwrite tree/old changing\nset_super_value state 1\n";
     sandbox.run(&["debugfs", "-w", "-f", "/dev/stdin", after.to_str().unwrap()], script);
@@ -118,7 +120,7 @@ fn what_waits_in_the_journal_is_shown_as_done() {
         assert!(waiting.needs_recovery() && !waiting.is_clean(), "{shape:?}");
         assert_eq!(waiting.free_places().unwrap(), None);
         assert_eq!(all(&before), new, "{shape:?}");
-        // As e2fsck sees it, when it has written everything to its place.
+        // The state after e2fsck has written everything to its place.
         let bytes = fs::read(&before).unwrap();
         let told = sandbox.path("told");
         fs::write(&told, &bytes).unwrap();
@@ -154,10 +156,10 @@ fn a_torn_journal_shows_what_came_before() {
         }
     }
     assert!(commits >= 8, "{commits}");
-    // Without a whole commit nothing counts, and that is no problem: nobody was promised more.
+    // Without a whole commit nothing counts. This is no problem, because nothing more was promised.
     assert_eq!(all(&before), old);
 
-    // A journal whose beginning is gone is a problem, which is told; what is in place is shown.
+    // A journal without its beginning is reported as a problem, and the data in place is shown.
     file.write_all_at(&[0; 1024], journal * 1024).unwrap();
     let files = open(&before);
     assert_eq!(files.recovery_problem(), Some("the journal is damaged: its superblock is malformed"));

@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// Where programs for administrators are.
+/// The folders of the administration programs.
 const FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 fn program(name: &str) -> Option<PathBuf> {
     FOLDERS.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
 }
 
-/// Whether one of the programs is not installed; says which.
+/// Returns true if one of the programs is not installed, and prints which.
 #[expect(clippy::print_stdout, reason = "a test that does not run says so")]
 pub fn missing(programs: &[&str]) -> bool {
     let absent: Vec<_> = programs.iter().filter(|name| program(name).is_none()).collect();
@@ -44,7 +44,7 @@ impl Sandbox {
         path
     }
 
-    /// Runs a program and returns what it prints.
+    /// Runs a program, and returns its output.
     pub fn run(&self, words: &[&str], input: &str) -> String {
         let mut child = Command::new(program(words[0]).unwrap())
             .args(&words[1..])
@@ -70,7 +70,7 @@ impl Sandbox {
         fs::read(path).unwrap()
     }
 
-    /// What a program makes of an empty disk.
+    /// An empty disk after a program has written to it.
     pub fn made(&self, words: &[&str], size: u64) -> File {
         let path = self.sparse("disk", size);
         let words: Vec<_> = words.iter().copied().chain([path.to_str().unwrap()]).collect();

@@ -1,4 +1,4 @@
-//! Walking through a file system, as one that is trusted and as one that is not, and what it is to be compared with.
+//! Walks through trusted and untrusted file systems, and the results to compare them with.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use varve_image::{Disk, FileId, FileKind, FileSystem, FileSystemError};
 
-/// What is seen of a file.
+/// The visible properties of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     pub kind: FileKind,
@@ -18,18 +18,18 @@ pub struct Seen {
     pub mode: u16,
     /// In seconds.
     pub modified: i64,
-    /// A file's bytes, a link's target.
+    /// The bytes of a file, or the target of a link.
     pub content: Vec<u8>,
 }
 
 pub type Files = BTreeMap<String, Seen>;
 
-/// The file system that is all of a disk.
+/// The file system that fills a whole disk.
 pub fn open(disk: Vec<u8>) -> Arc<dyn FileSystem> {
     Disk::open(Arc::new(disk)).volume("p0").expect("no table").open_file_system().unwrap()
 }
 
-/// Everything in a file system. Each file is read whole, and here and there.
+/// Everything in a file system. Each file is read whole, and at several places.
 pub fn walk(files: &dyn FileSystem) -> Files {
     let mut found = Files::new();
     let mut folders = vec![(String::new(), files.root())];
@@ -64,7 +64,7 @@ pub fn walk(files: &dyn FileSystem) -> Files {
     found
 }
 
-/// A listing that begins later shows the same, without its beginning.
+/// A listing that begins at a later child is the same without its beginning.
 fn assert_pages_agree(files: &dyn FileSystem, folder: FileId, children: &[varve_image::FolderChild]) {
     for first in [1, children.len() / 2, children.len()] {
         let mut page = Vec::new();
@@ -105,7 +105,7 @@ fn read(files: &dyn FileSystem, file: FileId, size: u64) -> Vec<u8> {
     whole
 }
 
-/// The same of a folder of this machine.
+/// The same for a folder of this machine.
 pub fn of_folder(folder: &Path) -> Files {
     let mut found = Files::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -130,7 +130,7 @@ pub fn of_folder(folder: &Path) -> Files {
     found
 }
 
-/// Says what is seen without what a file system does not keep.
+/// Removes the properties that a file system does not keep.
 pub fn without(files: Files, forget: impl Fn(&mut Seen)) -> Files {
     let forgotten = |(path, mut seen): (String, Seen)| {
         forget(&mut seen);
@@ -171,7 +171,7 @@ pub fn sample(folder: &Path) {
     assert!(status.success());
 }
 
-/// Walks through what nobody vouches for, and gives up after a while. Returns how much was found.
+/// Walks through an untrusted disk, and gives up after a while. Returns the number of files found.
 pub fn wade(disk: Vec<u8>) -> usize {
     let disk = Disk::open(Arc::new(disk));
     let mut count = 0;
@@ -210,7 +210,8 @@ pub fn wade(disk: Vec<u8>) -> usize {
     count
 }
 
-/// Wades through a disk of which bytes were changed, in `count` ways: those within `hot` often, others seldom.
+/// Wades through `count` copies of a disk with changed bytes. Bytes within `hot` change often,
+/// others seldom.
 pub fn wade_damaged(disk: &[u8], hot: &[std::ops::Range<usize>], count: u64) {
     let mut found = 0;
     for seed in 0..count {

@@ -1,4 +1,5 @@
-//! What one side writes, the other reads, however the stream is cut; and no bytes make either side panic.
+//! Each side reads the messages that the other writes, in any slicing of the stream. No bytes make
+//! either side panic.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -80,7 +81,7 @@ fn request() -> impl Strategy<Value = NbdRequest> {
     })
 }
 
-/// Cuts a stream into pieces of the lengths that are given, again and again.
+/// Cuts a stream into pieces of the given lengths, used in a cycle.
 fn pieces<'a>(mut bytes: &'a [u8], lengths: &[usize]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     for length in lengths.iter().cycle() {
@@ -140,7 +141,7 @@ proptest! {
             2 => NbdRequest { cookie: 1, flags: CommandFlags::NONE, command: NbdCommand::Flush }.encode(&mut stream),
             _ => {}
         }
-        // The magic is kept, and what follows it is drawn.
+        // The magic is kept, and random bytes follow it.
         stream.truncate(8);
         stream.extend_from_slice(&bytes);
         drop(OptionRequest::decode(&stream));

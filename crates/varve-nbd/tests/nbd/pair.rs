@@ -1,4 +1,4 @@
-//! A client and a server, talking to each other through bytes that are cut anywhere; and a client that is lied to.
+//! A client and a server connected by bytes that are cut anywhere, and a client whose server lies.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -45,7 +45,8 @@ fn wanted(export: &str, contexts: &[&str]) -> ExportRequest {
     }
 }
 
-/// Lets both talk until the client has its answer. Each hears the other in pieces of `cut` bytes.
+/// Lets both sides talk until the client has its answer. Each receives the bytes of the other in
+/// pieces of `cut` bytes.
 fn negotiate(
     wanted: ExportRequest,
     cut: usize,
@@ -98,7 +99,7 @@ fn a_client_hears_that_there_is_no_such_export() {
     );
 }
 
-/// A server that has heard `options`, and what it has answered, after its greeting.
+/// The result of a server that has received `options`, and its replies after the greeting.
 fn after(
     tls: TlsPolicy,
     options: &[OptionRequest],
@@ -202,7 +203,8 @@ fn the_old_way_to_ask_works_and_cannot_be_refused() {
     assert!(matches!(step, Err(NegotiationError::Refused { name, .. }) if name == "wbe"));
 }
 
-/// A client that has asked for 1000 bytes from 5000 and for the status of all, with the cookies of the two.
+/// A client that has requested 1000 bytes from 5000 and the status of everything, with the cookies
+/// of the two requests.
 fn asked() -> (Replies, u64, u64) {
     let mut replies = negotiate(wanted("web", &[BASE_ALLOCATION]), 1000).0.unwrap().replies;
     let mut sent = Vec::new();
@@ -288,7 +290,7 @@ fn a_filled_chunk_is_the_same_as_an_encoded_one() {
 
 #[test]
 fn simple_answers_are_understood_where_nothing_else_was_agreed_on() {
-    // A server that knows nothing but the oldest of the options.
+    // A server that knows only the oldest of the options.
     let mut client = ClientNegotiation::new(wanted("web", &[BASE_ALLOCATION]));
     let mut greeting = b"NBDMAGICIHAVEOPT".to_vec();
     greeting.extend_from_slice(&1_u16.to_be_bytes());

@@ -1,4 +1,5 @@
-//! Each fault does happen, and nothing happens that the table does not allow: else the model would prove nothing.
+//! Each fault does happen, and nothing happens that the table does not allow. Otherwise the model
+//! would prove nothing.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -30,7 +31,7 @@ fn strike(disk: &SimDisk, fault: Fault) {
 
 fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut draw = SeededDraw::new(seed);
-    // Never zero: zeros are what is lost.
+    // Never zero, because zeros stand for lost bytes.
     (0..length).map(|_| u8::try_from(draw.below(255) + 1).unwrap()).collect()
 }
 

@@ -1,4 +1,5 @@
-//! Damage to what was durable: each kind does what it says, for as long as the file is there, and nothing else.
+//! Damage to durable bytes: each kind has its described effect as long as the file exists, and no
+//! other.
 
 use varve_sim::{Rot, SECTOR_BYTES, SimDisk};
 use varve_world::{FileName, Storage};
@@ -9,7 +10,7 @@ fn name(text: &str) -> FileName {
     FileName::new(text).unwrap()
 }
 
-/// A disk with two durable files of the same bytes, and the first one damaged.
+/// A disk with two durable files of the same bytes. The first one is damaged.
 fn rotten(seed: u64, rot: Rot) -> (SimDisk, FileName) {
     let disk = SimDisk::new(seed);
     let file = name("folder/file");
@@ -28,7 +29,7 @@ fn whole(disk: &SimDisk, file: &FileName) -> std::io::Result<Vec<u8>> {
     (disk as &dyn Storage).read_whole(file, 1 << 20)
 }
 
-/// Before a power cut and after it, and in another file nothing.
+/// Checks the file before and after a power cut. The other file must be unchanged.
 fn check(rot: Rot, is_right: impl Fn(&SimDisk, &FileName)) {
     for seed in 0..50 {
         let (disk, file) = rotten(seed, rot);

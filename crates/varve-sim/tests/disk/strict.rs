@@ -1,12 +1,12 @@
-//! The model is strict enough: a small engine that does everything right survives every seed, and each that leaves out one
-//! of the things that a disk asks for is caught.
+//! The model is strict enough. A small engine that does everything right survives every seed. Each
+//! engine that omits one of the steps that a disk requires is caught.
 
 use std::io;
 
 use varve_sim::{SeededDraw, SimDisk};
 use varve_world::{FileName, Storage};
 
-/// What an engine leaves out.
+/// The step that an engine omits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sin {
     None,
@@ -16,13 +16,13 @@ enum Sin {
     ForgetsFolderSync,
     /// The successor is renamed before its bytes are durable.
     RenamesTooEarly,
-    /// The old log is removed before its successor has its name for good.
+    /// The old log is removed before the rename of its successor is durable.
     RemovesFirst,
-    /// A record is believed without its checksum.
+    /// A record is accepted without its checksum.
     TrustsLengths,
-    /// After a failed sync it syncs again, and believes the second answer.
+    /// After a failed sync it syncs again, and trusts the second result.
     SyncsAgain,
-    /// What a crash tore is left at the end, and the next record is put behind it.
+    /// A torn record is left at the end, and the next record is put behind it.
     LeavesTheTear,
 }
 
@@ -36,7 +36,7 @@ const SINS: [Sin; 7] = [
     Sin::LeavesTheTear,
 ];
 
-/// A log of records: length, checksum, bytes. Rewritten under another name from time to time.
+/// A log of records: length, checksum, bytes. From time to time it is rewritten under another name.
 struct Engine<'a> {
     disk: &'a SimDisk,
     sin: Sin,
@@ -66,7 +66,7 @@ impl Engine<'_> {
         if self.sin == Sin::ForgetsFolderSync { Ok(()) } else { self.disk.sync_folder("folder") }
     }
 
-    /// Reads the records, and cuts what a crash tore.
+    /// Reads the records, and cuts a torn end.
     fn open(&self) -> io::Result<Vec<Vec<u8>>> {
         let bytes = (self.disk as &dyn Storage).read_whole(&log(), 1 << 20)?;
         let (mut records, mut rest) = (Vec::new(), &bytes[..]);
@@ -116,7 +116,8 @@ impl Engine<'_> {
     }
 }
 
-/// Runs an engine on a disk whose power goes at some call; whether all that it acknowledged, and nothing else, was there afterwards.
+/// Runs an engine on a disk on which a sync fails, or power is lost, at some call. Returns true if
+/// afterwards the disk had every acknowledged record, and no other than the attempted one.
 fn survives(sin: Sin, seed: u64) -> bool {
     let disk = SimDisk::new(seed);
     let mut draw = SeededDraw::new(seed ^ 0xabcd);
@@ -150,7 +151,8 @@ fn survives(sin: Sin, seed: u64) -> bool {
         if known != acknowledged || more.iter().any(|record| Some(record) != attempted.as_ref()) {
             return false;
         }
-        // What was attempted and is there now counts, as soon as somebody has built on it.
+        // An attempted record that is there counts from now on, because the next records build on
+        // it.
         acknowledged = found;
     }
     true

@@ -1,4 +1,5 @@
-//! Arenas are damaged, cut and removed, and come back from their parity byte for byte, or stay as they are.
+//! Arenas are damaged, cut and removed. Their parity restores them byte for byte, or they stay
+//! unchanged.
 #![allow(clippy::cast_possible_truncation)]
 
 use std::collections::BTreeMap;
@@ -150,7 +151,7 @@ fn damage_of_every_kind_is_mended_byte_for_byte() {
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!(mended.ranges.len(), parts, "{what}: {mended:?}");
             assert!(contents(&storage, &file) == good, "{what}");
-            // The session that has mended it can read it, and what it writes is in order.
+            // The session that has mended the arena can read it, and writes in good order.
             assert_reads(&store, &blocks);
             put(&store, 500..501);
             store.close().unwrap();
@@ -194,7 +195,7 @@ fn arenas_of_which_only_parity_is_left_are_told_to_be_missing() {
     let all: Vec<_> = (0..sealed_count).collect();
     assert!(sealed_count > 1);
     assert_eq!(missing(&open(&storage, 3, StoreAccess::Read)), all);
-    // What is no parity tells of nothing.
+    // A file that is not parity proves nothing.
     storage.set_contents(&parity_name(77), vec![7; 10_000]);
     let store = open(&storage, 4, WRITER);
     assert_eq!(missing(&store), all);
@@ -221,7 +222,8 @@ fn what_cannot_be_mended_stays_as_it_is() {
     let file = ArenaId(1).file_name();
     let good = contents(&storage, &file);
     let mut bad = good.clone();
-    // Twelve recovery shards for somewhat less than 1 MiB: every twelfth shard is too much.
+    // Twelve recovery shards for somewhat less than 1 MiB: damage to every twelfth shard is too
+    // much.
     bad.iter_mut().step_by(12 * SHARD_BYTES).for_each(|byte| *byte ^= 1);
     storage.set_contents(&file, bad);
     let refused = |storage: &MemoryStorage, id| {
@@ -235,7 +237,7 @@ fn what_cannot_be_mended_stays_as_it_is() {
     storage.remove(&file).unwrap();
     assert!(matches!(refused(&storage, ArenaId(1)), MendError::TooMuchLost { .. }));
     storage.set_contents(&file, contents(&storage, &ArenaId(0).file_name()));
-    // Another arena in its place is no arena: as much is lost as if it were gone.
+    // Another arena in its place does not help: the loss is as great as with no file.
     assert!(matches!(refused(&storage, ArenaId(1)), MendError::TooMuchLost { .. }));
     storage.remove(&parity_name(1)).unwrap();
     assert!(matches!(refused(&storage, ArenaId(1)), MendError::NoParity { arena: ArenaId(1) }));
@@ -294,7 +296,7 @@ fn parity_that_a_writer_has_not_made_yet_is_not_missed() {
     store.sync().unwrap();
     let ids = store.arenas().unwrap();
     assert!(ids.len() > closed.len() + 2, "{} {}", ids.len(), closed.len());
-    // As if nothing of it had been made until now.
+    // As if none of this parity had been made yet.
     for id in &ids[closed.len() - 1..] {
         drop(storage.remove(&parity_name(id.0)));
     }
@@ -305,7 +307,7 @@ fn parity_that_a_writer_has_not_made_yet_is_not_missed() {
     drop(reader);
     store.close().unwrap();
     assert_eq!(parity_count(&storage), ids.len() as u64 - 1, "it is made up for");
-    // From now on it is there, or lost.
+    // From now on the parity is either there or lost.
     storage.remove(&parity_name(ids[closed.len()].0)).unwrap();
     let reader = open(&storage, 53, StoreAccess::Read);
     assert_eq!(
@@ -342,7 +344,7 @@ fn damaged_parity_is_reported_and_still_of_use() {
     let store = open(&storage, 51, WRITER);
     assert_eq!(Mender::of(&store).unwrap().mend_arena_from_parity(ArenaId(1)).unwrap().ranges.len(), 1);
     assert!(contents(&storage, &arena_file) == arena);
-    // Both copies of the table are gone: what is missing can still be told from what is there.
+    // Both copies of the table are gone, but the missing part can still be found from the rest.
     assert!(damaged(&[5_000, end - 5_000]).is_some());
     storage.set_contents(&arena_file, arena[..arena.len() - 9_000].to_vec());
     assert!(Mender::of(&store).unwrap().mend_arena_from_parity(ArenaId(1)).unwrap().ranges.len() == 1);
@@ -353,7 +355,7 @@ fn damaged_parity_is_reported_and_still_of_use() {
     assert!(matches!(damaged(&[3, end - 4096]), Some(ParityDamage::Unreadable(_))));
 }
 
-/// The seal of the last full arena is in no ledger yet. Its parity tells that there was one.
+/// The seal of the last full arena is in no ledger yet. Its parity shows that the seal existed.
 #[test]
 fn the_last_sealed_arena_is_not_continued_when_its_end_is_lost() {
     let Filled { storage, blocks } = with_percent(10);
@@ -385,7 +387,8 @@ fn the_last_sealed_arena_is_not_continued_when_its_end_is_lost() {
     }
 }
 
-/// If the parity was gone when the arena's end was lost, the arena went on. The old parity comes back too late.
+/// If the parity was gone when the arena's end was lost, the arena was continued. The old parity
+/// comes back too late.
 #[test]
 fn parity_of_the_past_takes_nothing_away() {
     let Filled { storage, .. } = with_percent(10);
@@ -409,7 +412,7 @@ fn parity_of_the_past_takes_nothing_away() {
     assert_reads(&store, &added);
 }
 
-/// Parity is tried first, then a copy. The plan that is left lists what neither could mend.
+/// Parity is tried first, then a copy. The remaining plan lists the damage that neither could mend.
 #[test]
 fn a_plan_lists_the_ways_and_mending_leaves_the_rest() {
     let Filled { storage, .. } = with_percent(10);
@@ -442,7 +445,8 @@ fn a_plan_lists_the_ways_and_mending_leaves_the_rest() {
     assert!(Checker::of(&store).check_order().unwrap().is_empty());
 }
 
-/// A copy may be of an older generation than what was lost here: the parity of that is of no use any more.
+/// A copy may have an older generation of an arena than the lost one. The parity of the lost
+/// generation is then useless.
 #[test]
 fn what_came_from_an_older_copy_is_mended_from_its_own_parity() {
     let Filled { storage, blocks } = with_percent(10);
@@ -464,7 +468,7 @@ fn what_came_from_an_older_copy_is_mended_from_its_own_parity() {
         files.filter(|(arena, _)| *arena == id).map(|(_, generation)| generation).collect()
     };
     assert_eq!(of_arena(&storage), [1]);
-    // An index that knows where the blocks are in what was written anew.
+    // An index that knows the places of the blocks in the new generation.
     let store = open(&storage, 55, WRITER);
     store.save_checkpoint().unwrap();
     store.close().unwrap();
@@ -480,7 +484,7 @@ fn what_came_from_an_older_copy_is_mended_from_its_own_parity() {
     assert_eq!(of_arena(&storage), [0]);
     assert_reads(&open(&storage, 56, StoreAccess::Read), &blocks);
 
-    // As after a crash before it was removed.
+    // The state after a crash before the newer parity was removed.
     storage.set_contents(&newer, parity_of_newer);
     storage.set_contents(&file, bad);
     let store = open(&storage, 54, WRITER);
@@ -489,13 +493,13 @@ fn what_came_from_an_older_copy_is_mended_from_its_own_parity() {
     assert_reads(&store, &blocks);
 }
 
-/// A disk that cannot read some sectors of a file until another one is in its place.
+/// A disk that cannot read some sectors of a file until the file is replaced.
 struct BadSectors {
     storage: MemoryStorage,
     file: FileName,
     sectors: Vec<u64>,
     was_replaced: std::sync::atomic::AtomicBool,
-    /// What it says of them.
+    /// The error number of these reads.
     error_number: i32,
 }
 
@@ -592,7 +596,7 @@ fn a_full_disk_costs_parity_and_nothing_else() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Up to the limit everything comes back; beyond it, nothing is touched.
+    /// Damage up to the limit is mended completely. Beyond the limit nothing changes.
     #[test]
     fn random_damage(seed in any::<u64>(), percent in 1_u8..40, share in 0_usize..160) {
         let storage = sample(percent);
@@ -610,7 +614,7 @@ proptest! {
             bad[place] ^= 1 << (seed % 8);
         }
         storage.set_contents(&arena_file, bad.clone());
-        // And a bad header, with a bad block in each table: the other copies are there.
+        // A bad header, and a bad block in each table, do not matter: the other copies are there.
         let mut bad_parity = parity.clone();
         bad_parity[usize::from(keys[0])/2] ^= 1;
         bad_parity[4096 + usize::from(keys[1])] ^= 1;
@@ -629,7 +633,8 @@ proptest! {
         }
     }
 
-    /// Whatever is done to a parity file, mending ends with the arena as it was sealed, or as it was found.
+    /// For any change to a parity file, mending leaves the arena either as it was sealed, or as it
+    /// was found.
     #[test]
     fn hostile_parity_files(seed in any::<u64>(), flips in 0_usize..60, cut in any::<prop::sample::Index>(), is_cut in any::<bool>()) {
         let storage = sample(10);
@@ -655,7 +660,7 @@ proptest! {
     }
 }
 
-/// A store with parity of so much, made once for each share.
+/// A store with `percent` of parity, made once for each percentage.
 #[expect(clippy::disallowed_types, reason = "this crate has no lock, and so no parking_lot")]
 fn sample(percent: u8) -> MemoryStorage {
     static MADE: std::sync::Mutex<BTreeMap<u8, MemoryStorage>> = std::sync::Mutex::new(BTreeMap::new());

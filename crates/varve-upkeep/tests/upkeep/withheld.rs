@@ -1,4 +1,5 @@
-//! Sectors that the disk does not give: what is listed without them may lack the newest, and then nothing is added.
+//! Sectors that the disk does not return: without them the newest catalog may be missing from the
+//! list, and then nothing is added.
 
 use std::sync::Arc;
 
@@ -34,8 +35,9 @@ fn take_nights(disk: &SimDisk, config: &StoreConfig, saves_index: bool) {
     }
 }
 
-/// Takes sectors from stores of four nights, and adds to them without those: so many refuse, and so many take it, as nothing newer than what
-/// they list can be in what they lack.
+/// Takes sectors from stores of four nights, and adds to the stores without them. Returns the
+/// number of stores that refuse, and of those that accept because the missing part can hold nothing
+/// newer than the listed catalogs.
 fn add_without(sector_count: usize, saves_index: bool) -> (usize, usize) {
     let (mut refused, mut taken) = (0, 0);
     for seed in 0..150 {
@@ -63,14 +65,15 @@ fn nothing_is_added_to_a_catalog_that_may_not_be_the_newest() {
     }
 }
 
-/// The saved index knows a catalog of an arena of which the disk gives nothing any more, or not all.
+/// The saved index knows a catalog of an arena that the disk no longer returns, or not completely.
 #[test]
 fn a_catalog_that_only_the_saved_index_knows_need_not_be_the_newest() {
     let (refused, taken) = add_without(1, true);
     assert!(refused > 10 && taken > 10, "{refused} refused, {taken} taken");
 }
 
-/// While an arena without a seal waits for sectors that the disk does not give, others get theirs, and are taken in before it.
+/// While an arena without a seal waits for sectors that the disk does not return, later arenas get
+/// their seals, and are taken in first.
 #[test]
 fn a_catalog_behind_an_arena_that_waits_takes_the_place_of_those_in_it() {
     let mut waiting_count = 0;
@@ -104,7 +107,8 @@ fn a_catalog_behind_an_arena_that_waits_takes_the_place_of_those_in_it() {
     assert!(waiting_count > 3, "{waiting_count}");
 }
 
-/// An index on disk is written while blocks are put. What it lacks because the disk did not give it must not be missed when it does.
+/// An index on disk is written while blocks are put. A part of the log may be missing from it
+/// because the disk did not return that part. The blocks must be found when the disk returns it.
 #[test]
 fn no_index_is_kept_of_a_part_of_the_log() {
     let mut hidden_count = 0;
@@ -139,7 +143,7 @@ fn no_index_is_kept_of_a_part_of_the_log() {
         for file in disk.files().iter().filter(|file| file.as_str().starts_with("index/")) {
             disk.remove(file).unwrap();
         }
-        // A third of what is there is directory.
+        // A third of the log is directory pages.
         let sealed = FileName::new("arenas/0000000000.arena").unwrap();
         assert!(disk.rot(&sealed, Rot::UnreadableSector));
         let store = open(&disk, 3);

@@ -1,4 +1,4 @@
-//! What the real Venti wrote on its disks.
+//! The bytes that the real Venti wrote on its disks.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use std::path::Path;
@@ -11,7 +11,7 @@ use varve_venti::{
     PartitionHeader, unwhack,
 };
 
-/// `None` where there is no `gzip` to unpack it with.
+/// `None` if `gzip` is not installed to unpack it.
 fn unpacked(name: &str) -> Option<Vec<u8>> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/venti-arenas").join(name);
     let Ok(output) = Command::new("gzip").arg("-dc").arg(&file).output() else {
@@ -67,7 +67,7 @@ fn what_the_real_server_compressed_is_what_it_was() {
         let (size, compressed) = (fields[0].parse().unwrap(), varve_block::from_hex(fields[2]).unwrap());
         let block = unwhack(&compressed, size).unwrap();
         assert_eq!(varve_block::to_hex(&Sha1::digest(&block)), fields[1]);
-        // And no other.
+        // Any other size or length is an error.
         assert!(unwhack(&compressed, size - 1).is_err());
         assert!(unwhack(&compressed, size + 1).is_err());
         assert!(unwhack(&compressed[..compressed.len() - 2], size).is_err());
@@ -83,7 +83,7 @@ proptest! {
         }
     }
 
-    /// Another's compressor, and ours undoes it.
+    /// Our decompressor restores blocks from another program's compressor.
     #[test]
     fn what_another_compressed_comes_back(seed in prop::collection::vec(any::<u8>(), 1..40), count in 4_usize..200) {
         let block = seed.repeat(count);

@@ -9,7 +9,7 @@ use varve_venti::{
 
 const SCORE: [u8; 20] = [7; 20];
 
-/// A server whose client has said hello, and a client that was answered.
+/// A server whose client has said hello, and a client that has received the reply.
 fn pair() -> (ServerConnection, ClientConnection) {
     let (mut server, mut client) = (ServerConnection::new(BLOCK_BYTES_MAX), ClientConnection::new(65_535));
     for _ in 0..2 {
@@ -94,7 +94,7 @@ fn a_server_answers_what_makes_no_sense() {
         assert_eq!(received, Some(ReceivedMessage::Refused { tag: 1, reason: expected.into() }), "{bytes:?}");
         server.answered(1);
     }
-    // A block that is too long is skipped, and what follows is heard.
+    // A block that is too long is skipped, and the following request is received.
     let mut bytes = Vec::new();
     for length in [BLOCK_BYTES_MAX, BLOCK_BYTES_MAX + 1, 1 << 20] {
         let data = Bytes::from(vec![3; length]);
@@ -179,7 +179,7 @@ fn a_client_believes_no_answer_to_something_else() {
     assert_eq!(client.next_answer().unwrap().unwrap().reply, Ok(VentiReply::Sync));
     assert_eq!(client.next_answer(), Err(ClientError::NotAsked { tag: 0 }), "an answer that comes twice");
 
-    // Though something else was asked before it comes.
+    // The second answer is refused even if another request was sent before it.
     let (_, mut client) = pair();
     assert_eq!(client.ask(&VentiRequest::Sync), Ok(0));
     client.receive(&twice[..twice.len() / 2]).unwrap();

@@ -1,4 +1,4 @@
-//! What real programs have said to each other: every message is understood, and comes out again as the same bytes.
+//! Recorded messages between real programs: each is decoded, and encoded again to the same bytes.
 
 use std::fs;
 use std::path::Path;
@@ -12,10 +12,10 @@ use varve_venti::{MessageDecoder, VentiMessage, VentiReply, VentiRequest, Versio
 struct Side {
     file: String,
     from_client: bool,
-    /// What was chosen; `None` where the sides had nothing in common.
+    /// The version that was chosen. `None` if the sides had none in common.
     version: Option<Version>,
     bytes: Vec<u8>,
-    /// As the recorder saw them, without the line and the end.
+    /// The recorder's names of the messages, without the line and the end.
     message_names: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ fn reply_name(reply: &VentiReply) -> &'static str {
     }
 }
 
-/// Understands one message and says it again.
+/// Decodes one message and encodes it again.
 fn again(
     from_client: bool,
     version: Version,
@@ -123,7 +123,8 @@ fn both_sides_choose_what_the_recorded_ones_chose() {
     for side in sides() {
         let chosen = VersionLine::default().receive(&side.bytes);
         match side.version {
-            // The server's line has all that it speaks; what is chosen is in both, and first in the client's.
+            // The server's line has all of its versions. The chosen one is in both lines, and first
+            // in the client's.
             Some(version) if side.from_client => {
                 assert_eq!(chosen.unwrap().1, Some(version), "{}", side.file)
             }
