@@ -75,8 +75,8 @@ fn every_flipped_byte_is_found_by_a_full_audit() {
     let (_, target) = replicated();
     for object in segments(&target) {
         let whole = contents(&target, &object);
-        // The places are odd numbers, so a hit in a gap between records, whose bytes mean nothing,
-        // is only chance.
+        // Irregular places, because none may lie in a gap between records: a flipped byte means
+        // nothing there.
         for place in [0, 30, 77, 700, whole.len() / 3, whole.len() / 2] {
             let mut flipped = whole.to_vec();
             flipped[place] ^= 1;

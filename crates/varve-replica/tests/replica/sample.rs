@@ -185,7 +185,7 @@ pub fn contents(target: &MemoryTarget, object: &Object) -> Bytes {
     target.get(&object.name, 0..object.bytes).unwrap()
 }
 
-/// A target that fails from its `n`th operation on, and accepts each name only once.
+/// A target that fails after `left` operations, and allows no object to be replaced or removed.
 pub struct Failing {
     pub below: MemoryTarget,
     pub left: AtomicU64,

@@ -209,8 +209,7 @@ fn answers_to_something_else_and_second_answers_end_the_connection() {
         vec![(0, VentiReply::Read(vec![0; 70_000].into()))],
     ] {
         let liar = Liar::start(move |_, _| Some(replies.clone()));
-        // The pause is so long that each request below would reach the server again if the client
-        // sent it.
+        // The pause outlasts the test, so none of the requests below may reach the server.
         let options = VentiOptions { breach_pause: Duration::from_secs(3600), ..VentiOptions::default() };
         let client = VentiStore::connect(liar.address.clone(), options).unwrap();
         let refused = client.get(&wanted).unwrap_err();
