@@ -51,8 +51,8 @@ struct Kept {
 pub struct Behind {
     kept: Mutex<Kept>,
     pub is_away: AtomicBool,
-    /// The next puts, this many, fail as if the store were away. Each time the store is back for
-    /// the next call.
+    /// The number of coming puts that fail as if the store were away. After each, the store is back
+    /// for the next call.
     pub blinks: AtomicUsize,
     pub lies: AtomicBool,
     pub gets: AtomicUsize,

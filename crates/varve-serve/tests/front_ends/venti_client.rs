@@ -304,8 +304,8 @@ fn a_second_answer_to_one_tag_is_never_taken_for_the_first_to_another() {
     client.sync().unwrap();
     assert_eq!(syncs.load(Ordering::SeqCst), 1);
 
-    // The server answers "not there" twice, and then returns the block. The second answer applies
-    // to no other block.
+    // The server answers "not there" twice, and then returns the block. The second answer must
+    // not be taken for one about another block.
     let there = Bytes::from_static(b"it is there");
     let (found, wanted) = (there.clone(), name(Score::try_from(score_bytes(&there).as_slice()).unwrap()));
     let liar = Liar::start(move |number, request| match request {
