@@ -90,8 +90,7 @@ fn what_belongs_to_a_shard_that_is_away_waits_by_itself() {
 
 #[test]
 fn a_shard_that_takes_nothing_leaves_the_others_slots_and_room() {
-    // So many shards that some share a way. The packed blocks are tiny: the slots run out, not the
-    // room.
+    // Some of the 40 shards share a way. The packed blocks are tiny, so slots run out before room.
     let (storage, behind) = (MemoryStorage::new(), stores(40));
     let settings = BufferSettings { bytes_max: ROOM, ..SETTINGS };
     let buffer = open_with(&storage, target_of(&behind), settings).unwrap();

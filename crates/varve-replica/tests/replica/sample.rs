@@ -166,7 +166,7 @@ pub fn open_store(target: &Arc<dyn Target>) -> Store {
 }
 
 /// The replica's bytes of each arena. An arena that is damaged at its source may have a hole at the
-/// replica. Such an arena is omitted.
+/// replica, and is then omitted.
 pub fn arenas_at(target: &Arc<dyn Target>) -> BTreeMap<ArenaId, Vec<u8>> {
     let replica = open_replica(target);
     let ids = replica.arenas().keys().copied();
