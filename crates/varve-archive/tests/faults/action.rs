@@ -1,15 +1,16 @@
-//! What can be done to an archive, and how often a seed draws it.
+//! The actions on an archive, and how often a seed draws each.
 
 use varve_sim::{Rot, SeededDraw};
 
 use crate::target::Spoil;
 
-/// Something that is done to an archive.
+/// An action on an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Puts a batch of blocks of the pool: `count` of them, from number `first` on.
+    /// Puts a batch of `count` blocks of the pool, beginning with number `first`.
     Put { first: u64, count: u32, bytes: u32 },
-    /// Gets some of the blocks that were put, and those that are not there.
+    /// Gets some of the blocks that were put. Some of them were never acknowledged and may be
+    /// absent.
     Get { count: u32 },
     /// Makes everything durable.
     Sync,
@@ -21,69 +22,75 @@ pub enum Action {
     File { bytes: u32 },
     /// Restores some snapshots and files.
     Restore { count: u32 },
-    /// Verifies the log, with `data` every byte of it.
+    /// Verifies the log; `data` includes every byte of it.
     Verify { data: bool },
     /// Repairs a store that is not damaged.
     Repair,
     /// Syncs, and saves the index.
     Checkpoint,
-    /// Opens the archive for reading beside whoever writes, or again.
+    /// Opens or reopens the archive for reading, possibly beside a writer.
     OpenReader,
-    /// Lets the reader get all that was acknowledged when it was opened.
+    /// The reader gets everything that was acknowledged when it was opened.
     AskReader,
     /// Tries to open the archive for writing a second time.
     SecondWriter,
-    /// Whoever may not read takes a snapshot of the image, or of the folder, and closes the archive or dies.
+    /// A client with a write-only key takes a snapshot of the image, or of the folder, and closes
+    /// the archive or dies.
     WriteOnly { folder: bool, changes: u32, closes: bool },
     /// Closes the archive in order.
     Close,
-    /// The process dies, the machine does not.
+    /// The process dies, and the machine goes on.
     Kill,
-    /// The power goes.
+    /// The power fails.
     PowerCut,
-    /// There is room again on a disk that was full.
+    /// A full disk has space again.
     MakeRoom,
-    /// What was durable is damaged at `count` places; that is noticed, and mended.
+    /// Durable data is damaged at `count` places. The damage is noticed and repaired.
     Rot { rot: Rot, count: u32, kind: Rotten, cure: Cure },
-    /// The disk does not give `count` sectors of the log, in whatever state it is; later it does again.
+    /// The disk withholds `count` sectors of the log, in any state of the log, and returns them
+    /// later.
     Withhold { count: u32, cuts_power: bool },
-    /// Somebody copies all files as they are.
+    /// Copies all files as they are.
     Keep,
-    /// So many files are put back as they were when they were copied, if they have changed since; that is noticed, and mended.
+    /// Puts `count` of the copied files back, if they have changed since the copy. This is noticed
+    /// and repaired.
     PutBack { count: u32, kind: Rotten, cure: Cure },
-    /// All of the store is as it was when it was copied, as when a machine goes back to a snapshot of its own.
+    /// Puts the whole store back to the copied state, as when a virtual machine goes back to a
+    /// snapshot of its own.
     GoBack,
-    /// Copies the log to its second home.
+    /// Replicates the log.
     Replicate,
-    /// Reads the second home where it is, and audits it.
+    /// Reads the replica at its target, and audits it.
     ReadReplica,
-    /// Brings the store back from its second home; with `moves` its first one is gone, and the copy is used from now on.
+    /// Clones the store from its replica. With `moves` the original is gone, and the clone replaces
+    /// it.
     Clone { moves: bool },
-    /// The second home is damaged at `count` places; an audit says so, and replicating mends it.
+    /// The replica is damaged at `count` places. An audit reports it, and replicating again mends
+    /// it.
     SpoilReplica { spoil: Spoil, count: u32 },
 }
 
-/// Which files rot.
+/// The kind of files that are damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rotten {
     /// The log.
     Arenas,
-    /// What arenas are mended from.
+    /// The recovery data of arenas.
     Parity,
-    /// What `index/` holds.
+    /// All of `index/`.
     Hints,
     /// `config.toml`, `FORMAT.md`, and the keys.
     Settings,
 }
 
-/// What is done about damage.
+/// The response to damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cure {
-    /// `repair` with all that it can take from: parity, and the second home.
+    /// `repair` with all its sources: parity and the replica.
     Repair,
-    /// `repair` without a second home.
+    /// `repair` without a replica.
     RepairAlone,
-    /// The same data is archived again, night by night; only then `repair`.
+    /// The same data is archived again, night after night, before `repair` runs.
     Nights,
 }
 
@@ -93,7 +100,7 @@ impl Cure {
     }
 }
 
-/// How many actions there are to draw, in hundredths of what the first version of these tests drew.
+/// The range of the draw. The actions of the first version of these tests take the first hundred.
 const ALL: u64 = 144;
 const FIRST: u64 = 100;
 
@@ -101,7 +108,7 @@ impl Action {
     pub fn draw(draw: &mut SeededDraw, is_old: bool) -> Self {
         match draw.below(if is_old { FIRST } else { ALL }) {
             0..22 => {
-                // Now and then so many tiny ones that a page is due before a sync.
+                // One batch in 12 has so many tiny blocks that a page is due before a sync.
                 let (count, bytes) = match draw.below(12) {
                     0 => (3000 + draw.index(4000), 9 + draw.index(40)),
                     1..4 => (1 + draw.index(30), 20_000 + draw.index(40_000)),
@@ -161,7 +168,7 @@ impl Action {
         }
     }
 
-    /// Its name in a report.
+    /// The action's name in a report.
     pub fn name(self) -> &'static str {
         match self {
             Self::Put { .. } => "put",
@@ -194,13 +201,13 @@ impl Action {
         }
     }
 
-    /// Whether it asks the second home for something.
+    /// True if the action uses the replica.
     pub fn asks_target(self) -> bool {
         matches!(self, Self::Replicate | Self::ReadReplica | Self::Clone { .. } | Self::SpoilReplica { .. })
             || matches!(self, Self::Rot { cure: Cure::Repair, .. } | Self::PutBack { cure: Cure::Repair, .. })
     }
 
-    /// Forms of it that do less.
+    /// Forms of the action that do less.
     pub fn lesser(self) -> Vec<Self> {
         let half = |count: u32| (count > 1).then_some(count / 2);
         match self {

@@ -1,4 +1,5 @@
-//! An archive on the misbehaving world, and what is known of it: its sessions, and what excuses an error.
+//! An archive on the simulated disk and what the test knows of it: its sessions, and the faults
+//! that excuse an error.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +21,13 @@ use crate::target::{SimTarget, TargetTally};
 
 pub type Checked<T = ()> = Result<T, Failure>;
 
-/// A promise was broken, though nothing that was acknowledged is lost.
+/// A broken promise without a loss of acknowledged data.
 pub fn broken(text: impl Into<String>) -> Failure {
     Failure { is_loss: false, text: text.into(), outcome: None }
 }
 
-/// Does something, and once more if the disk owed a failure: a sync that had failed behind the back of an earlier try is told once, to
-/// whoever syncs next.
+/// Runs `attempt`, and runs it again after an error if the disk owed a failure. A sync that failed
+/// in the background during an earlier attempt is reported once, to the next sync.
 pub fn once_more_if_owed<T>(
     owes_failure: bool,
     mut attempt: impl FnMut() -> Result<T, String>,
@@ -37,58 +38,60 @@ pub fn once_more_if_owed<T>(
     }
 }
 
-/// Something that was acknowledged is gone, or wrong.
+/// Acknowledged data is gone or wrong.
 pub fn lost(text: impl Into<String>) -> Failure {
     Failure { is_loss: true, text: text.into(), outcome: None }
 }
 
-/// An archive on a disk, and what is known of it.
+/// An archive on a disk, and what the test knows of it.
 pub struct Case {
     pub disk: SimDisk,
     pub config: StoreConfig,
     pub model: Model,
     pub writer: Option<Archive>,
     pub reader: Option<Reader>,
-    /// The image, as the next snapshot finds it.
+    /// The image in the state that the next snapshot archives.
     pub image: Vec<u8>,
-    /// The folder, as the next snapshot finds it; made when it is first needed.
+    /// The folder in the state that the next snapshot archives. It is made when it is first needed.
     pub folder: Option<SourceFolder>,
     pub second_home: SecondHome,
     pub next_snapshot: u64,
     pub sessions: u64,
     struck_before: Struck,
-    /// What had struck when an opening to write began that came to its end: some of what that does fails without a word.
+    /// The faults that had struck before the last successful opening to write began. An opening may
+    /// fail in part without an error.
     struck_at_opening: Struck,
-    /// Whether a failed sync from before the step was still to be told.
+    /// True if a failed sync from before the step was not yet reported.
     owed_failure: bool,
-    /// All files, as somebody has copied them from this disk, and what was promised then.
+    /// A copy of all files of this disk, and what was promised when they were copied.
     pub kept: Option<(BTreeMap<FileName, Vec<u8>>, Promised)>,
-    /// Whether the index on disk was damaged: it is made anew when the store is opened after that was noticed.
+    /// True if the index on disk was damaged. The next opening after the damage is noticed makes
+    /// the index anew.
     pub index_is_harmed: bool,
-    /// What was done, and what came of it.
+    /// How often each action was carried out, and how damage ended.
     pub counts: BTreeMap<&'static str, u64>,
     pub cures: BTreeMap<&'static str, u64>,
-    /// What disks and targets that are no more have seen.
+    /// The tallies of disks and targets that are no longer used.
     past: Tally,
     past_target: TargetTally,
 }
 
-/// An archive that is open to be read, and what was promised when it was opened.
+/// An archive that is open for reading, and what was promised when it was opened.
 pub struct Reader {
     pub archive: Archive,
     pub promised: Promised,
 }
 
-/// Where the log is replicated to.
+/// The target that keeps the replica, and what the test knows of it.
 pub struct SecondHome {
     pub target: SimTarget,
-    /// What is there for sure; `None` until a replication has come to its end.
+    /// The data that the replica surely has; `None` until a replication has completed.
     pub promised: Option<Promised>,
-    /// Whether the log here may have gone another way since: repaired, or put back.
+    /// True if the log here may have a different history since then: it was repaired, or put back.
     pub may_have_parted: bool,
 }
 
-/// What has struck so far, here and at the second home.
+/// The faults that have struck so far, at the disk and at the target.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Struck {
     here: BTreeMap<Fault, u64>,
@@ -126,7 +129,7 @@ impl Case {
             outcome = match case.open(WRITER) {
                 Ok(_) => Ok(()),
                 Err(text) if text.contains("not a store") => match case.try_create(2) {
-                    // What is there is no store, and its maker is told so: he may empty the folder.
+                    // The folder is not a store, and the error says so: the user may empty it.
                     Err(CreateError::NotEmpty { .. }) => {
                         case.disk = SimDisk::new(schedule.seed.number);
                         case.try_create(3)
@@ -149,7 +152,7 @@ impl Case {
         Store::create(&world(&self.disk, seed), &self.config, secret.as_ref(), PassphraseCost::default())
     }
 
-    /// Whether there is a key that may add and not read: what compares by value has to read.
+    /// True if there is a key that may add and not read. Comparing by value requires reading.
     pub fn has_write_only_key(&self) -> bool {
         self.config.encryption == Encryption::Aes256Gcm && !self.is_by_value()
     }
@@ -158,7 +161,7 @@ impl Case {
         self.config.compare == CompareMode::Value
     }
 
-    /// Another archive takes the place of one that has lost something for good.
+    /// Replaces an archive that has lost something for good by a new one.
     pub fn begin_anew(&mut self) -> Checked {
         let disk = SimDisk::new(self.next_session());
         self.move_to(disk);
@@ -167,7 +170,7 @@ impl Case {
         self.try_create(5).map_err(|error| broken(format!("no store was made: {}", with_causes(&error))))
     }
 
-    /// A second key, for a machine that may add and not read.
+    /// Adds a second key, for a machine that may add and not read.
     fn add_write_only_key(&self) -> Result<(), String> {
         let keyring = Keyring::of(&world(&self.disk, 4)).map_err(|error| with_causes(&error))?;
         let by = session::secret(&self.config).expect("it is encrypted");
@@ -178,7 +181,7 @@ impl Case {
         keyring.add(&by, &new).map(|_| ()).map_err(|error| with_causes(&error))
     }
 
-    /// What has been seen so far, on all disks.
+    /// The outcome so far, on all disks and targets.
     pub fn outcome(&self) -> Outcome {
         let mut outcome = Outcome {
             tally: self.past.clone(),
@@ -191,7 +194,7 @@ impl Case {
         outcome
     }
 
-    /// Another disk takes the place of the one that was used.
+    /// Replaces the disk by another one.
     pub fn move_to(&mut self, disk: SimDisk) {
         self.end_session();
         self.reader = None;
@@ -203,19 +206,19 @@ impl Case {
         self.owed_failure = false;
     }
 
-    /// Counts what a disk has seen that is not used any more.
+    /// Counts the tally of a disk that is no longer used.
     pub fn forget_disk(&mut self, disk: &SimDisk) {
         self.past.add(&disk.tally());
     }
 
-    /// A new and empty second home takes the place of the one before.
+    /// Replaces the target by a new and empty one.
     pub fn move_second_home(&mut self) {
         self.past_target.add(&self.second_home.target.tally());
         self.second_home = SecondHome::new(self.next_snapshot + self.sessions * 1000);
         self.note_struck();
     }
 
-    /// Prints what is going on, if that was asked for.
+    /// Prints an event if events were requested.
     #[expect(clippy::print_stdout, reason = "a test that was asked to tell")]
     pub fn tell(&self, what: impl FnOnce() -> String) {
         if crate::quiet::tells() {
@@ -223,7 +226,7 @@ impl Case {
         }
     }
 
-    /// All files of the log and of its parity, with their lengths.
+    /// Returns all files of the log and of its parity, with their lengths.
     pub fn lengths(&self) -> Vec<String> {
         let files = self.disk.files().into_iter();
         let is_of_log =
@@ -232,9 +235,9 @@ impl Case {
         files.filter(is_of_log).map(|file| format!("{file}: {}", length(&file))).collect()
     }
 
-    // ---- what may go wrong
+    // ---- faults and excuses
 
-    /// Begins a step: from now on what strikes excuses errors.
+    /// Begins a step: every fault that strikes from now on excuses errors.
     pub fn begin(&mut self, step: &Step) {
         self.disk.reseed(step.draw);
         self.note_struck();
@@ -243,12 +246,12 @@ impl Case {
         self.second_home.target.arm(&step.target_strikes, step.draw);
     }
 
-    /// From now on nothing excuses errors but what strikes later.
+    /// From now on only later faults excuse errors.
     pub fn note_struck(&mut self) {
         self.struck_before = self.struck();
     }
 
-    /// What failed behind somebody's back excuses the next sync.
+    /// A failure that the disk still owes excuses the next sync.
     pub fn note_owed_failure(&mut self) {
         self.owed_failure = self.disk.owes_failure();
     }
@@ -261,7 +264,7 @@ impl Case {
         self.disk.arm(strikes);
     }
 
-    /// Nothing more goes wrong in this step.
+    /// No further fault strikes in this step.
     pub fn disarm(&self) {
         self.disk.arm(&[]);
         self.second_home.target.behave();
@@ -271,18 +274,18 @@ impl Case {
         Struck { here: self.disk.tally().struck, there: self.second_home.target.struck_count() }
     }
 
-    /// Whether something has struck since the step began.
+    /// True if a fault has struck since the step began.
     pub fn has_struck(&self) -> bool {
         self.struck() != self.struck_before
     }
 
-    /// Whether one of these has struck since the step began.
+    /// True if one of these faults has struck since the step began.
     pub fn has_struck_one_of(&self, faults: &[Fault]) -> bool {
         self.has_struck_after(&self.struck_before, faults)
     }
 
-    /// Whether a sync has failed since the log was opened to be written. Until it is opened so once more, the end of it that can be read
-    /// may be in memory alone.
+    /// True if a sync has failed since the log was opened to be written. Until the next such
+    /// opening, the readable end of the log may be in memory only.
     pub fn has_sync_failed_since_opening(&self) -> bool {
         self.has_struck_after(&self.struck_at_opening, &[Fault::SyncError])
     }
@@ -293,7 +296,7 @@ impl Case {
         faults.iter().any(|fault| count(&now, fault) > count(&before.here, fault))
     }
 
-    /// An error is no failure if something struck, or the disk is full.
+    /// Accepts an error if a fault has struck or the disk is full.
     pub fn excused(&self, text: &str) -> Checked {
         let is_excused = self.has_struck() || self.owed_failure || self.disk.is_full() || self.disk.is_down();
         if is_excused || (self.writer.is_some() && self.parity_may_have_failed()) {
@@ -303,12 +306,13 @@ impl Case {
         }
     }
 
-    /// Parity is made behind a promise that was kept: what goes wrong there is told by the session's next call.
+    /// Parity is made after its data was acknowledged, so the session's next call reports its
+    /// errors.
     pub fn parity_may_have_failed(&self) -> bool {
         self.config.parity_percent.is_some() && self.struck() != self.struck_at_opening
     }
 
-    /// The disk works from now on: after a restart, if the power was gone.
+    /// The disk works from now on, after a restart if the power was gone.
     pub fn recover_disk(&self) {
         self.disk.behave();
         if self.disk.is_down() {
@@ -322,13 +326,13 @@ impl Case {
         self.recover_disk();
     }
 
-    /// The writer is gone, without a word.
+    /// The writer is gone, and has closed nothing.
     pub fn end_session(&mut self) {
         self.writer = None;
         self.model.forget_pending();
     }
 
-    /// Does what only reads, and again with nothing in its way if that failed: then it must succeed.
+    /// Calls `read`, and calls it again without faults if it failed. The second call must succeed.
     pub fn twice<T>(&self, mut read: impl FnMut(bool) -> Result<T, String>) -> Checked<T> {
         match read(false) {
             Ok(found) => Ok(found),
@@ -345,14 +349,14 @@ impl Case {
         }
     }
 
-    /// As `twice`; none if the power went.
+    /// Returns `checked`, or success if the power failed.
     pub fn unless_down(&self, checked: Checked) -> Checked {
         if self.disk.is_down() { Ok(()) } else { checked }
     }
 
     // ---- sessions
 
-    /// Numbers sessions, so that no two draw the same random bytes.
+    /// Numbers sessions, so that each draws different random bytes.
     pub fn next_session(&mut self) -> u64 {
         self.sessions += 1;
         1000 + self.sessions
@@ -363,7 +367,7 @@ impl Case {
         session::open(world(&self.disk, seed), session::secret(&self.config).as_ref(), access)
     }
 
-    /// Opens the archive to write, if it is not: at once, or as soon as the disk works.
+    /// Opens the archive to write if it is not open: immediately, or as soon as the disk works.
     pub fn open_writer(&mut self) -> Checked {
         if self.writer.is_some() {
             return Ok(());
@@ -379,8 +383,8 @@ impl Case {
                 self.recover_disk();
                 self.struck_at_opening = self.struck();
                 let mut again = self.open(WRITER);
-                // A sync that failed behind the back of an earlier session is told once, to whoever syncs next: here, if the first try
-                // did not come so far.
+                // A sync that failed in the background of an earlier session is reported once, to
+                // the next sync. That is this one if the first attempt did not get to its sync.
                 if again.is_err() && self.owed_failure {
                     self.forget_owed_failure();
                     again = self.open(WRITER);

@@ -1,4 +1,4 @@
-//! What is archived: bytes that follow from numbers, so that the model need not keep them.
+//! The archived bytes. They follow from numbers, so that the model need not keep them.
 
 use varve_sim::SeededDraw;
 
@@ -10,13 +10,13 @@ pub struct Content {
 }
 
 impl Content {
-    /// Its bytes. Every third one can be compressed.
+    /// The block's bytes. Every third block can be compressed.
     pub fn bytes(self) -> Vec<u8> {
         let mut bytes = noise(self.number, self.length);
         if self.number.is_multiple_of(3) {
             bytes.iter_mut().for_each(|byte| *byte = b'a' + *byte % 4);
         }
-        // However short: two numbers never share their bytes.
+        // The label makes the bytes of two numbers differ, even in a short block.
         let label = self.number.to_le_bytes();
         let head = self.length.min(label.len());
         bytes[..head].copy_from_slice(&label[..head]);
@@ -35,7 +35,7 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Changes an image here and there, and may let it grow or shrink.
+/// Changes an image in some places, and may let it grow or shrink.
 pub fn change_image(image: &mut Vec<u8>, draw: u64, changes: u32, bytes_max: usize) {
     let mut draw = SeededDraw::new(draw);
     for _ in 0..changes {
@@ -46,7 +46,7 @@ pub fn change_image(image: &mut Vec<u8>, draw: u64, changes: u32, bytes_max: usi
         }
         match draw.below(4) {
             0 => image[at..end].fill(0),
-            // From a few seeds only, so that duplicates happen.
+            // Only a few seeds are drawn, so that duplicates happen.
             1 => image[at..end].copy_from_slice(&noise(draw.below(10), end - at)),
             _ => image[at..end].copy_from_slice(&noise(draw.number(), end - at)),
         }

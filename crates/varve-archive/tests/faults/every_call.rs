@@ -1,15 +1,15 @@
 //! Read this first: the smallest crash test. The simulation in `main.rs` is this test with more
 //! actions, more kinds of fault, and everything drawn from a seed.
 //!
-//! **The disk.** [`SimDisk`] is a disk in memory that keeps only what a real one promises. Every call
-//! to it (create, append, sync, rename, read, …) is counted. It has two views: what a process sees,
-//! and what is durable. Only a sync moves bytes or names from the first view to the second.
+//! **The disk.** [`SimDisk`] is a disk in memory that keeps only what a real one promises. Every
+//! call to it (create, append, sync, rename, read, …) is counted. It has two views: what a process
+//! sees, and what is durable. Only a sync moves bytes or names from the first view to the second.
 //!
 //! **The crash.** A [`Strike`] cuts the power at the `n`th call from now. That call is done in
 //! whole, in part, or not at all, and every later call fails: the process is dead.
-//! [`SimDisk::restart`] then decides what is left of everything that was not synced. Each sector, each
-//! length and each name is kept or lost by itself, as the disk's seed draws. So one place to crash
-//! has many outcomes, and each place is tried with several seeds.
+//! [`SimDisk::restart`] then decides what is left of everything that was not synced. Each sector,
+//! each length and each name is kept or lost by itself, as the disk's seed draws. So one place to
+//! crash has many outcomes, and each place is tried with several seeds.
 //!
 //! **The promise.** A call that returned success has acknowledged its data. After any crash:
 //!
@@ -98,7 +98,7 @@ fn check(archive: &Archive, acknowledged: u64) -> Result<u64, String> {
     }
 }
 
-/// What a machine does after a crash: a reader looks, and a writer continues.
+/// Acts as a machine does after a crash: it opens a reader, and then a writer that continues.
 fn look_and_continue(disk: &SimDisk, acknowledged: u64) -> Result<(), String> {
     let there = check(&open(disk, 3, StoreAccess::Read)?, acknowledged)?;
     // A writer first cuts off what the crash has left behind the last durable page.
@@ -157,7 +157,7 @@ fn the_promise_holds_wherever_the_power_is_cut() {
     assert!(places > 100, "{places}");
 }
 
-/// A disk that says that it has synced and has not breaks the promise of every engine.
+/// The promise cannot hold on a disk that reports a sync it has not done.
 #[test]
 fn a_broken_promise_is_noticed() {
     let broken = crash_everywhere(true).unwrap_err();

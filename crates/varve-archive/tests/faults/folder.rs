@@ -1,4 +1,5 @@
-//! A small real folder that a seed changes: its snapshots are the same to the byte whenever the seed is run again.
+//! A small real folder that a seed changes. Another run of the seed makes the same snapshots, byte
+//! for byte.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,18 +19,18 @@ use varve_tree::{StreamPiece, TreeReader};
 
 use crate::contents::{Content, noise};
 
-/// What a folder holds, by path: folders, files and links.
+/// The contents of a folder, by path: folders, files and links.
 pub type FolderState = BTreeMap<String, Kept>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
     Folder,
-    /// What it holds, and when it was changed, in seconds.
+    /// The bytes of the file, and the time of its last change in seconds.
     File(Vec<u8>, u64),
     Link(String),
 }
 
-/// A folder on a real file system, and what is in it.
+/// A folder on a real file system, and its expected contents.
 pub struct SourceFolder {
     place: TempDir,
     state: FolderState,
@@ -38,7 +39,7 @@ pub struct SourceFolder {
 
 impl SourceFolder {
     pub fn new() -> io::Result<Self> {
-        // In memory where that can be had: thousands of them are made.
+        // The folder is in memory if possible, because thousands are made.
         let shared = Path::new("/dev/shm");
         let place = if shared.is_dir() { TempDir::new_in(shared) } else { TempDir::new() };
         Ok(Self {
@@ -48,7 +49,7 @@ impl SourceFolder {
         })
     }
 
-    /// A folder that is as another one was.
+    /// Makes a folder with the contents that another folder had.
     pub fn of(state: &FolderState) -> io::Result<Self> {
         let mut folder = Self::new()?;
         for (path, kept) in state {
@@ -69,7 +70,7 @@ impl SourceFolder {
         &self.state
     }
 
-    /// Makes, changes and removes some things in it.
+    /// Makes, changes and removes some entries.
     pub fn change(&mut self, draw: u64, changes: u32) -> io::Result<()> {
         let mut draw = SeededDraw::new(draw);
         for _ in 0..changes {
@@ -81,7 +82,7 @@ impl SourceFolder {
                 0 => self.remove(&path)?,
                 1 => self.link(&path, &format!("../{}", draw.below(9)))?,
                 2 => self.write(&path, noise(draw.number(), 20_000 + draw.index(400_000)), now)?,
-                // From a few contents only, so that duplicates happen.
+                // Only a few contents are drawn, so that duplicates happen.
                 3 | 4 => self.write(&path, Content { number: draw.below(20), length: 9000 }.bytes(), now)?,
                 _ => self.write(&path, noise(draw.number(), draw.index(3000)), now)?,
             }
@@ -100,7 +101,7 @@ impl SourceFolder {
         self.make_way(path)?;
         let real = self.path().join(path);
         fs::write(&real, &bytes)?;
-        // What the machine's clock says would be another thing each time.
+        // The machine's clock would give another time in each run.
         let modified = SystemTime::UNIX_EPOCH + Duration::from_secs(changed_at);
         File::options().write(true).open(real)?.set_modified(modified)?;
         self.state.insert(path.into(), Kept::File(bytes, changed_at));
@@ -111,7 +112,8 @@ impl SourceFolder {
         self.make_way(path)?;
         let real = self.path().join(path);
         std::os::unix::fs::symlink(to, &real)?;
-        // Its time tells it from a link that was in its place before: what else would is put in the place of what the machine says.
+        // The time depends on the link's target, so that a new link differs from the one that it
+        // replaced. The real time differs from run to run and is not used.
         let seconds = to.bytes().fold(1_600_000_000, |sum, byte| sum + i64::from(byte));
         let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
         let times = Timestamps { last_access: time, last_modification: time };
@@ -120,7 +122,7 @@ impl SourceFolder {
         Ok(())
     }
 
-    /// Makes the folders above, and takes away what is there.
+    /// Makes the parent folders, and removes what stands at the path.
     fn make_way(&mut self, path: &str) -> io::Result<()> {
         self.remove(path)?;
         for (end, _) in path.match_indices('/') {
@@ -133,7 +135,8 @@ impl SourceFolder {
     }
 }
 
-/// All that differs from one run to the next is put in its place: what is left follows from the seed.
+/// Everything that differs from run to run is replaced, so that the snapshot depends on the seed
+/// only.
 pub fn options() -> FolderOptions {
     FolderOptions { adjust: forget_machine, ..FolderOptions::default() }
 }
@@ -149,7 +152,7 @@ fn forget_machine(node: &mut Node) {
     node.inode = node.name.iter().fold(7, |hash, byte| hash * 31 + u64::from(*byte));
 }
 
-/// What a snapshot of a folder holds.
+/// Reads the contents of a folder snapshot.
 pub fn read(store: &Store, root: &Node) -> Result<FolderState, String> {
     let mut state = FolderState::new();
     let mut failed = None;

@@ -1,7 +1,8 @@
 //! Runs the whole engine on the simulated disk of `varve-sim`, together with a model of all
 //! acknowledged data.
 //!
-//! New here? `every_call.rs` is the entrance: the same idea in one short file, with power cuts only.
+//! New here? `every_call.rs` is the entrance: the same idea in one short file, with power cuts
+//! only.
 //!
 //! A seed draws a [`Schedule`](schedule::Schedule): a list of actions on an archive, and the faults
 //! with their calls. [`run`](run::run) executes it and checks that the archive keeps its promises:
@@ -57,7 +58,7 @@ use schedule::{Schedule, Seed};
 
 const FAILED_SEEDS: &str = include_str!("failed-seeds.txt");
 
-/// How many seeds a plain `cargo test` runs.
+/// The number of seeds that a plain `cargo test` runs.
 const FEW_SEEDS: u64 = 40;
 
 fn failed_seeds() -> Vec<Seed> {
@@ -101,7 +102,7 @@ fn a_few_seeds() {
     few_seeds().into_iter().for_each(|seed| drop(must_survive(seed)));
 }
 
-/// Every way to choose what names blocks, how they are compared, whether they are encrypted and where the index is.
+/// The few seeds cover every combination of score, comparison, encryption and index.
 #[test]
 fn the_few_seeds_have_stores_of_every_kind() {
     let kind_of = |seed| {
@@ -109,7 +110,7 @@ fn the_few_seeds_have_stores_of_every_kind() {
         format!("{:?} {:?} {:?} {:?}", config.score, config.compare, config.encryption, config.index)
     };
     let kinds: BTreeSet<_> = few_seeds().into_iter().map(kind_of).collect();
-    // SHA-1 is for comparing by hash.
+    // SHA-1 exists only for comparing by hash.
     assert_eq!(kinds.len(), (2 + 1) * 2 * 2, "{kinds:#?}");
 }
 
@@ -125,7 +126,8 @@ fn a_seed_replays_call_by_call() {
     }
 }
 
-/// The model would notice: an engine whose disk lies about its syncs loses what was acknowledged, and the run says so, shortly.
+/// The model detects a disk that pretends to sync. On such a disk the engine loses acknowledged
+/// data, and the run reports the loss with a short schedule.
 #[test]
 fn a_disk_that_only_pretends_to_sync_is_caught() {
     let schedules =
@@ -138,7 +140,7 @@ fn a_disk_that_only_pretends_to_sync_is_caught() {
     assert!(smallest.steps.len() <= 4, "{smallest:#?}");
 }
 
-/// Replays `VARVE_FAULT_SEED`; without it there is nothing to do.
+/// Replays `VARVE_FAULT_SEED`. Without it the test does nothing.
 #[test]
 fn replay() {
     if let Some(seed) = setting::<Seed>("VARVE_FAULT_SEED") {

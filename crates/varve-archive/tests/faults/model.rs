@@ -1,4 +1,4 @@
-//! What must be there: what was acknowledged, and what may be there besides.
+//! The expected data of an archive: all acknowledged data must exist, and some other data may.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct StoredFile {
     pub content: Content,
 }
 
-/// What a snapshot is of.
+/// The source of a snapshot in the state that was archived.
 #[derive(Debug, Clone)]
 pub enum Taken {
     Image(Arc<Vec<u8>>),
@@ -26,7 +26,7 @@ pub enum Taken {
 /// Every snapshot that was ever begun, by its name.
 pub type AllTaken = BTreeMap<String, Taken>;
 
-/// What has been promised.
+/// Promised data.
 #[derive(Debug, Clone, Default)]
 pub struct Promised {
     pub blocks: BTreeMap<BlockName, Content>,
@@ -35,41 +35,42 @@ pub struct Promised {
     pub snapshots: Vec<String>,
 }
 
-/// What is known of an archive.
+/// All that the test knows of an archive.
 #[derive(Debug, Default)]
 pub struct Model {
-    /// Acknowledged: there for ever.
+    /// Acknowledged data: it exists forever.
     pub durable: Promised,
-    /// Put since the last sync that returned: there as long as this session lasts.
+    /// Data put since the last successful sync: it exists as long as this session lasts.
     pub pending: Promised,
-    /// Every snapshot that was ever begun, whether or not it was reported: there whole, if it is there.
+    /// Every snapshot that was ever begun, reported or not. If it is listed, it is complete.
     pub taken: AllTaken,
-    /// Blocks that were put and never acknowledged: they may be there.
+    /// Blocks that were put and never acknowledged: they may exist.
     pub doubtful: BTreeMap<BlockName, Content>,
 }
 
 impl Model {
-    /// A sync returned.
+    /// A sync has returned, so pending data is acknowledged.
     pub fn acknowledge(&mut self) {
         let pending = std::mem::take(&mut self.pending);
         self.durable.blocks.extend(pending.blocks);
         self.durable.files.extend(pending.files);
     }
 
-    /// The session is over, and nobody has said that all is durable.
+    /// The session is over without a sync, so its pending blocks are doubtful.
     pub fn forget_pending(&mut self) {
         let pending = std::mem::take(&mut self.pending);
         self.doubtful.extend(pending.blocks);
     }
 
-    /// The disk is gone with all that was on it, and a copy has taken its place.
+    /// The disk is gone with all its data, and a copy has replaced it.
     pub fn go_back_to(&mut self, promised: Promised) {
         self.forget_pending();
         let gone = std::mem::replace(&mut self.durable, promised);
         self.doubtful.extend(gone.blocks);
     }
 
-    /// Compares the catalog with what was promised: all of that in order, and between it only what was begun. Says what is wrong.
+    /// Compares the catalog with the promised snapshots: it lists all of them in order, and between
+    /// them only snapshots that were begun. Returns what is wrong.
     pub fn compare_catalog(promised: &Promised, taken: &AllTaken, listed: &[String]) -> Option<String> {
         let mut wanted = promised.snapshots.iter().peekable();
         for name in listed {

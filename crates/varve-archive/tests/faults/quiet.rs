@@ -1,4 +1,5 @@
-//! Running a schedule so that a panic in the engine is a failure like any other; and so that the engine tells what it does.
+//! Runs a schedule so that a panic in the engine is a failure like any other. It can also print the
+//! events of a run.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,13 +33,13 @@ pub fn run(schedule: &Schedule) -> Result<Outcome, Failure> {
     outcome.unwrap_or_else(|_| Err(Failure { is_loss: false, text: LAST_PANIC.take(), outcome: None }))
 }
 
-/// Whether what goes on is to be told.
+/// True if the events of a run are printed.
 pub fn tells() -> bool {
     TELLS.get()
 }
 
-/// Runs a schedule, and prints what goes on and what the engine says of it, if `VARVE_FAULT_TELL` is set: for whoever looks for the
-/// reason of a failure.
+/// Runs a schedule. If `VARVE_FAULT_TELL` is set, it prints each event and the log lines of the
+/// engine, which helps to find the cause of a failure.
 pub fn run_telling(schedule: &Schedule) -> Result<Outcome, Failure> {
     if std::env::var_os("VARVE_FAULT_TELL").is_none() {
         return run(schedule);

@@ -8,28 +8,28 @@ use varve_sim::{Fault, Leftover, Rot, Tally};
 
 use crate::target::{Spoil, TargetFault, TargetTally};
 
-/// What a run has seen.
+/// The counts of one run or of many.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub tally: Tally,
     pub target: TargetTally,
-    /// How often each action was carried out.
+    /// The number of times that each action was carried out.
     pub actions: BTreeMap<&'static str, u64>,
-    /// How damage ended.
+    /// The number of times that damage ended in each way.
     pub cures: BTreeMap<&'static str, u64>,
 }
 
-/// A promise was broken.
+/// A broken promise.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// Whether something that was acknowledged is gone, or wrong.
+    /// True if acknowledged data is gone or wrong.
     pub is_loss: bool,
     pub text: String,
-    /// What had been seen until then; `None` after a panic.
+    /// The counts until the failure; `None` after a panic.
     pub outcome: Option<Box<Outcome>>,
 }
 
-/// What many runs have seen.
+/// The sums over many runs.
 #[derive(Debug, Default)]
 pub struct Report {
     seeds: u64,
@@ -40,7 +40,7 @@ pub struct Report {
 
 const PUT_BACK: &str = "a file is put back as it was";
 
-/// Of the runs in which a kind of fault struck.
+/// The sums over the runs in which one kind of fault struck.
 #[derive(Debug, Default)]
 struct Row {
     seeds: u64,
@@ -50,12 +50,12 @@ struct Row {
 }
 
 impl Outcome {
-    /// Calls to disks, and requests to targets.
+    /// The number of calls to disks and of requests to targets.
     fn operations(&self) -> u64 {
         self.tally.operations + self.target.requests
     }
 
-    /// How often each kind of fault has struck.
+    /// The number of times that each kind of fault has struck.
     fn struck(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         let here = self.tally.struck.iter().map(|(fault, count)| (fault.name(), *count));
         let rotted = self.tally.rotted.iter().map(|(rot, count)| (rot.name(), *count));
@@ -97,7 +97,7 @@ impl Report {
         }
     }
 
-    /// The report, as `docs/internals/reliability.md` has it.
+    /// The report in the form that `docs/internals/reliability.md` shows.
     pub fn text(&self, elapsed: Duration) -> String {
         let mut text = String::new();
         let operations = self.sum.operations();

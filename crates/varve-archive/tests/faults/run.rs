@@ -1,4 +1,4 @@
-//! Carrying out a schedule, and holding the archive to its promises.
+//! Runs a schedule, and checks that the archive keeps its promises.
 
 use varve_sim::SeededDraw;
 
@@ -10,7 +10,7 @@ use crate::schedule::{Schedule, Step};
 use crate::steps::read::must_verify;
 use crate::steps::write::IMAGE_BYTES_MAX;
 
-/// Runs a schedule to its end, and then one more power cut.
+/// Runs a schedule to its end, and then cuts the power once more.
 pub fn run(schedule: &Schedule) -> Result<Outcome, Failure> {
     let mut case = Case::create(schedule)?;
     if schedule.pretends_to_sync {
@@ -46,7 +46,8 @@ impl Case {
         Ok(())
     }
 
-    /// One more power cut, and everything that was promised is there; closed and opened again, too.
+    /// Cuts the power once more. All that was promised exists after it, and after closing and
+    /// opening.
     fn end(&mut self) -> Checked {
         self.disk.reseed(u64::MAX);
         self.note_struck();
@@ -60,7 +61,8 @@ impl Case {
         self.check_all(true)?;
         self.close()?;
         self.open_writer()?;
-        // Every byte was just read; what closing has written is looked at.
+        // All bytes were read just now, so this `verify` skips the data and looks at what closing
+        // wrote.
         self.check_all(false)?;
         must_verify(self.writer(), false, " of what was closed")?;
         self.check_parity()

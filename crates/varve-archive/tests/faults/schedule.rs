@@ -1,4 +1,4 @@
-//! What is done, and what goes wrong: all that a seed decides.
+//! A schedule: the actions of one run and the faults that strike it, all drawn from a seed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,50 +10,53 @@ use varve_store::{CompareMode, DiskIndexConfig, Encryption, IndexKind, ScoreAlgo
 use crate::action::{Action, Cure, Rotten};
 use crate::target::{TargetFault, TargetStrike};
 
-/// Seeds before this one are from before there were sectors that cannot be read for a while, and draw as they did then.
+/// Seeds with smaller numbers are older than [`Action::Withhold`], and keep the draws that they
+/// had.
 const FIRST_TO_WITHHOLD: u64 = 1000;
 
-/// The number that all else follows from. Those from before there were folders, damage and replicas draw as they did then.
+/// The number that decides a whole run. Old seeds are from before there were folders, damage and
+/// replicas, and keep the draws that they had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seed {
     pub number: u64,
     pub is_old: bool,
-    /// Whether few steps are drawn: so many more stores are tried in the same time.
+    /// True if few steps are drawn, so that more stores are tried in the same time.
     pub is_short: bool,
-    /// Whether files are put back as they were before. All else is drawn as without.
+    /// True if files are put back to an earlier state. The other draws are the same as without it.
     pub puts_back: bool,
-    /// Whether the store has its index on disk. All else is drawn as without.
+    /// True if the store has its index on disk. The other draws are the same as without it.
     pub has_disk_index: bool,
-    /// Whether the store compares by value. All else is drawn as without.
+    /// True if the store compares by value. The other draws are the same as without it.
     pub is_by_value: bool,
-    /// True if Venti clients fill the store: by SHA-1, and without a snapshot. All else is drawn as
-    /// usual.
+    /// True if Venti clients fill the store: by SHA-1, and without a snapshot. The other draws are
+    /// the same as without it.
     pub is_foreign: bool,
 }
 
-/// A run, as a seed draws it and a failure shrinks it.
+/// One run. A seed draws it, and a failure shrinks it.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     pub seed: Seed,
     pub is_sha1: bool,
     pub is_plain: bool,
     pub clump_bytes: u32,
-    /// Recovery shards for a hundred; 0: no parity.
+    /// Recovery shards for each hundred data shards; 0 means no parity.
     pub parity_percent: u8,
     pub create: Vec<Strike>,
     pub steps: Vec<Step>,
-    /// For the test of the model: a disk that no engine can survive.
+    /// Only for the test of the model: a disk that no engine can survive.
     pub pretends_to_sync: bool,
 }
 
-/// An action, and what strikes while it is carried out: while the archive is opened for it, too.
+/// An action, and the faults that strike during it. They may also strike the opening before it.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// Decides all that the action and the disk draw, so that steps can be left out and the others stay as they are.
+    /// Seeds the draws of the action and of the disk. A step can be left out, and the other steps
+    /// do not change.
     pub draw: u64,
     pub action: Action,
     pub strikes: Vec<Strike>,
-    /// What strikes at the second home.
+    /// Faults that strike at the target of the replica.
     pub target_strikes: Vec<TargetStrike>,
 }
 
@@ -123,11 +126,11 @@ impl fmt::Display for Seed {
 }
 
 impl Schedule {
-    /// What `seed` draws.
+    /// Draws the schedule of `seed`.
     pub fn draw(seed: Seed) -> Self {
         let mut draw = SeededDraw::new(seed.number.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let clump_bytes = [4 << 10, 16 << 10, 128 << 10, 1 << 20][draw.index(4)];
-        // How often something goes wrong differs from seed to seed: some should come far.
+        // Seeds differ in how often a fault strikes, so that some runs get far.
         let calm = 2 + draw.below(6);
         let step_count = if seed.is_short { 3 + draw.index(8) } else { 4 + draw.index(28) };
         let (is_sha1, is_plain) = (draw.once_in(4), draw.once_in(4));
@@ -157,11 +160,11 @@ impl Schedule {
         Self { seed, is_sha1, is_plain, clump_bytes, parity_percent, create, steps, pretends_to_sync: false }
     }
 
-    /// What the store is made with.
+    /// The settings of the store.
     pub fn config(&self) -> StoreConfig {
         let mut config = StoreConfig::new([5; 16]);
         config.compare = if self.seed.is_by_value { CompareMode::Value } else { CompareMode::Hash };
-        // No hash names anything there.
+        // By value, no hash names a block, so SHA-1 does not apply.
         let is_sha1 = self.is_sha1 && !self.seed.is_by_value;
         config.score = if is_sha1 { ScoreAlgorithm::Sha1 } else { ScoreAlgorithm::Blake3 };
         config.encryption = if self.is_plain { Encryption::None } else { Encryption::Aes256Gcm };
@@ -170,7 +173,7 @@ impl Schedule {
         config.parity_percent = ParityPercent::new(self.parity_percent);
         if self.seed.has_disk_index {
             config.index = IndexKind::Disk;
-            // So little that it writes all the time.
+            // The memory is so small that the index is written all the time.
             config.disk_index = DiskIndexConfig {
                 memory_bytes: DiskIndexConfig::MEMORY_BYTES_MIN,
                 expected_blocks: 100,
@@ -218,7 +221,8 @@ impl Step {
                 strike(draw, calls_max)
             })
             .collect();
-        // One lie at a time: what is read a second time is true. A disk that lies twice of one place is damaged, not faulty.
+        // At most one fault makes a read lie, so that the second read is true. A disk that lies
+        // twice about one place is damaged.
         let mut has_lie = false;
         strikes.retain(|strike| !strike.fault.is_lie() || !std::mem::replace(&mut has_lie, true));
         let target_strikes = match action.asks_target() && draw.once_in(2) {
@@ -229,7 +233,8 @@ impl Step {
     }
 }
 
-/// Inserts a copy of all files, and somewhere behind it what goes back to that.
+/// Inserts a step that copies all files, and the step that goes back to the copy somewhere after
+/// it.
 fn insert_with_keep(
     steps: &mut Vec<Step>,
     draw: &mut SeededDraw,
@@ -242,7 +247,7 @@ fn insert_with_keep(
 }
 
 fn strike(draw: &mut SeededDraw, calls_max: u64) -> Strike {
-    // Those that test most come a little more often.
+    // The faults that test most are drawn a little more often.
     let fault = match draw.below(14) {
         0..3 => Fault::PowerCut,
         3..5 => Fault::SyncError,

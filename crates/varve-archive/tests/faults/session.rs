@@ -1,4 +1,4 @@
-//! Opening an archive on a disk, to write and to read, and reading back from it.
+//! Opens an archive on a disk, for writing or for reading, and reads back from it.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub fn world(disk: &SimDisk, seed: u64) -> World {
     world_of(Arc::new(disk.clone()), seed)
 }
 
-/// The same, on any storage.
+/// The world of one session, on any storage.
 pub fn world_of(storage: Arc<dyn Storage>, seed: u64) -> World {
     World {
         storage,
@@ -32,7 +32,8 @@ pub fn world_of(storage: Arc<dyn Storage>, seed: u64) -> World {
     }
 }
 
-/// One hand, so that a seed decides everything; with `VARVE_FAULT_HANDS` so many, and then it does not.
+/// One thread, so that a seed decides everything. With `VARVE_FAULT_HANDS` there are that many
+/// threads, and a seed does not decide everything.
 pub fn workers() -> Arc<dyn Workers> {
     match crate::setting("VARVE_FAULT_HANDS") {
         Some(hands) => Arc::new(RealWorkers::new(hands)),
@@ -44,7 +45,7 @@ pub fn secret(config: &StoreConfig) -> Option<Secret> {
     (config.encryption != Encryption::None).then(|| Secret::KeyFile(Zeroizing::new(vec![7; 32])))
 }
 
-/// What opens the key of a machine that may add and not read.
+/// The secret of the key that may add and not read.
 pub fn write_only_secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![8; 32]))
 }
@@ -58,10 +59,11 @@ pub fn open_store(world: World, secret: Option<&Secret>, access: StoreAccess<'_>
     Store::open(world, secret, access, &mut |_| {}).map_err(|error| with_causes(&error))
 }
 
-/// What all snapshots of the folder are called: so what has not changed since the last one is not read again.
+/// The name of all snapshots of the folder. Because they share it, a snapshot does not read files
+/// that are unchanged since the one before.
 pub const FOLDER_NAME: &str = "folder";
 
-/// What tells a snapshot from all others.
+/// The text that identifies a snapshot.
 pub fn label(snapshot: &Snapshot) -> &str {
     snapshot.tags.first().unwrap_or(&snapshot.name)
 }
@@ -71,7 +73,7 @@ pub fn listed(archive: &Archive) -> Vec<String> {
     archive.snapshots().iter().map(|snapshot| label(snapshot).to_owned()).collect()
 }
 
-/// Whether a snapshot holds what was taken; an error if it cannot be read.
+/// Returns true if a snapshot holds what was taken. Fails if it cannot be read.
 pub fn is_right(store: &Store, snapshot: &Snapshot, taken: &Taken) -> Result<bool, String> {
     match (&snapshot.content, taken) {
         (SnapshotContent::Image(entry), Taken::Image(image)) => {
@@ -97,7 +99,8 @@ pub fn read_file(store: &Store, file: &StoredFile) -> Result<Vec<u8>, String> {
     taken.map_err(|error| with_causes(&error)).map(|()| bytes)
 }
 
-/// What `verify` complains of. Parity that is missing is no complaint: a crash may have come before it.
+/// Returns the complaints of `verify`. Missing parity is no complaint, because a crash may have
+/// come before it.
 pub fn complaints(archive: &Archive, data: bool) -> Result<Vec<String>, String> {
     let verified = verify(archive, data.then_some(AuditShare::ALL), &Progress::new())
         .map_err(|error| with_causes(&error))?;
@@ -114,7 +117,7 @@ pub fn lost(losses: &Losses) -> Vec<String> {
     blocks.chain(places).chain(more).collect()
 }
 
-/// The sealed arenas that have no parity, and should.
+/// The sealed arenas whose parity is missing.
 pub fn missing_parity(archive: &Archive) -> Result<Vec<String>, String> {
     let verified = verify(archive, None, &Progress::new()).map_err(|error| with_causes(&error))?;
     Ok(verified.damage.iter().filter(|damage| is_missing_parity(damage)).map(describe).collect())

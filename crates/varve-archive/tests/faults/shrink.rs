@@ -1,13 +1,13 @@
-//! From a schedule that fails to the smallest one that still does.
+//! Shrinks a failing schedule to the smallest one that still fails.
 
 use crate::quiet;
 use crate::report::Failure;
 use crate::schedule::Schedule;
 
-/// How many runs may be spent on it.
+/// The limit on the runs that shrinking may take.
 const RUNS_MAX: usize = 1500;
 
-/// The smallest schedule that was found to fail, and how it does.
+/// Returns the smallest schedule that was found to fail, and its failure.
 pub fn shrink(schedule: &Schedule, failure: Failure) -> (Schedule, Failure) {
     let mut smallest = (schedule.clone(), failure);
     let mut runs = 0;
@@ -15,7 +15,7 @@ pub fn shrink(schedule: &Schedule, failure: Failure) -> (Schedule, Failure) {
         let before = runs;
         let found = candidates(&smallest.0).take_while(|_| runs_left(&mut runs)).find_map(|candidate| {
             let failure = quiet::run(&candidate).err()?;
-            // A loss stays a loss: another failure on the way would be another story.
+            // A loss stays a loss: another kind of failure has another cause.
             (failure.is_loss == smallest.1.is_loss).then_some((candidate, failure))
         });
         match found {
@@ -33,7 +33,7 @@ fn runs_left(runs: &mut usize) -> bool {
     *runs <= RUNS_MAX
 }
 
-/// Smaller schedules, those that leave out most first.
+/// Smaller schedules. Those that leave out most come first.
 fn candidates(schedule: &Schedule) -> impl Iterator<Item = Schedule> + '_ {
     let count = schedule.steps.len();
     let sizes = std::iter::successors(Some(count / 2), |size| (*size > 1).then_some(size / 2))
@@ -73,7 +73,7 @@ fn candidates(schedule: &Schedule) -> impl Iterator<Item = Schedule> + '_ {
     without.chain(uncreated).chain(unparitied).chain(unstruck).chain(unstruck_there).chain(lesser)
 }
 
-/// All that is needed to find out why.
+/// Returns all that is needed to find the cause.
 pub fn explain(schedule: &Schedule, failure: &Failure) -> String {
     let (smallest, still) = shrink(schedule, failure.clone());
     let still = quiet::run_telling(&smallest).err().unwrap_or(still);

@@ -1,4 +1,5 @@
-//! The second home on the misbehaving world: objects in memory, behind a line that breaks and a service that loses some of them.
+//! A simulated target for the replica: objects in memory, behind a connection that breaks and a
+//! service that loses some of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,29 +13,30 @@ use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, TakePiece, Targe
 use varve_sim::SeededDraw;
 use varve_world::FileName;
 
-/// What can go wrong in one request, after all that the target has tried by itself.
+/// A fault of one request that remains after all retries of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TargetFault {
-    /// It fails, and has no effect.
+    /// The request fails, and has no effect.
     Fails,
-    /// It is done, and the answer is lost.
+    /// The request is done, and its answer is lost.
     AnswerLost,
-    /// An upload is cut off, and what had arrived stays under the object's name: a service that keeps no contract.
+    /// An upload is cut off, and the part that arrived stays under the object's name. Such a
+    /// service breaks its contract.
     TornUpload,
     /// A download has a flipped bit.
     FlippedBit,
-    /// A listing is one that was true earlier.
+    /// A listing shows an earlier state.
     OldListing,
 }
 
-/// A fault that waits for its request: the first one that it can strike, after so many others.
+/// A fault that waits. It strikes the first suitable request after `after` other requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TargetStrike {
     pub after: u64,
     pub fault: TargetFault,
 }
 
-/// What a service does to objects that it had.
+/// Damage that a service does to its objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Spoil {
     Lost,
@@ -67,7 +69,7 @@ impl TargetFault {
         match self {
             Self::Fails => true,
             Self::AnswerLost => request == Request::Put,
-            // Small files are put whole by everything that keeps objects at all.
+            // Every service stores small files whole.
             Self::TornUpload => request == Request::Put && name.starts_with("arenas/"),
             Self::FlippedBit => request == Request::Get,
             Self::OldListing => request == Request::List,
@@ -87,7 +89,7 @@ impl Spoil {
     }
 }
 
-/// A target that misbehaves when told to. Clones are the same one.
+/// A target with faults on request. Clones share their state.
 #[derive(Clone)]
 pub struct SimTarget {
     number: u64,
@@ -98,12 +100,12 @@ pub struct SimTarget {
 struct Inside {
     draw: SeededDraw,
     armed: Vec<(u64, TargetFault)>,
-    /// What was listed after each of the last uploads.
+    /// The listings after each of the last uploads.
     listings: Vec<Vec<Object>>,
     tally: TargetTally,
 }
 
-/// What has happened there.
+/// The counts of requests, faults and damage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TargetTally {
     pub requests: u64,
@@ -124,7 +126,7 @@ impl TargetTally {
 }
 
 impl SimTarget {
-    /// An empty one; `number` tells it from others.
+    /// An empty target. `number` distinguishes it from others.
     pub fn new(number: u64) -> Self {
         let inside = Inside {
             draw: SeededDraw::new(number),
@@ -139,7 +141,7 @@ impl SimTarget {
         Arc::new(self.clone())
     }
 
-    /// Lets these faults wait, instead of those that waited before; from now on `seed` decides what they do.
+    /// Arms these faults in place of earlier ones. From now on `seed` decides their effects.
     pub fn arm(&self, strikes: &[TargetStrike], seed: u64) {
         let mut inside = self.inside();
         let now = inside.tally.requests;
@@ -147,7 +149,7 @@ impl SimTarget {
         inside.armed = strikes.iter().map(|strike| (now + strike.after, strike.fault)).collect();
     }
 
-    /// Nothing more goes wrong.
+    /// Disarms all faults.
     pub fn behave(&self) {
         self.inside().armed.clear();
     }
@@ -156,12 +158,13 @@ impl SimTarget {
         self.inside().tally.clone()
     }
 
-    /// How many faults have struck.
+    /// The number of faults that have struck.
     pub fn struck_count(&self) -> u64 {
         self.inside().tally.struck.values().sum()
     }
 
-    /// Spoils some object of the log, of an arena's newest generation: nobody reads the others. Says which.
+    /// Spoils an object of the log and returns its name. The object is of an arena's newest
+    /// generation, because older generations are never read.
     pub fn spoil(&self, spoil: Spoil, draw: &mut SeededDraw) -> Option<FileName> {
         let listed = self.below.list("arenas").expect("memory does not fail");
         let generation = |object: &Object| -> Option<(String, u32)> {
@@ -189,7 +192,7 @@ impl SimTarget {
         self.inside.lock()
     }
 
-    /// Counts a request, and says what strikes it.
+    /// Counts a request, and returns the fault that strikes it.
     fn strike(&self, request: Request, name: &str) -> Option<TargetFault> {
         let mut inside = self.inside();
         let now = inside.tally.requests;
@@ -277,7 +280,7 @@ impl Target for SimTarget {
         let (start, end) = (range.start, range.end);
         match self.get(name, range) {
             Ok(whole) => give_in_pieces(&whole, place, take),
-            // It fails in the middle.
+            // The download fails in the middle.
             Err(error) => {
                 let came = start..start + (end - start) / 2;
                 if let Ok(part) = self.below.get(name, came) {
@@ -309,7 +312,8 @@ impl Target for SimTarget {
     }
 }
 
-/// Gives bytes in pieces as short as the simulated arenas are, and of many lengths; no dice fall, so that a seed means what it meant.
+/// Passes bytes on in pieces of many lengths, short enough for the small simulated arenas. It draws
+/// nothing, so that seeds keep their draws.
 fn give_in_pieces(bytes: &Bytes, place: u64, take: &mut TakePiece<'_>) {
     let length = 1000 + usize::try_from(place.wrapping_mul(0x9e37_79b9) % 9000).unwrap_or(0);
     for piece in bytes.chunks(length) {

@@ -1,4 +1,4 @@
-//! What each action does, kind by kind, and what it is held to.
+//! The steps and checks of each kind of action.
 
 mod losses;
 mod put_back;

@@ -1,4 +1,5 @@
-//! Files that somebody puts back as they were when they were copied: whole, and no longer what belongs to the others.
+//! Files that are put back to the state of an earlier copy: each is whole, but does not fit the
+//! other files any more.
 
 use varve_sim::SeededDraw;
 use varve_world::Storage;
@@ -9,7 +10,7 @@ use crate::schedule::Step;
 use crate::session::WRITER;
 
 impl Case {
-    /// Somebody copies all files, whoever writes.
+    /// Copies all files, even while a writer is active.
     pub fn keep(&mut self) {
         let files = self.disk.files().into_iter();
         let copies = files.filter_map(|file| self.disk.contents(&file).map(|bytes| (file, bytes))).collect();
@@ -44,7 +45,8 @@ impl Case {
         self.cure(step, kind, (cure, false), hit)
     }
 
-    /// Nothing of what came later is there. The second home, which has seen it, takes what comes now for another history.
+    /// Goes back to the copy: everything later is gone. The replica has seen the later data, and
+    /// takes new data for a different history.
     pub fn go_back(&mut self) -> Checked {
         let Some((kept, promised)) = self.kept.take() else { return Ok(()) };
         self.end_session();
@@ -65,8 +67,8 @@ impl Case {
         self.check_all(true)
     }
 
-    /// The note of where the log had ended may name a page that a repair has written anew since: then the end seems to be lost until the next
-    /// repair.
+    /// The note of the log's last end may name a page that a repair has since written anew. The end
+    /// then seems lost until the next repair.
     fn settle_the_end(&mut self, step: &Step) -> Checked {
         let archive =
             self.open(WRITER).map_err(|text| lost(format!("does not open with older hints: {text}")))?;

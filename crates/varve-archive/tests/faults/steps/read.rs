@@ -1,4 +1,4 @@
-//! Reading back: what was promised is there, and right.
+//! Reading back: all promised data exists and is right.
 
 use varve_archive::{Archive, Snapshot};
 use varve_block::{BlockStore, with_causes};
@@ -61,7 +61,8 @@ impl Case {
         }
         let chosen: Vec<_> = (0..count).map(|_| all[draw.index(all.len())]).collect();
         let names: Vec<_> = chosen.iter().map(|(name, _)| **name).collect();
-        // When a sync behind the writer's back has failed, what waits for the next sync may be gone: that sync will say so.
+        // After a sync has failed in the background, pending data may be gone. The next sync
+        // reports it.
         let has_pending = !self.disk.owes_failure();
         let is_promised =
             |name| durable.blocks.contains_key(name) || (has_pending && pending.blocks.contains_key(name));
@@ -101,7 +102,7 @@ impl Case {
     pub fn verify(&mut self, data: bool) -> Checked {
         self.open_writer()?;
         if self.disk.owes_failure() {
-            // It may see what that failure took, before the next sync tells of it.
+            // `verify` may see the damage of that failure before the next sync reports it.
             return session::complaints(self.writer(), data)
                 .map_or_else(|text| self.excused(&text), |_| Ok(()));
         }
@@ -109,18 +110,18 @@ impl Case {
             let complaints = session::complaints(self.writer(), data)?;
             if complaints.is_empty() { Ok(()) } else { Err(complaints.join("; ")) }
         });
-        // Nothing is known to be lost: what is is told by those who read it.
+        // A complaint is a broken promise, but no loss: a loss shows when the data is read.
         let verified = verified.map_err(|failure| broken(format!("verify complains: {}", failure.text)));
         self.unless_down(verified)
     }
 
-    /// Who only reads finds nothing wrong with what a power cut has left, before a writer has cut anything off.
+    /// A reader finds nothing wrong after a power cut, before a writer has cut anything off.
     pub fn verify_as_left(&mut self) -> Checked {
         let archive = self.open(StoreAccess::Read).map_err(|text| lost(format!("does not open: {text}")))?;
         must_verify(&archive, true, " of what a power cut has left")
     }
 
-    /// All that was promised is there, and `verify` agrees.
+    /// All promised data exists, and `verify` agrees.
     pub fn check_all(&self, verifies: bool) -> Checked {
         let archive = self.writer();
         self.check_promised(archive, &self.model.durable)?;
@@ -130,14 +131,14 @@ impl Case {
         Ok(())
     }
 
-    /// All of this is there, and every snapshot that is listed is whole.
+    /// All of `promised` exists, and every listed snapshot is complete.
     pub fn check_promised(&self, archive: &Archive, promised: &Promised) -> Checked {
         self.check_blocks(archive.store(), promised, usize::MAX)?;
         self.check_files(archive.store(), promised, usize::MAX)?;
         self.check_snapshots(archive, usize::MAX)
     }
 
-    /// A store that was closed has all the parity that it is to have.
+    /// A store that was closed has all the parity that is due.
     pub fn check_parity(&self) -> Checked {
         let missing = session::missing_parity(self.writer()).map_err(broken)?;
         if missing.is_empty() { Ok(()) } else { Err(broken(format!("parity is missing: {missing:?}"))) }
@@ -173,7 +174,7 @@ impl Case {
         }
     }
 
-    /// Every snapshot that is listed is whole, whether or not it was reported.
+    /// Every listed snapshot is complete, reported or not.
     fn check_snapshots(&self, archive: &Archive, count: usize) -> Checked {
         archive
             .snapshots()

@@ -1,4 +1,4 @@
-//! The second home: replicating, reading there, auditing, and coming back from it.
+//! Replicating the store, reading and auditing the replica, and cloning it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,18 +21,18 @@ use crate::session::{self, WRITER, world, world_of};
 use crate::steps::read::must_verify;
 use crate::target::{Spoil, TargetFault};
 
-/// Several objects an arena.
+/// Each arena becomes several objects.
 const SEGMENT_BYTES: u64 = 300 << 10;
 
-/// Why a replication has not come to its end.
+/// The reason why a replication did not complete.
 enum NotReplicated {
-    /// The log there is not a part of the log here.
+    /// The replicated log is not a part of the log here.
     Parted(String),
     Failed(String),
 }
 
 impl Case {
-    /// Of a log that somebody has opened since the last crash, or that nobody has.
+    /// Replicates a log that was opened since the last crash, or one that was not.
     pub fn replicate(&mut self) -> Checked {
         if self.writer.is_none() && self.next_snapshot.is_multiple_of(2) {
             self.open_writer()?;
@@ -43,14 +43,15 @@ impl Case {
         let promised = self.model.durable.clone();
         if let Err(first) = self.replicate_all() {
             let (NotReplicated::Parted(text) | NotReplicated::Failed(text)) = &first;
-            // What a service says is not believed, and may be anything.
+            // An answer of the service may be anything, and is not trusted.
             let is_parted = matches!(first, NotReplicated::Parted(_)) && self.second_home.may_have_parted;
             if !is_parted {
                 self.excused(text)?;
             }
             if self.has_struck_one_of(&[Fault::SyncError]) || self.disk.owes_failure() {
-                // The system tells a failed sync once, and it told the other process. What is on the disk nobody knows until it is
-                // opened again; it was read from memory, and may be at the second home alone.
+                // The system reports a failed sync once, and reported this one to another process.
+                // Until the next opening, the state of the disk is unknown. The log was read from
+                // memory, so parts of it may exist only at the replica.
                 self.second_home.may_have_parted = true;
             }
             self.disarm();
@@ -63,12 +64,13 @@ impl Case {
         Ok(())
     }
 
-    /// With nothing in its way it comes to its end; at a place of its own, if the log has gone another way since.
+    /// Without faults, replication completes. It goes to a new target if the log has a different
+    /// history by now.
     fn replicate_again(&mut self, before: &str) -> Checked {
         self.note_struck();
         let mut outcome = self.replicate_all();
         if outcome.is_err() && self.second_home.may_have_parted {
-            // It was told of a sync that failed earlier, behind the writer's back.
+            // The first attempt met a sync that had failed in the writer's background.
             outcome = self.replicate_all();
         }
         match outcome {
@@ -87,7 +89,7 @@ impl Case {
         }
     }
 
-    /// Uploads what is missing, and what is found to be there in the wrong length.
+    /// Uploads missing objects, and objects that have a wrong length at the target.
     fn replicate_all(&mut self) -> Result<(), NotReplicated> {
         let wrong = self.replicate_once(BTreeSet::new())?;
         if !wrong.is_empty() {
@@ -96,7 +98,7 @@ impl Case {
         Ok(())
     }
 
-    /// Replicates once, and says which objects have a wrong length there.
+    /// Replicates once, and returns the objects that have a wrong length at the target.
     fn replicate_once(&mut self, replace: BTreeSet<FileName>) -> Result<BTreeSet<FileName>, NotReplicated> {
         let seed = self.next_session();
         let world = world(&self.disk, seed);
@@ -124,9 +126,9 @@ impl Case {
         }
     }
 
-    // ---- what is there
+    // ---- reading the replica
 
-    /// The second home as the folder of a store.
+    /// Opens the replica as the folder of a store.
     fn there(&mut self) -> Result<(Arc<Replica>, World), String> {
         let replica = Replica::open(self.second_home.target.shared()).map_err(|error| with_causes(&error))?;
         let replica = Arc::new(replica);
@@ -153,7 +155,8 @@ impl Case {
         audit(audited, ClumpShare::ALL, &()).map_err(|error| with_causes(&error))
     }
 
-    /// Whatever strikes, nothing wrong is read there; and when nothing does, all that was replicated.
+    /// Reads nothing wrong from the replica while faults strike. Without faults it reads all
+    /// replicated data.
     pub fn read_replica(&mut self, draw: &mut SeededDraw) -> Checked {
         let Some(promised) = self.second_home.promised.clone() else { return Ok(()) };
         match self.open_second_home_archive() {
@@ -170,7 +173,7 @@ impl Case {
         self.check_second_home()
     }
 
-    /// All that was replicated is there, and an audit finds nothing.
+    /// All replicated data exists, and an audit finds nothing.
     fn check_second_home(&mut self) -> Checked {
         let Some(promised) = self.second_home.promised.clone() else { return Ok(()) };
         let archive = self.open_second_home_archive().map_err(lost)?;
@@ -180,7 +183,7 @@ impl Case {
         }
         self.check_promised(&archive, &promised)?;
         let mut audit = self.audit().map_err(broken)?;
-        // Nothing is removed there: what an upload that was cut off has left beside its successor stays.
+        // The target removes nothing: the rest of a torn upload stays beside its successor.
         audit.findings.retain(|finding| !matches!(finding.kind, AuditFindingKind::Detached));
         if audit.findings.is_empty() {
             Ok(())
@@ -189,13 +192,14 @@ impl Case {
         }
     }
 
-    /// The service damages what it has: an audit says so, and replicating again makes it whole.
+    /// The service damages its objects: an audit reports it, and replicating again mends the
+    /// replica.
     pub fn spoil_replica(&mut self, draw: &mut SeededDraw, spoil: Spoil, count: u32) -> Checked {
         if self.second_home.promised.is_none() {
             return Ok(());
         }
         self.disarm();
-        // What is lost there must be here, to be uploaded again.
+        // A replica can be mended only with data that exists here.
         self.restart();
         self.note_struck();
         self.open_writer()?;
@@ -211,16 +215,20 @@ impl Case {
             Err(_) => true,
         };
         let audit = self.audit().map_err(broken)?;
-        // The end of the log, taken away, leaves a good and shorter log; and not every bit between records says something.
+        // A log without its end is a good, shorter log, and some bits between records have no
+        // meaning.
         if audit.findings.is_empty() && spoil != Spoil::Lost && (is_harmed || spoil == Spoil::Cut) {
             return Err(broken(format!("an audit does not see what happened to {hit:?}")));
         }
-        // A page that is lost hides what follows it: the object that is named may be the one where that begins.
+        // A lost page hides everything behind it, so the audit may name the object where that
+        // begins.
         let named = audit.findings.into_iter().filter_map(|finding| finding.object);
-        // What is gone is put again without being named, and nothing can be named that is not there.
+        // A lost object is uploaded again without being named, and only existing objects can be
+        // named.
         let hit = hit.into_iter().filter(|_| spoil != Spoil::Lost);
         let there: BTreeSet<_> = named.chain(hit).collect();
-        // What had nothing to upload has synced nothing: a sync that failed behind the last session may still be told, here.
+        // A replication with nothing to upload has synced nothing. A sync that failed behind the
+        // last session may still be reported here.
         let made_whole = once_more_if_owed(self.disk.owes_failure(), || {
             let replicated = self.replicate_once(there.clone()).and_then(|_| self.replicate_all());
             replicated.map_err(|(NotReplicated::Parted(text) | NotReplicated::Failed(text))| text)
@@ -229,9 +237,9 @@ impl Case {
         self.check_second_home()
     }
 
-    // ---- coming back
+    // ---- cloning
 
-    /// Brings the store back to another disk, with what strikes meanwhile.
+    /// Clones the store to another disk while faults strike.
     pub fn bring_back(&mut self, step: &Step, moves: bool) -> Checked {
         let Some(promised) = self.second_home.promised.clone() else { return Ok(()) };
         self.arm(&[]);
@@ -248,7 +256,8 @@ impl Case {
             disk.restart();
         }
         self.second_home.target.behave();
-        // Whoever has never seen more cannot know that a listing was old: the store that came back is one of an earlier day.
+        // A reader that has never seen a newer listing cannot know that this one is old. The clone
+        // is then of an earlier state.
         let tally = self.second_home.target.tally();
         if tally.struck.contains_key(&TargetFault::OldListing) && self.has_struck() {
             self.forget_disk(&disk);
@@ -284,7 +293,7 @@ impl Case {
         let secret = session::secret(&self.config);
         let options = CloneOptions::default();
         match clone_replica(&Arc::new(replica), &world(disk, seed), secret.as_ref(), options, &()) {
-            // The try before came to its end, and could not say so.
+            // The attempt before completed, and could not report it.
             Ok(_) | Err(CloneError::Exists) => Ok(()),
             Err(error) => Err(with_causes(&error)),
         }

@@ -1,5 +1,5 @@
-//! Damage to what was durable: it is never returned as data, `verify` names what it harms, and all that can come back does: from
-//! parity, from the second home, or by archiving the same data again.
+//! Damage to durable data. Damaged data is never returned, `verify` names what the damage harms,
+//! and all data that can come back does: from parity, from the replica, or by archiving it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::schedule::Step;
 use crate::session::{self, WRITER, world};
 use crate::steps::write::{take_folder, take_image, write_file};
 
-/// What of the promised cannot be read, though nothing else came in its place.
+/// Promised data that cannot be read. No other data has replaced it.
 #[derive(Debug, Default)]
 pub struct Missing {
     pub blocks: BTreeSet<BlockName>,
     pub files: usize,
-    /// Snapshots that are listed and cannot be restored, or not wholly.
+    /// Snapshots that are listed and cannot be restored completely.
     pub harmed: BTreeSet<String>,
     /// Snapshots that are not listed.
     pub unlisted: BTreeSet<String>,
@@ -82,7 +82,7 @@ impl Case {
         self.cure(step, kind, (cure, mendable), hit)
     }
 
-    /// What is noticed, and what is done about it.
+    /// Checks that the damage is noticed, and repairs it.
     pub fn cure(
         &mut self,
         step: &Step,
@@ -113,17 +113,18 @@ impl Case {
         }
     }
 
-    /// The archive is closed, all that was promised is durable, and nothing is on its way. The log's last page is younger than all seals
-    /// but its own arena's: a seal that no page has seen tells nobody that it is gone.
+    /// Closes the archive, with all promised data durable and nothing pending. The log's last page
+    /// is then newer than all seals except its own arena's. The loss of a seal that no page counts
+    /// would go unnoticed.
     pub fn settle(&mut self) -> Checked {
         self.reader = None;
         self.disk.behave();
         self.open_writer()?;
         self.close()?;
-        // Parity that was due may have ended the session.
+        // A failure of due parity may have ended the session.
         self.note_struck();
         if self.disk.owes_failure() {
-            // Told once, to whoever syncs next.
+            // The disk reports this failure once, to the next sync.
             self.note_owed_failure();
             self.put_and_close()?;
         }
@@ -138,7 +139,7 @@ impl Case {
         self.close()
     }
 
-    /// Whether parity can surely mend it: one place in one sealed arena that has parity.
+    /// True if parity can surely mend the damage: one place in one sealed arena that has parity.
     fn is_mendable(&self, rot: Rot, hit: &[(FileName, Vec<u8>)]) -> bool {
         let [(file, _)] = hit else { return false };
         let is_local = matches!(rot, Rot::FlippedBit | Rot::ZeroedSector | Rot::UnreadableSector);
@@ -147,7 +148,8 @@ impl Case {
         is_local && self.disk.files().iter().any(|file| file.as_str().starts_with(&parity))
     }
 
-    /// Settings and keys: without them nothing opens, or nothing wrong comes out; put back from any copy, all is well.
+    /// Settings and keys are damaged: nothing opens, or nothing wrong is returned. Once they are
+    /// put back from any copy, all is well.
     fn put_back(&mut self, hit: Vec<(FileName, Vec<u8>)>) -> Checked {
         if let Ok(archive) = self.open(StoreAccess::Read) {
             let missing = self.never_wrong(&archive, &self.model.durable)?;
@@ -156,7 +158,7 @@ impl Case {
                 return Err(lost(format!("lost without a word, for damaged settings: {missing:?}")));
             }
         }
-        // The first ones that were taken are the good ones.
+        // A file that was hit twice is in the list twice. Its first copy is the undamaged one.
         for (file, bytes) in hit.into_iter().rev() {
             let storage: &dyn Storage = &self.disk;
             storage.replace(&file, &bytes).map_err(|error| broken(error.to_string()))?;
@@ -181,7 +183,7 @@ impl Case {
         let mended = self.repair_until_done(&step.strikes, cure == Cure::Repair)?;
         self.note_struck();
         self.forget_owed_failure();
-        // What was to strike the repair, and came too late for it, does not strike those who look at what it did.
+        // A fault that came too late for the repair must not strike the checks of its result.
         self.recover_disk();
         let archive =
             self.open(WRITER).map_err(|text| lost(format!("does not open after repair: {text}")))?;
@@ -189,7 +191,7 @@ impl Case {
         if mendable && !left.is_empty() {
             return Err(lost(format!("parity could have mended this: {left:?}")));
         }
-        // A snapshot that was never acknowledged may be here all the same, and not there.
+        // A snapshot that was never acknowledged may exist here, and not at the replica.
         let promised = &self.model.durable.snapshots;
         if covers && promised.iter().any(|name| left.harmed.contains(name) || left.unlisted.contains(name)) {
             return Err(lost(format!("the second home has this: {left:?}")));
@@ -208,7 +210,7 @@ impl Case {
             self.next_night_is_whole(&left.harmed)?;
             self.close()?;
             let archive = self.open(WRITER).map_err(lost)?;
-            // No hash is believed: it is lost for good, and known for as long.
+            // By value, no hash identifies the data: it is lost for good, and stays known as lost.
             self.must_be_known(&archive, &left)?;
             drop(archive);
             return self.begin_anew();
@@ -224,7 +226,7 @@ impl Case {
         *self.cures.entry(what).or_default() += 1;
     }
 
-    /// Whether the second home has all snapshots.
+    /// True if the replica has all snapshots.
     fn is_covered(&self) -> bool {
         let promised = self.second_home.promised.as_ref();
         promised.is_some_and(|there| {
@@ -232,7 +234,8 @@ impl Case {
         })
     }
 
-    /// What a reader finds, and what `verify` says of it: wrong bytes never, and nothing is missing without a word.
+    /// Compares what a reader finds with the report of `verify`: wrong bytes are never returned,
+    /// and every loss is reported.
     fn look(&mut self) -> Checked<Missing> {
         let seed = self.next_session();
         let secret = session::secret(&self.config);
@@ -264,7 +267,7 @@ impl Case {
         }
     }
 
-    /// What `verify` calls a snapshot: those of the folder have one name.
+    /// The name of a snapshot in the report of `verify`. All snapshots of the folder have one name.
     fn snapshot_name(&self, label: &str) -> String {
         match self.model.taken.get(label) {
             Some(Taken::Folder(_)) => session::FOLDER_NAME.into(),
@@ -272,7 +275,7 @@ impl Case {
         }
     }
 
-    /// What cannot be read; a failure if something comes back as something else.
+    /// Returns the data that cannot be read. Fails if other data comes back in its place.
     pub fn never_wrong(&self, archive: &Archive, promised: &Promised) -> Checked<Missing> {
         let store = archive.store();
         let mut missing = Missing::default();
@@ -318,11 +321,13 @@ impl Case {
         }
     }
 
-    // ---- what brings it back
+    // ---- repairing and healing
 
-    /// Repairs, with what strikes meanwhile; and once more with nothing in its way. Says whether something came from parity.
+    /// Repairs while faults strike, and once more without faults if they did. Returns true if
+    /// something came from parity.
     pub fn repair_until_done(&mut self, strikes: &[Strike], with_second_home: bool) -> Checked<bool> {
-        // Where a look has found damage; what strikes meanwhile is known to nobody yet.
+        // The known damage is what a read has found. Nobody knows yet about damage from faults of
+        // this step.
         let planned = self.plan_without_a_change(RepairScope::Known, with_second_home)?;
         self.arm(strikes);
         let first = self.try_repair(RepairScope::Known, with_second_home);
@@ -445,10 +450,11 @@ impl Case {
         Ok(RepairedStore { report, opened })
     }
 
-    /// `verify` notes what is lost, and the next night, which archives what it always did, heals all that a night can heal.
+    /// `verify` notes the lost blocks. The next night archives its usual sources, and heals
+    /// everything that a night can heal.
     fn heal_by_the_next_night(&mut self) -> Checked {
         let Ok(archive) = self.open(WRITER) else {
-            // Without its catalog nothing is added to an archive.
+            // An archive without its catalog accepts nothing.
             return Ok(());
         };
         let left = self.never_wrong(&archive, &self.model.durable)?;
@@ -459,7 +465,8 @@ impl Case {
             .map_err(|error| broken(format!("damage cannot be told: {}", with_causes(&error))))?;
         archive.store().remember_lost(&verified.lost);
         if archive.store().check_nothing_withheld().is_err() {
-            // What cannot be read might be newer than all that is known: the nights wait for the repair.
+            // The unreadable part might be newer than all known data, so the nights wait for the
+            // repair.
             self.count_cure("the nights waited for the repair");
             return Ok(());
         }
@@ -479,7 +486,8 @@ impl Case {
         Ok(())
     }
 
-    /// Where no hash is believed, nobody can tell that what is archived now is what was lost: that stays lost. But what is archived now is whole.
+    /// By value, the store cannot know that newly archived data is the lost data, so the loss
+    /// remains. But the new snapshots are complete.
     fn next_night_is_whole(&mut self, harmed: &BTreeSet<String>) -> Checked {
         let before: BTreeSet<_> = session::listed(self.writer()).into_iter().collect();
         self.archive_again(harmed)?;
@@ -494,9 +502,9 @@ impl Case {
         Ok(())
     }
 
-    /// Archives once more all blocks and files, and what these snapshots are of.
+    /// Archives again all blocks, all files, and the sources of these snapshots.
     fn archive_again(&mut self, snapshots: &BTreeSet<String>) -> Checked {
-        // A fault that the repair did not meet must not meet the night that heals.
+        // A fault that did not strike the repair must not strike the night that heals.
         self.disk.behave();
         let failed = |text: String| broken(format!("cannot be archived again: {text}"));
         for content in self.model.durable.blocks.clone().into_values() {
@@ -524,7 +532,8 @@ impl Case {
         self.store().sync().map_err(|error| failed(with_causes(&error)))
     }
 
-    /// Reads that fail here go to the second home: every snapshot that is there can be read, damaged as this one is.
+    /// Every snapshot of the replica can be read while this store is damaged, so reads that fail
+    /// here can go to the replica.
     fn read_with_help(&mut self) -> Checked {
         let there = Arc::new(self.open_second_home_archive().map_err(broken)?);
         for snapshot in there.snapshots().to_vec() {
@@ -535,7 +544,7 @@ impl Case {
         Ok(())
     }
 
-    /// Repairs a store that has nothing wrong with it: nothing changes.
+    /// Repairs an undamaged store, which changes nothing.
     pub fn repair_what_is_whole(&mut self) -> Checked {
         self.close()?;
         if self.disk.is_down() {

@@ -1,5 +1,6 @@
-//! Sectors of the log that the disk does not give for a while, in whatever state the log is: what else there is can be read, nothing is
-//! written over them, and nothing is added that would hide them. When they can be read again, all is there, as if nothing had been.
+//! Sectors of the log that the disk withholds for a while, in any state of the log. All else can be
+//! read, nothing is written over the sectors, and nothing is added that would hide them. Once the
+//! sectors can be read again, all data exists, as if nothing had happened.
 
 use varve_archive::Archive;
 use varve_block::{Block, BlockStore, BlockType};
@@ -25,7 +26,7 @@ impl Case {
         let is_of_log = |file: &varve_world::FileName| file.as_str().starts_with("arenas/");
         let files: Vec<_> = self.disk.files().into_iter().filter(is_of_log).collect();
         for _ in 0..count {
-            // The last arenas are those that an opening reads.
+            // An opening reads the last arenas, so they are chosen more often.
             let last = files.len().saturating_sub(1 + draw.index(3));
             let chosen = if draw.once_in(4) { draw.index(files.len()) } else { last };
             if let Some(file) = files.get(chosen)
@@ -42,20 +43,21 @@ impl Case {
         if self.disk.is_down() {
             self.disk.restart();
         }
-        // What is owed to a sync that failed was told above, or is lost with the session.
+        // A failed sync that the disk owed was reported above, or ends with the session.
         self.end_session();
         self.disk.heal();
         self.note_struck();
         self.forget_owed_failure();
         self.open_writer()?;
-        // The pages that were written meanwhile vouch for the seals that could be read. The next one vouches for all.
+        // The pages written meanwhile vouch only for the seals that could be read. The next page
+        // vouches for all seals.
         let fresh = 4_000_000 + self.next_session();
         self.put(fresh, 1, 100)?;
         self.sync()?;
         self.check_all(true)
     }
 
-    /// What opens can be read, and is right; what is missing is told.
+    /// All data that can be read is right, and missing data is reported.
     fn read_without(&mut self, draw: &mut SeededDraw) -> Checked {
         let seed = self.next_session();
         let secret = session::secret(&self.config);
@@ -80,19 +82,20 @@ impl Case {
                 draw.number();
                 Ok(())
             }
-            // The catalog itself is not given, which is told.
+            // The catalog itself is withheld, and the error says so.
             Err(_) => Ok(()),
         }
     }
 
-    /// A writer opens what there is. What it acknowledges counts, like everything else.
+    /// A writer opens the readable part of the log. Data that it acknowledges counts like all other
+    /// data.
     fn write_without(&mut self, draw: &mut SeededDraw) -> Checked {
         if self.disk.is_down() {
             return Ok(());
         }
         let seed = self.next_session();
         let secret = session::secret(&self.config);
-        // What a sync owes is told once, maybe to this opening.
+        // The disk reports a failed sync once, perhaps to this opening.
         let owes_failure = self.disk.owes_failure();
         let store = match session::open_store(session::world(&self.disk, seed), secret.as_ref(), WRITER) {
             Ok(store) => store,
@@ -103,7 +106,7 @@ impl Case {
         let content = Content { number: 3_000_000 + self.next_session(), length: 300 };
         let bytes = content.bytes();
         let block = Block { block_type: BlockType::DATA, bytes: &bytes };
-        // What was never named nobody can ask for.
+        // A block that got no score cannot be requested later.
         if let Ok(score) = store.put(block) {
             let name = varve_block::BlockName { score, block_type: BlockType::DATA };
             match store.sync() {

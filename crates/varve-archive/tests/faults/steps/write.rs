@@ -1,4 +1,4 @@
-//! What a writer does: blocks, files, snapshots; and what it may do after a failure.
+//! The actions of a writer: blocks, files and snapshots. After a failure it may do less.
 
 use std::io;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::session::{self, WRITER, world};
 pub const IMAGE_BYTES_MAX: usize = 1_500_000;
 pub const BLOCK_BYTES: u32 = 4096;
 
-/// Faults after which a writer must take nothing more.
+/// Faults after which a writer must accept nothing more.
 const WRITE_FAULTS: [Fault; 4] =
     [Fault::WriteError, Fault::SyncError, Fault::FolderSyncError, Fault::NameError];
 
@@ -32,7 +32,8 @@ pub fn take_image(archive: &mut Archive, name: &str, image: &[u8]) -> Result<Fin
     archive.take_image(&source, BLOCK_BYTES, request, &Progress::new())
 }
 
-/// Takes a snapshot of the folder, which is called what it was called the night before; a label tells them apart.
+/// Takes a snapshot of the folder. It has the name of the snapshot of the night before; a label
+/// tells them apart.
 pub fn take_folder(archive: &mut Archive, label: &str, source: &Path) -> Result<Finished, TakeError> {
     let progress = Progress::new();
     let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
@@ -48,14 +49,15 @@ pub fn write_file(store: &Store, content: Content) -> Result<Entry, PutError> {
 }
 
 impl Case {
-    /// After a write or a sync that failed: the store refuses more, lies about nothing, and is opened again.
+    /// Checks a store whose write or sync has failed: it refuses more and returns nothing wrong.
+    /// Then the session ends.
     fn after_failure(&mut self, text: &str) -> Checked {
         self.excused(text)?;
         if self.disk.is_down() {
             return Ok(());
         }
         self.disarm();
-        // With parity, what has struck may have struck that alone, which ends nothing.
+        // With parity, the fault may have struck only that, which does not end the session.
         let is_certain = self.config.parity_percent.is_none();
         if is_certain && (self.has_struck_one_of(&WRITE_FAULTS) || self.disk.is_full()) {
             let is_refused = self.store().sync().is_err();
@@ -64,7 +66,7 @@ impl Case {
             if !is_refused || takes {
                 return Err(broken(format!("goes on after a write that failed: {text}")));
             }
-            // What was acknowledged can still be read by it.
+            // The store can still read acknowledged data.
             self.check_blocks(self.store(), &self.model.durable, 20)?;
         }
         self.end_session();
@@ -98,7 +100,8 @@ impl Case {
         }
     }
 
-    /// The name of the next snapshot, of which it is known from now on what it holds if it is there.
+    /// Returns the name of the next snapshot. From now on the model knows its contents, in case it
+    /// is listed.
     pub fn begin_snapshot(&mut self, kind: &str, taken: Taken) -> String {
         let name = format!("{kind}-{}", self.next_snapshot);
         self.next_snapshot += 1;
@@ -137,7 +140,7 @@ impl Case {
         match finished {
             Ok(_) => {
                 self.model.acknowledge();
-                // Those that nobody was told of and that are listed all the same are there for good now.
+                // Snapshots that are listed and were never reported are permanent now.
                 self.model.durable.snapshots = session::listed(self.writer());
                 Ok(())
             }
@@ -167,7 +170,7 @@ impl Case {
         }
         match archive.store().save_checkpoint() {
             Ok(()) => Ok(()),
-            // It may have been noticed only now; the next opening makes the index anew.
+            // The damage may have been noticed only now. The next opening makes the index anew.
             Err(_) if self.index_is_harmed || self.has_sync_failed_since_opening() => {
                 self.index_is_harmed = false;
                 self.end_session();

@@ -10,7 +10,8 @@ use crate::session::{self, WRITER, world};
 use crate::steps::write::{take_folder, take_image};
 
 impl Case {
-    /// Another process holds the archive, takes a snapshot without being able to read anything, and closes it or dies.
+    /// Another process takes a snapshot with a key that cannot read anything, and closes the
+    /// archive or dies.
     pub fn write_only_night(&mut self, is_folder: bool, closes: bool) -> Checked {
         if !self.has_write_only_key() {
             return self.take_folder();
