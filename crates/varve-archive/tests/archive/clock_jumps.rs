@@ -1,5 +1,5 @@
-//! A clock that jumps, from night to night and in the middle of one: nothing is lost by it, nothing is believed for longer than it should
-//! be, and nothing panics.
+//! A clock that jumps, between nights and in the middle of one. No night is lost, no note is
+//! believed for too long, and nothing panics.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const DAY: i64 = 86_400_000_000_000;
 /// A night in 2026.
 const TONIGHT: i64 = 20_600 * DAY;
 
-/// A clock that says one moment after the other, and stays with the last.
+/// A clock that shows one moment after the other, and stays at the last.
 struct Jumping {
     moments: Vec<i64>,
     asked: AtomicUsize,
@@ -57,11 +57,11 @@ fn every_night_is_kept_whatever_the_clock_says() {
     let (storage, folder) = (store(), tempfile::tempdir().unwrap());
     let nights = [
         vec![TONIGHT],
-        // The battery is empty.
+        // The clock's battery is empty.
         vec![0],
         vec![i64::MAX],
         vec![i64::MIN],
-        // In the middle of a night, both ways.
+        // The clock jumps in the middle of a night, in both directions.
         vec![TONIGHT, 0],
         vec![TONIGHT, i64::MAX],
         vec![i64::MAX, i64::MIN],
@@ -90,7 +90,7 @@ fn every_night_is_kept_whatever_the_clock_says() {
     assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
 }
 
-/// Checks what was not checked for a month, when the clock says so.
+/// Verifies all arenas that were not verified in the last month, by this clock.
 fn monthly(storage: &MemoryStorage, now: i64) -> Verified {
     let archive = open(storage, &[now]);
     let share = AuditShare { not_since: Some(Timestamp(now.saturating_sub(30 * DAY))), share: 1.0 };
@@ -109,7 +109,7 @@ fn a_check_that_was_noted_in_the_future_is_made_again() {
     archive.close().unwrap();
     let all = monthly(&storage, TONIGHT).read_count;
     assert!(all >= 3, "{all} arenas");
-    // What is still being written is read each time.
+    // The arena that is still being written is read each time.
     assert_eq!(monthly(&storage, TONIGHT + DAY).read_count, 1, "all others were read yesterday");
     assert_eq!(
         monthly(&storage, TONIGHT + 9000 * DAY).read_count,

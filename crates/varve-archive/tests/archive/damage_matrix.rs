@@ -92,7 +92,7 @@ const NAMES: [&str; 4] = ["one", "two", "three", "four"];
 /// A snapshot that is taken in the damaged store.
 const LATE: &str = "late";
 
-/// Noise, so that two snapshots share no block.
+/// Returns random bytes, so that two snapshots share no block.
 fn content(name: &str) -> Vec<u8> {
     let mut bytes = vec![0; 36 * BLOCK_BYTES as usize];
     let seed = name.bytes().fold(0, |seed, byte| seed * 256 + u64::from(byte));
@@ -158,7 +158,7 @@ fn read_back(archive: &Archive, snapshot: &Snapshot) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A block's place, and its bytes.
+/// A block's bytes, and the places of its clump and of the page that names it.
 struct Placed {
     arena: ArenaId,
     record: Range<u64>,
@@ -166,7 +166,7 @@ struct Placed {
     bytes: Bytes,
 }
 
-/// A store that is whole, with the place of each of its blocks.
+/// An undamaged store, with the place of each of its blocks.
 struct Sample {
     storage: MemoryStorage,
     blocks: BTreeMap<BlockName, Placed>,
@@ -205,7 +205,7 @@ impl Sample {
         self.storage.contents(file).unwrap().len() as u64
     }
 
-    /// The files that a part is in, and its place in each.
+    /// Returns the files that have a part, and its place in each.
     fn part(&self, part: &str) -> Vec<(FileName, Range<u64>)> {
         let sealed = ArenaId(1).file_name();
         let is_struck = |(name, placed): &(&BlockName, &Placed)| {
@@ -243,7 +243,7 @@ impl Sample {
     }
 }
 
-/// Does a harm to a part of a file, or to all of it.
+/// Harms a part of a file, or all of it.
 fn strike(storage: &MemoryStorage, file: &FileName, part: &Range<u64>, harm: &str) {
     let mut bytes = storage.contents(file).unwrap();
     let part = part.start as usize..part.end as usize;
@@ -323,7 +323,7 @@ fn log_of(storage: &MemoryStorage) -> BTreeMap<FileName, Vec<u8>> {
     names.filter(is_log).map(|name| (name.clone(), storage.contents(&name).unwrap())).collect()
 }
 
-/// The name of this set of blocks, seen from the part that was struck.
+/// Names this set of blocks by its relation to the part that was struck.
 fn name_of(whole: &Sample, lost: &BTreeSet<BlockName>, struck: &Struck) -> String {
     let (file, part) = &struck[0];
     let is_there = |name: &BlockName| whole.blocks[name].arena.file_name() == *file;
@@ -355,7 +355,8 @@ fn mend(storage: &MemoryStorage, copy: Option<&MemoryStorage>, session: u64) -> 
     Ok(!report.plan.before.damage.is_empty())
 }
 
-/// Looks at a damaged store; a snapshot that is taken there afterwards is whole, and takes nothing.
+/// Looks at a damaged store. A snapshot taken there afterwards is complete, and changes nothing
+/// else.
 fn look_and_write_on(whole: &Sample, storage: &MemoryStorage, struck: &Struck, what: &str) -> Seen {
     let seen = look(whole, storage, struck, 30);
     let later = storage.fork();
@@ -367,8 +368,8 @@ fn look_and_write_on(whole: &Sample, storage: &MemoryStorage, struck: &Struck, w
     seen
 }
 
-/// Repairs a damaged store, and looks at it. A repair leaves a sound log, and arenas that are whole
-/// as they were.
+/// Repairs a damaged store, and looks at it. A repair leaves a sound log, and does not change
+/// undamaged arenas.
 fn look_repaired(whole: &Sample, hurt: &MemoryStorage, struck: &Struck, is_copied: bool, what: &str) -> Seen {
     let repaired = hurt.fork();
     let copy = is_copied.then_some(&whole.storage);
@@ -382,7 +383,7 @@ fn look_repaired(whole: &Sample, hurt: &MemoryStorage, struck: &Struck, is_copie
     let neighbour = ArenaId(0).file_name();
     assert!(repaired.contents(&neighbour) == hurt.contents(&neighbour), "{what}: a whole arena has changed");
     assert_eq!(mend(&repaired, copy, 80), Ok(false), "{what}: a second repair has nothing to do");
-    // The next night stores again what is still lost, but for older roots of the catalog.
+    // The next night stores the remaining lost blocks again, except older roots of the catalog.
     take(&repaired, 90, &NAMES).unwrap();
     let healed = look(whole, &repaired, struck, 95);
     let is_root = |name: &BlockName| name.block_type == BlockType::CATALOG;
@@ -391,7 +392,7 @@ fn look_repaired(whole: &Sample, hurt: &MemoryStorage, struck: &Struck, is_copie
     seen
 }
 
-/// Fails with the row as it should be in the table.
+/// Checks one row. The error is the row that the table should have.
 fn check_row(samples: &[Sample; 2], row: &[&str]) -> Result<(), String> {
     let [part, harm, said, lost, rest @ ..] = row else { panic!("{row:?}") };
     let [without_parity, with_parity] = samples;
@@ -440,7 +441,7 @@ fn the_page_has_the_same_table() {
     assert!(page.contains(MATRIX), "docs/internals/reliability.md should have:\n{MATRIX}");
 }
 
-/// Stores of each kind are harmed at many places, wherever a part may begin.
+/// Stores of each kind are harmed at many places, at record boundaries and elsewhere.
 #[test]
 fn a_harm_anywhere_in_the_log_is_noticed() {
     let kinds = [
@@ -465,7 +466,7 @@ fn a_harm_anywhere_in_the_log_is_noticed() {
                 let hurt = whole.storage.fork();
                 strike(&hurt, file, &place, harm);
                 let seen = look_and_write_on(&whole, &hurt, &[(file.clone(), place)], &what);
-                // The mark at the end need not be durable: a crash may cut into it, and takes
+                // The mark at the end need not be durable. A crash may cut into it, and takes
                 // nothing.
                 let is_cut_mark =
                     is_newest && harm == "truncate" && seen.is_unfinished && seen.cell == "nothing";

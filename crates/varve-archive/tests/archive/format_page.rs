@@ -1,4 +1,4 @@
-//! The examples in `docs/internals/format.md` are what the program makes: a change of the format
+//! The program makes exactly the examples in `docs/internals/format.md`: a change of the format
 //! that is missing on the page fails here. The stores are made with a fixed clock and with
 //! randomness that is readable in the bytes: each draw repeats one number, 17 more than that of the
 //! draw before.
@@ -29,7 +29,7 @@ const ARENA: &str = "arenas/0000000000.arena";
 const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "the format page" };
 const KEY_FILE: &[u8; 32] = b"a key file for the format page.\n";
 
-/// Draws that can be told apart in a dump.
+/// Draws that are easy to distinguish in a dump.
 #[derive(Default)]
 struct PlainDraws(AtomicU8);
 
@@ -110,7 +110,7 @@ fn snapshot(store: &Store) -> Snapshot {
     Snapshot::decode(&fields, store.score_bytes()).unwrap()
 }
 
-/// Takes the snapshot, and leaves the store as the program leaves it.
+/// Takes the snapshot, and closes the store as the program does.
 fn fill(storage: &MemoryStorage, secret: Option<&Secret>) {
     let store = Store::open(world(storage), secret, WRITER, &mut |_| {}).unwrap();
     let snapshot = snapshot(&store);
@@ -137,7 +137,7 @@ fn plain() -> MemoryStorage {
     storage
 }
 
-/// The encrypted store that the page gives the settings and the key of.
+/// The encrypted store whose settings and key are on the page.
 fn encrypted() -> MemoryStorage {
     let storage = MemoryStorage::new();
     for file in ["config.toml", "keys/0011223344556677.toml"] {
@@ -157,7 +157,7 @@ fn page() -> Page {
 }
 
 impl Page {
-    /// The lines of the block that is fenced under this name.
+    /// Returns the lines of the block that is fenced under this name.
     fn lines(&self, called: &str) -> Vec<&str> {
         let fence = format!("```text {called}");
         let lines: Vec<_> = self.0.lines().skip_while(|line| *line != fence).skip(1).collect();
@@ -168,7 +168,8 @@ impl Page {
         self.lines(called).iter().fold(String::new(), |text, line| text + line + "\n")
     }
 
-    /// The bytes of a dump: an offset, then pairs of digits, of which the last may be repeated (`00 ×24`), then a remark after two blanks.
+    /// Returns the bytes of a dump. A line has an offset, then pairs of digits, and a remark after
+    /// two blanks. The last pair may be repeated (`00 ×24`).
     fn bytes(&self, called: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         for line in self.lines(called) {
@@ -194,7 +195,7 @@ impl Page {
     }
 }
 
-/// A dump without remarks, for whoever has to change the page.
+/// A dump without remarks, for changes to the page.
 fn dump(bytes: &[u8]) -> String {
     let mut text = String::new();
     for (number, line) in bytes.chunks(16).enumerate() {
@@ -292,7 +293,7 @@ fn the_replica_has_the_objects_that_are_printed() {
     let plan = ReplicationPlan::new(source, &target, &options).unwrap();
     plan.apply(source, &target, &options, &InlineWorkers, &()).unwrap();
     let listed = |object: Object| {
-        // The length of the page itself cannot stand in it.
+        // The page cannot contain its own length.
         let bytes =
             if object.name.as_str() == "FORMAT.md" { String::new() } else { object.bytes.to_string() };
         format!("{bytes:>4}  {}", object.name)

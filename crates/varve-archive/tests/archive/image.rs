@@ -1,4 +1,4 @@
-//! Disk images that come back, and sources that do not hold still.
+//! Restored disk images, and sources that change while they are read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -31,7 +31,7 @@ fn contents(store: &MemoryBlockStore, image: &ArchivedImage) -> Vec<u8> {
     contents
 }
 
-/// A folder, and in it an image of 9 MiB and 5 bytes: data, a hole, data, a hole.
+/// Makes a folder with an image of 9 MiB and 5 bytes: data, a hole, data, a hole.
 fn sparse_image() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk.img");
@@ -108,7 +108,7 @@ fn an_image_replaces_only_files_and_only_when_asked() {
     };
     make("fifo", rustix::fs::FileType::Fifo, 0).unwrap();
     let mut others = vec!["folder", "fifo"];
-    // Only root can have a device.
+    // Only root can make a device.
     let null = rustix::fs::makedev(1, 3);
     others.extend(make("null", rustix::fs::FileType::CharacterDevice, null).is_ok().then_some("null"));
     for other in others.iter().map(|name| at(name)) {
@@ -123,7 +123,8 @@ fn an_image_replaces_only_files_and_only_when_asked() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2 + others.len(), "nothing else is left there");
 }
 
-/// A store that knows the names of all blocks that were put, and can end an operation after so many reads.
+/// A store that lists the names of all blocks that were put. It can cancel an operation after a
+/// number of reads.
 #[derive(Default)]
 struct Listing {
     store: MemoryBlockStore,
@@ -179,7 +180,7 @@ fn an_interrupted_image_is_continued() {
             Ok(()) => break,
             Err(RestoreImageError::Unfinished { unfinished, .. }) => {
                 assert!(unfinished.is_file() && !back.exists());
-                // Bytes after the noted part do not count, as after a crash.
+                // Bytes behind the noted part do not count, as after a crash.
                 let file = File::options().write(true).open(&unfinished).unwrap();
                 file.write_all_at(&[7; 100], bytes.len() as u64 - 100).unwrap();
             }
@@ -193,7 +194,8 @@ fn an_interrupted_image_is_continued() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left there");
 }
 
-/// Each block of an image in turn is lost: everything else comes back, and what does not is listed.
+/// Each block of an image is lost in turn. All other bytes come back, and the lost ranges are
+/// listed.
 #[test]
 fn damage_takes_nothing_else_with_it() {
     let (folder, path) = sparse_image();
@@ -232,7 +234,7 @@ fn damage_takes_nothing_else_with_it() {
         assert!(fs::read(&back).unwrap() == expected, "block {number}: {lost:?}");
         assert!(!damaged.is_empty() && expected != good, "block {number}");
         if lost.block_type.depth() == 0 {
-            // The same block stands for all places that have the same bytes, and for no others.
+            // A lost block harms all places with the same bytes, and no others.
             let block = usize::try_from(BLOCK_BYTES).unwrap();
             let blocks = || good.chunks(block).zip(expected.chunks(block));
             let first = blocks().find(|(good, back)| good != back).map(|(good, _)| good).unwrap();
@@ -265,7 +267,7 @@ fn an_image_that_is_not_what_was_restored_is_found() {
     let check = || read_back_image(&store, &part, &back, false, &Progress::new());
     check().unwrap();
     let file = File::options().write(true).open(&back).unwrap();
-    // In data, in a hole, at the end.
+    // The places are in data, in a hole, and at the end.
     for place in [3, 2 * MIB + 17, 9 * MIB + 4] {
         let mut byte = [0];
         let old = File::open(&back).unwrap();
@@ -279,7 +281,7 @@ fn an_image_that_is_not_what_was_restored_is_found() {
     assert!(matches!(check(), Err(varve_archive::ReadBackDifference::Status { .. })));
 }
 
-/// Only root can have a device.
+/// Only root can make a device.
 #[test]
 fn a_device_that_is_in_use_is_not_written_to() {
     let (folder, path) = sparse_image();
@@ -348,7 +350,7 @@ fn an_image_that_is_written_while_it_is_read_is_said_to_have_changed() {
     assert!(archive(&MemoryBlockStore::new(), &source).unwrap().changed_meanwhile);
 }
 
-/// Wherever the end comes to lie, in data or in a hole, what is gone is never taken for zeros.
+/// The file ends earlier, in data or in a hole. The missing bytes are never taken for zeros.
 #[test]
 fn an_image_that_shrinks_is_not_archived() {
     for shrunk in [0, 1, 2 * MIB + 17, 3 * MIB, 4 * MIB, 5 * MIB + 5000, 9 * MIB + 4] {
@@ -361,7 +363,7 @@ fn an_image_that_shrinks_is_not_archived() {
     }
 }
 
-/// A disk in memory, of which every twentieth block has changed; one of them may be unreadable.
+/// A disk in memory. Every twentieth block of it has changed, and one may be unreadable.
 struct Scattered {
     bytes: Vec<u8>,
     has_earlier: bool,
@@ -375,7 +377,7 @@ impl Scattered {
         block % 20 == 7
     }
 
-    /// As it was before, and as it is now.
+    /// The disk before the changes, and after them.
     fn nights() -> [Vec<u8>; 2] {
         let night = |number: u64| {
             (0..Self::BLOCK_COUNT)

@@ -1,4 +1,5 @@
-//! A machine that may add to a store and not read it: its nights are incremental all the same, and wait for somebody who may read.
+//! A machine with a write-only key archives incrementally. Its nights wait for a writer that may
+//! read.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +16,7 @@ const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 
 const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "a test" };
 
 fn world(storage: &MemoryStorage, seed: u64) -> World {
-    // An hour from now: what was written by this test did not change "just now".
+    // The clock is an hour ahead, so the files of this test do not count as changed just now.
     let now = varve_world::Clock::now(&RealClock).0 + 3_600_000_000_000;
     World {
         storage: Arc::new(storage.clone()),
@@ -47,7 +48,7 @@ fn shared() -> MemoryStorage {
     storage
 }
 
-/// Takes a snapshot; returns how many bytes of files were read for it.
+/// Takes a snapshot, and returns the number of file bytes that were read for it.
 fn night(archive: &mut Archive, source: &Path, reread: bool) -> u64 {
     let progress = Progress::new();
     let watch = Watch { progress: &progress, report: &|problem| panic!("{problem:?}") };
@@ -85,7 +86,8 @@ fn unchanged_files_are_not_read_again() {
     assert_eq!(one_night(&storage, 12, 2, source.path(), false), 500 + 10_000);
     assert_eq!(one_night(&storage, 13, 2, source.path(), true), 190_500, "as asked");
     assert_eq!(one_night(&storage, 14, 2, source.path(), false), 0);
-    // Another machine's key, or a memory that is gone: all is read, and nothing is stored twice.
+    // With another machine's key, or without the memory of the last night, all files are read again
+    // and nothing is stored twice.
     assert_eq!(one_night(&storage, 15, 3, source.path(), false), 190_500);
     for name in storage.names().into_iter().filter(|name| name.as_str().starts_with("index/own-")) {
         storage.set_contents(&name, b"rubbish".to_vec());
@@ -165,7 +167,7 @@ fn the_nights_of_several_machines_and_of_whoever_may_read_make_one_list() {
     for (seed, byte) in (30..).zip([2, 1, 3, 2, 2, 1, 3]) {
         one_night(&storage, seed, byte, source.path(), false);
     }
-    // Two that were killed right after.
+    // Two of the machines are killed right after their snapshot.
     for seed in [50, 51] {
         let mut archive = open(&storage, seed, 2, WRITER);
         night(&mut archive, source.path(), false);

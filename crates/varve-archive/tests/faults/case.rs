@@ -68,7 +68,7 @@ pub struct Case {
     /// True if the index on disk was damaged. The next opening after the damage is noticed makes
     /// the index anew.
     pub index_is_harmed: bool,
-    /// How often each action was carried out, and how damage ended.
+    /// The counts of actions, and of the ways in which damage ended.
     pub counts: BTreeMap<&'static str, u64>,
     pub cures: BTreeMap<&'static str, u64>,
     /// The tallies of disks and targets that are no longer used.

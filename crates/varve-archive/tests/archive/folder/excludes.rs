@@ -1,4 +1,4 @@
-//! What is left out.
+//! Exclusion of files from a snapshot.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -125,7 +125,7 @@ impl Drop for Unmount {
     }
 }
 
-/// Random patterns leave out what they leave out of git's view, in a folder with names of all kinds.
+/// Random patterns exclude the files that git ignores, in a folder with names of all kinds.
 #[test]
 fn patterns_leave_out_what_git_ignores() {
     let mut place = Place::new();
@@ -189,7 +189,7 @@ fn patterns_leave_out_what_git_ignores() {
     assert!(matched_count > 100, "{matched_count}");
 }
 
-/// Lines of patterns, from parts that git and we are to understand alike.
+/// Lines of patterns, made of parts that git and Varve interpret alike.
 fn pattern_lines() -> impl Strategy<Value = Vec<String>> {
     let part = proptest::sample::select(vec![
         "a", "b", "*", "**", "?", "*.o", "[ab]", "[!a]", "a*", "x.o", "deep", "\\#h", "sp\\ ", "#h", "!k",

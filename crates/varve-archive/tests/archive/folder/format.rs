@@ -1,4 +1,4 @@
-//! Nodes as bytes.
+//! The bytes of nodes.
 
 use proptest::prelude::{Strategy, any, prop_assert_eq, proptest};
 use varve_archive::{
@@ -30,7 +30,7 @@ fn bytes_but(refused: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(byte, 1..40)
 }
 
-/// Times of all widths: those that fit into one field, and those that need two.
+/// Times of all widths: some fit into one field, and the others need two.
 fn file_times() -> impl Strategy<Value = FileTime> {
     (any::<i64>(), 0u32..1_000_000_000, 0u32..64)
         .prop_map(|(seconds, nanoseconds, shift)| FileTime::new(seconds >> shift, nanoseconds))
@@ -169,7 +169,8 @@ fn the_bytes_are_those_of_the_format() {
     ];
     assert_eq!(node.encode(), expected.concat());
     assert_eq!(FieldReader::new(&node.encode()).count(), expected.len());
-    // The first second of 2400, and five nanoseconds before the year 1: field 6 and 7 have the nearest that they can hold.
+    // The times are the first second of 2400, and five nanoseconds before the year 1. Fields 6 and
+    // 7 have the nearest times that fit.
     (node.mtime, node.ctime) =
         (FileTime::new(13_569_465_600, 0), Some(FileTime::new(-62_135_596_801, 999_999_995)));
     let (max, min) =
@@ -189,7 +190,8 @@ fn the_bytes_are_those_of_the_format() {
     assert_eq!(node.encode(), [&wide.concat()[..], b"\x12\x01\x30"].concat());
 }
 
-/// A reader that knows nothing of wide times shows the nearest that it can; no other time has a second field.
+/// A reader that does not know wide times shows the nearest time that it can. All other times have
+/// no second field.
 #[test]
 fn wide_times_are_there_only_where_they_are_needed() {
     let mut node = Node::new(b"name".to_vec(), NodeKind::File);

@@ -1,4 +1,4 @@
-//! Trees that were made to harm: errors, and nothing outside of the destination.
+//! Malicious trees cause errors, and nothing outside of the destination changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use varve_tree::{ContentWriter, Cutting};
 
 use super::sample::Place;
 
-/// A folder that holds these nodes as they are.
+/// Makes a folder with exactly these nodes.
 fn folder(blocks: &dyn BlockStore, name: &str, nodes: &[Node]) -> Node {
     let mut content = Vec::new();
     nodes.iter().for_each(|node| frame(&node.encode(), &mut content));
@@ -28,7 +28,7 @@ fn folder_of_bytes(blocks: &dyn BlockStore, name: &str, content: &[u8]) -> Node 
     folder
 }
 
-/// What a file holds.
+/// Stores the content of a file.
 fn content(blocks: &dyn BlockStore, bytes: &[u8]) -> varve_tree::Entry {
     let mut writer = ContentWriter::new(blocks, BlockKind::Data, Cutting::FILE);
     writer.write(bytes).unwrap();
@@ -187,7 +187,7 @@ fn damage_hides_only_what_is_below() {
     assert_eq!(paths(&problems), [PathBuf::from("b")]);
 }
 
-/// More names than most file systems give one file: the rest are names of a copy.
+/// A file has more names than most file systems allow. The remaining names are names of a copy.
 #[test]
 fn names_that_cannot_be_links_are_copies() {
     const NAME_COUNT: usize = 65_100;

@@ -1,4 +1,4 @@
-//! Looking into what is archived.
+//! Listing, finding and comparing in archived folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -96,6 +96,7 @@ fn a_comparison_tells_what_differs() {
         ("new/file", "added"),
     ];
     assert_eq!(changes, expected.map(|(path, what)| (path.to_owned(), what)));
-    // Both roots, both of `changed`, and what was added or removed as a whole; not `same`.
+    // Both roots and both versions of `changed` are read, and each folder that was added or removed
+    // as a whole. `same` is not read.
     assert_eq!(place.blocks.get_count() - read_before, 2 + 2 + 3);
 }

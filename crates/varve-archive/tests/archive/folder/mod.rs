@@ -1,4 +1,4 @@
-//! Folders, archived and brought back.
+//! Folders: archived, listed and restored.
 
 mod excludes;
 mod format;

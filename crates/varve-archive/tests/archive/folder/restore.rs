@@ -1,4 +1,5 @@
-//! Restoring: into a new place whole or not at all, and into a folder that is there one file at a time.
+//! Restores into a new place complete or not at all, and into an existing folder one file at a
+//! time.
 
 use std::fs;
 use std::io;
@@ -25,7 +26,7 @@ const ALWAYS: RestoreOptions<'_> = options(Some(Overwrite::Always));
 const REPLACE: RestoreOptions<'_> = RestoreOptions { replace_types: true, ..ALWAYS };
 const MIRROR: RestoreOptions<'_> = RestoreOptions { delete: true, ..REPLACE };
 
-/// As whoever runs the tests may.
+/// Options for any user: [`restore_watched`] sets owners if the process may.
 const fn options(overwrite: Option<Overwrite>) -> RestoreOptions<'static> {
     RestoreOptions {
         overwrite,
@@ -40,7 +41,7 @@ const fn options(overwrite: Option<Overwrite>) -> RestoreOptions<'static> {
     }
 }
 
-/// Restores to the destination with what the process may give; no problem may be met.
+/// Restores to the destination, as far as the process has permission, and fails at any problem.
 fn restore(
     place: &Place,
     root: &Node,
@@ -50,7 +51,7 @@ fn restore(
     restore_watched(place, root, options, watch)
 }
 
-/// The same; what is met is returned.
+/// Restores like [`restore`], and returns all problems.
 fn restore_reporting(
     place: &Place,
     root: &Node,
@@ -150,7 +151,7 @@ fn a_merge_keeps_what_the_snapshot_does_not_have() {
     ] {
         assert_eq!(read(path), content, "{path}");
     }
-    // Nothing is left to do.
+    // Another run has nothing left to do.
     let again = restore(&place, &root, options(Some(Overwrite::IfChanged))).unwrap();
     assert_eq!((again.file_count, again.kept_count), (0, 3));
     let mirrored =
@@ -282,7 +283,7 @@ fn a_plan_is_what_is_done() {
     ];
     assert_eq!(shown, wanted);
     assert_eq!((counts.create, counts.replace, counts.delete, counts.skip, counts.bytes), (3, 1, 2, 1, 21));
-    // Once it can be done, nothing is left to do.
+    // Without the conflict, the restore completes, and then nothing is left to do.
     fs::remove_dir_all(place.destination().join("kind")).unwrap();
     restore(&place, &root, options).unwrap();
     assert_eq!(plan().1.changes(), 0, "{:?}", plan().0);
@@ -355,7 +356,7 @@ fn what_is_lost_is_left_out_and_named() {
     assert_eq!(restored, ["", "kept"].map(std::path::PathBuf::from));
 }
 
-/// Blocks that do something before each of them is read.
+/// Blocks that call `before` ahead of each read.
 struct BeforeEachRead<'a, F> {
     blocks: &'a dyn BlockStore,
     before: F,
@@ -370,7 +371,7 @@ impl<F: Fn() + Send + Sync> BlockStore for BeforeEachRead<'_, F> {
     }
 }
 
-/// An interrupted restore leaves whole entries only, and the next run continues where it ended.
+/// An interrupted restore leaves complete entries only, and the next run continues from there.
 #[test]
 fn an_interrupted_restore_is_continued() {
     let place = Place::new();
@@ -432,8 +433,8 @@ fn an_interrupted_restore_is_continued() {
     }
 }
 
-/// A run that has moved all to an empty folder, but for one name, and so has not come to the flags:
-/// the next one gives them.
+/// A run fails at one name after it has moved all others into the empty folder, and does not reach
+/// the flags. The next run sets them.
 #[test]
 fn what_is_put_in_its_place_later_gets_its_flags() {
     let place = Place::new();
@@ -476,7 +477,7 @@ fn what_is_put_in_its_place_later_gets_its_flags() {
     assert_eq!(place.leftovers(), [""; 0]);
 }
 
-/// An unfinished restore of something else is not gone on with, and stays.
+/// An unfinished restore of another source is not continued, and stays.
 #[test]
 fn only_the_same_restore_is_continued() {
     let place = Place::new();
@@ -558,8 +559,8 @@ fn what_must_stay_is_neither_replaced_nor_removed_nor_written_into() {
         let counts = counts.unwrap();
         assert_eq!((counts.problem_count, counts.is_delete_withheld), (1, true), "{problems:?}");
         assert!(problems[0].contains("must stay") && problems[0].starts_with(what), "{problems:?}");
-        // A snapshot without the entry does not remove it, and neither does one that has a file in
-        // place of a folder above it.
+        // A snapshot without the entry does not remove it. A snapshot with a file in place of a
+        // parent folder does not remove it either.
         let bare = Node { content: None, ..root.clone() };
         let (counts, problems) = restore_reporting(&place, &bare, options);
         assert_eq!(counts.unwrap().problem_count, 1, "{problems:?}");
@@ -574,7 +575,7 @@ fn what_must_stay_is_neither_replaced_nor_removed_nor_written_into() {
     assert!(matches!(refused, Err(RestoreFolderError::Holds { .. })), "{refused:?}");
 }
 
-/// Not only the store that is open: any other one as well, wherever it lies.
+/// This protects any store at any place, and not only the open one.
 #[test]
 fn another_store_is_neither_removed_nor_written_into() {
     let place = Place::new();
@@ -605,7 +606,8 @@ fn another_store_is_neither_removed_nor_written_into() {
     assert_eq!(fs::read(place.destination().join("arenas/0")).unwrap(), b"everything");
 }
 
-/// What must stay comes there only while the work is done: all that was restored is kept under another name.
+/// A path that must stay is moved to the destination during the restore. The finished restore then
+/// stays under another name.
 #[test]
 fn what_must_stay_is_looked_for_once_more_at_the_end() {
     let place = Place::new();
@@ -629,7 +631,7 @@ fn what_must_stay_is_looked_for_once_more_at_the_end() {
     assert_eq!(describe(&finished), describe(&place.source().join("file")));
 }
 
-/// Moves a folder as soon as anything is asked for.
+/// Moves a folder as soon as the content of a file is read.
 struct MovesWhenRead<'a> {
     files: StoredFiles<'a>,
     from: PathBuf,
@@ -679,7 +681,7 @@ impl Files for MovesWhenRead<'_> {
     }
 }
 
-/// Something that is mounted; gone when the test is over. Only root can have any.
+/// A mount that is removed at the end of the test. Only root can mount.
 struct Mount(PathBuf);
 
 impl Mount {
@@ -695,12 +697,12 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Lazily: a test that has failed may have left something open.
+        // The unmount is lazy, because a failed test may have left a file open.
         let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
     }
 }
 
-/// Neither is anything written into what is mounted below the destination.
+/// A restore does not write into a mount below the destination either.
 #[test]
 fn nothing_is_changed_across_a_mount() {
     let place = Place::new();
@@ -713,7 +715,7 @@ fn nothing_is_changed_across_a_mount() {
     fs::write(elsewhere.path().join("precious"), "bytes").unwrap();
     let at = place.destination().join("deep/mounted");
     fs::create_dir_all(&at).unwrap();
-    // Of another device, and of the same one.
+    // The first mount is of another device, and the second of the same one.
     for words in [&["-t", "tmpfs", "none"][..], &["--bind", elsewhere.path().to_str().unwrap()]] {
         let Some(mount) = Mount::new(words, &at) else { return };
         fs::write(at.join("precious"), "bytes").unwrap();
@@ -733,7 +735,8 @@ fn nothing_is_changed_across_a_mount() {
     assert_eq!(describe(&place.destination()), describe(&place.source()));
 }
 
-/// A file that something is mounted on cannot be removed, and does not keep its folder from being replaced.
+/// A file with a mount on it cannot be removed, but the folder that holds it is replaced all the
+/// same.
 #[test]
 fn what_cannot_be_removed_is_a_problem() {
     let place = Place::new();
@@ -757,7 +760,7 @@ fn what_cannot_be_removed_is_a_problem() {
     assert_eq!(fs::read(place.destination().join("file")).unwrap(), b"new");
 }
 
-/// A store that has lost all content of files.
+/// A store that has lost all file content.
 struct Lacking<'a>(&'a dyn BlockStore);
 
 impl BlockStore for Lacking<'_> {
@@ -820,7 +823,7 @@ fn damage_leaves_holes_if_that_is_asked_for() {
     let watch = Watch { progress: &place.progress, report: &|problem| panic!("{problem:?}") };
     let checked = read_back(&files, &InlineWorkers, &root, &place.destination(), options, watch).unwrap();
     assert_eq!(checked, (3, 0));
-    // Nothing takes it for the file that it was: once the bytes are back, it is replaced.
+    // The file with a hole does not pass for the original: it is replaced once the bytes are back.
     let time = |root: &Path| fs::metadata(root.join("large")).unwrap().modified().unwrap();
     assert_ne!(time(&place.destination()), time(&place.source()));
     place.archive(None);
@@ -910,7 +913,8 @@ fn what_is_restored_alone_inherits_nothing() {
     }
 }
 
-/// A file of many parts, that is cancelled in the midst of them: there is no end of parts that nobody writes.
+/// A file with many parts is cancelled in the middle of them. The run does not wait for parts that
+/// nobody writes.
 #[test]
 fn a_large_file_alone_is_cancelled() {
     let place = Place::new();

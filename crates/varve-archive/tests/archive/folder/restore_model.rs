@@ -1,6 +1,6 @@
 //! Restores against a model: random trees, random destinations, every way to overwrite, an
-//! interruption at any step, and damage to any block. The model says what each path is afterwards.
-//! If flags can be set, entries with the second mode are immutable in the snapshot.
+//! interruption at any step, and damage to any block. The model predicts each path after the
+//! restore. If flags can be set, entries with the second mode are immutable in the snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,11 +21,11 @@ use varve_world::{InlineWorkers, RealWorkers, Workers};
 
 use super::sample::set_xattr;
 
-/// The state of a file, a link or a fifo: everything of it that a restore brings back.
+/// The state of a file, a link or a fifo, as far as a restore brings it back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Leaf {
     kind: Kind,
-    /// Its content, size and time of change follow from this: the larger it is, the newer they are.
+    /// Decides the content, the size and the time of change. A larger version is newer.
     version: u8,
     mode: u8,
     /// Files of one tree with the same group are names of one file.
@@ -76,7 +76,7 @@ fn tree() -> impl Strategy<Value = Tree> {
     })
 }
 
-/// All names of a file are the same file.
+/// Makes all names of a group equal, because they are one file.
 fn one_file_a_group(tree: &mut Tree, firsts: &mut BTreeMap<u8, Leaf>) {
     for entry in tree.values_mut() {
         match entry {
@@ -118,7 +118,7 @@ fn content(version: u8) -> (u64, Vec<(u64, Vec<u8>)>) {
     match version {
         0 => (0, Vec::new()),
         1 => (7, vec![(0, b"content".to_vec())]),
-        // Holes at the beginning, in the middle and at the end.
+        // The file has holes at the beginning, in the middle and at the end.
         2 => (300_000, vec![(70_000, noise(30_000)), (200_000, noise(5))]),
         _ => (90_001, vec![(0, noise(90_001))]),
     }
@@ -180,8 +180,8 @@ fn make_in(folder: &Path, tree: &Tree, firsts: &mut BTreeMap<u8, PathBuf>) {
     }
 }
 
-/// Makes what has the second mode immutable, from the leaves up. Returns whether that is possible
-/// here.
+/// Makes entries with the second mode immutable, from the leaves up. Returns true if that is
+/// possible here.
 fn lock(folder: &Path, tree: &Tree) -> bool {
     tree.iter().all(|(name, entry)| {
         let path = folder.join(name);
@@ -359,7 +359,7 @@ fn merged_entry(new: &Entry, old: &Entry, way: Way, problems: &mut u64) -> Entry
     }
 }
 
-/// Removes what the snapshot does not have.
+/// Removes the entries that the snapshot does not have.
 fn without_extras(result: &mut Tree, snapshot: &Tree) {
     result.retain(|name, _| snapshot.contains_key(name));
     for (name, entry) in result {
@@ -384,7 +384,7 @@ fn without_groups(tree: &Tree) -> Tree {
     tree.iter().map(|(name, entry)| (*name, plain(entry))).collect()
 }
 
-/// Everything that a tree has is immutable if it should be.
+/// Checks that exactly the entries with the second mode are immutable.
 fn check_flags(folder: &Path, tree: &Tree) -> Result<(), TestCaseError> {
     for (name, entry) in tree {
         let path = folder.join(name);
@@ -401,7 +401,7 @@ fn check_flags(folder: &Path, tree: &Tree) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The paths of each group of a snapshot, and of the files that have one name.
+/// Collects the paths of each group of a snapshot, and under `None` the files with one name.
 fn names(tree: &Tree, below: &Path, groups: &mut BTreeMap<Option<u8>, BTreeSet<PathBuf>>) {
     for (name, entry) in tree {
         match entry {
@@ -414,7 +414,8 @@ fn names(tree: &Tree, below: &Path, groups: &mut BTreeMap<Option<u8>, BTreeSet<P
     }
 }
 
-/// A store that lists what was put, and ends a restore after so many reads.
+/// A store that lists the names of all blocks that were put. It cancels a restore after a number of
+/// reads.
 struct Watched<'a> {
     blocks: &'a MemoryBlockStore,
     names: Mutex<Vec<BlockName>>,
@@ -447,7 +448,7 @@ impl BlockStore for Watched<'_> {
     }
 }
 
-/// A snapshot in a store in memory, and a place to restore it to.
+/// A snapshot in a store in memory, and a folder to restore it to.
 struct Bench {
     folder: tempfile::TempDir,
     blocks: MemoryBlockStore,
@@ -485,7 +486,8 @@ impl Bench {
         self.folder.path().join("destination")
     }
 
-    /// One run, that is interrupted after so many reads. Returns its result and the paths that it reported.
+    /// Runs a restore, and cancels it after `ends_after` reads. Returns the result and the paths of
+    /// all problems.
     fn run(
         &self,
         way: Option<Way>,
@@ -516,7 +518,7 @@ impl Bench {
         (restored, problems.into_inner())
     }
 
-    /// Runs until it is done, interrupted once more often each time.
+    /// Runs until the restore is complete. Each interruption comes a few reads later.
     fn run_until_done(&self, way: Option<Way>, ends_after: Option<usize>) -> RestoreCounts {
         let mut ends_after = ends_after;
         loop {
@@ -536,7 +538,7 @@ impl Bench {
     }
 }
 
-/// Names of one file in the snapshot are names of one file again, and others are not.
+/// Names of one file in the snapshot are names of one file again, and other names are not.
 fn check_links(snapshot: &Tree, inodes: &BTreeMap<u64, BTreeSet<PathBuf>>) -> Result<(), TestCaseError> {
     let mut groups = BTreeMap::new();
     names(snapshot, Path::new(""), &mut groups);
@@ -562,7 +564,8 @@ fn check_links(snapshot: &Tree, inodes: &BTreeMap<u64, BTreeSet<PathBuf>>) -> Re
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
-    /// A new place, or an empty folder, becomes what the snapshot is, however often the work is interrupted.
+    /// A new place or an empty folder becomes equal to the snapshot, however often the restore is
+    /// interrupted.
     #[test]
     fn a_new_place_becomes_the_snapshot(snapshot in tree(), ends_after in prop::option::of(0..40_usize), is_empty_there in any::<bool>()) {
         let bench = Bench::new(&snapshot);
@@ -579,7 +582,8 @@ proptest! {
         prop_assert_eq!(bench.leftovers(), 0);
     }
 
-    /// A folder that is there becomes what the model says, and is left alone unless something says otherwise.
+    /// A folder that exists becomes what the model predicts. Without an overwrite mode it does not
+    /// change.
     #[test]
     fn a_merge_agrees_with_the_model(snapshot in tree(), there in tree(), way in way(), ends_after in prop::option::of(0..40_usize)) {
         let bench = Bench::new(&snapshot);
@@ -634,7 +638,7 @@ proptest! {
         let mut ranges: BTreeMap<PathBuf, Vec<std::ops::Range<u64>>> = BTreeMap::new();
         damaged.for_each(|path, range| ranges.entry(path.to_path_buf()).or_default().push(range));
         prop_assert!(!ranges.is_empty() || !reported.is_empty(), "something was lost");
-        // All names of a file have its holes, and the list has the one that was written.
+        // All names of a file have its holes, and the list names only the one that was written.
         let mut groups = BTreeMap::new();
         names(&snapshot, Path::new(""), &mut groups);
         for (_, paths) in groups.iter().filter(|(group, _)| group.is_some()) {
@@ -648,7 +652,7 @@ proptest! {
 }
 
 impl Bench {
-    /// An empty folder is filled as a new place is.
+    /// Runs until the restore is complete. An empty folder is filled like a new place.
     fn run_until_done_either(&self, way: Way, ends_after: Option<usize>, is_merge: bool) -> RestoreCounts {
         let mut ends_after = ends_after;
         loop {
@@ -689,7 +693,8 @@ fn check_damaged(
                 prop_assert!(fs::read(&full).unwrap() == expected, "{:?} has other bytes", path);
                 let is_listed = ranges.contains_key(&path);
                 let has_time = u64::try_from(there.mtime()).unwrap() == mtime(leaf.version).as_secs();
-                // Other names of a damaged file are damaged as well, and listed under its first one.
+                // Other names of a damaged file are damaged too, and the list has them under the
+                // file's first name.
                 prop_assert!(
                     is_listed != has_time || leaf.group.is_some(),
                     "{:?}: nothing takes it for whole",

@@ -1,4 +1,4 @@
-//! What is archived comes back.
+//! Archived folders are restored as they were.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Folders to archive, and a description of any folder that tells all that must come back.
+//! Folders to archive, and a description of everything in a folder that a restore must bring back.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -17,7 +17,7 @@ use varve_archive::{Node, Problem, Progress};
 use varve_block::MemoryBlockStore;
 use varve_world::{InlineWorkers, RealWorkers, Workers};
 
-/// A store in memory, and a folder on disk that goes away with it.
+/// A store in memory, and a folder on disk that is removed with it.
 pub struct Place {
     pub blocks: MemoryBlockStore,
     pub folder: tempfile::TempDir,
@@ -47,7 +47,7 @@ impl Place {
         self.folder.path().join("destination")
     }
 
-    /// A file of the source, and the folders on its way.
+    /// Makes a file of the source, and its parent folders.
     pub fn file(&self, path: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
         let path = self.source().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -79,7 +79,7 @@ impl Place {
         (archived, problems.into_inner())
     }
 
-    /// Archives the source, with no problem at all.
+    /// Archives the source, and fails at any problem.
     pub fn archive(&self, previous: Option<&Node>) -> ArchivedFolder {
         let (archived, problems) = self.try_archive(previous);
         assert!(problems.is_empty(), "{problems:?}");
@@ -102,7 +102,7 @@ impl Place {
         (counts, problems.into_inner())
     }
 
-    /// Restores to the destination, with no problem at all.
+    /// Restores to the destination, and fails at any problem.
     pub fn restore(&self, root: &Node) -> RestoreCounts {
         let (counts, problems) = self.restore_with_problems(root);
         assert!(problems.is_empty(), "{problems:?}");
@@ -110,7 +110,7 @@ impl Place {
         counts
     }
 
-    /// The names of what lies beside source and destination.
+    /// The names of entries beside source and destination.
     pub fn leftovers(&self) -> Vec<String> {
         let names = fs::read_dir(self.folder.path()).unwrap();
         let names = names.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
@@ -122,14 +122,14 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// All that must come back of one thing.
+/// Everything of one entry that a restore must bring back.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Description {
     file_type_and_mode: u32,
     owner: (u32, u32),
     mtime: (i64, i64),
     size: u64,
-    /// Of a file: how its hard links lie is seen by the first path of its inode.
+    /// For a file, the first path of its inode. It shows which paths are hard links of one file.
     first_name: PathBuf,
     link_count: u64,
     device: u64,
@@ -142,7 +142,7 @@ impl Description {
         FileType::from_raw_mode(self.file_type_and_mode) == FileType::Directory
     }
 
-    /// As it is without its hard links.
+    /// Describes the file as if it had no other hard links.
     pub fn forget_other_names(&mut self) {
         self.link_count = 1;
     }
@@ -204,7 +204,7 @@ fn read_xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .collect()
 }
 
-/// An ACL as the kernel takes it: the owner, user 1234, the group, the mask, all others.
+/// An ACL in the kernel's form: the owner, user 1234, the group, the mask, all others.
 pub fn acl() -> Vec<u8> {
     let rows: [(u16, u16, u32); 5] =
         [(0x01, 6, u32::MAX), (0x02, 5, 1234), (0x04, 4, u32::MAX), (0x10, 5, u32::MAX), (0x20, 0, u32::MAX)];
@@ -222,7 +222,7 @@ pub fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Fills a folder with something of every kind.
+/// Fills a folder with one entry of every kind.
 pub fn make_everything(root: &Path) {
     let at = |name: &str| root.join(name);
     let noise: Vec<u8> =
@@ -267,7 +267,8 @@ pub fn make_everything(root: &Path) {
     }
 }
 
-/// Devices, the files of others, capabilities, attributes of links.
+/// Makes entries that require root: devices, files of other users, capabilities, attributes of
+/// links.
 fn make_what_only_root_can(root: &Path) {
     let at = |name: &str| root.join(name);
     let (null, disk) = (rustix::fs::makedev(1, 3), rustix::fs::makedev(259, 70_000));
@@ -287,7 +288,7 @@ fn make_what_only_root_can(root: &Path) {
     set_xattr(&at("null"), "trusted.device", b"of a device");
 }
 
-/// 40 MiB of which two pieces are there.
+/// Makes a file of 40 MiB that has two pieces of data.
 fn make_sparse(path: &Path) {
     let file = fs::File::create(path).unwrap();
     file.set_len(40 << 20).unwrap();

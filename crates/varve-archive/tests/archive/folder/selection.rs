@@ -1,4 +1,5 @@
-//! What goes in besides what patterns say: sizes, marks, lists, virtual file systems; and that the survey tells the same.
+//! The choice of files by other means than patterns: sizes, marks, lists, and virtual file systems.
+//! The survey reports the same choice.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ fn paths(place: &Place, root: &Node) -> BTreeSet<String> {
     nodes(place, root).into_iter().map(|(path, _)| path).collect()
 }
 
-/// Archives, and holds the survey to what came of it.
+/// Archives the source, and compares the result with the survey.
 fn archive(place: &Place) -> (BTreeSet<String>, ArchivedFolder) {
     let archived = place.try_archive(None).0.unwrap();
     let mut told = BTreeSet::new();
@@ -122,7 +123,7 @@ fn something_listed_below_a_file_is_a_problem() {
     assert_eq!((archived.unwrap().counts.problem_count, problems.len()), (1, 1));
 }
 
-/// Mounts in a name space of its own, so that nothing stays if the test is killed. `None`: not possible here.
+/// Mounts these file systems below the source. Returns `None` if that is not possible here.
 fn mounted(place: &Place, mounts: &[(&str, &str)]) -> Option<()> {
     if !is_root() {
         eprintln!("skipped as not root: file systems of the kernel");
@@ -185,7 +186,8 @@ fn what_the_kernel_makes_up_is_left_empty_and_told() {
     );
 }
 
-/// One that is asked for is archived: each file as what it gives, and none is said to have changed.
+/// A virtual file system is archived if it is the source: each file has the bytes that it returns,
+/// and no file counts as changed.
 #[test]
 fn files_that_the_kernel_makes_up_are_what_they_give() {
     let place = Place::new();
@@ -201,7 +203,7 @@ fn files_that_the_kernel_makes_up_are_what_they_give() {
     assert_eq!(enabled.size, bytes.len() as u64, "and not 4096");
     let changed = found.iter().filter(|(_, node)| node.problem == Some(NodeProblem::Changed)).count();
     assert_eq!(changed, 0);
-    // Those of procfs say that they are empty.
+    // Files of procfs report a size of 0.
     let source = Path::new("/proc/sys/kernel/random");
     let (archived, problems) = place.try_archive_of(source, None);
     assert!(problems.is_empty(), "{problems:?}");

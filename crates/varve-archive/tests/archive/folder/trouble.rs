@@ -1,4 +1,4 @@
-//! Files that change, vanish, or cannot be read: the snapshot says so, and goes on.
+//! Files that change, vanish, or cannot be read: the snapshot reports them, and goes on.
 
 use std::fs;
 use std::io::Write;
@@ -15,7 +15,7 @@ use varve_world::{InlineWorkers, RealWorkers};
 
 use super::sample::{Place, is_root, set_mode};
 
-/// A store that does something once, at the first block of a file: while that file is read.
+/// A store that calls `meddle` once, at the first block of file data, while that file is read.
 struct Meddling<'a> {
     place: &'a Place,
     meddle: Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
@@ -48,7 +48,7 @@ impl BlockStore for Meddling<'_> {
     }
 }
 
-/// What comes of archiving while somebody meddles.
+/// Archives while `meddle` interferes, and returns the result with all problems.
 fn archive_while(place: &Place, meddle: impl FnOnce() + Send) -> (ArchivedFolder, Vec<Problem>) {
     let blocks = Meddling { place, meddle: Mutex::new(Some(Box::new(meddle))) };
     let problems = Mutex::new(Vec::new());
@@ -62,7 +62,7 @@ fn node(place: &Place, archived: &ArchivedFolder, path: &str) -> Node {
     lookup(&StoredFiles::new(&place.blocks), &archived.root, Path::new(path)).unwrap()
 }
 
-/// Large enough to be read in several pieces.
+/// A content that is read in several pieces.
 fn large() -> Vec<u8> {
     (0..3_000_000u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_be_bytes()).collect()
 }
@@ -111,7 +111,8 @@ fn a_file_that_vanishes_before_it_is_read_is_known_by_name() {
     place.file("a large", large());
     let path = place.file("vanishing", large());
     place.file("z", "bytes");
-    // With one worker the first file is read when the queue is full, or at the end: all were seen by then.
+    // One worker reads the first file when the queue is full, or at the end. It has seen all files
+    // by then.
     let (archived, problems) = archive_while(&place, || fs::remove_file(&path).unwrap());
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert_eq!(problems[0].path, Path::new("vanishing"));
@@ -195,7 +196,7 @@ fn a_cancelled_run_ends_with_an_error() {
     assert!(matches!(cancelled, Err(ArchiveFolderError::Cancelled)), "{cancelled:?}");
 }
 
-/// Takes so many blocks, and then no more.
+/// A store that accepts a number of blocks, and then no more.
 struct Full<'a>(&'a Place, std::sync::atomic::AtomicI64);
 
 impl BlockStore for Full<'_> {

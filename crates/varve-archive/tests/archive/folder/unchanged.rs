@@ -1,4 +1,4 @@
-//! A second run reads what has changed, and nothing else.
+//! A second run reads only changed files.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -78,8 +78,8 @@ fn a_file_that_changed_since_the_run_began_is_read_again() {
     assert_eq!(run_at(later, Some(&cold.root)).counts.read_count, 0);
 }
 
-/// A file that was archived before flags were kept has got none, and is read once more for the
-/// flags that its status shows.
+/// An older build archived a file without its flags. The file is read once more for the flags that
+/// its status shows.
 #[test]
 fn flags_that_an_earlier_build_left_out_are_added() {
     let mut place = Place::new();

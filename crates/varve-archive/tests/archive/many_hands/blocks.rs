@@ -1,4 +1,4 @@
-//! Many threads put, get and sync, and others read beside them: what a sync has acknowledged is there, whoever asked for it.
+//! Many threads put, get and sync while others read. Data that any sync has acknowledged exists.
 
 use parking_lot::Mutex;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
@@ -15,7 +15,7 @@ fn open(disk: &SimDisk, seed: u64, access: StoreAccess<'_>) -> Store {
     Store::open(world(disk, seed), Some(&secret()), access, &mut |_| {}).unwrap()
 }
 
-/// What a number stands for. Low ones are put by everybody.
+/// The bytes for a number. All threads put the low numbers.
 fn content(number: u64) -> Vec<u8> {
     let mut bytes = vec![0; 40 + usize::try_from(number % 97 * 180).unwrap()];
     SeededRandom::new(number).fill(&mut bytes).unwrap();
@@ -24,11 +24,11 @@ fn content(number: u64) -> Vec<u8> {
 
 #[derive(Default)]
 struct Promised {
-    /// Blocks that were put before a sync that has come back well.
+    /// Blocks that were put before a successful sync.
     durable: Vec<(BlockName, u64)>,
 }
 
-/// Puts, gets and syncs until the store takes nothing more.
+/// Puts, gets and syncs until the store refuses more.
 fn work(store: &Store, seed: u64, hand: u64, promised: &Mutex<Promised>) {
     let mut draw = SeededDraw::new(seed * 100 + hand);
     let (mut put, mut synced) = (Vec::new(), 0);
@@ -60,7 +60,7 @@ fn work(store: &Store, seed: u64, hand: u64, promised: &Mutex<Promised>) {
     }
 }
 
-/// Reads beside them what was promised before it looked.
+/// Reads blocks that were acknowledged before the reader began.
 #[expect(clippy::disallowed_methods, reason = "this is about threads")]
 fn read(disk: &SimDisk, seed: u64, promised: &Mutex<Promised>) {
     let promise = |draw: &mut SeededDraw| -> Vec<(BlockName, u64)> {
@@ -85,7 +85,7 @@ fn read(disk: &SimDisk, seed: u64, promised: &Mutex<Promised>) {
             }
         }
     };
-    // One hand of this reader follows the writer, while another reads.
+    // One thread of this reader follows the writer while another reads.
     std::thread::scope(|threads| {
         threads.spawn(|| (0..3).for_each(|_| drop(store.follow())));
         (0..3).for_each(|_| is_there(&wanted));
@@ -94,7 +94,7 @@ fn read(disk: &SimDisk, seed: u64, promised: &Mutex<Promised>) {
     if store.follow().is_ok() {
         is_there(&wanted);
     }
-    // A check finds nothing wrong, either, with what is being written meanwhile.
+    // A check beside a writer finds no damage either.
     if let Ok(mut damage) = check(&store, seed)
         && !disk.is_down()
     {

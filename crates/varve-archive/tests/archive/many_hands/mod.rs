@@ -1,5 +1,6 @@
-//! Several use one store at the same time, and then the disk misbehaves, or the power goes. The simulation of faults runs one hand, so that a
-//! seed decides everything; here the machine decides what comes before what.
+//! Several threads use one store, and then the disk fails or the power is cut. The fault simulation
+//! runs one thread, so that a seed decides everything. Here the machine decides the order of
+//! events.
 
 mod blocks;
 mod nights;
@@ -25,7 +26,7 @@ fn secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![7; 32]))
 }
 
-/// A store of each kind, by turns.
+/// The settings of a store. The seeds cover all kinds.
 fn config(seed: u64) -> StoreConfig {
     let bit = |number: u64| (seed >> number) & 1 == 1;
     StoreConfig {
@@ -44,12 +45,12 @@ fn config(seed: u64) -> StoreConfig {
     }
 }
 
-/// Parity is missing if a crash came before it was made; all else is damage.
+/// Missing parity is no damage, because a crash may have come before it was made.
 fn is_damage(damage: &Damage) -> bool {
     !matches!(damage.kind, DamageKind::Parity(ParityDamage::Missing))
 }
 
-/// 16 seeds from 0 on; more of them with `VARVE_HANDS_SEEDS`, others with `VARVE_HANDS_FIRST`.
+/// 16 seeds from 0 on. `VARVE_HANDS_SEEDS` sets the count, and `VARVE_HANDS_FIRST` the first seed.
 fn seeds() -> Range<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let first = number("VARVE_HANDS_FIRST").unwrap_or(0);

@@ -1,5 +1,6 @@
-//! Night after night is taken, and now and then the store is repaired, while others look at it, verify it, read from it and carry it to a second
-//! home. Each of them finds whole what was finished before it looked, and nothing wrong with the rest.
+//! Nights are archived, and the store is sometimes repaired, while other threads read it, verify it
+//! and replicate it. Each of them finds all nights complete that were finished before it began, and
+//! finds nothing wrong with the rest.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,12 +34,12 @@ const BLOCK_BYTES: u32 = 4096;
 const IMAGE_BLOCKS: usize = 100;
 const NIGHTS: usize = 12;
 
-/// What opens the key of a machine that may add and not read.
+/// The secret of the key that may add and not read.
 fn write_only_secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![8; 32]))
 }
 
-/// Makes a store, with a key for such a machine if it can have one.
+/// Makes a store, with a write-only key if the settings allow one.
 fn create(disk: &SimDisk, config: &StoreConfig) {
     Store::create(&world(disk, 1), config, Some(&secret()), COST).unwrap();
     if takes_write_only(config) {
@@ -74,7 +75,7 @@ fn audit_of(replica: &Replica, world: &World) -> Result<AuditReport, String> {
     audit(audited, ClumpShare::ALL, &()).map_err(|error| with_causes(&error))
 }
 
-/// The disk that is archived, as it is one night: a part of it has changed since the night before.
+/// Changes a part of the archived disk, as a day does between two nights.
 fn change(image: &mut Vec<u8>, draw: &mut SeededDraw) {
     image.resize(IMAGE_BLOCKS * BLOCK_BYTES as usize, 0);
     for _ in 0..1 + draw.below(40) {
@@ -84,14 +85,14 @@ fn change(image: &mut Vec<u8>, draw: &mut SeededDraw) {
     }
 }
 
-/// What is known of the store.
+/// All that the test knows of the store.
 #[derive(Default)]
 struct Known {
     /// Every night that was ever begun, by its name.
     begun: BTreeMap<String, Arc<Vec<u8>>>,
-    /// Those of which somebody was told that they are archived.
+    /// The nights that were reported as archived.
     finished: Vec<String>,
-    /// Those that were finished when a replication began that has come to its end.
+    /// The nights that were finished before a replication began that has completed.
     carried: Vec<String>,
 }
 
@@ -99,12 +100,13 @@ struct Shared {
     seed: u64,
     disk: SimDisk,
     known: Mutex<Known>,
-    /// Whether something is damaged, and not mended yet: then what cannot be read is no failure; what reads as something else is.
+    /// True if damage is not mended yet. An unreadable block is then no failure, but a wrong byte
+    /// is.
     is_damaged: bool,
     is_over: AtomicBool,
 }
 
-/// Says so when it is dropped.
+/// Sets the flag when it is dropped.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -130,7 +132,7 @@ impl Shared {
         Arc::clone(&self.known().begun[&snapshot.name])
     }
 
-    /// Unless the power is gone, in which case nothing counts.
+    /// Fails unless `is_so`. Nothing is required while the power is gone or something is damaged.
     fn demand(&self, is_so: bool, what: impl FnOnce() -> String) {
         let is_excused = self.is_damaged || self.disk.is_down();
         assert!(is_so || is_excused, "seed {}: {}", self.seed, what());
@@ -158,7 +160,7 @@ impl Shared {
         }
     }
 
-    /// All of these nights are there, in order, and what is read of them is right.
+    /// All of these nights are listed, in order, and the data that is read is right.
     fn check(&self, archive: &Archive, finished: &[String], who: &str, draw: &mut SeededDraw) {
         let listed: Vec<_> = archive.snapshots().iter().map(|snapshot| snapshot.name.clone()).collect();
         let mut wanted = finished.iter().peekable();
@@ -200,7 +202,7 @@ impl Shared {
         self.demand(is_whole, || format!("{who}: verify: {:?} {:?}", verified.damage, verified.harm));
     }
 
-    /// Opens the store beside its writer, again and again.
+    /// Opens the store again and again while it has a writer.
     fn look(&self, mut seed: u64) {
         let mut draw = SeededDraw::new(seed);
         while !self.is_over.load(Ordering::Acquire) {
@@ -219,7 +221,7 @@ impl Shared {
         }
     }
 
-    /// Carries what there is to a second home, again and again, and now and then comes back from it.
+    /// Replicates the store again and again, and sometimes clones it.
     fn carry(&self, target: &Arc<dyn Target>, mut seed: u64) {
         let mut draw = SeededDraw::new(seed);
         while !self.is_over.load(Ordering::Acquire) {
@@ -234,7 +236,7 @@ impl Shared {
         }
     }
 
-    /// Reads what is there in place, and audits it, while it grows.
+    /// Reads the replica at its target while it grows, and audits it.
     fn look_there(&self, target: &Arc<dyn Target>, mut seed: u64) {
         let mut draw = SeededDraw::new(seed);
         while !self.is_over.load(Ordering::Acquire) {
@@ -254,7 +256,8 @@ impl Shared {
             if draw.once_in(2) {
                 let audited = audit_of(&replica, &world);
                 if let Some(mut audit) = self.given(audited) {
-                    // Several objects of an arena are under way at a time, and may come in any order.
+                    // Several objects of an arena are uploaded at a time, and may arrive in any
+                    // order.
                     audit.findings.retain(|finding| !matches!(finding.kind, AuditFindingKind::Detached));
                     self.demand(audit.findings.is_empty(), || format!("an audit: {:?}", audit.findings));
                 }
@@ -304,7 +307,7 @@ impl Shared {
         }
     }
 
-    /// While this is done, others look at the store.
+    /// Does the work while other threads read and replicate the store.
     #[expect(clippy::disallowed_methods, reason = "this is about threads")]
     fn while_others_look(&self, number: u64, work: impl FnOnce()) {
         self.is_over.store(false, Ordering::Release);
@@ -314,13 +317,14 @@ impl Shared {
             threads.spawn(move || self.look(number + 100));
             threads.spawn(|| self.carry(&target, number + 500));
             threads.spawn(|| self.look_there(&target, number + 700));
-            // Even if it fails: who waits for the others would wait for ever.
+            // The flag must be set even if the work panics, because the other threads run until
+            // then.
             let _over = Over(&self.is_over);
             work();
         });
     }
 
-    /// Takes nights until something strikes; and then the power goes.
+    /// Archives nights until a fault strikes, and then cuts the power.
     fn survive_nights(&self, secret: &Secret, image: &mut Vec<u8>, number: u64, draw: &mut SeededDraw) {
         let mut archive = open_with(secret, &self.disk, number, WRITER).unwrap();
         let strike = match draw.below(4) {
@@ -346,7 +350,8 @@ impl Shared {
         self.disk.restart();
     }
 
-    /// A bit of an arena that has parity flips, and the store is repaired. By the parity all of it comes back.
+    /// Flips a bit of an arena that has parity, and repairs the store. The parity brings all data
+    /// back.
     fn mend(&mut self, number: u64, draw: &mut SeededDraw) {
         let archive = open(&self.disk, number, WRITER).unwrap();
         let with_parity = archive.store().vault().parity().list().unwrap();
@@ -356,7 +361,7 @@ impl Shared {
             self.is_damaged = true;
             self.while_others_look(number, || {
                 let report = repair(archive.store(), &[], RepairScope::All, &Progress::new()).unwrap();
-                // Between two records nothing is hit.
+                // A flip between two records damages nothing.
                 let is_mended = report.mended.keys().eq([&arena]) || report.plan.before.damage.is_empty();
                 assert!(is_mended, "seed {}: {report:?}", self.seed);
             });
@@ -365,7 +370,8 @@ impl Shared {
         archive.close().unwrap();
     }
 
-    /// Who opens the store now finds all that was finished; a reader first, since the writer cuts off what a crash has left.
+    /// Every opening finds all finished nights. A reader comes first, because the writer cuts off
+    /// the rest of a crash.
     fn check_all(&self, number: u64, when: &str, draw: &mut SeededDraw) {
         for access in [StoreAccess::Read, WRITER] {
             let archive = open(&self.disk, number, access).unwrap();
