@@ -441,7 +441,7 @@ fn the_page_has_the_same_table() {
     assert!(page.contains(MATRIX), "docs/internals/reliability.md should have:\n{MATRIX}");
 }
 
-/// Stores of each kind are harmed at many places, at record boundaries and elsewhere.
+/// Stores of each kind are harmed at many places, without regard to where a part begins.
 #[test]
 fn a_harm_anywhere_in_the_log_is_noticed() {
     let kinds = [

@@ -169,7 +169,7 @@ impl Page {
     }
 
     /// Returns the bytes of a dump. A line has an offset, then pairs of digits, and a remark after
-    /// two blanks. The last pair may be repeated (`00 ×24`).
+    /// two blanks. A pair may be repeated: `00 ×24` is 24 bytes.
     fn bytes(&self, called: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         for line in self.lines(called) {

@@ -167,7 +167,7 @@ fn the_nights_of_several_machines_and_of_whoever_may_read_make_one_list() {
     for (seed, byte) in (30..).zip([2, 1, 3, 2, 2, 1, 3]) {
         one_night(&storage, seed, byte, source.path(), false);
     }
-    // Two of the machines are killed right after their snapshot.
+    // Two nights whose process is killed right after the snapshot.
     for seed in [50, 51] {
         let mut archive = open(&storage, seed, 2, WRITER);
         night(&mut archive, source.path(), false);

@@ -27,7 +27,7 @@
 //! **Adding an action**, such as a step of maintenance: add a variant of
 //! [`Action`](schedule::Action), a line in `Action::draw` with its frequency, and an arm in
 //! `Case::act` (`run.rs`). The arm makes the call, and passes an error to `Case::excused`, which
-//! fails the run unless a fault has struck. Then it tells the model the acknowledged data, and
+//! fails the run unless a fault has struck. Then it adds the acknowledged data to the model, and
 //! `Case::check_all` checks it like all other data. A new action changes the draws of all seeds:
 //! note in `failed-seeds.txt` the seeds that are older, or keep their schedules as tests.
 #![allow(clippy::cast_possible_truncation)]
@@ -158,7 +158,8 @@ fn replay() {
 /// of every `VARVE_FAULT_FRESH_DISK` fresh seeds has its index on disk. One of every
 /// `VARVE_FAULT_BACK` fresh seeds runs once more with files that are put back to an earlier state,
 /// and one of every `VARVE_FAULT_VAC` once more on a store that is filled without snapshots.
-/// `VARVE_FAULT_HANDS` gives the engine that many threads; then a seed does not decide everything.
+/// `VARVE_FAULT_HANDS` is the number of the engine's threads; with more than one, a seed does not
+/// decide everything.
 /// Prints the table of faults survived.
 #[test]
 #[ignore = "takes minutes: script/test faults, script/soak MINUTES"]

@@ -70,7 +70,7 @@ impl Model {
     }
 
     /// Compares the catalog with the promised snapshots: it lists all of them in order, and between
-    /// them only snapshots that were begun. Returns what is wrong.
+    /// them only snapshots that were begun. Returns the first difference.
     pub fn compare_catalog(promised: &Promised, taken: &AllTaken, listed: &[String]) -> Option<String> {
         let mut wanted = promised.snapshots.iter().peekable();
         for name in listed {

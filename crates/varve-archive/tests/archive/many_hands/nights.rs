@@ -100,8 +100,8 @@ struct Shared {
     seed: u64,
     disk: SimDisk,
     known: Mutex<Known>,
-    /// True if damage is not mended yet. An unreadable block is then no failure, but a wrong byte
-    /// is.
+    /// True if damage is not mended yet. An unreadable block is then no failure, but wrong bytes
+    /// are.
     is_damaged: bool,
     is_over: AtomicBool,
 }

@@ -67,7 +67,7 @@ impl Case {
         self.check_all(true)
     }
 
-    /// The note of the log's last end may name a page that a repair has since written anew. The end
+    /// The note of the log's end may name a page that a repair has since written anew. The end
     /// then seems lost until the next repair.
     fn settle_the_end(&mut self, step: &Step) -> Checked {
         let archive =
