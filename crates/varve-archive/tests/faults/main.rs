@@ -1,8 +1,7 @@
 //! Runs the whole engine on the simulated disk of `varve-sim`, together with a model of all
 //! acknowledged data.
 //!
-//! New here? `every_call.rs` is the entrance: the same idea in one short file, with power cuts
-//! only.
+//! New here? Start with `every_call.rs`: the same idea in one short file, with power cuts only.
 //!
 //! A seed draws a [`Schedule`](schedule::Schedule): a list of actions on an archive, and the faults
 //! with their calls. [`run`](run::run) executes it and checks that the archive keeps its promises:
@@ -159,8 +158,7 @@ fn replay() {
 /// `VARVE_FAULT_BACK` fresh seeds runs once more with files that are put back to an earlier state,
 /// and one of every `VARVE_FAULT_VAC` once more on a store that is filled without snapshots.
 /// `VARVE_FAULT_HANDS` is the number of the engine's threads; with more than one, a seed does not
-/// decide everything.
-/// Prints the table of faults survived.
+/// decide everything. Prints the table of faults survived.
 #[test]
 #[ignore = "takes minutes: script/test faults, script/soak MINUTES"]
 #[expect(

@@ -144,7 +144,7 @@ impl Case {
                 self.model.durable.snapshots = session::listed(self.writer());
                 Ok(())
             }
-            // Nothing was written for the lack of it.
+            // The size of the store could not be determined, so nothing was written.
             Err(error @ TakeError::Stats(_)) => self.excused(&with_causes(&error)),
             Err(error) => self.after_failure(&with_causes(&error)),
         }
