@@ -575,7 +575,7 @@ fn what_must_stay_is_neither_replaced_nor_removed_nor_written_into() {
     assert!(matches!(refused, Err(RestoreFolderError::Holds { .. })), "{refused:?}");
 }
 
-/// This protects any store at any place, and not only the open one.
+/// A restore protects every store below the destination, and not only the open one.
 #[test]
 fn another_store_is_neither_removed_nor_written_into() {
     let place = Place::new();
