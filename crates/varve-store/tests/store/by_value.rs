@@ -2,8 +2,6 @@
 //! it never leads to.
 #![allow(clippy::cast_possible_truncation)]
 
-use std::sync::Arc;
-
 use varve_block::{
     Block, BlockName, BlockStore, BlockType, ClumpName, GetError, PLACED_SCORE_BYTES, PlacedName, Score,
 };
@@ -13,18 +11,10 @@ use varve_store::{
     StoreAccess, StoreConfig,
 };
 use varve_upkeep::{Checker, MendPlan, Mender};
-use varve_world::{MemoryStorage, Random, SeededRandom, Storage, World};
+use varve_world::{MemoryStorage, Random, SeededRandom, Storage};
 use zeroize::Zeroizing;
 
-const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
-
-fn world(storage: &MemoryStorage, seed: u64) -> World {
-    World::deterministic(Arc::new(storage.clone()), seed)
-}
-
-fn secret() -> Secret {
-    Secret::KeyFile(Zeroizing::new(vec![7; 32]))
-}
+use crate::memory_store::{WRITER, created, open, secret, world};
 
 fn config(encryption: Encryption, index: IndexKind) -> StoreConfig {
     let mut config = StoreConfig::new([5; 16]);
@@ -33,16 +23,6 @@ fn config(encryption: Encryption, index: IndexKind) -> StoreConfig {
     config.arena_map = ArenaMap::new(1 << 20).unwrap();
     config.clump_bytes = ClumpBytes::new(64 << 10).unwrap();
     config
-}
-
-fn created(config: &StoreConfig) -> MemoryStorage {
-    let storage = MemoryStorage::new();
-    Store::create(&world(&storage, 1), config, Some(&secret()), PassphraseCost::default()).unwrap();
-    storage
-}
-
-fn open(storage: &MemoryStorage, seed: u64, access: StoreAccess<'_>) -> Store {
-    Store::open(world(storage, seed), Some(&secret()), access, &mut |_| {}).unwrap()
 }
 
 fn all_kinds() -> Vec<StoreConfig> {

@@ -2,30 +2,19 @@
 //! and changes from one kind of index to the other.
 #![allow(clippy::cast_possible_truncation)]
 
-use std::sync::Arc;
-
 use varve_block::{Block, BlockName, BlockStore, BlockType, contract};
 use varve_store::{
-    DiskIndexConfig, Encryption, IndexKind, PassphraseCost, Prefetch, ScoreAlgorithm, Secret, Store,
-    StoreAccess, StoreConfig,
+    DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, Store, StoreAccess, StoreConfig,
 };
-use varve_world::{FileName, MemoryStorage, Storage, World};
-use zeroize::Zeroizing;
+use varve_world::{FileName, MemoryStorage, Storage};
 
-const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
+use crate::memory_store::{WRITER, created, open, secret, world};
+
 /// A change to a file.
 type Harm = fn(&mut Vec<u8>);
 
 /// Enough blocks for several passes with the least memory allowed.
 const MANY: u64 = 50_000;
-
-fn world(storage: &MemoryStorage, seed: u64) -> World {
-    World::deterministic(Arc::new(storage.clone()), seed)
-}
-
-fn secret() -> Secret {
-    Secret::KeyFile(Zeroizing::new(vec![7; 32]))
-}
 
 fn config() -> StoreConfig {
     let mut config = StoreConfig::new([5; 16]);
@@ -35,16 +24,6 @@ fn config() -> StoreConfig {
     config.disk_index =
         DiskIndexConfig { memory_bytes: 1 << 20, expected_blocks: 1000, ..DiskIndexConfig::default() };
     config
-}
-
-fn created(config: &StoreConfig) -> MemoryStorage {
-    let storage = MemoryStorage::new();
-    Store::create(&world(&storage, 1), config, Some(&secret()), PassphraseCost::default()).unwrap();
-    storage
-}
-
-fn open(storage: &MemoryStorage, seed: u64, access: StoreAccess<'_>) -> Store {
-    Store::open(world(storage, seed), Some(&secret()), access, &mut |_| {}).unwrap()
 }
 
 fn bytes_of(number: u64) -> [u8; 24] {

@@ -5,25 +5,16 @@ use std::sync::Arc;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
 use varve_log::ArenaId;
-use varve_store::{Encryption, PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
+use varve_store::{Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};
 use varve_upkeep::{Checker, DamageKind, MendPlan, Mender};
 use varve_world::{MemoryStorage, Random, SeededRandom, World};
-use zeroize::Zeroizing;
 
-const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "a test" };
+use crate::memory_store::{WRITER, open, secret};
+
 const BLOCK_BYTES: usize = 8 << 10;
 const BLOCK_COUNT: usize = 64;
 /// Frames have 32 KiB when reads in pieces are expected.
 const BLOCKS_EACH: usize = 4;
-
-fn secret() -> Secret {
-    Secret::KeyFile(Zeroizing::new(vec![7; 32]))
-}
-
-fn open(storage: &MemoryStorage, seed: u64, access: StoreAccess<'_>) -> Store {
-    let world = World::deterministic(Arc::new(storage.clone()), seed);
-    Store::open(world, Some(&secret()), access, &mut |_| {}).unwrap()
-}
 
 /// A store with one clump of random blocks, their names, and the blocks.
 fn sample(encryption: Encryption) -> (MemoryStorage, Vec<BlockName>, Vec<Vec<u8>>) {

@@ -10,7 +10,8 @@ use varve_store::{
 };
 use varve_world::{FileName, MemoryStorage, Storage, World};
 
-const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
+use crate::memory_store::WRITER;
+
 const COUNT: u64 = 40_000;
 /// A change to a file.
 type Harm = fn(&mut Vec<u8>);

@@ -5,5 +5,6 @@ mod disk_index;
 mod frames;
 mod index_places;
 mod keys;
+mod memory_store;
 mod random_reads;
 mod store;

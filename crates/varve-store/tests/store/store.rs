@@ -16,13 +16,7 @@ use varve_upkeep::{Checker, Damage, DamageKind, MendPlan, Mender};
 use varve_world::{FileName, MemoryStorage, Random, RealWorkers, SeededRandom, Storage, World};
 use zeroize::Zeroizing;
 
-fn world(storage: &MemoryStorage, seed: u64) -> World {
-    World::deterministic(Arc::new(storage.clone()), seed)
-}
-
-fn secret() -> Secret {
-    Secret::KeyFile(Zeroizing::new(vec![7; 32]))
-}
+use crate::memory_store::{WRITER, created, open, secret, try_open, world};
 
 fn config(score: ScoreAlgorithm, encryption: Encryption) -> StoreConfig {
     let mut config = StoreConfig::new([5; 16]);
@@ -31,18 +25,6 @@ fn config(score: ScoreAlgorithm, encryption: Encryption) -> StoreConfig {
     config.arena_map = varve_log::ArenaMap::new(1 << 20).unwrap();
     config.clump_bytes = varve_log::ClumpBytes::new(128 << 10).unwrap();
     config
-}
-
-fn created(config: &StoreConfig) -> MemoryStorage {
-    let storage = MemoryStorage::new();
-    Store::create(&world(&storage, 1), config, Some(&secret()), PassphraseCost::default()).unwrap();
-    storage
-}
-
-const WRITER: StoreAccess<'_> = StoreAccess::Write { holder: "process 42 on here" };
-
-fn open(storage: &MemoryStorage, seed: u64, access: StoreAccess<'_>) -> Result<Store, OpenStoreError> {
-    Store::open(world(storage, seed), Some(&secret()), access, &mut |_| {})
 }
 
 fn all_kinds() -> Vec<StoreConfig> {
@@ -81,7 +63,7 @@ fn every_kind_keeps_the_contract() {
         let mut seed = 10;
         contract::check(&mut || {
             seed += 1;
-            open(&created(&config), seed, WRITER).unwrap()
+            open(&created(&config), seed, WRITER)
         });
     }
 }
@@ -90,7 +72,7 @@ fn every_kind_keeps_the_contract() {
 fn many_arenas_are_read_alike_by_one_and_by_several() {
     for config in all_kinds() {
         let storage = created(&config);
-        let store = open(&storage, 10, WRITER).unwrap();
+        let store = open(&storage, 10, WRITER);
         let names: Vec<_> = (0..600).map(|seed| put(&store, &random_bytes(seed, 20_000))).collect();
         store.close().unwrap();
         for file in storage.list("index").unwrap() {
@@ -132,7 +114,7 @@ fn a_store_opens_with_all_that_was_put() {
         let storage = created(&config);
         let mut names = Vec::new();
         for session in 0..4 {
-            let store = open(&storage, 100 + session, WRITER).unwrap();
+            let store = open(&storage, 100 + session, WRITER);
             for (name, bytes) in &names {
                 assert_eq!(store.get(name).unwrap(), bytes);
             }
@@ -145,7 +127,7 @@ fn a_store_opens_with_all_that_was_put() {
             }
             store.close().unwrap();
         }
-        let store = open(&storage, 200, StoreAccess::Read).unwrap();
+        let store = open(&storage, 200, StoreAccess::Read);
         let asked: Vec<_> = names.iter().map(|(name, _)| *name).collect();
         for (answer, (_, bytes)) in store.get_batch(&asked).into_iter().zip(&names) {
             assert_eq!(answer.unwrap(), bytes);
@@ -157,7 +139,7 @@ fn a_store_opens_with_all_that_was_put() {
 #[test]
 fn duplicates_are_stored_once() {
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     let blocks: Vec<_> = (0..50).map(|seed| random_bytes(seed, 8192)).collect();
     let twice: Vec<_> = blocks.iter().chain(&blocks).map(|bytes| data(bytes)).collect();
     store.put_batch(&twice).unwrap();
@@ -166,19 +148,19 @@ fn duplicates_are_stored_once() {
     store.sync().unwrap();
     store.put_batch(&twice).unwrap();
     store.close().unwrap();
-    let bytes_before = open(&storage, 3, StoreAccess::Read).unwrap().stats().unwrap().log_bytes;
-    let store = open(&storage, 3, WRITER).unwrap();
+    let bytes_before = open(&storage, 3, StoreAccess::Read).stats().unwrap().log_bytes;
+    let store = open(&storage, 3, WRITER);
     store.put_batch(&twice).unwrap();
     assert_eq!(store.session_growth(), (0, 0));
     store.close().unwrap();
-    assert_eq!(open(&storage, 4, StoreAccess::Read).unwrap().stats().unwrap().log_bytes, bytes_before);
+    assert_eq!(open(&storage, 4, StoreAccess::Read).stats().unwrap().log_bytes, bytes_before);
 }
 
 /// A power cut may keep the footer of a seal that was not synced, and lose the bytes before it.
 #[test]
 fn a_torn_seal_hides_nothing() {
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     let blocks: Vec<_> = (0..150).map(|seed| random_bytes(seed, 9000)).collect();
     let names: Vec<_> = blocks.iter().map(|bytes| put(&store, bytes)).collect();
     store.sync().unwrap();
@@ -189,14 +171,14 @@ fn a_torn_seal_hides_nothing() {
     torn[footer - 20..footer].fill(0);
     storage.set_contents(&file, torn.clone());
     for access in [StoreAccess::Read, WRITER] {
-        let store = open(&storage, 3, access).unwrap();
+        let store = open(&storage, 3, access);
         assert!(names.iter().zip(&blocks).all(|(name, bytes)| store.get(name).unwrap() == *bytes));
     }
-    let store = open(&storage, 4, WRITER).unwrap();
+    let store = open(&storage, 4, WRITER);
     put(&store, b"the next sync seals it again");
     store.close().unwrap();
     assert_ne!(storage.contents(&file).unwrap(), torn);
-    assert!(Checker::of(&open(&storage, 5, StoreAccess::Read).unwrap()).check_order().unwrap().is_empty());
+    assert!(Checker::of(&open(&storage, 5, StoreAccess::Read)).check_order().unwrap().is_empty());
 }
 
 /// The creating process may have been stopped by a failure at the last step.
@@ -219,34 +201,34 @@ fn a_store_is_durable_before_anything_is_put() {
 #[test]
 fn one_writes_and_others_read() {
     let storage = default_store();
-    let writer = open(&storage, 2, WRITER).unwrap();
+    let writer = open(&storage, 2, WRITER);
     let early = put(&writer, b"early");
     writer.sync().unwrap();
-    match open(&storage, 3, WRITER).map(|_| ()) {
+    match try_open(&storage, 3, WRITER).map(|_| ()) {
         Err(error @ OpenStoreError::Locked { .. }) => {
             assert!(error.to_string().contains("process 42 on here"), "{error}")
         }
         other => panic!("{other:?}"),
     }
-    let reader = open(&storage, 4, StoreAccess::Read).unwrap();
+    let reader = open(&storage, 4, StoreAccess::Read);
     let late = put(&writer, b"late");
     writer.sync().unwrap();
     assert_eq!(reader.get(&early).unwrap(), b"early".as_slice());
     assert!(matches!(reader.get(&late), Err(GetError::NotFound { .. })), "a reader sees what was there");
     assert!(matches!(reader.put(data(b"x")), Err(PutError::ReadOnly { .. })));
     drop(writer);
-    open(&storage, 5, WRITER).unwrap();
+    open(&storage, 5, WRITER);
 }
 
 #[test]
 fn a_reader_follows_a_writer() {
     for config in all_kinds() {
         let storage = created(&config);
-        let reader = open(&storage, 3, StoreAccess::Read).unwrap();
+        let reader = open(&storage, 3, StoreAccess::Read);
         assert!(!reader.follow().unwrap(), "nothing was written yet");
         let mut names = Vec::new();
         for session in 0..3 {
-            let writer = open(&storage, 40 + session, WRITER).unwrap();
+            let writer = open(&storage, 40 + session, WRITER);
             assert!(!writer.follow().unwrap(), "a writer has nobody to follow");
             for round in 0..4 {
                 // More than an arena, so some arenas are sealed meanwhile.
@@ -268,7 +250,7 @@ fn a_reader_follows_a_writer() {
             writer.close().unwrap();
         }
         reader.follow().unwrap();
-        let fresh = open(&storage, 60, StoreAccess::Read).unwrap();
+        let fresh = open(&storage, 60, StoreAccess::Read);
         assert_eq!(reader.stats().unwrap().block_count, fresh.stats().unwrap().block_count);
         assert!(fresh.stats().unwrap().arena_count > 3);
     }
@@ -283,7 +265,7 @@ fn strangers_are_turned_away() {
     let wrong = Secret::KeyFile(Zeroizing::new(vec![8; 32]));
     assert!(matches!(open_with(Some(&wrong)), Err(OpenStoreError::Keys(KeyError::Wrong { .. }))));
     assert!(matches!(
-        open(&MemoryStorage::new(), 1, StoreAccess::Read).map(|_| ()),
+        try_open(&MemoryStorage::new(), 1, StoreAccess::Read).map(|_| ()),
         Err(OpenStoreError::NotAStore)
     ));
     let again = Store::create(
@@ -305,11 +287,11 @@ fn what_an_unfinished_creation_has_left_is_no_stranger() {
         let storage = MemoryStorage::new();
         storage.set_contents(&FileName::new(left).unwrap(), b"# half".to_vec());
         create(&storage).unwrap();
-        open(&storage, 2, WRITER).unwrap().close().unwrap();
+        open(&storage, 2, WRITER).close().unwrap();
     }
     // The keys of a store that has lost its configuration must not be replaced.
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     put(&store, b"something");
     store.close().unwrap();
     storage.remove(&FileName::new("config.toml").unwrap()).unwrap();
@@ -324,14 +306,14 @@ fn a_sha1_collision_is_refused() {
     );
     for encryption in [Encryption::Aes256Gcm, Encryption::None] {
         let storage = created(&config(ScoreAlgorithm::Sha1, encryption));
-        let store = open(&storage, 2, WRITER).unwrap();
+        let store = open(&storage, 2, WRITER);
         let name = put(&store, one);
         assert!(
             matches!(store.put(data(other)), Err(PutError::Collision { name: refused }) if refused == name),
             "waiting"
         );
         store.close().unwrap();
-        let store = open(&storage, 3, WRITER).unwrap();
+        let store = open(&storage, 3, WRITER);
         assert!(matches!(store.put(data(other)), Err(PutError::Collision { .. })), "stored");
         assert_eq!(put(&store, one), name);
         assert_eq!(store.get(&name).unwrap(), one);
@@ -348,7 +330,7 @@ fn what_came_before_a_refused_block_is_stored() {
         include_bytes!("../collision/sha-mbles-2.bin").as_slice(),
     );
     let storage = created(&config(ScoreAlgorithm::Sha1, Encryption::None));
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     // More blocks than fit into one clump.
     let many: Vec<_> = (0..60).map(|seed| random_bytes(seed, 50_000)).collect();
     let before: Vec<_> = std::iter::once(data(one)).chain(many.iter().map(|bytes| data(bytes))).collect();
@@ -356,7 +338,7 @@ fn what_came_before_a_refused_block_is_stored() {
     assert!(matches!(store.put_batch(&all), Err(PutError::Collision { .. })));
     store.sync().unwrap();
     drop(store);
-    let store = open(&storage, 3, WRITER).unwrap();
+    let store = open(&storage, 3, WRITER);
     store.put_batch(&before).unwrap();
     assert_eq!(store.session_growth(), (0, 0));
 }
@@ -364,7 +346,7 @@ fn what_came_before_a_refused_block_is_stored() {
 #[test]
 fn a_full_disk_loses_nothing() {
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     let kept = put(&store, b"kept");
     store.sync().unwrap();
     storage.set_bytes_max(Some(200_000));
@@ -374,7 +356,7 @@ fn a_full_disk_loses_nothing() {
     assert_eq!(store.get(&kept).unwrap(), b"kept".as_slice());
     drop(store);
     storage.set_bytes_max(None);
-    let store = open(&storage, 3, WRITER).unwrap();
+    let store = open(&storage, 3, WRITER);
     assert_eq!(store.get(&kept).unwrap(), b"kept".as_slice());
     put(&store, &random_bytes(1, 50_000));
     store.close().unwrap();
@@ -383,7 +365,7 @@ fn a_full_disk_loses_nothing() {
 #[test]
 fn what_was_synced_survives_a_cut_anywhere() {
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     let synced: Vec<_> =
         (0..20).map(|seed| random_bytes(seed, 3000)).map(|bytes| (put(&store, &bytes), bytes)).collect();
     store.sync().unwrap();
@@ -396,14 +378,14 @@ fn what_was_synced_survives_a_cut_anywhere() {
     for length in (synced_bytes..whole.len()).step_by(4093) {
         let crashed = storage.fork();
         crashed.set_contents(&file, whole[..length].to_vec());
-        let seen = open(&crashed, 1, StoreAccess::Read).unwrap();
+        let seen = open(&crashed, 1, StoreAccess::Read);
         let check = Checker::of(&seen).check_arena(varve_log::ArenaId(0), true).unwrap();
         assert!(check.damage.is_empty(), "cut to {length}: {:?}", check.damage);
-        let store = open(&crashed, 3, WRITER).unwrap();
+        let store = open(&crashed, 3, WRITER);
         assert!(synced.iter().all(|(name, bytes)| store.get(name).unwrap() == *bytes), "cut to {length}");
         let more = put(&store, b"and on it goes");
         store.close().unwrap();
-        let store = open(&crashed, 4, StoreAccess::Read).unwrap();
+        let store = open(&crashed, 4, StoreAccess::Read);
         assert_eq!(store.get(&more).unwrap(), b"and on it goes".as_slice());
         assert!(Checker::of(&store).check_arena(varve_log::ArenaId(0), true).unwrap().damage.is_empty());
     }
@@ -414,10 +396,10 @@ fn an_arena_without_a_header_is_begun_again() {
     let storage = default_store();
     for torn in [Vec::new(), vec![0; 300], vec![0; 5000]] {
         storage.set_contents(&FileName::new("arenas/0000000000.arena").unwrap(), torn);
-        let seen = open(&storage, 1, StoreAccess::Read).unwrap();
+        let seen = open(&storage, 1, StoreAccess::Read);
         let check = Checker::of(&seen).check_arena(varve_log::ArenaId(0), true).unwrap();
         assert!(check.damage.is_empty() && check.unfinished.is_some(), "{check:?}");
-        let store = open(&storage, 2, WRITER).unwrap();
+        let store = open(&storage, 2, WRITER);
         let name = put(&store, b"first");
         store.sync().unwrap();
         assert_eq!(store.get(&name).unwrap(), b"first".as_slice());
@@ -427,7 +409,7 @@ fn an_arena_without_a_header_is_begun_again() {
 #[test]
 fn several_arenas_that_never_reached_the_disk_are_begun_again() {
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     let kept = put(&store, b"kept");
     store.close().unwrap();
     let file = |number: u64| FileName::new(&format!("arenas/{number:010}.arena")).unwrap();
@@ -435,13 +417,13 @@ fn several_arenas_that_never_reached_the_disk_are_begun_again() {
         for (number, contents) in (1..).zip(headless) {
             storage.set_contents(&file(number), contents);
         }
-        let seen = open(&storage, 3, StoreAccess::Read).unwrap();
+        let seen = open(&storage, 3, StoreAccess::Read);
         assert!(Checker::of(&seen).check_order().unwrap().is_empty());
         for id in seen.arenas().unwrap() {
             assert!(Checker::of(&seen).check_arena(id, true).unwrap().damage.is_empty(), "arena {id}");
         }
-        open(&storage, 4, WRITER).unwrap().close().unwrap();
-        let seen = open(&storage, 5, StoreAccess::Read).unwrap();
+        open(&storage, 4, WRITER).close().unwrap();
+        let seen = open(&storage, 5, StoreAccess::Read);
         assert_eq!(seen.arenas().unwrap().len(), 1);
         assert_eq!(seen.get(&kept).unwrap(), b"kept".as_slice());
     }
@@ -451,7 +433,7 @@ fn several_arenas_that_never_reached_the_disk_are_begun_again() {
 fn a_reader_finds_the_root_before_one_that_a_power_cut_took() {
     let storage = default_store();
     let file = FileName::new("arenas/0000000000.arena").unwrap();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     let put_root = |seed| {
         let root = random_bytes(seed, 3000);
         let score = store.put(Block { block_type: BlockType::CATALOG, bytes: &root }).unwrap();
@@ -462,22 +444,22 @@ fn a_reader_finds_the_root_before_one_that_a_power_cut_took() {
     let (first, first_end) = put_root(1);
     let (second, _) = put_root(2);
     drop(store);
-    assert_eq!(open(&storage, 3, StoreAccess::Read).unwrap().last_catalog(), Some(second));
+    assert_eq!(open(&storage, 3, StoreAccess::Read).last_catalog(), Some(second));
     let mut bytes = storage.contents(&file).unwrap();
     let sector = (first_end + 64).next_multiple_of(512);
     bytes[sector..sector + 512].fill(0);
     storage.set_contents(&file, bytes);
-    let reader = open(&storage, 4, StoreAccess::Read).unwrap();
+    let reader = open(&storage, 4, StoreAccess::Read);
     assert_eq!(reader.last_catalog(), Some(first));
     let check = Checker::of(&reader).check_arena(varve_log::ArenaId(0), true).unwrap();
     assert!(check.damage.is_empty() && check.unfinished.is_some(), "{check:?}");
-    assert_eq!(open(&storage, 5, WRITER).unwrap().last_catalog(), Some(first));
+    assert_eq!(open(&storage, 5, WRITER).last_catalog(), Some(first));
 }
 
 #[test]
 fn what_is_lost_in_an_arena_with_a_broken_seal_is_named() {
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     let names = fill(&store, 0..150);
     store.close().unwrap();
     let file = FileName::new("arenas/0000000000.arena").unwrap();
@@ -487,7 +469,7 @@ fn what_is_lost_in_an_arena_with_a_broken_seal_is_named() {
         bad[offset] ^= 1;
     }
     storage.set_contents(&file, bad);
-    let store = open(&storage, 3, StoreAccess::Read).unwrap();
+    let store = open(&storage, 3, StoreAccess::Read);
     let is_lost = |name: &&BlockName| store.get(name).is_err();
     let lost: BTreeSet<_> = names.iter().filter(is_lost).collect();
     let damage = Checker::of(&store).check_arena(ArenaId(0), false).unwrap().damage;
@@ -498,7 +480,7 @@ fn what_is_lost_in_an_arena_with_a_broken_seal_is_named() {
 #[test]
 fn an_arena_that_somebody_puts_back_as_it_was_is_taken_in() {
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     let names = fill(&store, 0..150);
     store.close().unwrap();
     let file = ArenaId(1).file_name();
@@ -506,11 +488,11 @@ fn an_arena_that_somebody_puts_back_as_it_was_is_taken_in() {
     let mut bad = good.clone();
     bad[300_000] ^= 1;
     storage.set_contents(&file, bad);
-    let store = open(&storage, 3, WRITER).unwrap();
+    let store = open(&storage, 3, WRITER);
     let damage = Checker::of(&store).check_arena(ArenaId(1), true).unwrap().damage;
     Mender::of(&store).unwrap().rewrite(&MendPlan::new(&damage)).unwrap();
     store.close().unwrap();
-    let store = open(&storage, 31, WRITER).unwrap();
+    let store = open(&storage, 31, WRITER);
     store.save_checkpoint().unwrap();
     store.close().unwrap();
     storage.set_contents(&file, good);
@@ -518,11 +500,11 @@ fn an_arena_that_somebody_puts_back_as_it_was_is_taken_in() {
     // The index knows the blocks that the repair has written. An arena is read again when a block
     // is not where the index says.
     for access in [StoreAccess::Read, WRITER] {
-        let store = open(&storage, 32, access).unwrap();
+        let store = open(&storage, 32, access);
         assert!(lost(&store) <= 1, "what the repair could not save is in no index until then");
         assert_eq!(lost(&store), 0);
     }
-    let store = open(&storage, 4, WRITER).unwrap();
+    let store = open(&storage, 4, WRITER);
     assert!(
         Checker::of(&store)
             .check_order()
@@ -534,13 +516,13 @@ fn an_arena_that_somebody_puts_back_as_it_was_is_taken_in() {
     assert_eq!(lost(&store), 0);
     assert_eq!(Mender::of(&store).unwrap().take_in_replaced().unwrap(), []);
     store.close().unwrap();
-    assert_eq!(lost(&open(&storage, 5, StoreAccess::Read).unwrap()), 0);
+    assert_eq!(lost(&open(&storage, 5, StoreAccess::Read)), 0);
 }
 
 #[test]
 fn archiving_again_heals_a_lost_directory() {
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     let bytes = random_bytes(1, 20_000);
     let name = put(&store, &bytes);
     store.close().unwrap();
@@ -548,11 +530,11 @@ fn archiving_again_heals_a_lost_directory() {
     let mut bad = storage.contents(&file).unwrap();
     bad[600] ^= 1;
     storage.set_contents(&file, bad[..512].to_vec());
-    let store = open(&storage, 3, WRITER).unwrap();
+    let store = open(&storage, 3, WRITER);
     assert!(matches!(store.get(&name), Err(GetError::NotFound { .. })));
     assert_eq!(put(&store, &bytes), name);
     store.close().unwrap();
-    assert_eq!(open(&storage, 4, StoreAccess::Read).unwrap().get(&name).unwrap(), bytes);
+    assert_eq!(open(&storage, 4, StoreAccess::Read).get(&name).unwrap(), bytes);
 }
 
 fn fill(store: &Store, seeds: std::ops::Range<u64>) -> Vec<BlockName> {
@@ -566,7 +548,7 @@ fn kinds_of(damage: &[Damage]) -> Vec<(ArenaId, String)> {
 #[test]
 fn a_sealed_arena_that_vanished_stays_noticed_until_it_is_replaced() {
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     let names = fill(&store, 0..150);
     store.close().unwrap();
     storage.remove(&FileName::new("arenas/0000000001.arena").unwrap()).unwrap();
@@ -574,20 +556,19 @@ fn a_sealed_arena_that_vanished_stays_noticed_until_it_is_replaced() {
         storage.remove(&hint).unwrap();
     }
     for night in 0..3 {
-        let seen =
-            kinds_of(&Checker::of(&open(&storage, 3, StoreAccess::Read).unwrap()).check_order().unwrap());
+        let seen = kinds_of(&Checker::of(&open(&storage, 3, StoreAccess::Read)).check_order().unwrap());
         assert!(seen.contains(&(ArenaId(1), DamageKind::Missing.to_string())), "night {night}: {seen:?}");
         // Enough blocks that arenas are sealed as well.
-        let store = open(&storage, 10 + night, WRITER).unwrap();
+        let store = open(&storage, 10 + night, WRITER);
         fill(&store, 1000 * (night + 1)..1000 * (night + 1) + 150);
         store.close().unwrap();
     }
-    let store = open(&storage, 20, WRITER).unwrap();
+    let store = open(&storage, 20, WRITER);
     let plan = MendPlan::new(&Checker::of(&store).check_order().unwrap());
     assert_eq!(plan.arenas.keys().collect::<Vec<_>>(), [&ArenaId(1)]);
     Mender::of(&store).unwrap().rewrite(&plan).unwrap();
     store.close().unwrap();
-    let store = open(&storage, 21, WRITER).unwrap();
+    let store = open(&storage, 21, WRITER);
     assert!(Checker::of(&store).check_order().unwrap().is_empty(), "{:?}", Checker::of(&store).check_order());
     let lost = names.iter().filter(|name| store.get(name).is_err()).count();
     assert!((1..names.len() / 2).contains(&lost), "only what it held is lost: {lost}");
@@ -598,14 +579,14 @@ fn a_sealed_arena_that_vanished_stays_noticed_until_it_is_replaced() {
 #[test]
 fn a_header_that_was_read_as_it_was_before_is_read_again() {
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     let names = fill(&store, 0..150);
     store.close().unwrap();
     let file = FileName::new("arenas/0000000001.arena").unwrap();
     let mut before = storage.contents(&file).unwrap();
     before[70_000] ^= 1;
     storage.set_contents(&file, before.clone());
-    let store = open(&storage, 3, WRITER).unwrap();
+    let store = open(&storage, 3, WRITER);
     let damage = Checker::of(&store).check_arena(ArenaId(1), true).unwrap().damage;
     Mender::of(&store).unwrap().rewrite(&MendPlan::new(&damage)).unwrap();
     let whole = storage.contents(&file).unwrap();
@@ -616,7 +597,7 @@ fn a_header_that_was_read_as_it_was_before_is_read_again() {
     store.get(&names[70]).unwrap();
     storage.set_contents(&file, whole);
     let lost = |store: &Store| names.iter().filter(|name| store.get(name).is_err()).count();
-    let lost_for_good = lost(&open(&storage, 4, StoreAccess::Read).unwrap());
+    let lost_for_good = lost(&open(&storage, 4, StoreAccess::Read));
     assert!((1..10).contains(&lost_for_good), "{lost_for_good}");
     assert_eq!(lost(&store), lost_for_good, "what the damaged clump held, and nothing else");
 }
@@ -624,7 +605,7 @@ fn a_header_that_was_read_as_it_was_before_is_read_again() {
 #[test]
 fn a_seal_that_a_power_cut_took_before_a_later_one_is_made_again() {
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     let names = fill(&store, 0..190);
     store.sync().unwrap();
     drop(store);
@@ -634,14 +615,14 @@ fn a_seal_that_a_power_cut_took_before_a_later_one_is_made_again() {
     let log_bytes = u64::from_le_bytes(*whole[whole.len() - 80..].first_chunk().unwrap());
     storage.set_contents(&file, whole[..usize::try_from(log_bytes).unwrap()].to_vec());
     for seed in 3..6 {
-        let store = open(&storage, seed, StoreAccess::Read).unwrap();
+        let store = open(&storage, seed, StoreAccess::Read);
         assert!(
             Checker::of(&store).check_order().unwrap().is_empty(),
             "{:?}",
             Checker::of(&store).check_order()
         );
         assert!(names.iter().all(|name| store.get(name).is_ok()));
-        let store = open(&storage, seed, WRITER).unwrap();
+        let store = open(&storage, seed, WRITER);
         assert!(names.iter().all(|name| store.get(name).is_ok()));
         store.close().unwrap();
     }
@@ -656,10 +637,10 @@ fn seals_that_a_power_cut_has_torn_were_never_there() {
     for torn in 1..8_u64 {
         for has_open_arena in [true, false] {
             let storage = default_store();
-            let store = open(&storage, 2, WRITER).unwrap();
+            let store = open(&storage, 2, WRITER);
             let first = put(&store, b"the page that is noted");
             store.close().unwrap();
-            let store = open(&storage, 3, WRITER).unwrap();
+            let store = open(&storage, 3, WRITER);
             let names = fill(&store, 0..190);
             store.sync().unwrap();
             drop(store);
@@ -676,7 +657,7 @@ fn seals_that_a_power_cut_has_torn_were_never_there() {
             }
             for seed in 4..7 {
                 for access in [StoreAccess::Read, WRITER] {
-                    let store = open(&storage, seed, access).unwrap();
+                    let store = open(&storage, seed, access);
                     let seen = kinds_of(&Checker::of(&store).check_order().unwrap());
                     assert!(seen.is_empty(), "{torn:03b}, {has_open_arena}: {seen:?}");
                     assert!(names.iter().take(140).chain([&first]).all(|name| store.get(name).is_ok()));
@@ -686,7 +667,7 @@ fn seals_that_a_power_cut_has_torn_were_never_there() {
                     }
                 }
             }
-            let store = open(&storage, 7, StoreAccess::Read).unwrap();
+            let store = open(&storage, 7, StoreAccess::Read);
             for arena in store.arenas().unwrap() {
                 let damage = kinds_of(&Checker::of(&store).check_arena(arena, true).unwrap().damage);
                 assert!(damage.is_empty(), "{torn:03b}, {has_open_arena}: {damage:?}");
@@ -700,7 +681,7 @@ fn the_last_catalog_is_found_again() {
     let storage = default_store();
     let mut last = None;
     for session in 0..5 {
-        let store = open(&storage, 10 + session, WRITER).unwrap();
+        let store = open(&storage, 10 + session, WRITER);
         assert_eq!(store.last_catalog(), last);
         let root = format!("root {session}");
         let score = store.put(Block { block_type: BlockType::CATALOG, bytes: root.as_bytes() }).unwrap();
@@ -713,27 +694,27 @@ fn the_last_catalog_is_found_again() {
         }
         store.close().unwrap();
     }
-    assert_eq!(open(&storage, 20, StoreAccess::Read).unwrap().last_catalog(), last);
+    assert_eq!(open(&storage, 20, StoreAccess::Read).last_catalog(), last);
 }
 
 #[test]
 fn an_old_root_that_a_copy_gives_back_is_not_the_newest() {
     let storage = default_store();
     let root = |text: &[u8]| {
-        let store = open(&storage, u64::from(text[0]), WRITER).unwrap();
+        let store = open(&storage, u64::from(text[0]), WRITER);
         let score = store.put(Block { block_type: BlockType::CATALOG, bytes: text }).unwrap();
         store.close().unwrap();
         BlockName { score, block_type: BlockType::CATALOG }
     };
     let (old, newest) = (root(b"old"), root(b"newest"));
-    let store = open(&storage, 3, WRITER).unwrap();
+    let store = open(&storage, 3, WRITER);
     let bytes = random_bytes(9, 1000);
     let score = store.namer().score(&bytes).expect("names are hashes");
     let lost = BlockName { score, block_type: BlockType::DATA };
     let back = [(old, b"old".to_vec().into()), (lost, bytes.clone().into())];
     assert_eq!(store.put_back(&back).unwrap(), 1, "what is no root is stored");
     store.close().unwrap();
-    let store = open(&storage, 4, StoreAccess::Read).unwrap();
+    let store = open(&storage, 4, StoreAccess::Read);
     assert_eq!(store.last_catalog(), Some(newest));
     assert_eq!(store.newest_catalog_roots().unwrap(), [newest]);
     assert_eq!(store.catalog_roots().unwrap().len(), 2);
@@ -745,7 +726,7 @@ fn damage_before_the_end_of_the_open_arena_cuts_nothing() {
     let storage = default_store();
     let mut names = Vec::new();
     for session in 0..3 {
-        let store = open(&storage, 10 + session, WRITER).unwrap();
+        let store = open(&storage, 10 + session, WRITER);
         let bytes = random_bytes(session, 5000);
         names.push((put(&store, &bytes), bytes));
         store.close().unwrap();
@@ -757,7 +738,7 @@ fn damage_before_the_end_of_the_open_arena_cuts_nothing() {
         let mut bad = good.clone();
         bad[offset] ^= 1;
         damaged.set_contents(&file, bad.clone());
-        let store = open(&damaged, 20, WRITER).unwrap();
+        let store = open(&damaged, 20, WRITER);
         let lost = names.iter().filter(|(name, _)| store.get(name).is_err()).count();
         assert!(lost <= 1, "offset {offset}: {lost} of three nights are lost");
         let more = put(&store, b"another night");
@@ -767,17 +748,14 @@ fn damage_before_the_end_of_the_open_arena_cuts_nothing() {
             now.len() >= 3 * 5000 && now[..15_000] == bad[..15_000],
             "offset {offset}: something was cut"
         );
-        assert_eq!(
-            open(&damaged, 21, StoreAccess::Read).unwrap().get(&more).unwrap(),
-            b"another night".as_slice()
-        );
+        assert_eq!(open(&damaged, 21, StoreAccess::Read).get(&more).unwrap(), b"another night".as_slice());
     }
 }
 
 #[test]
 fn a_checkpoint_of_what_a_crash_has_cut_off_is_not_used() {
     let storage = default_store();
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     put(&store, b"kept");
     store.sync().unwrap();
     let file = FileName::new("arenas/0000000000.arena").unwrap();
@@ -787,18 +765,18 @@ fn a_checkpoint_of_what_a_crash_has_cut_off_is_not_used() {
     store.save_checkpoint().unwrap();
     drop(store);
     storage.set_contents(&file, kept);
-    let store = open(&storage, 3, WRITER).unwrap();
+    let store = open(&storage, 3, WRITER);
     let names: Vec<_> = (0..5).map(|seed| put(&store, &random_bytes(seed + 50, 3000))).collect();
     store.sync().unwrap();
     drop(store);
-    let store = open(&storage, 4, StoreAccess::Read).unwrap();
+    let store = open(&storage, 4, StoreAccess::Read);
     assert!(names.iter().all(|name| store.get(name).is_ok()));
 }
 
 #[test]
 fn an_arena_names_its_blocks_in_an_order_that_stays() {
     let storage = created(&config(ScoreAlgorithm::Sha1, Encryption::None));
-    let store = open(&storage, 2, WRITER).unwrap();
+    let store = open(&storage, 2, WRITER);
     store.bound_caches(1 << 20);
     // Some full arenas of noise that does not compress.
     let put: Vec<BlockName> = (0..600).map(|seed| put(&store, &random_bytes(seed, 6000))).collect();
@@ -812,7 +790,7 @@ fn an_arena_names_its_blocks_in_an_order_that_stays() {
     assert_eq!(all_names(&store), put);
     drop(store);
     // The state that a crash leaves.
-    let store = open(&storage, 3, WRITER).unwrap();
+    let store = open(&storage, 3, WRITER);
     assert_eq!(all_names(&store), put);
     assert!(put.iter().all(|name| store.get(name).is_ok()));
 }
