@@ -1,4 +1,4 @@
-//! What the archive keeps in blocks: nodes, lists of nodes, snapshots, the catalog.
+//! Structures that the archive keeps in blocks: nodes, lists of nodes, snapshots, the catalog.
 
 use varve_archive::{
     Catalog, FieldWriter, Growth, LeftOutRecord, Node, NodeKind, NodeList, Snapshot, SnapshotContent,
@@ -137,7 +137,8 @@ pub fn catalog_root(bytes: &[u8]) {
     }
 }
 
-/// A root that leads to a list that is not there, and one whose list is empty.
+/// A root whose list is not in the store, one whose list is empty, and one with two values of field
+/// 3.
 #[must_use]
 pub fn catalog_root_seeds() -> Vec<Vec<u8>> {
     let store = MemoryBlockStore::new();

@@ -16,7 +16,7 @@ const SETTINGS: DiskIndexSettings =
 const PAGE_BYTES: usize = 4096;
 const HEADER_BYTES: usize = 80;
 const CODE_BYTES: usize = 32;
-/// Entries of the good index: some pages of them.
+/// The number of entries in the good index. They fill several pages.
 const COUNT: u64 = 1500;
 const NOTE: &[u8] = b"note";
 
@@ -35,7 +35,8 @@ fn entry(number: u64) -> (Fingerprint, LogAddress) {
 
 /// The parts of a good index.
 struct Parts {
-    /// The seven numbers of the header: generation, bits of a key, pages, entries, two of the filter, length of the note.
+    /// The seven numbers of the header: the generation, the bits of a key, the number of pages, the
+    /// number of entries, two numbers of the filter, and the length of the note.
     numbers: [u64; 7],
     fences: Vec<u64>,
     filter: Vec<u8>,
@@ -66,7 +67,7 @@ static GOOD: LazyLock<Parts> = LazyLock::new(|| {
 });
 
 impl Parts {
-    /// Files that say this, whose codes are good.
+    /// Writes files with these parts and with good codes.
     fn write(&self) -> MemoryStorage {
         let mut summary = b"varveID1".to_vec();
         summary.extend(self.numbers[0].to_le_bytes());
@@ -106,7 +107,7 @@ fn open(storage: &MemoryStorage, session: Option<[u8; 16]>) -> Option<DiskIndex>
     DiskIndex::open(Arc::new(storage.clone()), KEY, SETTINGS, session).ok().map(|(index, _)| index)
 }
 
-/// Whether the place is proposed, or it is said that there may be others.
+/// True if the index proposes the place, or reports that it may have omitted some.
 fn is_known(index: &DiskIndex, number: u64) -> bool {
     let (fingerprint, address) = entry(number);
     let near = match index.near(fingerprint) {
@@ -117,7 +118,8 @@ fn is_known(index: &DiskIndex, number: u64) -> bool {
     near && (found.addresses.contains(&address) || !found.is_complete)
 }
 
-/// What opens is asked, filled, written and opened again. What was inserted into it is known from then on, whatever it was before.
+/// If the files open, the index is queried, filled, saved and opened again. An entry that was
+/// inserted is found from then on, whatever the files held before.
 fn exercise(storage: &MemoryStorage) {
     if let Some(reader) = open(storage, None) {
         let known = (0..64).filter(|number| is_known(&reader, *number)).count();
@@ -144,7 +146,8 @@ fn exercise(storage: &MemoryStorage) {
     }
 }
 
-/// A summary: the input as it is, and one whose numbers and fences come from the input, with good codes, beside pages that are good.
+/// Two summaries beside good pages: the input unchanged, and one with good codes whose numbers and
+/// fences come from the input.
 pub fn disk_index_summary(bytes: &[u8]) {
     let storage = GOOD.write();
     storage.set_contents(&summary_file(), bytes.to_vec());
@@ -152,7 +155,8 @@ pub fn disk_index_summary(bytes: &[u8]) {
     exercise(&forged_summary(bytes).write());
 }
 
-/// For each of the seven numbers whether it is another one, and which; whether there are other fences, and which.
+/// Reads from the input, for each of the seven numbers, if it is replaced and by which value. Then
+/// reads if the fences are replaced, and by which ones.
 fn forged_summary(bytes: &[u8]) -> Parts {
     let mut input = Input(bytes);
     let mut parts = GOOD.copy();
@@ -175,18 +179,20 @@ fn forged_summary(bytes: &[u8]) -> Parts {
     parts
 }
 
-/// Pages of entries with good codes, in an index whose other parts are good: bytes of a page of the good one, overwritten.
+/// Pages of entries with good codes, in an index whose other parts are good. The input overwrites
+/// bytes of the good pages.
 pub fn disk_index_page(bytes: &[u8]) {
     exercise(&forged_pages(bytes).write());
 }
 
-/// For each change the page, the place, how many bytes, and these. The first eight bytes of a page are its code.
+/// Reads for each change the page, the place, the number of bytes, and the bytes. The first eight
+/// bytes of a page are its code.
 fn forged_pages(bytes: &[u8]) -> Parts {
     let mut input = Input(bytes);
     let mut parts = GOOD.copy();
     while !input.is_empty() {
         let page = input.below(parts.pages.len());
-        // Half of them in the header.
+        // Half of the changes are in the header.
         let at = input.below(PAGE_BYTES);
         let at = if at.is_multiple_of(2) { 8 + at / 2 % 24 } else { at };
         let length = usize::from(input.byte()) % 64 + 1;
@@ -196,7 +202,8 @@ fn forged_pages(bytes: &[u8]) -> Parts {
     parts
 }
 
-/// A filter that is damaged, in a summary that is otherwise as it was written: it is made anew, and all is found.
+/// A damaged filter in a summary that is otherwise unchanged. The index builds the filter anew and
+/// finds every entry.
 pub fn disk_index_filter(bytes: &[u8]) {
     let storage = GOOD.write();
     let whole = storage.contents(&summary_file()).expect("it was written");
@@ -227,7 +234,7 @@ pub fn disk_index_filter(bytes: &[u8]) {
     exercise(&storage);
 }
 
-/// As it was; each number at its bounds; fences that are none, few, or in disorder.
+/// The good summary; each number at its limits; and fences that are absent, few or unsorted.
 #[must_use]
 pub fn disk_index_summary_seeds() -> Vec<Vec<u8>> {
     let as_it_was = GOOD.write().contents(&summary_file()).expect("it was written");
@@ -250,14 +257,14 @@ pub fn disk_index_summary_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// No change; each field of the header at its bounds; entries that are all alike.
+/// No change; each field of the header at its limits; and entries that are all equal.
 #[must_use]
 pub fn disk_index_page_seeds() -> Vec<Vec<u8>> {
     let change = |page: u8, at: u16, bytes: &[u8]| {
         let length = u8::try_from(bytes.len() - 1).expect("few");
         [&[page, 0][..], &at.to_le_bytes(), &[length], bytes].concat()
     };
-    // The field at 8 + n is said as 2 n.
+    // Place 2 n in the input means byte 8 + n of the page.
     let mut seeds = vec![Vec::new()];
     for page in 0..2 {
         for count in [0_u16, 1, 500, u16::MAX] {
@@ -272,7 +279,7 @@ pub fn disk_index_page_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// No change, a bit, and a filter that is cut.
+/// No change; one changed bit at two places; and the filter cut at two places.
 #[must_use]
 pub fn disk_index_filter_seeds() -> Vec<Vec<u8>> {
     vec![Vec::new(), vec![0, 0, 100, 0, 1], vec![1, 0], vec![0xF1, 0x07], vec![0, 0, 0xF0, 0x07, 0x80]]
@@ -298,7 +305,7 @@ mod tests {
 
     #[test]
     fn what_is_changed_gets_past_the_codes() {
-        // The last entries of the first page have other addresses now.
+        // The last seed sets 64 bytes among the entries of the second page to zero.
         let seeds = disk_index_page_seeds();
         let changed = forged_pages(seeds.last().unwrap());
         assert!(!is_whole(&changed));

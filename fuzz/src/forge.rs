@@ -1,5 +1,5 @@
-//! Writes arbitrary arenas with a known key, from `docs/internals/format.md` alone. They are not
-//! encrypted, so only the codes have to be right.
+//! Writes arbitrary arenas with a known key, as `docs/internals/format.md` describes them and
+//! without the code of the store. They are not encrypted, so only the codes have to be right.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use varve_log::{
 use varve_world::MemoryStorage;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Records begin at multiples of so many bytes.
+/// Every record begins at a multiple of this number of bytes.
 pub const GRANULE_BYTES: usize = 128;
 /// The length of an arena's header.
 pub const HEADER_BYTES: usize = 512;
-/// The smallest arenas that there are.
+/// The size of the smallest arena.
 pub const ARENA_BYTES: u64 = 1 << 20;
 
 const BINDING: [u8; 32] = [3; 32];
@@ -22,7 +22,7 @@ const STORE_ID: [u8; 16] = [7; 16];
 const UID: [u8; 16] = [9; 16];
 const SESSION: [u8; 16] = [4; 16];
 
-/// Where the first record of an arena is, in granules.
+/// The position of the first record of an arena, in granules.
 pub const FIRST_GRANULE: u32 = 4;
 
 fn names_key() -> [u8; 32] {
@@ -41,7 +41,7 @@ fn seal_key() -> [u8; 32] {
     blake3::derive_key("varve 1 seal", &names_key())
 }
 
-/// A parity file's header of these 128 bytes, with a good code; and the key of its file.
+/// The header of a parity file with these first 128 bytes and a good code, and the key of the file.
 #[must_use]
 pub fn parity_header(fields: &[u8]) -> (Vec<u8>, [u8; 32]) {
     let mut bytes = fields.to_vec();
@@ -53,7 +53,7 @@ pub fn parity_header(fields: &[u8]) -> (Vec<u8>, [u8; 32]) {
     (bytes, file_key)
 }
 
-/// The first 128 bytes of a good header of parity.
+/// The first 128 bytes of the header of a good parity file.
 #[must_use]
 pub fn parity_fields(arena_bytes: u64, shard_bytes: u32, group_count: u32, percent: u32) -> Vec<u8> {
     let mut bytes = b"varvePR1".to_vec();
@@ -68,7 +68,7 @@ pub fn parity_fields(arena_bytes: u64, shard_bytes: u32, group_count: u32, perce
     bytes
 }
 
-/// A block of a group's table with these codes, and a good code of its own.
+/// A block of a group's table with these codes and with a good code of its own.
 #[must_use]
 pub fn parity_block(file_key: &[u8; 32], group: u32, number: u32, codes: &[u8]) -> Vec<u8> {
     let mut block = codes.to_vec();
@@ -78,7 +78,7 @@ pub fn parity_block(file_key: &[u8; 32], group: u32, number: u32, codes: &[u8]) 
     block
 }
 
-/// The keys of the log that is forged, and the identity of its store.
+/// The keys of the forged log, and the id of its store.
 #[must_use]
 pub fn keys() -> (LogKeys, [u8; 16]) {
     (LogKeys::plain(&BINDING), STORE_ID)
@@ -90,7 +90,7 @@ fn record_code(header: &[u8; 40], body: &[u8]) -> [u8; 16] {
     *code.first_chunk().expect("16 of 32 bytes")
 }
 
-/// The bytes of a good header without its code.
+/// The bytes of a good arena header without its code.
 #[must_use]
 pub fn header_fields() -> Vec<u8> {
     let mut bytes = b"varveAR1".to_vec();
@@ -104,7 +104,7 @@ pub fn header_fields() -> Vec<u8> {
     bytes
 }
 
-/// A header of these 480 bytes, with a good code.
+/// An arena header with these first 480 bytes and a good code.
 #[must_use]
 pub fn header(fields: &[u8]) -> Vec<u8> {
     let mut bytes = fields.to_vec();
@@ -114,7 +114,7 @@ pub fn header(fields: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The first 40 bytes of a good record's header.
+/// The first 40 bytes of the header of a good record.
 #[must_use]
 pub fn record_fields(magic: [u8; 4], granule: u32, body_bytes: usize) -> [u8; 40] {
     let mut bytes = magic.to_vec();
@@ -126,7 +126,8 @@ pub fn record_fields(magic: [u8; 4], granule: u32, body_bytes: usize) -> [u8; 40
     bytes.try_into().expect("40 bytes")
 }
 
-/// A record with these fields and this body, with a good code and checksum, up to the next granule.
+/// A record with these fields, this body, a good code and a good checksum, padded to a whole
+/// granule.
 #[must_use]
 pub fn record_of(fields: &[u8; 40], body: &[u8]) -> Vec<u8> {
     let mut bytes = fields.to_vec();
@@ -143,7 +144,8 @@ pub fn record(magic: [u8; 4], granule: u32, body: &[u8]) -> Vec<u8> {
     record_of(&record_fields(magic, granule, body.len()), body)
 }
 
-/// A framed clump of this table and these frames. The table's code is good, and so is that in each of its rows whose frame is there.
+/// A framed clump with this table and these frames. The code of the table is good. The code in a
+/// row of the table is good if the frame of that row is there.
 #[must_use]
 pub fn framed_clump(table: &[u8], frames: &[u8]) -> Vec<u8> {
     let mut fields = record_fields(*b"clmp", FIRST_GRANULE, table.len() + frames.len());
@@ -165,7 +167,7 @@ pub fn framed_clump(table: &[u8], frames: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The table and the frames of a framed clump, each block (type and bytes) in a frame of its own.
+/// The table and the frames of a framed clump. Each block (type and bytes) has a frame of its own.
 #[must_use]
 pub fn table_and_frames(blocks: &[(u8, &[u8])]) -> (Vec<u8>, Vec<u8>) {
     let block_count = u32::try_from(blocks.len()).expect("few").to_le_bytes();
@@ -186,7 +188,7 @@ pub fn table_and_frames(blocks: &[(u8, &[u8])]) -> (Vec<u8>, Vec<u8>) {
     (table, frames)
 }
 
-/// What ends a sealed arena: page rows, and a footer with these first 56 bytes and a good code.
+/// The seal of an arena: page rows, and a footer with these first 56 bytes and a good code.
 #[must_use]
 pub fn seal(header: &[u8], rows: &[u8], fields: &[u8; 56]) -> Vec<u8> {
     let header_code = &header[480..];
@@ -207,7 +209,7 @@ pub fn footer_fields(page_count: u32, log_bytes: u64) -> [u8; 56] {
     bytes.try_into().expect("56 bytes")
 }
 
-/// The body of a clump of blocks (type and bytes), as they are.
+/// The body of a clump of blocks (type and bytes), not compressed.
 #[must_use]
 pub fn clump_body(blocks: &[(u8, &[u8])]) -> Vec<u8> {
     let mut content = u32::try_from(blocks.len()).expect("few").to_le_bytes().to_vec();
@@ -275,13 +277,13 @@ pub fn arena() -> Arena {
 }
 
 impl Arena {
-    /// The file, without a seal.
+    /// The bytes of the file, without a seal.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         [&self.header[..], &self.clump, &self.page].concat()
     }
 
-    /// The row that a seal has for its page.
+    /// The row of a seal for its page.
     #[must_use]
     pub fn page_row(&self) -> Vec<u8> {
         let granule = u32::try_from((HEADER_BYTES + self.clump.len()) / GRANULE_BYTES).expect("small");
@@ -302,11 +304,12 @@ pub fn log(file: Vec<u8>) -> (Arc<Log>, MemoryStorage) {
     (Arc::new(Log::new(Arc::new(storage.clone()), LogKeys::plain(&BINDING), config)), storage)
 }
 
-/// Reads everything in the log's only arena, as an opening and then a reader would. Returns the blocks, with the names that pages give
-/// them; the clumps of a forger may hold anything.
+/// Reads everything in the only arena of the log, as the opening of a store and then a reader
+/// would. Returns the blocks with the names that the pages give them. A forged clump may hold other
+/// blocks than its page names.
 ///
 /// # Errors
-/// The first thing that is refused.
+/// The first error of the log.
 pub fn read_everything(log: &Log) -> Result<Vec<(BlockName, Vec<u8>)>, ReadLogError> {
     let arena = log.open_arena(ArenaId(0))?;
     let mut blocks = Vec::new();

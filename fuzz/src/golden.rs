@@ -1,4 +1,5 @@
-//! Good stores, made anew from the same seeds each time, for their files to be damaged.
+//! Good stores for the targets that damage their files. They are made from the same seeds in every
+//! run.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,19 +16,19 @@ use zeroize::Zeroizing;
 
 use crate::archive::good_snapshot;
 
-/// May only write to the golden stores that are encrypted.
+/// Opens the golden stores that are encrypted, with the permission to write only.
 #[must_use]
 pub fn writer_secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![8; 32]))
 }
 
-/// Opens the golden stores.
+/// Opens the golden stores with all permissions.
 #[must_use]
 pub fn secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![7; 32]))
 }
 
-/// A store, and what is in it.
+/// A store, and the blocks in it.
 pub struct Golden {
     /// Its files.
     pub storage: MemoryStorage,
@@ -41,10 +42,10 @@ pub fn world(storage: &MemoryStorage, seed: u64) -> World {
     World::deterministic(Arc::new(storage.clone()), seed)
 }
 
-/// Opens a store as a session of its own.
+/// Opens a store. Each session gets a seed of its own, so that each has another salt.
 ///
 /// # Errors
-/// Whatever the store complains of.
+/// The error of the store.
 pub fn open(
     storage: &MemoryStorage,
     seed: u64,
@@ -54,7 +55,7 @@ pub fn open(
     Store::open(world(storage, seed), Some(secret), access, &mut |_| {})
 }
 
-/// To write.
+/// Access for a writer.
 pub const WRITER: StoreAccess<'static> = StoreAccess::Write { holder: "the fuzzer" };
 
 fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
@@ -70,11 +71,11 @@ fn made(score: ScoreAlgorithm, encryption: Encryption) -> Golden {
     made_with(config)
 }
 
-/// The same, with its index on disk.
+/// The same, with the index on disk.
 fn made_on_disk(compare: CompareMode) -> Golden {
     let mut config = StoreConfig::new([5; 16]);
     (config.compare, config.encryption, config.index) = (compare, Encryption::None, IndexKind::Disk);
-    // So little that it writes all the time.
+    // This is so little memory that the index writes its pages all the time.
     config.disk_index.memory_bytes = DiskIndexConfig::MEMORY_BYTES_MIN;
     config.disk_index.expected_blocks = 100;
     made_with(config)
@@ -94,7 +95,7 @@ fn made_with(mut config: StoreConfig) -> Golden {
     }
     let mut blocks = Vec::new();
     for session in 0..2 {
-        // The second one by somebody who may not read, where there is such a key.
+        // In an encrypted store, the second session has the key that may only write.
         let is_blind = session == 1 && encryption == Encryption::Aes256Gcm;
         let secret = if is_blind { writer_secret() } else { secret() };
         let store = open(&storage, 10 + session, &secret, WRITER).expect("a good store");
@@ -124,7 +125,7 @@ fn made_with(mut config: StoreConfig) -> Golden {
     Golden { storage, blocks }
 }
 
-/// One of each kind.
+/// One golden store of each kind.
 pub static GOLDEN: LazyLock<[Golden; 6]> = LazyLock::new(|| {
     [
         made(ScoreAlgorithm::Blake3, Encryption::None),

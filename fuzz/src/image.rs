@@ -1,7 +1,7 @@
-//! Disks: partition tables, and the file systems of ext and exFAT.
+//! Disks: partition tables, and the file systems ext and exFAT.
 //!
-//! An input is a list of sectors, each after its number; all other sectors of the disk are zeros. So a change of the input is nearly
-//! always one of something that is read.
+//! An input is a list of sectors, each after its number. All other sectors of the disk are zeros. A
+//! change of the input therefore nearly always changes bytes that are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,10 +15,10 @@ use varve_image::{
 const SECTOR_BYTES: usize = 512;
 const RECORD_BYTES: usize = 2 + SECTOR_BYTES;
 const DISK_BYTES: u64 = 8 << 20;
-/// So much of a file system is looked at.
+/// At most this number of files and folders of a file system is visited.
 const STEPS_MAX: usize = 200;
 
-/// A disk of zeros, but for some sectors.
+/// A disk of zeros, except for these sectors.
 struct Sectors(BTreeMap<u64, [u8; SECTOR_BYTES]>);
 
 impl Sectors {
@@ -53,7 +53,7 @@ impl ReadAt for Sectors {
     }
 }
 
-/// The tables of a disk, and what is left out of it.
+/// The partition tables of a disk, and the search for parts that are left out.
 pub fn partitions(bytes: &[u8]) {
     let source: Arc<dyn ReadAt> = Arc::new(Sectors::parse(bytes));
     let disk = Disk::open(Arc::clone(&source));
@@ -69,13 +69,13 @@ pub fn partitions(bytes: &[u8]) {
     assert!(left_out.ranges().iter().all(|range| range.end <= DISK_BYTES));
 }
 
-/// Tables with logical partitions, and with names.
+/// A disk with logical partitions, and one whose partitions have names.
 #[must_use]
 pub fn partitions_seeds() -> Vec<Vec<u8>> {
     vec![include_bytes!("../disks/mbr").to_vec(), include_bytes!("../disks/gpt").to_vec()]
 }
 
-/// All that is in a file system, as far as a bound.
+/// Visits everything in a file system, up to `STEPS_MAX` files and folders.
 fn wade(files: &dyn FileSystem, look_at: &mut dyn FnMut(FileId)) {
     let (mut seen, mut waiting) = (BTreeSet::new(), vec![files.root()]);
     while let Some(id) = waiting.pop().filter(|_| seen.len() < STEPS_MAX) {
@@ -109,7 +109,7 @@ fn wade(files: &dyn FileSystem, look_at: &mut dyn FnMut(FileId)) {
     }
 }
 
-/// A file system, with all that is in it.
+/// An ext file system, with everything in it.
 pub fn ext(bytes: &[u8]) {
     let Ok(files) = ExtFileSystem::open(Arc::new(Sectors::parse(bytes))) else { return };
     wade(&files, &mut |id| drop(files.runs(id)));
@@ -117,7 +117,8 @@ pub fn ext(bytes: &[u8]) {
     let _ = BlockOwners::scan(&files);
 }
 
-/// With maps of pointers; with extents, content in inodes and attributes; with checksums and a journal.
+/// File systems with maps of pointers; with extents, content in inodes, and attributes; and with
+/// checksums and a journal.
 #[must_use]
 pub fn ext_seeds() -> Vec<Vec<u8>> {
     vec![
@@ -127,7 +128,7 @@ pub fn ext_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// An exFAT file system, with all that is in it.
+/// An exFAT file system, with everything in it.
 pub fn exfat(bytes: &[u8]) {
     let mut sectors = Sectors::parse(bytes);
     sectors.seal_exfat();
@@ -138,25 +139,27 @@ pub fn exfat(bytes: &[u8]) {
     }
 }
 
-/// With folders that lie in one piece and in several, long names, entries that were removed, and an end that was never written.
+/// A file system with folders in one piece and in several, long names, removed entries, and a file
+/// whose end was never written.
 #[must_use]
 pub fn exfat_seeds() -> Vec<Vec<u8>> {
     vec![include_bytes!("../disks/exfat").to_vec()]
 }
 
-/// A file's first entry, and how many bytes an entry has.
+/// The type of the first entry of a file.
 const EXFAT_FILE: u8 = 0x85;
 const EXFAT_ENTRY_BYTES: usize = 32;
-/// The boot region's sectors, of which the last has the checksum of the others; its copy has as many.
+/// The number of sectors in a boot region. The last one holds the checksum of the others. The copy
+/// of the region has as many.
 const EXFAT_BOOT_SECTORS: u64 = 12;
 
 impl Sectors {
-    /// Gives both boot regions, and the entries of each file, the checksums that they should have.
+    /// Sets the checksums of both boot regions and of the entries of each file to the right values.
     fn seal_exfat(&mut self) {
         for first in [0, EXFAT_BOOT_SECTORS] {
             let last = first + EXFAT_BOOT_SECTORS - 1;
             let region = self.bytes(first * SECTOR_BYTES as u64..last * SECTOR_BYTES as u64);
-            // What changes while it is in use does not count.
+            // Fields that change while the volume is in use do not count.
             let counted = region.iter().enumerate().filter(|(at, _)| !matches!(at, 106 | 107 | 112));
             let sum = counted.fold(0_u32, |sum, (_, byte)| sum.rotate_right(1).wrapping_add((*byte).into()));
             let mut sealed = [0; SECTOR_BYTES];
@@ -212,7 +215,7 @@ mod tests {
     fn what_is_changed_in_exfat_gets_past_its_checksums() {
         let mut seed = exfat_seeds().remove(0);
         assert!(names(&seed).contains(&b"sparse".to_vec()), "{:?}", names(&seed));
-        // A letter of a name, and the number of the volume.
+        // These lines change a letter of a name, and the serial number of the volume.
         let name: Vec<u8> = "sparse".encode_utf16().flat_map(u16::to_le_bytes).collect();
         let at = seed.windows(name.len()).position(|bytes| bytes == name).expect("it is there");
         seed[at] = b'S';

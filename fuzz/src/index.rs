@@ -1,4 +1,4 @@
-//! The index's checkpoint.
+//! The checkpoint of the index.
 
 use std::io;
 
@@ -30,8 +30,8 @@ fn write(index: &MemoryIndex, note: &[u8]) -> Vec<u8> {
     written
 }
 
-/// A checkpoint whose codes are good: the header's numbers, the note and the sections come from the input, and each is followed by
-/// its code.
+/// A checkpoint whose codes are good. The header's numbers, the note and the sections come from the
+/// input. Each of them is followed by its code.
 pub fn checkpoint(bytes: &[u8]) {
     drop(read(bytes));
     let forged = forge(bytes);
@@ -50,8 +50,9 @@ pub fn checkpoint(bytes: &[u8]) {
     assert!(index.len() <= before + 64);
 }
 
-/// `segment_count` and `block_count` (one byte, two bytes), the note's length, the note, then for each section its
-/// `slot_count` and `address_bits` and the slots, as differences.
+/// Builds the checkpoint. The input has `segment_count` (one byte), `block_count` (two bytes), the
+/// length of the note (one byte) and the note. Then it has for each section the `slot_count`, the
+/// `address_bits`, and the slots as differences.
 fn forge(bytes: &[u8]) -> Vec<u8> {
     let mut input = Input(bytes);
     let segment_count = u64::from(input.byte());
@@ -84,7 +85,8 @@ fn forge(bytes: &[u8]) -> Vec<u8> {
     checkpoint
 }
 
-/// An empty index, and one segment of three blocks.
+/// An empty index, one segment of three blocks, two segments of three blocks in all, and a real
+/// checkpoint of an empty index.
 #[must_use]
 pub fn checkpoint_seeds() -> Vec<Vec<u8>> {
     let empty = [&[1, 0, 0, 4][..], b"note", &[0, 20]].concat();

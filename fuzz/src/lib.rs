@@ -1,12 +1,14 @@
-//! Hostile bytes for every structure on disk, the store's own and those of the disks that are looked into, and for what comes through a
-//! socket.
+//! Feeds hostile bytes to the decoder of every structure on disk, to the readers of foreign disks
+//! and file systems, and to both sides of the network protocols.
 //!
-//! A target takes any bytes, makes a structure of them, and reads it as the program would. It must never panic, and never return
-//! other data than was stored. Structures that carry a code are written with a good one ([`forge`]): so the bytes get past it, as those
-//! of a writer with the key would.
+//! A target takes any bytes, makes a structure of them, and reads it as the program would. The
+//! program must never panic, and never return other data than was stored. If a structure carries a
+//! code, the target computes a good one ([`forge`]). The bytes then pass the check of the code, as
+//! those of a writer with the key would.
 //!
-//! The same functions serve twice: `cargo +nightly fuzz run NAME` searches, and `cargo test` replays seeds and saved inputs and
-//! mutates them for a bounded while, on stable Rust.
+//! The same functions are used twice: `cargo +nightly fuzz run NAME` searches for inputs that fail.
+//! `cargo test` runs on stable Rust: it replays seeds and saved inputs, and mutates them for a
+//! limited time.
 
 pub mod archive;
 pub mod disk_index;
@@ -24,17 +26,18 @@ pub mod tree;
 pub mod vac;
 pub mod venti;
 
-/// Something that is fed with bytes.
+/// A function that takes arbitrary bytes, with its name and its seeds.
 pub struct Target {
-    /// What `cargo fuzz` calls it, and its folder in `corpus/`.
+    /// Its name for `cargo fuzz`, and the name of its folder in `corpus/`.
     pub name: &'static str,
     /// Reads the bytes. Panics if the program does, or returns wrong data.
     pub run: fn(&[u8]),
-    /// Inputs that reach deep, to start from.
+    /// Inputs that get deep into the decoder. The search starts from them.
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All of them: one for each structure on disk and each side of a protocol, and one for the files of whole stores.
+/// All targets: one for each structure on disk, one for each side of a protocol, and one for the
+/// files of whole stores.
 pub const TARGETS: [Target; 37] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
@@ -87,10 +90,11 @@ pub const TARGETS: [Target; 37] = [
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];
 
-/// What a target's program does on stable Rust: runs the target on each file that is named.
+/// The main function of a target's program on stable Rust: runs the target on each file that the
+/// command line names.
 ///
 /// # Panics
-/// When the target does, or a file cannot be read.
+/// If the target panics, or if a file cannot be read.
 pub fn replay(target: fn(&[u8])) {
     for file in std::env::args_os().skip(1) {
         target(&std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display())));

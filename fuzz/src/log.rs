@@ -6,7 +6,8 @@ use varve_log::{ArenaId, Log, LogKeys, RecoverError};
 
 use crate::forge::{self, Arena, BLOCKS, FIRST_GRANULE, GRANULE_BYTES};
 
-/// Reads a file as the only arena of a log: first as a reader does, then as a writer that takes it over.
+/// Reads a file as the only arena of a log: first as a reader does, then as a writer that takes it
+/// over.
 fn read(file: Vec<u8>) {
     let (log, storage) = forge::log(file);
     drop(forge::read_everything(&log));
@@ -34,13 +35,13 @@ fn read(file: Vec<u8>) {
     }
 }
 
-/// 480 bytes of an arena's header.
+/// The header of an arena: its first 480 bytes.
 pub fn arena_header(bytes: &[u8]) {
     let good = forge::arena();
     read(Arena { header: forge::header(bytes), ..good }.bytes());
 }
 
-/// A good header.
+/// A good header, and one of an encrypted arena whose data key is wrapped.
 #[must_use]
 pub fn arena_header_seeds() -> Vec<Vec<u8>> {
     let good = forge::header_fields();
@@ -51,12 +52,13 @@ pub fn arena_header_seeds() -> Vec<Vec<u8>> {
     vec![good, wrapped]
 }
 
-/// The part of a header that a data key is sealed in, of an arena in an encrypted store. The code is good.
+/// The part of the header that holds the sealed data key, in an arena of an encrypted store. The
+/// code of the header is good.
 pub fn sealed_data_key(bytes: &[u8]) {
     let keys = LogKeys::from_master(&[9; 32]);
     let names = blake3::derive_key("varve 1 names", &[9; 32]);
     let mut header = forge::header_fields();
-    // AES-256-GCM; sealed to the write key.
+    // The encryption is AES-256-GCM, and the data key is sealed to the write key.
     header[44] = 1;
     header[64] = 2;
     header[68] = 80;
@@ -76,13 +78,13 @@ pub fn sealed_data_key(bytes: &[u8]) {
     }
 }
 
-/// Zeros, which are a point of small order, and some point.
+/// Zeros, which are a point of small order, and another point.
 #[must_use]
 pub fn sealed_data_key_seeds() -> Vec<Vec<u8>> {
     vec![vec![0; 80], [vec![9], vec![0; 31], vec![5; 48]].concat()]
 }
 
-/// 40 bytes of a record's header, then its body; a good page follows.
+/// The first 40 bytes of a record's header, and its body. A good page follows.
 pub fn record_header(bytes: &[u8]) {
     let good = forge::arena();
     let mut fields = [0; 40];
@@ -113,13 +115,14 @@ pub fn clump_body(bytes: &[u8]) {
     read(Arena { clump, page, ..forge::arena() }.bytes());
 }
 
-/// Clumps as they are, and one as a zstd frame.
+/// Two uncompressed clumps, one of them without blocks, and one as a zstd frame.
 #[must_use]
 pub fn clump_body_seeds() -> Vec<Vec<u8>> {
     let stored = forge::clump_body(&BLOCKS);
     let content = &stored[8..];
     let length = u8::try_from(content.len()).expect("short");
-    // A frame of one segment with its length in one byte, and one block, the last, as it is.
+    // The zstd frame has one segment with its length in one byte, and one raw block, which is the
+    // last.
     let frame = [
         &[0x28, 0xB5, 0x2F, 0xFD, 0x20, length][..],
         &(u32::from(length) << 3 | 1).to_le_bytes()[..3],
@@ -129,7 +132,7 @@ pub fn clump_body_seeds() -> Vec<Vec<u8>> {
     vec![stored, forge::clump_body(&[]), compressed]
 }
 
-/// How long the table of a framed clump is (one byte), the table, and the frames.
+/// A framed clump: the length of its table (one byte), the table, and the frames.
 pub fn framed_clump(bytes: &[u8]) {
     let (table_bytes, body) = bytes.split_first().unwrap_or((&0, &[]));
     let (table, frames) = body.split_at(body.len().min(usize::from(*table_bytes)));
@@ -139,7 +142,7 @@ pub fn framed_clump(bytes: &[u8]) {
     read(Arena { clump, page, ..forge::arena() }.bytes());
 }
 
-/// A good one.
+/// A good framed clump.
 #[must_use]
 pub fn framed_clump_seeds() -> Vec<Vec<u8>> {
     let (table, frames) = forge::table_and_frames(&BLOCKS);
@@ -156,7 +159,7 @@ pub fn directory_page(bytes: &[u8]) {
     read(Arena { page: forge::record(*b"page", granule, bytes), ..good }.bytes());
 }
 
-/// A good page, and one that names nothing.
+/// A good page, and one without blocks.
 #[must_use]
 pub fn directory_page_seeds() -> Vec<Vec<u8>> {
     let good = forge::arena();
@@ -166,7 +169,7 @@ pub fn directory_page_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// 56 bytes of a footer, then page rows.
+/// The first 56 bytes of a footer, then page rows.
 pub fn footer(bytes: &[u8]) {
     let good = forge::arena();
     let mut fields = [0; 56];

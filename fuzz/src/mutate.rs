@@ -1,12 +1,12 @@
-//! Changes to an input, for when no fuzzer is at hand: the same ones for the same seed.
+//! Makes changes to an input, for tests without a fuzzer. The same seed gives the same changes.
 
 use varve_world::{Random, SeededRandom};
 
-/// Numbers at which programs go wrong.
+/// Numbers at which programs often fail.
 const BOUNDARIES: [u64; 12] =
     [0, 1, 2, 127, 128, 255, 256, 0x7FFF, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF, u64::MAX];
 
-/// Makes one input after the other.
+/// Makes one mutated input after the other.
 pub struct Mutator {
     random: SeededRandom,
 }

@@ -1,4 +1,4 @@
-//! The network block device protocol, in both roles: the whole input is what the other side sends.
+//! The network block device protocol, in both roles. The input is everything that the peer sends.
 
 use varve_nbd::{
     BASE_ALLOCATION, BlockSizes, ClientNegotiation, CommandFlags, ErrorCode, ExportInfo, ExportRequest,
@@ -7,9 +7,9 @@ use varve_nbd::{
     encode_simple_data,
 };
 
-/// How large the one export is.
+/// The size of the only export.
 const SIZE: u64 = 1 << 20;
-/// Where the client reads, and how much.
+/// The offset at which the client reads, and the length of the read.
 const READ: (u64, u32) = (5000, 1000);
 
 struct OneDisk;
@@ -34,7 +34,7 @@ impl Exports for OneDisk {
     }
 }
 
-/// What a hostile client sends, from its flags on.
+/// The bytes of a hostile client, from its flags on.
 pub fn nbd_server(bytes: &[u8]) {
     let mut server = ServerNegotiation::new(TlsPolicy::Never);
     server.receive(bytes);
@@ -52,7 +52,7 @@ pub fn nbd_server(bytes: &[u8]) {
     }
 }
 
-/// A client that lists, looks, reads and writes.
+/// A client that lists exports, asks for their properties, reads and writes.
 #[must_use]
 pub fn nbd_server_seeds() -> Vec<Vec<u8>> {
     let ask = |options: &[OptionRequest], commands: Vec<NbdCommand>| {
@@ -92,7 +92,7 @@ pub fn nbd_server_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// What a hostile server sends, from its greeting on.
+/// The bytes of a hostile server, from its greeting on.
 pub fn nbd_client(bytes: &[u8]) {
     let wanted = ExportRequest { export: "web".into(), contexts: vec![BASE_ALLOCATION.into()] };
     let mut client = ClientNegotiation::new(wanted);
@@ -124,7 +124,7 @@ pub fn nbd_client(bytes: &[u8]) {
     }
 }
 
-/// Servers of now and of long ago.
+/// A server with fixed newstyle negotiation and structured replies, and an old one without them.
 #[must_use]
 pub fn nbd_client_seeds() -> Vec<Vec<u8>> {
     let (offset, length) = READ;

@@ -5,7 +5,7 @@ use varve_world::InlineWorkers;
 
 use crate::forge;
 
-/// 128 bytes of a header, then a block of a table, then a shard.
+/// The first 128 bytes of a header, then a block of a table, then a shard.
 pub fn parity_file(bytes: &[u8]) {
     let (keys, store_id) = forge::keys();
     let decode = |bytes: &[u8]| ParityHeader::decode(bytes, &keys, store_id, ArenaId(0), 0);
@@ -26,7 +26,8 @@ pub fn parity_file(bytes: &[u8]) {
     assert!(good.iter().all(|is_good| !is_good), "nobody guesses a code");
 }
 
-/// Whatever a header says, it leads to a file that fits together and to groups that fit into memory.
+/// Checks that the layout of any accepted header describes a file without gaps or overlaps, whose
+/// groups fit into memory.
 fn check_layout(header: &ParityHeader) {
     let layout = &header.layout;
     let shard_bytes = layout.shard_bytes() as u64;
@@ -47,7 +48,7 @@ fn check_layout(header: &ParityHeader) {
     assert!(number < layout.data_count(group));
 }
 
-/// Parity of a small arena, of a large one, and of one in many groups.
+/// The parity of a small arena, of a large one, and of one with 100 % recovery data.
 #[must_use]
 pub fn parity_file_seeds() -> Vec<Vec<u8>> {
     let layouts = [(1 << 20, 4096, 1, 5), (1 << 34, 16 << 10, 181, 5), (1 << 26, 16 << 10, 2, 100)];

@@ -1,4 +1,4 @@
-//! A store's own files: one at a time, and all of them.
+//! The files of a store that are not arenas: one at a time, and all files of a store together.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use crate::golden::{GOLDEN, Golden, WRITER, open, secret, world, writer_secret};
 use crate::input::Input;
 
-/// `config.toml`.
+/// The file `config.toml`.
 pub fn config(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     if let Ok(config) = StoreConfig::from_text(text) {
@@ -21,7 +21,7 @@ pub fn config(bytes: &[u8]) {
     }
 }
 
-/// Of a good store of each kind.
+/// The configuration of a good store of each kind.
 #[must_use]
 pub fn config_seeds() -> Vec<Vec<u8>> {
     GOLDEN.iter().map(|golden| contents(golden, "config.toml")).collect()
@@ -31,7 +31,8 @@ fn contents(golden: &Golden, file: &str) -> Vec<u8> {
     golden.storage.contents(&FileName::new(file).expect("a plain name")).unwrap_or_default()
 }
 
-/// A file of `keys/`. Those that would make Argon2id work hard are left out: it is allowed to.
+/// A file in `keys/`. A file that makes Argon2id expensive is skipped: a key file may ask for that
+/// much work.
 pub fn key_file(bytes: &[u8]) {
     if str::from_utf8(bytes).is_ok_and(works_hard) {
         return;
@@ -48,11 +49,12 @@ pub fn key_file(bytes: &[u8]) {
 fn works_hard(text: &str) -> bool {
     let Ok(table) = text.parse::<toml::Table>() else { return false };
     let number = |key| table.get(key).and_then(toml::Value::as_integer).unwrap_or(0);
-    // What the store refuses unseen costs nothing, but neither does leaving it out.
+    // The store rejects some of these values before any work. The target skips them too, which
+    // loses nothing.
     number("memory_kib") > 256 || number("passes") > 3 || number("lanes") > 4
 }
 
-/// One of each kind.
+/// Key files of three kinds: for a restricted role, for all permissions, and with a passphrase.
 #[must_use]
 pub fn key_file_seeds() -> Vec<Vec<u8>> {
     let (salt, wrapped) = ("ab".repeat(16), "cd".repeat(48));
@@ -85,7 +87,7 @@ pub fn paper_key(bytes: &[u8]) {
     }
 }
 
-/// That of a good store, and one with a line missing.
+/// The paper key of a good store, and the same with a line missing.
 #[must_use]
 pub fn paper_key_seeds() -> Vec<Vec<u8>> {
     let keyring = Keyring::of(&world(&GOLDEN[1].storage, 61)).expect("an encrypted store");
@@ -94,7 +96,8 @@ pub fn paper_key_seeds() -> Vec<Vec<u8>> {
     vec![paper.lines().join("\n").into_bytes(), paper.lines()[1..].join("\r\n").into_bytes()]
 }
 
-/// What a machine remembers of its last night: the body of the file, with a good code. Then it archives a folder.
+/// A machine's record of its last snapshot: the body of the file, with a good code. The target then
+/// archives a folder.
 pub fn last_night(bytes: &[u8]) {
     static SOURCE: LazyLock<std::path::PathBuf> = LazyLock::new(|| {
         let folder = std::env::temp_dir().join(format!("varve-fuzz-{}", std::process::id()));
@@ -104,7 +107,7 @@ pub fn last_night(bytes: &[u8]) {
     });
     let storage = GOLDEN[1].storage.fork();
     let store = open(&storage, 62, &writer_secret(), WRITER).expect("a good store");
-    // The log is as it was, so that the rows are looked at.
+    // The mark is that of the unchanged log, so the rows are used.
     let mut contents = store.vault().mark().expect("in memory").as_bytes().to_vec();
     contents.extend_from_slice(bytes);
     store.vault().write_own(b"last night\0home\0home", &contents).expect("in memory");
@@ -120,7 +123,7 @@ pub fn last_night(bytes: &[u8]) {
     assert!(catalog.snapshots().len() >= 2);
 }
 
-/// A row, and two that are out of order.
+/// Two rows in ascending order, and two in descending order.
 #[must_use]
 pub fn last_night_seeds() -> Vec<Vec<u8>> {
     let node = Node::new(Vec::new(), NodeKind::File).encode();
@@ -131,7 +134,8 @@ pub fn last_night_seeds() -> Vec<Vec<u8>> {
     vec![[vec![1; 32], row(1), row(2)].concat(), [vec![1; 32], row(2), row(1)].concat()]
 }
 
-/// The note of the index's checkpoint: which part of the log it covers. Its code is good.
+/// The note in the index's checkpoint, with a good code. It records which part of the log the
+/// checkpoint covers.
 pub fn checkpoint_note(bytes: &[u8]) {
     let golden = &GOLDEN[0];
     let storage = golden.storage.fork();
@@ -152,7 +156,7 @@ pub fn checkpoint_note(bytes: &[u8]) {
     }
 }
 
-/// That of a good store, and those that cover nothing.
+/// The note of a good store, and one that covers nothing.
 #[must_use]
 pub fn checkpoint_note_seeds() -> Vec<Vec<u8>> {
     let checkpoint = contents(&GOLDEN[0], "index/checkpoint");
@@ -161,7 +165,8 @@ pub fn checkpoint_note_seeds() -> Vec<Vec<u8>> {
     vec![checkpoint.get(64..64 + note_bytes).unwrap_or_default().to_vec(), nothing]
 }
 
-/// Any files of a good store, changed in up to eight places. Which kind of store; then for each change, which file, where, and what.
+/// Any files of a good store, changed in up to eight places. The input selects the kind of store.
+/// Then it selects for each change the file, the place and the new bytes.
 pub fn store_files(bytes: &[u8]) {
     let mut input = Input(bytes);
     let golden = &GOLDEN[input.below(GOLDEN.len())];
@@ -176,7 +181,7 @@ pub fn store_files(bytes: &[u8]) {
     if let Ok(store) = open(&storage, 50, &secret(), StoreAccess::Read) {
         nothing_is_wrong(&store, golden);
     }
-    // Somebody who may not read comes first, now and then.
+    // In some inputs, a holder of the key that may only write opens the store first.
     let is_encrypted = std::ptr::eq(golden, &GOLDEN[1]) || std::ptr::eq(golden, &GOLDEN[3]);
     if is_encrypted
         && input.byte().is_multiple_of(2)
@@ -206,7 +211,7 @@ pub fn store_files(bytes: &[u8]) {
     nothing_is_wrong(&store, golden);
 }
 
-/// What the store returns is what was put, or an error.
+/// Checks that the store returns for each block the bytes that were put, or an error.
 fn nothing_is_wrong(store: &Store, golden: &Golden) {
     for (name, bytes) in &golden.blocks {
         if let Ok(got) = store.get(name) {
@@ -225,7 +230,7 @@ fn change(storage: &MemoryStorage, files: &[FileName], input: &mut Input<'_>) {
     let Some(mut contents) = storage.contents(file) else { return };
     let place = u32::from_le_bytes(input.array()) as usize % (contents.len() + 1);
     let place = match input.byte() % 4 {
-        // Where structures are: the beginning, the end, and where records begin.
+        // Most structures are at the beginning of a file, at its end, and where records begin.
         0 => place.min(600) % (contents.len() + 1),
         1 => contents.len().saturating_sub(place % 300),
         2 => place / 128 * 128,
@@ -238,7 +243,8 @@ fn change(storage: &MemoryStorage, files: &[FileName], input: &mut Input<'_>) {
         4 => contents.truncate(place),
         5 => contents.extend(input.take(100)),
         6 => {
-            // Another file of the store under this one's name: swapped arenas, an old one brought back.
+            // The contents of another file under this name: swapped arenas, or an old arena that
+            // was put back.
             let other = &files[input.below(files.len())];
             contents = storage.contents(other).unwrap_or_default();
         }
@@ -253,7 +259,7 @@ fn change(storage: &MemoryStorage, files: &[FileName], input: &mut Input<'_>) {
     storage.set_contents(file, contents);
 }
 
-/// A flip in the first file of each kind of store, and each other change once.
+/// Each kind of change once in each kind of store.
 #[must_use]
 pub fn store_files_seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();

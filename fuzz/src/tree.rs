@@ -10,7 +10,8 @@ use varve_tree::{
 
 use crate::input::Input;
 
-/// So much of a tree is read: one that was made to harm can be larger than time.
+/// At most this number of steps in a tree. A hostile tree can have more blocks than anybody can
+/// read.
 const STEPS_MAX: usize = 2000;
 
 /// An entry.
@@ -50,9 +51,11 @@ fn cut(store: &MemoryBlockStore, bytes: &[u8]) -> Entry {
     writer.finish().expect("in memory")
 }
 
-/// A tree built from the leaves up, with pointers to blocks that are there, of any shape, and an entry to the last one.
+/// A tree of any shape, built from the leaves up. Its pointers lead to existing blocks, and its
+/// entry to the last block.
 ///
-/// Small on purpose: with pointers to one block again and again, a deep tree has more leaves than time has seconds.
+/// The tree is small on purpose: if its pointers repeat one block, a deep tree has too many leaves
+/// to visit.
 pub fn pointer_block(bytes: &[u8]) {
     let store = MemoryBlockStore::new();
     let mut input = Input(bytes);
@@ -88,7 +91,7 @@ pub fn pointer_block(bytes: &[u8]) {
     assert!(difference(&store, &entry, &other).take(STEPS_MAX).count() <= STEPS_MAX);
 }
 
-/// Headers of small trees, each with a pointer block or two.
+/// Headers of small trees, each with one or two pointer blocks.
 #[must_use]
 pub fn pointer_block_seeds() -> Vec<Vec<u8>> {
     let store = MemoryBlockStore::new();

@@ -1,11 +1,11 @@
-//! What Venti's clients put in blocks, and what its server puts on disks.
+//! Structures that Venti's clients put in blocks, and those that Venti's server puts on disks.
 
 use varve_tree::{MetaBlock, MetaBlockBuilder, VacMode, VacRecord, VentiEntry, VentiRoot};
 use varve_venti::{ArenaHead, ArenaTrailer, CLUMP_HEADER_BYTES, ClumpHeader, PartitionHeader, unwhack};
 
 use crate::input::Input;
 
-/// A root of an archive.
+/// The root of an archive.
 pub fn venti_root(bytes: &[u8]) {
     if let Ok(root) = VentiRoot::decode(bytes)
         && let Some(encoded) = root.encode()
@@ -14,7 +14,7 @@ pub fn venti_root(bytes: &[u8]) {
     }
 }
 
-/// One in each form of its block size.
+/// A root in each of the two forms of the block size.
 #[must_use]
 pub fn venti_root_seeds() -> Vec<Vec<u8>> {
     let score = [7; 20].as_slice().try_into().expect("20 bytes");
@@ -37,7 +37,7 @@ pub fn venti_entry(bytes: &[u8]) {
     }
 }
 
-/// A file, a directory and a large one.
+/// The entry of a file, of a directory, and of a large file.
 #[must_use]
 pub fn venti_entry_seeds() -> Vec<Vec<u8>> {
     let entry = |flags: u8, sizes: [u8; 4], size: u64| {
@@ -53,7 +53,7 @@ pub fn venti_entry_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A block of a directory, and its records.
+/// A block of a directory, with its records.
 pub fn vac_meta_block(bytes: &[u8]) {
     let Ok(block) = MetaBlock::decode(bytes) else { return };
     let mut total = 0;
@@ -88,7 +88,7 @@ pub fn vac_meta_block_seeds() -> Vec<Vec<u8>> {
     vec![builder.finish()]
 }
 
-/// What stands on a disk of Venti's server; the first byte says what it is taken for.
+/// A structure on a disk of Venti's server. The first byte selects the kind.
 pub fn venti_arena(bytes: &[u8]) {
     let mut input = Input(bytes);
     let [kind] = input.array();
@@ -119,7 +119,7 @@ pub fn venti_arena(bytes: &[u8]) {
     }
 }
 
-/// One of each.
+/// One structure of each kind.
 #[must_use]
 pub fn venti_arena_seeds() -> Vec<Vec<u8>> {
     let number = |number: u32| number.to_be_bytes();
@@ -150,7 +150,7 @@ pub fn venti_arena_seeds() -> Vec<Vec<u8>> {
     vec![partition, head.concat(), trailer, clump.concat()]
 }
 
-/// A compressed block: two bytes of its size, and the rest.
+/// A compressed block: its uncompressed size in two bytes, then the data.
 pub fn whack(bytes: &[u8]) {
     let mut input = Input(bytes);
     let wanted = usize::from(u16::from_be_bytes(input.array()));
@@ -159,7 +159,7 @@ pub fn whack(bytes: &[u8]) {
     }
 }
 
-/// Four letters, as they are and by a match.
+/// Four letters as literals, and a block with a match.
 #[must_use]
 pub fn whack_seeds() -> Vec<Vec<u8>> {
     vec![vec![0, 4, 0x30, 0xc0, 0], vec![0, 2, 0x30, 0x98, 0]]

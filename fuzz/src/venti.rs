@@ -1,17 +1,18 @@
-//! Venti's protocol, in both roles: the whole input is what the other side sends.
+//! Venti's protocol, in both roles. The input is everything that the peer sends.
 
 use varve_venti::{
     ClientConnection, ClientHello, Hello, ReceivedMessage, ServerConnection, VentiAnswer, VentiReply,
     VentiRequest, Version, WireType,
 };
 
-/// The largest block that may be written.
+/// The size of the largest block that may be written.
 const BLOCK_BYTES_MAX: usize = 1000;
-/// How much the client reads.
+/// The number of bytes that the client reads.
 const COUNT: u32 = 1000;
 const SCORE: [u8; 20] = [7; 20];
 
-/// What a hostile client sends, from its first line on. Every request that is understood is said again, and is the same.
+/// The bytes of a hostile client, from its first line on. Every request that decodes is encoded
+/// again, and decodes to the same request.
 pub fn venti_server(bytes: &[u8]) {
     let mut server = ServerConnection::new(BLOCK_BYTES_MAX);
     if server.receive(bytes).is_err() {
@@ -29,7 +30,7 @@ pub fn venti_server(bytes: &[u8]) {
                 tag
             }
         };
-        // Every other one is answered, so that tags are in use as well.
+        // Every second request is answered, so that some tags stay in use.
         if tag % 2 == 0 {
             server.answered(tag);
         }
@@ -60,13 +61,13 @@ pub fn venti_server_seeds() -> Vec<Vec<u8>> {
     vec![session("venti-04:02-libventi\n", Version::V04), session("venti-02\n", Version::V02)]
 }
 
-/// What a hostile server sends, from its first line on.
+/// The bytes of a hostile server, from its first line on.
 pub fn venti_client(bytes: &[u8]) {
     let mut client = ClientConnection::new(BLOCK_BYTES_MAX);
     if client.receive(bytes).is_err() {
         return;
     }
-    // The first look takes the hello.
+    // The first call takes the hello.
     if !client.is_ready() && client.next_answer().is_err() || !client.is_ready() {
         return;
     }
@@ -90,7 +91,7 @@ pub fn venti_client(bytes: &[u8]) {
     }
 }
 
-/// Servers that answer everything.
+/// Servers that answer every request.
 #[must_use]
 pub fn venti_client_seeds() -> Vec<Vec<u8>> {
     let session = |line: &str, version| {

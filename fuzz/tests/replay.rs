@@ -1,6 +1,8 @@
-//! Every target, on stable Rust: its seeds, the inputs saved in `corpus/`, and mutations of both for a bounded while.
+//! Runs every target on stable Rust: on its seeds, on the inputs saved in `corpus/`, and on
+//! mutations of both for a limited time.
 //!
-//! `SECONDS=60 cargo test --release` mutates longer, `SEED=7` otherwise. An input that fails is left in `artifacts/`.
+//! `SECONDS=60 cargo test --release` mutates longer, and `SEED=7` mutates differently. An input
+//! that fails is saved in `artifacts/`.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

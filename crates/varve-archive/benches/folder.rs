@@ -1,7 +1,8 @@
-//! How fast a folder of many small files, and one large file, is archived, archived again, compared and restored; the store is
-//! in memory.
+//! Measures how fast a folder of many small files, and one large file, are archived, archived
+//! again, compared and restored. The store is in memory.
 //!
-//! `cargo bench -p varve-archive`; under `cargo test --benches` at a tiny size, so that it cannot rot.
+//! Run with `cargo bench -p varve-archive`. `cargo test --benches` runs it at a tiny size, so that
+//! it keeps working.
 #![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a bench takes the time and says so")]
 
 use std::path::Path;

@@ -1,6 +1,8 @@
-//! How fast files inside a disk are listed and read: `cargo bench -p varve-image --bench ext -- DISK.raw`.
+//! Measures how fast files inside a disk are listed and read. Run with `cargo bench -p varve-image
+//! --bench ext -- DISK.raw`.
 //!
-//! Says what a listing of everything and a reading of everything cost, and how many bytes were read for that below.
+//! Prints the time of listing everything and of reading everything, and how much each of them read
+//! from the disk.
 #![allow(clippy::print_stdout, reason = "a bench prints what it measured")]
 #![allow(clippy::disallowed_methods, reason = "a bench asks the time")]
 #![allow(missing_docs, reason = "a program")]
@@ -14,7 +16,7 @@ use std::time::Instant;
 
 use varve_image::{Disk, FileId, FileKind, FileSystem, ReadAt, VolumeContent};
 
-/// Counts what is read.
+/// Counts the reads from the disk and their bytes.
 struct Counted {
     file: File,
     reads: AtomicU64,

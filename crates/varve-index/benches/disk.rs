@@ -1,5 +1,7 @@
-//! An index on disk of 100 million blocks (`--blocks N` for another count) within 192 MB and its filter: built, opened again and asked. Real
-//! files; needs 2.5 GB of disk where it is run. Behind each insertion comes as much plain writing to memory, which shows the machine's own pauses.
+//! Builds an index on disk, opens it again and queries it. It has 100 million blocks (`--blocks N`
+//! for another number) within 192 MB and its filter. The bench uses real files and needs 2.5 GB of
+//! disk in the working directory. Each insertion is followed by the same number of writes to plain
+//! memory, which show the machine's own pauses.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -17,12 +19,13 @@ use block_count::block_count;
 use plain_memory::PlainMemory;
 
 const BLOCK_COUNT: u64 = 100_000_000;
-/// What Cargo's test runner gets.
+/// The number of blocks under Cargo's test runner.
 const BLOCK_COUNT_TEST: u64 = 50_000;
-/// As many as a directory page names.
+/// The number of blocks that a directory page names.
 const PAGE_COUNT: usize = 4096;
 const LOOKUP_COUNT: u64 = 100_000;
-/// An entry is written to one place of the filter, and to two of a buffer.
+/// The number of writes for a page: each entry is written to one place of the filter and to two of
+/// a buffer.
 const WRITES: usize = 3 * PAGE_COUNT;
 
 fn main() {
@@ -105,13 +108,14 @@ fn main() {
     }
 }
 
-/// How long a page of blocks took to be inserted.
+/// The time that the insertion of a page of blocks took.
 struct Insertion {
     seconds: f64,
-    /// How many of these this thread ran, and how many it could have run and had no core: the rest it waited for the disk.
+    /// The seconds that this thread ran, and those that it was ready and had no core. For the rest
+    /// it waited for the disk.
     ran: f64,
     waited: f64,
-    /// How many pages of memory it was the first to touch.
+    /// The number of memory pages that this thread was the first to touch.
     faults: u64,
 }
 
@@ -148,22 +152,24 @@ fn print_pauses(pauses: &mut [f64]) {
     );
 }
 
-/// How many pages of memory this thread was the first to touch, as Linux says: its minor faults. None, if it does not say.
+/// The number of memory pages that this thread was the first to touch: its minor faults, as Linux
+/// counts them. 0 on a system without this count.
 fn faults() -> u64 {
     let told = std::fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
-    // The name of the thread comes before the last bracket, and may be anything.
+    // The name of the thread ends at the last bracket. It may contain any characters.
     let fields = told.rsplit(')').next().unwrap_or_default();
     fields.split_whitespace().nth(7).and_then(|field| field.parse().ok()).unwrap_or(0)
 }
 
-/// How many seconds this thread has run, and how many it could have run and had no core, as Linux says. None, if it does not say.
+/// The seconds that this thread has run, and those that it was ready and had no core, as Linux
+/// counts them. 0 on a system without these counts.
 fn scheduled() -> (f64, f64) {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let mut fields = told.split(' ').map(|field| field.trim().parse::<f64>().unwrap_or(0.0) / 1e9);
     (fields.next().unwrap_or(0.0), fields.next().unwrap_or(0.0))
 }
 
-/// What Linux says of the most memory that this process has had.
+/// The largest amount of memory that this process has had, as Linux counts it.
 fn most_resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -171,7 +177,7 @@ fn most_resident() -> Option<u64> {
 }
 
 fn entry(number: u64) -> (Fingerprint, LogAddress) {
-    // As scores are: without order.
+    // Fingerprints are without order, like scores.
     let mut mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

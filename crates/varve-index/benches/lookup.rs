@@ -1,5 +1,5 @@
-//! The index at 100 million blocks (`--blocks N` for another count): memory, insertion, the longest stop, lookups,
-//! checkpoints. Prints a hash of what it computed.
+//! Measures the index in memory with 100 million blocks (`--blocks N` for another number): memory,
+//! insertions, the longest stop, lookups, checkpoints. Prints a hash of the results.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -16,11 +16,11 @@ use varve_index::MemoryIndex;
 use block_count::block_count;
 
 const KEY: [u8; 32] = [7; 32];
-/// What Cargo's test runner gets: enough to split segments a few times.
+/// The number of blocks under Cargo's test runner. It is enough to split segments a few times.
 const BLOCK_COUNT_TEST: u64 = 50_000;
 const BLOCK_COUNT: u64 = 100_000_000;
 const LOOKUP_COUNT_MAX: u64 = 10_000_000;
-/// A block of 8 KiB, compressed by half, in granules of 128 bytes.
+/// The size of a block of 8 KiB that is compressed by half, in granules of 128 bytes.
 const BLOCK_GRANULES: u64 = 32;
 
 fn main() {
@@ -66,8 +66,8 @@ fn main() {
     println!("longest insert            {:.2} ms", stops.max().unwrap_or_default().as_secs_f64() * 1e3);
 }
 
-/// Also returns the time of all, and those of the slow ones. What is slow because the machine did something else is not so
-/// when it is done again.
+/// Also returns the time of all insertions, and the times of the slow ones. An insertion that was
+/// slow because the machine was busy is fast when it is repeated.
 fn insert_all(block_count: u64) -> (MemoryIndex, Duration, BTreeMap<u64, Duration>) {
     const SLOW: Duration = Duration::from_micros(50);
     let mut index = MemoryIndex::new();
@@ -113,7 +113,7 @@ fn length(file: &File) -> u64 {
     file.metadata().expect("an open file has a length").len()
 }
 
-/// Memory of this process that is in RAM; 0 where the system does not tell.
+/// The memory of this process that is in RAM, or 0 on a system without this count.
 fn resident_bytes() -> u64 {
     const PAGE_BYTES: u64 = 4096;
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Parity of an arena of 64 MiB in memory: making it, finding what is damaged, and computing it again, for several sizes.
-//! `--mebibytes N` for another arena.
+//! Measures the parity of an arena of 64 MiB in memory (`--mebibytes N` for another size): making
+//! it, finding damage, and computing the damaged parts again, for several percentages.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -9,7 +9,7 @@ use varve_log::{ArenaId, LogKeys, ParityHeader, ParityLayout, ParityPercent, reb
 use varve_world::{InlineWorkers, Random, RealWorkers, SeededRandom, Workers};
 
 const MEBIBYTES: u64 = 64;
-/// What Cargo's test runner gets.
+/// The size under Cargo's test runner.
 const MEBIBYTES_TEST: u64 = 1;
 
 fn main() {
@@ -50,7 +50,7 @@ fn measure(arena: &[u8], percent: ParityPercent, workers: &dyn Workers) {
         let mut codes = key.shard_codes(&data, shard_bytes, workers);
         codes.extend(key.shard_codes(&recovery, shard_bytes, workers));
         making += started.elapsed();
-        // As much as can be mended is damaged, evenly spread.
+        // The bench damages as much as can be mended, spread evenly.
         let (data_count, recovery_count) = (layout.data_count(group), layout.recovery_count(group));
         let good = data.clone();
         for number in 0..recovery_count {

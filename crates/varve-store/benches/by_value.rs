@@ -1,6 +1,7 @@
-//! By value against by hash: blocks of 8 KiB are put fresh, put again in order and out of order, and read in order and out of order
-//! (`--blocks N` for another count). Real files, whatever the machine has cached of them, one thread. The two stores take turns, so that what
-//! else the machine does meets both.
+//! Compares a by-value store with a by-hash store. Blocks of 8 KiB are put fresh, put again in
+//! order and out of order, and read in order and out of order (`--blocks N` for another number).
+//! The bench uses real files, the page cache as it is, and one thread. The two stores take turns,
+//! so that other work of the machine affects both.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -17,14 +18,14 @@ use zeroize::Zeroizing;
 use block_count::block_count;
 
 const BLOCK_COUNT: u64 = 40_000;
-/// What Cargo's test runner gets.
+/// The number of blocks under Cargo's test runner.
 const BLOCK_COUNT_TEST: u64 = 500;
-/// Foundation's "Sort-1024": so many reads are sorted at a time.
+/// The number of reads that are sorted at a time: Foundation's "Sort-1024".
 const BATCH_COUNT: usize = 1024;
 const BLOCK_BYTES: usize = 8192;
-/// A store takes so many batches, and then it is the other one's turn.
+/// The number of batches in one store's turn.
 const TURN_BATCHES: usize = 2;
-/// Reading is done so often, by stores that were opened anew.
+/// The number of times that everything is read, each time by newly opened stores.
 const ROUNDS: usize = 3;
 
 const PHASES: [&str; 5] = ["fresh", "again, in order", "again, shuffled", "read, in order", "read, shuffled"];
@@ -59,13 +60,13 @@ fn main() {
     }
 }
 
-/// A store that is measured.
+/// A store under measurement.
 struct Measured {
     folder: tempfile::TempDir,
     secret: Option<Secret>,
     store: Option<Store>,
     scores: Vec<Score>,
-    /// Of the phase that is under way.
+    /// The seconds of the current phase.
     seconds: f64,
     asked: u64,
 }
@@ -92,7 +93,7 @@ impl Measured {
         self.store.as_ref().expect("it is open")
     }
 
-    /// Closes the store; how often its index was asked since it was opened is added up.
+    /// Closes the store, and adds the number of index lookups since it was opened to `asked`.
     fn close(&mut self) {
         self.asked += self.store().candidates_per_lookup().iter().sum::<u64>();
         self.store.take().expect("it is open").close().expect("the disk has space");
@@ -125,7 +126,7 @@ impl Measured {
         self.seconds += started.elapsed().as_secs_f64();
     }
 
-    /// MiB a second, and how often the index was asked; the next phase begins.
+    /// Returns the MiB a second and the number of index lookups, and starts the next phase.
     fn result(&mut self, block_count: usize) -> (f64, u64) {
         let mebibytes = (block_count * BLOCK_BYTES) as f64 / f64::from(1 << 20);
         let result = (mebibytes / self.seconds, self.asked);
@@ -134,7 +135,8 @@ impl Measured {
     }
 }
 
-/// MiB a second, and how often the index was asked, for each phase: by hash, and by value.
+/// Returns the MiB a second and the number of index lookups of each phase, first by hash, then by
+/// value.
 fn measure(encryption: Encryption, block_count: u64, is_random: bool) -> [Vec<(f64, u64)>; 2] {
     let mut stores =
         [CompareMode::Hash, CompareMode::Value].map(|compare| Measured::new(compare, encryption));
@@ -165,7 +167,7 @@ fn measure(encryption: Encryption, block_count: u64, is_random: bool) -> [Vec<(f
     phases
 }
 
-/// Does the same work in both stores, each being the first of the two in every second turn.
+/// Does the same work in both stores. Each of them goes first in every second turn.
 fn in_turns(stores: &mut [Measured; 2], order: &[usize], work: &mut dyn FnMut(&mut Measured, &[usize])) {
     for (turn, of_turn) in order.chunks(BATCH_COUNT * TURN_BATCHES).enumerate() {
         for at in [turn % 2, 1 - turn % 2] {
@@ -178,13 +180,13 @@ fn content(number: u64, is_random: bool) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK_BYTES];
     SeededRandom::new(number).fill(&mut bytes).expect("it never fails");
     if !is_random {
-        // Letters of which few differ, so that zstd finds about half of it to be redundant.
+        // These are only 16 different letters, so zstd finds about half of the bytes redundant.
         bytes.iter_mut().for_each(|byte| *byte = b'a' + *byte % 16);
     }
     bytes
 }
 
-/// All numbers below `count`, in an order that is the same in every run.
+/// Returns all numbers below `count` in a shuffled order that is the same in every run.
 fn shuffled(count: usize) -> Vec<usize> {
     let mut order: Vec<_> = (0..count).collect();
     let mut state = 1_u64;

@@ -1,6 +1,8 @@
-//! The index on disk against the one in memory, with a tenth of its memory: 10 million blocks of 4 KiB (`--blocks N` for another count),
-//! each of 16 bytes and zeros, are put, put again in order, and read in order. The two stores take turns, so that what else the machine does
-//! meets both. Real files, one thread; needs 3 GB of disk where it is run.
+//! Compares the index on disk with the index in memory, which gets ten times as much memory. 10
+//! million blocks of 4 KiB (`--blocks N` for another number), each of 16 bytes and zeros, are put,
+//! put again in order, and read in order. The two stores take turns, so that other work of the
+//! machine affects both. The bench uses real files and one thread, and needs 3 GB of disk in the
+//! working directory.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -17,30 +19,30 @@ use varve_world::World;
 use block_count::block_count;
 
 const BLOCK_COUNT: u64 = 10_000_000;
-/// What Cargo's test runner gets.
+/// The number of blocks under Cargo's test runner.
 const BLOCK_COUNT_TEST: u64 = 20_000;
 const BATCH_COUNT: usize = 256;
 const BLOCK_BYTES: usize = 4096;
-/// What the index in memory takes.
+/// The bytes for each block that the index in memory takes.
 const MEMORY_BYTES_PER_BLOCK: u64 = 9;
 
-/// A store takes so many blocks, and then it is the other one's turn.
+/// The number of blocks in one store's turn.
 const TURN_COUNT: u32 = 1 << 16;
 
-/// A store that is measured.
+/// A store under measurement.
 struct Measured {
     index: IndexKind,
     folder: tempfile::TempDir,
     store: Option<Store>,
 }
 
-/// What one store took for one phase.
+/// The measurements of one store in one phase.
 #[derive(Default)]
 struct Phase {
     seconds: f64,
-    /// Pages of the index that were read for each look-up.
+    /// The number of index pages that were read for each lookup.
     reads_per_lookup: f64,
-    /// The longest that one batch has taken, in seconds.
+    /// The longest time of one batch, in seconds.
     longest: f64,
 }
 
@@ -135,7 +137,7 @@ fn in_turns(stores: &[Measured; 2], block_count: u64, work: fn(&Store, u64, u64)
     let mut phases = [Phase::default(), Phase::default()];
     for (turn, first) in (0..block_count).step_by(TURN_COUNT as usize).enumerate() {
         let end = (first + u64::from(TURN_COUNT)).min(block_count);
-        // Each is the first of the two in every second turn.
+        // Each store goes first in every second turn.
         for at in [turn % 2, 1 - turn % 2] {
             let (store, phase) = (stores[at].store(), &mut phases[at]);
             for batch in (first..end).step_by(BATCH_COUNT) {

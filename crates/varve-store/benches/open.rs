@@ -1,5 +1,6 @@
-//! Opening a store of 100 million blocks (`--blocks N` for another count): really put, 16 bytes each, closed and opened
-//! again. Needs 7 GB of disk where temporary files go, 2 GB of memory, and some minutes.
+//! Measures the opening of a store of 100 million blocks (`--blocks N` for another number). The
+//! blocks are really put, with 16 bytes each. Then the store is closed and opened again. The bench
+//! needs 7 GB in the folder for temporary files, 2 GB of memory, and some minutes.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -17,7 +18,7 @@ use zeroize::Zeroizing;
 use block_count::block_count;
 
 const BLOCK_COUNT: u64 = 100_000_000;
-/// What Cargo's test runner gets.
+/// The number of blocks under Cargo's test runner.
 const BLOCK_COUNT_TEST: u64 = 20_000;
 const BATCH_COUNT: usize = 4096;
 

@@ -1,5 +1,6 @@
-//! Single blocks got at random, and all of them in order: from a store of what compresses (`--image FILE`; else what is in
-//! `/usr`) and from one of what does not. With the page cache warm and cold, by one hand and by several.
+//! Measures reads of single blocks at random and of all blocks in order, with a warm and a cold
+//! page cache, by one thread and by several. One store has compressible data (`--image FILE`, or
+//! else files in `/usr`), and another has incompressible data.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -14,13 +15,14 @@ use varve_world::{Random, SeededRandom, Task, World};
 use zeroize::Zeroizing;
 
 const BLOCK_BYTES: usize = 16 << 10;
-/// The data of each store; little when Cargo runs this as a test.
+/// The bytes in each store, and those under Cargo's test runner.
 const DATA_BYTES: usize = 1 << 30;
 const DATA_BYTES_TEST: usize = 4 << 20;
-/// How many blocks are got with a warm page cache, by each hand, and with a cold one.
+/// The number of blocks that all threads together read with a warm page cache, and the number that
+/// is read with a cold one.
 const WARM_COUNT: usize = 40_000;
 const COLD_COUNT: usize = 1000;
-/// What a reader of an image asks for at once.
+/// The number of blocks that a reader of an image requests at once.
 const BATCH_COUNT: usize = 64;
 
 fn main() {
@@ -36,7 +38,7 @@ fn main() {
     measure("incompressible", &noise, is_bench);
 }
 
-/// The bytes of the image that are no holes, or of files in `/usr`.
+/// Returns bytes of the image without its holes, or bytes of files in `/usr`.
 fn compressible(image: Option<&String>, data_bytes: usize) -> Vec<u8> {
     let mut files = vec![image.map_or_else(|| PathBuf::from("/usr"), PathBuf::from)];
     let mut data = Vec::new();
@@ -140,7 +142,7 @@ fn put_all(store: &Store, data: &[u8]) -> Vec<BlockName> {
     data.chunks(BLOCK_BYTES).map(name).collect()
 }
 
-/// How many blocks a second come, with so many hands that each get this many.
+/// Returns the number of blocks a second. Each of `hands` threads reads `each` blocks.
 fn get_at_random(store: &Store, names: &[BlockName], hands: usize, each: usize) -> f64 {
     let started = Instant::now();
     std::thread::scope(|scope| {
@@ -159,11 +161,12 @@ fn get_at_random(store: &Store, names: &[BlockName], hands: usize, each: usize) 
     (hands * each) as f64 / started.elapsed().as_secs_f64()
 }
 
-/// How much time this process has taken of all cores: what counts on a machine that others use as well.
+/// The time that this process has run on all cores together. Other programs on the machine hardly
+/// change it.
 fn core_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();
-    // User and system time, in hundredths of a second.
+    // The fields are user and system time, in hundredths of a second.
     let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok());
     ticks.sum::<u64>() as f64 / 100.0
 }

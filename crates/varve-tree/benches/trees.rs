@@ -1,6 +1,8 @@
-//! How fast trees are written, to a store that hashes each block and forgets it, and read, from a store in memory.
+//! Measures how fast trees are written to a store that hashes each block and drops it, and how fast
+//! they are read from a store in memory.
 //!
-//! `cargo bench -p varve-tree`; under `cargo test --benches` at a tiny size, so that it cannot rot.
+//! Run with `cargo bench -p varve-tree`. `cargo test --benches` runs it at a tiny size, so that it
+//! keeps working.
 #![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a bench takes the time and says so")]
 
 use std::time::Instant;

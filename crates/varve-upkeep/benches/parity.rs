@@ -1,5 +1,6 @@
-//! What parity costs: 1 GiB of data that no one has seen before (`--mebibytes N` for another amount) is put into a store with and
-//! without it, in turns; then an arena is damaged and mended. Needs twice as much disk where it is started.
+//! Measures the cost of parity. 1 GiB of new data (`--mebibytes N` for another amount) is put into
+//! a store with parity and into one without, in turns. Then an arena is damaged and mended. The
+//! bench needs twice as much disk in the working directory.
 #![expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
 #![expect(clippy::print_stdout, reason = "a bench prints its figures")]
 
@@ -15,7 +16,7 @@ use varve_world::{Random, SeededRandom, Task, World};
 use zeroize::Zeroizing;
 
 const MEBIBYTES: u64 = 1024;
-/// What Cargo's test runner gets.
+/// The amount under Cargo's test runner.
 const MEBIBYTES_TEST: u64 = 8;
 const BLOCK_BYTES: usize = 16 << 10;
 const ROUNDS: usize = 3;
@@ -45,7 +46,7 @@ fn open(folder: &Path) -> Store {
     Store::open(World::real(folder), Some(&secret), access, &mut |_| {}).expect("a good store")
 }
 
-/// Puts so much, by as many hands as there are, and closes the store.
+/// Puts this amount with as many workers as the machine has, and closes the store.
 fn put_all(folder: &Path, percent: u8, mebibytes: u64) -> Duration {
     let mut config = StoreConfig::new([7; 16]);
     config.parity_percent = ParityPercent::new(percent);
@@ -80,7 +81,8 @@ fn mend(folder: &Path) {
     let file = folder.join(ArenaId(0).file_name().as_str());
     let good = std::fs::read(&file).expect("it is there");
     let mut bad = good.clone();
-    // Eight places, and a burst of 512 KiB.
+    // The damage is one byte at each of eight places, and a burst of 1/128 of the file (512 KiB of
+    // an arena of 64 MiB).
     bad.iter_mut().step_by(good.len() / 8).for_each(|byte| *byte ^= 1);
     let middle = good.len() / 2;
     bad[middle..middle + good.len() / 128].fill(0);

@@ -1,6 +1,7 @@
-//! How many blocks a bench is about.
+//! The number of blocks in a bench.
 
-/// What `--blocks N` says; else `full`, or `short` when Cargo's test runner runs it.
+/// Returns N from `--blocks N`. Without the option, returns `short` under Cargo's test runner, else
+/// `full`.
 pub fn block_count(full: u64, short: u64) -> u64 {
     let arguments: Vec<String> = std::env::args().collect();
     let given =
