@@ -1,9 +1,9 @@
-"""What script/bench runs. Python's standard library only.
+"""The code behind script/bench. It uses Python's standard library only.
 
-main.py       the words of the command line; which tools and scenarios there are in this run
-scenarios.py  what is measured: steps over a source, and the raw limit of each
+main.py       the arguments of the command line, and the tools and scenarios of this run
+scenarios.py  the scenarios: steps over a source, and the raw limit of each step
 rounds.py     runs a scenario: the tools in turns, round after round, the raw limit beside each
-tools.py      how each tool is told to make a store, take a snapshot and give it back
-measure.py    one process: its time, its peak memory; files: their size, and their absence from the page cache
+tools.py      the commands with which each tool makes a store, takes a snapshot and restores it
+measure.py    one process: its time, its peak memory; files: their size, and their removal from the page cache
 report.py     the measurements as a table and as JSON
 """

@@ -1,8 +1,10 @@
-"""Another build of varve, as a rule an older one, measured in the same rounds: does a change cost speed or memory?
+"""Measures another, usually older build of varve in the same rounds, and shows if a change costs speed or
+memory.
 
-In scenarios it is one more tool. Whatever is measured in pairs (upkeep, machines, blocks over Venti's protocol) is measured once
-more with it, in a folder of its own, and each row gains a line beside it; the older build goes first in even rounds. For a build that lacks an option
-which is used here, PROGRAM is a script that leaves the option out and starts the build by `exec`.
+In scenarios, the older build is one more tool. Measurements in pairs (upkeep, machines, blocks over Venti's
+protocol) are repeated with the older build in a folder of its own, and each row gets a second line beside it.
+The older build goes first in even rounds. If a build lacks an option that is used here, PROGRAM can be a
+script that leaves the option out and starts the build by `exec`.
 """
 
 from bench.measure import CannotMeasure
@@ -12,7 +14,7 @@ NAME = "varve-before"
 
 
 class WithBefore:
-    """The pairs of two builds, and pairs of the one beside the other."""
+    """The pairs of both builds, and pairs that compare one build with the other."""
 
     def __init__(self, now: Measured, before: Measured):
         self.now, self.before, self.work = now, before, now.work

@@ -1,15 +1,18 @@
-"""Repeats the papers' experiments on this machine, and writes their tables and plots into docs/evidence/experiments.md.
+"""Repeats the papers' experiments on this machine, and writes tables and plots for
+docs/evidence/experiments.md.
 
-  script/experiments                 everything: half an hour on a quiet machine, needs 5 GB of disk
-  script/experiments PART...         only these; script/experiments --list names them
-  script/experiments --quick         a hundredth of the data, as a quick test; nothing is written to docs/
+  script/experiments                 runs everything: half an hour on a quiet machine, needs 5 GB of disk
+  script/experiments PART...         runs these parts only; script/experiments --list lists the parts
+  script/experiments --quick         uses a hundredth of the data, as a quick test; writes nothing to docs/
   script/experiments --render        measures nothing; writes tables and plots of the last measurements
-  script/experiments --from DIR      the same with the measurements of another checkout: its folder docs/evidence/experiments
+  script/experiments --from DIR      does the same with the measurements of another checkout, which are in its
+                                     folder docs/evidence/experiments
 
-What was measured is kept in docs/evidence/experiments/, one file a part. Tables go into docs/evidence/experiments.md, between the lines that name them; plots beside
-what was measured. A machine that does nothing else meanwhile gives better figures: a part takes some minutes at the most, so each can be run when it is quiet.
-A part that fails leaves nothing of an earlier run behind, and the others are run all the same. Tables that lack something are named at the end, and
-the exit status is 1 then.
+The measurements are kept in docs/evidence/experiments/, one file for each part. The tables go into
+docs/evidence/experiments.md, between the lines with their names. The plots are put beside the measurements. A
+machine without other work gives better figures. A part takes a few minutes at most, so each part can run when
+the machine is quiet. A part that fails leaves nothing of an earlier run behind, and the other parts still
+run. The program lists incomplete tables at the end, and its exit status is then 1.
 """
 
 import argparse
@@ -27,8 +30,9 @@ from bench.svg import bars, histogram, number
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-# Bytes of a block: blocks in a store, and how many of them are asked for one by one. The engine keeps 96 MiB of what it has unpacked: a store
-# has to be larger than that by far, and what is asked for one by one must not be all of it.
+# For each block size in bytes: the number of blocks in a store, and the number of blocks that are read one by
+# one. The engine caches 96 MiB of unpacked data. A store must therefore be far larger than that, and the
+# reads one by one must not cover the whole store.
 SIZES = {512: (150_000, 500), 4096: (400_000, 1_000), 8192: (100_000, 500)}
 ENGINES = {
     "venti": "Venti's algorithm",
@@ -45,7 +49,8 @@ CASES = {
     "sequential-duplicate": "sequential duplicate",
     "fresh-write": "fresh write",
 }
-# Foundation, Figure 6, what was measured, in kB/s: Venti's algorithm, by hash, by value. Blocks of 512 bytes, a USB disk.
+# Foundation, Figure 6: the measured kB/s of Venti's algorithm, by hash, and by value. Blocks of 512 bytes, a
+# USB disk.
 FIGURE_6 = {
     "out-of-order-read": (15, 4.8, 19),
     "sequential-read": (76, 13_000, 16_000),
@@ -55,7 +60,7 @@ FIGURE_6 = {
     "fresh-write": (37, 3_800, 7_100),
 }
 STORED, INDEX_MEMORY, MUCH_MEMORY, DEPTHS = "50%", "1M", "256M", (1, 32)
-# Memventi's histograms of candidates, at 68 GB of blocks of 2 KB (section 7.2.4): when written, when read.
+# Memventi's histograms of candidates at 68 GB of blocks of 2 KB (section 7.2.4), when written and when read.
 MEMVENTI = {"candidates_when_written": {1: 18_093, 2: 5}, "candidates_when_read": {1: 35_633_951, 2: 36_181, 3: 15}}
 
 
@@ -125,7 +130,8 @@ Part = Callable[[Path, Path], Any]
 
 
 def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
-    """What is measured, by name, in an order in which each part finds what it needs."""
+    """Yields the parts by name, in an order in which each part finds the files of the earlier parts that it
+    needs."""
     smaller = 100 if quick else 1
     device = ["--size", "16M", "--seconds", "0.1"] if quick else []
     yield "device", lambda work, _: say("bench", "device", work, *device)
@@ -134,9 +140,9 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
         asked = ["--blocks", count // smaller, "--sample", max(sample // smaller, 20)]
         for engine in ENGINES:
             yield f"foundation-{size}-{engine}", foundation([*words, *asked, "--index-memory", INDEX_MEMORY, "--engine", engine])
-        # The buffer has room for all: what a fresh write costs without its flush.
+        # The buffer has room for everything, so this measures a fresh write without its flush.
         yield f"unflushed-{size}", foundation([*words, *asked, "--index-memory", MUCH_MEMORY, "--engine", "hash-disk,value-disk"])
-        # What blocks take that compress by half, and their directory.
+        # The disk space of blocks that compress by half, with their directory.
         disk = count // smaller * (size // 2 + 41)
         yield f"plan-{size}", plan(["--disk-size", disk, "--block-size", size, "--stored", STORED, "--index-memory", INDEX_MEMORY])
     for depth in DEPTHS:
@@ -172,7 +178,7 @@ def output(program: str, *words: object) -> list[Any]:
 
 
 class Results:
-    """What was measured, as far as it was."""
+    """The measurements that exist."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -187,7 +193,8 @@ class Results:
 
 
 def render(folder: Path, docs: Path) -> list[str]:
-    """Writes plots and tables. Returns the names of those tables that lack something, or have no place in the page."""
+    """Writes plots and tables. Returns the names of the tables that are incomplete or have no place in the
+    page."""
     results = Results(folder)
     tables = {"disk": disk_table(results), "ratios": ratio_table(results), "unflushed": unflushed_table(results)}
     for size in SIZES:
@@ -259,7 +266,7 @@ def rate_table(results: Results, size: int) -> str:
 
 
 def ratios(results: Results, size: int) -> dict[str, list[float]]:
-    """How many times as fast as Venti's algorithm: by hash and by value, here and in the paper."""
+    """The speed divided by that of Venti's algorithm, by hash and by value, here and in the paper."""
     found = {}
     for case in CASES:
         venti, by_hash, by_value = (results.cases(size, engine).get(case) for engine in ("venti", "hash-disk", "value-disk"))
@@ -295,7 +302,7 @@ def unflushed_table(results: Results) -> str:
 
 
 def predicted(results: Results, size: int) -> dict[tuple[str, str], float]:
-    """The time that was predicted, divided by the time that was measured."""
+    """The predicted time divided by the measured time."""
     planned = results.of(f"plan-{size}")
     found = {}
     for forecast in planned["plan"]["forecasts"] if planned else []:

@@ -1,9 +1,12 @@
-"""How fast the tests of faults are: calls to the simulated disk in a second, and seeds, on as many threads as there are cores.
+"""Measures the speed of the fault tests: simulated operations and seeds a second, with one thread for each
+core.
 
-  faults      fresh seeds of all kinds for 20 seconds, each checked as `script/test faults` does; nothing else is beside it
+  faults      runs fresh seeds of all kinds for 20 seconds and checks each one as `script/test faults` does;
+              nothing else is measured beside it
 
-The tests are built as `script/test faults` builds them, and share what that has built: linked without optimizing across crates, which took longer
-than all measurements together, and is of no account here. Building is said, and not measured; neither lasts for ever.
+The tests are built as `script/test faults` builds them, and share its build. They are linked without
+optimization across crates, which took longer than all measurements together and does not matter here. The
+build is reported and not measured. The build and each run have a time limit.
 """
 
 import os
@@ -22,14 +25,15 @@ BUILD = ["cargo", "test", "--release", "--locked", "-p", "varve-archive", "--tes
 RUN = [*BUILD, "--", "--ignored", "--exact", "many_seeds", "--nocapture"]
 AS_TESTS_ARE_BUILT = {"CARGO_PROFILE_RELEASE_LTO": "off"}
 BUILD_SECONDS_MAX = 20 * 60
-# Those that failed once are begun in any case, and the last seed that was begun is ended: seconds, and a minute on a slow machine.
+# The seeds that failed before are run in any case, and the last seed that was started is finished. That takes
+# seconds, or a minute on a slow machine.
 RUN_SECONDS_MORE = 5 * 60
 LINE = re.compile(r"(\d+) seeds, (\d+) of them failed; (\d+) simulated operations in (\d+) s: (\d+) a second")
 
 
 @dataclass(frozen=True)
 class Rate:
-    """One round."""
+    """The result of one round."""
 
     round: int
     seeds: int
@@ -39,7 +43,7 @@ class Rate:
 
 
 def measure(root: Path, rounds: int, quick: bool) -> list[Rate]:
-    """All rounds, each with seeds of its own; they are the same each time."""
+    """Runs all rounds. Each round has seeds of its own, which are the same in every run."""
     seconds = QUICK_SECONDS if quick else SECONDS
     rates = []
     print("  faults: building the tests, as script/test does", file=sys.stderr)
@@ -60,7 +64,8 @@ def measure(root: Path, rounds: int, quick: bool) -> list[Rate]:
 def ended(
     command: list[str], root: Path, settings: dict[str, str], seconds: int, output: int | None
 ) -> subprocess.CompletedProcess[str]:
-    """What a command answers, with all that it has started gone, if it took no longer than so many seconds."""
+    """Runs a command and returns its output. If it takes longer than `seconds`, it is killed with all
+    processes that it has started."""
     environment = os.environ | AS_TESTS_ARE_BUILT | settings
     started = subprocess.Popen(
         command, cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, text=True, start_new_session=True

@@ -1,13 +1,16 @@
-"""What it costs to look at a past day: a mounted night of a disk, measured right beside the raw image that it was archived from.
+"""Measures the cost of reading a past day: a mounted snapshot of a disk, beside the raw image that it was
+archived from.
 
-  random      1,000 reads of 4 KiB anywhere in `disk.raw`, with the page cache dropped, beside the same reads of the image itself, once
-              with all its zeros on the disk, as a device has them, and once with holes, which cost it nothing; and of the mounts of restic
-              and borg, if those are installed and can mount: on Debian `apt-get install restic borgbackup python3-pyfuse3`
-  listing     `ls -lR` of the Debian root in the mounted night, beside the same of the image mounted from a loop device; with the page cache
-              dropped, and once more right after
-  sequential  all of `disk.raw` in order, with the page cache dropped, beside the image itself
+  random      1,000 reads of 4 KiB at random places of `disk.raw` with a cold page cache, beside the same
+              reads of the image itself. The image is read once with all its zeros on the disk, as on a
+              device, and once with holes, which cost it nothing. The mounts of restic and borg are measured
+              too, if those are installed and can mount: on Debian `apt-get install restic borgbackup
+              python3-pyfuse3`
+  listing     `ls -lR` of the Debian root in the mounted snapshot, beside the same in the image mounted from a
+              loop device; with a cold page cache, and once more right after
+  sequential  all of `disk.raw` in order with a cold page cache, beside the image itself
 
-Every round mounts anew. Needs root, FUSE, loop devices, and the workload `days`.
+Every round mounts anew. The measurements need root, FUSE, loop devices, and the workload `days`.
 """
 
 import contextlib
@@ -40,7 +43,7 @@ print(time.monotonic() - begun)
 
 @dataclass(frozen=True)
 class Look:
-    """One measurement, and the same of the raw image right beside it."""
+    """One measurement, and the same measurement of the raw image right beside it."""
 
     name: str
     row: str
@@ -87,7 +90,7 @@ class Looking:
 
     @contextlib.contextmanager
     def mounted(self) -> Iterator[Path]:
-        """The newest night, as a folder."""
+        """Mounts the store and yields the folder of the newest snapshot."""
         folder = self.work / "mount"
         command = self.varve("mount", folder)
         with mount(folder, command) as days:
@@ -115,7 +118,7 @@ class Looking:
     def listing(self, round_number: int) -> list[Look]:
         with self.mounted() as night, self.looped() as root:
             volume = next(folder for folder in sorted(night.iterdir()) if (folder / "etc").is_dir())
-            # Asked for by name before: whoever looks into a night has come to its root.
+            # The line above has looked up the root of the volume by name, as any reader of a snapshot has to.
             ours, raw = self.beside(round_number, volume, list_all, root)
             again, raw_again = list_all(volume), list_all(root)
         return [
@@ -130,7 +133,7 @@ class Looking:
         return [Look("look-sequential", row, "varve", round_number, ours, raw)]
 
     def beside(self, round_number: int, path: Path, look, raw_path: Path) -> tuple[float, float]:
-        """Both with an empty page cache; the raw one first in odd rounds."""
+        """Measures both with a cold page cache, the raw image first in odd rounds."""
 
         def cold(path: Path) -> float:
             make_cold(path)
@@ -159,7 +162,7 @@ class Looking:
 
     @contextlib.contextmanager
     def peer_mounted(self, tool: Tool) -> Iterator[Path]:
-        """The image in another tool's mount. Its store is made once."""
+        """Yields the image in another tool's mount. The tool's store is made once."""
         if tool.version() is None:
             raise CannotMeasure("is not installed")
         place = Place(self.work / tool.name)
@@ -177,7 +180,7 @@ class Looking:
 
 @contextlib.contextmanager
 def mount(folder: Path, command: Command) -> Iterator[Path]:
-    """Mounts something until the block ends; the program goes away with it."""
+    """Mounts with this command until the block ends. The program ends then, too."""
     folder.mkdir(exist_ok=True)
     environment = os.environ | command.environment
     with open(folder.parent / "mount.log", "wb") as log:
@@ -215,7 +218,8 @@ def read_all(disk: Path) -> float:
 
 
 def measure(names: list[str], rounds: int, looking: Looking, skipped: dict[str, str]) -> list[Look]:
-    """All that was asked for, round by round. What cannot be measured here goes to `skipped`."""
+    """Takes the requested measurements, round by round. A measurement that is not possible here goes to
+    `skipped`."""
     looks: list[Look] = []
     if not names:
         return looks
@@ -242,7 +246,8 @@ def measure(names: list[str], rounds: int, looking: Looking, skipped: dict[str, 
 
 
 def table(looks: list[Look]) -> str:
-    """A line for each row and tool: the median round, and the median of its time divided by the raw one's in the same round."""
+    """Returns a line for each row and tool: the median time, the median raw time, and the median of their
+    ratio over the rounds."""
     lines = [f"\n## looking at a past day\n\n{'':<44}{'':<14}{'median s':>10}{'raw s':>9}{'times raw':>11}"]
     for row, tool in dict.fromkeys((look.row, look.tool) for look in looks):
         taken = [look for look in looks if (look.row, look.tool) == (row, tool)]

@@ -1,11 +1,13 @@
-"""What machines cost: a disk read over NBD, a past night booted, a running machine archived. Only varve is measured here, each time right
-beside what another way to the same bytes takes on this machine.
+"""Measures virtual machines: a disk over NBD, a booted snapshot, and a running machine that is archived. Only
+varve is measured here, each time beside another way to the same bytes on this machine.
 
-  nbd         an image of a warm store over NBD: 4 KiB reads, scattered, 32 under way (`qemu-img bench`), and all of it in order (`nbdcopy`);
-              beside `qemu-nbd` with the raw file
-  boot        a night of script/workloads' `days` until its console says that it is up, beside the same emulator on the raw file; both in
-              software, with what the guest writes thrown away
-  night       a running machine's disk of which 1 % has changed, beside the same with --reread; and the very first night of it
+  nbd         an image of a warm store over NBD: scattered reads of 4 KiB with 32 requests in flight
+              (`qemu-img bench`), and a sequential read of everything (`nbdcopy`); beside `qemu-nbd` with the
+              raw file
+  boot        a snapshot of the workload `days`, booted until its console reports that it is up, beside the
+              same emulator on the raw file; both without KVM, with the writes of the guest thrown away
+  night       a snapshot of a running machine's disk of which 1 % has changed, beside the same with --reread;
+              and the first snapshot of the machine
 """
 
 import contextlib
@@ -25,13 +27,14 @@ from bench.upkeep import Pair
 NAMES = ["nbd", "boot", "night"]
 DISK_BYTES = 1 << 30
 QUICK_DISK_BYTES = 32 << 20
-# Of the running machine: a small one as machines go. What a night costs whatever has changed, a start and some thirty turns of questions to QEMU,
-# counts the less the larger it is.
+# The disk of the running machine is small for a machine. A snapshot has a fixed cost: a start and about
+# thirty requests to QEMU. The larger the disk, the less this cost matters.
 MACHINE_BYTES = 4 << 30
 READ_BYTES = 4096
 READ_COUNT = 200_000
 QUICK_READ_COUNT = 2_000
-# Between one read and the next: odd, and so far that nothing is read ahead for it; all of the disk comes by before a place comes again.
+# The distance between one read and the next. It is odd, and so large that no read-ahead helps. All of the
+# disk is read before a place is read again.
 STRIDE_READS = 30_011
 CHANGED_PIECE_BYTES = 64 << 10
 UP = "DAY-1 IS UP"
@@ -63,7 +66,7 @@ class Machines:
         run(self.varve("snapshot", self.disk, "--as", "image", "--name", "disk"))
 
     def take(self, name: str, round_number: int) -> list[Pair]:
-        """One round."""
+        """Takes the measurements of one round."""
         measure: dict[str, Callable[[], list[Row]]] = {"nbd": self.nbd, "boot": self.boot, "night": self.night}
         return [Pair(name, row, limit, round_number, *figures) for row, limit, *figures in measure[name]()]
 
@@ -74,7 +77,7 @@ class Machines:
         make_warm(self.store)
         make_warm(self.disk)
         with self.served() as ours, self.served_raw() as raw:
-            # The first time: what is read has to be unpacked.
+            # This comes first, so the data has to be unpacked.
             in_order = [run(Command(["nbdcopy", "--requests=64", uri, "null:"])).seconds for uri in (ours, raw)]
             scattered = [run(self.reads(uri)).seconds for uri in (ours, raw)]
         beside = "the same from qemu-nbd"
@@ -104,7 +107,7 @@ class Machines:
             wait_for(at)
             yield f"nbd+unix:///?socket={at}"
 
-    # ---- a night that is booted
+    # ---- a booted snapshot
 
     def boot(self) -> list[Row]:
         need("qemu-system-x86_64", "qemu-img")
@@ -123,7 +126,8 @@ class Machines:
         return [("a night, until it is up", "the same from the raw file", ours.seconds, raw, self.day.stat().st_size)]
 
     def boot_raw(self) -> float:
-        """The machine that `varve boot` makes of a disk without a description, on an overlay over the raw file."""
+        """Boots the raw file, through an overlay, in the machine that `varve boot` uses for a disk without a
+        description."""
         folder = self.work / "raw-boot"
         remove(folder)
         folder.mkdir()
@@ -185,7 +189,7 @@ class Machines:
         ]
 
     def read_by(self, *words: object, store: Path) -> tuple[float, int]:
-        """How long a night took, and how much it read."""
+        """Returns the time that a snapshot took, and the number of bytes that it read."""
         told = self.work / "told"
         command = self.varve(*words, store=store)
         cost = run(Command(command.argv, stdout=told, environment=command.environment))
@@ -194,7 +198,7 @@ class Machines:
 
 
 class Monitor:
-    """Has a machine in QEMU do what its guest would."""
+    """Makes a machine in QEMU do what its guest would do."""
 
     def __init__(self, path: Path):
         wait_for(path)
@@ -233,7 +237,7 @@ def need(*programs: str) -> None:
 
 
 def wait_for(path: Path) -> None:
-    """Until somebody listens at a socket."""
+    """Waits until a server listens at the socket."""
     for _ in range(3000):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as tried:
             tried.connect(str(path))

@@ -2,26 +2,34 @@
 
   script/bench                            everything; about an hour with three peers, needs 25 GB of disk
   script/bench --quick                    a hundredth of the data, one round, as a quick test
-  script/bench --scenarios days,tree      only these
-  script/bench --tools varve,borg         only these
+  script/bench --scenarios days,tree      only these scenarios
+  script/bench --tools varve,borg         only these tools
   script/bench --before PROGRAM           another build of varve beside this one (bench/before.py)
   script/bench --list                     lists the scenarios and tools
 
-Each step of a scenario is done by every tool before the next step begins, in N rounds, and another tool begins each round. The
-raw limit is measured anew beside each of these, since the speed of a disk changes by the minute. The table gives the best and the
-median round; `of raw` is the median, over the rounds, of the raw limit's time divided by the tool's: 1.00 is as fast as the
-machine allows. All run on two cores, encrypted (but for desync, which cannot), compressed, each with its own defaults. The time
-of whatever writes, `cp` too, includes `sync -f` of the file system written to. Sources are in the page cache unless the row says
-cold. A store's size is what it occupies on disk, without the tool's cache in its $HOME. Peak memory is that of the largest
-process; nothing below 20 MB can be told apart.
+Every tool does a step of a scenario before the next step begins. This is repeated in N rounds, and another
+tool begins each round. The raw limit is measured again beside each of these, since the speed of a disk
+changes by the minute. The table gives the best and the median round. The column `of raw` divides the raw
+limit's time by the tool's, and gives the median over the rounds: 1.00 is as fast as the machine allows. All
+tools run on two cores, with encryption (except desync, which has none), with compression, and with their own
+defaults. The time of every program that writes, including `cp`, includes `sync -f` of the file system written
+to. Sources are in the page cache unless the row says cold. The size of a store is the space that it occupies
+on disk, without the tool's cache in its $HOME. Peak memory is that of the largest process; values below 20 MB
+cannot be measured.
 
-Cold means /proc/sys/vm/drop_caches for root; others only take the files concerned out of the page cache. The tmpfs is /dev/shm.
-The keeping of a store (verify, replicate, clone, repair, parity) is measured by itself: see bench/upkeep.py. So is the reading of a past day
-(look-random, look-listing, look-sequential): bench/looking.py; disks over NBD, booted snapshots and running machines
-(nbd, boot, night): bench/machines.py; blocks over Venti's protocol (venti): bench/venti.py; and
-predictions beside measurements (plan): bench/planning.py. The speed of the fault tests (faults): bench/faults.py.
+A cold cache means: root drops it by /proc/sys/vm/drop_caches, and other users remove only the files concerned
+from the page cache. The tmpfs is /dev/shm. Further measurements are not scenarios:
 
-The data comes from script/workloads. Workloads that cannot be made here and tools that are not installed are named and skipped.
+  verify, replicate, clone, repair, parity       the upkeep of a store (bench/upkeep.py)
+  look-random, look-listing, look-sequential     the reading of a past day (bench/looking.py)
+  nbd, boot, night                               disks over NBD, booted snapshots, running machines
+                                                 (bench/machines.py)
+  venti                                          blocks over Venti's protocol (bench/venti.py)
+  plan                                           predictions beside measurements (bench/planning.py)
+  faults                                         the speed of the fault tests (bench/faults.py)
+
+The data comes from script/workloads. Missing tools, and workloads that cannot be made here, are listed and
+skipped.
 """
 
 import argparse
@@ -46,10 +54,10 @@ CORES = 2
 def main() -> int:
     chosen = parse()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
-    # What script/need has had from the registries of Go and Python.
+    # script/need puts the programs there that it gets from the registries of Go and Python.
     os.environ["PATH"] += f":{(TARGET / 'tools' / 'bin').resolve()}"
     skipped: dict[str, str] = {}
-    # The tests of faults are a program of their own.
+    # The fault tests are a program of their own.
     needs_tools = any(name not in faults.NAMES for name in chosen.scenarios)
     tools, versions = find_tools(chosen.tools if needs_tools else [], chosen, skipped)
     scenarios = find_scenarios(chosen.scenarios, chosen.data, chosen.quick, skipped)
@@ -72,14 +80,14 @@ def main() -> int:
     program = str(TARGET / "release" / "varve")
     needs_days = [name for name in chosen.scenarios if name == "boot" or name in looking.LOOK]
     if needs_days and not chosen.quick:
-        # Plain data has nothing that boots, and no root of a Debian.
+        # Plain data cannot boot, and contains no Debian root.
         subprocess.run([ROOT / "script" / "workloads", chosen.data, "days"], check=True)
     pairs: list[upkeep.Pair] = []
     measured_in_pairs = paired(program, chosen.data, "", chosen.quick)
     if chosen.before is not None:
         older = paired(str(chosen.before.resolve()), chosen.data, "before", chosen.quick)
         measured_in_pairs = [
-            # The predictions have a program of their own, which an older build need not have.
+            # The predictions need a program of their own, which an older build may lack.
             (title, names, measured if names is planning.NAMES else before.WithBefore(measured, older_measured))
             for (title, names, measured), (_, _, older_measured) in zip(measured_in_pairs, older, strict=True)
         ]
@@ -114,7 +122,8 @@ def main() -> int:
 
 
 def paired(program: str, data: Path, below: str, quick: bool) -> list[tuple[str, list[str], upkeep.Measured]]:
-    """Whatever is measured beside its own limit: a title, the names of the rows, and how; each in a folder `below` its own."""
+    """Returns the measurements in pairs: a title, the names of the rows, and the object that measures. Each
+    works in the folder `below` its own."""
     return [
         ("upkeep", upkeep.NAMES, upkeep.Upkeep(program, TARGET / "python" / "bin" / "python", data / "upkeep" / below, quick)),
         ("machines", machines.NAMES, machines.Machines(program, data / "machines" / below, data / "days", quick)),
@@ -162,7 +171,8 @@ def parse() -> argparse.Namespace:
 
 
 def some_of(names: list[str]) -> Callable[[str], list[str]]:
-    """A list of names, separated by commas; given in any order, and taken in the order of `names`."""
+    """Parses a list of names that is separated by commas. The names may be in any order, and are returned in
+    the order of `names`."""
 
     def parse_list(text: str) -> list[str]:
         asked = text.split(",")
@@ -175,7 +185,7 @@ def some_of(names: list[str]) -> Callable[[str], list[str]]:
 
 
 def find_tools(names: list[str], chosen: argparse.Namespace, skipped: dict[str, str]) -> tuple[list[Tool], dict[str, str]]:
-    """The tools asked for that are here, and what each calls itself. What is not here goes to `skipped`."""
+    """Returns the requested tools that are installed, and their versions. The others go to `skipped`."""
     tools: list[Tool] = []
     versions: dict[str, str] = {}
     varve = Varve(TARGET / "release" / "varve")
@@ -193,7 +203,8 @@ def find_tools(names: list[str], chosen: argparse.Namespace, skipped: dict[str, 
 
 
 def find_scenarios(names: list[str], data: Path, quick: bool, skipped: dict[str, str]) -> list[Scenario]:
-    """The scenarios asked for whose data is there once script/workloads has run. The others go to `skipped`."""
+    """Runs script/workloads, and returns the requested scenarios that have their data. The others go to
+    `skipped`."""
     asked = [scenario for scenario in SCENARIOS if scenario.name in names]
     if not asked:
         data.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One process measured, and the state of the files around it."""
+"""Measures one process, and prepares or inspects the files around it."""
 
 import filecmp
 import json
@@ -24,7 +24,7 @@ class Command:
 class Cost:
     seconds: float
     read_bytes: int  # from the disk, by this process and those it waited for
-    peak_bytes: int  # resident, of the largest process in the command's tree; never below this interpreter's own ~20 MB
+    peak_bytes: int  # resident, of the largest process; at least the ~20 MB of this interpreter
 
 
 class CommandFailed(Exception):
@@ -32,11 +32,12 @@ class CommandFailed(Exception):
 
 
 class CannotMeasure(Exception):
-    """Something that this needs is not here."""
+    """Something that a measurement needs is missing here."""
 
 
 def run(command: Command, then_sync: Path | None = None) -> Cost:
-    """Runs the command. If `then_sync` is given, the time includes making that folder's file system durable."""
+    """Runs the command. If `then_sync` is given, the time includes making that folder's file system
+    durable."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
     with tempfile.TemporaryFile() as stderr, open(command.stdout, "wb") as stdout:
         started = time.monotonic()
@@ -61,7 +62,8 @@ def run(command: Command, then_sync: Path | None = None) -> Cost:
 
 
 def files_below(path: Path) -> Iterator[Path]:
-    """One at a time: what this interpreter holds is the least peak memory that it can tell of a child."""
+    """Yields one file at a time. A child can never report a smaller peak than the memory of this interpreter,
+    so the interpreter stays small."""
     if not path.is_dir():
         yield path
     for folder, _, names in os.walk(path):
@@ -69,7 +71,7 @@ def files_below(path: Path) -> Iterator[Path]:
 
 
 def occupied_bytes(path: Path) -> int:
-    """What the folder takes on its file system, as `du` counts it."""
+    """The space that the folder occupies on its file system, as `du` counts it."""
     said = subprocess.run(["du", "-s", "--block-size=1", path], check=True, capture_output=True, text=True)
     return int(said.stdout.split()[0])
 
@@ -79,12 +81,12 @@ def logical_bytes(path: Path) -> int:
 
 
 def make_warm(source: Path) -> None:
-    """Reads everything once, so that it comes from the page cache next time."""
+    """Reads everything once, so that the next read comes from the page cache."""
     run(read_command(source))
 
 
 def make_cold(*paths: Path) -> None:
-    """Takes everything (for root) or at least the named files out of the page cache."""
+    """Removes everything (as root) or at least the given files from the page cache."""
     os.sync()
     if os.geteuid() == 0:
         Path("/proc/sys/vm/drop_caches").write_text("3")
@@ -99,7 +101,8 @@ def read_command(source: Path) -> Command:
 
 
 def is_same(source: Path, restored: Path) -> bool:
-    """Whether every byte came back. Those of a disk's swap partitions may be zeros: Varve leaves them out."""
+    """True if every byte was restored. The bytes of a disk's swap partitions may be zeros: Varve leaves them
+    out."""
     if filecmp.cmp(source, restored, shallow=False):
         return True
     if source.stat().st_size != restored.stat().st_size:
@@ -119,7 +122,8 @@ def is_same(source: Path, restored: Path) -> bool:
 
 
 def swap_partitions(image: Path) -> list[tuple[int, int]]:
-    """Where the contents of an image's swap partitions begin and end, in bytes; what makes them swap is in their first page."""
+    """Returns the start and the end of the contents of an image's swap partitions, in bytes. The first page
+    of a partition is not included: it marks the partition as swap."""
     said = subprocess.run(["sfdisk", "--json", image], capture_output=True, text=True)
     if said.returncode != 0:
         return []

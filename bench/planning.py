@@ -1,5 +1,6 @@
-"""Whether `varve plan` is right: the disk is measured (`varve bench device`), a plan is made from that, and the engine is put through the six cases that it
-predicts (`varve-lab foundation`), for each kind of store. Each row is one case of one kind, beside what was predicted.
+"""Compares the predictions of `varve plan` with measurements. The disk is measured (`varve bench device`),
+and a plan is made from the result. Then the engine runs the six cases of the plan (`varve-lab foundation`)
+for each kind of store. Each row is one case of one kind, beside its prediction.
 """
 
 import json
@@ -29,7 +30,7 @@ class Planning:
         self.work.mkdir(parents=True)
 
     def take(self, name: str, round_number: int) -> list[Pair]:
-        """One round."""
+        """Takes the measurements of one round."""
         figures = self.work / "disk.json"
         figures.write_text(self.say("bench", "device", self.work, *self.device_words))
         shape = ["--block-size", BLOCK_BYTES, "--index-memory", INDEX_MEMORY]
@@ -47,7 +48,7 @@ class Planning:
             )
             for kind in measured
             for case in kind["cases"]
-            # Venti's algorithm is measured beside the others, and no store is made of it.
+            # Venti's algorithm is measured beside the others, and no store uses it, so it has no prediction.
             if (kind["engine"], case["case"]) in rates
         ]
 

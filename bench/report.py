@@ -1,4 +1,4 @@
-"""The measurements, for a person and for a program."""
+"""Writes the measurements as a table for people and as JSON for programs."""
 
 import json
 import os
@@ -19,7 +19,7 @@ COLUMNS = f"{'':<12}{'best s':>9}{'median s':>10}{'MB/s':>8}{'of raw':>8}{'store
 
 
 def table(scenario: Scenario, results: Iterable[Measurement | Failure]) -> str:
-    """A few lines for each row of the scenario: the raw limit, then the tools, the fastest first."""
+    """Returns a few lines for each row of the scenario: the raw limit, then the tools, the fastest first."""
     rows: dict[str, dict[str, list[Measurement]]] = defaultdict(lambda: defaultdict(list))
     failures = []
     for result in results:
@@ -38,7 +38,8 @@ def table(scenario: Scenario, results: Iterable[Measurement | Failure]) -> str:
 
 
 def sum_by_round(measurements: list[Measurement]) -> list[Measurement]:
-    """One tool's steps of one row: times, sources and growth added up in each round; the last store, the highest peak."""
+    """Combines one tool's steps of one row in each round. It adds the times, the sources and the growth, and
+    takes the last store and the highest peak."""
     by_round: dict[int, list[Measurement]] = defaultdict(list)
     for measured in measurements:
         by_round[measured.round].append(measured)

@@ -1,7 +1,8 @@
-"""Runs a scenario: every step by every tool in turns, round after round, and each time the raw limit right beside it.
+"""Runs a scenario: every tool does each step in turn, round after round, with the raw limit measured beside
+it.
 
-The speed of a disk changes from one minute to the next, most of all in a virtual machine. So the raw limit is measured again for
-each measurement of a tool: before it in odd rounds, after it in even ones.
+The speed of a disk changes from one minute to the next, most of all in a virtual machine. The raw limit is
+therefore measured again for each measurement of a tool: before it in odd rounds, after it in even ones.
 """
 
 import os
@@ -68,7 +69,7 @@ def show_progress(measured: Measurement) -> None:
 
 
 class Turn:
-    """One tool's way through one round of a scenario, with a store of its own."""
+    """The steps of one tool in one round of a scenario, with a store of its own."""
 
     def __init__(self, scenario: Scenario, tool: Tool, data: Path, work: Path, round_number: int):
         self.scenario, self.tool, self.data, self.work, self.round = scenario, tool, data, work, round_number
@@ -78,7 +79,7 @@ class Turn:
         self.place.home.mkdir(parents=True)
 
     def take(self, step_number: int, step: Step) -> Measurement | None:
-        """Measures one step and its raw limit. `None`: the tool cannot do it."""
+        """Measures one step and its raw limit. Returns `None` if the tool cannot do the step."""
         if step_number == 0:
             for command in self.tool.init(self.place):
                 run(command)

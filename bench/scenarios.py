@@ -1,4 +1,4 @@
-"""What is measured. A scenario is a chain of steps that one store goes through, from empty."""
+"""The scenarios. A scenario is a sequence of steps for one store, which is empty at first."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -14,7 +14,7 @@ class Action(Enum):
 
 
 class Raw(Enum):
-    """What a step is compared with: the least that it could cost, or a good part of that."""
+    """The limit that a step is compared with: the least that it could cost, or a large part of that."""
 
     COPY = "cp, then sync"
     READ = "read the source"
@@ -36,12 +36,12 @@ class Raw(Enum):
 
 @dataclass(frozen=True)
 class Step:
-    row: str  # steps of one row are added up
+    row: str  # the steps of one row are added
     action: Action
     source: str  # below the data folder
     raw: Raw
     cold: bool = False  # with an empty page cache, else with the source in it
-    touched: bool = False  # the source's time is set anew before, so that no tool skips it unread
+    touched: bool = False  # the time of the source is changed before, so that no tool skips it unread
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A disk that does no more than so much a second, made of the one that is here by the system's control groups (of either version)."""
+"""Slows down a disk of this machine to a given rate, by the control groups of the system (version 1 or 2)."""
 
 import contextlib
 import os
@@ -14,7 +14,8 @@ BYTES_WRITTEN_PER_SECOND = {OLD: "blkio.throttle.write_bps_device", NEW: "wbps="
 
 @contextlib.contextmanager
 def slow_disk(file: Path, what: dict[Path, str], limit: int) -> Iterator[None]:
-    """The disk that `file` lies on does no more than `limit` of `what` for this process, and for those that it starts, until the block ends."""
+    """Limits the disk of `file` to `limit` of `what` for this process and its children, until the block
+    ends."""
     device = whole_disk(file)
     for root, name in what.items():
         group = root / f"varve-bench-{os.getpid()}"
@@ -44,8 +45,8 @@ def slow_disk(file: Path, what: dict[Path, str], limit: int) -> Iterator[None]:
 
 
 def home(root: Path) -> Path:
-    """The group below `root` that this process is in."""
-    # Of the newer version there is one tree for all controllers, and none is named.
+    """The control group below `root` that this process is in."""
+    # Version 2 has one tree for all controllers, and lists none of them.
     wanted = "blkio" if root.name == "blkio" else ""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -55,10 +56,10 @@ def home(root: Path) -> Path:
 
 
 def whole_disk(file: Path) -> str:
-    """MAJOR:MINOR of the disk, also where the file lies in one of its partitions."""
+    """Returns MAJOR:MINOR of the disk, even if the file lies in one of its partitions."""
     device = file.stat().st_dev
     place = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
-    # Overlays and the like have numbers that no disk has.
+    # Overlays and similar file systems have numbers that belong to no disk.
     if not place.exists():
         raise CannotMeasure(f"the disk of {file} cannot be slowed down")
     place = place.resolve()

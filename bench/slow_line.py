@@ -1,4 +1,5 @@
-"""A line to servers on this machine that carries no more than so many bits a second: loopback in a network namespace of its own."""
+"""A network link to servers on this machine with a limited bit rate: loopback in a network namespace of its
+own."""
 
 import contextlib
 import ctypes
@@ -14,7 +15,8 @@ CLONE_NEWNET = 0x40000000
 
 @contextlib.contextmanager
 def slow_line(bits_per_second: int) -> Iterator[None]:
-    """What this process starts until the block ends, servers too, has no network but 127.0.0.1, and that so slow. What both ends send counts together."""
+    """Limits the network of every process that this process starts until the block ends, servers included.
+    Such processes reach only 127.0.0.1, at this rate. The bytes of both directions count together."""
     if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
         raise CannotMeasure("network links cannot be slowed down here (this needs root, ip and tc)")
     system = ctypes.CDLL(None, use_errno=True)

@@ -1,4 +1,5 @@
-"""Plots as small SVG files: bars beside each other on a logarithmic scale, and histograms. Nothing but the standard library."""
+"""Draws plots as small SVG files: bars beside each other on a logarithmic scale, and histograms. Uses only
+the standard library."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ COLOURS = ["#8c8c8c", "#1f77b4", "#2ca02c", "#ff7f0e", "#9467bd", "#17becf"]
 
 
 def bars(title: str, unit: str, groups: Mapping[str, Mapping[str, float]], series: Sequence[str]) -> str:
-    """Horizontal bars, a group for each row of a table; what is zero, or not there, has no bar."""
+    """Draws horizontal bars, with a group for each row of a table. A zero or a missing value has no bar."""
     values = [value for group in groups.values() for value in group.values() if value > 0]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     high = max(high, low + 1)
@@ -42,7 +43,7 @@ def bars(title: str, unit: str, groups: Mapping[str, Mapping[str, float]], serie
 
 
 def histogram(title: str, across: str, counts: Mapping[int, int], bins: int = 60) -> str:
-    """How often each number occurs, in bins of equal width."""
+    """Draws how often each number occurs, in bins of equal width."""
     low, high = min(counts), max(counts)
     width = max(1, math.ceil((high - low + 1) / bins))
     binned: dict[int, int] = {}
@@ -90,7 +91,7 @@ def text(x: float, y: float, words: str, anchor: str, size: int = 12) -> str:
 
 
 def number(value: float) -> str:
-    """With three digits at the most that say something, and no power of ten."""
+    """Formats a number with at most three significant digits, and without a power of ten."""
     if value == 0:
         return "0"
     if abs(value) >= 100:

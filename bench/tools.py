@@ -1,7 +1,9 @@
-"""The tools. Each is told what its own manual recommends: encrypted, compressed, caches as it ships them.
+"""The tools. Each runs as its own manual recommends: with encryption, with compression, with its default
+caches.
 
-A tool is given a `Place` of its own, empty at the start of each round, and says by which commands it makes a store there,
-takes a snapshot of a source (a file or a folder), and gives back the newest one. Snapshots in a place are numbered from 1.
+Each tool has a `Place` of its own, which is empty at the start of each round. It returns the commands that
+make a store there, take a snapshot of a source (a file or a folder), and restore the newest snapshot.
+Snapshots in a place are numbered from 1.
 """
 
 import shutil
@@ -24,7 +26,7 @@ class Place:
 
     @property
     def home(self) -> Path:
-        """The tool's $HOME: its caches, which are not counted as part of the store."""
+        """The tool's $HOME with its caches, which do not count as part of the store."""
         return self.root / "home"
 
     @property
@@ -38,7 +40,7 @@ class Tool:
     note = ""
 
     def version(self) -> str | None:
-        """What the tool calls itself, or `None` when it is not installed."""
+        """The version that the tool prints, or `None` if it is not installed."""
         if shutil.which(self.program) is None:
             return None
         said = subprocess.run([self.program, "--version"], capture_output=True, text=True)
@@ -58,11 +60,12 @@ class Tool:
         raise NotImplementedError
 
     def restore(self, place: Place, source: Path, number: int, folder: Path) -> Command:
-        """Gives back snapshot `number`, the newest, as `folder / source.name`."""
+        """Restores snapshot `number`, the newest, as `folder / source.name`."""
         raise NotImplementedError
 
     def discard(self, place: Place, source: Path, number: int) -> Command | None:
-        """Gives back a snapshot of a file on standard output, which is thrown away. `None`: the tool has no way to."""
+        """Writes a snapshot of a file to standard output, which is thrown away. Returns `None` if the tool
+        cannot do that."""
         return None
 
 
@@ -77,7 +80,7 @@ class Varve(Tool):
         return [Command(["head", "-c", "32", "/dev/urandom"], stdout=place.key), Command(["chmod", "600", str(place.key)]), self.varve(place, "init")]
 
     def snapshot(self, place: Place, source: Path, number: int) -> Command:
-        # Random bytes are no disk; they are measured as one.
+        # Random bytes are no disk, but are archived as one here.
         form = ("--as", "image") if source.is_file() else ()
         return self.varve(place, "snapshot", source, *form, "--name", "bench")
 

@@ -1,17 +1,22 @@
-"""What it costs to keep a store: verified, replicated, cloned, repaired, and with parity. Only varve is measured here, each time right
-beside what limits it: the disk, one core, or what another program reaches with the same objects on the same server.
+"""Measures the upkeep of a store: verify, replicate, clone, repair, and parity. Only varve is measured here,
+each time beside its limit: the disk, one core, or the speed of another program with the same objects and the
+same server.
 
-  verify      `verify --data` with a cold cache, beside `cat` of the log's files, and beside one core that decrypts (AES-256-GCM)
-              and hashes (BLAKE3) as many bytes; the slower of the two is the limit
-  replicate   to an S3 server on this machine (versitygw, on the store's disk), beside `s5cmd cp` of the same objects to the same server, and
-              beside that server's own benchmark client, which makes up as many objects of the same size and reads no disk
-  clone       from there, beside `s5cmd cp` of the objects to this disk; all with `sync -f`. And beside what limits it: the server's own client, which
-              fetches as many objects and writes them nowhere, and the disk, which four hands give as many bytes past the system's memory of files; the
-              slower of the two is the limit. And into memory (/dev/shm), beside the client. Client, server and clone share this machine's processors; so once
-              more over a line of 8 Gbit/s, if one can be made here, where it is the line that limits
-  repair      one arena of 64 MiB is lost, and comes from a replica in a folder, with a cold cache: of a store, and of one of a quarter of its size, each
-              with what it read from the disk; it should cost the same. And beside `verify --data` of the larger, which a `repair --data` begins with
-  parity      a snapshot into a store with `init --parity 5%`, beside one into a store without
+  verify      `verify --data` with a cold cache, beside `cat` of the log's files, and beside one core that
+              decrypts (AES-256-GCM) and hashes (BLAKE3) the same number of bytes; the slower one is the limit
+  replicate   to an S3 server on this machine (versitygw, on the store's disk), beside `s5cmd cp` of the same
+              objects to the same server, and beside that server's own benchmark client, which generates the
+              same number of objects of the same size and reads no disk
+  clone       from that server, beside `s5cmd cp` of the objects to this disk; all with `sync -f`. Two more
+              measurements give the limit. The server's own client fetches the same number of objects and
+              writes them nowhere. Four processes write the same number of bytes to the disk past the page
+              cache. The slower of the two is the limit. A clone into memory (/dev/shm) is measured beside the
+              client. Client, server and clone share this machine's processors. So the clone is repeated over
+              a network link of 8 Gbit/s, if one can be made here; the link is then the limit
+  repair      one arena of 64 MiB is lost and comes from a replica in a folder, with a cold cache: in a store,
+              and in one of a quarter of its size, each with the bytes that it read from the disk. Both should
+              cost the same. And beside `verify --data` of the larger store, with which `repair --data` begins
+  parity      a snapshot into a store with `init --parity 5%`, beside one into a store without parity
 """
 
 import contextlib
@@ -36,11 +41,11 @@ SOURCE_BYTES = 1 << 30
 QUICK_SOURCE_BYTES = 24 << 20
 LINE_BITS_PER_SECOND = 8_000_000_000
 BUCKET_KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "not a secret", "AWS_REGION": "us-east-1"}
-# The server, and the client beside it; script/need says of which version.
+# The server, and the client to compare with. script/need has their versions.
 NEEDED = ["versitygw", "s5cmd"]
-# Its client does not start where somebody has set this.
+# The client does not start if this variable is set.
 NO_BUNDLE = {"AWS_CA_BUNDLE": ""}
-# What `varve replicate` makes objects of, and so many go at a time there by itself.
+# The size of the objects that `varve replicate` makes.
 OBJECT_BYTES = 16 << 20
 DECRYPT_AND_HASH = """
 import os, sys, time
@@ -55,13 +60,14 @@ print(time.monotonic() - begun)
 """
 
 
-# A row, what it is beside, the seconds of both, the bytes of work, and those that were read from the disk if that is of interest.
+# A row, its limit, the seconds of both, the bytes of work, and the bytes that were read from the disk where
+# they matter.
 Figures = tuple[str, str, float, float, int] | tuple[str, str, float, float, int, int]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One measurement, and the limit measured right beside it."""
+    """One measurement, and the limit that was measured right beside it."""
 
     name: str
     row: str
@@ -70,7 +76,7 @@ class Pair:
     seconds: float
     limit_seconds: float
     work_bytes: int
-    read_bytes: int | None = None  # from the disk; where that is what counts
+    read_bytes: int | None = None  # from the disk; only in rows where it matters
 
 
 class Upkeep:
@@ -96,7 +102,7 @@ class Upkeep:
         run(self.varve("snapshot", self.source, "--as", "image"))
 
     def take(self, name: str, round_number: int) -> list[Pair]:
-        """One round."""
+        """Takes the measurements of one round."""
         measure: dict[str, Callable[[], list[Figures]]] = {
             "verify": lambda: self.verify(round_number),
             "replicate": lambda: self.with_server(round_number, is_clone=False),
@@ -111,7 +117,8 @@ class Upkeep:
         log_bytes = logical_bytes(log)
         commands = {"cat": Command(["cat", *map(str, sorted(log.iterdir()))]), "verify": self.varve("verify", "--data")}
         costs = {}
-        # Whoever comes first finds the page cache that was just freed, which is cheaper to fill than what the machine's host has taken back since.
+        # The first command finds the page cache that was just freed. It is cheaper to fill than memory that
+        # the host of this machine has taken back since.
         for name in sorted(commands, reverse=round_number % 2 == 0):
             make_cold(log)
             costs[name] = run(commands[name])
@@ -142,7 +149,7 @@ class Upkeep:
                 ours = self.varve("clone", target, self.work / "clone")
                 theirs = Command([*s5cmd, "s3://bench/replica/*", f"{copy}/"], environment=BUCKET_KEYS)
             else:
-                # The objects that the other program has to put are those that a first upload, not measured, has made.
+                # The other program uploads the objects that a first upload, which is not measured, has made.
                 run(self.varve("replicate", target))
                 shutil.copytree(there, copy)
                 ours = self.varve("replicate", f"s3://bench/again?endpoint={server}")
@@ -164,7 +171,7 @@ class Upkeep:
                 writing += "for one in $all; do wait $one || exit; done"
                 commands["disk"] = Command(["sh", "-c", writing, str(self.work / "written"), str(byte_count >> 23)])
             seconds = {}
-            # In turns: whoever comes second finds the disk as the first has left it.
+            # The order alternates, because each command finds the disk as the command before has left it.
             for name, command in list(commands.items())[:: 1 if round_number % 2 else -1]:
                 os.sync()
                 seconds[name] = run(command, then_sync=None if name == "memory" else self.work).seconds
@@ -185,7 +192,7 @@ class Upkeep:
             return figures
 
     def clone_over_a_line(self, round_number: int) -> list[Figures]:
-        """The same where neither disk nor processors are the limit."""
+        """Measures the clone where neither the disk nor the processors are the limit."""
         try:
             with slow_line(LINE_BITS_PER_SECOND), s3_server(self.work / "server") as server:
                 target = f"s3://bench/replica?endpoint={server}"
@@ -231,8 +238,9 @@ class Upkeep:
         ]
 
     def mend(self, store: Path, round_number: int) -> tuple[Cost, Cost]:
-        """What it costs to repair a copy of this store that has lost an arena, and to verify it before."""
-        # A place of its own each time: the store remembers what was where.
+        """Returns the cost of repairing a copy of this store that has lost an arena, and of verifying it
+        before."""
+        # Each round has a target of its own, because the store remembers the objects at each target.
         replica, hurt = self.work / f"replica-{store.name}-{round_number}", self.work / "hurt"
         run(self.varve("replicate", replica, store=store))
         shutil.copytree(store, hurt)
@@ -263,14 +271,15 @@ class Upkeep:
 
 
 def own_client(server: str, count: int, size: int) -> list[str]:
-    """The benchmark client that comes with the server, for so many objects of that size."""
+    """The benchmark client that comes with the server, for `count` objects of `size` bytes."""
     return ["versitygw", "test", "--access", BUCKET_KEYS["AWS_ACCESS_KEY_ID"], "--secret", BUCKET_KEYS["AWS_SECRET_ACCESS_KEY"],
             "--endpoint", server, "bench", "--bucket", "bench", "--files", str(count), "--objsize", str(size), "--prefix", "made-up/"]
 
 
 @contextlib.contextmanager
 def s3_server(folder: Path) -> Iterator[str]:
-    """versitygw on a free port, with a bucket; ended, and its files removed, when the block ends."""
+    """Runs versitygw on a free port, with a bucket. When the block ends, the server is stopped and its files
+    are removed."""
     for needed in NEEDED:
         if shutil.which(needed) is None:
             subprocess.run([ROOT / "script" / "need", needed], stdin=subprocess.DEVNULL, check=False)
@@ -300,7 +309,7 @@ def s3_server(folder: Path) -> Iterator[str]:
 
 
 class Measured(Protocol):
-    """What is measured in pairs, in a folder of its own."""
+    """A group of measurements in pairs, with a folder of its own."""
 
     work: Path
 
@@ -310,7 +319,8 @@ class Measured(Protocol):
 
 
 def measure(names: list[str], rounds: int, measured: Measured, skipped: dict[str, str]) -> list[Pair]:
-    """All that was asked for, round by round. What cannot be measured here goes to `skipped`."""
+    """Takes the requested measurements, round by round. A measurement that is not possible here goes to
+    `skipped`."""
     if not names:
         return []
     pairs: list[Pair] = []
@@ -333,7 +343,8 @@ def measure(names: list[str], rounds: int, measured: Measured, skipped: dict[str
 
 
 def table(pairs: list[Pair], title: str) -> str:
-    """A line for each row and limit: the median round, and the median of the limit's time divided by ours."""
+    """Returns a line for each row and limit: the median times of both, and the median of the limit's time
+    divided by ours."""
     width = max(38, *(len(pair.row) + 1 for pair in pairs))
     lines = [f"\n## {title}\n\n{'':<{width}}{'median s':>10}{'MB/s':>8}   {'beside':<40}{'median s':>10}{'ratio':>8}"]
     for row, limit in dict.fromkeys((pair.row, pair.limit) for pair in pairs):

@@ -1,15 +1,21 @@
-"""How fast blocks go through Venti's protocol: 8 KiB each, over loopback, one connection with 32 requests in flight, asked for by `varve bench venti`.
+"""Measures the speed of blocks over Venti's protocol: 8 KiB each, over loopback, with one connection and 32
+requests in flight. The client is `varve bench venti`.
 
-  fresh writes   and one sync; beside a snapshot of as many bytes into a store of the same kind, which no protocol is in the way of; and the same where both
-                 have a disk that takes 200 MB a second, if one can be made here: on a faster one the processors are the limit, and the client takes a share of them
-  duplicates     the same once more
-  reads          of all of them, the second time: from memory
-  cold reads     of some of four times as many, here and there, after a start with an empty page cache; beside as many random reads of 16 KiB of the disk itself, as many
-                 at a time (`varve bench device`); and the same where both have a disk of 8,000 reads a second, if one can be made here: a faster one takes more
-                 processors than some machines have, with the client on them, too
+  fresh writes   with one sync at the end; beside a snapshot of the same number of bytes into a store of the
+                 same kind, which involves no protocol. Both are repeated on a disk that takes 200 MB a
+                 second, if one can be made here: on a faster disk the processors are the limit, and the
+                 client uses a part of them
+  duplicates     the same blocks once more
+  reads          of all blocks, the second time: from memory
+  cold reads     of some of four times as many blocks at random places, after a start with a cold page cache;
+                 beside the same number of random reads of 16 KiB from the disk itself, with the same depth
+                 (`varve bench device`). Both are repeated on a disk of 8,000 reads a second, if one can be
+                 made here: a faster disk needs more processors than some machines have, since the client runs
+                 on them too
 
-Each but the last two is also beside as many bytes through a bare TCP connection on this machine, and, where plan9port is installed (in the folder that PLAN9 names, or in PATH), beside
-its server with arenas on the same disk, measured by the same program.
+All rows except the cold ones and those on a slow disk are also measured beside the same number of bytes
+through a bare TCP connection on this machine. If plan9port is installed (in the folder that PLAN9 names, or
+in PATH), they are also beside its server with arenas on the same disk, measured by the same program.
 """
 
 import contextlib
@@ -35,7 +41,7 @@ COLD_BLOCKS, COLD_READS = 4, 4
 SLOW_READS_PER_SECOND = 8000
 SLOW_BYTES_WRITTEN_PER_SECOND = 200_000_000
 DEPTH = 32
-# The bytes go to another process, as they do to a server.
+# The bytes go to another process, as with a real server.
 TAKE_ALL = """
 import socket, sys
 with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as taken:
@@ -56,7 +62,7 @@ class Venti:
         self.work.mkdir(parents=True)
 
     def take(self, name: str, round_number: int) -> list[Pair]:
-        """One round."""
+        """Takes the measurements of one round."""
         return [Pair(name, row, limit, round_number, *figures) for row, limit, *figures in self.all_rows(round_number)]
 
     def all_rows(self, round_number: int) -> Iterator[Figures]:
@@ -78,7 +84,8 @@ class Venti:
                     yield row, limit, seconds, limits[row], self.byte_count
 
     def on_a_slow_disk(self, name: str, what: dict[Path, str], limit: int, measure: Callable[[], Figures]) -> Iterator[Figures]:
-        """A row while the disk gives no more than `limit`, if it can be made so here."""
+        """Yields a row that is measured while the disk gives no more than `limit`, if that is possible
+        here."""
         try:
             with slow_disk(self.work, what, limit):
                 row, beside, *figures = measure()
@@ -87,23 +94,23 @@ class Venti:
             print(f"  {name}, a slow disk: skipped: {reason}", file=sys.stderr)
 
     def fresh(self, seed: int) -> Figures:
-        """Fresh writes to a new store, beside a snapshot of as many bytes."""
+        """Measures fresh writes to a new store, beside a snapshot of the same number of bytes."""
         with self.ours() as address:
             seconds = self.load(address, "write", seed)
         return "fresh writes", "a snapshot of as many bytes", seconds, self.snapshot(), self.byte_count
 
     def loads(self, address: str, seed: int) -> dict[str, float]:
-        """The seconds of each row."""
+        """Returns the seconds of each row."""
         rows = [("fresh writes", "write"), ("duplicates", "write"), ("first reads", "read"), ("cached reads", "read")]
         return {row: self.load(address, action, seed) for row, action in rows}
 
     def fill(self, seed: int) -> None:
-        """Writes what cold reads are to find."""
+        """Writes the blocks for the cold reads."""
         with self.ours() as address:
             self.load(address, "write", seed, count=COLD_BLOCKS * self.block_count)
 
     def cold(self, seed: int) -> Figures:
-        """Reads of which nothing is in memory, beside as many of the disk itself."""
+        """Measures reads with nothing in memory, beside the same number of reads of the disk itself."""
         among, count = COLD_BLOCKS * self.block_count, self.block_count // COLD_READS
         with self.ours(begin=False) as address:
             make_cold(self.work / "store")
@@ -155,7 +162,7 @@ class Venti:
             with open(folder / name, "wb") as file:
                 file.truncate(size)
         parts = f"index main\nisect {folder}/isect\narenas {folder}/arenas\n"
-        # Memory for all that is written, so that its reads come from there, too.
+        # The server has memory for everything that is written, so its reads come from memory, too.
         memory = f"mem {2 * self.byte_count >> 20}m\nbcmem 64m\nicmem 64m\n"
         (folder / "venti.conf").write_text(f"{parts}{memory}addr {address}\n")
         for words in (["fmtarenas", "arenas", "arenas"], ["fmtisect", "isect", "isect"], ["fmtindex", "venti.conf"]):
@@ -171,7 +178,7 @@ class Venti:
                 time.sleep(0.01)
             yield address
         finally:
-            # It is several processes, in a session of their own.
+            # The server has several processes, in a session of their own.
             os.killpg(served.pid, 9)
             served.wait()
             remove(folder)
@@ -189,13 +196,14 @@ class Venti:
                 return time.monotonic() - begun
 
     def snapshot(self) -> float:
-        """The same number of bytes, that cannot be compressed either, in blocks of the same size."""
+        """Measures a snapshot of the same number of bytes, which cannot be compressed either, in blocks of
+        the same size."""
         store, source = self.work / "local", self.work / "source"
         remove(store)
         with open(source, "wb") as file:
             for _ in range(max(self.byte_count >> 20, 1)):
                 file.write(os.urandom(1 << 20))
-            # Or the disk would be busy with it while it is read.
+            # Without this, the disk would still be writing the source while it is read.
             file.flush()
             os.fsync(file.fileno())
         run(self.varve(store, "init", "--plaintext", "--score", "sha1", "--block-size", BLOCK_BYTES))
