@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Mends a damaged arena from its parity file, as appendix A of the store's FORMAT.md says, and by nothing else.
+"""Mends a damaged arena from its parity file, as appendix A of the store's FORMAT.md describes it, and by
+nothing else.
 
     parity.py STORE ARENA OUT [--key-file FILE]     writes arena number ARENA, mended, to the new file OUT
 
-The formulas are those of the page, with its names. Each symbol has a low and a high byte, which the page keeps apart in
-every column of 64 bytes; so a product of all symbols of a shard with one coefficient is four look-ups in tables of 256
-bytes, which Python does fast.
+The formulas are those of the page, with its names. Each symbol has a low and a high byte. The page keeps them
+apart in every column of 64 bytes. To multiply all symbols of a shard by one coefficient, four look-ups in
+tables of 256 bytes are therefore enough, which Python does fast.
 """
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from typing import NamedTuple
 
 from rosetta import Keys, derive, keyed, must
 
-BLOCK, PIECE, CODES = 4096, 64, 255             # bytes of a table's block; shards of a piece; codes in a block
+BLOCK, PIECE, CODES = 4096, 64, 255             # bytes of a table block; shards of a piece; codes of a block
 BASIS = [int(digits, 16) for digits in ("0001 acca 3c0e 163e c582 ed2e 914c 4012 "
                                         "6c98 10d8 6a72 b900 fdb8 fb34 ff38 991e").split()]
 POLYNOMIAL = 0x1002D
 
-# ---- The field, and symbols in it -----------------------------------------------------------------------------------
+# ---- The field, and symbols in it --------------------------------------------------------------------------
 def product(a: int, b: int) -> int:
     out = 0
     while b:
@@ -40,7 +41,7 @@ def inverse(a: int) -> int:             # a^(2^16 − 2)
 @cache
 def omega(symbol: int) -> int:          # the element that a symbol stands for
     return omega(symbol & symbol - 1) ^ BASIS[(symbol & -symbol).bit_length() - 1] if symbol else 0
-def _symbols_of_bits() -> list[int]:    # the symbols that stand for 1, x, x², …: those of the others are sums of them
+def _symbols_of_bits() -> list[int]:    # the symbols of 1, x, x², …: all others are sums of them
     rows = [(BASIS[i], 1 << i) for i in range(16)]
     for bit in range(16):
         pivot = next(i for i in range(bit, 16) if rows[i][0] >> bit & 1)
@@ -70,8 +71,8 @@ def coefficients(data_count: int, recovery_count: int) -> list[list[int]]:
     return [[product(scales[j // m], inverse(omega(i) ^ omega(m + j))) for j in range(data_count)]
             for i in range(recovery_count)]
 
-# ---- Shards as vectors ----------------------------------------------------------------------------------------------
-Shard = tuple[int, int]                 # all low bytes of its symbols, and all high ones, each as one large number
+# ---- Shards as vectors -------------------------------------------------------------------------------------
+Shard = tuple[int, int]                 # the low bytes of its symbols, and the high ones, as two numbers
 def to_shard(data: bytes) -> Shard:
     columns = [data[at:at + 64] for at in range(0, len(data), 64)]
     return (int.from_bytes(b"".join(column[:32] for column in columns), "little"),
@@ -80,7 +81,8 @@ def from_shard(shard: Shard, length: int) -> bytes:
     low, high = (half.to_bytes(length // 2, "little") for half in shard)
     return b"".join(low[at:at + 32] + high[at:at + 32] for at in range(0, len(low), 32))
 def times(shard: Shard, coefficient: int, length: int) -> Shard:
-    """Each symbol of a shard times a coefficient. Products are linear in the symbol's bits, so tables of its two bytes do."""
+    """Multiplies each symbol of a shard by a coefficient. Products are linear in the symbol's bits, so tables
+    for its two bytes are enough."""
     bits = [symbol_of(product(coefficient, BASIS[bit])) for bit in range(16)]
     out = [0, 0]
     for half, part in enumerate(shard):
@@ -104,12 +106,13 @@ def recovery_shards(data: list[bytes], recovery_count: int) -> list[bytes]:
         out.append(from_shard(total, length))
     return out
 def mend(data: list[bytes | None], recovery: list[bytes | None], length: int) -> list[bytes]:
-    """The data shards, of which None are lost, from those that are left and from recovery shards."""
+    """Computes all data shards from the recovery shards and from the data shards that are left. Lost shards
+    are None."""
     lost = [j for j, shard in enumerate(data) if shard is None]
     good = [i for i, shard in enumerate(recovery) if shard is not None][:len(lost)]
     must(len(good) == len(lost), f"{len(lost)} shards are lost, and {len(good)} recovery shards are good")
     table = coefficients(len(data), len(recovery)) if lost else []
-    rows = []                           # Σ C(i, j) · d(j) over the lost j, and what that is
+    rows = []                           # Σ C(i, j) · d(j) over the lost j, and its value
     for i in good:
         total = to_shard(recovery[i] or b"")
         for j, shard in enumerate(data):
@@ -129,7 +132,7 @@ def mend(data: list[bytes | None], recovery: list[bytes | None], length: int) ->
     mended = dict(zip(lost, (from_shard(total, length) for _, total in rows)))
     return [mended[j] if shard is None else shard for j, shard in enumerate(data)]
 
-# ---- The file -------------------------------------------------------------------------------------------------------
+# ---- The file ----------------------------------------------------------------------------------------------
 class Header(NamedTuple):
     percent: int
     store_id: bytes
@@ -151,7 +154,7 @@ def read_header(data: bytes, seal_key: bytes) -> Header:
          0 < found.arena_bytes <= 1 << 35 and 0 < found.group_count <= min(pieces, 1024), "a false header")
     return found
 def mend_arena(damaged: bytes, parity: bytes, keys: Keys) -> tuple[bytes, int]:
-    """The arena as it was when it was sealed, and how many of its shards were lost."""
+    """Returns the arena as it was when it was sealed, and the number of its lost shards."""
     for copy in (parity[:BLOCK], parity[-BLOCK:]):
         try:
             head = read_header(copy, keys.seal)
@@ -169,7 +172,7 @@ def mend_arena(damaged: bytes, parity: bytes, keys: Keys) -> tuple[bytes, int]:
     recovery_counts = [-(-len(shards) * head.percent // 100) for shards in groups]
     table_bytes = [-(-(len(shards) + count) // CODES) * BLOCK for shards, count in zip(groups, recovery_counts)]
     out, lost_count, at = bytearray(head.arena_bytes), 0, BLOCK
-    second = BLOCK + sum(table_bytes) + sum(recovery_counts) * length       # where the tables come again
+    second = BLOCK + sum(table_bytes) + sum(recovery_counts) * length       # the second copy of the tables
     def is_good(shard: bytes, code: bytes) -> bool:
         return code == keyed(file_key, shard)[:16]
     for group, (shards, recovery_count) in enumerate(zip(groups, recovery_counts)):

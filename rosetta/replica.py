@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Puts a store together from its replica, as section 6 of the store's FORMAT.md says.
+"""Assembles a store from its replica, as section 6 of the store's FORMAT.md describes it.
 
-    replica.py REPLICA OUT      REPLICA is the folder with the objects, OUT a new folder that rosetta.py then reads
+    replica.py REPLICA OUT      REPLICA is the folder with the objects, OUT a new folder for rosetta.py
 
-It needs no key. An object's name is a claim: whoever reads the store checks what is in it.
+It needs no key. It trusts the names of the objects: a reader of the store checks their contents.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = re.compile(r"(\d{12})-([0-9a-f]{32})-(?:([0-9a-f]{32})|seal-([0-9a-f]{64}
 class Segment(NamedTuple):
     offset: int
     before: str                         # the code of the record before it, or the arena's uid
-    end: str                            # the code of its last record; of a seal nothing comes after
+    end: str                            # the code of its last record or of the seal, which nothing follows
     is_sealed: bool
     path: Path
     size: int
@@ -33,7 +33,8 @@ def segments(folder: Path) -> Iterable[Segment]:
             offset, before, record, seal = found.groups()
             yield Segment(int(offset), before, record or seal, bool(seal), path, path.stat().st_size)
 def best_chain(found: list[Segment]) -> list[Segment]:
-    """The segments that fit to each other from offset 0 on: those that lead to the seal, or else furthest."""
+    """Returns the segments that fit together from offset 0 on: the chain that leads to the seal, or else the
+    longest one."""
     best: dict[Segment, list[Segment]] = {}     # the best that can follow each segment, itself included
     def rank(chain: list[Segment]) -> tuple[bool, int]:
         return (chain[-1].is_sealed, chain[-1].offset + chain[-1].size) if chain else (False, -1)
@@ -43,7 +44,8 @@ def best_chain(found: list[Segment]) -> list[Segment]:
         best[segment] = [segment, *max(fits, key=rank, default=[])]
     return max((chain for first, chain in best.items() if first.offset == 0), key=rank, default=[])
 def with_seal(found: list[Segment], chain: list[Segment]) -> list[Segment]:
-    """What is left of an arena whose seal is there and whose middle is missing: each part at its place."""
+    """Adds the remaining segments of an arena whose seal is there and whose middle is missing, each at its
+    offset."""
     if chain and not chain[-1].is_sealed and any(segment.is_sealed for segment in found):
         end = chain[-1].offset + chain[-1].size
         chain = chain + sorted(segment for segment in found if segment.offset >= end)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Rosetta reads a Varve store: a second reader, written from the store's FORMAT.md alone.
 
-Read it from top to bottom beside that page, whose section numbers it gives. It uses the arenas only, never the index,
-and trusts nothing that it reads: every code, seal and score is checked before use. What is damaged is reported, with
-file and offset, and left out; all else is served. The exit status is 1 if anything was damaged or could not be done.
+Read this file from top to bottom beside that page, whose section numbers it gives. It uses only the arenas,
+never the index, and trusts nothing that it reads: every code, seal and score is checked before use. Damage is
+reported with file and offset, and the damaged part is left out; everything else is served. The exit status is
+1 if anything was damaged or could not be done.
 """
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from xxhash import xxh3_64_intdigest
 
 GRANULE, MAX_BLOCK, MAX_FIELDS, CATALOG = 128, 1 << 20, 16 << 20, 3 << 5    # a type: kind << 5 | depth
 KINDS = (1, "hash", "blake3"), (1, "hash", "sha1"), (2, "value", "blake3")     # of stores
-LIMIT = 64 << 20                        # of a record's body, a clump's content, a page's table: the page sets none
+LIMIT = 64 << 20                        # for a body, a content and a table; FORMAT.md sets none
 FILE, FOLDER, SYMLINK, CHARACTER_DEVICE, BLOCK_DEVICE, FIFO, SOCKET = range(1, 8)
 SPECIAL = {CHARACTER_DEVICE: stat.S_IFCHR, BLOCK_DEVICE: stat.S_IFBLK, FIFO: stat.S_IFIFO, SOCKET: stat.S_IFSOCK}
 def must(holds: object, otherwise: str) -> None:
@@ -40,7 +41,7 @@ def split(data: bytes, width: int) -> list[bytes]:
     return [data[at:at + width] for at in range(0, len(data), width)]
 def shown(text: str | bytes) -> str:    # for terminals: without control characters
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in os.fsdecode(text))
-def varint(data: bytes | bytearray, at: int) -> tuple[int, int]:  # the varint at `at`, and where it ends
+def varint(data: bytes | bytearray, at: int) -> tuple[int, int]:  # the varint at `at`, and its end
     value = 0
     for i, byte in enumerate(data[at:at + 10]):
         value |= (byte & 0x7F) << (7 * i)
@@ -48,15 +49,15 @@ def varint(data: bytes | bytearray, at: int) -> tuple[int, int]:  # the varint a
             return value, at + i + 1
     raise ValueError("a varint is cut short or too long")
 def unpacked(codec: int, data: bytes, size: int) -> bytes:
-    if codec == 1 and size <= LIMIT:    # the library believes a frame that tells its size, so look there first
+    if codec == 1 and size <= LIMIT:    # the library trusts the size in a frame, so check it
         must(zstandard.frame_content_size(data) in (size, -1), "a zstd frame has an odd length")
         data = zstandard.ZstdDecompressor().decompress(data, max_output_size=size or 1, allow_extra_data=False)
     must(codec in (0, 1) and len(data) == size, f"codec {codec}: {len(data)} bytes where {size} should be")
     return data
 
-# ---- 1. The folder: config.toml and keys/ ---------------------------------------------------------------------------
+# ---- 1. The folder: config.toml and keys/ ------------------------------------------------------------------
 class Keys:
-    """What was chosen for the store, and the keys to it."""
+    """The settings of the store, and its keys."""
     def __init__(self, folder: Path, key_file: Path | None) -> None:
         config = tomllib.loads((folder / "config.toml").read_text())
         bound = {name: str(config.get(name)) for name in ("id", "score", "compare", "encryption", "arena_bytes")}
@@ -74,7 +75,7 @@ class Keys:
             self.read, self.names = [derive(x, found) for x in ("read", "names")] if role == "full" else split(found, 32)
         self.score, self.digest, self.seal = (derive(x, self.names) for x in ("score", "digest", "seal"))
     def unwrap(self, paths: list[Path], binding: bytes, key_file: Path | None) -> tuple[str, bytes]:
-        """What is wrapped, and for which role: tries the secret on every file of its kind."""
+        """Returns the wrapped key and its role. Tries the secret on every file of its kind."""
         phrase = "" if key_file else os.environ.get("VARVE_PASSPHRASE") or getpass.getpass("Passphrase: ")
         for path in paths:
             with suppress(OSError, KeyError, TypeError, ValueError, OverflowError, Argon2Error, InvalidTag):
@@ -91,17 +92,17 @@ class Keys:
                 return wrap.get("role", "full"), AESGCM(key).decrypt(bytes(12), wrapped, binding + says.encode())
         raise ValueError("the store does not open: wrong secret, or config.toml or keys/ were changed")
 
-# ---- 3. Arenas: header, records, seal -------------------------------------------------------------------------------
-Row = tuple[int, int, bytes]            # where a record lies: its granule, the length of its body, its code
+# ---- 3. Arenas: header, records, seal ----------------------------------------------------------------------
+Row = tuple[int, int, bytes]            # a record: its granule, the length of its body, its code
 def after(row: Row) -> int:             # the granule where the next record begins
     return row[0] + -(-(64 + row[1]) // GRANULE)
-class Head(NamedTuple):                 # of a record: what follows from its 64 bytes
+class Head(NamedTuple):                 # the contents of the 64 bytes of a record header
     magic: bytes
     row: Row
     table: int
     counter: bytes
     session: bytes
-    covered: bytes                      # what its code covers beside the body
+    covered: bytes                      # the bytes that its code covers beside the body
     @property
     def is_page(self) -> bool:
         return self.magic == b"page"
@@ -115,10 +116,10 @@ def blocks_of(content: bytes) -> list[Block | None]:
          all(block and len(block[1]) <= MAX_BLOCK for block in blocks), "blocks of odd lengths")
     return blocks
 class Arena:
-    """One file of the log. Opening it checks its header; a record is checked when it is read."""
+    """One file of the log. Its header is checked when it is opened, and a record when it is read."""
     def __init__(self, path: Path, keys: Keys) -> None:
         self.path, self.keys, self.number, self.ordinal, self.seal_code = path, keys, int(path.stem), 0, b""
-        self.durable = 0                    # up to which granule it was known to be durable when its pages were written
+        self.durable = 0                    # the durable mark of its pages, in granules
         with self.at(0):
             self.size = path.stat().st_size
             length = struct.unpack("<I", self.read(12, 4))[0]
@@ -138,7 +139,7 @@ class Arena:
                 secret = X25519PrivateKey.from_private_bytes(derive("open", keys.read))
                 self.clump_key = suite.decrypt(head[72:152], secret, b"varve 1 data key" + head[:72])
     @contextmanager
-    def at(self, offset: int) -> Iterator[None]:  # says where it was that something went wrong
+    def at(self, offset: int) -> Iterator[None]:  # adds the place to an error
         try:
             yield
         except (ValueError, OSError, struct.error, InvalidTag, zstandard.ZstdError) as error:
@@ -149,14 +150,14 @@ class Arena:
             file.seek(offset)
             return file.read(length)
     def head(self, granule: int) -> Head:
-        """The header of the record at this place."""
+        """Returns the header of the record at this granule."""
         head = self.read(granule * GRANULE, 64)
         magic, body_bytes, counter, session, place, table, code, checksum = struct.unpack("<4sI8s16sII16sQ", head)
         must(xxh3_64_intdigest(head[:56]) == checksum and place == granule, "no record begins here")
         must(magic in (b"clmp", b"page") and table <= body_bytes <= LIMIT, "a record that this reader does not know")
         return Head(magic, (granule, body_bytes, code), table, counter, session, head[:40] + self.uid)
     def opened(self, head: Head, at: int, length: int, code: bytes, frame: bytes = b"") -> bytes:
-        """Part of a record's body, authenticated and decrypted."""
+        """Returns a part of a record's body, authenticated and decrypted."""
         data, key = self.read(head.row[0] * GRANULE + 64 + at, length), self.page_key if head.is_page else self.clump_key
         if self.keys.encrypted:
             cipher = AESGCM(derive("session", key, head.session))
@@ -164,7 +165,8 @@ class Arena:
         must(keyed(key, head.covered, frame, data)[:16] == code, "its code is wrong")
         return data
     def clump(self, head: Head, report: Callable[[object], None]) -> tuple[list[Block | None], bytes]:
-        """The blocks of a clump, None for those in a damaged frame; and what its table says of their names."""
+        """Returns the blocks of a clump, with None for those in a damaged frame, and the names in its
+        table."""
         if not head.table:
             body = self.opened(head, 0, head.row[1], head.row[2])
             codec, size = struct.unpack_from("<II", body)
@@ -189,16 +191,17 @@ class Arena:
             at += length
         return blocks, names
     def walk(self) -> Iterator[tuple[Head, bytes]]:
-        """The records by their headers, with the bodies of authentic pages; where there is none, on granule by granule."""
+        """Yields the headers of the records, and the bodies of authentic pages. Where no record begins, it
+        continues with the next granule."""
         granule = self.first
         while granule < self.size // GRANULE:
             granule, here = granule + 1, granule
-            with suppress(ValueError, InvalidTag):      # what is torn or damaged leaves a hole before the next page
+            with suppress(ValueError, InvalidTag):      # torn or damaged parts leave a hole
                 head = self.head(here)
                 yield head, self.opened(head, 0, head.row[1], head.row[2]) if head.is_page else b""
                 granule = after(head.row)
     def check_seal(self, pages: list[Row], end: int) -> None:
-        """Compares the seal with that of the authentic pages, which end at `end`."""
+        """Compares the seal with the seal of the authentic pages, which end at `end`."""
         rows = b"".join(struct.pack("<II16s", *row) for row in pages)
         self.ordinal = int.from_bytes(self.read(self.size - 72, 8), "little")
         footer = struct.pack("<8sIIQQ24x", b"varveSL1", 1, len(pages), end, self.ordinal)
@@ -207,11 +210,11 @@ class Arena:
             must(self.read(end, self.size - end) == rows + footer + struct.pack("<Q", xxh3_64_intdigest(footer)),
                  "the seal, or a page, is damaged or lost")
         self.seal_code = footer[56:]
-# ---- 2. and 3. The store: directory pages, the ledger, clumps, blocks by their scores -------------------------------
+# ---- 2. and 3. The store: directory pages, the ledger, clumps, blocks by their scores ----------------------
 @dataclass(eq=False)
 class Clump:
-    """What a page says of a clump, or what is found in one that no page names: of each block, its size and type (u32),
-    its score and its second digest. None stands for a block that is lost."""
+    """A clump as its page lists it, or as it was found without a page. For each block it has the size and
+    type (u32), the score and the second digest. None stands for a lost block."""
     arena: Arena
     row: Row
     shapes: list[int | None]
@@ -222,10 +225,10 @@ class Store:
     def __init__(self, folder: Path, key_file: Path | None = None, out: TextIO = sys.stderr) -> None:
         self.out, self.keys, self.troubles, self.said = out, Keys(folder, key_file), 0, set[str]()
         self.width = 24 if self.keys.by_value else 20 if self.keys.sha1 else 32
-        self.zeros = b"\xff" * 24 if self.keys.by_value else self.score(b"")    # stands for a whole subtree of zeros
+        self.zeros = b"\xff" * 24 if self.keys.by_value else self.score(b"")    # a whole subtree of zeros
         self.clumps: list[Clump] = []                               # in the order of the log
         self.places: dict[bytes, list[tuple[Clump, int]]] = {}      # score and type: all copies of the block
-        self.roots = list[tuple[int, int, int, bytes, bool]]()      # of the catalog: place, score, whether it is final
+        self.roots = list[tuple[int, int, int, bytes, bool]]()      # of the catalog: place, score, is final
         self.ledger: list[Any] = [0, b""]
         arenas: list[Arena] = []
         for path in sorted((folder / "arenas").glob("[0-9]" * 10 + ".arena")):
@@ -248,12 +251,12 @@ class Store:
             self.said.add(str(problem))
             print(f"{word}: {shown(str(problem))}", file=self.out)
     def score(self, block: bytes, name: bytes = b"") -> bytes:
-        if self.keys.by_value:          # a name is a check of the block, and then where it was first written
+        if self.keys.by_value:          # a score is a check of the block, and its first place
             return keyed(derive("fingerprint", self.keys.names), block)[:8] + name[8:]
         plain = (hashlib.sha1 if self.keys.sha1 else blake3)(block).digest()
         return keyed(self.keys.score, block) if self.keys.encrypted and not self.keys.sha1 else plain
 
-    def open_directory(self, arena: Arena) -> None:  # notes where every block lies, and checks the seal
+    def open_directory(self, arena: Arena) -> None:  # notes the place of every block, and checks the seal
         free, rows, unnamed, pages = arena.first, list[Row](), list[Head](), list[list[Clump]]()
         sealed = arena.size >= 96 and arena.read(arena.size - 96, 8) == b"varveSL1"
         for head, body in arena.walk():
@@ -268,7 +271,7 @@ class Store:
                 self.report(damage)
                 continue
             pages.append(clumps)
-            for record in [*(clump.row for clump in clumps), head.row]:     # they follow each other without a hole
+            for record in [*(clump.row for clump in clumps), head.row]:     # adjacent, without a hole
                 if record[0] != free:
                     self.report(f"{arena.path}: offset {free * GRANULE}: here begins what is in no sound page")
                 free = after(record)
@@ -286,7 +289,8 @@ class Store:
         elif free * GRANULE < arena.size:
             self.report(f"{arena.path}: offset {free * GRANULE}: what follows was not finished, or else damage", "note")
     def outlived_its_root(self, arena: Arena, clumps: list[Clump]) -> bool:
-        """Whether a power cut has kept a page of an arena without a seal and taken the catalog's root that it names."""
+        """Returns true if a power cut has kept a page of an arena without a seal, but not the root of the
+        catalog that the page names."""
         for clump in clumps:
             if CATALOG in (shape >> 24 for shape in clump.shapes if shape) and clump.row[0] >= arena.durable:
                 try:
@@ -304,7 +308,7 @@ class Store:
                 self.places.setdefault(score + bytes([shape >> 24]), []).append((clump, ordinal))
                 if shape >> 24 == CATALOG:
                     self.roots.append((clump.arena.number, clump.row[0], ordinal, score, not clump.arena.blind))
-    def salvage(self, arena: Arena, head: Head) -> None:  # what is in a clump that no sound page names
+    def salvage(self, arena: Arena, head: Head) -> None:  # takes the blocks of a clump without a sound page
         try:
             with arena.at(head.row[0] * GRANULE):
                 blocks, names = arena.clump(head, self.report)
@@ -329,7 +333,7 @@ class Store:
                       split(scores.read(count * width), width), split(digests.read(count * digest_width), 16))
                 for count, row in zip(counts, zip(granules, lengths, codes))]
     @lru_cache(maxsize=16)
-    def read_clump(self, clump: Clump) -> list[bytes | None]:  # its blocks; None for one that is not what its page says
+    def read_clump(self, clump: Clump) -> list[bytes | None]:  # None for one that its page contradicts
         with clump.arena.at(clump.row[0] * GRANULE):
             head = clump.arena.head(clump.row[0])
             must((head.magic, head.row) == (b"clmp", clump.row), "not the clump that its page names")
@@ -347,7 +351,7 @@ class Store:
         return (clump.shapes[ordinal] == block_type << 24 | len(block)
                 and self.score(block, clump.scores[ordinal]) == clump.scores[ordinal]
                 and clump.digests[ordinal:ordinal + 1] in ([], [keyed(self.keys.digest, block)[:16]]))
-    def get(self, score: bytes, block_type: int) -> bytes:  # a block, from whichever copy of it is sound
+    def get(self, score: bytes, block_type: int) -> bytes:  # the block, from any sound copy
         for clump, ordinal in self.places.get(score + bytes([block_type]), ()):
             try:
                 block = self.read_clump(clump)[ordinal]
@@ -357,7 +361,7 @@ class Store:
                 self.report(damage)
         raise ValueError(f"no sound copy of block {score.hex()}, type {block_type:#04x}, is in the store")
 
-# ---- 4. Hash trees --------------------------------------------------------------------------------------------------
+# ---- 4. Hash trees -----------------------------------------------------------------------------------------
 class Entry(NamedTuple("Entry", [("type", int), ("cut", int), ("depth", int), ("zero", int), ("leaf_bytes", int),
                                  ("pointer_bytes", int), ("size", int), ("root", bytes)])):
     @classmethod
@@ -369,10 +373,10 @@ class Entry(NamedTuple("Entry", [("type", int), ("cut", int), ("depth", int), ("
         least = entry.below(entry.depth - 1) if entry.depth else -1
         must(entry.cut or least < entry.size <= entry.below(entry.depth), f"{entry.size} bytes at depth {entry.depth}")
         return entry
-    def below(self, depth: int) -> int:  # how many bytes a subtree stands for, if fixed
+    def below(self, depth: int) -> int:  # the bytes in a subtree of a fixed tree
         return int(self.leaf_bytes * (self.pointer_bytes // len(self.root)) ** depth)
     def children(self, block: bytes, depth: int, length: int, zeros: bytes) -> list[tuple[bytes, int]]:
-        """The scores in a pointer block, and how many bytes each stands for."""
+        """Returns the scores in a pointer block, with the number of bytes in the subtree of each."""
         width = 8 * self.cut + len(self.root)
         must(len(block) % width == 0, "a pointer block has an odd length")
         if self.cut:
@@ -384,8 +388,8 @@ class Entry(NamedTuple("Entry", [("type", int), ("cut", int), ("depth", int), ("
         must(all(size > 0 for _, size in rows) and sum(size for _, size in rows) == length, "pointers do not add up")
         return rows
 def spans(store: Store, entry: Entry | None, where: str = "") -> Iterator[tuple[int, int, bytes]]:
-    """The parts of a file as offset, length and data; what `data` lacks in length are zeros. With `where`, damage is
-    reported under that name and left out, else raised."""
+    """Yields the parts of a file as offset, length and data. If `data` is shorter than the length, zeros
+    follow. With `where`, damage is reported under that name and left out; otherwise it is raised."""
     todo = [(entry.root, entry.depth, 0, entry.size)] if entry else []
     while entry and todo:
         score, depth, offset, length = todo.pop()
@@ -408,9 +412,10 @@ def pieces(store: Store, entry: Entry | None) -> Iterator[bytes]:  # the bytes o
         for at in range(len(data), length, MAX_BLOCK):
             yield bytes(min(MAX_BLOCK, length - at))
 
-# ---- 5. Fields: nodes, snapshots, the catalog -----------------------------------------------------------------------
+# ---- 5. Fields: nodes, snapshots, the catalog --------------------------------------------------------------
 Fields = dict[str, Any]
-# The fields by their numbers, which count from 1, as in the page's tables; those without a type are numbers.
+# The fields in the order of their numbers, from 1 on, as in the page's tables. A field without a type is a
+# number.
 NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group:number size content:entry target:bytes "
         "device:bytes xattr:list problem mtime_wide:wide ctime_wide:wide inode_flags")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
@@ -441,7 +446,7 @@ def parse(data: bytes, table: str, width: int) -> Fields:
             fields[name].append(value)
         elif kind == "entry":
             fields[name] = Entry.parse(value, width)
-        elif kind == "wide":            # the fields 6 and 7, where they cannot hold a time
+        elif kind == "wide":            # for a time that fields 6 and 7 cannot hold
             fields[name[:5]] = wide_time(value)
         elif kind in ("bytes", "text", "hex"):
             fields[name] = value.hex() if kind == "hex" else value.decode() if kind == "text" else value
@@ -451,7 +456,7 @@ def parse(data: bytes, table: str, width: int) -> Fields:
             fields[name] = (n >> 1) ^ -(n & 1) if kind == "signed" else n
     return fields
 def records(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The records of fields that follow each other in a file, without their lengths."""
+    """Yields the records of fields in a file, without their lengths."""
     buffer = bytearray()
     for chunk in chunks:
         buffer += chunk
@@ -464,7 +469,8 @@ def records(chunks: Iterable[bytes]) -> Iterator[bytes]:
             del buffer[:start + length]
     must(not buffer, "the last record is cut short")
 def snapshots(store: Store) -> list[Fields]:
-    """Goes back from the last root, until a final one whose list can be read whole: it knows all that came before."""
+    """Goes back from the last root to the first final one whose list is readable. That list has all earlier
+    snapshots."""
     found = list[Fields]()
     for *_, score, is_final in sorted(store.roots, reverse=True):
         listed = list[Fields]()
@@ -485,28 +491,28 @@ def parse_snapshot(record: bytes, width: int) -> Fields:
     must(len(snapshot["id"]) == 16 and snapshot["kind"] in (1, 2), "a snapshot has no id or kind")
     snapshot["root"] = parse(snapshot["root"], NODE, width)
     snapshot["machine"] = machine = parse(snapshot["machine"], MACHINE, width) if snapshot["machine"] else None
-    if machine:                         # whose disk the image is
+    if machine:                         # the machine with this disk
         machine["drives"] = [parse(drive, DRIVE, width) for drive in machine.pop("drive")]
     snapshot["left_out"] = [parse(part, LEFT_OUT, width) for part in snapshot["left_out"]]
-    if snapshot["kind"] == 1:           # an image is like a folder that is but a file
+    if snapshot["kind"] == 1:           # an image is treated as a single file
         snapshot["root"] |= {"kind": FILE, "content": snapshot["image"], "mode": 0o600, "mtime": snapshot["time"],
                              "uid": os.geteuid(), "gid": os.getegid()}
     return snapshot
 def losses(store: Store) -> Iterator[tuple[Fields, str]]:
-    """What was stored once and cannot be read, as the final root lists it, each with what to call it."""
+    """Yields the losses that the final root lists and that are still unreadable, each with a description."""
     final = [score for *_, score, is_final in sorted(store.roots) if is_final]
     for score in final[-1:]:
         lost = parse(next(records([store.get(score, CATALOG)]), b""), ROOT, store.width)["lost"]
         for record in records(pieces(store, lost)):
             loss = parse(record, LOSS, store.width)
             if loss["score"]:
-                with suppress(ValueError):      # it is back
+                with suppress(ValueError):      # the block is there again
                     store.get(loss["score"], loss["type"])
                     continue
             place = f"arena {loss['arena']}, bytes {loss['first']} to {loss['last'] or 'the end'}"
             yield loss, f"block {loss['score'].hex()} of type {loss['type']}" if loss["score"] else place
 def children(store: Store, folder: Fields, where: str) -> Iterator[Fields]:
-    """The nodes in a folder, up to where it is damaged."""
+    """Yields the nodes in a folder, up to the first damage."""
     last = b""
     try:
         for record in records(pieces(store, folder["content"])):
@@ -518,7 +524,7 @@ def children(store: Store, folder: Fields, where: str) -> Iterator[Fields]:
     except ValueError as error:
         store.report(f"{where}: what comes after {last!r} in this folder is lost: {error}")
 
-# ---- What can be asked for ------------------------------------------------------------------------------------------
+# ---- The commands ------------------------------------------------------------------------------------------
 def choose(store: Store, wanted: str) -> Fields:
     found = list(snapshots(store))
     named = [s for s in found if wanted in ("latest", s["name"])]
@@ -548,7 +554,7 @@ def cat(store: Store, node: Fields, path: bytes) -> None:
     sys.stdout.buffer.writelines(pieces(store, node["content"]))
 GET_FLAGS, SET_FLAGS, LOCKS = 0x80086601, 0x40086602, 0x30     # ioctl_iflags(2); immutable and append-only
 def set_flags(path: bytes, flags: int) -> None:
-    """Adds flags one by one. A file system or a user that cannot have one of them is no failure."""
+    """Adds flags one by one. A flag that the file system or the user does not support is no failure."""
     with suppress(OSError):
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         for bit in (1 << place for place in range(32) if flags >> place & 1):
@@ -577,7 +583,7 @@ def restore(store: Store, node: Fields, path: bytes, links: dict[int, bytes], lo
             major, at = varint(node["device"] or bytes(2), 0)
             os.mknod(path, 0o600 | SPECIAL[kind], os.makedev(major, varint(node["device"] or bytes(2), at)[0]))
         links |= {} if group is None else {group: path}
-        if os.geteuid() == 0:           # before the rest: it takes setuid bits and capabilities away
+        if os.geteuid() == 0:           # first: it removes setuid bits and capabilities
             uid, gid = (-1 if number == 0xFFFFFFFF else number for number in (node["uid"], node["gid"]))
             os.chown(path, uid, gid, follow_symlinks=False)
         for inherited in ("system.posix_acl_access", "system.posix_acl_default") if kind != SYMLINK else ():
@@ -608,7 +614,7 @@ def check(store: Store) -> None:
         todo = [(f"snapshot {snapshot['id'].hex()} {snapshot['name']!r}", snapshot["root"])]
         while todo:
             where, node = todo.pop()
-            if store.troubles == 0 and node["content"] in seen:     # all is sound below: not another time
+            if store.troubles == 0 and node["content"] in seen:     # known to be sound
                 continue
             seen.add(node["content"])
             if node["kind"] == FOLDER:
@@ -628,7 +634,7 @@ def main() -> int:
     parser.add_argument("--key-file", type=Path)
     parser.add_argument("--json", action="store_true")
     words = parser.parse_args()
-    os.umask(0o077)                         # what is restored is open to others only once it has its mode
+    os.umask(0o077)                         # others get access only when the mode is set
     try:
         store = Store(words.store, words.key_file)
         if words.command == "list":
@@ -640,11 +646,11 @@ def main() -> int:
         else:
             chosen = choose(store, words.snapshot)
             root = chosen["root"]
-            if chosen["file"]:              # the one file in the folder is what was archived
+            if chosen["file"]:              # a single file was archived: the only one in the folder
                 root = next((node for node in children(store, root, "") if node["name"] == chosen["file"]), root)
             locked = dict[bytes, int]()
             cat(store, root, words.path) if words.command == "cat" else restore(store, root, words.path, {}, locked)
-            for path, flags in locked.items():      # nothing can be changed, renamed or linked after this
+            for path, flags in locked.items():      # last: after this, nothing can be changed or linked
                 set_flags(path, flags)
         return 1 if store.troubles else 0
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The numbers that are printed in docs/internals/format.md are right: each is read out of the page, and computed or read anew."""
+"""Checks the numbers in docs/internals/format.md: each is read from the page, and computed or read again."""
 from __future__ import annotations
 
 import hashlib
@@ -34,7 +34,7 @@ MARKS = ("needed to restore", "only to check", "only to mend", "only to write", 
 
 @cache
 def fenced(name: str) -> str:
-    """What stands in the fence of this name."""
+    """Returns the text of the fence with this name."""
     found = re.findall(rf"^```text {re.escape(name)}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert len(found) == 1, f"{len(found)} fences {name!r}"
     return str(found[0])
@@ -42,7 +42,7 @@ def fenced(name: str) -> str:
 
 @cache
 def dumped(name: str) -> bytes:
-    """The bytes of a dump, whose offsets are right."""
+    """Returns the bytes of a dump, after a check of its offsets."""
     out = b""
     for line in fenced(name).splitlines():
         offset, digits = re.fullmatch(r"([0-9a-f]{4})  ((?:(?:[0-9a-f]{2}|×\d+) ?)+?)(?:  +\S.*)?", line).groups()  # type: ignore[union-attr]
@@ -64,7 +64,8 @@ def derive(context: str, *parts: bytes) -> bytes:
 
 
 def unpack(folder: Path, *files: str) -> Path:
-    """A store of files that are printed in the page, the name of each begins with that of the store."""
+    """Makes a store of files that are printed in the page. Each file name begins with the name of the
+    store."""
     for name in files:
         path = folder / "store" / name.partition("/")[2]
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +78,7 @@ def run(script: str, *args: object) -> subprocess.CompletedProcess[bytes]:
 
 
 def is_one_file(store: Path, dest: Path) -> None:
-    """Both the list and the one file come back, and nothing is damaged."""
+    """Checks that the list and the only file are read, and that nothing is damaged."""
     done = run("rosetta.py", store, "check")
     assert (done.returncode, done.stderr) == (0, b""), done.stderr
     done = run("rosetta.py", store, "restore", "home", dest)
@@ -95,7 +96,7 @@ def test_every_section_says_what_it_is_for() -> None:
     for title, text in zip(sections[::2], sections[1::2]):
         is_marked = any(f"*{mark}" in text.lower() for mark in MARKS)
         if f"\n## {title}\n" in PAGE:
-            inherited = is_marked           # of a section's parts, unless they say otherwise
+            inherited = is_marked           # by the parts of a section, unless they have a mark of their own
         if not is_marked and not inherited:
             unmarked.append(title)
     assert not unmarked
@@ -161,7 +162,7 @@ def test_key_schedule(tmp_path: Path) -> None:
     for name in ("score", "digest", "fingerprint", "seal"):
         assert vector(f"{name} key") == derive(f"varve 1 {name}", vector("names key"))
     assert vector("parity key") == derive("varve 1 parity", vector("seal key"))
-    # Those of the arena.
+    # The keys of the arena.
     uid, record = dumped("encrypted/arenas/0000000000.arena")[48:64], dumped("encrypted/arenas/0000000000.arena")[512:]
     assert vector("directory key") == derive("varve 1 directory", vector("names key"), uid)
     assert vector("wrap key") == derive("varve 1 wrap", vector("read key"), uid)
@@ -257,7 +258,7 @@ def test_the_replica_is_the_store(tmp_path: Path) -> None:
     (code,) = re.findall(r"-([0-9a-f]{32})$", segment.name)
     assert made.read_bytes()[-256:][40:56].hex() == code
     is_one_file(tmp_path / "store", tmp_path / "dest")
-    # What was there before, and is not the end of what is there now, is not put behind it.
+    # A segment of another history, which does not follow the current one, is not appended to it.
     other = segment.with_name(f"{made.stat().st_size:012}-{bytes(16).hex()}-{bytes(16).hex()}")
     other.write_bytes(b"another history")
     shutil.rmtree(tmp_path / "store")

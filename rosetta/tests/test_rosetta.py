@@ -1,4 +1,4 @@
-"""Stores that the test writer makes are read back; damaged and evil ones do no harm."""
+"""Stores of the test writer are read back. Damaged and hostile stores do no harm."""
 from __future__ import annotations
 
 import fcntl
@@ -63,7 +63,7 @@ def opened(store: Path, key: bool = False) -> tuple[rosetta.Store, io.StringIO]:
 
 
 def complain(store: Path, key: bool = False) -> str:
-    """What `check` says against a store."""
+    """Returns the complaints of `check` about a store."""
     try:
         reader, out = opened(store, key)
         rosetta.check(reader)
@@ -73,7 +73,7 @@ def complain(store: Path, key: bool = False) -> str:
         return f"rosetta: {error}"
 
 
-# A time that nanoseconds in 64 bits cannot hold, and that all file systems of today can.
+# A time that does not fit into 64 bits of nanoseconds, and that all current file systems support.
 YEAR_2400 = 13_569_465_600_000_000_005
 
 
@@ -125,7 +125,7 @@ def test_reads_back(tmp_path: Path, kind: str) -> None:
     assert rosetta_run(store, "cat", "home", "file/no", key=key).returncode == 1
     assert rosetta_run(store, "cat", "hom", "file", key=key).returncode == 1
 
-    w.seal()        # the same once the last arena is sealed
+    w.seal()        # still so when the last arena is sealed
     assert complain(store, key) == ""
 
 
@@ -152,7 +152,7 @@ def test_a_snapshot_of_a_file_is_that_file(tmp_path: Path) -> None:
 
 
 def flags_of(path: Path) -> int:
-    """The flags that `chattr` sets, of those that the tests use."""
+    """Returns the flags of `chattr` that the tests use."""
     file = os.open(path, os.O_RDONLY)
     try:
         return struct.unpack("I", fcntl.ioctl(file, rosetta.GET_FLAGS, bytes(4)))[0] & (rosetta.LOCKS | 0x40 | 0x80)
@@ -163,7 +163,7 @@ def flags_of(path: Path) -> int:
 
 
 def test_locks_last(tmp_path: Path) -> None:
-    """An immutable file in an immutable folder, and another name of it in a later one."""
+    """An immutable file in an immutable folder, with another name in a later folder."""
     w = Writer(tmp_path / "store")
     node = w.node(b"file", FILE, b"fixed", more=[(9, varint(1)), (18, varint(0x10 | 0x40))])
     folders = [w.node(name, FOLDER, [node], more=[(18, varint(0x10))], mode=0o750) for name in (b"a", b"b")]
@@ -205,7 +205,7 @@ def test_restores_every_kind_of_node(tmp_path: Path) -> None:
     assert (dest / "sub/deep/x199").read_bytes() == b"199" and (dest / "sub/deep").stat().st_mtime_ns % 1000 == 789
     set_by_hand = tmp_path / "by hand"
     set_by_hand.write_bytes(b"")
-    rosetta.set_flags(os.fsencode(set_by_hand), 0x40 | 0x80)       # no-dump, no access time, as far as this file system has them
+    rosetta.set_flags(os.fsencode(set_by_hand), 0x40 | 0x80)       # no-dump, no access time, if supported
     assert flags_of(dest / "flagged") == flags_of(set_by_hand)
     if root:
         char, block = os.lstat(dest / "char"), os.lstat(dest / "block")
@@ -216,7 +216,7 @@ def test_restores_every_kind_of_node(tmp_path: Path) -> None:
         assert sorted(os.listxattr(dest / "file")) == ["user.a", "user.b"]
     except OSError as error:
         pytest.skip(f"no extended attributes here: {error}")
-    assert rosetta_run(store, "restore", "home", str(dest)).returncode == 1     # never over what is there
+    assert rosetta_run(store, "restore", "home", str(dest)).returncode == 1     # never over an existing file
 
 
 def test_what_was_left_out(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def tiny(folder: Path, **options: Any) -> tuple[Path, Writer]:
 
 
 def contents(reader: rosetta.Store) -> list[object]:
-    """All that a store holds, and where something cannot be read, None in its place."""
+    """Returns the contents of a store, with None for each unreadable part."""
     out: list[object] = []
     for snapshot in rosetta.snapshots(reader):
         root = snapshot["root"]
@@ -287,7 +287,7 @@ def contents(reader: rosetta.Store) -> list[object]:
 
 
 def examine(store: Path) -> tuple[str, list[object]]:
-    """What `check` says against a store, and what the store holds."""
+    """Returns the complaints of `check` about a store, and the contents of the store."""
     try:
         reader, out = opened(store)
         rosetta.check(reader)
@@ -316,7 +316,7 @@ def test_a_flipped_byte_is_noticed_or_harmless(tmp_path: Path, start: int, kind:
                 unnoticed.append((path.name, at))
         if sound:
             path.write_bytes(sound)
-    # Only gaps, the two settings, and how config.toml and keys/ spell things, may change without a word.
+    # Only gaps, the two settings, and the spelling of config.toml and keys/ may change unnoticed.
     assert not [(name, at) for name, at in unnoticed if name.endswith(".arena") and (name, at) not in w.gaps], unnoticed
 
 
@@ -333,7 +333,7 @@ def test_cut_and_lost_arenas(tmp_path: Path, sealed: bool) -> None:
             path.write_bytes(sound[:length])
             said, got = examine(store)
             assert all(item is None or item in truth for item in got)
-            assert said or (last and got == truth[:len(got)])   # an older state of the store: see FORMAT.md on seals
+            assert said or (last and got == truth[:len(got)])   # an older state: see FORMAT.md on seals
         path.unlink()
         said, got = examine(store)
         assert got == truth[:3] if last else said
@@ -352,7 +352,7 @@ def test_an_older_copy_of_an_arena_is_noticed(tmp_path: Path) -> None:
 
 
 def test_all_else_is_served(tmp_path: Path) -> None:
-    """A lost leaf of an image leaves a hole and is told; a second copy of a block heals it."""
+    """A lost leaf of an image leaves a hole and is reported. A second copy of a block heals it."""
     store, w = make(tmp_path, codec=0)
     data = bytearray(w.path.read_bytes())
     at = data.index(IMAGE[1024:1100])
@@ -371,7 +371,7 @@ def test_all_else_is_served(tmp_path: Path) -> None:
     assert rosetta_run(store, "cat", "again", "/").stdout == IMAGE
 
 
-# -- Evil stores, whose codes are all right
+# -- Hostile stores, all with good codes
 
 EVIL_NAMES = [b"..", b".", b"", b"a/b", b"/etc/x", b"a\0b", b"../../x"]
 

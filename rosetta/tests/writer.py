@@ -1,6 +1,7 @@
-"""A tiny writer of test stores, from the format page. It shares no code with the reader, so that each checks the other.
+"""A tiny writer of test stores, made from the format page. It shares no code with the reader, so each checks
+the other.
 
-It is not fast, not durable and not secure (its key files are made with the weakest settings): it is for tests alone.
+It is not fast, not durable and not secure (its key files have the weakest settings). It is only for tests.
 """
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def record(values: list[tuple[int, bytes]]) -> bytes:
 
 
 class Writer:
-    """Writes one store. Blocks gather in a clump, clumps before a page; `clump`, `page` and `seal` end them."""
+    """Writes one store. Blocks are collected in a clump, and clumps before a page; `clump`, `page` and `seal`
+    end them."""
 
     def __init__(self, folder: Path, *, score: str = "blake3", passphrase: str | None = None,
                  key_file: bytes | None = None, arena_bytes: int = 1 << 20, codec: int = 1) -> None:
@@ -82,7 +84,7 @@ class Writer:
         self.have: set[tuple[bytes, int]] = set()
         self.catalog: list[bytes] = []                      # records of the snapshots
         self.ledger = b""
-        self.gaps: set[tuple[str, int]] = set()             # file name and offset of each byte that means nothing
+        self.gaps: set[tuple[str, int]] = set()             # file and offset of each unused byte
         self.number = -1
         self.begin_arena()
 
@@ -114,18 +116,18 @@ class Writer:
         self.path = self.folder / "arenas" / f"{self.number:010}.arena"
         self.path.write_bytes(head + self.header_code)
         self.rows: list[bytes] = []                         # of the pages
-        self.blocks: list[tuple[int, bytes]] = []           # of the clump that is being gathered
+        self.blocks: list[tuple[int, bytes]] = []           # of the current clump
         self.clumps: list[tuple[int, int, bytes, list[tuple[int, bytes]]]] = []     # not yet in a page
 
     def whole_granules(self) -> bytes:
-        """The arena, filled up to the next granule."""
+        """Returns the arena, padded to a whole granule."""
         data = self.path.read_bytes()
         gap = -len(data) % 128
         self.gaps |= {(self.path.name, len(data) + i) for i in range(gap)}
         return data + bytes(gap)
 
     def write_record(self, magic: bytes, body: bytes) -> tuple[int, int, bytes]:
-        """Appends a record; tells its granule, its body's length and its code."""
+        """Appends a record. Returns its granule, its body's length and its code."""
         data = self.whole_granules()
         granule = len(data) // 128
         self.counter += 1
@@ -192,7 +194,7 @@ class Writer:
     # -- Hash trees
 
     def fixed(self, data: bytes, leaf_type: int = DATA, leaf: int = 1024, pointer: int = 160) -> bytes:
-        """The entry of a tree whose leaves have all the same size."""
+        """Writes a tree whose leaves have the same size, and returns its entry."""
         scores = [self.put(data[at:at + leaf].rstrip(b"\0"), leaf_type) for at in range(0, len(data), leaf)]
         fan, depth = pointer // self.width, 0
         while len(scores) > 1:
@@ -206,7 +208,8 @@ class Writer:
         return struct.pack("<4B2IQ", leaf_type, 0, depth, 0, leaf, pointer, len(data)) + scores[0]
 
     def cut(self, data: bytes, leaf_type: int = DATA, leaf: int = 512, pointer: int = 240) -> bytes:
-        """The entry of a tree that is cut by content: here simply after each byte 0x0A, or else at the largest size."""
+        """Writes a tree that is cut by content, and returns its entry. Here a cut is after each byte 0x0A, or
+        at the largest size."""
         rows, at = [], 0
         while at < len(data):
             end = data.find(b"\n", at, at + leaf) + 1 or min(at + leaf, len(data))
@@ -226,7 +229,7 @@ class Writer:
     def node(self, name: bytes, kind: int, content: bytes | list[list[tuple[int, bytes]]] = b"", *,
              more: list[tuple[int, bytes]] = [], mode: int = 0o640, mtime: int = 1_700_000_000_123_456_789,
              cut: bool = True) -> list[tuple[int, bytes]]:
-        """The fields of a node; the content of a folder is the list of its nodes."""
+        """Returns the fields of a node. The content of a folder is the list of its nodes."""
         data = b"".join(record(node) for node in content) if isinstance(content, list) else content
         values = [(1, name), (2, varint(kind)), (3, varint(mode)), (4, varint(os.geteuid())), (5, varint(os.getegid())),
                   (6, signed(min(max(mtime, -2**63), 2**63 - 1))), (7, signed(0)), (8, varint(7))]

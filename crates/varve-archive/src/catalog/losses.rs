@@ -459,7 +459,7 @@ mod tests {
         let accepted = LostBlock { accepted: Some(Timestamp(11)), ..block(2) };
         assert_eq!(losses.blocks().collect::<Vec<_>>(), [accepted]);
         assert!(losses.unaccepted().is_empty());
-        // A block that is lost again is another loss, at whatever time the clock shows.
+        // A block that is lost again is a new loss, even if the clock shows an earlier time.
         let again = LostBlock { noticed: Timestamp(4), ..block(2) };
         losses.add_block(again);
         assert_eq!(losses.unaccepted().blocks().collect::<Vec<_>>(), [again]);

@@ -260,7 +260,7 @@ mod tests {
         assert_eq!(store.get_count(), 1 + 2 * 32);
     }
 
-    /// A store that records the names that it is told to expect.
+    /// A store that records the names in each call of `expect`.
     #[derive(Default)]
     struct Expecting {
         store: MemoryBlockStore,

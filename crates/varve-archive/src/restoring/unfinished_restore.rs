@@ -435,7 +435,7 @@ mod tests {
     use super::*;
 
     /// A run that is killed between the rename and the removal of its state file leaves that file.
-    /// The next one removes it, and nothing that could still be continued or is somebody else's.
+    /// The next run removes it. It leaves unfinished restores and the files of others alone.
     #[test]
     fn a_completed_restore_leaves_no_state_file() {
         let folder = tempfile::tempdir().unwrap();

@@ -210,8 +210,8 @@ mod tests {
             let common = CommonBudget::new(64 << 10);
             let rooms: Vec<_> = (0..4).map(|_| ByteBudget::new(64 << 10)).collect();
             let takers: Vec<_> = rooms.iter().map(|room| common.enter(room.clone())).collect();
-            // The first client holds nothing, the second is working on what it holds, and the third
-            // lets its answers wait.
+            // The first client holds no bytes. The second one has bytes that the server is working
+            // on. The third one does not take its answers.
             takers[0].note_taken();
             let _worked_on = take(&rooms[1], &common, 32 << 10).await;
             let held = take(&rooms[2], &common, 32 << 10).await;
