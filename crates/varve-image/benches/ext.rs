@@ -1,5 +1,5 @@
-//! Measures how fast files inside a disk are listed and read. Run with `cargo bench -p varve-image
-//! --bench ext -- DISK.raw`.
+//! Measures how fast files inside a disk are listed and read. Run with
+//! `cargo bench -p varve-image --bench ext -- DISK.raw`.
 //!
 //! Prints the time of listing everything and of reading everything, and how much each of them read
 //! from the disk.
