@@ -86,7 +86,7 @@ impl DeviceRow {
 pub struct DeviceFigures {
     /// One for each kind of transfer.
     pub rows: Vec<DeviceRow>,
-    /// Whether all transfers bypassed the page cache.
+    /// True if all transfers bypassed the page cache.
     pub is_direct: bool,
 }
 

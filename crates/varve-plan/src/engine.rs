@@ -7,9 +7,9 @@ use varve_store::IndexKind;
 pub struct Engine {
     /// The kind of index.
     pub index: IndexKind,
-    /// Whether duplicates are compared with the stored bytes, and blocks are named by their places.
+    /// True if duplicates are compared with the stored bytes, and blocks are named by their places.
     pub by_value: bool,
-    /// Whether the index, which is then on disk, works like Venti's: without a filter, prefetch or
+    /// True if the index, which is then on disk, works like Venti's: without a filter, prefetch or
     /// buffer.
     pub is_plain: bool,
 }

@@ -180,7 +180,7 @@ pub struct Forecast {
     pub memory_bytes: f64,
     /// Memory of the index with its filter when the store is empty, in bytes.
     pub empty_memory_bytes: f64,
-    /// Whether the store is within all limits.
+    /// True if the store is within all limits.
     pub fits: bool,
     /// The first exceeded limit.
     pub misfit: Option<Misfit>,

@@ -223,22 +223,64 @@ fn public_items_are_documented() {
     report(&findings);
 }
 
+/// All Rust files of the crates and the fuzz targets, with those of tests and benchmarks.
+fn all_rust_files() -> Vec<PathBuf> {
+    let files = ["crates", "fuzz"].map(|folder| everything_below(&root().join(folder)));
+    let is_rust = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+    files.into_iter().flatten().filter(is_rust).collect()
+}
+
 /// Comments wrap at 100 columns, indentation included. Tables and pictures may be wider.
 #[test]
 fn comments_fit_in_100_columns() {
     let mut findings = Vec::new();
-    for path in crates().values().flat_map(|folder| sources(folder)) {
-        let mut is_picture = false;
-        for (number, line) in text(&path).lines().enumerate() {
-            let Some(comment) = line.trim_start().strip_prefix("//") else {
-                is_picture = false;
-                continue;
-            };
-            let comment = comment.trim_start_matches(['/', '!']).trim_start();
-            is_picture ^= comment.starts_with("```");
-            if line.chars().count() > 100 && !is_picture && !comment.starts_with('|') {
-                findings.push(format!("{}:{}", path.display(), number + 1));
+    for path in all_rust_files() {
+        for (number, line, comment) in comment_lines(&text(&path)) {
+            if line.chars().count() > 100 && !comment.starts_with('|') {
+                findings.push(format!("{}:{number}", path.display()));
             }
+        }
+    }
+    report(&findings);
+}
+
+/// The lines of comments, each with its number and its text without the slashes. Pictures are left
+/// out.
+fn comment_lines(source: &str) -> Vec<(usize, &str, &str)> {
+    let mut is_picture = false;
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(source.lines()) {
+        let Some(comment) = line.trim_start().strip_prefix("//") else {
+            is_picture = false;
+            continue;
+        };
+        let comment = comment.trim_start_matches(['/', '!']).trim_start();
+        is_picture ^= comment.starts_with("```");
+        if !is_picture {
+            found.push((number, line, comment));
+        }
+    }
+    found
+}
+
+/// A sentence of a comment begins with its subject, and not with a clause in place of one.
+#[test]
+fn sentences_begin_with_their_subject() {
+    const OPENERS: [&str; 8] =
+        ["What ", "Whatever ", "Who ", "Whoever ", "Whether ", "Which ", "So many ", "So much "];
+    let mut findings = Vec::new();
+    for path in all_rust_files() {
+        let mut ends_sentence = true;
+        let mut last = 0;
+        for (number, _, comment) in comment_lines(&text(&path)) {
+            let begins = ends_sentence || number != last + 1;
+            let is_opened = |text: &str| OPENERS.iter().any(|opener| text.starts_with(opener));
+            let later = comment.match_indices(". ").map(|(at, _)| &comment[at + 2..]);
+            if begins && is_opened(comment.trim_start_matches("- ")) || later.into_iter().any(is_opened) {
+                findings.push(format!("{}:{number}: {comment}", path.display()));
+            }
+            ends_sentence = comment.is_empty() || comment.ends_with(['.', ':', '`', '|', '!', '?']);
+            last = number;
         }
     }
     report(&findings);

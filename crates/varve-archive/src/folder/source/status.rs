@@ -1,7 +1,7 @@
 //! The status of files, and safe ways to open them.
 //!
 //! Everything is reached from its open folder by one path component, and never through a symbolic
-//! link. Whatever is renamed or replaced meanwhile, nothing outside the folder is opened.
+//! link. Nothing outside the folder is opened, even if entries are renamed or replaced meanwhile.
 
 use std::io;
 use std::mem::MaybeUninit;
