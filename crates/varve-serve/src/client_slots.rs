@@ -23,13 +23,13 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// The slots of a server.
 pub(crate) struct ClientSlots {
     max: usize,
-    guests: Mutex<SlotHolders>,
-    one_left: Notify,
+    holders: Mutex<SlotHolders>,
+    one_is_free: Notify,
 }
 
 #[derive(Default)]
 struct SlotHolders {
-    here: BTreeMap<u64, SlotHolder>,
+    by_number: BTreeMap<u64, SlotHolder>,
     next: u64,
 }
 
@@ -41,14 +41,14 @@ struct SlotHolder {
 
 /// A client's slot, held until it is dropped.
 pub(crate) struct ClientSlot {
-    places: Arc<ClientSlots>,
+    slots: Arc<ClientSlots>,
     number: u64,
     leave: Arc<Notify>,
 }
 
 impl ClientSlots {
     pub(crate) fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, guests: Mutex::default(), one_left: Notify::new() })
+        Arc::new(Self { max, holders: Mutex::default(), one_is_free: Notify::new() })
     }
 
     /// Accepts clients for ever, at most `max` at a time. Each is served by a task of its own,
@@ -59,12 +59,12 @@ impl ClientSlots {
         protocol: &'static str,
         serve: impl Fn(TcpStream, SocketAddr, ClientSlot) -> F,
     ) {
-        let places = Self::new(max);
+        let slots = Self::new(max);
         loop {
             match listener.accept().await {
                 Ok((socket, address)) => {
-                    let place = places.take().await;
-                    tokio::spawn(serve(socket, address, place));
+                    let slot = slots.take().await;
+                    tokio::spawn(serve(socket, address, slot));
                 }
                 Err(error) => {
                     tracing::warn!(%error, protocol, "a client could not be accepted");
@@ -77,31 +77,31 @@ impl ClientSlots {
     /// Waits for a free slot, and takes it.
     pub(crate) async fn take(self: &Arc<Self>) -> ClientSlot {
         loop {
-            if let Some(place) = self.free() {
-                return place;
+            if let Some(slot) = self.free() {
+                return slot;
             }
             self.ask_one();
-            drop(timeout(LOOK_AGAIN, self.one_left.notified()).await);
+            drop(timeout(LOOK_AGAIN, self.one_is_free.notified()).await);
         }
     }
 
     fn free(self: &Arc<Self>) -> Option<ClientSlot> {
-        let mut guests = self.guests.lock();
-        if guests.here.len() >= self.max {
+        let mut holders = self.holders.lock();
+        if holders.by_number.len() >= self.max {
             return None;
         }
-        guests.next += 1;
-        let (number, leave) = (guests.next, Arc::new(Notify::new()));
-        let guest = SlotHolder { active_at: Instant::now(), leave: Arc::clone(&leave), is_asked: false };
-        guests.here.insert(number, guest);
-        Some(ClientSlot { places: Arc::clone(self), number, leave })
+        holders.next += 1;
+        let (number, leave) = (holders.next, Arc::new(Notify::new()));
+        let holder = SlotHolder { active_at: Instant::now(), leave: Arc::clone(&leave), is_asked: false };
+        holders.by_number.insert(number, holder);
+        Some(ClientSlot { slots: Arc::clone(self), number, leave })
     }
 
     /// Asks the client that has been idle longest to leave.
     fn ask_one(&self) {
-        let mut guests = self.guests.lock();
-        let staying = guests.here.values_mut().filter(|guest| !guest.is_asked);
-        let Some(idlest) = staying.min_by_key(|guest| guest.active_at) else { return };
+        let mut holders = self.holders.lock();
+        let staying = holders.by_number.values_mut().filter(|holder| !holder.is_asked);
+        let Some(idlest) = staying.min_by_key(|holder| holder.active_at) else { return };
         if idlest.active_at.elapsed() >= BUSY {
             idlest.is_asked = true;
             idlest.leave.notify_one();
@@ -112,8 +112,8 @@ impl ClientSlots {
 impl ClientSlot {
     /// Records activity of the client.
     pub(crate) fn note_activity(&self) {
-        if let Some(guest) = self.places.guests.lock().here.get_mut(&self.number) {
-            guest.active_at = Instant::now();
+        if let Some(holder) = self.slots.holders.lock().by_number.get_mut(&self.number) {
+            holder.active_at = Instant::now();
         }
     }
 
@@ -130,8 +130,8 @@ impl ClientSlot {
 
 impl Drop for ClientSlot {
     fn drop(&mut self) {
-        self.places.guests.lock().here.remove(&self.number);
-        self.places.one_left.notify_one();
+        self.slots.holders.lock().by_number.remove(&self.number);
+        self.slots.one_is_free.notify_one();
     }
 }
 
@@ -140,11 +140,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_idle_longest_makes_room_and_who_is_busy_does_not() {
+    fn the_idlest_client_makes_room_and_a_busy_one_stays() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            let places = ClientSlots::new(2);
-            let (idle, busy) = (places.take().await, places.take().await);
+            let slots = ClientSlots::new(2);
+            let (idle, busy) = (slots.take().await, slots.take().await);
             let leaving = async {
                 assert!(idle.hold_while(std::future::pending::<()>()).await.is_none());
                 drop(idle);
@@ -155,10 +155,10 @@ mod tests {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             });
-            let ((), worked, third) = tokio::join!(leaving, working, places.take());
+            let ((), worked, third) = tokio::join!(leaving, working, slots.take());
             assert!(worked.is_some());
             drop(third);
-            places.take().await;
+            slots.take().await;
         });
     }
 }
