@@ -1,4 +1,5 @@
-//! Checks and mends a store: finds damage, computes the loss, and makes the store whole again.
+//! Checks and mends a store: finds damage, computes the loss, and makes the store whole again. And
+//! reclaims space: finds dead blocks, and plans which arenas to write anew without them.
 //!
 //! ```text
 //! Checker   arenas, their order, their parity ─▶ damage ─▶ a plan, and what would be lost
@@ -20,6 +21,7 @@
 mod check;
 mod damage;
 mod mend;
+mod reclaim;
 mod salvaged;
 
 pub use check::{
@@ -29,3 +31,8 @@ pub use damage::{
     ArenaCheck, CheckArenaError, CheckParityError, Damage, DamageKind, ParityDamage, UnfinishedEnd,
 };
 pub use mend::{ArenaMend, MendError, MendPlan, MendWay, MendedArena, Mender, RepairError, Repaired};
+pub use reclaim::{
+    ArenaMeter, ArenaObstacle, ArenaUse, ClumpFate, FILTER_BYTES_DEFAULT, FrameUse, LiveBlocks,
+    MeasuredArena, ReclaimBatch, ReclaimBudget, ReclaimPlan, ReclaimTotals, RewrittenArena, SparedArena,
+    SparedReason, WalkedAs, barren_fingerprint, is_structure, kept_frames,
+};

@@ -1,0 +1,22 @@
+//! Reclaims space: finds how much of each arena is live, and decides what is written anew.
+//!
+//! ```text
+//! LiveBlocks    filled by the caller, which knows all roots
+//! ArenaMeter    arenas ─▶ how much of each is live, by the rule of kept_frames
+//! ReclaimPlan   that and a budget ─▶ the arenas to write anew, in batches
+//! ```
+//!
+//! It owns no state. Always true: only a complete set of live blocks decides that a block is dead,
+//! and never its place or its age. Every doubt keeps a block.
+
+mod arena_use;
+mod kept_frames;
+mod live_blocks;
+mod plan;
+
+pub use arena_use::{ArenaMeter, ArenaObstacle, ArenaUse, MeasuredArena, barren_fingerprint};
+pub use kept_frames::{ClumpFate, FrameUse, kept_frames};
+pub use live_blocks::{FILTER_BYTES_DEFAULT, LiveBlocks, WalkedAs, is_structure};
+pub use plan::{
+    ReclaimBatch, ReclaimBudget, ReclaimPlan, ReclaimTotals, RewrittenArena, SparedArena, SparedReason,
+};

@@ -1,0 +1,285 @@
+//! The set of live blocks: all blocks that a snapshot, a list of the catalog, or another root leads
+//! to.
+//!
+//! A wrong answer may keep a dead block, and never loses a live one. Blocks that lead to others
+//! (pointer blocks, lists, roots) are in an exact set. All other blocks are in a Bloom filter, whose
+//! memory is bounded. Both know a block by a hash of its whole name, keyed with a salt that each run
+//! draws anew. So nobody can choose blocks that the filter confuses, and a dead block that one run
+//! keeps by mistake is freed by the next.
+//!
+//! The exact set also records which blocks were *walked*: everything below them is in the set. A
+//! mark walks no block twice, and an interrupted mark can be continued with the same set. The same
+//! pointer block may be part of trees of several kinds, and leads to other blocks in each of them.
+//! So it is recorded with the [`WalkedAs`] of its tree. A folder is recorded by its whole entry.
+//!
+//! The root of a catalog is live only if it is the newest final one. An added root that came into an
+//! arena of a full key would count as final, and would hide the snapshots before it. Anybody who may
+//! add snapshots can make one that leads to such a root, so leading there is not enough.
+
+mod leaf_filter;
+mod name_set;
+
+use std::io;
+
+use varve_block::{BlockKind, BlockName, BlockType};
+use varve_world::Random;
+
+use self::leaf_filter::LeafFilter;
+use self::name_set::{NameHash, NameSet, NameTag};
+
+/// The default bound on the memory of the filter.
+pub const FILTER_BYTES_DEFAULT: u64 = 256 << 20;
+
+/// The way in which everything below a block was walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WalkedAs {
+    /// A pointer block of a fixed tree whose leaves have the kind of the pointer block.
+    Fixed,
+    /// A pointer block of a tree that is cut by content.
+    ContentCut,
+    /// A root or a block of entries of another program, or a pointer block above such entries. That
+    /// pointer block has the type of one above data.
+    Foreign,
+}
+
+impl WalkedAs {
+    fn tag(self) -> NameTag {
+        match self {
+            Self::Fixed => NameTag::FIXED,
+            Self::ContentCut => NameTag::CONTENT_CUT,
+            Self::Foreign => NameTag::FOREIGN,
+        }
+    }
+}
+
+/// The live blocks of a store. See the module's documentation.
+#[derive(Debug, Clone)]
+pub struct LiveBlocks {
+    salt: [u8; 32],
+    structure: NameSet,
+    leaves: LeafFilter,
+    catalog_root: Option<BlockName>,
+}
+
+/// Returns true if a block of this name leads to other blocks.
+#[must_use]
+pub fn is_structure(name: &BlockName) -> bool {
+    name.block_type.depth() > 0 || name.block_type.kind() != BlockKind::Data
+}
+
+/// The first kind of notes of the store itself.
+const NOTE_KIND: u8 = 4;
+
+fn is_note(name: &BlockName) -> bool {
+    name.block_type.to_byte() >> 5 >= NOTE_KIND
+}
+
+impl LiveBlocks {
+    /// Makes an empty set for a store of `block_count` blocks. The filter takes 16 bits a block, at
+    /// most `filter_bytes_max` in all. The salt is drawn from `random`.
+    ///
+    /// # Errors
+    /// The system cannot supply random bytes.
+    pub fn new(random: &dyn Random, block_count: u64, filter_bytes_max: u64) -> io::Result<Self> {
+        let mut salt = [0; 32];
+        random.fill(&mut salt)?;
+        let leaves = LeafFilter::new(block_count, filter_bytes_max);
+        Ok(Self { salt, structure: NameSet::default(), leaves, catalog_root: None })
+    }
+
+    /// Sets the newest final root of the catalog. No other root is live.
+    pub fn set_catalog_root(&mut self, root: Option<BlockName>) {
+        self.catalog_root = root;
+    }
+
+    /// Adds a block, unless it is the root of a catalog. Returns true if it was not in the set. A
+    /// filter that takes the block for another one returns false.
+    pub fn insert(&mut self, name: &BlockName) -> bool {
+        if name.block_type == BlockType::CATALOG {
+            return false;
+        }
+        let hash = self.hash_of(name);
+        if is_structure(name) {
+            let is_new = !self.structure.contains_any(hash);
+            self.structure.insert(hash, NameTag::PRESENT);
+            is_new
+        } else {
+            self.leaves.insert(hash.filter_key())
+        }
+    }
+
+    /// Returns true if the block is live. Seldom returns true for a dead block, and never false for
+    /// a live one. The store's own notes are always live.
+    #[must_use]
+    pub fn contains(&self, name: &BlockName) -> bool {
+        if name.block_type == BlockType::CATALOG {
+            return self.catalog_root == Some(*name);
+        }
+        if is_note(name) {
+            return true;
+        }
+        let hash = self.hash_of(name);
+        if is_structure(name) {
+            self.structure.contains_any(hash)
+        } else {
+            self.leaves.may_contain(hash.filter_key())
+        }
+    }
+
+    /// Adds a block, and records that everything below it was walked in this way and is in the set.
+    pub fn note_walked(&mut self, block: &BlockName, walked: WalkedAs) {
+        self.structure.insert(self.hash_of(block), walked.tag());
+    }
+
+    /// Returns true if [`note_walked`](Self::note_walked) was called with this block and this way.
+    #[must_use]
+    pub fn is_walked(&self, block: &BlockName, walked: WalkedAs) -> bool {
+        self.structure.contains(self.hash_of(block), walked.tag())
+    }
+
+    /// Records that the list with this entry, and all files and folders in it, are in the set.
+    /// `entry` is the encoded entry: its size and layout decide how the list is read.
+    pub fn note_folder_walked(&mut self, entry: &[u8]) {
+        self.structure.insert(self.hash(&[entry]), NameTag::FOLDER);
+    }
+
+    /// Returns true if [`note_folder_walked`](Self::note_folder_walked) was called with this entry.
+    #[must_use]
+    pub fn is_folder_walked(&self, entry: &[u8]) -> bool {
+        self.structure.contains(self.hash(&[entry]), NameTag::FOLDER)
+    }
+
+    /// Returns the memory that it takes, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.structure.memory_bytes() + self.leaves.memory_bytes()
+    }
+
+    /// Returns the number of entries of the exact set.
+    #[must_use]
+    pub fn structure_count(&self) -> u64 {
+        self.structure.count()
+    }
+
+    /// Returns the number of different leaves that were added, less those that the filter took for
+    /// others.
+    #[must_use]
+    pub fn leaf_count(&self) -> u64 {
+        self.leaves.key_count()
+    }
+
+    /// Returns the share of dead leaves that the filter takes for live ones, from 0 to 1. Reads the
+    /// whole filter.
+    #[must_use]
+    pub fn false_positive_rate(&self) -> f64 {
+        self.leaves.false_positive_rate()
+    }
+
+    fn hash_of(&self, name: &BlockName) -> NameHash {
+        self.hash(&[name.score.as_bytes(), &[name.block_type.to_byte()]])
+    }
+
+    fn hash(&self, parts: &[&[u8]]) -> NameHash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.salt);
+        for part in parts {
+            hasher.update(part);
+        }
+        NameHash::from_hash(hasher.finalize().as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use varve_block::{BlockType, Score};
+    use varve_world::SeededRandom;
+
+    use super::*;
+
+    fn set(seed: u64, block_count: u64) -> LiveBlocks {
+        LiveBlocks::new(&SeededRandom::new(seed), block_count, FILTER_BYTES_DEFAULT).unwrap()
+    }
+
+    fn name(number: u32, byte: u8) -> BlockName {
+        let score = Score::from(*blake3::hash(&number.to_le_bytes()).as_bytes());
+        BlockName { score, block_type: BlockType::from_byte(byte).unwrap() }
+    }
+
+    fn any_name() -> impl Strategy<Value = BlockName> {
+        // Data, a pointer block, a list, a pointer block of a list, a root.
+        (0_u32..60, prop::sample::select(vec![0, 1, 0x20, 0x21, 0x40]))
+            .prop_map(|(number, byte)| name(number, byte))
+    }
+
+    proptest! {
+        #[test]
+        fn the_set_never_forgets(seed in any::<u64>(), names in prop::collection::vec(any_name(), 0..300)) {
+            let (mut live, mut model) = (set(seed, 10_000), std::collections::BTreeSet::new());
+            for name in &names {
+                prop_assert_eq!(live.contains(name), model.contains(name));
+                prop_assert_eq!(live.insert(name), model.insert(*name));
+                prop_assert!(model.iter().all(|name| live.contains(name)));
+            }
+            prop_assert_eq!(live.structure_count() + live.leaf_count(), model.len() as u64);
+        }
+    }
+
+    #[test]
+    fn a_block_is_walked_in_one_way_only() {
+        let mut live = set(1, 100);
+        let pointer = name(1, 1);
+        live.note_walked(&pointer, WalkedAs::ContentCut);
+        assert!(live.contains(&pointer) && !live.insert(&pointer));
+        assert!(live.is_walked(&pointer, WalkedAs::ContentCut));
+        assert!(!live.is_walked(&pointer, WalkedAs::Fixed) && !live.is_walked(&pointer, WalkedAs::Foreign));
+        live.note_walked(&pointer, WalkedAs::Foreign);
+        assert!(
+            live.is_walked(&pointer, WalkedAs::ContentCut) && live.is_walked(&pointer, WalkedAs::Foreign)
+        );
+        assert!(!live.is_walked(&pointer, WalkedAs::Fixed));
+    }
+
+    #[test]
+    fn only_the_newest_final_root_of_a_catalog_is_live() {
+        let mut live = set(1, 100);
+        let (newest, added) = (name(1, 0x60), name(2, 0x60));
+        live.set_catalog_root(Some(newest));
+        assert!(!live.insert(&added) && live.contains(&newest) && !live.contains(&added));
+        live.set_catalog_root(Some(added));
+        assert!(live.contains(&added) && !live.contains(&newest));
+    }
+
+    #[test]
+    fn a_folder_is_known_by_its_whole_entry() {
+        let mut live = set(1, 100);
+        let list = name(1, 0x20);
+        live.note_folder_walked(b"an entry");
+        assert!(live.is_folder_walked(b"an entry") && !live.is_folder_walked(b"an entr"));
+        // Its name alone is neither a folder nor a live block.
+        live.insert(&name(2, 0x20));
+        assert!(!live.contains(&list) && !live.is_folder_walked(list.score.as_bytes()));
+    }
+
+    #[test]
+    fn a_block_that_one_run_keeps_by_mistake_is_freed_by_another() {
+        // Two bits a block: many mistakes.
+        let filled = |seed| {
+            let mut live = LiveBlocks::new(&SeededRandom::new(seed), 10_000, 2500).unwrap();
+            (0..10_000).for_each(|number| {
+                live.insert(&name(number, 0));
+            });
+            live
+        };
+        let (first, second) = (filled(1), filled(2));
+        let mistakes =
+            |live: &LiveBlocks| (10_000..20_000).filter(|number| live.contains(&name(*number, 0))).count();
+        let both = (10_000..20_000)
+            .map(|number| name(number, 0))
+            .filter(|name| first.contains(name) && second.contains(name));
+        let (one, other, both) = (mistakes(&first) as f64, mistakes(&second) as f64, both.count() as f64);
+        let expected = one * other / 10_000.0;
+        assert!(one > 1000.0 && (both - expected).abs() < expected / 10.0, "{one}, {other}, both {both}");
+        assert!((first.false_positive_rate() - one / 10_000.0).abs() < 0.02);
+        assert!(first.memory_bytes() < 2600);
+    }
+}
