@@ -419,12 +419,14 @@ Fields = dict[str, Any]
 NODE = ("name:bytes kind mode uid gid mtime:signed ctime:signed inode link_group:number size content:entry target:bytes "
         "device:bytes xattr:list problem mtime_wide:wide ctime_wide:wide inode_flags")
 SNAPSHOT = ("id:bytes name:text time:signed kind source:bytes host:text tag:list image:entry root:bytes size "
-            "file_count problem_count stored_bytes elapsed new_bytes machine:bytes :unknown :unknown left_out:list comment:text "
+            "file_count problem_count stored_bytes elapsed new_bytes machine:bytes hold:list keep_until:signed left_out:list comment:text "
             "file:bytes")
 MACHINE = "name:text uuid:hex architecture:text board:text processor:text cpu_count memory firmware drive:list"
 LEFT_OUT = "volume:text what:text bytes why:text kept_because:text"
 DRIVE = "name:text device:text controller:text boot_index size file:text format:text snapshot:hex"
-ROOT = "sequence list:entry previous:list :unknown :unknown lost:entry"
+HOLD = "label:text set:signed"
+ROOT = "sequence list:entry previous:list trash:entry gone:entry lost:entry"
+TRASHED = "snapshot:bytes forgotten:signed forgotten_by:text undo_until:signed"
 LOSS = "score:bytes type size arena generation first last may_hide_snapshots noticed:signed accepted:signed page:hex seal:hex"
 ABSENT = {"": 0, "number": None, "signed": 0, "bytes": b"", "text": "", "hex": "", "entry": None, "wide": None}
 def wide_time(value: bytes) -> int:
@@ -469,23 +471,37 @@ def records(chunks: Iterable[bytes]) -> Iterator[bytes]:
             del buffer[:start + length]
     must(not buffer, "the last record is cut short")
 def snapshots(store: Store) -> list[Fields]:
-    """Goes back from the last root to the first final one whose list is readable. That list has all earlier
-    snapshots."""
-    found = list[Fields]()
+    """Goes back from the last root to the first final one whose lists are readable. They have all earlier
+    snapshots. Those that a final root has forgotten are left out."""
+    final, added, forgotten = list[Fields](), list[Fields](), set[bytes]()
     for *_, score, is_final in sorted(store.roots, reverse=True):
-        listed = list[Fields]()
+        listed, newer, is_whole = list[Fields](), {snapshot["id"] for snapshot in final}, True
         try:
             root = parse(next(records([store.get(score, CATALOG)]), b""), ROOT, store.width)
             must(root["list"], "a root of the catalog without a list")
+            for removed in removed_ids(store, root) if is_final else ():
+                if removed not in newer:            # a newer root lists what was copied in again
+                    forgotten.add(removed)
             for record in records(pieces(store, root["list"])):
                 listed.append(parse_snapshot(record, store.width))
         except ValueError as damage:
             store.report(f"a root of the catalog, or its list, cannot be read; older ones are: {damage}")
-            is_final = False
-        found = listed + found
-        if is_final:
+            is_whole = False
+        if not is_final:
+            added = listed + added
+            continue
+        final = [snapshot for snapshot in listed if snapshot["id"] not in forgotten] + final
+        if is_whole:
             break
+    found = final + [snapshot for snapshot in added if snapshot["id"] not in forgotten]
     return list({snapshot["id"]: snapshot for snapshot in reversed(found)}.values())[::-1]
+def removed_ids(store: Store, root: Fields) -> Iterator[bytes]:
+    """Yields the ids of the snapshots in the trash of a root, and of those that are gone."""
+    for record in records(pieces(store, root["trash"])):
+        yield parse(parse(record, TRASHED, store.width)["snapshot"], SNAPSHOT, store.width)["id"]
+    gone = b"".join(pieces(store, root["gone"]))
+    must(len(gone) % 16 == 0, "the list of the snapshots that are gone is cut short")
+    yield from (gone[at:at + 16] for at in range(0, len(gone), 16))
 def parse_snapshot(record: bytes, width: int) -> Fields:
     snapshot = parse(record, SNAPSHOT, width)
     must(len(snapshot["id"]) == 16 and snapshot["kind"] in (1, 2), "a snapshot has no id or kind")
@@ -493,6 +509,7 @@ def parse_snapshot(record: bytes, width: int) -> Fields:
     snapshot["machine"] = machine = parse(snapshot["machine"], MACHINE, width) if snapshot["machine"] else None
     if machine:                         # the machine with this disk
         machine["drives"] = [parse(drive, DRIVE, width) for drive in machine.pop("drive")]
+    snapshot["hold"] = [parse(hold, HOLD, width) for hold in snapshot["hold"]]
     snapshot["left_out"] = [parse(part, LEFT_OUT, width) for part in snapshot["left_out"]]
     if snapshot["kind"] == 1:           # an image is treated as a single file
         snapshot["root"] |= {"kind": FILE, "content": snapshot["image"], "mode": 0o600, "mtime": snapshot["time"],

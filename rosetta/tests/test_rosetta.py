@@ -131,10 +131,12 @@ def test_reads_back(tmp_path: Path, kind: str) -> None:
 
 def test_comments_are_listed_and_later_fields_are_skipped(tmp_path: Path) -> None:
     w = Writer(tmp_path / "store")
-    later = [(17, b"later"), (17, b"twice"), (18, b""), (20, b"before the upgrade"), (99, b"\xff")]
+    hold = fields([(1, b"audit"), (2, signed(DAY)), (9, b"later")])
+    later = [(17, hold), (18, signed(5 * DAY)), (20, b"before the upgrade"), (30, b"later"), (30, b"twice"), (99, b"\xff")]
     w.snapshot("disk", 1 * DAY, image=IMAGE, more=later)
     (listed,) = json.loads(rosetta_run(tmp_path / "store", "list", "--json").stdout)
     assert listed["comment"] == "before the upgrade"
+    assert (listed["hold"], listed["keep_until"]) == ([{"label": "audit", "set": DAY}], 5 * DAY)
     assert b"before the upgrade" in rosetta_run(tmp_path / "store", "list").stdout
     assert complain(tmp_path / "store") == ""
 
@@ -223,7 +225,7 @@ def test_what_was_left_out(tmp_path: Path) -> None:
     w = Writer(tmp_path / "store")
     left_out = fields([(1, b"p2"), (2, b"swap"), (3, varint(4096)), (4, b"a header"), (9, b"not yet known")])
     kept = fields([(1, b"p3"), (2, b"swap"), (5, b"ZFS")])
-    w.snapshot("disk", DAY, image=IMAGE, more=[(17, b"not yet known"), (18, b"?"), (19, left_out), (19, kept)])
+    w.snapshot("disk", DAY, image=IMAGE, more=[(19, left_out), (19, kept), (30, b"not yet known")])
     listed = json.loads(rosetta_run(tmp_path / "store", "list", "--json").stdout)
     assert listed[0]["left_out"] == [
         {"volume": "p2", "what": "swap", "bytes": 4096, "why": "a header", "kept_because": ""},
@@ -464,6 +466,39 @@ def test_what_is_lost_is_listed(tmp_path: Path) -> None:
     assert listed == [f"lost  block {gone.hex()} of type 0", "accepted  arena 3, bytes 512 to the end"]
     assert rosetta_run(tmp_path / "store", "restore", "good", str(tmp_path / "back")).returncode == 0
     assert (tmp_path / "back").read_bytes() == IMAGE
+
+
+def names(store: Path) -> list[str]:
+    return [snapshot["name"] for snapshot in json.loads(rosetta_run(store, "list", "--json").stdout)]
+
+
+def forget(w: Writer, listed: list[bytes], trash: list[bytes], gone: list[bytes]) -> None:
+    """Writes a root with these lists."""
+    trashed = b"".join(record([(1, one[one[0] // 128 + 1:]), (2, signed(DAY)), (4, signed(8 * DAY))]) for one in trash)
+    lists = [(2, w.cut(b"".join(listed))), *([(4, w.cut(trashed))] if trash else [])]
+    w.page()
+    w.put(record([(1, varint(9)), *lists, (5, w.cut(b"".join(sorted(gone))))]), CATALOG)
+    w.page()
+
+
+def test_forgotten_snapshots_are_not_listed(tmp_path: Path) -> None:
+    w = Writer(tmp_path / "store")
+    ids = [w.snapshot(name, DAY, image=name.encode()) for name in ("kept", "trashed", "gone", "returned")]
+    kept, trashed, _, returned = w.catalog
+    forget(w, [kept], [trashed], [ids[2], ids[3]])
+    assert names(tmp_path / "store") == ["kept"] and complain(tmp_path / "store") == ""
+    # A later list that is damaged hides nothing, and the older ones bring back nothing.
+    forget(w, [kept, returned, b"\5rubbish"], [trashed], [ids[2]])
+    assert names(tmp_path / "store") == ["kept", "returned"]
+    assert "a root of the catalog, or its list, cannot be read" in complain(tmp_path / "store")
+
+
+def test_ids_that_are_gone_are_whole(tmp_path: Path) -> None:
+    w = Writer(tmp_path / "store")
+    w.snapshot("kept", DAY, image=IMAGE)
+    forget(w, w.catalog, [], [b"short"])
+    assert names(tmp_path / "store") == ["kept"]
+    assert "the snapshots that are gone is cut short" in complain(tmp_path / "store")
 
 
 def test_an_empty_page_is_a_mark(tmp_path: Path) -> None:

@@ -2,9 +2,13 @@
 //! select snapshots.
 
 pub mod catalog_root;
+pub mod hold;
+pub mod known_snapshots;
 pub mod left_out_record;
 pub mod losses;
 pub mod machine;
+pub mod removed;
+pub mod root_record;
 pub mod selection;
 pub mod snapshot;
 pub mod snapshot_filter;

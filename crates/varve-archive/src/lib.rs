@@ -29,6 +29,7 @@ mod browsing;
 mod catalog;
 mod checking;
 pub mod folder;
+mod forgetting;
 pub mod image;
 mod inode_flags;
 mod progress;
@@ -43,10 +44,13 @@ pub use browsing::files::{ContentKey, Files, Nodes, ReadProblem, Tree};
 pub use browsing::inside_image::{ImageFiles, ListedVolume};
 pub use browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};
 pub use browsing::snapshot_list::{FilteredSnapshots, SnapshotList, StoreSnapshots};
-pub use catalog::catalog_root::{Catalog, LoadCatalogError, SaveCatalogError};
+pub use catalog::catalog_root::{Catalog, LiveEntries, SaveCatalogError};
+pub use catalog::hold::{Hold, HoldLabelError};
 pub use catalog::left_out_record::LeftOutRecord;
 pub use catalog::losses::{Losses, LostBlock, LostPlace, PlaceId};
 pub use catalog::machine::{Firmware, Machine, MachineDrive};
+pub use catalog::removed::{ReadRemovedError, TrashedSnapshot};
+pub use catalog::root_record::LoadCatalogError;
 pub use catalog::selection::{SelectError, Selected, select, series, split_place};
 pub use catalog::snapshot::{DecodeSnapshotError, Growth, Snapshot, SnapshotContent};
 pub use catalog::snapshot_filter::SnapshotFilter;
@@ -62,6 +66,12 @@ pub use checking::verify::{
     ArchiveHarm, Harm, Verified, VerifiedArchive, VerifyArchiveError, VerifyError, harm_of, verify,
     verify_archive,
 };
+pub use forgetting::expiry::{ExpireTrashError, ExpiryPlan};
+pub use forgetting::forget::{ForgetError, ForgetPlan};
+pub use forgetting::holding::ProtectError;
+pub use forgetting::listed::UnknownSnapshots;
+pub use forgetting::protection::{ProtectedSnapshot, Protection};
+pub use forgetting::undo::UndoForgetError;
 pub use inode_flags::InodeFlags;
 pub use progress::{Problem, Progress, ProgressSnapshot};
 pub use records::fields::{Field, FieldError, FieldReader, FieldWriter, UnknownFields, frame};

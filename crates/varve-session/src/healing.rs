@@ -25,7 +25,7 @@ impl CommandSession {
         let store = Arc::new(self.read_store()?);
         store.role().require(Permission::Read)?;
         let blocks = blocks(self, Arc::clone(&store));
-        let catalog = Catalog::load_all(&*blocks, &store.catalogs());
+        let catalog = Catalog::load_of(&store, &*blocks);
         self.report_lost(&blocks);
         Ok(Archive::with_catalog(store, catalog?))
     }

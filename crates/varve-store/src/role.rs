@@ -21,6 +21,8 @@ pub enum Role {
 pub enum Permission {
     Read,
     Add,
+    /// To protect snapshots against being forgotten, and to extend that protection.
+    Hold,
     /// To remove or replace anything: to forget snapshots, to reclaim their space, to write damaged
     /// arenas anew.
     Destroy,
@@ -47,7 +49,7 @@ impl Role {
     pub fn allows(self, permission: Permission) -> bool {
         match (self, permission) {
             (Self::Full, _) | (_, Permission::Add) => true,
-            (Self::AppendOnly, permission) => permission == Permission::Read,
+            (Self::AppendOnly, permission) => matches!(permission, Permission::Read | Permission::Hold),
             (Self::WriteOnly, _) => false,
         }
     }
@@ -76,6 +78,7 @@ impl std::fmt::Display for Permission {
         f.write_str(match self {
             Self::Read => "read what is stored",
             Self::Add => "add to the store",
+            Self::Hold => "hold snapshots",
             Self::Destroy => "remove anything",
             Self::ManageKeys => "make, change or remove keys",
         })
@@ -88,11 +91,17 @@ mod tests {
 
     #[test]
     fn each_role_allows_what_it_is_for() {
-        let all = [Permission::Read, Permission::Add, Permission::Destroy, Permission::ManageKeys];
+        let all = [
+            Permission::Read,
+            Permission::Add,
+            Permission::Hold,
+            Permission::Destroy,
+            Permission::ManageKeys,
+        ];
         let allowed = |role: Role| all.map(|permission| role.allows(permission));
-        assert_eq!(allowed(Role::Full), [true, true, true, true]);
-        assert_eq!(allowed(Role::AppendOnly), [true, true, false, false]);
-        assert_eq!(allowed(Role::WriteOnly), [false, true, false, false]);
+        assert_eq!(allowed(Role::Full), [true; 5]);
+        assert_eq!(allowed(Role::AppendOnly), [true, true, true, false, false]);
+        assert_eq!(allowed(Role::WriteOnly), [false, true, false, false, false]);
         let refused = Role::WriteOnly.require(Permission::Read).unwrap_err();
         assert_eq!(refused.to_string(), "this key is write-only: it may not read what is stored");
     }

@@ -7,7 +7,8 @@ use varve_block::{BlockName, BlockStore};
 use varve_store::Store;
 use varve_world::Clock;
 
-use crate::catalog::catalog_root::{Catalog, LoadCatalogError};
+use crate::catalog::catalog_root::Catalog;
+use crate::catalog::root_record::LoadCatalogError;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_filter::SnapshotFilter;
 use crate::taking::take::Archive;
@@ -106,7 +107,7 @@ impl StoreSnapshots {
     /// [`LoadCatalogError`]
     pub fn open(store: Arc<Store>, blocks: Arc<dyn BlockStore>) -> Result<Self, LoadCatalogError> {
         let roots = store.catalogs();
-        let catalog = Catalog::load_all(&*blocks, &roots)?;
+        let catalog = Catalog::load_of(&store, &*blocks)?;
         Ok(Self { store, blocks, catalog, roots })
     }
 }
@@ -122,7 +123,7 @@ impl SnapshotList for StoreSnapshots {
         if roots == self.roots {
             return Ok(false);
         }
-        self.catalog = Catalog::load_all(&*self.blocks, &roots)?;
+        self.catalog = Catalog::load_of(&self.store, &*self.blocks)?;
         self.roots = roots;
         Ok(true)
     }

@@ -1,88 +1,63 @@
 //! The catalog, itself stored in the log. Its root is the last block that a finished snapshot
 //! writes.
 
+use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use varve_block::{
-    Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError, causes,
-};
-use varve_store::CatalogRoot;
-use varve_tree::{ContentWriter, Cutting, DecodeEntryError, Entry, Visit, walk};
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError, Score, SyncError};
+use varve_store::{CatalogRoot, Store};
+use varve_tree::{ContentWriter, Cutting, Entry, Visit, walk};
 
+use crate::catalog::known_snapshots::KnownSnapshots;
 use crate::catalog::losses::Losses;
-use crate::catalog::snapshot::{DecodeSnapshotError, Snapshot, SnapshotContent};
+use crate::catalog::removed::{RemovedLists, TrashedSnapshot};
+use crate::catalog::root_record::{
+    LoadCatalogError, RootChain, RootRecord, decode_root, is_lost, may_come_back, read_chain,
+};
+use crate::catalog::snapshot::{Snapshot, SnapshotContent};
 use crate::catalog::snapshot_filter::source_path;
-use crate::records::fields::{FieldError, FieldReader, FieldWriter, UnknownFields, frame, split_record};
+use crate::catalog::snapshot_id::SnapshotId;
+use crate::records::fields::{FieldWriter, UnknownFields, frame};
 use crate::records::node::Node;
-use crate::records::record_list::{ReadRecordsError, Records};
+use crate::records::record_list::Records;
 
-/// All snapshots of a store, in the order in which they were finished.
+/// All snapshots of a store, in the order in which they were finished, and those that were
+/// forgotten.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Catalog {
+    /// The number of the newest final root.
     sequence: u64,
-    snapshots: Vec<Snapshot>,
+    known: KnownSnapshots,
     /// The earlier roots, newest first, if this process may not read the catalog. A reader follows
     /// the first one that is readable.
     unread: Option<Vec<Score>>,
     /// The entry of the list of losses.
     losses: Option<Entry>,
+    /// The entries of the lists of snapshots, of the trash and of the snapshots that are gone, in
+    /// all roots that were read.
+    lists: Vec<Entry>,
     /// True if blocks are lost of a catalog that a write-only key has added. Its snapshots are
     /// missing here.
     lacks_added: bool,
+    /// True if the lists of forgotten snapshots were not readable to their end.
+    lacks_forgotten: bool,
     /// Fields of its roots that this version does not know. Those of the newest root come last.
     unknown: UnknownFields,
 }
 
-/// Upper bound on the roots that a reader follows. With one new root a day, it lasts for more than
-/// 2,800 years.
-const ROOT_COUNT_MAX: usize = 1 << 20;
-
-/// Why the catalog could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadCatalogError {
-    /// The root is lost.
-    #[error("the catalog's root cannot be read")]
-    Root(#[from] GetError),
-    /// The root is malformed.
-    #[error("the catalog's root is malformed")]
-    Malformed(#[from] FieldError),
-    /// There are more roots than a reader follows.
-    #[error("the catalog has more than {ROOT_COUNT_MAX} roots")]
-    Endless,
-    /// The root names no list.
-    #[error("the catalog's root has no list of snapshots")]
-    NoList,
-    #[error("the catalog's list is malformed")]
-    Entry(#[from] DecodeEntryError),
-    #[error("the catalog's list cannot be read")]
-    List(#[from] ReadRecordsError),
-    #[error("{0}")]
-    Snapshot(#[from] DecodeSnapshotError),
-    /// The next catalog would lack snapshots that a write-only key has added.
-    #[error(
-        "a catalog that a write-only key has added cannot be read, and the next catalog would lack its snapshots"
-    )]
-    LacksAdded,
-}
-
-/// Returns whether the error may be temporary: the store failed, or the disk does not return data
-/// that it has.
-fn may_come_back(error: &LoadCatalogError) -> bool {
-    if matches!(error, LoadCatalogError::Root(GetError::Failed { .. })) {
-        return true;
-    }
-    let from_disk = causes(error).find_map(|error| error.downcast_ref::<io::Error>());
-    from_disk
-        .is_some_and(|error| !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound))
-}
-
-/// Returns whether blocks are missing or damaged. Otherwise their writer has stored malformed data.
-fn is_lost(error: &LoadCatalogError) -> bool {
-    causes(error).any(|error| error.is::<GetError>())
+/// Everything that the collector of garbage must keep.
+#[derive(Debug)]
+pub struct LiveEntries<'a> {
+    /// The listed snapshots.
+    pub snapshots: &'a [Snapshot],
+    /// The forgotten snapshots that can come back.
+    pub trash: &'a [TrashedSnapshot],
+    /// The catalog's own lists. Their leaves lead to nothing else.
+    pub lists: Vec<Entry>,
 }
 
 /// Why a snapshot was not added. The catalog in the store is unchanged.
@@ -95,64 +70,105 @@ pub enum SaveCatalogError {
     /// The catalog was written, but may not survive a power loss.
     #[error("the catalog could not be made durable")]
     Catalog(#[source] SyncError),
+    /// The new catalog would lack snapshots in the trash, or list some that are gone.
+    #[error("the lists of forgotten snapshots could not be read, and the new catalog would lack them")]
+    LacksForgotten,
 }
 
 impl Catalog {
-    /// Reads the catalog that `root` leads to. `None` means a store without snapshots.
+    /// Reads the catalog that `root` leads to. `None` means a store without snapshots. The writer
+    /// of the root, or of the roots that it leads to, must be trusted to forget snapshots.
     ///
     /// # Errors
     /// [`LoadCatalogError`].
     pub fn load(blocks: &dyn BlockStore, root: Option<BlockName>) -> Result<Self, LoadCatalogError> {
+        let root = root.map(|name| CatalogRoot { name, is_final: true });
         Self::load_all(blocks, root.as_slice())
     }
 
+    /// Reads the catalog of a store. Its blocks are read through `blocks`: from the store itself,
+    /// or with the help of copies.
+    ///
+    /// # Errors
+    /// [`LoadCatalogError`].
+    pub fn load_of(store: &Store, blocks: &dyn BlockStore) -> Result<Self, LoadCatalogError> {
+        Self::load_all(blocks, &roots_of(store))
+    }
+
     /// Reads the catalogs that these roots lead to, and joins them into one. The first root was
-    /// written by a process that could read the catalog before it. The others were added since
-    /// then, oldest first, by write-only keys. A root that omits or spoils something hides nothing
-    /// that the others hold. Lost catalogs among the added ones are omitted.
+    /// written by a process that could read the catalog before it, if it is final. The others were
+    /// added since then, oldest first, by write-only keys. A root that omits or spoils something
+    /// hides nothing that the others hold. Only the first root, if it is final, decides which
+    /// snapshots are forgotten. Lost catalogs among the added ones are omitted.
     ///
     /// # Errors
     /// [`LoadCatalogError`]. If the first catalog is lost, the call fails, because the others do
     /// not repeat its contents.
-    pub fn load_all(blocks: &dyn BlockStore, roots: &[BlockName]) -> Result<Self, LoadCatalogError> {
+    pub fn load_all(blocks: &dyn BlockStore, roots: &[CatalogRoot]) -> Result<Self, LoadCatalogError> {
         let mut catalog = Self::default();
-        let (mut passed, mut known) = (BTreeSet::new(), BTreeSet::new());
-        let mut failure = None;
-        for root in roots {
-            match read_chain(blocks, root.score, &mut passed) {
-                Ok(RootChain { sequence, snapshots, losses, unknown }) => {
-                    catalog.sequence = catalog.sequence.max(sequence);
-                    catalog.unknown.extend(&unknown);
-                    if Some(root) == roots.first() {
-                        catalog.losses = losses;
-                    }
-                    catalog
-                        .snapshots
-                        .extend(snapshots.into_iter().filter(|snapshot| known.insert(snapshot.id)));
+        let mut passed = BTreeSet::new();
+        let (mut added, mut failure) = (Vec::new(), None);
+        for (place, root) in roots.iter().enumerate() {
+            let is_first = place == 0;
+            match read_chain(blocks, root.name.score, &mut passed) {
+                Ok(chain) if is_first && root.is_final => catalog = Self::of_final(blocks, chain)?,
+                Ok(chain) => {
+                    catalog.unknown.extend(&chain.unknown);
+                    catalog.lists.extend(chain.lists);
+                    added.extend(chain.snapshots);
                 }
                 // A temporary error decides nothing: the catalog may be readable later.
                 Err(error) if may_come_back(&error) => return Err(error),
-                Err(error) if Some(root) == roots.first() && is_lost(&error) => return Err(error),
-                Err(error) if Some(root) == roots.first() => failure = Some(error),
+                Err(error) if is_first && is_lost(&error) => return Err(error),
+                Err(error) if is_first => {
+                    failure = Some(error);
+                    catalog.lacks_forgotten = root.is_final;
+                }
                 Err(error) => {
-                    tracing::error!(%root, %error, "a catalog that was added cannot be read");
+                    tracing::error!(root = %root.name, %error, "a catalog that was added cannot be read");
                     catalog.lacks_added |= is_lost(&error);
                 }
             }
         }
+        catalog.known.list_added(added);
         match failure {
             // Later roots may lead to this root, or to the ones before it.
-            Some(error) if catalog.snapshots.is_empty() => Err(error),
+            Some(error) if catalog.snapshots().is_empty() => Err(error),
             _ => Ok(catalog),
         }
     }
 
-    /// Returns the catalog if the next catalog may replace it: it lacks no snapshot that was added.
+    /// The catalog of a final root, or of a chain that ends with one.
+    fn of_final(blocks: &dyn BlockStore, chain: RootChain) -> Result<Self, LoadCatalogError> {
+        let RootChain { sequence, snapshots, mut lists, losses, removed, unknown } = chain;
+        let (found, whole) = removed.read(blocks);
+        let lacks_forgotten = whole.is_err();
+        if let Err(error) = whole.map_err(LoadCatalogError::from) {
+            if may_come_back(&error) {
+                return Err(error);
+            }
+            tracing::error!(%error, "the lists of forgotten snapshots cannot be read");
+        }
+        lists.extend(removed.trash.into_iter().chain(removed.gone));
+        let known = KnownSnapshots::of_final(snapshots, found);
+        Ok(Self { sequence, known, losses, lists, lacks_forgotten, unknown, ..Self::default() })
+    }
+
+    /// Returns the catalog if the next catalog may replace it: it lacks no snapshot that was added,
+    /// and none that was forgotten.
     ///
     /// # Errors
-    /// [`LoadCatalogError::LacksAdded`].
+    /// [`LoadCatalogError::LacksAdded`] and [`LoadCatalogError::LacksForgotten`].
     pub(crate) fn require_all(self) -> Result<Self, LoadCatalogError> {
-        if self.lacks_added { Err(LoadCatalogError::LacksAdded) } else { Ok(self) }
+        if self.lacks_added { Err(LoadCatalogError::LacksAdded) } else { self.require_forgotten() }
+    }
+
+    /// Returns the catalog if it lacks no snapshot that was forgotten.
+    ///
+    /// # Errors
+    /// [`LoadCatalogError::LacksForgotten`].
+    pub(crate) fn require_forgotten(self) -> Result<Self, LoadCatalogError> {
+        if self.lacks_forgotten { Err(LoadCatalogError::LacksForgotten) } else { Ok(self) }
     }
 
     /// A catalog for a process that can add snapshots but not read them. `roots` are the earlier
@@ -166,7 +182,64 @@ impl Catalog {
     /// only the snapshots that this process has added.
     #[must_use]
     pub fn snapshots(&self) -> &[Snapshot] {
-        &self.snapshots
+        self.known.listed()
+    }
+
+    /// The forgotten snapshots that can come back, in the order in which they were forgotten.
+    #[must_use]
+    pub fn trash(&self) -> &[TrashedSnapshot] {
+        self.known.trash()
+    }
+
+    /// The snapshots that cannot come back, except by a copy from elsewhere.
+    #[must_use]
+    pub fn gone(&self) -> &BTreeSet<SnapshotId> {
+        self.known.gone()
+    }
+
+    /// The listed snapshots, and behind them those in the trash.
+    #[must_use]
+    pub fn kept_snapshots(&self) -> Cow<'_, [Snapshot]> {
+        if self.trash().is_empty() {
+            return Cow::Borrowed(self.snapshots());
+        }
+        let trash = self.trash().iter().map(|trashed| &trashed.snapshot);
+        self.snapshots().iter().chain(trash).cloned().collect()
+    }
+
+    /// Returns whether this snapshot is in the trash, or gone.
+    #[must_use]
+    pub fn is_forgotten(&self, id: SnapshotId) -> bool {
+        self.gone().contains(&id) || self.trash().iter().any(|trashed| trashed.snapshot.id == id)
+    }
+
+    /// Returns whether the lists of forgotten snapshots were not readable to their end. Some of
+    /// those snapshots may then be listed, and some can be undone only after a repair.
+    #[must_use]
+    pub fn lacks_forgotten(&self) -> bool {
+        self.lacks_forgotten
+    }
+
+    /// Everything that the catalog leads to, and the lists of the catalog itself. The blocks of the
+    /// roots come on top.
+    #[must_use]
+    pub fn live_entries(&self) -> LiveEntries<'_> {
+        let lists = self.lists.iter().copied().chain(self.losses).collect();
+        LiveEntries { snapshots: self.snapshots(), trash: self.trash(), lists }
+    }
+
+    /// Returns whether older programs would lose something of this catalog: a hold, a date up to
+    /// which a snapshot is kept, or a snapshot that was forgotten. Its root must then lie in an
+    /// arena of version 3, which they refuse.
+    #[must_use]
+    pub fn needs_arena_version_3(&self) -> bool {
+        let is_kept = |snapshot: &Snapshot| !snapshot.holds.is_empty() || snapshot.keep_until.is_some();
+        !self.known.removed().is_empty() || self.snapshots().iter().any(is_kept)
+    }
+
+    /// The number of the newest final root.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence
     }
 
     /// The recorded losses. Some of these blocks may have become readable since.
@@ -199,8 +272,9 @@ impl Catalog {
     /// contents of the snapshots are not included.
     pub(crate) fn own_blocks(blocks: &dyn BlockStore, root: &BlockName, names: &mut BTreeSet<BlockName>) {
         let decoded = blocks.get(root).map(|block| decode_root(&block, blocks.score_bytes()));
-        let Ok(Ok(RootRecord { list, losses, .. })) = decoded else { return };
-        for entry in [Some(list), losses].into_iter().flatten() {
+        let Ok(Ok(RootRecord { list, losses, removed, .. })) = decoded else { return };
+        let RemovedLists { trash, gone } = removed;
+        for entry in [Some(list), losses, trash, gone].into_iter().flatten() {
             walk(blocks, &entry, &mut |node| {
                 let is_known = !names.insert(node.name);
                 if is_known { Visit::Skip } else { Visit::Descend }
@@ -223,14 +297,14 @@ impl Catalog {
     pub(crate) fn newest_folder(&self, name: &str, source: &[u8]) -> Option<&Node> {
         let source = Path::new(OsStr::from_bytes(source));
         let same = |snapshot: &&Snapshot| snapshot.name == name && source_path(snapshot) == source;
-        self.snapshots.iter().rev().filter(same).find_map(|snapshot| match &snapshot.content {
+        self.snapshots().iter().rev().filter(same).find_map(|snapshot| match &snapshot.content {
             SnapshotContent::Folder(root) => Some(&**root),
             SnapshotContent::Image(_) => None,
         })
     }
 
-    /// Adds a snapshot for ever. First makes everything that it leads to durable, and then the
-    /// catalog that leads to it. Returns the new root.
+    /// Adds a snapshot. First makes everything that it leads to durable, and then the catalog that
+    /// leads to it. Returns the new root.
     ///
     /// # Errors
     /// [`SaveCatalogError`].
@@ -239,12 +313,21 @@ impl Catalog {
         blocks: &dyn BlockStore,
         snapshot: Snapshot,
     ) -> Result<BlockName, SaveCatalogError> {
+        let next = self.bring_back(snapshot);
+        self.replace(blocks, next)
+    }
+
+    /// The catalog with one more snapshot. If the snapshot was forgotten, it comes back by this,
+    /// even if it was gone: its content must have been stored again.
+    pub(crate) fn bring_back(&self, snapshot: Snapshot) -> Self {
+        self.with(|known| known.bring_back(snapshot))
+    }
+
+    /// The catalog with a change of its snapshots.
+    pub(crate) fn with(&self, change: impl FnOnce(&mut KnownSnapshots)) -> Self {
         let mut next = self.clone();
-        next.sequence += 1;
-        next.snapshots.push(snapshot);
-        let root = next.save(blocks)?;
-        *self = next;
-        Ok(root)
+        change(&mut next.known);
+        next
     }
 
     /// Replaces the snapshots that have the same ids as those in `changed`. They may lead to no new
@@ -257,15 +340,7 @@ impl Catalog {
         blocks: &dyn BlockStore,
         changed: &[Snapshot],
     ) -> Result<BlockName, SaveCatalogError> {
-        let mut next = self.clone();
-        for snapshot in &mut next.snapshots {
-            if let Some(other) = changed.iter().find(|other| other.id == snapshot.id) {
-                snapshot.clone_from(other);
-            }
-        }
-        let root = next.write_again(blocks)?;
-        *self = next;
-        Ok(root)
+        self.replace(blocks, self.with(|known| known.change(changed)))
     }
 
     /// Collects the snapshots that are still readable in these catalogs. `roots` are newest first.
@@ -275,47 +350,48 @@ impl Catalog {
     /// leads to.
     pub(crate) fn salvage(blocks: &dyn BlockStore, roots: &[CatalogRoot]) -> Self {
         let mut salvaged = Self::default();
+        let mut added = Vec::new();
         for CatalogRoot { name, is_final } in roots {
-            let Ok(RootRecord { sequence, list, mut unknown, .. }) = blocks
+            let Ok(RootRecord { sequence, list, mut unknown, removed, .. }) = blocks
                 .get(name)
                 .map_err(LoadCatalogError::from)
                 .and_then(|block| decode_root(&block, blocks.score_bytes()))
             else {
                 continue;
             };
-            salvaged.sequence = salvaged.sequence.max(sequence);
             unknown.extend(&salvaged.unknown);
             salvaged.unknown = unknown;
-            let mut records = Records::new(blocks, &list);
-            let mut is_whole = true;
-            while let Some(record) = records.next() {
-                let snapshot = record.map(|record| Snapshot::decode(record, blocks.score_bytes()));
-                let Ok(Ok(snapshot)) = snapshot else {
-                    is_whole = false;
-                    break;
-                };
-                salvaged.add_one_unknown(snapshot);
+            let (listed, is_list_whole) = readable_snapshots(blocks, &list);
+            if !is_final {
+                added.push(listed);
+                continue;
             }
-            if is_whole && *is_final {
+            let (removed, is_removed_whole) = removed.read(blocks);
+            salvaged.sequence = salvaged.sequence.max(sequence);
+            salvaged.known.join(&KnownSnapshots::of_final(listed, removed), Ordering::Less);
+            if is_list_whole && is_removed_whole.is_ok() {
                 break;
             }
         }
+        salvaged.known.list_added(added.into_iter().rev().flatten().collect());
         salvaged
     }
 
-    /// Adds the snapshots of another copy's catalog that this catalog lacks.
-    pub(crate) fn add_unknown(&mut self, other: &Self) {
+    /// Adds the snapshots of another catalog of the same store: of a copy, or of a root that was
+    /// found again. `sequence` is the number of the newest final root that this catalog was read
+    /// from: the newer of two final roots decides which snapshots are forgotten.
+    pub(crate) fn join(&mut self, other: &Self, sequence: u64) {
+        self.known.join(&other.known, other.sequence.cmp(&sequence));
         self.sequence = self.sequence.max(other.sequence);
         let mut unknown = other.unknown.clone();
         unknown.extend(&self.unknown);
         self.unknown = unknown;
-        other.snapshots.iter().cloned().for_each(|snapshot| self.add_one_unknown(snapshot));
     }
 
-    fn add_one_unknown(&mut self, snapshot: Snapshot) {
-        if !self.snapshots.iter().any(|known| known.id == snapshot.id) {
-            self.snapshots.push(snapshot);
-        }
+    /// Returns whether a reader of this catalog finds all that `other` lists, and nothing that
+    /// `other` has removed.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self.known.covers(&other.known)
     }
 
     /// Stores the unchanged catalog under a new root.
@@ -323,29 +399,49 @@ impl Catalog {
     /// # Errors
     /// [`SaveCatalogError`].
     pub(crate) fn write_again(&mut self, blocks: &dyn BlockStore) -> Result<BlockName, SaveCatalogError> {
-        self.sequence += 1;
-        self.save(blocks)
+        self.replace(blocks, self.clone())
     }
 
-    /// Stores the list of snapshots and then a root that leads to it, each with a sync.
-    fn save(&self, blocks: &dyn BlockStore) -> Result<BlockName, SaveCatalogError> {
+    /// Stores the next catalog, which takes the place of this one. Returns its root.
+    ///
+    /// # Errors
+    /// [`SaveCatalogError`]; the catalog is then unchanged.
+    pub(crate) fn replace(
+        &mut self,
+        blocks: &dyn BlockStore,
+        mut next: Self,
+    ) -> Result<BlockName, SaveCatalogError> {
+        next.sequence = next.sequence.saturating_add(1);
+        let root = next.save(blocks)?;
+        *self = next;
+        Ok(root)
+    }
+
+    /// Stores the lists and then a root that leads to them, each with a sync.
+    fn save(&mut self, blocks: &dyn BlockStore) -> Result<BlockName, SaveCatalogError> {
+        if self.lacks_forgotten {
+            return Err(SaveCatalogError::LacksForgotten);
+        }
         let mut list = ContentWriter::new(blocks, BlockKind::Data, Cutting::DIRECTORY);
         let mut record = Vec::new();
-        for snapshot in &self.snapshots {
+        for snapshot in self.known.listed() {
             record.clear();
             frame(&snapshot.encode(), &mut record);
             list.write(&record)?;
         }
         let list = list.finish()?;
+        let RemovedLists { trash, gone } = self.known.removed().write(blocks)?;
         // A crash between the two syncs leaves the old catalog. Without the first sync, it could
         // leave a catalog that leads to lost blocks.
         blocks.sync().map_err(SaveCatalogError::Data)?;
-        let losses = self.losses.as_ref().map(Entry::encode);
+        let encoded = |entry: &Option<Entry>| entry.as_ref().map(Entry::encode);
         let root = match &self.unread {
             None => FieldWriter::new()
                 .number(1, self.sequence)
                 .bytes(2, &list.encode())
-                .optional_bytes(6, losses.as_deref()),
+                .optional_bytes(4, encoded(&trash).as_deref())
+                .optional_bytes(5, encoded(&gone).as_deref())
+                .optional_bytes(6, encoded(&self.losses).as_deref()),
             Some(previous) => {
                 previous.iter().fold(FieldWriter::new().bytes(2, &list.encode()), |root, score| {
                     root.bytes(3, score.as_bytes())
@@ -357,112 +453,55 @@ impl Catalog {
         let root = record;
         let score = blocks.put(Block { block_type: BlockType::CATALOG, bytes: &root })?;
         blocks.sync().map_err(SaveCatalogError::Catalog)?;
+        self.known.settle();
+        self.lists = [Some(list), trash, gone].into_iter().flatten().collect();
         Ok(BlockName { score, block_type: BlockType::CATALOG })
     }
 }
 
-/// The contents of a root.
-struct RootRecord {
-    sequence: u64,
-    list: Entry,
-    previous: Vec<Score>,
-    losses: Option<Entry>,
-    unknown: UnknownFields,
-}
-
-/// The joined contents of a root and of the roots before it.
-struct RootChain {
-    sequence: u64,
-    snapshots: Vec<Snapshot>,
-    /// The losses of the oldest root in the chain.
-    losses: Option<Entry>,
-    unknown: UnknownFields,
-}
-
-/// Reads the snapshots that a root leads to. Stops at roots that are already in `passed`.
-fn read_chain(
-    blocks: &dyn BlockStore,
-    root: Score,
-    passed: &mut BTreeSet<Score>,
-) -> Result<RootChain, LoadCatalogError> {
-    let (mut sequence, mut lists, mut wanted, mut losses) = (0, Vec::new(), vec![root], None);
-    let mut unknown = UnknownFields::default();
-    while let Some(root) = first_root(blocks, &wanted, passed)? {
-        sequence = root.sequence.max(sequence);
-        // A root whose writer could read all earlier snapshots names no previous root. It ends the
-        // chain, and its list of losses counts.
-        losses = root.losses;
-        lists.push(root.list);
-        let mut earlier = root.unknown;
-        earlier.extend(&unknown);
-        unknown = earlier;
-        wanted = root.previous;
+/// The roots from which the catalog of a store is read, oldest first: the newest final one, and all
+/// roots after it. Without a final root, all roots.
+fn roots_of(store: &Store) -> Vec<CatalogRoot> {
+    loop {
+        let is_final = store.final_catalog_place().is_some();
+        let names = store.catalogs();
+        // Another thread may have noticed the first final root of the store meanwhile.
+        if is_final == store.final_catalog_place().is_some() {
+            let root = |(place, name)| CatalogRoot { name, is_final: is_final && place == 0 };
+            return names.into_iter().enumerate().map(root).collect();
+        }
     }
+}
+
+/// Reads a list of snapshots up to the first damage. Returns whether there is none.
+fn readable_snapshots(blocks: &dyn BlockStore, list: &Entry) -> (Vec<Snapshot>, bool) {
     let mut snapshots = Vec::new();
-    for list in lists.iter().rev() {
-        let mut records = Records::new(blocks, list);
-        while let Some(record) = records.next() {
-            snapshots.push(Snapshot::decode(record?, blocks.score_bytes())?);
+    let mut records = Records::new(blocks, list);
+    while let Some(record) = records.next() {
+        match record.map(|record| Snapshot::decode(record, blocks.score_bytes())) {
+            Ok(Ok(snapshot)) => snapshots.push(snapshot),
+            _ => return (snapshots, false),
         }
     }
-    Ok(RootChain { sequence, snapshots, losses, unknown })
-}
-
-/// The first of these roots that is readable, unless it was passed before. A crash has taken the
-/// ones before it in the list.
-fn first_root(
-    blocks: &dyn BlockStore,
-    wanted: &[Score],
-    passed: &mut BTreeSet<Score>,
-) -> Result<Option<RootRecord>, LoadCatalogError> {
-    let mut failure = None;
-    for score in wanted {
-        if !passed.insert(*score) {
-            return Ok(None);
-        }
-        if passed.len() > ROOT_COUNT_MAX {
-            return Err(LoadCatalogError::Endless);
-        }
-        let name = BlockName { score: *score, block_type: BlockType::CATALOG };
-        failure = match blocks.get(&name).map(|block| decode_root(&block, blocks.score_bytes())) {
-            Ok(Ok(root)) => return Ok(Some(root)),
-            Ok(Err(error)) => Some(error),
-            Err(error @ GetError::Failed { .. }) => return Err(error.into()),
-            Err(error) => Some(error.into()),
-        };
-        tracing::warn!(%score, "a root of the catalog cannot be read");
-    }
-    failure.map_or(Ok(None), Err)
-}
-
-fn decode_root(block: &[u8], score_bytes: usize) -> Result<RootRecord, LoadCatalogError> {
-    let (fields, _) = split_record(block).ok_or(LoadCatalogError::NoList)?;
-    let (mut sequence, mut list, mut previous, mut losses) = (0, None, Vec::new(), None);
-    let mut unknown = UnknownFields::default();
-    for field in FieldReader::new(fields) {
-        let field = field?;
-        match field.number {
-            1 => sequence = field.value()?,
-            2 => list = Some(Entry::decode(field.bytes, score_bytes)?),
-            3 if field.bytes.len() == score_bytes => {
-                previous.push(Score::try_from(field.bytes).map_err(|_| field.unexpected())?);
-            }
-            3 => return Err(field.unexpected().into()),
-            6 => losses = Some(Entry::decode(field.bytes, score_bytes)?),
-            _ => unknown.keep(&field),
-        }
-    }
-    Ok(RootRecord { sequence, list: list.ok_or(LoadCatalogError::NoList)?, previous, losses, unknown })
+    (snapshots, true)
 }
 
 #[cfg(test)]
 mod tests {
-    use varve_block::MemoryBlockStore;
+    use varve_block::{GetError, MemoryBlockStore};
     use varve_world::Timestamp;
 
     use super::*;
     use crate::catalog::losses::LostBlock;
+    use crate::catalog::removed::tests::trashed;
     use crate::catalog::snapshot::tests::snapshot;
+    use crate::records::fields::{FieldReader, split_record};
+
+    /// Roots of which the first is final.
+    fn final_first(names: &[BlockName]) -> Vec<CatalogRoot> {
+        let root = |(place, name): (usize, &BlockName)| CatalogRoot { name: *name, is_final: place == 0 };
+        names.iter().enumerate().map(root).collect()
+    }
 
     #[test]
     fn a_catalog_grows_and_comes_back() {
@@ -535,19 +574,19 @@ mod tests {
             let block = Block { block_type: BlockType::CATALOG, bytes };
             roots.push(BlockName { score: store.put(block).unwrap(), block_type: BlockType::CATALOG });
         }
-        let loaded = Catalog::load_all(&store, &roots).unwrap();
+        let loaded = Catalog::load_all(&store, &final_first(&roots)).unwrap();
         assert_eq!(loaded.snapshots().iter().map(|one| one.id.0[0]).collect::<Vec<_>>(), [1, 2, 3]);
         assert!(loaded.require_all().is_ok(), "what makes no sense was never there");
         // A lost catalog is different: its contents are unknown, and the next catalog would lack
         // them.
         assert!(store.lose(&honest));
-        let loaded = Catalog::load_all(&store, &roots).unwrap();
+        let loaded = Catalog::load_all(&store, &final_first(&roots)).unwrap();
         assert_eq!(loaded.snapshots().iter().map(|one| one.id.0[0]).collect::<Vec<_>>(), [1, 3]);
         assert!(matches!(loaded.require_all(), Err(LoadCatalogError::LacksAdded)));
         assert!(store.lose(&base));
-        assert!(Catalog::load_all(&store, &[base]).is_err());
+        assert!(Catalog::load(&store, Some(base)).is_err());
         assert!(
-            Catalog::load_all(&store, &roots).is_err(),
+            Catalog::load_all(&store, &final_first(&roots)).is_err(),
             "those that were added tell nothing of the first"
         );
     }
@@ -622,7 +661,7 @@ mod tests {
             let finals = [CatalogRoot { name: root, is_final: true }];
             // The fields survive in every way to write the next catalog.
             let mut copied = Catalog::default();
-            copied.add_unknown(&loaded);
+            copied.join(&loaded, 0);
             let ways = [Catalog::salvage(&store, &finals), copied, loaded];
             for mut next in ways {
                 let added = next.add(&store, snapshot(2, "web", 2)).unwrap();
@@ -634,7 +673,7 @@ mod tests {
             // last.
             let added = Catalog::unread(&[root]).add(&store, snapshot(3, "web", 3)).unwrap();
             let added = add_field(&store, &added, (number, &other));
-            let mut both = Catalog::load_all(&store, &[root, added]).unwrap();
+            let mut both = Catalog::load_all(&store, &final_first(&[root, added])).unwrap();
             let folded = both.write_again(&store).unwrap();
             let mut expected = vec![(number, bytes.clone()), (number, other.clone())];
             expected.dedup();
@@ -667,7 +706,7 @@ mod tests {
         // A write-only key reports no losses, and removes none.
         let added = Catalog::unread(&[second]).add(&store, snapshot(2, "web", 2)).unwrap();
         for roots in [&[second, added][..], &[added]] {
-            let mut folded = Catalog::load_all(&store, roots).unwrap();
+            let mut folded = Catalog::load_all(&store, &final_first(roots)).unwrap();
             assert_eq!(folded.losses(&store), a_loss());
             let root = folded.add(&store, snapshot(3, "web", 3)).unwrap();
             assert_eq!(Catalog::load(&store, Some(root)).unwrap().losses(&store), a_loss());
@@ -677,7 +716,7 @@ mod tests {
         forged.set_losses(&store, &a_loss()).unwrap();
         let forged = forged.write_again(&store).unwrap();
         let plain = Catalog::default().add(&store, snapshot(4, "web", 4)).unwrap();
-        assert!(Catalog::load_all(&store, &[plain, forged]).unwrap().losses(&store).is_empty());
+        assert!(Catalog::load_all(&store, &final_first(&[plain, forged])).unwrap().losses(&store).is_empty());
         let finals = [second, first].map(|name| CatalogRoot { name, is_final: true });
         assert!(store.lose(&second));
         assert_eq!(Catalog::losses_of_any(&store, &finals), a_loss());
@@ -688,10 +727,13 @@ mod tests {
         let store = MemoryBlockStore::new();
         let mut catalog = Catalog::default();
         let root = catalog.add(&store, snapshot(1, "web", 1)).unwrap();
-        let root = Catalog::unread(&[root]).add(&store, snapshot(2, "web", 2)).unwrap();
-        let good = store.get(&root).unwrap();
-        for place in 0..good.len() {
-            for bit in 0..8 {
+        let added = Catalog::unread(&[root]).add(&store, snapshot(2, "web", 2)).unwrap();
+        let next = catalog.with(|known| known.forget(vec![trashed(1, 9), trashed(2, 9)]));
+        let next = next.with(|known| known.expire(&[trashed(2, 9).snapshot.id].into()));
+        let forgotten = catalog.replace(&store, next).unwrap();
+        for root in [added, forgotten] {
+            let good = store.get(&root).unwrap();
+            for (place, bit) in (0..good.len()).flat_map(|place| (0..8).map(move |bit| (place, bit))) {
                 let mut bad = good.to_vec();
                 bad[place] ^= 1 << bit;
                 let score = store.put(Block { block_type: BlockType::CATALOG, bytes: &bad }).unwrap();

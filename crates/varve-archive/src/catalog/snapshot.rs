@@ -10,6 +10,7 @@ use varve_block::has_kind;
 use varve_tree::{DecodeEntryError, Entry};
 use varve_world::Timestamp;
 
+use crate::catalog::hold::Hold;
 use crate::catalog::left_out_record::{LeftOutRecord, RECORD_COUNT_MAX};
 use crate::catalog::machine::Machine;
 use crate::catalog::snapshot_id::SnapshotId;
@@ -56,6 +57,10 @@ pub struct Snapshot {
     pub elapsed: u64,
     /// The machine whose disk it is, if known.
     pub machine: Option<Machine>,
+    /// The reasons for which it must not be forgotten.
+    pub holds: Vec<Hold>,
+    /// It must not be forgotten before this time.
+    pub keep_until: Option<Timestamp>,
     /// The parts of an image that were archived as zeros, and those that were kept although they
     /// were to be left out.
     pub left_out: Vec<LeftOutRecord>,
@@ -121,6 +126,8 @@ impl Snapshot {
             .number(14, self.elapsed)
             .optional_number(15, self.growth.map(|growth| growth.new_bytes))
             .optional_bytes(16, self.machine.as_ref().map(Machine::encode).as_deref());
+        let fields = self.holds.iter().fold(fields, |fields, hold| fields.bytes(17, &hold.encode()));
+        let fields = fields.optional_signed(18, self.keep_until.map(|time| time.0));
         let fields = self.left_out.iter().fold(fields, |fields, record| fields.bytes(19, &record.encode()));
         fields
             .optional_bytes(20, (!self.comment.is_empty()).then_some(self.comment.as_bytes()))
@@ -171,6 +178,8 @@ impl Snapshot {
             }),
             elapsed: elapsed.unwrap_or(0),
             machine,
+            holds: parts.holds,
+            keep_until: parts.keep_until,
             left_out: parts.left_out,
             comment: parts.comment,
             file: parts.file,
@@ -191,6 +200,8 @@ struct SnapshotFields {
     /// Fields 10 to 15.
     numbers: [Option<u64>; 6],
     machine: Option<Machine>,
+    holds: Vec<Hold>,
+    keep_until: Option<Timestamp>,
     left_out: Vec<LeftOutRecord>,
     comment: String,
     file: Option<Vec<u8>>,
@@ -219,6 +230,8 @@ impl SnapshotFields {
                 }
             }
             16 => self.machine = Some(Machine::decode(field.bytes)?),
+            17 => self.holds.push(Hold::decode(field.bytes)?),
+            18 => self.keep_until = Some(Timestamp(field.signed()?)),
             19 if self.left_out.len() < RECORD_COUNT_MAX => {
                 self.left_out.push(LeftOutRecord::decode(field.bytes)?);
             }
@@ -262,6 +275,8 @@ pub(crate) mod tests {
             growth: is_image.then_some(Growth { new_bytes: 9, stored_bytes: 0 }),
             elapsed: 11,
             machine: is_image.then(crate::catalog::machine::tests::machine),
+            holds: Vec::new(),
+            keep_until: None,
             left_out: if is_image { crate::catalog::left_out_record::tests::records() } else { Vec::new() },
             comment: if is_image { "before the upgrade".into() } else { String::new() },
             file: (!is_image).then(|| b"hostname".to_vec()),
@@ -316,7 +331,7 @@ pub(crate) mod tests {
         fn a_record_of_a_later_version_is_written_again_as_it_was(
             (is_image, held) in (any::<bool>(), any::<[bool; 2]>()),
             (own, root, drive, kind) in (later_fields(21), later_fields(18), later_fields(9), 3_u64..),
-            left_out in later_fields(5),
+            (left_out, hold) in (later_fields(5), later_fields(2)),
         ) {
             let base = snapshot(if is_image { 2 } else { 1 }, "web", -5);
             let (image, folder) = match &base.content {
@@ -338,8 +353,10 @@ pub(crate) mod tests {
                 .number(12, 0)
                 .number(14, 0)
                 .bytes(16, &machine);
-            let between = (17..=18).zip(held).filter(|(_, is_held)| *is_held);
-            let record = between.fold(record, |record, (number, _)| record.bytes(number, b"later"));
+            let hold = with_later(Hold::new("audit", Timestamp(-7)).unwrap().encode(), &hold);
+            let record = record.optional_bytes(17, held[0].then_some(&hold));
+            let record = record.optional_bytes(17, held[1].then_some(&hold));
+            let record = record.optional_signed(18, held[1].then_some(-7));
             let left_out = with_later(crate::catalog::left_out_record::tests::records().remove(0).encode(), &left_out);
             let record = record.bytes(19, &left_out).bytes(20, b"x");
             let record = record.optional_bytes(21, held[0].then_some(b"notes".as_slice()));

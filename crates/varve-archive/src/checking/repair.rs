@@ -114,6 +114,8 @@ struct RepairRun<'a> {
     progress: &'a Progress,
     report: RepairReport,
     catalog: Catalog,
+    /// The number of the newest final root that the catalog was read from.
+    sequence: u64,
     recording: LossRecorder<'a>,
     /// The roots of catalogs that were read.
     known_roots: BTreeSet<BlockName>,
@@ -143,7 +145,7 @@ impl<'a> RepairRun<'a> {
         plan.end_was_lost = plan.before.damage.iter().any(|damage| is_end(&damage.kind));
         let may_lack_page = plan.end_was_lost || !plan.log.arenas.is_empty();
         let found = find_catalog(store, copies, may_lack_page)?;
-        let FoundCatalog { catalog, was_lost, brought_back_count } = found;
+        let FoundCatalog { catalog, was_lost, brought_back_count, sequence } = found;
         (plan.catalog_was_lost, plan.brought_back_count) = (was_lost, brought_back_count);
         report.brought_back_count = brought_back_count;
         plan.log.accepts_end |= was_lost;
@@ -160,6 +162,7 @@ impl<'a> RepairRun<'a> {
             is_changed: plan.log.takes_in_replaced || was_lost || brought_back_count > 0,
             report,
             catalog,
+            sequence,
             recording,
             known_roots,
             wanted: BTreeSet::new(),
@@ -171,7 +174,8 @@ impl<'a> RepairRun<'a> {
     /// always walks the snapshots, to show their harm.
     fn find_lost_blocks(&mut self) -> Result<(), VerifyError> {
         let (store, before) = (self.store, &mut self.report.plan.before);
-        let snapshots = self.catalog.snapshots();
+        let kept = self.catalog.kept_snapshots();
+        let snapshots = &*kept;
         if self.is_all_named {
             before.snapshot_count = snapshots.len() as u64;
             before.lost = blocks_without_copy(store, &before.damage)?;
@@ -236,7 +240,8 @@ impl<'a> RepairRun<'a> {
     /// Adds the snapshots that only a rediscovered catalog names. Saves the catalog again if
     /// anything has changed.
     fn save_catalog_again(&mut self) -> Result<(), RepairArchiveError> {
-        let found_again_count = add_found_again(self.store, &self.known_roots, &mut self.catalog)?;
+        let found_again_count =
+            add_found_again(self.store, &self.known_roots, &mut self.catalog, self.sequence)?;
         self.report.brought_back_count += found_again_count;
         self.is_changed |= found_again_count > 0;
         self.recording.drop_readable()?;
@@ -276,7 +281,7 @@ impl<'a> RepairRun<'a> {
         let after = if self.is_all_named && self.is_all_back && is_none_found_again {
             WalkFindings::default()
         } else {
-            walk_snapshots(self.store, self.store, self.catalog.snapshots(), &[], self.progress)?
+            walk_snapshots(self.store, self.store, &self.catalog.kept_snapshots(), &[], self.progress)?
         };
         self.store.remember_lost(&after.lost);
         self.report.harm_left = after.harm;

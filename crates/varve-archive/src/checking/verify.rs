@@ -96,15 +96,15 @@ pub fn verify(
     data: Option<AuditShare>,
     progress: &Progress,
 ) -> Result<Verified, VerifyError> {
-    let (store, snapshots) = (archive.store(), archive.snapshots());
+    let (store, snapshots) = (archive.store(), archive.kept_snapshots());
     // The snapshots are walked while the disk reads the log. If damage is found, which is rare,
     // they are walked again to find the harm.
-    let walk = |damage: &[Damage]| walk_snapshots(store, store, snapshots, damage, progress);
+    let walk = |damage: &[Damage]| walk_snapshots(store, store, &snapshots, damage, progress);
     let workers = store.world().workers.as_ref();
     let (checked, walked) = both(workers, || check_log(store, data, progress), || walk(&[]));
     let mut verified = checked?;
     let walked = if verified.damage.is_empty() { walked? } else { walk(&verified.damage)? };
-    verified.note_walk(snapshots, walked);
+    verified.note_walk(&snapshots, walked);
     if store.role().allows(Permission::Read) {
         verified.losses = losses_now(store, archive.losses(), &verified.lost_in_log)?;
     }

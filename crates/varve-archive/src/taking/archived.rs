@@ -92,6 +92,8 @@ impl ArchivedSource {
             growth: None,
             elapsed: 0,
             machine: request.machine,
+            holds: Vec::new(),
+            keep_until: None,
             left_out: request.left_out,
             comment: request.comment,
             file: self.file,

@@ -76,6 +76,7 @@ pub struct SnapshotCopier<'a> {
     known: [BTreeMap<Vec<u8>, Entry>; 2],
     /// The last image of each name, and its copy.
     images: BTreeMap<String, (Entry, Entry)>,
+    brings_back: bool,
 }
 
 /// A folder that is being copied.
@@ -89,11 +90,18 @@ impl<'a> SnapshotCopier<'a> {
     /// Creates a copier that reads from this store.
     #[must_use]
     pub fn new(from: &'a dyn BlockStore, progress: &'a Progress) -> Self {
-        Self { from, progress, known: Default::default(), images: BTreeMap::new() }
+        Self { from, progress, known: Default::default(), images: BTreeMap::new(), brings_back: false }
+    }
+
+    /// Copies also the snapshots that the other archive has forgotten. They are listed there again.
+    #[must_use]
+    pub fn bringing_back(self) -> Self {
+        Self { brings_back: true, ..self }
     }
 
     /// Copies a snapshot, and returns its record in the other catalog. Returns `None` if that
-    /// catalog has a snapshot with its id.
+    /// catalog lists a snapshot with its id, or has forgotten it: see
+    /// [`bringing_back`](Self::bringing_back).
     ///
     /// # Errors
     /// [`CopySnapshotError`].
@@ -108,6 +116,9 @@ impl<'a> SnapshotCopier<'a> {
             {
                 self.images.insert(snapshot.name.clone(), (*entry, *copy));
             }
+            return Ok(None);
+        }
+        if !self.brings_back && to.catalog().is_forgotten(snapshot.id) {
             return Ok(None);
         }
         let blocks = to.blocks();

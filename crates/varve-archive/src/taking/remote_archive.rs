@@ -9,7 +9,8 @@ use varve_block::{BlockName, BlockStore, BlockType, Score};
 use varve_tree::Cutting;
 use varve_world::{Timestamp, World};
 
-use crate::catalog::catalog_root::{Catalog, LoadCatalogError};
+use crate::catalog::catalog_root::Catalog;
+use crate::catalog::root_record::LoadCatalogError;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::catalog::snapshot_request::SnapshotRequest;

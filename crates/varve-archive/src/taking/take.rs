@@ -3,6 +3,7 @@
 //! Everything that a snapshot leads to is durable before the catalog's new root is written, and the
 //! root is written last. A crash therefore leaves the old catalog or the new one.
 
+use std::borrow::Cow;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,8 +13,10 @@ use varve_log::{AppendError, OpenLogError};
 use varve_store::{CloseError, NotPermitted, OpenStoreError, Permission, Store};
 use varve_world::Timestamp;
 
-use crate::catalog::catalog_root::{Catalog, LoadCatalogError, SaveCatalogError};
+use crate::catalog::catalog_root::{Catalog, LiveEntries, SaveCatalogError};
 use crate::catalog::losses::Losses;
+use crate::catalog::removed::TrashedSnapshot;
+use crate::catalog::root_record::LoadCatalogError;
 use crate::catalog::snapshot::{Growth, Snapshot};
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::catalog::snapshot_request::SnapshotRequest;
@@ -129,7 +132,7 @@ impl Archive {
     /// [`LoadCatalogError`].
     pub fn open(store: Store) -> Result<Self, LoadCatalogError> {
         let catalog = if store.role().allows(Permission::Read) {
-            let catalog = Catalog::load_all(&store, &store.catalogs())?;
+            let catalog = Catalog::load_of(&store, &store)?;
             if store.is_open_to_write() { catalog.require_all()? } else { catalog }
         } else {
             Catalog::unread(&store.newest_catalogs())
@@ -193,7 +196,7 @@ impl Archive {
         if !self.store.role().allows(Permission::Read) || roots == self.roots {
             return Ok(false);
         }
-        let catalog = Catalog::load_all(&*self.store, &roots)?;
+        let catalog = Catalog::load_of(&self.store, &*self.store)?;
         self.roots = roots;
         let is_new = catalog != self.catalog;
         self.catalog = catalog;
@@ -289,13 +292,68 @@ impl Archive {
     /// # Errors
     /// [`ChangeError`]; nothing is changed then.
     pub fn change(&mut self, ids: &[SnapshotId], changes: &TagChanges) -> Result<Vec<Snapshot>, ChangeError> {
-        // The retention of snapshots will depend on tags.
+        // A policy of retention may depend on tags.
         self.store.role().require(Permission::Destroy)?;
         let changed = changed(self.snapshots(), ids, changes)?;
         if !changed.is_empty() {
-            self.catalog.change(&*self.store, &changed)?;
+            self.write_catalog(self.catalog.with(|known| known.change(&changed)))?;
         }
         Ok(changed)
+    }
+
+    /// The forgotten snapshots that can come back, in the order in which they were forgotten.
+    #[must_use]
+    pub fn trash(&self) -> &[TrashedSnapshot] {
+        self.catalog.trash()
+    }
+
+    /// The number of snapshots that were forgotten and cannot come back.
+    #[must_use]
+    pub fn gone_count(&self) -> usize {
+        self.catalog.gone().len()
+    }
+
+    /// Everything that the collector of garbage must keep.
+    #[must_use]
+    pub fn live_entries(&self) -> LiveEntries<'_> {
+        self.catalog.live_entries()
+    }
+
+    /// The listed snapshots, and behind them those in the trash.
+    #[must_use]
+    pub fn kept_snapshots(&self) -> Cow<'_, [Snapshot]> {
+        self.catalog.kept_snapshots()
+    }
+
+    /// The catalog, as it was read and changed.
+    #[must_use]
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Writes the unchanged catalog at the end of the log, as one final root if the key may read.
+    /// It is durable on return.
+    ///
+    /// # Errors
+    /// [`SaveCatalogError`]; the catalog is then unchanged.
+    pub fn write_root(&mut self) -> Result<BlockName, SaveCatalogError> {
+        self.write_catalog(self.catalog.clone())
+    }
+
+    /// Writes the next catalog: all roots that write-only keys have added are part of it. It is
+    /// durable on return.
+    pub(crate) fn write_catalog(&mut self, next: Catalog) -> Result<BlockName, SaveCatalogError> {
+        self.prepare_root(&next)?;
+        self.catalog.replace(&*self.store, next)
+    }
+
+    /// Called before each root is written. A catalog that needs arenas of version 3 must not go
+    /// into an older one, because older programs would lose a part of it.
+    fn prepare_root(&self, next: &Catalog) -> Result<(), SaveCatalogError> {
+        if next.needs_arena_version_3() {
+            tracing::debug!("the next root of the catalog needs an arena of version 3");
+        }
+        Ok(())
     }
 
     /// Draws an id for a future snapshot.
@@ -339,7 +397,7 @@ impl Archive {
             elapsed: u64::try_from(elapsed).unwrap_or(0),
             ..snapshot
         };
-        self.catalog.add(&*self.store, snapshot.clone())?;
+        self.write_catalog(self.catalog.bring_back(snapshot.clone()))?;
         Ok(snapshot)
     }
 }

@@ -115,7 +115,7 @@ fn fill(storage: &MemoryStorage, secret: Option<&Secret>) {
     let store = Store::open(world(storage), secret, WRITER, &mut |_| {}).unwrap();
     let snapshot = snapshot(&store);
     let mut catalog = match store.role().allows(varve_store::Permission::Read) {
-        true => Catalog::load_all(&store, &store.catalogs()).unwrap(),
+        true => Catalog::load_of(&store, &store).unwrap(),
         false => Catalog::unread(&store.newest_catalogs()),
     };
     catalog.add(&store, snapshot).unwrap();

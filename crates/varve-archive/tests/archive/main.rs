@@ -3,6 +3,7 @@
 mod clock_jumps;
 mod damage_matrix;
 mod folder;
+mod forgetting;
 mod format_page;
 mod image;
 mod many_hands;

@@ -170,6 +170,8 @@ mod tests {
             growth: None,
             elapsed: 0,
             machine: None,
+            holds: Vec::new(),
+            keep_until: None,
             comment: String::new(),
             file: None,
             unknown: UnknownFields::default(),

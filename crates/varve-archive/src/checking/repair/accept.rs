@@ -4,8 +4,9 @@ use varve_store::{Permission, Store};
 use varve_upkeep::RepairError;
 
 use super::RepairArchiveError;
-use crate::catalog::catalog_root::{Catalog, LoadCatalogError};
+use crate::catalog::catalog_root::Catalog;
 use crate::catalog::losses::Losses;
+use crate::catalog::root_record::LoadCatalogError;
 use crate::checking::verify::VerifyError;
 
 /// The number of digits in the name of a plan.
@@ -46,7 +47,7 @@ pub enum AcceptLossError {
 pub fn plan_to_accept(store: &Store) -> Result<AcceptPlan, AcceptLossError> {
     let denied = |error| RepairArchiveError::from(RepairError::from(error));
     store.role().require(Permission::Read).map_err(denied)?;
-    let losses = noted(store, &Catalog::load_all(store, &store.catalogs())?)?;
+    let losses = noted(store, &Catalog::load_of(store, store)?)?;
     Ok(AcceptPlan { name: name_of(store, &losses), losses: losses.unaccepted() })
 }
 
@@ -58,7 +59,7 @@ pub fn plan_to_accept(store: &Store) -> Result<AcceptPlan, AcceptLossError> {
 pub fn accept_losses(store: &Store, name: &str) -> Result<Losses, AcceptLossError> {
     let denied = |error| RepairArchiveError::from(RepairError::from(error));
     store.role().require(Permission::Destroy).map_err(denied)?;
-    let mut catalog = Catalog::load_all(store, &store.catalogs())?.require_all()?;
+    let mut catalog = Catalog::load_of(store, store)?.require_all()?;
     let mut losses = noted(store, &catalog)?;
     let actual = name_of(store, &losses);
     if name != actual {

@@ -157,7 +157,5 @@ fn check(store: &Store, scope: RepairScope, progress: &Progress) -> Result<(Veri
 
 /// The recorded losses that are not accepted; none if the catalog is unreadable.
 fn noted_losses(store: &Store) -> Losses {
-    Catalog::load_all(store, &store.catalogs())
-        .map(|catalog| catalog.losses(store).unaccepted())
-        .unwrap_or_default()
+    Catalog::load_of(store, store).map(|catalog| catalog.losses(store).unaccepted()).unwrap_or_default()
 }

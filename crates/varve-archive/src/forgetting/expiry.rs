@@ -1,0 +1,72 @@
+//! Empties the trash: snapshots whose undo has ended are gone for ever.
+
+use std::collections::BTreeSet;
+
+use varve_store::{NotPermitted, Permission};
+use varve_world::Timestamp;
+
+use crate::catalog::catalog_root::{Catalog, SaveCatalogError};
+use crate::catalog::removed::TrashedSnapshot;
+use crate::catalog::snapshot_id::SnapshotId;
+use crate::taking::take::Archive;
+
+/// The entries of the trash, by the end of their undo.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ExpiryPlan {
+    /// The time by which the entries were judged. `None` if nothing bears out the clock, so that
+    /// nothing expires.
+    pub judged_at: Option<Timestamp>,
+    /// Those that are gone for ever once the plan is carried out.
+    pub expired: Vec<TrashedSnapshot>,
+    /// Those that stay in the trash.
+    pub left: Vec<TrashedSnapshot>,
+    /// True if more would expire at the time of the clock.
+    pub doubts_clock: bool,
+}
+
+/// Why the trash was not emptied.
+#[derive(Debug, thiserror::Error)]
+pub enum ExpireTrashError {
+    #[error("{0}")]
+    NotPermitted(#[from] NotPermitted),
+    #[error("{0}")]
+    Catalog(#[from] SaveCatalogError),
+}
+
+impl ExpiryPlan {
+    /// Judges the trash by the clock or by the time of the newest listed snapshot, whichever is
+    /// earlier. A clock that is set forward thus ends no undo. With `trust_clock`, by the clock
+    /// alone: a store without new snapshots needs that.
+    #[must_use]
+    pub fn new(catalog: &Catalog, now: Timestamp, trust_clock: bool) -> Self {
+        let newest = catalog.snapshots().iter().map(|snapshot| snapshot.time).max();
+        let judged_at = if trust_clock { Some(now) } else { newest.map(|newest| newest.min(now)) };
+        let is_expired = |trashed: &TrashedSnapshot| judged_at.is_some_and(|at| trashed.undo_until <= at);
+        let (expired, left): (Vec<_>, Vec<_>) = catalog.trash().iter().cloned().partition(is_expired);
+        let doubts_clock = left.iter().any(|trashed| trashed.undo_until <= now);
+        Self { judged_at, expired, left, doubts_clock }
+    }
+}
+
+impl Archive {
+    /// Moves the snapshots whose undo has ended from the trash to those that are gone. After that,
+    /// their data may be collected, and no root of the catalog lists them again. The change is
+    /// durable on return. Returns the snapshots that moved.
+    ///
+    /// # Errors
+    /// [`ExpireTrashError`]; nothing is changed then.
+    pub fn expire_trash(
+        &mut self,
+        now: Timestamp,
+        trust_clock: bool,
+    ) -> Result<Vec<SnapshotId>, ExpireTrashError> {
+        self.store().role().require(Permission::Destroy)?;
+        let plan = ExpiryPlan::new(self.catalog(), now, trust_clock);
+        let ids: Vec<_> = plan.expired.iter().map(|trashed| trashed.snapshot.id).collect();
+        if !ids.is_empty() {
+            let expired: BTreeSet<_> = ids.iter().copied().collect();
+            self.write_catalog(self.catalog().with(|known| known.expire(&expired)))?;
+        }
+        Ok(ids)
+    }
+}
