@@ -18,8 +18,8 @@
 //! safe to interrupt a restore).
 //!
 //! The modules [`folder`], [`image`], [`vac`] and [`venti_arenas`] have the names for one kind of
-//! source each. The names at the root are for all kinds: the catalog, taking a snapshot, browsing,
-//! verify and repair.
+//! source each. The module [`retention`] decides which snapshots a policy keeps. The names at the
+//! root are for all kinds of sources: the catalog, taking a snapshot, browsing, verify and repair.
 //!
 //! This crate starts no threads and reads no clock: the caller passes
 //! [`Workers`](varve_world::Workers) and the time. It reads and writes the files that are archived
@@ -35,6 +35,7 @@ mod inode_flags;
 mod progress;
 mod records;
 mod restoring;
+pub mod retention;
 mod taking;
 pub mod vac;
 pub mod venti_arenas;
