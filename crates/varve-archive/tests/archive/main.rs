@@ -1,4 +1,5 @@
 //! Snapshots of folders and images: taken, restored, and taken while others read and repair.
+//! Retention.
 
 mod clock_jumps;
 mod damage_matrix;
@@ -7,4 +8,5 @@ mod forgetting;
 mod format_page;
 mod image;
 mod many_hands;
+mod retention;
 mod write_only;
