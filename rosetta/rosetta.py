@@ -124,8 +124,8 @@ class Arena:
             self.size = path.stat().st_size
             length = struct.unpack("<I", self.read(12, 4))[0]
             head = self.read(0, min(length, MAX_BLOCK))
-            must(head[:8] == b"varveAR1" and head[8:12] in (b"\1\0\0\0", b"\2\0\0\0") and 512 <= len(head) == length,
-                 "this is no arena of version 1 or 2")
+            must(head[:8] == b"varveAR1" and 1 <= int.from_bytes(head[8:12], "little") <= 3 and 512 <= len(head) == length,
+                 "this is no arena of version 1, 2 or 3")
             store_id, number, self.generation, cipher, self.uid, *wrap = struct.unpack_from("<16sQII16sII", head, 16)
             self.first, self.header_code, self.blind = length // GRANULE, head[-32:], wrap[0] == 2
             must(length % GRANULE == 0 and self.header_code == keyed(keys.seal, head[:-32]), "its code is wrong")

@@ -16,6 +16,8 @@ pub enum BlockKind {
     Root = 2,
     /// The root of a catalog. The last such block in a log leads to the whole archive.
     Catalog = 3,
+    /// A note of the store about its own log, such as the replacement of arenas.
+    Note = 4,
 }
 
 /// The kind of a block, and the number of levels of pointer blocks between it and its leaves.
@@ -31,6 +33,8 @@ impl BlockType {
     pub const ROOT: Self = Self::leaf(BlockKind::Root);
     /// The root of a catalog.
     pub const CATALOG: Self = Self::leaf(BlockKind::Catalog);
+    /// A note of the store about its own log.
+    pub const NOTE: Self = Self::leaf(BlockKind::Note);
     /// The largest depth of a pointer block. A tree of 512-byte blocks of this depth holds more
     /// than any disk.
     pub const DEPTH_MAX: u8 = 31;
@@ -55,7 +59,8 @@ impl BlockType {
             0 => BlockKind::Data,
             1 => BlockKind::Directory,
             2 => BlockKind::Root,
-            _ => BlockKind::Catalog,
+            3 => BlockKind::Catalog,
+            _ => BlockKind::Note,
         }
     }
 
@@ -74,7 +79,7 @@ impl BlockType {
     /// Returns the type of a stored byte; `None` if no version has such a type.
     #[must_use]
     pub fn from_byte(byte: u8) -> Option<Self> {
-        (byte >> 5 <= BlockKind::Catalog as u8).then_some(Self(byte))
+        (byte >> 5 <= BlockKind::Note as u8).then_some(Self(byte))
     }
 }
 
@@ -85,6 +90,7 @@ impl std::fmt::Display for BlockType {
             BlockKind::Directory => "directory",
             BlockKind::Root => "root",
             BlockKind::Catalog => "catalog",
+            BlockKind::Note => "note",
         };
         match self.depth() {
             0 => f.write_str(kind),
@@ -105,12 +111,12 @@ mod tests {
 
     #[test]
     fn every_known_byte_survives_the_round_trip() {
-        for byte in 0..=127 {
+        for byte in 0..=159 {
             let block_type = BlockType::from_byte(byte).unwrap();
             assert_eq!(block_type.to_byte(), byte);
             assert_eq!(BlockType::at_depth(block_type.kind(), block_type.depth()), Some(block_type));
         }
-        assert_eq!(BlockType::from_byte(128), None);
+        assert_eq!(BlockType::from_byte(160), None);
         assert_eq!(BlockType::at_depth(BlockKind::Data, 32), None);
     }
 }

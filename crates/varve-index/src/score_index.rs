@@ -56,6 +56,15 @@ impl ScoreIndex {
         }
     }
 
+    /// Removes pairs from an index in memory, and returns the number of those that were there. An
+    /// index on disk keeps them.
+    pub fn remove_all(&self, entries: &[(Fingerprint, LogAddress)]) -> u64 {
+        let Self::Memory(index) = self else { return 0 };
+        let mut index = index.write();
+        let removed = entries.iter().filter(|(fingerprint, address)| index.remove(*fingerprint, *address));
+        removed.count() as u64
+    }
+
     /// Returns the number of pairs of fingerprint and address.
     #[must_use]
     pub fn len(&self) -> u64 {

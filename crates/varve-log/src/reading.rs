@@ -2,5 +2,6 @@
 
 pub mod file_part;
 pub mod log;
+pub mod take_frames;
 pub mod whole_arena;
 pub mod window;

@@ -3,5 +3,6 @@
 pub mod append_error;
 pub mod appender;
 pub mod arena_writer;
+pub mod replacement;
 pub mod sync;
 pub mod sync_failure;

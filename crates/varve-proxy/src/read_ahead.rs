@@ -122,7 +122,7 @@ fn other_kind(name: &BlockName) -> Option<BlockName> {
     let kind = match name.block_type.kind() {
         BlockKind::Data => BlockKind::Directory,
         BlockKind::Directory => BlockKind::Data,
-        BlockKind::Root | BlockKind::Catalog => return None,
+        BlockKind::Root | BlockKind::Catalog | BlockKind::Note => return None,
     };
     let block_type = BlockType::at_depth(kind, name.block_type.depth())?;
     Some(BlockName { score: name.score, block_type })

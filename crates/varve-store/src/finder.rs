@@ -1,8 +1,9 @@
 //! The finder: the index, the catalogs that pages name, and everything else that proposes places
 //! for a block.
 //!
-//! It owns the index, the knowledge from look-ups (read-ahead, moved clumps), the catalog roots in
-//! sight, and the seals that the saved index was made for. It depends on the vault.
+//! It owns the index, the knowledge from look-ups (read-ahead, moved clumps), the catalog roots and
+//! notes in sight, and the seals of the arenas that the index was made from. It depends on the
+//! vault.
 //!
 //! Always true:
 //! - The finder only proposes. A proposal is confirmed by the full name in a directory page, or by
@@ -15,6 +16,7 @@
 mod candidate_counts;
 mod catalogs;
 mod changed_arenas;
+mod log_notes;
 mod look_up;
 mod read_ahead;
 mod saving;
@@ -32,12 +34,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use parking_lot::Mutex;
 use varve_block::{ClumpName, LogAddress};
 use varve_index::{DiskIndex, DiskIndexStats, IndexStats, ScoreIndex};
-use varve_log::Seals;
+use varve_log::{ArenaId, Seals};
 
 use crate::saved_index::Coverage;
 use crate::vault::Vault;
 use candidate_counts::CandidateCounters;
 use catalogs::Catalogs;
+use log_notes::LogNotes;
 use read_ahead::LookupReadAhead;
 
 /// The index, and everything else that proposes places for a block.
@@ -57,8 +60,11 @@ pub(crate) struct Finder {
     /// looked for.
     moved: Mutex<Option<BTreeMap<ClumpName, Vec<LogAddress>>>>,
     catalogs: Catalogs,
+    notes: LogNotes,
     /// The sealed arenas as the saved index knows them. An arena that was checked since is removed.
     believed: Mutex<Seals>,
+    /// The uids of the arenas whose pages were read since.
+    taken: Mutex<BTreeMap<ArenaId, [u8; 16]>>,
 }
 
 impl Finder {
@@ -74,7 +80,9 @@ impl Finder {
             is_trouble_reported: AtomicBool::new(false),
             moved: Mutex::default(),
             catalogs: Catalogs::new(coverage.catalogs.clone()),
+            notes: LogNotes::new(coverage.notes.clone()),
             believed: Mutex::new(coverage.sealed.clone()),
+            taken: Mutex::default(),
         }
     }
 

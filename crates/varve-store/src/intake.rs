@@ -20,6 +20,7 @@ mod parity_due;
 mod put;
 mod put_back;
 mod put_by_value;
+mod reclaim;
 mod replace;
 mod save_index;
 mod sync;
@@ -27,6 +28,7 @@ mod sync;
 pub use close::CloseError;
 pub use parity_due::WriteParityError;
 pub use put::PutResult;
+pub use reclaim::ReadySuccessor;
 pub use replace::ReplaceError;
 
 use std::sync::Arc;

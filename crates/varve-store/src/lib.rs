@@ -35,6 +35,7 @@ mod drafts;
 mod finder;
 mod intake;
 mod keyring;
+mod notes;
 mod opening;
 mod parity;
 mod reader;
@@ -49,10 +50,11 @@ pub use config::{
     CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,
 };
 pub use finder::{CandidateCounts, SaveCheckpointError};
-pub use intake::{CloseError, Intake, PutResult, ReplaceError, WriteParityError};
+pub use intake::{CloseError, Intake, PutResult, ReadySuccessor, ReplaceError, WriteParityError};
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };
+pub use notes::{BarrenPart, LogNote, ReplacedSeal, is_structure, note_fingerprint};
 pub use opening::{
     NeverBegun, NewestLedger, RebuildProgress, UnsealedScans, counted_before, may_be_missed, newest_ledger,
 };
@@ -67,5 +69,6 @@ pub use tail::WithheldError;
 pub use vault::{
     ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogExtent, Namer,
     OpenStoreError, PrivateFileError, QUARANTINE, SessionEvent, SessionRecord, SessionsError, SessionsFile,
-    SessionsRead, Vault, WrittenBlock, bring_back_settings, is_sound_key, settings_need_secret,
+    SessionsRead, UnfinishedFile, Vault, WrittenBlock, bring_back_settings, is_sound_key,
+    settings_need_secret,
 };

@@ -12,6 +12,7 @@
 //!   that a ledger counts, or has parity.
 //! - A reader changes nothing, whatever it finds.
 
+mod finish_replacing;
 mod ledger;
 mod load_index;
 mod log_end;
@@ -19,6 +20,7 @@ mod never_begun;
 mod sealed_arenas;
 mod unsealed_scans;
 
+pub(crate) use finish_replacing::finish_replacing;
 pub use ledger::{NewestLedger, counted_before, may_be_missed, newest_ledger};
 pub(crate) use load_index::load_index;
 pub use never_begun::NeverBegun;

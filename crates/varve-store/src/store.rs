@@ -262,8 +262,8 @@ impl Store {
     /// part is read. A store that is open for writing has nothing to follow, since it is the only
     /// writer.
     ///
-    /// It does not notice an arena that a `repair` has written anew. To read such an arena, open
-    /// the store again.
+    /// An arena that a collector has replaced is read anew. A `repair` leaves no note, so an arena
+    /// that it has written anew is noticed when a block is not found in its place.
     ///
     /// # Errors
     /// [`OpenStoreError`] when the log cannot be read. Damage to single arenas is no error here.

@@ -23,6 +23,8 @@ mod newest_page;
 mod open_error;
 mod private_file;
 mod sessions;
+mod successors;
+mod unfinished_file;
 mod unlock;
 
 pub use arena_names::ArenaNames;
@@ -37,6 +39,7 @@ pub use namer::Namer;
 pub use open_error::OpenStoreError;
 pub use private_file::PrivateFileError;
 pub use sessions::{SessionEvent, SessionRecord, SessionsError, SessionsFile, SessionsRead, WrittenBlock};
+pub use unfinished_file::UnfinishedFile;
 pub use unlock::{is_sound_key, read_config, unlock};
 
 use std::sync::Arc;

@@ -20,6 +20,7 @@
 
 mod check;
 mod damage;
+mod generation;
 mod mend;
 mod reclaim;
 mod salvaged;
@@ -32,7 +33,8 @@ pub use damage::{
 };
 pub use mend::{ArenaMend, MendError, MendPlan, MendWay, MendedArena, Mender, RepairError, Repaired};
 pub use reclaim::{
-    ArenaMeter, ArenaObstacle, ArenaUse, ClumpFate, FILTER_BYTES_DEFAULT, FrameUse, LiveBlocks,
-    MeasuredArena, ReclaimBatch, ReclaimBudget, ReclaimPlan, ReclaimTotals, RewrittenArena, SparedArena,
-    SparedReason, WalkedAs, barren_fingerprint, is_structure, kept_frames,
+    ArenaMeter, ArenaObstacle, ArenaUse, BatchLimits, ClumpFate, FILTER_BYTES_DEFAULT, FrameUse, IsLive,
+    LiveBlocks, MeasuredArena, ReclaimBatch, ReclaimBudget, ReclaimError, ReclaimPlan, ReclaimTotals,
+    ReclaimedArena, ReclaimedBatch, Reclaimer, RewrittenArena, SparedArena, SparedReason, WalkedAs,
+    kept_frames,
 };

@@ -13,7 +13,6 @@ mod from_copy;
 mod from_parity;
 mod plan;
 mod rewrite;
-mod unfinished_file;
 mod whole_arenas;
 
 pub use from_parity::{MendError, MendedArena};

@@ -66,11 +66,11 @@ impl WireType {
     /// The wire type of a block of a store; `None` for pointers that are deeper than Venti's.
     ///
     /// Venti has no catalogs. The root block of a catalog travels as data, because programs expect
-    /// 300 bytes in a block of type root.
+    /// 300 bytes in a block of type root. The same holds for notes.
     #[must_use]
     pub fn of(block_type: BlockType) -> Option<Self> {
         match (block_type.depth(), block_type.kind()) {
-            (0, BlockKind::Data | BlockKind::Catalog) => Some(Self::DATA),
+            (0, BlockKind::Data | BlockKind::Catalog | BlockKind::Note) => Some(Self::DATA),
             (0, BlockKind::Directory) => Some(Self::DIRECTORY),
             (0, BlockKind::Root) => Some(Self::ROOT),
             (depth @ 1..=DEPTH_MAX, _) => Some(Self(depth.saturating_add(2))),

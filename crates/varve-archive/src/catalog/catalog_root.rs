@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError, Score, SyncError};
-use varve_store::{CatalogRoot, Store};
+use varve_store::{CatalogRoot, ReplaceError, Store};
 use varve_tree::{ContentWriter, Cutting, Entry, Visit, walk};
 
 use crate::catalog::known_snapshots::KnownSnapshots;
@@ -73,6 +73,9 @@ pub enum SaveCatalogError {
     /// The new catalog would lack snapshots in the trash, or list some that are gone.
     #[error("the lists of forgotten snapshots could not be read, and the new catalog would lack them")]
     LacksForgotten,
+    /// Programs of before would lose a part of the new catalog, so it needs a new arena.
+    #[error("the arena that the catalog needs could not be begun")]
+    Version(#[source] ReplaceError),
 }
 
 impl Catalog {

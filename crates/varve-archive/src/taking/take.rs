@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use varve_block::{BlockName, BlockStore};
-use varve_log::{AppendError, OpenLogError};
+use varve_log::{AppendError, ArenaVersion, OpenLogError};
 use varve_store::{CloseError, NotPermitted, OpenStoreError, Permission, Store};
 use varve_world::Timestamp;
 
@@ -350,10 +350,12 @@ impl Archive {
     /// Called before each root is written. A catalog that needs arenas of version 3 must not go
     /// into an older one, because older programs would lose a part of it.
     fn prepare_root(&self, next: &Catalog) -> Result<(), SaveCatalogError> {
-        if next.needs_arena_version_3() {
-            tracing::debug!("the next root of the catalog needs an arena of version 3");
+        match self.store.intake() {
+            Some(intake) if next.needs_arena_version_3() => {
+                intake.raise_arena_version(ArenaVersion::Notes).map_err(SaveCatalogError::Version)
+            }
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Draws an id for a future snapshot.

@@ -9,6 +9,9 @@ use crate::records::record_sizes::RECORD_BYTES_MAX;
 /// TiB of log.
 pub const GRANULE_BYTES: u64 = 128;
 
+/// The ending of the file of an arena's successor.
+const SUCCESSOR_SUFFIX: &str = ".next";
+
 /// The number of an arena. Arenas are counted from 0 in the order in which they are begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ArenaId(pub u64);
@@ -26,6 +29,20 @@ impl ArenaId {
         let digits = file.as_str().strip_prefix(Self::FOLDER)?.strip_prefix('/')?.strip_suffix(".arena")?;
         let id = Self(digits.parse().ok()?);
         (id.file_name() == *file).then_some(id)
+    }
+
+    /// Returns the name of the file in which the arena's successor is made, and waits until the log
+    /// has recorded it.
+    #[must_use]
+    pub fn successor_file_name(self) -> FileName {
+        FileName::new(&format!("{}{SUCCESSOR_SUFFIX}", self.file_name())).expect("digits make a good name")
+    }
+
+    /// Returns the arena whose successor a file is; `None` if the file is none.
+    #[must_use]
+    pub fn of_successor_file(file: &FileName) -> Option<Self> {
+        let arena_file = file.as_str().strip_suffix(SUCCESSOR_SUFFIX)?;
+        Self::of_file(&FileName::new(arena_file).ok()?)
     }
 
     /// The folder of the arenas.
@@ -133,6 +150,11 @@ mod tests {
     fn files_lead_to_arenas_and_back() {
         assert_eq!(ArenaId(7).file_name().as_str(), "arenas/0000000007.arena");
         assert_eq!(ArenaId::of_file(&ArenaId(12_345_678_901).file_name()), Some(ArenaId(12_345_678_901)));
+        let successor = ArenaId(7).successor_file_name();
+        assert_eq!(successor.as_str(), "arenas/0000000007.arena.next");
+        assert_eq!(ArenaId::of_successor_file(&successor), Some(ArenaId(7)));
+        assert_eq!(ArenaId::of_file(&successor), None);
+        assert_eq!(ArenaId::of_successor_file(&ArenaId(7).file_name()), None);
         for foreign in ["arenas/7.arena", "arenas/0000000007.arena.new", "lock", "arenas/+000000007.arena"] {
             assert_eq!(
                 FileName::new(foreign).ok().and_then(|file| ArenaId::of_file(&file)),

@@ -3,7 +3,7 @@
 //! | offset | bytes | field            | meaning                                                                     |
 //! |-------:|------:|------------------|-----------------------------------------------------------------------------|
 //! |      0 |     8 | magic            | `varveAR1`                                                                  |
-//! |      8 |     4 | version          | 2; 1 in an arena without framed clumps                                      |
+//! |      8 |     4 | version          | 1 without framed clumps, 2 without notes, 3                                 |
 //! |     12 |     4 | header_bytes     | 512; in general a multiple of 128                                           |
 //! |     16 |    16 | store_id         | the store's identity                                                        |
 //! |     32 |     8 | arena            | this arena's number                                                         |
@@ -30,13 +30,35 @@ use crate::keys::log_keys::{Hex, LogKeys, Wrapping};
 pub const ARENA_HEADER_BYTES: usize = 512;
 
 const MAGIC: [u8; 8] = *b"varveAR1";
-const VERSION: u32 = 2;
-/// The first version. Its clumps are never framed; nothing else differs.
-const VERSION_UNFRAMED: u32 = 1;
 const CODED_BYTES: usize = 480;
 /// The associated data of the wrapped data key.
 const WRAP_ASSOCIATED_BYTES: usize = 72;
 const WRAPPED_BYTES: usize = 48;
+
+/// The version of an arena's format. A later version may hold everything that an earlier one may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum ArenaVersion {
+    /// Its clumps are never framed.
+    Unframed = 1,
+    /// It holds no notes, and no catalog of it omits forgotten snapshots. Programs from before
+    /// retention read it.
+    #[default]
+    Framed = 2,
+    /// The newest version.
+    Notes = 3,
+}
+
+impl ArenaVersion {
+    const NEWEST: Self = Self::Notes;
+
+    fn number(self) -> u32 {
+        self as u32
+    }
+
+    fn of_number(number: u32) -> Option<Self> {
+        [Self::Unframed, Self::Framed, Self::Notes].into_iter().find(|version| version.number() == number)
+    }
+}
 
 /// The identity of an arena. Its code has been checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +69,7 @@ pub struct ArenaHeader {
     pub generation: u32,
     /// Random. No two arenas of any store share it.
     pub uid: [u8; 16],
-    version: u32,
+    version: ArenaVersion,
     wrapped_data_key: WrappedDataKey,
     code: [u8; 32],
 }
@@ -67,7 +89,8 @@ pub enum ArenaHeaderError {
     NotAnArena,
     /// A newer program wrote it.
     #[error(
-        "it has format version {version}; this program reads version {VERSION}: use a newer version of it"
+        "it has format version {version}; this program reads version {newest}: use a newer version of it",
+        newest = ArenaVersion::NEWEST.number()
     )]
     NewerVersion { version: u32 },
     /// The arena was copied here from another store.
@@ -91,6 +114,7 @@ pub(crate) struct NewArena<'a> {
     pub(crate) store_id: [u8; 16],
     pub(crate) arena: ArenaId,
     pub(crate) generation: u32,
+    pub(crate) version: ArenaVersion,
     pub(crate) uid: [u8; 16],
     pub(crate) data_key: &'a [u8; 32],
     /// Random. Seals the data key if the writer has no read key to wrap it with, and is then
@@ -115,7 +139,7 @@ impl ArenaHeader {
         };
         let mut bytes = Vec::with_capacity(ARENA_HEADER_BYTES);
         bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&new.version.number().to_le_bytes());
         bytes.extend_from_slice(&512_u32.to_le_bytes());
         bytes.extend_from_slice(&new.store_id);
         bytes.extend_from_slice(&new.arena.0.to_le_bytes());
@@ -148,7 +172,7 @@ impl ArenaHeader {
             arena: new.arena,
             generation: new.generation,
             uid: new.uid,
-            version: VERSION,
+            version: new.version,
             wrapped_data_key,
             code,
         };
@@ -167,15 +191,15 @@ impl ArenaHeader {
         if decoder.array() != Some(MAGIC) {
             return Err(ArenaHeaderError::NotAnArena);
         }
-        let version = match decoder.u32() {
-            Some(version @ (VERSION | VERSION_UNFRAMED)) => version,
+        let number = decoder.u32().filter(|number| *number > 0).ok_or(ArenaHeaderError::NotAnArena)?;
+        let version = match ArenaVersion::of_number(number) {
+            Some(version) => version,
             // The place of the code is the same in all versions. So a damaged header is not
             // mistaken for a newer one, and a newer header is not mistaken for a damaged one.
-            Some(version) if version > VERSION && constant_time_equal(&keys.seal_code(&[coded]), code) => {
-                return Err(ArenaHeaderError::NewerVersion { version });
+            None if constant_time_equal(&keys.seal_code(&[coded]), code) => {
+                return Err(ArenaHeaderError::NewerVersion { version: number });
             }
-            Some(version) if version > VERSION => VERSION,
-            _ => return Err(ArenaHeaderError::NotAnArena),
+            None => ArenaVersion::NEWEST,
         };
         if !constant_time_equal(&keys.seal_code(&[coded]), code) {
             // The code has failed. Only the error is chosen here: another store's arena, or a
@@ -216,7 +240,7 @@ impl ArenaHeader {
         Some(decoder.u32()? != 0)
     }
 
-    fn fields(version: u32, mut decoder: LittleEndian<'_>, code: &[u8]) -> Option<Self> {
+    fn fields(version: ArenaVersion, mut decoder: LittleEndian<'_>, code: &[u8]) -> Option<Self> {
         if decoder.u32()? != 512 {
             return None;
         }
@@ -248,10 +272,15 @@ impl ArenaHeader {
         matches!(self.wrapped_data_key, WrappedDataKey::ToWriteKey(_))
     }
 
-    /// Returns true if a writer that can read may append to the arena. It may then write everything
-    /// that this version defines.
-    pub(crate) fn takes_more(&self) -> bool {
-        self.version == VERSION && !self.is_write_only()
+    /// Returns the version of the arena's format.
+    #[must_use]
+    pub fn version(&self) -> ArenaVersion {
+        self.version
+    }
+
+    /// Returns true if a writer that can read may append to the arena what `version` defines.
+    pub(crate) fn takes_more(&self, version: ArenaVersion) -> bool {
+        self.version >= version && !self.is_write_only()
     }
 
     /// Returns the key of the clumps; `None` if the arena is not encrypted, or if these keys cannot
@@ -295,6 +324,7 @@ mod tests {
             store_id: [1; 16],
             arena: ArenaId(3),
             generation: 4,
+            version: ArenaVersion::default(),
             uid: [2; 16],
             data_key: &[5; 32],
             ephemeral: &[6; 32],
@@ -348,10 +378,10 @@ mod tests {
         assert_eq!(decode(&bytes, [1; 16], 4), ArenaHeaderError::Swapped { actual: ArenaId(3) });
         assert_eq!(decode(&bytes, [7; 16], 3), ArenaHeaderError::ForeignStore { actual: "01".repeat(16) });
         assert_eq!(decode(&[0; ARENA_HEADER_BYTES], [1; 16], 3), ArenaHeaderError::NotAnArena);
-        bytes[8] = 3;
+        bytes[8] = 4;
         assert_eq!(decode(&bytes, [1; 16], 3), ArenaHeaderError::Forged);
         let code = keys.seal_code(&[&bytes[..CODED_BYTES]]);
         bytes[CODED_BYTES..].copy_from_slice(&code);
-        assert_eq!(decode(&bytes, [1; 16], 3), ArenaHeaderError::NewerVersion { version: 3 });
+        assert_eq!(decode(&bytes, [1; 16], 3), ArenaHeaderError::NewerVersion { version: 4 });
     }
 }

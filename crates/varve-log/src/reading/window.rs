@@ -54,6 +54,10 @@ impl ClumpMap {
         &self.header
     }
 
+    pub(crate) fn table(&self) -> Option<&FrameTable> {
+        self.table.as_ref()
+    }
+
     /// Returns the number of frames; at least one.
     #[must_use]
     pub fn frame_count(&self) -> usize {
@@ -355,7 +359,11 @@ impl ArenaWindow<'_> {
         Ok(bytes)
     }
 
-    fn malformed(&self, header: &RecordHeader, source: OpenClumpError) -> ReadLogError {
+    pub(crate) fn forged_clump(&self, map: &ClumpMap) -> ReadLogError {
+        self.log.forged(self.arena, map.header.granule, "clump")
+    }
+
+    pub(crate) fn malformed(&self, header: &RecordHeader, source: OpenClumpError) -> ReadLogError {
         ReadLogError::Clump { arena: self.arena.id, offset: header.granule.byte_offset(), source }
     }
 

@@ -1,29 +1,22 @@
-//! Finds the good parts of a damaged arena, and writes the arena that replaces it.
+//! Finds the good parts of a damaged arena, from which its successor is written.
 //!
 //! Each clump has its own code. So a whole clump can be found by following the records, even if
 //! pages or the seal are lost. The names of its blocks are computed from their bytes, or in a
 //! by-value store read from its table. An arena is never changed in place: a new one, of the next
 //! generation, is written under another name, and renamed when it is sealed and durable.
 
-use std::sync::Arc;
-
 use varve_block::Score;
-use varve_world::{FileName, Random};
 
-use crate::arenas::address::{ArenaId, Granule};
+use crate::arenas::address::Granule;
 use crate::arenas::header::ARENA_HEADER_BYTES;
-use crate::arenas::seals::{Ledger, Seal};
 use crate::arenas::sectors::SECTOR_GRANULES;
 use crate::reading::log::{Log, OpenedArena, ReadLogError};
 use crate::reading::window::{ArenaWindow, DecryptedBody, SalvagedParts};
 use crate::records::clump::{BlockRow, ClumpBytes, ClumpDraft, Framing, NamedBlock, PackedClump};
 use crate::records::clump_content::ClumpContent;
 use crate::records::compression::CompressionLevel;
-use crate::records::directory_page::PAGE_BLOCKS_GOAL;
 use crate::records::record_header::{RecordHeader, RecordKind};
 use crate::records::record_sizes::RECORD_HEADER_BYTES;
-use crate::writing::append_error::AppendError;
-use crate::writing::arena_writer::{AppendedPage, ArenaWriter, WriterSession};
 
 /// The bytes that are read at a time.
 const AHEAD_BYTES: usize = 1 << 20;
@@ -175,88 +168,5 @@ fn whole_clump(
             let end = header.end();
             Ok((header.next(), Some(SalvagedClump { granule, end, content, names, body })))
         }
-    }
-}
-
-/// An arena that is being written anew under another name.
-pub struct Replacement {
-    log: Arc<Log>,
-    session: WriterSession,
-    writer: ArenaWriter,
-    file: FileName,
-    ordinal: u64,
-    ledger: Ledger,
-    pages: Vec<AppendedPage>,
-}
-
-/// An arena that has replaced another one.
-#[derive(Debug)]
-pub struct ReplacedArena {
-    pub seal: Seal,
-    pub pages: Vec<AppendedPage>,
-}
-
-impl Replacement {
-    /// Begins generation `generation` of arena `id`. `ordinal` is the place of its seal: that of
-    /// the previous seal, or a free one. `ledger` covers the current seals.
-    ///
-    /// # Errors
-    /// [`AppendError::Storage`]; the arena is unchanged.
-    pub fn begin(
-        log: &Arc<Log>,
-        random: &dyn Random,
-        id: ArenaId,
-        (generation, ordinal): (u32, u64),
-        ledger: Ledger,
-    ) -> Result<Self, AppendError> {
-        let failed = |source| AppendError::Storage { arena: id, source };
-        let session = WriterSession::new(random).map_err(failed)?;
-        let file = id.file_name().unfinished();
-        log.storage().remove_if_there(&file).map_err(failed)?;
-        let writer = ArenaWriter::begin(log, random, &session, id, generation, file.clone())?;
-        Ok(Self { log: Arc::clone(log), session, writer, file, ordinal, ledger, pages: Vec::new() })
-    }
-
-    /// Returns true if one more clump can be addressed. The replacement of a full arena can be
-    /// longer than the original, because the rest of a damaged clump is packed differently.
-    #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.writer.log_bytes < self.log.config().map.arena_bytes()
-    }
-
-    /// Appends a clump.
-    ///
-    /// # Errors
-    /// [`AppendError`]; the arena is unchanged.
-    pub fn append(&mut self, clump: PackedClump) -> Result<(), AppendError> {
-        self.writer.write_clump(self.log.storage().as_ref(), &mut self.session, clump)?;
-        if self.writer.waiting_count() >= PAGE_BLOCKS_GOAL { self.write_page() } else { Ok(()) }
-    }
-
-    fn write_page(&mut self) -> Result<(), AppendError> {
-        let score_bytes = self.log.config().score_bytes;
-        let storage = self.log.storage().as_ref();
-        let page = self.writer.write_page(storage, &mut self.session, self.ledger, score_bytes)?;
-        self.pages.push(page);
-        Ok(())
-    }
-
-    /// Seals the new arena and renames it over the old one, if any.
-    ///
-    /// # Errors
-    /// [`AppendError::Storage`]; the arena is then unchanged, or the new one is in its place,
-    /// whole.
-    pub fn finish(mut self) -> Result<ReplacedArena, AppendError> {
-        self.write_page()?;
-        let id = self.writer.id();
-        let failed = |source| AppendError::Storage { arena: id, source };
-        let storage = Arc::clone(self.log.storage());
-        storage.sync(&self.file).map_err(failed)?;
-        let seal = self.writer.into_full().seal(storage.as_ref(), self.log.keys(), self.ordinal)?;
-        storage.sync(&self.file).map_err(failed)?;
-        storage.rename(&self.file, &id.file_name()).map_err(failed)?;
-        storage.sync_folder(ArenaId::FOLDER).map_err(failed)?;
-        tracing::info!(arena = %id, generation = seal.generation, "salvaged an arena");
-        Ok(ReplacedArena { seal, pages: self.pages })
     }
 }

@@ -15,7 +15,7 @@ use varve_block::{LogAddress, SESSION_MARK_BYTES};
 use varve_world::Random;
 
 use crate::arenas::address::{ArenaId, Granule};
-use crate::arenas::header::ARENA_HEADER_BYTES;
+use crate::arenas::header::{ARENA_HEADER_BYTES, ArenaVersion};
 use crate::arenas::seals::{Ledger, Seal, Seals};
 use crate::reading::log::{Log, OpenedArena};
 use crate::records::clump::PackedClump;
@@ -44,6 +44,8 @@ pub struct Appender {
     /// them that has no seal was lost. It is not given again, so that the loss stays visible.
     counted: u64,
     next: ArenaId,
+    /// The version of arenas that are begun.
+    version: ArenaVersion,
     /// Arenas sealed in this session, with a footer that may not be durable yet.
     new_seals: Vec<ArenaId>,
     /// Arenas sealed in this session, and not yet reported by [`Self::take_newly_sealed`].
@@ -86,6 +88,7 @@ impl Appender {
             seals,
             counted,
             next,
+            version: ArenaVersion::default(),
             new_seals: Vec::new(),
             untold_seals: Vec::new(),
             // Changes of the folder by an earlier session may not be durable. Without an arena
@@ -106,7 +109,8 @@ impl Appender {
         // In an earlier arena, new data would come before old data. And an arena that a write-only
         // key could have forged must not hold data of a writer that can read.
         let is_last = arena.id().0.checked_add(1) == Some(self.next.0);
-        if is_last && self.log.keys().can_read() && arena.header().takes_more() {
+        if is_last && self.log.keys().can_read() && arena.header().takes_more(self.version) {
+            self.version = self.version.max(arena.header().version());
             let pages = recovered.pages.iter().map(|(row, _)| *row).collect();
             self.open = Some(ArenaWriter::adopt(&self.log, &self.session, arena, &recovered, pages)?);
         } else {
@@ -246,7 +250,8 @@ impl Appender {
         self.next = ArenaId(id.0 + 1);
         self.names_given += 1;
         let random = self.random.as_ref();
-        let writer = ArenaWriter::begin(&self.log, random, &self.session, id, 0, id.file_name())?;
+        let form = (0, self.version);
+        let writer = ArenaWriter::begin(&self.log, random, &self.session, id, form, id.file_name())?;
         self.open = Some(writer);
         tracing::debug!(arena = %id, "began an arena");
         Ok(())
@@ -288,18 +293,37 @@ impl Appender {
         Ok(page)
     }
 
+    /// Returns the version of arenas that are begun.
+    #[must_use]
+    pub fn version(&self) -> ArenaVersion {
+        self.version
+    }
+
+    /// Begins arenas of this version or a later one from now on. An open arena of an earlier version
+    /// is closed.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn raise_version(&mut self, version: ArenaVersion) -> Result<Option<AppendedPage>, AppendError> {
+        self.version = self.version.max(version);
+        if self.open.as_ref().is_some_and(|open| open.version() < version) {
+            return self.close_arena();
+        }
+        Ok(None)
+    }
+
     /// Records that arenas were written anew, and writes a page with the new ledger.
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub fn note_replaced(&mut self, seals: &[(ArenaId, Seal)]) -> Result<(), AppendError> {
+    pub fn note_replaced(&mut self, seals: &[(ArenaId, Seal)]) -> Result<AppendedPage, AppendError> {
         self.check()?;
         for (arena, seal) in seals {
             self.seals.replace(*arena, *seal);
         }
         let begun = if self.open.is_none() { self.begin_arena() } else { Ok(()) };
         let written = begun.and_then(|()| self.write_waiting_page());
-        self.remember(written).map(|_| ())
+        self.remember(written)
     }
 
     /// Plans a sync of everything appended so far. Write the last page first, with

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::arenas::address::{ArenaId, Granule};
 use crate::arenas::footer::{Footer, PageRow, seal};
-use crate::arenas::header::{ArenaHeader, NewArena};
+use crate::arenas::header::{ArenaHeader, ArenaVersion, NewArena};
 use crate::arenas::seals::{Ledger, Seal};
 use crate::keys::cipher::{CipherUnit, RecordCipher};
 use crate::keys::log_keys::LogKeys;
@@ -92,7 +92,7 @@ impl ArenaWriter {
         random: &dyn Random,
         session: &WriterSession,
         id: ArenaId,
-        generation: u32,
+        (generation, version): (u32, ArenaVersion),
         file: FileName,
     ) -> Result<Self, AppendError> {
         let failed = |source| AppendError::Storage { arena: id, source };
@@ -104,8 +104,15 @@ impl ArenaWriter {
             random.fill(&mut *ephemeral).map_err(failed)?;
         }
         let store_id = log.config().store_id;
-        let new =
-            NewArena { store_id, arena: id, generation, uid, data_key: &data_key, ephemeral: &ephemeral };
+        let new = NewArena {
+            store_id,
+            arena: id,
+            generation,
+            version,
+            uid,
+            data_key: &data_key,
+            ephemeral: &ephemeral,
+        };
         let (header, bytes) = ArenaHeader::create(&new, log.keys()).map_err(|_| AppendError::Failed {
             reason: WriteFailure::new("the write key of this store cannot encrypt a data key"),
         })?;
@@ -169,6 +176,10 @@ impl ArenaWriter {
 
     pub(crate) fn id(&self) -> ArenaId {
         self.arena.id()
+    }
+
+    pub(crate) fn version(&self) -> ArenaVersion {
+        self.arena.header.version()
     }
 
     /// Returns the places of its pages.

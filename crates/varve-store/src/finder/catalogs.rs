@@ -8,6 +8,7 @@ use varve_block::{BlockName, BlockType, LogAddress};
 use varve_log::{ArenaId, DirectoryPage};
 
 use super::Finder;
+use crate::saved_index::RootsInSight;
 
 /// The catalog roots that pages name.
 pub(super) struct Catalogs {
@@ -28,6 +29,11 @@ impl Finder {
     /// Returns the roots in sight, by their addresses.
     pub(crate) fn catalogs(&self) -> BTreeMap<LogAddress, BlockName> {
         self.catalogs.roots.lock().clone()
+    }
+
+    /// Returns the roots and the notes in sight.
+    pub(crate) fn in_sight(&self) -> RootsInSight {
+        RootsInSight { catalogs: self.catalogs(), notes: self.note_places() }
     }
 
     pub(crate) fn has_catalog(&self) -> bool {

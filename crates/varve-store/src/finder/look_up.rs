@@ -11,12 +11,14 @@ use super::read_ahead::BESIDE_MAX;
 use crate::config::{CompareMode, Prefetch};
 
 impl Finder {
-    /// Calls `is_there` with each place where a block may be, until it returns true.
+    /// Calls `is_there` with each place where a block may be, until it returns true. Barren blocks
+    /// count as absent.
     pub(crate) fn is_at_any_place<E>(
         &self,
         name: &BlockName,
         mut is_there: impl FnMut(LogAddress) -> Result<bool, E>,
     ) -> Result<bool, E> {
+        let mut is_there = |address| Ok(!self.is_barren(name, address) && is_there(address)?);
         // The place that the name contains, if any. An unreadable place is ignored.
         for address in self.vault.directory().places_of(&name.score).unwrap_or_default() {
             if is_there(address)? {

@@ -27,6 +27,7 @@ impl Finder {
         found: &RecoveredArena,
         covered: Option<Granule>,
     ) -> Result<(), AppendError> {
+        self.note_taken(arena);
         for (row, page) in &found.pages {
             self.vault.directory().note_unsealed(arena.id(), *row);
             if covered.is_none_or(|covered| row.granule >= covered) {
@@ -40,6 +41,7 @@ impl Finder {
     pub(crate) fn insert_page(&self, arena: ArenaId, page: &DirectoryPage) -> Result<(), AppendError> {
         self.insert_names(arena, page)?;
         self.note_catalog(arena, page, false);
+        self.note_notes(arena, page);
         // The part of the log that has been read is not known here, so the run that is written now
         // is saved later.
         if let Some(index) = self.index.disk().filter(|index| index.is_due()) {
@@ -53,7 +55,17 @@ impl Finder {
         self.vault.directory().note_appended(appended);
         self.insert_names(appended.arena, &appended.page)?;
         self.note_catalog(appended.arena, &appended.page, true);
+        self.note_notes(appended.arena, &appended.page);
         Ok(())
+    }
+
+    /// Removes the names in a page from an index in memory.
+    pub(crate) fn remove_page(&self, arena: ArenaId, page: &DirectoryPage) {
+        let (map, namer) = (self.vault.map(), self.vault.namer());
+        let entries = page
+            .blocks()
+            .filter_map(|block| Some((namer.fingerprint(&block.name), map.address(arena, block.granule)?)));
+        self.index.remove_all(&entries.collect::<Vec<_>>());
     }
 
     fn insert_names(&self, arena: ArenaId, page: &DirectoryPage) -> Result<(), AppendError> {
@@ -77,6 +89,7 @@ impl Finder {
     pub(crate) fn follow_arena(&self, id: ArenaId, from: Granule) -> Result<FollowedArena, OpenStoreError> {
         let (log, directory) = (self.vault.log(), self.vault.directory());
         let arena = directory.arena(id)?;
+        self.note_taken(&arena);
         if let ArenaState::Sealed { pages, .. } = log.state(&arena)? {
             self.take_pages(&arena, &pages, from)?;
             directory.note_sealed(|sealed| sealed == id);

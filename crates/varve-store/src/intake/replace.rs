@@ -9,6 +9,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
+use varve_block::PutError;
 use varve_log::{
     AppendError, AppendedPage, ArenaId, Footer, Ledger, OpenedArena, PageRow, ReadLogError, Seal, Seals,
     SyncLogError, WholeArena,
@@ -29,6 +30,12 @@ pub enum ReplaceError {
     /// The end of the log could not be made durable.
     #[error("{0}")]
     Sync(#[from] SyncLogError),
+    /// A note about the log could not be stored.
+    #[error("cannot store a note about the replaced arenas")]
+    Note(#[from] PutError),
+    /// A new arena could not take the place of the old one.
+    #[error("cannot put a new arena in the place of the old one")]
+    Place(#[source] io::Error),
 }
 
 impl From<(FileName, io::Error)> for ReplaceError {
@@ -105,7 +112,8 @@ impl Intake {
     /// [`ReplaceError`].
     pub fn note_replaced(&self, seals: &[(ArenaId, Seal)]) -> Result<(), ReplaceError> {
         let mut appender = self.appender.lock();
-        appender.note_replaced(seals)?;
+        let page = appender.note_replaced(seals)?;
+        self.index_page(&page)?;
         self.drafts.note_end(appender.home());
         drop(appender);
         Ok(self.make_log_durable()?)
@@ -191,7 +199,7 @@ impl Intake {
 
     /// Removes the hints about the contents of the log: the saved index and the note of the last
     /// page.
-    fn remove_hints(&self) -> Result<(), ReplaceError> {
+    pub(super) fn remove_hints(&self) -> Result<(), ReplaceError> {
         let newest = FileName::new("index/newest").expect("a plain name");
         remove_saved_index(self.vault.storage())?;
         Ok(remove_durably(self.vault.storage(), newest)?)

@@ -15,7 +15,7 @@ impl Intake {
     pub(super) fn begin_index_pass(&self, appender: &Appender) {
         self.finder.begin_pass_if_due(|| {
             let is_known = !self.is_replacing.load(Ordering::Relaxed) && self.tail.is_log_given();
-            is_known.then(|| Coverage::once_synced(appender, self.finder.catalogs()))
+            is_known.then(|| Coverage::once_synced(appender, self.finder.in_sight()))
         });
     }
 
@@ -51,7 +51,7 @@ impl Intake {
         }
         // Held throughout, so that the index and its coverage do not change.
         let appender = self.appender.lock();
-        self.finder.save(&Coverage::durable(&appender, self.finder.catalogs()))
+        self.finder.save(&Coverage::durable(&appender, self.finder.in_sight()))
     }
 
     /// Saves no index until [`end_replacing`](Self::end_replacing), and drops the coverage that was

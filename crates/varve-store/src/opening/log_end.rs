@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use varve_log::{
-    Appender, ArenaId, Granule, OpenLogError, OpenedArena, ProvenPages, RecoverError, RecoveredArena, Seals,
-    UNSEALED_MAX,
+    Appender, ArenaId, ArenaVersion, Granule, OpenLogError, OpenedArena, ProvenPages, RecoverError,
+    RecoveredArena, Seals, UNSEALED_MAX,
 };
 
 use super::Opening;
@@ -50,7 +50,17 @@ impl Opening<'_> {
         good.sort_by_key(|(arena, _)| arena.id());
         let next = self.next_number(ids, counted.places, &coverage.sealed, unsealed_count)?;
         let random = Arc::clone(&self.vault.world().random);
-        Ok(Appender::new(Arc::clone(log), random, (coverage.sealed, counted.places), good, next)?)
+        let seals = (coverage.sealed, counted.places);
+        let mut appender = Appender::new(Arc::clone(log), random, seals, good, next)?;
+        // An earlier version would let an older program add to a store that it does not understand.
+        appender.raise_version(self.newest_version(ids))?;
+        Ok(appender)
+    }
+
+    /// Returns the version of the newest arena that can be opened.
+    fn newest_version(&self, ids: &[ArenaId]) -> ArenaVersion {
+        let mut opened = ids.iter().rev().filter_map(|id| self.vault.directory().arena(*id).ok());
+        opened.next().map(|arena| arena.header().version()).unwrap_or_default()
     }
 
     /// Counts the seals that were durable. If every seal that the newest page's ledger counts is

@@ -56,6 +56,7 @@ impl Opening<'_> {
                 match opened {
                     Ok(ArenaWithSeal { arena, seal: Some((seal, pages)) }) => {
                         seals.insert(*id, seal);
+                        self.finder.note_taken(&arena);
                         let from = covered.get(id).map(|part| part.end);
                         let is_new = |row: &PageRow| from.is_none_or(|from| row.granule >= from);
                         let pages = pages.into_iter().filter(is_new).map(|row| (Arc::clone(&arena), row));

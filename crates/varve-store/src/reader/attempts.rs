@@ -9,7 +9,7 @@
 //! | `Proposed`     | none                                               | asks the drafts, the block's by-value name, |
 //! |                |                                                    | and the part of the index that is in memory |
 //! | `Further`      | memory has no place, or only wrong ones            | reads the index on disk or all directories  |
-//! | `ChangedArena` | an arena was replaced since the index was saved    | reads the directories of such arenas anew   |
+//! | `ChangedArena` | an arena was replaced since its directory was read | reads the directories of such arenas anew   |
 //! | `ReadAnew`     | a read has returned an earlier state of the disk,  | drops the cached frames of wrong places,    |
 //! |                | or another block has the same fingerprint          | and reads these places again                |
 //!
@@ -67,10 +67,26 @@ impl Reader {
                 break;
             }
         }
+        self.clear_outdated(&mut search);
         for requested in search.requested.iter().filter(|requested| requested.is_lost()) {
             self.lost.add(requested.name);
         }
         search.requested.into_iter().map(RequestedBlock::into_result).collect()
+    }
+
+    /// Forgets damage at places where no directory page names the block: the index is out of date
+    /// there, because the arena was replaced.
+    fn clear_outdated(&self, search: &mut BlockSearch) {
+        let BlockSearch { requested, read } = search;
+        for (number, requested) in requested.iter_mut().enumerate().filter(|(_, one)| one.is_lost()) {
+            let mut places = read.iter().filter(|(_, numbers)| numbers.contains(&number));
+            let is_named = places.any(|(address, _)| {
+                !matches!(self.vault.directory().find(*address, &requested.name), Ok(None))
+            });
+            if !is_named {
+                requested.damage = None;
+            }
+        }
     }
 
     /// Returns the places to read for an attempt, each with the numbers of the blocks that may be
@@ -92,13 +108,25 @@ impl Reader {
             }
             SearchAttempt::Further => self.further(search),
             SearchAttempt::ChangedArena => {
-                let arenas =
-                    search.missed_places().map(|address| self.vault.map().locate(address).0).collect();
-                if !self.finder.take_in_changed(&arenas) {
+                let missed = search.missed_places().map(|address| self.vault.map().locate(address).0);
+                let arenas = missed.chain(search.missed_homes()).collect();
+                let changed = self.finder.take_in_changed(&arenas);
+                if changed.is_empty() {
                     return BTreeMap::new();
                 }
+                search.forget_places(|address| changed.contains(&self.vault.map().locate(address).0));
                 search.requested.iter_mut().for_each(|requested| requested.may_be_further = true);
-                self.further(search)
+                let mut places = self.further(search);
+                // A name that is a place leads to the new directory of that arena.
+                for (number, requested) in search.requested.iter().enumerate() {
+                    if requested.found.is_none() {
+                        let by_name = self.vault.directory().places_of(&requested.name.score);
+                        for address in by_name.unwrap_or_default() {
+                            places.entry(address).or_default().push(number);
+                        }
+                    }
+                }
+                places
             }
             // No error and no code shows this failure, because the bytes were good once. So they
             // are dropped from the cache and read again.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use varve_block::{BlockName, GetError, LogAddress};
-use varve_log::ReadLogError;
+use varve_block::{BlockName, GetError, LogAddress, PlacedName};
+use varve_log::{ArenaId, ReadLogError};
 
 /// A requested block, and the outcome of the search so far.
 pub(super) struct RequestedBlock {
@@ -56,18 +56,48 @@ impl BlockSearch {
         self.read.iter().filter(move |(_, numbers)| is_missed(numbers)).map(|(address, _)| *address)
     }
 
+    /// Returns the arenas in the names of blocks that were not found, in a by-value store.
+    pub(super) fn missed_homes(&self) -> impl Iterator<Item = ArenaId> + '_ {
+        let missed = self.requested.iter().filter(|requested| requested.found.is_none());
+        missed
+            .filter_map(|requested| Some(ArenaId(PlacedName::of(&requested.name.score)?.clump.arena.into())))
+    }
+
+    /// Forgets that places were read for blocks that were not found, where `is_void` says that they
+    /// are places of before. Damage that was found only there is forgotten as well.
+    pub(super) fn forget_places(&mut self, is_void: impl Fn(LogAddress) -> bool) {
+        let Self { requested, read } = self;
+        let mut read_elsewhere = vec![false; requested.len()];
+        read.retain(|address, numbers| {
+            if is_void(*address) {
+                return false;
+            }
+            numbers.iter().for_each(|number| read_elsewhere[*number] = true);
+            true
+        });
+        for (requested, read_elsewhere) in requested.iter_mut().zip(read_elsewhere) {
+            if requested.found.is_none() && !read_elsewhere {
+                requested.damage = None;
+            }
+        }
+    }
+
     /// Removes and returns the places that hold another block than the expected one, and no damage.
     pub(super) fn take_wrong_places(&mut self) -> BTreeMap<LogAddress, Vec<usize>> {
-        let mut places = std::mem::take(&mut self.read);
         let is_wrong = |number: &usize| {
             let requested = &self.requested[*number];
             requested.found.is_none() && requested.damage.is_none()
         };
-        places.retain(|_, numbers| {
-            numbers.retain(is_wrong);
+        let mut wrong = BTreeMap::new();
+        self.read.retain(|address, numbers| {
+            let (wrong_here, others): (Vec<_>, Vec<_>) = numbers.iter().copied().partition(is_wrong);
+            if !wrong_here.is_empty() {
+                wrong.insert(*address, wrong_here);
+            }
+            *numbers = others;
             !numbers.is_empty()
         });
-        places
+        wrong
     }
 }
 

@@ -4,7 +4,7 @@
 //! |-------:|------:|---------------|--------------------------------------------------------------------------------|
 //! |      0 |     8 | sealed_count  | rows of sealed arenas that are covered whole                                   |
 //! |      8 |     8 | part_count    | rows of arenas that are covered in part                                        |
-//! |     16 |     8 | catalog_count | rows of catalog roots                                                          |
+//! |     16 |     8 | catalog_count | rows of catalog roots and notes                                                |
 //! |     24 |       | catalog rows  | address `u64`, width of the score 1, score 32 (padded with zeros), type 1      |
 //! |        |       | sealed rows   | arena `u64`, ordinal `u64`, generation `u32`, seal code 32                     |
 //! |        |       | part rows     | arena `u64`, covered up to granule `u32`, its last page's code 16 or zeros     |
@@ -23,13 +23,24 @@ pub(crate) struct Coverage {
     pub(crate) part: BTreeMap<ArenaId, CoveredPart>,
     /// The catalog roots in the covered part that have to be read.
     pub(crate) catalogs: BTreeMap<LogAddress, BlockName>,
+    /// The clumps in the covered part that hold notes, each with the name of one of them.
+    pub(crate) notes: BTreeMap<LogAddress, BlockName>,
 }
 
 impl Coverage {
     /// Returns true if nothing of the log is covered.
     pub(crate) fn is_nothing(&self) -> bool {
-        self.sealed.is_empty() && self.part.is_empty() && self.catalogs.is_empty()
+        self.sealed.is_empty() && self.part.is_empty() && self.catalogs.is_empty() && self.notes.is_empty()
     }
+}
+
+/// The blocks of the log that a reader has to find without a name.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RootsInSight {
+    /// The catalog roots that have to be read.
+    pub(crate) catalogs: BTreeMap<LogAddress, BlockName>,
+    /// The clumps that hold notes, each with the name of one of them.
+    pub(crate) notes: BTreeMap<LogAddress, BlockName>,
 }
 
 /// The part of an arena that an index covers.
@@ -45,31 +56,32 @@ pub(crate) struct CoveredPart {
 impl Coverage {
     /// Makes the coverage of an index that has everything that the log has now. A crash can take
     /// back a part that is not durable yet. Of the seals, only the durable ones are included.
-    pub(crate) fn durable(appender: &Appender, catalogs: BTreeMap<LogAddress, BlockName>) -> Self {
+    pub(crate) fn durable(appender: &Appender, in_sight: RootsInSight) -> Self {
         let sealed = appender.durable_seals().map(|(arena, seal)| (arena, *seal)).collect();
-        Self::with(appender, sealed, catalogs)
+        Self::with(appender, sealed, in_sight)
     }
 
     /// Like [`durable`](Self::durable), but with all seals, for a run that is saved only after a
     /// later sync has made them durable. A snapshot of many arenas that ends with one sync has no
     /// durable seals before that.
-    pub(crate) fn once_synced(appender: &Appender, catalogs: BTreeMap<LogAddress, BlockName>) -> Self {
-        Self::with(appender, appender.seals().clone(), catalogs)
+    pub(crate) fn once_synced(appender: &Appender, in_sight: RootsInSight) -> Self {
+        Self::with(appender, appender.seals().clone(), in_sight)
     }
 
-    fn with(appender: &Appender, sealed: Seals, catalogs: BTreeMap<LogAddress, BlockName>) -> Self {
+    fn with(appender: &Appender, sealed: Seals, in_sight: RootsInSight) -> Self {
+        let RootsInSight { catalogs, notes } = in_sight;
         let part = appender
             .unsealed()
             .map(|(id, end, code)| (id, CoveredPart { end, last_page: code.unwrap_or_default() }));
-        Self { sealed, part: part.collect(), catalogs }
+        Self { sealed, part: part.collect(), catalogs, notes }
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut note = Vec::new();
         note.extend_from_slice(&(self.sealed.len() as u64).to_le_bytes());
         note.extend_from_slice(&(self.part.len() as u64).to_le_bytes());
-        note.extend_from_slice(&(self.catalogs.len() as u64).to_le_bytes());
-        for (address, name) in &self.catalogs {
+        note.extend_from_slice(&((self.catalogs.len() + self.notes.len()) as u64).to_le_bytes());
+        for (address, name) in self.catalogs.iter().chain(&self.notes) {
             let score = name.score.as_bytes();
             let mut row =
                 [&address.granule().to_le_bytes()[..], &[u8::try_from(score.len()).unwrap_or(0)], score]
@@ -99,14 +111,15 @@ impl Coverage {
         let catalog_count = numbers.next()?;
         let (catalog_rows, rest) =
             rest.split_at_checked(usize::try_from(catalog_count.checked_mul(42)?).ok()?)?;
-        let mut catalogs = BTreeMap::new();
+        let (mut catalogs, mut notes) = (BTreeMap::new(), BTreeMap::new());
         for row in catalog_rows.as_chunks::<42>().0 {
             let (address, row) = row.split_first_chunk()?;
             let (width, name) = row.split_first()?;
             let score = Score::try_from(name.get(..usize::from(*width))?).ok()?;
             let block_type = BlockType::from_byte(*name.last()?)?;
             let address = LogAddress::new(u64::from_le_bytes(*address))?;
-            catalogs.insert(address, BlockName { score, block_type });
+            let rows = if block_type == BlockType::NOTE { &mut notes } else { &mut catalogs };
+            rows.insert(address, BlockName { score, block_type });
         }
         let (sealed_rows, part_rows) =
             rest.split_at_checked(usize::try_from(sealed_count.checked_mul(52)?).ok()?)?;
@@ -114,7 +127,7 @@ impl Coverage {
             return None;
         }
         let arena = |row: &[u8]| Some(ArenaId(u64::from_le_bytes(*row.first_chunk()?)));
-        let mut coverage = Self { catalogs, ..Self::default() };
+        let mut coverage = Self { catalogs, notes, ..Self::default() };
         for row in sealed_rows.as_chunks::<52>().0 {
             let (head, code) = row.split_last_chunk::<32>()?;
             let ordinal = u64::from_le_bytes(*head.get(8..)?.first_chunk()?);
@@ -146,6 +159,7 @@ mod tests {
             sealed,
             part: [(ArenaId(5), CoveredPart { end: Granule(77), last_page: [4; 16] })].into(),
             catalogs: [12, 700].map(|place| (LogAddress::new(place).unwrap(), name)).into(),
+            notes: [(LogAddress::new(9).unwrap(), BlockName { block_type: BlockType::NOTE, ..name })].into(),
         };
         for coverage in [Coverage::default(), some] {
             let note = coverage.encode();

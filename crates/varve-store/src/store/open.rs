@@ -11,7 +11,7 @@ use crate::drafts::Drafts;
 use crate::finder::Finder;
 use crate::intake::{Intake, IntakeParts};
 use crate::keyring::{PassphraseCost, Secret};
-use crate::opening::{Opening, RebuildProgress, UnsealedScans, load_index};
+use crate::opening::{Opening, RebuildProgress, UnsealedScans, finish_replacing, load_index};
 use crate::reader::Reader;
 use crate::saved_index::disk_index_session;
 use crate::tail::Tail;
@@ -93,6 +93,7 @@ impl Store {
         }
         let session = lock.is_some().then(|| disk_index_session(world)).transpose();
         let session = session.map_err(OpenStoreError::Storage)?;
+        let is_replaced = lock.is_some() && finish_replacing(&vault)?;
         let mut scans = UnsealedScans::new(vault.log());
         let (index, coverage) = load_index(&vault, &mut scans, session);
         let config = vault.config();
@@ -101,6 +102,11 @@ impl Store {
         let finder = Arc::new(Finder::new(Arc::clone(&vault), index, has_no_index, &coverage));
         let reader = Arc::new(Reader::new(Arc::clone(&vault), Arc::clone(&drafts), Arc::clone(&finder)));
         let opened = Opening::new(&vault, &finder, scans).catch_up(coverage, lock.is_some(), progress)?;
+        let mut opened = opened;
+        if let Some(appender) = opened.appender.as_mut().filter(|_| is_replaced) {
+            // A writer that cannot read may have counted the replaced seals meanwhile.
+            appender.note_replaced(&[])?;
+        }
         let tail = Tail::new(Arc::clone(&vault), Arc::clone(&finder), opened.unread, opened.followed);
         let tail = Arc::new(tail);
         let below = IntakeParts {

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use varve_block::{BlockName, LogAddress};
 use varve_log::{ArenaId, Granule, Seals};
 
 use super::Tail;
 use crate::finder::FollowedArena;
+use crate::notes::LogNote;
 use crate::vault::OpenStoreError;
 
 /// The position of a reader in the log.
@@ -53,7 +55,10 @@ impl Tail {
                 continue;
             }
             let from = known.map_or_else(Granule::default, |known| known.taken);
-            match self.finder.follow_arena(id, from) {
+            let notes_before = self.finder.note_places();
+            let read = self.finder.follow_arena(id, from);
+            self.take_in_noted(&notes_before);
+            match read {
                 Ok(FollowedArena { is_sealed: true, .. }) => {
                     followed.growing.remove(&id);
                     followed.sealed.insert(id);
@@ -76,5 +81,22 @@ impl Tail {
             self.finder.forget_moved();
         }
         Ok(has_grown)
+    }
+    /// Reads the directories of the arenas that new notes call replaced. If their new files are not
+    /// in place yet, they are read when a block is not found where it was.
+    fn take_in_noted(&self, notes_before: &BTreeMap<LogAddress, BlockName>) {
+        let new = self.finder.note_places().into_keys().filter(|place| !notes_before.contains_key(place));
+        for place in new {
+            let notes = self.finder.read_notes(place).unwrap_or_else(|error| {
+                tracing::warn!(%error, "a new note in the log cannot be read");
+                Vec::new()
+            });
+            for note in notes {
+                let LogNote::Replaced { arenas, .. } = note else { continue };
+                for replaced in arenas {
+                    self.finder.take_in_replaced(replaced.arena);
+                }
+            }
+        }
     }
 }

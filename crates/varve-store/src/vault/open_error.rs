@@ -57,6 +57,9 @@ pub enum OpenStoreError {
     /// A saved index that is out of date could not be removed.
     #[error("cannot remove {file}, which is out of date")]
     Hint { file: FileName, source: io::Error },
+    /// An arena that a collector has replaced could not get its place.
+    #[error("a collection was interrupted, and a new arena cannot take the place of the old one")]
+    Replace { source: io::Error },
     #[error("the log cannot be appended to")]
     Append(#[from] AppendError),
 }

@@ -30,7 +30,7 @@ pub fn leads_to(name: &BlockName, bytes: &[u8]) -> Vec<BlockName> {
         (None, BlockKind::Root) => VentiRoot::decode(bytes)
             .map(|root| vec![BlockName { score: root.score, block_type: BlockType::DIRECTORY }])
             .unwrap_or_default(),
-        (None, BlockKind::Data | BlockKind::Catalog) => Vec::new(),
+        (None, BlockKind::Data | BlockKind::Catalog | BlockKind::Note) => Vec::new(),
     }
 }
 

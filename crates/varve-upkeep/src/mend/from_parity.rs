@@ -9,11 +9,10 @@ use std::sync::Arc;
 use varve_log::{
     AppendError, ArenaId, ParityHeaderError, ParityLayout, ReadLogError, ShardCode, WholeArena, rebuild,
 };
-use varve_store::{OpenParityError, ParityFile, UnknownShard, padded_bytes, read_shards};
+use varve_store::{OpenParityError, ParityFile, UnfinishedFile, UnknownShard, padded_bytes, read_shards};
 use varve_world::FileName;
 
 use super::Mender;
-use super::unfinished_file::UnfinishedFile;
 use crate::check::Checker;
 
 /// The result of mending an arena.

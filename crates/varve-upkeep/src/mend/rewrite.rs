@@ -10,8 +10,8 @@ use std::ops::AddAssign;
 
 use varve_block::PutError;
 use varve_log::{
-    AppendError, ArenaId, NamedBlock, OpenLogError, OpenedArena, ReadLogError, Replacement, SalvagedClump,
-    Seal, SyncLogError,
+    AppendError, ArenaHeader, ArenaId, NamedBlock, OpenLogError, OpenedArena, ReadLogError, Replacement,
+    SalvagedClump, Seal, Successor, SyncLogError,
 };
 use varve_store::{NotPermitted, Permission, QUARANTINE, ReplaceError, WriteParityError};
 use varve_world::FileName;
@@ -20,6 +20,7 @@ use super::Mender;
 use super::from_parity::MendError;
 use super::plan::MendPlan;
 use crate::damage::is_finding;
+use crate::generation::next_generation;
 use crate::salvaged::named;
 
 /// The bytes that are copied at a time.
@@ -136,10 +137,14 @@ impl Mender<'_> {
             Err(error) if is_finding(&error) && !error.is_newer() => None,
             Err(error) => return Err(error.into()),
         };
-        let generation = self.next_generation(id, arena.as_ref())?;
+        let generation = next_generation(self.store, self.intake, id, arena.as_ref());
+        let generation = generation.map_err(RepairError::ListParity)?;
         let random = self.store.world().random.as_ref();
         let ledger = self.intake.ledger();
-        let mut replacement = Replacement::begin(log, random, id, (generation, ordinal), ledger)?;
+        let version = arena.as_ref().map(OpenedArena::header).map(ArenaHeader::version).unwrap_or_default();
+        let successor = Successor { arena: id, generation, ordinal, version };
+        let file = id.file_name().unfinished();
+        let mut replacement = Replacement::begin(log, random, successor, ledger, file)?;
         if let Some(arena) = &arena {
             let (namer, level) = (self.store.namer(), self.store.config().compression_level);
             let mut take = |clump: SalvagedClump| -> Result<(), RepairError> {
@@ -165,17 +170,6 @@ impl Mender<'_> {
         self.intake.take_in_rewritten(id, &replaced.pages)?;
         repaired.arena_count += 1;
         Ok(replaced.seal)
-    }
-
-    /// Returns a generation that this arena never had. An unreadable arena had a generation too,
-    /// and there may be parity of it.
-    fn next_generation(&self, id: ArenaId, arena: Option<&OpenedArena>) -> Result<u32, RepairError> {
-        let of_parity = self.store.vault().parity().list().map_err(RepairError::ListParity)?;
-        let of_parity = of_parity.into_iter().filter(|(of, _)| *of == id).map(|(_, generation)| generation);
-        let of_seal = self.intake.known_seal(id).map(|seal| seal.generation);
-        let of_header = arena.map(|arena| arena.header().generation);
-        let last = of_parity.chain(of_seal).chain(of_header).max();
-        Ok(last.unwrap_or_default().saturating_add(1))
     }
 
     /// Copies an arena to the quarantine. Unreadable sectors are zeros in the copy.

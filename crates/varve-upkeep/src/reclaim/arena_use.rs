@@ -8,7 +8,7 @@ use varve_log::{
     ArenaId, ArenaState, ArenaWindow, ClumpMap, ClumpRow, DirectoryPage, Footer, GRANULE_BYTES, OpenedArena,
     PageBlock, PageRow, ReadLogError,
 };
-use varve_store::Store;
+use varve_store::{Store, note_fingerprint};
 
 use super::kept_frames::{ClumpFate, FrameUse, kept_frames};
 use super::live_blocks::{LiveBlocks, is_structure};
@@ -73,18 +73,8 @@ impl ArenaUse {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeasuredArena {
     pub usage: ArenaUse,
-    /// The dead blocks that lead to others, as [`barren_fingerprint`]s, sorted.
+    /// The dead blocks that lead to others, as [`note_fingerprint`]s, sorted.
     pub barren: Vec<u64>,
-}
-
-/// Returns the fingerprint by which the store remembers a dead block that leads to others. It has
-/// no key, since it is stored encrypted.
-#[must_use]
-pub fn barren_fingerprint(name: &BlockName) -> u64 {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(name.score.as_bytes());
-    hasher.update(&[name.block_type.to_byte()]);
-    hasher.finalize().as_bytes().first_chunk().copied().map_or(0, u64::from_le_bytes)
 }
 
 /// Measures arenas. One meter may be used by several threads.
@@ -266,7 +256,7 @@ impl Measurement {
             self.usage.dead_structure_count += 1;
             // Nobody stores the root of a catalog twice: each has a number of its own.
             if name.block_type.kind() != BlockKind::Catalog {
-                self.barren.push(barren_fingerprint(name));
+                self.barren.push(note_fingerprint(name));
             }
         }
     }

@@ -62,16 +62,12 @@ pub struct LiveBlocks {
 }
 
 /// Returns true if a block of this name leads to other blocks.
-#[must_use]
-pub fn is_structure(name: &BlockName) -> bool {
+pub(super) fn is_structure(name: &BlockName) -> bool {
     name.block_type.depth() > 0 || name.block_type.kind() != BlockKind::Data
 }
 
-/// The first kind of notes of the store itself.
-const NOTE_KIND: u8 = 4;
-
 fn is_note(name: &BlockName) -> bool {
-    name.block_type.to_byte() >> 5 >= NOTE_KIND
+    name.block_type.kind() == BlockKind::Note
 }
 
 impl LiveBlocks {

@@ -112,7 +112,7 @@ impl<'a> LossRecorder<'a> {
         let is_held = |name: &BlockName| self.held.contains(name);
         let of_type = |block_type: BlockType| match block_type.kind() {
             BlockKind::Catalog | BlockKind::Data => true,
-            BlockKind::Directory | BlockKind::Root => false,
+            BlockKind::Directory | BlockKind::Root | BlockKind::Note => false,
         };
         let lost: BTreeSet<_> =
             names.copied().filter(|name| of_type(name.block_type) && !is_held(name)).collect();

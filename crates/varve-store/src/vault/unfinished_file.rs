@@ -11,10 +11,11 @@ use varve_world::{FileLock, FileName, LockError, Storage};
 const SECTOR_BYTES: usize = 4096;
 
 /// A folder in which `arena` is `file`. It is read-only, and unreadable sectors are zeros.
-pub(super) struct UnfinishedFile {
-    pub(super) storage: Arc<dyn Storage>,
-    pub(super) arena: ArenaId,
-    pub(super) file: FileName,
+pub struct UnfinishedFile {
+    pub storage: Arc<dyn Storage>,
+    pub arena: ArenaId,
+    /// The file that is read in place of the arena's own.
+    pub file: FileName,
 }
 
 impl UnfinishedFile {

@@ -1,0 +1,168 @@
+//! Replaces many arenas in one commit, for a collector. Each arena gets a successor in a file of
+//! its own, which takes the arena's name after the commit.
+//!
+//! Call in this order: [`begin_reclaiming`](Intake::begin_reclaiming); make and seal the successors
+//! in the files that [`ArenaId::successor_file_name`] names;
+//! [`commit_successors`](Intake::commit_successors). A crash leaves:
+//!
+//! | crash after                      | left                                  | next writer that can read     |
+//! |----------------------------------|---------------------------------------|-------------------------------|
+//! | a successor is begun or sealed   | files that nothing refers to          | removes them                  |
+//! | the note and its page are durable | old arenas, a note about all new ones | renames the successors        |
+//! | some renames                     | old and new arenas                    | renames the others            |
+//! | all renames                      | new arenas, parity of the old ones    | removes that parity           |
+
+use varve_block::{Block, BlockType, PutError};
+use varve_log::{ArenaId, ArenaVersion, ReplacedArena, Seal, WriteFailure};
+
+use super::Intake;
+use super::replace::ReplaceError;
+use crate::notes::{BarrenPart, LogNote, ReplacedSeal};
+
+/// A successor that is sealed, checked and durable, and waits for the commit.
+#[derive(Debug)]
+pub struct ReadySuccessor {
+    pub arena: ArenaId,
+    /// The seal of the arena that it replaces.
+    pub old: Seal,
+    pub new: ReplacedArena,
+}
+
+impl Intake {
+    /// Makes sure that everything added from now on lies in arenas of this version or a later one.
+    ///
+    /// # Errors
+    /// [`ReplaceError`] when the open arena, which has an earlier version, cannot be closed.
+    pub fn raise_arena_version(&self, version: ArenaVersion) -> Result<(), ReplaceError> {
+        if self.appender.lock().version() >= version {
+            return Ok(());
+        }
+        self.make_durable()?;
+        let mut appender = self.appender.lock();
+        if let Some(page) = appender.raise_version(version)? {
+            self.index_page(&page)?;
+        }
+        self.drafts.note_end(appender.home());
+        Ok(())
+    }
+
+    /// Removes every hint about the contents of the log, before arenas are replaced. No index is
+    /// saved from here on.
+    ///
+    /// # Errors
+    /// [`ReplaceError`].
+    pub fn begin_reclaiming(&self) -> Result<(), ReplaceError> {
+        self.raise_arena_version(ArenaVersion::Notes)?;
+        self.make_durable()?;
+        self.make_seals_durable()?;
+        self.stop_saving_index();
+        self.remove_hints()
+    }
+
+    /// Records which blocks are barren: structure of no snapshot that stays in the log. The
+    /// fingerprints are those of [`note_fingerprint`](crate::note_fingerprint), in ascending order.
+    /// The list replaces every earlier one, and is durable when this returns.
+    ///
+    /// # Errors
+    /// [`ReplaceError`].
+    pub fn note_barren(&self, fingerprints: &[u64]) -> Result<(), ReplaceError> {
+        self.raise_arena_version(ArenaVersion::Notes)?;
+        for part in BarrenPart::divide(self.draw_list()?, fingerprints) {
+            self.put_note(&LogNote::Barren(part))?;
+        }
+        Ok(self.make_log_durable()?)
+    }
+
+    /// Puts successors in the place of their arenas, all or none of them: the note that this writes
+    /// is the commit.
+    ///
+    /// # Errors
+    /// [`ReplaceError`]. Before the commit the arenas are as they were. After it, this session
+    /// accepts nothing more, and the next writer completes the renames.
+    pub fn commit_successors(&self, ready: Vec<ReadySuccessor>) -> Result<(), ReplaceError> {
+        if ready.is_empty() {
+            return Ok(());
+        }
+        let note = LogNote::Replaced { list: self.draw_list()?, arenas: rows_of(&ready) };
+        self.vault.storage().sync_folder(ArenaId::FOLDER).map_err(ReplaceError::Place)?;
+        self.put_note(&note)?;
+        self.append_all_drafts()?;
+        let seals: Vec<_> = ready.iter().map(|ready| (ready.arena, ready.new.seal)).collect();
+        self.note_replaced(&seals)?;
+        let placed = self.place(ready);
+        if let Err(error) = &placed {
+            let reason = WriteFailure::new(format!("replaced arenas are not in place yet: {error}"));
+            self.appender.lock().fail(reason.clone());
+            self.drafts.fail_with(|| reason);
+        }
+        placed
+    }
+
+    fn draw_list(&self) -> Result<[u8; 16], ReplaceError> {
+        let mut list = [0; 16];
+        self.vault.world().random.fill(&mut list).map_err(ReplaceError::Place)?;
+        Ok(list)
+    }
+
+    fn put_note(&self, note: &LogNote) -> Result<(), PutError> {
+        self.put_blocks(&[Block { block_type: BlockType::NOTE, bytes: &note.encode() }]).map(drop)
+    }
+
+    /// Renames committed successors, and makes this session find blocks in them.
+    fn place(&self, ready: Vec<ReadySuccessor>) -> Result<(), ReplaceError> {
+        let storage = self.vault.storage();
+        for successor in &ready {
+            self.take_out(successor.arena);
+            let file = successor.arena.successor_file_name();
+            storage.rename(&file, &successor.arena.file_name()).map_err(ReplaceError::Place)?;
+        }
+        storage.sync_folder(ArenaId::FOLDER).map_err(ReplaceError::Place)?;
+        for ReadySuccessor { arena, new, .. } in ready {
+            self.reader.forget(arena);
+            for page in &new.pages {
+                self.finder.insert_page(arena, &page.page)?;
+            }
+            let generation = new.seal.generation;
+            if let Err((file, error)) = self.vault.parity().remove(arena, |other| other < generation) {
+                tracing::warn!(%file, %error, "the parity of a replaced arena could not be removed");
+            }
+            self.note_parity_due(vec![arena]);
+        }
+        Ok(())
+    }
+
+    /// Removes the names of an arena that is about to be replaced from an index in memory. An index
+    /// on disk keeps them: it is not saved again, and the next opening makes it anew.
+    fn take_out(&self, arena: ArenaId) {
+        self.finder.forget_notes_in(arena);
+        if self.finder.is_on_disk() {
+            return;
+        }
+        // Entries that stay because their page cannot be read propose places that turn out to be
+        // wrong.
+        let Ok(pages) = self.vault.directory().pages(arena) else { return };
+        pages.filter_map(Result::ok).for_each(|page| self.finder.remove_page(arena, &page));
+    }
+
+    /// Ends the replacing of arenas, and makes the parity of the new ones. An index in memory may
+    /// be saved again.
+    pub fn end_reclaiming(&self) {
+        self.write_due_parity(true);
+        if !self.finder.is_on_disk() {
+            self.end_replacing();
+        }
+    }
+}
+
+fn rows_of(ready: &[ReadySuccessor]) -> Vec<ReplacedSeal> {
+    let row = |ready: &ReadySuccessor| ReplacedSeal {
+        arena: ready.arena,
+        old_generation: ready.old.generation,
+        new_generation: ready.new.seal.generation,
+        old_code: ready.old.code,
+        new_code: ready.new.seal.code,
+    };
+    let mut rows: Vec<_> = ready.iter().map(row).collect();
+    rows.sort_by_key(|row| row.arena);
+    rows
+}
