@@ -17,6 +17,7 @@ use varve_world::Timestamp;
 mod bench;
 mod boot;
 mod command_line;
+mod forgetting;
 mod plan;
 mod restore;
 mod selection;
@@ -29,6 +30,7 @@ mod verify;
 
 pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, OrderChoice};
 pub use boot::{BootArgs, BusChoice, FirmwareChoice};
+pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use plan::PlanArgs;
 pub use restore::RestoreArgs;
 pub use selection::SelectionArgs;
@@ -188,6 +190,15 @@ pub enum Command {
     /// Change the tags and the comments of snapshots
     #[command(after_help = snapshots::TAG_HELP)]
     Tag(TagArgs),
+    /// Protect snapshots against being forgotten
+    #[command(after_help = forgetting::HOLD_HELP)]
+    Hold(HoldArgs),
+    /// End the protection of snapshots
+    #[command(after_help = forgetting::RELEASE_HELP)]
+    Release(ReleaseArgs),
+    /// Forget snapshots, and bring forgotten ones back
+    #[command(after_help = forgetting::FORGET_HELP)]
+    Forget(ForgetArgs),
     /// Show the contents of the store and their size
     Stats,
     /// List the files of a snapshot, or the volumes of a disk image

@@ -18,8 +18,8 @@ const EXPLAINED: [(&[&str], &str); 6] = [
         "no unlock is needed: a lock ends with the process that holds it; `--wait` waits for that",
     ),
     (
-        &["forget", "prune", "delete", "gc", "compact", "purge", "expire"],
-        "Varve keeps every snapshot, and cannot remove any yet; each costs only its new data",
+        &["prune", "delete", "gc", "compact", "purge", "expire"],
+        "`varve forget` takes snapshots off the list; Varve cannot free their space yet",
     ),
     (&["extract"], "`varve restore SNAPSHOT[:PATH] DESTINATION` takes files out"),
     (&["dump"], "`varve cat SNAPSHOT:PATH` writes a file to standard output"),

@@ -47,6 +47,10 @@ pub struct ListSnapshotsArgs {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT")]
     pub group_by: Vec<GroupBy>,
 
+    /// List the forgotten snapshots that can be brought back
+    #[arg(long)]
+    pub trash: bool,
+
     #[command(flatten)]
     pub which: SnapshotFilterArgs,
 }

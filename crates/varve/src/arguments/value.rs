@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use varve_archive::Hold;
 use varve_archive::folder::wrong_in_pattern;
 use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_machine::ImageFormat;
@@ -228,6 +229,14 @@ pub fn parse_comment(text: &str) -> Result<String, String> {
 }
 
 const COMMENT_BYTES_MAX: usize = 4096;
+
+/// Parses the label of a hold.
+pub fn parse_label(text: &str) -> Result<String, String> {
+    match Hold::new(text, Timestamp(0)) {
+        Ok(hold) => Ok(hold.label),
+        Err(_) => Err("write 1 to 200 bytes without control characters".into()),
+    }
+}
 
 /// Parses a tag or the key of tags: `why=upgrade`, `why`.
 pub fn parse_filter_tag(text: &str) -> Result<String, String> {

@@ -1,6 +1,9 @@
-//! Looking after a store: its keys, its index, its copies, and its health.
+//! Looking after a store: its keys, its index, its copies, and its health; and which
+//! snapshots it keeps.
 
 pub mod clone;
+pub mod forget;
+pub mod hold;
 pub mod init;
 pub mod key;
 mod lost_data;

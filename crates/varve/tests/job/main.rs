@@ -15,6 +15,7 @@ mod qemu;
 mod sandbox;
 
 mod copy;
+mod forgetting;
 mod formats;
 mod golden;
 mod index_paths;

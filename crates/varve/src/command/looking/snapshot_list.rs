@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use varve_archive::{Snapshot, SnapshotContent};
+use varve_archive::{Hold, Snapshot, SnapshotContent};
 
 use crate::arguments::{GroupBy, ListSnapshotsArgs, SnapshotFilterArgs};
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
@@ -28,14 +28,20 @@ const GAP: usize = 2;
 
 pub fn run(invocation: &Invocation, args: &ListSnapshotsArgs) -> Result<CommandOutcome> {
     let archive = invocation.session.reading()?;
-    let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
+    let trash: Vec<_>;
+    let listed = if args.trash {
+        trash = archive.trash().iter().map(|trashed| trashed.snapshot.clone()).collect();
+        &trash[..]
+    } else {
+        archive.snapshots()
+    };
+    let choice = ChosenSnapshots::new(invocation, listed, &args.which);
     let mut snapshots = match &args.name {
         Some(name) => match choice.series(name) {
             Ok(named) => named,
             // If the name exists but the filter leaves none of its snapshots, the list is empty.
             Err(_) if !args.which.filter().is_empty() => {
-                ChosenSnapshots::new(invocation, archive.snapshots(), &SnapshotFilterArgs::default())
-                    .series(name)?;
+                ChosenSnapshots::new(invocation, listed, &SnapshotFilterArgs::default()).series(name)?;
                 Vec::new()
             }
             Err(error) => return Err(error),
@@ -169,7 +175,7 @@ pub fn kind(snapshot: &Snapshot) -> &'static str {
     }
 }
 
-/// Returns the tags, the problems and the comment.
+/// Returns the tags, the protection, the problems and the comment.
 pub fn remarks(snapshot: &Snapshot) -> String {
     let tags = snapshot.tags.iter().map(|tag| show::name(tag.as_bytes()));
     let problems = (snapshot.problem_count > 0).then(|| show::count(snapshot.problem_count, "problem"));
@@ -177,7 +183,25 @@ pub fn remarks(snapshot: &Snapshot) -> String {
     let left_out = (left_out > 0).then(|| format!("{} left out", show::bytes(left_out)));
     let comment =
         (!snapshot.comment.is_empty()).then(|| format!("\"{}\"", show::name(snapshot.comment.as_bytes())));
-    tags.chain(problems).chain(left_out).chain(comment).collect::<Vec<_>>().join(" ")
+    tags.chain(protection(snapshot))
+        .chain(problems)
+        .chain(left_out)
+        .chain(comment)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Describes the holds of a snapshot, and the time until which it is kept.
+pub fn protection(snapshot: &Snapshot) -> Option<String> {
+    let labels: Vec<_> = snapshot.holds.iter().map(|hold| show::name(hold.label.as_bytes())).collect();
+    let held = (!labels.is_empty()).then(|| format!("held: {}", labels.join(", ")));
+    let kept = snapshot.keep_until.map(|until| format!("kept until {}", moment::show(until)));
+    let all: Vec<_> = held.into_iter().chain(kept).collect();
+    (!all.is_empty()).then(|| format!("[{}]", all.join("; ")))
+}
+
+fn hold_json(hold: &Hold) -> Value {
+    json!({ "label": hold.label, "set": moment::rfc3339(hold.set) })
 }
 
 /// Formats a snapshot for programs.
@@ -190,6 +214,8 @@ pub fn as_json(snapshot: &Snapshot) -> Value {
         "host": snapshot.host,
         "tags": snapshot.tags,
         "comment": snapshot.comment,
+        "holds": snapshot.holds.iter().map(hold_json).collect::<Vec<_>>(),
+        "keep_until": snapshot.keep_until.map(moment::rfc3339),
         "size": snapshot.size,
         "entries": snapshot.file_count,
         "problems": snapshot.problem_count,

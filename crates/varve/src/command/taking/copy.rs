@@ -70,7 +70,10 @@ fn copy_snapshots(
     let (from, to) = open(invocation, args, from_path, to_path)?;
     let from = Archive::open(from).with_context(|| format!("cannot read {}", from_path.display()))?;
     let mut to = Archive::open(to).with_context(|| format!("cannot read {}", to_path.display()))?;
-    let chosen = choose(&ChosenSnapshots::new(invocation, from.snapshots(), &args.which), what)?;
+    let mut chosen = choose(&ChosenSnapshots::new(invocation, from.snapshots(), &args.which), what)?;
+    if what.is_empty() {
+        leave_forgotten(invocation, &to, &mut chosen);
+    }
     let progress = cancellable_progress()?;
     let is_there = |snapshot: &&Snapshot| to.snapshots().iter().any(|there| there.id == snapshot.id);
     let bytes_total =
@@ -79,7 +82,8 @@ fn copy_snapshots(
     let shown = ShownProgress::start("copy", &progress, invocation.quiet || invocation.json);
     let source = invocation.session.as_source(from_path, args.from_key_file.as_deref())?;
     let blocks = source.healing(&from);
-    let mut copier = SnapshotCopier::new(&*blocks, &progress);
+    // A snapshot that the destination has forgotten is among them only if it was named.
+    let mut copier = SnapshotCopier::new(&*blocks, &progress).bringing_back();
     let (mut rows, mut failures) = (Vec::new(), Vec::new());
     let mut cancelled = false;
     for snapshot in &chosen {
@@ -122,6 +126,20 @@ fn choose<'a>(choice: &ChosenSnapshots<'a>, what: &[String]) -> Result<Vec<&'a S
     }
     let wanted = what.iter().map(|what| Ok(choice.named(what)?.id)).collect::<Result<Vec<_>>>()?;
     Ok(choice.snapshots().iter().copied().filter(|snapshot| wanted.contains(&snapshot.id)).collect())
+}
+
+/// Removes the snapshots that the destination has forgotten. A copy of everything, made each day,
+/// must not bring them back.
+fn leave_forgotten(invocation: &Invocation, to: &Archive, chosen: &mut Vec<&Snapshot>) {
+    let count = chosen.len();
+    chosen.retain(|snapshot| !to.catalog().is_forgotten(snapshot.id));
+    let left = count - chosen.len();
+    if left > 0 && !invocation.quiet {
+        let left = show::count(left, "snapshot");
+        remark!(
+            "varve: {left} not copied, because the destination has forgotten them: name a snapshot to copy it"
+        );
+    }
 }
 
 fn print(

@@ -1,0 +1,102 @@
+//! `hold`, `release` and `forget`, with keys of all roles.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::sandbox::{Sandbox, noise};
+
+fn taken(sandbox: &Sandbox, name: &str, day: &str) -> String {
+    fs::write(sandbox.path(name), noise(name.len() as u64, 9000)).unwrap();
+    let time = format!("2026-05-{day}T12:00:00Z");
+    let line = sandbox.json(["snapshot", name, "--as", "file", "--time", &time]).remove(0);
+    line["id"].as_str().unwrap().to_owned()
+}
+
+/// Returns the ids of the listed snapshots.
+fn ids(sandbox: &Sandbox, args: &[&str]) -> Vec<String> {
+    let all = sandbox.json([&["snapshots"], args].concat());
+    all.iter().map(|one| one["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Returns the verdict on each snapshot that `forget` chooses.
+fn verdicts(sandbox: &Sandbox, args: &[&str]) -> Vec<(String, Value)> {
+    let all = sandbox.json([&["forget"], args].concat());
+    all.iter().map(|one| (one["id"].as_str().unwrap().to_owned(), one["verdict"].clone())).collect()
+}
+
+#[test]
+fn a_forgotten_snapshot_comes_back_from_the_trash() {
+    let sandbox = Sandbox::encrypted();
+    let (one, two) = (taken(&sandbox, "one", "01"), taken(&sandbox, "two", "02"));
+    let three = taken(&sandbox, "three", "03");
+    assert!(sandbox.fails(2, ["forget"]).contains("conditions"), "nothing is chosen");
+    assert!(sandbox.fails(2, ["forget", "--latest", "1"]).contains("--latest"));
+    assert!(sandbox.fails(2, ["forget", "one", "--undo-days", "0"]).contains("1..=36500"));
+    assert!(sandbox.fails(1, ["forget", "nothing"]).contains("no snapshot is called"));
+    assert_eq!(verdicts(&sandbox, &["one", "--dry-run"]), [(one.clone(), json!("forget"))]);
+    assert_eq!(ids(&sandbox, &[]), [&one, &two, &three].map(String::as_str));
+
+    let printed = sandbox.ok(["forget", "one", &two[..8]]);
+    assert!(printed.contains("forgot 2 snapshots; `forget --undo` brings them back"), "{printed}");
+    assert_eq!(ids(&sandbox, &[]), [three.as_str()]);
+    assert_eq!(ids(&sandbox, &["--trash"]), [&one, &two].map(String::as_str));
+    assert!(sandbox.fails(1, ["cat", "one"]).contains("no snapshot is called"));
+    assert_eq!(sandbox.json(["verify", "--data"])[0]["snapshots"], 3, "the trash is checked too");
+
+    assert_eq!(verdicts(&sandbox, &["--undo", "--dry-run", "one"]), [(one.clone(), json!("undo"))]);
+    assert_eq!(verdicts(&sandbox, &["--undo", "--until", "2026-05-01"]), [(one.clone(), json!("undo"))]);
+    assert_eq!(ids(&sandbox, &[]), [&one, &three].map(String::as_str));
+    assert_eq!(sandbox.run(["cat", "one"]).stdout, noise(3, 9000));
+    assert!(sandbox.fails(1, ["forget", "--undo", "one"]).contains("nothing of this name is in the trash"));
+}
+
+#[test]
+fn a_held_snapshot_is_not_forgotten() {
+    let sandbox = Sandbox::encrypted();
+    let (one, two) = (taken(&sandbox, "one", "01"), taken(&sandbox, "two", "02"));
+    let three = taken(&sandbox, "three", "03");
+    assert!(sandbox.fails(2, ["hold", "one"]).contains("--label"));
+    assert!(sandbox.fails(2, ["hold", "one", "--label", ""]).contains("write 1 to 200 bytes"));
+    assert!(sandbox.ok(["hold", "one", "--label", "audit"]).contains("one: [held: audit]"));
+    assert!(sandbox.ok(["hold", "one", "--label", "audit"]).contains("(as before)"));
+    let held = sandbox.json(["hold", "two", "--keep-until", "2200-12-31"]).remove(0);
+    assert_eq!((&held["changed"], &held["holds"]), (&json!(true), &json!([])));
+    assert!(held["keep_until"].is_string());
+    assert!(sandbox.ok(["snapshots"]).contains("[held: audit]"));
+
+    let refused = sandbox.fails(2, ["forget", "one", "two", "three"]);
+    assert!(refused.contains("held: audit") && refused.contains("kept until 2200-12-31"), "{refused}");
+    assert_eq!(ids(&sandbox, &[]).len(), 3, "none is forgotten");
+    let expected = [(one.clone(), json!("keep")), (two, json!("keep")), (three, json!("forget"))];
+    assert_eq!(verdicts(&sandbox, &["--until", "2026-05-03"]), expected);
+
+    assert!(sandbox.ok(["release", "one", "--label", "audit"]).contains("one: not held"));
+    sandbox.ok(["release", "two", "--keep-until"]);
+    assert_eq!(verdicts(&sandbox, &["one"]), [(one, json!("forget"))]);
+}
+
+#[test]
+fn only_a_full_key_forgets() {
+    let mut sandbox = Sandbox::encrypted();
+    let one = taken(&sandbox, "one", "01");
+    for (key, role) in [("writer", "--write-only"), ("adder", "--append-only")] {
+        fs::write(sandbox.path(key), noise(key.len() as u64, 32)).unwrap();
+        sandbox.ok(["key", "add", role, "--new-key-file", key]);
+    }
+    let full = sandbox.key().map(Path::to_path_buf);
+    for key in ["writer", "adder"] {
+        sandbox.set_key(Some(sandbox.path(key)));
+        for words in [&["forget", "one"][..], &["release", "one", "--label", "x"]] {
+            let run = sandbox.run(words);
+            assert!(matches!(run.code, Some(1 | 12)), "{key}: {:?} {}", run.code, run.stderr);
+        }
+    }
+    sandbox.ok(["hold", "one", "--label", "x"]);
+    sandbox.set_key(full);
+    assert!(sandbox.fails(2, ["forget", "one"]).contains("held: x"));
+    sandbox.ok(["release", "one", "--label", "x"]);
+    sandbox.ok(["forget", "one"]);
+    assert_eq!(ids(&sandbox, &["--trash"]), [one]);
+}
