@@ -35,6 +35,7 @@ mod drafts;
 mod finder;
 mod intake;
 mod keyring;
+mod leases;
 mod notes;
 mod opening;
 mod parity;
@@ -54,6 +55,10 @@ pub use intake::{CloseError, Intake, PutResult, ReadySuccessor, ReplaceError, Wr
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };
+pub use leases::{
+    FindLeasesError, FoundLease, HeldLease, LeaseHolder, LeasedSnapshots, held_leases, remove_stale_leases,
+    take_lease,
+};
 pub use notes::{BarrenPart, LogNote, ReplacedSeal, is_structure, note_fingerprint};
 pub use opening::{
     NeverBegun, NewestLedger, RebuildProgress, UnsealedScans, counted_before, may_be_missed, newest_ledger,
@@ -67,6 +72,9 @@ pub use saved_index::{ChooseIndexError, ChoosePlacesError, IndexPlace, choose_in
 pub use store::{Store, StoreAccess, StoreStats};
 pub use tail::WithheldError;
 pub use vault::{
+    ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogExtent,
+    Namer, OpenStoreError, PrivateFileError, QUARANTINE, SessionEvent, SessionRecord, SessionsError,
+    SessionsFile, SessionsRead, Vault, WrittenBlock, bring_back_settings, is_sound_key, settings_need_secret,
     ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogExtent, Namer,
     OpenStoreError, PrivateFileError, QUARANTINE, SessionEvent, SessionRecord, SessionsError, SessionsFile,
     SessionsRead, UnfinishedFile, Vault, WrittenBlock, bring_back_settings, is_sound_key,

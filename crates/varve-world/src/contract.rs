@@ -16,6 +16,7 @@ pub fn check<S: Storage>(fresh: &mut dyn FnMut() -> S) {
     what_is_written_over_stays_in_place(&fresh());
     renames_replace(&fresh());
     locks_exclude(&fresh());
+    a_locked_file_can_be_read_and_removed(&fresh());
     replacement_is_whole(&fresh());
 }
 
@@ -126,6 +127,18 @@ fn locks_exclude(storage: &impl Storage) {
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("two holders of one lock"),
     }
+    drop(held);
+    drop(storage.lock(&file, "process 3").unwrap());
+}
+
+fn a_locked_file_can_be_read_and_removed(storage: &impl Storage) {
+    let file = name("folder/lock");
+    storage.create(&file).unwrap();
+    drop(storage.lock(&file, "a longer note, from process 1").unwrap());
+    let held = storage.lock(&file, "process 2").unwrap();
+    assert_eq!((storage as &dyn Storage).read_whole(&file, 100).unwrap(), b"process 2");
+    storage.remove(&file).unwrap();
+    assert_eq!(storage.length(&file).unwrap_err().kind(), ErrorKind::NotFound);
     drop(held);
     drop(storage.lock(&file, "process 3").unwrap());
 }

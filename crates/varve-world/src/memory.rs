@@ -171,6 +171,7 @@ impl Storage for MemoryStorage {
             return Err(LockError::Held { holder: holder.clone() });
         }
         inside.locks.insert(file.clone(), holder.into());
+        inside.files.insert(file.clone(), holder.as_bytes().to_vec());
         Ok(Box::new(MemoryLock { storage: self.clone(), file: file.clone() }))
     }
 

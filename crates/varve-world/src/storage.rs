@@ -187,9 +187,10 @@ pub trait Storage: Send + Sync {
     /// The folder cannot be read.
     fn list(&self, folder: &str) -> io::Result<Vec<FileName>>;
 
-    /// Locks a file against all other processes and callers, creating it if necessary. Writes
-    /// `holder` to it, for them to read. The lock is released when the value is dropped, or when
-    /// the process dies.
+    /// Locks a file against all other processes and callers, creating it if necessary; its folder
+    /// must exist. Replaces its contents by `holder`, for them to read. On a full disk the file may
+    /// be locked and lack this text. The lock is released when the value is dropped, or when the
+    /// process dies. The holder may remove the file.
     ///
     /// # Errors
     /// [`LockError::Held`], without waiting, if the file is locked already.
