@@ -41,6 +41,7 @@ pub mod vac;
 pub mod venti_arenas;
 
 pub use browsing::allocated_bytes::allocated_bytes_in;
+pub use browsing::collected::{CollectedError, lacks_block};
 pub use browsing::files::{ContentKey, Files, Nodes, ReadProblem, Tree};
 pub use browsing::inside_image::{ImageFiles, ListedVolume};
 pub use browsing::reading_content::{OnLoss, ReadContentError, TakeBytes};

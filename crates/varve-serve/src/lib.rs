@@ -31,6 +31,7 @@ pub mod webdav;
 
 mod bounded;
 mod client_slots;
+mod collected;
 mod network;
 mod path;
 mod tls;

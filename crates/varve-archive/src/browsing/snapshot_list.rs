@@ -11,6 +11,7 @@ use crate::catalog::catalog_root::Catalog;
 use crate::catalog::root_record::LoadCatalogError;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_filter::SnapshotFilter;
+use crate::catalog::snapshot_id::SnapshotId;
 use crate::taking::take::Archive;
 
 /// The snapshots of a store or of another block store, including those that are taken meanwhile.
@@ -26,6 +27,16 @@ pub trait SnapshotList: Send {
 
     /// The clock that decides when to refresh.
     fn clock(&self) -> Arc<dyn Clock>;
+
+    /// Returns whether the catalog has a snapshot, even if the list leaves it out.
+    fn is_in_catalog(&self, id: &SnapshotId) -> bool {
+        self.snapshots().iter().any(|snapshot| snapshot.id == *id)
+    }
+
+    /// Notes that a snapshot is in use until the returned value is dropped.
+    fn note_use(&mut self, _id: &SnapshotId) -> Arc<()> {
+        Arc::new(())
+    }
 }
 
 impl<L: SnapshotList + ?Sized> SnapshotList for Box<L> {
@@ -39,6 +50,14 @@ impl<L: SnapshotList + ?Sized> SnapshotList for Box<L> {
 
     fn clock(&self) -> Arc<dyn Clock> {
         (**self).clock()
+    }
+
+    fn is_in_catalog(&self, id: &SnapshotId) -> bool {
+        (**self).is_in_catalog(id)
+    }
+
+    fn note_use(&mut self, id: &SnapshotId) -> Arc<()> {
+        (**self).note_use(id)
     }
 }
 
@@ -89,6 +108,14 @@ impl<L: SnapshotList> SnapshotList for FilteredSnapshots<L> {
 
     fn clock(&self) -> Arc<dyn Clock> {
         self.list.clock()
+    }
+
+    fn is_in_catalog(&self, id: &SnapshotId) -> bool {
+        self.list.is_in_catalog(id)
+    }
+
+    fn note_use(&mut self, id: &SnapshotId) -> Arc<()> {
+        self.list.note_use(id)
     }
 }
 

@@ -9,7 +9,9 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use varve_archive::folder::{FOLDER_ROOT, FolderPages};
 use varve_archive::image::CachedBlocks;
-use varve_archive::{Snapshot, SnapshotContent, SnapshotId, SnapshotList, allocated_bytes_in};
+use varve_archive::{
+    CollectedError, Snapshot, SnapshotContent, SnapshotId, SnapshotList, allocated_bytes_in, lacks_block,
+};
 use varve_block::BlockStore;
 use varve_image::{
     FileId, FileKind, FileStatus, FileSystem, FileSystemError, FileTime, FolderChild, OnChild, ReadAt, Xattr,
@@ -150,20 +152,44 @@ impl Days {
         if began < *look_again_at {
             return;
         }
+        self.refresh(&mut **list);
+        let now = clock.now();
+        let taken = now.0.saturating_sub(began.0).max(0);
+        *look_again_at = Timestamp(now.0.saturating_add(BELIEVED.max(taken.saturating_mul(LOOKING_SHARE))));
+    }
+
+    /// Reads the list of snapshots again. Returns whether it could be read.
+    fn refresh(&self, list: &mut dyn SnapshotList) -> bool {
         match list.follow() {
             Ok(true) => {
                 let calendar = Arc::new(Calendar::new(list.snapshots(), &self.civil));
                 *self.calendar.write() = calendar;
+                true
             }
-            Ok(false) => {}
+            Ok(false) => true,
             Err(error) => {
                 let error: &dyn std::error::Error = &*error;
                 tracing::warn!(error, "the search for new snapshots failed");
+                false
             }
         }
-        let now = clock.now();
-        let taken = now.0.saturating_sub(began.0).max(0);
-        *look_again_at = Timestamp(now.0.saturating_add(BELIEVED.max(taken.saturating_mul(LOOKING_SHARE))));
+    }
+
+    /// Replaces the error of a block that is gone because the snapshot was collected while it was
+    /// in use. Every other error stays as it is.
+    fn explain(&self, opened: &OpenSnapshot, error: FileSystemError) -> FileSystemError {
+        if !lacks_block(&error) {
+            return error;
+        }
+        let mut list = self.list.lock();
+        if !self.refresh(&mut **list) || list.is_in_catalog(&opened.snapshot.id) {
+            return error;
+        }
+        let what = match error {
+            FileSystemError::Read { what, .. } | FileSystemError::Damaged { what, .. } => what,
+            FileSystemError::Absent { .. } | FileSystemError::Unsupported { .. } => "data".into(),
+        };
+        FileSystemError::Read { what, source: CollectedError::new(&opened.snapshot).into() }
     }
 
     fn place(&self, file: FileId) -> Result<CalendarPlace, FileSystemError> {
@@ -205,12 +231,12 @@ impl Days {
     ) -> Result<T, FileSystemError> {
         let blocks: Arc<dyn BlockStore> = Arc::clone(&self.blocks) as _;
         if let Some(folder) = opened.folder(&blocks, &self.pages) {
-            return act(folder).map_err(|error| opened.name_error("", error));
+            return act(folder).map_err(|error| self.explain(opened, opened.name_error("", error)));
         }
         let disk = self.disk(opened)?;
         let absent = || FileSystemError::Absent { what: format!("volume {part} in {}", opened.name()) };
         act(&**disk.files(part).ok_or_else(absent)?)
-            .map_err(|error| opened.name_error(&format!(" {}", disk.name(part)), error))
+            .map_err(|error| self.explain(opened, opened.name_error(&format!(" {}", disk.name(part)), error)))
     }
 
     /// The object that stands for a snapshot: its files, or the folder of a disk image.
@@ -447,7 +473,7 @@ impl FileSystem for Days {
                 let length = left.min(into.len());
                 match raw.read_at(offset, &mut into[..length]) {
                     Ok(()) => Ok(length),
-                    Err(source) => Err(unreadable(&opened, source)),
+                    Err(source) => Err(self.explain(&opened, unreadable(&opened, source))),
                 }
             }
             _ => Err(FileSystemError::Absent { what: "file of this number".into() }),
@@ -465,7 +491,7 @@ impl FileSystem for Days {
                     None => disk.image.next_data(offset),
                     Some(part) => disk.next_data(part, offset),
                 };
-                found.map_err(|error| unreadable(&opened, io::Error::other(error)))
+                found.map_err(|error| self.explain(&opened, unreadable(&opened, io::Error::other(error))))
             }
             _ => Err(FileSystemError::Absent { what: "file of this number".into() }),
         }

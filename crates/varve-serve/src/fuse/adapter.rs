@@ -18,6 +18,7 @@ use varve_image::{DeviceNumber, FileId, FileKind, FileStatus, FileSystemError, F
 
 use super::lookups::Lookups;
 use crate::ServedFileSystem;
+use crate::collected::is_collected;
 
 /// The kernel may cache immutable attributes and names for this long.
 const SETTLED: Duration = Duration::from_secs(24 * 3600);
@@ -196,6 +197,7 @@ fn refuse(error: &FileSystemError) -> Errno {
             tracing::warn!(error = %with_causes(error), "a file cannot be shown");
             Errno::EOPNOTSUPP
         }
+        FileSystemError::Read { .. } if is_collected(error) => Errno::ESTALE,
         FileSystemError::Read { .. } | FileSystemError::Damaged { .. } => {
             tracing::error!(error = %with_causes(error), "a file cannot be read");
             Errno::EIO

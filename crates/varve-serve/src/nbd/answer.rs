@@ -10,6 +10,7 @@ use varve_nbd::{
 };
 
 use super::disk::{DiskExtent, ServedDisk, WritableDisk};
+use crate::collected::is_collected;
 
 /// Data is read and sent in parts of this size. It bounds the memory of one request.
 pub(super) const PIECE_BYTES: usize = 512 << 10;
@@ -255,7 +256,10 @@ impl<'a> NbdResponder<'a> {
 
     fn read_failed(&self, cookie: u64, offset: u64, error: &io::Error, buffer: &mut Vec<u8>) {
         let message = with_causes(error);
-        tracing::error!(offset, error = message, "a read failed");
+        // NBD has no code for a disk that is gone; the message says it.
+        if !is_collected(error) {
+            tracing::error!(offset, error = message, "a read failed");
+        }
         self.fail(cookie, code_of(error), message, Some(offset), buffer);
     }
 

@@ -9,7 +9,8 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Mutex, MutexGuard};
 use varve_archive::image::{CachedBlocks, ImageReader};
 use varve_archive::{
-    SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId, SnapshotList, select,
+    CollectedError, SelectError, Snapshot, SnapshotContent, SnapshotFilter, SnapshotId, SnapshotList,
+    lacks_block, select,
 };
 use varve_image::ReadAt;
 use varve_world::Timestamp;
@@ -30,12 +31,13 @@ pub struct TimeText {
 pub struct SnapshotDisks {
     blocks: Arc<CachedBlocks>,
     moments: TimeText,
-    known: Mutex<KnownImages>,
+    known: Arc<Mutex<KnownImages>>,
 }
 
 struct KnownImages {
     /// Polled for new snapshots.
     list: Box<dyn SnapshotList>,
+    moments: TimeText,
     images: Vec<KnownImage>,
     /// The disks in use. All clients of a disk share its read-ahead state.
     open: BTreeMap<SnapshotId, Weak<ArchivedDisk>>,
@@ -52,8 +54,8 @@ impl SnapshotDisks {
     #[must_use]
     pub fn new(list: impl SnapshotList + 'static, blocks: Arc<CachedBlocks>, moments: TimeText) -> Self {
         let images = images_of(list.snapshots(), moments);
-        let known = Mutex::new(KnownImages { list: Box::new(list), images, open: BTreeMap::new() });
-        Self { blocks, moments, known }
+        let known = KnownImages { list: Box::new(list), moments, images, open: BTreeMap::new() };
+        Self { blocks, moments, known: Arc::new(Mutex::new(known)) }
     }
 
     /// Finds the disk of a name among the snapshots that pass a filter. Also returns its snapshot.
@@ -92,7 +94,12 @@ impl SnapshotDisks {
         let SnapshotContent::Image(entry) = &snapshot.content else {
             unreachable!("only snapshots of images are known")
         };
-        let disk = Arc::new(ArchivedDisk { reader: ImageReader::new(Arc::clone(&self.blocks), entry) });
+        let disk = Arc::new(ArchivedDisk {
+            reader: ImageReader::new(Arc::clone(&self.blocks), entry),
+            snapshot: snapshot.clone(),
+            known: Arc::clone(&self.known),
+            _in_use: known.list.note_use(&snapshot.id),
+        });
         known.open.insert(snapshot.id, Arc::downgrade(&disk));
         disk
     }
@@ -100,15 +107,23 @@ impl SnapshotDisks {
     /// The known snapshots, after a check for new ones.
     fn current(&self) -> Result<MutexGuard<'_, KnownImages>, Box<dyn Error + Send + Sync>> {
         let mut known = self.known.lock();
-        if known.list.follow()? {
-            known.images = images_of(known.list.snapshots(), self.moments);
-        }
+        known.follow()?;
         Ok(known)
     }
 
     fn describe(&self, snapshot: &Snapshot) -> String {
         let time = (self.moments.show)(snapshot.time);
         format!("{} as it was {time} ({})", snapshot.name, snapshot.id)
+    }
+}
+
+impl KnownImages {
+    /// Looks for new snapshots.
+    fn follow(&mut self) -> Result<(), Box<dyn Error + Send + Sync>> {
+        if self.list.follow()? {
+            self.images = images_of(self.list.snapshots(), self.moments);
+        }
+        Ok(())
     }
 }
 
@@ -223,6 +238,30 @@ impl ServedDisks for FewDisks {
 /// The disk image of a snapshot.
 struct ArchivedDisk {
     reader: ImageReader,
+    snapshot: Snapshot,
+    known: Arc<Mutex<KnownImages>>,
+    _in_use: Arc<()>,
+}
+
+impl ArchivedDisk {
+    /// Replaces the error of a block that is gone because the snapshot was collected while the disk
+    /// was in use. Every other error stays as it is.
+    fn explain(&self, error: io::Error) -> io::Error {
+        if !lacks_block(&error) {
+            return error;
+        }
+        let mut known = self.known.lock();
+        match known.follow() {
+            Ok(()) if !known.list.is_in_catalog(&self.snapshot.id) => {
+                CollectedError::new(&self.snapshot).into()
+            }
+            Ok(()) => error,
+            Err(unread) => {
+                tracing::warn!(error = %unread, "the search for new snapshots failed");
+                error
+            }
+        }
+    }
 }
 
 impl ServedDisk for ArchivedDisk {
@@ -231,7 +270,7 @@ impl ServedDisk for ArchivedDisk {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.reader.read_at(offset, into)
+        self.reader.read_at(offset, into).map_err(|error| self.explain(error))
     }
 
     fn read_ahead(&self) {
@@ -242,7 +281,8 @@ impl ServedDisk for ArchivedDisk {
         let mut extents = Vec::new();
         let mut place = range.start;
         while place < range.end {
-            let Some(data) = self.reader.next_data_in(place..range.end).map_err(io::Error::other)? else {
+            let data = self.reader.next_data_in(place..range.end);
+            let Some(data) = data.map_err(|error| self.explain(io::Error::other(error)))? else {
                 push(&mut extents, DiskExtent { length: range.end - place, is_hole: true });
                 break;
             };

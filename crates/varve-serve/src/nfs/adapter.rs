@@ -14,6 +14,7 @@ use varve_block::with_causes;
 use varve_image::{FileId, FileKind, FileStatus, FileSystemError, FileTime, FolderChild};
 
 use crate::ServedFileSystem;
+use crate::collected::is_collected;
 use crate::path::find;
 
 /// The largest read, as clients are told. Each pending request may hold this much of an answer in
@@ -45,6 +46,7 @@ fn refuse(error: &FileSystemError) -> nfsstat3 {
         // An unknown number comes from an earlier run of the server.
         FileSystemError::Absent { .. } => nfsstat3::NFS3ERR_STALE,
         FileSystemError::Unsupported { .. } => nfsstat3::NFS3ERR_NOTSUPP,
+        FileSystemError::Read { .. } if is_collected(error) => nfsstat3::NFS3ERR_STALE,
         FileSystemError::Read { .. } | FileSystemError::Damaged { .. } => {
             tracing::error!(error = %with_causes(error), "a file cannot be read");
             nfsstat3::NFS3ERR_IO

@@ -16,6 +16,7 @@ use varve_block::with_causes;
 use varve_image::{FileId, FileKind, FileStatus, FileSystemError, FileTime, FolderChild};
 
 use crate::ServedFileSystem;
+use crate::collected::is_collected;
 use crate::path::{find, follow};
 
 /// The last second of the year 9999.
@@ -89,6 +90,8 @@ fn refuse(error: &FileSystemError) -> FsError {
     match error {
         FileSystemError::Absent { .. } => FsError::NotFound,
         FileSystemError::Unsupported { .. } => FsError::NotImplemented,
+        // The library has no answer "410 Gone".
+        FileSystemError::Read { .. } if is_collected(error) => FsError::NotFound,
         FileSystemError::Read { .. } | FileSystemError::Damaged { .. } => {
             tracing::error!(error = %with_causes(error), "a file cannot be read");
             FsError::GeneralFailure

@@ -1,5 +1,6 @@
-//! The front ends over real connections: Venti, NBD, WebDAV, and the overlay.
+//! The front ends over real connections: Venti, NBD, WebDAV, the overlay, and snapshots that go.
 
+mod collected;
 mod connection;
 mod overlay;
 mod venti;
