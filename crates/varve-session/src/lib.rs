@@ -18,6 +18,7 @@ mod healing;
 mod hinted;
 mod host;
 mod known_servers;
+mod leased_snapshots;
 mod notice;
 mod open_archive;
 #[cfg(test)]
@@ -35,6 +36,7 @@ mod waiting;
 pub use failure::{InUse, Interrupted, UsageError, WrongKey, failure_kinds, kind_of};
 pub use hinted::{Hinted, WithHint};
 pub use host::{host_name, owner_names};
+pub use leased_snapshots::{LeaseScope, LeasedSnapshotList};
 pub use notice::Notice;
 pub use open_archive::{OpenArchive, VentiSnapshots};
 pub use replica_home::{History, PUT_CONFIG, ReplicaHome, ReplicaReads, replica_hint};

@@ -5,13 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
-use varve_archive::{RemoteArchive, Snapshot, SnapshotList};
-use varve_block::BlockStore;
+use varve_archive::{CollectedError, RemoteArchive, Snapshot, SnapshotList, StoreSnapshots, lacks_block};
+use varve_block::{BlockStore, with_causes};
 use varve_remote::VentiStore;
 use varve_replica::HealingStore;
+use varve_store::{HeldLease, LeasedSnapshots, Store};
 use varve_venti::Address;
 use varve_world::{Clock, RealClock, Workers, World};
 
+use crate::hinted::Hinted;
+use crate::leased_snapshots::{LeaseScope, LeaseTaker, LeasedSnapshotList};
 use crate::roots_file::RootsFile;
 use crate::session::CommandSession;
 use crate::store_location::StoreLocation;
@@ -55,6 +58,9 @@ pub struct OpenArchive {
     list: Box<dyn SnapshotList>,
     blocks: Arc<HealingStore>,
     workers: Arc<dyn Workers>,
+    leases: LeaseTaker,
+    /// `None` if a server holds the snapshots.
+    store: Option<Arc<Store>>,
 }
 
 impl OpenArchive {
@@ -63,14 +69,47 @@ impl OpenArchive {
         self.list.snapshots()
     }
 
-    /// Returns the list itself, which can also be asked for newer snapshots.
-    pub fn into_list(self) -> Box<dyn SnapshotList> {
-        self.list
+    /// Returns the list itself under a lease. It can also be asked for newer snapshots.
+    pub fn into_leased(self, scope: LeaseScope) -> LeasedSnapshotList<Box<dyn SnapshotList>> {
+        LeasedSnapshotList::new(self.list, self.leases, scope)
+    }
+
+    /// Takes a lease on snapshots that are read from now on. `None` if there can be none here.
+    pub fn lease<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Option<HeldLease> {
+        self.leases.take(&LeasedSnapshots::of(snapshots.into_iter().map(|snapshot| snapshot.id.0)))
     }
 
     /// Returns the blocks. Lost blocks come from replicas, if the store has any.
     pub fn blocks(&self) -> Arc<HealingStore> {
         Arc::clone(&self.blocks)
+    }
+
+    /// Explains the failure to read a snapshot: if a block is gone and the newest catalog does not
+    /// list the snapshot, it was collected meanwhile. Any other error stays as it is.
+    #[must_use]
+    pub fn explain_missing(&self, snapshot: &Snapshot, error: anyhow::Error) -> anyhow::Error {
+        let collected = lacks_block(error.as_ref()).then(|| self.collected(snapshot)).flatten();
+        collected.unwrap_or(error)
+    }
+
+    /// Returns the error for a snapshot that the newest catalog no longer lists; `None` if it is
+    /// listed, or if that cannot be found out.
+    #[must_use]
+    pub fn collected(&self, snapshot: &Snapshot) -> Option<anyhow::Error> {
+        match self.newest_list(self.store.as_ref()?) {
+            Ok(list) if list.is_in_catalog(&snapshot.id) => None,
+            Ok(_) => Some(Hinted::new(CollectedError::new(snapshot), CollectedError::HINT).into()),
+            Err(error) => {
+                let error = with_causes(error.as_ref());
+                tracing::warn!(error, "it is unknown whether the snapshot still exists");
+                None
+            }
+        }
+    }
+
+    fn newest_list(&self, store: &Arc<Store>) -> Result<StoreSnapshots> {
+        store.follow()?;
+        Ok(StoreSnapshots::open(Arc::clone(store), Arc::clone(&self.blocks) as _)?)
     }
 
     /// Returns the workers of the store.
@@ -90,12 +129,20 @@ impl CommandSession {
             let workers = World::real(Path::new("")).workers;
             let (found, blocks) = self.venti_snapshots(&address)?;
             let blocks = Arc::new(HealingStore::new(blocks, Box::new(Vec::new)));
-            return Ok(OpenArchive { list: Box::new(found), blocks, workers });
+            return Ok(OpenArchive {
+                list: Box::new(found),
+                blocks,
+                workers,
+                leases: LeaseTaker::new(None),
+                store: None,
+            });
         }
         let archive = self.read()?;
         Ok(OpenArchive {
             blocks: self.healing(&archive),
             workers: Arc::clone(&archive.store().world().workers),
+            leases: LeaseTaker::new(Some(archive.store().world().clone())),
+            store: Some(archive.blocks()),
             list: Box::new(archive),
         })
     }

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use varve_archive::Archive;
 use varve_block::BlockStore;
 use varve_remote::{Target, VentiStore};
-use varve_store::{Encryption, Keyring, Secret, Store, StoreAccess, WithheldError};
+use varve_store::{Encryption, Keyring, Secret, Store, StoreAccess, WithheldError, remove_stale_leases};
 use varve_venti::Address;
 use varve_world::{Clock, RealClock, Storage, Timestamp, World};
 
@@ -242,6 +242,7 @@ impl CommandSession {
         let secret = self.secret_of(&World::real(&path), &name)?;
         let open = || self.open_store(World::real(&path), &name, secret.as_ref(), access);
         let store = self.until_free(|| waiting::is_lock_free(&path, "lock"), open)?;
+        remove_stale_leases(store.vault().storage());
         self.notice_lost_end(&store, &name);
         Ok(store)
     }

@@ -23,7 +23,7 @@ use varve_archive::folder::{
 use varve_archive::{DamageList, Files, Node, NodeKind, Problem, Progress, Tree};
 use varve_machine::ImageFormat;
 use varve_replica::HealingStore;
-use varve_session::{Hinted, UsageError, WithHint};
+use varve_session::{Hinted, OpenArchive, UsageError, WithHint};
 use varve_world::Workers;
 
 use self::destinations::{OUTPUT, targets};
@@ -54,6 +54,7 @@ pub fn run(invocation: &Invocation, restore: &RestoreArgs) -> Result<CommandOutc
         places.push((place, content));
     }
     let targets = targets(restore, &places)?;
+    let _lease = archive.lease(places.iter().filter_map(|(place, _)| place.what.snapshot()));
     let mut outcome = CommandOutcome::Done;
     for (((place, content), target), text) in places.iter().zip(&targets).zip(&restore.snapshots) {
         if target != Path::new(OUTPUT) {
@@ -72,18 +73,36 @@ pub fn run(invocation: &Invocation, restore: &RestoreArgs) -> Result<CommandOutc
         let restored = restore_one(from, place, content, restore, target, &progress);
         drop(shown);
         invocation.session.report_lost(&blocks);
+        let restored = restored.map_err(|error| explained(&archive, place, error));
         let restored = restored.with_context(|| not_restored(text));
         if !damaged.is_empty() {
             damage_report::report(invocation, target, &damaged);
         }
+        let mut is_damaged = !damaged.is_empty();
         if let Some(restored) = restored? {
+            is_damaged |= restored.is_damaged;
             outcome = outcome.max(tell(invocation, place, target, &restored));
         }
-        if !damaged.is_empty() {
+        if is_damaged {
+            // What is missing may have been collected meanwhile, and is no damage then.
+            let collected = place.what.snapshot().and_then(|snapshot| archive.collected(snapshot));
+            if let Some(error) = collected {
+                return Err(
+                    error.context(format!("{} is incomplete", show::name(target.as_os_str().as_bytes())))
+                );
+            }
             outcome = outcome.max(CommandOutcome::Damage);
         }
     }
     Ok(outcome)
+}
+
+/// Explains the failure to read a snapshot that was collected meanwhile.
+fn explained(archive: &OpenArchive, place: &PlaceInSnapshot<'_>, error: anyhow::Error) -> anyhow::Error {
+    match place.what.snapshot() {
+        Some(snapshot) => archive.explain_missing(snapshot, error),
+        None => error,
+    }
 }
 
 fn not_restored(text: &std::ffi::OsStr) -> String {
@@ -121,7 +140,7 @@ pub(super) fn cat(invocation: &Invocation, cat: &CatArgs) -> Result<CommandOutco
     let written = content
         .and_then(|content| restore_one(from, &place, &content, &whole, Path::new(OUTPUT), &Progress::new()));
     invocation.session.report_lost(&blocks);
-    written.map(|_| CommandOutcome::Done)
+    written.map(|_| CommandOutcome::Done).map_err(|error| explained(&archive, &place, error))
 }
 
 /// The result of one restore.

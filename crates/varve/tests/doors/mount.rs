@@ -187,6 +187,46 @@ fn a_new_night_appears_and_takes_the_name() {
     mount.end("-TERM");
 }
 
+/// The contents of all leases in a store.
+fn leases(store: &Path) -> Vec<String> {
+    let files = fs::read_dir(store.join("leases")).into_iter().flatten();
+    files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap()).collect()
+}
+
+#[test]
+fn a_mount_leases_what_it_shows() {
+    if !can_mount("the lease of a mount") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let snapshot = |time| {
+        sandbox.ok(["snapshot", &sandbox.arg("home"), "--time", time]);
+    };
+    fs::create_dir_all(sandbox.path("home")).unwrap();
+    snapshot(NIGHTS[0]);
+    let mount = mounted(&sandbox, &[]);
+    let is_leased = |ids: &[String]| {
+        let leases = leases(sandbox.store());
+        leases.len() == 1 && ids.iter().all(|id| leases[0].contains(&format!("snapshot {id}\n")))
+    };
+    assert!(is_leased(&sandbox.ids()), "{:?}", leases(sandbox.store()));
+    // A writer removes the leases of dead readers only.
+    fs::write(sandbox.store().join("leases/here-1-0011"), "half of a lease").unwrap();
+    snapshot(NIGHTS[1]);
+    wait_until("the new night is leased", || {
+        fs::read_dir(mount.path("latest")).unwrap().count();
+        is_leased(&sandbox.ids())
+    });
+    mount.end("-INT");
+    assert_eq!(leases(sandbox.store()), [""; 0]);
+    // Where no lease can be written, a mount goes without one.
+    fs::remove_dir(sandbox.store().join("leases")).unwrap();
+    fs::write(sandbox.store().join("leases"), "").unwrap();
+    let mount = mounted(&sandbox, &[]);
+    assert_eq!(names(&mount.path("2026/05")), ["01", "02"]);
+    mount.end("-INT");
+}
+
 #[test]
 fn an_archive_that_is_mounted_in_what_is_archived_is_left_empty() {
     if !can_mount("an archive mounted in what is archived") {

@@ -32,7 +32,15 @@ pub enum NamedSource<'a> {
     Vac(VacLine),
 }
 
-impl NamedSource<'_> {
+impl<'a> NamedSource<'a> {
+    /// Returns the snapshot; `None` for an archive of another program.
+    pub fn snapshot(&self) -> Option<&'a Snapshot> {
+        match self {
+            Self::Snapshot(snapshot) => Some(snapshot),
+            Self::Vac(_) => None,
+        }
+    }
+
     /// Returns the id that the output for programs uses.
     pub fn id(&self) -> String {
         match self {

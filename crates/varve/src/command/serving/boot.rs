@@ -20,7 +20,7 @@ use varve_machine::boot::{
 use varve_serve::nbd::{
     Endpoint, FewDisks, NbdServer, NbdSettings, OneDisk, Overlay, ServedDisk, SnapshotDisks,
 };
-use varve_session::{Interrupted, UsageError};
+use varve_session::{Interrupted, LeaseScope, UsageError};
 
 use self::terminal::RawTerminal;
 use super::serve::{MOMENTS, unnamed_file};
@@ -50,7 +50,7 @@ pub fn run(invocation: &Invocation, args: &BootArgs) -> Result<CommandOutcome> {
     let reading = invocation.session.reading()?;
     let blocks = reading.blocks();
     let cached = Arc::new(CachedBlocks::with_leaves_bytes(Arc::clone(&blocks) as _, LEAVES_BYTES));
-    let snapshots = SnapshotDisks::new(reading.into_list(), Arc::clone(&cached), MOMENTS);
+    let snapshots = SnapshotDisks::new(reading.into_leased(LeaseScope::Used), Arc::clone(&cached), MOMENTS);
     let (snapshot, disk) = chosen(args, &snapshots)?;
     let hardware = hardware(args, &snapshot, &cached)?;
     let drives = drives(args, &snapshots, &snapshot, &disk)?;

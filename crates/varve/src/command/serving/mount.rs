@@ -13,7 +13,7 @@ use varve_block::BlockStore;
 use varve_replica::HealingStore;
 use varve_serve::days::Days;
 use varve_serve::fuse;
-use varve_session::StoreLocation;
+use varve_session::{LeaseScope, StoreLocation};
 
 use crate::arguments::MountArgs;
 use crate::invocation::Invocation;
@@ -58,7 +58,9 @@ fn open(invocation: &Invocation, args: &MountArgs) -> Result<(Days, Option<Arc<H
     }
     let archive = invocation.session.read()?;
     let blocks = invocation.session.healing(&archive);
+    let world = archive.store().world().clone();
     let list = FilteredSnapshots::new(archive, filter);
+    let list = invocation.session.leased(list, Some(world), LeaseScope::Listed);
     Ok((days(list, Arc::clone(&blocks) as _), Some(blocks)))
 }
 

@@ -20,8 +20,9 @@ use varve_serve::nbd::{
 };
 use varve_serve::venti::{ClientSessions, InheritedSockets, ServiceState, VentiSettings, notify};
 use varve_serve::{BoundedFileSystem, ListenError, TcpServer, TlsIdentity, nfs, webdav};
-use varve_session::UsageError;
+use varve_session::{CommandSession, LeaseScope, LeasedSnapshotList, UsageError};
 use varve_store::Store;
+use varve_world::World;
 
 use super::mount;
 use crate::arguments::{ServeArgs, TlsFiles};
@@ -86,7 +87,9 @@ pub fn run(invocation: &Invocation, args: &ServeArgs) -> Result<CommandOutcome> 
     let blocks = invocation.session.healing(&archive);
     drop(archive);
     let list = || Ok(Box::new(StoreSnapshots::open(Arc::clone(&store), Arc::clone(&blocks) as _)?) as _);
-    let mut front_ends = snapshot_front_ends(args, &(Arc::clone(&blocks) as _), &list)?;
+    let listed =
+        ServedSnapshots { session: &invocation.session, world: Some(store.world().clone()), list: &list };
+    let mut front_ends = snapshot_front_ends(args, &(Arc::clone(&blocks) as _), &listed)?;
     let mut counts: Box<dyn Fn() -> String> = Box::new(String::new);
     // If clients write, they use the store itself, without the replicas.
     let served: Arc<dyn BlockStore> =
@@ -184,21 +187,42 @@ fn takes_no_writes(error: &anyhow::Error) -> bool {
         .any(|kind| matches!(kind, StorageFull | QuotaExceeded | FileTooLarge | ReadOnlyFilesystem))
 }
 
+/// The snapshots that front ends show.
+struct ServedSnapshots<'a> {
+    session: &'a CommandSession,
+    /// The world of the store that holds them; `None` if a server holds them.
+    world: Option<World>,
+    list: &'a dyn Fn() -> Result<Box<dyn SnapshotList>>,
+}
+
+impl ServedSnapshots<'_> {
+    /// Opens the list for one front end.
+    fn open(
+        &self,
+        filter: SnapshotFilter,
+        scope: LeaseScope,
+    ) -> Result<LeasedSnapshotList<FilteredSnapshots<Box<dyn SnapshotList>>>> {
+        let list = FilteredSnapshots::new((self.list)()?, filter);
+        Ok(self.session.leased(list, self.world.clone(), scope))
+    }
+}
+
 /// Starts the requested front ends for snapshots. Their contents are read from `blocks`.
 fn snapshot_front_ends(
     args: &ServeArgs,
     blocks: &Arc<dyn BlockStore>,
-    list: &dyn Fn() -> Result<Box<dyn SnapshotList>>,
+    listed: &ServedSnapshots<'_>,
 ) -> Result<Vec<Box<dyn FrontEnd>>> {
     let mut front_ends: Vec<Box<dyn FrontEnd>> = Vec::new();
-    let list = || -> Result<_> { Ok(FilteredSnapshots::new(list()?, args.which.filter())) };
+    let list = |scope| listed.open(args.which.filter(), scope);
     if let Some(endpoint) = &args.nbd {
+        let scope = if args.export.is_some() { LeaseScope::Used } else { LeaseScope::Listed };
         let cached = CachedBlocks::with_leaves_bytes(Arc::clone(blocks), memory(args));
-        let snapshots = SnapshotDisks::new(list()?, Arc::new(cached), MOMENTS);
+        let snapshots = SnapshotDisks::new(list(scope)?, Arc::new(cached), MOMENTS);
         front_ends.push(Box::new(nbd_server(args, endpoint, snapshots)?));
     }
     if args.nfs.is_some() || args.webdav.is_some() {
-        let days: Arc<Days> = Arc::new(mount::days(list()?, Arc::clone(blocks)));
+        let days: Arc<Days> = Arc::new(mount::days(list(LeaseScope::Listed)?, Arc::clone(blocks)));
         // NFS and WebDAV do not report which files a client has forgotten, so the table of files is
         // bounded.
         let days = Arc::new(BoundedFileSystem::new(days));

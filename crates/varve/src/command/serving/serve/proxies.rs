@@ -25,7 +25,8 @@ use varve_world::World;
 
 use super::venti::{self, VentiFrontEnd};
 use super::{
-    CommandOutcome, FrontEnd, announce, end_at_next_signal, metrics, snapshot_front_ends, tell, tell_numbers,
+    CommandOutcome, FrontEnd, ServedSnapshots, announce, end_at_next_signal, metrics, snapshot_front_ends,
+    tell, tell_numbers,
 };
 use crate::arguments::ServeArgs;
 use crate::invocation::Invocation;
@@ -219,7 +220,8 @@ pub fn run(
     };
     let blocks = assembled.blocks();
     let list = || Ok(Box::new(VentiSnapshots::open(roots(invocation)?, Arc::clone(&blocks))?) as _);
-    let mut front_ends = snapshot_front_ends(args, &blocks, &list)?;
+    let listed = ServedSnapshots { session: &invocation.session, world: None, list: &list };
+    let mut front_ends = snapshot_front_ends(args, &blocks, &listed)?;
     let server = venti::start(args, inherited, Arc::clone(&blocks), settings)?.map(Arc::new);
     front_ends
         .extend(server.iter().map(|server| Box::new(VentiFrontEnd(Arc::clone(server))) as Box<dyn FrontEnd>));
