@@ -16,6 +16,7 @@
 
 mod append;
 mod close;
+mod data_arenas;
 mod parity_due;
 mod put;
 mod put_back;
@@ -31,11 +32,12 @@ pub use put::PutResult;
 pub use reclaim::ReadySuccessor;
 pub use replace::ReplaceError;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
-use varve_log::Appender;
+use varve_log::{Appender, ArenaId};
 use varve_world::FileLock;
 
 use crate::config::CompareMode;
@@ -57,6 +59,8 @@ pub struct Intake {
     /// Held by the one caller that makes blocks durable on behalf of all waiting callers.
     sync_gate: Mutex<DurableClumps>,
     parity_due: ParityDue,
+    /// The arenas that hold the file contents that were put.
+    data_arenas: Mutex<BTreeSet<ArenaId>>,
     /// True while arenas are replaced.
     is_replacing: AtomicBool,
     _lock: Box<dyn FileLock>,
@@ -93,6 +97,7 @@ impl Intake {
             appender: Mutex::new(appender),
             sync_gate: Mutex::default(),
             parity_due: ParityDue::default(),
+            data_arenas: Mutex::default(),
             is_replacing: AtomicBool::new(false),
             _lock: lock,
         }

@@ -72,7 +72,7 @@ pub use saved_index::{ChooseIndexError, ChoosePlacesError, IndexPlace, choose_in
 pub use store::{Store, StoreAccess, StoreStats};
 pub use tail::WithheldError;
 pub use vault::{
-    ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogExtent,
+    ArenaExtent, ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogExtent,
     Namer, OpenStoreError, PrivateFileError, QUARANTINE, SessionEvent, SessionRecord, SessionsError,
     SessionsFile, SessionsRead, Vault, WrittenBlock, bring_back_settings, is_sound_key, settings_need_secret,
     ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogExtent, Namer,

@@ -245,6 +245,15 @@ impl Store {
         places.map(|address| self.vault.map().locate(address).0).collect()
     }
 
+    /// Returns the arenas that hold the file contents which this session has put, whether they were
+    /// stored or found there. While these arenas stand, the contents are there. Every block must
+    /// have been synced. `None` if it is not known: in a store that compares by value, and in one
+    /// that is only read.
+    #[must_use]
+    pub fn data_arenas(&self) -> Option<BTreeSet<ArenaId>> {
+        self.intake.as_ref()?.data_arenas()
+    }
+
     /// Returns the blocks that are known to be damaged or gone.
     #[must_use]
     pub fn lost_blocks(&self) -> BTreeSet<BlockName> {

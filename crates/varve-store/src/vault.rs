@@ -12,6 +12,7 @@
 //!   data.
 //! - Settings, keys, role and log do not change while a store is open.
 
+mod arena_extent;
 mod arena_names;
 mod bring_back;
 mod catalog_roots;
@@ -27,6 +28,7 @@ mod successors;
 mod unfinished_file;
 mod unlock;
 
+pub use arena_extent::ArenaExtent;
 pub use arena_names::ArenaNames;
 pub use bring_back::{BringBackError, QUARANTINE, bring_back_settings, settings_need_secret};
 pub use catalog_roots::CatalogRoot;

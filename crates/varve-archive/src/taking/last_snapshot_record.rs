@@ -8,27 +8,37 @@
 //!
 //! | offset | bytes | field    | meaning                                                                          |
 //! |-------:|------:|----------|----------------------------------------------------------------------------------|
-//! |      0 |    48 | mark     | valid as long as the log still has everything that it had then                   |
-//! |     48 |    32 | hash_key | random                                                                           |
-//! |     80 |       | rows     | in ascending order: hash (16 bytes), length (`u32`), a node with size, content, xattrs and inode_flags only |
+//! |      0 |     8 | magic    | `varveLS2`                                                                       |
+//! |      8 |    32 | hash_key | random                                                                           |
+//! |     40 |       | layers   | which arenas hold the contents, as in `record_layers.rs`                         |
+//! |        |       | rows     | in ascending order: hash (16 bytes), layer (`u16`), length (`u32`), a node with size, content, xattrs and inode_flags only |
+//!
+//! A row counts only while all arenas of its layer are as they were. So an arena that is rewritten
+//! or gone voids the contents that may lie in it, and no others. Builds before layers wrote records
+//! of another form; these count as absent.
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use varve_store::{LogExtent, PrivateFileError, Store};
+use varve_store::{ArenaExtent, PrivateFileError, Store};
 use zeroize::Zeroizing;
 
 use crate::records::node::{Node, NodeKind};
+use crate::taking::record_layers::{NextLayers, RecordLayers};
+
+const MAGIC: [u8; 8] = *b"varveLS2";
 
 /// Upper bound on the size of the rows. Files beyond it are read again the next time. Some millions
 /// of files fit.
 const ROWS_BYTES_MAX: usize = 256 << 20;
 const HASH_BYTES: usize = 16;
 const HASH_KEY_BYTES: usize = 32;
-const HEAD_BYTES: usize = LogExtent::BYTES + HASH_KEY_BYTES;
+/// The length of a row without its node.
+const ROW_HEAD_BYTES: usize = HASH_BYTES + 2 + 4;
 
 type FileHash = [u8; HASH_BYTES];
 
@@ -44,16 +54,34 @@ struct SnapshotRecords {
 
 #[derive(Default)]
 struct NextSnapshotRecord {
-    rows: Vec<(FileHash, Box<[u8]>)>,
+    /// Each with the layer of the last record that holds its content; `None` for this session's.
+    rows: Vec<(FileHash, Option<u16>, Box<[u8]>)>,
     bytes: usize,
 }
 
 /// The record of the last snapshot.
 struct ReadSnapshotRecord {
     hash_key: [u8; HASH_KEY_BYTES],
+    layers: RecordLayers,
     contents: Zeroizing<Vec<u8>>,
-    rows: Vec<(FileHash, Range<usize>)>,
+    rows: Vec<RecordRow>,
     score_bytes: usize,
+}
+
+/// A row of the record of the last snapshot.
+struct RecordRow {
+    hash: FileHash,
+    layer: u16,
+    node: Range<usize>,
+}
+
+/// The origin of a file's content in a new snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ContentOrigin {
+    /// It was read, and put into the store.
+    Read,
+    /// It was taken from an earlier snapshot.
+    Earlier,
 }
 
 /// Why a record was not saved. The next snapshot reads every file again, and is otherwise as good.
@@ -61,6 +89,9 @@ struct ReadSnapshotRecord {
 pub(crate) enum SaveSnapshotRecordError {
     #[error("the state of the store cannot be read")]
     Mark(#[from] io::Error),
+    /// A store that compares by value has no write-only keys.
+    #[error("it is not known where the contents lie")]
+    Unplaced,
     #[error("{0}")]
     Write(#[from] PrivateFileError),
 }
@@ -86,18 +117,25 @@ impl LastSnapshotRecord {
 
     /// Returns the node with its recorded content, if the file is unchanged.
     pub(crate) fn recall(&self, path: &[u8], node: &Node) -> Option<Node> {
-        let last = self.0.last.as_ref()?;
-        let known = last.find(&hash(&last.hash_key, path, node)?)?;
-        if known.size != node.size {
-            return None;
-        }
+        let (_, known) = self.0.last.as_ref()?.find_file(path, node)?;
         let Node { content, xattrs, inode_flags, .. } = known;
         Some(Node { content, xattrs, inode_flags, ..node.clone() })
     }
 
     /// Records a file of this snapshot.
-    pub(crate) fn remember(&self, path: &[u8], node: &Node) {
+    pub(crate) fn remember(&self, path: &[u8], node: &Node, origin: ContentOrigin) {
         let Some(hash) = hash(&self.0.hash_key, path, node) else { return };
+        let layer = match origin {
+            ContentOrigin::Read => None,
+            ContentOrigin::Earlier => {
+                let known = self.0.last.as_ref().and_then(|last| last.find_file(path, node));
+                // Of any other earlier snapshot it is not known where its contents lie.
+                let Some((layer, _)) = known.filter(|(_, known)| known.content == node.content) else {
+                    return;
+                };
+                Some(layer)
+            }
+        };
         let mut kept = Node::new(Vec::new(), NodeKind::File);
         kept.content = node.content;
         kept.size = node.size;
@@ -105,10 +143,10 @@ impl LastSnapshotRecord {
         kept.inode_flags = node.inode_flags;
         let row = kept.encode().into_boxed_slice();
         let mut next = self.0.next.lock();
-        let bytes = next.bytes.saturating_add(row.len()).saturating_add(HASH_BYTES + 4);
+        let bytes = next.bytes.saturating_add(row.len()).saturating_add(ROW_HEAD_BYTES);
         if bytes <= ROWS_BYTES_MAX {
             next.bytes = bytes;
-            next.rows.push((hash, row));
+            next.rows.push((hash, layer, row));
         }
     }
 
@@ -117,58 +155,87 @@ impl LastSnapshotRecord {
     /// # Errors
     /// [`SaveSnapshotRecordError`].
     pub(crate) fn save(&self, store: &Store, about: &[u8]) -> Result<(), SaveSnapshotRecordError> {
-        let mark = store.vault().mark()?;
+        let arenas = store.data_arenas().ok_or(SaveSnapshotRecordError::Unplaced)?;
         let mut next = self.0.next.lock();
         next.rows.sort_unstable();
-        let mut contents = Zeroizing::new(Vec::with_capacity(next.bytes.saturating_add(HEAD_BYTES)));
-        contents.extend_from_slice(mark.as_bytes());
+        let used: BTreeSet<u16> = next.rows.iter().filter_map(|(_, layer, _)| *layer).collect();
+        let layers = NextLayers::new(self.0.last.as_ref().map(|last| &last.layers), &used, arenas);
+        let mut contents = Zeroizing::new(Vec::with_capacity(next.bytes));
+        contents.extend_from_slice(&MAGIC);
         contents.extend_from_slice(&self.0.hash_key);
-        for (hash, row) in &next.rows {
-            contents.extend_from_slice(hash);
-            contents.extend_from_slice(&u32::try_from(row.len()).unwrap_or(u32::MAX).to_le_bytes());
-            contents.extend_from_slice(row);
+        layers.encode(&mut contents, &mut |arena| store.vault().mark_arena(arena))?;
+        for (hash, layer, row) in &next.rows {
+            let Some(layer) = layers.number(*layer) else { continue };
+            push_row(&mut contents, hash, layer, row);
         }
         Ok(store.vault().write_own(about, &contents)?)
     }
 }
 
+fn push_row(contents: &mut Vec<u8>, hash: &FileHash, layer: u16, row: &[u8]) {
+    contents.extend_from_slice(hash);
+    contents.extend_from_slice(&layer.to_le_bytes());
+    contents.extend_from_slice(&u32::try_from(row.len()).unwrap_or(u32::MAX).to_le_bytes());
+    contents.extend_from_slice(row);
+}
+
 impl ReadSnapshotRecord {
     fn load(store: &Store, about: &[u8]) -> Option<Self> {
         let contents = store.vault().read_own(about)?;
-        let (mark, _) = contents.split_first_chunk()?;
-        if !store.vault().holds(&LogExtent::from_bytes(*mark)) {
-            tracing::info!("the log has lost data since the last snapshot: every file is read again");
-            return None;
+        let mut changed_count = 0_u64;
+        let mut stands = |mark: &ArenaExtent| {
+            let stands = store.vault().stands(mark);
+            changed_count = changed_count.saturating_add(u64::from(!stands));
+            stands
+        };
+        let record = Self::parse(contents, store.config().score_bytes(), &mut stands);
+        if changed_count > 0 {
+            tracing::info!(
+                arenas = changed_count,
+                "parts of the log were rewritten or lost since the last snapshot: the files in them are read again"
+            );
         }
-        Self::parse(contents, store.config().score_bytes())
+        record
     }
 
-    fn parse(contents: Zeroizing<Vec<u8>>, score_bytes: usize) -> Option<Self> {
-        let hash_key = *contents.get(LogExtent::BYTES..HEAD_BYTES)?.first_chunk()?;
-        let mut rows = Vec::new();
-        let mut place = HEAD_BYTES;
+    fn parse(
+        contents: Zeroizing<Vec<u8>>,
+        score_bytes: usize,
+        stands: &mut dyn FnMut(&ArenaExtent) -> bool,
+    ) -> Option<Self> {
+        let body = contents.strip_prefix(&MAGIC)?;
+        let (hash_key, body) = body.split_first_chunk()?;
+        let hash_key = *hash_key;
+        let (layers, body) = RecordLayers::decode(body, stands)?;
+        let mut rows: Vec<RecordRow> = Vec::new();
+        let mut place = contents.len().checked_sub(body.len())?;
         while place < contents.len() {
             let row = contents.get(place..)?;
-            let (hash, row) = row.split_first_chunk::<HASH_BYTES>()?;
+            let (hash, row) = row.split_first_chunk()?;
+            let (layer, row) = row.split_first_chunk()?;
             let (length, _) = row.split_first_chunk()?;
-            let start = place.checked_add(HASH_BYTES + 4)?;
+            let start = place.checked_add(ROW_HEAD_BYTES)?;
             let end = start.checked_add(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
             contents.get(start..end)?;
-            rows.push((*hash, start..end));
+            rows.push(RecordRow { hash: *hash, layer: u16::from_le_bytes(*layer), node: start..end });
             place = end;
         }
-        rows.is_sorted_by(|one, next| one.0 <= next.0).then_some(Self {
-            hash_key,
-            contents,
-            rows,
-            score_bytes,
-        })
+        let is_sorted = rows.is_sorted_by(|one, next| one.hash <= next.hash);
+        is_sorted.then_some(Self { hash_key, layers, contents, rows, score_bytes })
     }
 
-    fn find(&self, hash: &FileHash) -> Option<Node> {
-        let place = self.rows.binary_search_by(|(known, _)| known.cmp(hash)).ok()?;
-        let (_, range) = self.rows.get(place)?;
-        Node::decode_root(self.contents.get(range.clone())?, self.score_bytes).ok()
+    /// Returns the recorded content of an unchanged file and its layer, if the content is still
+    /// there.
+    fn find_file(&self, path: &[u8], node: &Node) -> Option<(u16, Node)> {
+        let (layer, known) = self.find(&hash(&self.hash_key, path, node)?)?;
+        (known.size == node.size).then_some((layer, known))
+    }
+
+    fn find(&self, hash: &FileHash) -> Option<(u16, Node)> {
+        let place = self.rows.binary_search_by(|row| row.hash.cmp(hash)).ok()?;
+        let row = self.rows.get(place).filter(|row| self.layers.stands(row.layer))?;
+        let node = Node::decode_root(self.contents.get(row.node.clone())?, self.score_bytes).ok()?;
+        Some((row.layer, node))
     }
 }
 
@@ -209,14 +276,16 @@ mod tests {
         node
     }
 
-    fn parsed(rows: &[(FileHash, &[u8])]) -> Option<ReadSnapshotRecord> {
-        let mut contents = vec![0; HEAD_BYTES];
-        for (hash, row) in rows {
-            contents.extend_from_slice(hash);
-            contents.extend_from_slice(&u32::try_from(row.len()).unwrap().to_le_bytes());
-            contents.extend_from_slice(row);
-        }
-        ReadSnapshotRecord::parse(Zeroizing::new(contents), 32)
+    fn contents(rows: &[(FileHash, u16, &[u8])]) -> Vec<u8> {
+        let mut contents = [&MAGIC[..], &[0; HASH_KEY_BYTES]].concat();
+        let layers = NextLayers::new(None, &BTreeSet::new(), BTreeSet::new());
+        layers.encode(&mut contents, &mut |_| unreachable!("there are no arenas")).unwrap();
+        rows.iter().for_each(|(hash, layer, row)| push_row(&mut contents, hash, *layer, row));
+        contents
+    }
+
+    fn parsed(rows: &[(FileHash, u16, &[u8])]) -> Option<ReadSnapshotRecord> {
+        ReadSnapshotRecord::parse(Zeroizing::new(contents(rows)), 32, &mut |_| true)
     }
 
     #[test]
@@ -250,13 +319,18 @@ mod tests {
     #[test]
     fn rows_are_found_and_bad_ones_do_no_harm() {
         let node = Node::new(Vec::new(), NodeKind::File).encode();
-        let record = parsed(&[([1; 16], &node), ([2; 16], b"\xff\xff"), ([4; 16], &node)]).unwrap();
+        let rows: [(_, _, &[u8]); 4] =
+            [([1; 16], 0, &node), ([2; 16], 0, b"\xff\xff"), ([4; 16], 0, &node), ([5; 16], 1, &node)];
+        let record = parsed(&rows).unwrap();
         assert!(record.find(&[1; 16]).is_some() && record.find(&[4; 16]).is_some());
         assert!(record.find(&[2; 16]).is_none() && record.find(&[3; 16]).is_none());
-        assert!(parsed(&[([2; 16], &node), ([1; 16], &node)]).is_none(), "out of order");
-        let whole = record.contents.clone();
+        assert!(record.find(&[5; 16]).is_none(), "there is no such layer");
+        assert!(parsed(&[rows[1], rows[0]]).is_none(), "out of order");
+        let whole = contents(&rows);
         for length in 0..whole.len() {
-            drop(ReadSnapshotRecord::parse(Zeroizing::new(whole[..length].to_vec()), 32));
+            drop(ReadSnapshotRecord::parse(Zeroizing::new(whole[..length].to_vec()), 32, &mut |_| true));
         }
+        let of_an_old_build = Zeroizing::new([&[0; 80][..], &whole[46..]].concat());
+        assert!(ReadSnapshotRecord::parse(of_an_old_build, 32, &mut |_| true).is_none());
     }
 }

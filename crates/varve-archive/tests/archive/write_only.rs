@@ -1,15 +1,21 @@
 //! A machine with a write-only key archives incrementally. Its nights wait for a writer that may
 //! read.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use varve_archive::folder::{FolderOptions, Watch};
 use varve_archive::{Archive, Progress, RepairScope, SnapshotRequest, repair, verify};
+use varve_block::BlockKind;
+use varve_log::{ArenaId, ArenaMap};
 use varve_store::{Keyring, NewKey, PassphraseCost, Role, Secret, Store, StoreAccess, StoreConfig};
 use varve_upkeep::AuditShare;
-use varve_world::{FixedClock, InlineWorkers, MemoryStorage, RealClock, SeededRandom, Timestamp, World};
+use varve_world::{
+    FileName, FixedClock, InlineWorkers, MemoryStorage, Random, RealClock, SeededRandom, Storage, Timestamp,
+    World,
+};
 use zeroize::Zeroizing;
 
 const COST: PassphraseCost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
@@ -38,14 +44,18 @@ fn open(storage: &MemoryStorage, seed: u64, byte: u8, access: StoreAccess<'_>) -
 fn shared() -> MemoryStorage {
     let storage = MemoryStorage::new();
     Store::create(&world(&storage, 1), &StoreConfig::new([5; 16]), Some(&key(1)), COST).unwrap();
-    let keyring = Keyring::of(&world(&storage, 2)).unwrap();
+    add_keys(&storage);
+    storage
+}
+
+fn add_keys(storage: &MemoryStorage) {
+    let keyring = Keyring::of(&world(storage, 2)).unwrap();
     let by = keyring.unlock(&key(1)).unwrap();
     for byte in [2, 3] {
         keyring
             .add(&by, &NewKey { secret: &key(byte), cost: COST, label: "", role: Role::WriteOnly })
             .unwrap();
     }
-    storage
 }
 
 /// Takes a snapshot, and returns the number of file bytes that were read for it.
@@ -132,6 +142,109 @@ fn what_is_remembered_of_an_arena_that_lost_its_end_is_not_believed() {
     let verified = verify(&archive, Some(AuditShare::ALL), &Progress::new()).unwrap();
     assert_eq!(archive.snapshots().len(), 2);
     assert!(verified.damage.is_empty() && verified.harm.is_empty(), "{verified:?}");
+}
+
+/// A store of small arenas with a full key (1) and two write-only keys (2, 3).
+fn shared_in_small_arenas() -> MemoryStorage {
+    let storage = MemoryStorage::new();
+    let config = StoreConfig { arena_map: ArenaMap::new(1 << 20).unwrap(), ..StoreConfig::new([5; 16]) };
+    Store::create(&world(&storage, 1), &config, Some(&key(1)), COST).unwrap();
+    add_keys(&storage);
+    storage
+}
+
+/// The arenas without a part of the catalog.
+fn content_arenas(storage: &MemoryStorage) -> Vec<FileName> {
+    let store = Store::open(world(storage, 99), Some(&key(1)), StoreAccess::Read, &mut |_| {}).unwrap();
+    let has_catalog = |arena: &ArenaId| {
+        let names = store.names_in_arena(*arena).unwrap().names;
+        names.iter().any(|name| name.block_type.kind() == BlockKind::Catalog)
+    };
+    let arenas = store.arenas().unwrap().into_iter().filter(|arena| !has_catalog(arena));
+    arenas.map(|arena| arena.file_name()).collect()
+}
+
+fn write_random(random: &SeededRandom, file: &Path, bytes: usize) {
+    let mut contents = vec![0; bytes];
+    random.fill(&mut contents).unwrap();
+    fs::write(file, contents).unwrap();
+}
+
+#[test]
+fn only_the_files_in_an_arena_that_is_gone_are_read_again() {
+    let (storage, random) = (shared_in_small_arenas(), SeededRandom::new(1));
+    let (own, others) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for number in 0..16 {
+        write_random(&random, &own.path().join(format!("first {number:02}")), 200_000);
+        write_random(&random, &others.path().join(format!("{number:02}")), 200_000);
+    }
+    assert_eq!(one_night(&storage, 10, 2, own.path(), false), 16 * 200_000);
+    let of_first: BTreeSet<_> = content_arenas(&storage).into_iter().collect();
+    one_night(&storage, 11, 3, others.path(), false);
+    let of_others: Vec<_> =
+        content_arenas(&storage).into_iter().filter(|arena| !of_first.contains(arena)).collect();
+    for number in 0..16 {
+        write_random(&random, &own.path().join(format!("second {number:02}")), 100_000);
+    }
+    assert_eq!(one_night(&storage, 12, 2, own.path(), false), 16 * 100_000);
+    let before: BTreeSet<_> = of_first.iter().chain(&of_others).cloned().collect();
+    let of_second = content_arenas(&storage).into_iter().find(|arena| !before.contains(arena)).unwrap();
+
+    storage.remove(&of_others[0]).unwrap();
+    assert_eq!(one_night(&storage, 13, 2, own.path(), false), 0, "none of its files lies there");
+    storage.remove(&of_second).unwrap();
+    assert_eq!(one_night(&storage, 14, 2, own.path(), false), 16 * 100_000, "of the second night only");
+    assert_eq!(one_night(&storage, 15, 2, own.path(), false), 0);
+    storage.remove(of_first.first().unwrap()).unwrap();
+    assert_eq!(one_night(&storage, 16, 2, own.path(), false), 16 * 200_000, "of the first night only");
+    assert_newest_is_whole(&storage, "after all");
+}
+
+/// Checks that everything is there which the newest snapshot leads to.
+fn assert_newest_is_whole(storage: &MemoryStorage, when: &str) {
+    let archive = open(storage, 98, 1, StoreAccess::Read);
+    let newest = archive.snapshots().last().unwrap();
+    let verified = verify(&archive, None, &Progress::new()).unwrap();
+    let harm: Vec<_> = verified.harm.iter().filter(|harm| harm.snapshot == newest.id).collect();
+    assert!(harm.is_empty(), "{when}: {harm:?}");
+}
+
+/// Any arena may go, as after its snapshots were collected. A night relies on none that is gone.
+#[test]
+fn a_night_leads_to_nothing_that_is_gone() {
+    for seed in 0..5 {
+        let (storage, random) = (shared_in_small_arenas(), SeededRandom::new(seed));
+        let draw = |below: u8| {
+            let mut byte = [0];
+            random.fill(&mut byte).unwrap();
+            byte[0] % below
+        };
+        let sources = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let mut kept_bytes = 0_u64;
+        for round in 0..14 {
+            let machine = usize::from(draw(2));
+            let source = sources[machine].path();
+            for _ in 0..draw(8) {
+                let name = source.join(format!("{}", draw(24)));
+                match draw(5) {
+                    0 => drop(fs::remove_file(&name)),
+                    // Both machines have some files in common.
+                    1 => write_random(&SeededRandom::new(draw(4).into()), &name, 150_000),
+                    _ => write_random(&random, &name, usize::from(draw(200)) * 1500),
+                }
+            }
+            let all: u64 =
+                fs::read_dir(source).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
+            let key = u8::try_from(machine).unwrap() + 2;
+            kept_bytes += all - one_night(&storage, 100 + round, key, source, draw(9) == 0);
+            assert_newest_is_whole(&storage, &format!("seed {seed}, round {round}"));
+            let arenas = content_arenas(&storage);
+            if draw(2) == 0 && !arenas.is_empty() {
+                storage.remove(&arenas[usize::from(draw(200)) % arenas.len()]).unwrap();
+            }
+        }
+        assert!(kept_bytes > 2_000_000, "the nights do remember: {kept_bytes}");
+    }
 }
 
 #[test]

@@ -21,6 +21,8 @@ impl Intake {
         self.drafts.note_end(appender.home());
         match appended {
             Ok((address, pages)) => {
+                // First the arena, because other threads rely on a block as soon as it has a place.
+                self.note_stored_data(full.draft.names(), address);
                 self.drafts.note_clump(full, address);
                 for page in &pages {
                     self.index_page(page)?;

@@ -58,29 +58,40 @@ impl Intake {
     /// Adds the new blocks to the drafts, until one is refused. A block is known if a directory
     /// page names it, or if it waits in a draft.
     fn admit(&self, blocks: &[NamedBlock<'_>]) -> Result<AdmittedBlocks, PutError> {
-        let mut known = vec![false; blocks.len()];
+        let mut places = vec![None; blocks.len()];
         loop {
             let seen = self.drafts.page_count();
-            for (block, known) in blocks.iter().zip(&mut known) {
-                *known = *known || self.is_indexed(&block.name, block.digest)?;
+            for (block, place) in blocks.iter().zip(&mut places) {
+                if place.is_none() {
+                    *place = self.indexed_place(&block.name, block.digest)?;
+                }
             }
+            let known: Vec<bool> = places.iter().map(Option::is_some).collect();
             // The drafts refuse if a page was written meanwhile: it has moved blocks from the
             // drafts to the index, so the index is asked again.
             if let Some(admitted) = self.drafts.admit(blocks, &known, seen).map_err(failed)? {
+                let names = blocks.iter().map(|block| &block.name);
+                self.note_found_data(names.zip(&places).filter_map(|(name, place)| Some((name, (*place)?))));
                 return Ok(admitted);
             }
         }
     }
 
-    /// Returns true if a page names this block.
-    fn is_indexed(&self, name: &BlockName, digest: Option<Digest>) -> Result<bool, PutError> {
+    /// Returns the place in which a page names this block, if any.
+    fn indexed_place(
+        &self,
+        name: &BlockName,
+        digest: Option<Digest>,
+    ) -> Result<Option<LogAddress>, PutError> {
         if self.reader.lost().contains(name) {
-            return Ok(false);
+            return Ok(None);
         }
+        let mut place = None;
         self.finder.is_at_any_place(name, |address| {
             match self.vault.directory().find(address, name) {
                 Ok(Some(found)) if found.digest == digest => {
                     if self.is_vouched_for(address, name) {
+                        place = Some(address);
                         return Ok(true);
                     }
                     tracing::warn!(block = %name, "a writer without read permission has named a block that is not there");
@@ -94,7 +105,8 @@ impl Intake {
                 Err(error) => return Err(PutError::Failed { source: error.into() }),
             }
             Ok(false)
-        })
+        })?;
+        Ok(place)
     }
 
     /// Returns true if a page that names this block can be trusted. The holder of a write-only key

@@ -9,6 +9,8 @@
 
 use std::io;
 
+use varve_log::ArenaId;
+
 use super::Vault;
 
 /// The extent of the log at one moment, with a hash of its pages' codes.
@@ -71,20 +73,30 @@ impl Vault {
         let ids = self.log.arenas().map_err(|error| error.source)?;
         for id in ids.into_iter().take_while(|id| id.0 < arenas) {
             let next = id.0.saturating_add(1);
-            let arena = self.directory.arena(id).map_err(io::Error::other)?;
-            let rows = self.directory.all_rows(id).map_err(io::Error::other)?;
-            let of_last = usize::try_from(pages).unwrap_or(usize::MAX);
-            let count = if next == arenas { rows.len().min(of_last) } else { rows.len() };
-            hasher.update(&id.0.to_le_bytes());
-            hasher.update(&arena.header().generation.to_le_bytes());
-            hasher.update(&arena.header().uid);
-            hasher.update(&(count as u64).to_le_bytes());
-            for row in rows.iter().take(count) {
-                hasher.update(&row.code);
-            }
-            end = (next, count as u64);
+            let pages_max = if next == arenas { pages } else { u64::MAX };
+            end = (next, self.hash_arena(&mut hasher, id, pages_max)?);
         }
         Ok(LogExtent::new(end.0, end.1, *hasher.finalize().as_bytes()))
+    }
+
+    /// Hashes the identity of an arena and the codes of its first pages. Returns their number.
+    pub(super) fn hash_arena(
+        &self,
+        hasher: &mut blake3::Hasher,
+        id: ArenaId,
+        pages_max: u64,
+    ) -> io::Result<u64> {
+        let arena = self.directory.arena(id).map_err(io::Error::other)?;
+        let rows = self.directory.all_rows(id).map_err(io::Error::other)?;
+        let count = rows.len().min(usize::try_from(pages_max).unwrap_or(usize::MAX));
+        hasher.update(&id.0.to_le_bytes());
+        hasher.update(&arena.header().generation.to_le_bytes());
+        hasher.update(&arena.header().uid);
+        hasher.update(&(count as u64).to_le_bytes());
+        for row in rows.iter().take(count) {
+            hasher.update(&row.code);
+        }
+        Ok(count as u64)
     }
 }
 

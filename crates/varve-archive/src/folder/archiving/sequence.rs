@@ -19,13 +19,15 @@ use varve_tree::{ContentWriter, Cutting};
 use super::news::NewsCounts;
 use crate::records::fields::frame;
 use crate::records::node::{Node, NodeKind, NodeProblem};
-use crate::taking::last_snapshot_record::LastSnapshotRecord;
+use crate::taking::last_snapshot_record::{ContentOrigin, LastSnapshotRecord};
 use crate::vac::{ArchivedVac, VacOptions, VacTreeWriter};
 
 /// An event of the walk.
 pub(super) enum WalkEvent {
     /// A complete node. Not a folder whose contents follow.
     Node(Node),
+    /// The same, with its content from an earlier snapshot.
+    Unchanged(Node),
     /// A file that is still being read.
     Awaited,
     /// Another name of an earlier file, whose content and attributes it has.
@@ -64,7 +66,7 @@ pub(super) struct NodeSequence<'a> {
     passed_count: u64,
     open: Vec<FolderInProgress<'a>>,
     /// The first node of each link group.
-    linked: BTreeMap<u64, Node>,
+    linked: BTreeMap<u64, (Node, ContentOrigin)>,
     root: Option<Node>,
     counts: FolderCounts,
     record: Vec<u8>,
@@ -122,7 +124,8 @@ impl<'a> NodeSequence<'a> {
         while self.events.front().is_some_and(|event| !matches!(event, WalkEvent::Awaited)) {
             self.passed_count += 1;
             match self.events.pop_front() {
-                Some(WalkEvent::Node(node)) => self.write_node(&node)?,
+                Some(WalkEvent::Node(node)) => self.write_node(&node, ContentOrigin::Read)?,
+                Some(WalkEvent::Unchanged(node)) => self.write_node(&node, ContentOrigin::Earlier)?,
                 Some(WalkEvent::Link(name)) => self.write_link(name)?,
                 Some(WalkEvent::Open(node)) => {
                     if let Some(vac) = &mut self.vac {
@@ -143,34 +146,40 @@ impl<'a> NodeSequence<'a> {
         (self.root.expect("the root was opened, closed, and written"), self.counts, self.vac_done)
     }
 
-    fn write_node(&mut self, node: &Node) -> Result<(), PutError> {
+    fn write_node(&mut self, node: &Node, origin: ContentOrigin) -> Result<(), PutError> {
         let is_first_name = match node.link_group {
             Some(group) => match self.linked.entry(group) {
                 std::collections::btree_map::Entry::Vacant(vacant) => {
-                    vacant.insert(node.clone());
+                    vacant.insert((node.clone(), origin));
                     true
                 }
                 std::collections::btree_map::Entry::Occupied(_) => false,
             },
             None => true,
         };
-        self.write_leaf(node, is_first_name)
+        self.write_leaf(node, is_first_name, origin)
     }
 
     fn write_link(&mut self, name: Node) -> Result<(), PutError> {
         let first = name.link_group.and_then(|group| self.linked.get(&group));
-        let node = match first {
-            Some(first) => Node { name: name.name, ..first.clone() },
+        let (node, origin) = match first {
+            Some((first, origin)) => (Node { name: name.name, ..first.clone() }, *origin),
             // Before it was read, the first name came to lead to another file.
-            None => Node { link_group: None, problem: Some(NodeProblem::Changed), ..name },
+            None => {
+                let problem = Some(NodeProblem::Changed);
+                (Node { link_group: None, problem, ..name }, ContentOrigin::Read)
+            }
         };
-        self.write_leaf(&node, false)
+        self.write_leaf(&node, false, origin)
     }
 
     /// Writes a node that is not an open folder.
-    fn write_leaf(&mut self, node: &Node, counts_bytes: bool) -> Result<(), PutError> {
+    fn write_leaf(&mut self, node: &Node, counts_bytes: bool, origin: ContentOrigin) -> Result<(), PutError> {
         if let Some(vac) = &mut self.vac {
             vac.node(node)?;
+        }
+        if let Some(last_record) = &self.last_record {
+            last_record.remember(&self.path_of(node), node, origin);
         }
         self.write_record(node, counts_bytes)
     }
@@ -196,9 +205,6 @@ impl<'a> NodeSequence<'a> {
 
     fn write_record(&mut self, node: &Node, counts_bytes: bool) -> Result<(), PutError> {
         self.count(node, counts_bytes);
-        if let Some(last_record) = &self.last_record {
-            last_record.remember(&self.path_of(node), node);
-        }
         self.record.clear();
         frame(&node.encode(), &mut self.record);
         let folder = self.open.last_mut().expect("all but the root is in a folder");

@@ -355,7 +355,7 @@ impl<'a> FolderWalker<'a> {
             let Node { content, target, xattrs, inode_flags, .. } = known.clone();
             let node = Node { content, target, xattrs, inode_flags, ..node };
             self.note(&node, &earlier, folder);
-            self.sequence.push(WalkEvent::Node(node));
+            self.sequence.push(WalkEvent::Unchanged(node));
             return;
         }
         if node.kind == NodeKind::File {
