@@ -7,8 +7,8 @@
 //!    └──────────copy from elsewhere──────┘
 //! ```
 //!
-//! Each step writes one final root of the catalog, and frees nothing by itself. What a snapshot in
-//! the trash leads to is kept; what only snapshots that are gone lead to is garbage.
+//! Each step writes one final root of the catalog, and frees nothing by itself. The blocks of a
+//! snapshot in the trash are kept. Blocks to which only snapshots lead that are gone are garbage.
 
 pub mod expiry;
 pub mod forget;

@@ -215,7 +215,7 @@ mod tests {
         Scripted { now: now.to_vec(), next: next.iter().map(|next| next.to_vec()).collect() }
     }
 
-    /// Which of the snapshots are protected.
+    /// Returns for each snapshot whether it is protected.
     fn protected(storage: &MemoryStorage, all: &[Snapshot]) -> Vec<bool> {
         let leases = held_leases(storage).unwrap();
         let is_protected =
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(protected(&storage, &all), [true, false, false]);
         assert!(leased.follow().unwrap());
         assert_eq!(leased.snapshots(), []);
-        // What came and went while the lease was changed is not leased any more.
+        // A snapshot that came and went while the lease was changed is not leased any more.
         assert_eq!(protected(&storage, &all), [false, false, false]);
         assert!(!leased.follow().unwrap());
         drop(leased);

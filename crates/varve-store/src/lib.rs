@@ -74,9 +74,6 @@ pub use tail::WithheldError;
 pub use vault::{
     ArenaExtent, ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogExtent,
     Namer, OpenStoreError, PrivateFileError, QUARANTINE, SessionEvent, SessionRecord, SessionsError,
-    SessionsFile, SessionsRead, Vault, WrittenBlock, bring_back_settings, is_sound_key, settings_need_secret,
-    ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogExtent, Namer,
-    OpenStoreError, PrivateFileError, QUARANTINE, SessionEvent, SessionRecord, SessionsError, SessionsFile,
-    SessionsRead, UnfinishedFile, Vault, WrittenBlock, bring_back_settings, is_sound_key,
+    SessionsFile, SessionsRead, UnfinishedFile, Vault, WrittenBlock, bring_back_settings, is_sound_key,
     settings_need_secret,
 };

@@ -198,6 +198,7 @@ impl ReplacedSeal {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing, clippy::unwrap_used)]
 mod tests {
     use proptest::prelude::*;
 

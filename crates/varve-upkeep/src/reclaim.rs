@@ -15,6 +15,7 @@ mod kept_frames;
 mod live_blocks;
 mod live_clump;
 mod plan;
+mod reclaim_error;
 mod reclaimer;
 mod successor;
 
@@ -25,4 +26,5 @@ pub use live_clump::IsLive;
 pub use plan::{
     ReclaimBatch, ReclaimBudget, ReclaimPlan, ReclaimTotals, RewrittenArena, SparedArena, SparedReason,
 };
-pub use reclaimer::{BatchLimits, ReclaimError, ReclaimedArena, ReclaimedBatch, Reclaimer};
+pub use reclaim_error::ReclaimError;
+pub use reclaimer::{BatchLimits, ReclaimedArena, ReclaimedBatch, Reclaimer};

@@ -19,7 +19,9 @@ mod boot;
 mod command_line;
 mod forgetting;
 mod plan;
+mod reclaiming;
 mod restore;
+mod retention;
 mod selection;
 mod serve;
 mod snapshot_filter;
@@ -32,6 +34,7 @@ pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, Ord
 pub use boot::{BootArgs, BusChoice, FirmwareChoice};
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use plan::PlanArgs;
+pub use reclaiming::GcArgs;
 pub use restore::RestoreArgs;
 pub use selection::SelectionArgs;
 pub use serve::{ServeArgs, TlsFiles};
@@ -199,6 +202,9 @@ pub enum Command {
     /// Forget snapshots, and bring forgotten ones back
     #[command(after_help = forgetting::FORGET_HELP)]
     Forget(ForgetArgs),
+    /// Free the space of what no snapshot needs
+    #[command(after_help = reclaiming::GC_HELP)]
+    Gc(GcArgs),
     /// Show the contents of the store and their size
     Stats,
     /// List the files of a snapshot, or the volumes of a disk image

@@ -37,6 +37,7 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Hold(args) => keeping::hold::run(invocation, args),
         Command::Release(args) => keeping::hold::release(invocation, args),
         Command::Forget(args) => keeping::forget::run(invocation, args),
+        Command::Gc(args) => keeping::gc::run(invocation, args),
         Command::Stats => looking::stats::run(invocation),
         Command::Ls(args) => looking::ls::run(invocation, args),
         Command::Mount(args) => serving::mount::run(invocation, args),

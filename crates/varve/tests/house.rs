@@ -41,7 +41,7 @@ const FLOORS: [(&str, u32); 21] = [
 
 /// The files with layouts of hints. A reader of the format may delete hints, so
 /// `docs/internals/format.md` does not have their bytes.
-const HINTS: [&str; 13] = [
+const HINTS: [&str; 14] = [
     "varve-archive/src/taking/last_snapshot_record.rs",
     "varve-index/src/checkpoint.rs",
     "varve-index/src/disk/page.rs",
@@ -49,6 +49,7 @@ const HINTS: [&str; 13] = [
     "varve-replica/src/replication/replica_end.rs",
     "varve-store/src/reader/lost_blocks.rs",
     "varve-store/src/saved_index/coverage.rs",
+    "varve-store/src/vault/arena_extent.rs",
     "varve-store/src/vault/log_extent.rs",
     "varve-store/src/vault/newest_page.rs",
     "varve-store/src/vault/private_file.rs",

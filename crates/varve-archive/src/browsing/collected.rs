@@ -18,7 +18,7 @@ pub struct CollectedError {
 }
 
 impl CollectedError {
-    /// What a user can do, and how it is avoided.
+    /// The hint for the user.
     pub const HINT: &'static str = "a replica that still has the snapshot can be read; a reader that may write to the store's folder protects the snapshots that it uses";
 
     /// The error for a snapshot that is no longer in the catalog.

@@ -274,15 +274,25 @@ impl Catalog {
     /// Collects the names of the blocks in the lists of a root, as far as they are readable. The
     /// contents of the snapshots are not included.
     pub(crate) fn own_blocks(blocks: &dyn BlockStore, root: &BlockName, names: &mut BTreeSet<BlockName>) {
-        let decoded = blocks.get(root).map(|block| decode_root(&block, blocks.score_bytes()));
-        let Ok(Ok(RootRecord { list, losses, removed, .. })) = decoded else { return };
-        let RemovedLists { trash, gone } = removed;
-        for entry in [Some(list), losses, trash, gone].into_iter().flatten() {
+        for entry in Self::own_lists(blocks, root).unwrap_or_default() {
             walk(blocks, &entry, &mut |node| {
                 let is_known = !names.insert(node.name);
                 if is_known { Visit::Skip } else { Visit::Descend }
             });
         }
+    }
+
+    /// Returns the entries of the lists that belong to a root itself.
+    ///
+    /// # Errors
+    /// [`LoadCatalogError`] when the root cannot be read.
+    pub(crate) fn own_lists(
+        blocks: &dyn BlockStore,
+        root: &BlockName,
+    ) -> Result<Vec<Entry>, LoadCatalogError> {
+        let root = decode_root(&blocks.get(root)?, blocks.score_bytes())?;
+        let RootRecord { list, losses, removed: RemovedLists { trash, gone }, .. } = root;
+        Ok([Some(list), losses, trash, gone].into_iter().flatten().collect())
     }
 
     /// Stores the list of losses for the next root. Returns whether it differs from the previous

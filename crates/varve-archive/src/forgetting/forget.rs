@@ -62,8 +62,10 @@ impl ForgetPlan {
         if !protected.is_empty() {
             return Err(ForgetError::Protected { snapshots: protected });
         }
-        let undo = i64::try_from(undo.as_nanos()).unwrap_or(i64::MAX);
-        let undo_until = Timestamp(now.0.saturating_add(undo));
+        let nanoseconds = i64::try_from(undo.as_nanos()).unwrap_or(i64::MAX);
+        // Without undo, no clock is asked whether it has ended.
+        let undo_until =
+            if undo.is_zero() { Timestamp(0) } else { Timestamp(now.0.saturating_add(nanoseconds)) };
         Ok(Self { snapshots: chosen.into_iter().cloned().collect(), forgotten: now, undo_until })
     }
 }
@@ -71,7 +73,8 @@ impl ForgetPlan {
 impl Archive {
     /// Forgets the snapshots with these ids: moves them to the trash, from which
     /// [`undo_forget`](Self::undo_forget) brings them back. `undo` is the time for which that must
-    /// stay possible, `by` the id of the key, or empty. The change is durable on return.
+    /// stay possible, or zero if it need not be; `by` is the id of the key, or empty. The change is
+    /// durable on return.
     ///
     /// # Errors
     /// [`ForgetError`]; nothing is changed then.

@@ -1,5 +1,5 @@
 //! Snapshots are forgotten, brought back and held, by keys of all roles, beside a simple model.
-//! Whatever a write-only key adds, a snapshot that is forgotten is not listed.
+//! A snapshot that is forgotten is not listed, no matter what a write-only key adds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Cursor;
@@ -276,7 +276,7 @@ impl Model {
     }
 }
 
-fn apply(step: &Step, shared: &mut SharedStore, model: &mut Model, roots: &mut Vec<BlockName>) {
+fn apply(step: &Step, shared: &mut SharedStore, model: &mut Model, roots: &mut [BlockName]) {
     let number = model.all.len();
     let chosen = |index: &prop::sample::Index| index.get(&model.all).clone();
     match step {
@@ -373,7 +373,7 @@ proptest! {
 
 // ---- crashes
 
-/// What a catalog lists, has in the trash, and has forgotten for ever.
+/// The listed snapshots of a catalog, those in the trash, and the number of those that are gone.
 type CatalogState = (BTreeSet<SnapshotId>, BTreeSet<SnapshotId>, usize);
 
 fn open_disk(disk: &SimDisk, seed: u64) -> Archive {

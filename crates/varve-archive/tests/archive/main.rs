@@ -7,6 +7,7 @@ mod folder;
 mod forgetting;
 mod format_page;
 mod image;
+mod live_blocks;
 mod many_hands;
 mod retention;
 mod write_only;

@@ -299,8 +299,8 @@ impl Appender {
         self.version
     }
 
-    /// Begins arenas of this version or a later one from now on. An open arena of an earlier version
-    /// is closed.
+    /// Begins arenas of this version or a later one from now on. Closes an open arena of an earlier
+    /// version.
     ///
     /// # Errors
     /// As [`append`](Self::append).

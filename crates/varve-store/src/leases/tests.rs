@@ -103,14 +103,14 @@ fn a_reader_that_cannot_write_goes_without() {
 type Act = Box<dyn FnMut() + Send>;
 
 /// Acts before some of its calls, as another process would.
-struct Interrupted {
+struct InterruptedStorage {
     below: MemoryStorage,
     call_count: Mutex<usize>,
     at: Vec<usize>,
     act: Mutex<Act>,
 }
 
-impl Interrupted {
+impl InterruptedStorage {
     fn new(below: &MemoryStorage, at: &[usize], act: impl FnMut() + Send + 'static) -> Self {
         let (below, act) = (below.clone(), Mutex::new(Box::new(act) as Act));
         Self { below, call_count: Mutex::new(0), at: at.to_vec(), act }
@@ -130,7 +130,7 @@ impl Interrupted {
     }
 }
 
-impl Storage for Interrupted {
+impl Storage for InterruptedStorage {
     fn create(&self, file: &FileName) -> io::Result<()> {
         self.count().create(file)
     }
@@ -186,7 +186,7 @@ fn a_collector_between_two_steps_of_a_reader_does_not_void_its_lease() {
     for at in 0.. {
         let memory = MemoryStorage::new();
         let seen = memory.clone();
-        let storage = Arc::new(Interrupted::new(&memory, &[at], move || remove_stale_leases(&seen)));
+        let storage = Arc::new(InterruptedStorage::new(&memory, &[at], move || remove_stale_leases(&seen)));
         let lease = take_lease(&world(Arc::clone(&storage) as _, 1), &holder(), &ids(&[1])).unwrap();
         assert_eq!(protected(&memory), [1], "a collector before call {at}");
         if at >= storage.calls() {
@@ -214,7 +214,7 @@ fn a_lease_that_changes_while_a_collector_looks_is_seen() {
                 assert!(next.is_some());
                 drop(std::mem::replace(&mut lease, next));
             };
-            let storage = Interrupted::new(&memory, &[first, second], change);
+            let storage = InterruptedStorage::new(&memory, &[first, second], change);
             let seen = protected(&storage);
             assert!(seen.contains(&1) && seen.contains(&5), "{seen:?} with changes at {first} and {second}");
             drop(another);

@@ -80,7 +80,8 @@ impl Coverage {
         let mut note = Vec::new();
         note.extend_from_slice(&(self.sealed.len() as u64).to_le_bytes());
         note.extend_from_slice(&(self.part.len() as u64).to_le_bytes());
-        note.extend_from_slice(&((self.catalogs.len() + self.notes.len()) as u64).to_le_bytes());
+        let root_count = self.catalogs.len().saturating_add(self.notes.len()) as u64;
+        note.extend_from_slice(&root_count.to_le_bytes());
         for (address, name) in self.catalogs.iter().chain(&self.notes) {
             let score = name.score.as_bytes();
             let mut row =

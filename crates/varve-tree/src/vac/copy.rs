@@ -11,11 +11,10 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
+use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 
 use super::VENTI_SCORE_BYTES;
-use super::entry::{DecodeVentiEntryError, VENTI_ENTRY_BYTES, VentiEntry};
-use super::root::{DecodeVentiRootError, VentiRoot};
+use crate::tree_block::{DecodeTreeBlockError, TreeBlock, previous_archive};
 
 /// The largest depth of blocks that lead to each other: far deeper than the folders of any system.
 const DEPTH_MAX: usize = 8192;
@@ -60,12 +59,9 @@ pub enum CopyError {
     /// The destination may lose copied blocks.
     #[error("the destination cannot be made durable")]
     Sync(#[source] SyncError),
-    /// The root is invalid.
-    #[error("{score} is not the root of a vac archive")]
-    Root { score: Score, source: DecodeVentiRootError },
-    /// A block of entries has an invalid entry.
-    #[error("{name} has a malformed entry")]
-    Entry { name: BlockName, source: DecodeVentiEntryError },
+    /// A block that leads to others is malformed.
+    #[error("{0}")]
+    Malformed(#[from] DecodeTreeBlockError),
     /// The two stores name the same block differently.
     #[error(
         "{name} is called {other} in the other store: one of the two stores does not name its blocks as Venti does"
@@ -84,20 +80,13 @@ pub enum CopyError {
     Cancelled,
 }
 
-/// A block that leads to others, and the kind of the leaves below it.
-#[derive(Debug, Clone, Copy)]
-struct InnerBlock {
-    name: BlockName,
-    leaf_kind: BlockKind,
-}
-
 /// A block that is put when all blocks below it are present.
 struct PendingCopy {
-    child: InnerBlock,
+    child: TreeBlock,
     bytes: Bytes,
     is_there: bool,
     /// Blocks below it that lead to others, with the next one last.
-    inner: Vec<InnerBlock>,
+    inner: Vec<TreeBlock>,
 }
 
 /// Copies the archive with the root `score`. It is durable when this returns. `watch` is called
@@ -122,15 +111,16 @@ pub fn copy_archive(
         BlockCopier { from, to, mode, copied: CopyProgress::default(), done: BTreeSet::new(), watch };
     // An earlier archive is copied before its successor, so that no present block leads to a
     // missing one.
-    let mut roots = vec![root_child(score)];
+    let mut roots = vec![TreeBlock::of_archive(score)];
     let mut next = Some(score);
     while let Some(root) = next.filter(|_| roots.len() < REMEMBERED_MAX) {
-        if copier.believes(&root_child(root).name) {
+        if copier.believes(&TreeBlock::of_archive(root).name) {
             break;
         }
-        let block = from.get(&root_child(root).name).map_err(CopyError::Source)?;
-        next = decoded(root, &block)?.previous.filter(|previous| *previous != from.empty_score());
-        roots.extend(next.map(root_child));
+        let block = from.get(&TreeBlock::of_archive(root).name).map_err(CopyError::Source)?;
+        let previous = previous_archive(&TreeBlock::of_archive(root), &block)?;
+        next = previous.filter(|previous| *previous != from.empty_score());
+        roots.extend(next.map(TreeBlock::of_archive));
     }
     while let Some(root) = roots.pop() {
         copier.copy(root)?;
@@ -139,21 +129,13 @@ pub fn copy_archive(
     Ok(copier.copied)
 }
 
-fn root_child(score: Score) -> InnerBlock {
-    InnerBlock { name: BlockName { score, block_type: BlockType::ROOT }, leaf_kind: BlockKind::Root }
-}
-
-fn decoded(score: Score, block: &[u8]) -> Result<VentiRoot, CopyError> {
-    VentiRoot::decode(block).map_err(|source| CopyError::Root { score, source })
-}
-
 struct BlockCopier<'a> {
     from: &'a dyn BlockStore,
     to: &'a dyn BlockStore,
     mode: CopyMode,
     copied: CopyProgress,
     /// Blocks that lead to others and were copied, with all blocks below, in this run.
-    done: BTreeSet<BlockName>,
+    done: BTreeSet<TreeBlock>,
     watch: &'a mut dyn FnMut(&CopyProgress) -> bool,
 }
 
@@ -180,7 +162,7 @@ impl BlockCopier<'_> {
         }
     }
 
-    fn copy(&mut self, top: InnerBlock) -> Result<(), CopyError> {
+    fn copy(&mut self, top: TreeBlock) -> Result<(), CopyError> {
         let mut open: Vec<PendingCopy> = self.enter(top)?.into_iter().collect();
         while let Some(frame) = open.last_mut() {
             if let Some(child) = frame.inner.pop() {
@@ -197,7 +179,7 @@ impl BlockCopier<'_> {
                     self.put(&[child.name], &[bytes])?;
                 }
                 if self.done.len() < REMEMBERED_MAX {
-                    self.done.insert(child.name);
+                    self.done.insert(child);
                 }
             }
         }
@@ -205,8 +187,8 @@ impl BlockCopier<'_> {
     }
 
     /// Reads a block that leads to others, and copies the leaves among them.
-    fn enter(&mut self, child: InnerBlock) -> Result<Option<PendingCopy>, CopyError> {
-        if self.done.contains(&child.name) {
+    fn enter(&mut self, child: TreeBlock) -> Result<Option<PendingCopy>, CopyError> {
+        if self.done.contains(&child) {
             return Ok(None);
         }
         if self.believes(&child.name) {
@@ -215,9 +197,9 @@ impl BlockCopier<'_> {
         }
         let is_there = self.is_there(&child.name);
         let bytes = self.from.get(&child.name).map_err(CopyError::Source)?;
-        let below = self.below(&child, &bytes)?;
-        let (leaves, mut inner): (Vec<InnerBlock>, Vec<InnerBlock>) =
-            below.into_iter().partition(|child| child.name.block_type == BlockType::DATA);
+        let below = child.below(&bytes, self.from.empty_score())?;
+        let (leaves, mut inner): (Vec<TreeBlock>, Vec<TreeBlock>) =
+            below.into_iter().partition(TreeBlock::is_leaf);
         for leaves in leaves.chunks(BATCH_LEAF_COUNT) {
             self.copy_leaves(leaves)?;
         }
@@ -225,29 +207,7 @@ impl BlockCopier<'_> {
         Ok(Some(PendingCopy { child, bytes, is_there, inner }))
     }
 
-    /// Returns the children of a block.
-    fn below(&self, child: &InnerBlock, bytes: &Bytes) -> Result<Vec<InnerBlock>, CopyError> {
-        let empty = self.from.empty_score();
-        let block_type = child.name.block_type;
-        let below = match (block_type.kind(), block_type.depth()) {
-            (BlockKind::Root, _) => {
-                let score = decoded(child.name.score, bytes)?.score;
-                let name = BlockName { score, block_type: BlockType::DIRECTORY };
-                vec![InnerBlock { name, leaf_kind: BlockKind::Directory }]
-            }
-            (_, 0) => entries_below(child.name, bytes)?,
-            (_, depth) => {
-                let block_type = type_at(child.leaf_kind, depth - 1);
-                let scores =
-                    bytes.chunks_exact(VENTI_SCORE_BYTES).filter_map(|score| Score::try_from(score).ok());
-                let leaf_kind = child.leaf_kind;
-                scores.map(|score| InnerBlock { name: BlockName { score, block_type }, leaf_kind }).collect()
-            }
-        };
-        Ok(below.into_iter().filter(|child| child.name.score != empty).collect())
-    }
-
-    fn copy_leaves(&mut self, leaves: &[InnerBlock]) -> Result<(), CopyError> {
+    fn copy_leaves(&mut self, leaves: &[TreeBlock]) -> Result<(), CopyError> {
         let names: BTreeSet<BlockName> = leaves.iter().map(|leaf| leaf.name).collect();
         let names: Vec<BlockName> = names.into_iter().collect();
         let there = self.are_there(&names);
@@ -274,29 +234,4 @@ impl BlockCopier<'_> {
         self.copied.bytes += blocks.iter().map(|block| block.bytes.len() as u64).sum::<u64>();
         Ok(())
     }
-}
-
-/// Returns the root blocks of the trees in a block of entries.
-fn entries_below(name: BlockName, bytes: &[u8]) -> Result<Vec<InnerBlock>, CopyError> {
-    let mut below = Vec::new();
-    for entry in bytes.chunks(VENTI_ENTRY_BYTES) {
-        // The truncated bytes of the last entry are zeros. A rest at the end of a full block is too
-        // short for an entry, and is zeros too.
-        let mut whole = [0; VENTI_ENTRY_BYTES];
-        whole[..entry.len()].copy_from_slice(entry);
-        let decoded = VentiEntry::decode(&whole).map_err(|source| CopyError::Entry { name, source })?;
-        if let Some(VentiEntry { tree, .. }) = decoded.filter(|entry| entry.tree.size() > 0) {
-            let leaf_kind = tree.leaf_kind();
-            let name = BlockName { score: tree.root(), block_type: type_at(leaf_kind, tree.depth()) };
-            below.push(InnerBlock { name, leaf_kind });
-        }
-    }
-    Ok(below)
-}
-
-/// Returns the type of a block at a depth above leaves of this kind. Pointer blocks of both kinds
-/// have one type.
-fn type_at(leaf_kind: BlockKind, depth: u8) -> BlockType {
-    let kind = if depth == 0 { leaf_kind } else { BlockKind::Data };
-    BlockType::at_depth(kind, depth).unwrap_or(BlockType::leaf(leaf_kind))
 }

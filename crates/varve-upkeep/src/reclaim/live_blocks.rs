@@ -2,26 +2,26 @@
 //! to.
 //!
 //! A wrong answer may keep a dead block, and never loses a live one. Blocks that lead to others
-//! (pointer blocks, lists, roots) are in an exact set. All other blocks are in a Bloom filter, whose
-//! memory is bounded. Both know a block by a hash of its whole name, keyed with a salt that each run
-//! draws anew. So nobody can choose blocks that the filter confuses, and a dead block that one run
-//! keeps by mistake is freed by the next.
+//! (pointer blocks, lists, roots) are in an exact set. All other blocks are in a Bloom filter,
+//! whose memory is bounded. Both know a block by a hash of its whole name, keyed with a salt that
+//! each run draws anew. So nobody can choose blocks that the filter confuses, and a dead block that
+//! one run keeps by mistake is freed by the next.
 //!
 //! The exact set also records which blocks were *walked*: everything below them is in the set. A
 //! mark walks no block twice, and an interrupted mark can be continued with the same set. The same
 //! pointer block may be part of trees of several kinds, and leads to other blocks in each of them.
 //! So it is recorded with the [`WalkedAs`] of its tree. A folder is recorded by its whole entry.
 //!
-//! The root of a catalog is live only if it is the newest final one. An added root that came into an
-//! arena of a full key would count as final, and would hide the snapshots before it. Anybody who may
-//! add snapshots can make one that leads to such a root, so leading there is not enough.
+//! The root of a catalog is live only if it is the newest final one. An added root that came into
+//! an arena of a full key would count as final, and would hide the snapshots before it. Anybody who
+//! may add snapshots can make one that leads to such a root, so leading there is not enough.
 
 mod leaf_filter;
 mod name_set;
 
 use std::io;
 
-use varve_block::{BlockKind, BlockName, BlockType};
+use varve_block::{BlockKind, BlockName, BlockType, SCORE_BYTES_MAX};
 use varve_world::Random;
 
 use self::leaf_filter::LeafFilter;
@@ -136,13 +136,13 @@ impl LiveBlocks {
     /// Records that the list with this entry, and all files and folders in it, are in the set.
     /// `entry` is the encoded entry: its size and layout decide how the list is read.
     pub fn note_folder_walked(&mut self, entry: &[u8]) {
-        self.structure.insert(self.hash(&[entry]), NameTag::FOLDER);
+        self.structure.insert(self.hash(entry), NameTag::FOLDER);
     }
 
     /// Returns true if [`note_folder_walked`](Self::note_folder_walked) was called with this entry.
     #[must_use]
     pub fn is_folder_walked(&self, entry: &[u8]) -> bool {
-        self.structure.contains(self.hash(&[entry]), NameTag::FOLDER)
+        self.structure.contains(self.hash(entry), NameTag::FOLDER)
     }
 
     /// Returns the memory that it takes, in bytes.
@@ -172,15 +172,15 @@ impl LiveBlocks {
     }
 
     fn hash_of(&self, name: &BlockName) -> NameHash {
-        self.hash(&[name.score.as_bytes(), &[name.block_type.to_byte()]])
+        let mut input = [0; SCORE_BYTES_MAX + 1];
+        let score = name.score.as_bytes();
+        input[0] = name.block_type.to_byte();
+        input[1..=score.len()].copy_from_slice(score);
+        self.hash(&input[..=score.len()])
     }
 
-    fn hash(&self, parts: &[&[u8]]) -> NameHash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.salt);
-        for part in parts {
-            hasher.update(part);
-        }
-        NameHash::from_hash(hasher.finalize().as_bytes())
+    fn hash(&self, input: &[u8]) -> NameHash {
+        NameHash::from_hash(blake3::keyed_hash(&self.salt, input).as_bytes())
     }
 }
 

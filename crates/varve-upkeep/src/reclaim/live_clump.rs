@@ -10,7 +10,7 @@ use varve_store::Namer;
 
 use super::kept_frames::{ClumpFate, FrameUse, kept_frames};
 
-/// Whether a block is live.
+/// Returns true if a block is live.
 pub type IsLive<'a> = &'a (dyn Fn(&BlockName) -> bool + Sync);
 
 /// A clump of an arena that is written anew, with the rows of its page.

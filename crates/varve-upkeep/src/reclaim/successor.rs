@@ -14,7 +14,7 @@ use varve_log::{
 use varve_store::{Intake, LogNote, ReadySuccessor, Store, UnfinishedFile};
 
 use super::live_clump::{IsLive, NamedClump};
-use super::reclaimer::ReclaimError;
+use super::reclaim_error::ReclaimError;
 use crate::generation::next_generation;
 
 /// The bytes of an arena that are read at a time.
@@ -169,8 +169,8 @@ impl SuccessorWriter<'_> {
             .iter()
             .flat_map(|page: &AppendedPage| page.page.blocks().map(|block| block.name))
             .collect();
-        // A writer that cannot read may have named blocks that it never stored. What it did store
-        // was named again.
+        // A writer that cannot read may have named blocks that it never stored. The blocks that it
+        // did store were named again.
         if ArenaHeader::is_write_only(old.arena.header()) {
             return Ok(());
         }

@@ -85,12 +85,12 @@ type Blocks = BTreeMap<BlockName, (Bytes, bool)>;
 /// Block `number`: noise or text, large or small, so that clumps have frames and have none.
 fn block(number: u64) -> (BlockType, Vec<u8>) {
     let mut draw = SeededDraw::new(number);
-    let words = if number % 7 == 0 { 10 } else { 2000 };
+    let words = if number.is_multiple_of(7) { 10 } else { 2000 };
     let bytes = (0..words).flat_map(|_| {
         let drawn = draw.number();
-        if number % 3 == 0 { (drawn % 7).to_le_bytes() } else { drawn.to_le_bytes() }
+        if number.is_multiple_of(3) { (drawn % 7).to_le_bytes() } else { drawn.to_le_bytes() }
     });
-    let block_type = if number % 11 == 0 {
+    let block_type = if number.is_multiple_of(11) {
         BlockType::at_depth(varve_block::BlockKind::Data, 1).unwrap()
     } else {
         BlockType::DATA
@@ -289,7 +289,7 @@ fn crash_at(form: StoreForm, call: u64, seed: u64) -> Result<bool, String> {
 #[test]
 fn a_power_cut_at_any_call_loses_no_live_block() {
     for (number, form) in FORMS.into_iter().enumerate() {
-        let step = if number % 3 == 0 { 1 } else { 5 };
+        let step = if number.is_multiple_of(3) { 1 } else { 5 };
         let mut call = 0;
         while crash_at(form, call, call).unwrap_or_else(|error| panic!("{form:?}, call {call}: {error}")) {
             call += step;

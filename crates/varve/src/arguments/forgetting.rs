@@ -3,6 +3,7 @@
 use clap::{ArgGroup, Args};
 use varve_world::Timestamp;
 
+use super::retention::RetentionArgs;
 use super::snapshot_filter::SnapshotFilterArgs;
 use super::value::{parse_label, parse_until};
 
@@ -23,10 +24,13 @@ A forgotten snapshot goes to the trash: it is no longer listed, and all of its d
 --undo` brings it back. Forgetting frees no space by itself.
 
 Snapshots that are named are forgotten, or nothing is if one of them is protected by `hold`. Without names, all snapshots that meet \
-the conditions are forgotten, except the protected ones.
+the conditions are forgotten, except the protected ones, and except those that a rule keeps. With rules, the newest snapshot of \
+each group always stays. A policy file can have more rules: keep_within_daily and the like, and count_like, for rules that count as \
+those of borg or Proxmox Backup Server do.
 
 Examples:
   varve -s /backup/store forget web@2026-05-01 --dry-run
+  varve -s /backup/store forget --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run
   varve -s /backup/store forget --host old-server --until 2025-12-31
   varve -s /backup/store snapshots --trash
   varve -s /backup/store forget --undo web@2026-05-01";
@@ -86,9 +90,13 @@ pub struct ForgetArgs {
     #[arg(long, conflicts_with = "undo_days")]
     pub undo: bool,
 
-    /// The number of days for which the snapshots can be brought back
-    #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    /// The number of days for which the snapshots can be brought back; 0: the next `gc` frees their
+    /// space
+    #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(0..=36_500))]
     pub undo_days: u32,
+
+    #[command(flatten)]
+    pub retention: RetentionArgs,
 
     #[command(flatten)]
     pub which: SnapshotFilterArgs,

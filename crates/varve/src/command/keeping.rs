@@ -3,6 +3,7 @@
 
 pub mod clone;
 pub mod forget;
+pub mod gc;
 pub mod hold;
 pub mod init;
 pub mod key;

@@ -84,7 +84,7 @@ pub fn run(invocation: &Invocation, restore: &RestoreArgs) -> Result<CommandOutc
             outcome = outcome.max(tell(invocation, place, target, &restored));
         }
         if is_damaged {
-            // What is missing may have been collected meanwhile, and is no damage then.
+            // The snapshot may have been collected meanwhile, which is no damage.
             let collected = place.what.snapshot().and_then(|snapshot| archive.collected(snapshot));
             if let Some(error) = collected {
                 return Err(

@@ -1,8 +1,8 @@
 //! An exact set of hashes of names with tags: an open-addressing table of 12 bytes a slot.
 //!
-//! An entry has 93 bits of a keyed hash. Two of 2³⁰ names share them with a probability of 2⁻³⁴, and
-//! nobody can choose such names. 64 bits would not do: a mark skips a block that was walked, so a
-//! wrong answer here could lose live blocks.
+//! An entry has 93 bits of a keyed hash. Two of 2³⁰ names share them with a probability of 2⁻³⁴,
+//! and nobody can choose such names. 64 bits would not do: a mark skips a block that was walked, so
+//! a wrong answer here could lose live blocks.
 //!
 //! The set is cut into parts that grow one at a time, so that growth takes little memory beside the
 //! set itself.

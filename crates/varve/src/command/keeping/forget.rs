@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use varve_archive::{Archive, ForgetError, ForgetPlan, ProtectedSnapshot, Protection, Snapshot, SnapshotId};
+use varve_archive::retention::{Dated, RetentionPolicy, Verdict, judge};
+use varve_archive::{Archive, ForgetError, ForgetPlan, Protection, Snapshot, SnapshotId};
 use varve_session::UsageError;
 use varve_world::Timestamp;
 
@@ -17,125 +18,174 @@ use crate::outcome::CommandOutcome;
 use crate::{moment, say, show};
 
 const DAY: Duration = Duration::from_secs(86_400);
+/// If the newest snapshot is older than this, the clock may be wrong.
+const SNAPSHOT_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
-/// The snapshots that a command line chooses, each with the reason to keep it, if there is one.
-struct ForgetVerdicts {
-    forgets: Vec<SnapshotId>,
-    keeps: Vec<ProtectedSnapshot>,
+/// The verdict on a chosen snapshot.
+struct ForgetVerdict {
+    snapshot: Snapshot,
+    is_kept: bool,
+    /// The rules and holds that keep it, or the rule that lets it go.
+    reasons: Vec<String>,
 }
 
 pub fn run(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome> {
-    let filter = args.which.filter();
-    if args.snapshots.is_empty() && filter.is_empty() {
-        bail!(UsageError("name snapshots, or conditions for them, such as --until 2025-12-31".into()));
+    let (filter, policy) = (args.which.filter(), args.retention.policy()?);
+    if args.snapshots.is_empty() && filter.is_empty() && policy.is_none() {
+        let text =
+            "name snapshots, or rules such as --keep-daily 7, or conditions such as --until 2025-12-31";
+        bail!(UsageError(text.into()));
     }
     if filter.latest.is_some() {
-        bail!(UsageError("--latest chooses the newest snapshots, which forget would not keep".into()));
+        let text = "--latest would forget the newest snapshots: --keep-last keeps them";
+        bail!(UsageError(text.into()));
+    }
+    if policy.is_some() && (args.undo || !args.snapshots.is_empty()) {
+        bail!(UsageError("rules choose among all snapshots that meet the conditions: name none".into()));
     }
     if args.undo {
         return undo(invocation, args);
     }
-    let mut archive =
-        if args.dry_run { invocation.session.reading()? } else { invocation.session.write()? };
+    let mut archive = if args.dry_run { invocation.session.read()? } else { invocation.session.write()? };
     let now = archive.store().world().clock.now();
-    let verdicts = judge(invocation, args, &archive, now)?;
+    let verdicts = match &policy {
+        Some(policy) => by_policy(invocation, args, &archive, policy, now)?,
+        None if args.snapshots.is_empty() => by_conditions(invocation, args, &archive, now),
+        None => by_name(invocation, args, &archive)?,
+    };
+    let forgets: Vec<SnapshotId> =
+        verdicts.iter().filter(|verdict| !verdict.is_kept).map(|verdict| verdict.snapshot.id).collect();
     let undo = DAY.saturating_mul(args.undo_days);
     let plan = match args.dry_run {
-        true => ForgetPlan::new(archive.snapshots(), &verdicts.forgets, now, undo),
-        false => archive.forget(&verdicts.forgets, now, undo, ""),
+        true => ForgetPlan::new(archive.snapshots(), &forgets, now, undo),
+        false => archive.forget(&forgets, now, undo, ""),
     };
     let plan = plan.map_err(explained).context("no snapshot is forgotten")?;
-    print(invocation, args, &plan, &verdicts.keeps);
+    print(invocation, args, &plan, &verdicts);
     archive.close()?;
     Ok(CommandOutcome::Done)
 }
 
-/// Chooses snapshots. Those that are named are chosen without regard to their protection, which
-/// then is an error.
-fn judge(
+/// Chooses the named snapshots. If one of them is protected, forgetting them fails.
+fn by_name(invocation: &Invocation, args: &ForgetArgs, archive: &Archive) -> Result<Vec<ForgetVerdict>> {
+    let ids = named(invocation, archive, &args.snapshots, &args.which)?;
+    let chosen = archive.snapshots().iter().filter(|snapshot| ids.contains(&snapshot.id));
+    let verdict = |snapshot: &Snapshot| ForgetVerdict {
+        snapshot: snapshot.clone(),
+        is_kept: false,
+        reasons: Vec::new(),
+    };
+    Ok(chosen.map(verdict).collect())
+}
+
+/// Chooses all snapshots that meet the conditions, and keeps the protected ones.
+fn by_conditions(
     invocation: &Invocation,
     args: &ForgetArgs,
     archive: &Archive,
     now: Timestamp,
-) -> Result<ForgetVerdicts> {
-    if !args.snapshots.is_empty() {
-        let forgets = named(invocation, archive, &args.snapshots, &args.which)?;
-        return Ok(ForgetVerdicts { forgets, keeps: Vec::new() });
+) -> Vec<ForgetVerdict> {
+    let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
+    let verdict = |snapshot: &&Snapshot| {
+        let protection = Protection::of(snapshot, now);
+        let reasons: Vec<_> = protection.iter().map(reason).collect();
+        ForgetVerdict { snapshot: (*snapshot).clone(), is_kept: protection.is_some(), reasons }
+    };
+    choice.snapshots().iter().map(verdict).collect()
+}
+
+/// Judges all snapshots that meet the conditions by rules.
+fn by_policy(
+    invocation: &Invocation,
+    args: &ForgetArgs,
+    archive: &Archive,
+    policy: &RetentionPolicy,
+    now: Timestamp,
+) -> Result<Vec<ForgetVerdict>> {
+    let newest = archive.snapshots().iter().map(|snapshot| snapshot.time).filter(|time| *time <= now).max();
+    let age_max = i64::try_from(SNAPSHOT_AGE_MAX.as_nanos()).unwrap_or(i64::MAX);
+    if newest.is_some_and(|newest| now.0.saturating_sub(newest.0) > age_max) && !args.retention.trust_clock {
+        bail!(UsageError(format!(
+            "the newest snapshot is more than 30 days old, or the clock is wrong ({}): confirm with --trust-clock",
+            moment::show(now)
+        )));
     }
     let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
-    let mut verdicts = ForgetVerdicts { forgets: Vec::new(), keeps: Vec::new() };
-    for snapshot in choice.snapshots() {
-        let (id, name, time) = (snapshot.id, snapshot.name.clone(), snapshot.time);
-        match Protection::of(snapshot, now) {
-            None => verdicts.forgets.push(id),
-            Some(protection) => verdicts.keeps.push(ProtectedSnapshot { id, name, time, protection }),
-        }
-    }
-    Ok(verdicts)
+    let dated: Vec<_> = choice.snapshots().iter().map(|snapshot| dated(snapshot)).collect();
+    let verdicts = judge(&dated, policy, now).into_iter().zip(choice.snapshots());
+    let verdict = |(verdict, snapshot): (Verdict, &&Snapshot)| {
+        let is_kept = verdict.is_kept();
+        let reasons = match verdict {
+            Verdict::Keep(kept_by) => kept_by.iter().map(ToString::to_string).collect(),
+            Verdict::Drop(reason) => vec![reason.to_string()],
+        };
+        ForgetVerdict { snapshot: (*snapshot).clone(), is_kept, reasons }
+    };
+    Ok(verdicts.map(verdict).collect())
+}
+
+fn dated(snapshot: &Snapshot) -> Dated {
+    let holds = snapshot.holds.iter().map(|hold| hold.label.clone()).collect();
+    Dated::of(snapshot, holds, snapshot.keep_until)
 }
 
 /// Adds the times to the error for protected snapshots.
 fn explained(error: ForgetError) -> anyhow::Error {
     let ForgetError::Protected { snapshots } = &error else { return error.into() };
-    let lines = snapshots.iter().map(|one| {
+    let described = snapshots.iter().map(|one| {
         let id: String = one.id.to_string().chars().take(8).collect();
-        format!(
-            "{id} {} {}: {}",
-            show::name(one.name.as_bytes()),
-            moment::show(one.time),
-            reason(&one.protection)
-        )
+        let (name, time) = (show::name(one.name.as_bytes()), moment::show(one.time));
+        format!("{id} {name} {time}: {}", reason(&one.protection))
     });
-    let lines = lines.collect::<Vec<_>>().join("; ");
-    anyhow::anyhow!(UsageError(format!("protected snapshots cannot be forgotten: {lines}")))
+    let described = described.collect::<Vec<_>>().join("; ");
+    anyhow::Error::new(UsageError(format!("protected snapshots cannot be forgotten: {described}")))
 }
 
 fn reason(protection: &Protection) -> String {
     match protection {
         Protection::Held(labels) => {
-            format!(
-                "held: {}",
-                labels.iter().map(|label| show::name(label.as_bytes())).collect::<Vec<_>>().join(", ")
-            )
+            let labels: Vec<_> = labels.iter().map(|label| show::name(label.as_bytes())).collect();
+            format!("held: {}", labels.join(", "))
         }
         Protection::KeepUntil(until) => format!("kept until {}", moment::show(*until)),
     }
 }
 
-fn print(invocation: &Invocation, args: &ForgetArgs, plan: &ForgetPlan, keeps: &[ProtectedSnapshot]) {
+fn print(invocation: &Invocation, args: &ForgetArgs, plan: &ForgetPlan, verdicts: &[ForgetVerdict]) {
     let verb = if args.dry_run { "would forget" } else { "forgot" };
-    for kept in keeps {
-        let id = kept.id.to_string();
-        let reason = reason(&kept.protection);
+    for ForgetVerdict { snapshot, is_kept, reasons } in verdicts {
         if invocation.json {
-            let mut line = verdict(args, &id, &kept.name, kept.time, "keep");
-            line["reasons"] = json!([reason]);
+            let mut line = as_json(args, snapshot, if *is_kept { "keep" } else { "forget" });
+            line["reasons"] = json!(reasons);
+            if !is_kept {
+                line["undo_until"] = moment::rfc3339(plan.undo_until).into();
+            }
             say::record("forget_verdict", line);
         } else if !invocation.quiet {
-            let (id, name) = (id.get(..8).unwrap_or_default(), show::name(kept.name.as_bytes()));
-            say!("{id} {name} {}: stays, {reason}", moment::show(kept.time));
-        }
-    }
-    for snapshot in &plan.snapshots {
-        if invocation.json {
-            let id = snapshot.id.to_string();
-            let mut line = verdict(args, &id, &snapshot.name, snapshot.time, "forget");
-            line["undo_until"] = moment::rfc3339(plan.undo_until).into();
-            say::record("forget_verdict", line);
-        } else if !invocation.quiet {
-            say!("{verb} {}", described(snapshot));
+            let reasons =
+                if reasons.is_empty() { String::new() } else { format!(": {}", reasons.join("; ")) };
+            say!("{} {}{reasons}", if *is_kept { "keep" } else { verb }, described(snapshot));
         }
     }
     if !invocation.json && !invocation.quiet {
         let count = show::count(plan.snapshots.len(), "snapshot");
+        if args.undo_days == 0 {
+            say!("{verb} {count}; the next `gc` frees their space, and nothing brings them back");
+            return;
+        }
         let until = moment::show(plan.undo_until);
         say!("{verb} {count}; `forget --undo` brings them back, at least until {until}");
     }
 }
 
-fn verdict(args: &ForgetArgs, id: &str, name: &str, time: Timestamp, verdict: &str) -> Value {
-    let time = moment::rfc3339(time);
-    json!({ "id": id, "name": name, "time": time, "verdict": verdict, "dry_run": args.dry_run })
+fn as_json(args: &ForgetArgs, snapshot: &Snapshot, verdict: &str) -> Value {
+    json!({
+        "id": snapshot.id.to_string(),
+        "name": snapshot.name,
+        "time": moment::rfc3339(snapshot.time),
+        "verdict": verdict,
+        "dry_run": args.dry_run,
+    })
 }
 
 fn described(snapshot: &Snapshot) -> String {
@@ -145,8 +195,7 @@ fn described(snapshot: &Snapshot) -> String {
 
 /// Brings snapshots back from the trash.
 fn undo(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome> {
-    let mut archive =
-        if args.dry_run { invocation.session.reading()? } else { invocation.session.write()? };
+    let mut archive = if args.dry_run { invocation.session.read()? } else { invocation.session.write()? };
     let trash: Vec<_> = archive.trash().iter().map(|trashed| trashed.snapshot.clone()).collect();
     let choice = ChosenSnapshots::new(invocation, &trash, &args.which);
     let ids: Vec<_> = match args.snapshots.is_empty() {
@@ -160,8 +209,7 @@ fn undo(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome> {
     let verb = if args.dry_run { "would bring back" } else { "brought back" };
     for snapshot in undone.context("no snapshot is brought back")? {
         if invocation.json {
-            let id = snapshot.id.to_string();
-            say::record("forget_verdict", verdict(args, &id, &snapshot.name, snapshot.time, "undo"));
+            say::record("forget_verdict", as_json(args, &snapshot, "undo"));
         } else if !invocation.quiet {
             say!("{verb} {}", described(&snapshot));
         }

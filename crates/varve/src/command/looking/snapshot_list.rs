@@ -27,12 +27,14 @@ const SHORTENED: [(usize, usize); 2] = [(SOURCE, 12), (2, 8)];
 const GAP: usize = 2;
 
 pub fn run(invocation: &Invocation, args: &ListSnapshotsArgs) -> Result<CommandOutcome> {
-    let archive = invocation.session.reading()?;
+    let archive;
     let trash: Vec<_>;
     let listed = if args.trash {
-        trash = archive.trash().iter().map(|trashed| trashed.snapshot.clone()).collect();
+        let of_store = invocation.session.read()?;
+        trash = of_store.trash().iter().map(|trashed| trashed.snapshot.clone()).collect();
         &trash[..]
     } else {
+        archive = invocation.session.reading()?;
         archive.snapshots()
     };
     let choice = ChosenSnapshots::new(invocation, listed, &args.which);

@@ -1,0 +1,6 @@
+//! Finds the blocks that the snapshots of a store need, and frees the space of all others.
+
+pub mod block_walk;
+pub mod collect;
+pub mod mark;
+pub mod roots;

@@ -1,0 +1,267 @@
+//! Collects garbage: frees the space of blocks that no snapshot needs.
+//!
+//! ```text
+//! without the lock   mark ─▶ measure ─▶ plan
+//! with the lock      end undo, write the catalog, note barren blocks   (first batch)
+//!                    mark the difference ─▶ rewrite a batch of arenas   (each batch)
+//! ```
+//!
+//! Between batches other processes take snapshots. Their snapshots are marked under the lock before
+//! anything is rewritten: a new snapshot may need blocks that nothing needed before.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use varve_block::has_kind;
+use varve_log::{ArenaId, OpenLogError, ReadLogError};
+use varve_store::{
+    FindLeasesError, LeasedSnapshots, NotPermitted, Permission, ScoreAlgorithm, Store, held_leases,
+};
+use varve_upkeep::{
+    ArenaMeter, BatchLimits, LiveBlocks, ReclaimBatch, ReclaimBudget, ReclaimError, ReclaimPlan,
+    ReclaimedBatch, Reclaimer, RewrittenArena,
+};
+use varve_world::Timestamp;
+
+use super::mark::{MarkError, MarkReport, mark};
+use super::roots::{FindRootsError, ForeignRoots, LiveRoots, young_arenas};
+use crate::catalog::catalog_root::SaveCatalogError;
+use crate::catalog::snapshot_id::SnapshotId;
+use crate::forgetting::expiry::{ExpireTrashError, ExpiryPlan};
+use crate::progress::Progress;
+use crate::taking::take::Archive;
+
+/// The settings of a collection.
+#[derive(Debug, Clone)]
+pub struct CollectOptions {
+    /// The limits of the run. The list of young arenas is filled in here.
+    pub budget: ReclaimBudget,
+    /// The bound on the memory for the set of live leaves.
+    pub filter_bytes: u64,
+    /// Arenas that were begun after this time stay as they are.
+    pub young_since: Option<Timestamp>,
+    /// The roots of archives that no snapshot names; `None` if nobody has said.
+    pub foreign: Option<ForeignRoots>,
+    /// True if the clock alone decides that undo has ended.
+    pub trusts_clock: bool,
+}
+
+/// Space was not freed, or not all of it. No live block is lost.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectError {
+    #[error("{0}")]
+    NotPermitted(#[from] NotPermitted),
+    /// Clients of Venti know roots that no catalog leads to.
+    #[error("other programs may keep the scores of archives in this store, and no snapshot names them")]
+    ForeignRoots,
+    #[error("the snapshots of the store cannot all be found")]
+    Roots(#[from] FindRootsError),
+    #[error("what the snapshots need is not certain")]
+    Mark(#[from] MarkError),
+    #[error("cannot find out which snapshots are in use")]
+    Leases(#[from] FindLeasesError),
+    #[error("{0}")]
+    List(#[from] OpenLogError),
+    #[error("an arena cannot be measured")]
+    Measure(#[from] ReadLogError),
+    #[error("the system provides no random bytes")]
+    Random(#[source] io::Error),
+    #[error("the undo of forgotten snapshots cannot be ended")]
+    Expire(#[from] ExpireTrashError),
+    #[error("the catalog cannot be written at the end of the log")]
+    Catalog(#[from] SaveCatalogError),
+    #[error("{0}")]
+    Reclaim(#[from] ReclaimError),
+}
+
+has_kind!(CollectError:
+    Self::NotPermitted(_) => NeedsFullKey,
+);
+
+/// A collection that was planned.
+pub struct Collection {
+    options: CollectOptions,
+    live: LiveBlocks,
+    barren: Vec<u64>,
+    /// The snapshots in the trash whose undo has ended.
+    expired: BTreeSet<SnapshotId>,
+    report: CollectionReport,
+    /// The arenas that are not rewritten yet, in batches.
+    left: Vec<ReclaimBatch>,
+    is_begun: bool,
+}
+
+/// The findings of a plan.
+#[derive(Debug, Clone)]
+pub struct CollectionReport {
+    pub plan: ReclaimPlan,
+    pub marked: MarkReport,
+    /// The snapshots in the trash whose undo has ended, which are gone once the plan is begun.
+    pub expired: Vec<SnapshotId>,
+    /// The snapshots in the trash that are kept, each with the end of its undo.
+    pub in_trash: Vec<(SnapshotId, Timestamp)>,
+    /// True if more of the trash would be freed if the clock were trusted.
+    pub doubts_clock: bool,
+    /// The readers whose snapshots are in the trash and past their undo: nothing of it is freed.
+    pub in_use_count: usize,
+}
+
+impl Collection {
+    /// Marks what is live, measures the arenas and plans. Changes nothing and needs no lock.
+    ///
+    /// # Errors
+    /// [`CollectError`]: it is not certain what is live.
+    pub fn plan(
+        archive: &Archive,
+        options: CollectOptions,
+        progress: &Progress,
+    ) -> Result<Self, CollectError> {
+        let store = archive.store();
+        store.role().require(Permission::Destroy)?;
+        let foreign = foreign_roots(store, &options)?;
+        let now = store.world().clock.now();
+        let expiry = ExpiryPlan::new(archive.catalog(), now, options.trusts_clock);
+        let in_use_count = in_use_count(store, &expiry)?;
+        let expired: BTreeSet<_> = match in_use_count {
+            0 => expiry.expired.iter().map(|trashed| trashed.snapshot.id).collect(),
+            _ => BTreeSet::new(),
+        };
+        let roots = LiveRoots::of(store, foreign, &expired)?;
+        let block_count = store.stats()?.block_count;
+        let random = store.world().random.as_ref();
+        let mut live =
+            LiveBlocks::new(random, block_count, options.filter_bytes).map_err(CollectError::Random)?;
+        let marked = mark(store, &roots, &mut live, progress)?;
+        let (plan, barren) = measure(store, &live, &options)?;
+        let report = CollectionReport {
+            plan: plan.clone(),
+            marked,
+            expired: expired.iter().copied().collect(),
+            in_trash: expiry.left.iter().map(|trashed| (trashed.snapshot.id, trashed.undo_until)).collect(),
+            doubts_clock: expiry.doubts_clock,
+            in_use_count,
+        };
+        Ok(Self { options, live, barren, expired, report, left: plan.batches, is_begun: false })
+    }
+
+    /// Returns the findings.
+    #[must_use]
+    pub fn report(&self) -> &CollectionReport {
+        &self.report
+    }
+
+    /// Returns true if no arena is left to rewrite.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// Rewrites the next batch, in a store that is open for writing. Arenas that this batch has no
+    /// time for are left for the next one.
+    ///
+    /// # Errors
+    /// [`CollectError`]; the arenas are as they were, or replaced.
+    pub fn apply(
+        &mut self,
+        archive: &mut Archive,
+        until: Timestamp,
+        progress: &Progress,
+    ) -> Result<ReclaimedBatch, CollectError> {
+        archive.store().role().require(Permission::Destroy)?;
+        if !self.is_begun {
+            self.begin(archive)?;
+        }
+        // A snapshot that was brought back meanwhile is live again.
+        let foreign = foreign_roots(archive.store(), &self.options)?;
+        let roots = LiveRoots::of(archive.store(), foreign, &BTreeSet::new())?;
+        mark(archive.store(), &roots, &mut self.live, progress)?;
+        let reclaimer = Reclaimer::of(archive.store())?;
+        if !std::mem::replace(&mut self.is_begun, true) {
+            reclaimer.note_barren(&self.barren)?;
+        }
+        let Some(batch) = self.left.first_mut() else { return Ok(ReclaimedBatch::default()) };
+        let arenas: Vec<ArenaId> = batch
+            .arenas
+            .iter()
+            .filter(|arena| is_as_planned(archive.store(), arena))
+            .map(|arena| arena.arena)
+            .collect();
+        let limits = BatchLimits { written_bytes: self.options.budget.batch_bytes, until };
+        let live = &self.live;
+        let should_stop = || progress.is_cancelled();
+        let done = reclaimer.replace(&arenas, &|name| live.contains(name), limits, &should_stop)?;
+        let is_handled = |arena: &RewrittenArena| {
+            !arenas.contains(&arena.arena)
+                || done.replaced.iter().any(|replaced| replaced.arena == arena.arena)
+                || done.failed.iter().any(|(failed, _)| *failed == arena.arena)
+        };
+        batch.arenas.retain(|arena| !is_handled(arena));
+        if batch.arenas.is_empty() {
+            self.left.remove(0);
+        }
+        Ok(done)
+    }
+
+    /// Ends the undo of what has expired, and writes the catalog at the end of the log: no arena
+    /// that is rewritten keeps a root of it.
+    fn begin(&self, archive: &mut Archive) -> Result<(), CollectError> {
+        if !self.expired.is_empty() {
+            let now = archive.store().world().clock.now();
+            archive.expire_trash(now, self.options.trusts_clock)?;
+        }
+        archive.write_root()?;
+        Ok(())
+    }
+}
+
+/// Returns the roots that no catalog leads to. A store whose scores are those of Venti may have
+/// some, so somebody has to say.
+fn foreign_roots(store: &Store, options: &CollectOptions) -> Result<ForeignRoots, CollectError> {
+    match &options.foreign {
+        Some(foreign) => Ok(foreign.clone()),
+        None if store.config().score == ScoreAlgorithm::Sha1 => Err(CollectError::ForeignRoots),
+        None => Ok(ForeignRoots::None),
+    }
+}
+
+/// Returns the number of running readers that use a snapshot whose undo has ended.
+fn in_use_count(store: &Store, expiry: &ExpiryPlan) -> Result<usize, CollectError> {
+    if expiry.expired.is_empty() {
+        return Ok(0);
+    }
+    let uses = |snapshots: &LeasedSnapshots| match snapshots {
+        LeasedSnapshots::All => true,
+        LeasedSnapshots::Ids(ids) => {
+            expiry.expired.iter().any(|trashed| ids.contains(&trashed.snapshot.id.0))
+        }
+    };
+    Ok(held_leases(store.vault().storage())?.iter().filter(|lease| uses(&lease.snapshots)).count())
+}
+
+/// Measures all arenas and plans. Also returns the dead blocks that lead to others.
+fn measure(
+    store: &Store,
+    live: &LiveBlocks,
+    options: &CollectOptions,
+) -> Result<(ReclaimPlan, Vec<u64>), CollectError> {
+    let meter = ArenaMeter::new(store, live);
+    let (mut uses, mut barren) = (Vec::new(), Vec::new());
+    for id in store.arenas()? {
+        let measured = meter.measure(id)?;
+        uses.push(measured.usage);
+        barren.extend(measured.barren);
+    }
+    barren.sort_unstable();
+    barren.dedup();
+    let young = match options.young_since {
+        Some(since) => young_arenas(store, since)?,
+        None => BTreeSet::new(),
+    };
+    let budget = ReclaimBudget { young, ..options.budget.clone() };
+    Ok((ReclaimPlan::new(&uses, &budget), barren))
+}
+
+/// Returns true if an arena has the generation that was measured.
+fn is_as_planned(store: &Store, planned: &RewrittenArena) -> bool {
+    store.vault().arena(planned.arena).is_ok_and(|arena| arena.header().generation == planned.generation)
+}

@@ -1,0 +1,267 @@
+//! `varve gc`
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use varve_archive::vac::VacLine;
+use varve_archive::{CollectError, CollectOptions, Collection, CollectionReport, ForeignRoots, Progress};
+use varve_block::{Score, with_causes};
+use varve_session::{UsageError, WithHint};
+use varve_upkeep::{ArenaObstacle, ReclaimBudget, ReclaimedArena, ReclaimedBatch, SparedReason};
+use varve_world::Timestamp;
+
+use crate::arguments::GcArgs;
+use crate::invocation::Invocation;
+use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
+use crate::signals::cancellable_progress;
+use crate::{moment, say, show};
+
+/// The time for which one batch keeps other writers waiting.
+const BATCH_TIME: Duration = Duration::from_secs(10);
+
+/// The sums of all batches.
+#[derive(Default)]
+struct Done {
+    replaced: Vec<ReclaimedArena>,
+    failed_count: usize,
+    is_disk_full: bool,
+    is_stopped: bool,
+}
+
+pub fn run(invocation: &Invocation, args: &GcArgs) -> Result<CommandOutcome> {
+    let progress = cancellable_progress()?;
+    let archive = invocation.session.read()?;
+    let options = options(args, archive.store().world().clock.now())?;
+    let shown = ShownProgress::start("finding live blocks", &progress, invocation.quiet || invocation.json);
+    let planned = Collection::plan(&archive, options, &progress);
+    drop(shown);
+    let mut collection = planned.with_hint(hint_of)?;
+    drop(archive);
+    print_plan(invocation, args, collection.report());
+    if args.dry_run || (collection.is_done() && collection.report().expired.is_empty()) {
+        return Ok(CommandOutcome::Done);
+    }
+    let done = apply(invocation, args, &mut collection, &progress)?;
+    print_done(invocation, &done);
+    if done.is_disk_full {
+        bail!("the disk is full: some arenas were not written anew; the next run continues");
+    }
+    if done.is_stopped {
+        bail!("interrupted: what was done counts, and the next run continues");
+    }
+    Ok(if done.failed_count == 0 { CommandOutcome::Done } else { CommandOutcome::Gaps })
+}
+
+fn options(args: &GcArgs, now: Timestamp) -> Result<CollectOptions> {
+    let before =
+        |age: Duration| Timestamp(now.0.saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX)));
+    Ok(CollectOptions {
+        budget: ReclaimBudget {
+            least_dead: args.least_dead,
+            max_written: args.max_written,
+            free_goal: args.free,
+            ..ReclaimBudget::default()
+        },
+        filter_bytes: args.memory,
+        young_since: args.min_age.map(before),
+        foreign: foreign_roots(args)?,
+        trusts_clock: args.trust_clock,
+    })
+}
+
+fn foreign_roots(args: &GcArgs) -> Result<Option<ForeignRoots>> {
+    if args.keep_all_roots {
+        return Ok(Some(ForeignRoots::All));
+    }
+    if args.no_foreign_roots {
+        return Ok(Some(ForeignRoots::None));
+    }
+    if args.roots.is_empty() {
+        return Ok(None);
+    }
+    let scores: Result<Vec<Vec<Score>>> = args.roots.iter().map(|file| scores_in(file)).collect();
+    Ok(Some(ForeignRoots::Named(scores?.concat())))
+}
+
+/// Reads the scores in a file: that of a `.vac` file, or one a line.
+fn scores_in(file: &Path) -> Result<Vec<Score>> {
+    let name = file.display();
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {name}"))?;
+    if let Ok(line) = VacLine::of_file(&bytes) {
+        return Ok(vec![line.score]);
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let score = |line: &str| {
+        let digits = line.rsplit(':').next().unwrap_or(line);
+        Score::from_hex(digits).map_err(|_| UsageError(format!("{name}: {line:?} is not a score")).into())
+    };
+    lines.map(score).collect()
+}
+
+fn hint_of(error: &CollectError) -> Option<&'static str> {
+    match error {
+        CollectError::ForeignRoots => Some(
+            "name their scores with --roots FILE, keep all with --keep-all-roots, or say --no-foreign-roots if there are none",
+        ),
+        CollectError::Roots(_) | CollectError::Mark(_) => Some(
+            "nothing was freed: `varve verify` shows the damage; `varve repair` mends it, or forget the snapshot that it names",
+        ),
+        _ => None,
+    }
+}
+
+/// Carries out the plan, batch by batch. The store is opened for each: other writers get their turn
+/// in between.
+fn apply(
+    invocation: &Invocation,
+    args: &GcArgs,
+    collection: &mut Collection,
+    progress: &Arc<Progress>,
+) -> Result<Done> {
+    let shown = ShownProgress::start("rewriting arenas", progress, invocation.quiet || invocation.json);
+    let (mut done, mut end) = (Done::default(), None);
+    loop {
+        let mut archive = invocation.session.write()?;
+        let now = archive.store().world().clock.now();
+        let end = *end.get_or_insert_with(|| args.max_time.map(|time| after(now, time)));
+        if end.is_some_and(|end| now >= end) {
+            archive.close()?;
+            break;
+        }
+        let batch = collection.apply(&mut archive, after(now, BATCH_TIME), progress).with_hint(hint_of)?;
+        archive.close()?;
+        if !note_batch(&mut done, batch) || collection.is_done() {
+            break;
+        }
+    }
+    drop(shown);
+    Ok(done)
+}
+
+fn after(now: Timestamp, time: Duration) -> Timestamp {
+    Timestamp(now.0.saturating_add(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)))
+}
+
+/// Adds a batch to the sums. Returns false if no further batch can be done.
+fn note_batch(done: &mut Done, batch: ReclaimedBatch) -> bool {
+    for (arena, error) in &batch.failed {
+        remark!("varve: arena {arena} stays as it is: {}", with_causes(error));
+    }
+    done.failed_count += batch.failed.len();
+    let has_freed = !batch.replaced.is_empty();
+    done.replaced.extend(batch.replaced);
+    done.is_stopped |= batch.is_stopped;
+    done.is_disk_full = batch.is_disk_full && !has_freed;
+    !batch.is_stopped && !done.is_disk_full
+}
+
+fn print_plan(invocation: &Invocation, args: &GcArgs, report: &CollectionReport) {
+    let totals = &report.plan.totals;
+    if invocation.json {
+        return say::record("gc_plan", plan_as_json(args, report));
+    }
+    if invocation.quiet && !args.dry_run {
+        return;
+    }
+    let (snapshots, arenas) =
+        (show::count(report.marked.snapshot_count, "snapshot"), show::count(totals.arena_count, "arena"));
+    let (dead, all) = (show::bytes(totals.dead_bytes), show::bytes(totals.file_bytes));
+    let need = if report.marked.snapshot_count == 1 { "needs" } else { "need" };
+    say!("{snapshots} {need} all but {dead} of {all} in {arenas}");
+    let ends = if args.dry_run { "it would be gone for ever" } else { "it is gone for ever" };
+    if !report.expired.is_empty() {
+        say!("the undo of {} has ended: {ends}", show::count(report.expired.len(), "forgotten snapshot"));
+    }
+    if let Some(first) = report.in_trash.iter().map(|(_, until)| *until).min() {
+        let count = show::count(report.in_trash.len(), "forgotten snapshot");
+        say!("kept in the trash: {count}, the first until {}", moment::show(first));
+    }
+    if report.doubts_clock {
+        say!(
+            "more undo has ended by the clock, but no snapshot is as new: --trust-clock relies on the clock"
+        );
+    }
+    if report.in_use_count > 0 {
+        say!(
+            "forgotten snapshots are in use by {}: nothing of them is freed",
+            show::count(report.in_use_count, "reader")
+        );
+    }
+    let verb = if args.dry_run { "would write anew" } else { "writing anew" };
+    if totals.rewritten_count > 0 {
+        let (count, freed) = (show::count(totals.rewritten_count, "arena"), show::bytes(totals.freed_bytes));
+        say!("{verb} {count}: frees {freed}, writes {}", show::bytes(totals.written_bytes));
+    } else {
+        say!("no arena is worth writing anew");
+    }
+    for (reason, (count, dead_bytes)) in spared(report) {
+        say!("leaving {} with {} dead: {reason}", show::count(count, "arena"), show::bytes(dead_bytes));
+    }
+}
+
+/// Sums up the arenas that are left alone, by reason.
+fn spared(report: &CollectionReport) -> BTreeMap<&'static str, (u64, u64)> {
+    let mut by_reason: BTreeMap<&'static str, (u64, u64)> = BTreeMap::new();
+    for spared in &report.plan.spared {
+        let sums = by_reason.entry(reason(&spared.reason)).or_default();
+        sums.0 += 1;
+        sums.1 += spared.dead_bytes;
+    }
+    by_reason
+}
+
+fn reason(reason: &SparedReason) -> &'static str {
+    match reason {
+        SparedReason::Obstacle(ArenaObstacle::Unsealed) => "still growing",
+        SparedReason::Obstacle(ArenaObstacle::Damaged | ArenaObstacle::Unreadable { .. }) => "damaged",
+        SparedReason::Young => "younger than --min-age",
+        SparedReason::MostlyLive => "less dead than --least-dead",
+        SparedReason::MaxWritten => "beyond --max-written",
+        SparedReason::MaxTime => "beyond --max-time",
+        SparedReason::GoalReached => "beyond --free",
+    }
+}
+
+fn plan_as_json(args: &GcArgs, report: &CollectionReport) -> serde_json::Value {
+    let totals = &report.plan.totals;
+    let arenas = report.plan.rewritten().map(|arena| {
+        json!({ "arena": arena.arena.0, "bytes": arena.file_bytes, "freed_bytes": arena.freed_bytes, "written_bytes": arena.written_bytes })
+    });
+    let spared = report.plan.spared.iter().map(|arena| {
+        json!({ "arena": arena.arena.0, "dead_bytes": arena.dead_bytes, "reason": reason(&arena.reason) })
+    });
+    json!({
+        "dry_run": args.dry_run,
+        "snapshots": report.marked.snapshot_count,
+        "arenas": totals.arena_count,
+        "bytes": totals.file_bytes,
+        "dead_bytes": totals.dead_bytes,
+        "freed_bytes": totals.freed_bytes,
+        "written_bytes": totals.written_bytes,
+        "gone": report.expired.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "in_trash": report.in_trash.len(),
+        "rewritten": arenas.collect::<Vec<_>>(),
+        "left": spared.collect::<Vec<_>>(),
+    })
+}
+
+fn print_done(invocation: &Invocation, done: &Done) {
+    let (old, new) =
+        done.replaced.iter().fold((0, 0), |(old, new), arena| (old + arena.old_bytes, new + arena.new_bytes));
+    if invocation.json {
+        say::record(
+            "gc_done",
+            json!({ "arenas": done.replaced.len(), "freed_bytes": old.saturating_sub(new), "written_bytes": new, "failed": done.failed_count }),
+        );
+    } else if !invocation.quiet {
+        let (freed, arenas) =
+            (show::bytes(old.saturating_sub(new)), show::count(done.replaced.len(), "arena"));
+        say!("freed {freed} in {arenas}, wrote {}", show::bytes(new));
+    }
+}
