@@ -143,9 +143,9 @@ fn draw_file(world: &World, holder: &LeaseHolder) -> io::Result<FileName> {
     FileName::new(&name).map_err(io::Error::other)
 }
 
-/// Returns the leases that other processes hold, and removes the files of readers that are dead.
-/// Only a process that may collect calls it, while it holds the lock of the store and after it has
-/// made durable what it collects.
+/// Returns the leases that processes hold, and removes the files of readers that are dead. A
+/// collector calls it after it has made durable that what it collects is no longer listed. Several
+/// processes may look at once: then one may take a stale lease for a held one.
 ///
 /// A lease whose file cannot be locked or read for want of permission counts as held, and protects
 /// everything.
@@ -187,7 +187,7 @@ pub fn held_leases(storage: &dyn Storage) -> Result<Vec<FoundLease>, FindLeasesE
     Err(FindLeasesError::Unsettled)
 }
 
-/// Removes the files of readers that are dead. The caller holds the lock of the store.
+/// Removes the files of readers that are dead. A writer calls it.
 pub fn remove_stale_leases(storage: &dyn Storage) {
     if let Err(error) = held_leases(storage) {
         tracing::debug!(error = with_causes(&error), "old leases of readers could not be removed");
