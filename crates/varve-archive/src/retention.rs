@@ -33,12 +33,9 @@ mod rules;
 mod verdict;
 mod zone;
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use varve_world::Timestamp;
-
-use crate::catalog::snapshot_id::SnapshotId;
 
 pub use amounts::{KeepCount, KeepSpan, ParseCountError, ParseSpanError};
 pub use calendar::RetentionPeriod;
@@ -66,7 +63,8 @@ pub fn judge(snapshots: &[Dated], policy: &RetentionPolicy, now: Timestamp) -> V
         if snapshot.time > now {
             findings[place].kept_by.push(KeptBy::AfterNow);
         } else {
-            let timed = TimedPlace { time: snapshot.time, id: snapshot.id, place };
+            let is_counted = !is_left_out(snapshot, policy, now);
+            let timed = TimedPlace { time: snapshot.time, place, is_counted };
             groups.entry(policy.group_by.group_of(snapshot)).or_default().push(timed);
         }
     }
@@ -82,15 +80,16 @@ pub fn judge(snapshots: &[Dated], policy: &RetentionPolicy, now: Timestamp) -> V
     snapshots.iter().zip(findings).map(finish).collect()
 }
 
-/// The place of a snapshot in the list. The greatest one is the newest.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// A snapshot by its place in the list.
+#[derive(Clone, Copy)]
 struct TimedPlace {
     time: Timestamp,
-    id: SnapshotId,
     place: usize,
+    /// False if the rules do not see the snapshot.
+    is_counted: bool,
 }
 
-/// Applies the rules to one group. It has at least one snapshot, and none that is dated after now.
+/// Applies the rules to one group. None of its snapshots is dated after now.
 fn judge_group(
     snapshots: &[Dated],
     mut group: Vec<TimedPlace>,
@@ -98,12 +97,13 @@ fn judge_group(
     now: Timestamp,
     findings: &mut [RuleFinding],
 ) {
-    group.sort_unstable_by_key(|timed| Reverse(*timed));
+    let by_id = |a: &TimedPlace, b: &TimedPlace| snapshots[b.place].id.cmp(&snapshots[a.place].id);
+    group.sort_unstable_by(|a, b| b.time.cmp(&a.time).then_with(|| by_id(a, b)));
     let Some(newest) = group.first().copied() else { return };
     let start = if policy.count_like == CountLike::Borg { now } else { newest.time };
     let counted: Vec<_> = group
         .into_iter()
-        .filter(|timed| !is_left_out(&snapshots[timed.place], policy, now))
+        .filter(|timed| timed.is_counted)
         .map(|timed| CountedSnapshot::new(timed.place, timed.time, policy))
         .collect();
     for (snapshot, finding) in counted.iter().zip(count(&counted, policy, instant(start))) {

@@ -244,7 +244,7 @@ mod tests {
     }
 
     fn cut_by_content(store: &MemoryBlockStore, bytes: &[u8]) -> Entry {
-        let cutting = Cutting::new(64, 128, 256).unwrap();
+        let cutting = Cutting::new(128, 256, 512).unwrap();
         let mut writer = ContentWriter::new(store, BlockKind::Data, cutting);
         writer.write(bytes).unwrap();
         writer.finish().unwrap()
