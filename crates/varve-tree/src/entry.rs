@@ -211,7 +211,8 @@ impl Entry {
         let root = Score::try_from(root).map_err(|_| wrong_length)?;
         let &[leaf_type, layout, depth, zero, l0, l1, l2, l3, p0, p1, p2, p3, ref size @ ..] = header;
         let leaf_kind = match BlockType::from_byte(leaf_type) {
-            Some(leaf_type) if leaf_type.depth() == 0 => leaf_type.kind(),
+            // Notes are single blocks, and no tree is made of them.
+            Some(leaf_type) if leaf_type.depth() == 0 && leaf_type != BlockType::NOTE => leaf_type.kind(),
             _ => return Err(DecodeEntryError::Type { byte: leaf_type }),
         };
         let layout = match layout {
