@@ -98,6 +98,8 @@ pub fn good_snapshot(content: SnapshotContent) -> Snapshot {
             unknown: UnknownFields::default(),
         }],
         comment: "a line".into(),
+        holds: Vec::new(),
+        keep_until: None,
         file: Some(b"hostname".to_vec()),
         unknown: UnknownFields::default(),
     }
