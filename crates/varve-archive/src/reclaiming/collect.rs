@@ -12,16 +12,17 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use varve_block::has_kind;
+use varve_block::{BlockName, has_kind};
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
 use varve_store::{
     FindLeasesError, LeasedSnapshots, NotPermitted, Permission, ScoreAlgorithm, Store, held_leases,
+    note_fingerprint,
 };
 use varve_upkeep::{
     ArenaMeter, BatchLimits, LiveBlocks, ReclaimBatch, ReclaimBudget, ReclaimError, ReclaimPlan,
     ReclaimedBatch, Reclaimer, RewrittenArena,
 };
-use varve_world::Timestamp;
+use varve_world::{Timestamp, read_each};
 
 use super::mark::{MarkError, MarkReport, mark};
 use super::roots::{FindRootsError, ForeignRoots, LiveRoots, young_arenas};
@@ -30,6 +31,9 @@ use crate::catalog::snapshot_id::SnapshotId;
 use crate::forgetting::expiry::{ExpireTrashError, ExpiryPlan};
 use crate::progress::Progress;
 use crate::taking::take::Archive;
+
+/// The number of arenas that are measured together.
+const MEASURED_COUNT: usize = 64;
 
 /// The settings of a collection.
 #[derive(Debug, Clone)]
@@ -82,7 +86,8 @@ has_kind!(CollectError:
 pub struct Collection {
     options: CollectOptions,
     live: LiveBlocks,
-    barren: Vec<u64>,
+    /// The blocks that lead to others and were dead when the plan was made.
+    barren: Vec<BlockName>,
     /// The snapshots in the trash whose undo has ended.
     expired: BTreeSet<SnapshotId>,
     report: CollectionReport,
@@ -132,7 +137,7 @@ impl Collection {
         let mut live =
             LiveBlocks::new(random, block_count, options.filter_bytes).map_err(CollectError::Random)?;
         let marked = mark(store, &roots, &mut live, progress)?;
-        let (plan, barren) = measure(store, &live, &options)?;
+        let (plan, barren) = measure(store, &live, &options, progress)?;
         let report = CollectionReport {
             plan: plan.clone(),
             marked,
@@ -177,7 +182,7 @@ impl Collection {
         mark(archive.store(), &roots, &mut self.live, progress)?;
         let reclaimer = Reclaimer::of(archive.store())?;
         if !std::mem::replace(&mut self.is_begun, true) {
-            reclaimer.note_barren(&self.barren)?;
+            reclaimer.note_barren(&self.barren_fingerprints())?;
         }
         let Some(batch) = self.left.first_mut() else { return Ok(ReclaimedBatch::default()) };
         let arenas: Vec<ArenaId> = batch
@@ -200,6 +205,16 @@ impl Collection {
             self.left.remove(0);
         }
         Ok(done)
+    }
+
+    /// Returns the fingerprints of the barren blocks, sorted. A snapshot that was added since the
+    /// plan may lead to one of them again, and was marked. That block is barren no more.
+    fn barren_fingerprints(&self) -> Vec<u64> {
+        let barren = self.barren.iter().filter(|name| !self.live.contains(name));
+        let mut fingerprints: Vec<_> = barren.map(note_fingerprint).collect();
+        fingerprints.sort_unstable();
+        fingerprints.dedup();
+        fingerprints
     }
 
     /// Ends the undo of what has expired, and writes the catalog at the end of the log: no arena
@@ -243,13 +258,21 @@ fn measure(
     store: &Store,
     live: &LiveBlocks,
     options: &CollectOptions,
-) -> Result<(ReclaimPlan, Vec<u64>), CollectError> {
+    progress: &Progress,
+) -> Result<(ReclaimPlan, Vec<BlockName>), CollectError> {
     let meter = ArenaMeter::new(store, live);
     let (mut uses, mut barren) = (Vec::new(), Vec::new());
-    for id in store.arenas()? {
-        let measured = meter.measure(id)?;
-        uses.push(measured.usage);
-        barren.extend(measured.barren);
+    // Some arenas at a time, so that a cancellation does not wait for all.
+    for ids in store.arenas()?.chunks(MEASURED_COUNT) {
+        if progress.is_cancelled() {
+            return Err(MarkError::Cancelled.into());
+        }
+        let workers = store.world().workers.as_ref();
+        for measured in read_each(workers, ids, |id| meter.measure(*id)) {
+            let measured = measured?;
+            uses.push(measured.usage);
+            barren.extend(measured.barren);
+        }
     }
     barren.sort_unstable();
     barren.dedup();

@@ -2,6 +2,7 @@
 //! Retention.
 
 mod clock_jumps;
+mod collecting;
 mod damage_matrix;
 mod folder;
 mod forgetting;

@@ -8,7 +8,7 @@ use varve_log::{
     ArenaId, ArenaState, ArenaWindow, ClumpMap, ClumpRow, DirectoryPage, Footer, GRANULE_BYTES, OpenedArena,
     PageBlock, PageRow, ReadLogError,
 };
-use varve_store::{Store, note_fingerprint};
+use varve_store::Store;
 
 use super::kept_frames::{ClumpFate, FrameUse, kept_frames};
 use super::live_blocks::{LiveBlocks, is_structure};
@@ -73,8 +73,8 @@ impl ArenaUse {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeasuredArena {
     pub usage: ArenaUse,
-    /// The dead blocks that lead to others, as [`note_fingerprint`]s, sorted.
-    pub barren: Vec<u64>,
+    /// The dead blocks that lead to others, sorted.
+    pub barren: Vec<BlockName>,
 }
 
 /// Measures arenas. One meter may be used by several threads.
@@ -223,7 +223,7 @@ struct Measurement {
     usage: ArenaUse,
     /// The blocks that a rewrite keeps, with dead ones in frames that are kept.
     kept_count: u64,
-    barren: Vec<u64>,
+    barren: Vec<BlockName>,
 }
 
 impl Measurement {
@@ -256,7 +256,7 @@ impl Measurement {
             self.usage.dead_structure_count += 1;
             // Nobody stores the root of a catalog twice: each has a number of its own.
             if name.block_type.kind() != BlockKind::Catalog {
-                self.barren.push(note_fingerprint(name));
+                self.barren.push(*name);
             }
         }
     }

@@ -1,0 +1,194 @@
+//! Space is freed while others take snapshots. Nothing that a snapshot needs is lost.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use varve_archive::{
+    Archive, CollectOptions, Collection, ForeignRoots, LiveRoots, Progress, SnapshotId, mark, verify,
+};
+use varve_block::BlockStore;
+use varve_log::{ArenaMap, ClumpBytes};
+use varve_sim::SeededDraw;
+use varve_store::{Store, StoreAccess, StoreConfig};
+use varve_upkeep::{ArenaMeter, AuditShare, FILTER_BYTES_DEFAULT, LiveBlocks, ReclaimBudget};
+use varve_world::{MemoryStorage, Random, SeededRandom, Timestamp};
+
+use crate::live_blocks::{
+    COST, SecondWalk, change_folder, change_image, config, make_store, open, secret, take_folder, take_image,
+    world,
+};
+
+/// The settings of a collection that frees all it can, a few arenas at a time.
+fn options() -> CollectOptions {
+    CollectOptions {
+        budget: ReclaimBudget { least_dead: 0.0, batch_bytes: 1 << 20, ..ReclaimBudget::default() },
+        filter_bytes: FILTER_BYTES_DEFAULT,
+        young_since: None,
+        foreign: Some(ForeignRoots::None),
+        trusts_clock: true,
+    }
+}
+
+fn read(storage: &MemoryStorage, seed: u64) -> Archive {
+    let store = Store::open(world(storage, seed), Some(&secret()), StoreAccess::Read, &mut |_| {});
+    Archive::open(store.unwrap()).unwrap()
+}
+
+fn plan(storage: &MemoryStorage, seed: u64) -> Collection {
+    Collection::plan(&read(storage, seed), options(), &Progress::new()).unwrap()
+}
+
+fn apply(collection: &mut Collection, storage: &MemoryStorage, seed: u64) {
+    let mut archive = open(storage, seed, &secret());
+    let batch = collection.apply(&mut archive, Timestamp(i64::MAX), &Progress::new()).unwrap();
+    assert!(batch.failed.is_empty() && !batch.is_disk_full, "{:?}", batch.failed);
+    archive.close().unwrap();
+}
+
+/// Forgets snapshots. Their undo has ended at once.
+fn forget(storage: &MemoryStorage, seed: u64, choose: &mut dyn FnMut() -> bool) -> BTreeSet<SnapshotId> {
+    let mut archive = open(storage, seed, &secret());
+    let ids: Vec<_> = archive.snapshots().iter().filter(|_| choose()).map(|snapshot| snapshot.id).collect();
+    archive.forget(&ids, Timestamp(-100), Duration::ZERO, "a test").unwrap();
+    archive.close().unwrap();
+    ids.into_iter().collect()
+}
+
+/// Everything that the listed snapshots need is in the store, and nothing in it is damaged.
+fn must_be_whole(storage: &MemoryStorage, seed: u64) {
+    let archive = read(storage, seed);
+    let verified = verify(&archive, Some(AuditShare::ALL), &Progress::new()).unwrap();
+    assert!(verified.damage.is_empty(), "{:?}", verified.damage);
+    assert!(verified.harm.is_empty(), "{:?}", verified.harm);
+    let store = archive.store();
+    let roots = LiveRoots::of(store, ForeignRoots::None, &BTreeSet::new()).unwrap();
+    for name in SecondWalk::of(store, &roots).names {
+        store.get(&name).unwrap();
+    }
+}
+
+/// Returns the length of the sealed arenas that hold dead blocks, and the bytes that could be freed
+/// there.
+fn dead_bytes(storage: &MemoryStorage, seed: u64) -> (u64, u64) {
+    let archive = read(storage, seed);
+    let store = archive.store();
+    let roots = LiveRoots::of(store, ForeignRoots::None, &BTreeSet::new()).unwrap();
+    let random = SeededRandom::new(seed);
+    let mut live = LiveBlocks::new(&random, 100_000, FILTER_BYTES_DEFAULT).unwrap();
+    mark(store, &roots, &mut live, &Progress::new()).unwrap();
+    let meter = ArenaMeter::new(store, &live);
+    let uses: Vec<_> = store.arenas().unwrap().iter().map(|id| meter.measure(*id).unwrap().usage).collect();
+    let sealed = uses.iter().filter(|usage| usage.obstacle.is_none());
+    sealed.fold((0, 0), |(all, dead), usage| (all + usage.file_bytes, dead + usage.dead_bytes()))
+}
+
+#[test]
+fn space_is_freed_while_others_take_snapshots() {
+    for seed in 0..8 {
+        let (storage, folder) = make_store(seed);
+        let mut draw = SeededDraw::new(900 + seed);
+        let mut session = 10_000 + 100 * seed;
+        let mut next = || {
+            session += 1;
+            session
+        };
+        let forgotten = forget(&storage, next(), &mut || draw.below(2) == 0);
+        let (_, dead_before) = dead_bytes(&storage, next());
+        let mut collection = plan(&storage, next());
+        let planned: BTreeSet<_> = collection.report().expired.iter().copied().collect();
+        assert_eq!(planned, forgotten);
+        let mut image = Vec::new();
+        let mut batch_count = 0;
+        while !collection.is_done() {
+            // Somebody takes a snapshot before each batch. It may need blocks that were dead.
+            let mut archive = open(&storage, next(), &secret());
+            change_image(&mut image, &mut draw);
+            take_image(&mut archive, "another", &image);
+            change_folder(folder.path(), &mut draw);
+            take_folder(&mut archive, "home", folder.path());
+            archive.close().unwrap();
+            apply(&mut collection, &storage, next());
+            must_be_whole(&storage, next());
+            batch_count += 1;
+        }
+        assert!(batch_count > 1, "one batch tests little");
+        let listed: BTreeSet<_> =
+            read(&storage, next()).snapshots().iter().map(|snapshot| snapshot.id).collect();
+        assert!(listed.is_disjoint(&forgotten));
+        let (sealed, dead_after) = dead_bytes(&storage, next());
+        assert!(dead_before > 0 && dead_after < sealed / 4, "{dead_after} of {sealed} bytes are dead");
+    }
+}
+
+/// A snapshot that was forgotten is taken once more between the plan and its first batch. All its
+/// blocks are still there, so that it stores none of them again.
+#[test]
+fn blocks_that_were_dead_in_the_plan_may_be_needed_again() {
+    for seed in [0, 1, 2, 4] {
+        let storage = MemoryStorage::new();
+        let settings = StoreConfig {
+            arena_map: ArenaMap::new(ArenaMap::ARENA_BYTES_MIN).unwrap(),
+            clump_bytes: ClumpBytes::new(64 << 10).unwrap(),
+            ..config(seed)
+        };
+        Store::create(&world(&storage, 1), &settings, Some(&secret()), COST).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut draw = SeededDraw::new(seed);
+        (0..5).for_each(|_| change_folder(folder.path(), &mut draw));
+        let image = |number: u64| {
+            let mut bytes = vec![0; 2 << 20];
+            SeededRandom::new(number).fill(&mut bytes).unwrap();
+            bytes
+        };
+        let take_both = |session: u64, number: u64, source: &Path| {
+            let mut archive = open(&storage, session, &secret());
+            take_image(&mut archive, "disk", &image(number));
+            take_folder(&mut archive, "home", source);
+            archive.close().unwrap();
+        };
+        take_both(10, 1, folder.path());
+        let other = tempfile::tempdir().unwrap();
+        take_both(11, 2, other.path());
+        let mut place = 0;
+        let forgotten = forget(&storage, 12, &mut || {
+            place += 1;
+            place <= 2
+        });
+        assert_eq!(forgotten.len(), 2);
+        let mut collection = plan(&storage, 13);
+        assert!(!collection.is_done());
+        take_both(14, 1, folder.path());
+        let mut session = 20;
+        while !collection.is_done() {
+            apply(&mut collection, &storage, session);
+            must_be_whole(&storage, session + 1);
+            session += 2;
+        }
+        // The next night finds the blocks as well.
+        take_both(session, 1, folder.path());
+        must_be_whole(&storage, session + 1);
+    }
+}
+
+/// After a collection a tree whose top is still there, and whose leaves are gone, is stored anew.
+#[test]
+fn a_snapshot_that_was_collected_can_be_taken_again() {
+    for seed in [0, 1, 2, 4] {
+        let (storage, folder) = make_store(seed);
+        forget(&storage, 10_000, &mut || true);
+        let mut collection = plan(&storage, 10_001);
+        let mut session = 10_002;
+        while !collection.is_done() {
+            apply(&mut collection, &storage, session);
+            session += 1;
+        }
+        let mut archive = open(&storage, session, &secret());
+        take_folder(&mut archive, "home", folder.path());
+        let mut image = Vec::new();
+        change_image(&mut image, &mut SeededDraw::new(seed));
+        take_image(&mut archive, "disk", &image);
+        archive.close().unwrap();
+        must_be_whole(&storage, session + 1);
+    }
+}
