@@ -60,9 +60,23 @@ impl Archive {
         now: Timestamp,
         trust_clock: bool,
     ) -> Result<Vec<SnapshotId>, ExpireTrashError> {
+        self.expire_in_trash(now, trust_clock, |_| true)
+    }
+
+    /// Like [`expire_trash`](Self::expire_trash), but moves only the snapshots that `is_chosen`
+    /// accepts.
+    ///
+    /// # Errors
+    /// As for [`expire_trash`](Self::expire_trash).
+    pub(crate) fn expire_in_trash(
+        &mut self,
+        now: Timestamp,
+        trust_clock: bool,
+        is_chosen: impl Fn(&SnapshotId) -> bool,
+    ) -> Result<Vec<SnapshotId>, ExpireTrashError> {
         self.store().role().require(Permission::Destroy)?;
         let plan = ExpiryPlan::new(self.catalog(), now, trust_clock);
-        let ids: Vec<_> = plan.expired.iter().map(|trashed| trashed.snapshot.id).collect();
+        let ids: Vec<_> = plan.expired.iter().map(|trashed| trashed.snapshot.id).filter(is_chosen).collect();
         if !ids.is_empty() {
             let expired: BTreeSet<_> = ids.iter().copied().collect();
             self.write_catalog(self.catalog().with(|known| known.expire(&expired)))?;

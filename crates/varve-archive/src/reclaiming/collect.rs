@@ -126,11 +126,11 @@ impl Collection {
         let foreign = foreign_roots(store, &options)?;
         let now = store.world().clock.now();
         let expiry = ExpiryPlan::new(archive.catalog(), now, options.trusts_clock);
-        let in_use_count = in_use_count(store, &expiry)?;
-        let expired: BTreeSet<_> = match in_use_count {
-            0 => expiry.expired.iter().map(|trashed| trashed.snapshot.id).collect(),
-            _ => BTreeSet::new(),
-        };
+        let mut expired: BTreeSet<_> = expiry.expired.iter().map(|trashed| trashed.snapshot.id).collect();
+        let in_use_count = in_use_count(store, &expired)?;
+        if in_use_count > 0 {
+            expired.clear();
+        }
         let roots = LiveRoots::of(store, foreign, &expired)?;
         let block_count = store.stats()?.block_count;
         let random = store.world().random.as_ref();
@@ -217,12 +217,13 @@ impl Collection {
         fingerprints
     }
 
-    /// Ends the undo of what has expired, and writes the catalog at the end of the log: no arena
-    /// that is rewritten keeps a root of it.
+    /// Ends the undo of the snapshots that the plan has found to be expired, and writes the catalog
+    /// at the end of the log: no arena that is rewritten keeps a root of it. Other snapshots wait
+    /// for the next plan, even if they have expired meanwhile: nobody has looked who uses them.
     fn begin(&self, archive: &mut Archive) -> Result<(), CollectError> {
-        if !self.expired.is_empty() {
+        if in_use_count(archive.store(), &self.expired)? == 0 {
             let now = archive.store().world().clock.now();
-            archive.expire_trash(now, self.options.trusts_clock)?;
+            archive.expire_in_trash(now, self.options.trusts_clock, |id| self.expired.contains(id))?;
         }
         archive.write_root()?;
         Ok(())
@@ -239,16 +240,14 @@ fn foreign_roots(store: &Store, options: &CollectOptions) -> Result<ForeignRoots
     }
 }
 
-/// Returns the number of running readers that use a snapshot whose undo has ended.
-fn in_use_count(store: &Store, expiry: &ExpiryPlan) -> Result<usize, CollectError> {
-    if expiry.expired.is_empty() {
+/// Returns the number of running readers that use one of these snapshots.
+fn in_use_count(store: &Store, snapshots: &BTreeSet<SnapshotId>) -> Result<usize, CollectError> {
+    if snapshots.is_empty() {
         return Ok(0);
     }
-    let uses = |snapshots: &LeasedSnapshots| match snapshots {
+    let uses = |leased: &LeasedSnapshots| match leased {
         LeasedSnapshots::All => true,
-        LeasedSnapshots::Ids(ids) => {
-            expiry.expired.iter().any(|trashed| ids.contains(&trashed.snapshot.id.0))
-        }
+        LeasedSnapshots::Ids(ids) => snapshots.iter().any(|id| ids.contains(&id.0)),
     };
     Ok(held_leases(store.vault().storage())?.iter().filter(|lease| uses(&lease.snapshots)).count())
 }

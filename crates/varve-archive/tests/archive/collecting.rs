@@ -192,3 +192,30 @@ fn a_snapshot_that_was_collected_can_be_taken_again() {
         must_be_whole(&storage, session + 1);
     }
 }
+
+/// The undo of a second snapshot ends between the plan and the first batch. The plan has not asked
+/// whether somebody uses it, so it stays in the trash.
+#[test]
+fn only_the_planned_snapshots_are_gone() {
+    let (storage, _folder) = make_store(0);
+    let mut place = 0;
+    let first = forget(&storage, 10_000, &mut || {
+        place += 1;
+        place == 1
+    });
+    let mut collection = plan(&storage, 10_001);
+    let mut place = 0;
+    let second = forget(&storage, 10_002, &mut || {
+        place += 1;
+        place == 1
+    });
+    apply(&mut collection, &storage, 10_003);
+    let archive = read(&storage, 10_004);
+    assert_eq!(*archive.catalog().gone(), first);
+    let trash: BTreeSet<_> = archive.catalog().trash().iter().map(|trashed| trashed.snapshot.id).collect();
+    assert_eq!(trash, second);
+    let mut archive = open(&storage, 10_005, &secret());
+    archive.undo_forget(&second.into_iter().collect::<Vec<_>>()).unwrap();
+    archive.close().unwrap();
+    must_be_whole(&storage, 10_006);
+}
