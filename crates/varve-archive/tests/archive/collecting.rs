@@ -1,6 +1,6 @@
 //! Space is freed while others take snapshots. Nothing that a snapshot needs is lost.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use varve_block::BlockStore;
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_sim::SeededDraw;
 use varve_store::{Store, StoreAccess, StoreConfig};
-use varve_upkeep::{ArenaMeter, AuditShare, FILTER_BYTES_DEFAULT, LiveBlocks, ReclaimBudget};
+use varve_upkeep::{ArenaMeter, AuditShare, FILTER_BYTES_DEFAULT, LiveBlocks, ReclaimBudget, ReclaimedBatch};
 use varve_world::{MemoryStorage, Random, SeededRandom, Timestamp};
 
 use crate::live_blocks::{
@@ -39,11 +39,12 @@ fn plan(storage: &MemoryStorage, seed: u64) -> Collection {
     Collection::plan(&read(storage, seed), options(), &Progress::new()).unwrap()
 }
 
-fn apply(collection: &mut Collection, storage: &MemoryStorage, seed: u64) {
+fn apply(collection: &mut Collection, storage: &MemoryStorage, seed: u64) -> ReclaimedBatch {
     let mut archive = open(storage, seed, &secret());
     let batch = collection.apply(&mut archive, Timestamp(i64::MAX), &Progress::new()).unwrap();
     assert!(batch.failed.is_empty() && !batch.is_disk_full, "{:?}", batch.failed);
     archive.close().unwrap();
+    batch
 }
 
 /// Forgets snapshots. Their undo has ended at once.
@@ -218,4 +219,27 @@ fn only_the_planned_snapshots_are_gone() {
     archive.undo_forget(&second.into_iter().collect::<Vec<_>>()).unwrap();
     archive.close().unwrap();
     must_be_whole(&storage, 10_006);
+}
+
+#[test]
+fn a_rewritten_arena_is_as_long_as_planned() {
+    for seed in 0..8 {
+        let (storage, _folder) = make_store(seed);
+        let mut draw = SeededDraw::new(900 + seed);
+        forget(&storage, 10_000, &mut || draw.below(2) == 0);
+        let mut collection = plan(&storage, 10_001);
+        let planned: BTreeMap<_, _> =
+            collection.report().plan.rewritten().map(|one| (one.arena, one.written_bytes)).collect();
+        let (mut session, mut count) = (10_002, 0);
+        while !collection.is_done() {
+            for arena in apply(&mut collection, &storage, session).replaced {
+                let planned = planned[&arena.arena];
+                let off = arena.new_bytes.abs_diff(planned);
+                assert!(off <= 2048 + planned / 50, "{arena:?}, planned {planned}, seed {seed}");
+                count += 1;
+            }
+            session += 1;
+        }
+        assert_eq!(count, planned.len());
+    }
 }
