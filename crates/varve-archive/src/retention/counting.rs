@@ -45,7 +45,7 @@ impl CountedSnapshot {
 #[derive(Clone, Default)]
 pub(super) struct RuleFinding {
     pub kept_by: Vec<KeptBy>,
-    /// The rule with the longest period that keeps a newer snapshot of the same period, by its
+    /// The rule with the longest period that keeps another snapshot of the same period, by its
     /// number in the policy, and the place of that snapshot.
     represented: Option<(usize, usize)>,
 }

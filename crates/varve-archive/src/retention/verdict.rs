@@ -37,8 +37,9 @@ pub enum KeptBy {
 /// The reason to drop a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DropReason {
-    /// Of the rules that reach the snapshot, the one with the longest period keeps a newer snapshot
-    /// of the same period.
+    /// Of the rules that reach the snapshot, the one with the longest period keeps another snapshot
+    /// of the same period. It is newer, except where rules count as Proxmox Backup Server does:
+    /// there it may be an older one that a rule for shorter periods keeps.
     Represented { rule: RetentionRule, by: SnapshotId },
     /// No rule reaches the snapshot.
     OutOfReach,
