@@ -73,7 +73,7 @@ pub use store::{Store, StoreAccess, StoreStats};
 pub use tail::WithheldError;
 pub use vault::{
     ArenaExtent, ArenaNames, BringBackError, CatalogRoot, CreateError, HINT_MAC_BYTES, Hint, LogExtent,
-    Namer, OpenStoreError, PrivateFileError, QUARANTINE, SessionEvent, SessionRecord, SessionsError,
-    SessionsFile, SessionsRead, UnfinishedFile, Vault, WrittenBlock, bring_back_settings, is_sound_key,
-    settings_need_secret,
+    Namer, NotedPage, OpenStoreError, PrivateFileError, QUARANTINE, SessionEvent, SessionRecord,
+    SessionsError, SessionsFile, SessionsRead, UnfinishedFile, Vault, WrittenBlock, bring_back_settings,
+    is_sound_key, settings_need_secret,
 };

@@ -94,7 +94,7 @@ impl Tail {
 
 /// Looks for the page that was noted last, first among the pages that were read anyway.
 fn has_lost_end(vault: &Vault) -> bool {
-    let is_known = vault.noted_page().is_none_or(|(arena, code)| vault.directory().has_page(arena, code));
+    let is_known = vault.noted_page().is_none_or(|noted| vault.directory().has_page(noted.arena, noted.code));
     // An error other than damage proves nothing.
     let is_there = || vault.newest_is_there().unwrap_or_else(|error| !error.is_damage());
     !is_known && !is_there()

@@ -8,4 +8,5 @@ mod audited;
 mod cloned;
 mod in_place;
 mod replicate;
+mod rewritten;
 mod tampered;

@@ -1,6 +1,6 @@
 //! Stores in memory that are written night by night, and targets that fail at a chosen operation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use varve_replica::{
     Replica, ReplicaStorage, ReplicateError, ReplicateOptions, Replicated, ReplicationPlan, ReplicationSource,
 };
 use varve_store::{Encryption, PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
+use varve_upkeep::{BatchLimits, Reclaimer};
 use varve_world::{
     FileName, FixedClock, MemoryStorage, Random, RealWorkers, SeededRandom, Storage, Timestamp, World,
 };
@@ -80,6 +81,27 @@ impl Sample {
             let score = store.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
             self.blocks.push((BlockName { score, block_type: BlockType::DATA }, bytes));
         }
+        store.close().unwrap();
+    }
+
+    /// Rewrites all sealed arenas, as a collector does: only every `step`th block stays.
+    pub fn rewrite(&mut self, seed: u64, step: usize) {
+        let world = world(Arc::new(self.storage.clone()), 2000 + seed);
+        let store =
+            Store::open(world, Some(&secret()), StoreAccess::Write { holder: "test" }, &mut |_| {}).unwrap();
+        self.blocks = self.blocks.iter().step_by(step).cloned().collect();
+        let live: BTreeSet<BlockName> = self.blocks.iter().map(|(name, _)| *name).collect();
+        let log = store.vault().log();
+        let is_sealed = |id: &ArenaId| {
+            let state = log.open_arena(*id).and_then(|arena| log.state(&arena));
+            matches!(state, Ok(ArenaState::Sealed { .. }))
+        };
+        let arenas: Vec<_> = log.arenas().unwrap().into_iter().filter(is_sealed).collect();
+        let reclaimer = Reclaimer::of(&store).unwrap();
+        reclaimer.note_barren(&[]).unwrap();
+        let limits = BatchLimits { written_bytes: u64::MAX, until: Timestamp(i64::MAX) };
+        let batch = reclaimer.replace(&arenas, &|name| live.contains(name), limits, &|| false).unwrap();
+        assert_eq!((batch.replaced.len(), batch.failed.len()), (arenas.len(), 0));
         store.close().unwrap();
     }
 

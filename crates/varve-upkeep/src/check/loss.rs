@@ -12,7 +12,7 @@ use varve_log::{
     ARENA_HEADER_BYTES, ArenaHeaderError, ArenaId, ArenaState, DirectoryPage, GRANULE_BYTES, OpenedArena,
     PageRow, ReadLogError, RecordHeader, RecordKind, SalvagedClump, Seal, UnopenedEnd,
 };
-use varve_store::{CompareMode, ScoreAlgorithm};
+use varve_store::{CompareMode, NotedPage, ScoreAlgorithm};
 
 use super::Checker;
 use crate::damage::is_finding;
@@ -175,7 +175,8 @@ impl Checker<'_> {
         let whole = self.seal_in_mind(id).map(|seal| Witness::Seal(seal.code));
         // For a range behind all remaining pages, the page that was noted last may be the witness.
         let is_left = |code: [u8; 16]| pages.rows.iter().any(|row| row.code == code);
-        let noted = self.noted_page_of(id).filter(|code| !is_left(*code)).map(Witness::Page);
+        let noted = self.noted_page_of(id, Some(arena.header().generation));
+        let noted = noted.filter(|code| !is_left(*code)).map(Witness::Page);
         let witness = |range: &LostRange| pages.witness_of(range).or(whole).or(noted);
         let ranges = ranges.into_iter().map(|range| (range, witness(&range))).collect();
         Ok(ArenaLoss { generation: Some(arena.header().generation), blocks, ranges, whole })
@@ -185,8 +186,11 @@ impl Checker<'_> {
         self.store.intake()?.known_seal(id)
     }
 
-    fn noted_page_of(&self, id: ArenaId) -> Option<[u8; 16]> {
-        self.vault().noted_page().filter(|(arena, _)| *arena == id).map(|(_, code)| code)
+    /// Returns the code of the page that was noted last if it is one of this arena. A page of
+    /// another generation says nothing about the places in this one.
+    fn noted_page_of(&self, id: ArenaId, generation: Option<u32>) -> Option<[u8; 16]> {
+        let noted = self.vault().noted_page().filter(|noted| noted.arena == id)?;
+        generation.is_none_or(|generation| generation == noted.generation).then_some(noted.code)
     }
 
     /// Returns the names of the blocks that are whole in an arena, read clump by clump.
@@ -214,7 +218,10 @@ impl Checker<'_> {
         let whole = seal.map(|seal| seal.code).or(end.seal).map(Witness::Seal);
         let is_empty = end.log_bytes <= ARENA_HEADER_BYTES as u64;
         let witness = end.page.map(Witness::Page).or(whole);
-        let witness = witness.or_else(|| self.noted_page_of(id).map(Witness::Page));
+        let witness = witness.or_else(|| {
+            let generation = seal.map(|seal| seal.generation);
+            self.noted_page_of(id, generation).map(Witness::Page)
+        });
         let last = (!is_empty).then(|| end.log_bytes.saturating_sub(1));
         ArenaLoss {
             generation: seal.map(|seal| seal.generation),
@@ -271,7 +278,7 @@ impl Checker<'_> {
     /// now. `None` if no page was noted.
     #[must_use]
     pub fn lost_end(&self) -> Option<LostEnd> {
-        let (arena, page) = self.vault().noted_page()?;
+        let NotedPage { arena, code: page, .. } = self.vault().noted_page()?;
         let left = self.log().open_arena(arena).and_then(|arena| self.pages_left(&arena));
         let first = left.map_or(0, |pages| pages.log_bytes);
         Some(LostEnd { arena, range: LostRange { first, last: None }, page })

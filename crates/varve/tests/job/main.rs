@@ -30,5 +30,6 @@ mod reclaiming;
 mod reindex;
 mod restore;
 mod rosetta;
+mod shrinking_replica;
 mod what_goes_in;
 mod write_only;
