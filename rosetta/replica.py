@@ -59,16 +59,16 @@ def assemble(replica: Path, out: Path) -> None:
             shutil.copyfile(replica / name, out / name)
     if (replica / "keys").is_dir():
         shutil.copytree(replica / "keys", out / "keys")
-    generations: dict[int, list[tuple[bool, int, list[Segment]]]] = {}
+    generations: dict[int, list[tuple[bool, bool, int, list[Segment]]]] = {}
     for folder in (replica / "arenas").iterdir():
         if named := re.fullmatch(r"(\d{10})\.(\d+)", folder.name):
             found = list(segments(folder))
             chain = best_chain(found)
             is_complete = bool(chain) and chain[-1].is_sealed
-            row = is_complete, int(named[2]), with_seal(found, chain)
+            row = is_complete, bool(chain), int(named[2]), with_seal(found, chain)
             generations.setdefault(int(named[1]), []).append(row)
     for number, rows in generations.items():
-        *_, chain = max(rows, key=lambda row: row[:2])
+        *_, chain = max(rows, key=lambda row: row[:3])
         if chain:
             with (out / "arenas" / f"{number:010}.arena").open("xb") as file:
                 for segment in chain:

@@ -50,6 +50,8 @@ pub use replication::planned_segments::{PlannedSegment, WrongLength};
 pub use replication::planner::ReplicateOptions;
 pub use replication::replaced_objects::NotReplaceable;
 pub use replication::replica_end::{ReplicaEnd, name_for_notes};
-pub use replication::replication_plan::{DamagedInStore, PlannedSetting, ReplicationPlan};
+pub use replication::replication_plan::{
+    DamagedInStore, PlannedSetting, ReplicationPlan, SupersededGeneration,
+};
 pub use replication::replication_source::ReplicationSource;
 pub use replication::upload::Replicated;

@@ -183,13 +183,16 @@ pub struct ArenaAssembly {
 }
 
 impl ArenaAssembly {
-    /// Selects the newest sealed generation, or the newest one if none is sealed. A generation is
-    /// rewritten as a whole. During its upload it has no seal, and the previous one remains valid.
+    /// Selects the newest generation that is whole; if none is, the newest visible one.
+    ///
+    /// A generation is rewritten as a whole. During its upload it is not whole, and the previous
+    /// one remains valid, even if its end was never uploaded.
     #[must_use]
     pub fn newest(generations: &BTreeMap<u32, Vec<ListedSegment>>) -> Self {
         let mut all: Vec<_> = generations.values().map(|segments| Self::of(segments)).collect();
-        let sealed = all.iter().rposition(Self::is_whole);
-        match sealed.or(all.len().checked_sub(1)) {
+        let whole = all.iter().rposition(Self::is_whole);
+        let used = whole.or_else(|| all.iter().rposition(Self::is_visible));
+        match used.or(all.len().checked_sub(1)) {
             Some(place) => all.swap_remove(place),
             None => Self::default(),
         }
@@ -424,6 +427,12 @@ mod tests {
             BTreeMap::from([(0, vec![seal(0, 10, 0)]), (1, vec![with(1, segment(0, 5, 0, 1))])]);
         assert_eq!(ArenaAssembly::newest(&generations).generation, 0);
         generations.entry(1).or_default().push(with(1, seal(5, 1, 1)));
+        assert_eq!(ArenaAssembly::newest(&generations).generation, 1);
+        // The first one was never whole, and the second one has no header yet.
+        let mut generations =
+            BTreeMap::from([(0, vec![segment(0, 10, 0, 1)]), (1, vec![with(1, seal(5, 1, 1))])]);
+        assert_eq!(ArenaAssembly::newest(&generations).generation, 0);
+        generations.entry(1).or_default().push(with(1, segment(0, 4, 0, 1)));
         assert_eq!(ArenaAssembly::newest(&generations).generation, 1);
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use varve_log::Seals;
+use varve_log::{ArenaId, Seals};
 use varve_world::FileName;
 
 use crate::objects::listing::ListedSegment;
@@ -25,6 +25,11 @@ impl PlannedSegment {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.range.end - self.range.start
+    }
+
+    /// Returns true if the segment has the arena's header. Without it the arena is invisible.
+    fn is_gate(&self) -> bool {
+        self.range.start == 0
     }
 }
 
@@ -179,12 +184,34 @@ fn cut(
     }
 }
 
+/// The state of an arena's earlier generation at a target, if readers use it until the present one
+/// is whole there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum EarlierGeneration {
+    /// Its end was never uploaded, or an object is missing.
+    Cut,
+    Whole,
+}
+
+/// The arenas whose present generation takes the place of an earlier one.
+pub(crate) type Succeeding = BTreeMap<ArenaId, EarlierGeneration>;
+
+/// Returns the state of the generation whose place a segment takes; `None` if it takes none.
+fn replaced_by(put: &PlannedSegment, succeeding: &Succeeding) -> Option<EarlierGeneration> {
+    succeeding.get(&put.name.arena).copied().filter(|_| put.is_gate())
+}
+
 /// Sorts into the order of upload. The sealed arenas come in the order of their seals, followed by
 /// the others. So no page comes before a seal that it counts. Within an arena, the segment at
-/// offset 0 is last, because it makes the arena visible.
-pub(crate) fn order_of_upload(puts: &mut [PlannedSegment], seals: &Seals) {
+/// offset 0 is last, because it makes the arena visible. If it takes the place of an earlier
+/// generation, it comes after everything else, as the renames of a collector come after its note:
+/// see [`there_before`].
+pub(crate) fn order_of_upload(puts: &mut [PlannedSegment], seals: &Seals, succeeding: &Succeeding) {
     let place = |arena| seals.get(arena).map_or(u64::MAX, |seal| seal.ordinal);
-    puts.sort_by_key(|put| (place(put.name.arena), put.name.arena, put.range.start == 0, put.range.start));
+    puts.sort_by_key(|put| {
+        let (arena, start) = (put.name.arena, put.range.start);
+        (replaced_by(put, succeeding), place(arena), arena, put.is_gate(), start)
+    });
 }
 
 /// For each segment, computes how many of the first segments must be complete before it. A segment
@@ -192,15 +219,23 @@ pub(crate) fn order_of_upload(puts: &mut [PlannedSegment], seals: &Seals) {
 /// an arena need none. A segment of an arena that is already visible needs all segments of earlier
 /// arenas, and the seal also needs all segments of its arena. So the visible part is a good log
 /// wherever an upload stops: it counts no missing seal, and no seal lacks a part of its arena.
-pub(crate) fn there_before(puts: &[PlannedSegment]) -> Vec<usize> {
-    let is_gate = |put: &PlannedSegment| put.range.start == 0;
+///
+/// A rewritten arena is visible in its earlier generation, which has every block of the later one
+/// up to the place where it was cut. The later generation takes its place when the rest of the log
+/// is there, with the note about the arena. That log no longer lists the snapshots that need the
+/// removed blocks. Cut generations go first, since the log has blocks that they lack.
+pub(crate) fn there_before(puts: &[PlannedSegment], succeeding: &Succeeding) -> Vec<usize> {
+    let is_gate = PlannedSegment::is_gate;
+    let replaced = |put: &PlannedSegment| replaced_by(put, succeeding);
     let hidden: BTreeSet<_> = puts.iter().filter(|put| is_gate(put)).map(|put| put.name.arena).collect();
     let (mut arena, mut first) = (None, 0);
     let before = puts.iter().enumerate().map(|(number, put)| {
         if arena.replace(put.name.arena) != Some(put.name.arena) {
             first = number;
         }
-        if is_gate(put) {
+        if let Some(earlier) = replaced(put) {
+            puts.partition_point(|other| replaced(other) < Some(earlier))
+        } else if is_gate(put) {
             number
         } else if hidden.contains(&put.name.arena) {
             0
@@ -217,7 +252,7 @@ pub(crate) fn there_before(puts: &[PlannedSegment]) -> Vec<usize> {
 mod tests {
     use proptest::prelude::*;
     use proptest::sample::Index;
-    use varve_log::{ArenaId, Seal};
+    use varve_log::Seal;
 
     use super::*;
     use crate::objects::listing::ArenaAssembly;
@@ -254,10 +289,29 @@ mod tests {
             [(4, 5..9), (4, 9..12), (3, 0..3), (3, 3..7), (2, 4..9), (2, 0..4), (1, 50..60), (1, 30..50)];
         let mut puts = ranges.map(|(arena, range)| put(arena, range));
         puts[6].name.end = SegmentEnd::Seal([1; 32]);
-        order_of_upload(&mut puts, &seals.into_iter().collect());
+        let seals = seals.into_iter().collect();
+        order_of_upload(&mut puts, &seals, &Succeeding::new());
         let order = puts.iter().map(|put| (put.name.arena.0, put.range.start)).collect::<Vec<_>>();
         assert_eq!(order, [(2, 4), (2, 0), (1, 30), (1, 50), (3, 3), (3, 0), (4, 5), (4, 9)]);
-        assert_eq!(there_before(&puts), [0, 1, 2, 3, 0, 5, 6, 6]);
+        assert_eq!(there_before(&puts, &Succeeding::new()), [0, 1, 2, 3, 0, 5, 6, 6]);
+    }
+
+    /// Arenas 1 to 3 were rewritten, and arena 4 grows. Its new pages count the new seals. The end
+    /// of arena 3 was never uploaded.
+    #[test]
+    fn a_later_generation_takes_its_place_last() {
+        let seals = [(1, 5), (2, 6), (3, 7)].map(|(arena, ordinal)| {
+            (ArenaId(arena), Seal { ordinal, generation: 1, code: [u8::try_from(arena).unwrap(); 32] })
+        });
+        let mut puts = [(4, 5..9), (4, 9..12), (3, 0..3), (3, 3..7), (2, 4..9), (2, 0..4), (1, 0..9)]
+            .map(|(arena, range)| put(arena, range));
+        let (whole, cut) = (EarlierGeneration::Whole, EarlierGeneration::Cut);
+        let succeeding = [(1, whole), (2, whole), (3, cut)].map(|(arena, state)| (ArenaId(arena), state));
+        let succeeding = succeeding.into_iter().collect();
+        order_of_upload(&mut puts, &seals.into_iter().collect(), &succeeding);
+        let order = puts.iter().map(|put| (put.name.arena.0, put.range.start)).collect::<Vec<_>>();
+        assert_eq!(order, [(2, 4), (3, 3), (4, 5), (4, 9), (3, 0), (1, 0), (2, 0)]);
+        assert_eq!(there_before(&puts, &succeeding), [0, 0, 2, 2, 4, 5, 5]);
     }
 
     /// An object that a target may have: from the end of one record to the end of a later one, by

@@ -1,14 +1,14 @@
 //! Plans a replication: the existing and the missing objects, and whether the target may be written
 //! at all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use varve_block::to_hex;
 use varve_log::{ArenaId, ArenaState, ReadLogError, Seal};
-use varve_remote::Target;
+use varve_remote::{Object, Target};
 use varve_world::FileName;
 
 use crate::objects::listing::{
@@ -19,10 +19,12 @@ use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::reading::replica::{Replica, mark_text, read_config, read_mark, read_setting};
 use crate::replication::error::ReplicateError;
 use crate::replication::history::{CountedSeals, require_place, take_out_strays, tell_apart};
-use crate::replication::planned_segments::{PlannedSegment, order_of_upload, plan_arena};
+use crate::replication::planned_segments::{EarlierGeneration, PlannedSegment, order_of_upload, plan_arena};
 use crate::replication::replaced_objects::require_planned;
 use crate::replication::replica_end::ReplicaEnd;
-use crate::replication::replication_plan::{DamagedInStore, PlannedSetting, ReplicationPlan};
+use crate::replication::replication_plan::{
+    DamagedInStore, PlannedSetting, ReplicationPlan, SupersededGeneration,
+};
 use crate::replication::replication_source::ReplicationSource;
 
 const SETTING_BYTES_MAX: u64 = 1 << 20;
@@ -71,7 +73,7 @@ impl ReplicationPlan {
             let replica = Replica::of(Arc::clone(target), listing);
             return Err(tell_apart(source, &replica, &first)?);
         }
-        order_of_upload(&mut plan.segments, &counted.seals);
+        order_of_upload(&mut plan.segments, &counted.seals, &plan.succeeding);
         require_place(source, target, &listing, &plan.missing_here, counted)?;
         require_planned(&options.replace, &plan, &listing)?;
         let arenas = listing.assemble();
@@ -186,6 +188,7 @@ impl ReplicationPlan {
             let generations = listing.arenas.get(&id);
             let local = match read_local(source, id, generations, options) {
                 Ok(LocalState::Complete { bytes, seal }) => {
+                    self.note_superseded(id, seal.generation, generations);
                     counted.seals.insert(id, seal);
                     self.present_bytes += bytes;
                     continue;
@@ -204,9 +207,8 @@ impl ReplicationPlan {
             };
             let of_other = generations.into_iter().flatten().filter(|(other, _)| **other > local.generation);
             unknown.extend(of_other.flat_map(|(_, segments)| segments).cloned());
-            let older = generations.into_iter().flatten().filter(|(other, _)| **other < local.generation);
-            let older = older.flat_map(|(_, segments)| segments);
-            self.superseded.extend(older.map(|segment| segment.name.file_name()));
+            let earlier = self.note_superseded(id, local.generation, generations);
+            self.succeeding.extend(earlier.map(|earlier| (id, earlier)));
             let segments = generations.and_then(|all| all.get(&local.generation));
             let segments = segments.map_or(&[][..], Vec::as_slice);
             let arena = plan_arena(&local, segments, options.segment_bytes, &options.replace);
@@ -240,7 +242,31 @@ impl ReplicationPlan {
         }
         Ok((unknown, counted))
     }
+
+    /// Adds the generations of an arena that are earlier than `present`. Returns the state of the
+    /// one that readers use now.
+    fn note_superseded(
+        &mut self,
+        arena: ArenaId,
+        present: u32,
+        generations: Option<&Generations>,
+    ) -> Option<EarlierGeneration> {
+        let mut used = None;
+        for (generation, segments) in generations.into_iter().flat_map(|all| all.range(..present)) {
+            let assembly = ArenaAssembly::of(segments);
+            let state = if assembly.is_whole() { EarlierGeneration::Whole } else { EarlierGeneration::Cut };
+            used = used.max(Some(state).filter(|_| assembly.is_visible()));
+            let object =
+                |segment: &ListedSegment| Object { name: segment.name.file_name(), bytes: segment.bytes };
+            let objects = segments.iter().map(object).collect();
+            self.superseded.push(SupersededGeneration { arena, generation: *generation, objects });
+        }
+        used
+    }
 }
+
+/// The segments of an arena at the target, by generation.
+type Generations = BTreeMap<u32, Vec<ListedSegment>>;
 
 /// The local state of an arena.
 enum LocalState {
@@ -255,14 +281,15 @@ enum LocalState {
 fn read_local(
     source: ReplicationSource<'_>,
     id: ArenaId,
-    generations: Option<&std::collections::BTreeMap<u32, Vec<ListedSegment>>>,
+    generations: Option<&Generations>,
     options: &ReplicateOptions,
 ) -> Result<LocalState, ReadLogError> {
     let opened = source.log.open_arena(id)?;
     let there =
         generations.and_then(|all| all.get(&opened.header().generation)).map(|all| ArenaAssembly::of(all));
-    let is_only = generations.is_some_and(|all| all.len() == 1);
-    if let Some(there) = there.filter(|there| is_only && there.is_whole() && there.spare.is_empty())
+    let newest = generations.and_then(|all| all.keys().next_back());
+    let is_newest = newest == Some(&opened.header().generation);
+    if let Some(there) = there.filter(|there| is_newest && there.is_whole() && there.spare.is_empty())
         && !there.parts.iter().any(|part| options.replace.contains(&part.name.file_name()))
         && let Ok(ArenaState::Sealed { footer, .. }) = source.log.state(&opened)
         && there.parts.last().is_some_and(|last| last.name.end == SegmentEnd::Seal(footer.seal_code))

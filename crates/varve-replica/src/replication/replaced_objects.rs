@@ -38,7 +38,9 @@ pub(crate) fn require_planned(
 ) -> Result<(), NotReplaceable> {
     let segments = plan.segments.iter().map(|put| put.name.file_name());
     let settings = plan.settings.iter().map(|setting| setting.file.clone());
-    let planned: BTreeSet<_> = segments.chain(settings).chain(plan.superseded.iter().cloned()).collect();
+    let superseded = plan.superseded.iter().flat_map(|older| &older.objects);
+    let superseded = superseded.map(|object| object.name.clone());
+    let planned: BTreeSet<_> = segments.chain(settings).chain(superseded).collect();
     let Some(object) = replace.difference(&planned).next().cloned() else { return Ok(()) };
     let there = objects(listing);
     if there.contains(&object) {

@@ -2,11 +2,12 @@
 
 use bytes::Bytes;
 use varve_log::ArenaId;
+use varve_remote::Object;
 use varve_world::FileName;
 
 use crate::objects::listing::ReplicaListing;
 use crate::objects::record_ends::RecordsDamage;
-use crate::replication::planned_segments::{PlannedSegment, WrongLength};
+use crate::replication::planned_segments::{PlannedSegment, Succeeding, WrongLength};
 use crate::replication::replica_end::ReplicaEnd;
 
 /// A small file to be put unchanged.
@@ -56,7 +57,25 @@ pub struct ReplicationPlan {
     pub lost_there: Option<ReplicaEnd>,
     /// Objects at the target that belong to no replica.
     pub strangers: Vec<FileName>,
-    /// Objects of older generations. Nobody reads them after the current generations are uploaded.
-    pub(crate) superseded: Vec<FileName>,
+    /// The earlier generations at the target. Nobody reads them after the present ones are there.
+    pub superseded: Vec<SupersededGeneration>,
+    pub(crate) succeeding: Succeeding,
     pub(crate) listing: ReplicaListing,
+}
+
+/// An earlier generation of an arena at a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SupersededGeneration {
+    pub arena: ArenaId,
+    pub generation: u32,
+    /// Its objects at the target.
+    pub objects: Vec<Object>,
+}
+
+impl SupersededGeneration {
+    /// Returns the length of its objects in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.objects.iter().map(|object| object.bytes).sum()
+    }
 }

@@ -67,7 +67,7 @@ impl ReplicationPlan {
         let upload = UploadRun {
             source,
             target: target.as_ref(),
-            there_before: there_before(&self.segments),
+            there_before: there_before(&self.segments, &self.succeeding),
             observer,
             damaged: Mutex::default(),
             records: Mutex::default(),

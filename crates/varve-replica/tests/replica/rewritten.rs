@@ -3,14 +3,18 @@
 
 use std::sync::Arc;
 
-use varve_block::BlockStore;
-use varve_log::ArenaId;
+use varve_block::{BlockName, BlockStore};
+use varve_log::{ArenaId, ArenaState};
 use varve_remote::{MemoryTarget, Object, Target};
 use varve_replica::{ReplicaStorage, SegmentName};
 use varve_store::{Store, StoreAccess};
+use varve_upkeep::Checker;
 use varve_world::MemoryStorage;
 
-use crate::sample::{Sample, contents, name, open_replica, secret, segments, shared, world};
+use crate::sample::{
+    Failing, Sample, arenas_at, contents, name, open_replica, open_store, secret, segments, shared, small,
+    world,
+};
 
 /// Opens the replica as a machine does that keeps its notes in `seen`.
 fn open_with(target: &Arc<dyn Target>, seen: &MemoryStorage) -> Store {
@@ -135,4 +139,80 @@ fn a_note_confirms_what_the_ledger_cannot() {
     assert!(rest.len() < all.len());
     put_back(&rewritten.target, &rest);
     assert!(is_there(&rewritten.there(), &rewritten.seen));
+}
+
+fn has_all(store: &Store, blocks: &[(BlockName, Vec<u8>)]) -> bool {
+    blocks.iter().all(|(name, bytes)| store.get(name).is_ok_and(|found| found == bytes))
+}
+
+/// Stops at every operation. The replica then opens, and is the old state or has every block of the
+/// new one. A machine that has seen the old state has no complaint at any of these moments.
+#[test]
+fn the_replication_of_rewritten_arenas_may_stop_at_any_operation() {
+    let mut sample = Sample::of_nights(4);
+    let (start, seen) = (MemoryTarget::new(), MemoryStorage::new());
+    sample.replicate(&shared(start.clone())).unwrap();
+    open_with(&shared(start.clone()), &seen).vault().note_newest_seen().unwrap();
+    let start = start.list("").unwrap().into_iter().map(|object| (object.clone(), contents(&start, &object)));
+    let start: Vec<_> = start.collect();
+    let old = sample.blocks.clone();
+    sample.write(40, 200);
+    sample.rewrite(1, 3);
+    sample.write(41, 30);
+    for jobs in [1, 3] {
+        let (mut operations, mut old_count, mut new_count) = (0, 0, 0);
+        loop {
+            let target = MemoryTarget::new();
+            start.iter().for_each(|(object, contents)| target.set(&object.name, Some(contents.clone())));
+            let there = shared(target.clone());
+            let failing = shared(Failing::after(&target, operations));
+            let is_done = sample.replicate_with(&failing, &small(), jobs).is_ok();
+            let store = open_store(&there);
+            let (is_old, is_new) = (has_all(&store, &old), has_all(&store, &sample.blocks));
+            assert!(is_old || is_new, "jobs {jobs}, after {operations} operations");
+            assert!(is_there(&there, &seen), "jobs {jobs}, after {operations} operations");
+            old_count += u32::from(is_old);
+            new_count += u32::from(is_new);
+            sample.replicate_with(&shared(Failing::after(&target, u64::MAX)), &small(), jobs).unwrap();
+            assert_eq!(arenas_at(&there), sample.arenas(), "jobs {jobs}, after {operations} operations");
+            let store = open_store(&there);
+            assert!(Checker::of(&store).check_order().unwrap().is_empty());
+            if is_done {
+                break;
+            }
+            operations += 1;
+        }
+        assert!(old_count > 5 && new_count > 5, "{old_count} old, {new_count} new");
+    }
+}
+
+/// A target that counts its requests.
+fn operations_of(sample: &Sample, target: &MemoryTarget) -> u64 {
+    let counted = Arc::new(Failing::after(target, u64::MAX));
+    sample.replicate(&(Arc::clone(&counted) as Arc<dyn Target>)).unwrap();
+    u64::MAX - counted.left.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// The plan of a replica with earlier generations reads no more of the store than one without.
+#[test]
+fn earlier_generations_at_the_target_cost_no_reads() {
+    let rewritten = Rewritten::new();
+    let plan = rewritten.sample.plan(&rewritten.there(), &small()).unwrap();
+    assert!(plan.segments.is_empty());
+    let earlier: Vec<_> = plan.superseded.iter().map(|older| (older.arena, older.generation)).collect();
+    assert_eq!(earlier, (0..=rewritten.arena.0).map(|arena| (ArenaId(arena), 0)).collect::<Vec<_>>());
+    let fresh = MemoryTarget::new();
+    rewritten.sample.replicate(&shared(fresh.clone())).unwrap();
+    assert_eq!(operations_of(&rewritten.sample, &rewritten.target), operations_of(&rewritten.sample, &fresh));
+    // A directory page is not looked at, as in any arena that is there.
+    let log = rewritten.sample.unlock().2;
+    let opened = log.open_arena(ArenaId(0)).unwrap();
+    let ArenaState::Sealed { pages, .. } = log.state(&opened).unwrap() else { panic!("it is sealed") };
+    let page = usize::try_from(pages[0].granule.byte_offset()).unwrap();
+    let file = ArenaId(0).file_name();
+    let mut bytes = rewritten.sample.storage.contents(&file).unwrap();
+    bytes[page + 100] ^= 1;
+    rewritten.sample.storage.set_contents(&file, bytes);
+    let plan = rewritten.sample.plan(&rewritten.there(), &small()).unwrap();
+    assert!(plan.damaged.is_empty() && plan.segments.is_empty());
 }
