@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError, Score, SyncError};
+use varve_log::ArenaVersion;
 use varve_store::{CatalogRoot, ReplaceError, Store};
 use varve_tree::{ContentWriter, Cutting, Entry, Visit, walk};
 
@@ -407,10 +408,20 @@ impl Catalog {
         self.known.covers(&other.known)
     }
 
-    /// Stores the unchanged catalog under a new root.
+    /// Stores the next catalog in a store. One that needs arenas of version 3 does not go into an
+    /// older one, because older programs would lose a part of it.
     ///
     /// # Errors
-    /// [`SaveCatalogError`].
+    /// [`SaveCatalogError`]; the catalog is then unchanged.
+    pub(crate) fn write_next(&mut self, store: &Store, next: Self) -> Result<BlockName, SaveCatalogError> {
+        if let Some(intake) = store.intake().filter(|_| next.needs_arena_version_3()) {
+            intake.raise_arena_version(ArenaVersion::Notes).map_err(SaveCatalogError::Version)?;
+        }
+        self.replace(store, next)
+    }
+
+    /// Stores the unchanged catalog under a new root, in a block store without arenas.
+    #[cfg(test)]
     pub(crate) fn write_again(&mut self, blocks: &dyn BlockStore) -> Result<BlockName, SaveCatalogError> {
         self.replace(blocks, self.clone())
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use varve_block::{BlockName, BlockStore};
-use varve_log::{AppendError, ArenaVersion, OpenLogError};
+use varve_log::{AppendError, OpenLogError};
 use varve_store::{CloseError, NotPermitted, OpenStoreError, Permission, Store};
 use varve_world::Timestamp;
 
@@ -343,19 +343,7 @@ impl Archive {
     /// Writes the next catalog: all roots that write-only keys have added are part of it. It is
     /// durable on return.
     pub(crate) fn write_catalog(&mut self, next: Catalog) -> Result<BlockName, SaveCatalogError> {
-        self.prepare_root(&next)?;
-        self.catalog.replace(&*self.store, next)
-    }
-
-    /// Called before each root is written. A catalog that needs arenas of version 3 must not go
-    /// into an older one, because older programs would lose a part of it.
-    fn prepare_root(&self, next: &Catalog) -> Result<(), SaveCatalogError> {
-        match self.store.intake() {
-            Some(intake) if next.needs_arena_version_3() => {
-                intake.raise_arena_version(ArenaVersion::Notes).map_err(SaveCatalogError::Version)
-            }
-            _ => Ok(()),
-        }
+        self.catalog.write_next(&self.store, next)
     }
 
     /// Draws an id for a future snapshot.
