@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from xxhash import xxh3_64_intdigest
 
-GRANULE, MAX_BLOCK, MAX_FIELDS, CATALOG = 128, 1 << 20, 16 << 20, 3 << 5    # a type: kind << 5 | depth
+GRANULE, MAX_BLOCK, MAX_FIELDS, CATALOG, NOTE = 128, 1 << 20, 16 << 20, 3 << 5, 4 << 5   # a type: kind << 5 | depth
 KINDS = (1, "hash", "blake3"), (1, "hash", "sha1"), (2, "value", "blake3")     # of stores
 LIMIT = 64 << 20                        # for a body, a content and a table; FORMAT.md sets none
 FILE, FOLDER, SYMLINK, CHARACTER_DEVICE, BLOCK_DEVICE, FIFO, SOCKET = range(1, 8)
@@ -229,6 +229,7 @@ class Store:
         self.clumps: list[Clump] = []                               # in the order of the log
         self.places: dict[bytes, list[tuple[Clump, int]]] = {}      # score and type: all copies of the block
         self.roots = list[tuple[int, int, int, bytes, bool]]()      # of the catalog: place, score, is final
+        self.notes = list[tuple[Clump, int]]()                      # of the store about its log
         self.ledger: list[Any] = [0, b""]
         arenas: list[Arena] = []
         for path in sorted((folder / "arenas").glob("[0-9]" * 10 + ".arena")):
@@ -242,7 +243,10 @@ class Store:
         for a in arenas:
             if (at := max(place, a.ordinal)) < self.ledger[0]:
                 rows, place = [*rows, struct.pack("<QI", a.number, a.generation) + a.seal_code], at + 1
-        is_whole = len(rows) == self.ledger[0] and keyed(self.keys.seal, b"ledger", *rows) == self.ledger[1]
+        successors = dict(self.replaced())
+        fits = [keyed(self.keys.seal, b"ledger", *seals) == self.ledger[1]
+                for seals in (rows, [successors.get(row, row) for row in rows])]
+        is_whole = len(rows) == self.ledger[0] and any(fits)
         if self.ledger[1] and not is_whole:
             self.report(f"{folder}: by the ledger one of the first {self.ledger[0]} seals is lost, damaged or replaced")
     def report(self, problem: object, word: str = "damage") -> None:
@@ -250,6 +254,17 @@ class Store:
         if str(problem) not in self.said:
             self.said.add(str(problem))
             print(f"{word}: {shown(str(problem))}", file=self.out)
+    def replaced(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yields the ledger's rows of the arenas that a collector has replaced, each with the row of its
+        successor. A crash may have left the old arena under its name: it is as good."""
+        for clump, ordinal in self.notes:
+            try:
+                note = self.read_clump(clump)[ordinal] or b""
+                must(len(note) >= 32, "a note is too short")
+                for row in split(note[32:], 80) if note[:4] == b"\1\0\0\0" else ():
+                    yield row[:12] + row[16:48], row[:8] + row[12:16] + row[48:]
+            except ValueError as damage:
+                self.report(damage)
     def score(self, block: bytes, name: bytes = b"") -> bytes:
         if self.keys.by_value:          # a score is a check of the block, and its first place
             return keyed(derive("fingerprint", self.keys.names), block)[:8] + name[8:]
@@ -306,6 +321,8 @@ class Store:
         for ordinal, (score, shape) in enumerate(zip(clump.scores, clump.shapes)):
             if shape is not None:
                 self.places.setdefault(score + bytes([shape >> 24]), []).append((clump, ordinal))
+                if shape >> 24 == NOTE and not clump.arena.blind:
+                    self.notes.append((clump, ordinal))
                 if shape >> 24 == CATALOG:
                     self.roots.append((clump.arena.number, clump.row[0], ordinal, score, not clump.arena.blind))
     def salvage(self, arena: Arena, head: Head) -> None:  # takes the blocks of a clump without a sound page

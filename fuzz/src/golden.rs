@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use varve_archive::{Catalog, SnapshotContent};
+use varve_archive::{Archive, Catalog, CollectOptions, Collection, ForeignRoots, Progress, SnapshotContent};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType};
 use varve_log::ArenaMap;
 use varve_store::{
@@ -11,7 +11,8 @@ use varve_store::{
     Role, ScoreAlgorithm, Secret, Store, StoreAccess, StoreConfig,
 };
 use varve_tree::{ContentWriter, Cutting};
-use varve_world::{MemoryStorage, Random, SeededRandom, World};
+use varve_upkeep::{FILTER_BYTES_DEFAULT, ReclaimBudget};
+use varve_world::{MemoryStorage, Random, SeededRandom, Timestamp, World};
 use zeroize::Zeroizing;
 
 use crate::archive::good_snapshot;
@@ -125,8 +126,40 @@ fn made_with(mut config: StoreConfig) -> Golden {
     Golden { storage, blocks }
 }
 
-/// One golden store of each kind.
-pub static GOLDEN: LazyLock<[Golden; 6]> = LazyLock::new(|| {
+/// A store that was collected: it has rewritten arenas, and notes about them. Only the blocks of
+/// its snapshot are left.
+fn made_collected() -> Golden {
+    let golden = made(ScoreAlgorithm::Blake3, Encryption::None);
+    let options = CollectOptions {
+        budget: ReclaimBudget { least_dead: 0.0, ..ReclaimBudget::default() },
+        filter_bytes: FILTER_BYTES_DEFAULT,
+        young_since: None,
+        foreign: Some(ForeignRoots::None),
+        trusts_clock: true,
+    };
+    let archive = |seed, access| {
+        let store = open(&golden.storage, seed, &secret(), access).expect("a good store");
+        Archive::open(store).expect("a good catalog")
+    };
+    let progress = Progress::new();
+    let mut collection =
+        Collection::plan(&archive(90, StoreAccess::Read), options, &progress).expect("a whole store");
+    let mut seed = 91;
+    while !collection.is_done() {
+        let mut writer = archive(seed, WRITER);
+        let batch = collection.apply(&mut writer, Timestamp(i64::MAX), &progress).expect("in memory");
+        assert!(batch.failed.is_empty());
+        writer.close().expect("in memory");
+        seed += 1;
+    }
+    let store = open(&golden.storage, seed, &secret(), StoreAccess::Read).expect("a good store");
+    let mut blocks = golden.blocks;
+    blocks.retain(|(name, _)| store.get(name).is_ok());
+    Golden { storage: golden.storage, blocks }
+}
+
+/// One golden store of each kind, and one that was collected.
+pub static GOLDEN: LazyLock<[Golden; 7]> = LazyLock::new(|| {
     [
         made(ScoreAlgorithm::Blake3, Encryption::None),
         made(ScoreAlgorithm::Blake3, Encryption::Aes256Gcm),
@@ -134,6 +167,7 @@ pub static GOLDEN: LazyLock<[Golden; 6]> = LazyLock::new(|| {
         made(ScoreAlgorithm::Sha1, Encryption::Aes256Gcm),
         made_on_disk(CompareMode::Hash),
         made_on_disk(CompareMode::Value),
+        made_collected(),
     ]
 });
 

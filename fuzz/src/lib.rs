@@ -38,7 +38,7 @@ pub struct Target {
 
 /// All targets: one for each structure on disk, one for each side of a protocol, and one for the
 /// files of whole stores.
-pub const TARGETS: [Target; 37] = [
+pub const TARGETS: [Target; 39] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -75,6 +75,8 @@ pub const TARGETS: [Target; 37] = [
     Target { name: "last_night", run: store::last_night, seeds: store::last_night_seeds },
     Target { name: "sealed_data_key", run: log::sealed_data_key, seeds: log::sealed_data_key_seeds },
     Target { name: "checkpoint_note", run: store::checkpoint_note, seeds: store::checkpoint_note_seeds },
+    Target { name: "log_note", run: store::log_note, seeds: store::log_note_seeds },
+    Target { name: "lease", run: store::lease, seeds: store::lease_seeds },
     Target { name: "nbd_server", run: nbd::nbd_server, seeds: nbd::nbd_server_seeds },
     Target { name: "nbd_client", run: nbd::nbd_client, seeds: nbd::nbd_client_seeds },
     Target { name: "venti_server", run: venti::venti_server, seeds: venti::venti_server_seeds },

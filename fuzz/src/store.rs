@@ -5,7 +5,11 @@ use std::sync::LazyLock;
 use varve_archive::folder::{FolderOptions, Watch};
 use varve_archive::{Archive, Catalog, Node, NodeKind, Progress, SnapshotRequest};
 use varve_block::{Block, BlockName, BlockStore, BlockType};
-use varve_store::{Keyring, Secret, Store, StoreAccess, StoreConfig};
+use varve_log::{ArenaId, ArenaVersion};
+use varve_store::{
+    BarrenPart, Keyring, LeaseHolder, LeasedSnapshots, LogNote, ReplacedSeal, Secret, Store, StoreAccess,
+    StoreConfig, held_leases, note_fingerprint, take_lease,
+};
 use varve_upkeep::Checker;
 use varve_world::{FileName, MemoryStorage};
 use zeroize::Zeroizing;
@@ -165,6 +169,79 @@ pub fn checkpoint_note_seeds() -> Vec<Vec<u8>> {
     vec![checkpoint.get(64..64 + note_bytes).unwrap_or_default().to_vec(), nothing]
 }
 
+/// A note of the store about its log, put by a holder of the key. It may hide blocks, and claim
+/// that arenas were replaced. No block may have other bytes for it.
+pub fn log_note(bytes: &[u8]) {
+    if let Some(note) = LogNote::decode(bytes) {
+        assert_eq!(note.encode(), bytes, "a note is written in one way");
+    }
+    let golden = &GOLDEN[0];
+    let storage = golden.storage.fork();
+    let store = open(&storage, 70, &secret(), WRITER).expect("a good store");
+    let intake = store.intake().expect("a writer");
+    intake.raise_arena_version(ArenaVersion::Notes).expect("in memory");
+    if store.put(Block { block_type: BlockType::NOTE, bytes }).is_err() || store.close().is_err() {
+        return;
+    }
+    for (seed, access) in [(71, StoreAccess::Read), (72, WRITER), (73, StoreAccess::Read)] {
+        if let Ok(store) = open(&storage, seed, &secret(), access) {
+            nothing_is_wrong(&store, golden);
+        }
+    }
+}
+
+/// Notes of both kinds about blocks and arenas that are there, and about others.
+#[must_use]
+pub fn log_note_seeds() -> Vec<Vec<u8>> {
+    let golden = &GOLDEN[0];
+    let mut names: Vec<_> = golden.blocks.iter().map(|(name, _)| note_fingerprint(name)).collect();
+    names.sort_unstable();
+    let seals = [0_u64, 1, 7].map(|arena| ReplacedSeal {
+        arena: ArenaId(arena),
+        old_generation: 0,
+        new_generation: 1,
+        old_code: [1; 32],
+        new_code: [2; 32],
+    });
+    let replaced = LogNote::Replaced { list: [3; 16], arenas: seals.to_vec() };
+    let barren = BarrenPart::divide([4; 16], &names).into_iter().map(LogNote::Barren);
+    let half = LogNote::Barren(BarrenPart { list: [5; 16], part: 0, part_count: 2, fingerprints: names });
+    barren.chain([replaced, half]).map(|note| note.encode()).collect()
+}
+
+/// The file of a lease that a reader holds.
+pub fn lease(bytes: &[u8]) {
+    let storage = MemoryStorage::new();
+    let file = FileName::new("leases/host-1-00").expect("a plain name");
+    let lock = varve_world::Storage::lock(&storage, &file, "").expect("nobody has it");
+    storage.set_contents(&file, bytes.to_vec());
+    let found = held_leases(&storage).expect("it can be listed");
+    assert_eq!(found.len(), 1, "what is locked counts");
+    for lease in found {
+        let is_all = lease.snapshots == LeasedSnapshots::All;
+        assert!(lease.doubt.is_none() || is_all, "what is not understood protects everything");
+    }
+    drop(lock);
+    assert!(held_leases(&storage).expect("it can be listed").is_empty(), "its reader is dead");
+}
+
+/// A lease on two snapshots, and one on all.
+#[must_use]
+pub fn lease_seeds() -> Vec<Vec<u8>> {
+    let leases = [LeasedSnapshots::of([[1; 16], [2; 16]]), LeasedSnapshots::All];
+    let contents = leases.map(|snapshots| {
+        let storage = MemoryStorage::new();
+        let world = world(&storage, 80);
+        let held = take_lease(&world, &LeaseHolder::new("backup.example.org", 4711), &snapshots);
+        let names = storage.names();
+        let file = names.first().expect("its file");
+        let contents = storage.contents(file).expect("it is there");
+        drop(held.expect("in memory"));
+        contents
+    });
+    contents.into()
+}
+
 /// Any files of a good store, changed in up to eight places. The input selects the kind of store.
 /// Then it selects for each change the file, the place and the new bytes.
 pub fn store_files(bytes: &[u8]) {
@@ -263,7 +340,7 @@ fn change(storage: &MemoryStorage, files: &[FileName], input: &mut Input<'_>) {
 #[must_use]
 pub fn store_files_seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
-    for store in 0..6_u8 {
+    for store in 0..7_u8 {
         for what in 0..8_u8 {
             let file = what % 6;
             seeds.push(vec![store, 0, file, 0, 0x10, 0x27, what, 0, what % 4, 100, 0, what, 1, 0, 0, 0, 0]);

@@ -96,6 +96,8 @@ exercise!(
     last_night,
     sealed_data_key,
     checkpoint_note,
+    log_note,
+    lease,
     nbd_server,
     nbd_client,
     venti_server,

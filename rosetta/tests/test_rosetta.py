@@ -26,6 +26,7 @@ from writer import (
     FIFO,
     FILE,
     FOLDER,
+    NOTE,
     SOCKET,
     SYMLINK,
     Writer,
@@ -491,6 +492,21 @@ def test_forgotten_snapshots_are_not_listed(tmp_path: Path) -> None:
     forget(w, [kept, returned, b"\5rubbish"], [trashed], [ids[2]])
     assert names(tmp_path / "store") == ["kept", "returned"]
     assert "a root of the catalog, or its list, cannot be read" in complain(tmp_path / "store")
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_an_arena_that_was_replaced_but_not_renamed(tmp_path: Path, is_noted: bool) -> None:
+    w = Writer(tmp_path / "store")
+    w.snapshot("kept", DAY, image=IMAGE)
+    w.seal()
+    old, new = w.ledger[12:], os.urandom(32)
+    w.begin_arena()
+    # The note, and a page whose ledger counts the successor. A crash has left the old arena in its place.
+    w.put(struct.pack("<4I16sQII", 1, 1, 0, 1, bytes(16), 0, 0, 1) + (old if is_noted else new) + new, NOTE)
+    w.ledger = struct.pack("<QI", 0, 1) + new
+    w.page()
+    assert ("ledger" in complain(tmp_path / "store")) != is_noted
+    assert names(tmp_path / "store") == ["kept"]
 
 
 def test_ids_that_are_gone_are_whole(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from blake3 import blake3
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from xxhash import xxh3_64_intdigest
 
-DATA, DIRECTORY, CATALOG = 0x00, 0x20, 0x60
+DATA, DIRECTORY, CATALOG, NOTE = 0x00, 0x20, 0x60, 0x80
 IMAGE, TREE = 1, 2                                      # kinds of snapshot
 FILE, FOLDER, SYMLINK, CHARACTER, BLOCK, FIFO, SOCKET = range(1, 8)
 

@@ -19,7 +19,7 @@ A store with SHA-1 scores may hold archives that other programs know by their sc
 Examples:
   varve -s /backup/store gc --dry-run
   varve -s /backup/store gc
-  varve -s /backup/store gc --max-time 10m --least-dead 0.25";
+  varve -s /backup/store gc --max-time 10m --least-dead 25%";
 
 /// `varve gc`
 #[derive(Debug, Clone, Args)]
@@ -28,7 +28,7 @@ pub struct GcArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Write arenas anew of which at least this share is dead, from 0 to 1 or in percent
+    /// Write arenas anew of which at least this share is dead, such as 25%
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_any_share)]
     pub least_dead: f64,
 

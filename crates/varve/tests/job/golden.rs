@@ -12,10 +12,12 @@ use std::process::{Command, Stdio};
 use crate::sandbox::{Sandbox, noise};
 use serde_json::Value;
 
-/// The stores in `store-v1` have arenas of version 1. The others have arenas of version 2, with
-/// framed clumps: one store for each choice of names, comparison, encryption and index, and one
-/// with images that lack the parts left out.
-const STORES: [&str; 18] = [
+/// The stores in `store-v1` have arenas of version 1. Those in `store-v2` have arenas of version 2,
+/// with framed clumps: one store for each choice of names, comparison, encryption and index, and
+/// one with images that lack the parts left out. Those in `store-v3` also have arenas of version 3,
+/// with notes: snapshots were forgotten and held, and space was reclaimed. In the `cut` stores this
+/// ended between the commit and the first rename.
+const STORES: [&str; 25] = [
     "store-v1/plain",
     "store-v1/encrypted",
     "store-v1/sha1",
@@ -34,7 +36,22 @@ const STORES: [&str; 18] = [
     "store-v2/by-value-disk-index",
     "store-v2/by-value-disk-index-plain",
     "store-v2/left-out-plain",
+    "store-v3/collected-plain",
+    "store-v3/collected-encrypted",
+    "store-v3/collected-write-only",
+    "store-v3/collected-by-value",
+    "store-v3/collected-sha1-disk-index-plain",
+    "store-v3/cut-plain",
+    "store-v3/cut-encrypted",
 ];
+
+/// The SHA-256 of the image that is in the trash of each store of version 3.
+const MISTAKE: &str = "4697d6d6abd5f0ab3a3a1d1957f842f34019977428e3f869389c46319d0270ca";
+
+/// The stores with forgotten snapshots.
+fn collected() -> impl Iterator<Item = &'static str> {
+    STORES.into_iter().filter(|name| name.starts_with("store-v3"))
+}
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
@@ -110,9 +127,11 @@ fn golden_stores_show_what_they_showed() {
             shows(&sandbox, wanted);
         }
         let verified = sandbox.json(["verify", "--data"]).remove(0);
+        // Those in the trash are verified, too.
+        let count = if name.starts_with("store-v3") { 5 } else { 4 };
         assert_eq!(
             (&verified["snapshots"], &verified["damage"]),
-            (&4.into(), &Value::Array(vec![])),
+            (&count.into(), &Value::Array(vec![])),
             "{name}"
         );
     }
@@ -122,7 +141,7 @@ fn golden_stores_show_what_they_showed() {
 #[test]
 fn a_golden_index_on_disk_is_read() {
     let on_disk: Vec<_> = STORES.into_iter().filter(|name| name.contains("disk-index")).collect();
-    assert_eq!(on_disk.len(), 6);
+    assert_eq!(on_disk.len(), 7);
     for name in on_disk {
         let (sandbox, _) = opened(name);
         let stats = sandbox.json(["stats"]).remove(0);
@@ -141,6 +160,61 @@ fn the_machine_that_may_only_write_goes_on() {
         sandbox.set_key(Some(beside(name, "key")));
         assert_eq!(sandbox.run(["cat", "new"]).stdout, b"tonight");
         assert_eq!(sandbox.ids().len(), expected.len() + 1);
+        for wanted in &expected {
+            shows(&sandbox, wanted);
+        }
+    }
+}
+
+/// The trash and the holds are as they were. A snapshot in the trash comes back whole, and one
+/// that is gone does not.
+#[test]
+fn what_a_golden_store_has_forgotten_is_in_its_trash() {
+    for name in collected() {
+        let (sandbox, expected) = opened(name);
+        let trash = sandbox.json(["snapshots", "--trash"]);
+        assert_eq!(trash.len(), 1, "{name}: {trash:?}");
+        assert_eq!(trash[0]["name"], "mistake");
+        let held: Vec<_> = sandbox.json(["snapshots"]);
+        let held = held.iter().find(|snapshot| !snapshot["holds"].as_array().unwrap().is_empty()).unwrap();
+        assert_eq!(
+            (&held["holds"][0]["label"], &held["id"]),
+            (&"the first".into(), &expected[1]["id"]),
+            "{name}"
+        );
+        assert_eq!(held["keep_until"], "2030-01-01T23:59:59.999999999Z");
+        assert!(sandbox.fails(2, ["forget", expected[1]["id"].as_str().unwrap()]).contains("the first"));
+        let brought_back = sandbox.json(["forget", "--undo", "mistake"]);
+        assert_eq!(brought_back[0]["name"], "mistake", "{name}");
+        assert_eq!(sandbox.ids().len(), expected.len() + 1);
+        assert_eq!(sha256(&sandbox.run(["cat", "mistake"]).stdout), MISTAKE, "{name}");
+        sandbox.ok(["verify", "--data"]);
+    }
+}
+
+/// A reader leaves the collection as it was cut. A writer finishes it. Both find everything.
+#[test]
+fn a_writer_finishes_the_cut_collection_of_a_golden_store() {
+    for name in collected().filter(|name| name.contains("cut")) {
+        let (sandbox, expected) = opened(name);
+        let successors = || {
+            let files = fs::read_dir(sandbox.store().join("arenas")).unwrap();
+            files
+                .filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|end| end == "next"))
+                .count()
+        };
+        let before = successors();
+        assert!(before > 0);
+        sandbox.ok(["verify", "--data"]);
+        assert_eq!(successors(), before, "{name}");
+        let bytes = |sandbox: &Sandbox| -> u64 {
+            sandbox.arenas().iter().map(|arena| arena.metadata().unwrap().len()).sum()
+        };
+        let old = bytes(&sandbox);
+        sandbox.snapshot_bytes("new", b"tonight");
+        assert_eq!(successors(), 0, "{name}");
+        assert!(bytes(&sandbox) + 500_000 < old, "{name}: the space is free");
+        sandbox.ok(["verify", "--data"]);
         for wanted in &expected {
             shows(&sandbox, wanted);
         }
