@@ -21,6 +21,7 @@ A cold cache means: root drops it by /proc/sys/vm/drop_caches, and other users r
 from the page cache. The tmpfs is /dev/shm. Further measurements are not scenarios:
 
   verify, replicate, clone, repair, parity       the upkeep of a store (bench/upkeep.py)
+  reclaim                                        the space of forgotten snapshots (bench/reclaiming.py)
   look-random, look-listing, look-sequential     the reading of a past day (bench/looking.py)
   nbd, boot, night                               disks over NBD, booted snapshots, running machines
                                                  (bench/machines.py)
@@ -39,7 +40,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import before, faults, looking, machines, planning, upkeep, venti
+from bench import before, faults, looking, machines, planning, reclaiming, upkeep, venti
 from bench.measure import remove
 from bench.report import table, write_json
 from bench.rounds import Failure, run_scenario
@@ -126,6 +127,7 @@ def paired(program: str, data: Path, below: str, quick: bool) -> list[tuple[str,
     works in the folder `below` its own."""
     return [
         ("upkeep", upkeep.NAMES, upkeep.Upkeep(program, TARGET / "python" / "bin" / "python", data / "upkeep" / below, quick)),
+        ("forgetting", reclaiming.NAMES, reclaiming.Reclaiming(program, data / "reclaim" / below, quick)),
         ("machines", machines.NAMES, machines.Machines(program, data / "machines" / below, data / "days", quick)),
         ("blocks over Venti's protocol", venti.NAMES, venti.Venti(program, data / "venti" / below, quick)),
         ("predictions", planning.NAMES, planning.Planning(program, data / "plan" / below, quick)),
@@ -136,7 +138,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + machines.NAMES + venti.NAMES + planning.NAMES + looking.LOOK + faults.NAMES
+    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + reclaiming.NAMES + machines.NAMES + venti.NAMES + planning.NAMES + looking.LOOK + faults.NAMES
     tool_names = ["varve", *(tool.name for tool in PEERS)]
     parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
@@ -153,6 +155,7 @@ def parse() -> argparse.Namespace:
         for scenario in SCENARIOS:
             print(f"  {scenario.name:<10} {scenario.title}")
         print(f"  {', '.join(upkeep.NAMES)}: the cost of keeping a store")
+        print(f"  {', '.join(reclaiming.NAMES)}: the space of forgotten snapshots comes back, beside other tools")
         print(f"  {', '.join(looking.LOOK)}: the cost of reading a past day")
         print(f"  {', '.join(venti.NAMES)}: blocks over Venti's protocol")
         print(f"  {', '.join(planning.NAMES)}: the engine in six cases, beside the predictions of `varve plan`")
