@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use varve_world::FileName;
 
-use crate::{NonObjectKind, Object, PutMode, Target, TargetError};
+use crate::{Erased, NonObjectKind, Object, PutMode, Target, TargetError};
 
 /// Runs the whole suite. Each call of `fresh` must make an empty target.
 ///
@@ -246,4 +246,7 @@ fn removal_removes(target: &dyn Target) {
     assert!(matches!(target.remove(&file), Err(TargetError::NotFound { .. })));
     target.put(&file, Bytes::from_static(b"again"), PutMode::Create).unwrap();
     assert_eq!(target.get(&file, 0..5).unwrap(), "again");
+    assert_eq!(target.erase(&file).unwrap(), Erased::Gone);
+    assert_eq!(target.list("keys").unwrap(), []);
+    assert!(matches!(target.erase(&file), Err(TargetError::NotFound { .. })));
 }

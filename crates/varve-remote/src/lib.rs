@@ -47,7 +47,8 @@ pub use open::{OpenTargetError, open};
 pub use open_options::{OpenOptions, S3Keys, UnknownHosts};
 pub use retry::retrying_target::RetryPolicy;
 pub use target::{
-    Capabilities, NonObject, NonObjectKind, Object, PutMode, Survey, TakePiece, Target, TargetError,
+    Capabilities, Erased, NonObject, NonObjectKind, Object, ObjectLock, PutMode, Survey, TakePiece, Target,
+    TargetError,
 };
 pub use targets::folder::FolderTarget;
 pub use targets::memory::MemoryTarget;

@@ -104,6 +104,33 @@ pub enum TargetError {
     },
 }
 
+/// The result of removing an object for good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Erased {
+    /// The object is gone, and so is its space.
+    Gone,
+    /// The target protects the object. Nothing was changed.
+    Locked(ObjectLock),
+}
+
+/// The protection of an object by its target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ObjectLock {
+    /// Until a day, as the target writes it: `2026-12-01`.
+    Until(String),
+    /// Until somebody ends it.
+    LegalHold,
+}
+
+impl fmt::Display for ObjectLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Until(day) => write!(f, "locked until {day}"),
+            Self::LegalHold => f.write_str("under a legal hold"),
+        }
+    }
+}
+
 /// A consumer of pieces. It returns whether to continue.
 pub type TakePiece<'a> = dyn FnMut(Bytes) -> ControlFlow<()> + 'a;
 
@@ -173,6 +200,14 @@ pub trait Target: Send + Sync + fmt::Display {
     /// # Errors
     /// [`TargetError::NotFound`], or as [`put`](Self::put).
     fn remove(&self, name: &FileName) -> Result<(), TargetError>;
+
+    /// Removes an object for good: also from a target that keeps removed objects as old versions.
+    ///
+    /// # Errors
+    /// As [`remove`](Self::remove). A lock that the target tells of is no error.
+    fn erase(&self, name: &FileName) -> Result<Erased, TargetError> {
+        self.remove(name).map(|()| Erased::Gone)
+    }
 
     /// Removes the leftovers of dead writers that the last full listing has found. Returns the
     /// number of removed files. Never removes an object, or a file that a writer may still use.

@@ -12,9 +12,11 @@
 //! Invariants:
 //! - A segment is uploaded only if it is durable in the store and every code in it was checked.
 //!   Damage is never replicated.
-//! - An object at a target is never changed, and never removed unless the user named it. So a
+//! - An object at a target is never changed, and never removed unless the user asked for it. So a
 //!   write-once target is enough, and a replica that was stopped at any moment is a store: a prefix
 //!   of the log.
+//! - The earlier generation of an arena is removed only when the later one was read back whole, and
+//!   a page there counts it.
 //! - The target is not trusted. The names of objects are claims, which the codes in the log confirm
 //!   or refute.
 //! - Two copies of a store with different histories never mix: a segment's name contains the code
@@ -28,6 +30,7 @@
 
 mod audit;
 mod cloning;
+mod dropping;
 mod objects;
 mod observer;
 mod reading;
@@ -36,6 +39,9 @@ mod replication;
 
 pub use audit::{AuditError, AuditFinding, AuditFindingKind, AuditReport, ClumpShare, ReplicaToAudit, audit};
 pub use cloning::clone_replica::{CloneError, CloneOptions, Cloned, DamagedInReplica, clone_replica};
+pub use dropping::drop_error::DropError;
+pub use dropping::drop_plan::{DropPlan, Dropped};
+pub use dropping::proof::NotProven;
 pub use objects::listing::{ArenaAssembly, ListedSegment, ObstructingEntry, ReplicaListing};
 pub use objects::object_name::{SegmentEnd, SegmentName};
 pub use objects::record_ends::RecordsDamage;

@@ -3,12 +3,15 @@
 use std::error::Error;
 use std::io;
 
-use varve_archive::{DecodeNodeError, DecodeSnapshotError, FieldError, ReadRecordsError, SelectError};
+use varve_archive::{
+    CollectError, DecodeNodeError, DecodeSnapshotError, FieldError, ForgetError, HoldLabelError,
+    MarkTreeError, ReadRecordsError, ReadRemovedError, SelectError, UnknownSnapshots, WalkBlocksError,
+};
 use varve_block::{FailureKind, GetError, HasKind, causes};
 use varve_log::AppendError;
-use varve_replica::{CloneError, ObstructingEntry, OpenReplicaError};
+use varve_replica::{CloneError, DropError, ObstructingEntry, OpenReplicaError};
 use varve_store::{ChooseIndexError, ConfigError, KeyError, NotPermitted, OpenStoreError};
-use varve_tree::{ReadPointerError, ReadTreeError};
+use varve_tree::{DecodeTreeBlockError, ReadPointerError, ReadTreeError};
 use varve_world::LockError;
 
 /// Arguments that are valid each by itself, but not together.
@@ -55,20 +58,29 @@ pub fn kind_of(error: &(dyn Error + 'static)) -> Option<FailureKind> {
         AppendError,
         ChooseIndexError,
         CloneError,
+        CollectError,
         ConfigError,
         DecodeNodeError,
         DecodeSnapshotError,
+        DecodeTreeBlockError,
+        DropError,
         FieldError,
+        ForgetError,
         GetError,
-        ObstructingEntry,
+        HoldLabelError,
         KeyError,
+        MarkTreeError,
         NotPermitted,
-        OpenStoreError,
+        ObstructingEntry,
         OpenReplicaError,
+        OpenStoreError,
         ReadPointerError,
         ReadRecordsError,
+        ReadRemovedError,
         ReadTreeError,
         SelectError,
+        UnknownSnapshots,
+        WalkBlocksError,
         io::Error,
     );
     match error.downcast_ref() {

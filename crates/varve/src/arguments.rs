@@ -42,8 +42,9 @@ pub use snapshot_filter::SnapshotFilterArgs;
 pub use snapshots::{AsChoice, GroupBy, ListSnapshotsArgs, TagArgs};
 pub use value::parse_name;
 use value::{
-    parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment, parse_compression,
-    parse_duration, parse_format, parse_index_memory, parse_parity, parse_size, parse_tag, parse_time,
+    parse_age, parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment,
+    parse_compression, parse_duration, parse_format, parse_index_memory, parse_parity, parse_size, parse_tag,
+    parse_time,
 };
 pub use venti::{CopyArgs, ImportArgs, VentiCommand};
 pub use verify::{RepairArgs, VerifyArgs};
@@ -738,6 +739,13 @@ pub struct ReplicateArgs {
     /// Until then they still open the replica.
     #[arg(long)]
     pub delete_extra_keys: bool,
+
+    /// Remove the earlier generations of arenas that `gc` has written anew, at once or once they
+    /// were not needed for this time
+    ///
+    /// Each present generation is read back first. Without this option they stay there for ever.
+    #[arg(long, value_name = "AGE", num_args = 0..=1, require_equals = true, default_missing_value = "0h", value_parser = parse_age)]
+    pub drop_superseded: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Args)]

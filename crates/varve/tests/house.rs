@@ -41,11 +41,12 @@ const FLOORS: [(&str, u32); 21] = [
 
 /// The files with layouts of hints. A reader of the format may delete hints, so
 /// `docs/internals/format.md` does not have their bytes.
-const HINTS: [&str; 14] = [
+const HINTS: [&str; 15] = [
     "varve-archive/src/taking/last_snapshot_record.rs",
     "varve-index/src/checkpoint.rs",
     "varve-index/src/disk/page.rs",
     "varve-index/src/disk/summary.rs",
+    "varve-replica/src/dropping/superseded_since.rs",
     "varve-replica/src/replication/replica_end.rs",
     "varve-store/src/reader/lost_blocks.rs",
     "varve-store/src/saved_index/coverage.rs",

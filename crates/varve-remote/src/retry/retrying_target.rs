@@ -11,7 +11,7 @@ use varve_world::FileName;
 
 use crate::naming::target_listing::TargetListing;
 use crate::retry::attempt_error::AttemptError;
-use crate::{Capabilities, Object, PutMode, Survey, TakePiece, Target, TargetError, edge};
+use crate::{Capabilities, Erased, Object, PutMode, Survey, TakePiece, Target, TargetError, edge};
 
 /// The bytes of an existing object that are compared at a time.
 const COMPARED_BYTES: u64 = 8 << 20;
@@ -109,6 +109,11 @@ pub(crate) trait AttemptTarget: Send + Sync + fmt::Display {
 
     /// Removes an object.
     fn remove(&self, name: &FileName) -> Result<(), AttemptError>;
+
+    /// Removes an object for good, as [`Target::erase`].
+    fn erase(&self, name: &FileName) -> Result<Erased, AttemptError> {
+        self.remove(name).map(|()| Erased::Gone)
+    }
 
     /// Removes a leftover that a listing has found, by its path below the target's folder.
     fn remove_leftover(&self, _path: &str) -> Result<(), AttemptError> {
@@ -309,6 +314,14 @@ impl<H: AttemptTarget> Target for RetryingTarget<H> {
         let outcome = self.persist(name.as_str(), |in_doubt| match self.home.remove(name) {
             // An earlier attempt of this call may have removed it, with a lost answer.
             Err(AttemptError::NotFound) if in_doubt => Ok(()),
+            outcome => outcome,
+        });
+        outcome.map_err(|trouble| trouble.of_object(name, 0))
+    }
+
+    fn erase(&self, name: &FileName) -> Result<Erased, TargetError> {
+        let outcome = self.persist(name.as_str(), |in_doubt| match self.home.erase(name) {
+            Err(AttemptError::NotFound) if in_doubt => Ok(Erased::Gone),
             outcome => outcome,
         });
         outcome.map_err(|trouble| trouble.of_object(name, 0))

@@ -26,7 +26,7 @@ use crate::retry::attempt_error::AttemptError;
 use crate::transfer::pieces::PieceCutter;
 use crate::transfer::spare_buffers::SpareBuffers;
 use crate::{
-    Capabilities, NonObjectKind, Object, Pace, PutMode, Survey, TakePiece, Target, TargetError, edge,
+    Capabilities, Erased, NonObjectKind, Object, Pace, PutMode, Survey, TakePiece, Target, TargetError, edge,
 };
 
 /// The bytes that are read or written between two checks of the pace.
@@ -448,6 +448,17 @@ impl Target for FolderTarget {
             path.parent().map_or(Ok(()), |folder| sync_folder(folder).map_err(AttemptError::of_io))
         });
         synced.map_err(|trouble| trouble.of_object(name, 0))
+    }
+
+    fn erase(&self, name: &FileName) -> Result<Erased, TargetError> {
+        self.remove(name)?;
+        // The folder of an object whose last object is gone. It is refused while anything is in it.
+        if !name.folder().is_empty()
+            && self.path(name).parent().is_some_and(|folder| fs::remove_dir(folder).is_ok())
+        {
+            sync_folder(&self.root).map_err(|error| AttemptError::of_io(error).of_object(name, 0))?;
+        }
+        Ok(Erased::Gone)
     }
 
     fn remove_leftovers(&self) -> usize {

@@ -38,7 +38,7 @@ use crate::naming::location::S3Location;
 use crate::naming::target_listing::TargetListing;
 use crate::retry::attempt_error::{AttemptError, chain};
 use crate::retry::retrying_target::AttemptTarget;
-use crate::{Capabilities, OpenOptions, PutMode, TakePiece};
+use crate::{Capabilities, Erased, ObjectLock, OpenOptions, PutMode, TakePiece};
 
 /// The object on which exclusive creation is tried.
 const PROBE: &str = ".varve-probe";
@@ -199,10 +199,23 @@ impl S3 {
         self.request(Method::GET, &self.key(name.as_str()), &[], headers, Bytes::new()).await
     }
 
-    async fn head(&self, name: &FileName) -> Result<u64, AttemptError> {
+    async fn head(&self, name: &FileName) -> Result<HttpAnswer, AttemptError> {
         let key = self.key(name.as_str());
-        let answer = self.send(Method::HEAD, &key, &[], HeaderMap::new(), Bytes::new()).await?.success()?;
-        answer.content_length()
+        self.send(Method::HEAD, &key, &[], HeaderMap::new(), Bytes::new()).await?.success()
+    }
+
+    /// Removes the newest version of an object, and not only its name. The server judges its lock.
+    async fn erase_version(&self, name: &FileName) -> Result<Erased, AttemptError> {
+        let head = self.head(name).await?;
+        let (lock, version) = (lock_of(&head.headers), version_of(&head.headers));
+        let query = version.map(|version| ("versionId", version));
+        let key = self.key(name.as_str());
+        let answer =
+            self.send(Method::DELETE, &key, query.as_slice(), HeaderMap::new(), Bytes::new()).await?;
+        match lock {
+            Some(lock) if answer.status.is_client_error() => Ok(Erased::Locked(lock)),
+            _ => answer.success().map(|_| Erased::Gone),
+        }
     }
 
     async fn is_there(&self, name: &FileName) -> Result<bool, AttemptError> {
@@ -466,6 +479,27 @@ fn take_page(page: &[u8], prefix: &str, into: &mut TargetListing) -> Result<Opti
     }
 }
 
+/// Returns the version of an object in a bucket that keeps versions.
+fn version_of(headers: &HeaderMap) -> Option<&str> {
+    let version = headers.get("x-amz-version-id")?.to_str().ok()?;
+    (version != "null").then_some(version)
+}
+
+/// Returns the lock that an object had or still has. The text is the server's, so it must look like
+/// a day.
+fn lock_of(headers: &HeaderMap) -> Option<ObjectLock> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    if text("x-amz-object-lock-legal-hold").is_some_and(|hold| hold.eq_ignore_ascii_case("ON")) {
+        return Some(ObjectLock::LegalHold);
+    }
+    let day = text("x-amz-object-lock-retain-until-date")?.get(..10)?;
+    let is_day = day.bytes().enumerate().all(|(place, byte)| match place {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    });
+    is_day.then(|| ObjectLock::Until(day.to_owned()))
+}
+
 fn forget_if_gone(trouble: AttemptError, upload: &mut MultipartUpload) -> AttemptError {
     match trouble {
         AttemptError::NotFound => {
@@ -569,7 +603,7 @@ impl AttemptTarget for S3 {
     }
 
     fn length(&self, name: &FileName) -> Result<u64, AttemptError> {
-        self.http.wait(0, self.head(name))
+        self.http.wait(0, async { self.head(name).await?.content_length() })
     }
 
     fn list(&self, folder: &str, into: &mut TargetListing) -> Result<(), AttemptError> {
@@ -584,6 +618,10 @@ impl AttemptTarget for S3 {
             let key = self.key(name.as_str());
             self.send(Method::DELETE, &key, &[], HeaderMap::new(), Bytes::new()).await?.success().map(drop)
         })
+    }
+
+    fn erase(&self, name: &FileName) -> Result<Erased, AttemptError> {
+        self.http.wait(0, self.erase_version(name))
     }
 }
 
@@ -623,6 +661,23 @@ mod tests {
             b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
         ] {
             assert!(take_page(page, "", &mut TargetListing::default()).is_err());
+        }
+    }
+
+    #[test]
+    fn locks_are_days_or_holds() {
+        let lock = |name: &'static str, value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_str(value).unwrap());
+            lock_of(&headers)
+        };
+        let (until, hold) = ("x-amz-object-lock-retain-until-date", "x-amz-object-lock-legal-hold");
+        let day = Some(ObjectLock::Until("2026-12-01".into()));
+        assert_eq!(lock(until, "2026-12-01T08:00:00Z"), day);
+        assert_eq!(lock(until, "2026-12-01T08:00:00.123Z"), day);
+        assert_eq!((lock(hold, "ON"), lock(hold, "OFF")), (Some(ObjectLock::LegalHold), None));
+        for forged in ["", "tomorrow!!", "2026-12-1", "2026/12/01T08:00:00Z"] {
+            assert_eq!(lock(until, forged), None, "{forged}");
         }
     }
 

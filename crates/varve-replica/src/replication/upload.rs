@@ -10,6 +10,7 @@ use varve_log::{ArenaId, ReadLogError};
 use varve_remote::{PutMode, Target, TargetError};
 use varve_world::{Claims, FileLock, FileName, LockError, Workers, work_in_order};
 
+use crate::dropping::superseded_since::SupersededSince;
 use crate::objects::listing::{ListedSegment, ReplicaListing};
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
 use crate::observer::Observer;
@@ -109,13 +110,26 @@ impl ReplicationPlan {
         {
             tracing::warn!(%error, "the state of the replica could not be recorded");
         }
+        note_superseded(source, target.as_ref(), &after);
         Ok(done)
+    }
+}
+
+/// Records the generations that are not needed at the target any more. If this fails, their time
+/// begins later.
+fn note_superseded(source: ReplicationSource<'_>, target: &dyn Target, listing: &ReplicaListing) {
+    let (storage, keys) = (source.world.storage.as_ref(), source.log.keys());
+    let mut record = SupersededSince::read(storage, keys, target);
+    if record.note_listed(listing, source.world.clock.now())
+        && let Err(error) = record.write(storage, keys, target)
+    {
+        tracing::warn!(%error, "the earlier generations at the replica could not be recorded");
     }
 }
 
 /// Locks the store, so that one process at a time replicates it. If no lock can be made, the
 /// replication runs without one: the disk may be failing, and its data should still be copied.
-fn lock(source: ReplicationSource<'_>) -> Result<Option<Box<dyn FileLock>>, ReplicateError> {
+pub(crate) fn lock(source: ReplicationSource<'_>) -> Result<Option<Box<dyn FileLock>>, ReplicateError> {
     let file = FileName::new("replicate.lock").expect("a plain name");
     match source.world.storage.lock(&file, "another replication") {
         Ok(lock) => Ok(Some(lock)),

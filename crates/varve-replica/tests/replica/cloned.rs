@@ -9,7 +9,7 @@ use varve_remote::{MemoryTarget, Object, Target};
 use varve_replica::{CloneError, CloneOptions, Cloned, Observer, Replica, clone_replica};
 use varve_store::{Secret, Store, StoreAccess};
 use varve_upkeep::Checker;
-use varve_world::{MemoryStorage, World};
+use varve_world::{MemoryStorage, Timestamp, World};
 use zeroize::Zeroizing;
 
 use crate::sample::{Failing, Sample, contents, name, secret, segments, shared, world};
@@ -68,7 +68,7 @@ fn a_clone_goes_on_with_the_replica() {
     let (_, target) = replicated();
     let storage = MemoryStorage::new();
     cloned_into(&target, &storage, CloneOptions::default()).unwrap();
-    let mut clone = Sample { storage, blocks: Vec::new() };
+    let mut clone = Sample { storage, blocks: Vec::new(), now: Timestamp(1) };
     clone.write(300, 40);
     let done = clone.replicate(&shared(target.clone())).unwrap();
     assert!(done.uploaded_bytes > 0);

@@ -9,4 +9,5 @@ mod cloned;
 mod in_place;
 mod replicate;
 mod rewritten;
+mod superseded;
 mod tampered;

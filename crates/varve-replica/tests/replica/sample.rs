@@ -5,13 +5,15 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, BlockType};
 use varve_log::{ArenaId, ArenaMap, ArenaState, ClumpBytes, Log};
 use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, Target, TargetError};
 use varve_replica::{
-    Replica, ReplicaStorage, ReplicateError, ReplicateOptions, Replicated, ReplicationPlan, ReplicationSource,
+    DropError, DropPlan, Dropped, Replica, ReplicaStorage, ReplicateError, ReplicateOptions, Replicated,
+    ReplicationPlan, ReplicationSource,
 };
 use varve_store::{Encryption, PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
 use varve_upkeep::{BatchLimits, Reclaimer};
@@ -48,6 +50,8 @@ pub fn random_bytes(seed: u64, length: usize) -> Vec<u8> {
 pub struct Sample {
     pub storage: MemoryStorage,
     pub blocks: Vec<(BlockName, Vec<u8>)>,
+    /// The time at which the store is replicated.
+    pub now: Timestamp,
 }
 
 impl Sample {
@@ -63,12 +67,12 @@ impl Sample {
         config.clump_bytes = ClumpBytes::new(64 << 10).unwrap();
         let world = world(Arc::new(storage.clone()), u64::from(id));
         Store::create(&world, &config, Some(&secret()), PassphraseCost::default()).unwrap();
-        Self { storage, blocks: Vec::new() }
+        Self { storage, blocks: Vec::new(), now: Timestamp(1) }
     }
 
     /// An independent copy of the store. Later writes to one do not reach the other.
     pub fn fork(&self) -> Self {
-        Self { storage: self.storage.fork(), blocks: self.blocks.clone() }
+        Self { storage: self.storage.fork(), ..self.clone() }
     }
 
     /// Puts some hundred KiB, different for each seed.
@@ -115,7 +119,8 @@ impl Sample {
     }
 
     pub fn world(&self) -> World {
-        world(Arc::new(self.storage.clone()), 77)
+        let world = world(Arc::new(self.storage.clone()), 77);
+        World { clock: Arc::new(FixedClock(self.now)), ..world }
     }
 
     pub fn unlock(&self) -> (World, StoreConfig, Log) {
@@ -147,6 +152,16 @@ impl Sample {
 
     pub fn replicate(&self, target: &Arc<dyn Target>) -> Result<Replicated, ReplicateError> {
         self.replicate_with(target, &small(), 3)
+    }
+
+    /// Removes the earlier generations from a target, if they are this old.
+    pub fn drop_superseded(&self, target: &Arc<dyn Target>, age: Duration) -> Result<Dropped, DropError> {
+        let (world, config, log) = self.unlock();
+        let source = ReplicationSource { world: &world, config: &config, log: &log };
+        let plan = ReplicationPlan::new(source, target, &small())?;
+        let plan = DropPlan::new(source, target.as_ref(), &plan, age);
+        let mut dropped = Dropped::default();
+        plan.apply(source, Some(&secret()), target, &(), &mut dropped).map(|()| dropped)
     }
 
     /// The files of the log up to the last byte that a page names. The mark that a writer leaves
@@ -211,11 +226,17 @@ pub fn contents(target: &MemoryTarget, object: &Object) -> Bytes {
 pub struct Failing {
     pub below: MemoryTarget,
     pub left: AtomicU64,
+    may_remove: bool,
 }
 
 impl Failing {
     pub fn after(below: &MemoryTarget, operations: u64) -> Self {
-        Self { below: below.clone(), left: AtomicU64::new(operations) }
+        Self { below: below.clone(), left: AtomicU64::new(operations), may_remove: false }
+    }
+
+    /// Allows objects to be removed.
+    pub fn with_removals(below: &MemoryTarget, operations: u64) -> Self {
+        Self { may_remove: true, ..Self::after(below, operations) }
     }
 
     fn count(&self, what: &str) -> Result<(), TargetError> {
@@ -255,6 +276,8 @@ impl Target for Failing {
     }
 
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {
-        panic!("{name} was to be removed, and nobody has asked for that");
+        assert!(self.may_remove, "{name} was to be removed, and nobody has asked for that");
+        self.count(name.as_str())?;
+        self.below.remove(name)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::files::without_tests;
 use crate::pages::glossary;
-use crate::{crates, file_name, report, sources, text};
+use crate::{crates, file_name, report, root, sources, text};
 
 /// Words that the glossary rules out, and that have no other meaning in the code. (`chunk` is also
 /// a part of a reply of the NBD protocol, and `cluster` a unit of FAT: such words are not checked.)
@@ -178,4 +178,21 @@ fn comments_name_types_that_exist() {
     }
     assert!(name_count >= 500, "only {name_count} names were found: does this test still see them?");
     report(&findings);
+}
+
+/// An exit status follows from the kind of an error, which is found only in listed types.
+#[test]
+fn every_error_with_a_kind_is_looked_for() {
+    let mut with_kind = BTreeSet::new();
+    for path in crates().values().flat_map(|folder| sources(folder)) {
+        let code = text(&path);
+        let types = code.split("has_kind!(").skip(1).filter_map(|rest| rest.split_once(':'));
+        with_kind.extend(types.map(|(name, _)| name.trim().to_owned()).filter(|name| !name.starts_with('$')));
+    }
+    assert!(with_kind.len() > 20, "{with_kind:?}");
+    let failure = text(&root().join("crates/varve-session/src/failure.rs"));
+    let listed = failure.split_once("first_of!(\n").unwrap().1.split_once(");").unwrap().0;
+    let listed: BTreeSet<String> = listed.split(',').map(|name| name.trim().to_owned()).collect();
+    let missing: Vec<_> = with_kind.difference(&listed).collect();
+    assert!(missing.is_empty(), "varve-session/src/failure.rs does not look for {missing:?}");
 }

@@ -30,6 +30,32 @@ fn read_elsewhere(sandbox: &Sandbox) -> Run {
     Run::new(command.args(["cat", "night"]).output().unwrap())
 }
 
+/// The length of the replica's files in bytes.
+fn replica_bytes(sandbox: &Sandbox) -> u64 {
+    let folders = fs::read_dir(sandbox.path("replica/arenas")).unwrap();
+    let files = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+    files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+}
+
+/// A store with a replica which has the earlier generations of arenas that `gc` has written anew.
+/// Each arena has contents of several nights, and every second night is forgotten.
+fn with_superseded() -> Sandbox {
+    let sandbox = Sandbox::encrypted();
+    for night in 0..NIGHTS {
+        take(&sandbox, night, NIGHT_BYTES);
+    }
+    sandbox.ok(["replicate", "replica"]);
+    let ids = sandbox.ids();
+    let words = ["forget", "--undo-days", "0"].into_iter();
+    sandbox.ok(words.chain(ids.iter().step_by(2).map(String::as_str)));
+    sandbox.ok(["gc"]);
+    sandbox.ok(["replicate", "replica"]);
+    sandbox
+}
+
+const NIGHTS: u64 = 8;
+const NIGHT_BYTES: usize = 300_000;
+
 /// The arenas at the replica, each with its generations: the names of their folders.
 fn folders(sandbox: &Sandbox) -> BTreeSet<String> {
     let entries = fs::read_dir(sandbox.path("replica/arenas")).unwrap();
@@ -61,4 +87,78 @@ fn a_machine_that_has_seen_the_replica_before_gc_reads_it_without_complaint() {
     fs::rename(sandbox.path("older"), sandbox.path("replica")).unwrap();
     let older = read_elsewhere(&sandbox);
     assert!(older.stderr.contains("is older than when this machine last saw it"), "{}", older.stderr);
+}
+
+#[test]
+fn a_replica_shrinks_once_its_present_generations_are_proven() {
+    let sandbox = with_superseded();
+    let (all, all_bytes) = (folders(&sandbox), replica_bytes(&sandbox));
+
+    let dry = sandbox.json(["replicate", "replica", "--drop-superseded", "--dry-run"]).pop().unwrap();
+    let doomed: BTreeSet<String> = dry["objects"].as_array().unwrap().iter().map(folder_of).collect();
+    assert!(!doomed.is_empty() && doomed.iter().all(|folder| folder.ends_with(".0")), "{doomed:?}");
+    assert_eq!(folders(&sandbox), all, "a dry run removes nothing");
+
+    let waiting = sandbox.ok(["replicate", "replica", "--drop-superseded=30d"]);
+    assert!(waiting.contains("not old enough, the first until "), "{waiting}");
+    assert_eq!(folders(&sandbox), all);
+
+    let removed = sandbox.json(["replicate", "replica", "--drop-superseded"]).pop().unwrap();
+    assert_eq!((&removed["removed"], &removed["freed_bytes"]), (&dry["objects"], &dry["bytes"]));
+    let left: BTreeSet<String> = all.difference(&doomed).cloned().collect();
+    assert_eq!(folders(&sandbox), left);
+    assert_eq!(replica_bytes(&sandbox), all_bytes - dry["bytes"].as_u64().unwrap());
+    assert!(replica_bytes(&sandbox) < all_bytes * 3 / 4, "{} of {all_bytes}", replica_bytes(&sandbox));
+
+    let again = sandbox.ok(["replicate", "replica", "--drop-superseded"]);
+    assert!(again.contains("no earlier generation to remove from "), "{again}");
+    sandbox.ok(["verify", "--replica", "replica", "--data"]);
+    assert!(read_elsewhere(&sandbox).stdout == noise(NIGHTS - 1, NIGHT_BYTES));
+    sandbox.ok(["clone", "replica", "clone"]);
+}
+
+fn folder_of(object: &serde_json::Value) -> String {
+    object.as_str().unwrap().split('/').nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn an_earlier_generation_stays_beside_a_present_one_that_is_damaged() {
+    let sandbox = with_superseded();
+    let all = folders(&sandbox);
+    let rewritten = all.iter().filter(|folder| folder.ends_with(".1"));
+    let objects =
+        rewritten.flat_map(|folder| fs::read_dir(sandbox.path("replica/arenas").join(folder)).unwrap());
+    let objects = objects.map(|object| object.unwrap().path());
+    let largest = objects.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+    assert!(largest.metadata().unwrap().len() > 200_000, "an arena keeps clumps");
+    let rewritten = largest.parent().unwrap().file_name().unwrap().to_str().unwrap();
+    let mut contents = fs::read(&largest).unwrap();
+    let middle = contents.len() / 2;
+    contents[middle] ^= 1;
+    fs::write(&largest, &contents).unwrap();
+
+    let run = sandbox.run(["replicate", "replica", "--drop-superseded"]);
+    assert_eq!(run.code, Some(5), "{}", run.stderr);
+    assert!(run.stderr.contains("keeps its earlier generations at "), "{}", run.stderr);
+    let arena = rewritten.split('.').next().unwrap();
+    assert!(folders(&sandbox).contains(&format!("{arena}.0")));
+
+    let name = format!("arenas/{rewritten}/{}", largest.file_name().unwrap().to_str().unwrap());
+    sandbox.ok(["replicate", "replica", "--replace", &name, "--drop-superseded"]);
+    assert!(!folders(&sandbox).contains(&format!("{arena}.0")));
+    sandbox.ok(["verify", "--replica", "replica", "--data"]);
+}
+
+/// The earlier generations may be the only good copy of what the store has lost.
+#[test]
+fn nothing_is_removed_for_a_damaged_store() {
+    let sandbox = with_superseded();
+    let all = folders(&sandbox);
+    let damaged = sandbox.arenas().remove(0);
+    let mut contents = fs::read(&damaged).unwrap();
+    contents[40] ^= 1;
+    fs::write(&damaged, contents).unwrap();
+    let run = sandbox.run(["replicate", "replica", "--drop-superseded"]);
+    assert_eq!(run.code, Some(5), "{}", run.stderr);
+    assert_eq!(folders(&sandbox), all, "{}", run.stderr);
 }

@@ -82,10 +82,11 @@ fn no_key_that_only_adds_destroys_anything() {
     contents[40_000] ^= 1;
     fs::write(&damaged, contents).unwrap();
     let object = "arenas/0000000000.0/x";
-    let destroying: [(&[&str], &str); 6] = [
+    let destroying: [(&[&str], &str); 7] = [
         (&["repair"], "may not remove anything"),
         (&["repair", "--from", &replica], "may not remove anything"),
         (&["replicate", &replica, "--replace", object], "may not remove anything"),
+        (&["replicate", &replica, "--drop-superseded"], "may not remove anything"),
         (&["replicate", &replica, "--delete-extra-keys"], "may not make, change or remove keys"),
         (&["key", "remove", "a"], "may not make, change or remove keys"),
         (&["key", "export"], "may not make, change or remove keys"),

@@ -55,4 +55,16 @@ fn a_bucket_with_object_lock_will_do() {
     assert_eq!(ask(&curl, NOTHING_SHA256, &["-X", "DELETE", &remove]).0, 403);
     second.ok(&["clone", "URL", "clone"]);
     assert!(fs::read(second.sandbox.path("clone/config.toml")).is_ok());
+
+    // A replica in such a bucket shrinks only after the lock has ended.
+    let older = second.sandbox.ids();
+    second.sandbox.snapshot_bytes("disk", &noise(53, 2_300_000));
+    let words = ["forget", "--undo-days", "0"].into_iter().chain(older.iter().map(String::as_str));
+    second.ok(&words.collect::<Vec<_>>());
+    second.ok(&["gc"]);
+    let run = second.run(&["replicate", "URL", "--segment-size", "1M", "--drop-superseded"]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.text().contains("removed 0 objects"), "{}", run.text());
+    assert!(run.text().contains("stay, locked there: all may be removed after 20"), "{}", run.text());
+    assert!(second.ok(&["verify", "--replica", "URL", "--data"]).contains("all is well"));
 }

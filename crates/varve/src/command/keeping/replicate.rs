@@ -5,42 +5,24 @@ use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, bail};
 use serde_json::json;
-use varve_archive::Progress;
 use varve_block::with_causes;
 use varve_remote::Target;
 use varve_replica::{
-    DamagedInStore, Observer, RememberedTargets, ReplicateError, ReplicateOptions, Replicated,
-    ReplicationPlan, ReplicationSource, SegmentName, WrongLength,
+    DamagedInStore, RememberedTargets, ReplicateOptions, Replicated, ReplicationPlan, ReplicationSource,
+    SegmentName, WrongLength,
 };
-use varve_session::{
-    NamedBy, PUT_CONFIG, UsageError, WithHint, is_lock_free, leads_into, replica_hint, target,
-};
+use varve_session::{NamedBy, UsageError, WithHint, is_lock_free, leads_into, target};
 use varve_store::{Permission, Secret, Store};
 use varve_world::{FileName, RealWorkers, World};
 
+use super::replica_shrinking;
+use super::replication_run::{ReplicationRun, TransferProgress, replication_hint};
 use crate::arguments::ReplicateArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
 use crate::signals::cancellable_progress;
 use crate::{complaint, say, show};
-
-/// Shows the progress of transfers.
-pub(super) struct TransferProgress(pub(super) Arc<Progress>);
-
-impl Observer for TransferProgress {
-    fn set_total(&self, bytes: u64) {
-        self.0.set_total(0, bytes);
-    }
-
-    fn add_done(&self, bytes: u64) {
-        self.0.add_bytes_done(bytes);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled()
-    }
-}
 
 pub fn run(invocation: &Invocation, args: &ReplicateArgs) -> Result<CommandOutcome> {
     let path = invocation.session.store_folder()?;
@@ -63,9 +45,11 @@ pub fn run(invocation: &Invocation, args: &ReplicateArgs) -> Result<CommandOutco
     let (config, log) = Store::unlock(&world, secret.as_ref()).with_context(context)?;
     let source = ReplicationSource { world: &world, config: &config, log: &log };
     let progress = cancellable_progress()?;
+    let run = ReplicationRun { invocation, args, source, secret: secret.as_ref(), options, progress };
     let mut outcome = CommandOutcome::Done;
     for text in &targets {
         // The failure of one target must not keep the others from being updated.
+        let mut is_up_to_date = false;
         let done = target_name(text).and_then(|text| {
             require_elsewhere(&path, &text)?;
             // Open the target first, so that an invalid one is not remembered.
@@ -74,13 +58,16 @@ pub fn run(invocation: &Invocation, args: &ReplicateArgs) -> Result<CommandOutco
                 remembered.add(world.storage.as_ref(), &text)?;
             }
             let is_free = || is_lock_free(&path, "replicate.lock");
-            invocation.session.until_free(is_free, || {
-                one(invocation, args, source, &there, &target::shown(&text), &options, &progress)
-            })
+            invocation
+                .session
+                .until_free(is_free, || one(&run, &there, &target::shown(&text), &mut is_up_to_date))
         });
-        match done.map_err(|error| not_up_to_date(error, text)) {
+        match done.map_err(|error| match is_up_to_date {
+            true => error.context(format!("{} keeps its earlier generations", target::shown(text))),
+            false => not_up_to_date(error, text),
+        }) {
             Ok(done) => outcome = outcome.max(done),
-            Err(error) if targets.len() == 1 || progress.is_cancelled() => return Err(error),
+            Err(error) if targets.len() == 1 || run.progress.is_cancelled() => return Err(error),
             Err(error) => {
                 complaint::print(&error);
                 outcome = outcome.max(CommandOutcome::Failed);
@@ -98,31 +85,10 @@ fn not_up_to_date(error: Error, text: &str) -> Error {
     error.context(format!("{} was not brought up to date", target::shown(text)))
 }
 
-/// Returns the hint for a target that was not updated.
-fn hint(error: &ReplicateError) -> Option<&'static str> {
-    match error {
-        ReplicateError::Open(error) => replica_hint(error),
-        ReplicateError::ForeignConfig => Some(PUT_CONFIG),
-        ReplicateError::Ahead { .. } => {
-            Some("`varve clone TARGET FOLDER` brings the newer state into another folder")
-        }
-        ReplicateError::ForeignObject { .. } => {
-            Some("remove it there by hand; whoever put it there can do more harm")
-        }
-        ReplicateError::NotReplaceable(_) => {
-            Some("`varve verify --replica TARGET --data` names the damaged objects for --replace")
-        }
-        ReplicateError::Diverged { .. } | ReplicateError::ForeignStore { .. } => {
-            Some("name another folder or prefix as the target of this store")
-        }
-        _ => None,
-    }
-}
-
 /// Requires a key that may destroy for changes and removals at a target. Keys that only add are for
 /// machines that an attacker may take over.
 fn require_permission(invocation: &Invocation, args: &ReplicateArgs, secret: &Secret) -> Result<()> {
-    if args.replaced.is_empty() && !args.delete_extra_keys {
+    if args.replaced.is_empty() && !args.delete_extra_keys && args.drop_superseded.is_none() {
         return Ok(());
     }
     let role = invocation.session.keyring()?.unlock(secret)?.entry.role;
@@ -158,21 +124,37 @@ fn options(args: &ReplicateArgs) -> Result<ReplicateOptions> {
     Ok(ReplicateOptions { segment_bytes: args.segment_size, replace, delete_extra_keys })
 }
 
+/// Sets `is_up_to_date` once everything is uploaded, before anything is removed.
 fn one(
-    invocation: &Invocation,
-    args: &ReplicateArgs,
-    source: ReplicationSource<'_>,
+    run: &ReplicationRun<'_>,
     there: &Arc<dyn Target>,
     text: &str,
-    options: &ReplicateOptions,
-    progress: &Arc<Progress>,
+    is_up_to_date: &mut bool,
 ) -> Result<CommandOutcome> {
-    let plan = ReplicationPlan::new(source, there, options).with_hint(hint)?;
-    let mut outcome = report_plan(invocation, args, &plan, text);
-    if args.dry_run {
-        print_dry_run(invocation, &plan, text);
+    let plan = ReplicationPlan::new(run.source, there, &run.options).with_hint(replication_hint)?;
+    let outcome = report_plan(run.invocation, run.args, &plan, text);
+    if run.args.dry_run {
+        print_dry_run(run.invocation, &plan, text);
+        if let Some(age) = run.args.drop_superseded {
+            replica_shrinking::print_dry_run(run, there, text, &plan, age);
+        }
         return Ok(outcome);
     }
+    let outcome = outcome.max(bring_up_to_date(run, there, text, plan)?);
+    *is_up_to_date = true;
+    match run.args.drop_superseded {
+        Some(age) => Ok(outcome.max(replica_shrinking::run(run, there, text, age)?)),
+        None => Ok(outcome),
+    }
+}
+
+fn bring_up_to_date(
+    run: &ReplicationRun<'_>,
+    there: &Arc<dyn Target>,
+    text: &str,
+    plan: ReplicationPlan,
+) -> Result<CommandOutcome> {
+    let ReplicationRun { invocation, args, source, options, progress, .. } = run;
     let (present, planned) = (plan.present_bytes, plan.damaged.len());
     let wrong: Vec<_> = left_wrong(args, &plan)
         .map(|wrong| &wrong.object)
@@ -181,15 +163,15 @@ fn one(
         .collect();
     let shown = ShownProgress::start(text, progress, invocation.quiet);
     let workers = RealWorkers::new(usize::from(args.jobs));
-    let done = plan.apply(source, there, options, &workers, &TransferProgress(Arc::clone(progress)));
+    let done = plan.apply(*source, there, options, &workers, &TransferProgress(Arc::clone(progress)));
     drop(shown);
-    let done = done.with_hint(hint)?;
+    let done = done.with_hint(replication_hint)?;
     for damage in &done.damaged[planned..] {
         print_damage(damage);
     }
-    if !done.damaged.is_empty() {
+    let is_damaged = !done.damaged.is_empty();
+    if is_damaged {
         remark!("hint: `varve verify` shows what that harms; everything else was replicated");
-        outcome = CommandOutcome::Damage;
     }
     if !wrong.is_empty() {
         remark!(
@@ -197,7 +179,7 @@ fn one(
         );
     }
     print_done(invocation, &done, text, present, &wrong);
-    Ok(outcome)
+    Ok(if is_damaged { CommandOutcome::Damage } else { CommandOutcome::Done })
 }
 
 /// Returns the objects of a wrong length that are not replaced.
