@@ -19,8 +19,8 @@ use varve_store::{
     note_fingerprint,
 };
 use varve_upkeep::{
-    ArenaMeter, BatchLimits, LiveBlocks, ReclaimBatch, ReclaimBudget, ReclaimError, ReclaimPlan,
-    ReclaimedBatch, Reclaimer, RewrittenArena,
+    ArenaMeter, ArenaObstacle, ArenaUse, BatchLimits, LiveBlocks, ReclaimBatch, ReclaimBudget, ReclaimError,
+    ReclaimPlan, ReclaimedBatch, Reclaimer, RewrittenArena,
 };
 use varve_world::{Timestamp, read_each};
 
@@ -86,14 +86,22 @@ has_kind!(CollectError:
 pub struct Collection {
     options: CollectOptions,
     live: LiveBlocks,
-    /// The blocks that lead to others and were dead when the plan was made.
-    barren: Vec<BlockName>,
+    barren: BarrenBlocks,
     /// The snapshots in the trash whose undo has ended.
     expired: BTreeSet<SnapshotId>,
     report: CollectionReport,
     /// The arenas that are not rewritten yet, in batches.
     left: Vec<ReclaimBatch>,
-    is_begun: bool,
+}
+
+/// The blocks that lead to others and are dead, as far as the log was measured.
+struct BarrenBlocks {
+    /// Sorted.
+    names: Vec<BlockName>,
+    /// The first arena that may have been written to since it was measured.
+    next_arena: ArenaId,
+    /// True if the log has a note of them all.
+    is_noted: bool,
 }
 
 /// The findings of a plan.
@@ -137,7 +145,10 @@ impl Collection {
         let mut live =
             LiveBlocks::new(random, block_count, options.filter_bytes).map_err(CollectError::Random)?;
         let marked = mark(store, &roots, &mut live, progress)?;
-        let (plan, barren) = measure(store, &live, &options, progress)?;
+        let (uses, names) = measure(store, &live, &store.arenas()?, progress)?;
+        let plan = plan_of(store, &uses, &options)?;
+        let next_arena = next_arena(&uses).unwrap_or(ArenaId(0));
+        let barren = BarrenBlocks { names, next_arena, is_noted: false };
         let report = CollectionReport {
             plan: plan.clone(),
             marked,
@@ -146,7 +157,7 @@ impl Collection {
             doubts_clock: expiry.doubts_clock,
             in_use_count,
         };
-        Ok(Self { options, live, barren, expired, report, left: plan.batches, is_begun: false })
+        Ok(Self { options, live, barren, expired, report, left: plan.batches })
     }
 
     /// Returns the findings.
@@ -173,7 +184,7 @@ impl Collection {
         progress: &Progress,
     ) -> Result<ReclaimedBatch, CollectError> {
         archive.store().role().require(Permission::Destroy)?;
-        if !self.is_begun {
+        if !self.barren.is_noted {
             self.begin(archive)?;
         }
         // A snapshot that was brought back meanwhile is live again.
@@ -181,8 +192,12 @@ impl Collection {
         let roots = LiveRoots::of(archive.store(), foreign, &BTreeSet::new())?;
         mark(archive.store(), &roots, &mut self.live, progress)?;
         let reclaimer = Reclaimer::of(archive.store())?;
-        if !std::mem::replace(&mut self.is_begun, true) {
-            reclaimer.note_barren(&self.barren_fingerprints())?;
+        // A session that added no snapshot since the last batch may have stored pointer blocks over
+        // blocks that are dead.
+        self.barren.measure_rest(archive.store(), &self.live, progress)?;
+        if !self.barren.is_noted {
+            reclaimer.note_barren(&self.barren.fingerprints(&self.live))?;
+            self.barren.is_noted = true;
         }
         let Some(batch) = self.left.first_mut() else { return Ok(ReclaimedBatch::default()) };
         let arenas: Vec<ArenaId> = batch
@@ -207,16 +222,6 @@ impl Collection {
         Ok(done)
     }
 
-    /// Returns the fingerprints of the barren blocks, sorted. A snapshot that was added since the
-    /// plan may lead to one of them again, and was marked. That block is barren no more.
-    fn barren_fingerprints(&self) -> Vec<u64> {
-        let barren = self.barren.iter().filter(|name| !self.live.contains(name));
-        let mut fingerprints: Vec<_> = barren.map(note_fingerprint).collect();
-        fingerprints.sort_unstable();
-        fingerprints.dedup();
-        fingerprints
-    }
-
     /// Ends the undo of the snapshots that the plan has found to be expired, and writes the catalog
     /// at the end of the log: no arena that is rewritten keeps a root of it. Other snapshots wait
     /// for the next plan, even if they have expired meanwhile: nobody has looked who uses them.
@@ -228,6 +233,45 @@ impl Collection {
         archive.write_root()?;
         Ok(())
     }
+}
+
+impl BarrenBlocks {
+    /// Measures the arenas that were written to since the last time.
+    fn measure_rest(
+        &mut self,
+        store: &Store,
+        live: &LiveBlocks,
+        progress: &Progress,
+    ) -> Result<(), CollectError> {
+        let rest: Vec<_> = store.arenas()?.into_iter().filter(|arena| *arena >= self.next_arena).collect();
+        let (uses, more) = measure(store, live, &rest, progress)?;
+        self.next_arena = next_arena(&uses).unwrap_or(self.next_arena);
+        let known_count = self.names.len();
+        let is_known = |names: &[BlockName], name: &BlockName| names.binary_search(name).is_ok();
+        let more: Vec<_> = more.into_iter().filter(|name| !is_known(&self.names, name)).collect();
+        self.names.extend(more);
+        self.names.sort_unstable();
+        self.is_noted &= self.names.len() == known_count;
+        Ok(())
+    }
+
+    /// Returns the fingerprints of the blocks, sorted. A snapshot that was added since a block was
+    /// measured may lead to it again, and was marked. That block is barren no more.
+    fn fingerprints(&self, live: &LiveBlocks) -> Vec<u64> {
+        let barren = self.names.iter().filter(|name| !live.contains(name));
+        let mut fingerprints: Vec<_> = barren.map(note_fingerprint).collect();
+        fingerprints.sort_unstable();
+        fingerprints.dedup();
+        fingerprints
+    }
+}
+
+/// Returns the first arena of these that may still grow, or the one after the last; `None` if there
+/// is no arena.
+fn next_arena(uses: &[ArenaUse]) -> Option<ArenaId> {
+    let growing = uses.iter().find(|usage| usage.obstacle == Some(ArenaObstacle::Unsealed));
+    let growing = growing.map(|usage| usage.arena);
+    growing.or_else(|| uses.last().map(|usage| ArenaId(usage.arena.0.saturating_add(1))))
 }
 
 /// Returns the roots that no catalog leads to. A store whose scores are those of Venti may have
@@ -252,17 +296,17 @@ fn in_use_count(store: &Store, snapshots: &BTreeSet<SnapshotId>) -> Result<usize
     Ok(held_leases(store.vault().storage())?.iter().filter(|lease| uses(&lease.snapshots)).count())
 }
 
-/// Measures all arenas and plans. Also returns the dead blocks that lead to others.
+/// Measures arenas. Also returns the dead blocks in them that lead to others, sorted.
 fn measure(
     store: &Store,
     live: &LiveBlocks,
-    options: &CollectOptions,
+    arenas: &[ArenaId],
     progress: &Progress,
-) -> Result<(ReclaimPlan, Vec<BlockName>), CollectError> {
+) -> Result<(Vec<ArenaUse>, Vec<BlockName>), CollectError> {
     let meter = ArenaMeter::new(store, live);
     let (mut uses, mut barren) = (Vec::new(), Vec::new());
     // Some arenas at a time, so that a cancellation does not wait for all.
-    for ids in store.arenas()?.chunks(MEASURED_COUNT) {
+    for ids in arenas.chunks(MEASURED_COUNT) {
         if progress.is_cancelled() {
             return Err(MarkError::Cancelled.into());
         }
@@ -275,12 +319,16 @@ fn measure(
     }
     barren.sort_unstable();
     barren.dedup();
+    Ok((uses, barren))
+}
+
+fn plan_of(store: &Store, uses: &[ArenaUse], options: &CollectOptions) -> Result<ReclaimPlan, CollectError> {
     let young = match options.young_since {
         Some(since) => young_arenas(store, since)?,
         None => BTreeSet::new(),
     };
     let budget = ReclaimBudget { young, ..options.budget.clone() };
-    Ok((ReclaimPlan::new(&uses, &budget), barren))
+    Ok(ReclaimPlan::new(uses, &budget))
 }
 
 /// Returns true if an arena has the generation that was measured.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use varve_archive::{
     Archive, CollectOptions, Collection, ForeignRoots, LiveRoots, Progress, SnapshotId, mark, verify,
 };
-use varve_block::BlockStore;
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, Score};
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_sim::SeededDraw;
 use varve_store::{Store, StoreAccess, StoreConfig};
@@ -242,4 +242,55 @@ fn a_rewritten_arena_is_as_long_as_planned() {
         }
         assert_eq!(count, planned.len());
     }
+}
+
+/// Between two batches a session without a snapshot stores a pointer block over blocks that the
+/// next batch removes. A caller that skips what is below a stored block must not find it.
+#[test]
+fn a_pointer_block_above_removed_blocks_counts_as_absent() {
+    let (storage, _folder) = make_store(0);
+    let archive = open(&storage, 10_000, &secret());
+    let leaf = BlockType::leaf(BlockKind::Data);
+    let leaves: Vec<BlockName> = (0..400)
+        .map(|number| {
+            let mut bytes = vec![0; 8192];
+            SeededRandom::new(number).fill(&mut bytes).unwrap();
+            let score = archive.store().put(Block { block_type: leaf, bytes: &bytes }).unwrap();
+            BlockName { score, block_type: leaf }
+        })
+        .collect();
+    archive.close().unwrap();
+
+    let mut collection = plan(&storage, 10_001);
+    let mut archive = open(&storage, 10_002, &secret());
+    let begun = collection.apply(&mut archive, Timestamp(i64::MIN), &Progress::new()).unwrap();
+    archive.close().unwrap();
+    assert!(!collection.is_done(), "{begun:?}");
+
+    let archive = open(&storage, 10_003, &secret());
+    let store = archive.store();
+    let below = &leaves[200..250];
+    assert!(store.has_batch(below).unwrap().iter().all(|is_there| *is_there), "they are not removed yet");
+    let scores: Vec<_> = below.iter().map(|leaf| leaf.score).collect();
+    let pointer = Block {
+        block_type: BlockType::at_depth(BlockKind::Data, 1).unwrap(),
+        bytes: &scores.iter().flat_map(Score::as_bytes).copied().collect::<Vec<_>>(),
+    };
+    let score = store.put(pointer).unwrap();
+    archive.close().unwrap();
+
+    let mut session = 10_004;
+    while !collection.is_done() {
+        apply(&mut collection, &storage, session);
+        session += 1;
+    }
+    let archive = open(&storage, session, &secret());
+    let store = archive.store();
+    let is_there = |name: &BlockName| store.has_batch(&[*name]).unwrap()[0];
+    assert!(!below.iter().any(is_there), "they were removed");
+    let pointer_name = BlockName { score, block_type: pointer.block_type };
+    assert!(!is_there(&pointer_name), "it leads to removed blocks");
+    // Once it is stored anew, it is there.
+    store.put(pointer).unwrap();
+    assert!(is_there(&pointer_name));
 }
