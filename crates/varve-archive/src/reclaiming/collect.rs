@@ -86,7 +86,7 @@ has_kind!(CollectError:
 pub struct Collection {
     options: CollectOptions,
     live: LiveBlocks,
-    barren: BarrenBlocks,
+    barren: DeadStructure,
     /// The snapshots in the trash whose undo has ended.
     expired: BTreeSet<SnapshotId>,
     report: CollectionReport,
@@ -95,7 +95,7 @@ pub struct Collection {
 }
 
 /// The blocks that lead to others and are dead, as far as the log was measured.
-struct BarrenBlocks {
+struct DeadStructure {
     /// Sorted.
     names: Vec<BlockName>,
     /// The first arena that may have been written to since it was measured.
@@ -148,7 +148,7 @@ impl Collection {
         let (uses, names) = measure(store, &live, &store.arenas()?, progress)?;
         let plan = plan_of(store, &uses, &options)?;
         let next_arena = next_arena(&uses).unwrap_or(ArenaId(0));
-        let barren = BarrenBlocks { names, next_arena, is_noted: false };
+        let barren = DeadStructure { names, next_arena, is_noted: false };
         let report = CollectionReport {
             plan: plan.clone(),
             marked,
@@ -235,7 +235,7 @@ impl Collection {
     }
 }
 
-impl BarrenBlocks {
+impl DeadStructure {
     /// Measures the arenas that were written to since the last time.
     fn measure_rest(
         &mut self,
