@@ -212,10 +212,34 @@ impl S3 {
         let key = self.key(name.as_str());
         let answer =
             self.send(Method::DELETE, &key, query.as_slice(), HeaderMap::new(), Bytes::new()).await?;
-        match lock {
-            Some(lock) if answer.status.is_client_error() => Ok(Erased::Locked(lock)),
-            _ => answer.success().map(|_| Erased::Gone),
+        if answer.status != StatusCode::FORBIDDEN {
+            return answer.success().map(|_| Erased::Gone);
         }
+        // Not every server tells of a lock in the headers of the object.
+        let lock = match lock {
+            Some(lock) => Some(lock),
+            None => self.ask_for_lock(&key, version).await,
+        };
+        match lock {
+            Some(lock) => Ok(Erased::Locked(lock)),
+            None => answer.success().map(|_| Erased::Gone),
+        }
+    }
+
+    /// Asks for the lock of a version whose removal was refused; `None` if the server tells of none.
+    async fn ask_for_lock(&self, key: &str, version: Option<&str>) -> Option<ObjectLock> {
+        let questions: [(&str, &str, fn(&str) -> Option<ObjectLock>); 2] =
+            [("legal-hold", "Status", legal_hold), ("retention", "RetainUntilDate", until_day)];
+        for (question, element, read) in questions {
+            let mut query = vec![(question, "")];
+            query.extend(version.map(|version| ("versionId", version)));
+            let asked = self.send(Method::GET, key, &query, HeaderMap::new(), Bytes::new()).await;
+            // An error's text has none of these elements.
+            if let Some(lock) = asked.ok().and_then(|answer| read(&xml::first_text(&answer.body, element))) {
+                return Some(lock);
+            }
+        }
+        None
     }
 
     async fn is_there(&self, name: &FileName) -> Result<bool, AttemptError> {
@@ -485,14 +509,21 @@ fn version_of(headers: &HeaderMap) -> Option<&str> {
     (version != "null").then_some(version)
 }
 
-/// Returns the lock that an object had or still has. The text is the server's, so it must look like
-/// a day.
+/// Returns the lock that the headers of an object tell of, which it had or still has.
 fn lock_of(headers: &HeaderMap) -> Option<ObjectLock> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    if text("x-amz-object-lock-legal-hold").is_some_and(|hold| hold.eq_ignore_ascii_case("ON")) {
-        return Some(ObjectLock::LegalHold);
-    }
-    let day = text("x-amz-object-lock-retain-until-date")?.get(..10)?;
+    let hold = text("x-amz-object-lock-legal-hold").and_then(legal_hold);
+    hold.or_else(|| text("x-amz-object-lock-retain-until-date").and_then(until_day))
+}
+
+fn legal_hold(status: &str) -> Option<ObjectLock> {
+    status.trim().eq_ignore_ascii_case("ON").then_some(ObjectLock::LegalHold)
+}
+
+/// Returns the day of a time such as `2026-12-01T08:00:00Z`. The text is the server's, so it must
+/// look like a day.
+fn until_day(time: &str) -> Option<ObjectLock> {
+    let day = time.trim().get(..10)?;
     let is_day = day.bytes().enumerate().all(|(place, byte)| match place {
         4 | 7 => byte == b'-',
         _ => byte.is_ascii_digit(),

@@ -6,13 +6,17 @@ use std::process::Command;
 
 use crate::kinds;
 use crate::lonely_server::program;
-use crate::sandbox::noise;
+use crate::sandbox::{json_lines, noise};
 use crate::second_home::Second;
 
 const RULE: &str = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule><DefaultRetention>\
     <Mode>COMPLIANCE</Mode><Days>1</Days></DefaultRetention></Rule></ObjectLockConfiguration>";
 const RULE_MD5: &str = "Content-MD5: bAtV4GhRHjlhyrqo+OfhYg==";
 const RULE_SHA256: &str = "6f5e7ab570c3c80c33995fa80b66a80d2a419088c5f98fcdb1f3048b3ea3cf84";
+const RETENTION: &str = "<Retention><Mode>GOVERNANCE</Mode>\
+    <RetainUntilDate>2099-01-01T00:00:00Z</RetainUntilDate></Retention>";
+const RETENTION_MD5: &str = "Content-MD5: Ro4cqw9MCzVd6FIaVj0q7Q==";
+const RETENTION_SHA256: &str = "3b73d3dd05f3b68c080de883d28d91eab433c355ec4a3a405564c24a31070b7d";
 const NOTHING_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// The answer of the server to a request of its owner: the status, and the headers.
@@ -62,9 +66,19 @@ fn a_bucket_with_object_lock_will_do() {
     let words = ["forget", "--undo-days", "0"].into_iter().chain(older.iter().map(String::as_str));
     second.ok(&words.collect::<Vec<_>>());
     second.ok(&["gc"]);
+    // The server does not tell of the bucket's rule; it tells of the lock of a single object.
+    second.ok(&["replicate", "URL", "--segment-size", "1M"]);
+    let plan = second.run(&["--json", "replicate", "URL", "--drop-superseded", "--dry-run"]);
+    let plan = json_lines(&plan.text()).pop().unwrap();
+    let locked = plan["objects"][0].as_str().unwrap().to_owned();
+    let until = format!("{bucket}/replica/{locked}?retention=");
+    let until = ["-X", "PUT", "-H", RETENTION_MD5, "-H", "Content-Type:", "--data-binary", RETENTION, &until];
+    assert_eq!(ask(&curl, RETENTION_SHA256, &until).0, 200);
     let run = second.run(&["replicate", "URL", "--segment-size", "1M", "--drop-superseded"]);
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert_eq!(run.code, Some(3), "{}", run.stderr);
+    assert!(run.stderr.contains("object protected by object lock"), "{}", run.stderr);
+    assert!(!run.stderr.contains(&locked), "{}", run.stderr);
     assert!(run.text().contains("removed 0 objects"), "{}", run.text());
-    assert!(run.text().contains("stay, locked there: all may be removed after 20"), "{}", run.text());
+    assert!(run.text().contains("stay, locked there: all may be removed after 2099-01-01"), "{}", run.text());
     assert!(second.ok(&["verify", "--replica", "URL", "--data"]).contains("all is well"));
 }
