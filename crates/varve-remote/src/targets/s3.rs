@@ -226,20 +226,28 @@ impl S3 {
         }
     }
 
-    /// Asks for the lock of a version whose removal was refused; `None` if the server tells of none.
+    /// Asks for the lock of a version whose removal was refused.
     async fn ask_for_lock(&self, key: &str, version: Option<&str>) -> Option<ObjectLock> {
-        let questions: [(&str, &str, fn(&str) -> Option<ObjectLock>); 2] =
-            [("legal-hold", "Status", legal_hold), ("retention", "RetainUntilDate", until_day)];
-        for (question, element, read) in questions {
-            let mut query = vec![(question, "")];
-            query.extend(version.map(|version| ("versionId", version)));
-            let asked = self.send(Method::GET, key, &query, HeaderMap::new(), Bytes::new()).await;
-            // An error's text has none of these elements.
-            if let Some(lock) = asked.ok().and_then(|answer| read(&xml::first_text(&answer.body, element))) {
-                return Some(lock);
-            }
+        // The text of an error has none of these elements.
+        let legal_hold_text = self.ask_of_version(key, version, "legal-hold", "Status").await;
+        match legal_hold(&legal_hold_text) {
+            Some(hold) => Some(hold),
+            None => until_day(&self.ask_of_version(key, version, "retention", "RetainUntilDate").await),
         }
-        None
+    }
+
+    /// Asks about a version; the text of an element of the answer, or an empty one.
+    async fn ask_of_version(
+        &self,
+        key: &str,
+        version: Option<&str>,
+        question: &str,
+        element: &str,
+    ) -> String {
+        let mut query = vec![(question, "")];
+        query.extend(version.map(|version| ("versionId", version)));
+        let asked = self.send(Method::GET, key, &query, HeaderMap::new(), Bytes::new()).await;
+        asked.map(|answer| xml::first_text(&answer.body, element)).unwrap_or_default()
     }
 
     async fn is_there(&self, name: &FileName) -> Result<bool, AttemptError> {
