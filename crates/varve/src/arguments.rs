@@ -26,6 +26,7 @@ mod selection;
 mod serve;
 mod snapshot_filter;
 mod snapshots;
+mod stats;
 mod value;
 mod venti;
 mod verify;
@@ -40,6 +41,7 @@ pub use selection::SelectionArgs;
 pub use serve::{ServeArgs, TlsFiles};
 pub use snapshot_filter::SnapshotFilterArgs;
 pub use snapshots::{AsChoice, GroupBy, ListSnapshotsArgs, TagArgs};
+pub use stats::StatsArgs;
 pub use value::parse_name;
 use value::{
     parse_age, parse_arena_size, parse_block_size, parse_blocks, parse_clump_size, parse_comment,
@@ -207,7 +209,8 @@ pub enum Command {
     #[command(after_help = reclaiming::GC_HELP)]
     Gc(GcArgs),
     /// Show the contents of the store and their size
-    Stats,
+    #[command(after_help = stats::STATS_HELP)]
+    Stats(StatsArgs),
     /// List the files of a snapshot, or the volumes of a disk image
     #[command(after_help = INSIDE_HELP)]
     Ls(LsArgs),

@@ -94,7 +94,7 @@ fn when_full(command: &Command) -> Option<&'static str> {
         }
         Command::Init(_) => Some("make space, and run the same command again"),
         Command::Snapshots(_)
-        | Command::Stats
+        | Command::Stats(_)
         | Command::Ls(_)
         | Command::Cat(_)
         | Command::Diff(_)

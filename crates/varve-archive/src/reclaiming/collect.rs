@@ -108,6 +108,8 @@ struct DeadStructure {
 #[derive(Debug, Clone)]
 pub struct CollectionReport {
     pub plan: ReclaimPlan,
+    /// The use of each arena, in the order of their numbers.
+    pub uses: Vec<ArenaUse>,
     pub marked: MarkReport,
     /// The snapshots in the trash whose undo has ended, which are gone once the plan is begun.
     pub expired: Vec<SnapshotId>,
@@ -129,8 +131,25 @@ impl Collection {
         options: CollectOptions,
         progress: &Progress,
     ) -> Result<Self, CollectError> {
+        archive.store().role().require(Permission::Destroy)?;
+        Self::find(archive, options, progress)
+    }
+
+    /// Returns what a plan would find. A key that may read is enough.
+    ///
+    /// # Errors
+    /// [`CollectError`]: it is not certain what is live.
+    pub fn look(
+        archive: &Archive,
+        options: CollectOptions,
+        progress: &Progress,
+    ) -> Result<CollectionReport, CollectError> {
+        archive.store().role().require(Permission::Read)?;
+        Ok(Self::find(archive, options, progress)?.report)
+    }
+
+    fn find(archive: &Archive, options: CollectOptions, progress: &Progress) -> Result<Self, CollectError> {
         let store = archive.store();
-        store.role().require(Permission::Destroy)?;
         let foreign = foreign_roots(store, &options)?;
         let now = store.world().clock.now();
         let expiry = ExpiryPlan::new(archive.catalog(), now, options.trusts_clock);
@@ -151,6 +170,7 @@ impl Collection {
         let barren = DeadStructure { names, next_arena, is_noted: false };
         let report = CollectionReport {
             plan: plan.clone(),
+            uses,
             marked,
             expired: expired.iter().copied().collect(),
             in_trash: expiry.left.iter().map(|trashed| (trashed.snapshot.id, trashed.undo_until)).collect(),

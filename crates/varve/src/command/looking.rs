@@ -1,5 +1,6 @@
 //! Seeing what is archived.
 
+pub mod arena_space;
 pub mod diff;
 pub mod find;
 pub mod left_out;

@@ -563,6 +563,7 @@ fn programs_are_answered_in_lines_of_json() {
     for (words, expected) in [
         (&["snapshots"][..], &["snapshot"; 4][..]),
         (&["stats"], &["stats"]),
+        (&["stats", "--arenas"], &["arena_use", "arena_use_sum"]),
         (&["ls", "-R", "home"], &["node"; 4]),
         (&["ls", "disk.img"], &["volume", "image"]),
         (&["ls", "disk.img:disk.raw"], &["image"]),

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use crate::sandbox::{Sandbox, noise};
 
 const MIB: usize = 1 << 20;
@@ -61,4 +63,55 @@ fn gc_asks_for_foreign_roots_where_there_may_be_some() {
     assert!(sandbox.fails(1, ["gc", "--dry-run"]).contains("--no-foreign-roots"));
     sandbox.ok(["gc", "--no-foreign-roots"]);
     sandbox.ok(["gc", "--keep-all-roots"]);
+}
+
+#[test]
+fn stats_shows_the_dead_bytes_of_each_arena() {
+    let sandbox = Sandbox::encrypted();
+    for night in 1..=3 {
+        take(&sandbox, night, 3 * MIB);
+    }
+    let lines = |words: &[&str]| {
+        let mut lines = sandbox.json([&["stats", "--arenas"], words].concat());
+        let sum = lines.pop().unwrap();
+        assert_eq!(sum["type"], "arena_use_sum");
+        assert!(lines.iter().all(|line| line["type"] == "arena_use"));
+        (lines, sum)
+    };
+    let (arenas, sum) = lines(&[]);
+    assert_eq!((arenas.len(), sum["bytes"].as_u64()), (sandbox.arenas().len(), Some(arena_bytes(&sandbox))));
+    assert!(sum["dead_bytes"].as_u64().unwrap() < 100_000, "{sum}");
+    let last = arenas.last().unwrap();
+    assert_eq!((&last["gc"], &last["dead_bytes"]), (&"leaves it: still growing".into(), &Value::Null));
+    // A plan of `gc` finds the same.
+    sandbox.ok(["forget", "--undo-days", "0", &sandbox.ids()[0]]);
+    let (arenas, sum) = lines(&[]);
+    let planned = sandbox.json(["gc", "--dry-run"]).remove(0);
+    assert_eq!(sum["dead_bytes"], planned["dead_bytes"]);
+    assert!(sum["dead_bytes"].as_u64().unwrap() > 2_500_000, "{sum}");
+    let rewritten = planned["rewritten"].as_array().unwrap();
+    let anew: Vec<_> = arenas.iter().filter(|arena| arena["gc"] == "writes it anew").collect();
+    assert!(anew.len() > 1);
+    assert_eq!(anew.len(), rewritten.len());
+    for (arena, planned) in anew.iter().zip(rewritten) {
+        assert_eq!((&arena["arena"], &arena["dead_bytes"]), (&planned["arena"], &planned["freed_bytes"]));
+    }
+    assert!(sandbox.ok(["stats", "--arenas"]).contains("leaves it: less than 10 % dead"));
+    sandbox.fails(2, ["stats", "--no-foreign-roots"]);
+}
+
+#[test]
+fn what_is_dead_is_not_known_where_other_programs_may_have_roots() {
+    let sandbox = Sandbox::made_with(&["--plaintext", "--score", "sha1"]);
+    take(&sandbox, 1, 3 * MIB);
+    let run = sandbox.run(["stats", "--arenas"]);
+    assert!(run.text().contains("what is dead is not known"), "{}", run.text());
+    assert!(run.stderr.contains("--no-foreign-roots"), "{}", run.stderr);
+    let sum = sandbox.json(["stats", "--arenas"]).into_iter().find(|line| line["type"] == "arena_use_sum");
+    let sum = sum.unwrap();
+    assert_eq!((&sum["dead_bytes"], &sum["foreign_roots_known"]), (&Value::Null, &false.into()));
+    for decided in ["--no-foreign-roots", "--keep-all-roots"] {
+        let sum = sandbox.json(["stats", "--arenas", decided]).pop().unwrap();
+        assert!(sum["dead_bytes"].is_u64() && sum["foreign_roots_known"] == true, "{sum}");
+    }
 }

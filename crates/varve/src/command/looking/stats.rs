@@ -6,11 +6,16 @@ use varve_index::DiskIndexStats;
 use varve_log::ParityPercent;
 use varve_store::{CompareMode, IndexPlace};
 
+use super::arena_space;
+use crate::arguments::StatsArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::{say, show};
 
-pub fn run(invocation: &Invocation) -> Result<CommandOutcome> {
+pub fn run(invocation: &Invocation, args: &StatsArgs) -> Result<CommandOutcome> {
+    if args.arenas {
+        return arena_space::run(invocation, args);
+    }
     let archive = invocation.session.read()?;
     let stats = archive.store().stats()?;
     let shown_bytes: u64 = archive.snapshots().iter().map(|snapshot| snapshot.size).sum();
