@@ -4,5 +4,6 @@ pub mod append_error;
 pub mod appender;
 pub mod arena_writer;
 pub mod replacement;
+pub(crate) mod reserved_space;
 pub mod sync;
 pub mod sync_failure;

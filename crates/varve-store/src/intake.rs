@@ -23,6 +23,7 @@ mod put_back;
 mod put_by_value;
 mod reclaim;
 mod replace;
+mod reserve;
 mod save_index;
 mod sync;
 
@@ -31,6 +32,7 @@ pub use parity_due::WriteParityError;
 pub use put::PutResult;
 pub use reclaim::ReadySuccessor;
 pub use replace::ReplaceError;
+pub use reserve::UsedReserve;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -51,7 +51,9 @@ pub use config::{
     CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,
 };
 pub use finder::{CandidateCounts, SaveCheckpointError};
-pub use intake::{CloseError, Intake, PutResult, ReadySuccessor, ReplaceError, WriteParityError};
+pub use intake::{
+    CloseError, Intake, PutResult, ReadySuccessor, ReplaceError, UsedReserve, WriteParityError,
+};
 pub use keyring::{
     KeyEntry, KeyError, Keyring, NewKey, OpenedKey, PaperError, PaperKey, PassphraseCost, Secret,
 };

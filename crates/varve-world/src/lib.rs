@@ -33,7 +33,7 @@ pub use page_buffer::{PAGE_BYTES, PageBuffer};
 pub use random::{Random, RealRandom, SeededRandom};
 pub use real::RealStorage;
 pub use storage::{
-    FileLock, FileName, FileNameError, LockError, Storage, is_exhausted, is_out_of_descriptors,
+    FileLock, FileName, FileNameError, FreeSpace, LockError, Storage, is_exhausted, is_out_of_descriptors,
 };
 pub use uncached::open_uncached;
 pub use workers::{InlineWorkers, RealWorkers, Task, Workers, both, read_each, read_each_with};

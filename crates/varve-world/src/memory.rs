@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::storage::{FileLock, FileName, LockError, Storage};
+use crate::storage::{FileLock, FileName, FreeSpace, LockError, Storage};
 
 /// A storage that keeps files in a map. Everything is durable at once. Clones share the files, so
 /// that a test can reopen a store.
@@ -77,6 +77,10 @@ fn not_found(file: &FileName) -> io::Error {
 }
 
 impl MemoryState {
+    fn used_bytes(&self) -> usize {
+        self.files.values().map(Vec::len).sum()
+    }
+
     fn file(&mut self, file: &FileName) -> io::Result<&mut Vec<u8>> {
         self.files.get_mut(file).ok_or_else(|| not_found(file))
     }
@@ -95,8 +99,7 @@ impl Storage for MemoryStorage {
     fn append(&self, file: &FileName, bytes: &[u8]) -> io::Result<u64> {
         let mut inside = self.inside.lock();
         if let Some(bytes_max) = inside.bytes_max {
-            let used: usize = inside.files.values().map(Vec::len).sum();
-            let room = bytes_max.saturating_sub(used);
+            let room = bytes_max.saturating_sub(inside.used_bytes());
             if room < bytes.len() {
                 inside.file(file)?.extend_from_slice(&bytes[..room]);
                 return Err(io::Error::new(io::ErrorKind::StorageFull, "no space left"));
@@ -106,6 +109,15 @@ impl Storage for MemoryStorage {
         let offset = contents.len() as u64;
         contents.extend_from_slice(bytes);
         Ok(offset)
+    }
+
+    fn free_space(&self) -> io::Result<Option<FreeSpace>> {
+        let inside = self.inside.lock();
+        let space = |bytes_max: usize| FreeSpace {
+            free_bytes: bytes_max.saturating_sub(inside.used_bytes()) as u64,
+            total_bytes: bytes_max as u64,
+        };
+        Ok(inside.bytes_max.map(space))
     }
 
     fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
-use crate::storage::{FileLock, FileName, LockError, Storage, is_exhausted};
+use crate::storage::{FileLock, FileName, FreeSpace, LockError, Storage, is_exhausted};
 use crate::uncached::{self, open_uncached};
 
 /// The maximum number of files that are kept open for later reads.
@@ -288,6 +288,12 @@ impl Storage for RealStorage {
         open.note_write();
         uncached::write_all_at(&open.file, &uncached, bytes, offset)?;
         Ok(offset)
+    }
+
+    fn free_space(&self) -> io::Result<Option<FreeSpace>> {
+        let space = rustix::fs::statvfs(&self.root)?;
+        let bytes = |block_count: u64| block_count.saturating_mul(space.f_frsize);
+        Ok(Some(FreeSpace { free_bytes: bytes(space.f_bavail), total_bytes: bytes(space.f_blocks) }))
     }
 
     fn overwrite(&self, file: &FileName, offset: u64, bytes: &[u8]) -> io::Result<()> {

@@ -73,6 +73,15 @@ pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     Errno::from_io_error(error).is_some_and(|number| [Errno::MFILE, Errno::NFILE].contains(&number))
 }
 
+/// The space of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreeSpace {
+    /// The bytes that an ordinary user may still write.
+    pub free_bytes: u64,
+    /// The size of the file system in bytes.
+    pub total_bytes: u64,
+}
+
 /// A folder of files.
 ///
 /// Until [`sync`](Self::sync) returns, appended bytes may be lost, torn or reordered. Until
@@ -195,6 +204,14 @@ pub trait Storage: Send + Sync {
     /// # Errors
     /// [`LockError::Held`], without waiting, if the file is locked already.
     fn lock(&self, file: &FileName, holder: &str) -> Result<Box<dyn FileLock>, LockError>;
+
+    /// Returns the space of the file system of this folder; `None` if it is not known.
+    ///
+    /// # Errors
+    /// The file system cannot be asked.
+    fn free_space(&self) -> io::Result<Option<FreeSpace>> {
+        Ok(None)
+    }
 
     /// Another folder of the same world, by its path, for hints on another disk. The call creates
     /// nothing, and succeeds even if the folder does not exist.

@@ -79,8 +79,7 @@ fn indented(text: &str) -> String {
     show::plain(text).replace('\n', "\n  ")
 }
 
-const STORE_FULL: &str =
-    "nothing that was archived before is lost; make space and run the same command again";
+const STORE_FULL: &str = "nothing that was archived before is lost; make space, for example with `varve forget` and `varve gc`, and run the same command again";
 /// The hint for a restore whose destination is full.
 pub const DESTINATION_FULL: &str = "the archive is unchanged; make space at the destination, and the same command continues where it stopped";
 /// The hint for a restore that meets damage.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, PutError, Score, SyncError};
 use varve_log::ArenaVersion;
-use varve_store::{CatalogRoot, ReplaceError, Store};
+use varve_store::{CatalogRoot, Intake, ReplaceError, Store};
 use varve_tree::{ContentWriter, Cutting, Entry, Visit, walk};
 
 use crate::catalog::known_snapshots::KnownSnapshots;
@@ -417,6 +417,7 @@ impl Catalog {
         if let Some(intake) = store.intake().filter(|_| next.needs_arena_version_3()) {
             intake.raise_arena_version(ArenaVersion::Notes).map_err(SaveCatalogError::Version)?;
         }
+        let _reserve = store.intake().map(Intake::use_reserve);
         self.replace(store, next)
     }
 

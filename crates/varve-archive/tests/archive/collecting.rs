@@ -16,7 +16,7 @@ use varve_world::{MemoryStorage, Random, SeededRandom, Timestamp};
 
 use crate::live_blocks::{
     COST, SecondWalk, change_folder, change_image, config, make_store, open, secret, take_folder, take_image,
-    world,
+    try_to_take_image, world,
 };
 
 /// The settings of a collection that frees all it can, a few arenas at a time.
@@ -293,4 +293,43 @@ fn a_pointer_block_above_removed_blocks_counts_as_absent() {
     // Once it is stored anew, it is there.
     store.put(pointer).unwrap();
     assert!(is_there(&pointer_name));
+}
+
+/// New data leaves so much of the disk free that old snapshots can make room for it.
+#[test]
+fn a_full_disk_can_be_emptied() {
+    let storage = MemoryStorage::new();
+    Store::create(&world(&storage, 1), &config(0), Some(&secret()), COST).unwrap();
+    storage.set_bytes_max(Some(40 << 20));
+    let image = |number: u64| {
+        let mut bytes = vec![0; 3 << 20];
+        SeededRandom::new(number).fill(&mut bytes).unwrap();
+        bytes
+    };
+    let mut night = 0;
+    let full = loop {
+        night += 1;
+        assert!(night < 40, "the disk does not become full");
+        let mut archive = open(&storage, 100 + night, &secret());
+        if let Err(error) = try_to_take_image(&mut archive, "disk", &image(night)) {
+            break error;
+        }
+        archive.close().unwrap();
+    };
+    assert!(full.contains("No space left"), "{full}");
+    let mut place = 0;
+    forget(&storage, 1000, &mut || {
+        place += 1;
+        place <= 3
+    });
+    let mut collection = plan(&storage, 1001);
+    let mut session = 1002;
+    while !collection.is_done() {
+        apply(&mut collection, &storage, session);
+        session += 1;
+    }
+    let mut archive = open(&storage, session, &secret());
+    take_image(&mut archive, "disk", &image(night));
+    archive.close().unwrap();
+    must_be_whole(&storage, session + 1);
 }

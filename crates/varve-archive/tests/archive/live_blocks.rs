@@ -14,7 +14,7 @@ use varve_archive::{
     Archive, ForeignRoots, LiveRoots, MarkError, Node, NodeKind, NodeList, Progress, Snapshot,
     SnapshotContent, SnapshotRequest, mark,
 };
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, Score};
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, Score, with_causes};
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_sim::SeededDraw;
 use varve_store::{
@@ -73,8 +73,14 @@ fn request(name: &str) -> SnapshotRequest {
 }
 
 pub(super) fn take_image(archive: &mut Archive, name: &str, image: &[u8]) {
+    try_to_take_image(archive, name, image).unwrap();
+}
+
+/// Returns the message of a failure, with its causes.
+pub(super) fn try_to_take_image(archive: &mut Archive, name: &str, image: &[u8]) -> Result<(), String> {
     let source = ImageSource::stream(Box::new(Cursor::new(image.to_vec())), Path::new("disk"));
-    archive.take_image(&source, BLOCK_BYTES, request(name), &Progress::new()).unwrap();
+    let taken = archive.take_image(&source, BLOCK_BYTES, request(name), &Progress::new());
+    taken.map(drop).map_err(|error| with_causes(&error))
 }
 
 pub(super) fn take_folder(archive: &mut Archive, name: &str, source: &Path) {

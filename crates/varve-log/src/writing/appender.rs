@@ -23,6 +23,7 @@ use crate::records::directory_page::PAGE_BLOCKS_GOAL;
 use crate::recovery::scan::RecoveredArena;
 use crate::writing::append_error::{AppendError, WriteFailure};
 use crate::writing::arena_writer::{AppendedPage, ArenaWriter, FullArena, WriterSession};
+use crate::writing::reserved_space::ReservedSpace;
 use crate::writing::sync::SyncPlan;
 
 /// The most full arenas that may wait for their seal while their data is made durable.
@@ -54,6 +55,7 @@ pub struct Appender {
     /// in the folder.
     names_given: u64,
     names_durable: u64,
+    reserve: ReservedSpace,
     failed: Option<WriteFailure>,
 }
 
@@ -79,6 +81,7 @@ impl Appender {
     ) -> Result<Self, AppendError> {
         let session = WriterSession::new(random.as_ref())
             .map_err(|source| AppendError::Storage { arena: next, source })?;
+        let reserve = ReservedSpace::new(log.config().map);
         let mut appender = Self {
             log,
             random,
@@ -95,6 +98,7 @@ impl Appender {
             // there is no folder yet.
             names_given: u64::from(next != ArenaId(0)),
             names_durable: 0,
+            reserve,
             failed: None,
         };
         for (arena, recovered) in unsealed {
@@ -202,6 +206,8 @@ impl Appender {
         mut pages: Vec<AppendedPage>,
     ) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
         let Some(open) = &mut self.open else { unreachable!("the caller has begun one") };
+        let required = self.reserve.require(self.log.storage().as_ref(), clump.record.len() as u64);
+        required.map_err(|source| AppendError::Storage { arena: open.id(), source })?;
         let before = open.log_bytes;
         let granule = open.write_clump(self.log.storage().as_ref(), &mut self.session, clump)?;
         if self.full.is_empty() && before / EARLY_BYTES != open.log_bytes / EARLY_BYTES {
@@ -212,6 +218,17 @@ impl Appender {
             pages.extend(self.write_page()?);
         }
         Ok((address, pages))
+    }
+
+    /// Lets appends use the space that is reserved for forgetting and freeing, until
+    /// [`end_use_of_reserve`](Self::end_use_of_reserve) was called as often as this.
+    pub fn begin_use_of_reserve(&mut self) {
+        self.reserve.begin_use();
+    }
+
+    /// See [`begin_use_of_reserve`](Self::begin_use_of_reserve).
+    pub fn end_use_of_reserve(&mut self) {
+        self.reserve.end_use();
     }
 
     /// Writes a page for the clumps that wait for one.

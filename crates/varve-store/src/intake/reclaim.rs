@@ -66,6 +66,7 @@ impl Intake {
     /// # Errors
     /// [`ReplaceError`].
     pub fn note_barren(&self, fingerprints: &[u64]) -> Result<(), ReplaceError> {
+        let _reserve = self.use_reserve();
         self.raise_arena_version(ArenaVersion::Notes)?;
         for part in BarrenPart::divide(self.draw_list()?, fingerprints) {
             self.put_note(&LogNote::Barren(part))?;
@@ -83,6 +84,7 @@ impl Intake {
         if ready.is_empty() {
             return Ok(());
         }
+        let _reserve = self.use_reserve();
         let note = LogNote::Replaced { list: self.draw_list()?, arenas: rows_of(&ready) };
         self.vault.storage().sync_folder(ArenaId::FOLDER).map_err(ReplaceError::Place)?;
         self.put_note(&note)?;
