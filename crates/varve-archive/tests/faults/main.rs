@@ -35,6 +35,7 @@ mod action;
 mod case;
 mod contents;
 mod every_call;
+mod every_call_of_gc;
 mod folder;
 mod model;
 mod quiet;
