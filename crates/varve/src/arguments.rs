@@ -35,7 +35,7 @@ pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, Ord
 pub use boot::{BootArgs, BusChoice, FirmwareChoice};
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use plan::PlanArgs;
-pub use reclaiming::GcArgs;
+pub use reclaiming::{CollectArgs, GcArgs, PruneArgs};
 pub use restore::RestoreArgs;
 pub use selection::SelectionArgs;
 pub use serve::{ServeArgs, TlsFiles};
@@ -208,6 +208,9 @@ pub enum Command {
     /// Free the space of what no snapshot needs
     #[command(after_help = reclaiming::GC_HELP)]
     Gc(GcArgs),
+    /// Forget snapshots by rules, and free the space of what no snapshot needs
+    #[command(after_help = reclaiming::PRUNE_HELP)]
+    Prune(Box<PruneArgs>),
     /// Show the contents of the store and their size
     #[command(after_help = stats::STATS_HELP)]
     Stats(StatsArgs),

@@ -38,6 +38,7 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Release(args) => keeping::hold::release(invocation, args),
         Command::Forget(args) => keeping::forget::run(invocation, args),
         Command::Gc(args) => keeping::gc::run(invocation, args),
+        Command::Prune(args) => keeping::prune::run(invocation, args),
         Command::Stats(args) => looking::stats::run(invocation, args),
         Command::Ls(args) => looking::ls::run(invocation, args),
         Command::Mount(args) => serving::mount::run(invocation, args),

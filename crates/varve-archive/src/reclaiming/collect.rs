@@ -87,7 +87,7 @@ pub struct Collection {
     options: CollectOptions,
     live: LiveBlocks,
     barren: DeadStructure,
-    /// The snapshots in the trash whose undo has ended.
+    /// The snapshots in the trash whose undo has ended, and those which are forgotten without undo.
     expired: BTreeSet<SnapshotId>,
     report: CollectionReport,
     /// The arenas that are not rewritten yet, in batches.
@@ -111,7 +111,8 @@ pub struct CollectionReport {
     /// The use of each arena, in the order of their numbers.
     pub uses: Vec<ArenaUse>,
     pub marked: MarkReport,
-    /// The snapshots in the trash whose undo has ended, which are gone once the plan is begun.
+    /// The snapshots in the trash whose undo has ended, and those which are forgotten without undo.
+    /// They are gone once the plan is begun.
     pub expired: Vec<SnapshotId>,
     /// The snapshots in the trash that are kept, each with the end of its undo.
     pub in_trash: Vec<(SnapshotId, Timestamp)>,
@@ -131,8 +132,23 @@ impl Collection {
         options: CollectOptions,
         progress: &Progress,
     ) -> Result<Self, CollectError> {
+        Self::plan_after_forgetting(archive, &BTreeSet::new(), options, progress)
+    }
+
+    /// Does the same for the state after the snapshots in `forgotten` were forgotten without undo.
+    /// Forgetting them, before the plan is carried out, is left to the caller. If that is not done,
+    /// carrying out the plan keeps all that they need.
+    ///
+    /// # Errors
+    /// As for [`plan`](Self::plan).
+    pub fn plan_after_forgetting(
+        archive: &Archive,
+        forgotten: &BTreeSet<SnapshotId>,
+        options: CollectOptions,
+        progress: &Progress,
+    ) -> Result<Self, CollectError> {
         archive.store().role().require(Permission::Destroy)?;
-        Self::find(archive, options, progress)
+        Self::find(archive, forgotten, options, progress)
     }
 
     /// Returns what a plan would find. A key that may read is enough.
@@ -145,15 +161,21 @@ impl Collection {
         progress: &Progress,
     ) -> Result<CollectionReport, CollectError> {
         archive.store().role().require(Permission::Read)?;
-        Ok(Self::find(archive, options, progress)?.report)
+        Ok(Self::find(archive, &BTreeSet::new(), options, progress)?.report)
     }
 
-    fn find(archive: &Archive, options: CollectOptions, progress: &Progress) -> Result<Self, CollectError> {
+    fn find(
+        archive: &Archive,
+        forgotten: &BTreeSet<SnapshotId>,
+        options: CollectOptions,
+        progress: &Progress,
+    ) -> Result<Self, CollectError> {
         let store = archive.store();
         let foreign = foreign_roots(store, &options)?;
         let now = store.world().clock.now();
         let expiry = ExpiryPlan::new(archive.catalog(), now, options.trusts_clock);
         let mut expired: BTreeSet<_> = expiry.expired.iter().map(|trashed| trashed.snapshot.id).collect();
+        expired.extend(forgotten);
         let in_use_count = in_use_count(store, &expired)?;
         if in_use_count > 0 {
             expired.clear();

@@ -66,14 +66,15 @@ struct NewestRoots {
 
 impl LiveRoots {
     /// Finds the roots of a store, as the log shows them. If another process writes to the store,
-    /// newer roots may exist. Snapshots in the trash are live, except for those in `expired`.
+    /// newer roots may exist. All snapshots of the list and of the trash are live, except for those
+    /// in `left_out`.
     ///
     /// # Errors
     /// [`FindRootsError`]: a root may be missing.
     pub fn of(
         store: &Store,
         foreign: ForeignRoots,
-        expired: &BTreeSet<SnapshotId>,
+        left_out: &BTreeSet<SnapshotId>,
     ) -> Result<Self, FindRootsError> {
         if let Some(damage) = Checker::of(store).check_order()?.into_iter().next() {
             return Err(FindRootsError::Damaged { arena: damage.arena, kind: damage.kind });
@@ -81,8 +82,8 @@ impl LiveRoots {
         let NewestRoots { all, final_root } = newest_roots(store)?;
         let catalog = Catalog::load_all(store, &all)?.require_all()?;
         let trash = catalog.trash().iter().map(|trashed| &trashed.snapshot);
-        let kept = trash.filter(|snapshot| !expired.contains(&snapshot.id));
-        let snapshots = kept.chain(catalog.snapshots()).cloned().collect();
+        let all_snapshots = trash.chain(catalog.snapshots());
+        let snapshots = all_snapshots.filter(|snapshot| !left_out.contains(&snapshot.id)).cloned().collect();
         let mut lists = BTreeSet::new();
         for root in &all {
             lists.extend(Catalog::own_lists(store, &root.name)?);

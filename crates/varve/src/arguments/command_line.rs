@@ -18,8 +18,8 @@ const EXPLAINED: [(&[&str], &str); 6] = [
         "no unlock is needed: a lock ends with the process that holds it; `--wait` waits for that",
     ),
     (
-        &["prune", "delete", "compact", "purge", "expire"],
-        "`varve forget` takes snapshots off the list, and `varve gc` frees their space",
+        &["delete", "compact", "purge", "expire"],
+        "`varve forget` takes snapshots off the list, and `varve gc` frees their space; `varve prune` does both by rules",
     ),
     (&["extract"], "`varve restore SNAPSHOT[:PATH] DESTINATION` takes files out"),
     (&["dump"], "`varve cat SNAPSHOT:PATH` writes a file to standard output"),

@@ -1,10 +1,13 @@
-//! The arguments of `varve gc`.
+//! The arguments of `varve gc` and `varve prune`.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
 
+use super::forgetting::ForgetArgs;
+use super::retention::RetentionArgs;
+use super::snapshot_filter::SnapshotFilterArgs;
 use super::value::{parse_age, parse_any_share, parse_duration, parse_size};
 
 pub const GC_HELP: &str = "\
@@ -21,6 +24,21 @@ Examples:
   varve -s /backup/store gc
   varve -s /backup/store gc --max-time 10m --least-dead 25%";
 
+pub const PRUNE_HELP: &str = "\
+Forgets snapshots by rules as `forget` does, and then frees space as `gc` does. Both plans are printed first; nothing is changed \
+before both are made.
+
+What is forgotten now goes to the trash, and `forget --undo` brings it back until --undo-days have passed. So its space comes back \
+with the first `prune` or `gc` after that. With --undo-days 0 it comes back at once, and nothing brings the snapshots back.
+
+Without conditions, all snapshots are judged by the rules. Snapshots that `hold` protects stay, and so does the newest of each \
+group. A store with SHA-1 scores needs --roots, --keep-all-roots or --no-foreign-roots, as for `gc`.
+
+Examples:
+  varve -s /backup/store prune --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run
+  varve -s /backup/store prune --policy keep.txt
+  varve -s /backup/store prune --keep-last 1 --host old-server --undo-days 0";
+
 /// `varve gc`
 #[derive(Debug, Clone, Args)]
 pub struct GcArgs {
@@ -28,6 +46,65 @@ pub struct GcArgs {
     #[arg(long)]
     pub dry_run: bool,
 
+    /// End undo by the clock alone; otherwise it ends at the time of the newest snapshot if that is
+    /// earlier
+    #[arg(long)]
+    pub trust_clock: bool,
+
+    #[command(flatten)]
+    pub collect: CollectArgs,
+}
+
+/// `varve prune`
+#[derive(Debug, Clone, Args)]
+pub struct PruneArgs {
+    /// Print both plans, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// The number of days for which the snapshots can be brought back; 0: their space is freed at
+    /// once
+    #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(0..=36_500))]
+    pub undo_days: u32,
+
+    /// Believe the clock, although the newest snapshot is more than 30 days old, and end undo by
+    /// the clock alone
+    #[arg(long)]
+    pub trust_clock: bool,
+
+    #[command(flatten)]
+    pub collect: CollectArgs,
+
+    #[command(flatten)]
+    pub retention: RetentionArgs,
+
+    #[command(flatten)]
+    pub which: SnapshotFilterArgs,
+}
+
+impl PruneArgs {
+    /// Returns the arguments of the `forget` that this is.
+    pub fn forget(&self) -> ForgetArgs {
+        ForgetArgs {
+            snapshots: Vec::new(),
+            dry_run: self.dry_run,
+            undo: false,
+            undo_days: self.undo_days,
+            trust_clock: self.trust_clock,
+            retention: self.retention.clone(),
+            which: self.which.clone(),
+        }
+    }
+
+    /// Returns the arguments of the `gc` that follows.
+    pub fn gc(&self) -> GcArgs {
+        GcArgs { dry_run: self.dry_run, trust_clock: self.trust_clock, collect: self.collect.clone() }
+    }
+}
+
+/// The limits of a collection, and the archives of other programs that it keeps.
+#[derive(Debug, Clone, Args)]
+pub struct CollectArgs {
     /// Write arenas anew of which at least this share is dead, such as 25%
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_any_share)]
     pub least_dead: f64,
@@ -51,11 +128,6 @@ pub struct GcArgs {
     /// Use at most this much memory for the set of live blocks
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
     pub memory: u64,
-
-    /// End undo by the clock alone; otherwise it ends at the time of the newest snapshot if that is
-    /// earlier
-    #[arg(long)]
-    pub trust_clock: bool,
 
     /// Keep the archives whose scores are in this file: one a line, or a .vac file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["keep_all_roots", "no_foreign_roots"])]

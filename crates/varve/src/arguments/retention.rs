@@ -54,10 +54,6 @@ pub struct RetentionArgs {
     /// The properties that the snapshots of a group have in common [default: host,name,kind]
     #[arg(long, value_name = "WHAT")]
     pub group_by: Option<RetentionGroupBy>,
-
-    /// Believe the clock, although the newest snapshot is more than 30 days old
-    #[arg(long)]
-    pub trust_clock: bool,
 }
 
 fn rule(key: &'static str) -> impl Fn(&str) -> Result<RetentionRule, String> + Clone + Send + Sync {

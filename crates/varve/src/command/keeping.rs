@@ -9,6 +9,7 @@ pub mod init;
 pub mod key;
 mod lost_data;
 mod paper_key;
+pub mod prune;
 pub mod reindex;
 pub mod repair;
 mod replica_shrinking;

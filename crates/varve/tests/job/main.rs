@@ -26,6 +26,7 @@ mod main_job;
 mod names;
 mod plan;
 mod printed;
+mod prune;
 mod reclaiming;
 mod reindex;
 mod restore;

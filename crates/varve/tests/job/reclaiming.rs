@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use crate::sandbox::{Sandbox, noise};
 
-const MIB: usize = 1 << 20;
+pub const MIB: usize = 1 << 20;
 
-fn take(sandbox: &Sandbox, seed: u64, bytes: usize) {
+pub fn take(sandbox: &Sandbox, seed: u64, bytes: usize) {
     fs::write(sandbox.path("new"), noise(seed, bytes)).unwrap();
     sandbox.ok(["snapshot", "new", "--as", "file", "--name", "night"]);
 }
 
-fn arena_bytes(sandbox: &Sandbox) -> u64 {
+pub fn arena_bytes(sandbox: &Sandbox) -> u64 {
     sandbox.arenas().iter().map(|file| file.metadata().unwrap().len()).sum()
 }
 

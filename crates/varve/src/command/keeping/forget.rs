@@ -22,7 +22,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 const SNAPSHOT_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// The verdict on a chosen snapshot.
-struct ForgetVerdict {
+pub(super) struct ForgetVerdict {
     snapshot: Snapshot,
     is_kept: bool,
     /// The rules and holds that keep it, or the rule that lets it go.
@@ -30,14 +30,10 @@ struct ForgetVerdict {
 }
 
 pub fn run(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome> {
-    let (filter, policy) = (args.which.filter(), args.retention.policy()?);
+    let (filter, policy) = (args.which.filter(), policy(args)?);
     if args.snapshots.is_empty() && filter.is_empty() && policy.is_none() {
         let text =
             "name snapshots, or rules such as --keep-daily 7, or conditions such as --until 2025-12-31";
-        bail!(UsageError(text.into()));
-    }
-    if filter.latest.is_some() {
-        let text = "--latest would forget the newest snapshots: --keep-last keeps them";
         bail!(UsageError(text.into()));
     }
     if policy.is_some() && (args.undo || !args.snapshots.is_empty()) {
@@ -53,17 +49,56 @@ pub fn run(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome>
         None if args.snapshots.is_empty() => by_conditions(invocation, args, &archive, now),
         None => by_name(invocation, args, &archive)?,
     };
-    let forgets: Vec<SnapshotId> =
-        verdicts.iter().filter(|verdict| !verdict.is_kept).map(|verdict| verdict.snapshot.id).collect();
-    let undo = DAY.saturating_mul(args.undo_days);
+    let forgets = let_go(&verdicts);
     let plan = match args.dry_run {
-        true => ForgetPlan::new(archive.snapshots(), &forgets, now, undo),
-        false => archive.forget(&forgets, now, undo, ""),
-    };
-    let plan = plan.map_err(explained).context("no snapshot is forgotten")?;
-    print(invocation, args, &plan, &verdicts);
+        true => plan(args, &archive, &forgets, now),
+        false => forget(args, &mut archive, &forgets, now),
+    }?;
+    let verb = if args.dry_run { "would forget" } else { "forgot" };
+    print_verdicts(invocation, args, verb, &plan, &verdicts);
+    print_sum(invocation, args, verb, &plan);
     archive.close()?;
     Ok(CommandOutcome::Done)
+}
+
+/// Returns the rules; `None` if there are none.
+pub(super) fn policy(args: &ForgetArgs) -> Result<Option<RetentionPolicy>> {
+    if args.which.latest.is_some() {
+        let text = "--latest would forget the newest snapshots: --keep-last keeps them";
+        bail!(UsageError(text.into()));
+    }
+    args.retention.policy()
+}
+
+/// Returns the snapshots that the verdicts do not keep.
+pub(super) fn let_go(verdicts: &[ForgetVerdict]) -> Vec<SnapshotId> {
+    verdicts.iter().filter(|verdict| !verdict.is_kept).map(|verdict| verdict.snapshot.id).collect()
+}
+
+/// Plans to forget snapshots, and changes nothing.
+pub(super) fn plan(
+    args: &ForgetArgs,
+    archive: &Archive,
+    ids: &[SnapshotId],
+    now: Timestamp,
+) -> Result<ForgetPlan> {
+    let plan = ForgetPlan::new(archive.snapshots(), ids, now, undo_time(args));
+    plan.map_err(explained).context("no snapshot is forgotten")
+}
+
+/// Forgets snapshots.
+pub(super) fn forget(
+    args: &ForgetArgs,
+    archive: &mut Archive,
+    ids: &[SnapshotId],
+    now: Timestamp,
+) -> Result<ForgetPlan> {
+    let forgotten = archive.forget(ids, now, undo_time(args), "");
+    forgotten.map_err(explained).context("no snapshot is forgotten")
+}
+
+fn undo_time(args: &ForgetArgs) -> Duration {
+    DAY.saturating_mul(args.undo_days)
 }
 
 /// Chooses the named snapshots. If one of them is protected, forgetting them fails.
@@ -95,7 +130,7 @@ fn by_conditions(
 }
 
 /// Judges all snapshots that meet the conditions by rules.
-fn by_policy(
+pub(super) fn by_policy(
     invocation: &Invocation,
     args: &ForgetArgs,
     archive: &Archive,
@@ -104,7 +139,7 @@ fn by_policy(
 ) -> Result<Vec<ForgetVerdict>> {
     let newest = archive.snapshots().iter().map(|snapshot| snapshot.time).filter(|time| *time <= now).max();
     let age_max = i64::try_from(SNAPSHOT_AGE_MAX.as_nanos()).unwrap_or(i64::MAX);
-    if newest.is_some_and(|newest| now.0.saturating_sub(newest.0) > age_max) && !args.retention.trust_clock {
+    if newest.is_some_and(|newest| now.0.saturating_sub(newest.0) > age_max) && !args.trust_clock {
         bail!(UsageError(format!(
             "the newest snapshot is more than 30 days old, or the clock is wrong ({}): confirm with --trust-clock",
             moment::show(now)
@@ -151,8 +186,13 @@ fn reason(protection: &Protection) -> String {
     }
 }
 
-fn print(invocation: &Invocation, args: &ForgetArgs, plan: &ForgetPlan, verdicts: &[ForgetVerdict]) {
-    let verb = if args.dry_run { "would forget" } else { "forgot" };
+pub(super) fn print_verdicts(
+    invocation: &Invocation,
+    args: &ForgetArgs,
+    verb: &str,
+    plan: &ForgetPlan,
+    verdicts: &[ForgetVerdict],
+) {
     for ForgetVerdict { snapshot, is_kept, reasons } in verdicts {
         if invocation.json {
             let mut line = as_json(args, snapshot, if *is_kept { "keep" } else { "forget" });
@@ -167,6 +207,9 @@ fn print(invocation: &Invocation, args: &ForgetArgs, plan: &ForgetPlan, verdicts
             say!("{} {}{reasons}", if *is_kept { "keep" } else { verb }, described(snapshot));
         }
     }
+}
+
+fn print_sum(invocation: &Invocation, args: &ForgetArgs, verb: &str, plan: &ForgetPlan) {
     if !invocation.json && !invocation.quiet {
         let count = show::count(plan.snapshots.len(), "snapshot");
         if args.undo_days == 0 {

@@ -1,6 +1,6 @@
 //! `varve gc`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::vac::VacLine;
-use varve_archive::{CollectError, CollectOptions, Collection, CollectionReport, ForeignRoots, Progress};
+use varve_archive::{
+    Archive, CollectError, CollectOptions, Collection, CollectionReport, ForeignRoots, Progress, SnapshotId,
+};
 use varve_block::{Score, with_causes};
 use varve_session::{UsageError, WithHint};
 use varve_upkeep::{ArenaObstacle, ReclaimBudget, ReclaimedArena, ReclaimedBatch, SparedReason};
 use varve_world::Timestamp;
 
-use crate::arguments::GcArgs;
+use crate::arguments::{CollectArgs, GcArgs};
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
@@ -36,17 +38,42 @@ struct Done {
 pub fn run(invocation: &Invocation, args: &GcArgs) -> Result<CommandOutcome> {
     let progress = cancellable_progress()?;
     let archive = invocation.session.read()?;
-    let options = options(args, archive.store().world().clock.now())?;
-    let shown = ShownProgress::start("finding live blocks", &progress, invocation.quiet || invocation.json);
-    let planned = Collection::plan(&archive, options, &progress);
-    drop(shown);
-    let mut collection = planned.with_hint(hint_of)?;
+    let mut collection = plan(invocation, args, &archive, &BTreeSet::new(), &progress)?;
     drop(archive);
     print_plan(invocation, args, collection.report());
-    if args.dry_run || (collection.is_done() && collection.report().expired.is_empty()) {
+    if args.dry_run {
         return Ok(CommandOutcome::Done);
     }
-    let done = apply(invocation, args, &mut collection, &progress)?;
+    carry_out(invocation, args, &mut collection, &progress)
+}
+
+/// Plans a collection. The snapshots in `forgotten` are those which are forgotten without undo
+/// before the plan is carried out.
+pub(super) fn plan(
+    invocation: &Invocation,
+    args: &GcArgs,
+    archive: &Archive,
+    forgotten: &BTreeSet<SnapshotId>,
+    progress: &Arc<Progress>,
+) -> Result<Collection> {
+    let options = options(args, archive.store().world().clock.now())?;
+    let shown = ShownProgress::start("finding live blocks", progress, invocation.quiet || invocation.json);
+    let planned = Collection::plan_after_forgetting(archive, forgotten, options, progress);
+    drop(shown);
+    planned.with_hint(hint_of)
+}
+
+/// Carries out a plan, and prints what was done.
+pub(super) fn carry_out(
+    invocation: &Invocation,
+    args: &GcArgs,
+    collection: &mut Collection,
+    progress: &Arc<Progress>,
+) -> Result<CommandOutcome> {
+    if collection.is_done() && collection.report().expired.is_empty() {
+        return Ok(CommandOutcome::Done);
+    }
+    let done = apply(invocation, args, collection, progress)?;
     print_done(invocation, &done);
     if done.is_disk_full {
         bail!("the disk is full: some arenas were not written anew; the next run continues");
@@ -60,21 +87,22 @@ pub fn run(invocation: &Invocation, args: &GcArgs) -> Result<CommandOutcome> {
 fn options(args: &GcArgs, now: Timestamp) -> Result<CollectOptions> {
     let before =
         |age: Duration| Timestamp(now.0.saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX)));
+    let limits = &args.collect;
     Ok(CollectOptions {
         budget: ReclaimBudget {
-            least_dead: args.least_dead,
-            max_written: args.max_written,
-            free_goal: args.free,
+            least_dead: limits.least_dead,
+            max_written: limits.max_written,
+            free_goal: limits.free,
             ..ReclaimBudget::default()
         },
-        filter_bytes: args.memory,
-        young_since: args.min_age.map(before),
-        foreign: foreign_roots(args)?,
+        filter_bytes: limits.memory,
+        young_since: limits.min_age.map(before),
+        foreign: foreign_roots(limits)?,
         trusts_clock: args.trust_clock,
     })
 }
 
-fn foreign_roots(args: &GcArgs) -> Result<Option<ForeignRoots>> {
+fn foreign_roots(args: &CollectArgs) -> Result<Option<ForeignRoots>> {
     if args.keep_all_roots {
         return Ok(Some(ForeignRoots::All));
     }
@@ -129,7 +157,7 @@ fn apply(
     loop {
         let mut archive = invocation.session.write()?;
         let now = archive.store().world().clock.now();
-        let end = *end.get_or_insert_with(|| args.max_time.map(|time| after(now, time)));
+        let end = *end.get_or_insert_with(|| args.collect.max_time.map(|time| after(now, time)));
         if end.is_some_and(|end| now >= end) {
             archive.close()?;
             break;
@@ -161,7 +189,7 @@ fn note_batch(done: &mut Done, batch: ReclaimedBatch) -> bool {
     !batch.is_stopped && !done.is_disk_full
 }
 
-fn print_plan(invocation: &Invocation, args: &GcArgs, report: &CollectionReport) {
+pub(super) fn print_plan(invocation: &Invocation, args: &GcArgs, report: &CollectionReport) {
     let totals = &report.plan.totals;
     if invocation.json {
         return say::record("gc_plan", plan_as_json(args, report));
