@@ -75,8 +75,16 @@ impl OpenArchive {
     }
 
     /// Takes a lease on snapshots that are read from now on. `None` if there can be none here.
-    pub fn lease<'a>(&self, snapshots: impl IntoIterator<Item = &'a Snapshot>) -> Option<HeldLease> {
-        self.leases.take(&LeasedSnapshots::of(snapshots.into_iter().map(|snapshot| snapshot.id.0)))
+    ///
+    /// # Errors
+    /// One of them was forgotten before there was a lease, so a collector may not keep it.
+    pub fn lease(&self, snapshots: &[&Snapshot]) -> Result<Option<HeldLease>> {
+        let ids = snapshots.iter().map(|snapshot| snapshot.id.0);
+        let Some(lease) = self.leases.take(&LeasedSnapshots::of(ids)) else { return Ok(None) };
+        match self.first_unlisted(snapshots) {
+            Some(error) => Err(error),
+            None => Ok(Some(lease)),
+        }
     }
 
     /// Returns the blocks. Lost blocks come from replicas, if the store has any.
@@ -96,12 +104,19 @@ impl OpenArchive {
     /// listed, or if that cannot be found out.
     #[must_use]
     pub fn collected(&self, snapshot: &Snapshot) -> Option<anyhow::Error> {
+        self.first_unlisted(&[snapshot])
+    }
+
+    /// Returns the error for the first of these snapshots that the newest catalog does not list.
+    fn first_unlisted(&self, snapshots: &[&Snapshot]) -> Option<anyhow::Error> {
         match self.newest_list(self.store.as_ref()?) {
-            Ok(list) if list.is_in_catalog(&snapshot.id) => None,
-            Ok(_) => Some(Hinted::new(CollectedError::new(snapshot), CollectedError::HINT).into()),
+            Ok(list) => {
+                let unlisted = snapshots.iter().find(|snapshot| !list.is_in_catalog(&snapshot.id))?;
+                Some(Hinted::new(CollectedError::new(unlisted), CollectedError::HINT).into())
+            }
             Err(error) => {
                 let error = with_causes(error.as_ref());
-                tracing::warn!(error, "it is unknown whether the snapshot still exists");
+                tracing::warn!(error, "it is unknown whether the snapshots still exist");
                 None
             }
         }
@@ -155,5 +170,52 @@ impl CommandSession {
         let blocks = self.venti(address)?;
         let found = VentiSnapshots::open(self.roots(address)?, Arc::clone(&blocks) as _)?;
         Ok((found, blocks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use varve_archive::folder::StreamOwner;
+    use varve_archive::{Archive, Progress, SnapshotRequest};
+    use varve_store::{Encryption, PassphraseCost, StoreConfig, held_leases};
+    use varve_world::Timestamp;
+
+    use super::*;
+    use crate::recorded::Recorded;
+
+    fn take(archive: &mut Archive, name: &str) {
+        let request = SnapshotRequest { name: name.into(), ..SnapshotRequest::default() };
+        let owner = StreamOwner { uid: 0, gid: 0, time: Timestamp(0) };
+        archive.take_stream(&mut name.as_bytes(), owner, request, &Progress::new()).unwrap();
+    }
+
+    #[test]
+    fn a_lease_that_comes_too_late_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("store");
+        std::fs::create_dir(&place).unwrap();
+        let config = StoreConfig { encryption: Encryption::None, ..StoreConfig::new([5; 16]) };
+        Store::create(&World::real(&place), &config, None, PassphraseCost::default()).unwrap();
+        let session = Recorded::answering(&[]).session(&place);
+        let mut writer = session.write().unwrap();
+        ["one", "two"].iter().for_each(|name| take(&mut writer, name));
+        writer.close().unwrap();
+
+        let reader = session.reading().unwrap();
+        let [one, two] = reader.snapshots() else { panic!("two snapshots were taken") };
+        let leases = || held_leases(&*World::real(&place).storage).unwrap().len();
+        let lease = reader.lease(&[one, two]).unwrap();
+        assert_eq!((lease.is_some(), leases()), (true, 1));
+        drop(lease);
+        // The list was read before this, and the lease is taken after it.
+        let mut writer = session.write().unwrap();
+        writer.forget(&[one.id], Timestamp(0), Duration::ZERO, "").unwrap();
+        writer.close().unwrap();
+        let refused = reader.lease(&[two, one]).unwrap_err();
+        assert!(CollectedError::is_cause_of(refused.as_ref()), "{refused:#}");
+        assert_eq!(leases(), 0);
+        assert!(reader.lease(&[two]).unwrap().is_some());
     }
 }

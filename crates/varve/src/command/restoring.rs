@@ -54,7 +54,8 @@ pub fn run(invocation: &Invocation, restore: &RestoreArgs) -> Result<CommandOutc
         places.push((place, content));
     }
     let targets = targets(restore, &places)?;
-    let _lease = archive.lease(places.iter().filter_map(|(place, _)| place.what.snapshot()));
+    let snapshots: Vec<_> = places.iter().filter_map(|(place, _)| place.what.snapshot()).collect();
+    let _lease = archive.lease(&snapshots).context("nothing was restored")?;
     let mut outcome = CommandOutcome::Done;
     for (((place, content), target), text) in places.iter().zip(&targets).zip(&restore.snapshots) {
         if target != Path::new(OUTPUT) {
