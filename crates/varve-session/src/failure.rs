@@ -5,7 +5,8 @@ use std::io;
 
 use varve_archive::{
     CollectError, DecodeNodeError, DecodeSnapshotError, FieldError, ForgetError, HoldLabelError,
-    MarkTreeError, ReadRecordsError, ReadRemovedError, SelectError, UnknownSnapshots, WalkBlocksError,
+    MarkTreeError, ReadRecordsError, ReadRemovedError, SelectError, SpaceNeedsError, UnknownSnapshots,
+    WalkBlocksError,
 };
 use varve_block::{FailureKind, GetError, HasKind, causes};
 use varve_log::AppendError;
@@ -79,6 +80,7 @@ pub fn kind_of(error: &(dyn Error + 'static)) -> Option<FailureKind> {
         ReadRemovedError,
         ReadTreeError,
         SelectError,
+        SpaceNeedsError,
         UnknownSnapshots,
         WalkBlocksError,
         io::Error,

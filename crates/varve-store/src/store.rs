@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_index::{DiskIndexStats, IndexStats};
-use varve_log::{AppendError, ArenaId, OpenLogError, ReadLogError};
+use varve_log::{AppendError, ArenaId, DirectoryPage, OpenLogError, ReadLogError};
 use varve_world::World;
 
 use crate::config::StoreConfig;
@@ -98,6 +98,18 @@ impl Store {
     /// [`ReadLogError`] when nothing of the arena can be read.
     pub fn names_in_arena(&self, arena: ArenaId) -> Result<ArenaNames, ReadLogError> {
         self.vault.names_in_arena(arena)
+    }
+
+    /// Iterates over the directory pages of an arena, in order. After a sync they name all its
+    /// blocks. Each is read by itself, so an unreadable page hides no other.
+    ///
+    /// # Errors
+    /// [`ReadLogError`] when nothing of the arena can be read.
+    pub fn pages_in_arena(
+        &self,
+        arena: ArenaId,
+    ) -> Result<impl Iterator<Item = Result<Arc<DirectoryPage>, ReadLogError>>, ReadLogError> {
+        self.vault.pages_in_arena(arena)
     }
 
     /// Returns the newest catalog root that a page names. After a sync this is the last one that

@@ -23,7 +23,7 @@ use crate::records::node_list::{NodeList, ReadFolderError};
 /// Upper bound on the nesting of folders.
 const DEPTH_MAX: usize = 4096;
 /// The tag with the score of a snapshot's archive for vac's tools.
-const VAC_TAG: &str = "vac=";
+pub(crate) const VAC_TAG: &str = "vac=";
 
 /// The work of a mark.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -153,7 +153,7 @@ fn all_archives(store: &Store) -> Result<Vec<Score>, MarkError> {
 }
 
 impl MarkTreeError {
-    fn into_mark(self, describe: impl FnOnce(Box<Self>) -> MarkError) -> MarkError {
+    pub(crate) fn into_mark(self, describe: impl FnOnce(Box<Self>) -> MarkError) -> MarkError {
         match self {
             Self::Blocks(WalkBlocksError::Cancelled) => MarkError::Cancelled,
             other => describe(Box::new(other)),

@@ -11,4 +11,5 @@ mod image;
 mod live_blocks;
 mod many_hands;
 mod retention;
+mod space;
 mod write_only;

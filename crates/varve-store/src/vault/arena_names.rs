@@ -1,7 +1,9 @@
 //! The names of all blocks of an arena in the log's order, for callers that copy the whole store.
 
+use std::sync::Arc;
+
 use varve_block::BlockName;
-use varve_log::{ArenaId, ReadLogError};
+use varve_log::{ArenaId, DirectoryPage, ReadLogError};
 
 use super::Vault;
 
@@ -15,6 +17,15 @@ pub struct ArenaNames {
 }
 
 impl Vault {
+    /// Iterates over the directory pages of an arena. See
+    /// [`Store::pages_in_arena`](crate::Store::pages_in_arena).
+    pub(crate) fn pages_in_arena(
+        &self,
+        arena: ArenaId,
+    ) -> Result<impl Iterator<Item = Result<Arc<DirectoryPage>, ReadLogError>>, ReadLogError> {
+        self.directory.pages(arena)
+    }
+
     /// Returns the names of all blocks that pages name in an arena. After a sync these are all its
     /// blocks.
     ///

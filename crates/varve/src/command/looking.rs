@@ -6,4 +6,5 @@ pub mod find;
 pub mod left_out;
 pub mod ls;
 pub mod snapshot_list;
+pub mod space_needs;
 pub mod stats;

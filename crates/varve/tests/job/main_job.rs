@@ -564,6 +564,18 @@ fn programs_are_answered_in_lines_of_json() {
         (&["snapshots"][..], &["snapshot"; 4][..]),
         (&["stats"], &["stats"]),
         (&["stats", "--arenas"], &["arena_use", "arena_use_sum"]),
+        (
+            &["stats", "--snapshots"],
+            &[
+                "snapshot_space",
+                "snapshot_space",
+                "snapshot_space",
+                "snapshot_space",
+                "name_space",
+                "name_space",
+                "space_sum",
+            ],
+        ),
         (&["ls", "-R", "home"], &["node"; 4]),
         (&["ls", "disk.img"], &["volume", "image"]),
         (&["ls", "disk.img:disk.raw"], &["image"]),

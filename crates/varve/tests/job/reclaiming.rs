@@ -115,3 +115,32 @@ fn what_is_dead_is_not_known_where_other_programs_may_have_roots() {
         assert!(sum["dead_bytes"].is_u64() && sum["foreign_roots_known"] == true, "{sum}");
     }
 }
+
+#[test]
+fn stats_shows_what_forgetting_a_snapshot_would_free() {
+    let sandbox = Sandbox::encrypted();
+    for night in 1..=3 {
+        take(&sandbox, night, 3 * MIB);
+    }
+    let lines = sandbox.json(["stats", "--snapshots"]);
+    let of_type = |kind: &'static str| lines.iter().filter(move |line| line["type"] == kind).cloned();
+    let own: Vec<u64> = of_type("snapshot_space").map(|line| line["own_bytes"].as_u64().unwrap()).collect();
+    let expected = 3 * MIB as u64..4 * MIB as u64;
+    assert!(own.len() == 3 && own.iter().all(|bytes| expected.contains(bytes)), "{own:?}");
+    let name = of_type("name_space").next().unwrap();
+    assert_eq!((&name["name"], &name["snapshots"]), (&"night".into(), &3.into()));
+    assert_eq!(name["of_one_bytes"], own.iter().sum::<u64>());
+    let sum = of_type("space_sum").next().unwrap();
+    assert_eq!(sum["bytes"], arena_bytes(&sandbox));
+    // A collection frees its own bytes.
+    let first = sandbox.ids()[0].clone();
+    sandbox.ok(["forget", &first]);
+    assert!(sandbox.ok(["stats", "--snapshots"]).contains("in the trash"));
+    sandbox.ok(["forget", "--undo", &first]);
+    sandbox.ok(["forget", "--undo-days", "0", &first]);
+    let planned = sandbox.json(["gc", "--dry-run"]).remove(0);
+    let dead = planned["dead_bytes"].as_u64().unwrap();
+    assert!(dead.abs_diff(own[0]) < 100_000, "{dead} and {own:?}");
+    sandbox.fails(2, ["stats", "--snapshots", "--arenas"]);
+    assert!(sandbox.fails(1, ["stats", "--snapshots", "--memory", "1K"]).contains("--memory allows more"));
+}

@@ -6,7 +6,7 @@ use varve_index::DiskIndexStats;
 use varve_log::ParityPercent;
 use varve_store::{CompareMode, IndexPlace};
 
-use super::arena_space;
+use super::{arena_space, space_needs};
 use crate::arguments::StatsArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -15,6 +15,9 @@ use crate::{say, show};
 pub fn run(invocation: &Invocation, args: &StatsArgs) -> Result<CommandOutcome> {
     if args.arenas {
         return arena_space::run(invocation, args);
+    }
+    if args.snapshots {
+        return space_needs::run(invocation, args);
     }
     let archive = invocation.session.read()?;
     let stats = archive.store().stats()?;

@@ -1,0 +1,166 @@
+//! Where the space of a store is. It is compared with a second walk of each snapshot, which shares
+//! no code with it, and with the shares of all blocks in the directory pages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use varve_archive::{
+    Archive, ForeignRoots, LiveRoots, MarkError, Progress, Snapshot, SpaceNeeds, SpaceNeedsError,
+};
+use varve_block::{BlockKind, BlockName};
+use varve_sim::SeededDraw;
+use varve_store::{Store, StoreAccess};
+use varve_world::{Random, SeededRandom, Timestamp};
+
+use super::live_blocks::{SecondWalk, change_image, make_store, open, secret, take_image, world};
+
+const MEMORY: u64 = 64 << 20;
+
+/// Returns the bytes of each block by its share of its clumps, and those of all clumps.
+fn shares(store: &Store) -> (BTreeMap<BlockName, f64>, u64) {
+    let (mut shares, mut all) = (BTreeMap::new(), 0);
+    for id in store.arenas().unwrap() {
+        for page in store.pages_in_arena(id).unwrap() {
+            let page = page.unwrap();
+            for clump in page.clumps() {
+                let clump_bytes = clump.end() - clump.granule.byte_offset();
+                let blocks: Vec<_> = page.blocks_of(clump.granule).collect();
+                let sizes: u64 = blocks.iter().map(|block| u64::from(block.size) + 1).sum();
+                for block in &blocks {
+                    let share = (f64::from(block.size) + 1.0) / sizes as f64;
+                    *shares.entry(block.name).or_default() += share * clump_bytes as f64;
+                }
+                all += clump_bytes;
+            }
+        }
+    }
+    (shares, all)
+}
+
+/// Returns the names that each snapshot needs.
+fn needed(store: &Store, roots: &LiveRoots) -> Vec<BTreeSet<BlockName>> {
+    let of_one = |snapshot: &Snapshot| {
+        let alone = LiveRoots { snapshots: vec![snapshot.clone()], ..LiveRoots::default() };
+        SecondWalk::of(store, &alone).names
+    };
+    roots.snapshots.iter().map(of_one).collect()
+}
+
+fn check(archive: &Archive, found: &SpaceNeeds) {
+    let store = archive.store();
+    let roots = LiveRoots::of(store, ForeignRoots::None, &BTreeSet::new()).unwrap();
+    let (needed, (shares, clump_bytes)) = (needed(store, &roots), shares(store));
+    let trash: BTreeSet<_> = archive.trash().iter().map(|trashed| trashed.snapshot.id).collect();
+    let without = LiveRoots { snapshots: Vec::new(), ..roots.clone() };
+    let mut catalog = SecondWalk::of(store, &without).names;
+    catalog.extend(shares.keys().filter(|name| name.block_type.kind() == BlockKind::Note));
+
+    // Each block goes to one sum.
+    let (mut own, mut of_several) = (vec![0.0; needed.len()], BTreeMap::<&str, f64>::new());
+    let (mut names_several, mut of_catalog, mut unneeded, mut only_trash) = (0.0, 0.0, 0.0, 0.0);
+    for (name, bytes) in &shares {
+        let by: Vec<usize> = (0..needed.len()).filter(|number| needed[*number].contains(name)).collect();
+        let names: BTreeSet<_> = by.iter().map(|number| roots.snapshots[*number].name.as_str()).collect();
+        let is_of_catalog = catalog.contains(name);
+        if !by.is_empty() && !is_of_catalog && by.iter().all(|by| trash.contains(&roots.snapshots[*by].id)) {
+            only_trash += bytes;
+        }
+        match (by.as_slice(), names.len(), is_of_catalog) {
+            ([], _, true) => of_catalog += bytes,
+            ([], ..) => unneeded += bytes,
+            ([one], _, false) => own[*one] += bytes,
+            (_, 1, false) => *of_several.entry(names.first().unwrap()).or_default() += bytes,
+            _ => names_several += bytes,
+        }
+    }
+    let is_near = |found: u64, expected: f64| (found as f64 - expected).abs() <= 1.0 + shares.len() as f64;
+    assert_eq!(found.snapshots.len(), needed.len());
+    for ((snapshot, of_roots), own) in found.snapshots.iter().zip(&roots.snapshots).zip(&own) {
+        assert_eq!(snapshot.snapshot.id, of_roots.id);
+        assert_eq!(snapshot.is_in_trash, trash.contains(&of_roots.id));
+        assert!(is_near(snapshot.own_bytes, *own), "{} and {own}", snapshot.own_bytes);
+    }
+    for name in &found.names {
+        let of_one = found.snapshots.iter().filter(|one| one.snapshot.name == name.name);
+        assert_eq!(name.of_one_bytes, of_one.clone().map(|one| one.own_bytes).sum::<u64>());
+        assert_eq!(name.size, of_one.clone().map(|one| one.snapshot.size).sum::<u64>());
+        assert_eq!(name.snapshot_count, of_one.count() as u64);
+        let expected = of_several.get(name.name.as_str()).copied().unwrap_or_default();
+        assert!(is_near(name.of_several_bytes, expected), "{name:?} and {expected}");
+    }
+    assert!(is_near(found.several_names_bytes, names_several), "{found:?} and {names_several}");
+    assert!(is_near(found.catalog_bytes, of_catalog), "{found:?} and {of_catalog}");
+    assert!(is_near(found.unneeded_bytes, unneeded), "{found:?} and {unneeded}");
+    assert!(is_near(found.only_trash_bytes, only_trash), "{found:?} and {only_trash}");
+    // No byte is lost.
+    assert_eq!(found.directory_bytes, found.log_bytes - clump_bytes);
+    let sums = found.several_names_bytes + found.catalog_bytes + found.unneeded_bytes + found.directory_bytes;
+    assert_eq!(found.names.iter().map(|name| name.own_bytes()).sum::<u64>() + sums, found.log_bytes);
+}
+
+#[test]
+fn every_byte_is_needed_by_those_that_a_second_walk_finds() {
+    for seed in 0..8 {
+        let (storage, _folder) = make_store(seed);
+        let mut archive = open(&storage, 9000 + seed, &secret());
+        let mut draw = SeededDraw::new(seed);
+        // Another name shares blocks with the first.
+        let mut image = Vec::new();
+        change_image(&mut image, &mut draw);
+        take_image(&mut archive, "other disk", &image);
+        if seed % 2 == 1 {
+            let ids: Vec<_> = archive.snapshots().iter().map(|snapshot| snapshot.id).collect();
+            let forgotten = BTreeSet::from([ids[draw.index(ids.len())], ids[0]]);
+            let forgotten: Vec<_> = forgotten.into_iter().collect();
+            archive.forget(&forgotten, Timestamp(100), Duration::from_secs(1000), "").unwrap();
+        }
+        archive.close().unwrap();
+        let store = Store::open(world(&storage, 1), Some(&secret()), StoreAccess::Read, &mut |_| {}).unwrap();
+        let archive = Archive::open(store).unwrap();
+        let found = SpaceNeeds::of(&archive, MEMORY, &Progress::new()).unwrap();
+        assert_eq!(found.pass_count, 1);
+        assert!(found.names.iter().any(|name| name.of_several_bytes > 0));
+        check(&archive, &found);
+    }
+}
+
+#[test]
+fn memory_is_bounded_and_changes_nothing() {
+    let (storage, _folder) = make_store(2);
+    let mut archive = open(&storage, 9000, &secret());
+    // Far more leaves than blocks that lead to others.
+    let mut image = vec![0; 12 << 20];
+    SeededRandom::new(5).fill(&mut image).unwrap();
+    take_image(&mut archive, "large", &image);
+    let with = |memory| SpaceNeeds::of(&archive, memory, &Progress::new());
+    let whole = with(MEMORY).unwrap();
+    let (mut most_passes, mut refused_count) = (1, 0);
+    for memory in (10..22).map(|power| 1 << power) {
+        match with(memory) {
+            Ok(found) => {
+                most_passes = most_passes.max(found.pass_count);
+                assert_eq!(format!("{:?}", found.names), format!("{:?}", whole.names));
+                assert_eq!(format!("{:?}", found.snapshots), format!("{:?}", whole.snapshots));
+                let sums =
+                    |found: &SpaceNeeds| [found.catalog_bytes, found.unneeded_bytes, found.directory_bytes];
+                assert_eq!(sums(&found), sums(&whole));
+            }
+            Err(SpaceNeedsError::Memory { bytes }) => {
+                assert_eq!(bytes, memory);
+                refused_count += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(most_passes > 1 && refused_count > 0, "{most_passes} passes, {refused_count} refused");
+}
+
+#[test]
+fn a_cancellation_ends_it() {
+    let (storage, _folder) = make_store(0);
+    let archive = open(&storage, 9000, &secret());
+    let progress = Progress::new();
+    progress.cancel();
+    let cancelled = SpaceNeeds::of(&archive, MEMORY, &progress).unwrap_err();
+    assert!(matches!(cancelled, SpaceNeedsError::Walk(MarkError::Cancelled)), "{cancelled}");
+}
