@@ -9,5 +9,6 @@ mod forgetful_disk;
 mod sandbox;
 
 mod kill;
+mod kill_gc;
 mod model;
 mod power;
