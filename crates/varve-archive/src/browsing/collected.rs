@@ -11,7 +11,7 @@ use crate::catalog::snapshot_id::SnapshotId;
 /// A reader still uses a snapshot whose data is gone, because the snapshot was forgotten and its
 /// data has been collected. Nothing is damaged.
 #[derive(Debug, thiserror::Error)]
-#[error("snapshot {name} ({id}) was forgotten, and its data has been collected")]
+#[error("snapshot {name} ({id}) was forgotten, and its data may have been collected")]
 pub struct CollectedError {
     name: String,
     id: SnapshotId,
