@@ -93,6 +93,8 @@ fn explained(mut error: clap::Error) -> clap::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn error(words: &[&str]) -> String {
@@ -103,6 +105,24 @@ mod tests {
     #[test]
     fn the_words_fit_together() {
         Arguments::command().debug_assert();
+    }
+
+    /// An option that shares its id with a global one would take the value of that one, also from
+    /// the environment.
+    #[test]
+    fn no_command_takes_the_value_of_a_global_option() {
+        fn check(command: &clap::Command, global: &BTreeSet<String>) {
+            for argument in command.get_arguments().filter(|argument| !argument.is_global_set()) {
+                let id = argument.get_id().to_string();
+                assert!(!global.contains(&id), "{} has an option {id} of its own", command.get_name());
+            }
+            command.get_subcommands().for_each(|command| check(command, global));
+        }
+        let command = Arguments::command();
+        let arguments = command.get_arguments().filter(|argument| argument.is_global_set());
+        let global: BTreeSet<_> = arguments.map(|argument| argument.get_id().to_string()).collect();
+        assert!(global.len() > 5, "{global:?}");
+        command.get_subcommands().for_each(|command| check(command, &global));
     }
 
     #[test]

@@ -16,7 +16,7 @@ Frees the space of blocks that no snapshot needs. Snapshots in the trash need th
 programs can read all the time, and take snapshots between two batches. If it is interrupted, what was done counts, and the next \
 run continues.
 
-A store with SHA-1 scores may hold archives that other programs know by their scores. Say which with --roots, --keep-all-roots or \
+A store with SHA-1 scores may hold archives that other programs know by their scores. Say which with --keep-roots, --keep-all-roots or \
 --no-foreign-roots.
 
 Examples:
@@ -32,7 +32,7 @@ What is forgotten now goes to the trash, and `forget --undo` brings it back unti
 with the first `prune` or `gc` after that. With --undo-days 0 it comes back at once, and nothing brings the snapshots back.
 
 Without conditions, all snapshots are judged by the rules. Snapshots that `hold` protects stay, and so does the newest of each \
-group. A store with SHA-1 scores needs --roots, --keep-all-roots or --no-foreign-roots, as for `gc`.
+group. A store with SHA-1 scores needs --keep-roots, --keep-all-roots or --no-foreign-roots, as for `gc`.
 
 Examples:
   varve -s /backup/store prune --keep-daily 7 --keep-weekly 5 --keep-monthly 12 --dry-run
@@ -131,7 +131,7 @@ pub struct CollectArgs {
 
     /// Keep the archives whose scores are in this file: one a line, or a .vac file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["keep_all_roots", "no_foreign_roots"])]
-    pub roots: Vec<PathBuf>,
+    pub keep_roots: Vec<PathBuf>,
 
     /// Keep every archive of another program
     #[arg(long, conflicts_with = "no_foreign_roots")]

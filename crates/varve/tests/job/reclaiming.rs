@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::sandbox::{Sandbox, noise};
+use crate::sandbox::{Run, Sandbox, noise};
 
 pub const MIB: usize = 1 << 20;
 
@@ -61,6 +61,14 @@ fn gc_asks_for_foreign_roots_where_there_may_be_some() {
     let sandbox = Sandbox::made_with(&["--plaintext", "--score", "sha1"]);
     take(&sandbox, 1, MIB);
     assert!(sandbox.fails(1, ["gc", "--dry-run"]).contains("--no-foreign-roots"));
+    // The list of a Venti server's catalogs says nothing of the archives of other programs.
+    fs::write(sandbox.path("none"), "\n").unwrap();
+    let run =
+        Run::new(sandbox.command().env("VARVE_ROOTS", "none").args(["gc", "--dry-run"]).output().unwrap());
+    assert!(run.code == Some(1) && run.stderr.contains("--no-foreign-roots"), "{}", run.stderr);
+    assert!(sandbox.fails(2, ["gc", "--keep-roots", "none"]).contains("has no score"));
+    fs::write(sandbox.path("some"), format!("{}\n", "5a".repeat(20))).unwrap();
+    assert!(sandbox.fails(5, ["gc", "--keep-roots", "some"]).contains("5a5a"));
     sandbox.ok(["gc", "--no-foreign-roots"]);
     sandbox.ok(["gc", "--keep-all-roots"]);
 }

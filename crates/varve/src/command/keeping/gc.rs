@@ -109,10 +109,10 @@ fn foreign_roots(args: &CollectArgs) -> Result<Option<ForeignRoots>> {
     if args.no_foreign_roots {
         return Ok(Some(ForeignRoots::None));
     }
-    if args.roots.is_empty() {
+    if args.keep_roots.is_empty() {
         return Ok(None);
     }
-    let scores: Result<Vec<Vec<Score>>> = args.roots.iter().map(|file| scores_in(file)).collect();
+    let scores: Result<Vec<Vec<Score>>> = args.keep_roots.iter().map(|file| scores_in(file)).collect();
     Ok(Some(ForeignRoots::Named(scores?.concat())))
 }
 
@@ -129,13 +129,19 @@ fn scores_in(file: &Path) -> Result<Vec<Score>> {
         let digits = line.rsplit(':').next().unwrap_or(line);
         Score::from_hex(digits).map_err(|_| UsageError(format!("{name}: {line:?} is not a score")).into())
     };
-    lines.map(score).collect()
+    let scores: Vec<Score> = lines.map(score).collect::<Result<_>>()?;
+    if scores.is_empty() {
+        bail!(UsageError(format!(
+            "{name} has no score: with --no-foreign-roots no archive of another program is kept"
+        )));
+    }
+    Ok(scores)
 }
 
 fn hint_of(error: &CollectError) -> Option<&'static str> {
     match error {
         CollectError::ForeignRoots => Some(
-            "name their scores with --roots FILE, keep all with --keep-all-roots, or say --no-foreign-roots if there are none",
+            "name their scores with --keep-roots FILE, keep all with --keep-all-roots, or say --no-foreign-roots if there are none",
         ),
         CollectError::Roots(_) | CollectError::Mark(_) => Some(
             "nothing was freed: `varve verify` shows the damage; `varve repair` mends it, or forget the snapshot that it names",

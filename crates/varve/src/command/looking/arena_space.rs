@@ -21,7 +21,7 @@ const HEADINGS: [&str; 5] = ["arena", "bytes", "needed", "dead", "gc"];
 /// The columns with numbers.
 const NUMBERS: [usize; 4] = [0, 1, 2, 3];
 /// The hint for a store in which other programs may need more.
-const FOREIGN_HINT: &str = "--no-foreign-roots or --keep-all-roots decides it here, and `varve gc --dry-run --roots FILE` for archives whose scores you know";
+const FOREIGN_HINT: &str = "--no-foreign-roots or --keep-all-roots decides it here, and `varve gc --dry-run --keep-roots FILE` for archives whose scores you know";
 
 /// The rows of the table, and what they do not show.
 struct ArenaTable<'a> {
