@@ -111,14 +111,54 @@ impl SpaceNeeds {
         let store = archive.store();
         store.role().require(Permission::Read)?;
         let roots = LiveRoots::of(store, ForeignRoots::None, &BTreeSet::new())?;
-        let in_trash = archive.trash().iter().map(|trashed| trashed.snapshot.id).collect();
-        let mut survey = NeedsSurvey::new(store, roots, in_trash, memory_bytes)?;
-        let slices = slice_count(store.stats()?.block_count, memory_bytes);
-        for number in 0..slices {
-            survey.pass(LeafSlice { number, count: slices }, progress)?;
-        }
-        survey.finish(slices)
+        let in_trash = in_trash(archive);
+        let names: BTreeSet<&str> = roots.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        let number = |name: &String| u32::try_from(names.partition_point(|other| other < name));
+        let needing = |snapshot: &Snapshot| Needing {
+            name: number(&snapshot.name).unwrap_or(u32::MAX),
+            is_listed: !in_trash.contains(&snapshot.id),
+        };
+        let needing = roots.snapshots.iter().map(needing).collect();
+        let catalog = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        let mut survey = NeedsSurvey::new(store, roots, needing, catalog, memory_bytes)?;
+        let pass_count = survey.pass_all(progress)?;
+        survey.finish(&names, &in_trash, pass_count)
     }
+
+    /// Returns the stored bytes that only these snapshots and the trash need. If the snapshots are
+    /// forgotten, the bytes are free in the end.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn bytes_of_only(
+        archive: &Archive,
+        snapshots: &BTreeSet<SnapshotId>,
+        memory_bytes: u64,
+        progress: &Progress,
+    ) -> Result<u64, SpaceNeedsError> {
+        const THESE: u32 = 0;
+        const OTHERS: u32 = 1;
+        const CATALOG: u32 = 2;
+        let store = archive.store();
+        store.role().require(Permission::Read)?;
+        let roots = LiveRoots::of(store, ForeignRoots::None, &BTreeSet::new())?;
+        let in_trash = in_trash(archive);
+        // The trash needs nothing in the end. Its blocks count if one of the snapshots needs them.
+        let needing = |snapshot: &Snapshot| {
+            let is_listed = !in_trash.contains(&snapshot.id);
+            let is_one = !is_listed || snapshots.contains(&snapshot.id);
+            Needing { name: if is_one { THESE } else { OTHERS }, is_listed }
+        };
+        let needing = roots.snapshots.iter().map(needing).collect();
+        let mut survey = NeedsSurvey::new(store, roots, needing, CATALOG, memory_bytes)?;
+        survey.pass_all(progress)?;
+        Ok(survey.sum_of(|name, is_listed| name == Some(THESE) && is_listed))
+    }
+}
+
+fn in_trash(archive: &Archive) -> BTreeSet<SnapshotId> {
+    archive.trash().iter().map(|trashed| trashed.snapshot.id).collect()
 }
 
 /// Returns the number of slices into which the leaves are cut, so that those of one slice take half
@@ -143,8 +183,6 @@ fn walk_all(walk: &mut NeedWalk<'_>, roots: &LiveRoots, catalog: NeededBy) -> Re
 struct NeedsSurvey<'a> {
     store: &'a Store,
     roots: LiveRoots,
-    in_trash: BTreeSet<SnapshotId>,
-    names: Vec<String>,
     rules: NeedRules,
     table: NeedTable,
     memory_bytes: u64,
@@ -154,25 +192,38 @@ struct NeedsSurvey<'a> {
 }
 
 impl<'a> NeedsSurvey<'a> {
+    /// `needing` tells the names of the snapshots, and `catalog` is the name of the catalog.
     fn new(
         store: &'a Store,
         roots: LiveRoots,
-        in_trash: BTreeSet<SnapshotId>,
+        mut needing: Vec<Needing>,
+        catalog: u32,
         memory_bytes: u64,
     ) -> Result<Self, SpaceNeedsError> {
-        let names: BTreeSet<&str> = roots.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
-        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-        let number = |name: &String| u32::try_from(names.partition_point(|other| other < name));
-        let needing = |snapshot: &Snapshot| Needing {
-            name: number(&snapshot.name).unwrap_or(u32::MAX),
-            is_listed: !in_trash.contains(&snapshot.id),
-        };
-        let catalog = Needing { name: u32::try_from(names.len()).unwrap_or(u32::MAX), is_listed: true };
-        let all = roots.snapshots.iter().map(needing).chain([catalog]).collect();
-        let rules = NeedRules::new(all).ok_or(SpaceNeedsError::Memory { bytes: memory_bytes })?;
+        needing.push(Needing { name: catalog, is_listed: true });
+        let rules = NeedRules::new(needing).ok_or(SpaceNeedsError::Memory { bytes: memory_bytes })?;
         let table = NeedTable::new(store.world().random.as_ref()).map_err(SpaceNeedsError::Random)?;
         let sums = vec![0; rules.count()];
-        Ok(Self { store, roots, in_trash, names, rules, table, memory_bytes, sums, unneeded_bytes: 0 })
+        Ok(Self { store, roots, rules, table, memory_bytes, sums, unneeded_bytes: 0 })
+    }
+
+    /// Walks and measures everything. Returns the number of passes.
+    fn pass_all(&mut self, progress: &Progress) -> Result<u32, SpaceNeedsError> {
+        let slices = slice_count(self.store.stats()?.block_count, self.memory_bytes);
+        for number in 0..slices {
+            self.pass(LeafSlice { number, count: slices }, progress)?;
+        }
+        Ok(slices)
+    }
+
+    /// Returns the bytes of the blocks whose name, if it is only one, and whether a listed snapshot
+    /// needs them, are as `is_meant` says.
+    fn sum_of(&self, is_meant: impl Fn(Option<u32>, bool) -> bool) -> u64 {
+        let meant = (0..).zip(&self.sums).filter(|(number, _)| {
+            let (name, is_listed) = self.rules.parts(NeedRules::from_number(*number));
+            is_meant(name, is_listed)
+        });
+        meant.map(|(_, bytes)| bytes).sum()
     }
 
     /// Returns the number that stands for the catalog.
@@ -252,13 +303,17 @@ impl<'a> NeedsSurvey<'a> {
         }
     }
 
-    fn finish(self, pass_count: u32) -> Result<SpaceNeeds, SpaceNeedsError> {
+    fn finish(
+        self,
+        names: &[String],
+        in_trash: &BTreeSet<SnapshotId>,
+        pass_count: u32,
+    ) -> Result<SpaceNeeds, SpaceNeedsError> {
         let mut found = SpaceNeeds {
             unneeded_bytes: self.unneeded_bytes,
             log_bytes: self.store.stats()?.log_bytes,
             pass_count,
-            names: self
-                .names
+            names: names
                 .iter()
                 .map(|name| NameNeeds { name: name.clone(), ..NameNeeds::default() })
                 .collect(),
@@ -279,7 +334,7 @@ impl<'a> NeedsSurvey<'a> {
         let counted = self.sums.iter().sum::<u64>() + self.unneeded_bytes;
         found.directory_bytes = found.log_bytes.saturating_sub(counted);
         let by_name: BTreeMap<&str, usize> =
-            self.names.iter().enumerate().map(|(number, name)| (name.as_str(), number)).collect();
+            names.iter().enumerate().map(|(number, name)| (name.as_str(), number)).collect();
         for (snapshot, own_bytes) in self.roots.snapshots.iter().zip(&self.sums) {
             let of_name = by_name.get(snapshot.name.as_str()).and_then(|number| found.names.get_mut(*number));
             if let Some(of_name) = of_name {
@@ -288,7 +343,7 @@ impl<'a> NeedsSurvey<'a> {
             }
             found.snapshots.push(SnapshotNeeds {
                 snapshot: snapshot.clone(),
-                is_in_trash: self.in_trash.contains(&snapshot.id),
+                is_in_trash: in_trash.contains(&snapshot.id),
                 own_bytes: *own_bytes,
             });
         }

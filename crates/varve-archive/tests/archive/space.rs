@@ -96,6 +96,23 @@ fn check(archive: &Archive, found: &SpaceNeeds) {
     assert_eq!(found.directory_bytes, found.log_bytes - clump_bytes);
     let sums = found.several_names_bytes + found.catalog_bytes + found.unneeded_bytes + found.directory_bytes;
     assert_eq!(found.names.iter().map(|name| name.own_bytes()).sum::<u64>() + sums, found.log_bytes);
+
+    // Of every second listed snapshot, together.
+    let listed = roots.snapshots.iter().map(|snapshot| snapshot.id).filter(|id| !trash.contains(id));
+    let these: BTreeSet<_> = listed.step_by(2).collect();
+    let expected: f64 = shares
+        .iter()
+        .filter(|(name, _)| !catalog.contains(name))
+        .filter(|(name, _)| {
+            let by = (0..needed.len()).filter(|number| needed[*number].contains(name));
+            let by: Vec<_> = by.map(|number| roots.snapshots[number].id).collect();
+            let is_of_these = by.iter().any(|id| these.contains(id));
+            is_of_these && by.iter().all(|id| these.contains(id) || trash.contains(id))
+        })
+        .map(|(_, bytes)| bytes)
+        .sum();
+    let of_these = SpaceNeeds::bytes_of_only(archive, &these, MEMORY, &Progress::new()).unwrap();
+    assert!(expected > 0.0 && is_near(of_these, expected), "{of_these} and {expected}");
 }
 
 #[test]

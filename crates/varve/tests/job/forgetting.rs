@@ -23,7 +23,8 @@ fn ids(sandbox: &Sandbox, args: &[&str]) -> Vec<String> {
 /// Returns the verdict on each snapshot that `forget` chooses.
 fn verdicts(sandbox: &Sandbox, args: &[&str]) -> Vec<(String, Value)> {
     let all = sandbox.json([&["forget"], args].concat());
-    all.iter().map(|one| (one["id"].as_str().unwrap().to_owned(), one["verdict"].clone())).collect()
+    let verdicts = all.iter().filter(|one| one["type"] == "forget_verdict");
+    verdicts.map(|one| (one["id"].as_str().unwrap().to_owned(), one["verdict"].clone())).collect()
 }
 
 #[test]
@@ -50,6 +51,29 @@ fn a_forgotten_snapshot_comes_back_from_the_trash() {
     assert_eq!(ids(&sandbox, &[]), [&one, &three].map(String::as_str));
     assert_eq!(sandbox.run(["cat", "one"]).stdout, noise(3, 9000));
     assert!(sandbox.fails(1, ["forget", "--undo", "one"]).contains("nothing of this name is in the trash"));
+}
+
+#[test]
+fn a_dry_run_says_what_only_the_snapshots_need() {
+    let sandbox = Sandbox::encrypted();
+    let shared = noise(1, 500_000);
+    for (name, own) in [("one", noise(2, 200_000)), ("two", noise(3, 300_000))] {
+        fs::write(sandbox.path(name), [shared.clone(), own].concat()).unwrap();
+        sandbox.ok(["snapshot", name, "--as", "image"]);
+    }
+    let freed = |words: &[&str]| {
+        let sum = sandbox.json([&["forget", "--dry-run"], words].concat()).pop().unwrap();
+        assert_eq!(sum["type"], "forget_sum");
+        sum["freed_bytes"].as_u64().unwrap()
+    };
+    let (one, two, both) = (freed(&["one"]), freed(&["two"]), freed(&["one", "two"]));
+    let is_near = |bytes: u64, expected: u64| bytes.abs_diff(expected) < 40_000;
+    assert!(is_near(one, 200_000) && is_near(two, 300_000) && is_near(both, 1_000_000), "{one} {two} {both}");
+    // Shared bytes are freed with the last snapshot that needs them.
+    sandbox.ok(["forget", "one"]);
+    let two = freed(&["two"]);
+    assert!(is_near(two, 800_000), "{two}");
+    assert!(sandbox.ok(["forget", "two", "--dry-run"]).contains("only these snapshots need 7"));
 }
 
 #[test]

@@ -582,7 +582,7 @@ fn programs_are_answered_in_lines_of_json() {
         (&["tag", "home", "disk.img", "--add", "why=test"], &["snapshot"; 2]),
         (&["hold", "home", "--label", "test"], &["snapshot"]),
         (&["release", "home", "--label", "test"], &["snapshot"]),
-        (&["forget", "home", "--dry-run"], &["forget_verdict"]),
+        (&["forget", "home", "--dry-run"], &["forget_verdict", "forget_sum"]),
         (&["find", "letter"], &["found"; 2]),
         (&["diff", &taken[0]["id"].as_str().unwrap()[..12], "home"], &["change"; 2]),
         (&["diff", &taken[1]["id"].as_str().unwrap()[..12], "disk.img"], &["range", "ranges"]),

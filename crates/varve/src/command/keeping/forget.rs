@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use varve_archive::retention::{Dated, RetentionPolicy, Verdict, judge};
-use varve_archive::{Archive, ForgetError, ForgetPlan, Protection, Snapshot, SnapshotId};
+use varve_archive::{Archive, ForgetError, ForgetPlan, Protection, Snapshot, SnapshotId, SpaceNeeds};
 use varve_session::UsageError;
 use varve_world::Timestamp;
 
@@ -15,9 +15,13 @@ use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::command::looking::snapshot_list::short_id;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
+use crate::signals::cancellable_progress;
 use crate::{moment, say, show};
 
 const DAY: Duration = Duration::from_secs(86_400);
+/// The memory for finding out what would be freed.
+const SPACE_MEMORY_BYTES: u64 = 256 << 20;
 /// If the newest snapshot is older than this, the clock may be wrong.
 const SNAPSHOT_AGE_MAX: Duration = Duration::from_secs(30 * 86_400);
 
@@ -57,8 +61,28 @@ pub fn run(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome>
     let verb = if args.dry_run { "would forget" } else { "forgot" };
     print_verdicts(invocation, args, verb, &plan, &verdicts);
     print_sum(invocation, args, verb, &plan);
+    if args.dry_run && !forgets.is_empty() {
+        print_freed(invocation, &archive, &forgets)?;
+    }
     archive.close()?;
     Ok(CommandOutcome::Done)
+}
+
+/// Prints the bytes that are free in the end if these snapshots are forgotten.
+fn print_freed(invocation: &Invocation, archive: &Archive, forgets: &[SnapshotId]) -> Result<()> {
+    let progress = cancellable_progress()?;
+    let is_silent = invocation.quiet || invocation.json;
+    let shown = ShownProgress::start("finding who needs what", &progress, is_silent);
+    let forgets = forgets.iter().copied().collect();
+    let found = SpaceNeeds::bytes_of_only(archive, &forgets, SPACE_MEMORY_BYTES, &progress);
+    drop(shown);
+    let bytes = found.context("it is not known what that would free")?;
+    if invocation.json {
+        say::record("forget_sum", json!({ "freed_bytes": bytes, "snapshots": forgets.len() }));
+    } else if !invocation.quiet {
+        say!("only these snapshots need {}: `gc` can free it once their undo has ended", show::bytes(bytes));
+    }
+    Ok(())
 }
 
 /// Returns the rules; `None` if there are none.
