@@ -73,7 +73,7 @@ fn a_dry_run_says_what_only_the_snapshots_need() {
     sandbox.ok(["forget", "one"]);
     let two = freed(&["two"]);
     assert!(is_near(two, 800_000), "{two}");
-    assert!(sandbox.ok(["forget", "two", "--dry-run"]).contains("only these snapshots need 7"));
+    assert!(sandbox.ok(["forget", "two", "--dry-run"]).contains("only this snapshot needs 7"));
 }
 
 #[test]

@@ -32,5 +32,6 @@ mod reindex;
 mod restore;
 mod rosetta;
 mod shrinking_replica;
+mod space_page;
 mod what_goes_in;
 mod write_only;

@@ -80,7 +80,12 @@ fn print_freed(invocation: &Invocation, archive: &Archive, forgets: &[SnapshotId
     if invocation.json {
         say::record("forget_sum", json!({ "freed_bytes": bytes, "snapshots": forgets.len() }));
     } else if !invocation.quiet {
-        say!("only these snapshots need {}: `gc` can free it once their undo has ended", show::bytes(bytes));
+        let (who, their) = if forgets.len() == 1 {
+            ("this snapshot needs", "its")
+        } else {
+            ("these snapshots need", "their")
+        };
+        say!("only {who} {}: `gc` can free it once {their} undo has ended", show::bytes(bytes));
     }
     Ok(())
 }
@@ -236,12 +241,13 @@ pub(super) fn print_verdicts(
 fn print_sum(invocation: &Invocation, args: &ForgetArgs, verb: &str, plan: &ForgetPlan) {
     if !invocation.json && !invocation.quiet {
         let count = show::count(plan.snapshots.len(), "snapshot");
+        let (their, them) = if plan.snapshots.len() == 1 { ("its", "it") } else { ("their", "them") };
         if args.undo_days == 0 {
-            say!("{verb} {count}; the next `gc` frees their space, and nothing brings them back");
+            say!("{verb} {count}; the next `gc` frees {their} space, and nothing brings {them} back");
             return;
         }
         let until = moment::show(plan.undo_until);
-        say!("{verb} {count}; `forget --undo` brings them back, at least until {until}");
+        say!("{verb} {count}; `forget --undo` brings {them} back, at least until {until}");
     }
 }
 

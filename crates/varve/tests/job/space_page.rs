@@ -1,0 +1,70 @@
+//! `docs/guide/space.md`: a first session with forgetting, `gc` and a replica that shrinks. The
+//! program prints what the page says.
+
+use std::fs;
+
+use crate::sandbox::{Sandbox, noise};
+
+const PAGE: &str = include_str!("../../../../docs/guide/space.md");
+
+/// The commands of a section, each with the output that the page shows.
+fn session_of(title: &str) -> Vec<(&'static str, String)> {
+    let (_, rest) =
+        PAGE.split_once(&format!("## {title}\n")).unwrap_or_else(|| panic!("no section {title:?}"));
+    let section = rest.split("\n## ").next().unwrap();
+    let mut session = Vec::new();
+    for block in section.split("```").filter_map(|block| block.strip_prefix("console\n")) {
+        for line in block.lines() {
+            match line.strip_prefix("$ varve -s st ") {
+                Some(command) => session.push((command, String::new())),
+                None => session.last_mut().unwrap().1 += &format!("{line}\n"),
+            }
+        }
+    }
+    session
+}
+
+/// Numbers, dates and ids differ from run to run, and so do the widths of columns.
+fn without_numbers(output: &str) -> Vec<String> {
+    let is_id = |word: &str| word.len() == 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let has_number = |word: &str| is_id(word) || word.bytes().any(|byte| byte.is_ascii_digit());
+    let word = |word| if has_number(word) { "#" } else { word };
+    output.lines().map(|line| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// Units of sizes are words, so the nights are as large as those of the page.
+fn take_four_nights(sandbox: &Sandbox) {
+    fs::create_dir_all(sandbox.path("srv/web")).unwrap();
+    fs::write(sandbox.path("srv/web/stays"), noise(0, 20_000_000)).unwrap();
+    for night in 1..=4 {
+        fs::write(sandbox.path("srv/web/new"), noise(night, 60_000_000)).unwrap();
+        let time = format!("2026-11-0{night}T22:00:00Z");
+        sandbox.ok(["snapshot", "srv/web", "--name", "web", "--time", &time]);
+    }
+}
+
+#[test]
+fn the_program_prints_what_the_page_on_space_says() {
+    let sandbox = Sandbox::empty();
+    sandbox.ok(["init"]);
+    take_four_nights(&sandbox);
+    let usb = sandbox.arg("usb");
+    sandbox.ok(["replicate", &usb]);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let session = [session_of("A first time"), session_of("A replica shrinks")].concat();
+    assert_eq!(session.len(), 10, "{session:?}");
+    let ids = |listing: &str| -> Vec<String> {
+        listing.lines().skip(1).map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+    };
+    let (on_page, here) = (ids(&session[0].1), sandbox.ids());
+    for (command, expected) in session {
+        let mut command = command.replace("/mnt/usb", &usb);
+        for (page, own) in on_page.iter().zip(&here) {
+            command = command.replace(page.as_str(), own);
+        }
+        let printed = sandbox.ok(command.split_whitespace()).replace(&usb, "/mnt/usb");
+        let printed =
+            printed.replace(&sandbox.arg("srv/web"), "/srv/web").replace(&format!(" {host} "), " vm ");
+        assert_eq!(without_numbers(&printed), without_numbers(&expected), "{command}");
+    }
+}
