@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::mount_point::{Mount, can_mount, is_mounted, wait_until};
 use crate::sandbox::{Sandbox, has, is_root, manifest, noise, sample_folder, sparse_image, tool, write_at};
@@ -225,6 +225,62 @@ fn a_mount_leases_what_it_shows() {
     let mount = mounted(&sandbox, &[]);
     assert_eq!(names(&mount.path("2026/05")), ["01", "02"]);
     mount.end("-INT");
+}
+
+/// Arenas are rewritten while a mount reads from them. Each file is read once, so that the kernel
+/// has no page of it: many before, many while, and the rest after the space is freed.
+#[test]
+fn a_mount_reads_on_while_space_is_freed() {
+    if !can_mount("a mount reads on while space is freed") {
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let source = sandbox.path("home");
+    fs::create_dir(&source).unwrap();
+    let contents = |night: u64, file: u64| noise(1000 * night + file, 30_000);
+    // Files of nights that are kept lie between files of nights that are forgotten.
+    for night in 0..6 {
+        for file in 0..40 {
+            fs::write(source.join(format!("{night}-{file}")), contents(night, file)).unwrap();
+        }
+        sandbox.ok([
+            "snapshot",
+            &sandbox.arg("home"),
+            "--time",
+            &format!("2026-05-0{}T12:00:00Z", night + 1),
+        ]);
+        (0..40).for_each(|file| fs::remove_file(source.join(format!("{night}-{file}"))).unwrap());
+    }
+    let ids = sandbox.ids();
+    sandbox.ok(["forget", "--undo-days", "0", &ids[0], &ids[2], &ids[4]]);
+    let mount = mounted(&sandbox, &[]);
+    let read = |number: u64| {
+        let (night, file) = (1 + number % 3 * 2, number / 3);
+        let path = mount.path(&format!("2026/05/0{}/home/{night}-{file}", night + 1));
+        assert!(fs::read(&path).unwrap() == contents(night, file), "{}", path.display());
+    };
+    let bytes = || sandbox.arenas().iter().map(|arena| arena.metadata().unwrap().len()).sum::<u64>();
+    let (before, mut next) = (bytes(), 0);
+    let mut read_some = |count: u64| {
+        let end = (next + count).min(120);
+        (next..end).for_each(read);
+        next = end;
+    };
+    read_some(20);
+    for _ in 0..4 {
+        let mut gc = sandbox.command();
+        gc.args(["gc", "--least-dead", "0%", "--max-written", "500K"]).stdout(Stdio::null());
+        let mut gc = gc.spawn().unwrap();
+        while gc.try_wait().unwrap().is_none() {
+            read_some(1);
+        }
+        assert!(gc.wait().unwrap().success());
+        read_some(5);
+    }
+    assert!(bytes() < before * 2 / 3, "{} of {before} bytes are left", bytes());
+    read_some(120);
+    mount.end("-INT");
+    sandbox.ok(["verify", "--data"]);
 }
 
 #[test]
