@@ -75,7 +75,7 @@ impl Reader {
     }
 
     /// Forgets damage at places where no directory page names the block: the index is out of date
-    /// there, because the arena was replaced.
+    /// there, because the arena was replaced. No page names a block that waits for its page.
     fn clear_outdated(&self, search: &mut BlockSearch) {
         let BlockSearch { requested, read } = search;
         for (number, requested) in requested.iter_mut().enumerate().filter(|(_, one)| one.is_lost()) {
@@ -83,7 +83,7 @@ impl Reader {
             let is_named = places.any(|(address, _)| {
                 !matches!(self.vault.directory().find(*address, &requested.name), Ok(None))
             });
-            if !is_named {
+            if !is_named && !requested.waits_for_page {
                 requested.damage = None;
             }
         }
@@ -146,7 +146,10 @@ impl Reader {
             return Vec::new();
         }
         match self.drafts.waiting(&requested.name) {
-            Some(PendingBlock::At(address)) => return vec![address],
+            Some(PendingBlock::At(address)) => {
+                requested.waits_for_page = true;
+                return vec![address];
+            }
             Some(PendingBlock::Here(bytes)) => {
                 requested.found = bytes;
                 return Vec::new();

@@ -14,6 +14,8 @@ pub(super) struct RequestedBlock {
     pub(super) damage: Option<Arc<ReadLogError>>,
     /// True if the index may know more places.
     pub(super) may_be_further: bool,
+    /// True if the drafts say where the block is. No page and no index names it yet.
+    pub(super) waits_for_page: bool,
 }
 
 /// Blocks that are searched together.
@@ -30,6 +32,7 @@ impl BlockSearch {
             found: None,
             damage: None,
             may_be_further: false,
+            waits_for_page: false,
         };
         Self { requested: names.iter().map(requested).collect(), read: BTreeMap::new() }
     }
@@ -76,7 +79,7 @@ impl BlockSearch {
             true
         });
         for (requested, read_elsewhere) in requested.iter_mut().zip(read_elsewhere) {
-            if requested.found.is_none() && !read_elsewhere {
+            if requested.found.is_none() && !read_elsewhere && !requested.waits_for_page {
                 requested.damage = None;
             }
         }

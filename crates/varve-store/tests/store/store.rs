@@ -362,6 +362,27 @@ fn a_full_disk_loses_nothing() {
     store.close().unwrap();
 }
 
+/// A clump is in the log before a page names its blocks.
+#[test]
+fn a_damaged_block_that_waits_for_its_page_is_not_missing() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER);
+    let names: Vec<_> = (0..100).map(|seed| put(&store, &random_bytes(seed, 50_000))).collect();
+    let open = storage.names().into_iter().rfind(|file| file.as_str().ends_with(".arena")).unwrap();
+    let mut contents = storage.contents(&open).unwrap();
+    assert!(contents.len() > 500_000, "a clump was appended");
+    contents[1000..].fill(0);
+    storage.set_contents(&open, contents);
+    let results = store.get_batch(&names);
+    let is_missing = |found: &Result<_, _>| matches!(found, Err(GetError::NotFound { .. }));
+    assert!(
+        !results.iter().any(is_missing),
+        "{} are said to be missing",
+        results.iter().filter(|found| is_missing(found)).count()
+    );
+    assert!(results.iter().any(Result::is_err), "the drafts have them all");
+}
+
 #[test]
 fn what_was_synced_survives_a_cut_anywhere() {
     let storage = default_store();
