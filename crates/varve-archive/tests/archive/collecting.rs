@@ -20,7 +20,7 @@ use crate::live_blocks::{
 };
 
 /// The settings of a collection that frees all it can, a few arenas at a time.
-fn options() -> CollectOptions {
+pub(super) fn options() -> CollectOptions {
     CollectOptions {
         budget: ReclaimBudget { least_dead: 0.0, batch_bytes: 1 << 20, ..ReclaimBudget::default() },
         filter_bytes: FILTER_BYTES_DEFAULT,
@@ -30,7 +30,7 @@ fn options() -> CollectOptions {
     }
 }
 
-fn read(storage: &MemoryStorage, seed: u64) -> Archive {
+pub(super) fn read(storage: &MemoryStorage, seed: u64) -> Archive {
     let store = Store::open(world(storage, seed), Some(&secret()), StoreAccess::Read, &mut |_| {});
     Archive::open(store.unwrap()).unwrap()
 }

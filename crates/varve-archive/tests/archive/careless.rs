@@ -1,0 +1,153 @@
+//! Collectors that each leave out one safety step. Each loses something, and the checks of the
+//! other tests notice it. Together with all steps the same collector loses nothing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use varve_archive::{ForeignRoots, ForgetError, LiveRoots, Progress, SnapshotId, mark, verify};
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, Score};
+use varve_store::{Store, note_fingerprint};
+use varve_upkeep::{
+    ArenaMeter, AuditShare, BatchLimits, FILTER_BYTES_DEFAULT, LiveBlocks, ReclaimPlan, Reclaimer,
+};
+use varve_world::{MemoryStorage, Random, SeededRandom, Timestamp};
+
+use crate::collecting::{options, read};
+use crate::live_blocks::{COST, config, open, secret, take_image, world};
+
+/// A step of a collection without which something is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SafetyStep {
+    /// The snapshots in the trash are roots until their undo has ended.
+    Trash,
+    /// Snapshots that came since the plan are marked under the lock.
+    MarkDifference,
+    /// Barren blocks are noted before the first arena is replaced.
+    NoteBarren,
+}
+
+fn image(number: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 2 << 20];
+    SeededRandom::new(number).fill(&mut bytes).unwrap();
+    bytes
+}
+
+/// The state of a store while it is collected.
+struct CarelessCollection {
+    storage: MemoryStorage,
+    forgotten: Vec<SnapshotId>,
+    /// A pointer block in the arena that still grows, above blocks that nothing needs.
+    pointer: BlockName,
+    below: Vec<BlockName>,
+}
+
+impl CarelessCollection {
+    /// A store of which two nights are in the trash. The first is no root any more.
+    fn new() -> Self {
+        let storage = MemoryStorage::new();
+        Store::create(&world(&storage, 1), &config(0), Some(&secret()), COST).unwrap();
+        let mut archive = open(&storage, 2, &secret());
+        let leaf = BlockType::leaf(BlockKind::Data);
+        let put = |block_type, bytes: &[u8]| {
+            let score = archive.store().put(Block { block_type, bytes }).unwrap();
+            BlockName { score, block_type }
+        };
+        let below: Vec<_> = (0..40).map(|number| put(leaf, &image(1000 + number)[..8192])).collect();
+        for (name, number) in [("gone", 1), ("in the trash", 2), ("kept", 3)] {
+            take_image(&mut archive, name, &image(number));
+        }
+        let ids: Vec<_> = archive.snapshots()[..2].iter().map(|snapshot| snapshot.id).collect();
+        let forgotten: Result<_, ForgetError> =
+            archive.forget(&ids[..1], Timestamp(-100), Duration::ZERO, "a test");
+        forgotten.unwrap();
+        archive.forget(&ids[1..], Timestamp(-100), Duration::from_secs(3600), "a test").unwrap();
+        // Forgetting has begun a new arena, of the version that has notes.
+        let scores: Vec<u8> = below.iter().flat_map(|name| name.score.as_bytes()).copied().collect();
+        let block = Block { block_type: BlockType::at_depth(BlockKind::Data, 1).unwrap(), bytes: &scores };
+        let score: Score = archive.store().put(block).unwrap();
+        let pointer = BlockName { score, block_type: block.block_type };
+        archive.close().unwrap();
+        Self { storage, forgotten: ids, pointer, below }
+    }
+
+    fn mark_roots(&self, store: &Store, live: &mut LiveBlocks, without: &BTreeSet<SnapshotId>) {
+        let roots = LiveRoots::of(store, ForeignRoots::None, without).unwrap();
+        mark(store, &roots, live, &Progress::new()).unwrap();
+    }
+
+    /// Collects without one of the steps.
+    fn collect(&self, left_out: Option<SafetyStep>) {
+        let reader = read(&self.storage, 10);
+        let store = reader.store();
+        let mut live = LiveBlocks::new(&SeededRandom::new(11), 100_000, FILTER_BYTES_DEFAULT).unwrap();
+        let root_count = if left_out == Some(SafetyStep::Trash) { 2 } else { 1 };
+        let without: BTreeSet<_> = self.forgotten[..root_count].iter().copied().collect();
+        self.mark_roots(store, &mut live, &without);
+        let meter = ArenaMeter::new(store, &live);
+        let measured: Vec<_> = store.arenas().unwrap().iter().map(|id| meter.measure(*id).unwrap()).collect();
+        let uses: Vec<_> = measured.iter().map(|measured| measured.usage.clone()).collect();
+        let barren: BTreeSet<_> = measured.iter().flat_map(|measured| measured.barren.clone()).collect();
+        let plan = ReclaimPlan::new(&uses, &options().budget);
+        assert!(!plan.batches.is_empty());
+        drop(reader);
+
+        // Somebody takes the first night again: all its blocks are still there.
+        let mut archive = open(&self.storage, 12, &secret());
+        take_image(&mut archive, "taken again", &image(1));
+        archive.close().unwrap();
+
+        let mut archive = open(&self.storage, 13, &secret());
+        archive.write_root().unwrap();
+        let store = archive.store();
+        if left_out != Some(SafetyStep::MarkDifference) {
+            self.mark_roots(store, &mut live, &without);
+        }
+        let reclaimer = Reclaimer::of(store).unwrap();
+        if left_out != Some(SafetyStep::NoteBarren) {
+            let dead = barren.iter().filter(|name| !live.contains(name));
+            let fingerprints: BTreeSet<_> = dead.map(note_fingerprint).collect();
+            reclaimer.note_barren(&fingerprints.into_iter().collect::<Vec<_>>()).unwrap();
+        }
+        let limits = BatchLimits { written_bytes: u64::MAX, until: Timestamp(i64::MAX) };
+        for batch in &plan.batches {
+            let arenas: Vec<_> = batch.arenas.iter().map(|arena| arena.arena).collect();
+            let done = reclaimer.replace(&arenas, &|name| live.contains(name), limits, &|| false).unwrap();
+            assert!(done.failed.is_empty(), "{:?}", done.failed);
+        }
+        archive.close().unwrap();
+    }
+
+    /// Returns what is lost, after the snapshot in the trash was brought back.
+    fn losses(&self) -> Vec<String> {
+        let mut archive = open(&self.storage, 20, &secret());
+        archive.undo_forget(&self.forgotten[1..]).unwrap();
+        let mut losses: Vec<_> = verify(&archive, Some(AuditShare::ALL), &Progress::new())
+            .unwrap()
+            .harm
+            .iter()
+            .map(|harm| harm.snapshot_name.clone())
+            // The undo of this one has ended.
+            .filter(|name| name != "gone")
+            .collect();
+        losses.dedup();
+        let has = |names: &[BlockName]| archive.store().has_batch(names).unwrap();
+        if has(&[self.pointer])[0] && has(&self.below).contains(&false) {
+            losses.push("below a block that is there".into());
+        }
+        losses
+    }
+}
+
+#[test]
+fn each_safety_step_is_needed() {
+    for (left_out, lost) in [
+        (None, [].as_slice()),
+        (Some(SafetyStep::Trash), &["in the trash"]),
+        (Some(SafetyStep::MarkDifference), &["taken again"]),
+        (Some(SafetyStep::NoteBarren), &["below a block that is there"]),
+    ] {
+        let collection = CarelessCollection::new();
+        collection.collect(left_out);
+        assert_eq!(collection.losses(), lost, "{left_out:?}");
+    }
+}
