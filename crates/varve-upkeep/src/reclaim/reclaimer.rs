@@ -1,9 +1,11 @@
 //! Carries out a batch of a reclaim plan: writes the successors of its arenas, commits them
 //! together, and puts them in place.
 
+use std::collections::VecDeque;
+
 use varve_log::ArenaId;
 use varve_store::{Intake, Permission, ReadySuccessor, ReplacedSeal, Store};
-use varve_world::Timestamp;
+use varve_world::{Timestamp, read_each};
 
 use super::live_clump::IsLive;
 use super::reclaim_error::ReclaimError;
@@ -82,26 +84,35 @@ impl<'a> Reclaimer<'a> {
         self.intake.begin_reclaiming()?;
         let writer = SuccessorWriter { store: self.store, intake: self.intake, is_live, should_stop };
         let (mut batch, mut ready, mut written_bytes) = (ReclaimedBatch::default(), Vec::new(), 0);
-        for id in arenas.iter().take(ReplacedSeal::COUNT_MAX) {
+        // Several at a time: while one is read back from the disk, others are packed. A batch may
+        // become longer by the successors that are written beside the last one.
+        let workers = self.store.world().workers.as_ref();
+        let mut width = workers.width().max(1);
+        let mut left: VecDeque<ArenaId> = arenas.iter().take(ReplacedSeal::COUNT_MAX).copied().collect();
+        while !left.is_empty() && !batch.is_stopped && !batch.is_disk_full {
             if written_bytes >= limits.written_bytes || self.store.world().clock.now() >= limits.until {
                 break;
             }
-            match writer.write(*id) {
-                Ok(Some(successor)) => {
-                    written_bytes += successor.new.file_bytes;
-                    ready.push(successor);
+            let ids: Vec<ArenaId> = left.drain(..width.min(left.len())).collect();
+            for (id, written) in ids.iter().zip(read_each(workers, &ids, |id| writer.write(*id))) {
+                match written {
+                    Ok(Some(successor)) => {
+                        written_bytes += successor.new.file_bytes;
+                        ready.push(successor);
+                    }
+                    Ok(None) => batch.is_stopped = true,
+                    // There may be room for one alone.
+                    Err(error) if error.is_disk_full() && ids.len() > 1 => {
+                        width = 1;
+                        left.push_back(*id);
+                    }
+                    Err(error) if error.is_disk_full() => {
+                        batch.failed.push((*id, error));
+                        batch.is_disk_full = true;
+                    }
+                    Err(error) if error.is_of_one_arena() => batch.failed.push((*id, error)),
+                    Err(error) => return Err(error),
                 }
-                Ok(None) => {
-                    batch.is_stopped = true;
-                    break;
-                }
-                Err(error) if error.is_disk_full() => {
-                    batch.failed.push((*id, error));
-                    batch.is_disk_full = true;
-                    break;
-                }
-                Err(error) if error.is_of_one_arena() => batch.failed.push((*id, error)),
-                Err(error) => return Err(error),
             }
         }
         batch.replaced = self.sizes(&ready);
