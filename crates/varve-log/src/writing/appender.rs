@@ -130,7 +130,7 @@ impl Appender {
     /// [`AppendError`]; after [`AppendError::Storage`] the log refuses everything.
     pub fn append(&mut self, clump: PackedClump) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
         self.check()?;
-        let appended = self.try_append(clump);
+        let appended = self.require_room(&clump).and_then(|()| self.try_append(clump));
         self.remember(appended)
     }
 
@@ -146,7 +146,7 @@ impl Appender {
         clump: PackedClump,
     ) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
         self.check()?;
-        let appended = self.try_append_in(home, clump);
+        let appended = self.require_room(&clump).and_then(|()| self.try_append_in(home, clump));
         self.remember(appended)
     }
 
@@ -206,8 +206,6 @@ impl Appender {
         mut pages: Vec<AppendedPage>,
     ) -> Result<(LogAddress, Vec<AppendedPage>), AppendError> {
         let Some(open) = &mut self.open else { unreachable!("the caller has begun one") };
-        let required = self.reserve.require(self.log.storage().as_ref(), clump.record.len() as u64);
-        required.map_err(|source| AppendError::Storage { arena: open.id(), source })?;
         let before = open.log_bytes;
         let granule = open.write_clump(self.log.storage().as_ref(), &mut self.session, clump)?;
         if self.full.is_empty() && before / EARLY_BYTES != open.log_bytes / EARLY_BYTES {
@@ -218,6 +216,12 @@ impl Appender {
             pages.extend(self.write_page()?);
         }
         Ok((address, pages))
+    }
+
+    /// Requires that a clump leaves the reserve free, before an arena is begun for it.
+    fn require_room(&mut self, clump: &PackedClump) -> Result<(), AppendError> {
+        let required = self.reserve.require(self.log.storage().as_ref(), clump.record.len() as u64);
+        required.map_err(|source| AppendError::Storage { arena: self.home().0, source })
     }
 
     /// Lets appends use the space that is reserved for forgetting and freeing, until

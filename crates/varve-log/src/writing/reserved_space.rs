@@ -57,7 +57,7 @@ impl ReservedSpace {
         let reserve_bytes = self.reserve_bytes.min(space.total_bytes / LARGEST_PART);
         if space.free_bytes < reserve_bytes.saturating_add(bytes) {
             let text = format!(
-                "No space left: {} bytes are free, and {reserve_bytes} of them are reserved for forgetting and freeing",
+                "No space left: {} bytes are free, and {reserve_bytes} must stay free for `forget` and `gc`",
                 space.free_bytes
             );
             return Err(io::Error::new(io::ErrorKind::StorageFull, text));
