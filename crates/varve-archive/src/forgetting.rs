@@ -83,7 +83,7 @@ mod tests {
             let mut joined = Catalog::load_all(&store, &final_first(&[roots[0], added])).unwrap();
             assert_eq!(listed(&joined), [0, 3, 4, 7]);
             assert!(joined.is_forgotten(id(1)) && joined.is_forgotten(id(2)));
-            let folded = joined.write_again(&store).unwrap();
+            let folded = joined.replace(&store, joined.clone()).unwrap();
             assert_eq!(Catalog::load(&store, Some(folded)).unwrap(), joined);
         }
         // Such a root forgets nothing itself.
@@ -137,7 +137,7 @@ mod tests {
             let (trash, gone) = (salvaged.trash().len(), salvaged.gone().len());
             assert_eq!(listed(&salvaged), [0, 3, 4]);
             assert_eq!((trash, gone), if is_trash { (1, 1) } else { (2, 0) });
-            let root = salvaged.write_again(&store).unwrap();
+            let root = salvaged.replace(&store, salvaged.clone()).unwrap();
             assert_eq!(Catalog::load(&store, Some(root)).unwrap().require_all().unwrap(), salvaged);
         }
     }

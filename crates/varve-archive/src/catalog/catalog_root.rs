@@ -421,10 +421,12 @@ impl Catalog {
         self.replace(store, next)
     }
 
-    /// Stores the unchanged catalog under a new root, in a block store without arenas.
-    #[cfg(test)]
-    pub(crate) fn write_again(&mut self, blocks: &dyn BlockStore) -> Result<BlockName, SaveCatalogError> {
-        self.replace(blocks, self.clone())
+    /// Stores the unchanged catalog under a new root.
+    ///
+    /// # Errors
+    /// As [`write_next`](Self::write_next).
+    pub(crate) fn write_again(&mut self, store: &Store) -> Result<BlockName, SaveCatalogError> {
+        self.write_next(store, self.clone())
     }
 
     /// Stores the next catalog, which takes the place of this one. Returns its root.
@@ -645,7 +647,7 @@ mod tests {
         let finals: Vec<_> = roots.iter().map(|name| CatalogRoot { name: *name, is_final: true }).collect();
         let mut salvaged = Catalog::salvage(&store, &finals);
         assert_eq!(salvaged.snapshots(), &catalog.snapshots()[..3]);
-        let root = salvaged.write_again(&store).unwrap();
+        let root = salvaged.replace(&store, salvaged.clone()).unwrap();
         assert_eq!(Catalog::load(&store, Some(root)).unwrap(), salvaged);
         assert_eq!(Catalog::salvage(&store, &[]), Catalog::default());
         // A catalog that a write-only key has added hides no earlier snapshot.
@@ -691,7 +693,7 @@ mod tests {
             for mut next in ways {
                 let added = next.add(&store, snapshot(2, "web", 2)).unwrap();
                 proptest::prop_assert_eq!(later_fields_of(&store, &added), vec![(number, bytes.clone())]);
-                let again = next.write_again(&store).unwrap();
+                let again = next.replace(&store, next.clone()).unwrap();
                 proptest::prop_assert_eq!(later_fields_of(&store, &again), vec![(number, bytes.clone())]);
             }
             // A root that a write-only key has added has more such fields. The later root comes
@@ -699,12 +701,12 @@ mod tests {
             let added = Catalog::unread(&[root]).add(&store, snapshot(3, "web", 3)).unwrap();
             let added = add_field(&store, &added, (number, &other));
             let mut both = Catalog::load_all(&store, &final_first(&[root, added])).unwrap();
-            let folded = both.write_again(&store).unwrap();
+            let folded = both.replace(&store, both.clone()).unwrap();
             let mut expected = vec![(number, bytes.clone()), (number, other.clone())];
             expected.dedup();
             proptest::prop_assert_eq!(later_fields_of(&store, &folded), expected);
             let mut chained = Catalog::load(&store, Some(added)).unwrap();
-            let folded = chained.write_again(&store).unwrap();
+            let folded = chained.replace(&store, chained.clone()).unwrap();
             proptest::prop_assert_eq!(later_fields_of(&store, &folded).pop(), Some((number, other)));
         }
     }
@@ -723,7 +725,7 @@ mod tests {
         let mut catalog = Catalog::default();
         assert!(!catalog.set_losses(&store, &Losses::default()).unwrap());
         assert!(catalog.set_losses(&store, &a_loss()).unwrap());
-        let first = catalog.write_again(&store).unwrap();
+        let first = catalog.replace(&store, catalog.clone()).unwrap();
         // A store may have losses and no snapshot.
         let mut next = Catalog::load(&store, Some(first)).unwrap();
         assert_eq!((next.losses(&store), next.snapshots().len()), (a_loss(), 0));
@@ -739,7 +741,7 @@ mod tests {
         // Losses in the root of a write-only key are ignored.
         let mut forged = Catalog::default();
         forged.set_losses(&store, &a_loss()).unwrap();
-        let forged = forged.write_again(&store).unwrap();
+        let forged = forged.replace(&store, forged.clone()).unwrap();
         let plain = Catalog::default().add(&store, snapshot(4, "web", 4)).unwrap();
         assert!(Catalog::load_all(&store, &final_first(&[plain, forged])).unwrap().losses(&store).is_empty());
         let finals = [second, first].map(|name| CatalogRoot { name, is_final: true });

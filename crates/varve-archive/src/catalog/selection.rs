@@ -14,8 +14,6 @@ use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_filter::source_path;
 use crate::catalog::snapshot_id::SnapshotId;
 
-/// The minimum number of digits that select a snapshot by its id.
-const ID_DIGITS_MIN: usize = 4;
 /// Upper bound on the similar names that an error lists.
 const NEAR_MAX: usize = 5;
 /// The minimum similarity of a name that an error lists.
@@ -179,12 +177,7 @@ fn has_same_origin(one: &Snapshot, other: &Snapshot) -> bool {
 }
 
 fn by_id<'a>(snapshots: &[&'a Snapshot], text: &str) -> Result<Selected<'a>, SelectError> {
-    let prefix = text.to_ascii_lowercase();
-    let found: Vec<_> = snapshots
-        .iter()
-        .copied()
-        .filter(|snapshot| prefix.len() >= ID_DIGITS_MIN && snapshot.id.to_string().starts_with(&prefix))
-        .collect();
+    let found: Vec<_> = snapshots.iter().copied().filter(|snapshot| snapshot.id.begins_with(text)).collect();
     match found.as_slice() {
         [one] => Ok(Selected { snapshot: one, passed_over: Vec::new() }),
         [] => Err(SelectError::Unknown { text: text.into(), near: near(snapshots, text) }),

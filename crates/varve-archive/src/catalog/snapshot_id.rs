@@ -9,7 +9,16 @@ use varve_world::Random;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotId(pub [u8; 16]);
 
+/// The minimum number of digits that select a snapshot by its id.
+const ID_DIGITS_MIN: usize = 4;
+
 impl SnapshotId {
+    /// Returns true if `digits` is a beginning of the id that is long enough to choose it by.
+    #[must_use]
+    pub fn begins_with(&self, digits: &str) -> bool {
+        digits.len() >= ID_DIGITS_MIN && self.to_string().starts_with(&digits.to_ascii_lowercase())
+    }
+
     /// Draws a random id.
     ///
     /// # Errors

@@ -225,7 +225,7 @@ impl<'a> RepairRun<'a> {
         let has_changed = self.recording.set(&mut self.catalog)?;
         let is_due = plan.catalog_was_lost || plan.brought_back_count > 0 || !plan.log.arenas.is_empty();
         if has_changed || is_due || !lists_all(self.store, &self.catalog)? {
-            self.catalog.write_next(self.store, self.catalog.clone())?;
+            self.catalog.write_again(self.store)?;
         }
         Ok(self.store.sync()?)
     }
@@ -248,7 +248,7 @@ impl<'a> RepairRun<'a> {
         if self.recording.set(&mut self.catalog)? || self.is_changed {
             // The page that recorded the new seals names no blocks, and a crash removes it. This
             // page stays, and keeps its ledger.
-            self.catalog.write_next(self.store, self.catalog.clone())?;
+            self.catalog.write_again(self.store)?;
         }
         Ok(())
     }
@@ -265,12 +265,12 @@ impl<'a> RepairRun<'a> {
         }
         self.recording.foresee(&late)?;
         if self.recording.set(&mut self.catalog)? {
-            self.catalog.write_next(self.store, self.catalog.clone())?;
+            self.catalog.write_again(self.store)?;
         }
         self.report.repaired += mender.rewrite(&late)?;
         self.recording.drop_readable()?;
         self.recording.set(&mut self.catalog)?;
-        self.catalog.write_next(self.store, self.catalog.clone())?;
+        self.catalog.write_again(self.store)?;
         self.report.late = late;
         Ok(())
     }

@@ -236,7 +236,7 @@ fn kind_of(block: &TreeBlock) -> u8 {
     match block.layout {
         Layout::Fixed => FIXED,
         Layout::ContentCut => CONTENT_CUT,
-        // Such a pointer block leads to the same blocks as one of a fixed tree.
+        // A pointer block of Venti above data leads to the same blocks as one of a fixed tree.
         Layout::Venti if block.leaf_kind == BlockKind::Data => FIXED,
         Layout::Venti => FOREIGN,
     }

@@ -28,8 +28,8 @@ pub const PRUNE_HELP: &str = "\
 Forgets snapshots by rules as `forget` does, and then frees space as `gc` does. Both plans are printed first; nothing is changed \
 before both are made.
 
-What is forgotten now goes to the trash, and `forget --undo` brings it back until --undo-days have passed. So its space comes back \
-with the first `prune` or `gc` after that. With --undo-days 0 it comes back at once, and nothing brings the snapshots back.
+Forgotten snapshots go to the trash, and `forget --undo` brings them back until --undo-days have passed. The first `prune` or `gc` \
+after that frees their space. With --undo-days 0 their space is freed at once, and nothing brings the snapshots back.
 
 Without conditions, all snapshots are judged by the rules. Snapshots that `hold` protects stay, and so does the newest of each \
 group. A store with SHA-1 scores needs --keep-roots, --keep-all-roots or --no-foreign-roots, as for `gc`.

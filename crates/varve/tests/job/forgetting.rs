@@ -129,10 +129,7 @@ fn a_held_snapshot_is_not_forgotten() {
 fn only_a_full_key_forgets() {
     let mut sandbox = Sandbox::encrypted();
     let one = taken(&sandbox, "one", "01");
-    for (key, role) in [("writer", "--write-only"), ("adder", "--append-only")] {
-        fs::write(sandbox.path(key), noise(key.len() as u64, 32)).unwrap();
-        sandbox.ok(["key", "add", role, "--new-key-file", key]);
-    }
+    sandbox.add_limited_keys();
     let full = sandbox.key().map(Path::to_path_buf);
     for key in ["writer", "adder"] {
         sandbox.set_key(Some(sandbox.path(key)));

@@ -247,10 +247,7 @@ fn snapshots_are_filtered_grouped_and_tagged() {
 fn only_a_full_key_changes_tags() {
     let mut sandbox = Sandbox::encrypted();
     sandbox.snapshot_bytes("disk", &noise(1, 10_000));
-    for (key, role) in [("writer", "--write-only"), ("adder", "--append-only")] {
-        fs::write(sandbox.path(key), noise(key.len() as u64, 32)).unwrap();
-        sandbox.ok(["key", "add", role, "--new-key-file", key]);
-    }
+    sandbox.add_limited_keys();
     let full = sandbox.key().map(Path::to_path_buf);
     for key in ["writer", "adder"] {
         sandbox.set_key(Some(sandbox.path(key)));

@@ -120,10 +120,7 @@ fn it_needs_rules_and_a_full_key() {
         assert!(sandbox.fails(2, words).contains("say what to keep"), "{words:?}");
     }
     assert!(sandbox.fails(2, ["prune", "--keep-last", "1", "--latest", "1"]).contains("--latest"));
-    for (key, role) in [("writer", "--write-only"), ("adder", "--append-only")] {
-        fs::write(sandbox.path(key), noise(key.len() as u64, 32)).unwrap();
-        sandbox.ok(["key", "add", role, "--new-key-file", key]);
-    }
+    sandbox.add_limited_keys();
     let full = sandbox.key().map(Path::to_path_buf);
     for key in ["writer", "adder"] {
         sandbox.set_key(Some(sandbox.path(key)));

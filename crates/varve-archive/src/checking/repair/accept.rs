@@ -67,7 +67,7 @@ pub fn accept_losses(store: &Store, name: &str) -> Result<Losses, AcceptLossErro
     }
     let accepted = losses.unaccepted();
     losses.accept(store.world().clock.now());
-    let saved = catalog.set_losses(store, &losses).and_then(|_| catalog.write_next(store, catalog.clone()));
+    let saved = catalog.set_losses(store, &losses).and_then(|_| catalog.write_again(store));
     saved.map_err(RepairArchiveError::from)?;
     Ok(accepted)
 }

@@ -268,15 +268,6 @@ fn described(snapshot: &Snapshot) -> String {
 
 const NOT_IN_TRASH: &str =
     "nothing of this name is in the trash: it was not forgotten, or it is gone for ever";
-/// Fewer digits of an id are taken for a name.
-const ID_DIGITS_MIN: usize = 8;
-
-/// Returns the id of a snapshot that is gone, if this is its beginning.
-fn gone_of(archive: &Archive, beginning: &str) -> Option<SnapshotId> {
-    let is_one = |id: &&SnapshotId| beginning.len() >= ID_DIGITS_MIN && id.to_string().starts_with(beginning);
-    archive.catalog().gone().iter().find(is_one).copied()
-}
-
 /// Brings snapshots back from the trash.
 fn undo(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome> {
     let mut archive = if args.dry_run { invocation.session.read()? } else { invocation.session.write()? };
@@ -285,9 +276,11 @@ fn undo(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome> {
     let ids: Vec<_> = match args.snapshots.is_empty() {
         true => choice.snapshots().iter().map(|snapshot| snapshot.id).collect(),
         false => {
-            let named = args.snapshots.iter().map(|name| match gone_of(&archive, name) {
-                Some(gone) => Ok(gone),
-                None => choice.named(name).map(|snapshot| snapshot.id).context(NOT_IN_TRASH),
+            let gone_of =
+                |name: &str| archive.catalog().gone().iter().find(|id| id.begins_with(name)).copied();
+            let named = args.snapshots.iter().map(|name| match choice.named(name) {
+                Ok(snapshot) => Ok(snapshot.id),
+                Err(error) => gone_of(name).ok_or_else(|| error.context(NOT_IN_TRASH)),
             });
             named.collect::<Result<_>>()?
         }

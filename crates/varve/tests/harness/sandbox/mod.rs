@@ -76,6 +76,14 @@ impl Sandbox {
         sandbox
     }
 
+    /// Adds a write-only key in the file `writer`, and an append-only one in the file `adder`.
+    pub fn add_limited_keys(&self) {
+        for (key, role) in [("writer", "--write-only"), ("adder", "--append-only")] {
+            fs::write(self.path(key), noise(key.len() as u64, 32)).unwrap();
+            self.ok(["key", "add", role, "--new-key-file", key]);
+        }
+    }
+
     /// Makes a store of small arenas with these arguments.
     pub fn made_with(words: &[&str]) -> Self {
         let mut sandbox = Self::empty();
