@@ -12,6 +12,7 @@
 
 pub mod archive;
 pub mod disk_index;
+pub mod edition;
 pub mod forge;
 pub mod golden;
 pub mod image;
@@ -38,7 +39,7 @@ pub struct Target {
 
 /// All targets: one for each structure on disk, one for each side of a protocol, and one for the
 /// files of whole stores.
-pub const TARGETS: [Target; 39] = [
+pub const TARGETS: [Target; 43] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -89,6 +90,10 @@ pub const TARGETS: [Target; 39] = [
     Target { name: "partitions", run: image::partitions, seeds: image::partitions_seeds },
     Target { name: "ext", run: image::ext, seeds: image::ext_seeds },
     Target { name: "exfat", run: image::exfat, seeds: image::exfat_seeds },
+    Target { name: "edition_head", run: edition::edition_head, seeds: edition::edition_head_seeds },
+    Target { name: "map_page", run: edition::map_page, seeds: edition::map_page_seeds },
+    Target { name: "disk_profile", run: edition::disk_profile, seeds: edition::disk_profile_seeds },
+    Target { name: "stored_block", run: edition::stored_block, seeds: edition::stored_block_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];
 

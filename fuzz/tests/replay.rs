@@ -110,6 +110,10 @@ exercise!(
     partitions,
     ext,
     exfat,
+    edition_head,
+    map_page,
+    disk_profile,
+    stored_block,
     store_files,
 );
 

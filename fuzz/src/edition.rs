@@ -1,0 +1,148 @@
+//! Publications: signed heads, pages of a disk's map, profiles and stored blocks.
+
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use varve_edition::{
+    CheckedBlock, DiskProfile, DiskShape, EditionFields, EditionHead, EditionSigner, MapEntry, MapLevel,
+    MapPage, ObjectName, ObjectPart, ProfileRead, PublishedBlockBytes, PublishedImage, StoredCompression,
+    StoredPart, store_block,
+};
+use varve_world::Timestamp;
+
+use crate::input::Input;
+
+/// The largest content that a stored block of an input may have.
+const CONTENT_BYTES_MAX: usize = 64 << 10;
+
+fn signer() -> EditionSigner {
+    EditionSigner::from_seed([7; 32])
+}
+
+fn shape(size: u64) -> DiskShape {
+    let block_bytes = PublishedBlockBytes::new(CONTENT_BYTES_MAX as u64).expect("the smallest");
+    DiskShape { size, block_bytes }
+}
+
+/// A head as a server sends it, and the same lines with a good signature.
+pub fn edition_head(bytes: &[u8]) {
+    let trusted = [signer().key()];
+    let signed = {
+        let at = bytes.windows(12).position(|window| window == b"signature = ").unwrap_or(bytes.len());
+        sign(&bytes[..at])
+    };
+    for bytes in [bytes, &signed] {
+        let Ok(opened) = EditionHead::open(bytes, &trusted) else { continue };
+        let written = opened.head.sign(&[signer()]).expect("it was as long before");
+        assert_eq!(EditionHead::open(&written, &trusted).expect("it was written just now").head, opened.head);
+    }
+}
+
+/// Adds a good signature to any lines. The library signs only valid heads.
+fn sign(lines: &[u8]) -> Vec<u8> {
+    let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("any 32 bytes are a seed");
+    let line = format!(
+        "signature = {} {}\n",
+        STANDARD.encode(pair.public_key().as_ref()),
+        STANDARD.encode(pair.sign(lines).as_ref())
+    );
+    [lines, line.as_bytes()].concat()
+}
+
+/// Heads with and without images.
+#[must_use]
+pub fn edition_head_seeds() -> Vec<Vec<u8>> {
+    let part = |text: &str| StoredPart { name: ObjectName::of(text.as_bytes()), bytes: 9 };
+    let image = PublishedImage {
+        name: "day 1".into(),
+        time: Timestamp(1_777_669_200_000_000_000),
+        shape: shape(1 << 30),
+        root: part("root"),
+        profile: Some(part("profile")),
+        machine: Some(part("machine")),
+    };
+    let fields = |images| EditionFields {
+        id: [9; 16],
+        serial: 1,
+        time: Timestamp(0),
+        expires: Timestamp(1),
+        mirrors: vec!["https://a.example".into()],
+        keys: vec![signer().key()],
+        images,
+    };
+    let head = |images| EditionHead::new(fields(images)).expect("valid").sign(&[signer()]).expect("one key");
+    vec![head(Vec::new()), head(vec![image])]
+}
+
+/// A page of either level. The first byte chooses the level, the next two the size of the disk.
+pub fn map_page(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let level = if input.byte() & 1 == 0 { MapLevel::Blocks { page: 0 } } else { MapLevel::Root };
+    let shape = shape(u64::from(u16::from_le_bytes(input.array())) << 10);
+    let bytes = input.0;
+    if let Ok(page) = MapPage::decode(bytes, &shape, level) {
+        assert_eq!(page.encode(level), bytes, "one page has one spelling");
+        for entry in page.entries() {
+            if let MapEntry::Stored(part) = entry {
+                assert!(part.bytes > 0 && u64::from(part.offset) + u64::from(part.bytes) <= 16 << 20);
+            }
+        }
+    }
+}
+
+/// A page of blocks and a root.
+#[must_use]
+pub fn map_page_seeds() -> Vec<Vec<u8>> {
+    let name = ObjectName::of(b"block");
+    let packed = ObjectPart { object: ObjectName::of(b"pack"), offset: 5, bytes: 9, name };
+    let entries = [ObjectPart::alone(name, 7), packed].map(MapEntry::Stored);
+    let seed = |level: MapLevel, number: u8, kib: u16, entries: &[MapEntry]| {
+        let page = MapPage::new(entries.to_vec(), &shape(u64::from(kib) << 10), level).expect("valid");
+        [&[number][..], &kib.to_le_bytes(), &page.encode(level)].concat()
+    };
+    vec![
+        seed(MapLevel::Blocks { page: 0 }, 0, 129, &[entries[0], MapEntry::Zeros, entries[1]]),
+        seed(MapLevel::Root, 1, 64, &entries[1..]),
+    ]
+}
+
+/// A profile.
+pub fn disk_profile(bytes: &[u8]) {
+    if let Ok(profile) = DiskProfile::parse(bytes) {
+        assert_eq!(profile.to_text().as_bytes(), bytes, "one profile has one spelling");
+        let merged = profile.merged_with(&profile);
+        assert_eq!(merged.size(), profile.size());
+        let total = |profile: &DiskProfile| {
+            let lengths = profile.reads().iter().map(|read| u128::from(read.range.end - read.range.start));
+            lengths.sum::<u128>()
+        };
+        assert_eq!(total(&merged), total(&profile), "merging adds nothing");
+    }
+}
+
+/// A short profile.
+#[must_use]
+pub fn disk_profile_seeds() -> Vec<Vec<u8>> {
+    let reads = [(0, 0..4096), (3, 8192..65_536), (9, 4096..8192)];
+    let reads = reads.map(|(milliseconds, range)| ProfileRead { milliseconds, range });
+    vec![DiskProfile::from_reads(1 << 20, reads).to_text().into_bytes()]
+}
+
+/// A stored block that has its name.
+pub fn stored_block(bytes: &[u8]) {
+    let name = ObjectName::of(bytes);
+    let checked = CheckedBlock::check(bytes, &name).expect("it was named just now");
+    if let Ok(content) = checked.unpack(CONTENT_BYTES_MAX) {
+        assert!(content.len() <= CONTENT_BYTES_MAX);
+        let stored = store_block(&content, StoredCompression::Zlib(6));
+        let checked = CheckedBlock::check(&stored, &ObjectName::of(&stored)).expect("named just now");
+        assert_eq!(checked.unpack(content.len()), Ok(content));
+    }
+}
+
+/// One block in each codec.
+#[must_use]
+pub fn stored_block_seeds() -> Vec<Vec<u8>> {
+    let content = b"a block of a disk ".repeat(20);
+    ["none", "zstd", "zlib"].map(|text| store_block(&content, text.parse().expect("known"))).to_vec()
+}
