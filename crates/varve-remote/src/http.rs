@@ -1,6 +1,5 @@
 //! HTTP for S3 and WebDAV: one attempt of one request, and the parts of its answer.
 
-pub mod base64;
 pub mod exchange;
 pub mod plain_receiver;
 pub mod xml;

@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use object_store::aws::{
@@ -31,7 +33,6 @@ use reqwest::{Method, Request, StatusCode};
 use url::Url;
 use varve_world::FileName;
 
-use crate::http::base64;
 use crate::http::exchange::{self, Http, HttpAnswer};
 use crate::http::xml::{self, XmlEvent};
 use crate::naming::location::S3Location;
@@ -169,7 +170,7 @@ impl S3 {
         let hash = digest(&SHA256, &body);
         if method == Method::PUT {
             // A bucket with object lock requires it.
-            let checksum = HeaderValue::from_str(&base64::encode(hash.as_ref()))
+            let checksum = HeaderValue::from_str(&STANDARD.encode(hash.as_ref()))
                 .map_err(|e| AttemptError::Refused(chain(&e)))?;
             signed.headers_mut().insert(HeaderName::from_static("x-amz-checksum-sha256"), checksum);
         }
@@ -362,7 +363,7 @@ impl S3 {
             let key = self.key(PROBE);
             let id = self.start(&key).await?;
             let part = Bytes::from_static(b"varve tries here whether creation is exclusive\n");
-            let checksum = base64::encode(digest(&SHA256, &part).as_ref());
+            let checksum = STANDARD.encode(digest(&SHA256, &part).as_ref());
             let tag = self.put_part(&key, &id, 1, part).await?;
             let answer = self.complete(&key, &id, [(1, tag, checksum)].into_iter(), true).await?;
             honoured = answer.status == StatusCode::PRECONDITION_FAILED;
@@ -441,7 +442,7 @@ impl S3 {
             return Err(forget_if_gone(trouble, upload));
         }
         let tagged = parts.iter().filter_map(|(number, part)| {
-            let checksum = base64::encode(digest(&SHA256, part).as_ref());
+            let checksum = STANDARD.encode(digest(&SHA256, part).as_ref());
             upload.parts.get(number).map(|tag| (*number, tag.clone(), checksum))
         });
         let answer = self.complete(&key, &id, tagged, only_new).await?;

@@ -9,6 +9,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -18,7 +20,6 @@ use reqwest::{Method, Request, StatusCode};
 use url::Url;
 use varve_world::FileName;
 
-use crate::http::base64;
 use crate::http::exchange::{self, Http, HttpAnswer, unfinished_name};
 use crate::http::xml::{self, XmlEvent};
 use crate::naming::leftovers;
@@ -57,7 +58,7 @@ impl Webdav {
         let password = place.password.as_ref().or(options.password.as_ref());
         let authorization = place.user.as_ref().map(|user| {
             let text = format!("{user}:{}", password.map(Password::reveal).unwrap_or_default());
-            HeaderValue::from_str(&format!("Basic {}", base64::encode(text.as_bytes()))).map(|mut value| {
+            HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(&text))).map(|mut value| {
                 value.set_sensitive(true);
                 value
             })

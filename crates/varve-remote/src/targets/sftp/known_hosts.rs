@@ -3,8 +3,15 @@
 //! ignored.
 
 use aws_lc_rs::hmac;
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-use crate::http::base64;
+/// Other programs than OpenSSH leave out the padding.
+const ANY_PADDING: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 
 /// The entries of the file for one server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,7 +48,7 @@ impl KnownKeys {
             let (Some(patterns), Some(_), Some(key)) = (words.next(), words.next(), words.next()) else {
                 continue;
             };
-            let Some(key) = base64::decode(key) else { continue };
+            let Ok(key) = ANY_PADDING.decode(key) else { continue };
             if !matches(patterns, &name) {
                 continue;
             }
@@ -96,7 +103,7 @@ fn matches(patterns: &str, name: &str) -> bool {
 
 fn matches_hashed(hashed: &str, name: &str) -> bool {
     let Some((salt, hash)) = hashed.split_once('|') else { return false };
-    let (Some(salt), Some(hash)) = (base64::decode(salt), base64::decode(hash)) else { return false };
+    let (Ok(salt), Ok(hash)) = (ANY_PADDING.decode(salt), ANY_PADDING.decode(hash)) else { return false };
     let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);
     hmac::verify(&key, name.as_bytes(), &hash).is_ok()
 }
