@@ -2,5 +2,8 @@
 
 pub mod block_walk;
 pub mod collect;
+pub mod live_marker;
 pub mod mark;
+pub mod mark_error;
 pub mod roots;
+pub mod snapshot_walk;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -65,6 +66,14 @@ impl Weighter<ArenaId, Arc<OpenedArena>> for UnitWeight {
     fn weight(&self, _: &ArenaId, _: &Arc<OpenedArena>) -> u64 {
         1
     }
+}
+
+/// The place of a clump.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClumpPlace {
+    pub arena: ArenaId,
+    /// Its offsets in the arena.
+    pub bytes: Range<u64>,
 }
 
 /// The places of an arena's clumps, by the clumps' names.
@@ -204,6 +213,23 @@ impl Directory {
         let (arena, granule) = self.log.config().map.locate(address);
         let Some(page) = self.page(arena, granule)? else { return Ok(None) };
         Ok(page.find(granule, name))
+    }
+
+    /// Returns the clump at `address`, if the page that names it names this block in it.
+    ///
+    /// # Errors
+    /// As for [`find`](Self::find).
+    pub(crate) fn clump_with(
+        &self,
+        address: LogAddress,
+        name: &BlockName,
+    ) -> Result<Option<ClumpPlace>, ReadLogError> {
+        let (arena, granule) = self.log.config().map.locate(address);
+        let Some(page) = self.page(arena, granule)? else { return Ok(None) };
+        let clumps = page.clumps();
+        let clump = clumps.get(clumps.partition_point(|clump| clump.granule < granule));
+        let clump = clump.filter(|clump| clump.granule == granule && page.find(granule, name).is_some());
+        Ok(clump.map(|clump| ClumpPlace { arena, bytes: granule.byte_offset()..clump.end() }))
     }
 
     /// Returns the place of a block on the page that names the clump at `address`, if that page is

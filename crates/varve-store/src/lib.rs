@@ -50,6 +50,7 @@ pub use cache::{FixedHasher, weighted_cache};
 pub use config::{
     CompareMode, ConfigError, DiskIndexConfig, Encryption, IndexKind, Prefetch, ScoreAlgorithm, StoreConfig,
 };
+pub use directory::ClumpPlace;
 pub use finder::{CandidateCounts, SaveCheckpointError};
 pub use intake::{
     CloseError, Intake, PutResult, ReadySuccessor, ReplaceError, UsedReserve, WriteParityError,

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use varve_block::{BlockName, GetError};
 use varve_log::ArenaId;
 
+use crate::directory::ClumpPlace;
 use crate::drafts::Drafts;
 use crate::finder::Finder;
 use crate::vault::Vault;
@@ -94,5 +95,22 @@ impl Reader {
                 Err(error) => Err(GetError::Failed { name: *name, source: error.into() }),
             }
         })
+    }
+
+    /// Returns the clump in which the directories name a block; `None` if they do not name it.
+    ///
+    /// # Errors
+    /// As for [`has_elsewhere`](Self::has_elsewhere).
+    pub(crate) fn clump_of(&self, name: &BlockName) -> Result<Option<ClumpPlace>, GetError> {
+        let mut clump = None;
+        self.finder.is_at_any_place(name, |address| {
+            match self.vault.directory().clump_with(address, name) {
+                Ok(found) => clump = found,
+                Err(error) if error.is_damage() => {}
+                Err(error) => return Err(GetError::Failed { name: *name, source: error.into() }),
+            }
+            Ok(clump.is_some())
+        })?;
+        Ok(clump)
     }
 }

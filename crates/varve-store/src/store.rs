@@ -16,6 +16,7 @@ use varve_log::{AppendError, ArenaId, DirectoryPage, OpenLogError, ReadLogError}
 use varve_world::World;
 
 use crate::config::StoreConfig;
+use crate::directory::ClumpPlace;
 use crate::drafts::Drafts;
 use crate::finder::{CandidateCounts, Finder, SaveCheckpointError};
 use crate::intake::{CloseError, Intake, PutResult};
@@ -248,6 +249,15 @@ impl Store {
         damaged: &BTreeSet<(ArenaId, u64)>,
     ) -> Result<bool, GetError> {
         self.reader.has_elsewhere(name, damaged)
+    }
+
+    /// Returns the clump in which the directories name a block; `None` if they do not name it. Reads
+    /// no clump.
+    ///
+    /// # Errors
+    /// [`GetError::Failed`] when a directory could not be read for a reason other than damage.
+    pub fn clump_of(&self, name: &BlockName) -> Result<Option<ClumpPlace>, GetError> {
+        self.reader.clump_of(name)
     }
 
     /// Returns the arenas in which the index proposes to look for a block.

@@ -21,6 +21,7 @@
 mod check;
 mod damage;
 mod generation;
+mod key_table;
 mod mend;
 mod reclaim;
 mod salvaged;
@@ -31,6 +32,7 @@ pub use check::{
 pub use damage::{
     ArenaCheck, CheckArenaError, CheckParityError, Damage, DamageKind, ParityDamage, UnfinishedEnd,
 };
+pub use key_table::{KEY_BYTES_MAX, Key, KeySalt, KeyTable};
 pub use mend::{ArenaMend, MendError, MendPlan, MendWay, MendedArena, Mender, RepairError, Repaired};
 pub use reclaim::{
     ArenaMeter, ArenaObstacle, ArenaUse, BatchLimits, ClumpFate, FILTER_BYTES_DEFAULT, FrameUse, IsLive,

@@ -24,8 +24,10 @@ use varve_upkeep::{
 };
 use varve_world::{Timestamp, read_each};
 
-use super::mark::{MarkError, MarkReport, mark};
+use super::mark::mark;
+use super::mark_error::MarkError;
 use super::roots::{FindRootsError, ForeignRoots, LiveRoots, young_arenas};
+use super::snapshot_walk::MarkReport;
 use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::forgetting::expiry::{ExpireTrashError, ExpiryPlan};

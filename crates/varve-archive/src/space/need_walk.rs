@@ -1,31 +1,34 @@
-//! Walks snapshots, and records which of them need each block. Leaves are not read.
+//! Finds the set of snapshots that need each block. Leaves are not read.
 //!
-//! A block is entered again only if that changes what is known of it: about twice, and once more if
-//! another name needs it. It is recorded before what is below it, so a walk that failed leaves a
-//! table of no use.
+//! A block is needed by everybody who needs a block that leads to it. So it is entered once it is
+//! known how often others lead to it, and all of them have passed on who needs them:
+//!
+//! ```text
+//! count: how often does a snapshot, a folder or a block lead to this one?     each is read once
+//! spread: from above each of these times comes a set; at the last one, enter  each is read once more
+//! ```
+//!
+//! So the work does not depend on the number of snapshots that share a block. If not all leaves fit
+//! in memory at once, everything is read once more for each further slice of them.
 //!
 //! The same pointer block may be part of trees of several kinds, and leads to other blocks in each.
 //! So it is recorded with the kind of its tree. A folder is recorded by its whole entry.
 
-use varve_block::{BlockKind, BlockName, BlockStore, BlockType, Score};
+use std::io;
+
+use varve_block::{BlockName, BlockStore, BlockType};
 use varve_store::is_structure;
-use varve_tree::{Entry, Layout, TreeBlock};
+use varve_tree::TreeBlock;
+use varve_upkeep::{Key, KeySalt, KeyTable, WalkedAs};
+use varve_world::Random;
 
-use super::need_rules::{NeedRules, NeededBy};
-use super::need_table::{NeedKey, NeedTable};
-use crate::catalog::snapshot::{Snapshot, SnapshotContent};
+use super::needer_sets::{NeederSets, SetNumber};
 use crate::progress::Progress;
-use crate::reclaiming::block_walk::WalkBlocksError;
-use crate::reclaiming::mark::{MarkError, MarkTreeError, VAC_TAG};
-use crate::records::node::{Node, NodeKind};
-use crate::records::node_list::NodeList;
-
-/// The blocks that are read together.
-const BATCH_COUNT: usize = 64;
-/// The largest number of blocks that wait to be read.
-const WAITING_MAX: usize = 4 << 20;
-/// Upper bound on the nesting of folders.
-const DEPTH_MAX: usize = 4096;
+use crate::reclaiming::block_walk::{TreePart, WalkVisitor};
+use crate::reclaiming::live_marker::walked_as;
+use crate::reclaiming::mark_error::MarkError;
+use crate::reclaiming::roots::LiveRoots;
+use crate::reclaiming::snapshot_walk::SnapshotWalk;
 
 /// The kinds of entries of one block. The first byte of what is hashed for a key is their number.
 const LEAF: u8 = 1;
@@ -34,211 +37,311 @@ const CONTENT_CUT: u8 = 3;
 const FOREIGN: u8 = 4;
 const FOLDER: u8 = 5;
 
-/// The slice of all leaves that a walk records. Blocks that lead to others are recorded in each.
+/// The largest count of a key. Nothing that was really stored leads anywhere so often.
+const TIMES_MAX: u32 = u32::MAX - 1;
+
+/// The slice of all leaves that a walk records. Blocks that lead to others are recorded in the
+/// first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeafSlice {
     pub number: u32,
     pub count: u32,
 }
 
-/// Walks snapshots. See the module's documentation.
-pub(crate) struct NeedWalk<'a> {
-    pub blocks: &'a dyn BlockStore,
-    pub rules: &'a NeedRules,
-    pub table: &'a mut NeedTable,
-    pub slice: LeafSlice,
-    /// A walk ends as if it was cancelled once the table takes more memory than this.
-    pub memory_bytes: u64,
-    pub progress: &'a Progress,
+/// The sets of the blocks of a store.
+pub(crate) struct BlockNeeds {
+    salt: KeySalt,
+    slice: LeafSlice,
+    /// The sets of the blocks and folders that lead to others, and of all other blocks that are no
+    /// data.
+    structure: KeyTable,
+    /// The sets of the data blocks of the slice.
+    leaves: KeyTable,
+    /// For each block or folder that leads to others: the number of times that something led to it
+    /// and has not passed on its set. Later the last slice in which it was entered.
+    times: KeyTable,
 }
 
-struct OpenList<'a> {
-    list: NodeList<'a>,
-    /// The length of the folder's path.
-    path_bytes: usize,
+/// The roots, with the sets of those that need them.
+pub(crate) struct NeedRoots<'a> {
+    pub roots: &'a LiveRoots,
+    /// In the order of the snapshots.
+    pub sets: Vec<SetNumber>,
+    pub catalog: SetNumber,
 }
 
-impl<'a> NeedWalk<'a> {
-    /// Records that a snapshot needs everything that it leads to.
+/// The bounds on the memory of a walk, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NeedMemory {
+    pub all_bytes: u64,
+    /// For the different sets.
+    pub sets_bytes: u64,
+}
+
+/// Why a walk did not tell who needs each block.
+#[derive(Debug)]
+pub(crate) enum NeedWalkError {
+    Walk(MarkError),
+    /// The tables take too much memory.
+    Memory,
+    /// The different sets take too much memory.
+    Sets,
+    /// A folder contains itself.
+    Circle,
+}
+
+impl NeedRoots<'_> {
+    fn walk<V: WalkVisitor>(
+        &self,
+        blocks: &dyn BlockStore,
+        visitor: &mut V,
+        known: impl Fn(SetNumber) -> V::Known,
+        progress: &Progress,
+    ) -> Result<(), MarkError> {
+        let mut walk = SnapshotWalk::new(blocks, visitor, progress);
+        for list in &self.roots.lists {
+            walk.list(known(self.catalog), list)?;
+        }
+        // The newest snapshot comes first: its blocks are most likely to be in memory.
+        for (snapshot, set) in self.roots.snapshots.iter().zip(&self.sets).rev() {
+            walk.snapshot(known(*set), snapshot)?;
+        }
+        Ok(())
+    }
+}
+
+impl BlockNeeds {
+    /// Makes empty tables.
     ///
     /// # Errors
-    /// [`MarkError`]: the snapshot cannot be walked to its end.
-    pub(crate) fn snapshot(&mut self, snapshot: &Snapshot, needed_by: NeededBy) -> Result<(), MarkError> {
-        let mut path = Vec::new();
-        let walked = match &snapshot.content {
-            SnapshotContent::Image(entry) => self.tree(entry, needed_by),
-            SnapshotContent::Folder(root) => self.folder(root, needed_by, &mut path),
-        };
-        walked.and_then(|()| self.archives_of(snapshot, needed_by)).map_err(|error| {
-            let (id, name) = (snapshot.id, snapshot.name.clone());
-            error.into_mark(|source| MarkError::Snapshot { id, name, path, source })
+    /// The system cannot supply random bytes.
+    pub(crate) fn new(random: &dyn Random) -> io::Result<Self> {
+        Ok(Self {
+            salt: KeySalt::new(random)?,
+            slice: LeafSlice { number: 0, count: 1 },
+            structure: KeyTable::default(),
+            leaves: KeyTable::default(),
+            times: KeyTable::default(),
         })
     }
 
-    /// Records that the catalog needs one of its lists.
+    /// Walks everything, and finds the sets of the leaves in a slice. The slices come in order.
     ///
     /// # Errors
-    /// [`MarkError`]: the list cannot be walked to its end.
-    pub(crate) fn list(&mut self, list: &Entry, needed_by: NeededBy) -> Result<(), MarkError> {
-        self.tree(list, needed_by).map_err(|error| error.into_mark(MarkError::List))
-    }
-
-    /// Returns true if the table takes too much memory.
-    pub(crate) fn is_beyond_memory(&self) -> bool {
-        self.table.memory_bytes() > self.memory_bytes
-    }
-
-    fn check(&self) -> Result<(), WalkBlocksError> {
-        let must_end = self.progress.is_cancelled() || self.is_beyond_memory();
-        if must_end { Err(WalkBlocksError::Cancelled) } else { Ok(()) }
-    }
-
-    fn archives_of(&mut self, snapshot: &Snapshot, needed_by: NeededBy) -> Result<(), MarkTreeError> {
-        let score_bytes = self.blocks.score_bytes();
-        for score in snapshot.tags.iter().filter_map(|tag| tag.strip_prefix(VAC_TAG)) {
-            // In a store with other scores there is no such archive.
-            let score = Score::from_hex(score).ok().filter(|score| score.as_bytes().len() == score_bytes);
-            if let Some(score) = score.filter(|_| score_bytes == varve_tree::VENTI_SCORE_BYTES) {
-                self.walk(TreeBlock::of_archive(score), needed_by)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn tree(&mut self, entry: &Entry, needed_by: NeededBy) -> Result<(), MarkTreeError> {
-        match TreeBlock::of_tree(entry, self.blocks.empty_score()) {
-            Some(top) => Ok(self.walk(top, needed_by)?),
-            None => Ok(()),
-        }
-    }
-
-    /// After an error, `path` is the place of the error.
-    fn folder(&mut self, root: &Node, needed_by: NeededBy, path: &mut Vec<u8>) -> Result<(), MarkTreeError> {
-        let mut open: Vec<OpenList<'a>> = self.open_folder(root, needed_by, 0)?.into_iter().collect();
-        while let Some(last) = open.last_mut() {
-            path.truncate(last.path_bytes);
-            let Some(node) = last.list.next() else {
-                open.pop();
-                continue;
-            };
-            let node = node?;
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend_from_slice(&node.name);
-            if node.kind == NodeKind::Folder {
-                open.extend(self.open_folder(&node, needed_by, path.len())?);
-            } else if let Some(content) = &node.content {
-                self.tree(content, needed_by)?;
-            }
-            if open.len() > DEPTH_MAX {
-                return Err(MarkTreeError::TooDeep);
-            }
-        }
-        Ok(())
-    }
-
-    /// Records the list of a folder. Returns `None` if this changes nothing.
-    fn open_folder(
+    /// [`NeedWalkError`]: the tables are of no use then.
+    pub(crate) fn find(
         &mut self,
-        folder: &Node,
-        needed_by: NeededBy,
-        path_bytes: usize,
-    ) -> Result<Option<OpenList<'a>>, MarkTreeError> {
-        let Some(content) = folder.content else { return Ok(None) };
-        let key = self.table.key(&[&[FOLDER], content.encode().as_slice()].concat());
-        if !self.record(key, needed_by) {
-            return Ok(None);
+        blocks: &dyn BlockStore,
+        from: &NeedRoots<'_>,
+        slice: LeafSlice,
+        sets: &mut NeederSets,
+        memory: NeedMemory,
+        progress: &Progress,
+    ) -> Result<(), NeedWalkError> {
+        (self.slice, self.leaves) = (slice, KeyTable::default());
+        let mut visitor = NeedVisitor { needs: self, sets, memory, entered_count: 0 };
+        let walked = if slice.number > 0 {
+            from.walk(blocks, &mut AddLeaves(&mut visitor), |set| set, progress)
+        } else {
+            let counted = from.walk(blocks, &mut CountTimes(&mut visitor), |_| (), progress);
+            counted.and_then(|()| from.walk(blocks, &mut SpreadSets(&mut visitor), |set| set, progress))
+        };
+        if let Some(error) = visitor.beyond_memory() {
+            return Err(error);
         }
-        self.check()?;
-        self.tree(&content, needed_by)?;
-        Ok(Some(OpenList { list: NodeList::new(self.blocks, folder), path_bytes }))
+        walked.map_err(NeedWalkError::Walk)?;
+        let is_circle = slice.number == 0 && visitor.entered_count != visitor.needs.times.count();
+        if is_circle { Err(NeedWalkError::Circle) } else { Ok(()) }
     }
 
-    fn walk(&mut self, top: TreeBlock, needed_by: NeededBy) -> Result<(), WalkBlocksError> {
-        let mut waiting = Vec::new();
-        self.reach(top, needed_by, &mut waiting);
-        while !waiting.is_empty() {
-            self.check()?;
-            let batch = waiting.split_off(waiting.len().saturating_sub(BATCH_COUNT));
-            let names: Vec<_> = batch.iter().map(|block: &TreeBlock| block.name).collect();
-            for (block, bytes) in batch.iter().zip(self.blocks.get_batch(&names)) {
-                let bytes = bytes?;
-                self.progress.add_bytes_done(bytes.len() as u64);
-                for below in block.below(&bytes, self.blocks.empty_score())? {
-                    self.reach(below, needed_by, &mut waiting);
-                }
-            }
-            if waiting.len() > WAITING_MAX {
-                return Err(WalkBlocksError::TooDeep);
-            }
+    /// Returns who needs a block; `None` if nobody does. If the block is told in another slice, the
+    /// result is an error.
+    pub(crate) fn of(
+        &self,
+        name: &BlockName,
+        sets: &mut NeederSets,
+    ) -> Result<Option<SetNumber>, OtherSlice> {
+        let leaf = self.key(LEAF, name);
+        if !is_structure(name) {
+            let is_here = leaf.slice(self.slice.count) == self.slice.number;
+            return if is_here { Ok(set_in(&self.leaves, leaf)) } else { Err(OtherSlice) };
         }
-        Ok(())
+        if !self.is_first_slice() {
+            return Err(OtherSlice);
+        }
+        let keys = [FIXED, CONTENT_CUT, FOREIGN].map(|kind| self.key(kind, name));
+        let found = keys.into_iter().chain([leaf]).filter_map(|key| set_in(&self.structure, key));
+        Ok(found.reduce(|one, other| sets.join(one, other)))
     }
 
-    /// Records a block. If that changes what is known of it, and it leads to others, it has to be
-    /// read.
-    fn reach(&mut self, block: TreeBlock, needed_by: NeededBy, waiting: &mut Vec<TreeBlock>) {
-        let key = key_of(self.table, kind_of(&block), &block.name);
-        if !is_structure(&block.name) && key.slice(self.slice.count) != self.slice.number {
-            return;
-        }
-        if self.record(key, needed_by) && !block.is_leaf() {
-            waiting.push(block);
+    /// Returns true if the sets of blocks that lead to others are told now.
+    pub(crate) fn is_first_slice(&self) -> bool {
+        self.slice.number == 0
+    }
+
+    fn key(&self, kind: u8, name: &BlockName) -> Key {
+        self.salt.key(&[&[kind, name.block_type.to_byte()], name.score.as_bytes()].concat())
+    }
+
+    fn key_of(&self, part: TreePart<'_>) -> Key {
+        match part {
+            TreePart::Block(block) => self.key(kind_of(block), &block.name),
+            TreePart::Folder(entry) => self.salt.key(&[&[FOLDER], entry].concat()),
         }
     }
 
-    /// Returns true if this changes what is known.
-    fn record(&mut self, key: NeedKey, needed_by: NeededBy) -> bool {
-        let known = self.table.get(key).map(NeedRules::from_number);
-        let joined = known.map_or(needed_by, |known| self.rules.join(known, needed_by));
-        if known != Some(joined) {
-            self.table.set(key, NeedRules::number(joined));
-        }
-        known != Some(joined)
+    fn memory_bytes(&self) -> u64 {
+        [&self.structure, &self.leaves, &self.times].map(KeyTable::memory_bytes).iter().sum()
     }
-}
-
-/// Returns who needs a block; `None` if nobody does. If the block is a leaf of another slice,
-/// nothing is known, and the result is an error.
-pub(crate) fn who_needs(
-    table: &NeedTable,
-    rules: &NeedRules,
-    slice: LeafSlice,
-    name: &BlockName,
-) -> Result<Option<NeededBy>, OtherSlice> {
-    let leaf_key = key_of(table, LEAF, name);
-    if !is_structure(name) {
-        let is_here = leaf_key.slice(slice.count) == slice.number;
-        return if is_here { Ok(table.get(leaf_key).map(NeedRules::from_number)) } else { Err(OtherSlice) };
-    }
-    if slice.number > 0 {
-        return Err(OtherSlice);
-    }
-    let keys = [FIXED, CONTENT_CUT, FOREIGN].map(|kind| key_of(table, kind, name));
-    let found = keys.into_iter().chain([leaf_key]).filter_map(|key| table.get(key));
-    Ok(found.map(NeedRules::from_number).reduce(|one, other| rules.join(one, other)))
 }
 
 /// The block is told in the walk of another slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OtherSlice;
 
-fn key_of(table: &NeedTable, kind: u8, name: &BlockName) -> NeedKey {
-    table.key(&[&[kind, name.block_type.to_byte()], name.score.as_bytes()].concat())
+/// The part that the visitors have in common.
+struct NeedVisitor<'a> {
+    needs: &'a mut BlockNeeds,
+    sets: &'a mut NeederSets,
+    memory: NeedMemory,
+    entered_count: u64,
 }
 
-/// Returns the kind of entry for a block of a tree.
-fn kind_of(block: &TreeBlock) -> u8 {
-    if block.is_leaf() {
-        return LEAF;
+impl NeedVisitor<'_> {
+    fn beyond_memory(&self) -> Option<NeedWalkError> {
+        let sets_bytes = self.sets.memory_bytes();
+        if sets_bytes > self.memory.sets_bytes {
+            return Some(NeedWalkError::Sets);
+        }
+        let is_beyond = self.needs.memory_bytes() + sets_bytes > self.memory.all_bytes;
+        is_beyond.then_some(NeedWalkError::Memory)
     }
-    match block.layout {
-        Layout::Fixed => FIXED,
-        Layout::ContentCut => CONTENT_CUT,
-        // A pointer block of Venti above data leads to the same blocks as one of a fixed tree.
-        Layout::Venti if block.leaf_kind == BlockKind::Data => FIXED,
-        Layout::Venti => FOREIGN,
+
+    /// Adds those in a set to those that need a leaf.
+    fn add_to_leaf(&mut self, leaf: &TreeBlock, set: SetNumber) {
+        let (slice, key) = (self.needs.slice, self.needs.key(LEAF, &leaf.name));
+        if is_structure(&leaf.name) {
+            if slice.number == 0 {
+                add(&mut self.needs.structure, key, set, self.sets);
+            }
+        } else if key.slice(slice.count) == slice.number {
+            add(&mut self.needs.leaves, key, set, self.sets);
+        }
+    }
+
+    /// Returns the set of a part that is entered, which is complete.
+    fn set_of(&self, part: TreePart<'_>) -> Option<SetNumber> {
+        set_in(&self.needs.structure, self.needs.key_of(part))
+    }
+}
+
+/// Counts how often each part is reached, and enters it the first time.
+struct CountTimes<'a, 'b>(&'a mut NeedVisitor<'b>);
+
+impl WalkVisitor for CountTimes<'_, '_> {
+    type Known = ();
+
+    fn reach(&mut self, (): (), part: TreePart<'_>) -> bool {
+        if is_leaf(part) {
+            return false;
+        }
+        let needs = &mut *self.0.needs;
+        let key = needs.key_of(part);
+        let times = needs.times.get(key).unwrap_or_default();
+        needs.times.set(key, TIMES_MAX.min(times + 1));
+        times == 0
+    }
+
+    fn enter(&mut self, _: TreePart<'_>) {}
+
+    fn must_end(&self) -> bool {
+        self.0.beyond_memory().is_some()
+    }
+}
+
+/// Adds the set of a part to those below it, and enters a part the last time that it is reached.
+struct SpreadSets<'a, 'b>(&'a mut NeedVisitor<'b>);
+
+impl WalkVisitor for SpreadSets<'_, '_> {
+    type Known = SetNumber;
+
+    fn reach(&mut self, above: SetNumber, part: TreePart<'_>) -> bool {
+        if let TreePart::Block(block) = part
+            && block.is_leaf()
+        {
+            self.0.add_to_leaf(block, above);
+            return false;
+        }
+        let needs = &mut *self.0.needs;
+        let key = needs.key_of(part);
+        add(&mut needs.structure, key, above, self.0.sets);
+        let times = needs.times.get(key).unwrap_or_default();
+        needs.times.set(key, times.saturating_sub(1));
+        self.0.entered_count += u64::from(times == 1);
+        times == 1
+    }
+
+    fn enter(&mut self, part: TreePart<'_>) -> SetNumber {
+        self.0.set_of(part).expect("a set came with each time that the part was reached")
+    }
+
+    fn must_end(&self) -> bool {
+        self.0.beyond_memory().is_some()
+    }
+}
+
+/// Adds the sets that are known to the leaves of a further slice, and enters each part once.
+struct AddLeaves<'a, 'b>(&'a mut NeedVisitor<'b>);
+
+impl WalkVisitor for AddLeaves<'_, '_> {
+    type Known = SetNumber;
+
+    fn reach(&mut self, above: SetNumber, part: TreePart<'_>) -> bool {
+        if let TreePart::Block(block) = part
+            && block.is_leaf()
+        {
+            self.0.add_to_leaf(block, above);
+            return false;
+        }
+        let needs = &mut *self.0.needs;
+        let (key, number) = (needs.key_of(part), needs.slice.number);
+        let is_new = needs.times.get(key) != Some(number);
+        needs.times.set(key, number);
+        // A part without a set did not exist before. That cannot be: names lead to the same bytes.
+        is_new && set_in(&needs.structure, key).is_some()
+    }
+
+    fn enter(&mut self, part: TreePart<'_>) -> SetNumber {
+        self.0.set_of(part).expect("only parts with a set are entered")
+    }
+
+    fn must_end(&self) -> bool {
+        self.0.beyond_memory().is_some()
+    }
+}
+
+fn is_leaf(part: TreePart<'_>) -> bool {
+    matches!(part, TreePart::Block(block) if block.is_leaf())
+}
+
+fn set_in(table: &KeyTable, key: Key) -> Option<SetNumber> {
+    table.get(key).map(SetNumber::from_number)
+}
+
+fn add(table: &mut KeyTable, key: Key, set: SetNumber, sets: &mut NeederSets) {
+    let known = set_in(table, key);
+    let joined = known.map_or(set, |known| sets.join(known, set));
+    if known != Some(joined) {
+        table.set(key, joined.get());
+    }
+}
+
+/// Returns the kind of entry for a block that leads to others.
+fn kind_of(block: &TreeBlock) -> u8 {
+    match walked_as(block) {
+        WalkedAs::Fixed => FIXED,
+        WalkedAs::ContentCut => CONTENT_CUT,
+        WalkedAs::Foreign => FOREIGN,
     }
 }
 

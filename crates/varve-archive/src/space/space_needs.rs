@@ -1,29 +1,36 @@
-//! How much of a store each snapshot and each name needs alone, and how much is shared.
+//! How much of a store each snapshot and each name needs alone, and how much it shares.
 //!
 //! ```text
 //! walk all snapshots ─▶ who needs each block ─▶ directory pages: the bytes of each block ─▶ sums
 //! ```
 //!
-//! Every byte of the log is in exactly one sum. The bytes of a block are its share of its clump, by
-//! its size before compression. A block that is stored twice counts twice.
+//! Every byte of the log is in exactly one sum, except for the shared ones, which are counted for
+//! each that shares them. The bytes of a block are its share of its clump, by its size before
+//! compression. A block that is stored twice counts twice.
 //!
-//! Memory is bounded: if the leaves do not fit, their keys are cut into slices, and everything is
-//! walked again for each slice.
+//! Memory is bounded. If the leaves do not fit, their keys are cut into slices, and everything is
+//! walked once more for each slice. If there are too many different sets of snapshots that need the
+//! same block, the shared bytes are counted for one group of snapshots and names after another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 
 use varve_block::{BlockKind, BlockName, has_kind};
 use varve_log::{ArenaId, ClumpRow, DirectoryPage, OpenLogError, ReadLogError};
 use varve_store::{NotPermitted, Permission, Store};
+use varve_upkeep::KEY_BYTES_MAX;
 
-use super::need_rules::{Need, NeedRules, NeededBy, Needing};
-use super::need_table::{ENTRY_BYTES_MAX, NeedTable};
-use super::need_walk::{LeafSlice, NeedWalk, is_catalog_root, who_needs};
+use super::need_rules::{Need, NeedRules, NeededBy};
+use super::need_walk::{
+    BlockNeeds, LeafSlice, NeedMemory, NeedRoots, NeedWalkError, OtherSlice, is_catalog_root,
+};
+use super::needer_sets::{NeederSet, NeederSets, SetNumber};
+use super::places::PlaceDensity;
 use crate::catalog::snapshot::Snapshot;
 use crate::catalog::snapshot_id::SnapshotId;
 use crate::progress::Progress;
-use crate::reclaiming::mark::MarkError;
+use crate::reclaiming::mark_error::MarkError;
 use crate::reclaiming::roots::{FindRootsError, ForeignRoots, LiveRoots};
 use crate::taking::take::Archive;
 
@@ -32,8 +39,13 @@ use crate::taking::take::Archive;
 pub struct SnapshotNeeds {
     pub snapshot: Snapshot,
     pub is_in_trash: bool,
-    /// The stored bytes that no other snapshot needs. They are freed if it alone is forgotten.
+    /// The stored bytes that no other snapshot needs.
     pub own_bytes: u64,
+    /// The stored bytes that it and at least one other snapshot need.
+    pub shared_bytes: u64,
+    /// The stored bytes that are free in the end if it alone is forgotten: its own ones, and those
+    /// that beside it only snapshots in the trash need. `None` if it is in the trash itself.
+    pub freed_bytes: Option<u64>,
 }
 
 /// The space that all snapshots of one name need.
@@ -48,6 +60,14 @@ pub struct NameNeeds {
     pub of_one_bytes: u64,
     /// The stored bytes that several of its snapshots need, and no snapshot of another name.
     pub of_several_bytes: u64,
+    /// The stored bytes that its snapshots and snapshots of other names need.
+    pub shared_bytes: u64,
+    /// The stored bytes that are free in the end if all its listed snapshots are forgotten: those
+    /// that beside them at most snapshots in the trash need. `None` if all are in the trash.
+    pub freed_bytes: Option<u64>,
+    /// The places that a sequential read of its newest snapshot visits. `None` if all are in the
+    /// trash.
+    pub newest_places: Option<PlaceDensity>,
 }
 
 /// Where the space of a store is. The sums have the whole log, each byte once.
@@ -74,7 +94,7 @@ pub struct SpaceNeeds {
 }
 
 impl NameNeeds {
-    /// Returns the stored bytes that are freed if all snapshots of this name are forgotten.
+    /// Returns the stored bytes that no snapshot of another name needs.
     #[must_use]
     pub fn own_bytes(&self) -> u64 {
         self.of_one_bytes + self.of_several_bytes
@@ -98,9 +118,11 @@ pub enum SpaceNeedsError {
     Random(#[source] io::Error),
     #[error("the folders and pointer blocks of the snapshots do not fit in {bytes} bytes of memory")]
     Memory { bytes: u64 },
+    #[error("a folder contains itself, so it is not certain what the snapshots need")]
+    Circle,
 }
 
-has_kind!(SpaceNeedsError: Self::NotPermitted(_) => CannotRead);
+has_kind!(SpaceNeedsError: Self::NotPermitted(_) => CannotRead, Self::Circle => Damage);
 
 impl SpaceNeeds {
     /// Finds out who needs what. Uses at most about `memory_bytes` of memory for it.
@@ -114,16 +136,30 @@ impl SpaceNeeds {
         let in_trash = in_trash(archive);
         let names: BTreeSet<&str> = roots.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
         let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
-        let number = |name: &String| u32::try_from(names.partition_point(|other| other < name));
-        let needing = |snapshot: &Snapshot| Needing {
-            name: number(&snapshot.name).unwrap_or(u32::MAX),
-            is_listed: !in_trash.contains(&snapshot.id),
-        };
-        let needing = roots.snapshots.iter().map(needing).collect();
-        let catalog = u32::try_from(names.len()).unwrap_or(u32::MAX);
-        let mut survey = NeedsSurvey::new(store, roots, needing, catalog, memory_bytes)?;
-        let pass_count = survey.pass_all(progress)?;
-        survey.finish(&names, &in_trash, pass_count)
+        let name_of = |snapshot: &Snapshot| names.partition_point(|other| *other < snapshot.name);
+        let survey = NeedsSurvey::new(store, &roots, name_of, names.len(), &in_trash, memory_bytes)?;
+        let mut found = survey.describe(&names)?;
+        let member_count = survey.rules.member_count();
+        let (mut needed, mut next, mut group_size) = (Vec::new(), 0, member_count);
+        while next < member_count {
+            let group = next..next.saturating_add(group_size).min(member_count);
+            let Some(counted) = survey.count(group.clone(), progress)? else {
+                if group_size == 1 {
+                    return Err(SpaceNeedsError::Memory { bytes: memory_bytes });
+                }
+                group_size = group_size.div_ceil(2);
+                continue;
+            };
+            if next == 0 {
+                found.add_sums(&survey, &counted);
+            }
+            found.pass_count += counted.pass_count;
+            needed.extend(counted.sets.sums_of_members());
+            next = group.end;
+        }
+        found.set_shared(&survey, &needed);
+        found.find_places(store, progress)?;
+        Ok(found)
     }
 
     /// Returns the stored bytes that only these snapshots and the trash need. If the snapshots are
@@ -138,22 +174,91 @@ impl SpaceNeeds {
         progress: &Progress,
     ) -> Result<u64, SpaceNeedsError> {
         const THESE: u32 = 0;
-        const OTHERS: u32 = 1;
-        const CATALOG: u32 = 2;
         let store = archive.store();
         store.role().require(Permission::Read)?;
         let roots = LiveRoots::of(store, ForeignRoots::None, &BTreeSet::new())?;
         let in_trash = in_trash(archive);
         // The trash needs nothing in the end. Its blocks count if one of the snapshots needs them.
-        let needing = |snapshot: &Snapshot| {
-            let is_listed = !in_trash.contains(&snapshot.id);
-            let is_one = !is_listed || snapshots.contains(&snapshot.id);
-            Needing { name: if is_one { THESE } else { OTHERS }, is_listed }
-        };
-        let needing = roots.snapshots.iter().map(needing).collect();
-        let mut survey = NeedsSurvey::new(store, roots, needing, CATALOG, memory_bytes)?;
-        survey.pass_all(progress)?;
-        Ok(survey.sum_of(|name, is_listed| name == Some(THESE) && is_listed))
+        let name_of = |snapshot: &Snapshot| usize::from(!snapshots.contains(&snapshot.id));
+        let survey = NeedsSurvey::new(store, &roots, name_of, 2, &in_trash, memory_bytes)?;
+        let counted = survey.count(0..0, progress)?;
+        let counted = counted.ok_or(SpaceNeedsError::Memory { bytes: memory_bytes })?;
+        let of_these =
+            counted.sets.sums().filter(|(set, _)| survey.rules.only_name(set.listed) == Some(THESE));
+        Ok(of_these.map(|(_, bytes)| bytes).sum())
+    }
+
+    /// Adds the sums that have each byte once.
+    fn add_sums(&mut self, survey: &NeedsSurvey<'_>, counted: &CountedNeeds) {
+        let mut counted_bytes = counted.unneeded_bytes;
+        for (set, bytes) in counted.sets.sums() {
+            counted_bytes += bytes;
+            self.add_sum(survey, set, bytes);
+        }
+        self.unneeded_bytes = counted.unneeded_bytes;
+        self.directory_bytes = self.log_bytes.saturating_sub(counted_bytes);
+    }
+
+    fn add_sum(&mut self, survey: &NeedsSurvey<'_>, set: &NeederSet, bytes: u64) {
+        let rules = &survey.rules;
+        if set.listed == NeededBy::NOBODY {
+            self.only_trash_bytes += bytes;
+        }
+        // The number of the catalog's name is that of no other.
+        let of_name = rules.only_name(set.all).map(|name| self.names.get_mut(name as usize));
+        match (of_name, rules.meaning(set.all)) {
+            (None, _) => self.several_names_bytes += bytes,
+            (Some(None), _) => self.catalog_bytes += bytes,
+            (Some(Some(of_name)), Need::One(_)) => of_name.of_one_bytes += bytes,
+            (Some(Some(of_name)), _) => of_name.of_several_bytes += bytes,
+        }
+        if let Need::One(number) = rules.meaning(set.all)
+            && let Some(needs) = survey.place_of(number).and_then(|place| self.snapshots.get_mut(place))
+        {
+            needs.own_bytes += bytes;
+        }
+        if let Need::One(number) = rules.meaning(set.listed)
+            && let Some(needs) = survey.place_of(number).and_then(|place| self.snapshots.get_mut(place))
+        {
+            *needs.freed_bytes.get_or_insert_default() += bytes;
+        }
+        let of_listed = rules.only_name(set.listed).and_then(|name| self.names.get_mut(name as usize));
+        if let Some(of_name) = of_listed {
+            *of_name.freed_bytes.get_or_insert_default() += bytes;
+        }
+    }
+
+    /// `needed` has the bytes that each member needs.
+    fn set_shared(&mut self, survey: &NeedsSurvey<'_>, needed: &[u64]) {
+        for (number, bytes) in (0..survey.rules.snapshot_count()).zip(needed) {
+            if let Some(needs) = survey.place_of(number).and_then(|place| self.snapshots.get_mut(place)) {
+                needs.shared_bytes = bytes.saturating_sub(needs.own_bytes);
+            }
+        }
+        let of_names = needed.iter().skip(survey.rules.snapshot_count() as usize);
+        for (of_name, bytes) in self.names.iter_mut().zip(of_names) {
+            of_name.shared_bytes = bytes.saturating_sub(of_name.own_bytes());
+        }
+    }
+
+    /// Counts the places of the newest snapshot of each name.
+    fn find_places(&mut self, store: &Store, progress: &Progress) -> Result<(), SpaceNeedsError> {
+        let mut newest = BTreeMap::<&str, &Snapshot>::new();
+        for SnapshotNeeds { snapshot, .. } in self.snapshots.iter().filter(|needs| !needs.is_in_trash) {
+            let of_name = newest.entry(&snapshot.name).or_insert(snapshot);
+            if of_name.time <= snapshot.time {
+                *of_name = snapshot;
+            }
+        }
+        for of_name in &mut self.names {
+            let Some(newest) = newest.get(of_name.name.as_str()) else { continue };
+            let found = PlaceDensity::of(store, newest, progress).map_err(|source| {
+                let (id, name) = (newest.id, newest.name.clone());
+                source.into_mark(|source| MarkError::Snapshot { id, name, path: Vec::new(), source })
+            });
+            of_name.newest_places = Some(found?);
+        }
+        Ok(())
     }
 }
 
@@ -162,191 +267,175 @@ fn in_trash(archive: &Archive) -> BTreeSet<SnapshotId> {
 }
 
 /// Returns the number of slices into which the leaves are cut, so that those of one slice take half
-/// of the memory. The other half is for what leads to others.
+/// of the memory. The other half is for what leads to others, and for the sets.
 fn slice_count(block_count: u64, memory_bytes: u64) -> u32 {
-    let slices = block_count.saturating_mul(ENTRY_BYTES_MAX).div_ceil((memory_bytes / 2).max(1));
-    u32::try_from(slices).unwrap_or(u32::MAX).max(1)
+    let slices = block_count.saturating_mul(KEY_BYTES_MAX).div_ceil((memory_bytes / 2).max(1));
+    u32::try_from(slices).unwrap_or(u32::MAX - 2).max(1)
 }
 
-fn walk_all(walk: &mut NeedWalk<'_>, roots: &LiveRoots, catalog: NeededBy) -> Result<(), MarkError> {
-    for list in &roots.lists {
-        walk.list(list, catalog)?;
-    }
-    // The newest snapshot comes first: its blocks are most likely to be in memory.
-    for (number, snapshot) in roots.snapshots.iter().enumerate().rev() {
-        walk.snapshot(snapshot, walk.rules.one(number))?;
-    }
-    Ok(())
-}
-
-/// The work that is not finished.
+/// The snapshots, and the way in which they are counted.
 struct NeedsSurvey<'a> {
     store: &'a Store,
-    roots: LiveRoots,
+    roots: &'a LiveRoots,
+    in_trash: &'a BTreeSet<SnapshotId>,
+    /// The last snapshot of the rules stands for the catalog, and the last name as well.
     rules: NeedRules,
-    table: NeedTable,
+    /// The places of the snapshots among the roots, in the order of their numbers: by name, and in
+    /// the order in which they were finished. So most sets are a few ranges of numbers.
+    places: Vec<usize>,
     memory_bytes: u64,
-    /// The bytes for each value of the rules.
-    sums: Vec<u64>,
+}
+
+/// The bytes of the log by the sets of those that need them.
+struct CountedNeeds {
+    sets: NeederSets,
     unneeded_bytes: u64,
+    pass_count: u32,
 }
 
 impl<'a> NeedsSurvey<'a> {
-    /// `needing` tells the names of the snapshots, and `catalog` is the name of the catalog.
     fn new(
         store: &'a Store,
-        roots: LiveRoots,
-        mut needing: Vec<Needing>,
-        catalog: u32,
+        roots: &'a LiveRoots,
+        name_of: impl Fn(&Snapshot) -> usize,
+        name_count: usize,
+        in_trash: &'a BTreeSet<SnapshotId>,
         memory_bytes: u64,
     ) -> Result<Self, SpaceNeedsError> {
-        needing.push(Needing { name: catalog, is_listed: true });
-        let rules = NeedRules::new(needing).ok_or(SpaceNeedsError::Memory { bytes: memory_bytes })?;
-        let table = NeedTable::new(store.world().random.as_ref()).map_err(SpaceNeedsError::Random)?;
-        let sums = vec![0; rules.count()];
-        Ok(Self { store, roots, rules, table, memory_bytes, sums, unneeded_bytes: 0 })
+        let mut named: Vec<(usize, usize)> =
+            roots.snapshots.iter().map(name_of).enumerate().map(|(place, name)| (name, place)).collect();
+        named.sort_unstable();
+        let names = named.iter().map(|(name, _)| *name).chain([name_count]);
+        let names = names.map(u32::try_from).collect::<Result<_, _>>().ok();
+        let rules = names.and_then(NeedRules::new).ok_or(SpaceNeedsError::Memory { bytes: memory_bytes })?;
+        let places = named.into_iter().map(|(_, place)| place).collect();
+        Ok(Self { store, roots, in_trash, rules, places, memory_bytes })
     }
 
-    /// Walks and measures everything. Returns the number of passes.
-    fn pass_all(&mut self, progress: &Progress) -> Result<u32, SpaceNeedsError> {
-        let slices = slice_count(self.store.stats()?.block_count, self.memory_bytes);
-        for number in 0..slices {
-            self.pass(LeafSlice { number, count: slices }, progress)?;
-        }
-        Ok(slices)
+    /// Returns the place of a snapshot among the roots; `None` for the catalog.
+    fn place_of(&self, snapshot: u32) -> Option<usize> {
+        self.places.get(snapshot as usize).copied()
     }
 
-    /// Returns the bytes of the blocks whose name, if it is only one, and whether a listed snapshot
-    /// needs them, are as `is_meant` says.
-    fn sum_of(&self, is_meant: impl Fn(Option<u32>, bool) -> bool) -> u64 {
-        let meant = (0..).zip(&self.sums).filter(|(number, _)| {
-            let (name, is_listed) = self.rules.parts(NeedRules::from_number(*number));
-            is_meant(name, is_listed)
-        });
-        meant.map(|(_, bytes)| bytes).sum()
-    }
-
-    /// Returns the number that stands for the catalog.
-    fn catalog(&self) -> NeededBy {
-        self.rules.one(self.roots.snapshots.len())
-    }
-
-    fn pass(&mut self, slice: LeafSlice, progress: &Progress) -> Result<(), SpaceNeedsError> {
-        self.table.clear();
-        let catalog = self.catalog();
-        let mut walk = NeedWalk {
-            blocks: self.store,
-            rules: &self.rules,
-            table: &mut self.table,
-            slice,
-            memory_bytes: self.memory_bytes,
-            progress,
+    /// Returns the snapshots and names, without any byte.
+    fn describe(&self, names: &[String]) -> Result<SpaceNeeds, SpaceNeedsError> {
+        let is_in_trash = |snapshot: &Snapshot| self.in_trash.contains(&snapshot.id);
+        let of_snapshot = |snapshot: &Snapshot| SnapshotNeeds {
+            snapshot: snapshot.clone(),
+            is_in_trash: is_in_trash(snapshot),
+            own_bytes: 0,
+            shared_bytes: 0,
+            freed_bytes: (!is_in_trash(snapshot)).then_some(0),
         };
-        let walked = walk_all(&mut walk, &self.roots, catalog);
-        if walk.is_beyond_memory() {
-            return Err(SpaceNeedsError::Memory { bytes: self.memory_bytes });
+        let of_name = |name: &String| NameNeeds { name: name.clone(), ..NameNeeds::default() };
+        let mut of_names: Vec<NameNeeds> = names.iter().map(of_name).collect();
+        for (number, place) in (0..).zip(&self.places) {
+            let snapshot = &self.roots.snapshots[*place];
+            if let Some(of_name) = of_names.get_mut(self.rules.name_of(number) as usize) {
+                of_name.snapshot_count += 1;
+                of_name.size += snapshot.size;
+                of_name.freed_bytes = of_name.freed_bytes.or((!is_in_trash(snapshot)).then_some(0));
+            }
         }
-        walked?;
-        for id in self.store.arenas()? {
-            self.measure(id, slice, progress)?;
-        }
-        Ok(())
+        Ok(SpaceNeeds {
+            snapshots: self.roots.snapshots.iter().map(of_snapshot).collect(),
+            names: of_names,
+            log_bytes: self.store.stats()?.log_bytes,
+            ..SpaceNeeds::default()
+        })
     }
 
-    fn measure(&mut self, id: ArenaId, slice: LeafSlice, progress: &Progress) -> Result<(), SpaceNeedsError> {
+    /// Counts the bytes of the log. Only the members in `group` are told apart; who needs a byte
+    /// alone is counted in any case. Returns `None` if there are too many different sets.
+    fn count(&self, group: Range<u32>, progress: &Progress) -> Result<Option<CountedNeeds>, SpaceNeedsError> {
+        let random = self.store.world().random.as_ref();
+        let new_sets = NeederSets::new(self.rules.clone(), group, random);
+        let mut sets = new_sets.map_err(SpaceNeedsError::Random)?;
+        let mut needs = BlockNeeds::new(random).map_err(SpaceNeedsError::Random)?;
+        let catalog = sets.one(self.rules.snapshot_count() - 1, true);
+        let mut of_snapshots = vec![catalog; self.places.len()];
+        for (number, place) in (0..).zip(&self.places) {
+            let is_listed = !self.in_trash.contains(&self.roots.snapshots[*place].id);
+            of_snapshots[*place] = sets.one(number, is_listed);
+        }
+        let from = NeedRoots { roots: self.roots, sets: of_snapshots, catalog };
+        let memory = NeedMemory { all_bytes: self.memory_bytes, sets_bytes: self.memory_bytes / 4 };
+        let slices = slice_count(self.store.stats()?.block_count, self.memory_bytes);
+        let mut unneeded_bytes = 0;
+        for number in 0..slices {
+            let slice = LeafSlice { number, count: slices };
+            match needs.find(self.store, &from, slice, &mut sets, memory, progress) {
+                Err(NeedWalkError::Sets) => return Ok(None),
+                Err(NeedWalkError::Memory) => {
+                    return Err(SpaceNeedsError::Memory { bytes: self.memory_bytes });
+                }
+                Err(NeedWalkError::Circle) => return Err(SpaceNeedsError::Circle),
+                Err(NeedWalkError::Walk(error)) => return Err(error.into()),
+                Ok(()) => {}
+            }
+            for id in self.store.arenas()? {
+                unneeded_bytes += self.measure(id, &from, &needs, &mut sets, progress)?;
+            }
+        }
+        Ok(Some(CountedNeeds { sets, unneeded_bytes, pass_count: slices }))
+    }
+
+    /// Adds the bytes of an arena's blocks to the sums of the sets. Returns those of the blocks that
+    /// nothing needs.
+    fn measure(
+        &self,
+        id: ArenaId,
+        from: &NeedRoots<'_>,
+        needs: &BlockNeeds,
+        sets: &mut NeederSets,
+        progress: &Progress,
+    ) -> Result<u64, SpaceNeedsError> {
         if progress.is_cancelled() {
             return Err(MarkError::Cancelled.into());
         }
+        let mut unneeded_bytes = 0;
         if self.store.vault().log().was_never_begun(id).unwrap_or(false) {
-            return Ok(());
+            return Ok(unneeded_bytes);
         }
-        let store = self.store;
-        for page in store.pages_in_arena(id)? {
+        for page in self.store.pages_in_arena(id)? {
             let page = page?;
             for clump in page.clumps() {
-                self.measure_clump(&page, clump, slice);
+                each_share(&page, clump, |name, bytes| match self.needed_by(name, from, needs, sets) {
+                    Err(OtherSlice) => {}
+                    Ok(None) => unneeded_bytes += bytes,
+                    Ok(Some(set)) => sets.add(set, bytes),
+                });
             }
         }
-        Ok(())
+        Ok(unneeded_bytes)
     }
 
-    fn measure_clump(&mut self, page: &DirectoryPage, clump: &ClumpRow, slice: LeafSlice) {
-        let clump_bytes = u128::from(clump.end() - clump.granule.byte_offset());
-        // Empty blocks need their rows, too.
-        let weight = |size: u32| u128::from(size) + 1;
-        let all = page.blocks_of(clump.granule).map(|block| weight(block.size)).sum::<u128>().max(1);
-        let (mut before, mut before_bytes) = (0, 0);
-        for block in page.blocks_of(clump.granule) {
-            before += weight(block.size);
-            let end = u64::try_from(clump_bytes * before / all).unwrap_or(u64::MAX);
-            self.count(&block.name, end - before_bytes, slice);
-            before_bytes = end;
+    fn needed_by(
+        &self,
+        name: &BlockName,
+        from: &NeedRoots<'_>,
+        needs: &BlockNeeds,
+        sets: &mut NeederSets,
+    ) -> Result<Option<SetNumber>, OtherSlice> {
+        if !is_catalog_root(name) && name.block_type.kind() != BlockKind::Note {
+            return needs.of(name, sets);
         }
+        let is_needed = !is_catalog_root(name) || self.roots.catalog_root == Some(*name);
+        if needs.is_first_slice() { Ok(is_needed.then_some(from.catalog)) } else { Err(OtherSlice) }
     }
+}
 
-    fn count(&mut self, name: &BlockName, bytes: u64, slice: LeafSlice) {
-        let needed_by = if is_catalog_root(name) || name.block_type.kind() == BlockKind::Note {
-            let is_needed = !is_catalog_root(name) || self.roots.catalog_root == Some(*name);
-            let is_counted_here = slice.number == 0;
-            is_counted_here.then(|| is_needed.then(|| self.catalog()))
-        } else {
-            who_needs(&self.table, &self.rules, slice, name).ok()
-        };
-        match needed_by {
-            None => {}
-            Some(None) => self.unneeded_bytes += bytes,
-            Some(Some(needed_by)) => {
-                if let Some(sum) = self.sums.get_mut(NeedRules::number(needed_by) as usize) {
-                    *sum += bytes;
-                }
-            }
-        }
-    }
-
-    fn finish(
-        self,
-        names: &[String],
-        in_trash: &BTreeSet<SnapshotId>,
-        pass_count: u32,
-    ) -> Result<SpaceNeeds, SpaceNeedsError> {
-        let mut found = SpaceNeeds {
-            unneeded_bytes: self.unneeded_bytes,
-            log_bytes: self.store.stats()?.log_bytes,
-            pass_count,
-            names: names
-                .iter()
-                .map(|name| NameNeeds { name: name.clone(), ..NameNeeds::default() })
-                .collect(),
-            ..SpaceNeeds::default()
-        };
-        for (number, bytes) in (0..).zip(&self.sums) {
-            let needed_by = NeedRules::from_number(number);
-            let (name, is_listed) = self.rules.parts(needed_by);
-            found.only_trash_bytes += if is_listed { 0 } else { *bytes };
-            let of_name = name.map(|name| found.names.get_mut(name as usize));
-            match (of_name, self.rules.meaning(needed_by)) {
-                (None, _) => found.several_names_bytes += bytes,
-                (Some(None), _) => found.catalog_bytes += bytes,
-                (Some(Some(of_name)), Need::One(_)) => of_name.of_one_bytes += bytes,
-                (Some(Some(of_name)), Need::Several { .. }) => of_name.of_several_bytes += bytes,
-            }
-        }
-        let counted = self.sums.iter().sum::<u64>() + self.unneeded_bytes;
-        found.directory_bytes = found.log_bytes.saturating_sub(counted);
-        let by_name: BTreeMap<&str, usize> =
-            names.iter().enumerate().map(|(number, name)| (name.as_str(), number)).collect();
-        for (snapshot, own_bytes) in self.roots.snapshots.iter().zip(&self.sums) {
-            let of_name = by_name.get(snapshot.name.as_str()).and_then(|number| found.names.get_mut(*number));
-            if let Some(of_name) = of_name {
-                of_name.snapshot_count += 1;
-                of_name.size += snapshot.size;
-            }
-            found.snapshots.push(SnapshotNeeds {
-                snapshot: snapshot.clone(),
-                is_in_trash: in_trash.contains(&snapshot.id),
-                own_bytes: *own_bytes,
-            });
-        }
-        Ok(found)
+/// Shows each block of a clump with its share of the clump's bytes.
+fn each_share(page: &DirectoryPage, clump: &ClumpRow, mut show: impl FnMut(&BlockName, u64)) {
+    let clump_bytes = u128::from(clump.end() - clump.granule.byte_offset());
+    // Empty blocks need their rows, too.
+    let weight = |size: u32| u128::from(size) + 1;
+    let all = page.blocks_of(clump.granule).map(|block| weight(block.size)).sum::<u128>().max(1);
+    let (mut before, mut before_bytes) = (0, 0);
+    for block in page.blocks_of(clump.granule) {
+        before += weight(block.size);
+        let end = u64::try_from(clump_bytes * before / all).unwrap_or(u64::MAX);
+        show(&block.name, end - before_bytes);
+        before_bytes = end;
     }
 }

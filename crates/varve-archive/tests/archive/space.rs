@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use varve_archive::{
-    Archive, ForeignRoots, LiveRoots, MarkError, Progress, Snapshot, SpaceNeeds, SpaceNeedsError,
+    Archive, ForeignRoots, LiveRoots, MarkError, Node, NodeKind, NodeList, PlaceDensity, Progress, Snapshot,
+    SnapshotContent, SpaceNeeds, SpaceNeedsError,
 };
 use varve_block::{BlockKind, BlockName};
 use varve_sim::SeededDraw;
-use varve_store::{Store, StoreAccess};
+use varve_store::{ClumpPlace, Store, StoreAccess};
+use varve_tree::{Entry, Visit, walk};
 use varve_world::{Random, SeededRandom, Timestamp};
 
 use super::live_blocks::{SecondWalk, change_image, make_store, open, secret, take_image, world};
@@ -46,6 +48,63 @@ fn needed(store: &Store, roots: &LiveRoots) -> Vec<BTreeSet<BlockName>> {
     roots.snapshots.iter().map(of_one).collect()
 }
 
+/// Returns the clump of each block. Every block is stored once.
+fn clumps(store: &Store) -> BTreeMap<BlockName, ClumpPlace> {
+    let mut clumps = BTreeMap::new();
+    for arena in store.arenas().unwrap() {
+        for page in store.pages_in_arena(arena).unwrap() {
+            let page = page.unwrap();
+            for clump in page.clumps() {
+                let place = ClumpPlace { arena, bytes: clump.granule.byte_offset()..clump.end() };
+                for block in page.blocks_of(clump.granule) {
+                    let before = clumps.insert(block.name, place.clone());
+                    assert!(before.is_none_or(|before| before == place), "{} is stored twice", block.name);
+                }
+            }
+        }
+    }
+    clumps
+}
+
+/// The leaves of a snapshot's contents in the order of reading, each with its size.
+fn add_contents(store: &Store, entry: &Entry, leaves: &mut Vec<(BlockName, u64)>) {
+    walk(store, entry, &mut |block| {
+        leaves.extend((block.level == 0).then_some((block.name, block.range.end - block.range.start)));
+        Visit::Descend
+    });
+}
+
+fn add_folder(store: &Store, folder: &Node, leaves: &mut Vec<(BlockName, u64)>) {
+    for node in NodeList::new(store, folder).map(Result::unwrap) {
+        match (node.kind, &node.content) {
+            (NodeKind::Folder, _) => add_folder(store, &node, leaves),
+            (_, Some(content)) => add_contents(store, content, leaves),
+            _ => {}
+        }
+    }
+}
+
+/// Finds the places of a snapshot from a list of all its leaves.
+fn places(store: &Store, snapshot: &Snapshot, clumps: &BTreeMap<BlockName, ClumpPlace>) -> PlaceDensity {
+    let mut leaves = Vec::new();
+    match &snapshot.content {
+        SnapshotContent::Image(entry) => add_contents(store, entry, &mut leaves),
+        SnapshotContent::Folder(root) => add_folder(store, root, &mut leaves),
+    }
+    let visited: Vec<&ClumpPlace> = leaves.iter().map(|(name, _)| &clumps[name]).collect();
+    let far = i64::from(store.config().clump_bytes.get());
+    let offset = |offset: u64| i64::try_from(offset).unwrap();
+    let jumps = visited.windows(2).filter(|pair| {
+        let (from, to) = (&pair[0].bytes, &pair[1].bytes);
+        let is_far = offset(to.start) - offset(from.end) > far || offset(from.start) - offset(to.end) > far;
+        is_far || pair[0].arena != pair[1].arena
+    });
+    PlaceDensity {
+        place_count: jumps.count() as u64 + u64::from(!visited.is_empty()),
+        content_bytes: leaves.iter().map(|(_, bytes)| bytes).sum(),
+    }
+}
+
 fn check(archive: &Archive, found: &SpaceNeeds) {
     let store = archive.store();
     let roots = LiveRoots::of(store, ForeignRoots::None, &BTreeSet::new()).unwrap();
@@ -54,6 +113,32 @@ fn check(archive: &Archive, found: &SpaceNeeds) {
     let without = LiveRoots { snapshots: Vec::new(), ..roots.clone() };
     let mut catalog = SecondWalk::of(store, &without).names;
     catalog.extend(shares.keys().filter(|name| name.block_type.kind() == BlockKind::Note));
+
+    // Shared and freed bytes count for each that shares or frees them.
+    let is_listed = |number: &usize| !trash.contains(&roots.snapshots[*number].id);
+    let name_of = |number: &usize| roots.snapshots[*number].name.as_str();
+    let (mut shared, mut freed) = (vec![0.0; needed.len()], vec![0.0; needed.len()]);
+    let (mut name_shared, mut name_freed) = (BTreeMap::<&str, f64>::new(), BTreeMap::<&str, f64>::new());
+    for (name, bytes) in &shares {
+        let by: Vec<usize> = (0..needed.len()).filter(|number| needed[*number].contains(name)).collect();
+        let listed: Vec<usize> = by.iter().copied().filter(is_listed).collect();
+        let (names, listed_names): (BTreeSet<_>, BTreeSet<_>) =
+            (by.iter().map(name_of).collect(), listed.iter().map(name_of).collect());
+        let is_of_catalog = catalog.contains(name);
+        for number in &by {
+            shared[*number] += if by.len() > 1 || is_of_catalog { *bytes } else { 0.0 };
+        }
+        for name in &names {
+            *name_shared.entry(name).or_default() +=
+                if names.len() > 1 || is_of_catalog { *bytes } else { 0.0 };
+        }
+        if let ([only], false) = (listed.as_slice(), is_of_catalog) {
+            freed[*only] += bytes;
+        }
+        if listed_names.len() == 1 && !is_of_catalog {
+            *name_freed.entry(listed_names.first().unwrap()).or_default() += bytes;
+        }
+    }
 
     // Each block goes to one sum.
     let (mut own, mut of_several) = (vec![0.0; needed.len()], BTreeMap::<&str, f64>::new());
@@ -75,6 +160,26 @@ fn check(archive: &Archive, found: &SpaceNeeds) {
     }
     let is_near = |found: u64, expected: f64| (found as f64 - expected).abs() <= 1.0 + shares.len() as f64;
     assert_eq!(found.snapshots.len(), needed.len());
+    for (number, of_one) in found.snapshots.iter().enumerate() {
+        assert!(is_near(of_one.shared_bytes, shared[number]), "{of_one:?} and {}", shared[number]);
+        match of_one.freed_bytes {
+            None => assert!(of_one.is_in_trash),
+            Some(bytes) => assert!(is_near(bytes, freed[number]), "{of_one:?} and {}", freed[number]),
+        }
+    }
+    let clumps = clumps(store);
+    for of_name in &found.names {
+        let (name, of) =
+            (of_name.name.as_str(), |sums: &BTreeMap<&str, f64>| sums.get(of_name.name.as_str()).copied());
+        assert!(is_near(of_name.shared_bytes, of(&name_shared).unwrap_or_default()), "{of_name:?}");
+        let newest =
+            roots.snapshots.iter().enumerate().filter(|(number, one)| is_listed(number) && one.name == name);
+        let newest = newest.max_by_key(|(_, one)| one.time).map(|(_, one)| one);
+        assert_eq!(of_name.freed_bytes.is_some(), newest.is_some());
+        let freed = of_name.freed_bytes.unwrap_or_default();
+        assert!(is_near(freed, of(&name_freed).unwrap_or_default()), "{of_name:?}");
+        assert_eq!(of_name.newest_places, newest.map(|newest| places(store, newest, &clumps)));
+    }
     for ((snapshot, of_roots), own) in found.snapshots.iter().zip(&roots.snapshots).zip(&own) {
         assert_eq!(snapshot.snapshot.id, of_roots.id);
         assert_eq!(snapshot.is_in_trash, trash.contains(&of_roots.id));
@@ -146,7 +251,7 @@ fn memory_is_bounded_and_changes_nothing() {
     let (storage, _folder) = make_store(2);
     let mut archive = open(&storage, 9000, &secret());
     // Far more leaves than blocks that lead to others.
-    let mut image = vec![0; 12 << 20];
+    let mut image = vec![0; 24 << 20];
     SeededRandom::new(5).fill(&mut image).unwrap();
     take_image(&mut archive, "large", &image);
     let with = |memory| SpaceNeeds::of(&archive, memory, &Progress::new());
@@ -170,6 +275,25 @@ fn memory_is_bounded_and_changes_nothing() {
         }
     }
     assert!(most_passes > 1 && refused_count > 0, "{most_passes} passes, {refused_count} refused");
+}
+
+#[test]
+fn many_different_sets_are_counted_group_by_group() {
+    let (storage, _folder) = make_store(2);
+    let mut archive = open(&storage, 9000, &secret());
+    let (mut image, mut draw) = (Vec::new(), SeededDraw::new(7));
+    for number in 0..30 {
+        change_image(&mut image, &mut draw);
+        take_image(&mut archive, ["one", "two", "three"][number % 3], &image);
+    }
+    let whole = SpaceNeeds::of(&archive, MEMORY, &Progress::new()).unwrap();
+    assert_eq!(whole.pass_count, 1);
+    check(&archive, &whole);
+    // Its blocks fit into half of the memory at once.
+    let found = SpaceNeeds::of(&archive, 1 << 18, &Progress::new()).unwrap();
+    assert!(found.pass_count > 1, "{}", found.pass_count);
+    assert_eq!(format!("{:?}", found.names), format!("{:?}", whole.names));
+    assert_eq!(format!("{:?}", found.snapshots), format!("{:?}", whole.snapshots));
 }
 
 #[test]

@@ -17,7 +17,6 @@
 //! may add snapshots can make one that leads to such a root, so leading there is not enough.
 
 mod leaf_filter;
-mod name_set;
 
 use std::io;
 
@@ -25,7 +24,7 @@ use varve_block::{BlockKind, BlockName, BlockType, SCORE_BYTES_MAX};
 use varve_world::Random;
 
 use self::leaf_filter::LeafFilter;
-use self::name_set::{NameHash, NameSet, NameTag};
+use crate::key_table::{Key, KeySalt, KeyTable};
 
 /// The default bound on the memory of the filter.
 pub const FILTER_BYTES_DEFAULT: u64 = 256 << 20;
@@ -42,12 +41,17 @@ pub enum WalkedAs {
     Foreign,
 }
 
+/// The bits of the value of a block that is in the exact set, beside those of [`WalkedAs`].
+const PRESENT: u32 = 1 << 3;
+/// The bit of the entry of a folder.
+const FOLDER: u32 = 1 << 4;
+
 impl WalkedAs {
-    fn tag(self) -> NameTag {
+    fn bit(self) -> u32 {
         match self {
-            Self::Fixed => NameTag::FIXED,
-            Self::ContentCut => NameTag::CONTENT_CUT,
-            Self::Foreign => NameTag::FOREIGN,
+            Self::Fixed => 1 << 0,
+            Self::ContentCut => 1 << 1,
+            Self::Foreign => 1 << 2,
         }
     }
 }
@@ -55,8 +59,9 @@ impl WalkedAs {
 /// The live blocks of a store. See the module's documentation.
 #[derive(Debug, Clone)]
 pub struct LiveBlocks {
-    salt: [u8; 32],
-    structure: NameSet,
+    salt: KeySalt,
+    /// The bits of each block and folder.
+    structure: KeyTable,
     leaves: LeafFilter,
     catalog_root: Option<BlockName>,
 }
@@ -77,10 +82,9 @@ impl LiveBlocks {
     /// # Errors
     /// The system cannot supply random bytes.
     pub fn new(random: &dyn Random, block_count: u64, filter_bytes_max: u64) -> io::Result<Self> {
-        let mut salt = [0; 32];
-        random.fill(&mut salt)?;
+        let salt = KeySalt::new(random)?;
         let leaves = LeafFilter::new(block_count, filter_bytes_max);
-        Ok(Self { salt, structure: NameSet::default(), leaves, catalog_root: None })
+        Ok(Self { salt, structure: KeyTable::default(), leaves, catalog_root: None })
     }
 
     /// Sets the newest final root of the catalog. No other root is live.
@@ -94,13 +98,13 @@ impl LiveBlocks {
         if name.block_type == BlockType::CATALOG {
             return false;
         }
-        let hash = self.hash_of(name);
+        let key = self.key_of(name);
         if is_structure(name) {
-            let is_new = !self.structure.contains_any(hash);
-            self.structure.insert(hash, NameTag::PRESENT);
+            let is_new = self.structure.get(key).is_none();
+            self.note(key, PRESENT);
             is_new
         } else {
-            self.leaves.insert(hash.filter_key())
+            self.leaves.insert(key.filter_key())
         }
     }
 
@@ -114,35 +118,35 @@ impl LiveBlocks {
         if is_note(name) {
             return true;
         }
-        let hash = self.hash_of(name);
+        let key = self.key_of(name);
         if is_structure(name) {
-            self.structure.contains_any(hash)
+            self.structure.get(key).is_some()
         } else {
-            self.leaves.may_contain(hash.filter_key())
+            self.leaves.may_contain(key.filter_key())
         }
     }
 
     /// Adds a block, and records that everything below it was walked in this way and is in the set.
     pub fn note_walked(&mut self, block: &BlockName, walked: WalkedAs) {
-        self.structure.insert(self.hash_of(block), walked.tag());
+        self.note(self.key_of(block), walked.bit());
     }
 
     /// Returns true if [`note_walked`](Self::note_walked) was called with this block and this way.
     #[must_use]
     pub fn is_walked(&self, block: &BlockName, walked: WalkedAs) -> bool {
-        self.structure.contains(self.hash_of(block), walked.tag())
+        self.is_noted(self.key_of(block), walked.bit())
     }
 
     /// Records that the list with this entry, and all files and folders in it, are in the set.
     /// `entry` is the encoded entry: its size and layout decide how the list is read.
     pub fn note_folder_walked(&mut self, entry: &[u8]) {
-        self.structure.insert(self.hash(entry), NameTag::FOLDER);
+        self.note(self.salt.key(entry), FOLDER);
     }
 
     /// Returns true if [`note_folder_walked`](Self::note_folder_walked) was called with this entry.
     #[must_use]
     pub fn is_folder_walked(&self, entry: &[u8]) -> bool {
-        self.structure.contains(self.hash(entry), NameTag::FOLDER)
+        self.is_noted(self.salt.key(entry), FOLDER)
     }
 
     /// Returns the memory that it takes, in bytes.
@@ -171,16 +175,21 @@ impl LiveBlocks {
         self.leaves.false_positive_rate()
     }
 
-    fn hash_of(&self, name: &BlockName) -> NameHash {
+    fn note(&mut self, key: Key, bit: u32) {
+        let bits = self.structure.get(key).unwrap_or_default();
+        self.structure.set(key, bits | bit);
+    }
+
+    fn is_noted(&self, key: Key, bit: u32) -> bool {
+        self.structure.get(key).is_some_and(|bits| bits & bit != 0)
+    }
+
+    fn key_of(&self, name: &BlockName) -> Key {
         let mut input = [0; SCORE_BYTES_MAX + 1];
         let score = name.score.as_bytes();
         input[0] = name.block_type.to_byte();
         input[1..=score.len()].copy_from_slice(score);
-        self.hash(&input[..=score.len()])
-    }
-
-    fn hash(&self, input: &[u8]) -> NameHash {
-        NameHash::from_hash(blake3::keyed_hash(&self.salt, input).as_bytes())
+        self.salt.key(&input[..=score.len()])
     }
 }
 

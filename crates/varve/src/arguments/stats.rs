@@ -8,9 +8,10 @@ pub const STATS_HELP: &str = "\
 With --arenas, every arena is listed with what `gc` would find: the bytes that snapshots need, those that nothing needs, and the \
 reason why `gc` would leave it as it is. Nothing is changed. Snapshots in the trash need their space until their undo has ended.
 
-With --snapshots, the stored bytes are counted that only one snapshot needs, its own: they are freed if it alone is forgotten. \
-For a name, its own bytes are those that one or several of its snapshots need, and no other name: they are freed if all of them \
-are forgotten. Snapshots in the trash count too. Every byte of the store is in exactly one of the sums.
+With --snapshots, the stored bytes are counted that only one snapshot needs, its own, and those that it shares with others. \
+FREES is what becomes free in the end if it alone is forgotten: the bytes that beside it at most the trash needs. \
+For a name, its own bytes are those that one or several of its snapshots need, and no other name. Snapshots in the trash count \
+too. PLACES/GIB is the number of places on the disk that a sequential read of its newest snapshot visits, for each GiB.
 
 Examples:
   varve -s /backup/store stats
@@ -24,7 +25,7 @@ pub struct StatsArgs {
     #[arg(long, group = "where")]
     pub arenas: bool,
 
-    /// Show the space that each snapshot and each name needs alone
+    /// Show the space that each snapshot and each name needs alone, and shares
     #[arg(long, group = "where")]
     pub snapshots: bool,
 

@@ -140,12 +140,26 @@ fn stats_shows_what_forgetting_a_snapshot_would_free() {
     let name = of_type("name_space").next().unwrap();
     assert_eq!((&name["name"], &name["snapshots"]), (&"night".into(), &3.into()));
     assert_eq!(name["of_one_bytes"], own.iter().sum::<u64>());
+    // No other name, and an empty trash.
+    assert_eq!((&name["shared_bytes"], &name["freed_bytes"]), (&0.into(), &name["own_bytes"]));
+    for (snapshot, own) in of_type("snapshot_space").zip(&own) {
+        assert_eq!(snapshot["freed_bytes"], *own);
+        assert!(snapshot["shared_bytes"].as_u64().unwrap() <= name["of_several_bytes"].as_u64().unwrap());
+    }
+    // Several workers pack the blocks of 3 MiB.
+    let places = name["newest_places"].as_u64().unwrap();
+    assert!((1..=8).contains(&places), "{name}");
+    let gib = u128::from(name["newest_content_bytes"].as_u64().unwrap());
+    assert_eq!(u128::from(name["places_per_gib"].as_u64().unwrap()), (u128::from(places) << 30) / gib);
     let sum = of_type("space_sum").next().unwrap();
     assert_eq!(sum["bytes"], arena_bytes(&sandbox));
     // A collection frees its own bytes.
     let first = sandbox.ids()[0].clone();
     sandbox.ok(["forget", &first]);
-    assert!(sandbox.ok(["stats", "--snapshots"]).contains("in the trash"));
+    let printed = sandbox.ok(["stats", "--snapshots"]);
+    assert!(printed.contains("in the trash") && printed.contains("PLACES/GIB"), "{printed}");
+    let lines = sandbox.json(["stats", "--snapshots"]);
+    assert_eq!(lines[0]["freed_bytes"], Value::Null, "it is in the trash already");
     sandbox.ok(["forget", "--undo", &first]);
     sandbox.ok(["forget", "--undo-days", "0", &first]);
     let planned = sandbox.json(["gc", "--dry-run"]).remove(0);

@@ -1,8 +1,8 @@
-//! `varve stats --snapshots`: the bytes that each snapshot and each name needs alone.
+//! `varve stats --snapshots`: the bytes that each snapshot and each name needs alone, and shares.
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use varve_archive::{NameNeeds, SnapshotNeeds, SpaceNeeds, SpaceNeedsError};
+use varve_archive::{NameNeeds, PlaceDensity, SnapshotNeeds, SpaceNeeds, SpaceNeedsError};
 use varve_session::WithHint;
 
 use crate::arguments::StatsArgs;
@@ -13,11 +13,12 @@ use crate::progress_bar::ShownProgress;
 use crate::signals::cancellable_progress;
 use crate::{moment, say, show};
 
-const HEADINGS: [&str; 6] = ["id", "time", "name", "size", "own", ""];
+const HEADINGS: [&str; 8] = ["id", "time", "name", "size", "own", "shared", "frees", ""];
 /// The columns with numbers.
-const NUMBERS: [usize; 2] = [3, 4];
-const NAME_HEADINGS: [&str; 6] = ["name", "snapshots", "size", "of one", "of several", "own"];
-const NAME_NUMBERS: [usize; 5] = [1, 2, 3, 4, 5];
+const NUMBERS: [usize; 4] = [3, 4, 5, 6];
+const NAME_HEADINGS: [&str; 9] =
+    ["name", "snapshots", "size", "of one", "of several", "own", "shared", "frees", "places/GiB"];
+const NAME_NUMBERS: [usize; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
 
 pub fn run(invocation: &Invocation, args: &StatsArgs) -> Result<CommandOutcome> {
     let progress = cancellable_progress()?;
@@ -55,6 +56,8 @@ fn print(found: &SpaceNeeds) {
             show::name(needs.snapshot.name.as_bytes()),
             show::bytes(needs.snapshot.size),
             show::bytes(needs.own_bytes),
+            show::bytes(needs.shared_bytes),
+            bytes_or_dash(needs.freed_bytes),
             if needs.is_in_trash { "in the trash".into() } else { String::new() },
         ]);
     }
@@ -68,6 +71,9 @@ fn print(found: &SpaceNeeds) {
             show::bytes(name.of_one_bytes),
             show::bytes(name.of_several_bytes),
             show::bytes(name.own_bytes()),
+            show::bytes(name.shared_bytes),
+            bytes_or_dash(name.freed_bytes),
+            places_per_gib(name).map_or_else(|| "-".into(), |places| places.to_string()),
         ]);
     }
     say!("{}\n", table.trim_fmt());
@@ -83,6 +89,14 @@ fn print(found: &SpaceNeeds) {
     if found.only_trash_bytes > 0 {
         say!("only forgotten snapshots in the trash need {}", show::bytes(found.only_trash_bytes));
     }
+}
+
+fn bytes_or_dash(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "-".into(), show::bytes)
+}
+
+fn places_per_gib(name: &NameNeeds) -> Option<u64> {
+    name.newest_places.as_ref().and_then(PlaceDensity::per_gib)
 }
 
 fn print_json(found: &SpaceNeeds) {
@@ -103,13 +117,15 @@ fn print_json(found: &SpaceNeeds) {
 }
 
 fn snapshot_as_json(needs: &SnapshotNeeds) -> Value {
-    let SnapshotNeeds { snapshot, is_in_trash, own_bytes } = needs;
+    let SnapshotNeeds { snapshot, is_in_trash, own_bytes, shared_bytes, freed_bytes } = needs;
     json!({
         "id": snapshot.id.to_string(),
         "name": snapshot.name,
         "time": moment::rfc3339(snapshot.time),
         "size": snapshot.size,
         "own_bytes": own_bytes,
+        "shared_bytes": shared_bytes,
+        "freed_bytes": freed_bytes,
         "in_trash": is_in_trash,
     })
 }
@@ -122,5 +138,10 @@ fn name_as_json(needs: &NameNeeds) -> Value {
         "of_one_bytes": needs.of_one_bytes,
         "of_several_bytes": needs.of_several_bytes,
         "own_bytes": needs.own_bytes(),
+        "shared_bytes": needs.shared_bytes,
+        "freed_bytes": needs.freed_bytes,
+        "newest_places": needs.newest_places.map(|places| places.place_count),
+        "newest_content_bytes": needs.newest_places.map(|places| places.content_bytes),
+        "places_per_gib": places_per_gib(needs),
     })
 }
