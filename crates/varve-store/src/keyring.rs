@@ -197,8 +197,8 @@ impl OpenedKey {
         &self.keys
     }
 
-    pub(crate) fn into_parts(self) -> (LogKeys, Role, LockedMemory<[u8; 32]>) {
-        (self.keys, self.entry.role, self.own)
+    pub(crate) fn into_parts(self) -> (KeyEntry, LogKeys, LockedMemory<[u8; 32]>) {
+        (self.entry, self.keys, self.own)
     }
 }
 

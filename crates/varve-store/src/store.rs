@@ -251,8 +251,8 @@ impl Store {
         self.reader.has_elsewhere(name, damaged)
     }
 
-    /// Returns the clump in which the directories name a block; `None` if they do not name it. Reads
-    /// no clump.
+    /// Returns the clump in which the directories name a block; `None` if they do not name it.
+    /// Reads no clump.
     ///
     /// # Errors
     /// [`GetError::Failed`] when a directory could not be read for a reason other than damage.

@@ -56,6 +56,7 @@ use crate::directory::Directory;
 use crate::keyring::Secret;
 use crate::parity::ParityFiles;
 use crate::role::Role;
+use unlock::Unlocked;
 
 /// The settings, keys and log of an open store.
 pub struct Vault {
@@ -66,6 +67,8 @@ pub struct Vault {
     directory: Directory,
     /// The role of the key that opened the store.
     role: Role,
+    /// The id of that key; `None` if the store is not encrypted.
+    key_id: Option<String>,
     /// Encrypts files that only the holder of that one key may read.
     own: LockedMemory<[u8; 32]>,
 }
@@ -74,13 +77,13 @@ impl Vault {
     /// Reads the settings and opens the keys. Takes no lock, changes nothing and reads no arena.
     pub(crate) fn open(world: World, secret: Option<&Secret>) -> Result<Self, OpenStoreError> {
         let config = read_config(&world)?;
-        let (keys, role, own) = unlock::unlocked(world.storage.as_ref(), &config, secret)?;
+        let Unlocked { keys, role, key_id, own } = unlock::unlocked(world.storage.as_ref(), &config, secret)?;
         let namer = Namer::new(config.score, config.compare, keys.clone());
         let log_config =
             LogConfig { store_id: config.id, map: config.arena_map, score_bytes: config.score_bytes() };
         let log = Arc::new(Log::new(Arc::clone(&world.storage), keys, log_config));
         let directory = Directory::new(Arc::clone(&log));
-        Ok(Self { world, config, log, namer, directory, role, own })
+        Ok(Self { world, config, log, namer, directory, role, key_id, own })
     }
 
     /// Returns the world that the store lives in.
@@ -124,6 +127,12 @@ impl Vault {
     #[must_use]
     pub fn role(&self) -> Role {
         self.role
+    }
+
+    /// Returns the id of the key that opened the store; `None` if the store is not encrypted.
+    #[must_use]
+    pub fn key_id(&self) -> Option<&str> {
+        self.key_id.as_deref()
     }
 
     /// Returns an arena's checked header and keys.

@@ -34,9 +34,9 @@ pub struct Key {
 }
 
 /// Three words of the key, and one more than the value. An empty slot is all zeros.
-type KeySlot = [u32; 4];
+type TableSlot = [u32; 4];
 
-const EMPTY: KeySlot = [0; 4];
+const EMPTY: TableSlot = [0; 4];
 
 /// See the module's documentation.
 #[derive(Debug, Clone, Default)]
@@ -46,7 +46,7 @@ pub struct KeyTable {
 
 #[derive(Debug, Clone, Default)]
 struct TablePart {
-    slots: Vec<KeySlot>,
+    slots: Vec<TableSlot>,
     count: usize,
 }
 
@@ -115,7 +115,7 @@ impl KeyTable {
     /// Returns the memory that the entries take, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.parts.iter().map(|part| (part.slots.capacity() * size_of::<KeySlot>()) as u64).sum()
+        self.parts.iter().map(|part| (part.slots.capacity() * size_of::<TableSlot>()) as u64).sum()
     }
 }
 
@@ -132,7 +132,7 @@ impl TablePart {
         }
     }
 
-    fn insert(&mut self, new: KeySlot) {
+    fn insert(&mut self, new: TableSlot) {
         let place = self.find(&[new[0], new[1], new[2]]);
         self.count += usize::from(place.is_err());
         self.slots[place.unwrap_or_else(|free| free)] = new;

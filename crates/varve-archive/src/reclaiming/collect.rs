@@ -36,6 +36,8 @@ use crate::taking::take::Archive;
 
 /// The number of arenas that are measured together.
 const MEASURED_COUNT: usize = 64;
+/// The memory for the list of dead blocks that lead to others is not bounded below this.
+const BARREN_BYTES_LEAST: u64 = 16 << 20;
 
 /// The settings of a collection.
 #[derive(Debug, Clone)]
@@ -78,6 +80,11 @@ pub enum CollectError {
     Catalog(#[from] SaveCatalogError),
     #[error("{0}")]
     Reclaim(#[from] ReclaimError),
+    /// All of them have to be listed before the first arena is written anew.
+    #[error(
+        "more than {count} dead blocks lead to others: their list does not fit in {bytes} bytes of memory"
+    )]
+    Barren { count: usize, bytes: u64 },
 }
 
 has_kind!(CollectError:
@@ -100,6 +107,8 @@ pub struct Collection {
 struct DeadStructure {
     /// Sorted.
     names: Vec<BlockName>,
+    /// There may not be more of them.
+    names_max: BarrenMax,
     /// The first arena that may have been written to since it was measured.
     next_arena: ArenaId,
     /// True if the log has a note of them all.
@@ -188,10 +197,11 @@ impl Collection {
         let mut live =
             LiveBlocks::new(random, block_count, options.filter_bytes).map_err(CollectError::Random)?;
         let marked = mark(store, &roots, &mut live, progress)?;
-        let (uses, names) = measure(store, &live, &store.arenas()?, progress)?;
+        let names_max = BarrenMax::of(&options);
+        let (uses, names) = measure(store, &live, &store.arenas()?, names_max, progress)?;
         let plan = plan_of(store, &uses, &options)?;
         let next_arena = next_arena(&uses).unwrap_or(ArenaId(0));
-        let barren = DeadStructure { names, next_arena, is_noted: false };
+        let barren = DeadStructure { names, names_max, next_arena, is_noted: false };
         let report = CollectionReport {
             plan: plan.clone(),
             uses,
@@ -288,12 +298,13 @@ impl DeadStructure {
         progress: &Progress,
     ) -> Result<(), CollectError> {
         let rest: Vec<_> = store.arenas()?.into_iter().filter(|arena| *arena >= self.next_arena).collect();
-        let (uses, more) = measure(store, live, &rest, progress)?;
+        let (uses, more) = measure(store, live, &rest, self.names_max, progress)?;
         self.next_arena = next_arena(&uses).unwrap_or(self.next_arena);
         let known_count = self.names.len();
         let is_known = |names: &[BlockName], name: &BlockName| names.binary_search(name).is_ok();
         let more: Vec<_> = more.into_iter().filter(|name| !is_known(&self.names, name)).collect();
         self.names.extend(more);
+        self.names_max.check(&self.names)?;
         self.names.sort_unstable();
         self.is_noted &= self.names.len() == known_count;
         Ok(())
@@ -307,6 +318,22 @@ impl DeadStructure {
         fingerprints.sort_unstable();
         fingerprints.dedup();
         fingerprints
+    }
+}
+
+/// The bound on the memory for the list of dead blocks that lead to others, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct BarrenMax(u64);
+
+impl BarrenMax {
+    /// As much as for the filter.
+    fn of(options: &CollectOptions) -> Self {
+        Self(options.filter_bytes.max(BARREN_BYTES_LEAST))
+    }
+
+    fn check(self, names: &[BlockName]) -> Result<(), CollectError> {
+        let count = usize::try_from(self.0).unwrap_or(usize::MAX) / size_of::<BlockName>();
+        if names.len() > count { Err(CollectError::Barren { count, bytes: self.0 }) } else { Ok(()) }
     }
 }
 
@@ -345,6 +372,7 @@ fn measure(
     store: &Store,
     live: &LiveBlocks,
     arenas: &[ArenaId],
+    names_max: BarrenMax,
     progress: &Progress,
 ) -> Result<(Vec<ArenaUse>, Vec<BlockName>), CollectError> {
     let meter = ArenaMeter::new(store, live);
@@ -360,6 +388,7 @@ fn measure(
             uses.push(measured.usage);
             barren.extend(measured.barren);
         }
+        names_max.check(&barren)?;
     }
     barren.sort_unstable();
     barren.dedup();

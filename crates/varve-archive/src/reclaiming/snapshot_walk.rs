@@ -1,5 +1,5 @@
-//! Walks snapshots, lists of the catalog, and archives of other programs, and shows their parts to a
-//! [`WalkVisitor`].
+//! Walks snapshots, lists of the catalog, and archives of other programs, and shows their parts to
+//! a [`WalkVisitor`].
 //!
 //! Memory: a folder's list for each level of the folders, beside that of the visitor.
 

@@ -380,8 +380,8 @@ impl<'a> NeedsSurvey<'a> {
         Ok(Some(CountedNeeds { sets, unneeded_bytes, pass_count: slices }))
     }
 
-    /// Adds the bytes of an arena's blocks to the sums of the sets. Returns those of the blocks that
-    /// nothing needs.
+    /// Adds the bytes of an arena's blocks to the sums of the sets. Returns those of the blocks
+    /// that nothing needs.
     fn measure(
         &self,
         id: ArenaId,

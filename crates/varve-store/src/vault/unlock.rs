@@ -54,7 +54,7 @@ fn config_file() -> FileName {
 /// [`OpenStoreError`], when there is no store here or the secret does not open it.
 pub fn unlock(world: &World, secret: Option<&Secret>) -> Result<(StoreConfig, Log), OpenStoreError> {
     let config = read_config(world)?;
-    let (keys, _, _) = unlocked(world.storage.as_ref(), &config, secret)?;
+    let keys = unlocked(world.storage.as_ref(), &config, secret)?.keys;
     let log_config =
         LogConfig { store_id: config.id, map: config.arena_map, score_bytes: config.score_bytes() };
     let log = Log::new(Arc::clone(&world.storage), keys, log_config);
@@ -82,17 +82,35 @@ impl Keyring {
     }
 }
 
-/// Returns the keys of a store, their role, and the secret for files of their holder alone.
+/// The keys of a store, and the key that opened them.
+pub(super) struct Unlocked {
+    pub(super) keys: LogKeys,
+    pub(super) role: Role,
+    /// The id of the key; `None` if the store is not encrypted.
+    pub(super) key_id: Option<String>,
+    /// The secret for files of the key's holder alone.
+    pub(super) own: LockedMemory<[u8; 32]>,
+}
+
+/// Opens the keys of a store.
 pub(super) fn unlocked(
     storage: &dyn Storage,
     config: &StoreConfig,
     secret: Option<&Secret>,
-) -> Result<(LogKeys, Role, LockedMemory<[u8; 32]>), OpenStoreError> {
+) -> Result<Unlocked, OpenStoreError> {
     match config.encryption {
-        Encryption::Aes256Gcm => Ok(keyring::open(storage, config, secret)?.into_parts()),
+        Encryption::Aes256Gcm => {
+            let (entry, keys, own) = keyring::open(storage, config, secret)?.into_parts();
+            Ok(Unlocked { keys, role: entry.role, key_id: Some(entry.id), own })
+        }
         Encryption::None => match sign_of_encryption(storage).map_err(OpenStoreError::Storage)? {
             Some(found) => Err(OpenStoreError::Downgraded { found }),
-            None => Ok((LogKeys::plain(&config.binding()), Role::Full, LockedMemory::default())),
+            None => Ok(Unlocked {
+                keys: LogKeys::plain(&config.binding()),
+                role: Role::Full,
+                key_id: None,
+                own: LockedMemory::default(),
+            }),
         },
     }
 }

@@ -43,6 +43,16 @@ fn a_forgotten_snapshot_comes_back_from_the_trash() {
     assert!(printed.contains("forgot 2 snapshots; `forget --undo` brings them back"), "{printed}");
     assert_eq!(ids(&sandbox, &[]), [three.as_str()]);
     assert_eq!(ids(&sandbox, &["--trash"]), [&one, &two].map(String::as_str));
+    let key = sandbox.json(["key", "list"]).remove(0)["id"].as_str().unwrap().to_owned();
+    let trash = sandbox.json(["snapshots", "--trash"]);
+    assert!(
+        trash.iter().all(|one| one["forgotten_by"] == *key && one["undo_until"].is_string()),
+        "{trash:?}"
+    );
+    for args in [&["snapshots", "--trash"][..], &["forget", "--undo", "--dry-run", "one"]] {
+        let printed = sandbox.ok(args);
+        assert!(printed.contains(&format!("with key {key}")), "{printed}");
+    }
     assert!(sandbox.fails(1, ["cat", "one"]).contains("no snapshot is called"));
     assert_eq!(sandbox.json(["verify", "--data"])[0]["snapshots"], 3, "the trash is checked too");
 

@@ -1,5 +1,6 @@
 //! `varve forget`
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -12,7 +13,7 @@ use varve_world::Timestamp;
 use super::hold::named;
 use crate::arguments::ForgetArgs;
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
-use crate::command::looking::snapshot_list::short_id;
+use crate::command::looking::snapshot_list::{forgotten_text, short_id};
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
@@ -122,7 +123,8 @@ pub(super) fn forget(
     ids: &[SnapshotId],
     now: Timestamp,
 ) -> Result<ForgetPlan> {
-    let forgotten = archive.forget(ids, now, undo_time(args), "");
+    let by = archive.store().vault().key_id().unwrap_or_default().to_owned();
+    let forgotten = archive.forget(ids, now, undo_time(args), &by);
     forgotten.map_err(explained).context("no snapshot is forgotten")
 }
 
@@ -243,7 +245,9 @@ fn print_sum(invocation: &Invocation, args: &ForgetArgs, verb: &str, plan: &Forg
         let count = show::count(plan.snapshots.len(), "snapshot");
         let (their, them) = if plan.snapshots.len() == 1 { ("its", "it") } else { ("their", "them") };
         if args.undo_days == 0 {
-            say!("{verb} {count}; the next `gc` frees {their} space, and nothing brings {them} back");
+            say!(
+                "{verb} {count}; the next `gc` frees {their} space: until then `forget --undo` brings {them} back"
+            );
             return;
         }
         let until = moment::show(plan.undo_until);
@@ -272,6 +276,8 @@ const NOT_IN_TRASH: &str =
 fn undo(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome> {
     let mut archive = if args.dry_run { invocation.session.read()? } else { invocation.session.write()? };
     let trash: Vec<_> = archive.trash().iter().map(|trashed| trashed.snapshot.clone()).collect();
+    let forgotten: BTreeMap<SnapshotId, String> =
+        archive.trash().iter().map(|trashed| (trashed.snapshot.id, forgotten_text(trashed))).collect();
     let choice = ChosenSnapshots::new(invocation, &trash, &args.which);
     let ids: Vec<_> = match args.snapshots.is_empty() {
         true => choice.snapshots().iter().map(|snapshot| snapshot.id).collect(),
@@ -291,7 +297,8 @@ fn undo(invocation: &Invocation, args: &ForgetArgs) -> Result<CommandOutcome> {
         if invocation.json {
             say::record("forget_verdict", as_json(args, &snapshot, "undo"));
         } else if !invocation.quiet {
-            say!("{verb} {}", described(&snapshot));
+            let forgotten = forgotten.get(&snapshot.id).map(|text| format!(", {text}"));
+            say!("{verb} {}{}", described(&snapshot), forgotten.unwrap_or_default());
         }
     }
     archive.close()?;

@@ -143,6 +143,7 @@ fn hint_of(error: &CollectError) -> Option<&'static str> {
         CollectError::ForeignRoots => Some(
             "name their scores with --keep-roots FILE, keep all with --keep-all-roots, or say --no-foreign-roots if there are none",
         ),
+        CollectError::Barren { .. } => Some("--memory allows more"),
         CollectError::Roots(_) | CollectError::Mark(_) => Some(
             "nothing was freed: `varve verify` shows the damage; `varve repair` mends it, or forget the snapshot that it names",
         ),
@@ -208,9 +209,10 @@ pub(super) fn print_plan(invocation: &Invocation, args: &GcArgs, report: &Collec
     let (dead, all) = (show::bytes(totals.dead_bytes), show::bytes(totals.file_bytes));
     let need = if report.marked.snapshot_count == 1 { "needs" } else { "need" };
     say!("{snapshots} {need} all but {dead} of {all} in {arenas}");
-    let ends = if args.dry_run { "it would be gone for ever" } else { "it is gone for ever" };
     if !report.expired.is_empty() {
-        say!("the undo of {} has ended: {ends}", show::count(report.expired.len(), "forgotten snapshot"));
+        let count = show::count(report.expired.len(), "forgotten snapshot");
+        let will = if args.dry_run { "would" } else { "will" };
+        say!("{count} {will} be gone for ever: there is no undo, or it has ended");
     }
     if let Some(first) = report.in_trash.iter().map(|(_, until)| *until).min() {
         let count = show::count(report.in_trash.len(), "forgotten snapshot");

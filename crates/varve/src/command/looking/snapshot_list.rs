@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use varve_archive::{Hold, Snapshot, SnapshotContent};
+use varve_archive::{Hold, Snapshot, SnapshotContent, SnapshotId, TrashedSnapshot};
 
 use crate::arguments::{GroupBy, ListSnapshotsArgs, SnapshotFilterArgs};
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
@@ -28,11 +28,13 @@ const GAP: usize = 2;
 
 pub fn run(invocation: &Invocation, args: &ListSnapshotsArgs) -> Result<CommandOutcome> {
     let archive;
-    let trash: Vec<_>;
+    let in_trash: Vec<_>;
+    let mut trash = BTreeMap::new();
     let listed = if args.trash {
         let of_store = invocation.session.read()?;
-        trash = of_store.trash().iter().map(|trashed| trashed.snapshot.clone()).collect();
-        &trash[..]
+        in_trash = of_store.trash().iter().map(|trashed| trashed.snapshot.clone()).collect();
+        trash.extend(of_store.trash().iter().map(|trashed| (trashed.snapshot.id, trashed.clone())));
+        &in_trash[..]
     } else {
         archive = invocation.session.reading()?;
         archive.snapshots()
@@ -54,7 +56,13 @@ pub fn run(invocation: &Invocation, args: &ListSnapshotsArgs) -> Result<CommandO
     let groups = grouped(snapshots, &args.group_by);
     if invocation.json {
         let all = groups.into_iter().flat_map(|(_, snapshots)| snapshots);
-        all.for_each(|snapshot| say::item("snapshot", as_json(snapshot)));
+        all.for_each(|snapshot| {
+            let mut shown = as_json(snapshot);
+            if let Some(trashed) = trash.get(&snapshot.id) {
+                put_trashed(&mut shown, trashed);
+            }
+            say::item("snapshot", shown);
+        });
         return Ok(CommandOutcome::Done);
     }
     let width = if invocation.verbose == 0 { show::terminal_width(&std::io::stdout()) } else { None };
@@ -64,7 +72,7 @@ pub fn run(invocation: &Invocation, args: &ListSnapshotsArgs) -> Result<CommandO
             let gap = if number > 0 { "\n" } else { "" };
             say!("{gap}{}", titled(&args.group_by, &title));
         }
-        say!("{}", table(&snapshots, width));
+        say!("{}", table(&snapshots, &trash, width));
         if invocation.verbose > 0 {
             say_all_left_out(&snapshots);
         }
@@ -114,8 +122,13 @@ fn titled(by: &[GroupBy], values: &[String]) -> String {
 }
 
 /// Formats a table of snapshots, for lines of the given width if there is one.
-fn table(snapshots: &[&Snapshot], width: Option<usize>) -> String {
-    let mut rows: Vec<[String; HEADINGS.len()]> = snapshots.iter().map(|snapshot| row(snapshot)).collect();
+fn table(
+    snapshots: &[&Snapshot],
+    trash: &BTreeMap<SnapshotId, TrashedSnapshot>,
+    width: Option<usize>,
+) -> String {
+    let row = |snapshot: &&Snapshot| row(snapshot, trash.get(&snapshot.id));
+    let mut rows: Vec<[String; HEADINGS.len()]> = snapshots.iter().map(row).collect();
     if let Some(width) = width {
         shorten(&mut rows, width);
     }
@@ -126,7 +139,9 @@ fn table(snapshots: &[&Snapshot], width: Option<usize>) -> String {
     table.trim_fmt()
 }
 
-fn row(snapshot: &Snapshot) -> [String; HEADINGS.len()] {
+fn row(snapshot: &Snapshot, trashed: Option<&TrashedSnapshot>) -> [String; HEADINGS.len()] {
+    let forgotten = trashed.map(|trashed| format!("[{}]", forgotten_text(trashed)));
+    let remarks = [remarks(snapshot), forgotten.unwrap_or_default()].join(" ").trim().to_owned();
     [
         short_id(snapshot),
         moment::show(snapshot.time),
@@ -138,7 +153,7 @@ fn row(snapshot: &Snapshot) -> [String; HEADINGS.len()] {
         bytes_if_known(snapshot.growth.map(|growth| growth.stored_bytes)),
         if snapshot.file_count > 0 { snapshot.file_count.to_string() } else { String::new() },
         show::name(&snapshot.source),
-        remarks(snapshot),
+        remarks,
     ]
 }
 
@@ -200,6 +215,22 @@ pub fn protection(snapshot: &Snapshot) -> Option<String> {
     let kept = snapshot.keep_until.map(|until| format!("kept until {}", moment::show(until)));
     let all: Vec<_> = held.into_iter().chain(kept).collect();
     (!all.is_empty()).then(|| format!("[{}]", all.join("; ")))
+}
+
+/// Tells when a snapshot was forgotten, and with which key if that is known.
+pub fn forgotten_text(trashed: &TrashedSnapshot) -> String {
+    let by = match trashed.forgotten_by.as_str() {
+        "" => String::new(),
+        key => format!(" with key {}", show::name(key.as_bytes())),
+    };
+    format!("forgotten {}{by}", moment::show(trashed.forgotten))
+}
+
+fn put_trashed(shown: &mut Value, trashed: &TrashedSnapshot) {
+    let by = (!trashed.forgotten_by.is_empty()).then_some(&trashed.forgotten_by);
+    shown["forgotten"] = moment::rfc3339(trashed.forgotten).into();
+    shown["forgotten_by"] = json!(by);
+    shown["undo_until"] = moment::rfc3339(trashed.undo_until).into();
 }
 
 fn hold_json(hold: &Hold) -> Value {
