@@ -56,7 +56,17 @@ impl ReplicationPlan {
         target: &Arc<dyn Target>,
         options: &ReplicateOptions,
     ) -> Result<Self, ReplicateError> {
-        let mut listing = ReplicaListing::read(target.as_ref())?.within(source.config.arena_map);
+        let listing = ReplicaListing::read(target.as_ref())?.within(source.config.arena_map);
+        Self::of_listing(source, target, listing, options)
+    }
+
+    /// Compares the store with a listing of the target.
+    pub(crate) fn of_listing(
+        source: ReplicationSource<'_>,
+        target: &Arc<dyn Target>,
+        mut listing: ReplicaListing,
+        options: &ReplicateOptions,
+    ) -> Result<Self, ReplicateError> {
         check_identity(source, target.as_ref(), &listing, &options.replace)?;
         listing.require_clear()?;
         let mut plan = Self::default();

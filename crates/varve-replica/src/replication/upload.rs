@@ -37,6 +37,24 @@ pub struct Replicated {
     pub removed_keys: Vec<FileName>,
     /// The end of the replica now.
     pub reaches: Option<ReplicaEnd>,
+    /// The target after it.
+    pub(crate) listing: ReplicaListing,
+}
+
+impl Replicated {
+    /// Compares the store with the target as it was at the end of the replication: it is not listed
+    /// again.
+    ///
+    /// # Errors
+    /// As for [`ReplicationPlan::new`].
+    pub fn plan_again(
+        self,
+        source: ReplicationSource<'_>,
+        target: &Arc<dyn Target>,
+        options: &ReplicateOptions,
+    ) -> Result<ReplicationPlan, ReplicateError> {
+        ReplicationPlan::of_listing(source, target, self.listing, options)
+    }
 }
 
 impl ReplicationPlan {
@@ -111,6 +129,7 @@ impl ReplicationPlan {
             tracing::warn!(%error, "the state of the replica could not be recorded");
         }
         note_superseded(source, target.as_ref(), &after);
+        done.listing = after;
         Ok(done)
     }
 }

@@ -13,7 +13,7 @@ use varve_log::{ArenaId, ArenaMap, ArenaState, ClumpBytes, Log};
 use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, Target, TargetError};
 use varve_replica::{
     DropError, DropPlan, Dropped, Replica, ReplicaStorage, ReplicateError, ReplicateOptions, Replicated,
-    ReplicationPlan, ReplicationSource,
+    ReplicationPlan, ReplicationSource, SupersededGeneration,
 };
 use varve_store::{Encryption, PassphraseCost, Secret, Store, StoreAccess, StoreConfig};
 use varve_upkeep::{BatchLimits, Reclaimer};
@@ -152,6 +152,21 @@ impl Sample {
 
     pub fn replicate(&self, target: &Arc<dyn Target>) -> Result<Replicated, ReplicateError> {
         self.replicate_with(target, &small(), 3)
+    }
+
+    /// Returns the earlier generations at a target.
+    pub fn superseded(&self, target: &Arc<dyn Target>) -> Vec<SupersededGeneration> {
+        let (world, config, log) = self.unlock();
+        let source = ReplicationSource { world: &world, config: &config, log: &log };
+        ReplicationPlan::new(source, target, &small()).unwrap().superseded
+    }
+
+    /// Does the same with the listing at the end of a replication.
+    pub fn superseded_after_replicating(&self, target: &Arc<dyn Target>) -> Vec<SupersededGeneration> {
+        let done = self.replicate(target).unwrap();
+        let (world, config, log) = self.unlock();
+        let source = ReplicationSource { world: &world, config: &config, log: &log };
+        done.plan_again(source, target, &small()).unwrap().superseded
     }
 
     /// Removes the earlier generations from a target, if they are this old.

@@ -66,6 +66,17 @@ fn a_replica_shrinks_to_the_length_of_its_store() {
     assert_eq!(sample.replicate(&there).unwrap().uploaded_bytes, 0);
 }
 
+#[test]
+fn the_end_of_a_replication_tells_what_can_be_removed() {
+    let (mut sample, target) = rewritten();
+    let there = shared(target.clone());
+    sample.write(160, 40);
+    sample.rewrite(0, 4);
+    let superseded = sample.superseded_after_replicating(&there);
+    assert!(superseded.len() > 3, "{superseded:?}");
+    assert_eq!(superseded, sample.superseded(&there));
+}
+
 /// The age counts from the first replication that saw the later generation there.
 #[test]
 fn generations_wait_until_they_are_old_enough() {

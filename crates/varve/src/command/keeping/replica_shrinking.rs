@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use varve_block::with_causes;
 use varve_remote::{Object, ObjectLock, Target};
-use varve_replica::{DropError, DropPlan, Dropped, NotProven, ReplicateOptions, ReplicationPlan};
+use varve_replica::{DropError, DropPlan, Dropped, NotProven, ReplicateOptions, Replicated, ReplicationPlan};
 use varve_session::WithHint;
 
 use super::replication_run::{ReplicationRun, TransferProgress, replication_hint};
@@ -27,15 +27,16 @@ pub(super) fn print_dry_run(
     print_plan(run, &plan, text, true);
 }
 
-/// Removes the earlier generations from a target that was just brought up to date.
+/// Removes the earlier generations from a target that was just brought up to date, as `done` tells.
 pub(super) fn run(
     run: &ReplicationRun<'_>,
     there: &Arc<dyn Target>,
     text: &str,
     age: Duration,
+    done: Replicated,
 ) -> Result<CommandOutcome> {
     // The replication has changed the listing, and may have superseded more.
-    let plan = ReplicationPlan::new(run.source, there, &ReplicateOptions::default());
+    let plan = done.plan_again(run.source, there, &ReplicateOptions::default());
     let plan = DropPlan::new(run.source, there.as_ref(), &plan.with_hint(replication_hint)?, age);
     print_plan(run, &plan, text, false);
     if plan.due.is_empty() {

@@ -140,10 +140,11 @@ fn one(
         }
         return Ok(outcome);
     }
-    let outcome = outcome.max(bring_up_to_date(run, there, text, plan)?);
+    let (done, of_upload) = bring_up_to_date(run, there, text, plan)?;
+    let outcome = outcome.max(of_upload);
     *is_up_to_date = true;
     match run.args.drop_superseded {
-        Some(age) => Ok(outcome.max(replica_shrinking::run(run, there, text, age)?)),
+        Some(age) => Ok(outcome.max(replica_shrinking::run(run, there, text, age, done)?)),
         None => Ok(outcome),
     }
 }
@@ -153,7 +154,7 @@ fn bring_up_to_date(
     there: &Arc<dyn Target>,
     text: &str,
     plan: ReplicationPlan,
-) -> Result<CommandOutcome> {
+) -> Result<(Replicated, CommandOutcome)> {
     let ReplicationRun { invocation, args, source, options, progress, .. } = run;
     let (present, planned) = (plan.present_bytes, plan.damaged.len());
     let wrong: Vec<_> = left_wrong(args, &plan)
@@ -179,7 +180,7 @@ fn bring_up_to_date(
         );
     }
     print_done(invocation, &done, text, present, &wrong);
-    Ok(if is_damaged { CommandOutcome::Damage } else { CommandOutcome::Done })
+    Ok((done, if is_damaged { CommandOutcome::Damage } else { CommandOutcome::Done }))
 }
 
 /// Returns the objects of a wrong length that are not replaced.
