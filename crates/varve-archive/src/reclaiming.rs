@@ -5,5 +5,6 @@ pub mod collect;
 pub mod live_marker;
 pub mod mark;
 pub mod mark_error;
+pub mod price_file;
 pub mod roots;
 pub mod snapshot_walk;

@@ -36,7 +36,7 @@ pub use key_table::{KEY_BYTES_MAX, Key, KeySalt, KeyTable};
 pub use mend::{ArenaMend, MendError, MendPlan, MendWay, MendedArena, Mender, RepairError, Repaired};
 pub use reclaim::{
     ArenaMeter, ArenaObstacle, ArenaUse, BatchLimits, ClumpFate, FILTER_BYTES_DEFAULT, FrameUse, IsLive,
-    LiveBlocks, MeasuredArena, ReclaimBatch, ReclaimBudget, ReclaimError, ReclaimPlan, ReclaimTotals,
-    ReclaimedArena, ReclaimedBatch, Reclaimer, RewrittenArena, SparedArena, SparedReason, WalkedAs,
-    kept_frames,
+    LiveBlocks, MeasuredArena, PricedTarget, ReclaimBatch, ReclaimBudget, ReclaimError, ReclaimPlan,
+    ReclaimPrices, ReclaimTotals, ReclaimedArena, ReclaimedBatch, Reclaimer, RewrittenArena, SparedArena,
+    SparedReason, TargetPrices, WalkedAs, kept_frames,
 };

@@ -15,6 +15,7 @@ mod kept_frames;
 mod live_blocks;
 mod live_clump;
 mod plan;
+mod prices;
 mod reclaim_error;
 mod reclaimer;
 mod successor;
@@ -26,5 +27,6 @@ pub use live_clump::IsLive;
 pub use plan::{
     ReclaimBatch, ReclaimBudget, ReclaimPlan, ReclaimTotals, RewrittenArena, SparedArena, SparedReason,
 };
+pub use prices::{PricedTarget, ReclaimPrices, TargetPrices};
 pub use reclaim_error::ReclaimError;
 pub use reclaimer::{BatchLimits, ReclaimedArena, ReclaimedBatch, Reclaimer};

@@ -19,14 +19,15 @@ use varve_store::{
     note_fingerprint,
 };
 use varve_upkeep::{
-    ArenaMeter, ArenaObstacle, ArenaUse, BatchLimits, LiveBlocks, ReclaimBatch, ReclaimBudget, ReclaimError,
-    ReclaimPlan, ReclaimedBatch, Reclaimer, RewrittenArena,
+    ArenaMeter, ArenaObstacle, ArenaUse, BatchLimits, LiveBlocks, PricedTarget, ReclaimBatch, ReclaimBudget,
+    ReclaimError, ReclaimPlan, ReclaimPrices, ReclaimedBatch, Reclaimer, RewrittenArena, TargetPrices,
 };
 use varve_world::{Timestamp, read_each};
 
 use super::mark::mark;
 use super::mark_error::MarkError;
-use super::roots::{FindRootsError, ForeignRoots, LiveRoots, young_arenas};
+use super::price_file::PriceFile;
+use super::roots::{FindRootsError, ForeignRoots, LiveRoots, arenas_sealed_since, young_arenas};
 use super::snapshot_walk::MarkReport;
 use crate::catalog::catalog_root::SaveCatalogError;
 use crate::catalog::snapshot_id::SnapshotId;
@@ -34,6 +35,7 @@ use crate::forgetting::expiry::{ExpireTrashError, ExpiryPlan};
 use crate::progress::Progress;
 use crate::taking::take::Archive;
 
+const DAY_NANOSECONDS: i64 = 86_400_000_000_000;
 /// The number of arenas that are measured together.
 const MEASURED_COUNT: usize = 64;
 /// The memory for the list of dead blocks that lead to others is not bounded below this.
@@ -42,12 +44,14 @@ const BARREN_BYTES_LEAST: u64 = 16 << 20;
 /// The settings of a collection.
 #[derive(Debug, Clone)]
 pub struct CollectOptions {
-    /// The limits of the run. The list of young arenas is filled in here.
+    /// The limits of the run. The list of young arenas and the prices are filled in here.
     pub budget: ReclaimBudget,
     /// The bound on the memory for the set of live leaves.
     pub filter_bytes: u64,
     /// Arenas that were begun after this time stay as they are.
     pub young_since: Option<Timestamp>,
+    /// The prices of the targets that have copies of the arenas.
+    pub prices: PriceFile,
     /// The roots of archives that no snapshot names; `None` if nobody has said.
     pub foreign: Option<ForeignRoots>,
     /// True if the clock alone decides that undo has ended.
@@ -400,8 +404,26 @@ fn plan_of(store: &Store, uses: &[ArenaUse], options: &CollectOptions) -> Result
         Some(since) => young_arenas(store, since)?,
         None => BTreeSet::new(),
     };
-    let budget = ReclaimBudget { young, ..options.budget.clone() };
+    let prices = prices_now(store, &options.prices)?;
+    // Each target is sent what is written.
+    let upload_price = options.budget.upload_price + prices.targets.len() as f64;
+    let budget = ReclaimBudget { young, prices, upload_price, ..options.budget.clone() };
     Ok(ReclaimPlan::new(uses, &budget))
+}
+
+/// Finds the objects at each target that are younger than its minimum time.
+fn prices_now(store: &Store, prices: &PriceFile) -> Result<ReclaimPrices, CollectError> {
+    let now = store.world().clock.now();
+    let priced = |prices: &TargetPrices| -> Result<_, CollectError> {
+        let since = Timestamp(now.0.saturating_sub(i64::from(prices.minimum_days) * DAY_NANOSECONDS));
+        let within_minimum = match prices.minimum_days {
+            0 => BTreeSet::new(),
+            _ => arenas_sealed_since(store, since)?,
+        };
+        Ok(PricedTarget { prices: prices.clone(), within_minimum })
+    };
+    let targets = prices.targets.iter().map(priced).collect::<Result<_, _>>()?;
+    Ok(ReclaimPrices { targets, horizon_days: prices.horizon_days })
 }
 
 /// Returns true if an arena has the generation that was measured.

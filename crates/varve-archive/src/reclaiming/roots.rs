@@ -110,6 +110,22 @@ pub fn young_arenas(store: &Store, since: Timestamp) -> Result<BTreeSet<ArenaId>
     Ok(young)
 }
 
+/// Returns the arenas that may have been sealed after the last snapshot from before `since`, and
+/// those which were written anew after it. Everything in the others is older.
+///
+/// # Errors
+/// [`FindRootsError`] when an arena's directory cannot be read.
+pub fn arenas_sealed_since(store: &Store, since: Timestamp) -> Result<BTreeSet<ArenaId>, FindRootsError> {
+    let mut recent = young_arenas(store, since)?;
+    // The arena with that snapshot was sealed after it.
+    let last = store.arenas()?.into_iter().rfind(|id| !recent.contains(id));
+    recent.extend(last);
+    let notes: Vec<ArenaId> = recent.iter().copied().collect();
+    let replaced = notes.into_iter().flat_map(|id| store.vault().replaced_in(id));
+    recent.extend(replaced.map(|replaced| replaced.arena).collect::<Vec<_>>());
+    Ok(recent)
+}
+
 /// Returns the time of the newest snapshot in a root's own list; `None` if it cannot be read.
 fn newest_time(store: &Store, root: &BlockName) -> Option<Timestamp> {
     let list = Catalog::own_lists(store, root).ok()?.into_iter().next()?;

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use varve_archive::{
-    Archive, CollectOptions, Collection, ForeignRoots, LiveRoots, Progress, SnapshotId, mark, verify,
+    Archive, CollectOptions, Collection, ForeignRoots, LiveRoots, PriceFile, Progress, SnapshotId, mark,
+    verify,
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, Score};
 use varve_log::{ArenaMap, ClumpBytes};
@@ -25,6 +26,7 @@ pub(super) fn options() -> CollectOptions {
         budget: ReclaimBudget { least_dead: 0.0, batch_bytes: 1 << 20, ..ReclaimBudget::default() },
         filter_bytes: FILTER_BYTES_DEFAULT,
         young_since: None,
+        prices: PriceFile::default(),
         foreign: Some(ForeignRoots::None),
         trusts_clock: true,
     }

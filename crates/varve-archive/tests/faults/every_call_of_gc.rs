@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use varve_archive::image::ImageSource;
 use varve_archive::{
-    Archive, CollectOptions, Collection, ForeignRoots, Progress, SnapshotId, SnapshotRequest,
+    Archive, CollectOptions, Collection, ForeignRoots, PriceFile, Progress, SnapshotId, SnapshotRequest,
 };
 use varve_block::with_causes;
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
@@ -140,6 +140,7 @@ impl CollectedStore {
             budget: ReclaimBudget { least_dead: 0.0, batch_bytes: 1, ..ReclaimBudget::default() },
             filter_bytes: FILTER_BYTES_DEFAULT,
             young_since: None,
+            prices: PriceFile::default(),
             foreign: Some(ForeignRoots::None),
             trusts_clock: true,
         };

@@ -52,7 +52,8 @@ impl Vault {
     }
 
     /// Returns the replaced arenas according to the readable notes in one arena.
-    fn replaced_in(&self, id: ArenaId) -> Vec<ReplacedSeal> {
+    #[must_use]
+    pub fn replaced_in(&self, id: ArenaId) -> Vec<ReplacedSeal> {
         let Ok(arena) = self.directory.arena(id) else { return Vec::new() };
         let header = arena.header();
         if header.version() < ArenaVersion::Notes || header.is_write_only() {

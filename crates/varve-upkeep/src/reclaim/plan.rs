@@ -7,6 +7,7 @@ use std::time::Duration;
 use varve_log::ArenaId;
 
 use super::arena_use::{ArenaObstacle, ArenaUse};
+use super::prices::ReclaimPrices;
 
 /// The default of [`ReclaimBudget::batch_bytes`].
 const BATCH_BYTES: u64 = 1 << 30;
@@ -26,6 +27,8 @@ pub struct ReclaimBudget {
     pub free_goal: Option<u64>,
     /// The cost of uploading a byte to the replicas, compared with writing it here.
     pub upload_price: f64,
+    /// The prices of the targets that have copies of the arenas.
+    pub prices: ReclaimPrices,
     /// The most bytes that are written in one batch. A larger arena is a batch of its own.
     pub batch_bytes: u64,
     /// Arenas that are too young: nights that may still be forgotten are in them.
@@ -44,6 +47,7 @@ impl Default for ReclaimBudget {
             bytes_per_second: 100e6,
             free_goal: None,
             upload_price: 0.0,
+            prices: ReclaimPrices::default(),
             batch_bytes: BATCH_BYTES,
             young: BTreeSet::new(),
             merge_below: 0,
@@ -99,6 +103,10 @@ pub enum SparedReason {
     Young,
     /// Too little of it is dead.
     MostlyLive,
+    /// A target is paid for its objects for a minimum time that has not passed.
+    MinimumDays,
+    /// At the targets it costs more than it saves.
+    WouldNotPay,
     /// The budget for written bytes is spent.
     MaxWritten,
     /// The time is spent.
@@ -251,7 +259,13 @@ fn reason_against(arena: &ArenaUse, budget: &ReclaimBudget) -> Option<SparedReas
         return Some(SparedReason::Young);
     }
     let (dead, all) = (arena.dead_bytes() as f64, arena.file_bytes as f64);
-    (arena.dead_bytes() == 0 || dead < budget.least_dead * all).then_some(SparedReason::MostlyLive)
+    if arena.dead_bytes() == 0 || dead < budget.least_dead * all {
+        return Some(SparedReason::MostlyLive);
+    }
+    if budget.prices.is_within_minimum(arena.arena) {
+        return Some(SparedReason::MinimumDays);
+    }
+    (!budget.prices.pays(arena)).then_some(SparedReason::WouldNotPay)
 }
 
 fn is_mergeable(arena: &ArenaUse, budget: &ReclaimBudget) -> bool {
@@ -274,6 +288,7 @@ fn time_of(bytes: u64, budget: &ReclaimBudget) -> Duration {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::prices::{PricedTarget, TargetPrices};
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -398,6 +413,54 @@ mod tests {
         assert_eq!((first(0.0), first(100.0)), (1, 0));
     }
 
+    fn priced(prices: TargetPrices, within_minimum: &[u64]) -> ReclaimBudget {
+        let within_minimum = within_minimum.iter().copied().map(ArenaId).collect();
+        let targets = vec![PricedTarget { prices, within_minimum }];
+        ReclaimBudget { prices: ReclaimPrices { targets, horizon_days: 360 }, ..ReclaimBudget::default() }
+    }
+
+    #[test]
+    fn an_arena_is_written_anew_if_it_pays_at_the_target() {
+        // 1 GB, of which a fifth is dead: for a year that costs 2.40 at 1.00 for a GB and a month.
+        let arenas = [arena(0, 1_000_000_000, 800_000_000)];
+        let rewrites = |prices: TargetPrices| {
+            let plan = ReclaimPlan::new(&arenas, &priced(prices, &[]));
+            assert!(plan.spared.iter().all(|spared| spared.reason == SparedReason::WouldNotPay));
+            plan.totals.rewritten_count == 1
+        };
+        let storage = TargetPrices { storage_gb_month: 1.0, ..TargetPrices::default() };
+        assert!(rewrites(storage.clone()));
+        // 48 objects and one for the seal are uploaded and read back.
+        let put = |put_1000| TargetPrices { put_1000, ..storage.clone() };
+        assert!(rewrites(put(48.9)) && !rewrites(put(49.0)));
+        let get = |get_1000| TargetPrices { get_1000, ..storage.clone() };
+        assert!(rewrites(get(48.9)) && !rewrites(get(49.0)));
+        let read = |read_gb| TargetPrices { read_gb, ..storage.clone() };
+        assert!(rewrites(read(2.99)) && !rewrites(read(3.01)));
+        // Storage for nothing: nothing is saved.
+        assert!(!rewrites(TargetPrices::default()));
+    }
+
+    #[test]
+    fn what_a_second_target_saves_counts_as_well() {
+        let arenas = [arena(0, 1_000_000_000, 800_000_000)];
+        let mut budget =
+            priced(TargetPrices { read_gb: 3.5, storage_gb_month: 1.0, ..TargetPrices::default() }, &[]);
+        assert_eq!(reasons(&ReclaimPlan::new(&arenas, &budget)), [(0, SparedReason::WouldNotPay)]);
+        let cheap = TargetPrices { storage_gb_month: 1.0, ..TargetPrices::default() };
+        budget.prices.targets.push(PricedTarget { prices: cheap, ..PricedTarget::default() });
+        assert_eq!(numbers(&ReclaimPlan::new(&arenas, &budget)), [[0]]);
+    }
+
+    #[test]
+    fn objects_stay_for_their_minimum_time() {
+        let arenas = [arena(0, 64 * MIB, MIB), arena(1, 64 * MIB, 63 * MIB), arena(2, 64 * MIB, MIB)];
+        let prices = TargetPrices { storage_gb_month: 1.0, ..TargetPrices::default() };
+        let plan = ReclaimPlan::new(&arenas, &priced(prices, &[0, 1]));
+        assert_eq!(reasons(&plan), [(0, SparedReason::MinimumDays), (1, SparedReason::MostlyLive)]);
+        assert_eq!(numbers(&plan), [[2]]);
+    }
+
     fn any_arenas() -> impl Strategy<Value = Vec<ArenaUse>> {
         let obstacle = prop_oneof![
             4 => Just(None),
@@ -431,7 +494,54 @@ mod tests {
         )
     }
 
+    fn any_prices() -> impl Strategy<Value = TargetPrices> {
+        (0.0..2.0_f64, 0.0..20.0_f64, 0.0..20.0_f64, 0.0..2.0_f64).prop_map(|(storage, put, get, read)| {
+            TargetPrices {
+                storage_gb_month: storage,
+                put_1000: put,
+                get_1000: get,
+                read_gb: read,
+                ..TargetPrices::default()
+            }
+        })
+    }
+
     proptest! {
+        #[test]
+        fn dearer_requests_never_write_more(
+            arenas in any_arenas(),
+            prices in any_prices(),
+            dearer in any_prices(),
+            within in prop::collection::btree_set(0_u64..40, 0..9),
+            more in prop::collection::btree_set(0_u64..40, 0..9),
+        ) {
+            let rewritten = |prices: &TargetPrices, within: &BTreeSet<u64>| -> BTreeSet<ArenaId> {
+                let within: Vec<u64> = within.iter().copied().collect();
+                let plan = ReclaimPlan::new(&arenas, &priced(prices.clone(), &within));
+                plan.rewritten().map(|one| one.arena).collect()
+            };
+            let all: BTreeSet<_> = ReclaimPlan::new(&arenas, &ReclaimBudget::default())
+                .rewritten()
+                .map(|one| one.arena)
+                .collect();
+            let dear = TargetPrices {
+                put_1000: prices.put_1000 + dearer.put_1000,
+                get_1000: prices.get_1000 + dearer.get_1000,
+                read_gb: prices.read_gb + dearer.read_gb,
+                ..prices.clone()
+            };
+            let some = rewritten(&prices, &within);
+            prop_assert!(some.is_subset(&all));
+            prop_assert!(rewritten(&dear, &within).is_subset(&some));
+            prop_assert!(rewritten(&prices, &(&within | &more)).is_subset(&some));
+            // Dear storage makes it pay.
+            let storage = TargetPrices {
+                storage_gb_month: prices.storage_gb_month + dearer.storage_gb_month,
+                ..prices.clone()
+            };
+            prop_assert!(some.is_subset(&rewritten(&storage, &within)));
+        }
+
         #[test]
         fn each_arena_is_in_one_list_and_the_budget_is_kept(arenas in any_arenas(), budget in any_budget()) {
             let plan = ReclaimPlan::new(&arenas, &budget);

@@ -125,6 +125,10 @@ pub struct CollectArgs {
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     pub min_age: Option<Duration>,
 
+    /// Free space without regard to the prices in `targets.toml`
+    #[arg(long)]
+    pub ignore_prices: bool,
+
     /// Use at most this much memory for the set of live blocks
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = parse_size)]
     pub memory: u64,

@@ -59,6 +59,79 @@ fn space_comes_back_once_undo_has_ended() {
 }
 
 #[test]
+fn gc_leaves_what_would_not_pay_at_a_target() {
+    let sandbox = Sandbox::encrypted();
+    for night in 1..=3 {
+        take(&sandbox, night, 4 * MIB);
+    }
+    let ids = sandbox.ids();
+    sandbox.ok(["forget", "--undo-days", "0", &ids[0], &ids[1]]);
+    let freed = |args: &[&str]| {
+        let plan = sandbox.json([&["gc", "--dry-run"], args].concat()).remove(0);
+        plan["freed_bytes"].as_u64().unwrap()
+    };
+    let all = freed(&[]);
+    assert!(all > 7 * MIB as u64, "{all}");
+    let set = |text: &str| fs::write(sandbox.store().join("targets.toml"), text).unwrap();
+    set("['s3://bucket/x']\nstorage_gb_month = 0.02\n");
+    assert_eq!(freed(&[]), all, "uploads for nothing pay");
+    set("['s3://bucket/x']\nstorage_gb_month = 0.02\nput_1000 = 50\n");
+    assert_eq!((freed(&[]), freed(&["--ignore-prices"])), (0, all));
+    let printed = sandbox.ok(["gc"]);
+    assert!(
+        printed.contains("would not pay at the targets") && printed.contains("no arena is worth"),
+        "{printed}"
+    );
+    set("['s3://bucket/x']\nstorage_gb_month = 0.02\nminimum_days = 90\n");
+    assert_eq!((freed(&[]), freed(&["--ignore-prices"])), (0, all));
+    assert!(sandbox.ok(["gc", "--dry-run"]).contains("for a minimum time anyway"));
+    assert!(sandbox.ok(["stats", "--arenas"]).contains("for a minimum time anyway"));
+    set("['s3://bucket/x']\nstorage_gb_month = 0.02\nminimum_day = 90\n");
+    let said = sandbox.fails(1, ["gc"]);
+    assert!(said.contains("minimum_day is not known here: did you mean minimum_days?"), "{said}");
+    sandbox.ok(["gc", "--ignore-prices"]);
+}
+
+#[test]
+fn gc_waits_for_the_minimum_time_of_objects() {
+    let sandbox = Sandbox::encrypted();
+    // The second one shares half of the first.
+    let take = |name: &str, bytes: Vec<u8>, time: Option<&str>| {
+        fs::write(sandbox.path("new"), bytes).unwrap();
+        let time = time.map_or_else(Vec::new, |time| vec!["--time", time]);
+        sandbox.ok([&["snapshot", "new", "--as", "file", "--name", name], &time[..]].concat());
+    };
+    let shared = noise(9, 4 * MIB);
+    take("first", [noise(1, 4 * MIB), shared.clone()].concat(), Some("2020-01-01T22:00:00Z"));
+    take("second", shared, Some("2020-01-02T22:00:00Z"));
+    take("third", noise(3, 4 * MIB), Some("2020-01-03T22:00:00Z"));
+    take("fourth", noise(4, 4 * MIB), None);
+    fs::write(
+        sandbox.store().join("targets.toml"),
+        "['s3://bucket/x']\nstorage_gb_month = 0.02\nminimum_days = 90\n",
+    )
+    .unwrap();
+    let freed = |args: &[&str]| {
+        let plan = sandbox.json([&["gc", "--dry-run"], args].concat()).remove(0);
+        // In parts of 4 MiB: where the content is cut is not known.
+        (plan["freed_bytes"].as_u64().unwrap() + 2 * MIB as u64) / (4 * MIB as u64)
+    };
+    sandbox.ok(["forget", "--undo-days", "0", "first"]);
+    assert_eq!(freed(&[]), 1);
+    sandbox.ok(["gc"]);
+    // One of these arenas was written anew just now, and the rest of it is dead.
+    sandbox.ok(["forget", "--undo-days", "0", "second"]);
+    let plan = sandbox.json(["gc", "--dry-run"]).remove(0);
+    let waits = plan["left"].as_array().unwrap().iter().filter(|left| {
+        let is_large = left["dead_bytes"].as_u64().unwrap() > 20_000;
+        is_large && left["reason"].as_str().unwrap().contains("for a minimum time")
+    });
+    assert_eq!(waits.count(), 1, "{plan}");
+    let all = sandbox.json(["gc", "--dry-run", "--ignore-prices"]).remove(0);
+    assert!(all["freed_bytes"].as_u64() > plan["freed_bytes"].as_u64(), "{all}");
+}
+
+#[test]
 fn gc_asks_for_foreign_roots_where_there_may_be_some() {
     let sandbox = Sandbox::made_with(&["--plaintext", "--score", "sha1"]);
     take(&sandbox, 1, MIB);

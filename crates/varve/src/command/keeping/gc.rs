@@ -9,10 +9,12 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::vac::VacLine;
 use varve_archive::{
-    Archive, CollectError, CollectOptions, Collection, CollectionReport, ForeignRoots, Progress, SnapshotId,
+    Archive, CollectError, CollectOptions, Collection, CollectionReport, ForeignRoots, PriceFile, Progress,
+    SnapshotId,
 };
 use varve_block::{Score, with_causes};
 use varve_session::{UsageError, WithHint};
+use varve_store::Store;
 use varve_upkeep::{ArenaObstacle, ReclaimBudget, ReclaimedArena, ReclaimedBatch, SparedReason};
 use varve_world::Timestamp;
 
@@ -56,7 +58,7 @@ pub(super) fn plan(
     forgotten: &BTreeSet<SnapshotId>,
     progress: &Arc<Progress>,
 ) -> Result<Collection> {
-    let options = options(args, archive.store().world().clock.now())?;
+    let options = options(args, archive.store())?;
     let shown = ShownProgress::start("finding live blocks", progress, invocation.quiet || invocation.json);
     let planned = Collection::plan_after_forgetting(archive, forgotten, options, progress);
     drop(shown);
@@ -84,7 +86,8 @@ pub(super) fn carry_out(
     Ok(if done.failed_count == 0 { CommandOutcome::Done } else { CommandOutcome::Gaps })
 }
 
-fn options(args: &GcArgs, now: Timestamp) -> Result<CollectOptions> {
+fn options(args: &GcArgs, store: &Store) -> Result<CollectOptions> {
+    let now = store.world().clock.now();
     let before =
         |age: Duration| Timestamp(now.0.saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX)));
     let limits = &args.collect;
@@ -97,6 +100,10 @@ fn options(args: &GcArgs, now: Timestamp) -> Result<CollectOptions> {
         },
         filter_bytes: limits.memory,
         young_since: limits.min_age.map(before),
+        prices: match limits.ignore_prices {
+            true => PriceFile::default(),
+            false => PriceFile::read(store.vault().storage())?,
+        },
         foreign: foreign_roots(limits)?,
         trusts_clock: args.trust_clock,
     })
@@ -258,6 +265,8 @@ fn reason(reason: &SparedReason) -> &'static str {
         SparedReason::Obstacle(ArenaObstacle::Damaged | ArenaObstacle::Unreadable { .. }) => "damaged",
         SparedReason::Young => "younger than --min-age",
         SparedReason::MostlyLive => "less dead than --least-dead",
+        SparedReason::MinimumDays => "a target is paid for its objects for a minimum time anyway",
+        SparedReason::WouldNotPay => "would not pay at the targets",
         SparedReason::MaxWritten => "beyond --max-written",
         SparedReason::MaxTime => "beyond --max-time",
         SparedReason::GoalReached => "beyond --free",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use varve_archive::{CollectOptions, Collection, CollectionReport, ForeignRoots};
+use varve_archive::{CollectOptions, Collection, CollectionReport, ForeignRoots, PriceFile};
 use varve_log::ArenaId;
 use varve_session::WithHint;
 use varve_store::{ScoreAlgorithm, Store};
@@ -48,6 +48,7 @@ pub fn run(invocation: &Invocation, args: &StatsArgs) -> Result<CommandOutcome> 
         budget: ReclaimBudget::default(),
         filter_bytes: args.memory,
         young_since: None,
+        prices: PriceFile::read(archive.store().vault().storage())?,
         foreign: Some(foreign.clone().unwrap_or_default()),
         trusts_clock: false,
     };
@@ -172,6 +173,8 @@ fn left_as(reason: &SparedReason) -> &'static str {
         }
         SparedReason::MostlyLive => "leaves it: less than 10 % dead",
         SparedReason::Young => "leaves it: young",
+        SparedReason::MinimumDays => "leaves it: paid for a minimum time anyway",
+        SparedReason::WouldNotPay => "leaves it: would not pay at the targets",
         SparedReason::MaxWritten | SparedReason::MaxTime | SparedReason::GoalReached => {
             "leaves it: beyond the budget"
         }
