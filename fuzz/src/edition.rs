@@ -69,6 +69,7 @@ pub fn edition_head_seeds() -> Vec<Vec<u8>> {
         mirrors: vec!["https://a.example".into()],
         keys: vec![signer().key()],
         images,
+        trees: [(ObjectName::of(b"root"), ObjectName::of(b"tree"))].into(),
     };
     let head = |images| EditionHead::new(fields(images)).expect("valid").sign(&[signer()]).expect("one key");
     vec![head(Vec::new()), head(vec![image])]

@@ -9,13 +9,14 @@
 //! mirror = URL                                                                    (0 to 16 lines)
 //! key = BASE64                                                                    (1 to 4 lines)
 //! image = NAME TIME SIZE BLOCK_BYTES ROOT ROOT_BYTES CIPHER [PROFILE PROFILE_BYTES [MACHINE MACHINE_BYTES]]
+//! tree = ROOT TREE                                                                 (any number of lines)
 //! signature = BASE64(key) BASE64(signature)                                       (1 to 4 lines)
 //! ```
 //!
 //! Lines with unknown keys are skipped. A signature covers all bytes before the first line of a
 //! signature.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -71,6 +72,9 @@ pub struct EditionFields {
     /// The keys that may sign the next head.
     pub keys: Vec<EditionKey>,
     pub images: Vec<PublishedImage>,
+    /// A hint for the publisher: for roots of images the SHA-256 of the tree in the archive from
+    /// which the image was made. So the publisher finds unchanged blocks without reading them.
+    pub trees: BTreeMap<ObjectName, ObjectName>,
 }
 
 /// The contents of a head that keeps all rules of the format.
@@ -180,6 +184,9 @@ impl EditionHead {
         for image in &fields.images {
             text.extend(["image = ", &image_line(image), "\n"]);
         }
+        for (root, tree) in &fields.trees {
+            text.extend(["tree = ", &root.to_string(), " ", &tree.to_string(), "\n"]);
+        }
         text
     }
 
@@ -222,6 +229,7 @@ impl EditionHead {
         let rest = rest.ok_or(HeadError::FirstLine)?;
         let (mut id, mut serial, mut time, mut expires) = (None, None, None, None);
         let (mut mirrors, mut keys, mut images) = (Vec::new(), Vec::new(), Vec::new());
+        let mut trees = BTreeMap::new();
         for (line, pair) in (2..).zip(pairs(rest)) {
             let wrong = |reason| HeadError::Line { line, reason };
             let (key, value) = pair.ok_or(wrong("it has no \" = \""))?;
@@ -241,6 +249,15 @@ impl EditionHead {
                     keys.push(EditionKey::from_base64(value).ok_or(wrong("a key has 44 letters of base64"))?);
                 }
                 "image" => images.push(parse_image(value).map_err(wrong)?),
+                "tree" => {
+                    let names = value.split_once(' ').and_then(|(root, tree)| {
+                        Some((root.parse::<ObjectName>().ok()?, tree.parse::<ObjectName>().ok()?))
+                    });
+                    let (root, tree) = names.ok_or(wrong("a tree is a name of an object and a SHA-256"))?;
+                    if trees.insert(root, tree).is_some() {
+                        return Err(wrong("an earlier line has this root"));
+                    }
+                }
                 _ => {}
             }
         }
@@ -253,6 +270,7 @@ impl EditionHead {
             mirrors,
             keys,
             images,
+            trees,
         })
     }
 }

@@ -19,6 +19,7 @@ mod boot;
 mod command_line;
 mod forgetting;
 mod plan;
+mod publish;
 mod reclaiming;
 mod restore;
 mod retention;
@@ -35,6 +36,7 @@ pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, Ord
 pub use boot::{BootArgs, BusChoice, FirmwareChoice};
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use plan::PlanArgs;
+pub use publish::PublishArgs;
 pub use reclaiming::{CollectArgs, GcArgs, PruneArgs};
 pub use restore::RestoreArgs;
 pub use selection::SelectionArgs;
@@ -260,6 +262,9 @@ pub enum Command {
     /// Bring replicas of the store up to date
     #[command(after_help = REPLICATE_HELP)]
     Replicate(ReplicateArgs),
+    /// Publish disk images as signed files that any web server can deliver
+    #[command(after_help = publish::PUBLISH_HELP)]
+    Publish(Box<PublishArgs>),
     /// Import the blocks of another program's files
     #[command(after_help = venti::IMPORT_HELP)]
     Import(ImportArgs),

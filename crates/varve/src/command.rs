@@ -6,7 +6,7 @@
 //! | `looking`   | see what is archived: snapshots, ls, find, diff, stats                  |
 //! | `restoring` | bring it back: restore, cat                                             |
 //! | `serving`   | reach it from other programs: mount, serve, boot, venti                 |
-//! | `keeping`   | look after a store: init, key, verify, repair, reindex, replicate, clone |
+//! | `keeping`   | look after a store: init, key, verify, repair, reindex, replicate, clone, publish |
 //! | `planning`  | size a machine: plan, bench                                             |
 //! | `reference` | print the reference pages: completions, man                             |
 //!
@@ -46,11 +46,13 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Find(args) => looking::find::run(invocation, args),
         Command::Restore(args) => restoring::run(invocation, args),
         Command::Cat(args) => restoring::cat(invocation, args),
-        Command::Verify(args) => match &args.replica {
-            Some(target) => keeping::verify_replica::run(invocation, args, target),
-            None => keeping::verify_store::run(invocation, args),
+        Command::Verify(args) => match (&args.replica, &args.publication) {
+            (Some(target), _) => keeping::verify_replica::run(invocation, args, target),
+            (None, Some(address)) => keeping::verify_publication::run(invocation, address),
+            (None, None) => keeping::verify_store::run(invocation, args),
         },
         Command::Replicate(args) => keeping::replicate::run(invocation, args),
+        Command::Publish(args) => keeping::publish::run(invocation, args),
         Command::Clone(args) => keeping::clone::run(invocation, args),
         Command::Import(args) => taking::import::run(invocation, args),
         Command::Copy(args) => taking::copy::run(invocation, args),

@@ -31,6 +31,7 @@ fn fields() -> EditionFields {
         mirrors: vec!["https://mirror.example/disks".into()],
         keys: keys(2),
         images: vec![image("day"), image("night shift")],
+        trees: BTreeMap::from([(ObjectName::of(b"root"), ObjectName::of(b"tree"))]),
     }
 }
 
@@ -47,6 +48,7 @@ fn a_head_is_the_documented_text() {
     let (body, signature) = text.split_once(SIGNATURE).unwrap();
     let root = ObjectName::of(b"root");
     let profile = ObjectName::of(b"profile");
+    let tree = ObjectName::of(b"tree");
     let [one, two] = [0, 1].map(|at| keys(2)[at].to_base64());
     let expected = format!(
         "varve publication 1\n\
@@ -58,7 +60,8 @@ fn a_head_is_the_documented_text() {
          key = {one}\n\
          key = {two}\n\
          image = day 2026-05-01T21:00:00Z 2147483648 131072 {root} 400 none {profile} 5800\n\
-         image = night%20shift 2026-05-01T21:00:00Z 2147483648 131072 {root} 400 none {profile} 5800\n"
+         image = night%20shift 2026-05-01T21:00:00Z 2147483648 131072 {root} 400 none {profile} 5800\n\
+         tree = {root} {tree}\n"
     );
     assert_eq!(body, expected);
     assert!(signature.starts_with(&format!("{one} ")) && signature.ends_with("==\n"), "{signature}");
@@ -106,6 +109,7 @@ fn wrong_lines_are_named() {
         ("night%20shift", "day", "twice"),
         ("night%20shift", "night shift", "a time has the form"),
         (" 5800\n", " 5800 1\n", "no length"),
+        ("tree = ", "tree = 00", "SHA-256"),
     ] {
         let text = good.replacen(from, to, 1);
         assert_ne!(text, good, "{from}");
@@ -176,9 +180,10 @@ proptest! {
     #[test]
     fn a_head_is_read_as_it_was_written(
         id: [u8; 16], serial: u64, times: [i64; 2], images in proptest::collection::vec(any_image(), 0..6),
+        trees in proptest::collection::vec((0_u8..9, any::<u8>()).prop_map(|(root, tree)| (ObjectName::of(&[root]), ObjectName::of(&[tree]))), 0..4),
     ) {
         let [time, expires] = [times[0].min(times[1]), times[0].max(times[1])].map(Timestamp);
-        let fields = EditionFields { id, serial, time, expires, mirrors: Vec::new(), keys: keys(1), images };
+        let fields = EditionFields { id, serial, time, expires, mirrors: Vec::new(), keys: keys(1), images, trees: trees.into_iter().collect() };
         let Ok(head) = EditionHead::new(fields) else { return Ok(()) };
         let bytes = head.sign(&signers(1)).unwrap();
         prop_assert_eq!(EditionHead::open(&bytes, &keys(1)).unwrap().head, head);

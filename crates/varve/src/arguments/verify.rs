@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
+use varve_edition::PublicationAddress;
 use varve_upkeep::AuditShare;
 use varve_world::Timestamp;
 
@@ -40,6 +41,12 @@ pub struct VerifyArgs {
     /// With --store the replica is also compared with that store.
     #[arg(long, value_name = "TARGET", value_hint = ValueHint::AnyPath)]
     pub replica: Option<String>,
+
+    /// Check every object of a publication, with the key in its address: PLACE/#varve1-KEY
+    ///
+    /// No store is needed. PLACE is a folder or a URL, as for `publish`.
+    #[arg(long, value_name = "ADDRESS", value_hint = ValueHint::AnyPath, conflicts_with_all = ["archives", "data", "share", "since", "replica", "sample"])]
+    pub publication: Option<PublicationAddress>,
 
     /// Read and check this share of the replica's data, drawn at random, such as 5%
     #[arg(long, value_name = "PERCENT", requires = "replica", conflicts_with = "data", value_parser = parse_sample)]

@@ -27,6 +27,7 @@ mod names;
 mod plan;
 mod printed;
 mod prune;
+mod publishing;
 mod reclaiming;
 mod reindex;
 mod restore;

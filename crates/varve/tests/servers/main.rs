@@ -19,6 +19,7 @@ mod recovery_page;
 mod sandbox;
 
 mod in_the_middle;
+mod published;
 mod second_home;
 mod venti_by_ssh;
 mod write_once;

@@ -1,0 +1,152 @@
+//! Reads a publication at a target: the list of its objects, its head, and checked stored blocks.
+
+use std::collections::BTreeMap;
+
+use varve_edition::{
+    CheckedBlock, DiskShape, EditionHead, EditionKey, HEAD_BYTES_MAX, HEAD_NAME, MapEntry, MapLevel, MapPage,
+    MapPageError, ObjectName, ObjectPart, OpenHeadError, OpenedHead, PublishedImage, UnpackError,
+    WrongBytesError,
+};
+use varve_remote::{Target, TargetError};
+use varve_world::FileName;
+
+/// The name of the page that describes the format.
+pub(crate) const FORMAT_PAGE: &str = "FORMAT.md";
+
+/// That page, for readers that have nothing else.
+pub(crate) const FORMAT_TEXT: &str = include_str!("../../../docs/internals/publication-format.md");
+
+/// The reason why a publication cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadPublicationError {
+    #[error("{0}")]
+    Target(#[from] TargetError),
+    #[error("there is no publication: no object is named head")]
+    NoHead,
+    #[error("the head is not believed")]
+    Head { source: OpenHeadError },
+}
+
+/// Everything that is at a target: the objects with their lengths, and the head if there is one.
+#[derive(Debug, Clone)]
+pub struct PublishedState {
+    pub(crate) objects: BTreeMap<ObjectName, u64>,
+    pub(crate) head: Option<OpenedHead>,
+    pub(crate) head_bytes: Option<Vec<u8>>,
+    /// The lengths of the files beside the objects.
+    pub(crate) files: BTreeMap<String, u64>,
+}
+
+impl PublishedState {
+    /// Lists the target, and reads the head. The head must be signed by a trusted key.
+    ///
+    /// # Errors
+    /// [`ReadPublicationError`]. A target without a head is an empty publication, and no error.
+    pub fn read(target: &dyn Target, trusted: &[EditionKey]) -> Result<Self, ReadPublicationError> {
+        let (mut objects, mut files) = (BTreeMap::new(), BTreeMap::new());
+        for object in target.list("")? {
+            match ObjectName::from_path(object.name.as_str()) {
+                Some(name) => drop(objects.insert(name, object.bytes)),
+                None => drop(files.insert(object.name.as_str().to_owned(), object.bytes)),
+            }
+        }
+        let head_bytes = files.get(HEAD_NAME).map(|bytes| read_head(target, *bytes)).transpose()?;
+        let head = head_bytes.as_deref().map(|bytes| EditionHead::open(bytes, trusted)).transpose();
+        let head = head.map_err(|source| ReadPublicationError::Head { source })?;
+        Ok(Self { objects, head, head_bytes, files })
+    }
+
+    /// Returns the head.
+    ///
+    /// # Errors
+    /// [`ReadPublicationError::NoHead`].
+    pub fn head(&self) -> Result<&EditionHead, ReadPublicationError> {
+        self.head.as_ref().map(|opened| &opened.head).ok_or(ReadPublicationError::NoHead)
+    }
+
+    /// Returns the published images, in the order of the head.
+    #[must_use]
+    pub fn images(&self) -> &[PublishedImage] {
+        self.head.as_ref().map_or(&[], |opened| &opened.head.fields().images)
+    }
+
+    /// Returns true if the object of a part is listed, and long enough for it.
+    pub(crate) fn has(&self, part: &ObjectPart) -> bool {
+        let end = u64::from(part.offset) + u64::from(part.bytes);
+        self.objects.get(&part.object).is_some_and(|bytes| end <= *bytes)
+    }
+}
+
+fn read_head(target: &dyn Target, bytes: u64) -> Result<Vec<u8>, ReadPublicationError> {
+    let whole = bytes.min(HEAD_BYTES_MAX as u64 + 1);
+    Ok(target.get(&file_name(HEAD_NAME), 0..whole)?.to_vec())
+}
+
+/// The name of a file of a publication.
+pub(crate) fn file_name(name: &str) -> FileName {
+    FileName::new(name).expect("the names of a publication are valid")
+}
+
+/// The reason why a stored block is not usable.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadPartError {
+    #[error("{0}")]
+    Target(#[from] TargetError),
+    #[error("{0}")]
+    WrongBytes(#[from] WrongBytesError),
+    #[error("{0}")]
+    Unpack(#[from] UnpackError),
+    #[error("{0}")]
+    Page(#[from] MapPageError),
+    #[error("the block has {actual} bytes, but the disk has {expected} there")]
+    Length { expected: u64, actual: usize },
+}
+
+impl ReadPartError {
+    /// Returns true if the target has answered, and the object is missing or damaged. Otherwise the
+    /// answer is unknown.
+    pub(crate) fn is_damage(&self) -> bool {
+        !matches!(self, Self::Target(TargetError::Refused { .. } | TargetError::Failed { .. }))
+    }
+}
+
+/// Reads a stored block, and compares it with its name.
+pub(crate) fn read_part(target: &dyn Target, part: &ObjectPart) -> Result<Vec<u8>, ReadPartError> {
+    let start = u64::from(part.offset);
+    let range = start..start + u64::from(part.bytes);
+    let stored = target.get(&file_name(&part.object.path()), range)?;
+    CheckedBlock::check(&stored, &part.name)?;
+    Ok(stored.to_vec())
+}
+
+/// Reads a page of a disk's map.
+pub(crate) fn read_page(
+    target: &dyn Target,
+    part: &ObjectPart,
+    shape: &DiskShape,
+    level: MapLevel,
+) -> Result<MapPage, ReadPartError> {
+    let stored = read_part(target, part)?;
+    Ok(MapPage::open(CheckedBlock::check(&stored, &part.name)?, shape, level)?)
+}
+
+/// Returns the place of the root of an image.
+pub(crate) fn root_part(image: &PublishedImage) -> ObjectPart {
+    ObjectPart::alone(image.root.name, image.root.bytes)
+}
+
+/// Reads the pages of an image one after the other, and passes each with its number and its place.
+/// A page that is zeros has no place.
+pub(crate) fn visit_pages<E: From<ReadPartError>>(
+    target: &dyn Target,
+    image: &PublishedImage,
+    mut visit: impl FnMut(u64, &ObjectPart, Result<MapPage, ReadPartError>) -> Result<(), E>,
+) -> Result<(), E> {
+    let root = read_page(target, &root_part(image), &image.shape, MapLevel::Root)?;
+    for (page, entry) in (0..).zip(root.entries()) {
+        if let MapEntry::Stored(part) = entry {
+            visit(page, part, read_page(target, part, &image.shape, MapLevel::Blocks { page }))?;
+        }
+    }
+    Ok(())
+}

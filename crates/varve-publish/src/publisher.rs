@@ -1,0 +1,243 @@
+//! Makes the next edition of a publication.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use varve_block::BlockStore;
+use varve_edition::{
+    DiskShape, EditionFields, EditionHead, EditionKey, EditionSigner, HEAD_NAME, ObjectName,
+    PublishedBlockBytes, PublishedImage, StoredCompression,
+};
+use varve_remote::{PutMode, Target, TargetError};
+use varve_tree::Entry;
+use varve_world::{Timestamp, Workers};
+
+use crate::image_map::{EarlierMap, MapWriter};
+use crate::publish_error::PublishError;
+use crate::publish_observer::PublishObserver;
+use crate::published::{FORMAT_PAGE, FORMAT_TEXT, PublishedState, file_name};
+use crate::uploads::Uploads;
+
+/// The participants of a publication.
+#[derive(Clone, Copy)]
+pub struct Publisher<'a> {
+    pub target: &'a dyn Target,
+    /// The archive.
+    pub blocks: &'a dyn BlockStore,
+    pub workers: &'a dyn Workers,
+    /// The keys that sign the head. A present head must be signed by one of them.
+    pub signers: &'a [EditionSigner],
+    pub observer: &'a dyn PublishObserver,
+}
+
+/// A disk to be published.
+#[derive(Debug, Clone)]
+pub struct ImageToPublish {
+    pub name: String,
+    pub time: Timestamp,
+    pub entry: Entry,
+}
+
+/// The choices for an edition.
+#[derive(Debug, Clone)]
+pub struct PublishOptions {
+    pub block_bytes: PublishedBlockBytes,
+    pub compression: StoredCompression,
+    /// The number of images of each name that stay listed, the newest ones. `None`: all.
+    pub keep: Option<usize>,
+    /// The nanoseconds after which the head expires.
+    pub lifetime: i64,
+    /// The URLs of other places with the same objects. If it is empty, those of the present head
+    /// stay.
+    pub mirrors: Vec<String>,
+    pub is_dry_run: bool,
+    pub now: Timestamp,
+    /// The id of a new publication, drawn at random.
+    pub new_id: [u8; 16],
+}
+
+/// One disk of a new edition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageOutcome {
+    pub name: String,
+    pub time: Timestamp,
+    pub size: u64,
+    /// True if it was published before.
+    pub was_there: bool,
+    /// The blocks that were read from the archive.
+    pub read_count: u64,
+    /// The blocks that an earlier image has at the same place.
+    pub kept_count: u64,
+}
+
+/// A new edition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishReport {
+    pub serial: u64,
+    pub images: Vec<ImageOutcome>,
+    /// The images that are no longer listed.
+    pub dropped: Vec<PublishedImage>,
+    pub listed_count: usize,
+    pub object_count: usize,
+    pub object_bytes: u64,
+    pub expires: Timestamp,
+    pub mirrors: Vec<String>,
+}
+
+impl Publisher<'_> {
+    /// Returns the public keys of the signers.
+    #[must_use]
+    pub fn keys(&self) -> Vec<EditionKey> {
+        self.signers.iter().map(EditionSigner::key).collect()
+    }
+
+    /// Publishes disks as a new edition. `archived` are trees of the same archive: those that are
+    /// published already help to find unchanged blocks without reading them.
+    ///
+    /// # Errors
+    /// [`PublishError`]. The old edition is still there, and uploaded objects are used next time.
+    pub fn publish(
+        &self,
+        disks: &[ImageToPublish],
+        archived: &[Entry],
+        options: &PublishOptions,
+    ) -> Result<PublishReport, PublishError> {
+        let before = PublishedState::read(self.target, &self.keys())?;
+        let trees: BTreeMap<ObjectName, Entry> =
+            archived.iter().map(|entry| (ObjectName::of(&entry.encode()), *entry)).collect();
+        let is_there = |disk: &ImageToPublish, images: &[PublishedImage]| {
+            images.iter().any(|image| image.name == disk.name && image.time == disk.time)
+        };
+        let new_disks = disks.iter().filter(|disk| !is_there(disk, before.images()));
+        self.observer.set_total(new_disks.map(|disk| disk.entry.size()).sum());
+        let mut fields = next_fields(&before, options, self.keys());
+        let uploads =
+            Uploads::new(self.target, before.objects.clone(), options.compression, options.is_dry_run);
+        let writer = MapWriter {
+            target: self.target,
+            blocks: self.blocks,
+            workers: self.workers,
+            observer: self.observer,
+            uploads: &uploads,
+            before: &before,
+        };
+        let mut outcomes = Vec::new();
+        for disk in disks {
+            let shape = DiskShape { size: disk.entry.size(), block_bytes: options.block_bytes };
+            let (name, time, size) = (disk.name.clone(), disk.time, shape.size);
+            if is_there(disk, &fields.images) {
+                let (read_count, kept_count) = (0, shape.block_count());
+                outcomes.push(ImageOutcome { name, time, size, was_there: true, read_count, kept_count });
+                continue;
+            }
+            let earlier = earlier_map(&before, disk, &shape, &trees);
+            let map = writer.write(&disk.entry, &shape, earlier.as_ref())?;
+            let (read_count, kept_count) = (map.read_count, map.kept_count);
+            outcomes.push(ImageOutcome { name, time, size, was_there: false, read_count, kept_count });
+            let (name, root) = (disk.name.clone(), map.root);
+            fields.trees.insert(root.name, ObjectName::of(&disk.entry.encode()));
+            fields.images.push(PublishedImage { name, time, shape, root, profile: None, machine: None });
+        }
+        let dropped = keep_newest(&mut fields, options.keep);
+        let new = uploads.into_new();
+        let report = PublishReport {
+            serial: fields.serial,
+            images: outcomes,
+            dropped,
+            listed_count: fields.images.len(),
+            object_count: new.len(),
+            object_bytes: new.values().sum(),
+            expires: fields.expires,
+            mirrors: fields.mirrors.clone(),
+        };
+        let head = EditionHead::new(fields)?.sign(self.signers)?;
+        if !options.is_dry_run {
+            self.complete(&before, &new, head)?;
+        }
+        Ok(report)
+    }
+
+    /// Replaces the head, once everything that it leads to is there.
+    fn complete(
+        &self,
+        before: &PublishedState,
+        new: &BTreeMap<ObjectName, u64>,
+        head: Vec<u8>,
+    ) -> Result<(), PublishError> {
+        if before.files.get(FORMAT_PAGE) != Some(&(FORMAT_TEXT.len() as u64)) {
+            let page = Bytes::from_static(FORMAT_TEXT.as_bytes());
+            self.target.put(&file_name(FORMAT_PAGE), page, PutMode::Replace)?;
+        }
+        let after = PublishedState::read(self.target, &self.keys())?;
+        let mut missing = new.iter().filter(|(name, bytes)| after.objects.get(name) != Some(bytes));
+        if let Some((first, _)) = missing.next() {
+            return Err(PublishError::Missing { missing_count: missing.count() + 1, first: *first });
+        }
+        if after.head_bytes != before.head_bytes {
+            return Err(PublishError::Raced);
+        }
+        let mode = if before.head_bytes.is_some() { PutMode::Replace } else { PutMode::Create };
+        match self.target.put(&file_name(HEAD_NAME), Bytes::from(head), mode) {
+            Err(TargetError::Exists { .. }) => Err(PublishError::Raced),
+            done => Ok(done?),
+        }
+    }
+}
+
+/// Returns the fields of the next head, still without new images.
+fn next_fields(before: &PublishedState, options: &PublishOptions, keys: Vec<EditionKey>) -> EditionFields {
+    let expires = Timestamp(options.now.0.saturating_add(options.lifetime));
+    let old = before.head.as_ref().map(|opened| opened.head.fields());
+    let mirrors = match old {
+        Some(old) if options.mirrors.is_empty() => old.mirrors.clone(),
+        _ => options.mirrors.clone(),
+    };
+    EditionFields {
+        id: old.map_or(options.new_id, |old| old.id),
+        serial: old.map_or(1, |old| old.serial.saturating_add(1)),
+        time: options.now,
+        expires,
+        mirrors,
+        keys,
+        images: old.map(|old| old.images.clone()).unwrap_or_default(),
+        trees: old.map(|old| old.trees.clone()).unwrap_or_default(),
+    }
+}
+
+/// Finds a published disk with the same block size whose tree is in the archive: the newest one of
+/// the same name, or else the newest one.
+fn earlier_map<'a>(
+    before: &'a PublishedState,
+    disk: &ImageToPublish,
+    shape: &DiskShape,
+    trees: &BTreeMap<ObjectName, Entry>,
+) -> Option<EarlierMap<'a>> {
+    let known = before.head.as_ref().map(|opened| &opened.head.fields().trees)?;
+    let candidates = before.images().iter().filter_map(|image| {
+        let entry = *trees.get(known.get(&image.root.name)?)?;
+        let is_alike = image.shape.block_bytes == shape.block_bytes && image.shape.size == entry.size();
+        is_alike.then_some(EarlierMap { image, entry })
+    });
+    candidates.max_by_key(|earlier| (earlier.image.name == disk.name, earlier.image.time))
+}
+
+/// Drops all but the newest images of each name, and returns the dropped ones.
+fn keep_newest(fields: &mut EditionFields, keep: Option<usize>) -> Vec<PublishedImage> {
+    let mut dropped = Vec::new();
+    if let Some(keep) = keep {
+        let mut times: BTreeMap<String, Vec<Timestamp>> = BTreeMap::new();
+        for image in &fields.images {
+            times.entry(image.name.clone()).or_default().push(image.time);
+        }
+        times.values_mut().for_each(|times| times.sort_by_key(|time| std::cmp::Reverse(*time)));
+        let (kept, rest) = fields.images.drain(..).partition(|image| {
+            times
+                .get(&image.name)
+                .is_some_and(|times| times.iter().take(keep).any(|time| *time == image.time))
+        });
+        (fields.images, dropped) = (kept, rest);
+    }
+    let listed: Vec<ObjectName> = fields.images.iter().map(|image| image.root.name).collect();
+    fields.trees.retain(|root, _| listed.contains(root));
+    dropped
+}

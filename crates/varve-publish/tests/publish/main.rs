@@ -1,0 +1,374 @@
+//! Publications in memory: what they cost, what they lead to, and what an interruption leaves.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use varve_block::{BlockKind, BlockStore, MemoryBlockStore};
+use varve_edition::{CheckedBlock, EditionSigner, ObjectName, PublishedBlockBytes, StoredCompression};
+use varve_publish::{
+    CheckedPublication, ImageToPublish, PrunePlan, PublishError, PublishObserver, PublishOptions,
+    PublishReport, Publisher, check_publication,
+};
+use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, Target, TargetError};
+use varve_tree::{Entry, FixedBuilder, Shape, put_leaves};
+use varve_world::{FileName, InlineWorkers, RealWorkers, Timestamp};
+
+const BLOCK: u64 = 64 << 10;
+const BLOCK_WORDS: u32 = (64 << 10) / 4;
+const DAY: i64 = 86_400 * 1_000_000_000;
+
+struct Quiet;
+
+impl PublishObserver for Quiet {
+    fn set_total(&self, _: u64) {}
+    fn add_done(&self, _: u64) {}
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+}
+
+fn signers(seed: u8) -> Vec<EditionSigner> {
+    vec![EditionSigner::from_seed([seed; 32])]
+}
+
+/// A disk of numbered blocks; block 0 is zeros.
+fn disk(numbers: &[u16], rest: usize) -> Vec<u8> {
+    let block = |number: &u16| {
+        let words =
+            (0..BLOCK_WORDS).map(|at| if *number == 0 { 0 } else { u32::from(*number) * 1000 + at % 97 });
+        words.flat_map(u32::to_le_bytes).collect::<Vec<_>>()
+    };
+    let mut bytes: Vec<u8> = numbers.iter().flat_map(block).collect();
+    bytes.truncate(bytes.len().saturating_sub(rest));
+    bytes
+}
+
+fn archive(blocks: &MemoryBlockStore, bytes: &[u8]) -> Entry {
+    let shape = Shape { leaf_kind: BlockKind::Data, leaf_bytes: 16 << 10, pointer_bytes: 4096 };
+    let mut builder = FixedBuilder::new(blocks, shape);
+    builder.push(&put_leaves(blocks, &shape, bytes).unwrap()).unwrap();
+    builder.finish(bytes.len() as u64).unwrap()
+}
+
+fn options(now: i64) -> PublishOptions {
+    PublishOptions {
+        block_bytes: PublishedBlockBytes::new(BLOCK).unwrap(),
+        compression: StoredCompression::Zstd(1),
+        keep: None,
+        lifetime: 90 * DAY,
+        mirrors: Vec::new(),
+        is_dry_run: false,
+        now: Timestamp(now),
+        new_id: [7; 16],
+    }
+}
+
+/// An archive, and the disks that were published from it.
+#[derive(Default)]
+struct Archive {
+    blocks: MemoryBlockStore,
+    entries: Vec<Entry>,
+}
+
+impl Archive {
+    fn publish(
+        &mut self,
+        target: &dyn Target,
+        time: i64,
+        bytes: &[u8],
+        options: &PublishOptions,
+    ) -> Result<PublishReport, PublishError> {
+        let entry = archive(&self.blocks, bytes);
+        let image = ImageToPublish { name: "day".into(), time: Timestamp(time), entry };
+        let publisher = Publisher {
+            target,
+            blocks: &self.blocks as &dyn BlockStore,
+            workers: &InlineWorkers,
+            signers: &signers(1),
+            observer: &Quiet,
+        };
+        let report = publisher.publish(&[image], &self.entries, options);
+        self.entries.push(entry);
+        report
+    }
+}
+
+fn check(target: &dyn Target) -> CheckedPublication {
+    let keys = [signers(1)[0].key()];
+    check_publication(target, &keys, &RealWorkers::new(3)).unwrap()
+}
+
+fn contents(target: &dyn Target) -> BTreeMap<String, u64> {
+    target.list("").unwrap().into_iter().map(|object| (object.name.to_string(), object.bytes)).collect()
+}
+
+#[test]
+fn the_next_edition_reads_and_uploads_only_what_changed() {
+    let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+    let mut numbers: Vec<u16> = (1..=2500).collect();
+    numbers[7] = 0;
+    numbers[2000] = 5;
+    let first = archive.publish(&target, 1, &disk(&numbers, 999), &options(DAY)).unwrap();
+    assert_eq!((first.serial, first.images[0].read_count), (1, 2499));
+    // One block is there twice; then there are three pages and the root.
+    assert_eq!(first.object_count, 2498 + 3 + 1);
+    let checked = check(&target);
+    assert_eq!((checked.finding_count, checked.block_count), (0, 2498));
+
+    numbers[100] = 60_000;
+    numbers[2400] = 0;
+    let second = archive.publish(&target, 2, &disk(&numbers, 999), &options(2 * DAY)).unwrap();
+    assert_eq!((second.serial, second.listed_count), (2, 2));
+    assert_eq!((second.images[0].read_count, second.images[0].kept_count), (1, 2497));
+    assert_eq!(second.object_count, 1 + 2 + 1, "a block, two pages and the root");
+
+    let again = archive.publish(&target, 2, &disk(&numbers, 999), &options(3 * DAY)).unwrap();
+    assert!(again.images[0].was_there && again.object_count == 0);
+    assert_eq!((again.serial, again.listed_count), (3, 2));
+    assert_eq!(check(&target).finding_count, 0);
+}
+
+#[test]
+fn a_disk_that_grows_is_not_confused_with_its_shorter_self() {
+    let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+    let numbers: Vec<u16> = (1..=1500).collect();
+    archive.publish(&target, 1, &disk(&numbers[..900], 5), &options(DAY)).unwrap();
+    let grown = archive.publish(&target, 2, &disk(&numbers, 0), &options(2 * DAY)).unwrap();
+    assert_eq!((grown.images[0].read_count, grown.images[0].kept_count), (601, 899));
+    let shrunk = archive.publish(&target, 3, &disk(&numbers[..100], 9), &options(3 * DAY)).unwrap();
+    assert_eq!((shrunk.images[0].read_count, shrunk.images[0].kept_count), (1, 99));
+    assert_eq!(check(&target).finding_count, 0);
+}
+
+#[test]
+fn damage_at_the_target_is_found_and_a_missing_object_is_uploaded_again() {
+    let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+    let bytes = disk(&[1, 2, 3, 4, 5], 0);
+    archive.publish(&target, 1, &bytes, &options(DAY)).unwrap();
+    let whole = contents(&target);
+    let objects: Vec<_> = whole.keys().filter(|name| name.starts_with("objects/")).cloned().collect();
+    assert_eq!(objects.len(), 5 + 1 + 1);
+    let is_page = |object: &&String| {
+        let stored = target.get(&FileName::new(object).unwrap(), 0..whole[*object]).unwrap();
+        let checked = CheckedBlock::check(&stored, &ObjectName::of(&stored)).unwrap();
+        checked.unpack(1 << 20).unwrap().starts_with(b"VARVEMAP")
+    };
+    let pages: Vec<_> = objects.iter().filter(is_page).cloned().collect();
+    assert_eq!(pages.len(), 2);
+    for object in &objects {
+        let name = FileName::new(object).unwrap();
+        let good = target.get(&name, 0..whole[object]).unwrap();
+        let mut flipped = good.to_vec();
+        flipped[good.len() / 2] ^= 1;
+        for bad in [None, Some(good.slice(1..)), Some(Bytes::from(flipped))] {
+            target.set(&name, bad);
+            let checked = check(&target);
+            assert_eq!(checked.finding_count, 1, "{object}");
+            assert!(object.contains(&checked.findings[0].object.to_string()));
+        }
+        // A page is read by the next publication; a damaged block is not, and is removed by hand.
+        if pages.contains(object) {
+            assert_ne!(target.get(&name, 0..whole[object]).unwrap(), good);
+        } else {
+            target.set(&name, None);
+        }
+        let time = i64::try_from(archive.entries.len()).unwrap() + 1;
+        archive.publish(&target, time, &bytes, &options(time * DAY)).unwrap();
+        assert_eq!(check(&target).finding_count, 0, "{object}");
+    }
+}
+
+#[test]
+fn only_the_holder_of_the_key_publishes() {
+    let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+    archive.publish(&target, 1, &disk(&[1], 0), &options(DAY)).unwrap();
+    let before = contents(&target);
+    let publish = |keys: &[EditionSigner]| {
+        let publisher = Publisher {
+            target: &target,
+            blocks: &archive.blocks,
+            workers: &InlineWorkers,
+            signers: keys,
+            observer: &Quiet,
+        };
+        publisher.publish(&[], &[], &options(2 * DAY))
+    };
+    assert!(matches!(publish(&signers(2)), Err(PublishError::Read(_))));
+    assert_eq!(contents(&target), before);
+    // A new key signs beside the old one once, and then alone.
+    publish(&signers(1).into_iter().chain(signers(2)).collect::<Vec<_>>()).unwrap();
+    publish(&signers(2)).unwrap();
+    assert!(matches!(publish(&signers(1)), Err(PublishError::Read(_))));
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_counts_the_same() {
+    let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+    let dry = PublishOptions { is_dry_run: true, ..options(DAY) };
+    let planned = archive.publish(&target, 1, &disk(&[1, 2, 3], 0), &dry).unwrap();
+    assert_eq!(contents(&target), BTreeMap::new());
+    let done = archive.publish(&target, 1, &disk(&[1, 2, 3], 0), &options(DAY)).unwrap();
+    assert_eq!((planned.object_count, planned.object_bytes), (done.object_count, done.object_bytes));
+}
+
+#[test]
+fn retired_objects_are_removed_after_the_grace_period() {
+    let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+    let keep = |time: i64| PublishOptions { keep: Some(1), ..options(time) };
+    let keys = [signers(1)[0].key()];
+    archive.publish(&target, 1, &disk(&[1, 2, 3], 0), &keep(DAY)).unwrap();
+    let second = archive.publish(&target, 2, &disk(&[1, 2, 4], 0), &keep(2 * DAY)).unwrap();
+    assert_eq!(second.dropped.len(), 1);
+    let plan = |day: i64| PrunePlan::new(&target, &keys, Timestamp(day * DAY), 14 * DAY).unwrap();
+    let first = plan(2);
+    // A block, a page and a root.
+    assert_eq!((first.live_count, first.waiting.len(), first.removed.len()), (5, 3, 0));
+    first.apply(&target).unwrap();
+    assert_eq!((plan(10).waiting.len(), plan(10).removed.len()), (3, 0));
+    // Block 3 is needed again, so it does not belong to the retired ones any more.
+    archive.publish(&target, 3, &disk(&[3, 2, 4], 0), &options(11 * DAY)).unwrap();
+    let last = plan(17);
+    assert_eq!((last.waiting.len(), last.removed.len()), (0, 2));
+    last.apply(&target).unwrap();
+    assert_eq!(check(&target).finding_count, 0);
+    let left = contents(&target).keys().filter(|name| name.starts_with("objects/")).count();
+    assert_eq!(left, 4 + 2 * 2);
+    assert!(PrunePlan::new(&target, &[signers(2)[0].key()], Timestamp(0), 0).is_err());
+}
+
+/// A target that fails at one call, and at all after it.
+struct EndingTarget {
+    below: MemoryTarget,
+    calls_left: AtomicU64,
+}
+
+impl EndingTarget {
+    fn call(&self) -> Result<(), TargetError> {
+        let left =
+            self.calls_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let source = std::io::Error::other("the end");
+        left.map(|_| ()).map_err(|_| TargetError::Failed { what: "memory".into(), source })
+    }
+}
+
+impl fmt::Display for EndingTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("memory")
+    }
+}
+
+impl Target for EndingTarget {
+    fn capabilities(&self) -> Capabilities {
+        self.below.capabilities()
+    }
+
+    fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {
+        self.call().and_then(|()| self.below.put(name, contents, mode))
+    }
+
+    fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
+        self.call().and_then(|()| self.below.get(name, range))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
+        self.call().and_then(|()| self.below.list(folder))
+    }
+
+    fn remove(&self, name: &FileName) -> Result<(), TargetError> {
+        self.call().and_then(|()| self.below.remove(name))
+    }
+}
+
+#[test]
+fn an_interruption_at_any_call_leaves_a_whole_edition() {
+    let (one, two) = (disk(&[1, 2, 3, 0, 5], 3), disk(&[1, 9, 3, 7, 5, 6], 0));
+    for calls in 0.. {
+        let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+        archive.publish(&target, 1, &one, &options(DAY)).unwrap();
+        let ending = EndingTarget { below: target.clone(), calls_left: AtomicU64::new(calls) };
+        let keep = PublishOptions { keep: Some(1), ..options(2 * DAY) };
+        let done = archive.publish(&ending, 2, &two, &keep);
+        let checked = check(&target);
+        assert_eq!(checked.finding_count, 0, "after {calls} calls");
+        assert_eq!(checked.serial, if done.is_ok() { 2 } else { 1 }, "after {calls} calls");
+        let keys = [signers(1)[0].key()];
+        let pruned = PrunePlan::new(&ending, &keys, Timestamp(3 * DAY), 0).map(|plan| plan.apply(&ending));
+        assert_eq!(check(&target).finding_count, 0, "after {calls} calls");
+        // The same commands complete the work.
+        archive.publish(&target, 2, &two, &keep).unwrap();
+        PrunePlan::new(&target, &keys, Timestamp(3 * DAY), 0).unwrap().apply(&target).unwrap();
+        let checked = check(&target);
+        assert_eq!((checked.finding_count, checked.image_count, checked.block_count), (0, 1, 6));
+        let left = contents(&target).keys().filter(|name| name.starts_with("objects/")).count();
+        assert_eq!(left, 6 + 2, "after {calls} calls");
+        if matches!(pruned, Ok(Ok(()))) {
+            assert!(calls > 10, "the interruptions were tried: {calls}");
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_second_publisher_is_noticed() {
+    /// Publishes something else before the head is read again.
+    struct Rival {
+        below: MemoryTarget,
+        lists: AtomicU64,
+    }
+    impl fmt::Display for Rival {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("memory")
+        }
+    }
+    impl Target for Rival {
+        fn capabilities(&self) -> Capabilities {
+            self.below.capabilities()
+        }
+        fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {
+            self.below.put(name, contents, mode)
+        }
+        fn get(&self, name: &FileName, range: Range<u64>) -> Result<Bytes, TargetError> {
+            self.below.get(name, range)
+        }
+        fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {
+            if self.lists.fetch_add(1, Ordering::Relaxed) == 1 {
+                Archive::default().publish(&self.below, 5, &disk(&[8], 0), &options(5 * DAY)).unwrap();
+            }
+            self.below.list(folder)
+        }
+        fn remove(&self, name: &FileName) -> Result<(), TargetError> {
+            self.below.remove(name)
+        }
+    }
+    let rival = Rival { below: MemoryTarget::new(), lists: AtomicU64::new(0) };
+    let refused = Archive::default().publish(&rival, 1, &disk(&[1], 0), &options(DAY));
+    assert!(matches!(refused, Err(PublishError::Raced)), "{refused:?}");
+    assert_eq!((check(&rival.below).serial, check(&rival.below).image_count), (1, 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// All listed disks are whole after any editions and prunes, and nothing else stays after the
+    /// grace period.
+    #[test]
+    fn editions_are_whole(
+        days in proptest::collection::vec((proptest::collection::vec(0_u16..6, 0..9), 0_usize..3, 1_usize..4), 1..6),
+    ) {
+        let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+        for (day, (numbers, rest, keep)) in (1_i64..).zip(days) {
+            let keep = PublishOptions { keep: Some(keep), ..options(day * DAY) };
+            archive.publish(&target, day, &disk(&numbers, rest), &keep).unwrap();
+            let plan = PrunePlan::new(&target, &[signers(1)[0].key()], Timestamp(day * DAY), DAY).unwrap();
+            plan.apply(&target).unwrap();
+            let checked = check(&target);
+            prop_assert_eq!(checked.finding_count, 0);
+            let left = contents(&target).keys().filter(|name| name.starts_with("objects/")).count();
+            prop_assert_eq!(left, plan.live_count + plan.waiting.len());
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The arguments of `varve publish`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+use varve_edition::{PublishedBlockBytes, StoredCompression};
+
+use super::snapshot_filter::SnapshotFilterArgs;
+use super::value::{parse_age, parse_size};
+
+pub const PUBLISH_HELP: &str = "\
+Anybody with the address can read the disks from any server of static files, and check every byte with the key in the address. \
+The address has no secret. The key file does: its holder can publish in your name. Publish again to add images: only blocks that \
+are not at the target yet are read, compressed and uploaded. An interrupted publication leaves the edition before it whole.
+
+To change the key, publish once with --key OLD --key NEW, and from then on with --key NEW alone.
+
+Examples:
+  varve -s /backup/store publish web /srv/www/disks --key ~/publisher.key
+  varve -s /backup/store publish web db s3://disks/public --key ~/publisher.key --keep 7 --prune
+  varve verify --publication /srv/www/disks/#varve1-KEY";
+
+#[derive(Debug, Clone, Args)]
+pub struct PublishArgs {
+    /// The snapshots of disk images
+    #[arg(required = true, value_name = "SNAPSHOT")]
+    pub snapshots: Vec<String>,
+
+    /// The folder or URL to publish at, as for `replicate`
+    #[arg(required = true, value_name = "TARGET", value_hint = ValueHint::AnyPath)]
+    pub target: String,
+
+    /// The file with the publisher's key, which is made if it is missing; may be given several
+    /// times
+    #[arg(long = "key", value_name = "FILE", required = true, value_hint = ValueHint::FilePath)]
+    pub keys: Vec<PathBuf>,
+
+    /// The size of blocks: 64K, 128K, 256K, 512K or 1M
+    #[arg(long, value_name = "BYTES", default_value = "128K", value_parser = parse_block_bytes)]
+    pub block_size: PublishedBlockBytes,
+
+    /// The compression: zstd:1 to zstd:19, zlib:1 to zlib:9, or none
+    #[arg(long, value_name = "METHOD", default_value = "zstd:3")]
+    pub compression: StoredCompression,
+
+    /// List only this number of images of each name, the newest ones [default: as before]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: Option<u32>,
+
+    /// The time after which readers suspect that newer editions are kept from them
+    #[arg(long, value_name = "AGE", default_value = "90d", value_parser = parse_age)]
+    pub expires: Duration,
+
+    /// Another URL with the same files, for readers; may be given several times [default: as
+    /// before]
+    #[arg(long = "mirror", value_name = "URL")]
+    pub mirrors: Vec<String>,
+
+    /// Remove objects that no image has needed for the time of --grace
+    ///
+    /// The plan is printed first. Objects that are no longer needed are listed in the file
+    /// `retired` at the target.
+    #[arg(long)]
+    pub prune: bool,
+
+    /// The time for which --prune keeps objects for readers of an older edition
+    #[arg(long, value_name = "AGE", default_value = "14d", requires = "prune", value_parser = parse_age)]
+    pub grace: Duration,
+
+    /// The maximum upload rate, in bytes a second
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub limit_rate: Option<u64>,
+
+    /// Only print what would be uploaded and removed
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+
+    #[command(flatten)]
+    pub which: SnapshotFilterArgs,
+}
+
+fn parse_block_bytes(text: &str) -> Result<PublishedBlockBytes, String> {
+    PublishedBlockBytes::new(parse_size(text)?)
+        .ok_or_else(|| "write a power of two from 64K to 1M, such as 128K".into())
+}

@@ -1,0 +1,272 @@
+//! `varve publish`
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use varve_archive::{Progress, Snapshot, SnapshotContent};
+use varve_edition::{EditionSigner, PublicationAddress};
+use varve_publish::{
+    ImageToPublish, PrunePlan, PublishError, PublishObserver, PublishOptions, PublishReport, Publisher,
+    ReadPublicationError, RetiredObject,
+};
+use varve_remote::Target;
+use varve_session::{NamedBy, UsageError, WithHint, target};
+use varve_tree::Entry;
+use varve_world::{Clock, Random, RealClock, RealRandom, RealWorkers};
+use zeroize::Zeroizing;
+
+use crate::arguments::PublishArgs;
+use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
+use crate::invocation::Invocation;
+use crate::outcome::CommandOutcome;
+use crate::progress_bar::ShownProgress;
+use crate::signals::cancellable_progress;
+use crate::{moment, say, show};
+
+/// The longest key file that is read, in bytes.
+const KEY_FILE_BYTES_MAX: u64 = 4096;
+
+struct PublishProgress(Arc<Progress>);
+
+impl PublishObserver for PublishProgress {
+    fn set_total(&self, bytes: u64) {
+        self.0.set_total(0, bytes);
+    }
+
+    fn add_done(&self, bytes: u64) {
+        self.0.add_bytes_done(bytes);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome> {
+    let archive = invocation.session.read()?;
+    let blocks = invocation.session.healing(&archive);
+    let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
+    let disks = args.snapshots.iter().map(|name| disk(choice.named(name)?));
+    let disks = disks.collect::<Result<Vec<_>>>()?;
+    let archived: Vec<Entry> = archive.snapshots().iter().filter_map(image_entry).collect();
+    let there = invocation.session.target(&args.target, NamedBy::User, args.limit_rate)?;
+    let place = target::shown(&args.target);
+    let signers = args.keys.iter().map(|file| signer(invocation, file, args.dry_run));
+    let signers = signers.collect::<Result<Vec<_>>>()?;
+    let mut new_id = [0; 16];
+    RealRandom.fill(&mut new_id)?;
+    let options = PublishOptions {
+        block_bytes: args.block_size,
+        compression: args.compression,
+        keep: args.keep.map(|keep| keep as usize),
+        lifetime: nanoseconds(args.expires),
+        mirrors: args.mirrors.clone(),
+        is_dry_run: args.dry_run,
+        now: RealClock.now(),
+        new_id,
+    };
+    let progress = cancellable_progress()?;
+    let shown = ShownProgress::start(&place, &progress, invocation.quiet);
+    let observer = PublishProgress(progress);
+    let publisher = Publisher {
+        target: &*there,
+        blocks: &*blocks,
+        workers: &RealWorkers::one_a_core(),
+        signers: &signers,
+        observer: &observer,
+    };
+    let report = publisher.publish(&disks, &archived, &options);
+    drop(shown);
+    invocation.session.report_lost(&blocks);
+    let report = report.with_hint(hint).with_context(|| format!("nothing new is published at {place}"))?;
+    print(invocation, args, &place, &report, &signers);
+    // A dry run of the first edition leaves nothing that a plan could be made for.
+    if args.prune && !(args.dry_run && report.serial == 1) {
+        prune(invocation, args, &publisher, &options)?;
+    }
+    Ok(CommandOutcome::Done)
+}
+
+fn nanoseconds(age: Duration) -> i64 {
+    i64::try_from(age.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn image_entry(snapshot: &Snapshot) -> Option<Entry> {
+    match &snapshot.content {
+        SnapshotContent::Image(entry) => Some(*entry),
+        SnapshotContent::Folder(_) => None,
+    }
+}
+
+fn disk(snapshot: &Snapshot) -> Result<ImageToPublish> {
+    let Some(entry) = image_entry(snapshot) else {
+        let name = show::name(snapshot.name.as_bytes());
+        bail!(UsageError(format!("{name} is a folder: only images of disks can be published")));
+    };
+    Ok(ImageToPublish { name: snapshot.name.clone(), time: snapshot.time, entry })
+}
+
+/// Reads a key file, and makes it if it is missing.
+fn signer(invocation: &Invocation, file: &Path, is_dry_run: bool) -> Result<EditionSigner> {
+    let context = || format!("cannot read the key file {}", file.display());
+    match fs::metadata(file) {
+        Ok(there) if there.len() > KEY_FILE_BYTES_MAX => {
+            bail!("{}: it is too long for the key of a publication", file.display())
+        }
+        Ok(_) => {
+            let text = Zeroizing::new(fs::read_to_string(file).with_context(context)?);
+            EditionSigner::from_text(&text).with_context(context)
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let mut seed = Zeroizing::new([0; 32]);
+            RealRandom.fill(&mut *seed)?;
+            let signer = EditionSigner::from_seed(*seed);
+            if !is_dry_run {
+                make_key_file(file, &signer)
+                    .with_context(|| format!("cannot make the key file {}", file.display()))?;
+                if !invocation.quiet {
+                    remark!(
+                        "varve: {} is new: it has the secret key of this publication. Keep a copy elsewhere: without it there are no new editions",
+                        file.display()
+                    );
+                }
+            }
+            Ok(signer)
+        }
+        Err(error) => Err(error).with_context(context),
+    }
+}
+
+fn make_key_file(file: &Path, signer: &EditionSigner) -> std::io::Result<()> {
+    let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    new.write_all(signer.to_text().as_bytes())?;
+    new.sync_all()?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn hint(error: &PublishError) -> Option<&'static str> {
+    match error {
+        PublishError::Read(ReadPublicationError::Head { .. }) => Some(
+            "sign with the key of the edition that is there, or with --key OLD --key NEW, or choose another target",
+        ),
+        PublishError::Raced | PublishError::Missing { .. } => Some("run the same command again"),
+        _ => None,
+    }
+}
+
+fn print(
+    invocation: &Invocation,
+    args: &PublishArgs,
+    place: &str,
+    report: &PublishReport,
+    signers: &[EditionSigner],
+) {
+    let key = signers.last().map(EditionSigner::key);
+    let address = |place: &str| PublicationAddress { place: place.trim_end_matches('/').to_owned(), key };
+    let mirrors: Vec<_> = report.mirrors.iter().map(|mirror| address(mirror).to_string()).collect();
+    for image in &report.images {
+        if invocation.json {
+            let fields = json!({
+                "name": image.name,
+                "time": moment::rfc3339(image.time),
+                "size": image.size,
+                "published_before": image.was_there,
+                "read_blocks": image.read_count,
+                "kept_blocks": image.kept_count,
+            });
+            say::record("published_image", fields);
+        } else if !invocation.quiet {
+            let shown = format!("{}@{}", show::name(image.name.as_bytes()), moment::show(image.time));
+            let size = show::bytes(image.size);
+            match image.was_there {
+                true => say!("{shown}: {size}, published before"),
+                false => say!(
+                    "{shown}: {size}, {} read, {} as before",
+                    show::count(image.read_count, "block"),
+                    image.kept_count
+                ),
+            }
+        }
+    }
+    if invocation.json {
+        let fields = json!({
+            "target": place,
+            "dry_run": args.dry_run,
+            "serial": report.serial,
+            "images": report.listed_count,
+            "dropped_images": report.dropped.len(),
+            "objects": report.object_count,
+            "bytes": report.object_bytes,
+            "expires": moment::rfc3339(report.expires),
+            "key": key.map(|key| key.to_string()),
+            "address": address(place).to_string(),
+            "mirrors": mirrors,
+        });
+        say::record("published", fields);
+        return;
+    }
+    if invocation.quiet {
+        return;
+    }
+    let would = if args.dry_run { "would be " } else { "" };
+    say!(
+        "{} of {} {would}uploaded to {place}",
+        show::count(report.object_count as u64, "object"),
+        show::bytes(report.object_bytes)
+    );
+    if !report.dropped.is_empty() {
+        say!("{} {would}no longer listed", show::count(report.dropped.len() as u64, "image"));
+    }
+    if args.dry_run {
+        return;
+    }
+    let images = show::count(report.listed_count as u64, "image");
+    say!("edition {}: {images}, until {}", report.serial, moment::show(report.expires));
+    if mirrors.is_empty() {
+        say!("address: {}", address("https://HOST/PATH"));
+    }
+    for mirror in &mirrors {
+        say!("address: {mirror}");
+    }
+}
+
+/// Prints the plan of a prune, and carries it out.
+fn prune(
+    invocation: &Invocation,
+    args: &PublishArgs,
+    publisher: &Publisher<'_>,
+    options: &PublishOptions,
+) -> Result<()> {
+    let there: &dyn Target = publisher.target;
+    let plan = PrunePlan::new(there, &publisher.keys(), options.now, nanoseconds(args.grace))
+        .context("nothing is removed")?;
+    let bytes = |objects: &[RetiredObject]| objects.iter().map(|object| object.bytes).sum::<u64>();
+    if invocation.json {
+        let fields = json!({
+            "dry_run": args.dry_run,
+            "needed_objects": plan.live_count,
+            "retired_objects": plan.waiting.len(),
+            "retired_bytes": bytes(&plan.waiting),
+            "removed_objects": plan.removed.len(),
+            "removed_bytes": bytes(&plan.removed),
+        });
+        say::record("publication_pruned", fields);
+    } else if !invocation.quiet {
+        let count = |objects: &[RetiredObject]| show::count(objects.len() as u64, "object");
+        let (waiting, removed) = (count(&plan.waiting), count(&plan.removed));
+        say!("{waiting} of {} retired: removed after the grace period", show::bytes(bytes(&plan.waiting)));
+        let would = if args.dry_run { "would be removed" } else { "to be removed now" };
+        say!("{removed} of {} {would}", show::bytes(bytes(&plan.removed)));
+    }
+    if !args.dry_run {
+        plan.apply(there).context("not all retired objects are removed: the next --prune continues")?;
+    }
+    Ok(())
+}

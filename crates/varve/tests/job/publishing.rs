@@ -1,0 +1,248 @@
+//! Publications: made by the program, checked by the program, and read by a client that shares no
+//! code with it.
+#![allow(clippy::print_stderr, reason = "says what it skipped")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use crate::sandbox::{Sandbox, json_lines, noise, python};
+
+const MIB: usize = 1 << 20;
+
+/// A disk of text and noise with holes.
+fn disk(seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 5 * MIB + 1234];
+    bytes[200_000..900_000].copy_from_slice(&noise(seed, 700_000));
+    let text: Vec<u8> = b"a line of a file on a disk\n".iter().copied().cycle().take(2 * MIB).collect();
+    bytes[3 * MIB..5 * MIB].copy_from_slice(&text);
+    let end = bytes.len();
+    bytes[end - 10..].copy_from_slice(&noise(seed + 1, 10));
+    bytes
+}
+
+fn publish(sandbox: &Sandbox, more: &[&str]) -> Vec<serde_json::Value> {
+    sandbox.json([&["publish", "disk", "www", "--key", "publisher.key"], more].concat())
+}
+
+fn objects(folder: &Path) -> Vec<PathBuf> {
+    let folders = fs::read_dir(folder.join("objects")).unwrap();
+    let mut files: Vec<_> = folders
+        .flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap())
+        .map(|file| file.unwrap().path())
+        // Not the files of an upload that has not ended.
+        .filter(|file| file.file_name().unwrap().len() == 64)
+        .collect();
+    files.sort();
+    files
+}
+
+fn fetch(sandbox: &Sandbox, address: &str, image: &str) -> Output {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rosetta/fetch_publication.py");
+    let mut command = python();
+    command.args([script, address, image]).arg(sandbox.path("fetched"));
+    command.current_dir(sandbox.path("")).output().unwrap()
+}
+
+#[test]
+fn a_client_of_sixty_lines_reads_every_image() {
+    let script =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../rosetta/fetch_publication.py"));
+    assert!(script.unwrap().lines().count() <= 60);
+    if python().arg("--version").output().is_err() {
+        eprintln!("skipped: the client, which needs python3");
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    let mut images = Vec::new();
+    let mut address = String::new();
+    for seed in [1, 2] {
+        let taken = sandbox.snapshot_bytes("disk", &disk(seed));
+        let edition = publish(&sandbox, &["--compression", "zlib:6", "--block-size", "64K"]).pop().unwrap();
+        address = format!("www#{}", edition["key"].as_str().unwrap());
+        images.push(taken["time"].as_str().unwrap().to_owned());
+    }
+    for (time, seed) in images.iter().zip([1, 2]) {
+        let output = fetch(&sandbox, &address, &format!("disk@{time}"));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(fs::read(sandbox.path("fetched")).unwrap() == disk(seed), "{time}");
+    }
+    assert!(fetch(&sandbox, &address, "disk").status.success());
+    assert!(fs::read(sandbox.path("fetched")).unwrap() == disk(2), "the newest");
+
+    // It believes neither another key nor other bytes.
+    let text = fs::read_to_string(sandbox.path("publisher.key")).unwrap();
+    assert!(text.starts_with("varve publication key 1\n"));
+    let other = publish_elsewhere(&sandbox);
+    assert!(!fetch(&sandbox, &format!("www#{other}"), "disk").status.success());
+    for object in objects(&sandbox.path("www")) {
+        let good = fs::read(&object).unwrap();
+        let mut bad = good.clone();
+        bad[good.len() / 2] ^= 1;
+        fs::write(&object, bad).unwrap();
+        let fetched: Vec<bool> = images
+            .iter()
+            .map(|time| fetch(&sandbox, &address, &format!("disk@{time}")).status.success())
+            .collect();
+        assert!(fetched.contains(&false), "{}", object.display());
+        fs::write(&object, good).unwrap();
+    }
+}
+
+fn publish_elsewhere(sandbox: &Sandbox) -> String {
+    let edition = sandbox.json(["publish", "disk", "elsewhere", "--key", "other.key"]).pop().unwrap();
+    edition["key"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_edition_costs_what_has_changed() {
+    let sandbox = Sandbox::encrypted();
+    let mut bytes = disk(1);
+    sandbox.snapshot_bytes("disk", &bytes);
+    let dry = publish(&sandbox, &["--dry-run"]).pop().unwrap();
+    assert!(!sandbox.path("www").exists() && !sandbox.path("publisher.key").exists());
+    let first = publish(&sandbox, &[]).pop().unwrap();
+    assert_eq!((&dry["objects"], &dry["bytes"]), (&first["objects"], &first["bytes"]));
+    let mode = fs::metadata(sandbox.path("publisher.key")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert_eq!(objects(&sandbox.path("www")).len() as u64, first["objects"].as_u64().unwrap());
+    assert!(fs::read_to_string(sandbox.path("www/FORMAT.md")).unwrap().contains("VARVEMAP"));
+
+    bytes[500_000] ^= 1;
+    sandbox.snapshot_bytes("disk", &bytes);
+    let lines = publish(&sandbox, &["--mirror", "https://disks.example/a/"]);
+    assert_eq!((&lines[0]["read_blocks"], &lines[1]["objects"]), (&1.into(), &3.into()), "{lines:?}");
+    let mirror = lines[1]["mirrors"][0].as_str().unwrap();
+    assert_eq!(mirror, format!("https://disks.example/a/#{}", lines[1]["key"].as_str().unwrap()));
+    let address = lines[1]["address"].as_str().unwrap().to_owned();
+    let checked = sandbox.json(["verify", "--publication", &address]).remove(0);
+    assert_eq!((&checked["images"], &checked["damaged"]), (&2.into(), &0.into()));
+
+    // Only the newest image stays listed. Objects of the other one go after the grace period.
+    let lines = publish(&sandbox, &["--keep", "1", "--prune"]);
+    assert_eq!((&lines[1]["dropped_images"], &lines[1]["images"]), (&1.into(), &1.into()));
+    assert_eq!((&lines[2]["retired_objects"], &lines[2]["removed_objects"]), (&3.into(), &0.into()));
+    let before = objects(&sandbox.path("www")).len();
+    let lines = publish(&sandbox, &["--keep", "1", "--prune", "--grace", "0h"]);
+    assert_eq!(lines[2]["removed_objects"], 3);
+    assert_eq!(objects(&sandbox.path("www")).len(), before - 3);
+    assert_eq!(sandbox.json(["verify", "--publication", &address])[0]["damaged"], 0);
+}
+
+#[test]
+fn damage_and_wrong_keys_are_named() {
+    let sandbox = Sandbox::encrypted();
+    sandbox.snapshot_bytes("disk", &disk(3));
+    let key = publish(&sandbox, &[]).pop().unwrap()["key"].as_str().unwrap().to_owned();
+    let address = format!("www/#{key}");
+    let object = objects(&sandbox.path("www")).remove(0);
+    let mut bytes = fs::read(&object).unwrap();
+    bytes[0] ^= 0x40;
+    fs::write(&object, &bytes).unwrap();
+    let stderr = sandbox.fails(5, ["verify", "--publication", &address]);
+    let name = object.file_name().unwrap().to_str().unwrap();
+    assert!(stderr.contains(name) && stderr.contains("belongs to disk"), "{stderr}");
+    fs::remove_file(&object).unwrap();
+    assert!(sandbox.fails(5, ["verify", "--publication", &address]).contains(name));
+
+    let other = publish_elsewhere(&sandbox);
+    let stderr = sandbox.fails(1, ["verify", "--publication", &format!("www#{other}")]);
+    assert!(stderr.contains("signed with other keys") && stderr.contains(&key), "{stderr}");
+    let stderr = sandbox.fails(2, ["verify", "--publication", "www"]);
+    assert!(stderr.contains("#varve1-KEY"), "{stderr}");
+    let stderr = sandbox.fails(1, ["publish", "disk", "www", "--key", "other.key"]);
+    assert!(stderr.contains("signed with other keys") && stderr.contains("--key OLD --key NEW"), "{stderr}");
+    // Both keys once, then the new one alone.
+    sandbox.ok(["-q", "publish", "disk", "www", "--key", "publisher.key", "--key", "other.key"]);
+    sandbox.ok(["-q", "publish", "disk", "www", "--key", "other.key"]);
+    sandbox.fails(1, ["publish", "disk", "www", "--key", "publisher.key"]);
+
+    fs::create_dir(sandbox.path("folder")).unwrap();
+    sandbox.ok(["snapshot", "folder"]);
+    let stderr = sandbox.fails(2, ["publish", "folder", "www", "--key", "other.key"]);
+    assert!(stderr.contains("only images of disks"), "{stderr}");
+}
+
+#[test]
+fn a_killed_publication_leaves_the_edition_before_it() {
+    let sandbox = Sandbox::encrypted();
+    sandbox.snapshot_bytes("disk", &disk(5));
+    let key = publish(&sandbox, &[]).pop().unwrap()["key"].as_str().unwrap().to_owned();
+    let (head, there) = (fs::read(sandbox.path("www/head")).unwrap(), objects(&sandbox.path("www")).len());
+    sandbox.snapshot_bytes("disk", &noise(6, 4 * MIB));
+    let mut child = sandbox
+        .command()
+        .args(["publish", "disk", "www", "--key", "publisher.key", "--limit-rate", "1M"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while objects(&sandbox.path("www")).len() < there + 3 {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(fs::read(sandbox.path("www/head")).unwrap() == head);
+    let address = format!("www#{key}");
+    let checked = sandbox.json(["verify", "--publication", &address]).remove(0);
+    assert_eq!((&checked["serial"], &checked["damaged"]), (&1.into(), &0.into()));
+
+    // The next run uploads the rest.
+    let whole = publish(&sandbox, &[]).pop().unwrap();
+    assert!(whole["objects"].as_u64().unwrap() < 32 + 2, "{whole}");
+    let run = sandbox.run(["--json", "verify", "--publication", &address]);
+    let checked = json_lines(&run.text()).remove(0);
+    assert_eq!((&checked["serial"], &checked["damaged"]), (&2.into(), &0.into()));
+}
+
+const PAGE: &str = include_str!("../../../../docs/guide/publishing.md");
+
+/// Numbers, dates and keys differ from run to run.
+fn without_numbers(output: &str) -> Vec<String> {
+    let word = |word: &str| {
+        if word.bytes().any(|byte| byte.is_ascii_digit()) { "#".into() } else { word.to_owned() }
+    };
+    output.lines().map(|line| line.split_whitespace().map(word).collect::<Vec<_>>().join(" ")).collect()
+}
+
+fn key_in(text: &str) -> String {
+    text.split(['#', '\n']).find(|part| part.starts_with("varve1-")).unwrap().to_owned()
+}
+
+#[test]
+fn the_program_prints_what_the_page_on_publishing_says() {
+    let sandbox = Sandbox::empty();
+    sandbox.ok(["init"]);
+    let mut image = noise(7, 24 * MIB);
+    for day in [1, 2] {
+        fs::write(sandbox.path("web.img"), &image).unwrap();
+        let time = format!("2026-11-0{day}T22:00:00Z");
+        sandbox.ok(["snapshot", "web.img", "--as", "image", "--name", "web", "--time", &time]);
+        image[10 * MIB..11 * MIB].copy_from_slice(&noise(8, MIB));
+    }
+    let blocks = PAGE.split("```").filter_map(|block| block.strip_prefix("console\n"));
+    let mut session: Vec<(&str, String)> = Vec::new();
+    for line in blocks.flat_map(str::lines) {
+        match line.strip_prefix("$ varve ") {
+            Some(command) => session.push((command.strip_prefix("-s st ").unwrap_or(command), String::new())),
+            None => session.last_mut().unwrap().1 += &format!("{line}\n"),
+        }
+    }
+    assert_eq!(session.len(), 4, "{session:?}");
+    let on_page = key_in(PAGE);
+    let mut own = on_page.clone();
+    for (command, expected) in session {
+        let run = sandbox.run(command.replace(&on_page, &own).split_whitespace());
+        assert_eq!(run.code, Some(0), "{command}: {}", run.stderr);
+        if run.text().contains("#varve1-") {
+            own = key_in(&run.text());
+        }
+        assert_eq!(
+            without_numbers(&(run.stderr.clone() + &run.text())),
+            without_numbers(&expected),
+            "{command}"
+        );
+    }
+}
