@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use varve_block::{BlockName, GetError, LogAddress};
+use varve_log::ArenaState;
 
 use super::Reader;
 use super::search::{BlockSearch, RequestedBlock};
@@ -75,17 +76,30 @@ impl Reader {
     }
 
     /// Forgets damage at places where no directory page names the block: the index is out of date
-    /// there, because the arena was replaced. No page names a block that waits for its page.
+    /// there, because the arena was replaced. No page names a block that waits for its page, and
+    /// damage may have taken the page.
     fn clear_outdated(&self, search: &mut BlockSearch) {
         let BlockSearch { requested, read } = search;
         for (number, requested) in requested.iter_mut().enumerate().filter(|(_, one)| one.is_lost()) {
             let mut places = read.iter().filter(|(_, numbers)| numbers.contains(&number));
             let is_named = places.any(|(address, _)| {
                 !matches!(self.vault.directory().find(*address, &requested.name), Ok(None))
+                    || !self.may_be_outdated(*address)
             });
             if !is_named && !requested.waits_for_page {
                 requested.damage = None;
             }
+        }
+    }
+
+    /// Returns true if the arena at a place is whole, or ends before it: so nothing but an index that
+    /// is out of date leads there. The bytes of an arena without a seal may have been overwritten.
+    fn may_be_outdated(&self, address: LogAddress) -> bool {
+        let (log, (id, granule)) = (self.vault.log(), self.vault.map().locate(address));
+        match log.open_arena(id).and_then(|arena| log.state(&arena)) {
+            Ok(ArenaState::Sealed { .. }) => true,
+            Ok(ArenaState::Unsealed) => log.file_bytes(id).is_ok_and(|bytes| bytes <= granule.byte_offset()),
+            Err(_) => false,
         }
     }
 

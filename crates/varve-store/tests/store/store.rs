@@ -383,6 +383,27 @@ fn a_damaged_block_that_waits_for_its_page_is_not_missing() {
     assert!(results.iter().any(Result::is_err), "the drafts have them all");
 }
 
+/// A disk overwrites an arena while a program reads from it.
+#[test]
+fn a_block_of_an_arena_that_was_zeroed_is_not_missing() {
+    let storage = default_store();
+    let store = open(&storage, 2, WRITER);
+    let names: Vec<_> = (0..20).map(|seed| put(&store, &random_bytes(seed, 50_000))).collect();
+    store.close().unwrap();
+    let file = FileName::new("arenas/0000000000.arena").unwrap();
+    let whole = storage.contents(&file).unwrap();
+    for kept_bytes in [0, 1000] {
+        let store = open(&storage, 3, StoreAccess::Read);
+        let mut contents = whole.clone();
+        contents[kept_bytes..].fill(0);
+        storage.set_contents(&file, contents);
+        for found in store.get_batch(&names) {
+            assert!(matches!(found, Err(GetError::Damaged { .. } | GetError::Failed { .. })), "{found:?}");
+        }
+        storage.set_contents(&file, whole.clone());
+    }
+}
+
 #[test]
 fn what_was_synced_survives_a_cut_anywhere() {
     let storage = default_store();
