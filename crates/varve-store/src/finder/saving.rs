@@ -14,6 +14,9 @@ use crate::saved_index::{Coverage, checkpoint_file, checkpoint_key, summary_file
 const UNSAVED_SHARE: u64 = 32;
 /// Fewer blocks than this are read from the log's directories as fast as from a checkpoint.
 const UNSAVED_BLOCKS_MIN: u64 = 100_000;
+/// An arena that no checkpoint covers takes about as long to read as the names of so many blocks,
+/// even if it has none.
+const UNSAVED_ARENA_BLOCKS: u64 = 1000;
 
 /// A checkpoint was not written.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +33,8 @@ impl Finder {
             Some(index) => index.unsaved(),
             None => self.unsaved_blocks.load(Ordering::Relaxed),
         };
+        let read_arenas = self.taken.lock().len() as u64;
+        let unsaved = unsaved.saturating_add(read_arenas.saturating_mul(UNSAVED_ARENA_BLOCKS));
         let due = UNSAVED_BLOCKS_MIN.max(self.index.len().checked_div(UNSAVED_SHARE).unwrap_or_default());
         unsaved >= due || self.index.disk().is_some_and(DiskIndex::has_unsaved_run)
     }

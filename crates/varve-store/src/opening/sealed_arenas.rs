@@ -14,6 +14,10 @@ use crate::saved_index::CoveredPart;
 /// At most this many bytes of pages are read at a time, or one page.
 const PAGES_BYTES_MAX: u64 = 8 << 20;
 
+/// The arenas that each worker opens before their pages are read. A store may have very many that
+/// are almost empty.
+const ARENAS_OF_A_WORKER: usize = 16;
+
 /// The arenas that are not sealed, found while the sealed ones were read.
 #[derive(Default)]
 pub(super) struct UnsealedArenas {
@@ -46,7 +50,7 @@ impl Opening<'_> {
         let arenas_total = ids.len() as u64;
         let mut arenas_done = 0;
         let (mut found, mut never_begun) = (UnsealedArenas::default(), NeverBegun::default());
-        for group in ids.chunks(workers.reading_width()) {
+        for group in ids.chunks(workers.reading_width() * ARENAS_OF_A_WORKER) {
             let mut due = Vec::new();
             for (id, opened) in
                 group.iter().zip(read_each(workers.as_ref(), group, |id| self.open_with_seal(*id)))
