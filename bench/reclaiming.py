@@ -7,13 +7,15 @@ Every measurement begins with a cold cache, on a fresh copy of the store.
               takes longer than its dry run, beside `cp` and sync of as many bytes of the log as it wrote
 
 The nights are made here: half of the disk can be compressed, and each night overwrites about a tenth of it in
-runs of 64 KiB to 4 MiB. Each round also prints the share of dead bytes before and after, and the peak memory.
+runs of 64 KiB to 4 MiB. Each round also prints the share of dead bytes before and after, the peak memory of
+`forget` and `gc`, and the time for which the longest batch of `gc` kept other writers waiting.
 """
 
 import json
 import random
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 from bench.measure import CannotMeasure, Command, Cost, logical_bytes, make_cold, remove, run
@@ -100,22 +102,28 @@ class Reclaiming:
         plan_words = ("gc",)
         cold("plan", self.varve.varve(place, *plan_words, "--dry-run"))
         before = json.loads(self.say(place, *plan_words, "--dry-run", "--json").splitlines()[0])
-        cold("gc", self.varve.varve(place, *plan_words), is_writer=True)
+        report = self.work / "gc.json"
+        cold("gc", replace(self.varve.varve(place, *plan_words, "--json"), stdout=report), is_writer=True)
+        batches = json.loads(report.read_text().splitlines()[-1]).get("batches", [])
+        locked = max((batch["locked_seconds"] for batch in batches), default=0.0)
         after = json.loads(self.say(place, *plan_words, "--dry-run", "--json").splitlines()[0])
         subprocess.run([self.varve.program, "-s", place.store, "--key-file", place.key, "verify", "--data", "--quiet"], check=True)
         sample, copy = self.work / "sample", self.work / "copy"
         with open(sample, "wb") as file:
             written = before["written_bytes"]
             for arena in sorted((self.work / f"{self.varve.name}.kept" / "store" / "arenas").iterdir()):
-                file.write(arena.read_bytes()[: written - file.tell()])
+                with open(arena, "rb") as part:
+                    # In pieces: a child's peak is at least the memory of this interpreter.
+                    while file.tell() < written and (piece := part.read(min(MIB, written - file.tell()))):
+                        file.write(piece)
         make_cold(sample)
         measured["copy"] = run(Command(["cp", str(sample), str(copy)]), then_sync=self.work)
         for made in (sample, copy):
             remove(made)
-        peak = max(cost.peak_bytes for cost in measured.values())
+        peak = max(measured[what].peak_bytes for what in ("forget", "gc"))
         freed = before["bytes"] - after["bytes"]
         print(f"  reclaim, round {round_number}: {before['dead_bytes'] / before['bytes']:.1%} of the log was dead, {freed / max(1, before['dead_bytes']):.1%} of that is freed, "
-              f"{after['dead_bytes'] / after['bytes']:.1%} of the rest is dead; wrote {written / MIB:.0f} MiB; peak memory {peak / MIB:.0f} MiB; "
+              f"{after['dead_bytes'] / after['bytes']:.1%} of the rest is dead; wrote {written / MIB:.0f} MiB; peak memory {peak / MIB:.0f} MiB; locked for {locked:.2f} s; "
               f"{', '.join(f'{what} {cost.seconds:.2f} s' for what, cost in measured.items())}", flush=True)
         return measured["forget"].seconds + measured["gc"].seconds, measured
 

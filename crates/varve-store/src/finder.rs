@@ -65,6 +65,8 @@ pub(crate) struct Finder {
     believed: Mutex<Seals>,
     /// The uids of the arenas whose pages were read since.
     taken: Mutex<BTreeMap<ArenaId, [u8; 16]>>,
+    /// The number of arenas that were found to be replaced because a block was not where it was.
+    changed_count: AtomicU64,
 }
 
 impl Finder {
@@ -83,6 +85,7 @@ impl Finder {
             notes: LogNotes::new(coverage.notes.clone()),
             believed: Mutex::new(coverage.sealed.clone()),
             taken: Mutex::default(),
+            changed_count: AtomicU64::new(0),
         }
     }
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, GetError, PutError, Score, SyncError};
 use varve_index::{DiskIndexStats, IndexStats};
 use varve_log::{AppendError, ArenaId, DirectoryPage, OpenLogError, ReadLogError};
-use varve_world::World;
+use varve_world::{Timestamp, World};
 
 use crate::config::StoreConfig;
 use crate::directory::ClumpPlace;
@@ -36,6 +36,8 @@ pub struct Store {
     tail: Arc<Tail>,
     /// `Some` in a store that is open for writing.
     intake: Option<Intake>,
+    /// The time at which this writer got the lock.
+    locked_since: Option<Timestamp>,
 }
 
 impl Store {
@@ -74,6 +76,13 @@ impl Store {
     #[must_use]
     pub fn role(&self) -> Role {
         self.vault.role()
+    }
+
+    /// Returns the time since which this writer holds the lock, and others wait; `None` if the
+    /// store was opened for reading.
+    #[must_use]
+    pub fn locked_since(&self) -> Option<Timestamp> {
+        self.locked_since
     }
 
     /// Returns true if the store was opened for writing.
@@ -343,6 +352,25 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Gets blocks. A reader looks again for those that a collector has moved meanwhile.
+    fn get_blocks(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
+        if self.is_open_to_write() {
+            return self.reader.get_blocks(names);
+        }
+        let follow_count = self.tail.follow_count();
+        let mut got = self.reader.get_blocks(names);
+        let missed: Vec<usize> = (0..got.len()).filter(|number| got[*number].is_err()).collect();
+        if !missed.is_empty() && self.tail.follow_moved(follow_count) {
+            let names: Vec<BlockName> = missed.iter().map(|number| names[*number]).collect();
+            for (number, again) in missed.into_iter().zip(self.reader.get_blocks(&names)) {
+                got[number] = again;
+            }
+        }
+        got
+    }
+}
+
 impl BlockStore for Store {
     fn score_bytes(&self) -> usize {
         self.config().score_bytes()
@@ -359,7 +387,7 @@ impl BlockStore for Store {
 
     fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
         let names = std::slice::from_ref(name);
-        self.reader.get_blocks(names).pop().unwrap_or(Err(GetError::NotFound { name: *name }))
+        self.get_blocks(names).pop().unwrap_or(Err(GetError::NotFound { name: *name }))
     }
 
     fn sync(&self) -> Result<(), SyncError> {
@@ -372,7 +400,7 @@ impl BlockStore for Store {
     }
 
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
-        self.reader.get_blocks(names)
+        self.get_blocks(names)
     }
 
     fn expect(&self, names: &[BlockName]) {

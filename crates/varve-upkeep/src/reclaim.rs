@@ -14,6 +14,7 @@ mod arena_use;
 mod kept_frames;
 mod live_blocks;
 mod live_clump;
+mod merger;
 mod plan;
 mod prices;
 mod reclaim_error;

@@ -15,8 +15,8 @@ use std::io;
 use varve_block::{BlockName, has_kind};
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
 use varve_store::{
-    FindLeasesError, LeasedSnapshots, NotPermitted, Permission, ScoreAlgorithm, Store, held_leases,
-    note_fingerprint,
+    CompareMode, FindLeasesError, LeasedSnapshots, NotPermitted, Permission, ScoreAlgorithm, Store,
+    held_leases, note_fingerprint,
 };
 use varve_upkeep::{
     ArenaMeter, ArenaObstacle, ArenaUse, BatchLimits, LiveBlocks, PricedTarget, ReclaimBatch, ReclaimBudget,
@@ -40,11 +40,14 @@ const DAY_NANOSECONDS: i64 = 86_400_000_000_000;
 const MEASURED_COUNT: usize = 64;
 /// The memory for the list of dead blocks that lead to others is not bounded below this.
 const BARREN_BYTES_LEAST: u64 = 16 << 20;
+/// Arenas shorter than this part of a full one are merged.
+const MERGED_PART: u64 = 8;
 
 /// The settings of a collection.
 #[derive(Debug, Clone)]
 pub struct CollectOptions {
-    /// The limits of the run. The list of young arenas and the prices are filled in here.
+    /// The limits of the run. The list of young arenas, the prices, and the size below which arenas
+    /// are merged, are filled in here.
     pub budget: ReclaimBudget,
     /// The bound on the memory for the set of live leaves.
     pub filter_bytes: u64,
@@ -267,7 +270,12 @@ impl Collection {
         let limits = BatchLimits { written_bytes: self.options.budget.batch_bytes, until };
         let live = &self.live;
         let should_stop = || progress.is_cancelled();
-        let done = reclaimer.replace(&arenas, &|name| live.contains(name), limits, &should_stop)?;
+        let is_live = |name: &BlockName| live.contains(name);
+        let done = if batch.is_merge {
+            reclaimer.merge(&arenas, &is_live, limits, &should_stop)?
+        } else {
+            reclaimer.replace(&arenas, &is_live, limits, &should_stop)?
+        };
         let is_handled = |arena: &RewrittenArena| {
             !arenas.contains(&arena.arena)
                 || done.replaced.iter().any(|replaced| replaced.arena == arena.arena)
@@ -407,7 +415,15 @@ fn plan_of(store: &Store, uses: &[ArenaUse], options: &CollectOptions) -> Result
     let prices = prices_now(store, &options.prices)?;
     // Each target is sent what is written.
     let upload_price = options.budget.upload_price + prices.targets.len() as f64;
-    let budget = ReclaimBudget { young, prices, upload_price, ..options.budget.clone() };
+    let config = store.config();
+    let budget = ReclaimBudget {
+        young,
+        prices,
+        upload_price,
+        merge_below: config.arena_map.arena_bytes() / MERGED_PART,
+        can_move: config.compare == CompareMode::Hash,
+        ..options.budget.clone()
+    };
     Ok(ReclaimPlan::new(uses, &budget))
 }
 

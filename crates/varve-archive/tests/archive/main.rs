@@ -11,6 +11,8 @@ mod format_page;
 mod image;
 mod live_blocks;
 mod many_hands;
+mod many_stubs;
+mod merging;
 mod retention;
 mod space;
 mod write_only;

@@ -22,8 +22,8 @@ use varve_block::with_causes;
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
 use varve_sim::{Fault, SimDisk, Strike};
 use varve_store::{
-    CompareMode, DiskIndexConfig, Encryption, IndexKind, PassphraseCost, ScoreAlgorithm, Store, StoreAccess,
-    StoreConfig,
+    CompareMode, DiskIndexConfig, Encryption, IndexKind, Keyring, NewKey, PassphraseCost, Role,
+    ScoreAlgorithm, Secret, Store, StoreAccess, StoreConfig,
 };
 use varve_upkeep::{FILTER_BYTES_DEFAULT, ReclaimBudget};
 use varve_world::{Random, SeededRandom, Timestamp};
@@ -59,6 +59,8 @@ enum StoreKind {
     DiskIndex,
     ByValue,
     Sha1,
+    /// Each snapshot is taken with a key that cannot read, and is a small arena of its own.
+    WriteOnlyNights,
 }
 
 impl StoreKind {
@@ -83,6 +85,10 @@ impl StoreKind {
                     ..DiskIndexConfig::default()
                 };
             }
+            Self::WriteOnlyNights => {
+                config.encryption = Encryption::Aes256Gcm;
+                config.arena_map = ArenaMap::new(4 * ArenaMap::ARENA_BYTES_MIN).unwrap();
+            }
             Self::ByValue => config.compare = CompareMode::Value,
             Self::Sha1 => config.score = ScoreAlgorithm::Sha1,
         }
@@ -94,6 +100,8 @@ impl StoreKind {
 struct CollectedStore {
     disk: SimDisk,
     config: StoreConfig,
+    /// The secret with which snapshots are taken.
+    taker: Option<Secret>,
     sessions: u64,
     has_forgotten: bool,
     has_taken_between: bool,
@@ -104,7 +112,12 @@ impl CollectedStore {
         let (disk, config) = (SimDisk::new(seed), kind.config());
         let secret = session::secret(&config);
         Store::create(&world(&disk, 1), &config, secret.as_ref(), PassphraseCost::default()).unwrap();
-        let mut store = Self { disk, config, sessions: 1, has_forgotten: false, has_taken_between: false };
+        let taker = match kind {
+            StoreKind::WriteOnlyNights => Some(add_write_only_key(&disk, secret.as_ref().unwrap())),
+            _ => secret,
+        };
+        let (has_forgotten, has_taken_between) = (false, false);
+        let mut store = Self { disk, config, taker, sessions: 1, has_forgotten, has_taken_between };
         for number in FIRST {
             store.take(number).unwrap();
         }
@@ -117,7 +130,8 @@ impl CollectedStore {
     }
 
     fn take(&mut self, number: u64) -> Result<(), String> {
-        let mut archive = self.open(WRITER)?;
+        self.sessions += 1;
+        let mut archive = session::open(world(&self.disk, self.sessions), self.taker.as_ref(), WRITER)?;
         let source = ImageSource::stream(Box::new(Cursor::new(image(number))), Path::new("image"));
         let request = SnapshotRequest { name: number.to_string(), ..SnapshotRequest::default() };
         let taken = archive.take_image(&source, BLOCK_BYTES, request, &Progress::new());
@@ -137,7 +151,12 @@ impl CollectedStore {
     /// Collects, one arena in each batch. `between` takes a snapshot after the first batch.
     fn collect(&mut self, takes_between: bool) -> Result<(), String> {
         let options = CollectOptions {
-            budget: ReclaimBudget { least_dead: 0.0, batch_bytes: 1, ..ReclaimBudget::default() },
+            budget: ReclaimBudget {
+                least_dead: 0.0,
+                batch_bytes: 1,
+                merge_least: 2,
+                ..ReclaimBudget::default()
+            },
             filter_bytes: FILTER_BYTES_DEFAULT,
             young_since: None,
             prices: PriceFile::default(),
@@ -239,6 +258,15 @@ impl CollectedStore {
     }
 }
 
+fn add_write_only_key(disk: &SimDisk, full: &Secret) -> Secret {
+    let keyring = Keyring::of(&world(disk, 2)).unwrap();
+    let by = keyring.unlock(full).unwrap();
+    let secret = session::write_only_secret();
+    let cost = PassphraseCost { memory_kib: 64, passes: 1, lanes: 1 };
+    keyring.add(&by, &NewKey { secret: &secret, cost, label: "", role: Role::WriteOnly }).unwrap();
+    secret
+}
+
 fn ids_of(archive: &Archive, numbers: &[u64]) -> Vec<SnapshotId> {
     let is_one = |name: &str| numbers.iter().any(|number| name == number.to_string());
     let found = archive.snapshots().iter().filter(|snapshot| is_one(&snapshot.name));
@@ -308,4 +336,9 @@ fn a_power_cut_while_space_is_freed_loses_no_snapshot_by_value() {
 #[test]
 fn a_power_cut_while_space_is_freed_loses_no_snapshot_of_sha1() {
     loses_no_snapshot(StoreKind::Sha1);
+}
+
+#[test]
+fn a_power_cut_while_small_arenas_are_merged_loses_no_snapshot() {
+    loses_no_snapshot(StoreKind::WriteOnlyNights);
 }

@@ -307,6 +307,19 @@ pub struct PackedClump {
     pub(crate) table_bytes: u32,
 }
 
+impl PackedClump {
+    /// Returns the length of its record in bytes, without the gap after it.
+    #[must_use]
+    pub fn record_bytes(&self) -> u64 {
+        self.record.len() as u64
+    }
+
+    /// Returns the names of its blocks, in order.
+    pub fn names(&self) -> impl Iterator<Item = &BlockName> {
+        self.rows.iter().map(|row| &row.name)
+    }
+}
+
 /// Size in the lower 24 bits, type in the upper 8.
 pub(crate) fn size_and_type(size: u32, block_type: BlockType) -> u32 {
     size | u32::from(block_type.to_byte()) << 24

@@ -31,7 +31,7 @@ const FULL_ARENAS_MAX: usize = 2;
 
 /// While no full arena waits, the disk is asked to start writing after this many bytes. Otherwise
 /// it would be idle until the first arena is full.
-const EARLY_BYTES: u64 = 8 << 20;
+pub(crate) const EARLY_BYTES: u64 = 8 << 20;
 
 /// The end of a log, held by its one writer.
 pub struct Appender {

@@ -15,6 +15,7 @@ use crate::reading::log::Log;
 use crate::records::clump::PackedClump;
 use crate::records::directory_page::PAGE_BLOCKS_GOAL;
 use crate::writing::append_error::AppendError;
+use crate::writing::appender::EARLY_BYTES;
 use crate::writing::arena_writer::{AppendedPage, ArenaWriter, WriterSession};
 
 /// The identity of an arena's successor.
@@ -38,6 +39,8 @@ pub struct Replacement {
     ordinal: u64,
     ledger: Ledger,
     pages: Vec<AppendedPage>,
+    /// The beginning of the part that the system was not asked yet to write to the disk.
+    early_from: u64,
 }
 
 /// A successor that is sealed and durable.
@@ -69,7 +72,8 @@ impl Replacement {
         // Only arenas of this version and later ones may hold framed clumps.
         let form = (generation, version.max(ArenaVersion::Framed));
         let writer = ArenaWriter::begin(log, random, &session, arena, form, file.clone())?;
-        Ok(Self { log: Arc::clone(log), session, writer, file, ordinal, ledger, pages: Vec::new() })
+        let log = Arc::clone(log);
+        Ok(Self { log, session, writer, file, ordinal, ledger, pages: Vec::new(), early_from: 0 })
     }
 
     /// Returns true if one more clump can be addressed. The successor of a full arena can be longer
@@ -91,6 +95,11 @@ impl Replacement {
     /// [`AppendError`]; the arena is unchanged.
     pub fn append(&mut self, clump: PackedClump) -> Result<(), AppendError> {
         self.writer.write_clump(self.log.storage().as_ref(), &mut self.session, clump)?;
+        if self.writer.log_bytes - self.early_from >= EARLY_BYTES {
+            // The disk writes while the next clumps are read and encrypted.
+            self.log.storage().sync_soon(&self.file);
+            self.early_from = self.writer.log_bytes;
+        }
         if self.writer.waiting_count() >= PAGE_BLOCKS_GOAL { self.write_page() } else { Ok(()) }
     }
 
@@ -105,6 +114,10 @@ impl Replacement {
     /// Seals the successor, and makes its contents durable under the name of its own file. Its name
     /// is durable once the folder is synced.
     ///
+    /// One sync is enough. The seal of an arena in the log waits until all before it is durable,
+    /// because it says so to whoever opens the log after a crash. Nobody opens this file: nothing
+    /// refers to it before the sync has returned, and a file that a crash leaves is removed.
+    ///
     /// # Errors
     /// [`AppendError::Storage`]; the arena is then unchanged.
     pub fn seal(mut self) -> Result<ReplacedArena, AppendError> {
@@ -112,7 +125,6 @@ impl Replacement {
         let arena = self.writer.id();
         let failed = |source| AppendError::Storage { arena, source };
         let storage = Arc::clone(self.log.storage());
-        storage.sync(&self.file).map_err(failed)?;
         let seal = self.writer.into_full().seal(storage.as_ref(), self.log.keys(), self.ordinal)?;
         storage.sync(&self.file).map_err(failed)?;
         let file_bytes = storage.length(&self.file).map_err(failed)?;

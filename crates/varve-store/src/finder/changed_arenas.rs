@@ -3,6 +3,7 @@
 //! wrong: the same blocks lie in other places.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use varve_log::{ArenaId, ArenaState, Granule, OpenedArena, Seal};
 
@@ -18,7 +19,14 @@ impl Finder {
                 self.take_in_replaced(*id)
             }
         };
-        suspected.iter().copied().filter(is_changed).collect()
+        let changed: BTreeSet<_> = suspected.iter().copied().filter(is_changed).collect();
+        self.changed_count.fetch_add(changed.len() as u64, Ordering::Relaxed);
+        changed
+    }
+
+    /// Returns the number of arenas that [`take_in_changed`](Self::take_in_changed) has returned.
+    pub(crate) fn changed_count(&self) -> u64 {
+        self.changed_count.load(Ordering::Relaxed)
     }
 
     /// Reads the directory of a replaced arena into the index. Its old entries stay there: they

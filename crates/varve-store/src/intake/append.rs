@@ -24,15 +24,7 @@ impl Intake {
                 // First the arena, because other threads rely on a block as soon as it has a place.
                 self.note_stored_data(full.draft.names(), address);
                 self.drafts.note_clump(full, address);
-                for page in &pages {
-                    self.index_page(page)?;
-                }
-                // A page was due, or the arena was full. Then other work may be due as well.
-                if !pages.is_empty() {
-                    self.begin_index_pass(&appender);
-                    self.vault.directory().note_sealed(|arena| appender.seals().contains(arena));
-                    self.note_parity_due(appender.take_newly_sealed());
-                }
+                self.take_in_pages(&pages, &mut appender)?;
                 drop(appender);
                 self.drafts.wake();
                 self.write_due_parity(false);
@@ -45,6 +37,24 @@ impl Intake {
                 Err(error)
             }
         }
+    }
+
+    /// Takes in the pages that an append has written on the way.
+    pub(super) fn take_in_pages(
+        &self,
+        pages: &[AppendedPage],
+        appender: &mut Appender,
+    ) -> Result<(), AppendError> {
+        for page in pages {
+            self.index_page(page)?;
+        }
+        // A page was due, or the arena was full. Then other work may be due as well.
+        if !pages.is_empty() {
+            self.begin_index_pass(appender);
+            self.vault.directory().note_sealed(|arena| appender.seals().contains(arena));
+            self.note_parity_due(appender.take_newly_sealed());
+        }
+        Ok(())
     }
 
     /// Moves the names in a page from the drafts to the index.

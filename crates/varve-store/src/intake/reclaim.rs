@@ -12,8 +12,8 @@
 //! | some renames                     | old and new arenas                    | renames the others            |
 //! | all renames                      | new arenas, parity of the old ones    | removes that parity           |
 
-use varve_block::{Block, BlockType, PutError};
-use varve_log::{ArenaId, ArenaVersion, ReplacedArena, Seal, WriteFailure};
+use varve_block::{Block, BlockType, LogAddress, PutError};
+use varve_log::{AppendError, ArenaId, ArenaVersion, PackedClump, ReplacedArena, Seal, WriteFailure};
 
 use super::Intake;
 use super::replace::ReplaceError;
@@ -71,6 +71,37 @@ impl Intake {
         for part in BarrenPart::divide(self.draw_list()?, fingerprints) {
             self.put_note(&LogNote::Barren(part))?;
         }
+        Ok(self.make_log_durable()?)
+    }
+
+    /// Appends a clump whose blocks are in the log already, at a place that will go. Every block
+    /// must have been named from its bytes. [`make_copies_durable`](Self::make_copies_durable) must
+    /// come before the old place goes. For a store that names blocks by their contents.
+    ///
+    /// # Errors
+    /// [`AppendError`]; this session accepts nothing more then.
+    pub fn append_copy(&self, clump: PackedClump) -> Result<LogAddress, AppendError> {
+        let mut appender = self.appender.lock();
+        let appended = appender.append(clump);
+        self.drafts.note_end(appender.home());
+        let taken = appended.and_then(|(address, pages)| {
+            self.take_in_pages(&pages, &mut appender)?;
+            Ok(address)
+        });
+        drop(appender);
+        match &taken {
+            Ok(_) => self.write_due_parity(false),
+            Err(error) => self.drafts.fail(error),
+        }
+        taken
+    }
+
+    /// Makes everything durable that [`append_copy`](Self::append_copy) has appended, and names it
+    /// in pages.
+    ///
+    /// # Errors
+    /// [`ReplaceError::Sync`].
+    pub fn make_copies_durable(&self) -> Result<(), ReplaceError> {
         Ok(self.make_log_durable()?)
     }
 

@@ -92,8 +92,9 @@ impl Reader {
         }
     }
 
-    /// Returns true if the arena at a place is whole, or ends before it: so nothing but an index that
-    /// is out of date leads there. The bytes of an arena without a seal may have been overwritten.
+    /// Returns true if the arena at a place is whole, or ends before it: so nothing but an index
+    /// that is out of date leads there. The bytes of an arena without a seal may have been
+    /// overwritten.
     fn may_be_outdated(&self, address: LogAddress) -> bool {
         let (log, (id, granule)) = (self.vault.log(), self.vault.map().locate(address));
         match log.open_arena(id).and_then(|arena| log.state(&arena)) {

@@ -86,6 +86,7 @@ impl Store {
                 Some(world.storage.lock(&lock_file, holder)?)
             }
         };
+        let locked_since = lock.as_ref().map(|_| world.clock.now());
         if lock.is_some() {
             // A crash may have stopped the creation of the store before its folder was durable. The
             // writer makes the folder durable before it promises anything.
@@ -117,7 +118,7 @@ impl Store {
             tail: Arc::clone(&tail),
         };
         let intake = lock.zip(opened.appender).map(|(lock, appender)| Intake::new(below, appender, lock));
-        Ok(Self { vault, drafts, finder, reader, tail, intake })
+        Ok(Self { vault, drafts, finder, reader, tail, intake, locked_since })
     }
 }
 

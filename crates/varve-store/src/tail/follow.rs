@@ -18,6 +18,12 @@ pub(crate) struct FollowedLog {
     sealed: BTreeSet<ArenaId>,
     /// The other arenas.
     growing: BTreeMap<ArenaId, GrowingArena>,
+    /// The number of times that the log was followed.
+    times: u64,
+    /// The number of replaced arenas that were known the last time.
+    changed_count: u64,
+    /// True if there was something new when a read followed the log, and nobody was told.
+    is_growth_untold: bool,
 }
 
 /// An arena that a writer may append to.
@@ -32,7 +38,7 @@ struct GrowingArena {
 impl FollowedLog {
     /// Makes the position of a reader that has just read all of these seals.
     pub(crate) fn new(seals: &Seals) -> Self {
-        Self { sealed: seals.iter().map(|(id, _)| id).collect(), growing: BTreeMap::new() }
+        Self { sealed: seals.iter().map(|(id, _)| id).collect(), ..Self::default() }
     }
 }
 
@@ -44,6 +50,40 @@ impl Tail {
     /// [`OpenStoreError`] when the log cannot be read. Damage to single arenas is no error here.
     pub(crate) fn follow(&self) -> Result<bool, OpenStoreError> {
         let mut followed = self.followed.lock();
+        let has_grown = self.follow_from(&mut followed)?;
+        Ok(std::mem::take(&mut followed.is_growth_untold) || has_grown)
+    }
+
+    /// Returns the number of times that the log was followed.
+    pub(crate) fn follow_count(&self) -> u64 {
+        self.followed.lock().times
+    }
+
+    /// Follows the log after a block was not found, if an arena was replaced since the last time:
+    /// the block may have been copied to the end of the log. Returns true if the log was followed
+    /// since [`follow_count`](Self::follow_count) was `since`, so that looking again is worth it.
+    pub(crate) fn follow_moved(&self, since: u64) -> bool {
+        if self.finder.changed_count() == 0 {
+            return false;
+        }
+        let mut followed = self.followed.lock();
+        if followed.times == since && followed.changed_count == self.finder.changed_count() {
+            return false;
+        }
+        if followed.changed_count != self.finder.changed_count() {
+            match self.follow_from(&mut followed) {
+                Ok(has_grown) => followed.is_growth_untold |= has_grown,
+                Err(error) => {
+                    tracing::warn!(%error, "an arena was replaced, and the end of the log cannot be read");
+                }
+            }
+        }
+        followed.times != since
+    }
+
+    fn follow_from(&self, followed: &mut FollowedLog) -> Result<bool, OpenStoreError> {
+        followed.times += 1;
+        followed.changed_count = self.finder.changed_count();
         let mut has_grown = false;
         for id in self.vault.log().arenas()? {
             if followed.sealed.contains(&id) {
@@ -82,6 +122,7 @@ impl Tail {
         }
         Ok(has_grown)
     }
+
     /// Reads the directories of the arenas that new notes call replaced. If their new files are not
     /// in place yet, they are read when a block is not found where it was.
     fn take_in_noted(&self, notes_before: &BTreeMap<LogAddress, BlockName>) {

@@ -16,7 +16,7 @@ use crate::check::Checker;
 use crate::damage::is_finding;
 
 /// The bytes of an arena without blocks: header, one page, its row and the footer.
-const EMPTY_ARENA_BYTES: u64 = 1024;
+pub(super) const EMPTY_ARENA_BYTES: u64 = 1024;
 /// The bytes of a record's header and of the counts of a table, and those of a frame's row.
 const TABLE_BYTES: u64 = 72;
 const FRAME_ROW_BYTES: u64 = 32;

@@ -1,7 +1,7 @@
 //! Takes the live part of one clump, as a clump for the arena's successor.
 
 use bytes::Bytes;
-use varve_block::{BlockName, Score};
+use varve_block::{BlockName, BlockType, Score};
 use varve_log::{
     ArenaWindow, ClumpBytes, ClumpDraft, ClumpMap, ClumpRow, CompressionLevel, FrameContent, Framing,
     NamedBlock, PackedClump, PageBlock, ReadLogError,
@@ -18,6 +18,8 @@ pub(super) struct NamedClump<'a> {
     pub(super) row: ClumpRow,
     pub(super) blocks: Vec<PageBlock>,
     pub(super) is_live: IsLive<'a>,
+    /// True if it is taken to another arena, and every block is to be named from its bytes.
+    pub(super) goes_elsewhere: bool,
 }
 
 /// The part of a clump that goes to the successor.
@@ -46,8 +48,14 @@ impl NamedClump<'_> {
         }
         let map = window.map(self.row.granule)?;
         window.require_code(&map, self.row.code)?;
-        let misnamed_count = if is_write_only { self.name_again(window, &map, namer)? } else { 0 };
-        let fate = kept_frames(&self.frame_uses(&map));
+        let names_again = is_write_only || self.goes_elsewhere;
+        let misnamed_count = if names_again { self.name_again(window, &map, namer)? } else { 0 };
+        let mut fate = kept_frames(&self.frame_uses(&map));
+        // A frame that stays as it is brings its dead blocks along. A root or a note of a writer
+        // that cannot read would count where it comes to lie, so such frames are taken apart.
+        if self.counts_by_place(is_write_only) && fate != ClumpFate::Dropped {
+            fate = ClumpFate::Repack;
+        }
         let packed = match fate {
             ClumpFate::Dropped => None,
             ClumpFate::Whole => window.take_frames(&map, &vec![true; map.frame_count()], &self.blocks)?,
@@ -55,6 +63,15 @@ impl NamedClump<'_> {
             ClumpFate::Repack => Some(self.repack(window, &map, namer, level)?),
         };
         Ok(LiveClump { packed, misnamed_count })
+    }
+
+    /// Returns true if a dead block of the clump has a meaning by its place alone.
+    fn counts_by_place(&self, is_write_only: bool) -> bool {
+        let is_one = |block: &PageBlock| {
+            matches!(block.name.block_type, BlockType::CATALOG | BlockType::NOTE)
+                && !(self.is_live)(&block.name)
+        };
+        (is_write_only || self.goes_elsewhere) && self.blocks.iter().any(is_one)
     }
 
     fn has_live_block(&self) -> bool {

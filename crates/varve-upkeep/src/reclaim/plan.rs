@@ -1,16 +1,24 @@
-//! The plan of a run that frees space: which arenas are written anew, in which order, and why the
-//! others are left alone. Pure: it can be printed, stored, and compared with what a run did.
+//! The plan of a run that frees space: which arenas are written anew or merged, in which order, and
+//! why the others are left alone. Pure: it can be printed, stored, and compared with what a run
+//! did.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use varve_log::ArenaId;
 
-use super::arena_use::{ArenaObstacle, ArenaUse};
+use super::arena_use::{ArenaObstacle, ArenaUse, EMPTY_ARENA_BYTES};
 use super::prices::ReclaimPrices;
 
 /// The default of [`ReclaimBudget::batch_bytes`].
 const BATCH_BYTES: u64 = 1 << 30;
+/// The default of [`ReclaimBudget::merge_least`].
+const MERGE_LEAST: usize = 16;
+/// The bounds of a batch of merged arenas. Each becomes a file that is synced, and the names of all
+/// copied blocks are in memory.
+const MERGED_ARENAS_MAX: usize = 512;
+const MERGED_BLOCKS_MAX: u64 = 1 << 18;
+const MERGED_BYTES_MAX: u64 = 256 << 20;
 
 /// The limits of a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,8 +41,12 @@ pub struct ReclaimBudget {
     pub batch_bytes: u64,
     /// Arenas that are too young: nights that may still be forgotten are in them.
     pub young: BTreeSet<ArenaId>,
-    /// Sealed arenas of write-only keys that are shorter than this could be merged.
+    /// Sealed arenas that are shorter than this are merged, however much of them is dead.
     pub merge_below: u64,
+    /// Nothing is merged if there are fewer small arenas than this.
+    pub merge_least: usize,
+    /// False in a store that names blocks by their places: they stay in their arenas.
+    pub can_move: bool,
 }
 
 impl Default for ReclaimBudget {
@@ -51,32 +63,40 @@ impl Default for ReclaimBudget {
             batch_bytes: BATCH_BYTES,
             young: BTreeSet::new(),
             merge_below: 0,
+            merge_least: MERGE_LEAST,
+            can_move: true,
         }
     }
 }
 
-/// The arenas that are written anew, and those that are left alone. Each arena is in one of them.
+/// The arenas that are written anew or merged, and those that are left alone. Each arena is in one
+/// of the lists.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReclaimPlan {
-    /// Each batch is committed by itself. The first batches free most for their cost.
+    /// Each batch is committed by itself. The first batches free most for their cost. Those that
+    /// merge arenas are the last ones.
     pub batches: Vec<ReclaimBatch>,
     /// The arenas that are left alone, in the order of their numbers.
     pub spared: Vec<SparedArena>,
-    /// Small arenas that could be merged into larger ones. They are also in one of the other lists.
-    pub mergeable: Vec<ArenaId>,
+    /// Small arenas that are not merged, because the store names blocks by their places. They are
+    /// also in one of the other lists.
+    pub immovable: Vec<ArenaId>,
     pub totals: ReclaimTotals,
 }
 
 /// Arenas that are written anew together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReclaimBatch {
+    /// True if the live blocks of the arenas are copied to the end of the log. Otherwise each arena
+    /// is written anew in its place.
+    pub is_merge: bool,
     /// In the order of their numbers.
     pub arenas: Vec<RewrittenArena>,
     pub written_bytes: u64,
     pub freed_bytes: u64,
 }
 
-/// An arena that is written anew.
+/// An arena that is written anew or merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RewrittenArena {
     pub arena: ArenaId,
@@ -86,6 +106,7 @@ pub struct RewrittenArena {
     pub read_bytes: u64,
     pub written_bytes: u64,
     pub freed_bytes: u64,
+    pub live_count: u64,
 }
 
 /// An arena that is left alone.
@@ -125,8 +146,10 @@ pub struct ReclaimTotals {
     /// The bytes that would be freed if all arenas were written anew. The bytes of arenas with an
     /// obstacle do not count.
     pub dead_bytes: u64,
-    /// The arenas that are written anew.
+    /// The arenas that are written anew in their places.
     pub rewritten_count: u64,
+    /// The arenas that are merged.
+    pub merged_count: u64,
     pub read_bytes: u64,
     pub written_bytes: u64,
     pub freed_bytes: u64,
@@ -150,13 +173,20 @@ impl ReclaimPlan {
     #[must_use]
     pub fn new(arenas: &[ArenaUse], budget: &ReclaimBudget) -> Self {
         let mut plan = Self::default();
-        let mut candidates = Vec::new();
+        let small: Vec<_> = arenas.iter().filter(|arena| is_small(arena, budget)).collect();
+        let is_worth = small.len() >= budget.merge_least.max(2);
+        if is_worth && !budget.can_move {
+            plan.immovable = small.iter().map(|arena| arena.arena).collect();
+        }
+        let merges = is_worth && budget.can_move;
+        let (mut candidates, mut merged) = (Vec::new(), Vec::new());
         for arena in arenas {
             plan.totals.arena_count += 1;
             plan.totals.file_bytes += arena.file_bytes;
             plan.totals.dead_bytes += arena.dead_bytes();
-            if is_mergeable(arena, budget) {
-                plan.mergeable.push(arena.arena);
+            if merges && is_small(arena, budget) {
+                merged.push(arena);
+                continue;
             }
             match reason_against(arena, budget) {
                 Some(reason) => plan.spare(arena, reason),
@@ -168,22 +198,28 @@ impl ReclaimPlan {
             by_gain.then(one.arena.cmp(&other.arena))
         });
         let mut spent = None;
-        for arena in candidates {
+        let candidates = candidates.into_iter().map(|arena| (arena, false));
+        for (arena, is_merge) in candidates.chain(merged.into_iter().map(|arena| (arena, true))) {
             // The first arena beyond the budget ends the plan: a smaller one after it frees less
             // for its cost.
             spent = spent.or_else(|| plan.reason_to_stop(arena, budget));
             match &spent {
                 Some(reason) => plan.spare(arena, reason.clone()),
-                None => plan.rewrite(arena, budget),
+                None => plan.rewrite(arena, is_merge, budget),
             }
         }
         plan.finish();
         plan
     }
 
-    /// Returns the arenas that are written anew, batch by batch.
+    /// Returns the arenas that are written anew in their places, batch by batch.
     pub fn rewritten(&self) -> impl Iterator<Item = &RewrittenArena> {
-        self.batches.iter().flat_map(|batch| &batch.arenas)
+        self.batches.iter().filter(|batch| !batch.is_merge).flat_map(|batch| &batch.arenas)
+    }
+
+    /// Returns the arenas that are merged, batch by batch.
+    pub fn merged(&self) -> impl Iterator<Item = &RewrittenArena> {
+        self.batches.iter().filter(|batch| batch.is_merge).flat_map(|batch| &batch.arenas)
     }
 
     fn reason_to_stop(&self, next: &ArenaUse, budget: &ReclaimBudget) -> Option<SparedReason> {
@@ -205,7 +241,7 @@ impl ReclaimPlan {
         self.spared.push(SparedArena { arena: arena.arena, dead_bytes: arena.dead_bytes(), reason });
     }
 
-    fn rewrite(&mut self, arena: &ArenaUse, budget: &ReclaimBudget) {
+    fn rewrite(&mut self, arena: &ArenaUse, is_merge: bool, budget: &ReclaimBudget) {
         let rewritten = RewrittenArena {
             arena: arena.arena,
             generation: arena.generation,
@@ -213,20 +249,24 @@ impl ReclaimPlan {
             read_bytes: arena.read_bytes,
             written_bytes: arena.kept_bytes,
             freed_bytes: arena.dead_bytes(),
+            live_count: arena.live_count,
         };
-        let has_room = |batch: &&mut ReclaimBatch| {
-            batch.written_bytes.saturating_add(rewritten.written_bytes) <= budget.batch_bytes
-        };
+        let has_room =
+            |batch: &&mut ReclaimBatch| batch.is_merge == is_merge && batch.has_room(&rewritten, budget);
         match self.batches.last_mut().filter(has_room) {
             Some(batch) => batch.push(rewritten),
             None => {
-                let mut batch = ReclaimBatch::default();
+                let mut batch = ReclaimBatch { is_merge, ..ReclaimBatch::default() };
                 batch.push(rewritten);
                 self.batches.push(batch);
             }
         }
         let totals = &mut self.totals;
-        totals.rewritten_count += 1;
+        if is_merge {
+            totals.merged_count += 1;
+        } else {
+            totals.rewritten_count += 1;
+        }
         totals.read_bytes += rewritten.read_bytes;
         totals.written_bytes += rewritten.written_bytes;
         totals.freed_bytes += rewritten.freed_bytes;
@@ -244,6 +284,17 @@ impl ReclaimPlan {
 }
 
 impl ReclaimBatch {
+    fn has_room(&self, next: &RewrittenArena, budget: &ReclaimBudget) -> bool {
+        let written_bytes = self.written_bytes.saturating_add(next.written_bytes);
+        if !self.is_merge {
+            return written_bytes <= budget.batch_bytes;
+        }
+        let block_count: u64 = self.arenas.iter().map(|arena| arena.live_count).sum();
+        written_bytes <= budget.batch_bytes.min(MERGED_BYTES_MAX)
+            && self.arenas.len() < MERGED_ARENAS_MAX
+            && block_count.saturating_add(next.live_count) <= MERGED_BLOCKS_MAX
+    }
+
     fn push(&mut self, rewritten: RewrittenArena) {
         self.written_bytes += rewritten.written_bytes;
         self.freed_bytes += rewritten.freed_bytes;
@@ -268,8 +319,14 @@ fn reason_against(arena: &ArenaUse, budget: &ReclaimBudget) -> Option<SparedReas
     (!budget.prices.pays(arena)).then_some(SparedReason::WouldNotPay)
 }
 
-fn is_mergeable(arena: &ArenaUse, budget: &ReclaimBudget) -> bool {
-    arena.is_write_only && arena.obstacle.is_none() && arena.file_bytes < budget.merge_below
+/// Returns true if an arena is so small that others should have its blocks. An arena without live
+/// blocks is written anew: it cannot become shorter.
+fn is_small(arena: &ArenaUse, budget: &ReclaimBudget) -> bool {
+    arena.obstacle.is_none()
+        && !budget.young.contains(&arena.arena)
+        && !budget.prices.is_within_minimum(arena.arena)
+        && arena.file_bytes < budget.merge_below
+        && arena.kept_bytes > EMPTY_ARENA_BYTES
 }
 
 /// Returns the bytes that an arena frees for each byte that it costs.
@@ -380,13 +437,44 @@ mod tests {
         let budget = ReclaimBudget {
             young: BTreeSet::from([ArenaId(0), ArenaId(3)]),
             merge_below: 16 * MIB,
+            merge_least: 1,
             ..ReclaimBudget::default()
         };
         let plan = ReclaimPlan::new(&arenas, &budget);
         assert_eq!(numbers(&plan), [[4]]);
+        assert!(!plan.batches[0].is_merge, "one arena alone is not merged");
         let [one, two, three] = obstacles.map(SparedReason::Obstacle);
         assert_eq!(reasons(&plan), [(0, one), (1, two), (2, three), (3, SparedReason::Young)]);
-        assert_eq!(plan.mergeable, [ArenaId(4)]);
+    }
+
+    #[test]
+    fn small_arenas_are_merged_if_there_are_enough() {
+        let mut arenas: Vec<_> = (0..20).map(|number| arena(number, MIB, MIB - 2048)).collect();
+        arenas.push(arena(20, 64 * MIB, 30 * MIB));
+        // Nothing in it is live: it cannot become shorter than it would be if it were merged.
+        arenas.push(arena(21, MIB, EMPTY_ARENA_BYTES));
+        let budget = ReclaimBudget { merge_below: 8 * MIB, ..ReclaimBudget::default() };
+        let plan = ReclaimPlan::new(&arenas, &budget);
+        assert_eq!(plan.batches.iter().map(|batch| batch.is_merge).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(plan.rewritten().map(|one| one.arena.0).collect::<Vec<_>>(), [20, 21]);
+        assert_eq!(plan.merged().map(|one| one.arena.0).collect::<Vec<_>>(), (0..20).collect::<Vec<_>>());
+        assert_eq!((plan.totals.rewritten_count, plan.totals.merged_count), (2, 20));
+        assert_eq!(plan.totals.written_bytes, 30 * MIB + EMPTY_ARENA_BYTES + 20 * (MIB - 2048));
+        assert!(plan.spared.is_empty() && plan.immovable.is_empty());
+
+        let few = ReclaimPlan::new(&arenas[10..], &budget);
+        assert_eq!((few.totals.merged_count, few.spared.len()), (0, 10));
+        // The budgets hold for both.
+        let narrow = ReclaimBudget { max_written: Some(35 * MIB), ..budget.clone() };
+        let plan = ReclaimPlan::new(&arenas, &narrow);
+        assert_eq!((plan.totals.rewritten_count, plan.totals.merged_count), (2, 5));
+        assert!(plan.spared.iter().all(|spared| spared.reason == SparedReason::MaxWritten));
+        let batched = ReclaimPlan::new(&arenas, &ReclaimBudget { batch_bytes: 5 * MIB, ..budget.clone() });
+        assert_eq!(batched.batches.iter().filter(|batch| batch.is_merge).count(), 4);
+
+        let by_value = ReclaimBudget { can_move: false, ..budget };
+        let plan = ReclaimPlan::new(&arenas, &by_value);
+        assert_eq!((plan.totals.merged_count, plan.immovable.len(), plan.spared.len()), (0, 20, 20));
     }
 
     #[test]
@@ -481,15 +569,21 @@ mod tests {
     fn any_budget() -> impl Strategy<Value = ReclaimBudget> {
         let limit = || prop::option::of(0..3000 * MIB);
         let numbers = prop::collection::btree_set(0_u64..40, 0..5);
-        (0.0..1.0_f64, limit(), limit(), limit(), 1..400 * MIB, numbers).prop_map(
-            |(least_dead, written, time, goal, batch_bytes, young)| ReclaimBudget {
-                least_dead,
-                max_written: written,
-                max_time: time.map(|bytes| Duration::from_millis(bytes / 100_000)),
-                free_goal: goal,
-                batch_bytes,
-                young: young.into_iter().map(ArenaId).collect(),
-                ..ReclaimBudget::default()
+        let merge = (0..60 * MIB, 0_usize..12, any::<bool>());
+        (0.0..1.0_f64, limit(), limit(), limit(), 1..400 * MIB, numbers, merge).prop_map(
+            |(least_dead, written, time, goal, batch_bytes, young, (merge_below, merge_least, can_move))| {
+                ReclaimBudget {
+                    merge_below,
+                    merge_least,
+                    can_move,
+                    least_dead,
+                    max_written: written,
+                    max_time: time.map(|bytes| Duration::from_millis(bytes / 100_000)),
+                    free_goal: goal,
+                    batch_bytes,
+                    young: young.into_iter().map(ArenaId).collect(),
+                    ..ReclaimBudget::default()
+                }
             },
         )
     }
@@ -545,22 +639,28 @@ mod tests {
         #[test]
         fn each_arena_is_in_one_list_and_the_budget_is_kept(arenas in any_arenas(), budget in any_budget()) {
             let plan = ReclaimPlan::new(&arenas, &budget);
-            let mut all: Vec<_> = plan.rewritten().map(|one| one.arena).collect();
+            let mut all: Vec<_> = plan.rewritten().chain(plan.merged()).map(|one| one.arena).collect();
             all.extend(plan.spared.iter().map(|spared| spared.arena));
             all.sort_unstable();
             prop_assert_eq!(all, arenas.iter().map(|arena| arena.arena).collect::<Vec<_>>());
             let totals = plan.totals;
             prop_assert!(budget.max_written.is_none_or(|most| totals.written_bytes <= most));
             prop_assert!(budget.max_time.is_none_or(|most| totals.time <= most));
-            let freed: u64 = plan.rewritten().map(|one| one.freed_bytes).sum();
+            let freed: u64 = plan.rewritten().chain(plan.merged()).map(|one| one.freed_bytes).sum();
             prop_assert_eq!(freed, totals.freed_bytes);
             prop_assert_eq!(freed, plan.batches.iter().map(|batch| batch.freed_bytes).sum::<u64>());
             // Without the last arena the goal was not reached yet.
-            let largest = plan.rewritten().map(|one| one.freed_bytes).max().unwrap_or(0);
+            let all = plan.rewritten().chain(plan.merged());
+            let largest = all.map(|one| one.freed_bytes).max().unwrap_or(0);
             prop_assert!(budget.free_goal.is_none_or(|goal| freed < goal.saturating_add(largest.max(1))));
             for batch in &plan.batches {
                 prop_assert!(!batch.arenas.is_empty());
                 prop_assert!(batch.arenas.len() == 1 || batch.written_bytes <= budget.batch_bytes);
+            }
+            for one in plan.merged() {
+                let arena = arenas.iter().find(|arena| arena.arena == one.arena).unwrap();
+                prop_assert!(arena.obstacle.is_none() && !budget.young.contains(&one.arena));
+                prop_assert!(budget.can_move && arena.file_bytes < budget.merge_below);
             }
             for one in plan.rewritten() {
                 let arena = arenas.iter().find(|arena| arena.arena == one.arena).unwrap();

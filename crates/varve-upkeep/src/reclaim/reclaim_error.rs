@@ -20,6 +20,8 @@ pub enum ReclaimError {
     Read { arena: ArenaId, source: ReadLogError },
     #[error("the successor of arena {arena} cannot be written")]
     Write { arena: ArenaId, source: AppendError },
+    #[error("the blocks of arena {arena} cannot be copied to the end of the log")]
+    Copy { arena: ArenaId, source: AppendError },
     #[error("the successor of arena {arena} has no room for all live blocks")]
     NoRoom { arena: ArenaId },
     /// The disk does not return what was written.

@@ -3,13 +3,24 @@
 
 use std::collections::VecDeque;
 
+use parking_lot::Mutex;
 use varve_log::ArenaId;
 use varve_store::{Intake, Permission, ReadySuccessor, ReplacedSeal, Store};
-use varve_world::{Timestamp, read_each};
+use varve_world::{Task, Timestamp};
 
 use super::live_clump::IsLive;
+use super::merger::ArenaMerger;
 use super::reclaim_error::ReclaimError;
 use super::successor::SuccessorWriter;
+
+/// The arenas that are read or written beside those for which there is a core. Each takes some
+/// megabytes of memory.
+const WAITING_COUNT: usize = 3;
+
+/// The most arenas of a batch. A rename and a look into the directory of each come after the
+/// commit, and a note has room for all of them.
+const ARENAS_MAX: usize = 512;
+const _: () = assert!(ARENAS_MAX <= ReplacedSeal::COUNT_MAX);
 
 /// The bounds of one batch.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +36,8 @@ pub struct BatchLimits {
 pub struct ReclaimedBatch {
     /// The replaced arenas, with their lengths before and after in bytes.
     pub replaced: Vec<ReclaimedArena>,
+    /// The bytes that were copied from these arenas to the end of the log.
+    pub copied_bytes: u64,
     /// The arenas that could not be rewritten, and stay as they are.
     pub failed: Vec<(ArenaId, ReclaimError)>,
     /// True if the batch ended before its last arena because it was told to stop.
@@ -82,43 +95,95 @@ impl<'a> Reclaimer<'a> {
         should_stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<ReclaimedBatch, ReclaimError> {
         self.intake.begin_reclaiming()?;
-        let writer = SuccessorWriter { store: self.store, intake: self.intake, is_live, should_stop };
-        let (mut batch, mut ready, mut written_bytes) = (ReclaimedBatch::default(), Vec::new(), 0);
-        // Several at a time: while one is read back from the disk, others are packed. A batch may
-        // become longer by the successors that are written beside the last one.
+        let (store, intake) = (self.store, self.intake);
+        let writer = SuccessorWriter { store, intake, is_live, should_stop, keeps_only_notes: false };
+        let mut batch = ReclaimedBatch::default();
+        let ready = self.run(arenas, limits, &mut batch, |id| {
+            Ok(writer.write(id)?.map(|ready| (ready.new.file_bytes, ready)))
+        })?;
+        self.commit(ready, &mut batch)?;
+        Ok(batch)
+    }
+
+    /// Copies the live blocks of small arenas to the end of the log, and replaces the arenas by
+    /// successors without blocks, in one commit. For a store that names blocks by their contents.
+    ///
+    /// A crash before the commit leaves each block in two places. If this is told to stop, arenas
+    /// whose blocks were copied by then are still replaced.
+    ///
+    /// # Errors
+    /// As for [`replace`](Self::replace).
+    pub fn merge(
+        &self,
+        arenas: &[ArenaId],
+        is_live: IsLive<'_>,
+        limits: BatchLimits,
+        should_stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<ReclaimedBatch, ReclaimError> {
+        self.intake.begin_reclaiming()?;
+        let merger = ArenaMerger::new(self.store, self.intake, is_live, should_stop);
+        let mut batch = ReclaimedBatch::default();
+        let copied = self
+            .run(arenas, limits, &mut batch, |id| Ok(merger.copy(id)?.map(|bytes| (bytes, (id, bytes)))))?;
+        merger.finish()?;
+        batch.copied_bytes = copied.iter().map(|(_, bytes)| bytes).sum();
+        let copied: Vec<ArenaId> = copied.into_iter().map(|(id, _)| id).collect();
+        let never = || false;
+        let writer = SuccessorWriter {
+            store: self.store,
+            intake: self.intake,
+            is_live,
+            should_stop: &never,
+            keeps_only_notes: true,
+        };
+        let unlimited = BatchLimits { written_bytes: u64::MAX, until: Timestamp(i64::MAX) };
+        let ready = self.run(&copied, unlimited, &mut batch, |id| {
+            Ok(writer.write(id)?.map(|ready| (ready.new.file_bytes, ready)))
+        })?;
+        self.commit(ready, &mut batch)?;
+        Ok(batch)
+    }
+
+    /// Does something with arenas, several at a time, and returns the results. `work` returns the
+    /// bytes that it wrote beside a result, or `None` if it was told to stop.
+    fn run<T: Send>(
+        &self,
+        arenas: &[ArenaId],
+        limits: BatchLimits,
+        batch: &mut ReclaimedBatch,
+        work: impl Fn(ArenaId) -> Result<Option<(u64, T)>, ReclaimError> + Sync,
+    ) -> Result<Vec<T>, ReclaimError> {
         let workers = self.store.world().workers.as_ref();
-        let mut width = workers.width().max(1);
-        let mut left: VecDeque<ArenaId> = arenas.iter().take(ReplacedSeal::COUNT_MAX).copied().collect();
-        while !left.is_empty() && !batch.is_stopped && !batch.is_disk_full {
-            if written_bytes >= limits.written_bytes || self.store.world().clock.now() >= limits.until {
-                break;
+        // While some wait for the disk, others encrypt and check.
+        let lanes_max = (workers.width() + WAITING_COUNT).min(workers.reading_width());
+        let lane_count = lanes_max.min(arenas.len());
+        let left = arenas.iter().take(ARENAS_MAX).copied().collect();
+        let queue = Mutex::new(ArenaQueue::new(left, lane_count < 2));
+        let work_off = || {
+            loop {
+                let now = self.store.world().clock.now();
+                let Some(id) = queue.lock().take(limits, now) else { return };
+                let done = work(id);
+                queue.lock().note(id, done);
             }
-            let ids: Vec<ArenaId> = left.drain(..width.min(left.len())).collect();
-            for (id, written) in ids.iter().zip(read_each(workers, &ids, |id| writer.write(*id))) {
-                match written {
-                    Ok(Some(successor)) => {
-                        written_bytes += successor.new.file_bytes;
-                        ready.push(successor);
-                    }
-                    Ok(None) => batch.is_stopped = true,
-                    // There may be room for one alone.
-                    Err(error) if error.is_disk_full() && ids.len() > 1 => {
-                        width = 1;
-                        left.push_back(*id);
-                    }
-                    Err(error) if error.is_disk_full() => {
-                        batch.failed.push((*id, error));
-                        batch.is_disk_full = true;
-                    }
-                    Err(error) if error.is_of_one_arena() => batch.failed.push((*id, error)),
-                    Err(error) => return Err(error),
-                }
-            }
+        };
+        workers.run_reading((0..lane_count).map(|_| Box::new(work_off) as Task<'_>).collect());
+        let has_crowded = queue.lock().retry_alone();
+        if has_crowded {
+            work_off();
         }
+        let done = queue.into_inner();
+        batch.failed.extend(done.failed);
+        batch.is_stopped |= done.is_stopped;
+        batch.is_disk_full |= done.is_disk_full;
+        done.failure.map_or(Ok(done.results), Err)
+    }
+
+    fn commit(&self, ready: Vec<ReadySuccessor>, batch: &mut ReclaimedBatch) -> Result<(), ReclaimError> {
         batch.replaced = self.sizes(&ready);
         self.intake.commit_successors(ready)?;
         self.intake.end_reclaiming();
-        Ok(batch)
+        Ok(())
     }
 
     fn sizes(&self, ready: &[ReadySuccessor]) -> Vec<ReclaimedArena> {
@@ -129,5 +194,73 @@ impl<'a> Reclaimer<'a> {
             new_bytes: ready.new.file_bytes,
         };
         ready.iter().map(size).collect()
+    }
+}
+
+/// Arenas that several workers take, and the results.
+struct ArenaQueue<T> {
+    left: VecDeque<ArenaId>,
+    results: Vec<T>,
+    written_bytes: u64,
+    failed: Vec<(ArenaId, ReclaimError)>,
+    is_stopped: bool,
+    is_disk_full: bool,
+    /// The arenas for which the disk had no room while others were written.
+    crowded: Vec<ArenaId>,
+    is_alone: bool,
+    failure: Option<ReclaimError>,
+}
+
+impl<T> ArenaQueue<T> {
+    fn new(left: VecDeque<ArenaId>, is_alone: bool) -> Self {
+        Self {
+            left,
+            results: Vec::new(),
+            written_bytes: 0,
+            failed: Vec::new(),
+            is_stopped: false,
+            is_disk_full: false,
+            crowded: Vec::new(),
+            is_alone,
+            failure: None,
+        }
+    }
+
+    /// Returns the next arena; `None` if no more should be begun.
+    fn take(&mut self, limits: BatchLimits, now: Timestamp) -> Option<ArenaId> {
+        let is_over = self.is_stopped
+            || self.is_disk_full
+            || self.failure.is_some()
+            || !self.crowded.is_empty()
+            || self.written_bytes >= limits.written_bytes
+            || now >= limits.until;
+        if is_over { None } else { self.left.pop_front() }
+    }
+
+    fn note(&mut self, id: ArenaId, done: Result<Option<(u64, T)>, ReclaimError>) {
+        match done {
+            Ok(Some((written_bytes, result))) => {
+                self.written_bytes += written_bytes;
+                self.results.push(result);
+            }
+            Ok(None) => self.is_stopped = true,
+            Err(error) if error.is_disk_full() && !self.is_alone => self.crowded.push(id),
+            Err(error) if error.is_disk_full() => {
+                self.failed.push((id, error));
+                self.is_disk_full = true;
+            }
+            Err(error) if error.is_of_one_arena() => self.failed.push((id, error)),
+            Err(error) => self.failure = Some(error),
+        }
+    }
+
+    /// Prepares another try, one arena at a time, for those that had no room beside others. Returns
+    /// false if there were none.
+    fn retry_alone(&mut self) -> bool {
+        self.is_alone = true;
+        let crowded = std::mem::take(&mut self.crowded);
+        let has_crowded = !crowded.is_empty();
+        self.left.extend(crowded);
+        has_crowded
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use varve_block::{BlockName, BlockType};
 use varve_log::{
-    AppendedPage, ArenaHeader, ArenaId, ArenaState, ArenaVersion, ArenaWindow, Granule, OpenedArena, PageRow,
+    AppendedPage, ArenaId, ArenaState, ArenaVersion, ArenaWindow, Granule, OpenedArena, PageRow,
     ReadLogError, ReplacedArena, Replacement, Seal, Successor,
 };
 use varve_store::{Intake, LogNote, ReadySuccessor, Store, UnfinishedFile};
@@ -27,13 +27,35 @@ pub(super) struct SuccessorWriter<'a> {
     pub(super) is_live: IsLive<'a>,
     /// Returns true once the work should stop.
     pub(super) should_stop: &'a (dyn Fn() -> bool + Sync),
+    /// True if all live blocks were copied to other arenas, except for notes.
+    pub(super) keeps_only_notes: bool,
 }
 
 /// A sealed arena that is to be replaced.
-struct OldArena {
-    arena: OpenedArena,
+pub(super) struct OldArena {
+    pub(super) arena: OpenedArena,
     seal: Seal,
-    pages: Vec<PageRow>,
+    pub(super) pages: Vec<PageRow>,
+}
+
+impl OldArena {
+    /// Opens an arena, which must have the seal that the writer knows.
+    ///
+    /// # Errors
+    /// [`ReclaimError::NotSealed`] or [`ReclaimError::Read`].
+    pub(super) fn open(store: &Store, intake: &Intake, id: ArenaId) -> Result<Self, ReclaimError> {
+        let log = store.vault().log();
+        let failed = |source| ReclaimError::Read { arena: id, source };
+        let arena = log.open_arena(id).map_err(failed)?;
+        let ArenaState::Sealed { footer, pages } = log.state(&arena).map_err(failed)? else {
+            return Err(ReclaimError::NotSealed { arena: id });
+        };
+        let seal = Seal::of(arena.header(), &footer);
+        if intake.known_seal(id) != Some(seal) {
+            return Err(ReclaimError::NotSealed { arena: id });
+        }
+        Ok(Self { arena, seal, pages })
+    }
 }
 
 impl SuccessorWriter<'_> {
@@ -54,30 +76,20 @@ impl SuccessorWriter<'_> {
     }
 
     fn write_file(&self, id: ArenaId) -> Result<Option<ReadySuccessor>, ReclaimError> {
-        let old = self.open(id)?;
+        let old = OldArena::open(self.store, self.intake, id)?;
         let mut replacement = self.begin(id, &old)?;
+        let mut expected = BTreeSet::new();
+        // Each arena is read once, and another lane works while this one waits for the disk.
+        let mut window = self.store.vault().log().window(&old.arena, AHEAD_BYTES).uncached();
         for row in &old.pages {
-            if !self.copy_page(&old.arena, row, &mut replacement)? {
+            if !self.copy_page(&old.arena, row, &mut window, &mut replacement, &mut expected)? {
                 return Ok(None);
             }
         }
+        drop(window);
         let new = replacement.seal().map_err(|source| ReclaimError::Write { arena: id, source })?;
-        self.check(id, &old, &new)?;
+        self.check(id, &new, expected)?;
         Ok(Some(ReadySuccessor { arena: id, old: old.seal, new }))
-    }
-
-    fn open(&self, id: ArenaId) -> Result<OldArena, ReclaimError> {
-        let log = self.store.vault().log();
-        let failed = |source| ReclaimError::Read { arena: id, source };
-        let arena = log.open_arena(id).map_err(failed)?;
-        let ArenaState::Sealed { footer, pages } = log.state(&arena).map_err(failed)? else {
-            return Err(ReclaimError::NotSealed { arena: id });
-        };
-        let seal = Seal::of(arena.header(), &footer);
-        if self.intake.known_seal(id) != Some(seal) {
-            return Err(ReclaimError::NotSealed { arena: id });
-        }
-        Ok(OldArena { arena, seal, pages })
     }
 
     fn begin(&self, id: ArenaId, old: &OldArena) -> Result<Replacement, ReclaimError> {
@@ -91,12 +103,15 @@ impl SuccessorWriter<'_> {
             .map_err(|source| ReclaimError::Write { arena: id, source })
     }
 
-    /// Copies the live clumps that a page names. Returns false if the work should stop.
+    /// Copies the live clumps that a page names, and adds the live names to `expected`. Returns
+    /// false if the work should stop.
     fn copy_page(
         &self,
         arena: &OpenedArena,
         row: &PageRow,
+        window: &mut ArenaWindow<'_>,
         replacement: &mut Replacement,
+        expected: &mut BTreeSet<BlockName>,
     ) -> Result<bool, ReclaimError> {
         let id = arena.id();
         let read_failed = |source| ReclaimError::Read { arena: id, source };
@@ -105,8 +120,16 @@ impl SuccessorWriter<'_> {
         let level = self.store.config().compression_level;
         let page = log.read_page(arena, row).map_err(read_failed)?;
         let is_write_only = arena.header().is_write_only();
-        let is_live = |name: &BlockName| self.is_kept(name);
-        let mut window = log.window(arena, AHEAD_BYTES);
+        if is_write_only && self.keeps_only_notes {
+            return Ok(!(self.should_stop)());
+        }
+        let is_live = |name: &BlockName| self.is_kept(name, is_write_only);
+        // A writer that cannot read may have named blocks that it never stored. The blocks that it
+        // did store are named again.
+        if !is_write_only {
+            let names = page.blocks().map(|block| block.name);
+            expected.extend(names.filter(|name| name.block_type != BlockType::NOTE && is_live(name)));
+        }
         for clump in page.clumps() {
             if (self.should_stop)() {
                 return Ok(false);
@@ -115,13 +138,12 @@ impl SuccessorWriter<'_> {
             let has_note = blocks.iter().any(|block| block.name.block_type == BlockType::NOTE);
             if has_note
                 && !is_write_only
-                && !self.is_note_needed(&mut window, clump.granule).map_err(read_failed)?
+                && !self.is_note_needed(window, clump.granule).map_err(read_failed)?
             {
                 continue;
             }
-            let named = NamedClump { row: *clump, blocks, is_live: &is_live };
-            let taken =
-                named.take(&mut window, self.store.namer(), is_write_only, level).map_err(read_failed)?;
+            let named = NamedClump { row: *clump, blocks, is_live: &is_live, goes_elsewhere: false };
+            let taken = named.take(window, self.store.namer(), is_write_only, level).map_err(read_failed)?;
             if taken.misnamed_count > 0 {
                 tracing::error!(arena = %id, count = taken.misnamed_count, "a key that cannot read has named blocks that it has not stored");
             }
@@ -135,12 +157,13 @@ impl SuccessorWriter<'_> {
     }
 
     /// Returns true if a block goes to the successor. The newest catalog lies behind all arenas
-    /// that are replaced, and an old root behind it would hide snapshots, so no root goes.
-    fn is_kept(&self, name: &BlockName) -> bool {
+    /// that are replaced, and an old root behind it would hide snapshots, so no root goes. Notes of
+    /// a writer that cannot read count nowhere, and must not begin to.
+    fn is_kept(&self, name: &BlockName, is_write_only: bool) -> bool {
         match name.block_type {
             BlockType::CATALOG => false,
-            BlockType::NOTE => true,
-            _ => (self.is_live)(name),
+            BlockType::NOTE => !is_write_only,
+            _ => !self.keeps_only_notes && (self.is_live)(name),
         }
     }
 
@@ -154,8 +177,14 @@ impl SuccessorWriter<'_> {
             .any(|(block_type, bytes)| block_type != BlockType::NOTE || !is_replaceable(&bytes)))
     }
 
-    /// Reads the successor back, checks every code in it, and checks that no live name is missing.
-    fn check(&self, id: ArenaId, old: &OldArena, new: &ReplacedArena) -> Result<(), ReclaimError> {
+    /// Reads the successor back, checks every code in it, and checks that no name of `expected` is
+    /// missing.
+    fn check(
+        &self,
+        id: ArenaId,
+        new: &ReplacedArena,
+        mut expected: BTreeSet<BlockName>,
+    ) -> Result<(), ReclaimError> {
         let storage = Arc::clone(&self.store.world().storage);
         let view = UnfinishedFile { storage, arena: id, file: id.successor_file_name() };
         let log = self.store.vault().log();
@@ -164,26 +193,9 @@ impl SuccessorWriter<'_> {
         if Seal::of(whole.arena.header(), &whole.footer) != new.seal {
             return Err(ReclaimError::Incomplete { arena: id });
         }
-        let kept: BTreeSet<BlockName> = new
-            .pages
-            .iter()
-            .flat_map(|page: &AppendedPage| page.page.blocks().map(|block| block.name))
-            .collect();
-        // A writer that cannot read may have named blocks that it never stored. The blocks that it
-        // did store were named again.
-        if ArenaHeader::is_write_only(old.arena.header()) {
-            return Ok(());
+        for block in new.pages.iter().flat_map(|page: &AppendedPage| page.page.blocks()) {
+            expected.remove(&block.name);
         }
-        for row in &old.pages {
-            let page =
-                log.read_page(&old.arena, row).map_err(|source| ReclaimError::Read { arena: id, source })?;
-            let mut live = page.blocks().map(|block| block.name).filter(|name| {
-                !matches!(name.block_type, BlockType::CATALOG | BlockType::NOTE) && (self.is_live)(name)
-            });
-            if live.any(|name| !kept.contains(&name)) {
-                return Err(ReclaimError::Incomplete { arena: id });
-            }
-        }
-        Ok(())
+        if expected.is_empty() { Ok(()) } else { Err(ReclaimError::Incomplete { arena: id }) }
     }
 }

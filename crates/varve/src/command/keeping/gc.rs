@@ -14,8 +14,10 @@ use varve_archive::{
 };
 use varve_block::{Score, with_causes};
 use varve_session::{UsageError, WithHint};
-use varve_store::Store;
-use varve_upkeep::{ArenaObstacle, ReclaimBudget, ReclaimedArena, ReclaimedBatch, SparedReason};
+use varve_store::{IndexKind, Store};
+use varve_upkeep::{
+    ArenaObstacle, ReclaimBudget, ReclaimedArena, ReclaimedBatch, RewrittenArena, SparedReason,
+};
 use varve_world::Timestamp;
 
 use crate::arguments::{CollectArgs, GcArgs};
@@ -25,16 +27,36 @@ use crate::progress_bar::ShownProgress;
 use crate::signals::cancellable_progress;
 use crate::{moment, say, show};
 
-/// The time for which one batch keeps other writers waiting.
-const BATCH_TIME: Duration = Duration::from_secs(10);
+/// No arena is begun once a batch has kept other writers waiting for this long. The commit, and the
+/// arenas that are being written then, take the rest of ten seconds.
+const BATCH_TIME: Duration = Duration::from_secs(8);
 
-/// The sums of all batches.
+/// The results of all batches.
 #[derive(Default)]
 struct Done {
-    replaced: Vec<ReclaimedArena>,
+    batches: Vec<DoneBatch>,
     failed_count: usize,
     is_disk_full: bool,
     is_stopped: bool,
+}
+
+/// The result of one batch.
+struct DoneBatch {
+    replaced: Vec<ReclaimedArena>,
+    copied_bytes: u64,
+    /// The time for which other writers had to wait.
+    locked: Duration,
+}
+
+impl DoneBatch {
+    fn written_bytes(&self) -> u64 {
+        self.replaced.iter().map(|arena| arena.new_bytes).sum::<u64>() + self.copied_bytes
+    }
+
+    fn freed_bytes(&self) -> u64 {
+        let old_bytes: u64 = self.replaced.iter().map(|arena| arena.old_bytes).sum();
+        old_bytes.saturating_sub(self.written_bytes())
+    }
 }
 
 pub fn run(invocation: &Invocation, args: &GcArgs) -> Result<CommandOutcome> {
@@ -168,21 +190,31 @@ fn apply(
 ) -> Result<Done> {
     let shown = ShownProgress::start("rewriting arenas", progress, invocation.quiet || invocation.json);
     let (mut done, mut end) = (Done::default(), None);
-    loop {
+    let has_disk_index = loop {
         let mut archive = invocation.session.write()?;
-        let now = archive.store().world().clock.now();
-        let end = *end.get_or_insert_with(|| args.collect.max_time.map(|time| after(now, time)));
-        if end.is_some_and(|end| now >= end) {
+        let clock = Arc::clone(&archive.store().world().clock);
+        let has_disk_index = archive.store().config().index == IndexKind::Disk;
+        let since = archive.store().locked_since().unwrap_or_else(|| clock.now());
+        let end = *end.get_or_insert_with(|| args.collect.max_time.map(|time| after(since, time)));
+        if end.is_some_and(|end| clock.now() >= end) {
             archive.close()?;
-            break;
+            break has_disk_index;
         }
-        let batch = collection.apply(&mut archive, after(now, BATCH_TIME), progress).with_hint(hint_of)?;
+        let batch = collection.apply(&mut archive, after(since, BATCH_TIME), progress).with_hint(hint_of)?;
         archive.close()?;
-        if !note_batch(&mut done, batch) || collection.is_done() {
-            break;
+        let locked = Duration::from_nanos(u64::try_from(clock.now().0.saturating_sub(since.0)).unwrap_or(0));
+        let is_last = !note_batch(&mut done, batch, locked) || collection.is_done();
+        if is_last {
+            break has_disk_index;
         }
-    }
+    };
     drop(shown);
+    let has_replaced = done.batches.iter().any(|batch| !batch.replaced.is_empty());
+    if has_disk_index && has_replaced && !done.is_stopped && !done.is_disk_full {
+        // The index was removed when the first arena was replaced. This makes it anew, and saves
+        // it; otherwise whoever opens the store next would have to wait for it.
+        invocation.session.write()?.close()?;
+    }
     Ok(done)
 }
 
@@ -191,13 +223,13 @@ fn after(now: Timestamp, time: Duration) -> Timestamp {
 }
 
 /// Adds a batch to the sums. Returns false if no further batch can be done.
-fn note_batch(done: &mut Done, batch: ReclaimedBatch) -> bool {
+fn note_batch(done: &mut Done, batch: ReclaimedBatch, locked: Duration) -> bool {
     for (arena, error) in &batch.failed {
         remark!("varve: arena {arena} stays as it is: {}", with_causes(error));
     }
     done.failed_count += batch.failed.len();
     let has_freed = !batch.replaced.is_empty();
-    done.replaced.extend(batch.replaced);
+    done.batches.push(DoneBatch { replaced: batch.replaced, copied_bytes: batch.copied_bytes, locked });
     done.is_stopped |= batch.is_stopped;
     done.is_disk_full = batch.is_disk_full && !has_freed;
     !batch.is_stopped && !done.is_disk_full
@@ -236,15 +268,38 @@ pub(super) fn print_plan(invocation: &Invocation, args: &GcArgs, report: &Collec
             show::count(report.in_use_count, "reader")
         );
     }
-    let verb = if args.dry_run { "would write anew" } else { "writing anew" };
-    if totals.rewritten_count > 0 {
-        let (count, freed) = (show::count(totals.rewritten_count, "arena"), show::bytes(totals.freed_bytes));
-        say!("{verb} {count}: frees {freed}, writes {}", show::bytes(totals.written_bytes));
+    print_rewritten(args, report);
+    for (reason, (count, dead_bytes)) in spared(report) {
+        say!("leaving {} with {} dead: {reason}", show::count(count, "arena"), show::bytes(dead_bytes));
+    }
+}
+
+fn print_rewritten(args: &GcArgs, report: &CollectionReport) {
+    let plan = &report.plan;
+    let sums = |arenas: &mut dyn Iterator<Item = &RewrittenArena>| {
+        arenas.fold((0, 0), |(freed, written), arena| {
+            (freed + arena.freed_bytes, written + arena.written_bytes)
+        })
+    };
+    if plan.totals.rewritten_count > 0 {
+        let verb = if args.dry_run { "would write anew" } else { "writing anew" };
+        let count = show::count(plan.totals.rewritten_count, "arena");
+        let (freed, written) = sums(&mut plan.rewritten());
+        say!("{verb} {count}: frees {}, writes {}", show::bytes(freed), show::bytes(written));
     } else {
         say!("no arena is worth writing anew");
     }
-    for (reason, (count, dead_bytes)) in spared(report) {
-        say!("leaving {} with {} dead: {reason}", show::count(count, "arena"), show::bytes(dead_bytes));
+    if plan.totals.merged_count > 0 {
+        let verb = if args.dry_run { "would merge" } else { "merging" };
+        let count = show::count(plan.totals.merged_count, "small arena");
+        let (freed, written) = sums(&mut plan.merged());
+        say!("{verb} {count}: frees {}, writes {}", show::bytes(freed), show::bytes(written));
+    }
+    if !plan.immovable.is_empty() {
+        say!(
+            "not merging {}: a store that compares by value names blocks by their places",
+            show::count(plan.immovable.len(), "small arena")
+        );
     }
 }
 
@@ -275,9 +330,7 @@ fn reason(reason: &SparedReason) -> &'static str {
 
 fn plan_as_json(args: &GcArgs, report: &CollectionReport) -> serde_json::Value {
     let totals = &report.plan.totals;
-    let arenas = report.plan.rewritten().map(|arena| {
-        json!({ "arena": arena.arena.0, "bytes": arena.file_bytes, "freed_bytes": arena.freed_bytes, "written_bytes": arena.written_bytes })
-    });
+    let row = |arena: &RewrittenArena| json!({ "arena": arena.arena.0, "bytes": arena.file_bytes, "freed_bytes": arena.freed_bytes, "written_bytes": arena.written_bytes });
     let spared = report.plan.spared.iter().map(|arena| {
         json!({ "arena": arena.arena.0, "dead_bytes": arena.dead_bytes, "reason": reason(&arena.reason) })
     });
@@ -291,22 +344,35 @@ fn plan_as_json(args: &GcArgs, report: &CollectionReport) -> serde_json::Value {
         "written_bytes": totals.written_bytes,
         "gone": report.expired.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "in_trash": report.in_trash.len(),
-        "rewritten": arenas.collect::<Vec<_>>(),
+        "rewritten": report.plan.rewritten().map(row).collect::<Vec<_>>(),
+        "merged": report.plan.merged().map(row).collect::<Vec<_>>(),
+        "immovable": report.plan.immovable.len(),
         "left": spared.collect::<Vec<_>>(),
     })
 }
 
 fn print_done(invocation: &Invocation, done: &Done) {
-    let (old, new) =
-        done.replaced.iter().fold((0, 0), |(old, new), arena| (old + arena.old_bytes, new + arena.new_bytes));
+    let freed_bytes: u64 = done.batches.iter().map(DoneBatch::freed_bytes).sum();
+    let written_bytes: u64 = done.batches.iter().map(DoneBatch::written_bytes).sum();
+    let arena_count: usize = done.batches.iter().map(|batch| batch.replaced.len()).sum();
     if invocation.json {
+        let batches = done.batches.iter().map(|batch| {
+            json!({ "arenas": batch.replaced.len(), "freed_bytes": batch.freed_bytes(), "written_bytes": batch.written_bytes(), "locked_seconds": batch.locked.as_secs_f64() })
+        });
         say::record(
             "gc_done",
-            json!({ "arenas": done.replaced.len(), "freed_bytes": old.saturating_sub(new), "written_bytes": new, "failed": done.failed_count }),
+            json!({ "arenas": arena_count, "freed_bytes": freed_bytes, "written_bytes": written_bytes, "failed": done.failed_count, "batches": batches.collect::<Vec<_>>() }),
         );
     } else if !invocation.quiet {
-        let (freed, arenas) =
-            (show::bytes(old.saturating_sub(new)), show::count(done.replaced.len(), "arena"));
-        say!("freed {freed} in {arenas}, wrote {}", show::bytes(new));
+        let (freed, arenas) = (show::bytes(freed_bytes), show::count(arena_count, "arena"));
+        let longest = done.batches.iter().map(|batch| batch.locked).max().unwrap_or_default();
+        let longest = show::duration(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX));
+        let written = show::bytes(written_bytes);
+        match done.batches.len() {
+            0 | 1 => say!("freed {freed} in {arenas}, wrote {written}; other writers waited for {longest}"),
+            count => say!(
+                "freed {freed} in {arenas}, wrote {written}; in {count} batches, other writers waited for at most {longest}"
+            ),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! `varve stats --arenas`: how much of each arena is needed, and how much is dead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -78,10 +78,12 @@ impl<'a> ArenaTable<'a> {
     fn new(report: &'a CollectionReport, knows_roots: bool) -> Self {
         let spared: BTreeMap<ArenaId, &SparedReason> =
             report.plan.spared.iter().map(|spared| (spared.arena, &spared.reason)).collect();
+        let merged: BTreeSet<ArenaId> = report.plan.merged().map(|arena| arena.arena).collect();
         let row = |usage: &'a ArenaUse| {
             let is_known = knows_roots && usage.obstacle.is_none();
             let verdict = match spared.get(&usage.arena) {
                 Some(reason) if usage.obstacle.is_some() || knows_roots => left_as(reason),
+                _ if knows_roots && merged.contains(&usage.arena) => "merges it",
                 _ if knows_roots => "writes it anew",
                 _ => "",
             };
