@@ -45,6 +45,7 @@ mod saved_index;
 mod store;
 mod tail;
 mod vault;
+mod without_barren;
 
 pub use cache::{FixedHasher, weighted_cache};
 pub use config::{
@@ -80,3 +81,4 @@ pub use vault::{
     SessionsError, SessionsFile, SessionsRead, UnfinishedFile, Vault, WrittenBlock, bring_back_settings,
     is_sound_key, settings_need_secret,
 };
+pub use without_barren::WithoutBarren;

@@ -74,6 +74,11 @@ impl Reader {
         self.has_elsewhere(name, &BTreeSet::new())
     }
 
+    /// Returns true if the list of barren blocks has this one.
+    pub(crate) fn is_listed_as_barren(&self, name: &BlockName) -> bool {
+        self.finder.is_listed_as_barren(name)
+    }
+
     /// Returns true if a page outside the given places names the block. The places are arenas and
     /// byte offsets.
     ///

@@ -311,6 +311,12 @@ impl Store {
         if self.intake.is_some() { Ok(false) } else { self.tail.follow() }
     }
 
+    /// Returns true if the list of barren blocks has this one: it may lead to removed blocks,
+    /// unless it was stored again since.
+    pub(crate) fn is_listed_as_barren(&self, name: &BlockName) -> bool {
+        self.reader.is_listed_as_barren(name)
+    }
+
     /// Refuses if adding is not allowed because the disk does not return data that may matter. A
     /// store that is only read may then lack the newest snapshots.
     ///

@@ -14,6 +14,7 @@
 //! snapshots are walked only if nothing tells which blocks a damaged place held.
 
 mod accept;
+mod barren;
 mod fetching_store;
 mod find_catalog;
 mod losses;
@@ -27,6 +28,7 @@ use varve_store::{CatalogRoot, Permission, Store};
 use varve_upkeep::{Checker, DamageKind, MendPlan, Mender, RepairError};
 
 pub use self::accept::{AcceptLossError, AcceptPlan, accept_losses, plan_to_accept};
+use self::barren::note_barren_again;
 use self::fetching_store::{FetchingStore, SuppliedBlocks};
 use self::find_catalog::{FoundCatalog, add_found_again, find_catalog, lists_all};
 use self::losses::LossRecorder;
@@ -94,6 +96,7 @@ pub fn repair(
     repair.foresee_losses()?;
     let supplied = copies.take_supplied()?;
     repair.save_catalog()?;
+    repair.note_barren_blocks(&repair.report.plan.log)?;
     repair.rewrite(mender)?;
     repair.save_catalog_again()?;
     repair.rewrite_late(mender)?;
@@ -230,6 +233,14 @@ impl<'a> RepairRun<'a> {
         Ok(self.store.sync()?)
     }
 
+    /// Records the barren blocks again, if one of these arenas may have the list of them.
+    fn note_barren_blocks(&self, rewritten: &MendPlan) -> Result<(), RepairArchiveError> {
+        if rewritten.arenas.is_empty() {
+            return Ok(());
+        }
+        note_barren_again(self.store, self.copies, &self.catalog, self.progress)
+    }
+
     /// Accepts a lost end, and writes anew the arenas that are still damaged.
     fn rewrite(&mut self, mender: Mender<'_>) -> Result<(), RepairError> {
         self.report.repaired = mender.rewrite(&self.report.plan.log)?;
@@ -267,6 +278,7 @@ impl<'a> RepairRun<'a> {
         if self.recording.set(&mut self.catalog)? {
             self.catalog.write_again(self.store)?;
         }
+        self.note_barren_blocks(&late)?;
         self.report.repaired += mender.rewrite(&late)?;
         self.recording.drop_readable()?;
         self.recording.set(&mut self.catalog)?;

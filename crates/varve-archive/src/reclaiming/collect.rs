@@ -12,10 +12,10 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use varve_block::{BlockName, has_kind};
+use varve_block::{BlockName, GetError, has_kind};
 use varve_log::{ArenaId, OpenLogError, ReadLogError};
 use varve_store::{
-    CompareMode, FindLeasesError, LeasedSnapshots, NotPermitted, Permission, ScoreAlgorithm, Store,
+    CompareMode, FindLeasesError, Intake, LeasedSnapshots, NotPermitted, Permission, ScoreAlgorithm, Store,
     held_leases, note_fingerprint,
 };
 use varve_upkeep::{
@@ -85,6 +85,8 @@ pub enum CollectError {
     Expire(#[from] ExpireTrashError),
     #[error("the catalog cannot be written at the end of the log")]
     Catalog(#[from] SaveCatalogError),
+    #[error("it is not certain which of the lost blocks are readable again")]
+    Losses(#[from] GetError),
     #[error("{0}")]
     Reclaim(#[from] ReclaimError),
     /// All of them have to be listed before the first arena is written anew.
@@ -248,6 +250,7 @@ impl Collection {
         if !self.barren.is_noted {
             self.begin(archive)?;
         }
+        drop_readable_losses(archive)?;
         // A snapshot that was brought back meanwhile is live again.
         let foreign = foreign_roots(archive.store(), &self.options)?;
         let roots = LiveRoots::of(archive.store(), foreign, &BTreeSet::new())?;
@@ -347,6 +350,26 @@ impl BarrenMax {
         let count = usize::try_from(self.0).unwrap_or(usize::MAX) / size_of::<BlockName>();
         if names.len() > count { Err(CollectError::Barren { count, bytes: self.0 }) } else { Ok(()) }
     }
+}
+
+/// Removes the blocks that are readable again from the recorded losses. If such a block is freed,
+/// it would count as lost again.
+fn drop_readable_losses(archive: &mut Archive) -> Result<(), CollectError> {
+    let mut losses = archive.losses();
+    if losses.is_cut() {
+        // A list that is written now would lack what could not be read of it.
+        return Ok(());
+    }
+    losses.drop_readable(archive.store())?;
+    let mut next = archive.catalog().clone();
+    let is_changed = {
+        let _reserve = archive.store().intake().map(Intake::use_reserve);
+        next.set_losses(archive.store(), &losses)?
+    };
+    if is_changed {
+        archive.write_catalog(next)?;
+    }
+    Ok(())
 }
 
 /// Returns the first arena of these that may still grow, or the one after the last; `None` if there

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use varve_archive::{
-    Archive, CollectOptions, Collection, ForeignRoots, LiveRoots, PriceFile, Progress, SnapshotId, mark,
-    verify,
+    Archive, CollectOptions, Collection, ForeignRoots, LiveRoots, PriceFile, Progress, RepairScope,
+    SnapshotId, mark, repair, verify,
 };
-use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, Score};
+use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError};
 use varve_log::{ArenaMap, ClumpBytes};
 use varve_sim::SeededDraw;
-use varve_store::{Store, StoreAccess, StoreConfig};
+use varve_store::{Store, StoreAccess, StoreConfig, WithoutBarren};
 use varve_upkeep::{ArenaMeter, AuditShare, FILTER_BYTES_DEFAULT, LiveBlocks, ReclaimBudget, ReclaimedBatch};
 use varve_world::{MemoryStorage, Random, SeededRandom, Timestamp};
 
@@ -196,6 +196,25 @@ fn a_snapshot_that_was_collected_can_be_taken_again() {
     }
 }
 
+/// Damages every clump that holds a note. Returns their number.
+fn damage_notes(storage: &MemoryStorage) -> usize {
+    let archive = read(storage, 20_000);
+    let store = archive.store();
+    let mut places = BTreeSet::new();
+    for id in store.arenas().unwrap() {
+        for page in store.pages_in_arena(id).unwrap().map(Result::unwrap) {
+            let notes = page.blocks().filter(|block| block.name.block_type == BlockType::NOTE);
+            places.extend(notes.map(|block| (id, block.granule.byte_offset())));
+        }
+    }
+    for (id, offset) in &places {
+        let mut bytes = storage.contents(&id.file_name()).unwrap();
+        bytes[usize::try_from(*offset).unwrap() + 70] ^= 1;
+        storage.set_contents(&id.file_name(), bytes);
+    }
+    places.len()
+}
+
 /// The undo of a second snapshot ends between the plan and the first batch. The plan has not asked
 /// whether somebody uses it, so it stays in the trash.
 #[test]
@@ -246,55 +265,89 @@ fn a_rewritten_arena_is_as_long_as_planned() {
     }
 }
 
-/// Between two batches a session without a snapshot stores a pointer block over blocks that the
-/// next batch removes. A caller that skips what is below a stored block must not find it.
+/// A pointer block that is left in the log although the blocks below it were removed.
+struct BarrenPointer {
+    storage: MemoryStorage,
+    /// The number of the next session.
+    session: u64,
+    name: BlockName,
+    bytes: Vec<u8>,
+    below: Vec<BlockName>,
+}
+
+impl BarrenPointer {
+    /// Between two batches a session without a snapshot stores a pointer block over blocks that the
+    /// next batch removes.
+    fn new() -> Self {
+        let (storage, _folder) = make_store(0);
+        let archive = open(&storage, 10_000, &secret());
+        let leaf = BlockType::leaf(BlockKind::Data);
+        let leaves: Vec<BlockName> = (0..400)
+            .map(|number| {
+                let mut bytes = vec![0; 8192];
+                SeededRandom::new(number).fill(&mut bytes).unwrap();
+                let score = archive.store().put(Block { block_type: leaf, bytes: &bytes }).unwrap();
+                BlockName { score, block_type: leaf }
+            })
+            .collect();
+        archive.close().unwrap();
+
+        let mut collection = plan(&storage, 10_001);
+        let mut archive = open(&storage, 10_002, &secret());
+        let begun = collection.apply(&mut archive, Timestamp(i64::MIN), &Progress::new()).unwrap();
+        archive.close().unwrap();
+        assert!(!collection.is_done(), "{begun:?}");
+
+        let archive = open(&storage, 10_003, &secret());
+        let store = archive.store();
+        let below = leaves[200..250].to_vec();
+        assert!(store.has_batch(&below).unwrap().iter().all(|is_there| *is_there), "not removed yet");
+        let bytes: Vec<u8> = below.iter().flat_map(|leaf| leaf.score.as_bytes()).copied().collect();
+        let block_type = BlockType::at_depth(BlockKind::Data, 1).unwrap();
+        let score = store.put(Block { block_type, bytes: &bytes }).unwrap();
+        archive.close().unwrap();
+
+        let mut session = 10_004;
+        while !collection.is_done() {
+            apply(&mut collection, &storage, session);
+            session += 1;
+        }
+        Self { storage, session, name: BlockName { score, block_type }, bytes, below }
+    }
+
+    /// A caller that skips what is below a stored block must not find it, until it is stored anew.
+    fn must_count_as_absent(&self) {
+        let archive = open(&self.storage, self.session + 10, &secret());
+        let store = archive.store();
+        let is_there = |name: &BlockName| store.has_batch(&[*name]).unwrap()[0];
+        assert!(!self.below.iter().any(is_there), "they were removed");
+        assert!(!is_there(&self.name), "it leads to removed blocks");
+        let for_others = WithoutBarren(archive.blocks());
+        let found = for_others.get_batch(&[self.name, self.below[0]]);
+        assert!(found.iter().all(|found| matches!(found, Err(GetError::NotFound { .. }))), "{found:?}");
+        // A snapshot of a key that cannot read the list may lead to it, so its bytes are returned.
+        assert_eq!(store.get(&self.name).unwrap(), self.bytes);
+        store.put(Block { block_type: self.name.block_type, bytes: &self.bytes }).unwrap();
+        assert!(is_there(&self.name));
+        assert_eq!(for_others.get(&self.name).unwrap(), self.bytes);
+    }
+}
+
 #[test]
 fn a_pointer_block_above_removed_blocks_counts_as_absent() {
-    let (storage, _folder) = make_store(0);
-    let archive = open(&storage, 10_000, &secret());
-    let leaf = BlockType::leaf(BlockKind::Data);
-    let leaves: Vec<BlockName> = (0..400)
-        .map(|number| {
-            let mut bytes = vec![0; 8192];
-            SeededRandom::new(number).fill(&mut bytes).unwrap();
-            let score = archive.store().put(Block { block_type: leaf, bytes: &bytes }).unwrap();
-            BlockName { score, block_type: leaf }
-        })
-        .collect();
-    archive.close().unwrap();
+    BarrenPointer::new().must_count_as_absent();
+}
 
-    let mut collection = plan(&storage, 10_001);
-    let mut archive = open(&storage, 10_002, &secret());
-    let begun = collection.apply(&mut archive, Timestamp(i64::MIN), &Progress::new()).unwrap();
+/// A repair writes the arena with the list of barren blocks anew, without the list.
+#[test]
+fn barren_blocks_stay_barren_after_their_list_was_lost() {
+    let pointer = BarrenPointer::new();
+    assert!(damage_notes(&pointer.storage) > 0);
+    let archive = open(&pointer.storage, pointer.session, &secret());
+    let report = repair(archive.store(), &[], RepairScope::All, &Progress::new()).unwrap();
+    assert!(report.repaired.arena_count > 0);
     archive.close().unwrap();
-    assert!(!collection.is_done(), "{begun:?}");
-
-    let archive = open(&storage, 10_003, &secret());
-    let store = archive.store();
-    let below = &leaves[200..250];
-    assert!(store.has_batch(below).unwrap().iter().all(|is_there| *is_there), "they are not removed yet");
-    let scores: Vec<_> = below.iter().map(|leaf| leaf.score).collect();
-    let pointer = Block {
-        block_type: BlockType::at_depth(BlockKind::Data, 1).unwrap(),
-        bytes: &scores.iter().flat_map(Score::as_bytes).copied().collect::<Vec<_>>(),
-    };
-    let score = store.put(pointer).unwrap();
-    archive.close().unwrap();
-
-    let mut session = 10_004;
-    while !collection.is_done() {
-        apply(&mut collection, &storage, session);
-        session += 1;
-    }
-    let archive = open(&storage, session, &secret());
-    let store = archive.store();
-    let is_there = |name: &BlockName| store.has_batch(&[*name]).unwrap()[0];
-    assert!(!below.iter().any(is_there), "they were removed");
-    let pointer_name = BlockName { score, block_type: pointer.block_type };
-    assert!(!is_there(&pointer_name), "it leads to removed blocks");
-    // Once it is stored anew, it is there.
-    store.put(pointer).unwrap();
-    assert!(is_there(&pointer_name));
+    pointer.must_count_as_absent();
 }
 
 /// New data leaves so much of the disk free that old snapshots can make room for it.

@@ -41,7 +41,7 @@ pub(super) fn secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![7; 32]))
 }
 
-fn write_only_secret() -> Secret {
+pub(super) fn write_only_secret() -> Secret {
     Secret::KeyFile(Zeroizing::new(vec![8; 32]))
 }
 

@@ -68,6 +68,24 @@ pub enum Action {
     /// The replica is damaged at `count` places. An audit reports it, and replicating again mends
     /// it.
     SpoilReplica { spoil: Spoil, count: u32 },
+    /// Forgets `count` snapshots. Without undo the next collection frees their space.
+    Forget { count: u32, has_undo: bool },
+    /// Brings back `count` snapshots from the trash.
+    UndoForget { count: u32 },
+    /// Puts a hold on a snapshot, which then cannot be forgotten, and may release it.
+    Hold { releases: bool },
+    /// Some hours pass on the clock of the sessions that open later.
+    Wait { hours: u32 },
+    /// Plans a collection, in batches of `arenas_max` arenas.
+    PlanCollection { arenas_max: u32 },
+    /// Carries out the next batch of the planned collection.
+    ApplyBatch,
+    /// Plans a collection, and carries it out to its end.
+    Collect { arenas_max: u32 },
+    /// Opens a reader that has a lease on its snapshots.
+    OpenLeasedReader,
+    /// Replicates, and removes the earlier generations of rewritten arenas from the replica.
+    DropSuperseded,
 }
 
 /// The kind of files that are damaged.
@@ -158,6 +176,29 @@ impl Action {
         }
     }
 
+    /// Draws a step of forgetting and collecting, or one that these steps must not harm.
+    pub fn draw_of_collecting(draw: &mut SeededDraw) -> Self {
+        let arenas_max = |draw: &mut SeededDraw| [1, 1, 2, u32::MAX][draw.index(4)];
+        match draw.below(100) {
+            0..20 => Self::Forget { count: 1 + draw.below(4) as u32, has_undo: draw.once_in(2) },
+            20..26 => Self::UndoForget { count: 1 + draw.below(2) as u32 },
+            26..31 => Self::Hold { releases: draw.once_in(2) },
+            31..35 => Self::Wait { hours: 1 + draw.below(4) as u32 },
+            35..45 => Self::PlanCollection { arenas_max: arenas_max(draw) },
+            45..60 => Self::ApplyBatch,
+            60..70 => Self::Collect { arenas_max: arenas_max(draw) },
+            70..74 => Self::OpenLeasedReader,
+            74..78 => Self::AskReader,
+            78..84 => Self::DropSuperseded,
+            84..88 => Self::WriteOnly {
+                folder: draw.once_in(2),
+                changes: 1 + draw.below(3) as u32,
+                closes: draw.once_in(2),
+            },
+            _ => Self::Image { changes: 1 + draw.below(6) as u32 },
+        }
+    }
+
     /// Returns the action of a Venti client in place of this one: such clients take no snapshots.
     pub fn of_others(self) -> Self {
         match self {
@@ -198,12 +239,22 @@ impl Action {
             Self::ReadReplica => "read and audit a replica",
             Self::Clone { .. } => "clone",
             Self::SpoilReplica { .. } => "damage of a replica",
+            Self::Forget { .. } => "forget",
+            Self::UndoForget { .. } => "undo of forgetting",
+            Self::Hold { .. } => "hold",
+            Self::Wait { .. } => "hours pass",
+            Self::PlanCollection { .. } => "plan of a collection",
+            Self::ApplyBatch => "batch of a collection",
+            Self::Collect { .. } => "collection",
+            Self::OpenLeasedReader => "open to read with a lease",
+            Self::DropSuperseded => "superseded generations are removed",
         }
     }
 
     /// True if the action uses the replica.
     pub fn asks_target(self) -> bool {
         matches!(self, Self::Replicate | Self::ReadReplica | Self::Clone { .. } | Self::SpoilReplica { .. })
+            || self == Self::DropSuperseded
             || matches!(self, Self::Rot { cure: Cure::Repair, .. } | Self::PutBack { cure: Cure::Repair, .. })
     }
 
@@ -226,6 +277,13 @@ impl Action {
             Self::File { bytes } => half(bytes).map(|bytes| Self::File { bytes }).into_iter().collect(),
             Self::Restore { count } => half(count).map(|count| Self::Restore { count }).into_iter().collect(),
             Self::Verify { data: true } => vec![Self::Verify { data: false }],
+            Self::Forget { count, has_undo } => {
+                half(count).map(|count| Self::Forget { count, has_undo }).into_iter().collect()
+            }
+            Self::UndoForget { count } => {
+                half(count).map(|count| Self::UndoForget { count }).into_iter().collect()
+            }
+            Self::Hold { releases: true } => vec![Self::Hold { releases: false }],
             Self::WriteOnly { folder, changes, closes } => {
                 half(changes).map(|changes| Self::WriteOnly { folder, changes, closes }).into_iter().collect()
             }

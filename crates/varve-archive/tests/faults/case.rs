@@ -2,15 +2,16 @@
 //! that excuse an error.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use varve_archive::Archive;
+use varve_archive::{Archive, Collection};
 use varve_block::with_causes;
 use varve_sim::{Fault, SimDisk, Strike, Tally};
 use varve_store::{
-    CompareMode, CreateError, Encryption, Keyring, NewKey, PassphraseCost, Role, Store, StoreAccess,
-    StoreConfig,
+    CompareMode, CreateError, Encryption, HeldLease, Keyring, NewKey, PassphraseCost, Role, Store,
+    StoreAccess, StoreConfig,
 };
-use varve_world::FileName;
+use varve_world::{FileName, FixedClock, Timestamp, World};
 
 use crate::folder::SourceFolder;
 use crate::model::{Model, Promised};
@@ -68,6 +69,12 @@ pub struct Case {
     /// True if the index on disk was damaged. The next opening after the damage is noticed makes
     /// the index anew.
     pub index_is_harmed: bool,
+    /// The time at which the next session is opened.
+    pub now: Timestamp,
+    /// A collection that was planned, and not carried out to its end.
+    pub collection: Option<Collection>,
+    /// The number of times that a batch of a collection was begun.
+    pub collected_count: u64,
     /// The counts of actions, and of the ways in which damage ended.
     pub counts: BTreeMap<&'static str, u64>,
     pub cures: BTreeMap<&'static str, u64>,
@@ -80,6 +87,10 @@ pub struct Case {
 pub struct Reader {
     pub archive: Archive,
     pub promised: Promised,
+    /// The collections that had been begun by then.
+    pub collected_count: u64,
+    /// The lease on its snapshots, if it has taken one.
+    pub lease: Option<HeldLease>,
 }
 
 /// The target that keeps the replica, and what the test knows of it.
@@ -116,6 +127,9 @@ impl Case {
             owed_failure: false,
             kept: None,
             index_is_harmed: false,
+            now: session::EPOCH,
+            collection: None,
+            collected_count: 0,
             counts: BTreeMap::new(),
             cures: BTreeMap::new(),
             past: Tally::default(),
@@ -198,6 +212,7 @@ impl Case {
     pub fn move_to(&mut self, disk: SimDisk) {
         self.end_session();
         self.reader = None;
+        self.collection = None;
         self.past.add(&self.disk.tally());
         self.disk = disk;
         self.kept = None;
@@ -362,9 +377,15 @@ impl Case {
         1000 + self.sessions
     }
 
-    pub fn open(&mut self, access: StoreAccess<'_>) -> Result<Archive, String> {
+    /// The world of the next session.
+    pub fn world(&mut self) -> World {
         let seed = self.next_session();
-        session::open(world(&self.disk, seed), session::secret(&self.config).as_ref(), access)
+        World { clock: Arc::new(FixedClock(self.now)), ..world(&self.disk, seed) }
+    }
+
+    pub fn open(&mut self, access: StoreAccess<'_>) -> Result<Archive, String> {
+        let world = self.world();
+        session::open(world, session::secret(&self.config).as_ref(), access)
     }
 
     /// Opens the archive to write if it is not open: immediately, or as soon as the disk works.
@@ -392,8 +413,7 @@ impl Case {
                 again.map_err(|again| lost(format!("does not open: {again}; before: {text}")))?
             }
         };
-        let listed = session::listed(&archive);
-        if let Some(wrong) = Model::compare_catalog(&self.model.durable, &self.model.taken, &listed) {
+        if let Some(wrong) = Model::compare_catalog(&self.model.durable, &self.model.taken, &archive) {
             return Err(lost(format!("opened to write, {wrong}")));
         }
         self.writer = Some(archive);

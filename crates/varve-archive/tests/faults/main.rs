@@ -17,6 +17,9 @@
 //! - `verify` finds nothing on a disk that has only crashed. Nothing panics.
 //! - A lost block that was acknowledged is reported by every `verify` until it is stored again,
 //!   even if no catalog leads to it.
+//! - A forgotten snapshot is whole as long as it can come back. One that is gone is never listed
+//!   again, unless the catalog is lost. A hold stays until it is released.
+//! - A collection frees nothing that a snapshot needs, whatever happens between its batches.
 //!
 //! **Replaying.** A failure prints its seed and the smallest schedule that still fails.
 //! `VARVE_FAULT_SEED=81172 cargo test -p varve-archive --test faults replay` runs that seed again,
@@ -92,7 +95,9 @@ fn few_seeds() -> Vec<Seed> {
     let some = |number| {
         let seed = Seed::new(number);
         let by_value = [seed.by_value(), Seed::new(number + 1).with_disk_index().by_value()];
-        by_value.into_iter().chain([seed.filled_by_others(), Seed::short(number).filled_by_others()])
+        let by_others = [seed.filled_by_others(), Seed::short(number).filled_by_others()];
+        let collecting = [seed, Seed::short(number), Seed::new(number + 1).with_disk_index(), by_value[0]];
+        by_value.into_iter().chain(by_others).chain(collecting.map(Seed::collecting))
     };
     (0..FEW_SEEDS).flat_map(each).chain((0..FEW_SEEDS).step_by(2).flat_map(some)).collect()
 }
@@ -118,7 +123,9 @@ fn the_few_seeds_have_stores_of_every_kind() {
 fn a_seed_replays_call_by_call() {
     let on_disk = [5, 6].map(|number| Seed::new(number).with_disk_index());
     let by_value = [Seed::new(9).by_value(), Seed::new(10).with_disk_index().by_value()];
-    for seed in [3, 4, 5, 6, 7, 8].map(Seed::new).into_iter().chain(on_disk).chain(by_value) {
+    let collecting = [11, 12].map(|number| Seed::new(number).collecting());
+    let plain = [3, 4, 5, 6, 7, 8].map(Seed::new);
+    for seed in plain.into_iter().chain(on_disk).chain(by_value).chain(collecting) {
         let once = run(&Schedule::draw(seed)).unwrap();
         let again = run(&Schedule::draw(seed)).unwrap();
         assert!(once.tally.operations > 50);
@@ -157,7 +164,8 @@ fn replay() {
 /// `VARVE_FAULT_VALUE` fresh seeds also runs by value, each fourth seed with the index on disk. One
 /// of every `VARVE_FAULT_FRESH_DISK` fresh seeds has its index on disk. One of every
 /// `VARVE_FAULT_BACK` fresh seeds runs once more with files that are put back to an earlier state,
-/// and one of every `VARVE_FAULT_VAC` once more on a store that is filled without snapshots.
+/// one of every `VARVE_FAULT_VAC` once more on a store that is filled without snapshots, and one of
+/// every `VARVE_FAULT_GC` once more with snapshots that are forgotten and collected.
 /// `VARVE_FAULT_HANDS` is the number of the engine's threads; with more than one, a seed does not
 /// decide everything. Prints the table of faults survived.
 #[test]
@@ -177,6 +185,7 @@ fn many_seeds() {
     let fresh = (first..first.saturating_add(count)).map(Seed::new).map(of_index);
     let each_puts_back = setting::<u64>("VARVE_FAULT_BACK");
     let each_by_value = setting::<u64>("VARVE_FAULT_VALUE");
+    let each_collects = setting::<u64>("VARVE_FAULT_GC");
     let each_of_others = setting::<u64>("VARVE_FAULT_VAC");
     let and_by_value = |seed: Seed| {
         let is_one = each_by_value.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
@@ -185,7 +194,9 @@ fn many_seeds() {
         let back = puts_back.then_some(if is_one { by_value } else { seed }.putting_back());
         let of_others = each_of_others.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
         let of_others = of_others.then(|| seed.filled_by_others());
-        [Some(seed), is_one.then_some(by_value), back, of_others].into_iter().flatten()
+        let collects = each_collects.is_some_and(|each| seed.number.is_multiple_of(each.max(1)));
+        let collecting = collects.then_some(if is_one { by_value } else { seed }.collecting());
+        [Some(seed), is_one.then_some(by_value), back, of_others, collecting].into_iter().flatten()
     };
     let fresh = fresh.flat_map(and_by_value);
     let counted = |name: &str| 0..setting::<u64>(name).unwrap_or(0);

@@ -128,6 +128,18 @@ impl Case {
             Action::ReadReplica => self.read_replica(draw),
             Action::Clone { moves } => self.bring_back(step, moves),
             Action::SpoilReplica { spoil, count } => self.spoil_replica(draw, spoil, count),
+            Action::Forget { count, has_undo } => self.forget(draw, count, has_undo),
+            Action::UndoForget { count } => self.undo_forget(draw, count),
+            Action::Hold { releases } => self.hold(draw, releases),
+            Action::Wait { hours } => {
+                self.wait(hours);
+                Ok(())
+            }
+            Action::PlanCollection { arenas_max } => self.plan_collection(arenas_max),
+            Action::ApplyBatch => self.apply_batch(),
+            Action::Collect { arenas_max } => self.collect(arenas_max),
+            Action::OpenLeasedReader => self.open_leased_reader(),
+            Action::DropSuperseded => self.drop_superseded(),
         }
     }
 }

@@ -31,6 +31,9 @@ pub struct Seed {
     /// True if Venti clients fill the store: by SHA-1, and without a snapshot. The other draws are
     /// the same as without it.
     pub is_foreign: bool,
+    /// True if snapshots are forgotten and their space is freed. The other draws are the same as
+    /// without it.
+    pub collects: bool,
 }
 
 /// One run. A seed draws it, and a failure shrinks it.
@@ -70,6 +73,7 @@ impl Seed {
             has_disk_index: false,
             is_by_value: false,
             is_foreign: false,
+            collects: false,
         }
     }
 
@@ -96,12 +100,17 @@ impl Seed {
     pub fn filled_by_others(self) -> Self {
         Self { is_foreign: true, ..self }
     }
+
+    pub fn collecting(self) -> Self {
+        Self { collects: true, ..self }
+    }
 }
 
 impl FromStr for Seed {
     type Err = std::num::ParseIntError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (text, collects) = text.strip_prefix("gc ").map_or((text, false), |text| (text, true));
         let (text, is_foreign) = text.strip_prefix("vac ").map_or((text, false), |text| (text, true));
         let (text, is_by_value) = text.strip_prefix("value ").map_or((text, false), |text| (text, true));
         let (text, has_disk_index) = text.strip_prefix("disk ").map_or((text, false), |text| (text, true));
@@ -109,7 +118,7 @@ impl FromStr for Seed {
         let (text, is_short) = text.strip_prefix("short ").map_or((text, false), |text| (text, true));
         let (text, puts_back) = text.strip_prefix("back ").map_or((text, false), |text| (text, true));
         let number = text.trim().parse()?;
-        Ok(Self { number, is_old, is_short, puts_back, has_disk_index, is_by_value, is_foreign })
+        Ok(Self { number, is_old, is_short, puts_back, has_disk_index, is_by_value, is_foreign, collects })
     }
 }
 
@@ -121,7 +130,8 @@ impl fmt::Display for Seed {
         let length = if self.is_short { "short " } else { "" };
         let back = if self.puts_back { "back " } else { "" };
         let filled = if self.is_foreign { "vac " } else { "" };
-        write!(f, "{filled}{compare}{index}{age}{length}{back}{}", self.number)
+        let collects = if self.collects { "gc " } else { "" };
+        write!(f, "{collects}{filled}{compare}{index}{age}{length}{back}{}", self.number)
     }
 }
 
@@ -151,6 +161,11 @@ impl Schedule {
             }
             if draw.once_in(3) {
                 insert_with_keep(&mut steps, &mut draw, |draw| Step::plain(draw, Action::GoBack));
+            }
+        }
+        if seed.collects {
+            for _ in 0..if seed.is_short { 4 + draw.below(6) } else { 8 + draw.below(16) } {
+                steps.insert(draw.index(steps.len() + 1), Step::of_collecting(&mut draw, calm));
             }
         }
         if seed.is_foreign {
@@ -212,8 +227,17 @@ impl Step {
         Self { draw: draw.number(), action, strikes, target_strikes: Vec::new() }
     }
 
+    fn of_collecting(draw: &mut SeededDraw, calm: u64) -> Self {
+        let action = Action::draw_of_collecting(draw);
+        Self::with_strikes(draw, calm, action)
+    }
+
     fn draw(draw: &mut SeededDraw, calm: u64, is_old: bool) -> Self {
         let action = Action::draw(draw, is_old);
+        Self::with_strikes(draw, calm, action)
+    }
+
+    fn with_strikes(draw: &mut SeededDraw, calm: u64, action: Action) -> Self {
         let strike_count = if draw.once_in(calm) { 1 + draw.below(3) } else { 0 };
         let mut strikes: Vec<Strike> = (0..strike_count)
             .map(|_| {

@@ -17,6 +17,9 @@ use crate::model::{StoredFile, Taken};
 
 pub const WRITER: StoreAccess<'static> = StoreAccess::Write { holder: "the model" };
 
+/// The time of all sessions before any hours have passed.
+pub const EPOCH: Timestamp = Timestamp(1_700_000_000_000_000_000);
+
 /// The world of one session: one thread, a fixed time, and random bytes that `seed` decides.
 pub fn world(disk: &SimDisk, seed: u64) -> World {
     world_of(Arc::new(disk.clone()), seed)
@@ -26,7 +29,7 @@ pub fn world(disk: &SimDisk, seed: u64) -> World {
 pub fn world_of(storage: Arc<dyn Storage>, seed: u64) -> World {
     World {
         storage,
-        clock: Arc::new(FixedClock(Timestamp(1_700_000_000_000_000_000))),
+        clock: Arc::new(FixedClock(EPOCH)),
         random: Arc::new(SeededRandom::new(seed)),
         workers: workers(),
     }

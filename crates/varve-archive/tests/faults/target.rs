@@ -49,6 +49,7 @@ enum Request {
     Put,
     Get,
     List,
+    Remove,
 }
 
 impl TargetFault {
@@ -68,7 +69,7 @@ impl TargetFault {
     fn can_strike(self, request: Request, name: &str) -> bool {
         match self {
             Self::Fails => true,
-            Self::AnswerLost => request == Request::Put,
+            Self::AnswerLost => matches!(request, Request::Put | Request::Remove),
             // Every service stores small files whole.
             Self::TornUpload => request == Request::Put && name.starts_with("arenas/"),
             Self::FlippedBit => request == Request::Get,
@@ -102,6 +103,8 @@ struct Inside {
     armed: Vec<(u64, TargetFault)>,
     /// The listings after each of the last uploads.
     listings: Vec<Vec<Object>>,
+    /// True while somebody has asked for the removal of objects.
+    is_asked_to_remove: bool,
     tally: TargetTally,
 }
 
@@ -132,6 +135,7 @@ impl SimTarget {
             draw: SeededDraw::new(number),
             armed: Vec::new(),
             listings: Vec::new(),
+            is_asked_to_remove: false,
             tally: TargetTally::default(),
         };
         Self { number, below: MemoryTarget::new(), inside: Arc::new(Mutex::new(inside)) }
@@ -152,6 +156,11 @@ impl SimTarget {
     /// Disarms all faults.
     pub fn behave(&self) {
         self.inside().armed.clear();
+    }
+
+    /// Permits the removal of objects, or forbids it again.
+    pub fn allow_removal(&self, is_allowed: bool) {
+        self.inside().is_asked_to_remove = is_allowed;
     }
 
     pub fn tally(&self) -> TargetTally {
@@ -308,7 +317,16 @@ impl Target for SimTarget {
     }
 
     fn remove(&self, name: &FileName) -> Result<(), TargetError> {
-        panic!("{name} was to be removed, and nobody has asked for that");
+        assert!(self.inside().is_asked_to_remove, "{name} was to be removed, and nobody has asked for that");
+        let struck = self.strike(Request::Remove, name.as_str());
+        if struck != Some(TargetFault::Fails) {
+            self.below.remove(name)?;
+            self.note_listing();
+        }
+        match struck {
+            Some(_) => Err(failed(name.as_str())),
+            None => Ok(()),
+        }
     }
 }
 

@@ -129,23 +129,39 @@ impl Finder {
 
     /// Returns true if the block at `address` is barren: it may lead to blocks that were removed.
     pub(crate) fn is_barren(&self, name: &BlockName, address: LogAddress) -> bool {
-        if !is_structure(name) || self.notes.places.lock().is_empty() {
-            return false;
-        }
-        let known = self.notes.barren.lock().clone();
-        let barren = known.unwrap_or_else(|| {
-            let read = Arc::new(self.read_barren());
-            *self.notes.barren.lock() = Some(Arc::clone(&read));
-            read
-        });
-        barren.contains(name, address)
+        is_structure(name) && self.barren_blocks().is_some_and(|barren| barren.contains(name, address))
     }
 
-    /// Reads the newest complete list of barren blocks. A key that cannot read puts all blocks of a
-    /// tree itself, so it needs no list.
+    /// Returns true if a list that can be read has the block. A place that is newer than the list
+    /// may have it too, and then it is not barren there.
+    pub(crate) fn is_listed_as_barren(&self, name: &BlockName) -> bool {
+        let is_listed = |barren: &BarrenBlocks| match &barren.names {
+            BarrenNames::Fingerprints(names) => names.binary_search(&note_fingerprint(name)).is_ok(),
+            BarrenNames::Unknown => false,
+        };
+        is_structure(name) && self.barren_blocks().is_some_and(|barren| is_listed(&barren))
+    }
+
+    /// Returns the list of barren blocks that counts; `None` if no page names a note.
+    fn barren_blocks(&self) -> Option<Arc<BarrenBlocks>> {
+        if self.notes.places.lock().is_empty() {
+            return None;
+        }
+        if let Some(known) = self.notes.barren.lock().clone() {
+            return Some(known);
+        }
+        let read = Arc::new(self.read_barren());
+        *self.notes.barren.lock() = Some(Arc::clone(&read));
+        Some(read)
+    }
+
+    /// Reads the newest complete list of barren blocks. For a key that cannot read, every block
+    /// that leads to others and is older than the newest note may be barren.
     fn read_barren(&self) -> BarrenBlocks {
         if !self.vault.log().keys().can_read() {
-            return BarrenBlocks::none();
+            let newest = self.note_places().into_keys().next_back();
+            let unknown = |since| BarrenBlocks { since, names: BarrenNames::Unknown };
+            return newest.map_or_else(BarrenBlocks::none, unknown);
         }
         let mut list: Option<IncompleteList> = None;
         for address in self.note_places().into_keys().rev() {

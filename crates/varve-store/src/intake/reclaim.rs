@@ -59,6 +59,13 @@ impl Intake {
         self.remove_hints()
     }
 
+    /// Returns true if the log has notes, or had some that cannot be found any more. In a store
+    /// that has never been collected it has none.
+    #[must_use]
+    pub fn may_have_notes(&self) -> bool {
+        self.appender.lock().version() >= ArenaVersion::Notes || !self.finder.note_places().is_empty()
+    }
+
     /// Records which blocks are barren: structure of no snapshot that stays in the log. The
     /// fingerprints are those of [`note_fingerprint`](crate::note_fingerprint), in ascending order.
     /// The list replaces every earlier one, and is durable when this returns.

@@ -100,6 +100,7 @@ impl Intake {
     /// [`AppendError`] when there is no room in the index for the names.
     pub fn take_in_rewritten(&self, id: ArenaId, pages: &[AppendedPage]) -> Result<(), AppendError> {
         self.reader.forget(id);
+        self.finder.forget_notes_in(id);
         for page in pages {
             self.finder.insert_page(id, &page.page)?;
         }
@@ -174,6 +175,7 @@ impl Intake {
         self.appender.lock().note_mended(id, Seal::of(arena.header(), footer));
         directory.note_sealed(|arena| arena == id);
         directory.forget(id);
+        self.finder.forget_notes_in(id);
         for row in pages {
             let page = self.vault.log().read_page(arena, row)?;
             self.finder.insert_page(id, &page)?;

@@ -1,6 +1,7 @@
 //! The plan of a repair, and its result.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 use varve_block::{BlockName, PutError, SyncError};
 use varve_log::{ArenaId, OpenLogError};
@@ -87,6 +88,9 @@ pub enum RepairArchiveError {
     /// The catalog could not be written anew.
     #[error("the catalog cannot be written again")]
     Catalog(#[from] SaveCatalogError),
+    /// The system provided no random bytes.
+    #[error("the system provides no random bytes")]
+    Random(#[source] io::Error),
 }
 
 impl RepairPlan {

@@ -34,7 +34,17 @@ impl LeafCheck<'_> {
             }
             Self::AskedFor(store, _) => match store.has_batch(names) {
                 Ok(present) => {
-                    Ok(names.iter().zip(present).map(|(name, is)| (!is).then(|| absent(name))).collect())
+                    let named = names.iter().zip(present);
+                    let missing: Vec<_> = named.filter(|(_, is)| !is).map(|(name, _)| *name).collect();
+                    if missing.is_empty() {
+                        return Ok(vec![None; names.len()]);
+                    }
+                    // A barren block counts as absent, and is there. A key that cannot read does
+                    // not know that it is barren, and leads to it.
+                    let read = LeafCheck::Read(store, &Progress::new()).look_up(&missing)?;
+                    let mut reasons = missing.into_iter().zip(read).peekable();
+                    let reason = |name: &BlockName| reasons.next_if(|(of, _)| of == name)?.1;
+                    Ok(names.iter().map(reason).collect())
                 }
                 // Reading the blocks shows which of them caused the error.
                 Err(_) => LeafCheck::Read(store, &Progress::new()).look_up(names),

@@ -1,5 +1,7 @@
 //! The steps and checks of each kind of action.
 
+mod collect;
+mod forget;
 mod losses;
 mod put_back;
 pub mod read;

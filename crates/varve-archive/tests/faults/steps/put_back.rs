@@ -51,6 +51,7 @@ impl Case {
         let Some((kept, promised)) = self.kept.take() else { return Ok(()) };
         self.end_session();
         self.reader = None;
+        self.collection = None;
         self.recover_disk();
         let failed = |error: std::io::Error| broken(error.to_string());
         for file in self.disk.files().iter().filter(|file| !kept.contains_key(*file)) {

@@ -34,16 +34,20 @@ impl Case {
             }
         };
         let promised = self.model.durable.clone();
-        let listed = session::listed(&archive);
-        if let Some(wrong) = Model::compare_catalog(&promised, &self.model.taken, &listed) {
+        if let Some(wrong) = Model::compare_catalog(&promised, &self.model.taken, &archive) {
             return Err(lost(format!("opened to read, {wrong}")));
         }
-        self.reader = Some(Reader { archive, promised });
+        let collected_count = self.collected_count;
+        self.reader = Some(Reader { archive, promised, collected_count, lease: None });
         self.ask_reader()
     }
 
     pub fn ask_reader(&mut self) -> Checked {
         let Some(reader) = &self.reader else { return Ok(()) };
+        if self.collected_count > reader.collected_count {
+            let checked = self.check_after_collections(reader);
+            return self.unless_down(checked);
+        }
         let store = reader.archive.store();
         let checked = self
             .check_blocks(store, &reader.promised, 200)
@@ -135,7 +139,9 @@ impl Case {
     pub fn check_promised(&self, archive: &Archive, promised: &Promised) -> Checked {
         self.check_blocks(archive.store(), promised, usize::MAX)?;
         self.check_files(archive.store(), promised, usize::MAX)?;
-        self.check_snapshots(archive, usize::MAX)
+        self.check_snapshots(archive, usize::MAX)?;
+        // Each of them may come back.
+        archive.trash().iter().try_for_each(|trashed| self.check_snapshot(archive, &trashed.snapshot))
     }
 
     /// A store that was closed has all the parity that is due.
@@ -184,7 +190,7 @@ impl Case {
             .try_for_each(|snapshot| self.check_snapshot(archive, snapshot))
     }
 
-    fn check_snapshot(&self, archive: &Archive, snapshot: &Snapshot) -> Checked {
+    pub fn check_snapshot(&self, archive: &Archive, snapshot: &Snapshot) -> Checked {
         let name = session::label(snapshot);
         let Some(taken) = self.model.taken.get(name) else {
             return Err(lost(format!("{name} was never taken")));

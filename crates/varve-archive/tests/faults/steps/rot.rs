@@ -27,7 +27,7 @@ use crate::steps::write::{take_folder, take_image, write_file};
 pub struct Missing {
     pub blocks: BTreeSet<BlockName>,
     pub files: usize,
-    /// Snapshots that are listed and cannot be restored completely.
+    /// Snapshots that are listed or in the trash, and cannot be restored completely.
     pub harmed: BTreeSet<String>,
     /// Snapshots that are not listed.
     pub unlisted: BTreeSet<String>,
@@ -204,7 +204,7 @@ impl Case {
             () if left.is_empty() => "all came back by repair",
             () => "named as lost, and healed as far as it was archived again",
         });
-        self.model.durable.snapshots = session::listed(&archive);
+        self.model.durable.settle(&archive);
         self.writer = Some(archive);
         if self.is_by_value() && !left.is_empty() {
             self.next_night_is_whole(&left.harmed)?;
@@ -243,9 +243,14 @@ impl Case {
             .map_err(|text| lost(format!("a damaged log does not open: {text}")))?;
         let plan = plan_repair(&store, &[], RepairScope::All, &Progress::new())
             .map_err(|error| broken(format!("damage cannot be told: {}", with_causes(&error))))?;
+        // The newest catalog may have been there, and an earlier one is what is left.
+        if store.end_is_lost() {
+            self.doubt_places();
+        }
         let missing = match Archive::open(store) {
             Ok(archive) => self.never_wrong(&archive, &self.model.durable)?,
             Err(_) if plan.catalog_was_lost => {
+                self.doubt_places();
                 let unlisted = self.model.durable.snapshots.iter().cloned().collect();
                 Missing { unlisted, ..Missing::default() }
             }
@@ -302,6 +307,12 @@ impl Case {
             }
             if !listed.insert(label.clone()) {
                 return Err(broken(format!("{label} is listed twice")));
+            }
+        }
+        // Each of them may come back.
+        for trashed in archive.trash() {
+            if !self.is_whole(store, &trashed.snapshot)? {
+                missing.harmed.insert(session::label(&trashed.snapshot).to_owned());
             }
         }
         missing.unlisted =
@@ -440,6 +451,9 @@ impl Case {
         let report =
             repair(&store, &sources, scope, &Progress::new()).map_err(|error| with_causes(&error))?;
         store.close().map_err(|error| with_causes(&error))?;
+        if report.plan.catalog_was_lost {
+            self.doubt_places();
+        }
         self.tell(|| {
             let (before, mended) = (session::described(&report.plan.before.damage), &report.mended);
             let (lost, fetched) = (report.plan.catalog_was_lost, report.fetched_block_count);
@@ -527,7 +541,7 @@ impl Case {
                 }
             };
             finished.map_err(|error| failed(with_causes(&error)))?;
-            self.model.durable.snapshots = session::listed(self.writer());
+            self.settle_places();
         }
         self.store().sync().map_err(|error| failed(with_causes(&error)))
     }

@@ -49,9 +49,15 @@ pub fn write_file(store: &Store, content: Content) -> Result<Entry, PutError> {
 }
 
 impl Case {
+    /// The places of all snapshots are durable as the writer knows them.
+    pub fn settle_places(&mut self) {
+        let writer = self.writer.as_ref().expect("it was opened");
+        self.model.durable.settle(writer);
+    }
+
     /// Checks a store whose write or sync has failed: it refuses more and returns nothing wrong.
     /// Then the session ends.
-    fn after_failure(&mut self, text: &str) -> Checked {
+    pub fn after_failure(&mut self, text: &str) -> Checked {
         self.excused(text)?;
         if self.disk.is_down() {
             return Ok(());
@@ -141,7 +147,7 @@ impl Case {
             Ok(_) => {
                 self.model.acknowledge();
                 // Snapshots that are listed and were never reported are permanent now.
-                self.model.durable.snapshots = session::listed(self.writer());
+                self.settle_places();
                 Ok(())
             }
             // The size of the store could not be determined, so nothing was written.

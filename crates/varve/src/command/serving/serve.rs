@@ -21,7 +21,7 @@ use varve_serve::nbd::{
 use varve_serve::venti::{ClientSessions, InheritedSockets, ServiceState, VentiSettings, notify};
 use varve_serve::{BoundedFileSystem, ListenError, TcpServer, TlsIdentity, nfs, webdav};
 use varve_session::{CommandSession, LeaseScope, LeasedSnapshotList, UsageError};
-use varve_store::Store;
+use varve_store::{Store, WithoutBarren};
 use varve_world::World;
 
 use super::mount;
@@ -93,7 +93,7 @@ pub fn run(invocation: &Invocation, args: &ServeArgs) -> Result<CommandOutcome> 
     let mut counts: Box<dyn Fn() -> String> = Box::new(String::new);
     // If clients write, they use the store itself, without the replicas.
     let served: Arc<dyn BlockStore> =
-        if is_written { Arc::clone(&store) as _ } else { Arc::clone(&blocks) as _ };
+        if is_written { Arc::new(WithoutBarren(Arc::clone(&store))) as _ } else { Arc::clone(&blocks) as _ };
     let mut counted = Weak::new();
     let is_degraded = fault.is_some();
     let sessions = open_sessions(args, &store)?;
