@@ -37,6 +37,10 @@ impl WalkVisitor for LiveBlocks {
             TreePart::Folder(entry) => self.note_folder_walked(entry),
         }
     }
+
+    fn must_end(&self) -> bool {
+        self.is_over_memory()
+    }
 }
 
 /// Returns the way in which the blocks below a block are walked. The same pointer block may be part
@@ -62,6 +66,9 @@ mod tests {
     use varve_world::{Random, SeededRandom};
 
     use super::super::block_walk::{BlockWalk, WalkBlocksError, WalkCounts};
+    use super::super::mark::mark_trees;
+    use super::super::mark_error::MarkError;
+    use super::super::roots::LiveRoots;
     use super::*;
     use crate::progress::Progress;
 
@@ -171,6 +178,24 @@ mod tests {
         assert!(matches!(cancelled, Err(WalkBlocksError::Cancelled)));
         walk(&store, &entry, &mut live).unwrap();
         assert!(blocks_of(&store, &entry).iter().all(|name| live.contains(name)));
+    }
+
+    #[test]
+    fn a_mark_ends_when_its_memory_is_full() {
+        let (store, progress) = (MemoryBlockStore::new(), Progress::new());
+        let list = fixed(&store, &bytes(1, 9000));
+        let roots = LiveRoots { lists: vec![list], ..LiveRoots::default() };
+        let mut live = LiveBlocks::new(&SeededRandom::new(3), 100, 0).unwrap();
+        mark_trees(&store, &roots, &mut live, &progress).unwrap();
+        let mut number = 0_u64;
+        while !live.is_over_memory() {
+            live.note_folder_walked(&number.to_le_bytes());
+            number += 1;
+        }
+        assert!(live.memory_bytes() < 2 * live.structure_bytes_max());
+        let other = LiveRoots { lists: vec![fixed(&store, &bytes(2, 9000))], ..LiveRoots::default() };
+        let marked = mark_trees(&store, &other, &mut live, &progress);
+        assert!(matches!(marked, Err(MarkError::Memory { bytes: 0x400_0000 })), "{marked:?}");
     }
 
     /// Anybody who may add a snapshot can make an entry that leads to any pointer block, with

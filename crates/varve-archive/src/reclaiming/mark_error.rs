@@ -36,6 +36,9 @@ pub enum MarkError {
     ListArenas(#[from] OpenLogError),
     #[error("{0}")]
     ReadArena(#[from] ReadLogError),
+    /// The snapshots have more blocks that lead to others than fit in the memory for them.
+    #[error("the blocks that lead to others do not fit in {bytes} bytes of memory")]
+    Memory { bytes: u64 },
     #[error("interrupted")]
     Cancelled,
 }

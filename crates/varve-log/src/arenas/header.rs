@@ -231,13 +231,22 @@ impl ArenaHeader {
         if is_header { decoder.array() } else { None }
     }
 
+    /// The number of bytes that [`claims_encryption`](Self::claims_encryption) needs.
+    pub const CLAIM_BYTES: usize = 72;
+
     /// Returns true if the first bytes of an arena claim that it is encrypted; `None` if they are
-    /// not a header. The code is not checked.
+    /// not a header. The code is not checked, so the fields must agree: a flipped bit claims
+    /// nothing.
     #[must_use]
     pub fn claims_encryption(bytes: &[u8]) -> Option<bool> {
         Self::claimed_store(bytes)?;
         let mut decoder = LittleEndian::new(bytes.get(44..)?);
-        Some(decoder.u32()? != 0)
+        let (cipher, _uid) = (decoder.u32()?, decoder.array::<16>()?);
+        match (cipher, decoder.u32()?, decoder.u32()?) {
+            (0, 0, 0) => Some(false),
+            (1.., 1, 48) | (1.., 2, 80) => Some(true),
+            _ => None,
+        }
     }
 
     fn fields(version: ArenaVersion, mut decoder: LittleEndian<'_>, code: &[u8]) -> Option<Self> {
@@ -331,6 +340,19 @@ mod tests {
         };
         let (header, bytes) = ArenaHeader::create(&new, keys).unwrap();
         (header, bytes.try_into().unwrap())
+    }
+
+    #[test]
+    fn no_flipped_bit_makes_a_plain_header_claim_encryption() {
+        let claim = |bytes: &[u8]| ArenaHeader::claims_encryption(&bytes[..ArenaHeader::CLAIM_BYTES]);
+        assert_eq!(claim(&created(&LogKeys::from_master(&[9; 32])).1), Some(true));
+        let (_, plain) = created(&LogKeys::plain(&[9; 32]));
+        assert_eq!(claim(&plain), Some(false));
+        for bit in 0..8 * ArenaHeader::CLAIM_BYTES {
+            let mut flipped = plain;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(claim(&flipped), Some(true), "bit {bit}");
+        }
     }
 
     #[test]

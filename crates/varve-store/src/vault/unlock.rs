@@ -128,7 +128,7 @@ pub(super) fn sign_of_encryption(storage: &dyn Storage) -> std::io::Result<Optio
     // All arenas of a store are alike, so checking the first and the last is enough.
     let ends = arenas.next().into_iter().chain(arenas.next_back());
     let is_encrypted = |file: &&FileName| {
-        let mut start = [0; 48];
+        let mut start = [0; ArenaHeader::CLAIM_BYTES];
         let read = storage.read_at(file, 0, &mut start);
         read.is_ok() && ArenaHeader::claims_encryption(&start) == Some(true)
     };

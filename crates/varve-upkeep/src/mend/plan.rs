@@ -22,6 +22,9 @@ pub struct MendPlan {
     /// True if the end of the log is gone. The log as it is then counts as complete, before the
     /// first arena is written anew.
     pub accepts_end: bool,
+    /// True if an arena's file is missing. Once it is there again, it is clear which others have
+    /// lost their seals.
+    pub misses_arena: bool,
 }
 
 /// The repair of one arena.
@@ -49,7 +52,8 @@ impl MendPlan {
     /// itself: a torn end, or a ledger that is behind.
     #[must_use]
     pub fn new(damage: &[Damage]) -> Self {
-        let mut plan = Self::default();
+        let misses_arena = damage.iter().any(|damage| matches!(damage.kind, DamageKind::Missing));
+        let mut plan = Self { misses_arena, ..Self::default() };
         // Only a newer program knows the contents of these arenas. If this program wrote them anew,
         // they would be empty.
         let newer: BTreeSet<_> =
@@ -104,11 +108,11 @@ impl MendPlan {
 
     /// Returns true if further arenas may be found damaged when this plan is carried out. A mended
     /// arena names others. After a lost end, only the next writer counts the seals that are
-    /// missing.
+    /// missing. As long as an arena is missing, nobody knows whose seal a missing one was.
     #[must_use]
     pub fn may_name_more(&self) -> bool {
         let mends = |arena: &ArenaMend| arena.ways.iter().any(|way| *way != MendWay::Rewrite);
-        self.takes_in_replaced || self.accepts_end || self.arenas.values().any(mends)
+        self.takes_in_replaced || self.accepts_end || self.misses_arena || self.arenas.values().any(mends)
     }
 
     /// Returns true if no file of an arena or of its parity is to be changed.

@@ -28,6 +28,8 @@ use crate::key_table::{Key, KeySalt, KeyTable};
 
 /// The default bound on the memory of the filter.
 pub const FILTER_BYTES_DEFAULT: u64 = 256 << 20;
+/// The exact set may always take this much memory: some millions of blocks.
+const STRUCTURE_BYTES_LEAST: u64 = 64 << 20;
 
 /// The way in which everything below a block was walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,7 @@ pub struct LiveBlocks {
     salt: KeySalt,
     /// The bits of each block and folder.
     structure: KeyTable,
+    structure_bytes_max: u64,
     leaves: LeafFilter,
     catalog_root: Option<BlockName>,
 }
@@ -77,14 +80,16 @@ fn is_note(name: &BlockName) -> bool {
 
 impl LiveBlocks {
     /// Makes an empty set for a store of `block_count` blocks. The filter takes 16 bits a block, at
-    /// most `filter_bytes_max` in all. The salt is drawn from `random`.
+    /// most `filter_bytes_max` in all. The exact set should take no more either: see
+    /// [`is_over_memory`](Self::is_over_memory). The salt is drawn from `random`.
     ///
     /// # Errors
     /// The system cannot supply random bytes.
     pub fn new(random: &dyn Random, block_count: u64, filter_bytes_max: u64) -> io::Result<Self> {
         let salt = KeySalt::new(random)?;
         let leaves = LeafFilter::new(block_count, filter_bytes_max);
-        Ok(Self { salt, structure: KeyTable::default(), leaves, catalog_root: None })
+        let structure_bytes_max = filter_bytes_max.max(STRUCTURE_BYTES_LEAST);
+        Ok(Self { salt, structure: KeyTable::default(), structure_bytes_max, leaves, catalog_root: None })
     }
 
     /// Sets the newest final root of the catalog. No other root is live.
@@ -153,6 +158,18 @@ impl LiveBlocks {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.structure.memory_bytes() + self.leaves.memory_bytes()
+    }
+
+    /// Returns the bound on the memory of the exact set, in bytes.
+    #[must_use]
+    pub fn structure_bytes_max(&self) -> u64 {
+        self.structure_bytes_max
+    }
+
+    /// Returns true if the exact set takes more memory than it may. A mark has to end then.
+    #[must_use]
+    pub fn is_over_memory(&self) -> bool {
+        self.structure.memory_bytes() > self.structure_bytes_max
     }
 
     /// Returns the number of entries of the exact set.

@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::vac::VacLine;
 use varve_archive::{
-    Archive, CollectError, CollectOptions, Collection, CollectionReport, ForeignRoots, PriceFile, Progress,
-    SnapshotId,
+    Archive, CollectError, CollectOptions, Collection, CollectionReport, ForeignRoots, MarkError, PriceFile,
+    Progress, SnapshotId,
 };
 use varve_block::{Score, with_causes};
 use varve_session::{UsageError, WithHint};
@@ -172,7 +172,9 @@ fn hint_of(error: &CollectError) -> Option<&'static str> {
         CollectError::ForeignRoots => Some(
             "name their scores with --keep-roots FILE, keep all with --keep-all-roots, or say --no-foreign-roots if there are none",
         ),
-        CollectError::Barren { .. } => Some("--memory allows more"),
+        CollectError::Barren { .. } | CollectError::Mark(MarkError::Memory { .. }) => {
+            Some("--memory allows more")
+        }
         CollectError::Roots(_) | CollectError::Mark(_) => Some(
             "nothing was freed: `varve verify` shows the damage; `varve repair` mends it, or forget the snapshot that it names",
         ),
