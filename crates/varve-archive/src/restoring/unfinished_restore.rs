@@ -300,6 +300,9 @@ impl ClaimedState {
             Err(error) => return Err(error),
         };
         let is_of_kind = FileType::from_raw_mode(there.st_mode) == file_type(made);
+        if self.inode.is_none() && is_of_kind && remove_if_empty(folder, name, made, &there) {
+            return Ok(Some(self));
+        }
         let is_same = source != NAMELESS && self.source == source && self.inode == Some(there.st_ino);
         Ok((is_same && is_of_kind).then_some(self))
     }
@@ -343,6 +346,17 @@ impl ClaimedState {
             }
         }
     }
+}
+
+/// Removes what a run has made that was killed before its first line was written. Returns false if
+/// it holds something.
+fn remove_if_empty(folder: &OwnedFd, name: &[u8], made: PartialKind, there: &Stat) -> bool {
+    let flags = match made {
+        PartialKind::Folder => AtFlags::REMOVEDIR,
+        PartialKind::File if there.st_size == 0 => AtFlags::empty(),
+        PartialKind::File => return false,
+    };
+    there.st_uid == rustix::process::geteuid().as_raw() && rustix::fs::unlinkat(folder, name, flags).is_ok()
 }
 
 /// A name without a state file is free, or belongs to another program.
@@ -491,6 +505,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(open(&folder, b"").name(), FIRST);
         assert_eq!(open(&folder, b"").name(), SECOND);
+    }
+
+    #[test]
+    fn what_a_run_has_made_before_its_first_line_is_used_again_if_it_is_empty() {
+        for is_empty in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            drop(open(&folder, b"source"));
+            let state = folder.path().join(".name.varve-partial-0.state");
+            File::options().write(true).open(state).unwrap().set_len(0).unwrap();
+            if !is_empty {
+                fs::write(folder.path().join(".name.varve-partial-0/letter"), "kept").unwrap();
+            }
+            let restore = open(&folder, b"source");
+            assert_eq!(restore.name(), if is_empty { FIRST } else { SECOND });
+            assert!(!restore.is_continued());
+        }
     }
 
     #[test]
