@@ -451,7 +451,9 @@ impl Case {
         let report =
             repair(&store, &sources, scope, &Progress::new()).map_err(|error| with_causes(&error))?;
         store.close().map_err(|error| with_causes(&error))?;
-        if report.plan.catalog_was_lost {
+        // An earlier catalog is what is left, and the loss is known.
+        let hides_some = report.plan.losses.places().any(|place| place.id.may_hide_snapshots);
+        if report.plan.catalog_was_lost || hides_some {
             self.doubt_places();
         }
         self.tell(|| {
