@@ -3,7 +3,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use varve_archive::{Archive, Catalog, CollectOptions, Collection, ForeignRoots, Progress, SnapshotContent};
+use varve_archive::{
+    Archive, Catalog, CollectOptions, Collection, ForeignRoots, PriceFile, Progress, SnapshotContent,
+};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType};
 use varve_log::ArenaMap;
 use varve_store::{
@@ -134,6 +136,7 @@ fn made_collected() -> Golden {
         budget: ReclaimBudget { least_dead: 0.0, ..ReclaimBudget::default() },
         filter_bytes: FILTER_BYTES_DEFAULT,
         young_since: None,
+        prices: PriceFile::default(),
         foreign: Some(ForeignRoots::None),
         trusts_clock: true,
     };
