@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 use varve_edition::{
-    CheckedBlock, EditionKey, MapEntry, ObjectName, ObjectPart, PAGE_ENTRIES_MAX, PROFILE_BYTES_MAX,
-    PublishedImage, StoredPart,
+    EditionKey, MapEntry, ObjectName, ObjectPart, PAGE_ENTRIES_MAX, PROFILE_BYTES_MAX, PublishedImage,
+    StoredPart,
 };
 use varve_remote::Target;
 use varve_world::{Workers, read_each};
@@ -95,9 +95,7 @@ impl CheckRun<'_> {
 
     fn check_object(&self, image: &PublishedImage, part: StoredPart) {
         let part = ObjectPart::alone(part.name, part.bytes);
-        let read = read_part(self.target, &part)
-            .and_then(|stored| Ok(CheckedBlock::check(&stored, &part.name)?.unpack(PROFILE_BYTES_MAX)?));
-        match read {
+        match read_part(self.target, &part, |block| Ok(block.unpack(PROFILE_BYTES_MAX)?)) {
             Ok(_) => self.count(&part),
             Err(error) => self.found(image, part.object, &error),
         }
@@ -109,9 +107,9 @@ impl CheckRun<'_> {
             return;
         }
         let range = image.shape.block_range(block);
-        let read = read_part(self.target, part).and_then(|stored| {
-            let content = CheckedBlock::check(&stored, &part.name)?
-                .unpack(usize::try_from(image.shape.block_bytes.get()).unwrap_or(usize::MAX))?;
+        let read = read_part(self.target, part, |block| {
+            let bytes_max = usize::try_from(image.shape.block_bytes.get()).unwrap_or(usize::MAX);
+            let content = block.unpack(bytes_max)?;
             let expected = range.end - range.start;
             if content.len() as u64 == expected {
                 Ok(())

@@ -111,12 +111,15 @@ impl ReadPartError {
 }
 
 /// Reads a stored block, and compares it with its name.
-pub(crate) fn read_part(target: &dyn Target, part: &ObjectPart) -> Result<Vec<u8>, ReadPartError> {
+pub(crate) fn read_part<T>(
+    target: &dyn Target,
+    part: &ObjectPart,
+    open: impl FnOnce(CheckedBlock<'_>) -> Result<T, ReadPartError>,
+) -> Result<T, ReadPartError> {
     let start = u64::from(part.offset);
     let range = start..start + u64::from(part.bytes);
     let stored = target.get(&file_name(&part.object.path()), range)?;
-    CheckedBlock::check(&stored, &part.name)?;
-    Ok(stored.to_vec())
+    open(CheckedBlock::check(&stored, &part.name)?)
 }
 
 /// Reads a page of a disk's map.
@@ -126,8 +129,7 @@ pub(crate) fn read_page(
     shape: &DiskShape,
     level: MapLevel,
 ) -> Result<MapPage, ReadPartError> {
-    let stored = read_part(target, part)?;
-    Ok(MapPage::open(CheckedBlock::check(&stored, &part.name)?, shape, level)?)
+    read_part(target, part, |block| Ok(MapPage::open(block, shape, level)?))
 }
 
 /// Returns the place of the root of an image.

@@ -31,6 +31,9 @@ pub enum WalkBlocksError {
         "the blocks are nested deeper than {DEPTH_MAX} levels, or more than {WAITING_MAX} wait to be read"
     )]
     TooDeep,
+    /// The visitor has no memory left.
+    #[error("the blocks that lead to others do not fit in {bytes} bytes of memory")]
+    Memory { bytes: u64 },
     #[error("interrupted")]
     Cancelled,
 }
@@ -84,9 +87,10 @@ pub(crate) trait WalkVisitor {
     /// Called once everything below this part was reached, and left.
     fn leave(&mut self, _part: TreePart<'_>) {}
 
-    /// Returns true if the walk has to end as if it was cancelled.
-    fn must_end(&self) -> bool {
-        false
+    /// Returns the bound on the visitor's memory in bytes, if the visitor takes more: the walk ends
+    /// then.
+    fn exceeded_memory(&self) -> Option<u64> {
+        None
     }
 }
 
@@ -128,8 +132,10 @@ impl<'a, V: WalkVisitor> BlockWalk<'a, V> {
     }
 
     pub(crate) fn check(&self) -> Result<(), WalkBlocksError> {
-        let must_end = self.progress.is_cancelled() || self.visitor.must_end();
-        if must_end { Err(WalkBlocksError::Cancelled) } else { Ok(()) }
+        if self.progress.is_cancelled() {
+            return Err(WalkBlocksError::Cancelled);
+        }
+        self.visitor.exceeded_memory().map_or(Ok(()), |bytes| Err(WalkBlocksError::Memory { bytes }))
     }
 
     /// Walks a block and everything below it. `above` belongs to the part that leads to the block.

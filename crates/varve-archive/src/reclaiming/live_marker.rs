@@ -38,8 +38,8 @@ impl WalkVisitor for LiveBlocks {
         }
     }
 
-    fn must_end(&self) -> bool {
-        self.is_over_memory()
+    fn exceeded_memory(&self) -> Option<u64> {
+        self.is_over_memory().then(|| self.structure_bytes_max())
     }
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn walked_as(block: &TreeBlock) -> WalkedAs {
     match block.layout {
         Layout::Fixed => WalkedAs::Fixed,
         Layout::ContentCut => WalkedAs::ContentCut,
-        // Such a pointer block leads to the same blocks as one of a fixed tree.
+        // Venti's trees of data and fixed trees have the same pointer blocks.
         Layout::Venti if block.leaf_kind == BlockKind::Data => WalkedAs::Fixed,
         Layout::Venti => WalkedAs::Foreign,
     }

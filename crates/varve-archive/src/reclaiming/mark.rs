@@ -26,27 +26,7 @@ pub fn mark(
     live: &mut LiveBlocks,
     progress: &Progress,
 ) -> Result<MarkReport, MarkError> {
-    let marked = mark_all(store, roots, live, progress);
-    marked.map_err(|error| or_memory(error, live))
-}
-
-/// The error of a walk that ended because the set takes too much memory.
-fn or_memory(error: MarkError, live: &LiveBlocks) -> MarkError {
-    match error {
-        MarkError::Cancelled if live.is_over_memory() => {
-            MarkError::Memory { bytes: live.structure_bytes_max() }
-        }
-        other => other,
-    }
-}
-
-fn mark_all(
-    store: &Store,
-    roots: &LiveRoots,
-    live: &mut LiveBlocks,
-    progress: &Progress,
-) -> Result<MarkReport, MarkError> {
-    let mut report = walk_trees(store, roots, live, progress)?;
+    let mut report = mark_trees(store, roots, live, progress)?;
     let archives = match &roots.foreign {
         ForeignRoots::None => return Ok(report),
         ForeignRoots::Named(scores) => scores.clone(),
@@ -66,16 +46,6 @@ fn mark_all(
 /// # Errors
 /// [`MarkError`].
 pub(crate) fn mark_trees(
-    blocks: &dyn BlockStore,
-    roots: &LiveRoots,
-    live: &mut LiveBlocks,
-    progress: &Progress,
-) -> Result<MarkReport, MarkError> {
-    let marked = walk_trees(blocks, roots, live, progress);
-    marked.map_err(|error| or_memory(error, live))
-}
-
-fn walk_trees(
     blocks: &dyn BlockStore,
     roots: &LiveRoots,
     live: &mut LiveBlocks,

@@ -64,6 +64,7 @@ impl MarkTreeError {
     pub(crate) fn into_mark(self, describe: impl FnOnce(Box<Self>) -> MarkError) -> MarkError {
         match self {
             Self::Blocks(WalkBlocksError::Cancelled) => MarkError::Cancelled,
+            Self::Blocks(WalkBlocksError::Memory { bytes }) => MarkError::Memory { bytes },
             other => describe(Box::new(other)),
         }
     }

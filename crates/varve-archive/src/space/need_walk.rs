@@ -217,6 +217,10 @@ impl NeedVisitor<'_> {
         is_beyond.then_some(NeedWalkError::Memory)
     }
 
+    fn exceeded_memory(&self) -> Option<u64> {
+        self.beyond_memory().map(|_| self.memory.all_bytes)
+    }
+
     /// Adds those in a set to those that need a leaf.
     fn add_to_leaf(&mut self, leaf: &TreeBlock, set: SetNumber) {
         let (slice, key) = (self.needs.slice, self.needs.key(LEAF, &leaf.name));
@@ -226,6 +230,17 @@ impl NeedVisitor<'_> {
             }
         } else if key.slice(slice.count) == slice.number {
             add(&mut self.needs.leaves, key, set, self.sets);
+        }
+    }
+
+    /// Adds those in a set to those that need a part, if it is a leaf. Returns whether it is one.
+    fn reach_leaf(&mut self, part: TreePart<'_>, set: SetNumber) -> bool {
+        match part {
+            TreePart::Block(block) if block.is_leaf() => {
+                self.add_to_leaf(block, set);
+                true
+            }
+            _ => false,
         }
     }
 
@@ -254,8 +269,8 @@ impl WalkVisitor for CountTimes<'_, '_> {
 
     fn enter(&mut self, _: TreePart<'_>) {}
 
-    fn must_end(&self) -> bool {
-        self.0.beyond_memory().is_some()
+    fn exceeded_memory(&self) -> Option<u64> {
+        self.0.exceeded_memory()
     }
 }
 
@@ -266,10 +281,7 @@ impl WalkVisitor for SpreadSets<'_, '_> {
     type Known = SetNumber;
 
     fn reach(&mut self, above: SetNumber, part: TreePart<'_>) -> bool {
-        if let TreePart::Block(block) = part
-            && block.is_leaf()
-        {
-            self.0.add_to_leaf(block, above);
+        if self.0.reach_leaf(part, above) {
             return false;
         }
         let needs = &mut *self.0.needs;
@@ -285,8 +297,8 @@ impl WalkVisitor for SpreadSets<'_, '_> {
         self.0.set_of(part).expect("a set came with each time that the part was reached")
     }
 
-    fn must_end(&self) -> bool {
-        self.0.beyond_memory().is_some()
+    fn exceeded_memory(&self) -> Option<u64> {
+        self.0.exceeded_memory()
     }
 }
 
@@ -297,10 +309,7 @@ impl WalkVisitor for AddLeaves<'_, '_> {
     type Known = SetNumber;
 
     fn reach(&mut self, above: SetNumber, part: TreePart<'_>) -> bool {
-        if let TreePart::Block(block) = part
-            && block.is_leaf()
-        {
-            self.0.add_to_leaf(block, above);
+        if self.0.reach_leaf(part, above) {
             return false;
         }
         let needs = &mut *self.0.needs;
@@ -315,8 +324,8 @@ impl WalkVisitor for AddLeaves<'_, '_> {
         self.0.set_of(part).expect("only parts with a set are entered")
     }
 
-    fn must_end(&self) -> bool {
-        self.0.beyond_memory().is_some()
+    fn exceeded_memory(&self) -> Option<u64> {
+        self.0.exceeded_memory()
     }
 }
 

@@ -97,12 +97,7 @@ impl<'a> Reclaimer<'a> {
         self.intake.begin_reclaiming()?;
         let (store, intake) = (self.store, self.intake);
         let writer = SuccessorWriter { store, intake, is_live, should_stop, keeps_only_notes: false };
-        let mut batch = ReclaimedBatch::default();
-        let ready = self.run(arenas, limits, &mut batch, |id| {
-            Ok(writer.write(id)?.map(|ready| (ready.new.file_bytes, ready)))
-        })?;
-        self.commit(ready, &mut batch)?;
-        Ok(batch)
+        self.write_successors(&writer, arenas, limits, ReclaimedBatch::default())
     }
 
     /// Copies the live blocks of small arenas to the end of the log, and replaces the arenas by
@@ -137,10 +132,23 @@ impl<'a> Reclaimer<'a> {
             keeps_only_notes: true,
         };
         let unlimited = BatchLimits { written_bytes: u64::MAX, until: Timestamp(i64::MAX) };
-        let ready = self.run(&copied, unlimited, &mut batch, |id| {
+        self.write_successors(&writer, &copied, unlimited, batch)
+    }
+
+    /// Writes successors of arenas, and commits those that are ready.
+    fn write_successors(
+        &self,
+        writer: &SuccessorWriter<'_>,
+        arenas: &[ArenaId],
+        limits: BatchLimits,
+        mut batch: ReclaimedBatch,
+    ) -> Result<ReclaimedBatch, ReclaimError> {
+        let ready = self.run(arenas, limits, &mut batch, |id| {
             Ok(writer.write(id)?.map(|ready| (ready.new.file_bytes, ready)))
         })?;
-        self.commit(ready, &mut batch)?;
+        batch.replaced = self.sizes(&ready);
+        self.intake.commit_successors(ready)?;
+        self.intake.end_reclaiming();
         Ok(batch)
     }
 
@@ -177,13 +185,6 @@ impl<'a> Reclaimer<'a> {
         batch.is_stopped |= done.is_stopped;
         batch.is_disk_full |= done.is_disk_full;
         done.failure.map_or(Ok(done.results), Err)
-    }
-
-    fn commit(&self, ready: Vec<ReadySuccessor>, batch: &mut ReclaimedBatch) -> Result<(), ReclaimError> {
-        batch.replaced = self.sizes(&ready);
-        self.intake.commit_successors(ready)?;
-        self.intake.end_reclaiming();
-        Ok(())
     }
 
     fn sizes(&self, ready: &[ReadySuccessor]) -> Vec<ReclaimedArena> {
