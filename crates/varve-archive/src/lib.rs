@@ -32,6 +32,7 @@ pub mod folder;
 mod forgetting;
 pub mod image;
 mod inode_flags;
+mod nearest_key;
 mod progress;
 mod reclaiming;
 mod records;

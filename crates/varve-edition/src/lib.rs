@@ -1,7 +1,7 @@
 //! The format of a publication: archived disks as static files, signed by their publisher.
 //!
 //! ```text
-//!   head (text, signed) ──▶ root: a MapPage of level 1 ──▶ MapPage of level 0 ──▶ stored block ──▶ bytes of a disk
+//!   head (text, signed) ─▶ MapPage of level 1 ─▶ MapPage of level 0 ─▶ stored block ─▶ bytes of a disk
 //!     EditionHead             the map of one image           1,024 blocks each      CheckedBlock
 //! ```
 //!

@@ -1,23 +1,23 @@
 //! A page of the map of a disk: the content of a stored block. Little-endian.
 //!
-//! | offset | bytes | field        | meaning                                                                  |
-//! |-------:|------:|--------------|--------------------------------------------------------------------------|
-//! |      0 |     8 | magic        | `VARVEMAP`                                                               |
-//! |      8 |     4 | version      | 1                                                                        |
-//! |     12 |     4 | level        | 0: its entries are blocks of the disk; 1: it is the root, its entries are pages |
-//! |     16 |     4 | object_count | the number of names that follow                                          |
-//! |     20 |     4 | entry_count  | as the size of the disk needs; at most 1,024 at level 0                  |
-//! |     24 |       | objects      | the names of the objects that hold several blocks, 32 bytes each         |
-//! |        |       | entries      | `entry_count` entries of 44 bytes                                        |
+//! | offset | bytes | field        | meaning                                                        |
+//! |-------:|------:|--------------|----------------------------------------------------------------|
+//! |      0 |     8 | magic        | `VARVEMAP`                                                     |
+//! |      8 |     4 | version      | 1                                                              |
+//! |     12 |     4 | level        | 0: its entries are blocks; 1: the root, its entries are pages  |
+//! |     16 |     4 | object_count | the number of names that follow                                |
+//! |     20 |     4 | entry_count  | as the size of the disk needs; at most 1,024 at level 0        |
+//! |     24 |       | objects      | names of objects that hold several blocks, 32 bytes each       |
+//! |        |       | entries      | `entry_count` entries of 44 bytes                              |
 //!
 //! An entry:
 //!
-//! | offset | bytes | field        | meaning                                                                  |
-//! |-------:|------:|--------------|--------------------------------------------------------------------------|
-//! |      0 |    32 | name         | the SHA-256 of the stored block                                          |
-//! |     32 |     4 | object       | the place of an object among the names; 2^32 − 1 if the block is an object by itself |
-//! |     36 |     4 | offset       | of the stored block in that object                                       |
-//! |     40 |     4 | stored_bytes | the length of the stored block; 0: the block is zeros, and all fields are 0 |
+//! | offset | bytes | field        | meaning                                                        |
+//! |-------:|------:|--------------|----------------------------------------------------------------|
+//! |      0 |    32 | name         | the SHA-256 of the stored block                                |
+//! |     32 |     4 | object       | its object's place among the names; 2^32 − 1: it is an object  |
+//! |     36 |     4 | offset       | of the stored block in that object                             |
+//! |     40 |     4 | stored_bytes | the length of the stored block; 0: zeros, all fields are 0     |
 //!
 //! Invariant: the objects are named once each, in the order in which the entries use them first.
 

@@ -9,12 +9,11 @@ use varve_block::BlockStore;
 use varve_edition::{
     DiskShape, MapEntry, MapLevel, MapPage, ObjectPart, PAGE_ENTRIES_MAX, PublishedImage, StoredPart,
 };
-use varve_remote::Target;
+use varve_remote::{Observer, Target};
 use varve_tree::{Entry, Extent, Extents, ReadPointerError, TreeReader, difference};
 use varve_world::{Workers, read_each};
 
 use crate::publish_error::PublishError;
-use crate::publish_observer::PublishObserver;
 use crate::published::{PublishedState, read_page, root_part};
 use crate::uploads::Uploads;
 
@@ -24,7 +23,7 @@ pub(crate) struct MapWriter<'a> {
     pub(crate) target: &'a dyn Target,
     pub(crate) blocks: &'a dyn BlockStore,
     pub(crate) workers: &'a dyn Workers,
-    pub(crate) observer: &'a dyn PublishObserver,
+    pub(crate) observer: &'a dyn Observer,
     pub(crate) uploads: &'a Uploads<'a>,
     /// The publication before this edition.
     pub(crate) before: &'a PublishedState,

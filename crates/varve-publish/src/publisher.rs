@@ -8,13 +8,12 @@ use varve_edition::{
     DiskShape, EditionFields, EditionHead, EditionKey, EditionSigner, HEAD_NAME, ObjectName,
     PublishedBlockBytes, PublishedImage, StoredCompression,
 };
-use varve_remote::{PutMode, Target, TargetError};
+use varve_remote::{Observer, PutMode, Target, TargetError};
 use varve_tree::Entry;
 use varve_world::{Timestamp, Workers};
 
 use crate::image_map::{EarlierMap, MapWriter};
 use crate::publish_error::PublishError;
-use crate::publish_observer::PublishObserver;
 use crate::published::{FORMAT_PAGE, FORMAT_TEXT, PublishedState, file_name};
 use crate::uploads::Uploads;
 
@@ -27,7 +26,7 @@ pub struct Publisher<'a> {
     pub workers: &'a dyn Workers,
     /// The keys that sign the head. A present head must be signed by one of them.
     pub signers: &'a [EditionSigner],
-    pub observer: &'a dyn PublishObserver,
+    pub observer: &'a dyn Observer,
 }
 
 /// A disk to be published.

@@ -32,6 +32,7 @@ pub mod contract;
 mod edge;
 mod http;
 mod naming;
+mod observer;
 mod open;
 mod open_options;
 mod retry;
@@ -43,6 +44,7 @@ mod venti;
 
 pub use naming::location::{HostLocation, Location, LocationError, S3Location, without_password};
 pub use naming::password::Password;
+pub use observer::Observer;
 pub use open::{OpenTargetError, open};
 pub use open_options::{OpenOptions, S3Keys, UnknownHosts};
 pub use retry::retrying_target::RetryPolicy;

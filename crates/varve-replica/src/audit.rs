@@ -9,7 +9,7 @@ use varve_log::{
     ArenaId, ArenaState, DirectoryPage, Granule, Log, OpenLogError, OpenedArena, PageRow, ReadLogError,
     RecordHeader,
 };
-use varve_remote::{NonObjectKind, TargetError};
+use varve_remote::{NonObjectKind, Observer, TargetError};
 use varve_store::Store;
 use varve_upkeep::{Checker, Damage, DamageKind};
 use varve_world::{FileName, Random, SeededRandom, World, work_in_order};
@@ -17,7 +17,6 @@ use varve_world::{FileName, Random, SeededRandom, World, work_in_order};
 use crate::objects::listing::{ArenaAssembly, FORMAT_PAGE, ListedSegment, MARK};
 use crate::objects::object_name::{KEYS, SegmentEnd, SegmentName};
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
-use crate::observer::Observer;
 use crate::reading::replica::Replica;
 
 /// The read-ahead if every clump is read.

@@ -21,6 +21,8 @@ use toml::{Table, Value};
 use varve_upkeep::TargetPrices;
 use varve_world::{FileName, Storage};
 
+use crate::nearest_key::nearest_key_hint;
+
 /// The name of the file.
 pub const PRICE_FILE: &str = "targets.toml";
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -113,9 +115,8 @@ fn prices_of(target: &str, table: &Table) -> Result<TargetPrices, ReadPricesErro
 }
 
 fn unknown(key: &str, known: &[&str]) -> ReadPricesError {
-    let nearest = known.iter().map(|known| (strsim::damerau_levenshtein(known, key), *known)).min();
-    let nearest = nearest.filter(|(distance, _)| *distance <= 5);
-    let hint = nearest.map_or_else(String::new, |(_, known)| format!(": did you mean {known}?"));
+    // Keys end with a number or a unit, which is easily left out.
+    let hint = nearest_key_hint(key, known.iter(), 5);
     ReadPricesError::UnknownKey { key: key.to_owned(), hint }
 }
 

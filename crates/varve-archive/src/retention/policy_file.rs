@@ -17,6 +17,7 @@ use std::str::FromStr;
 
 use toml::{Table, Value};
 
+use crate::nearest_key::nearest_key_hint;
 use crate::retention::policy::{ParseCountLikeError, ParseGroupByError, RetentionGroupBy, RetentionPolicy};
 use crate::retention::rules::{ParseRuleError, RetentionRule};
 use crate::retention::zone::UnknownZone;
@@ -75,10 +76,7 @@ impl FromStr for RetentionPolicy {
 
 fn unknown(key: &str) -> ParsePolicyError {
     let others = [ZONE, GROUP_BY, COUNT_LIKE].map(str::to_owned);
-    let known =
-        RetentionRule::keys().chain(others).map(|known| (strsim::damerau_levenshtein(&known, key), known));
-    let nearest = known.min().filter(|(distance, _)| *distance <= 3);
-    let hint = nearest.map_or_else(String::new, |(_, known)| format!(": did you mean {known}?"));
+    let hint = nearest_key_hint(key, RetentionRule::keys().chain(others), 3);
     ParsePolicyError::UnknownKey { key: key.to_owned(), hint }
 }
 

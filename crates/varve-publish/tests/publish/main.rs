@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use varve_block::{BlockKind, BlockStore, MemoryBlockStore};
 use varve_edition::{CheckedBlock, EditionSigner, ObjectName, PublishedBlockBytes, StoredCompression};
 use varve_publish::{
-    CheckedPublication, ImageToPublish, PrunePlan, PublishError, PublishObserver, PublishOptions,
-    PublishReport, Publisher, check_publication,
+    CheckedPublication, ImageToPublish, PrunePlan, PublishError, PublishOptions, PublishReport, Publisher,
+    check_publication,
 };
 use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, Target, TargetError};
 use varve_tree::{Entry, FixedBuilder, Shape, put_leaves};
@@ -20,16 +20,6 @@ use varve_world::{FileName, InlineWorkers, RealWorkers, Timestamp};
 const BLOCK: u64 = 64 << 10;
 const BLOCK_WORDS: u32 = (64 << 10) / 4;
 const DAY: i64 = 86_400 * 1_000_000_000;
-
-struct Quiet;
-
-impl PublishObserver for Quiet {
-    fn set_total(&self, _: u64) {}
-    fn add_done(&self, _: u64) {}
-    fn is_cancelled(&self) -> bool {
-        false
-    }
-}
 
 fn signers(seed: u8) -> Vec<EditionSigner> {
     vec![EditionSigner::from_seed([seed; 32])]
@@ -89,7 +79,7 @@ impl Archive {
             blocks: &self.blocks as &dyn BlockStore,
             workers: &InlineWorkers,
             signers: &signers(1),
-            observer: &Quiet,
+            observer: &(),
         };
         let report = publisher.publish(&[image], &self.entries, options);
         self.entries.push(entry);
@@ -193,7 +183,7 @@ fn only_the_holder_of_the_key_publishes() {
             blocks: &archive.blocks,
             workers: &InlineWorkers,
             signers: keys,
-            observer: &Quiet,
+            observer: &(),
         };
         publisher.publish(&[], &[], &options(2 * DAY))
     };

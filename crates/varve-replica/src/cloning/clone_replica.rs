@@ -10,14 +10,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use varve_block::has_kind;
 use varve_log::{ArenaEnd, ArenaId, ArenaState, FilePart, Log, OpenLogError, ReadLogError, Seal, Seals};
-use varve_remote::TargetError;
+use varve_remote::{Observer, TargetError};
 use varve_store::{OpenStoreError, Secret, Store, StoreConfig};
 use varve_world::{FileName, Storage, Turn, Workers, World, read_each_with, work_in_order};
 
 use crate::cloning::arena_arrival::ArenaArrival;
 use crate::objects::listing::{ArenaAssembly, CONFIG, FORMAT_PAGE, ListedSegment, plain};
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
-use crate::observer::Observer;
 use crate::reading::overlaid_storage::OverlaidStorage;
 use crate::reading::replica::{OpenReplicaError, Replica};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use varve_log::{ArenaId, Log};
-use varve_remote::{Erased, Object, ObjectLock, Target, TargetError};
+use varve_remote::{Erased, Object, ObjectLock, Observer, Target, TargetError};
 use varve_store::{Permission, Secret, Store, StoreAccess, UnsealedScans, newest_ledger};
 use varve_upkeep::Checker;
 use varve_world::{FileName, MemoryStorage, Timestamp, World};
@@ -15,7 +15,6 @@ use crate::dropping::drop_error::DropError;
 use crate::dropping::proof::{NotProven, ProofError, prove};
 use crate::dropping::superseded_since::SupersededSince;
 use crate::objects::record_ends::ArenaRecords;
-use crate::observer::Observer;
 use crate::reading::range_cache::RangeCache;
 use crate::reading::replica::Replica;
 use crate::reading::replica_storage::ReplicaStorage;

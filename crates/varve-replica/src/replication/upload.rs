@@ -7,13 +7,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use varve_log::{ArenaId, ReadLogError};
-use varve_remote::{PutMode, Target, TargetError};
+use varve_remote::{Observer, PutMode, Target, TargetError};
 use varve_world::{Claims, FileLock, FileName, LockError, Workers, work_in_order};
 
 use crate::dropping::superseded_since::SupersededSince;
 use crate::objects::listing::{ListedSegment, ReplicaListing};
 use crate::objects::record_ends::{ArenaRecords, RecordsDamage};
-use crate::observer::Observer;
 use crate::reading::replica::Replica;
 use crate::replication::error::ReplicateError;
 use crate::replication::history::{take_out_strays, tell_apart};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use varve_block::BlockStore;
-use varve_remote::{MemoryTarget, Object, Target};
-use varve_replica::{CloneError, CloneOptions, Cloned, Observer, Replica, clone_replica};
+use varve_remote::{MemoryTarget, Object, Observer, Target};
+use varve_replica::{CloneError, CloneOptions, Cloned, Replica, clone_replica};
 use varve_store::{Secret, Store, StoreAccess};
 use varve_upkeep::Checker;
 use varve_world::{MemoryStorage, Timestamp, World};

@@ -16,6 +16,7 @@ pub mod repair;
 mod replica_shrinking;
 pub mod replicate;
 mod replication_run;
+mod transfer_progress;
 pub mod verify_publication;
 pub mod verify_replica;
 pub mod verify_store;

@@ -12,7 +12,7 @@ use varve_session::{Hinted, NamedBy, WithHint, replica_hint, target};
 use varve_world::{RealWorkers, World};
 
 use super::EMPTY_FOLDER;
-use super::replication_run::TransferProgress;
+use super::transfer_progress::TransferProgress;
 use crate::arguments::CloneArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;

@@ -4,16 +4,15 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use varve_archive::{Progress, Snapshot, SnapshotContent};
+use varve_archive::{Snapshot, SnapshotContent};
 use varve_edition::{EditionSigner, PublicationAddress};
 use varve_publish::{
-    ImageToPublish, PrunePlan, PublishError, PublishObserver, PublishOptions, PublishReport, Publisher,
-    ReadPublicationError, RetiredObject,
+    ImageToPublish, PrunePlan, PublishError, PublishOptions, PublishReport, Publisher, ReadPublicationError,
+    RetiredObject,
 };
 use varve_remote::Target;
 use varve_session::{NamedBy, UsageError, WithHint, target};
@@ -21,6 +20,7 @@ use varve_tree::Entry;
 use varve_world::{Clock, Random, RealClock, RealRandom, RealWorkers};
 use zeroize::Zeroizing;
 
+use super::transfer_progress::TransferProgress;
 use crate::arguments::PublishArgs;
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::invocation::Invocation;
@@ -31,22 +31,6 @@ use crate::{moment, say, show};
 
 /// The longest key file that is read, in bytes.
 const KEY_FILE_BYTES_MAX: u64 = 4096;
-
-struct PublishProgress(Arc<Progress>);
-
-impl PublishObserver for PublishProgress {
-    fn set_total(&self, bytes: u64) {
-        self.0.set_total(0, bytes);
-    }
-
-    fn add_done(&self, bytes: u64) {
-        self.0.add_bytes_done(bytes);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled()
-    }
-}
 
 pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome> {
     let archive = invocation.session.read()?;
@@ -73,7 +57,7 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
     };
     let progress = cancellable_progress()?;
     let shown = ShownProgress::start(&place, &progress, invocation.quiet);
-    let observer = PublishProgress(progress);
+    let observer = TransferProgress(progress);
     let publisher = Publisher {
         target: &*there,
         blocks: &*blocks,

@@ -10,7 +10,8 @@ use varve_remote::{Object, ObjectLock, Target};
 use varve_replica::{DropError, DropPlan, Dropped, NotProven, ReplicateOptions, Replicated, ReplicationPlan};
 use varve_session::WithHint;
 
-use super::replication_run::{ReplicationRun, TransferProgress, replication_hint};
+use super::replication_run::{ReplicationRun, replication_hint};
+use super::transfer_progress::TransferProgress;
 use crate::outcome::CommandOutcome;
 use crate::progress_bar::ShownProgress;
 use crate::{moment, say, show};

@@ -16,7 +16,8 @@ use varve_store::{Permission, Secret, Store};
 use varve_world::{FileName, RealWorkers, World};
 
 use super::replica_shrinking;
-use super::replication_run::{ReplicationRun, TransferProgress, replication_hint};
+use super::replication_run::{ReplicationRun, replication_hint};
+use super::transfer_progress::TransferProgress;
 use crate::arguments::ReplicateArgs;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use varve_archive::Progress;
-use varve_replica::{Observer, ReplicateError, ReplicateOptions, ReplicationSource};
+use varve_replica::{ReplicateError, ReplicateOptions, ReplicationSource};
 use varve_session::{PUT_CONFIG, replica_hint};
 use varve_store::Secret;
 
@@ -18,23 +18,6 @@ pub(super) struct ReplicationRun<'a> {
     pub(super) secret: Option<&'a Secret>,
     pub(super) options: ReplicateOptions,
     pub(super) progress: Arc<Progress>,
-}
-
-/// Shows the progress of transfers.
-pub(super) struct TransferProgress(pub(super) Arc<Progress>);
-
-impl Observer for TransferProgress {
-    fn set_total(&self, bytes: u64) {
-        self.0.set_total(0, bytes);
-    }
-
-    fn add_done(&self, bytes: u64) {
-        self.0.add_bytes_done(bytes);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled()
-    }
 }
 
 /// Returns the hint for a target that was not updated.

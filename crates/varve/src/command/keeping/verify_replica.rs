@@ -15,7 +15,7 @@ use varve_session::{History, NamedBy, target};
 use varve_store::{Store, StoreAccess};
 use varve_world::World;
 
-use super::replication_run::TransferProgress;
+use super::transfer_progress::TransferProgress;
 use super::verify_store::{describe, harm_as_json};
 use crate::arguments::VerifyArgs;
 use crate::invocation::Invocation;

@@ -1,4 +1,4 @@
-//! Progress and cancellation of a long operation.
+//! Progress and cancellation of a long operation with a target.
 
 /// Observes an operation. All threads of the operation may call it.
 pub trait Observer: Sync {
