@@ -14,6 +14,7 @@ use crate::{Erased, NonObjectKind, Object, PutMode, Target, TargetError};
 /// When a target breaks its contract. The message names the broken rule.
 pub fn check(fresh: &mut dyn FnMut() -> Box<dyn Target>) {
     objects_come_back(&*fresh());
+    whole_objects_come_back(&*fresh());
     ranges_are_exact(&*fresh());
     pieces_follow_one_another(&*fresh());
     creation_never_replaces(&*fresh());
@@ -79,6 +80,22 @@ fn objects_come_back(target: &dyn Target) {
     let new = name("made-by-replacing");
     target.put(&new, contents.clone(), PutMode::Replace).unwrap();
     assert_eq!(target.get(&new, 0..10).unwrap(), contents);
+}
+
+fn whole_objects_come_back(target: &dyn Target) {
+    let (file, contents) = (name("head"), pattern(100_001));
+    let length = contents.len() as u64;
+    assert!(matches!(target.get_whole(&file, 9, None), Err(TargetError::NotFound { .. })));
+    for contents in [contents.clone(), Bytes::new()] {
+        target.put(&file, contents.clone(), PutMode::Replace).unwrap();
+        let whole = target.get_whole(&file, length, None).unwrap().expect("no mark was given");
+        assert!(whole.bytes == contents, "it came back changed");
+        let other = target.get_whole(&file, length, Some("\"no mark of it\"")).unwrap();
+        assert!(other.is_some_and(|whole| whole.bytes == contents), "another mark was believed");
+    }
+    target.put(&file, contents, PutMode::Replace).unwrap();
+    let longer = target.get_whole(&file, length - 1, None);
+    assert!(matches!(longer, Err(TargetError::Refused { .. })), "{longer:?}");
 }
 
 fn ranges_are_exact(target: &dyn Target) {

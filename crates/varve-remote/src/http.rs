@@ -1,4 +1,4 @@
-//! HTTP for S3 and WebDAV: one attempt of one request, and the parts of its answer.
+//! HTTP for S3, WebDAV and web servers: one attempt of one request, and the parts of its answer.
 
 pub mod exchange;
 pub mod plain_receiver;

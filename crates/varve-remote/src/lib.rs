@@ -1,10 +1,11 @@
 //! Remote storage: whole objects under names, on another disk or on another machine.
 //!
-//! [`open`] makes a [`Target`] from a URL: a folder, an S3-compatible store, SFTP, FTP or WebDAV.
+//! [`open`] makes a [`Target`] from a URL: a folder, an S3-compatible store, SFTP, FTP or WebDAV. A
+//! plain web server is a target that can only be read, and has no listing.
 //! `docs/guide/remotes.md` describes the guarantees of each kind.
 //!
 //! ```text
-//!   open(url) ──▶ Location ──▶ AttemptTarget (folder, S3, SFTP, FTP, WebDAV): one attempt of each operation
+//!   open(url) ──▶ Location ──▶ AttemptTarget (S3, SFTP, FTP, WebDAV, web): one attempt of each operation
 //!                                     ▲
 //!   Target ◀── RetryingTarget ────────┘   retries with growing pauses, and resolves attempts with lost answers
 //! ```
@@ -50,7 +51,7 @@ pub use open_options::{OpenOptions, S3Keys, UnknownHosts};
 pub use retry::retrying_target::RetryPolicy;
 pub use target::{
     Capabilities, Erased, NonObject, NonObjectKind, Object, ObjectLock, PutMode, Survey, TakePiece, Target,
-    TargetError,
+    TargetError, WholeObject,
 };
 pub use targets::folder::FolderTarget;
 pub use targets::memory::MemoryTarget;

@@ -10,6 +10,7 @@ use crate::targets::folder::FolderTarget;
 use crate::targets::ftp::Ftp;
 use crate::targets::s3::S3;
 use crate::targets::sftp::Sftp;
+use crate::targets::web::Web;
 use crate::targets::webdav::Webdav;
 
 /// The reason why a target was not opened.
@@ -60,6 +61,11 @@ fn open_location(location: Location, options: &OpenOptions) -> Result<Box<dyn Ta
             patience,
             is_over,
         )),
+        Location::Web { host, is_encrypted } => Box::new(RetryingTarget::new(
+            Web::new(host, is_encrypted, options).map_err(settings)?,
+            patience,
+            is_over,
+        )),
     })
 }
 
@@ -83,6 +89,8 @@ mod tests {
             "ftps://ann:hunter2@127.0.0.1:1/srv",
             "webdav+http://ann:hunter2@127.0.0.1:1/srv",
             "webdav+https://ann:hunter2@127.0.0.1:1/srv",
+            "http://ann:hunter2@127.0.0.1:1/srv",
+            "https://ann:hunter2@127.0.0.1:1/srv",
         ] {
             let target = open(url, &OpenOptions::default()).unwrap();
             let shown = format!("{target} {target:?}");
@@ -93,7 +101,7 @@ mod tests {
     #[test]
     fn wrong_settings_are_told_at_once() {
         let options = OpenOptions { authorities: Some("/nowhere.pem".into()), ..OpenOptions::default() };
-        for url in ["webdav+https://host/x", "ftps://host/x"] {
+        for url in ["webdav+https://host/x", "ftps://host/x", "https://host/x"] {
             assert!(matches!(open(url, &options), Err(OpenTargetError::Settings { .. })), "{url}");
         }
         assert!(matches!(open("gopher://x/", &options), Err(OpenTargetError::Location(_))));

@@ -131,6 +131,14 @@ impl fmt::Display for ObjectLock {
     }
 }
 
+/// A whole object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WholeObject {
+    pub bytes: Bytes,
+    /// The server's mark for this state of the object (an entity tag), if it has one.
+    pub mark: Option<String>,
+}
+
 /// A consumer of pieces. It returns whether to continue.
 pub type TakePiece<'a> = dyn FnMut(Bytes) -> ControlFlow<()> + 'a;
 
@@ -141,6 +149,12 @@ pub type TakePiece<'a> = dyn FnMut(Bytes) -> ControlFlow<()> + 'a;
 pub trait Target: Send + Sync + fmt::Display {
     /// Returns the guarantees.
     fn capabilities(&self) -> Capabilities;
+
+    /// Returns false once the server has answered a request for a range with the whole object.
+    /// Never asks the server.
+    fn knows_ranges(&self) -> bool {
+        true
+    }
 
     /// Puts an object, whole or not at all, as durably as the target can.
     ///
@@ -179,6 +193,25 @@ pub trait Target: Send + Sync + fmt::Display {
         Ok(())
     }
 
+    /// Reads a whole object of at most `bytes_max` bytes, whose length need not be known. Returns
+    /// `None` if the server says that the object still has the mark `known`.
+    ///
+    /// # Errors
+    /// [`TargetError`]; [`TargetError::Refused`] if the object is longer.
+    fn get_whole(
+        &self,
+        name: &FileName,
+        bytes_max: u64,
+        _known: Option<&str>,
+    ) -> Result<Option<WholeObject>, TargetError> {
+        let listed = self.list(name.folder())?.into_iter().find(|object| object.name == *name);
+        let object = listed.ok_or_else(|| TargetError::NotFound { name: name.clone() })?;
+        if object.bytes > bytes_max {
+            return Err(TargetError::Refused { what: name.to_string(), source: longer_than(bytes_max) });
+        }
+        Ok(Some(WholeObject { bytes: self.get(name, 0..object.bytes)?, mark: None }))
+    }
+
     /// Lists the objects whose names begin with `folder` and a slash, at any depth, in the order of
     /// their names; all objects for `""`. Objects with names that no store uses are left out.
     ///
@@ -215,4 +248,9 @@ pub trait Target: Send + Sync + fmt::Display {
     fn remove_leftovers(&self) -> usize {
         0
     }
+}
+
+/// The error of an object that is longer than its reader accepts.
+pub(crate) fn longer_than(bytes_max: u64) -> io::Error {
+    io::Error::other(format!("it is longer than {bytes_max} bytes"))
 }

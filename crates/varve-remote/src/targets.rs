@@ -5,4 +5,5 @@ pub mod ftp;
 pub mod memory;
 pub mod s3;
 pub mod sftp;
+pub mod web;
 pub mod webdav;

@@ -1,12 +1,15 @@
-//! HTTP for S3 and WebDAV: one attempt of one request. The length of the answer is bounded.
+//! HTTP for S3, WebDAV and web servers: one attempt of one request. The length of the answer is
+//! bounded.
 
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::redirect::{Action, Attempt, Policy};
 use reqwest::{Body, Client, Request, Response, StatusCode};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -27,6 +30,9 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// The bytes that are read of an error answer.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
+/// The redirects of one request that are followed.
+const REDIRECTS_MAX: usize = 4;
+
 /// The most memory that is reserved for an answer before its first byte.
 const ROOM_BYTES_MAX: usize = 16 << 20;
 
@@ -43,6 +49,20 @@ pub(crate) struct Http {
     spare: Arc<SpareBuffers>,
     /// `None` if the library must send all requests.
     plain: Option<Arc<PlainConnections>>,
+    /// True once the server has sent more than the requested range.
+    ignores_ranges: Arc<AtomicBool>,
+    /// True once the server has answered a request for a range with a whole object. Then the
+    /// requests that only expect a range are no use.
+    sends_whole: Arc<AtomicBool>,
+}
+
+/// The treatment of answers that name another place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Redirects {
+    Refuse,
+    /// Follow up to [`REDIRECTS_MAX`], but never from HTTPS to HTTP. The login is sent to the first
+    /// host only.
+    Follow,
 }
 
 /// A complete answer.
@@ -54,9 +74,9 @@ pub(crate) struct HttpAnswer {
 
 impl Http {
     /// Makes a client. `is_encrypted` selects HTTPS for all requests, or HTTP for all.
-    pub fn new(options: &OpenOptions, is_encrypted: bool) -> io::Result<Self> {
+    pub fn new(options: &OpenOptions, is_encrypted: bool, redirects: Redirects) -> io::Result<Self> {
         let patience = options.patience;
-        let tls = match is_encrypted {
+        let tls = match is_encrypted || redirects == Redirects::Follow {
             true => tls::client_config(options.authorities.as_deref())?,
             false => tls::believing_nobody()?,
         };
@@ -64,14 +84,19 @@ impl Http {
             .tls_backend_preconfigured(tls)
             .connect_timeout(patience.silence_max)
             .read_timeout(patience.silence_max)
-            .redirect(reqwest::redirect::Policy::none())
+            .redirect(match redirects {
+                Redirects::Refuse => Policy::none(),
+                Redirects::Follow => Policy::custom(follow),
+            })
             .retry(reqwest::retry::never())
             .user_agent(USER_AGENT)
             .build()
             .map_err(|error| chain(&error))?;
         let (up, down) = (options.up.clone(), options.down.clone());
         let plain = if is_encrypted { None } else { PlainConnections::new(patience.silence_max) };
-        Ok(Self { runtime: Runtime::new()?, client, patience, up, down, spare: Arc::default(), plain })
+        let (spare, ignores_ranges, sends_whole) = Default::default();
+        let runtime = Runtime::new()?;
+        Ok(Self { runtime, client, patience, up, down, spare, plain, ignores_ranges, sends_whole })
     }
 
     /// Runs a call that moves this many bytes.
@@ -95,21 +120,33 @@ impl Http {
 
     /// Sends a request and receives the whole answer, with any status.
     pub async fn send(&self, request: Request) -> Result<HttpAnswer, AttemptError> {
+        self.send_within(request, ANSWER_BYTES_MAX).await
+    }
+
+    /// Does the same for a successful answer of at most `bytes_max` bytes.
+    pub async fn send_within(&self, request: Request, bytes_max: usize) -> Result<HttpAnswer, AttemptError> {
         let response = self.client.execute(request).await.map_err(of_client)?;
         let (status, headers) = (response.status(), response.headers().clone());
-        let limit = if status.is_success() { ANSWER_BYTES_MAX } else { ERROR_BYTES_MAX };
+        let limit = if status.is_success() { bytes_max } else { ERROR_BYTES_MAX };
         let body = collect(response, limit).await;
         // The body of an error answer may be missing; the status is enough.
         let body = if status.is_success() { body? } else { body.unwrap_or_default() };
         Ok(HttpAnswer { status, headers, body })
     }
 
+    /// Returns true once the server has sent a whole object instead of a range.
+    pub fn ignores_ranges(&self) -> bool {
+        self.ignores_ranges.load(Ordering::Relaxed)
+    }
+
     /// Sends a request for a range, whose header is set, and returns exactly that range.
     pub async fn read(&self, request: Request, range: Range<u64>) -> Result<Bytes, AttemptError> {
         let (client, spare, down) = (self.client.clone(), Arc::clone(&self.spare), self.down.clone());
+        let ignores_ranges = Arc::clone(&self.ignores_ranges);
         self.beside(async move {
             let wanted = usize::try_from(range.end - range.start).map_err(|_| AttemptError::Short)?;
             let mut arriving = IncomingAnswer::begin(&client, request, range, down).await?;
+            ignores_ranges.fetch_or(arriving.is_longer, Ordering::Relaxed);
             let mut buffer = spare.take(wanted.min(ROOM_BYTES_MAX));
             while let Some(part) = arriving.next().await? {
                 buffer.bytes.extend_from_slice(&part);
@@ -128,11 +165,17 @@ impl Http {
         place: u64,
         take: &mut TakePiece<'_>,
     ) -> Result<(), AttemptError> {
-        let (client, down, plain) = (self.client.clone(), self.down.clone(), self.plain.clone());
+        let (client, down) = (self.client.clone(), self.down.clone());
+        let plain = self.plain.clone().filter(|_| !self.sends_whole.load(Ordering::Relaxed));
+        let (ignores_ranges, sends_whole) = (Arc::clone(&self.ignores_ranges), Arc::clone(&self.sends_whole));
         let mut pieces = PieceCutter::new(Arc::clone(&self.spare), place);
         let (sender, mut receiver) = mpsc::channel(PIECES_AHEAD);
         let coming = self.beside(async move {
             let mut coming = IncomingRange::begin(plain.as_ref(), &client, request, range, down).await?;
+            if let IncomingRange::Library(answer, _) = &coming {
+                ignores_ranges.fetch_or(answer.is_longer, Ordering::Relaxed);
+                sends_whole.fetch_or(answer.is_whole, Ordering::Relaxed);
+            }
             while let Some(piece) = coming.next_piece(&mut pieces).await? {
                 // The consumer has stopped. That is not an error.
                 if sender.send(piece).await.is_err() {
@@ -228,6 +271,10 @@ struct IncomingAnswer {
     left: u64,
     /// The length of the whole object, if the answer contains it.
     whole: Option<u64>,
+    /// True if the whole object comes instead of the range.
+    is_whole: bool,
+    /// True if it has more bytes than the range.
+    is_longer: bool,
 }
 
 impl IncomingAnswer {
@@ -238,10 +285,14 @@ impl IncomingAnswer {
         down: Option<Arc<Pace>>,
     ) -> Result<Self, AttemptError> {
         let response = client.execute(request).await.map_err(of_client)?;
-        let (left_to_skip, whole) = match response.status() {
-            StatusCode::PARTIAL_CONTENT => (0, whole_length(&response, &range)?),
+        let is_whole = response.status() == StatusCode::OK;
+        let (left_to_skip, whole, is_longer) = match response.status() {
+            StatusCode::PARTIAL_CONTENT => (0, whole_length(&response, &range)?, false),
             // The server ignores the range and sends the whole object.
-            StatusCode::OK => (range.start, response.content_length()),
+            StatusCode::OK => {
+                let whole = response.content_length();
+                (range.start, whole, range.start > 0 || whole.is_some_and(|whole| whole > range.end))
+            }
             StatusCode::RANGE_NOT_SATISFIABLE => return Err(AttemptError::Short),
             status => {
                 let headers = response.headers().clone();
@@ -252,7 +303,8 @@ impl IncomingAnswer {
         if whole.is_some_and(|whole| whole < range.end) {
             return Err(AttemptError::Short);
         }
-        Ok(Self { response, down, left_to_skip, left: range.end - range.start, whole })
+        let left = range.end - range.start;
+        Ok(Self { response, down, left_to_skip, left, whole, is_whole, is_longer })
     }
 
     /// Returns the next bytes of the requested range; `None` at the end of the range.
@@ -302,6 +354,18 @@ fn whole_length(response: &Response, range: &Range<u64>) -> Result<Option<u64>, 
     }
 }
 
+/// Decides if a redirect is followed.
+fn follow(attempt: Attempt<'_>) -> Action {
+    let was_encrypted = attempt.previous().iter().any(|url| url.scheme() == "https");
+    if attempt.previous().len() > REDIRECTS_MAX {
+        attempt.error(io::Error::other("the server redirects too often"))
+    } else if was_encrypted && attempt.url().scheme() != "https" {
+        attempt.error(io::Error::other("the server redirects from HTTPS to HTTP, which is not followed"))
+    } else {
+        attempt.follow()
+    }
+}
+
 /// Makes a body that is sent at a pace.
 fn paced(contents: Bytes, pace: Arc<Pace>) -> Body {
     Body::wrap_stream(futures_util::stream::unfold((contents, pace), |(mut left, pace)| async move {
@@ -327,11 +391,12 @@ async fn collect(mut response: Response, limit: usize) -> Result<Bytes, AttemptE
 
 /// Converts an error of the client, from before or during the answer.
 fn of_client(error: reqwest::Error) -> AttemptError {
-    let is_builder = error.is_builder();
+    // A redirect that is not followed will not be followed the next time.
+    let is_final = error.is_builder() || error.is_redirect();
     // The caller adds the place; the text has no URL.
     let text = chain(&error.without_url());
     // A wrong certificate stays wrong, so there is no retry.
-    if is_builder || text.to_string().contains("invalid peer certificate") {
+    if is_final || text.to_string().contains("invalid peer certificate") {
         AttemptError::Refused(text)
     } else {
         AttemptError::Passing(text, None)

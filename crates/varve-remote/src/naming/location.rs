@@ -8,6 +8,7 @@
 //! | `ftp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`                             | a folder below where the login leads; `//PATH` from the root |
 //! | `ftps://…`                                                             | the same, encrypted (`AUTH TLS`)                      |
 //! | `webdav+http://[USER[:PASSWORD]@]HOST[:PORT]/PATH`, `webdav+https://…` | a collection                                          |
+//! | `http://[USER[:PASSWORD]@]HOST[:PORT]/PATH`, `https://…`               | a folder of a web server, which can only be read      |
 //!
 //! Characters with a special meaning in a URL are written as `%` and two hexadecimal digits. A text
 //! that does not look like a URL is a path.
@@ -22,7 +23,7 @@ use url::Url;
 use crate::Password;
 
 /// The schemes, for error messages.
-const SCHEMES: &str = "file, s3, sftp, ftp, ftps, webdav+http, webdav+https";
+const SCHEMES: &str = "file, s3, sftp, ftp, ftps, webdav+http, webdav+https, http, https";
 
 /// The characters that need no escape in the path of a URL.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
@@ -44,6 +45,11 @@ pub enum Location {
     },
     /// A collection of a WebDAV server.
     Webdav {
+        host: HostLocation,
+        is_encrypted: bool,
+    },
+    /// A folder of a server of static files.
+    Web {
         host: HostLocation,
         is_encrypted: bool,
     },
@@ -95,7 +101,7 @@ impl Location {
     pub fn usual_calls(&self) -> usize {
         match self {
             Self::Ftp { .. } => 4,
-            Self::Folder(_) | Self::S3(_) | Self::Sftp(_) | Self::Webdav { .. } => 8,
+            Self::Folder(_) | Self::S3(_) | Self::Sftp(_) | Self::Webdav { .. } | Self::Web { .. } => 8,
         }
     }
 }
@@ -112,6 +118,11 @@ impl Location {
                 host.path.clear();
                 host.password.is_none().then(|| server.to_string())
             }
+            // Without a user, nothing is sent to a web server.
+            Self::Web { host, .. } => {
+                host.path.clear();
+                (host.user.is_some() && host.password.is_none()).then(|| server.to_string())
+            }
         }
     }
 
@@ -119,7 +130,10 @@ impl Location {
     fn has_password(&self) -> bool {
         match self {
             Self::Folder(_) | Self::S3(_) => false,
-            Self::Sftp(host) | Self::Ftp { host, .. } | Self::Webdav { host, .. } => host.password.is_some(),
+            Self::Sftp(host)
+            | Self::Ftp { host, .. }
+            | Self::Webdav { host, .. }
+            | Self::Web { host, .. } => host.password.is_some(),
         }
     }
 }
@@ -148,9 +162,8 @@ fn parse(text: &str) -> Result<Location, String> {
         "ftps" => Ok(Location::Ftp { host: host(&url)?, is_encrypted: true }),
         "webdav+http" => Ok(Location::Webdav { host: host(&url)?, is_encrypted: false }),
         "webdav+https" => Ok(Location::Webdav { host: host(&url)?, is_encrypted: true }),
-        "http" | "https" => {
-            Err(format!("write webdav+{scheme}:// for a WebDAV server, or s3:// for a bucket"))
-        }
+        "http" => Ok(Location::Web { host: host(&url)?, is_encrypted: false }),
+        "https" => Ok(Location::Web { host: host(&url)?, is_encrypted: true }),
         other => Err(format!("the kind {other:?} is unknown; the kinds are {SCHEMES}")),
     }
 }
@@ -351,6 +364,8 @@ impl fmt::Display for Location {
             Self::Ftp { host, is_encrypted: true } => write!(f, "ftps://{host}"),
             Self::Webdav { host, is_encrypted: false } => write!(f, "webdav+http://{host}"),
             Self::Webdav { host, is_encrypted: true } => write!(f, "webdav+https://{host}"),
+            Self::Web { host, is_encrypted: false } => write!(f, "http://{host}"),
+            Self::Web { host, is_encrypted: true } => write!(f, "https://{host}"),
         }
     }
 }
@@ -371,7 +386,10 @@ mod tests {
 
     fn host_at(text: &str) -> HostLocation {
         match at(text) {
-            Location::Sftp(host) | Location::Ftp { host, .. } | Location::Webdav { host, .. } => host,
+            Location::Sftp(host)
+            | Location::Ftp { host, .. }
+            | Location::Webdav { host, .. }
+            | Location::Web { host, .. } => host,
             other => panic!("{text} is {other:?}"),
         }
     }
@@ -412,6 +430,8 @@ mod tests {
             ("ftp://h/x", Some("ftp://h/")),
             ("ftps://h/x", Some("ftps://h/")),
             ("webdav+http://u@h/x/y", Some("webdav+http://u@h/")),
+            ("https://u@h/x/y", Some("https://u@h/")),
+            ("https://h/x/y", None),
             ("webdav+https://u@h:8443", Some("webdav+https://u@h:8443/")),
             // The URL has its own password.
             ("webdav+http://u:hunter2@h/x", None),
@@ -465,7 +485,7 @@ mod tests {
         for (text, says) in [
             ("", "the path is empty"),
             ("gopher://host/x", "the kind \"gopher\" is unknown; the kinds are file, s3, sftp"),
-            ("https://host/x", "webdav+https://"),
+            ("https://host/x?y", "'?' is not allowed here"),
             ("sftp:///x", "host"),
             ("sftp://host/x?y=z", "'?' is not allowed here"),
             ("sftp://host/x#y", "'#' is not allowed here"),
@@ -495,6 +515,7 @@ mod tests {
             "sftp://ann:hunter2@host/x",
             "ftps://ann:hunter2@host/x",
             "webdav+http://ann:hunter2@host/x",
+            "https://ann:hunter2@host/x",
             "gopher://ann:hunter2@host",
             "sftp://ann:hunter2/@host:99999/x",
             "sftp://ann:hun@ter2@host/x?y",
@@ -510,7 +531,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "\\PC{0,40}|(s3|sftp|ftp|ftps|file|webdav\\+https?)://[a-z:@%/?#\\[\\]\\.&=0-9 \\PC]{0,40}") {
+        fn no_text_panics(text in "\\PC{0,40}|(s3|sftp|ftp|ftps|file|(webdav\\+)?https?)://[a-z:@%/?#\\[\\]\\.&=0-9 \\PC]{0,40}") {
             let outcome = text.parse::<Location>();
             if let Err(error) = outcome {
                 prop_assert!(!error.what.is_empty());
@@ -519,7 +540,7 @@ mod tests {
 
         #[test]
         fn what_is_printed_is_read_again(
-            scheme in "sftp|ftp|ftps|webdav\\+https?",
+            scheme in "sftp|ftp|ftps|(webdav\\+)?https?",
             user in proptest::option::of("[^\\p{C}]{1,12}"),
             port in proptest::option::of(1_u16..),
             path in "(/?[^/\\p{C}]{3,10}(/[^/\\p{C}]{3,10}){0,3})?",
@@ -528,7 +549,7 @@ mod tests {
             let place: Location = format!("{scheme}://{host}").parse().unwrap();
             prop_assert_eq!(place.to_string().parse::<Location>().unwrap(), place.clone());
             let read = match &place {
-                Location::Sftp(read) | Location::Ftp { host: read, .. } | Location::Webdav { host: read, .. } => read,
+                Location::Sftp(read) | Location::Ftp { host: read, .. } | Location::Webdav { host: read, .. } | Location::Web { host: read, .. } => read,
                 other => panic!("{other:?}"),
             };
             let usual = (place.to_string(), host.port);

@@ -11,6 +11,7 @@ use varve_world::FileName;
 
 use crate::naming::target_listing::TargetListing;
 use crate::retry::attempt_error::AttemptError;
+use crate::target::{WholeObject, longer_than};
 use crate::{Capabilities, Erased, Object, PutMode, Survey, TakePiece, Target, TargetError, edge};
 
 /// The bytes of an existing object that are compared at a time.
@@ -72,6 +73,11 @@ pub(crate) trait AttemptTarget: Send + Sync + fmt::Display {
     /// Returns the guarantees. Asks the server at the first call.
     fn capabilities(&self) -> Result<Capabilities, AttemptError>;
 
+    /// Reports whether the server has sent only the ranges that were requested, as far as is known.
+    fn knows_ranges(&self) -> bool {
+        true
+    }
+
     /// Puts an object.
     fn put(
         &self,
@@ -99,6 +105,21 @@ pub(crate) trait AttemptTarget: Send + Sync + fmt::Display {
     ) -> Result<(), AttemptError> {
         let _ = take(self.get(name, range)?);
         Ok(())
+    }
+
+    /// Reads a whole object, as [`Target::get_whole`].
+    fn get_whole(
+        &self,
+        name: &FileName,
+        bytes_max: u64,
+        _known: Option<&str>,
+    ) -> Result<Option<WholeObject>, AttemptError> {
+        let length = self.length(name)?;
+        if length > bytes_max {
+            return Err(AttemptError::Refused(longer_than(bytes_max)));
+        }
+        let bytes = if length == 0 { Bytes::new() } else { self.get(name, 0..length)? };
+        Ok(Some(WholeObject { bytes, mark: None }))
     }
 
     /// Returns the length of an object.
@@ -242,6 +263,10 @@ impl<H: AttemptTarget> Target for RetryingTarget<H> {
             .unwrap_or(Capabilities { create_is_exclusive: false, ranges: false })
     }
 
+    fn knows_ranges(&self) -> bool {
+        self.home.knows_ranges()
+    }
+
     fn put(&self, name: &FileName, contents: Bytes, mode: PutMode) -> Result<(), TargetError> {
         let mut upload = H::Upload::default();
         let outcome = self.persist(name.as_str(), |in_doubt| {
@@ -300,6 +325,16 @@ impl<H: AttemptTarget> Target for RetryingTarget<H> {
             }
         };
         outcome.map_err(|trouble| trouble.of_object(name, range.end))
+    }
+
+    fn get_whole(
+        &self,
+        name: &FileName,
+        bytes_max: u64,
+        known: Option<&str>,
+    ) -> Result<Option<WholeObject>, TargetError> {
+        let outcome = self.persist(name.as_str(), |_| self.home.get_whole(name, bytes_max, known));
+        outcome.map_err(|trouble| trouble.of_object(name, bytes_max))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {

@@ -23,6 +23,7 @@ use crate::naming::leftovers;
 use crate::naming::object_names::is_folder_of_a_store;
 use crate::naming::target_listing::TargetListing;
 use crate::retry::attempt_error::AttemptError;
+use crate::target::{WholeObject, longer_than};
 use crate::transfer::pieces::PieceCutter;
 use crate::transfer::spare_buffers::SpareBuffers;
 use crate::{
@@ -428,6 +429,20 @@ impl Target for FolderTarget {
     ) -> Result<(), TargetError> {
         let end = range.end;
         self.read_in_pieces(name, range, place, take).map_err(|trouble| trouble.of_object(name, end))
+    }
+
+    fn get_whole(
+        &self,
+        name: &FileName,
+        bytes_max: u64,
+        _known: Option<&str>,
+    ) -> Result<Option<WholeObject>, TargetError> {
+        let whole = self.open(name).and_then(|(_, length)| match length {
+            _ if length > bytes_max => Err(AttemptError::Refused(longer_than(bytes_max))),
+            _ => self.read(name, 0..length),
+        });
+        let bytes = whole.map_err(|error| error.of_object(name, bytes_max))?;
+        Ok(Some(WholeObject { bytes, mark: None }))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {

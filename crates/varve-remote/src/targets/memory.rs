@@ -9,7 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use varve_world::FileName;
 
-use crate::target::{Capabilities, Object, PutMode, Target, TargetError};
+use crate::target::{Capabilities, Object, PutMode, Target, TargetError, WholeObject, longer_than};
 
 /// Objects in a map. Clones share the same objects.
 #[derive(Debug, Clone, Default)]
@@ -63,6 +63,20 @@ impl Target for MemoryTarget {
             return Err(TargetError::Short { name: name.clone(), end: range.end });
         }
         Ok(contents.slice(start..end))
+    }
+
+    fn get_whole(
+        &self,
+        name: &FileName,
+        bytes_max: u64,
+        _known: Option<&str>,
+    ) -> Result<Option<WholeObject>, TargetError> {
+        let found = self.objects.lock().get(name).cloned();
+        let bytes = found.ok_or_else(|| TargetError::NotFound { name: name.clone() })?;
+        if bytes.len() as u64 > bytes_max {
+            return Err(TargetError::Refused { what: name.to_string(), source: longer_than(bytes_max) });
+        }
+        Ok(Some(WholeObject { bytes, mark: None }))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Object>, TargetError> {

@@ -33,7 +33,7 @@ use reqwest::{Method, Request, StatusCode};
 use url::Url;
 use varve_world::FileName;
 
-use crate::http::exchange::{self, Http, HttpAnswer};
+use crate::http::exchange::{self, Http, HttpAnswer, Redirects};
 use crate::http::xml::{self, XmlEvent};
 use crate::naming::location::S3Location;
 use crate::naming::target_listing::TargetListing;
@@ -125,7 +125,7 @@ impl S3 {
             // which reads all certificates of the machine.
             (false, None) => Some(builder.build().map_err(|error| chain(&error))?.credentials().clone()),
         };
-        let http = Http::new(options, !bucket.starts_with("http:"))?;
+        let http = Http::new(options, !bucket.starts_with("http:"), Redirects::Refuse)?;
         Ok(Self { http, place, bucket, region, credentials, honoured: Mutex::default() })
     }
 

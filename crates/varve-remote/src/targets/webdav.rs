@@ -20,7 +20,7 @@ use reqwest::{Method, Request, StatusCode};
 use url::Url;
 use varve_world::FileName;
 
-use crate::http::exchange::{self, Http, HttpAnswer, unfinished_name};
+use crate::http::exchange::{self, Http, HttpAnswer, Redirects, unfinished_name};
 use crate::http::xml::{self, XmlEvent};
 use crate::naming::leftovers;
 use crate::naming::location::HostLocation;
@@ -64,7 +64,13 @@ impl Webdav {
             })
         });
         let authorization = authorization.transpose().map_err(|error| chain(&error))?;
-        Ok(Self { http: Http::new(options, is_encrypted)?, place, is_encrypted, server, authorization })
+        Ok(Self {
+            http: Http::new(options, is_encrypted, Redirects::Refuse)?,
+            place,
+            is_encrypted,
+            server,
+            authorization,
+        })
     }
 
     /// Returns the path of an object, or of the collection for `""`.

@@ -12,15 +12,15 @@ use varve_remote::{OpenOptions, Password, PutMode, RetryPolicy, S3Keys, Target, 
 use varve_world::FileName;
 
 /// One request: method, path with its query, header names in lower case, body.
-struct Asked {
-    method: String,
-    path: String,
-    headers: BTreeMap<String, String>,
-    body: Vec<u8>,
+pub struct Asked {
+    pub method: String,
+    pub path: String,
+    pub headers: BTreeMap<String, String>,
+    pub body: Vec<u8>,
 }
 
 /// A server whose answers the test writes to the connection itself.
-fn server(answer: impl Fn(&Asked, &mut TcpStream) + Send + Sync + 'static) -> u16 {
+pub fn server(answer: impl Fn(&Asked, &mut TcpStream) + Send + Sync + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let answer = Arc::new(answer);
@@ -57,13 +57,13 @@ fn read(stream: &TcpStream) -> Option<Asked> {
     Some(Asked { method, path, headers, body })
 }
 
-fn say(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
+pub fn say(stream: &mut TcpStream, status: &str, headers: &str, body: &[u8]) {
     let head =
         format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
     drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)));
 }
 
-fn options() -> OpenOptions {
+pub fn options() -> OpenOptions {
     let patience = RetryPolicy {
         try_count_max: 3,
         first_pause: Duration::from_millis(1),

@@ -269,6 +269,59 @@ fn nginx(listen: &str, more: &str) -> Option<Server> {
     }))
 }
 
+/// nginx as a server of static files: those of the folder `www`, which is also reached through
+/// `/moved/` and a chain of redirects.
+pub fn static_nginx() -> Option<Server> {
+    static_nginx_with("", "")
+}
+
+/// The same with encryption, and with redirects from `/plain/` to a server without it.
+pub fn static_tls() -> Option<(Server, OpenOptions)> {
+    let certificate = Certificate::make()?;
+    let both = certificate.both.display();
+    let more = format!(
+        "ssl_certificate {both}; ssl_certificate_key {both};\n\
+         location /plain/ {{ return 302 http://127.0.0.1:1/head; }}"
+    );
+    let server = static_nginx_with(" ssl", &more)?;
+    let options = certificate.options(&server);
+    Some((server, options))
+}
+
+fn static_nginx_with(listen: &str, more: &str) -> Option<Server> {
+    let program = program("nginx")?;
+    let user = if who_i_am() == "root" { "user root;" } else { "" };
+    Some(Server::start(|folder, port| {
+        fs::create_dir(folder.join("www")).unwrap();
+        let at = folder.display();
+        let settings = format!(
+            "{user} daemon off; master_process off; pid {at}/pid; error_log stderr;\n\
+             events {{ worker_connections 256; }}\nhttp {{ access_log off; gzip on; gzip_types *;\n\
+             client_body_temp_path {at}/body; proxy_temp_path {at}/proxy; fastcgi_temp_path {at}/fastcgi;\n\
+             uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi;\n\
+             server {{ listen 127.0.0.1:{port}{listen}; {more} root {at}/www;\n\
+             rewrite ^/moved/(.*)$ /$1 permanent; rewrite ^/hops([1-9])([0-9]*)/(.*)$ /hops$2/$3 redirect;\n\
+             rewrite ^/hops/(.*)$ /$1 redirect; }} }}\n",
+        );
+        fs::write(folder.join("nginx.conf"), settings).unwrap();
+        let mut command = Command::new(program);
+        command.arg("-p").arg(folder).arg("-e").arg("stderr").arg("-c").arg(folder.join("nginx.conf"));
+        command
+    }))
+}
+
+/// Python's server of files, which knows no ranges.
+pub fn static_python() -> Option<Server> {
+    let program = program("python3")?;
+    Some(Server::start(|folder, port| {
+        fs::create_dir(folder.join("www")).unwrap();
+        let mut command = Command::new(program);
+        command.args(["-m", "http.server", "--bind", "127.0.0.1", "--directory"]);
+        command.arg(folder.join("www")).arg(port.to_string());
+        command
+    }))
+}
+
 /// A certificate that only this test trusts.
 struct Certificate {
     /// The file with the certificate and its key.

@@ -13,3 +13,4 @@ mod kinds;
 mod lonely_server;
 mod promises;
 mod proxy;
+mod web;
