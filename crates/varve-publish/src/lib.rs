@@ -34,5 +34,5 @@ mod uploads;
 pub use prune::{PruneError, PrunePlan, RetiredObject};
 pub use publication_check::{CheckedPublication, PublicationFinding, check_publication};
 pub use publish_error::PublishError;
-pub use published::{PublishedState, ReadPublicationError};
+pub use published::{PublishedState, ReadPublicationError, open_head};
 pub use publisher::{ImageOutcome, ImageToPublish, PublishOptions, PublishReport, Publisher};

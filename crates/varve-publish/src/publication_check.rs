@@ -10,7 +10,7 @@ use varve_edition::{
 use varve_remote::Target;
 use varve_world::{Workers, read_each};
 
-use crate::published::{PublishedState, ReadPartError, ReadPublicationError, read_part, visit_pages};
+use crate::published::{ReadPartError, ReadPublicationError, open_head, read_part, visit_pages};
 
 /// At most this number of findings is kept. All are counted.
 const FINDINGS_MAX: usize = 1000;
@@ -58,8 +58,8 @@ pub fn check_publication(
     trusted: &[EditionKey],
     workers: &dyn Workers,
 ) -> Result<CheckedPublication, ReadPublicationError> {
-    let state = PublishedState::read(target, trusted)?;
-    let head = state.head()?.fields();
+    let opened = open_head(target, trusted)?;
+    let head = opened.head.fields();
     let report = CheckedPublication {
         serial: head.serial,
         image_count: head.images.len(),

@@ -1,6 +1,6 @@
 //! Reads a publication at a target: the list of its objects, its head, and checked stored blocks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use varve_edition::{
     CheckedBlock, DiskShape, EditionHead, EditionKey, HEAD_BYTES_MAX, HEAD_NAME, MapEntry, MapLevel, MapPage,
@@ -50,9 +50,8 @@ impl PublishedState {
                 None => drop(files.insert(object.name.as_str().to_owned(), object.bytes)),
             }
         }
-        let head_bytes = files.get(HEAD_NAME).map(|bytes| read_head(target, *bytes)).transpose()?;
-        let head = head_bytes.as_deref().map(|bytes| EditionHead::open(bytes, trusted)).transpose();
-        let head = head.map_err(|source| ReadPublicationError::Head { source })?;
+        let head_bytes = files.contains_key(HEAD_NAME).then(|| read_head(target)).transpose()?;
+        let head = head_bytes.as_deref().map(|bytes| believe(bytes, trusted)).transpose()?;
         Ok(Self { objects, head, head_bytes, files })
     }
 
@@ -70,6 +69,12 @@ impl PublishedState {
         self.head.as_ref().map_or(&[], |opened| &opened.head.fields().images)
     }
 
+    /// Returns the state without some objects, as if they were not there.
+    pub(crate) fn without(mut self, damaged: &BTreeSet<ObjectName>) -> Self {
+        self.objects.retain(|name, _| !damaged.contains(name));
+        self
+    }
+
     /// Returns true if the object of a part is listed, and long enough for it.
     pub(crate) fn has(&self, part: &ObjectPart) -> bool {
         let end = u64::from(part.offset) + u64::from(part.bytes);
@@ -77,9 +82,24 @@ impl PublishedState {
     }
 }
 
-fn read_head(target: &dyn Target, bytes: u64) -> Result<Vec<u8>, ReadPublicationError> {
-    let whole = bytes.min(HEAD_BYTES_MAX as u64 + 1);
-    Ok(target.get(&file_name(HEAD_NAME), 0..whole)?.to_vec())
+/// Reads the head alone. It must be signed by a trusted key. Works at a server that lists nothing.
+///
+/// # Errors
+/// [`ReadPublicationError`].
+pub fn open_head(target: &dyn Target, trusted: &[EditionKey]) -> Result<OpenedHead, ReadPublicationError> {
+    believe(&read_head(target)?, trusted)
+}
+
+fn read_head(target: &dyn Target) -> Result<Vec<u8>, ReadPublicationError> {
+    match target.get_whole(&file_name(HEAD_NAME), HEAD_BYTES_MAX as u64, None) {
+        Ok(Some(head)) => Ok(head.bytes.to_vec()),
+        Ok(None) | Err(TargetError::NotFound { .. }) => Err(ReadPublicationError::NoHead),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn believe(head: &[u8], trusted: &[EditionKey]) -> Result<OpenedHead, ReadPublicationError> {
+    EditionHead::open(head, trusted).map_err(|source| ReadPublicationError::Head { source })
 }
 
 /// The name of a file of a publication.

@@ -1,6 +1,6 @@
 //! Makes the next edition of a publication.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use varve_block::BlockStore;
@@ -49,6 +49,9 @@ pub struct PublishOptions {
     /// The URLs of other places with the same objects. If it is empty, those of the present head
     /// stay.
     pub mirrors: Vec<String>,
+    /// Objects at the target that are missing or damaged. Unless there are none, the maps of all
+    /// given disks are made anew, and these objects are uploaded again.
+    pub damaged: BTreeSet<ObjectName>,
     pub is_dry_run: bool,
     pub now: Timestamp,
     /// The id of a new publication, drawn at random.
@@ -101,11 +104,11 @@ impl Publisher<'_> {
         archived: &[Entry],
         options: &PublishOptions,
     ) -> Result<PublishReport, PublishError> {
-        let before = PublishedState::read(self.target, &self.keys())?;
+        let before = PublishedState::read(self.target, &self.keys())?.without(&options.damaged);
         let trees: BTreeMap<ObjectName, Entry> =
             archived.iter().map(|entry| (ObjectName::of(&entry.encode()), *entry)).collect();
         let is_there = |disk: &ImageToPublish, images: &[PublishedImage]| {
-            images.iter().any(|image| image.name == disk.name && image.time == disk.time)
+            options.damaged.is_empty() && images.iter().any(|image| is_image_of(image, disk))
         };
         let new_disks = disks.iter().filter(|disk| !is_there(disk, before.images()));
         self.observer.set_total(new_disks.map(|disk| disk.entry.size()).sum());
@@ -135,6 +138,7 @@ impl Publisher<'_> {
             outcomes.push(ImageOutcome { name, time, size, was_there: false, read_count, kept_count });
             let (name, root) = (disk.name.clone(), map.root);
             fields.trees.insert(root.name, ObjectName::of(&disk.entry.encode()));
+            fields.images.retain(|image| !is_image_of(image, disk));
             fields.images.push(PublishedImage { name, time, shape, root, profile: None, machine: None });
         }
         let dropped = keep_newest(&mut fields, options.keep);
@@ -181,6 +185,10 @@ impl Publisher<'_> {
             done => Ok(done?),
         }
     }
+}
+
+fn is_image_of(image: &PublishedImage, disk: &ImageToPublish) -> bool {
+    image.name == disk.name && image.time == disk.time
 }
 
 /// Returns the fields of the next head, still without new images.

@@ -1,6 +1,6 @@
 //! Publications in memory: what they cost, what they lead to, and what an interruption leaves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,6 +50,7 @@ fn options(now: i64) -> PublishOptions {
         compression: StoredCompression::Zstd(1),
         keep: None,
         lifetime: 90 * DAY,
+        damaged: BTreeSet::new(),
         mirrors: Vec::new(),
         is_dry_run: false,
         now: Timestamp(now),

@@ -49,7 +49,7 @@ pub struct PublishArgs {
     pub keep: Option<u32>,
 
     /// The time after which readers suspect that newer editions are kept from them
-    #[arg(long, value_name = "AGE", default_value = "90d", value_parser = parse_age)]
+    #[arg(long, value_name = "AGE", default_value = "90d", value_parser = parse_lifetime)]
     pub expires: Duration,
 
     /// Another URL with the same files, for readers; may be given several times [default: as
@@ -64,6 +64,13 @@ pub struct PublishArgs {
     #[arg(long)]
     pub prune: bool,
 
+    /// Read everything at the target first, and upload missing and damaged objects of these
+    /// snapshots again
+    ///
+    /// Without it, an object at the target that has the right length is not read.
+    #[arg(long)]
+    pub repair: bool,
+
     /// The time for which --prune keeps objects for readers of an older edition
     #[arg(long, value_name = "AGE", default_value = "14d", requires = "prune", value_parser = parse_age)]
     pub grace: Duration,
@@ -73,11 +80,18 @@ pub struct PublishArgs {
     pub limit_rate: Option<u64>,
 
     /// Only print what would be uploaded and removed
+    ///
+    /// The plan of --prune is made for the images of the present edition.
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 
     #[command(flatten)]
     pub which: SnapshotFilterArgs,
+}
+
+fn parse_lifetime(text: &str) -> Result<Duration, String> {
+    let lifetime = parse_age(text)?;
+    if lifetime.is_zero() { Err("an edition lives for at least one hour: 1h".into()) } else { Ok(lifetime) }
 }
 
 fn parse_block_bytes(text: &str) -> Result<PublishedBlockBytes, String> {

@@ -145,6 +145,18 @@ fn damage_and_wrong_keys_are_named() {
     assert!(stderr.contains(name) && stderr.contains("belongs to disk"), "{stderr}");
     fs::remove_file(&object).unwrap();
     assert!(sandbox.fails(5, ["verify", "--publication", &address]).contains(name));
+    let good = objects(&sandbox.path("www"));
+    for damaged in good.into_iter().step_by(3) {
+        let mut bytes = fs::read(&damaged).unwrap();
+        bytes[0] ^= 1;
+        fs::write(&damaged, &bytes).unwrap();
+    }
+    // Objects of the right length are not read without --repair.
+    publish(&sandbox, &[]);
+    assert!(sandbox.fails(5, ["verify", "--publication", &address]).contains("publish --repair"));
+    publish(&sandbox, &["--repair"]);
+    let checked = sandbox.json(["verify", "--publication", &address]).remove(0);
+    assert_eq!((&checked["images"], &checked["damaged"]), (&1.into(), &0.into()));
 
     let other = publish_elsewhere(&sandbox);
     let stderr = sandbox.fails(1, ["verify", "--publication", &format!("www#{other}")]);
@@ -153,6 +165,17 @@ fn damage_and_wrong_keys_are_named() {
     assert!(stderr.contains("#varve1-KEY"), "{stderr}");
     let stderr = sandbox.fails(1, ["publish", "disk", "www", "--key", "other.key"]);
     assert!(stderr.contains("signed with other keys") && stderr.contains("--key OLD --key NEW"), "{stderr}");
+    let stderr = sandbox.fails(1, ["publish", "disk", "www", "--key", "third.key"]);
+    assert!(stderr.contains("signed with other keys") && !sandbox.path("third.key").exists(), "{stderr}");
+    let stderr = sandbox.fails(2, ["publish", "disk", "www", "--key", "other.key", "--expires", "0d"]);
+    assert!(stderr.contains("at least one hour"), "{stderr}");
+    let head = fs::read(sandbox.path("www/head")).unwrap();
+    for (bad, says) in [(&head[1..], "is damaged"), (&head[..9], "is damaged")] {
+        fs::write(sandbox.path("www/head"), bad).unwrap();
+        let stderr = sandbox.fails(1, ["publish", "disk", "www", "--key", "publisher.key"]);
+        assert!(stderr.contains(says) && !stderr.contains("--key OLD"), "{stderr}");
+    }
+    fs::write(sandbox.path("www/head"), head).unwrap();
     // Both keys once, then the new one alone.
     sandbox.ok(["-q", "publish", "disk", "www", "--key", "publisher.key", "--key", "other.key"]);
     sandbox.ok(["-q", "publish", "disk", "www", "--key", "other.key"]);

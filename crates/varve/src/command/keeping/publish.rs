@@ -1,5 +1,6 @@
 //! `varve publish`
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,10 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_archive::{Snapshot, SnapshotContent};
-use varve_edition::{EditionSigner, PublicationAddress};
+use varve_edition::{EditionSigner, ObjectName, OpenHeadError, PublicationAddress};
 use varve_publish::{
     ImageToPublish, PrunePlan, PublishError, PublishOptions, PublishReport, Publisher, ReadPublicationError,
-    RetiredObject,
+    RetiredObject, check_publication, open_head,
 };
 use varve_remote::Target;
 use varve_session::{NamedBy, UsageError, WithHint, target};
@@ -41,6 +42,9 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
     let archived: Vec<Entry> = archive.snapshots().iter().filter_map(image_entry).collect();
     let there = invocation.session.target(&args.target, NamedBy::User, args.limit_rate)?;
     let place = target::shown(&args.target);
+    check_before_new_key(args, &*there)
+        .with_hint(head_hint)
+        .with_context(|| format!("nothing new is published at {place}"))?;
     let signers = args.keys.iter().map(|file| signer(invocation, file, args.dry_run));
     let signers = signers.collect::<Result<Vec<_>>>()?;
     let mut new_id = [0; 16];
@@ -51,10 +55,12 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
         keep: args.keep.map(|keep| keep as usize),
         lifetime: nanoseconds(args.expires),
         mirrors: args.mirrors.clone(),
+        damaged: BTreeSet::new(),
         is_dry_run: args.dry_run,
         now: RealClock.now(),
         new_id,
     };
+    let options = PublishOptions { damaged: damaged_objects(args, &*there, &signers, &place)?, ..options };
     let progress = cancellable_progress()?;
     let shown = ShownProgress::start(&place, &progress, invocation.quiet);
     let observer = TransferProgress(progress);
@@ -75,6 +81,26 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
         prune(invocation, args, &publisher, &options)?;
     }
     Ok(CommandOutcome::Done)
+}
+
+/// Reads everything at the target if it is to be repaired, and returns the damaged objects.
+fn damaged_objects(
+    args: &PublishArgs,
+    there: &dyn Target,
+    signers: &[EditionSigner],
+    place: &str,
+) -> Result<BTreeSet<ObjectName>> {
+    if !args.repair {
+        return Ok(BTreeSet::new());
+    }
+    let keys: Vec<_> = signers.iter().map(EditionSigner::key).collect();
+    match check_publication(there, &keys, &RealWorkers::one_a_core()) {
+        Ok(checked) => Ok(checked.findings.into_iter().map(|finding| finding.object).collect()),
+        Err(ReadPublicationError::NoHead) => Ok(BTreeSet::new()),
+        Err(error) => Err(error)
+            .with_hint(head_hint)
+            .with_context(|| format!("cannot check the publication at {place}")),
+    }
 }
 
 fn nanoseconds(age: Duration) -> i64 {
@@ -127,6 +153,20 @@ fn signer(invocation: &Invocation, file: &Path, is_dry_run: bool) -> Result<Edit
     }
 }
 
+/// Refuses a target with an edition of another key, before a missing key file is made.
+fn check_before_new_key(args: &PublishArgs, there: &dyn Target) -> Result<(), ReadPublicationError> {
+    if args.keys.iter().all(|file| file.exists()) {
+        return Ok(());
+    }
+    let texts = args.keys.iter().filter_map(|file| fs::read_to_string(file).ok()).map(Zeroizing::new);
+    let known: Vec<_> =
+        texts.filter_map(|text| EditionSigner::from_text(&text).ok()).map(|signer| signer.key()).collect();
+    match open_head(there, &known) {
+        Ok(_) | Err(ReadPublicationError::NoHead) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 fn make_key_file(file: &Path, signer: &EditionSigner) -> std::io::Result<()> {
     let mut new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
     new.write_all(signer.to_text().as_bytes())?;
@@ -137,12 +177,24 @@ fn make_key_file(file: &Path, signer: &EditionSigner) -> std::io::Result<()> {
 
 fn hint(error: &PublishError) -> Option<&'static str> {
     match error {
-        PublishError::Read(ReadPublicationError::Head { .. }) => Some(
-            "sign with the key of the edition that is there, or with --key OLD --key NEW, or choose another target",
-        ),
+        PublishError::Read(error) => head_hint(error),
         PublishError::Raced | PublishError::Missing { .. } => Some("run the same command again"),
         _ => None,
     }
+}
+
+/// The hint depends on the reason why the present head is not believed.
+fn head_hint(error: &ReadPublicationError) -> Option<&'static str> {
+    let ReadPublicationError::Head { source } = error else { return None };
+    Some(match source {
+        OpenHeadError::OtherKeys { .. } => {
+            "sign with the key of the edition that is there, or with --key OLD --key NEW, or choose another target"
+        }
+        OpenHeadError::Contents(_) => "it may be of a newer program: publish with that one",
+        OpenHeadError::TooLong | OpenHeadError::NotSigned | OpenHeadError::Signature { .. } => {
+            "the file `head` at the target is damaged: put back a good copy, such as a mirror's, or choose another target"
+        }
+    })
 }
 
 fn print(

@@ -54,7 +54,7 @@ fn print(invocation: &Invocation, place: &str, checked: &CheckedPublication) {
         let more = checked.finding_count - checked.findings.len() as u64;
         let more = if more == 0 { String::new() } else { format!(" ({more} are not listed)") };
         say!("{} missing or damaged{more}", show::count(checked.finding_count, "object"));
-        remark!("hint: `varve publish` uploads what is missing once the damaged objects are removed");
+        remark!("hint: `varve publish --repair` uploads them again, from a store with the same images");
     }
     if !invocation.quiet {
         say!(
