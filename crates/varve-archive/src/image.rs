@@ -14,7 +14,6 @@ mod restore;
 mod restore_error;
 mod served_image;
 mod source;
-mod streams;
 mod unfinished_image;
 
 pub use archive::{ArchiveImageError, ArchivedImage, archive_image, image_shape};

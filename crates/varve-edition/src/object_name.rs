@@ -29,7 +29,9 @@ impl ObjectName {
         Self(name)
     }
 
-    pub(crate) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+    /// Makes the name with these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self(bytes)
     }
 

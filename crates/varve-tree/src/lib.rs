@@ -51,6 +51,7 @@ mod read;
 mod read_ahead;
 mod rows;
 mod shape;
+mod streams;
 mod tree_block;
 mod unchanged;
 mod vac;
@@ -68,6 +69,7 @@ pub use fixed_writer::FixedWriter;
 pub use pointers::MalformedPointer;
 pub use read::{ReadTreeError, StreamError, StreamPiece, TreeReader};
 pub use shape::Shape;
+pub use streams::{DueReadAhead, Streams};
 pub use tree_block::{DecodeTreeBlockError, TreeBlock, previous_archive};
 pub use unchanged::{EarlierTree, PushUnchangedError};
 pub use vac::{

@@ -16,10 +16,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use varve_block::{BlockName, BlockStore};
 use varve_image::ReadAt;
-use varve_tree::{Entry, ReadTreeError, TreeReader};
+use varve_tree::{DueReadAhead, Entry, ReadTreeError, Streams, TreeReader};
 
 use super::cached_blocks::CachedBlocks;
-use super::streams::{DueReadAhead, Streams};
 
 /// Upper bound on the extents that one search for data examines.
 const EXTENT_COUNT_MAX: usize = 4096;

@@ -13,9 +13,9 @@ const AHEAD_BYTES: Range<u64> = 128 << 10..2 << 20;
 /// After this many jumps, many more are likely.
 const JUMP_COUNT: u32 = 16;
 
-/// The sequential streams, and the number of jumps.
+/// The sequential streams of one file, and the number of jumps.
 #[derive(Default)]
-pub(super) struct Streams {
+pub struct Streams {
     streams: Vec<Stream>,
     turn: u64,
     jumps: u32,
@@ -35,17 +35,17 @@ struct Stream {
 
 /// A read-ahead that is due.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum DueReadAhead {
-    /// The bytes of a range, which may extend beyond the end of the image.
+pub enum DueReadAhead {
+    /// The bytes of a range, which may extend beyond the end of the file.
     Range(Range<u64>),
-    /// The pointer blocks of the whole image. Due once.
+    /// The pointer blocks of the whole file. Due once.
     Interior,
 }
 
 impl Streams {
     /// Records a read. Returns the range that must be read for it and ahead of it, or `None` if
     /// that was read before.
-    pub(super) fn note(&mut self, range: Range<u64>) -> Option<Range<u64>> {
+    pub fn note(&mut self, range: Range<u64>) -> Option<Range<u64>> {
         self.turn += 1;
         let turn = self.turn;
         let goes_on = |stream: &&mut Stream| range.start.abs_diff(stream.next) <= NEAR_BYTES;
@@ -67,7 +67,8 @@ impl Streams {
     }
 
     /// Takes the next read-ahead, which no request waits for yet. The caller must perform it.
-    pub(super) fn take_due(&mut self) -> Option<DueReadAhead> {
+    #[must_use]
+    pub fn take_due(&mut self) -> Option<DueReadAhead> {
         if std::mem::take(&mut self.is_interior_due) {
             return Some(DueReadAhead::Interior);
         }
