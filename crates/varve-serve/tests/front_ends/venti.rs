@@ -478,7 +478,7 @@ fn a_thousand_idle_clients_cost_under_100_mb() {
         let kib: u64 = line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
         kib << 10
     }
-    // The memory of a process is that of all its tests, so that this test runs in a process of its own.
+    // The memory of a process is that of all its tests, so this test runs in a process of its own.
     if std::env::var_os("VARVE_TEST_ALONE").is_none() {
         let own = ["--exact", "venti::a_thousand_idle_clients_cost_under_100_mb", "--nocapture"];
         let mut test = Command::new(std::env::current_exe().unwrap());
