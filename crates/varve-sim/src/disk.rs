@@ -2,6 +2,7 @@
 //! a power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ pub struct SimDisk {
     inside: Arc<Mutex<SimDiskState>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct SimDiskState {
     pub(crate) names: FileNames,
     pub(crate) inodes: BTreeMap<InodeNumber, SimInode>,
@@ -34,6 +35,7 @@ pub(crate) struct SimDiskState {
     is_down: bool,
     is_full: bool,
     pretends_to_sync: bool,
+    pretends_to_sync_folders: bool,
     pub(crate) tally: Tally,
 }
 
@@ -52,6 +54,7 @@ impl SimDisk {
             is_down: false,
             is_full: false,
             pretends_to_sync: false,
+            pretends_to_sync_folders: false,
             tally: Tally::default(),
         };
         Self { inside: Arc::new(Mutex::new(inside)) }
@@ -60,6 +63,30 @@ impl SimDisk {
     /// Replaces the source of random decisions.
     pub fn reseed(&self, seed: u64) {
         self.inside().draw = SeededDraw::new(seed);
+    }
+
+    /// A second disk in the state of this one. From here on they share nothing. `seed` determines
+    /// the outcome of its later faults.
+    ///
+    /// A disk that is down and is forked before its restart shows another outcome of the same power
+    /// cut for each seed.
+    #[must_use]
+    pub fn fork(&self, seed: u64) -> Self {
+        let inside = SimDiskState { draw: SeededDraw::new(seed), ..self.inside().clone() };
+        Self { inside: Arc::new(Mutex::new(inside)) }
+    }
+
+    /// A hash of the names and contents of all files, as a process sees them. Two disks that were
+    /// restarted and have the same hash behave in the same way, but for their faults.
+    #[must_use]
+    pub fn contents_hash(&self) -> u64 {
+        let inside = self.inside();
+        let mut hasher = DefaultHasher::new();
+        for file in inside.names.files() {
+            let contents = inside.names.inode(file).and_then(|number| inside.inodes.get(&number));
+            (file.as_str(), contents.map(SimInode::bytes)).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// Sets the faults that are to occur, replacing those set before.
@@ -80,6 +107,12 @@ impl SimDisk {
     /// survives that: a crash test must fail on such a disk.
     pub fn pretend_to_sync(&self) {
         self.inside().pretends_to_sync = true;
+    }
+
+    /// Makes syncs of folders report success without making any name durable, or ends that. An
+    /// engine that leaves out these syncs behaves in the same way: a crash test must fail on it.
+    pub fn pretend_to_sync_folders(&self, pretends: bool) {
+        self.inside().pretends_to_sync_folders = pretends;
     }
 
     /// Cuts the power now. No call succeeds until [`restart`](Self::restart).
@@ -385,9 +418,10 @@ impl Storage for SimDisk {
             if !inside.names.has_folder(folder) {
                 return Err(io::ErrorKind::NotFound.into());
             }
-            let SimDiskState { names, draw, pretends_to_sync, .. } = inside;
+            let pretends = inside.pretends_to_sync || inside.pretends_to_sync_folders;
+            let SimDiskState { names, draw, .. } = inside;
             match struck {
-                _ if *pretends_to_sync => Ok(()),
+                _ if pretends => Ok(()),
                 Some(Fault::FolderSyncError | Fault::PowerCut) => {
                     names.fail_sync(folder, draw);
                     Err(broken())

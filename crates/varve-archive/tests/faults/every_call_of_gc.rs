@@ -108,8 +108,8 @@ struct CollectedStore {
 }
 
 impl CollectedStore {
-    fn create(kind: StoreKind, seed: u64) -> Self {
-        let (disk, config) = (SimDisk::new(seed), kind.config());
+    fn create(kind: StoreKind) -> Self {
+        let (disk, config) = (SimDisk::new(1), kind.config());
         let secret = session::secret(&config);
         Store::create(&world(&disk, 1), &config, secret.as_ref(), PassphraseCost::default()).unwrap();
         let taker = match kind {
@@ -122,6 +122,11 @@ impl CollectedStore {
             store.take(number).unwrap();
         }
         store
+    }
+
+    /// A second store in the same state. `seed` determines the outcome of later faults.
+    fn fork(&self, seed: u64) -> Self {
+        Self { disk: self.disk.fork(seed), config: self.config.clone(), taker: self.taker.clone(), ..*self }
     }
 
     fn open(&mut self, access: StoreAccess<'_>) -> Result<Archive, String> {
@@ -273,32 +278,67 @@ fn ids_of(archive: &Archive, numbers: &[u64]) -> Vec<SnapshotId> {
     found.map(|snapshot| snapshot.id).collect()
 }
 
-/// Cuts the power at the `call`th call. Returns false if the work came to its end before that.
-fn crash_at(kind: StoreKind, call: u64, seed: u64) -> Result<bool, String> {
-    let mut store = CollectedStore::create(kind, seed);
-    store.disk.arm(&[Strike { after: call, fault: Fault::PowerCut }]);
-    let done = store.forget_and_collect();
-    let is_down = store.disk.is_down();
-    if is_down {
-        store.disk.restart();
-    } else {
-        done?;
-        store.disk.behave();
-    }
-    store.look_and_continue(seed.is_multiple_of(2))?;
-    Ok(is_down)
+/// The number of outcomes that are tried for each call: how often the call is hit, and how often
+/// the machine restarts after each hit.
+#[derive(Debug, Clone, Copy)]
+struct OutcomeCount {
+    hits: u64,
+    restarts: u64,
 }
 
-/// Tries every `step`th call with `outcomes` seeds. Returns the number of calls.
-fn crash_everywhere(kind: StoreKind, step: usize, outcomes: u64) -> u64 {
-    for call in (0..).step_by(step) {
-        for outcome in 0..outcomes {
-            let seed = call + outcome * 100_000 + outcome % 2;
-            match crash_at(kind, call, seed) {
-                Ok(true) => {}
-                Ok(false) => return call,
-                Err(broken) => panic!("{kind:?}, power cut at call {call}, seed {seed}: {broken}"),
+impl OutcomeCount {
+    const ONE: Self = Self { hits: 1, restarts: 1 };
+
+    fn of(outcomes: u64) -> Self {
+        let restarts = outcomes.clamp(1, 25);
+        Self { hits: outcomes.div_ceil(restarts), restarts }
+    }
+}
+
+/// The states in which a crash has left a store, each with what was acknowledged.
+#[derive(Default)]
+struct SeenStates(BTreeSet<(u64, bool, bool, bool)>);
+
+impl SeenStates {
+    /// Cuts the power at the `call`th call. Returns false if the work came to its end before that.
+    fn crash_at(&mut self, whole: &CollectedStore, call: u64, count: OutcomeCount) -> Result<bool, String> {
+        for hit in 0..count.hits {
+            let seed = (call * count.hits + hit) * count.restarts;
+            let mut store = whole.fork(seed);
+            store.disk.arm(&[Strike { after: call, fault: Fault::PowerCut }]);
+            let done = store.forget_and_collect();
+            if !store.disk.is_down() {
+                store.disk.behave();
+                return done.and_then(|()| store.look_and_continue(call.is_multiple_of(2))).map(|()| false);
             }
+            for restart in 0..count.restarts {
+                let mut left = store.fork(seed + restart);
+                left.disk.restart();
+                let undoes = (call + hit + restart).is_multiple_of(2);
+                // Another crash may have left the same bytes. The same would follow.
+                let state = (left.disk.contents_hash(), left.has_forgotten, left.has_taken_between, undoes);
+                if self.0.insert(state) {
+                    let went_on = left.look_and_continue(undoes);
+                    went_on.map_err(|error| format!("seed {}: {error}", seed + restart))?;
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Tries every `step`th call. Returns the number of calls.
+fn crash_everywhere(kind: StoreKind, step: usize, count: OutcomeCount) -> u64 {
+    let whole = CollectedStore::create(kind);
+    let mut seen = SeenStates::default();
+    for call in (0..).step_by(step) {
+        match seen.crash_at(&whole, call, count) {
+            Ok(true) => {}
+            Ok(false) => {
+                println!("{kind:?}: {call} calls, {} states", seen.0.len());
+                return call;
+            }
+            Err(broken) => panic!("{kind:?}, power cut at call {call}, {broken}"),
         }
     }
     unreachable!("the work ends")
@@ -309,7 +349,7 @@ fn crash_everywhere(kind: StoreKind, step: usize, outcomes: u64) -> u64 {
 fn loses_no_snapshot(kind: StoreKind) {
     let outcomes: Option<u64> = crate::setting("VARVE_FAULT_OUTCOMES");
     let step = if outcomes.is_some() { 1 } else { 29 };
-    let calls = crash_everywhere(kind, step, outcomes.unwrap_or(1));
+    let calls = crash_everywhere(kind, step, outcomes.map_or(OutcomeCount::ONE, OutcomeCount::of));
     assert!(calls > 200, "{kind:?}: only {calls} calls");
 }
 
