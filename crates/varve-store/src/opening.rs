@@ -52,6 +52,8 @@ pub(crate) struct Opening<'a> {
     finder: &'a Finder,
     scans: UnsealedScans<'a>,
     unread: UnreadPlaces,
+    /// The newest arena with damaged pages.
+    newest_damaged: Option<ArenaId>,
 }
 
 /// The result of an opening.
@@ -65,7 +67,7 @@ pub(crate) struct OpenedLog {
 
 impl<'a> Opening<'a> {
     pub(crate) fn new(vault: &'a Vault, finder: &'a Finder, scans: UnsealedScans<'a>) -> Self {
-        Self { vault, finder, scans, unread: UnreadPlaces::default() }
+        Self { vault, finder, scans, unread: UnreadPlaces::default(), newest_damaged: None }
     }
 
     /// Reads the part of the log that the checkpoint does not cover. For a writer, also prepares
@@ -106,9 +108,17 @@ impl<'a> Opening<'a> {
         for arena in unsealed {
             let mut found = self.scans.take(&arena)?;
             self.unread.note_scan(arena.id(), &found);
+            if found.gap.is_some() || found.hidden.is_some() {
+                self.note_damaged(arena.id());
+            }
             self.finder.leave_out_lost_roots(&arena, &mut found)?;
             self.finder.take_in(&arena, &found, covered.get(&arena.id()).map(|part| part.end))?;
         }
         Ok(())
+    }
+
+    /// Records that not all pages of an arena can be read.
+    fn note_damaged(&mut self, arena: ArenaId) {
+        self.newest_damaged = self.newest_damaged.max(Some(arena));
     }
 }

@@ -9,11 +9,11 @@ use varve_archive::{
     SnapshotId, mark, repair, verify,
 };
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError};
-use varve_log::{ArenaMap, ClumpBytes};
+use varve_log::{ArenaId, ArenaMap, ClumpBytes};
 use varve_sim::SeededDraw;
 use varve_store::{Store, StoreAccess, StoreConfig, WithoutBarren};
 use varve_upkeep::{ArenaMeter, AuditShare, FILTER_BYTES_DEFAULT, LiveBlocks, ReclaimBudget, ReclaimedBatch};
-use varve_world::{MemoryStorage, Random, SeededRandom, Timestamp};
+use varve_world::{MemoryStorage, Random, SeededRandom, Storage as _, Timestamp};
 
 use crate::live_blocks::{
     COST, SecondWalk, change_folder, change_image, config, make_store, open, secret, take_folder, take_image,
@@ -196,8 +196,8 @@ fn a_snapshot_that_was_collected_can_be_taken_again() {
     }
 }
 
-/// Damages every clump that holds a note. Returns their number.
-fn damage_notes(storage: &MemoryStorage) -> usize {
+/// The arenas that hold notes, each with the offset of a clump with notes.
+fn note_places(storage: &MemoryStorage) -> BTreeSet<(ArenaId, u64)> {
     let archive = read(storage, 20_000);
     let store = archive.store();
     let mut places = BTreeSet::new();
@@ -207,6 +207,12 @@ fn damage_notes(storage: &MemoryStorage) -> usize {
             places.extend(notes.map(|block| (id, block.granule.byte_offset())));
         }
     }
+    places
+}
+
+/// Damages every clump that holds a note. Returns their number.
+fn damage_notes(storage: &MemoryStorage) -> usize {
+    let places = note_places(storage);
     for (id, offset) in &places {
         let mut bytes = storage.contents(&id.file_name()).unwrap();
         bytes[usize::try_from(*offset).unwrap() + 70] ^= 1;
@@ -277,8 +283,8 @@ struct BarrenPointer {
 
 impl BarrenPointer {
     /// Between two batches a session without a snapshot stores a pointer block over blocks that the
-    /// next batch removes.
-    fn new() -> Self {
+    /// next batch removes. Another session stores so many other blocks.
+    fn new(others_count: u64) -> Self {
         let (storage, _folder) = make_store(0);
         let archive = open(&storage, 10_000, &secret());
         let leaf = BlockType::leaf(BlockKind::Data);
@@ -306,8 +312,9 @@ impl BarrenPointer {
         let block_type = BlockType::at_depth(BlockKind::Data, 1).unwrap();
         let score = store.put(Block { block_type, bytes: &bytes }).unwrap();
         archive.close().unwrap();
+        put_leaves(&storage, 10_004, others_count);
 
-        let mut session = 10_004;
+        let mut session = 10_005;
         while !collection.is_done() {
             apply(&mut collection, &storage, session);
             session += 1;
@@ -333,21 +340,71 @@ impl BarrenPointer {
     }
 }
 
+/// A session without a snapshot stores blocks of 8 KiB.
+fn put_leaves(storage: &MemoryStorage, seed: u64, count: u64) {
+    let archive = open(storage, seed, &secret());
+    for number in 0..count {
+        let mut bytes = vec![0; 8192];
+        SeededRandom::new(seed * 1000 + number).fill(&mut bytes).unwrap();
+        let block_type = BlockType::leaf(BlockKind::Data);
+        archive.store().put(Block { block_type, bytes: &bytes }).unwrap();
+    }
+    archive.close().unwrap();
+}
+
 #[test]
 fn a_pointer_block_above_removed_blocks_counts_as_absent() {
-    BarrenPointer::new().must_count_as_absent();
+    BarrenPointer::new(0).must_count_as_absent();
 }
 
 /// A repair writes the arena with the list of barren blocks anew, without the list.
 #[test]
 fn barren_blocks_stay_barren_after_their_list_was_lost() {
-    let pointer = BarrenPointer::new();
+    let pointer = BarrenPointer::new(0);
     assert!(damage_notes(&pointer.storage) > 0);
     let archive = open(&pointer.storage, pointer.session, &secret());
     let report = repair(archive.store(), &[], RepairScope::All, &Progress::new()).unwrap();
     assert!(report.repaired.arena_count > 0);
     archive.close().unwrap();
     pointer.must_count_as_absent();
+}
+
+/// An arena with notes is gone or damaged, and no repair has run. The saved index is gone too, so
+/// that nothing tells where the list was. A night after that must not rely on a barren block.
+#[test]
+fn barren_blocks_count_as_absent_while_their_list_is_lost() {
+    // The list with the pointer block is not in the arena of the pointer block.
+    let mut pointer = BarrenPointer::new(1000);
+    // Nothing would tell that the newest arena is gone.
+    put_leaves(&pointer.storage, pointer.session, 1000);
+    let whole = pointer.storage.fork();
+    let arenas: BTreeSet<ArenaId> = note_places(&whole).into_iter().map(|(arena, _)| arena).collect();
+    let mut readable_count = 0;
+    for (arena, is_gone) in arenas.iter().flat_map(|arena| [(arena, true), (arena, false)]) {
+        let storage = whole.fork();
+        for hint in storage.names().iter().filter(|name| name.folder() == "index") {
+            storage.remove(hint).unwrap();
+        }
+        if is_gone {
+            storage.remove(&arena.file_name()).unwrap();
+        } else {
+            let mut bytes = storage.contents(&arena.file_name()).unwrap();
+            bytes[..4096].fill(0);
+            storage.set_contents(&arena.file_name(), bytes);
+        }
+        pointer.storage = storage;
+        let archive = open(&pointer.storage, pointer.session + 10, &secret());
+        let store = archive.store();
+        assert_eq!(store.has_batch(&[pointer.name]).unwrap(), [false], "{arena} is gone: {is_gone}");
+        readable_count += usize::from(store.get(&pointer.name).is_ok());
+        // It is stored anew once, and then counts as present for good.
+        store.put(Block { block_type: pointer.name.block_type, bytes: &pointer.bytes }).unwrap();
+        assert_eq!(store.has_batch(&[pointer.name]).unwrap(), [true]);
+        archive.close().unwrap();
+        let archive = open(&pointer.storage, pointer.session + 11, &secret());
+        assert_eq!(archive.store().has_batch(&[pointer.name]).unwrap(), [true]);
+    }
+    assert!(readable_count > 0, "it is tested where the block is there, and its list is not");
 }
 
 /// New data leaves so much of the disk free that old snapshots can make room for it.

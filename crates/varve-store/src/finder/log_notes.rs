@@ -17,11 +17,13 @@ pub(super) struct LogNotes {
     places: Mutex<BTreeMap<LogAddress, BlockName>>,
     /// The list of barren blocks that counts; `None` until it is needed.
     barren: Mutex<Option<Arc<BarrenBlocks>>>,
+    /// Before this place there are pages that were lost. They may have named notes.
+    lost_before: Mutex<Option<LogAddress>>,
 }
 
 impl LogNotes {
     pub(super) fn new(places: BTreeMap<LogAddress, BlockName>) -> Self {
-        Self { places: Mutex::new(places), barren: Mutex::default() }
+        Self { places: Mutex::new(places), barren: Mutex::default(), lost_before: Mutex::default() }
     }
 }
 
@@ -34,8 +36,8 @@ struct BarrenBlocks {
 enum BarrenNames {
     /// In ascending order.
     Fingerprints(Vec<u64>),
-    /// The list cannot be read, so every block that leads to others may be barren. To store it
-    /// anew costs space, and to rely on it could lose data.
+    /// The list cannot be read or may be lost, so every block that leads to others may be barren.
+    /// To store it anew costs space, and to rely on it could lose data.
     Unknown,
 }
 
@@ -103,6 +105,13 @@ impl Finder {
         found.into_keys().collect()
     }
 
+    /// Records that pages before `end` are lost. If no list of barren blocks comes after them,
+    /// every block before `end` that leads to others may be barren.
+    pub(crate) fn note_lost_pages(&self, end: LogAddress) {
+        *self.notes.lost_before.lock() = Some(end);
+        *self.notes.barren.lock() = None;
+    }
+
     /// Drops the notes in an arena that was replaced. Those of its new generation are recorded with
     /// its pages.
     pub(crate) fn forget_notes_in(&self, arena: ArenaId) {
@@ -142,15 +151,24 @@ impl Finder {
         is_structure(name) && self.barren_blocks().is_some_and(|barren| is_listed(&barren))
     }
 
-    /// Returns the list of barren blocks that counts; `None` if no page names a note.
+    /// Returns the list of barren blocks that counts; `None` if no page names a note, and none is
+    /// lost.
     fn barren_blocks(&self) -> Option<Arc<BarrenBlocks>> {
-        if self.notes.places.lock().is_empty() {
+        let lost_before = *self.notes.lost_before.lock();
+        if lost_before.is_none() && self.notes.places.lock().is_empty() {
             return None;
         }
         if let Some(known) = self.notes.barren.lock().clone() {
             return Some(known);
         }
-        let read = Arc::new(self.read_barren());
+        let read = match (self.read_barren(), lost_before) {
+            (read, Some(since)) if read.since < since => {
+                tracing::warn!("a list in the log may be lost; blocks that lead to others are stored anew");
+                BarrenBlocks { since, names: BarrenNames::Unknown }
+            }
+            (read, _) => read,
+        };
+        let read = Arc::new(read);
         *self.notes.barren.lock() = Some(Arc::clone(&read));
         Some(read)
     }

@@ -54,7 +54,25 @@ impl Opening<'_> {
         let mut appender = Appender::new(Arc::clone(log), random, seals, good, next)?;
         // An earlier version would let an older program add to a store that it does not understand.
         appender.raise_version(self.newest_version(ids))?;
+        if appender.version() >= ArenaVersion::Notes {
+            self.note_lost_pages(ids, next, &appender);
+        }
         Ok(appender)
+    }
+
+    /// Tells the finder where the newest pages lay that cannot be read, because an arena is gone or
+    /// damaged. `next` is the number of the next arena. Blocks that this session adds come after
+    /// that place.
+    fn note_lost_pages(&self, ids: &[ArenaId], next: ArenaId, appender: &Appender) {
+        let gone = (0..next.0).rev().map(ArenaId).find(|id| ids.binary_search(id).is_err());
+        let Some(newest) = gone.max(self.newest_damaged) else { return };
+        let map = self.vault.map();
+        let end = map.address(ArenaId(newest.0.saturating_add(1)), Granule(0));
+        let (home, home_bytes) = appender.home();
+        let home_end = Granule::at_or_after(home_bytes).and_then(|granule| map.address(home, granule));
+        if let Some(end) = [end, home_end].into_iter().flatten().min() {
+            self.finder.note_lost_pages(end);
+        }
     }
 
     /// Returns the version of the newest arena that can be opened.
@@ -152,6 +170,7 @@ impl Opening<'_> {
         let found = self.vault.log().recover(arena, self.scans.take(arena)?)?;
         self.unread.note_scan(arena.id(), &found);
         if found.gap.is_some() {
+            self.note_damaged(arena.id());
             self.unread.note_left(arena.id(), &found);
         }
         self.finder.take_in(arena, &found, covered)?;

@@ -82,6 +82,7 @@ impl Opening<'_> {
                         // The whole range, whatever an earlier opening has seen of the arena: there
                         // may be more pages.
                         self.unread.note_error(&error, 0..=u64::MAX);
+                        self.note_damaged(*id);
                         found.is_damaged = true;
                     }
                     Err(error) => return Err(error),
@@ -149,6 +150,7 @@ impl Opening<'_> {
                 tracing::error!(%error, "a directory page is damaged");
                 let place = row.granule.byte_offset();
                 self.unread.note_error(&error, place..=place);
+                self.note_damaged(arena.id());
             }
             Err(error) => return Err(error),
         }
