@@ -1,5 +1,5 @@
-//! `docs/guide/space.md`: a first session with forgetting, `gc` and a replica that shrinks. The
-//! program prints what the page says.
+//! `docs/guide/space.md`: a first session with forgetting, `gc` and a replica that shrinks, and the
+//! tables of `stats`. The program prints what the page says.
 
 use std::fs;
 
@@ -33,21 +33,19 @@ fn without_numbers(output: &str) -> Vec<String> {
 }
 
 /// Units of sizes are words, so the nights are as large as those of the page.
-fn take_four_nights(sandbox: &Sandbox) {
+fn take_night(sandbox: &Sandbox, night: u64) {
     fs::create_dir_all(sandbox.path("srv/web")).unwrap();
     fs::write(sandbox.path("srv/web/stays"), noise(0, 20_000_000)).unwrap();
-    for night in 1..=4 {
-        fs::write(sandbox.path("srv/web/new"), noise(night, 60_000_000)).unwrap();
-        let time = format!("2026-11-0{night}T22:00:00Z");
-        sandbox.ok(["snapshot", "srv/web", "--name", "web", "--time", &time]);
-    }
+    fs::write(sandbox.path("srv/web/new"), noise(night, 60_000_000)).unwrap();
+    let time = format!("2026-11-0{night}T22:00:00Z");
+    sandbox.ok(["snapshot", "srv/web", "--name", "web", "--time", &time]);
 }
 
 #[test]
 fn the_program_prints_what_the_page_on_space_says() {
     let sandbox = Sandbox::empty();
     sandbox.ok(["init"]);
-    take_four_nights(&sandbox);
+    (1..=4).for_each(|night| take_night(&sandbox, night));
     let usb = sandbox.arg("usb");
     sandbox.ok(["replicate", &usb]);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -67,4 +65,35 @@ fn the_program_prints_what_the_page_on_space_says() {
             printed.replace(&sandbox.arg("srv/web"), "/srv/web").replace(&format!(" {host} "), " vm ");
         assert_eq!(without_numbers(&printed), without_numbers(&expected), "{command}");
     }
+}
+
+/// A mailbox that has a part of a file of the folder in it, and changes in one place.
+fn take_night_of_mail(sandbox: &Sandbox, night: u64) {
+    fs::create_dir_all(sandbox.path("srv/mail")).unwrap();
+    let (part, own) = (&noise(0, 20_000_000)[..10_000_000], noise(10, 20_000_000));
+    let mailbox = [part, &own[..10_000_000], &noise(20 + night, 50_000), &own[10_050_000..]].concat();
+    fs::write(sandbox.path("srv/mail/box"), mailbox).unwrap();
+    let time = format!("2026-11-0{night}T23:00:00Z");
+    sandbox.ok(["snapshot", "srv/mail", "--name", "mail", "--time", &time]);
+}
+
+#[test]
+fn the_tables_of_the_space_are_those_of_the_page() {
+    let sandbox = Sandbox::empty();
+    sandbox.ok(["init"]);
+    for night in 1..=4 {
+        take_night(&sandbox, night);
+        if night <= 2 {
+            take_night_of_mail(&sandbox, night);
+        }
+    }
+    let session = session_of("Where the space is");
+    let [(arenas, arenas_shown), (snapshots, snapshots_shown)] = &session[..] else { panic!("{session:?}") };
+    sandbox.ok(["forget", "web@2026-11-01"]);
+    let printed = sandbox.ok(snapshots.split_whitespace());
+    assert_eq!(without_numbers(&printed), without_numbers(snapshots_shown));
+    sandbox.ok(["forget", "--undo", "web@2026-11-01"]);
+    sandbox.ok(["forget", "web@2026-11-01", "web@2026-11-02", "--undo-days", "0"]);
+    let printed = sandbox.ok(arenas.split_whitespace());
+    assert_eq!(without_numbers(&printed), without_numbers(arenas_shown));
 }
