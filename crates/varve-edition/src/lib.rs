@@ -29,6 +29,7 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 mod address;
+mod blkparse;
 mod disk_shape;
 mod edition_key;
 mod head;
@@ -40,6 +41,7 @@ mod stored_block;
 mod time_text;
 
 pub use address::{AddressError, PublicationAddress};
+pub use blkparse::parse_blkparse;
 pub use disk_shape::{DiskShape, PublishedBlockBytes};
 pub use edition_key::{EditionKey, EditionKeyError, EditionSigner, KeyTextError};
 pub use head::{

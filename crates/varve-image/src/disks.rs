@@ -7,6 +7,7 @@ pub mod disk;
 pub mod disk_problem;
 pub mod joined;
 pub mod lvm;
+pub mod moved_files;
 pub mod partitions;
 pub mod signatures;
 pub mod swap_header;

@@ -27,6 +27,7 @@ pub use bytes::read_at::{BytesPart, ReadAt};
 pub use disks::content::{FileSystemKind, VolumeContent};
 pub use disks::disk::Disk;
 pub use disks::disk_problem::DiskProblem;
+pub use disks::moved_files::MovedFiles;
 pub use disks::partitions::{PartitionType, TableKind};
 pub use disks::volume::Volume;
 pub use file_systems::ext::{BlockOwner, BlockOwners, BlockRun, ExtFileSystem};

@@ -1,18 +1,21 @@
 //! Makes the map of one disk: each block is taken from an earlier map, is zeros, or is read from
-//! the archive and uploaded.
+//! the archive and uploaded. Blocks that a profile lists are packed at the end, and so are the
+//! pages that lead to them.
 
+use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use varve_block::BlockStore;
 use varve_edition::{
-    DiskShape, MapEntry, MapLevel, MapPage, ObjectPart, PAGE_ENTRIES_MAX, PublishedImage, StoredPart,
+    DiskShape, MapEntry, MapLevel, MapPage, ObjectName, ObjectPart, PAGE_ENTRIES_MAX, PublishedImage,
+    StoredPart,
 };
 use varve_remote::{Observer, Target};
 use varve_tree::{Entry, Extent, Extents, ReadPointerError, TreeReader, difference};
 use varve_world::{Workers, read_each};
 
+use crate::packs::{PackWriter, PackingOrder};
 use crate::publish_error::PublishError;
 use crate::published::{PublishedState, read_page, root_part};
 use crate::uploads::Uploads;
@@ -51,6 +54,49 @@ enum BlockSource {
     Archive(Range<u64>),
 }
 
+/// At most so many blocks are read and compressed at a time to be packed.
+const PACKED_AT_A_TIME: usize = 32;
+
+/// The pages with packed blocks, until the blocks are packed.
+#[derive(Default)]
+struct PagesToPack {
+    /// The entries of each page, those of blocks that are still to be packed as zeros.
+    entries: BTreeMap<u64, Vec<MapEntry>>,
+    /// The entries of these pages in an earlier map.
+    earlier: BTreeMap<u64, MapEntry>,
+    /// The blocks that are to be read and packed, by their place in the order of first access.
+    blocks: BTreeMap<usize, u64>,
+    /// The unchanged blocks in packs of an earlier edition.
+    kept: BTreeMap<ObjectName, KeptInPack>,
+}
+
+/// The blocks of a pack of an earlier edition that are still needed.
+#[derive(Default)]
+struct KeptInPack {
+    bytes: u64,
+    blocks: BTreeMap<usize, u64>,
+}
+
+impl PagesToPack {
+    fn set(&mut self, block: u64, entry: MapEntry) {
+        let (page, number) = (block / u64::from(PAGE_ENTRIES_MAX), block % u64::from(PAGE_ENTRIES_MAX));
+        let entries = self.entries.get_mut(&page).expect("the pages of packed blocks are kept");
+        entries[usize::try_from(number).expect("a page has 1,024 entries")] = entry;
+    }
+
+    /// Packs the blocks of packs anew of which less than half is needed. Returns their number.
+    fn leave_half_empty_packs(&mut self, before: &PublishedState) -> u64 {
+        let mut left_count = 0;
+        for (object, kept) in std::mem::take(&mut self.kept) {
+            if before.object_bytes(&object).is_none_or(|bytes| kept.bytes < bytes / 2) {
+                left_count += kept.blocks.len() as u64;
+                self.blocks.extend(kept.blocks);
+            }
+        }
+        left_count
+    }
+}
+
 /// Ranges in ascending order, of which those before the current position are dropped.
 struct PassedRanges<I: Iterator<Item = Result<Range<u64>, ReadPointerError>>>(Peekable<I>);
 
@@ -87,6 +133,7 @@ impl MapWriter<'_> {
         entry: &Entry,
         shape: &DiskShape,
         earlier: Option<&EarlierMap<'_>>,
+        order: &PackingOrder,
     ) -> Result<UploadedMap, PublishError> {
         let blocks = self.blocks;
         let reader = TreeReader::new(blocks, entry);
@@ -97,8 +144,9 @@ impl MapWriter<'_> {
             Some(earlier) => self.earlier_page(earlier, &root_part(earlier.image), MapLevel::Root)?,
             None => None,
         };
-        let (read_count, kept_count) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (mut read_count, mut kept_count) = (0, 0);
         let mut root_entries = Vec::new();
+        let mut to_pack = PagesToPack::default();
         for page in 0..shape.page_count() {
             if self.observer.is_cancelled() {
                 return Err(PublishError::Cancelled);
@@ -119,31 +167,124 @@ impl MapWriter<'_> {
                 // The last block of a disk may be shorter than that of another one.
                 let is_as_long =
                     earlier.is_some_and(|earlier| earlier.image.shape.block_range(block) == range);
-                sources.push(match known {
-                    Some(MapEntry::Stored(part)) if !is_changed && is_as_long && self.before.has(&part) => {
-                        kept_count.fetch_add(1, Ordering::Relaxed);
-                        BlockSource::Known(MapEntry::Stored(part))
+                let known = known.filter(|_| !is_changed && is_as_long);
+                sources.push(match (known, order.place(block)) {
+                    (Some(MapEntry::Stored(part)), place) if self.before.has(&part) => match place {
+                        Some(place) if part.object == part.name => {
+                            to_pack.blocks.insert(place, block);
+                            BlockSource::Known(MapEntry::Zeros)
+                        }
+                        place => {
+                            if let Some(place) = place {
+                                let kept = to_pack.kept.entry(part.object).or_default();
+                                kept.bytes += u64::from(part.bytes);
+                                kept.blocks.insert(place, block);
+                            }
+                            kept_count += 1;
+                            BlockSource::Known(MapEntry::Stored(part))
+                        }
+                    },
+                    (_, Some(place)) if has_data => {
+                        to_pack.blocks.insert(place, block);
+                        BlockSource::Known(MapEntry::Zeros)
                     }
-                    _ if has_data => BlockSource::Archive(range),
+                    _ if has_data => {
+                        read_count += 1;
+                        BlockSource::Archive(range)
+                    }
                     _ => BlockSource::Known(MapEntry::Zeros),
                 });
             }
             let entries = read_each(self.workers, &sources, |source| match source {
                 BlockSource::Known(entry) => Ok(*entry),
-                BlockSource::Archive(range) => {
-                    read_count.fetch_add(1, Ordering::Relaxed);
-                    self.upload_block(&reader, range)
+                BlockSource::Archive(range) => match self.read_block(&reader, range)? {
+                    Some(content) => Ok(MapEntry::Stored(self.uploads.put(&content)?)),
+                    None => Ok(MapEntry::Zeros),
+                },
+            });
+            let entries = entries.into_iter().collect::<Result<Vec<_>, PublishError>>()?;
+            root_entries.push(if order.has_page(page) {
+                to_pack.entries.insert(page, entries);
+                to_pack.earlier.extend(earlier_entry.map(|entry| (page, entry)));
+                MapEntry::Zeros
+            } else {
+                match self.store_page(entries, shape, level)? {
+                    Some(stored) => match earlier_entry.and_then(|entry| self.unchanged_page(entry, &stored))
+                    {
+                        Some(entry) => entry,
+                        None => MapEntry::Stored(self.uploads.put_stored(stored)?),
+                    },
+                    None => MapEntry::Zeros,
                 }
             });
-            let entries = entries.into_iter().collect::<Result<Vec<_>, _>>()?;
-            root_entries.push(self.upload_page(entries, shape, level)?);
             let end = shape.block_range((page + 1) * u64::from(PAGE_ENTRIES_MAX)).start;
             self.observer.add_done(end - shape.block_range(page * u64::from(PAGE_ENTRIES_MAX)).start);
+        }
+        kept_count -= to_pack.leave_half_empty_packs(self.before);
+        read_count += to_pack.blocks.len() as u64;
+        self.pack_blocks(&reader, shape, &mut to_pack)?;
+        for (page, entry) in self.pack_pages(shape, to_pack)? {
+            root_entries[usize::try_from(page).expect("a map fits into memory")] = entry;
         }
         let root = MapPage::new(root_entries, shape, MapLevel::Root)?;
         let part = self.uploads.put(&root.encode(MapLevel::Root))?;
         let root = StoredPart { name: part.name, bytes: part.bytes };
-        Ok(UploadedMap { root, read_count: read_count.into_inner(), kept_count: kept_count.into_inner() })
+        Ok(UploadedMap { root, read_count, kept_count })
+    }
+
+    /// Reads the blocks that are to be packed, and uploads them in packs.
+    fn pack_blocks(
+        &self,
+        reader: &TreeReader<'_>,
+        shape: &DiskShape,
+        to_pack: &mut PagesToPack,
+    ) -> Result<(), PublishError> {
+        let mut packs = PackWriter::new(self.uploads);
+        let blocks: Vec<u64> = std::mem::take(&mut to_pack.blocks).into_values().collect();
+        for group in blocks.chunks(PACKED_AT_A_TIME) {
+            let stored = read_each(self.workers, group, |block| {
+                let content = self.read_block(reader, &shape.block_range(*block))?;
+                Ok::<_, PublishError>(content.map(|content| self.uploads.store(&content)))
+            });
+            for (block, stored) in group.iter().zip(stored) {
+                if let Some(stored) = stored? {
+                    packs.add(*block, &stored)?;
+                }
+            }
+        }
+        for (block, part) in packs.finish()? {
+            to_pack.set(block, MapEntry::Stored(part));
+        }
+        Ok(())
+    }
+
+    /// Uploads the pages of packed blocks in packs, and returns their entries of the root.
+    fn pack_pages(
+        &self,
+        shape: &DiskShape,
+        to_pack: PagesToPack,
+    ) -> Result<Vec<(u64, MapEntry)>, PublishError> {
+        let mut packs = PackWriter::new(self.uploads);
+        let mut unchanged = Vec::new();
+        for (page, entries) in to_pack.entries {
+            let Some(stored) = self.store_page(entries, shape, MapLevel::Blocks { page })? else { continue };
+            match to_pack.earlier.get(&page).and_then(|entry| self.unchanged_page(*entry, &stored)) {
+                Some(entry) => unchanged.push((page, entry)),
+                None => packs.add(page, &stored)?,
+            }
+        }
+        let packed = packs.finish()?.into_iter().map(|(page, part)| (page, MapEntry::Stored(part)));
+        Ok(packed.chain(unchanged).collect())
+    }
+
+    /// Returns the place of a page in an earlier map, if it is there with the same bytes.
+    fn unchanged_page(&self, earlier: MapEntry, stored: &[u8]) -> Option<MapEntry> {
+        match earlier {
+            MapEntry::Stored(part) if part.name == ObjectName::of(stored) && self.uploads.has(&part) => {
+                Some(earlier)
+            }
+            _ => None,
+        }
     }
 
     /// Reads a page of an earlier map. Returns `None` if it is missing or damaged: its blocks are
@@ -164,30 +305,32 @@ impl MapWriter<'_> {
         }
     }
 
-    fn upload_block(&self, reader: &TreeReader<'_>, range: &Range<u64>) -> Result<MapEntry, PublishError> {
+    /// Reads a block; `None` if it is zeros.
+    fn read_block(
+        &self,
+        reader: &TreeReader<'_>,
+        range: &Range<u64>,
+    ) -> Result<Option<Vec<u8>>, PublishError> {
         if self.observer.is_cancelled() {
             return Err(PublishError::Cancelled);
         }
         let length = usize::try_from(range.end - range.start).expect("a block has at most 1 MiB");
         let mut content = vec![0; length];
         reader.read_at(range.start, &mut content)?;
-        if content.iter().all(|byte| *byte == 0) {
-            return Ok(MapEntry::Zeros);
-        }
-        Ok(MapEntry::Stored(self.uploads.put(&content)?))
+        Ok(Some(content).filter(|content| content.iter().any(|byte| *byte != 0)))
     }
 
-    fn upload_page(
+    /// Returns a page in its stored form; `None` if all its blocks are zeros.
+    fn store_page(
         &self,
         entries: Vec<MapEntry>,
         shape: &DiskShape,
         level: MapLevel,
-    ) -> Result<MapEntry, PublishError> {
+    ) -> Result<Option<Vec<u8>>, PublishError> {
         if entries.iter().all(|entry| *entry == MapEntry::Zeros) {
-            return Ok(MapEntry::Zeros);
+            return Ok(None);
         }
-        let page = MapPage::new(entries, shape, level)?;
-        Ok(MapEntry::Stored(self.uploads.put(&page.encode(level))?))
+        Ok(Some(self.uploads.store(&MapPage::new(entries, shape, level)?.encode(level))))
     }
 }
 

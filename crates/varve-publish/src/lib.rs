@@ -7,8 +7,9 @@
 //!                        PrunePlan, check_publication
 //! ```
 //!
-//! Read first: `publisher.rs` (the order of all uploads), `image_map.rs` (the map of one disk) and
-//! `published.rs` (reads and checks objects).
+//! Read first: `publisher.rs` (the order of all uploads), `image_map.rs` (the map of one disk),
+//! `packs.rs` (the blocks that a start reads lie together) and `published.rs` (reads and checks
+//! objects).
 //!
 //! Invariants:
 //!
@@ -24,6 +25,7 @@
 //! and does not read the clock.
 
 mod image_map;
+mod packs;
 mod prune;
 mod publication_check;
 mod publish_error;
@@ -35,4 +37,6 @@ pub use prune::{PruneError, PrunePlan, RetiredObject};
 pub use publication_check::{CheckedPublication, PublicationFinding, check_publication};
 pub use publish_error::PublishError;
 pub use published::{PublishedState, ReadPublicationError, open_head};
-pub use publisher::{ImageOutcome, ImageToPublish, PublishOptions, PublishReport, Publisher};
+pub use publisher::{
+    ImageOutcome, ImageToPublish, ProfileMover, ProfileSource, PublishOptions, PublishReport, Publisher,
+};

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use varve_edition::{
-    CheckedBlock, DiskShape, EditionHead, EditionKey, HEAD_BYTES_MAX, HEAD_NAME, MapEntry, MapLevel, MapPage,
-    MapPageError, ObjectName, ObjectPart, OpenHeadError, OpenedHead, PublishedImage, UnpackError,
-    WrongBytesError,
+    CheckedBlock, DiskProfile, DiskShape, EditionHead, EditionKey, HEAD_BYTES_MAX, HEAD_NAME, MapEntry,
+    MapLevel, MapPage, MapPageError, ObjectName, ObjectPart, OpenHeadError, OpenedHead, PROFILE_BYTES_MAX,
+    PublishedImage, UnpackError, WrongBytesError,
 };
 use varve_remote::{Target, TargetError};
 use varve_world::FileName;
@@ -75,10 +75,34 @@ impl PublishedState {
         self
     }
 
+    /// Returns the newest image with this name and its profile. A profile that is missing or
+    /// damaged is none: it only orders what is uploaded.
+    pub(crate) fn newest_profile(
+        &self,
+        target: &dyn Target,
+        name: &str,
+    ) -> Result<Option<(&PublishedImage, DiskProfile)>, TargetError> {
+        let of_name = self.images().iter().filter(|image| image.name == name);
+        let Some(newest) = of_name.max_by_key(|image| image.time) else { return Ok(None) };
+        let Some(part) = newest.profile else { return Ok(None) };
+        let part = ObjectPart::alone(part.name, part.bytes);
+        match read_part(target, &part, |block| Ok(block.unpack(PROFILE_BYTES_MAX)?)) {
+            Ok(text) => Ok(DiskProfile::parse(&text).ok().map(|profile| (newest, profile))),
+            Err(error) if error.is_damage() => Ok(None),
+            Err(ReadPartError::Target(error)) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// Returns true if the object of a part is listed, and long enough for it.
     pub(crate) fn has(&self, part: &ObjectPart) -> bool {
         let end = u64::from(part.offset) + u64::from(part.bytes);
-        self.objects.get(&part.object).is_some_and(|bytes| end <= *bytes)
+        self.object_bytes(&part.object).is_some_and(|bytes| end <= bytes)
+    }
+
+    /// Returns the length of an object that is listed.
+    pub(crate) fn object_bytes(&self, object: &ObjectName) -> Option<u64> {
+        self.objects.get(object).copied()
     }
 }
 

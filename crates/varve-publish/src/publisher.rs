@@ -5,17 +5,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use varve_block::BlockStore;
 use varve_edition::{
-    DiskShape, EditionFields, EditionHead, EditionKey, EditionSigner, HEAD_NAME, ObjectName,
-    PublishedBlockBytes, PublishedImage, StoredCompression,
+    DiskProfile, DiskShape, EditionFields, EditionHead, EditionKey, EditionSigner, HEAD_NAME, ObjectName,
+    PublishedBlockBytes, PublishedImage, StoredCompression, StoredPart, store_block,
 };
 use varve_remote::{Observer, PutMode, Target, TargetError};
 use varve_tree::Entry;
 use varve_world::{Timestamp, Workers};
 
 use crate::image_map::{EarlierMap, MapWriter};
+use crate::packs::PackingOrder;
 use crate::publish_error::PublishError;
 use crate::published::{FORMAT_PAGE, FORMAT_TEXT, PublishedState, file_name};
 use crate::uploads::Uploads;
+
+/// Moves the profile of an earlier disk to a later state of the disk.
+pub trait ProfileMover: Sync {
+    /// Returns the profile with the places of the later disk. Reads that cannot be found again stay
+    /// where they were, or are dropped.
+    fn moved(&self, profile: &DiskProfile, from: &Entry, to: &Entry) -> DiskProfile;
+}
+
+/// Takes profiles as they are.
+impl ProfileMover for () {
+    fn moved(&self, profile: &DiskProfile, _from: &Entry, _to: &Entry) -> DiskProfile {
+        profile.clone()
+    }
+}
 
 /// The participants of a publication.
 #[derive(Clone, Copy)]
@@ -26,6 +41,7 @@ pub struct Publisher<'a> {
     pub workers: &'a dyn Workers,
     /// The keys that sign the head. A present head must be signed by one of them.
     pub signers: &'a [EditionSigner],
+    pub mover: &'a dyn ProfileMover,
     pub observer: &'a dyn Observer,
 }
 
@@ -35,6 +51,18 @@ pub struct ImageToPublish {
     pub name: String,
     pub time: Timestamp,
     pub entry: Entry,
+    pub profile: ProfileSource,
+}
+
+/// The profile of a disk: its blocks are packed in the order of first access.
+#[derive(Debug, Clone, Default)]
+pub enum ProfileSource {
+    /// The profile of the newest published disk of the same name, if it has one. If its tree is in
+    /// the archive, the profile is moved to the new disk.
+    #[default]
+    Earlier,
+    Given(DiskProfile),
+    None,
 }
 
 /// The choices for an edition.
@@ -66,6 +94,8 @@ pub struct ImageOutcome {
     pub size: u64,
     /// True if it was published before.
     pub was_there: bool,
+    /// The blocks that its profile lists; `None` without a profile.
+    pub packed_count: Option<u64>,
     /// The blocks that were read from the archive.
     pub read_count: u64,
     /// The blocks that an earlier image has at the same place.
@@ -108,7 +138,10 @@ impl Publisher<'_> {
         let trees: BTreeMap<ObjectName, Entry> =
             archived.iter().map(|entry| (ObjectName::of(&entry.encode()), *entry)).collect();
         let is_there = |disk: &ImageToPublish, images: &[PublishedImage]| {
-            options.damaged.is_empty() && images.iter().any(|image| is_image_of(image, disk))
+            let is_it = |image: &PublishedImage| {
+                is_image_of(image, disk) && has_profile(image, &disk.profile, options.compression)
+            };
+            options.damaged.is_empty() && images.iter().any(is_it)
         };
         let new_disks = disks.iter().filter(|disk| !is_there(disk, before.images()));
         self.observer.set_total(new_disks.map(|disk| disk.entry.size()).sum());
@@ -128,18 +161,31 @@ impl Publisher<'_> {
             let shape = DiskShape { size: disk.entry.size(), block_bytes: options.block_bytes };
             let (name, time, size) = (disk.name.clone(), disk.time, shape.size);
             if is_there(disk, &fields.images) {
-                let (read_count, kept_count) = (0, shape.block_count());
-                outcomes.push(ImageOutcome { name, time, size, was_there: true, read_count, kept_count });
+                let (read_count, kept_count, packed_count) = (0, shape.block_count(), None);
+                let outcome =
+                    ImageOutcome { name, time, size, was_there: true, packed_count, read_count, kept_count };
+                outcomes.push(outcome);
                 continue;
             }
             let earlier = earlier_map(&before, disk, &shape, &trees);
-            let map = writer.write(&disk.entry, &shape, earlier.as_ref())?;
+            let profile = match &disk.profile {
+                ProfileSource::None => None,
+                ProfileSource::Given(profile) => Some(profile.clone()),
+                ProfileSource::Earlier => self.earlier_profile(&before, disk, &trees)?,
+            };
+            let order = profile.as_ref().map(|profile| PackingOrder::new(profile, &shape));
+            let packed_count = order.as_ref().map(PackingOrder::block_count);
+            let map = writer.write(&disk.entry, &shape, earlier.as_ref(), &order.unwrap_or_default())?;
             let (read_count, kept_count) = (map.read_count, map.kept_count);
-            outcomes.push(ImageOutcome { name, time, size, was_there: false, read_count, kept_count });
+            let outcome =
+                ImageOutcome { name, time, size, was_there: false, packed_count, read_count, kept_count };
+            outcomes.push(outcome);
+            let profile = profile.map(|profile| uploads.put(profile.to_text().as_bytes())).transpose()?;
+            let profile = profile.map(|part| StoredPart { name: part.name, bytes: part.bytes });
             let (name, root) = (disk.name.clone(), map.root);
             fields.trees.insert(root.name, ObjectName::of(&disk.entry.encode()));
             fields.images.retain(|image| !is_image_of(image, disk));
-            fields.images.push(PublishedImage { name, time, shape, root, profile: None, machine: None });
+            fields.images.push(PublishedImage { name, time, shape, root, profile, machine: None });
         }
         let dropped = keep_newest(&mut fields, options.keep);
         let new = uploads.into_new();
@@ -158,6 +204,19 @@ impl Publisher<'_> {
             self.complete(&before, &new, head)?;
         }
         Ok(report)
+    }
+
+    /// Returns the profile of the newest published disk of the same name, moved to the new disk.
+    fn earlier_profile(
+        &self,
+        before: &PublishedState,
+        disk: &ImageToPublish,
+        trees: &BTreeMap<ObjectName, Entry>,
+    ) -> Result<Option<DiskProfile>, PublishError> {
+        let Some((image, profile)) = before.newest_profile(self.target, &disk.name)? else { return Ok(None) };
+        let known = before.head.as_ref().map(|opened| &opened.head.fields().trees);
+        let tree = known.and_then(|known| trees.get(known.get(&image.root.name)?));
+        Ok(Some(tree.map_or(profile.clone(), |tree| self.mover.moved(&profile, tree, &disk.entry))))
     }
 
     /// Replaces the head, once everything that it leads to is there.
@@ -189,6 +248,13 @@ impl Publisher<'_> {
 
 fn is_image_of(image: &PublishedImage, disk: &ImageToPublish) -> bool {
     image.name == disk.name && image.time == disk.time
+}
+
+/// Returns true unless a profile is given, and the image was published with another one.
+fn has_profile(image: &PublishedImage, source: &ProfileSource, compression: StoredCompression) -> bool {
+    let ProfileSource::Given(profile) = source else { return true };
+    let name = ObjectName::of(&store_block(profile.to_text().as_bytes(), compression));
+    image.profile.is_some_and(|part| part.name == name)
 }
 
 /// Returns the fields of the next head, still without new images.

@@ -1,4 +1,4 @@
-//! Uploads stored blocks that are not at the target yet.
+//! Uploads objects that are not at the target yet.
 
 use std::collections::BTreeMap;
 
@@ -35,24 +35,44 @@ impl<'a> Uploads<'a> {
         Self { target, compression, is_dry_run, counted }
     }
 
+    /// Returns a content in its stored form.
+    pub(crate) fn store(&self, content: &[u8]) -> Vec<u8> {
+        store_block(content, self.compression)
+    }
+
     /// Uploads a content as an object of its own, unless the target has it.
     pub(crate) fn put(&self, content: &[u8]) -> Result<ObjectPart, TargetError> {
-        let stored = store_block(content, self.compression);
-        let (name, bytes) = (ObjectName::of(&stored), stored.len() as u64);
-        let part = ObjectPart::alone(name, u32::try_from(bytes).expect("a block has at most 16 MiB"));
+        self.put_stored(self.store(content))
+    }
+
+    /// Uploads a stored block as an object of its own, unless the target has it.
+    pub(crate) fn put_stored(&self, stored: Vec<u8>) -> Result<ObjectPart, TargetError> {
+        let bytes = u32::try_from(stored.len()).expect("a block has at most 16 MiB");
+        Ok(ObjectPart::alone(self.put_object(stored)?, bytes))
+    }
+
+    /// Uploads an object, unless the target has it.
+    pub(crate) fn put_object(&self, object: Vec<u8>) -> Result<ObjectName, TargetError> {
+        let (name, bytes) = (ObjectName::of(&object), object.len() as u64);
         {
             let mut counted = self.counted.lock();
             // Another thread may still be uploading it. Its failure ends the whole publication.
             if counted.there.insert(name, bytes) == Some(bytes) {
-                return Ok(part);
+                return Ok(name);
             }
             counted.new.insert(name, bytes);
         }
         if !self.is_dry_run {
             // An object of another length has this name only because an upload broke off.
-            self.target.put(&file_name(&name.path()), Bytes::from(stored), PutMode::Replace)?;
+            self.target.put(&file_name(&name.path()), Bytes::from(object), PutMode::Replace)?;
         }
-        Ok(part)
+        Ok(name)
+    }
+
+    /// Returns true if the object of a part is at the target, and is not known to be damaged.
+    pub(crate) fn has(&self, part: &ObjectPart) -> bool {
+        let end = u64::from(part.offset) + u64::from(part.bytes);
+        self.counted.lock().there.get(&part.object).is_some_and(|bytes| end <= *bytes)
     }
 
     /// Makes the next `put` of an object upload it, because the one at the target is damaged.

@@ -27,6 +27,7 @@ mod disks;
 mod endpoint;
 mod nbd_settings;
 mod overlay;
+mod recorded;
 mod server;
 mod snapshots;
 
@@ -35,5 +36,6 @@ pub use disks::{FindDiskError, FoundDisk, ListedDisk, ServedDisks};
 pub use endpoint::{Endpoint, ParseEndpointError};
 pub use nbd_settings::NbdSettings;
 pub use overlay::{Overlay, OverlayError};
+pub use recorded::{RecordedDisk, RecordedRead};
 pub use server::NbdServer;
 pub use snapshots::{FewDisks, OneDisk, SnapshotDisks, TimeText};

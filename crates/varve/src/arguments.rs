@@ -36,7 +36,7 @@ pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, Ord
 pub use boot::{BootArgs, BusChoice, FirmwareChoice};
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use plan::PlanArgs;
-pub use publish::PublishArgs;
+pub use publish::{ProfileChoice, ProfileCommand, PublishArgs};
 pub use reclaiming::{CollectArgs, GcArgs, PruneArgs};
 pub use restore::RestoreArgs;
 pub use selection::SelectionArgs;
@@ -265,6 +265,9 @@ pub enum Command {
     /// Publish disk images as signed files that any web server can deliver
     #[command(after_help = publish::PUBLISH_HELP)]
     Publish(Box<PublishArgs>),
+    /// Show, merge and make profiles: the reads of a machine's start, for `publish --profile`
+    #[command(subcommand)]
+    Profile(ProfileCommand),
     /// Import the blocks of another program's files
     #[command(after_help = venti::IMPORT_HELP)]
     Import(ImportArgs),

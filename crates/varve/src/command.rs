@@ -53,6 +53,7 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         },
         Command::Replicate(args) => keeping::replicate::run(invocation, args),
         Command::Publish(args) => keeping::publish::run(invocation, args),
+        Command::Profile(args) => keeping::profile::run(invocation, args),
         Command::Clone(args) => keeping::clone::run(invocation, args),
         Command::Import(args) => taking::import::run(invocation, args),
         Command::Copy(args) => taking::copy::run(invocation, args),

@@ -10,6 +10,7 @@ mod ext_index;
 mod fat;
 mod iso;
 mod lvm;
+mod moved_files;
 mod ntfs;
 mod oracle;
 mod recovery;

@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use proptest::prelude::*;
 use varve_block::{BlockKind, BlockStore, MemoryBlockStore};
-use varve_edition::{CheckedBlock, EditionSigner, ObjectName, PublishedBlockBytes, StoredCompression};
+use varve_edition::{
+    CheckedBlock, DiskProfile, EditionHead, EditionSigner, HEAD_NAME, MapEntry, MapLevel, MapPage,
+    ObjectName, ObjectPart, ProfileRead, PublishedBlockBytes, PublishedImage, StoredCompression,
+};
 use varve_publish::{
-    CheckedPublication, ImageToPublish, PrunePlan, PublishError, PublishOptions, PublishReport, Publisher,
-    check_publication,
+    CheckedPublication, ImageToPublish, ProfileSource, PrunePlan, PublishError, PublishOptions,
+    PublishReport, Publisher, check_publication,
 };
 use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, Target, TargetError};
 use varve_tree::{Entry, FixedBuilder, Shape, put_leaves};
@@ -63,6 +66,8 @@ fn options(now: i64) -> PublishOptions {
 struct Archive {
     blocks: MemoryBlockStore,
     entries: Vec<Entry>,
+    /// The profile of the next disk.
+    profile: ProfileSource,
 }
 
 impl Archive {
@@ -74,18 +79,61 @@ impl Archive {
         options: &PublishOptions,
     ) -> Result<PublishReport, PublishError> {
         let entry = archive(&self.blocks, bytes);
-        let image = ImageToPublish { name: "day".into(), time: Timestamp(time), entry };
+        let profile = self.profile.clone();
+        let image = ImageToPublish { name: "day".into(), time: Timestamp(time), entry, profile };
         let publisher = Publisher {
             target,
             blocks: &self.blocks as &dyn BlockStore,
             workers: &InlineWorkers,
             signers: &signers(1),
+            mover: &(),
             observer: &(),
         };
         let report = publisher.publish(&[image], &self.entries, options);
         self.entries.push(entry);
         report
     }
+}
+
+/// The profile of a start that reads these blocks.
+fn profile(blocks: impl IntoIterator<Item = u64>) -> DiskProfile {
+    let reads = (0..).zip(blocks).map(|(milliseconds, block)| ProfileRead {
+        milliseconds,
+        range: block * BLOCK + 4096..block * BLOCK + 8192,
+    });
+    DiskProfile::from_reads(1 << 40, reads)
+}
+
+fn get_part(target: &dyn Target, part: &ObjectPart) -> Bytes {
+    let name = FileName::new(&part.object.path()).unwrap();
+    target.get(&name, part.offset.into()..u64::from(part.offset) + u64::from(part.bytes)).unwrap()
+}
+
+fn newest_image(target: &dyn Target) -> PublishedImage {
+    let head_bytes = contents(target)[HEAD_NAME];
+    let head = target.get(&FileName::new(HEAD_NAME).unwrap(), 0..head_bytes).unwrap();
+    let opened = EditionHead::open(&head, &[signers(1)[0].key()]).unwrap();
+    opened.head.fields().images.iter().max_by_key(|image| image.time).unwrap().clone()
+}
+
+/// The stored blocks of the newest image, by their place on the disk.
+fn stored_parts(target: &dyn Target) -> BTreeMap<u64, ObjectPart> {
+    let image = newest_image(target);
+    let page = |part: &ObjectPart, level| {
+        let stored = get_part(target, part);
+        MapPage::open(CheckedBlock::check(&stored, &part.name).unwrap(), &image.shape, level).unwrap()
+    };
+    let root = page(&ObjectPart::alone(image.root.name, image.root.bytes), MapLevel::Root);
+    let mut parts = BTreeMap::new();
+    for (number, entry) in (0_u64..).zip(root.entries()) {
+        let MapEntry::Stored(part) = entry else { continue };
+        for (block, entry) in (number * 1024..).zip(page(part, MapLevel::Blocks { page: number }).entries()) {
+            if let MapEntry::Stored(part) = entry {
+                parts.insert(block, *part);
+            }
+        }
+    }
+    parts
 }
 
 fn check(target: &dyn Target) -> CheckedPublication {
@@ -95,6 +143,19 @@ fn check(target: &dyn Target) -> CheckedPublication {
 
 fn contents(target: &dyn Target) -> BTreeMap<String, u64> {
     target.list("").unwrap().into_iter().map(|object| (object.name.to_string(), object.bytes)).collect()
+}
+
+/// The bytes of the newest image.
+fn contents_of_newest(target: &dyn Target) -> Vec<u8> {
+    let size = usize::try_from(newest_image(target).shape.size).unwrap();
+    let mut bytes = vec![0; size];
+    for (block, part) in stored_parts(target) {
+        let stored = get_part(target, &part);
+        let content = CheckedBlock::check(&stored, &part.name).unwrap().unpack(1 << 20).unwrap();
+        let start = usize::try_from(block * BLOCK).unwrap();
+        bytes[start..start + content.len()].copy_from_slice(&content);
+    }
+    bytes
 }
 
 #[test]
@@ -121,6 +182,73 @@ fn the_next_edition_reads_and_uploads_only_what_changed() {
     assert!(again.images[0].was_there && again.object_count == 0);
     assert_eq!((again.serial, again.listed_count), (3, 2));
     assert_eq!(check(&target).finding_count, 0);
+}
+
+#[test]
+fn the_blocks_of_a_profile_lie_together_in_its_order() {
+    let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+    let mut numbers: Vec<u16> = (1..=2500).collect();
+    numbers[30] = 0;
+    let order: Vec<u64> = vec![2000, 7, 8, 30, 1500, 9, 2001];
+    archive.profile = ProfileSource::Given(profile(order.clone()));
+    let first = archive.publish(&target, 1, &disk(&numbers, 999), &options(DAY)).unwrap();
+    assert_eq!((first.images[0].packed_count, first.images[0].read_count), (Some(7), 2499));
+    // Six blocks and the two pages that lead to them are in two packs. The profile is one more.
+    assert_eq!(first.object_count, 2499 - 6 + 1 + 1 + 1 + 1 + 1);
+    let parts = stored_parts(&target);
+    let packed: Vec<_> = order.iter().filter_map(|block| parts.get(block)).collect();
+    assert_eq!(packed.len(), 6, "a block of zeros is not stored");
+    assert!(packed.windows(2).all(|two| two[0].object == two[1].object));
+    assert!(packed.windows(2).all(|two| two[0].offset + two[0].bytes == two[1].offset));
+    let others = parts.values().filter(|part| part.object != part.name).count();
+    assert_eq!(others, 6, "no other block is packed");
+    assert_eq!(check(&target).finding_count, 0);
+
+    // The next night has the same profile without a word about it. One of its blocks has changed.
+    archive.profile = ProfileSource::Earlier;
+    numbers[8] = 60_000;
+    let second = archive.publish(&target, 2, &disk(&numbers, 999), &options(2 * DAY)).unwrap();
+    assert_eq!((second.images[0].packed_count, second.images[0].read_count), (Some(7), 1));
+    assert_eq!(second.object_count, 1 + 1 + 1, "a block, its page and the root");
+    assert_eq!(check(&target).finding_count, 0);
+
+    // Most blocks of the first pack change. Its remaining blocks are packed anew, and so is the
+    // block that lies alone.
+    for block in [2000, 7, 1500] {
+        numbers[block] += 20_000;
+    }
+    let third = archive.publish(&target, 3, &disk(&numbers, 999), &options(3 * DAY)).unwrap();
+    assert_eq!((third.images[0].read_count, third.images[0].kept_count), (3 + 2 + 1, 2499 - 6));
+    let parts = stored_parts(&target);
+    let packs: BTreeSet<_> =
+        order.iter().filter_map(|block| parts.get(block)).map(|part| part.object).collect();
+    assert_eq!(packs.len(), 1);
+    assert_eq!(check(&target).finding_count, 0);
+
+    archive.profile = ProfileSource::None;
+    let plain = archive.publish(&target, 4, &disk(&numbers, 999), &options(4 * DAY)).unwrap();
+    assert_eq!((plain.images[0].packed_count, plain.images[0].read_count), (None, 0));
+}
+
+#[test]
+fn a_disk_that_was_published_without_a_profile_is_packed_later() {
+    let (target, mut archive) = (MemoryTarget::new(), Archive::default());
+    let numbers: Vec<u16> = (1..=40).collect();
+    archive.publish(&target, 1, &disk(&numbers, 0), &options(DAY)).unwrap();
+    archive.profile = ProfileSource::Given(profile([5, 3]));
+    let packed = archive.publish(&target, 2, &disk(&numbers, 0), &options(2 * DAY)).unwrap();
+    assert_eq!((packed.images[0].read_count, packed.images[0].kept_count), (2, 38));
+    assert_eq!(packed.object_count, 1 + 1 + 1 + 1, "a pack, a page, the root and the profile");
+    // The same image again: once with the profile that it has, and once with another one.
+    let again = archive.publish(&target, 2, &disk(&numbers, 0), &options(3 * DAY)).unwrap();
+    assert!(again.images[0].was_there);
+    archive.profile = ProfileSource::Given(profile([5, 3, 8]));
+    let other = archive.publish(&target, 2, &disk(&numbers, 0), &options(4 * DAY)).unwrap();
+    assert_eq!((other.images[0].was_there, other.listed_count), (false, 2));
+    assert_eq!(check(&target).finding_count, 0);
+    let parts = stored_parts(&target);
+    assert_eq!((parts[&5].object, parts[&5].offset), (parts[&3].object, 0));
+    assert_eq!(parts[&3].offset, parts[&5].bytes);
 }
 
 #[test]
@@ -184,6 +312,7 @@ fn only_the_holder_of_the_key_publishes() {
             blocks: &archive.blocks,
             workers: &InlineWorkers,
             signers: keys,
+            mover: &(),
             observer: &(),
         };
         publisher.publish(&[], &[], &options(2 * DAY))
@@ -348,16 +477,23 @@ proptest! {
     /// grace period.
     #[test]
     fn editions_are_whole(
-        days in proptest::collection::vec((proptest::collection::vec(0_u16..6, 0..9), 0_usize..3, 1_usize..4), 1..6),
+        days in proptest::collection::vec((
+            proptest::collection::vec(0_u16..6, 0..9),
+            0_usize..3,
+            1_usize..4,
+            proptest::option::of(proptest::collection::vec(0_u64..12, 0..9)),
+        ), 1..6),
     ) {
         let (target, mut archive) = (MemoryTarget::new(), Archive::default());
-        for (day, (numbers, rest, keep)) in (1_i64..).zip(days) {
+        for (day, (numbers, rest, keep, order)) in (1_i64..).zip(days) {
+            archive.profile = order.map_or(ProfileSource::Earlier, |order| ProfileSource::Given(profile(order)));
             let keep = PublishOptions { keep: Some(keep), ..options(day * DAY) };
             archive.publish(&target, day, &disk(&numbers, rest), &keep).unwrap();
             let plan = PrunePlan::new(&target, &[signers(1)[0].key()], Timestamp(day * DAY), DAY).unwrap();
             plan.apply(&target).unwrap();
             let checked = check(&target);
             prop_assert_eq!(checked.finding_count, 0);
+            prop_assert_eq!(contents_of_newest(&target), disk(&numbers, rest));
             let left = contents(&target).keys().filter(|name| name.starts_with("objects/")).count();
             prop_assert_eq!(left, plan.live_count + plan.waiting.len());
         }

@@ -36,6 +36,12 @@ pub struct BootArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub keep: Option<PathBuf>,
 
+    /// Record the reads of the disk in this new file, for `publish --profile`
+    ///
+    /// With --check they end when the text appears, otherwise with the machine.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub profile: Option<PathBuf>,
+
     /// Wait until this text, or a login prompt, is on the console or the screen, and end the
     /// machine
     ///

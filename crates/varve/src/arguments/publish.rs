@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
 use varve_edition::{PublishedBlockBytes, StoredCompression};
 
 use super::snapshot_filter::SnapshotFilterArgs;
@@ -43,6 +43,13 @@ pub struct PublishArgs {
     /// The compression: zstd:1 to zstd:19, zlib:1 to zlib:9, or none
     #[arg(long, value_name = "METHOD", default_value = "zstd:3")]
     pub compression: StoredCompression,
+
+    /// The profile of a start: its blocks are packed together, in the order of first access
+    ///
+    /// `boot --profile` and `serve --nbd --profile` record one. `auto` is the profile of the newest
+    /// published image of the same name, and `none` packs nothing.
+    #[arg(long, value_name = "FILE|auto|none", default_value = "auto", value_parser = parse_profile)]
+    pub profile: ProfileChoice,
 
     /// List only this number of images of each name, the newest ones [default: as before]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
@@ -92,6 +99,56 @@ pub struct PublishArgs {
 fn parse_lifetime(text: &str) -> Result<Duration, String> {
     let lifetime = parse_age(text)?;
     if lifetime.is_zero() { Err("an edition lives for at least one hour: 1h".into()) } else { Ok(lifetime) }
+}
+
+/// The operations on profiles.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ProfileCommand {
+    /// Show the reads of a profile, in the order of first access
+    Show {
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Merge profiles of one disk: of a range that several have, the earliest read stays
+    Merge {
+        #[arg(required = true, value_hint = ValueHint::FilePath)]
+        files: Vec<PathBuf>,
+
+        /// The new file
+        #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        output: PathBuf,
+    },
+    /// Make a profile from the queued reads in the output of blkparse
+    FromBlktrace {
+        /// A file with the output of blkparse in its default format
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+
+        /// The size of the disk
+        #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+        size: u64,
+
+        /// The new file
+        #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        output: PathBuf,
+    },
+}
+
+/// The profile that `publish --profile` names.
+#[derive(Debug, Clone)]
+pub enum ProfileChoice {
+    Auto,
+    None,
+    File(PathBuf),
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "clap wants a result")]
+fn parse_profile(text: &str) -> Result<ProfileChoice, std::convert::Infallible> {
+    Ok(match text {
+        "auto" => ProfileChoice::Auto,
+        "none" => ProfileChoice::None,
+        file => ProfileChoice::File(file.into()),
+    })
 }
 
 fn parse_block_bytes(text: &str) -> Result<PublishedBlockBytes, String> {

@@ -65,6 +65,10 @@ pub struct ServeArgs {
     #[arg(long, requires = "export", conflicts_with = "overlay")]
     pub writable: bool,
 
+    /// Record the reads of the disk in this new file, for `publish --profile`
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "export")]
+    pub profile: Option<PathBuf>,
+
     /// Require TLS: a certificate, its key, and if clients need certificates, those of their
     /// authority (PEM files)
     #[arg(long, value_name = "CERT,KEY[,AUTHORITY]", requires = "nbd", value_parser = parse_tls)]

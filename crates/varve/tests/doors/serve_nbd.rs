@@ -244,6 +244,60 @@ fn what_is_written_is_kept_in_an_overlay_or_thrown_away() {
     server.end();
 }
 
+/// The reads of a client become a profile, and `publish` packs the blocks that it lists.
+#[test]
+fn the_reads_of_a_start_are_published_together() {
+    if !has(&["qemu-io"], "the_reads_of_a_start_are_published_together") {
+        return;
+    }
+    let (sandbox, image, _) = two_nights();
+    let profile = sandbox.arg("start.profile");
+    let server = Server::unix(&sandbox, &["--export", "vm@2026-05-01", "--writable", "--profile", &profile]);
+    let commands = ["read 10M 4k", "read 0 64k", "write 64k 4k", "read 64k 4k", "read 11M 4k", "read 20M 4k"];
+    let words = commands.iter().flat_map(|command| ["-c", command]);
+    tool("qemu-io", &words.chain(["-f", "raw", &server.export("")]).collect::<Vec<_>>());
+    let serve = ["serve", "--nbd", "127.0.0.1:0", "--export", "vm", "--profile", &profile];
+    assert!(sandbox.fails(1, serve).contains("name a new file"), "a profile is never replaced");
+    server.end();
+    let reads = sandbox.json(["profile", "show", &profile]);
+    let offsets: Vec<_> = reads.iter().map(|read| read["offset"].as_u64().unwrap()).collect();
+    for (first, later) in [(10 << 20, 0), (0, 11 << 20), (11 << 20, 20 << 20)] {
+        let place = |offset| {
+            offsets
+                .iter()
+                .position(|found| *found == offset)
+                .unwrap_or_else(|| panic!("{offset} of {offsets:?}"))
+        };
+        assert!(place(first) < place(later), "{offsets:?}");
+    }
+
+    let publish = |night: &str, more: &[&str]| {
+        let words = [&["publish", night, "www", "--key", "publisher.key"], more].concat();
+        sandbox.json(words)
+    };
+    let first = publish("vm@2026-05-01", &["--profile", &profile]);
+    // 32 blocks of 4 MiB of noise: three are packed. Blocks of zeros are not stored.
+    assert_eq!(first[0]["profile_blocks"], 4, "{first:?}");
+    assert_eq!(first[1]["objects"], 32 - 3 + 1 + 1 + 1 + 1, "{first:?}");
+    let second = publish("vm@2026-05-02", &[]);
+    assert_eq!((&second[0]["profile_blocks"], &second[0]["read_blocks"]), (&4.into(), &1.into()));
+    let address = format!("www#{}", second[1]["key"].as_str().unwrap());
+    let checked = sandbox.json(["verify", "--publication", &address]).pop().unwrap();
+    assert_eq!(checked["damaged"], 0, "{checked}");
+
+    let merged = sandbox.arg("merged.profile");
+    sandbox.ok(["profile", "merge", &profile, &profile, "-o", &merged]);
+    assert_eq!(fs::read(&merged).unwrap(), fs::read(&profile).unwrap());
+    let traced = "  8,0    3        2     0.001507758   697  Q   R 2048 + 8 [qemu]\n";
+    fs::write(sandbox.path("trace"), traced).unwrap();
+    let from_trace = ["profile", "from-blktrace", "trace", "--size", "24M", "-o", "traced.profile"];
+    sandbox.ok(from_trace);
+    let text = fs::read_to_string(sandbox.path("traced.profile")).unwrap();
+    assert_eq!(text, "varve profile 1\nsize = 25165824\n1 1048576 4096\n");
+    let no_profile = ["publish", "vm", "www", "--key", "publisher.key", "--profile", image.to_str().unwrap()];
+    assert!(sandbox.fails(1, no_profile).contains("longer than"), "a disk is no profile");
+}
+
 #[test]
 fn with_tls_nobody_is_served_without() {
     if !has(&["nbdinfo", "openssl"], "with_tls_nobody_is_served_without") {

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -12,8 +13,8 @@ use serde_json::json;
 use varve_archive::{Snapshot, SnapshotContent};
 use varve_edition::{EditionSigner, ObjectName, OpenHeadError, PublicationAddress};
 use varve_publish::{
-    ImageToPublish, PrunePlan, PublishError, PublishOptions, PublishReport, Publisher, ReadPublicationError,
-    RetiredObject, check_publication, open_head,
+    ImageToPublish, ProfileSource, PrunePlan, PublishError, PublishOptions, PublishReport, Publisher,
+    ReadPublicationError, RetiredObject, check_publication, open_head,
 };
 use varve_remote::Target;
 use varve_session::{NamedBy, UsageError, WithHint, target};
@@ -21,8 +22,10 @@ use varve_tree::Entry;
 use varve_world::{Clock, Random, RealClock, RealRandom, RealWorkers};
 use zeroize::Zeroizing;
 
+use super::moved_profile::ArchivedDiskMover;
+use super::profile::read_profile;
 use super::transfer_progress::TransferProgress;
-use crate::arguments::PublishArgs;
+use crate::arguments::{ProfileChoice, PublishArgs};
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -37,7 +40,12 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
     let archive = invocation.session.read()?;
     let blocks = invocation.session.healing(&archive);
     let choice = ChosenSnapshots::new(invocation, archive.snapshots(), &args.which);
-    let disks = args.snapshots.iter().map(|name| disk(choice.named(name)?));
+    let profile = match &args.profile {
+        ProfileChoice::Auto => ProfileSource::Earlier,
+        ProfileChoice::None => ProfileSource::None,
+        ProfileChoice::File(file) => ProfileSource::Given(read_profile(file)?),
+    };
+    let disks = args.snapshots.iter().map(|name| disk(choice.named(name)?, &profile));
     let disks = disks.collect::<Result<Vec<_>>>()?;
     let archived: Vec<Entry> = archive.snapshots().iter().filter_map(image_entry).collect();
     let there = invocation.session.target(&args.target, NamedBy::User, args.limit_rate)?;
@@ -69,6 +77,7 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
         blocks: &*blocks,
         workers: &RealWorkers::one_a_core(),
         signers: &signers,
+        mover: &ArchivedDiskMover(Arc::clone(&blocks) as _),
         observer: &observer,
     };
     let report = publisher.publish(&disks, &archived, &options);
@@ -114,12 +123,12 @@ fn image_entry(snapshot: &Snapshot) -> Option<Entry> {
     }
 }
 
-fn disk(snapshot: &Snapshot) -> Result<ImageToPublish> {
+fn disk(snapshot: &Snapshot, profile: &ProfileSource) -> Result<ImageToPublish> {
     let Some(entry) = image_entry(snapshot) else {
         let name = show::name(snapshot.name.as_bytes());
         bail!(UsageError(format!("{name} is a folder: only images of disks can be published")));
     };
-    Ok(ImageToPublish { name: snapshot.name.clone(), time: snapshot.time, entry })
+    Ok(ImageToPublish { name: snapshot.name.clone(), time: snapshot.time, entry, profile: profile.clone() })
 }
 
 /// Reads a key file, and makes it if it is missing.
@@ -216,6 +225,7 @@ fn print(
                 "published_before": image.was_there,
                 "read_blocks": image.read_count,
                 "kept_blocks": image.kept_count,
+                "profile_blocks": image.packed_count,
             });
             say::record("published_image", fields);
         } else if !invocation.quiet {
@@ -223,11 +233,15 @@ fn print(
             let size = show::bytes(image.size);
             match image.was_there {
                 true => say!("{shown}: {size}, published before"),
-                false => say!(
-                    "{shown}: {size}, {} read, {} as before",
-                    show::count(image.read_count, "block"),
-                    image.kept_count
-                ),
+                false => {
+                    let read = show::count(image.read_count, "block");
+                    let packed = image.packed_count.map(|count| format!(", {count} in the profile"));
+                    say!(
+                        "{shown}: {size}, {read} read, {} as before{}",
+                        image.kept_count,
+                        packed.unwrap_or_default()
+                    );
+                }
             }
         }
     }

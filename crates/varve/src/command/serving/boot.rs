@@ -18,7 +18,7 @@ use varve_machine::boot::{
     KeptWrites, Screen, attached, check,
 };
 use varve_serve::nbd::{
-    Endpoint, FewDisks, NbdServer, NbdSettings, OneDisk, Overlay, ServedDisk, SnapshotDisks,
+    Endpoint, FewDisks, NbdServer, NbdSettings, OneDisk, Overlay, RecordedDisk, ServedDisk, SnapshotDisks,
 };
 use varve_session::{Interrupted, LeaseScope, UsageError};
 
@@ -26,6 +26,7 @@ use self::terminal::RawTerminal;
 use super::serve::{MOMENTS, unnamed_file};
 use crate::arguments::{BootArgs, BusChoice, FirmwareChoice};
 use crate::command::choosing::chosen_snapshots::refuse_empty;
+use crate::command::keeping::profile::NewProfile;
 use crate::exit_status::INTERRUPTED;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -52,10 +53,18 @@ pub fn run(invocation: &Invocation, args: &BootArgs) -> Result<CommandOutcome> {
     let cached = Arc::new(CachedBlocks::with_leaves_bytes(Arc::clone(&blocks) as _, LEAVES_BYTES));
     let snapshots = SnapshotDisks::new(reading.into_leased(LeaseScope::Used), Arc::clone(&cached), MOMENTS);
     let (snapshot, disk) = chosen(args, &snapshots)?;
+    let profile = args.profile.as_deref().map(|path| NewProfile::create(invocation, path)).transpose()?;
+    let recorded = profile.map(|file| (file, Arc::new(RecordedDisk::new(Arc::clone(&disk)))));
+    let disk = match &recorded {
+        Some((_, recorded)) => Arc::clone(recorded) as Arc<dyn ServedDisk>,
+        None => disk,
+    };
     let hardware = hardware(args, &snapshot, &cached)?;
     let drives = drives(args, &snapshots, &snapshot, &disk)?;
     let folder = PrivateFolder::create("varve-boot-").context("cannot make a temporary folder")?;
-    let mut starter = MachineStarter { hardware, drives, keep: args.keep.clone(), folder, server: None };
+    let recording = recorded.as_ref().map(|(_, disk)| Arc::clone(disk));
+    let mut starter =
+        MachineStarter { hardware, drives, keep: args.keep.clone(), folder, server: None, recording };
     if !invocation.quiet && !invocation.json {
         starter.announce(&snapshot);
     }
@@ -64,6 +73,9 @@ pub fn run(invocation: &Invocation, args: &BootArgs) -> Result<CommandOutcome> {
         None => use_machine(invocation, args, &mut starter, &is_cancelled),
     };
     invocation.session.report_lost(&blocks);
+    if let Some((file, disk)) = recorded {
+        file.write_recorded(&disk)?;
+    }
     outcome
 }
 
@@ -193,6 +205,8 @@ struct MachineStarter {
     /// Holds the sockets and QEMU's output.
     folder: PrivateFolder,
     server: Option<NbdServer>,
+    /// The disk whose reads become a profile.
+    recording: Option<Arc<RecordedDisk>>,
 }
 
 impl MachineStarter {
@@ -219,6 +233,7 @@ impl MachineStarter {
         let socket = self.folder.path().join("disk");
         // The previous attempt has ended. Its server and its writes are dropped with it.
         self.server = None;
+        self.recording.iter().for_each(|disk| disk.begin_again());
         let (mut served, mut disks) = (Vec::new(), Vec::new());
         for drive in &self.drives {
             let id = drive.attached.snapshot.to_string();

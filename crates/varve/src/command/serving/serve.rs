@@ -16,7 +16,8 @@ use varve_archive::{Archive, FilteredSnapshots, SnapshotFilter, SnapshotList, St
 use varve_block::{BlockStore, with_causes};
 use varve_serve::days::Days;
 use varve_serve::nbd::{
-    Endpoint, FoundDisk, NbdServer, NbdSettings, OneDisk, Overlay, ServedDisks, SnapshotDisks, TimeText,
+    Endpoint, FoundDisk, NbdServer, NbdSettings, OneDisk, Overlay, RecordedDisk, ServedDisk, ServedDisks,
+    SnapshotDisks, TimeText,
 };
 use varve_serve::venti::{ClientSessions, InheritedSockets, ServiceState, VentiSettings, notify};
 use varve_serve::{BoundedFileSystem, ListenError, TcpServer, TlsIdentity, nfs, webdav};
@@ -27,6 +28,7 @@ use varve_world::World;
 use super::mount;
 use crate::arguments::{ServeArgs, TlsFiles};
 use crate::command::choosing::chosen_snapshots::refuse_empty;
+use crate::command::keeping::profile::NewProfile;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::{exit_status, moment, say};
@@ -44,7 +46,7 @@ trait FrontEnd {
     /// The addresses in the notation of clients.
     fn addresses(&self) -> Vec<String>;
     /// Ends it after the requests in flight are answered.
-    fn close(self: Box<Self>);
+    fn close(self: Box<Self>) -> Result<()>;
 }
 
 impl FrontEnd for NbdServer {
@@ -52,8 +54,27 @@ impl FrontEnd for NbdServer {
         vec![nbd_address(self.endpoint(), "")]
     }
 
-    fn close(self: Box<Self>) {
+    fn close(self: Box<Self>) -> Result<()> {
         self.drain();
+        Ok(())
+    }
+}
+
+/// A front end for one disk whose reads become a profile.
+struct RecordingFrontEnd {
+    server: NbdServer,
+    disk: Arc<RecordedDisk>,
+    profile: NewProfile,
+}
+
+impl FrontEnd for RecordingFrontEnd {
+    fn addresses(&self) -> Vec<String> {
+        self.server.addresses()
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.server.drain();
+        self.profile.write_recorded(&self.disk)
     }
 }
 
@@ -68,7 +89,9 @@ impl FrontEnd for FileFrontEnd {
         vec![self.address.clone()]
     }
 
-    fn close(self: Box<Self>) {}
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
 }
 
 pub fn run(invocation: &Invocation, args: &ServeArgs) -> Result<CommandOutcome> {
@@ -89,7 +112,7 @@ pub fn run(invocation: &Invocation, args: &ServeArgs) -> Result<CommandOutcome> 
     let list = || Ok(Box::new(StoreSnapshots::open(Arc::clone(&store), Arc::clone(&blocks) as _)?) as _);
     let listed =
         ServedSnapshots { session: &invocation.session, world: Some(store.world().clone()), list: &list };
-    let mut front_ends = snapshot_front_ends(args, &(Arc::clone(&blocks) as _), &listed)?;
+    let mut front_ends = snapshot_front_ends(invocation, args, &(Arc::clone(&blocks) as _), &listed)?;
     let mut counts: Box<dyn Fn() -> String> = Box::new(String::new);
     // If clients write, they use the store itself, without the replicas.
     let served: Arc<dyn BlockStore> =
@@ -124,19 +147,26 @@ pub fn run(invocation: &Invocation, args: &ServeArgs) -> Result<CommandOutcome> 
     tell(ServiceState::Stopping);
     end_at_next_signal(signals);
     drop((counts, metrics));
-    front_ends.into_iter().for_each(FrontEnd::close);
+    let closed = close_all(front_ends);
     if is_written {
         drop(blocks);
         if let Some(sessions) = sessions {
             sessions.sync()?;
         }
-        return match Arc::try_unwrap(store) {
-            Ok(store) => store.close().map(|()| CommandOutcome::Done).map_err(Into::into),
-            Err(shared) => shared.sync().map(|()| CommandOutcome::Done).map_err(Into::into),
-        };
+        match Arc::try_unwrap(store) {
+            Ok(store) => store.close()?,
+            Err(shared) => shared.sync()?,
+        }
+    } else {
+        invocation.session.report_lost(&blocks);
     }
-    invocation.session.report_lost(&blocks);
-    Ok(CommandOutcome::Done)
+    closed.map(|()| CommandOutcome::Done)
+}
+
+/// Closes all front ends, and returns the first error.
+fn close_all(front_ends: Vec<Box<dyn FrontEnd>>) -> Result<()> {
+    let closed: Vec<Result<()>> = front_ends.into_iter().map(FrontEnd::close).collect();
+    closed.into_iter().collect()
 }
 
 /// Opens the record of client sessions, if it is requested or was begun earlier. A gap in it would
@@ -209,6 +239,7 @@ impl ServedSnapshots<'_> {
 
 /// Starts the requested front ends for snapshots. Their contents are read from `blocks`.
 fn snapshot_front_ends(
+    invocation: &Invocation,
     args: &ServeArgs,
     blocks: &Arc<dyn BlockStore>,
     listed: &ServedSnapshots<'_>,
@@ -219,7 +250,7 @@ fn snapshot_front_ends(
         let scope = if args.export.is_some() { LeaseScope::Used } else { LeaseScope::Listed };
         let cached = CachedBlocks::with_leaves_bytes(Arc::clone(blocks), memory(args));
         let snapshots = SnapshotDisks::new(list(scope)?, Arc::new(cached), MOMENTS);
-        front_ends.push(Box::new(nbd_server(args, endpoint, snapshots)?));
+        front_ends.push(nbd_front_end(invocation, args, endpoint, snapshots)?);
     }
     if args.nfs.is_some() || args.webdav.is_some() {
         let days: Arc<Days> = Arc::new(mount::days(list(LeaseScope::Listed)?, Arc::clone(blocks)));
@@ -286,30 +317,47 @@ fn identity(files: &TlsFiles) -> Result<TlsIdentity> {
     Ok(TlsIdentity::read(&files.certificate, &files.key, files.authority.as_deref())?)
 }
 
-fn nbd_server(args: &ServeArgs, endpoint: &Endpoint, snapshots: SnapshotDisks) -> Result<NbdServer> {
+fn nbd_front_end(
+    invocation: &Invocation,
+    args: &ServeArgs,
+    endpoint: &Endpoint,
+    snapshots: SnapshotDisks,
+) -> Result<Box<dyn FrontEnd>> {
     let settings = NbdSettings {
         tls: args.nbd_tls.as_ref().map(identity).transpose()?,
         connections_max: args.nbd_clients.into(),
         ..NbdSettings::default()
     };
-    let disks: Arc<dyn ServedDisks> = match &args.export {
-        None => Arc::new(snapshots),
-        Some(name) => Arc::new(one_disk(args, name, &snapshots)?),
+    let start = |disks: Arc<dyn ServedDisks>| {
+        NbdServer::start(endpoint, disks, settings).with_context(|| format!("cannot listen at {endpoint}"))
     };
-    NbdServer::start(endpoint, disks, settings).with_context(|| format!("cannot listen at {endpoint}"))
-}
-
-fn one_disk(args: &ServeArgs, name: &str, snapshots: &SnapshotDisks) -> Result<OneDisk> {
-    refuse_empty(name)?;
-    let (snapshot, FoundDisk { name: stable, description, disk }) =
-        snapshots.find_snapshot(name, &SnapshotFilter::default())?;
-    let id = snapshot.id.to_string();
-    let disk: Arc<dyn varve_serve::nbd::ServedDisk> = match &args.overlay {
-        Some(path) => Arc::new(Overlay::keep(disk, &id, path)?),
+    let Some(name) = &args.export else { return Ok(Box::new(start(Arc::new(snapshots))?)) };
+    let (names, FoundDisk { description, disk, .. }) = exported(name, &snapshots)?;
+    let profile = args.profile.as_deref().map(|path| NewProfile::create(invocation, path)).transpose()?;
+    let recorded = profile.map(|profile| (profile, Arc::new(RecordedDisk::new(Arc::clone(&disk)))));
+    let disk = match &recorded {
+        Some((_, recorded)) => Arc::clone(recorded) as Arc<dyn ServedDisk>,
+        None => disk,
+    };
+    let id = names.last().map_or("", String::as_str);
+    let disk: Arc<dyn ServedDisk> = match &args.overlay {
+        Some(path) => Arc::new(Overlay::keep(disk, id, path)?),
         None if args.writable => Arc::new(Overlay::throw_away(disk, unnamed_file()?)?),
         None => disk,
     };
-    Ok(OneDisk::new(vec![stable, name.to_owned(), snapshot.name, id], description, disk))
+    let server = start(Arc::new(OneDisk::new(names, description, disk)))?;
+    Ok(match recorded {
+        Some((profile, disk)) => Box::new(RecordingFrontEnd { server, disk, profile }),
+        None => Box::new(server),
+    })
+}
+
+/// Finds the only disk that is served. Its names end with the id of its snapshot.
+fn exported(name: &str, snapshots: &SnapshotDisks) -> Result<(Vec<String>, FoundDisk)> {
+    refuse_empty(name)?;
+    let (snapshot, found) = snapshots.find_snapshot(name, &SnapshotFilter::default())?;
+    let names = vec![found.name.clone(), name.to_owned(), snapshot.name, snapshot.id.to_string()];
+    Ok((names, found))
 }
 
 /// Creates a file for temporary data. The file has no name, so it disappears however this program

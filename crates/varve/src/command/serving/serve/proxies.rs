@@ -25,8 +25,8 @@ use varve_world::World;
 
 use super::venti::{self, VentiFrontEnd};
 use super::{
-    CommandOutcome, FrontEnd, ServedSnapshots, announce, end_at_next_signal, metrics, snapshot_front_ends,
-    tell, tell_numbers,
+    CommandOutcome, FrontEnd, ServedSnapshots, announce, close_all, end_at_next_signal, metrics,
+    snapshot_front_ends, tell, tell_numbers,
 };
 use crate::arguments::ServeArgs;
 use crate::invocation::Invocation;
@@ -221,7 +221,7 @@ pub fn run(
     let blocks = assembled.blocks();
     let list = || Ok(Box::new(VentiSnapshots::open(roots(invocation)?, Arc::clone(&blocks))?) as _);
     let listed = ServedSnapshots { session: &invocation.session, world: None, list: &list };
-    let mut front_ends = snapshot_front_ends(args, &blocks, &listed)?;
+    let mut front_ends = snapshot_front_ends(invocation, args, &blocks, &listed)?;
     let server = venti::start(args, inherited, Arc::clone(&blocks), settings)?.map(Arc::new);
     front_ends
         .extend(server.iter().map(|server| Box::new(VentiFrontEnd(Arc::clone(server))) as Box<dyn FrontEnd>));
@@ -244,7 +244,7 @@ pub fn run(
     end_at_next_signal(signals);
     let was_written = server.as_ref().is_some_and(|server| server.counts().writes > 0);
     drop((server, metrics, blocks));
-    front_ends.into_iter().for_each(FrontEnd::close);
+    let closed = close_all(front_ends);
     let synced = assembled.close(was_written);
     for store in machine.stores.into_inner() {
         if let Ok(store) = Arc::try_unwrap(store) {
@@ -252,5 +252,5 @@ pub fn run(
         }
     }
     synced.context("some written blocks are not durable behind the proxies")?;
-    Ok(CommandOutcome::Done)
+    closed.map(|()| CommandOutcome::Done)
 }

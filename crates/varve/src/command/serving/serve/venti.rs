@@ -26,10 +26,11 @@ impl FrontEnd for VentiFrontEnd {
         self.0.addresses().iter().map(address).collect()
     }
 
-    fn close(self: Box<Self>) {
+    fn close(self: Box<Self>) -> Result<()> {
         if let Some(server) = Arc::into_inner(self.0) {
             server.drain();
         }
+        Ok(())
     }
 }
 
