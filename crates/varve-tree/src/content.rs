@@ -1,4 +1,4 @@
-//! Writes content-cut trees: bytes in, entry out.
+//! Writes content-cut trees: bytes in, entry out; or leaves in, entry out.
 
 use varve_block::{BlockKind, BlockStore, PutError, Score};
 
@@ -20,12 +20,103 @@ const WRITE_BYTES_MAX: usize = 4 << 20;
 pub struct ContentWriter<'a> {
     store: &'a dyn BlockStore,
     leaf_kind: BlockKind,
-    cutting: Cutting,
     cutter: Cutter,
     /// Bytes that are not in a leaf yet: fewer than [`BATCH_BYTES`] and a window.
     gathered: Vec<u8>,
+    leaves: ContentBuilder<'a>,
+    size: u64,
+}
+
+/// Builds a content-cut tree from leaves that were put by [`put_cut_leaves`], in order. Holds one
+/// pointer block a level.
+///
+/// With the leaves of a [`CutSegment`](crate::CutSegment) after the other, the tree is that of a
+/// [`ContentWriter`].
+pub struct ContentBuilder<'a> {
+    store: &'a dyn BlockStore,
+    leaf_kind: BlockKind,
+    cutting: Cutting,
     rows: RowWriter<'a>,
     size: u64,
+}
+
+/// A leaf that was put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CutLeaf {
+    /// Its length in bytes, with the zeros at its end.
+    pub bytes: u64,
+    pub score: Score,
+}
+
+/// Puts leaves in one batch. No state is kept between calls, so several threads may each put a part
+/// of a file.
+///
+/// # Errors
+/// As [`BlockStore::put_batch`].
+pub fn put_cut_leaves(
+    store: &dyn BlockStore,
+    leaf_kind: BlockKind,
+    leaves: &[&[u8]],
+) -> Result<Vec<CutLeaf>, PutError> {
+    let scores = put_truncated(store, leaf_kind, leaves.iter().copied())?;
+    Ok(leaves.iter().zip(scores).map(|(leaf, score)| CutLeaf { bytes: leaf.len() as u64, score }).collect())
+}
+
+impl<'a> ContentBuilder<'a> {
+    /// Makes a builder of an empty file.
+    #[must_use]
+    pub fn new(store: &'a dyn BlockStore, leaf_kind: BlockKind, cutting: Cutting) -> Self {
+        Self { store, leaf_kind, cutting, rows: RowWriter::new(store, leaf_kind), size: 0 }
+    }
+
+    /// Returns the number of bytes so far, including holes.
+    #[must_use]
+    pub fn bytes_written(&self) -> u64 {
+        self.size
+    }
+
+    /// Appends leaves.
+    ///
+    /// # Errors
+    /// As [`BlockStore::put`]: a full pointer block was not stored. The builder must not be used
+    /// afterwards.
+    ///
+    /// # Panics
+    /// When the file would be larger than `u64::MAX` bytes.
+    pub fn push(&mut self, leaves: &[CutLeaf]) -> Result<(), PutError> {
+        leaves.iter().try_for_each(|leaf| {
+            self.size = grown(self.size, leaf.bytes);
+            self.rows.push(leaf.bytes, &leaf.score)
+        })
+    }
+
+    /// Appends a hole. The leaf before it has ended there.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    ///
+    /// # Panics
+    /// As [`push`](Self::push).
+    pub fn push_zeros(&mut self, count: u64) -> Result<(), PutError> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.size = grown(self.size, count);
+        self.rows.push(count, &self.store.empty_score())
+    }
+
+    /// Writes the open pointer blocks and returns the entry.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn finish(self) -> Result<Entry, PutError> {
+        let (depth, root) = self.rows.finish()?;
+        Ok(entry(self.store, self.leaf_kind, &self.cutting, depth, self.size, root))
+    }
+}
+
+fn grown(size: u64, bytes: u64) -> u64 {
+    size.checked_add(bytes).expect("no file is larger than u64::MAX bytes")
 }
 
 impl<'a> ContentWriter<'a> {
@@ -35,10 +126,9 @@ impl<'a> ContentWriter<'a> {
         Self {
             store,
             leaf_kind,
-            cutting,
             cutter: Cutter::new(&cutting),
             gathered: Vec::new(),
-            rows: RowWriter::new(store, leaf_kind),
+            leaves: ContentBuilder::new(store, leaf_kind, cutting),
             size: 0,
         }
     }
@@ -57,7 +147,7 @@ impl<'a> ContentWriter<'a> {
     /// # Panics
     /// When the file would be larger than `u64::MAX` bytes.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), PutError> {
-        self.grow(bytes.len() as u64);
+        self.size = grown(self.size, bytes.len() as u64);
         for part in bytes.chunks(WRITE_BYTES_MAX) {
             if self.gathered.len() + part.len() < BATCH_BYTES {
                 self.gathered.extend_from_slice(part);
@@ -80,9 +170,9 @@ impl<'a> ContentWriter<'a> {
         if count == 0 {
             return Ok(());
         }
-        self.grow(count);
+        self.size = grown(self.size, count);
         self.write_gathered()?;
-        self.rows.push(count, &self.store.empty_score())
+        self.leaves.push_zeros(count)
     }
 
     /// Writes the remaining bytes and returns the entry.
@@ -91,12 +181,7 @@ impl<'a> ContentWriter<'a> {
     /// As [`write`](Self::write).
     pub fn finish(mut self) -> Result<Entry, PutError> {
         self.write_gathered()?;
-        let (depth, root) = self.rows.finish()?;
-        Ok(entry(self.store, self.leaf_kind, &self.cutting, depth, self.size, root))
-    }
-
-    fn grow(&mut self, bytes: u64) {
-        self.size = self.size.checked_add(bytes).expect("no file is larger than u64::MAX bytes");
+        self.leaves.finish()
     }
 
     /// Cuts and puts the gathered bytes and `bytes`, except a tail whose cut depends on further
@@ -146,8 +231,8 @@ impl<'a> ContentWriter<'a> {
     }
 
     fn put(&mut self, leaves: &[&[u8]]) -> Result<(), PutError> {
-        let scores = put_truncated(self.store, self.leaf_kind, leaves.iter().copied())?;
-        leaves.iter().zip(&scores).try_for_each(|(leaf, score)| self.rows.push(leaf.len() as u64, score))
+        let put = put_cut_leaves(self.store, self.leaf_kind, leaves)?;
+        self.leaves.push(&put)
     }
 }
 

@@ -12,7 +12,8 @@
 //! [`put_leaves`] stores leaves, on as many threads as the caller likes; [`FixedBuilder`] takes
 //! their scores in order, or takes unchanged subtrees from an [`EarlierTree`]. A tree that is
 //! *cut by content* holds a file of a folder: [`ContentWriter`] takes bytes, [`put_whole`] many
-//! small files at once. [`TreeReader`] reads both kinds; [`walk`] visits every block of a tree, and
+//! small files at once. A [`CutSegment`] is a part of a large file, so that several threads can cut
+//! one file, [`put_cut_leaves`] stores its leaves, and [`ContentBuilder`] takes them in order. [`TreeReader`] reads both kinds; [`walk`] visits every block of a tree, and
 //! [`difference`] compares two trees without reading the subtrees that they share.
 //!
 //! Read first: `entry.rs` (leads to a tree), `pointers.rs` (the blocks above the leaves) and
@@ -50,6 +51,7 @@ mod pointers;
 mod read;
 mod read_ahead;
 mod rows;
+mod segment;
 mod shape;
 mod streams;
 mod tree_block;
@@ -57,7 +59,7 @@ mod unchanged;
 mod vac;
 mod walk;
 
-pub use content::{ContentWriter, put_whole};
+pub use content::{ContentBuilder, ContentWriter, CutLeaf, put_cut_leaves, put_whole};
 pub use copy::{CopyTreeError, copy_tree};
 pub use cursor::ReadPointerError;
 pub use cut::Cutting;
@@ -68,6 +70,7 @@ pub use fixed::{FixedBuilder, put_leaves};
 pub use fixed_writer::FixedWriter;
 pub use pointers::MalformedPointer;
 pub use read::{ReadTreeError, StreamError, StreamPiece, TreeReader};
+pub use segment::{CutSegment, SegmentLeaves};
 pub use shape::Shape;
 pub use streams::{DueReadAhead, Streams};
 pub use tree_block::{DecodeTreeBlockError, TreeBlock, previous_archive};
