@@ -2,12 +2,14 @@
 
 pub(crate) mod archive;
 pub(crate) mod left_out;
+pub(crate) mod list_ahead;
 pub(crate) mod news;
 pub(crate) mod options;
 pub(crate) mod outcome;
 pub(crate) mod pipeline;
 pub(crate) mod previous;
 pub(crate) mod read;
+pub(crate) mod read_segments;
 pub(crate) mod sequence;
 pub(crate) mod single;
 pub(crate) mod survey;

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode, OFlags};
 use varve_block::BlockStore;
 use varve_tree::VENTI_SCORE_BYTES;
@@ -15,7 +16,7 @@ use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
 use super::pipeline;
 use super::read::FileReader;
-use super::walk::{FolderWalker, WalkSetting};
+use super::walk::{DoneWalkJob, FolderWalker, WalkJob, WalkSetting};
 use crate::folder::source::selection::Selection;
 use crate::folder::source::status::{NodeSettings, Status};
 use crate::folder::watch::Watch;
@@ -88,8 +89,13 @@ pub(crate) fn archive_folder_after(
         return Err(ArchiveFolderError::OwnStore { path: source.to_path_buf() });
     }
     let vac = options.vac.as_ref().map(|vac| vac.shape);
-    let reader = FileReader { blocks, watch, description, cutting: options.cutting, vac, note: options.note };
-    let archived = pipeline::run(workers, &|job| reader.read(job), |pipeline| {
+    let (cutting, note, segmented) = (options.cutting, options.note, Mutex::new(()));
+    let reader = FileReader { blocks, watch, description, cutting, vac, note, workers, segmented };
+    let work = |job| match job {
+        WalkJob::List(folder) => DoneWalkJob::Listed(folder.list()),
+        WalkJob::Read(files) => DoneWalkJob::Read(reader.read(files)),
+    };
+    let archived = pipeline::run_reading(workers, &work, |pipeline| {
         let selection = Selection::new(options, status.id, store_folder);
         let device = status.id.file_system;
         let setting = WalkSetting { blocks, pipeline, options, watch, description, selection, device };

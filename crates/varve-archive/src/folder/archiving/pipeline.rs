@@ -13,13 +13,33 @@ use varve_world::{Task, Workers};
 const QUEUED_A_WORKER_MAX: usize = 3;
 
 /// Runs `produce`, and runs the jobs that it submits on all workers. Jobs start in the order in
-/// which they were submitted. Jobs that are still queued when the producer returns are dropped.
+/// which they were submitted, except for those that are to start first. Jobs that are still queued when the producer returns are dropped.
 pub(crate) fn run<Job: Send, Done: Send, Output: Send>(
     workers: &dyn Workers,
     work: &(dyn Fn(Job) -> Done + Sync),
     produce: impl FnOnce(&Pipeline<'_, Job, Done>) -> Output + Send,
 ) -> Output {
-    let pipeline = Pipeline::new(work, workers.width());
+    let width = workers.width().max(1);
+    run_on(width, &|tasks| workers.run_all(tasks), work, produce)
+}
+
+/// Like [`run`], for jobs that wait for a disk: on more workers than there are cores.
+pub(crate) fn run_reading<Job: Send, Done: Send, Output: Send>(
+    workers: &dyn Workers,
+    work: &(dyn Fn(Job) -> Done + Sync),
+    produce: impl FnOnce(&Pipeline<'_, Job, Done>) -> Output + Send,
+) -> Output {
+    let width = workers.reading_width().max(1);
+    run_on(width, &|tasks| workers.run_reading(tasks), work, produce)
+}
+
+fn run_on<Job: Send, Done: Send, Output: Send>(
+    width: usize,
+    run_all: &dyn Fn(Vec<Task<'_>>),
+    work: &(dyn Fn(Job) -> Done + Sync),
+    produce: impl FnOnce(&Pipeline<'_, Job, Done>) -> Output + Send,
+) -> Output {
+    let pipeline = Pipeline::new(work, width);
     let producer = Mutex::new(Some(produce));
     let output = Mutex::new(None);
     // The first task that starts is the producer. A task that waits for the producer therefore
@@ -35,7 +55,7 @@ pub(crate) fn run<Job: Send, Done: Send, Output: Send>(
             None => pipeline.help_until_closed(),
         }
     };
-    workers.run_all((0..workers.width().max(1)).map(|_| Box::new(&take_part) as Task<'_>).collect());
+    run_all((0..width).map(|_| Box::new(&take_part) as Task<'_>).collect());
     output.into_inner().expect("workers run every task to its end")
 }
 
@@ -84,6 +104,12 @@ impl<'a, Job, Done> Pipeline<'a, Job, Done> {
         if is_full {
             self.help_or_wait();
         }
+    }
+
+    /// Queues a job that is to start before all others. The caller bounds the number of these jobs.
+    pub(crate) fn submit_first(&self, job: Job) {
+        self.state.lock().queued.push_front(job);
+        self.submitted.notify_one();
     }
 
     /// The results of the jobs that have ended since the last call, in the order in which they

@@ -1,17 +1,22 @@
 //! Reads files of a source: the jobs that the walker submits.
 
+use std::collections::VecDeque;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::SeekFrom;
+use parking_lot::Mutex;
+use rustix::fs::{Advice, SeekFrom};
 use rustix::io::Errno;
 use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentWriter, Cutting, Entry, FixedWriter, VacShape, put_whole};
+use varve_world::Workers;
 
 use super::news::{EarlierEntry, NewsCounts, NoteNews};
 use super::outcome::ArchiveFolderError;
+use super::read_segments::{SEGMENTED_FILE_BYTES_MIN, SegmentReader};
 use crate::folder::source::flags;
 use crate::folder::source::status::{NodeSettings, Status, open_file};
 use crate::folder::source::xattrs::XattrPlace;
@@ -21,6 +26,9 @@ use varve_image::DeviceNumber;
 
 /// The largest file that is read together with others. Any file of this size is one leaf.
 pub(super) const SMALL_FILE_BYTES_MAX: u64 = Cutting::FILE.min() as u64;
+/// Files of a job that are open at a time. The system reads all of them ahead, so a disk has as many
+/// requests to choose from.
+const OPEN_FILE_COUNT: usize = 32;
 /// Bytes of a large file that are read at a time.
 const READ_BYTES: usize = 4 << 20;
 /// Bytes that are read first of a file whose status reports size 0.
@@ -53,6 +61,13 @@ pub(super) struct FileToRead {
     pub(super) earlier: EarlierEntry,
 }
 
+/// A file that is open and not read yet.
+struct OpenFile {
+    descriptor: OwnedFd,
+    /// Its status before the first byte is read.
+    status: Status,
+}
+
 /// Files that are read together.
 pub(super) type ReadJob = Vec<FileToRead>;
 
@@ -74,6 +89,10 @@ pub(super) struct FileReader<'a> {
     /// Set if an archive for vac's tools is written too.
     pub(super) vac: Option<VacShape>,
     pub(super) note: NoteNews,
+    pub(super) workers: &'a dyn Workers,
+    /// Held while a file is read in segments, which keeps all cores busy. A second one at the same
+    /// time would only take memory.
+    pub(super) segmented: Mutex<()>,
 }
 
 /// The tree of a file that is being read: cut by content, or in blocks as vac does.
@@ -125,7 +144,7 @@ impl<'a> FileTree<'a> {
 }
 
 /// Why a file has no content.
-enum ReadError {
+pub(super) enum ReadError {
     /// The file is unreadable. The snapshot continues.
     File(io::Error),
     /// The store accepts no more data.
@@ -165,11 +184,22 @@ impl FileReader<'_> {
         let mut read = ReadFiles::default();
         let mut small = SmallFiles::default();
         let mut before = Vec::with_capacity(job.len());
-        for file in job {
-            let FileToRead { number, folder, mut node, seen, earlier } = file;
+        let mut files = job.into_iter();
+        let mut open = VecDeque::with_capacity(OPEN_FILE_COUNT);
+        loop {
+            while open.len() < OPEN_FILE_COUNT
+                && let Some(file) = files.next()
+            {
+                let opened = self.open_ahead(&file);
+                open.push_back((file, opened));
+            }
+            let Some((mut file, opened)) = open.pop_front() else { break };
             let place = read.nodes.len();
             let mut reported_bytes = 0;
-            match self.read_file(&folder, &mut node, &seen, &mut small, place, &mut reported_bytes) {
+            let read_file = opened
+                .and_then(|opened| self.read_file(&mut file, opened, &mut small, place, &mut reported_bytes));
+            let FileToRead { number, folder, mut node, earlier, .. } = file;
+            match read_file {
                 Ok(read_bytes) => {
                     read.read_count += 1;
                     read.read_bytes += read_bytes;
@@ -201,14 +231,32 @@ impl FileReader<'_> {
         Ok(read)
     }
 
+    /// Opens a file, and lets the system begin to read a small one.
+    fn open_ahead(&self, file: &FileToRead) -> Result<OpenFile, ReadError> {
+        if self.watch.progress.is_cancelled() {
+            return Err(ReadError::Cancelled);
+        }
+        let descriptor = open_file(&file.folder.descriptor, &file.node.name)?;
+        let status = Status::of_open(&descriptor)?;
+        if status.kind != Some(NodeKind::File) {
+            return Err(ReadError::File(io::Error::other("it was replaced by something that is not a file")));
+        }
+        if status.size <= SMALL_FILE_BYTES_MAX
+            && let Some(size) = NonZeroU64::new(status.size)
+        {
+            // Only the time of the read depends on this, so an error is no concern.
+            let _ = rustix::fs::fadvise(&descriptor, 0, Some(size), Advice::WillNeed);
+        }
+        Ok(OpenFile { descriptor, status })
+    }
+
     /// Reads a file, and returns the number of bytes read. The content of a small file is added to
     /// `small`. `reported_bytes` counts the bytes of a large file that are already reported as
     /// done.
     fn read_file(
         &self,
-        folder: &SourceFolder,
-        node: &mut Node,
-        seen: &Status,
+        file: &mut FileToRead,
+        open: OpenFile,
         small: &mut SmallFiles,
         place: usize,
         reported_bytes: &mut u64,
@@ -216,11 +264,8 @@ impl FileReader<'_> {
         if self.watch.progress.is_cancelled() {
             return Err(ReadError::Cancelled);
         }
-        let file = open_file(&folder.descriptor, &node.name)?;
-        let opened = Status::of_open(&file)?;
-        if opened.kind != Some(NodeKind::File) {
-            return Err(ReadError::File(io::Error::other("it was replaced by something that is not a file")));
-        }
+        let FileToRead { folder, node, seen, .. } = file;
+        let OpenFile { descriptor: file, status: opened } = open;
         if folder.virtual_name.is_none() {
             node.inode_flags = flags::read(&file);
         }
@@ -288,6 +333,12 @@ impl FileReader<'_> {
         opened: &Status,
         reported_bytes: &mut u64,
     ) -> Result<(Option<Entry>, u64), ReadError> {
+        if self.vac.is_none() && opened.size >= SEGMENTED_FILE_BYTES_MIN {
+            let Self { blocks, workers, cutting, .. } = *self;
+            let reader = SegmentReader { blocks, workers, cutting, progress: self.watch.progress };
+            let _alone = self.segmented.lock();
+            return reader.read(file, opened, reported_bytes);
+        }
         let mut content = FileTree::new(self.blocks, self.vac, self.cutting);
         let mut buffer = vec![0; READ_BYTES.min(usize::try_from(opened.size).unwrap_or(READ_BYTES))];
         let may_have_holes = opened.allocated_bytes < opened.size;
@@ -366,7 +417,7 @@ impl SmallFiles {
 struct FileChanged;
 
 /// The next data range from `position` on. An empty range at the end if only a hole follows.
-fn next_data(file: &OwnedFd, position: u64, size: u64) -> io::Result<std::ops::Range<u64>> {
+pub(super) fn next_data(file: &OwnedFd, position: u64, size: u64) -> io::Result<std::ops::Range<u64>> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(position)) {
         Ok(start) => start.clamp(position, size),
         Err(Errno::NXIO) => return Ok(size..size),
@@ -390,7 +441,7 @@ fn read_next(file: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Fills `into` up to the end of the file.
-fn read_full(file: impl AsFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
+pub(super) fn read_full(file: impl AsFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
         match rustix::io::pread(&file, &mut into[filled..], offset + filled as u64) {

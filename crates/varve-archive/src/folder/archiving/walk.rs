@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   folder ── names, one status each ──> unchanged ──────────────> sequence ──> folders' content
-//!                                   └──> to be read ── jobs ── pipeline ──┘
+//!     ^                             └──> to be read ── jobs ── pipeline ──┘
+//!     └────── next folders: names, statuses ── jobs ── pipeline
 //! ```
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use varve_block::BlockStore;
 use varve_tree::{Visit, walk};
 
 use super::left_out::LeftOutOfFolder;
+use super::list_ahead::{FolderListing, FolderToList, FoldersAhead, ListedFolder};
 use super::news::EarlierEntry;
 use super::options::FolderOptions;
 use super::outcome::{ArchiveFolderError, ArchivedFolder};
@@ -27,7 +29,9 @@ use super::sequence::{FolderCounts, NodeSequence, WalkEvent};
 use crate::folder::source::flags;
 use crate::folder::source::listed_paths::ListedPaths;
 use crate::folder::source::selection::{Selection, empty, marked};
-use crate::folder::source::status::{FolderNames, HostFileId, NodeSettings, Status, open_folder};
+use crate::folder::source::status::{
+    FolderNames, HostFileId, NameWithStatus, NodeSettings, Status, open_folder,
+};
 use crate::folder::source::xattrs::XattrPlace;
 use crate::folder::watch::Watch;
 use crate::records::node::{Node, NodeKind, NodeProblem};
@@ -43,12 +47,27 @@ const WAITING_COUNT_MAX: usize = 16 << 10;
 /// Upper bound on the folders that are open for jobs, besides those that the walker is in.
 const OPEN_FOLDER_COUNT_MAX: usize = 256;
 
-pub(super) type ReadPipeline<'p> = Pipeline<'p, ReadJob, Result<ReadFiles, ArchiveFolderError>>;
+/// Folders that are listed ahead of the walk at the same time, each with an open descriptor.
+const LISTED_COUNT_MAX: u64 = 64;
+
+pub(super) type WalkPipeline<'p> = Pipeline<'p, WalkJob, DoneWalkJob>;
+
+/// A job of the workers.
+pub(super) enum WalkJob {
+    List(FolderToList),
+    Read(ReadJob),
+}
+
+/// A job that is done.
+pub(super) enum DoneWalkJob {
+    Listed(ListedFolder),
+    Read(Result<ReadFiles, ArchiveFolderError>),
+}
 
 /// The fixed settings of a walk.
 pub(super) struct WalkSetting<'a> {
     pub(super) blocks: &'a dyn BlockStore,
-    pub(super) pipeline: &'a ReadPipeline<'a>,
+    pub(super) pipeline: &'a WalkPipeline<'a>,
     pub(super) options: &'a FolderOptions,
     pub(super) watch: Watch<'a>,
     pub(super) description: NodeSettings,
@@ -67,6 +86,12 @@ pub(super) struct FolderWalker<'a> {
     job_bytes: u64,
     /// Link groups, and the files to which they belong.
     link_groups: BTreeMap<u64, HostFileId>,
+    /// The folders that were listed ahead, and that the walk has not reached yet.
+    listings: BTreeMap<u64, Option<FolderListing>>,
+    /// The number of folders that were given to the workers to be listed, and of those that the walk
+    /// has reached since.
+    listed_count: u64,
+    reached_count: u64,
     last_record: Option<LastSnapshotRecord>,
     folder_token: Arc<()>,
     unchanged_count: u64,
@@ -77,6 +102,7 @@ pub(super) struct FolderWalker<'a> {
 struct WalkedFolder<'a> {
     folder: Arc<SourceFolder>,
     names: FolderNames,
+    ahead: FoldersAhead,
     previous: PreviousFolder<'a>,
     /// The paths that are archived; `None` for everything.
     listed: Option<&'a ListedPaths>,
@@ -87,6 +113,8 @@ struct WalkedEntry {
     node: Node,
     status: Status,
     previous: Option<Node>,
+    /// Set if it is a folder that was listed ahead.
+    listing: Option<FolderListing>,
 }
 
 impl<'a> FolderWalker<'a> {
@@ -99,6 +127,9 @@ impl<'a> FolderWalker<'a> {
             job: ReadJob::new(),
             job_bytes: 0,
             link_groups: BTreeMap::new(),
+            listings: BTreeMap::new(),
+            listed_count: 0,
+            reached_count: 0,
             folder_token: Arc::new(()),
             unchanged_count: 0,
             read: ReadFiles::default(),
@@ -125,18 +156,20 @@ impl<'a> FolderWalker<'a> {
     ) -> Result<ArchivedFolder, ArchiveFolderError> {
         let (virtual_name, _) = self.setting.selection.virtual_file_system(None, &descriptor);
         let folder = self.source_folder(descriptor, PathBuf::new(), self.setting.device, virtual_name);
-        self.enter(root, folder, self.setting.selection.listed(), previous);
+        self.enter(root, folder, None, self.setting.selection.listed(), previous);
         while let Some(frame) = self.stack.last_mut() {
             if self.setting.watch.progress.is_cancelled() {
                 return Err(ArchiveFolderError::Cancelled);
             }
-            match frame.names.next() {
-                Some((name, kind)) => {
-                    let name = name.to_vec();
+            match frame.names.next_with_status(&frame.folder.descriptor) {
+                Some(entry) => {
                     let folder = Arc::clone(&frame.folder);
-                    let previous = frame.previous.take(&name);
-                    let listed = frame.listed.and_then(|listed| listed.below(&name));
-                    self.visit(name, kind, &folder, listed, previous);
+                    let previous = frame.previous.take(&entry.name);
+                    let listed = frame.listed.and_then(|listed| listed.below(&entry.name));
+                    let ahead = frame.ahead.take(entry.place);
+                    self.list_ahead();
+                    let listing = ahead.map(|number| self.wait_for_listing(number)).transpose()?.flatten();
+                    self.visit(entry, listing, &folder, listed, previous);
                 }
                 None => {
                     self.stack.pop();
@@ -166,15 +199,7 @@ impl<'a> FolderWalker<'a> {
     /// Writes complete events, and waits while too many are incomplete.
     fn advance(&mut self) -> Result<(), ArchiveFolderError> {
         loop {
-            for read in self.setting.pipeline.take_done() {
-                let ReadFiles { nodes, read_count, read_bytes, news } = read?;
-                self.read.news.merge(news);
-                self.read.read_count += read_count;
-                self.read.read_bytes += read_bytes;
-                for (number, node) in nodes {
-                    self.sequence.settle(number, node);
-                }
-            }
+            self.take_done()?;
             self.sequence.advance()?;
             let open_count = Arc::strong_count(&self.folder_token) - 1;
             let is_much = self.sequence.len() > WAITING_COUNT_MAX
@@ -189,15 +214,63 @@ impl<'a> FolderWalker<'a> {
         }
     }
 
+    fn take_done(&mut self) -> Result<(), ArchiveFolderError> {
+        for done in self.setting.pipeline.take_done() {
+            match done {
+                DoneWalkJob::Listed(ListedFolder { number, listing }) => {
+                    self.listings.insert(number, listing);
+                }
+                DoneWalkJob::Read(read) => {
+                    let ReadFiles { nodes, read_count, read_bytes, news } = read?;
+                    self.read.news.merge(news);
+                    self.read.read_count += read_count;
+                    self.read.read_bytes += read_bytes;
+                    for (number, node) in nodes {
+                        self.sequence.settle(number, node);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the workers list the next folders in the current one.
+    fn list_ahead(&mut self) {
+        let Some(frame) = self.stack.last_mut() else { return };
+        while frame.listed.is_none()
+            && self.listed_count - self.reached_count < LISTED_COUNT_MAX
+            && let WalkedFolder { folder, names, ahead, .. } = &mut *frame
+            && let Some(next) = ahead.next(names, folder, &self.setting.selection, self.listed_count)
+        {
+            self.listed_count += 1;
+            self.setting.pipeline.submit_first(WalkJob::List(next));
+        }
+    }
+
+    /// Returns the listing with this number. `None` if the folder must be listed by the walk.
+    fn wait_for_listing(&mut self, number: u64) -> Result<Option<FolderListing>, ArchiveFolderError> {
+        self.reached_count += 1;
+        loop {
+            self.take_done()?;
+            if let Some(listing) = self.listings.remove(&number) {
+                return Ok(listing);
+            }
+            if !self.setting.pipeline.help_or_wait() {
+                return Ok(None);
+            }
+        }
+    }
+
     fn visit(
         &mut self,
-        name: Vec<u8>,
-        listed_kind: Option<NodeKind>,
+        entry: NameWithStatus,
+        listing: Option<FolderListing>,
         folder: &Arc<SourceFolder>,
         listed: Option<&'a ListedPaths>,
         previous: Option<Node>,
     ) {
-        let status = match Status::of_name(&folder.descriptor, &name) {
+        let NameWithStatus { name, kind: listed_kind, status, .. } = entry;
+        let status = match status {
             Ok(status) => status,
             Err(error) => {
                 let node = Node::new(name, listed_kind.unwrap_or(NodeKind::File));
@@ -240,7 +313,7 @@ impl<'a> FolderWalker<'a> {
         };
         let is_kept = |known: &Node| is_known(known) && is_expressed(known) && !self.setting.options.reread;
         let known = previous.as_ref().is_some_and(is_kept);
-        let found = WalkedEntry { node, status, previous };
+        let found = WalkedEntry { node, status, previous, listing };
         match kind {
             NodeKind::Folder => self.visit_folder(found, known, folder, listed),
             _ => self.visit_leaf(found, known, folder),
@@ -254,10 +327,13 @@ impl<'a> FolderWalker<'a> {
         parent: &Arc<SourceFolder>,
         listed: Option<&'a ListedPaths>,
     ) {
-        let WalkedEntry { mut node, status, previous } = found;
-        let descriptor = match open_folder(&parent.descriptor, &node.name) {
-            Ok(descriptor) => descriptor,
-            Err(error) => return self.give_up(node, parent, error),
+        let WalkedEntry { mut node, status, previous, listing } = found;
+        let (descriptor, names) = match listing {
+            Some(FolderListing { descriptor, names, read }) => (descriptor, Some((names, read))),
+            None => match open_folder(&parent.descriptor, &node.name) {
+                Ok(descriptor) => (descriptor, None),
+                Err(error) => return self.give_up(node, parent, error),
+            },
         };
         let path = parent.path.join_name(&node.name);
         let (virtual_name, left_empty) =
@@ -273,7 +349,7 @@ impl<'a> FolderWalker<'a> {
             self.read_xattrs(&mut node, &XattrPlace::open(&descriptor), &path);
         }
         let folder = self.source_folder(descriptor, path, status.id.file_system, virtual_name);
-        self.enter(node, folder, listed, previous.as_ref());
+        self.enter(node, folder, names, listed, previous.as_ref());
     }
 
     fn source_folder(
@@ -286,11 +362,13 @@ impl<'a> FolderWalker<'a> {
         SourceFolder { descriptor, path, device, virtual_name, _token: Arc::clone(&self.folder_token) }
     }
 
-    /// Opens a folder for the walk. Reads the attributes of the root here.
+    /// Opens a folder for the walk. Reads the attributes of the root here. `names` are those that
+    /// were listed ahead.
     fn enter(
         &mut self,
         mut node: Node,
         folder: SourceFolder,
+        names: Option<(FolderNames, io::Result<()>)>,
         listed: Option<&'a ListedPaths>,
         previous: Option<&Node>,
     ) {
@@ -308,15 +386,23 @@ impl<'a> FolderWalker<'a> {
         let names = match (only, listed) {
             (Some(name), _) => FolderNames::one(name),
             (None, Some(listed)) => FolderNames::listed(listed.names()),
-            (None, None) => self.read_names(&mut node, &folder),
+            (None, None) => {
+                let names = names.unwrap_or_else(|| FolderNames::read(&folder.descriptor));
+                self.select_names(&mut node, &folder, names)
+            }
         };
         self.sequence.push(WalkEvent::Open(node));
         let previous = PreviousFolder::new(self.setting.blocks, previous);
-        self.stack.push(WalkedFolder { folder: Arc::new(folder), names, previous, listed });
+        let ahead = FoldersAhead::default();
+        self.stack.push(WalkedFolder { folder: Arc::new(folder), names, ahead, previous, listed });
     }
 
-    fn read_names(&mut self, node: &mut Node, folder: &SourceFolder) -> FolderNames {
-        let (mut names, read) = FolderNames::read(&folder.descriptor);
+    fn select_names(
+        &mut self,
+        node: &mut Node,
+        folder: &SourceFolder,
+        (mut names, read): (FolderNames, io::Result<()>),
+    ) -> FolderNames {
         if let Err(error) = read {
             node.problem = Some(NodeProblem::Unreadable);
             self.setting.watch.report(&folder.path, error);
@@ -331,7 +417,7 @@ impl<'a> FolderWalker<'a> {
     }
 
     fn visit_leaf(&mut self, found: WalkedEntry, is_known: bool, folder: &Arc<SourceFolder>) {
-        let WalkedEntry { mut node, status, previous } = found;
+        let WalkedEntry { mut node, status, previous, .. } = found;
         let is_another_name = self.join_link_group(&mut node, &status);
         if is_another_name {
             self.setting.watch.progress.add_files_done(1);
@@ -412,7 +498,7 @@ impl<'a> FolderWalker<'a> {
         let file = FileToRead { number, folder: Arc::clone(folder), node, seen: status, earlier };
         if status.size > SMALL_FILE_BYTES_MAX {
             self.submit_job();
-            self.setting.pipeline.submit(vec![file]);
+            self.setting.pipeline.submit(WalkJob::Read(vec![file]));
             return;
         }
         self.job.push(file);
@@ -425,7 +511,7 @@ impl<'a> FolderWalker<'a> {
     fn submit_job(&mut self) {
         self.job_bytes = 0;
         if !self.job.is_empty() {
-            self.setting.pipeline.submit(std::mem::take(&mut self.job));
+            self.setting.pipeline.submit(WalkJob::Read(std::mem::take(&mut self.job)));
         }
     }
 

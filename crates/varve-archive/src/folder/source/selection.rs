@@ -95,6 +95,16 @@ impl<'a> Selection<'a> {
         (!is_plain_root).then_some(LeftOutReason::Virtual(name))
     }
 
+    /// Returns whether a folder may be opened and listed before the walk comes to it. False for
+    /// anything that may be left out, and for folders whose opening could have an effect.
+    pub(crate) fn may_list_ahead(&self, parent: &SourceFolder, name: &[u8], status: &Status) -> bool {
+        status.kind == Some(NodeKind::Folder)
+            && status.id.file_system == parent.device
+            && self.store_folder != Some(status.id)
+            && (self.options.excludes.is_empty()
+                || self.options.excludes.rule_against(&parent.path.join_name(name), true).is_none())
+    }
+
     /// The name of the virtual file system of an open folder, and the reason if the folder is
     /// therefore archived as empty.
     pub(crate) fn virtual_file_system(

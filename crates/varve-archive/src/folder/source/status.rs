@@ -17,6 +17,8 @@ use crate::records::node::{MODE_MASK, Node, NodeKind};
 
 /// Bytes of names per system call.
 const NAMES_BUFFER_BYTES: usize = 32 << 10;
+/// Statuses of a folder's entries that are read at a time.
+const STATUS_COUNT: usize = 4096;
 const NANOSECONDS: i64 = 1_000_000_000;
 /// The time resolution of most file systems: the kernel's ticks, which are at most this long.
 const STEP_NANOSECONDS: i64 = 50_000_000;
@@ -172,6 +174,9 @@ pub(crate) struct FolderNames {
     bytes: Vec<u8>,
     places: Vec<NameRange>,
     next: usize,
+    /// The statuses that were read for the names from `statuses_start` on. Each is taken once.
+    statuses: Vec<Option<io::Result<Status>>>,
+    statuses_start: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -179,13 +184,24 @@ struct NameRange {
     start: usize,
     length: usize,
     kind: Option<NodeKind>,
+    /// As the folder reports it; 0 if the name was not read from a folder.
+    inode: u64,
+}
+
+/// A name of a folder with its status.
+pub(crate) struct NameWithStatus {
+    /// Its place among the names.
+    pub(crate) place: usize,
+    pub(crate) name: Vec<u8>,
+    /// As the folder reports it.
+    pub(crate) kind: Option<NodeKind>,
+    pub(crate) status: io::Result<Status>,
 }
 
 impl FolderNames {
     /// A single name.
     pub(crate) fn one(name: &[u8]) -> Self {
-        let place = NameRange { start: 0, length: name.len(), kind: None };
-        Self { bytes: name.to_vec(), places: vec![place], next: 0 }
+        Self::listed(std::iter::once(name))
     }
 
     /// Reads all names. On an error, also returns the names before it.
@@ -210,7 +226,8 @@ impl FolderNames {
             if !matches!(name, b"." | b"..") {
                 let (start, length) = (self.bytes.len(), name.len());
                 self.bytes.extend_from_slice(name);
-                self.places.push(NameRange { start, length, kind: kind_of(listed.file_type()) });
+                let (kind, inode) = (kind_of(listed.file_type()), listed.ino());
+                self.places.push(NameRange { start, length, kind, inode });
             }
         }
         Ok(())
@@ -220,7 +237,7 @@ impl FolderNames {
     pub(crate) fn listed<'a>(listed: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut names = Self::default();
         for name in listed {
-            let place = NameRange { start: names.bytes.len(), length: name.len(), kind: None };
+            let place = NameRange { start: names.bytes.len(), length: name.len(), kind: None, inode: 0 };
             names.bytes.extend_from_slice(name);
             names.places.push(place);
         }
@@ -234,8 +251,9 @@ impl FolderNames {
 
     /// Removes all names but this one.
     pub(crate) fn retain_only(&mut self, name: &[u8]) {
-        let Self { bytes, places, .. } = self;
+        let Self { bytes, places, .. } = &mut *self;
         places.retain(|place| name_at(bytes, place) == name);
+        self.statuses.clear();
     }
 
     /// Returns whether this name is present.
@@ -248,6 +266,43 @@ impl FolderNames {
         let place = self.places.get(self.next)?;
         self.next += 1;
         Some((name_at(&self.bytes, place), place.kind))
+    }
+
+    /// The next name, with its status. Statuses are read for many names at a time.
+    pub(crate) fn next_with_status(&mut self, folder: impl AsFd) -> Option<NameWithStatus> {
+        if self.statuses_start + self.statuses.len() <= self.next {
+            self.read_statuses(&folder);
+        }
+        let place = self.next;
+        let NameRange { kind, .. } = *self.places.get(place)?;
+        self.next += 1;
+        let name = name_at(&self.bytes, &self.places[place]).to_vec();
+        let known = self.statuses.get_mut(place - self.statuses_start).and_then(Option::take);
+        let status = known.unwrap_or_else(|| Status::of_name(folder, &name));
+        Some(NameWithStatus { place, name, kind, status })
+    }
+
+    /// Reads the statuses of the next names, in the order of their inodes. That is mostly their
+    /// order on the disk.
+    pub(crate) fn read_statuses(&mut self, folder: impl AsFd) {
+        let end = self.places.len().min(self.next + STATUS_COUNT);
+        let mut order: Vec<usize> = (self.next..end).collect();
+        order.sort_by_key(|place| self.places[*place].inode);
+        self.statuses_start = self.next;
+        self.statuses.clear();
+        self.statuses.resize_with(order.len(), || None);
+        for place in order {
+            let status = Status::of_name(&folder, name_at(&self.bytes, &self.places[place]));
+            self.statuses[place - self.statuses_start] = Some(status);
+        }
+    }
+
+    /// The name at this place, if its status was read, and the status, if it was not taken and is no
+    /// error.
+    pub(crate) fn known_status(&self, place: usize) -> Option<(&[u8], Option<&Status>)> {
+        let status = self.statuses.get(place.checked_sub(self.statuses_start)?)?;
+        let name = name_at(&self.bytes, self.places.get(place)?);
+        Some((name, status.as_ref().and_then(|status| status.as_ref().ok())))
     }
 }
 

@@ -4,6 +4,7 @@ mod excludes;
 mod format;
 mod hostile;
 mod look;
+mod read_ahead;
 mod restore;
 mod restore_model;
 mod round_trip;

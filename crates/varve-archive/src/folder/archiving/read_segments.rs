@@ -1,0 +1,237 @@
+//! Reads a very large file in segments, on all workers: each reads, cuts and puts one segment while
+//! others do the same with the next ones.
+//!
+//! ```text
+//! parts of the file ── claimed in order ──> read ─ scan ─ (turn: join) ─ put ── in order ──> tree
+//! ```
+//!
+//! The leaves are those of one worker that reads from the beginning to the end. A worker knows them
+//! once the segment before its own has been joined, and that worker never waits for a later one.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::fs::Advice;
+use varve_block::{BlockKind, BlockStore};
+use varve_tree::{ContentBuilder, CutLeaf, CutSegment, Cutting, Entry, SegmentLeaves, put_cut_leaves};
+use varve_world::{Workers, work_in_order};
+
+use super::read::{ReadError, next_data, read_full};
+use crate::folder::source::status::Status;
+use crate::progress::Progress;
+
+/// Bytes of a segment, without those of the next one that its last leaf may need.
+const SEGMENT_BYTES: u64 = 4 << 20;
+/// The smallest file that is read in segments.
+pub(super) const SEGMENTED_FILE_BYTES_MIN: u64 = 2 * SEGMENT_BYTES;
+/// Upper bound on the results that wait for the tree: scores, a few kilobytes each.
+const WAITING_MAX: usize = 64;
+
+/// The settings for reading a file in segments.
+#[derive(Clone, Copy)]
+pub(super) struct SegmentReader<'a> {
+    pub(super) blocks: &'a dyn BlockStore,
+    pub(super) workers: &'a dyn Workers,
+    pub(super) cutting: Cutting,
+    pub(super) progress: &'a Progress,
+}
+
+/// A part of the file.
+enum SourcePart {
+    Hole { bytes: u64 },
+    Segment(Segment),
+}
+
+struct Segment {
+    /// Its number among all segments.
+    number: u64,
+    range: Range<u64>,
+    /// The end of the data of which it is a part: a hole follows, or the end of the file.
+    data_end: u64,
+}
+
+/// A part that was read and put.
+enum ReadPart {
+    Hole { bytes: u64 },
+    Leaves { leaves: Vec<CutLeaf>, read_bytes: u64, is_last: bool },
+}
+
+impl SegmentReader<'_> {
+    /// Reads up to the size that the file had when it was opened. `reported_bytes` counts the bytes
+    /// that are reported as done. Returns also the number of bytes read.
+    pub(super) fn read(
+        &self,
+        file: &OwnedFd,
+        opened: &Status,
+        reported_bytes: &mut u64,
+    ) -> Result<(Option<Entry>, u64), ReadError> {
+        // The workers read neighbouring segments. An error is no concern: this is only a hint.
+        let _ = rustix::fs::fadvise(file, 0, None, Advice::Sequential);
+        let mut parts = SourceParts::new(file, opened);
+        let joint = Joint::default();
+        let mut content = ContentBuilder::new(self.blocks, BlockKind::Data, self.cutting);
+        let (mut read_bytes, mut has_ended) = (0, false);
+        work_in_order(
+            self.workers,
+            WAITING_MAX,
+            std::iter::from_fn(|| self.next_part(&mut parts).transpose()),
+            |claims| {
+                let mut buffer = Vec::new();
+                claims.work_on_each(|part| match part {
+                    SourcePart::Hole { bytes } => Ok(ReadPart::Hole { bytes }),
+                    SourcePart::Segment(segment) => self.read_segment(file, &segment, &joint, &mut buffer),
+                });
+            },
+            |part| {
+                if has_ended {
+                    return Ok(());
+                }
+                match part {
+                    ReadPart::Hole { bytes } => content.push_zeros(bytes)?,
+                    ReadPart::Leaves { leaves, read_bytes: bytes, is_last } => {
+                        content.push(&leaves)?;
+                        read_bytes += bytes;
+                        has_ended = is_last;
+                    }
+                }
+                let done = content.bytes_written();
+                self.progress.add_bytes_done(done - *reported_bytes);
+                *reported_bytes = done;
+                Ok(())
+            },
+        )?;
+        let entry = if content.bytes_written() == 0 { None } else { Some(content.finish()?) };
+        Ok((entry, read_bytes))
+    }
+
+    fn next_part(&self, parts: &mut SourceParts<'_>) -> Result<Option<SourcePart>, ReadError> {
+        if self.progress.is_cancelled() {
+            return Err(ReadError::Cancelled);
+        }
+        parts.next()
+    }
+
+    fn read_segment(
+        &self,
+        file: &OwnedFd,
+        segment: &Segment,
+        joint: &Joint,
+        buffer: &mut Vec<u8>,
+    ) -> Result<ReadPart, ReadError> {
+        let Segment { number, range, data_end } = segment;
+        let turn = JointTurn { joint, number: *number, next: None };
+        let window_end = (*data_end).min(range.end + u64::from(self.cutting.max()));
+        let wanted = usize::try_from(window_end - range.start).expect("segments are small");
+        let own = usize::try_from(range.end - range.start).expect("segments are small");
+        buffer.resize(wanted, 0);
+        let filled = read_full(file, buffer, range.start)?;
+        // The file has become shorter. The comparison at the end reports that it changed.
+        let is_short = filled < wanted;
+        let (bytes, own) = (&buffer[..filled], if is_short { filled } else { own });
+        let scanned = CutSegment::scan(&self.cutting, bytes, own);
+        let Some(start) = turn.wait() else {
+            return Ok(ReadPart::Leaves { leaves: Vec::new(), read_bytes: 0, is_last: true });
+        };
+        let SegmentLeaves { leaves, next_start } = scanned.leaves_from(start.min(own));
+        turn.end((!is_short).then_some(next_start));
+        let leaves = put_cut_leaves(self.blocks, BlockKind::Data, &leaves)?;
+        Ok(ReadPart::Leaves { leaves, read_bytes: own as u64, is_last: is_short })
+    }
+}
+
+/// The parts of a file in order.
+struct SourceParts<'a> {
+    file: &'a OwnedFd,
+    size: u64,
+    may_have_holes: bool,
+    position: u64,
+    /// The end of the data at the position; not after it if the data is not known yet.
+    data_end: u64,
+    segment_count: u64,
+}
+
+impl<'a> SourceParts<'a> {
+    fn new(file: &'a OwnedFd, opened: &Status) -> Self {
+        let may_have_holes = opened.allocated_bytes < opened.size;
+        Self { file, size: opened.size, may_have_holes, position: 0, data_end: 0, segment_count: 0 }
+    }
+
+    fn next(&mut self) -> Result<Option<SourcePart>, ReadError> {
+        if self.position >= self.size {
+            return Ok(None);
+        }
+        if self.position >= self.data_end {
+            let position = self.position;
+            let data = if self.may_have_holes {
+                next_data(self.file, position, self.size)?
+            } else {
+                position..self.size
+            };
+            if data.start > position {
+                self.position = data.start;
+                return Ok(Some(SourcePart::Hole { bytes: data.start - position }));
+            }
+            self.data_end = data.end;
+        }
+        let range = self.position..self.data_end.min(self.position + SEGMENT_BYTES);
+        self.position = range.end;
+        let number = self.segment_count;
+        self.segment_count += 1;
+        Ok(Some(SourcePart::Segment(Segment { number, range, data_end: self.data_end })))
+    }
+}
+
+/// The place at which the leaves of one segment are joined to those of the segment before it.
+struct Joint {
+    state: Mutex<JointState>,
+    moved: Condvar,
+}
+
+struct JointState {
+    /// The segment whose first leaf is known.
+    number: u64,
+    /// The start of its first leaf; `None` once the file has ended, or a segment has failed.
+    start: Option<usize>,
+}
+
+impl Default for Joint {
+    fn default() -> Self {
+        Self { state: Mutex::new(JointState { number: 0, start: Some(0) }), moved: Condvar::new() }
+    }
+}
+
+/// A segment's turn at the joint. When it is dropped, the turn goes to the next segment, and tells
+/// it of the end unless [`end`](Self::end) was called: else that segment would wait for ever.
+struct JointTurn<'a> {
+    joint: &'a Joint,
+    number: u64,
+    next: Option<usize>,
+}
+
+impl JointTurn<'_> {
+    /// Waits for the segment before. Returns the start of the first leaf; `None` if the file has
+    /// ended before.
+    fn wait(&self) -> Option<usize> {
+        let mut state = self.joint.state.lock();
+        while state.start.is_some() && state.number != self.number {
+            self.joint.moved.wait(&mut state);
+        }
+        state.start
+    }
+
+    fn end(mut self, next: Option<usize>) {
+        self.next = next;
+    }
+}
+
+impl Drop for JointTurn<'_> {
+    fn drop(&mut self) {
+        let mut state = self.joint.state.lock();
+        // A segment that fails early ends all others.
+        state.start = self.next.filter(|_| state.start.is_some());
+        state.number = self.number + 1;
+        drop(state);
+        self.joint.moved.notify_all();
+    }
+}
