@@ -101,8 +101,10 @@ def read_command(source: Path) -> Command:
 
 
 def is_same(source: Path, restored: Path) -> bool:
-    """True if every byte was restored. The bytes of a disk's swap partitions may be zeros: Varve leaves them
-    out."""
+    """True if every byte of a file, or of each file in a folder, was restored. The bytes of a disk's swap
+    partitions may be zeros: Varve leaves them out."""
+    if source.is_dir():
+        return subprocess.run(["diff", "--recursive", "--brief", source, restored], capture_output=True).returncode == 0
     if filecmp.cmp(source, restored, shallow=False):
         return True
     if source.stat().st_size != restored.stat().st_size:

@@ -18,6 +18,7 @@ class Raw(Enum):
 
     COPY = "cp, then sync"
     READ = "read the source"
+    READ_BY_MANY = "16 parallel readers"
     WALK = "stat each file"
 
     def command(self, source: Path, into: Path) -> Command:
@@ -26,6 +27,9 @@ class Raw(Enum):
                 return Command(["cp", "--archive", str(source), str(into)])
             case Raw.READ:
                 return read_command(source)
+            case Raw.READ_BY_MANY:
+                many = 'find "$0" -type f -print0 | xargs -0 -P 16 -n 200 cat'
+                return Command(["sh", "-c", many, str(source)])
             case Raw.WALK:
                 return Command(["find", str(source), "-printf", "%s %T@ %C@ %i\n"])
 
@@ -57,6 +61,10 @@ def snapshot(row: str, source: str, raw: Raw = Raw.COPY, touched: bool = False) 
     return Step(row, Action.SNAPSHOT, source, raw, touched=touched)
 
 
+def cold(row: str, source: str, raw: Raw) -> Step:
+    return Step(row, Action.SNAPSHOT, source, raw, cold=True)
+
+
 def restore(row: str, source: str) -> Step:
     return Step(row, Action.RESTORE, source, Raw.COPY, cold=True)
 
@@ -85,6 +93,39 @@ SCENARIOS = [
         "100,000 small files",
         "small",
         [snapshot("fresh", "small", Raw.READ), snapshot("unchanged", "small", Raw.WALK)],
+    ),
+    Scenario(
+        "files",
+        "100,000 files of 1 to 20 KiB, beside one reader of them",
+        "files",
+        [
+            cold("fresh, cold cache", "files", Raw.READ),
+            cold("unchanged, cold cache", "files", Raw.WALK),
+            snapshot("unchanged, warm cache", "files", Raw.WALK),
+            restore("restore to disk, cold cache", "files"),
+        ],
+    ),
+    Scenario(
+        "readers",
+        "the same files, beside 16 readers of them",
+        "files",
+        [cold("fresh, cold cache", "files", Raw.READ_BY_MANY), snapshot("unchanged, warm cache", "files", Raw.WALK)],
+    ),
+    Scenario(
+        "folder",
+        "2 GiB that cannot be compressed, as a file in a folder",
+        "folder",
+        [
+            cold("fresh, cold cache", "folder/1", Raw.COPY),
+            snapshot("the same bytes under another path", "folder/2", Raw.READ),
+            restore("restore to disk, cold cache", "folder/2"),
+        ],
+    ),
+    Scenario(
+        "random-cold",
+        "2 GiB that cannot be compressed, as an image",
+        "random",
+        [cold("fresh, cold cache", "random.bin", Raw.COPY)],
     ),
     Scenario(
         "tree",
