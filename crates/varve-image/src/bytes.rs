@@ -1,5 +1,6 @@
 //! Bytes of a disk: read at any offset, as numbers, and as sets of ranges.
 
 pub mod fields;
+pub mod overlaid;
 pub mod ranges;
 pub mod read_at;

@@ -22,6 +22,7 @@ mod inode;
 mod journal;
 mod name_hash;
 mod owners;
+mod relocate;
 mod sound;
 mod superblock;
 mod xattr;
@@ -35,6 +36,8 @@ use cache::{MetadataBlock, MetadataCache};
 use index::IndexAnswer;
 use inode::ExtInode;
 pub use owners::{BlockOwner, BlockOwners};
+pub(crate) use relocate::is_lilo;
+pub use relocate::{LeftInPlace, MovedRun, Relocation, RelocationError, RelocationOptions};
 use superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock, read_only};
 
 use crate::bytes::read_at::ReadAt;

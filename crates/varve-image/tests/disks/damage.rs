@@ -28,22 +28,22 @@ const SHAPES: [&[&str]; 6] = [
 ];
 
 /// The same seed gives the same numbers.
-struct Draws(u64);
+pub struct Draws(pub u64);
 
 impl Draws {
-    fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 20
     }
 
-    fn below(&mut self, end: usize) -> usize {
+    pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
 }
 
 /// Changes some bytes that are not zero, and some shortly after them: those are the bytes that are
 /// read.
-fn damage(bytes: &mut [u8], used: &[usize], draws: &mut Draws) {
+pub fn damage(bytes: &mut [u8], used: &[usize], draws: &mut Draws) {
     for _ in 0..=draws.below(12) {
         let at = (used[draws.below(used.len())] + draws.below(8)).min(bytes.len() - 8);
         match draws.below(5) {

@@ -14,5 +14,6 @@ mod moved_files;
 mod ntfs;
 mod oracle;
 mod recovery;
+mod relocate;
 mod sandbox;
 mod walk;

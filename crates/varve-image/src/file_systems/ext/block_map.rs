@@ -6,13 +6,13 @@ use crate::FileSystemError;
 use crate::bytes::fields::{u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
 
-const EXTENT_MAGIC: u16 = 0xf30a;
-const NODE_BYTES: usize = 12;
+pub(super) const EXTENT_MAGIC: u16 = 0xf30a;
+pub(super) const NODE_BYTES: usize = 12;
 /// More levels than 2^32 blocks can need.
-const DEPTH_MAX: u16 = 5;
+pub(super) const DEPTH_MAX: u16 = 5;
 /// Longer extents are preallocated: they have blocks, but read as zeros.
-const INITIALIZED_MAX: u16 = 32768;
-const DIRECT: u64 = 12;
+pub(super) const INITIALIZED_MAX: u16 = 32768;
+pub(super) const DIRECT: u64 = 12;
 
 /// Blocks of a file that are also contiguous on the disk, or a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,13 +110,16 @@ impl ExtFileSystem {
         }
     }
 
-    fn check_extent_block(&self, inode: &ExtInode, block: &MetadataBlock) -> Result<(), FileSystemError> {
+    pub(super) fn check_extent_block(
+        &self,
+        inode: &ExtInode,
+        block: &MetadataBlock,
+    ) -> Result<(), FileSystemError> {
         if !self.has_checksums() {
             return Ok(());
         }
-        let at = NODE_BYTES.saturating_mul(usize::from(u16_at(block, 4))).saturating_add(NODE_BYTES);
-        let covered = block.get(..at).unwrap_or_default();
-        if crc32c_from(inode.checksum_seed, covered) != u32_at(block, at) {
+        let (at, code) = extent_block_checksum(inode, block);
+        if code != u32_at(block, at) {
             return Err(damaged(what(inode), "a node of its extent tree does not match its checksum"));
         }
         Ok(())
@@ -196,7 +199,14 @@ impl ExtFileSystem {
     }
 }
 
-fn what(inode: &ExtInode) -> String {
+/// Returns the place of the checksum in a block of an extent tree, and the checksum that belongs
+/// there.
+pub(super) fn extent_block_checksum(inode: &ExtInode, block: &[u8]) -> (usize, u32) {
+    let at = NODE_BYTES.saturating_mul(usize::from(u16_at(block, 4))).saturating_add(NODE_BYTES);
+    (at, crc32c_from(inode.checksum_seed, block.get(..at).unwrap_or_default()))
+}
+
+pub(super) fn what(inode: &ExtInode) -> String {
     format!("map of inode {}", inode.number)
 }
 

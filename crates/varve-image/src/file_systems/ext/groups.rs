@@ -3,12 +3,17 @@
 use super::superblock::{Superblock, incompatible, read_only};
 use super::{ExtFileSystem, damaged};
 use crate::FileSystemError;
-use crate::bytes::fields::{u16_at, u32_at};
+use crate::bytes::fields::{put, u16_at, u32_at};
 use crate::disks::crc::{crc16_from, crc32c_from};
 
 const INODES_UNUSED: u16 = 0x1;
 const BLOCKS_UNUSED: u16 = 0x2;
+const FLAGS_AT: usize = 18;
 const CHECKSUM_AT: usize = 30;
+/// The lower and upper halves of the count of free clusters, and of the checksum of the block
+/// bitmap.
+const FREE_COUNT_AT: [usize; 2] = [12, 44];
+const BITMAP_CHECKSUM_AT: [usize; 2] = [24, 56];
 
 /// The descriptor of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +42,7 @@ impl BlockGroup {
 }
 
 /// Returns the block that has the descriptor of a group, and the offset within it.
-fn locate(superblock: &Superblock, group: u32) -> (u64, usize) {
+pub(super) fn locate(superblock: &Superblock, group: u32) -> (u64, usize) {
     let block_bytes = superblock.block_bytes;
     let per_block = block_bytes.checked_div(u32::from(superblock.descriptor_bytes)).unwrap_or(1).max(1);
     let (index, place) =
@@ -116,7 +121,7 @@ impl ExtFileSystem {
             let high = if is_wide { u64::from(u32_at(bytes, high)) } else { 0 };
             high << 32 | u64::from(u32_at(bytes, low))
         };
-        let code = |low: usize, high: usize| {
+        let code = |[low, high]: [usize; 2]| {
             let high = if is_wide { u32::from(u16_at(bytes, high)) } else { 0 };
             high << 16 | u32::from(u16_at(bytes, low))
         };
@@ -126,10 +131,10 @@ impl ExtFileSystem {
             block_bitmap: wide(0, 32),
             inode_bitmap: wide(4, 36),
             inode_table: wide(8, 40),
-            block_bitmap_checksum: code(24, 56),
-            inode_bitmap_checksum: code(26, 58),
-            free_count: code(12, 44),
-            flags: if has_flags { u16_at(bytes, 18) } else { 0 },
+            block_bitmap_checksum: code(BITMAP_CHECKSUM_AT),
+            inode_bitmap_checksum: code([26, 58]),
+            free_count: code(FREE_COUNT_AT),
+            flags: if has_flags { u16_at(bytes, FLAGS_AT) } else { 0 },
         })
     }
 
@@ -139,8 +144,42 @@ impl ExtFileSystem {
         if !self.superblock.has(read_only::METADATA_CHECKSUM) {
             return true;
         }
-        let code = crc32c_from(self.superblock.checksum_seed, bitmap);
+        let code = self.bitmap_checksum(bitmap);
         let mask = if self.superblock.descriptor_bytes >= 64 { u32::MAX } else { 0xffff };
         code & mask == recorded
+    }
+
+    /// Computes the checksum of the part of a bitmap that the file system uses.
+    pub(super) fn bitmap_checksum(&self, bitmap: &[u8]) -> u32 {
+        crc32c_from(self.superblock.checksum_seed, bitmap)
+    }
+}
+
+/// Changes the descriptor of a group: its block bitmap exists and has this checksum, and this many
+/// clusters are free. A descriptor without checksums has no place for the first two.
+pub(super) fn set_block_bitmap(
+    superblock: &Superblock,
+    group: u32,
+    descriptor: &mut [u8],
+    bitmap_checksum: u32,
+    free_count: u32,
+) {
+    let mut set = |[low_at, high_at]: [usize; 2], number: u32| {
+        let [first, second, third, fourth] = number.to_le_bytes();
+        put(descriptor, low_at, &[first, second]);
+        if superblock.descriptor_bytes >= 64 {
+            put(descriptor, high_at, &[third, fourth]);
+        }
+    };
+    set(FREE_COUNT_AT, free_count);
+    if superblock.has(read_only::METADATA_CHECKSUM) {
+        set(BITMAP_CHECKSUM_AT, bitmap_checksum);
+    }
+    if superblock.has(read_only::METADATA_CHECKSUM | read_only::GROUP_CHECKSUM) {
+        let flags = u16_at(descriptor, FLAGS_AT) & !BLOCKS_UNUSED;
+        put(descriptor, FLAGS_AT, &flags.to_le_bytes());
+    }
+    if let Some(code) = checksum(superblock, group, descriptor) {
+        put(descriptor, CHECKSUM_AT, &code.to_le_bytes());
     }
 }

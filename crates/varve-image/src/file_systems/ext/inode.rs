@@ -2,19 +2,21 @@
 
 use super::superblock::{incompatible, read_only};
 use super::{ExtFileSystem, damaged};
-use crate::bytes::fields::{array_at, u16_at, u32_at};
+use crate::bytes::fields::{array_at, put, u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
 use crate::file_systems::file_time::FileTime;
 use crate::{DeviceNumber, FileKind, FileStatus, FileSystemError};
 
 pub(super) const ROOT: u32 = 2;
 const OLD_BYTES: usize = 128;
+const CHECKSUM_AT: usize = 124;
+const HIGH_CHECKSUM_AT: usize = 130;
 /// The bytes of an inode that hold its block map, its link target or its content.
 pub(super) const MAP_BYTES: usize = 60;
 
 const IS_INDEXED: u32 = 0x1000;
 const FOLDS_CASE: u32 = 0x4000_0000;
-const HAS_HUGE_COUNT: u32 = 0x4_0000;
+pub(super) const HAS_HUGE_COUNT: u32 = 0x4_0000;
 const HAS_EXTENTS: u32 = 0x8_0000;
 const HAS_INLINE_DATA: u32 = 0x1000_0000;
 const IS_ENCRYPTED: u32 = 0x800;
@@ -76,7 +78,7 @@ impl ExtInode {
         self.bytes.get(fields_end..).unwrap_or_default()
     }
 
-    fn flags(&self) -> u32 {
+    pub(super) fn flags(&self) -> u32 {
         u32_at(&self.bytes, 32)
     }
 
@@ -126,24 +128,29 @@ impl ExtFileSystem {
 
     /// Reads an inode. Returns `None` if it was never used.
     pub(super) fn inode_if_used(&self, number: u32) -> Result<Option<ExtInode>, FileSystemError> {
-        let superblock = &self.superblock;
         let what = || format!("inode {number}");
-        let index = number.checked_sub(1).filter(|_| number <= superblock.inode_count);
-        let index = index.ok_or_else(|| FileSystemError::Absent { what: what() })?;
+        let (block, start) = self.inode_place(number)?;
+        let block = self.metadata(block, what)?;
+        let end = start.saturating_add(usize::from(self.superblock.inode_bytes));
+        let bytes = block.get(start..end).ok_or_else(|| damaged(what(), "it is cut off"))?.to_vec();
+        self.parse_inode(number, bytes)
+    }
+
+    /// Returns the block that has an inode, and the offset within it.
+    pub(super) fn inode_place(&self, number: u32) -> Result<(u64, usize), FileSystemError> {
+        let superblock = &self.superblock;
+        let absent = || FileSystemError::Absent { what: format!("inode {number}") };
+        let index = number.checked_sub(1).filter(|_| number <= superblock.inode_count).ok_or_else(absent)?;
         let group = index.checked_div(superblock.inodes_per_group).unwrap_or(0);
         let place = u64::from(index.checked_rem(superblock.inodes_per_group).unwrap_or(0));
         if u64::from(group) >= superblock.group_count() {
-            return Err(FileSystemError::Absent { what: what() });
+            return Err(absent());
         }
         let table = self.group(group)?.inode_table;
         let at = place.saturating_mul(u64::from(superblock.inode_bytes));
         let block_bytes = u64::from(superblock.block_bytes).max(1);
         let block = table.saturating_add(at.checked_div(block_bytes).unwrap_or(0));
-        let block = self.metadata(block, what)?;
-        let start = usize::try_from(at.checked_rem(block_bytes).unwrap_or(0)).unwrap_or(0);
-        let end = start.saturating_add(usize::from(superblock.inode_bytes));
-        let bytes = block.get(start..end).ok_or_else(|| damaged(what(), "it is cut off"))?.to_vec();
-        self.parse_inode(number, bytes)
+        Ok((block, usize::try_from(at.checked_rem(block_bytes).unwrap_or(0)).unwrap_or(0)))
     }
 
     fn parse_inode(&self, number: u32, bytes: Vec<u8>) -> Result<Option<ExtInode>, FileSystemError> {
@@ -208,16 +215,32 @@ impl ExtFileSystem {
 
 impl ExtInode {
     fn matches_checksum(&self) -> bool {
-        let mut bytes = self.bytes.clone();
-        let mut recorded = u32::from(u16_at(&bytes, 124));
-        let mut clear = |at: usize| bytes.get_mut(at..at.saturating_add(2)).unwrap_or_default().fill(0);
-        clear(124);
-        let has_high = self.reaches(130 - 2) && self.extra_bytes() >= 4;
-        if has_high {
-            clear(130);
-            recorded |= u32::from(u16_at(&self.bytes, 130)) << 16;
+        let recorded = u32::from(u16_at(&self.bytes, CHECKSUM_AT));
+        match checksum(self.checksum_seed, &self.bytes) {
+            (code, true) => code == u32::from(u16_at(&self.bytes, HIGH_CHECKSUM_AT)) << 16 | recorded,
+            (code, false) => code & 0xffff == recorded,
         }
-        let code = crc32c_from(self.checksum_seed, &bytes);
-        if has_high { code == recorded } else { code & 0xffff == recorded }
+    }
+}
+
+/// Returns the checksum of an inode, and true if the inode has room for its upper half.
+fn checksum(seed: u32, inode: &[u8]) -> (u32, bool) {
+    let mut bytes = inode.to_vec();
+    let mut clear = |at: usize| bytes.get_mut(at..at.saturating_add(2)).unwrap_or_default().fill(0);
+    clear(CHECKSUM_AT);
+    let has_high = inode.len() > OLD_BYTES && u16_at(inode, 128) >= 4;
+    if has_high {
+        clear(HIGH_CHECKSUM_AT);
+    }
+    (crc32c_from(seed, &bytes), has_high)
+}
+
+/// Sets the checksum of an inode whose other bytes have changed.
+pub(super) fn set_checksum(seed: u32, inode: &mut [u8]) {
+    let (code, has_high) = checksum(seed, inode);
+    let [low, next, high, highest] = code.to_le_bytes();
+    put(inode, CHECKSUM_AT, &[low, next]);
+    if has_high {
+        put(inode, HIGH_CHECKSUM_AT, &[high, highest]);
     }
 }

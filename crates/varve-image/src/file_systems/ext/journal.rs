@@ -130,13 +130,7 @@ pub(super) fn replay(files: &ExtFileSystem) -> Result<JournalReplay, FileSystemE
         replay.problem = Some("it is on another disk".into());
         return Ok(replay);
     }
-    let inode = files.inode(number)?;
-    let mut runs = Vec::new();
-    files.for_each_run(&inode, |run| {
-        runs.push(run);
-        Ok(())
-    })?;
-    let Some((mut journal, sequence)) = Journal::open(files, runs)? else { return Ok(replay) };
+    let Some((mut journal, sequence)) = Journal::open(files, number)? else { return Ok(replay) };
     let (transactions, problem) = journal.transactions(sequence)?;
     replay.problem = problem;
     let next = u32::try_from(transactions.len()).map_or(sequence, |count| sequence.wrapping_add(count));
@@ -155,9 +149,22 @@ pub(super) fn replay(files: &ExtFileSystem) -> Result<JournalReplay, FileSystemE
     Ok(replay)
 }
 
+/// Returns true if the journal has no transactions, or if there is no journal on this volume.
+pub(super) fn is_empty(files: &ExtFileSystem) -> Result<bool, FileSystemError> {
+    match files.superblock.journal_inode {
+        0 => Ok(true),
+        inode => Ok(Journal::open(files, inode)?.is_none()),
+    }
+}
+
 impl<'a> Journal<'a> {
     /// Opens the journal and returns the number of its first transaction; `None` if it is empty.
-    fn open(files: &'a ExtFileSystem, runs: Vec<BlockRun>) -> Result<Option<(Self, u32)>, FileSystemError> {
+    fn open(files: &'a ExtFileSystem, inode: u32) -> Result<Option<(Self, u32)>, FileSystemError> {
+        let mut runs = Vec::new();
+        files.for_each_run(&files.inode(inode)?, |run| {
+            runs.push(run);
+            Ok(())
+        })?;
         let wrong = |problem: &str| Err(damaged("journal", problem));
         let mut journal =
             Self { files, runs, ring: 0..1, fast: None, features: 0, checksum_seed: 0, place: 0, left: 0 };

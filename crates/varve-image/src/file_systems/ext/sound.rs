@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use super::groups::BlockGroup;
-use super::superblock::{SUPERBLOCK_BYTES, incompatible, read_only};
+use super::superblock::{SUPERBLOCK_BYTES, compatible, incompatible, read_only};
 use super::{ExtFileSystem, inode};
 use crate::bytes::fields::{array_at, has_at, u16_at, u32_at};
 use crate::bytes::ranges::Ranges;
@@ -177,7 +177,7 @@ impl ExtFileSystem {
     }
 
     /// Adds exactly the blocks that a group's tables and copies occupy.
-    fn add_exact_layout(&self, group: &BlockGroup, layout: &mut Ranges) {
+    pub(super) fn add_exact_layout(&self, group: &BlockGroup, layout: &mut Ranges) {
         let superblock = &self.superblock;
         // With blocks of 1 KiB the boot block is a block of its own, and may be part of the first
         // group.
@@ -194,10 +194,9 @@ impl ExtFileSystem {
 
     /// Returns the name of its generation: ext2, ext3 or ext4.
     pub(crate) fn age(&self) -> &'static str {
-        const HAS_JOURNAL: u32 = 0x4;
         let is_new =
             self.superblock.needs(incompatible::EXTENTS | incompatible::WIDE | incompatible::FLEX_GROUPS);
-        match (is_new, self.superblock.compatible & HAS_JOURNAL != 0) {
+        match (is_new, self.superblock.compatible & compatible::JOURNAL != 0) {
             (true, _) => "ext4",
             (false, true) => "ext3",
             (false, false) => "ext2",

@@ -2,7 +2,7 @@
 
 use super::damaged;
 use crate::FileSystemError;
-use crate::bytes::fields::{array_at, u8_at, u16_at, u32_at};
+use crate::bytes::fields::{array_at, put, u8_at, u16_at, u32_at};
 use crate::disks::crc::crc32c_from;
 
 /// Its offset from the beginning, for every block size.
@@ -10,12 +10,22 @@ pub(super) const SUPERBLOCK_AT: u64 = 1024;
 pub(super) const SUPERBLOCK_BYTES: usize = 1024;
 
 const MAGIC: u16 = 0xef53;
+const CHECKSUM_AT: usize = 0x3fc;
+/// The lower and upper halves of the count of free clusters.
+const FREE_COUNT_AT: [usize; 2] = [0xc, 0x158];
 const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
 /// Features that a reader may ignore.
 pub(super) mod compatible {
+    pub(crate) const PREALLOCATED_FOLDERS: u32 = 0x1;
+    pub(crate) const JOURNAL: u32 = 0x4;
+    pub(crate) const XATTRS: u32 = 0x8;
+    pub(crate) const RESIZE_INODE: u32 = 0x10;
     pub(crate) const FOLDER_INDEX: u32 = 0x20;
     pub(crate) const SPARSE_SUPER2: u32 = 0x200;
+    pub(crate) const FAST_COMMITS: u32 = 0x400;
+    pub(crate) const STABLE_INODES: u32 = 0x800;
+    pub(crate) const ORPHAN_FILE: u32 = 0x1000;
 }
 
 /// Features that a reader must support.
@@ -53,10 +63,15 @@ pub(super) mod incompatible {
 /// Features that only a writer must support.
 pub(super) mod read_only {
     pub(crate) const SPARSE_SUPER: u32 = 0x1;
+    pub(crate) const LARGE_FILES: u32 = 0x2;
     pub(crate) const HUGE_FILES: u32 = 0x8;
     pub(crate) const GROUP_CHECKSUM: u32 = 0x10;
+    pub(crate) const MANY_FOLDERS: u32 = 0x20;
+    pub(crate) const EXTRA_FIELDS: u32 = 0x40;
+    pub(crate) const QUOTA: u32 = 0x100;
     pub(crate) const CLUSTERS: u32 = 0x200;
     pub(crate) const METADATA_CHECKSUM: u32 = 0x400;
+    pub(crate) const PROJECTS: u32 = 0x2000;
     pub(crate) const ORPHANS_PRESENT: u32 = 0x1_0000;
 }
 
@@ -84,6 +99,9 @@ pub(super) struct Superblock {
     pub(super) label: [u8; 16],
     /// The inode of the journal; 0 if the journal is not on this volume.
     pub(super) journal_inode: u32,
+    /// The inodes of the quotas and of the file of orphans; 0 for each that does not exist.
+    pub(super) internal_inodes: [u32; 4],
+    pub(super) creator: u32,
     pub(super) checksum_seed: u32,
     /// The seed for the hashes of names in indexes.
     pub(super) hash_seed: [u32; 4],
@@ -141,6 +159,8 @@ impl Superblock {
             uuid: array_at(bytes, 0x68),
             label: array_at(bytes, 0x78),
             journal_inode: u32_at(bytes, 0xe0),
+            internal_inodes: [0x240, 0x244, 0x26c, 0x280].map(|at| u32_at(bytes, at)),
+            creator: u32_at(bytes, 0x48),
             checksum_seed: if incompatible & incompatible::CHECKSUM_SEED != 0 {
                 u32_at(bytes, 0x270)
             } else {
@@ -156,7 +176,7 @@ impl Superblock {
             if u8_at(bytes, 0x175) != 1 {
                 return wrong("its kind of checksums is unknown");
             }
-            if crc32c_from(!0, bytes.get(..0x3fc).unwrap_or_default()) != u32_at(bytes, 0x3fc) {
+            if checksum(bytes) != u32_at(bytes, CHECKSUM_AT) {
                 return wrong("it does not match its checksum");
             }
         }
@@ -242,6 +262,11 @@ impl Superblock {
         [3, 5, 7].into_iter().any(is_power)
     }
 
+    /// Returns true if a deletion is unfinished.
+    pub(super) fn has_orphans(&self) -> bool {
+        self.has_orphans || self.has(read_only::ORPHANS_PRESENT)
+    }
+
     /// Returns true if the journal has transactions to replay.
     pub(super) fn needs_recovery(&self) -> bool {
         self.needs(incompatible::RECOVER)
@@ -256,7 +281,27 @@ impl Superblock {
     /// Returns true if the file system was left in a clean state: unmounted, no errors recorded, no
     /// deletion unfinished.
     pub(super) fn is_clean(&self) -> bool {
-        let orphans = self.has_orphans || self.has(read_only::ORPHANS_PRESENT);
-        self.is_in_order() && !orphans && !self.needs_recovery()
+        self.is_in_order() && !self.has_orphans() && !self.needs_recovery()
+    }
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    crc32c_from(!0, bytes.get(..CHECKSUM_AT).unwrap_or_default())
+}
+
+/// Lowers the count of free clusters in the bytes of a superblock.
+pub(super) fn take_free_clusters(superblock: &Superblock, bytes: &mut [u8], count: u64) {
+    let [low_at, high_at] = FREE_COUNT_AT;
+    let is_wide = superblock.needs(incompatible::WIDE);
+    let high = if is_wide { u64::from(u32_at(bytes, high_at)) } else { 0 };
+    let free = (high << 32 | u64::from(u32_at(bytes, low_at))).saturating_sub(count);
+    let [one, two, three, four, high @ ..] = free.to_le_bytes();
+    put(bytes, low_at, &[one, two, three, four]);
+    if is_wide {
+        put(bytes, high_at, &high);
+    }
+    if superblock.has(read_only::METADATA_CHECKSUM) {
+        let code = checksum(bytes);
+        put(bytes, CHECKSUM_AT, &code.to_le_bytes());
     }
 }
