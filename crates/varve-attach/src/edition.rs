@@ -1,0 +1,227 @@
+//! Finds the newest believable head: at the place itself, at its mirrors, or in the cache folder.
+
+use std::io;
+use std::time::Duration;
+
+use varve_edition::{EditionHead, HEAD_BYTES_MAX, HEAD_NAME, ObjectName, PublishedImage};
+use varve_remote::TargetError;
+use varve_world::{FileName, LockError, Storage, Timestamp};
+
+use crate::edge::sleep;
+use crate::fetcher::PublicationServer;
+use crate::trust::{BelievedHead, TrustError, TrustRules, TrustWarning, believe_head};
+use crate::trust_record::{TrustRecord, TrustRecordError};
+
+const RECORD: &str = "trust";
+const RECORD_LOCK: &str = "trust.lock";
+const RECORD_BYTES_MAX: u64 = 16 << 20;
+/// Another process changes the record for a moment only.
+const LOCK_TRIES: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
+/// A cached head: the server's mark for it in the first line, and then the head.
+const CACHED_HEAD_BYTES_MAX: u64 = HEAD_BYTES_MAX as u64 + 4096;
+
+/// The reason why no edition was opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenEditionError {
+    #[error("{place}")]
+    Target { place: String, source: TargetError },
+    #[error("{place}: there is no publication: no object is named head")]
+    NoHead { place: String },
+    #[error("{place}")]
+    Trust { place: String, source: TrustError },
+    #[error("{place} was never attached with this cache, and nothing is fetched offline")]
+    NotCached { place: String },
+    #[error("the file {RECORD} in the cache folder")]
+    Record(#[source] TrustRecordError),
+    #[error("the file {RECORD} in the cache folder cannot be used")]
+    Storage(#[source] io::Error),
+}
+
+/// A believed edition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachedEdition {
+    pub head: EditionHead,
+    pub warnings: Vec<TrustWarning>,
+    /// The reason why the head comes from the cache; `None` if a server has sent it now.
+    pub cached_because: Option<String>,
+}
+
+/// Opens editions, with a memory in the cache folder if there is one.
+pub struct EditionOpener<'a> {
+    /// The place in the address. The memory is kept for it.
+    pub place: &'a str,
+    /// The place itself, and then other places with the same objects.
+    pub mirrors: &'a [PublicationServer],
+    pub rules: &'a TrustRules,
+    pub folder: Option<&'a dyn Storage>,
+    pub now: Timestamp,
+}
+
+impl EditionOpener<'_> {
+    /// Asks the mirrors in their order, until one has a head that is believed. If no server
+    /// answers, or if there are no mirrors, the cached head is used.
+    ///
+    /// # Errors
+    /// [`OpenEditionError`]. A head that is not believed is never replaced by the cached one.
+    pub fn open(&self) -> Result<AttachedEdition, OpenEditionError> {
+        let record = self.read_record()?;
+        let cached = self.read_cached_head();
+        let mut first_error: Option<OpenEditionError> = None;
+        let mut keep = |error| first_error = first_error.take().or(Some(error));
+        for mirror in self.mirrors {
+            let place = || mirror.name.clone();
+            // A mark means something only to the server that gave it.
+            let known = cached.as_ref().filter(|_| mirror.name == self.place);
+            let mark = known.map(|cached| cached.mark.as_str()).filter(|mark| !mark.is_empty());
+            let (bytes, mark) = match mirror.target.get_whole(&file(HEAD_NAME), HEAD_BYTES_MAX as u64, mark) {
+                Ok(Some(head)) => (head.bytes.to_vec(), head.mark.unwrap_or_default()),
+                Ok(None) => match &cached {
+                    Some(cached) => (cached.bytes.clone(), cached.mark.clone()),
+                    None => continue,
+                },
+                Err(TargetError::NotFound { .. }) => {
+                    keep(OpenEditionError::NoHead { place: place() });
+                    continue;
+                }
+                Err(source) => {
+                    keep(OpenEditionError::Target { place: place(), source });
+                    continue;
+                }
+            };
+            let mut new = record.clone();
+            match believe_head(&bytes, self.place, self.rules, &mut new, self.now) {
+                Ok(believed) => {
+                    self.remember(new, &bytes, if mirror.name == self.place { &mark } else { "" })?;
+                    return Ok(edition(believed, None));
+                }
+                Err(source) => keep(OpenEditionError::Trust { place: place(), source }),
+            }
+        }
+        let reason = match &first_error {
+            None => "offline".to_owned(),
+            Some(error @ OpenEditionError::Target { .. }) => varve_block::with_causes(error),
+            Some(_) => return Err(first_error.unwrap_or(self.not_cached())),
+        };
+        let Some(cached) = cached else { return Err(first_error.unwrap_or(self.not_cached())) };
+        let mut new = record;
+        let believed = believe_head(&cached.bytes, self.place, self.rules, &mut new, self.now);
+        let believed =
+            believed.map_err(|source| OpenEditionError::Trust { place: self.place.to_owned(), source })?;
+        Ok(edition(believed, Some(reason)))
+    }
+
+    fn not_cached(&self) -> OpenEditionError {
+        OpenEditionError::NotCached { place: self.place.to_owned() }
+    }
+
+    fn read_record(&self) -> Result<TrustRecord, OpenEditionError> {
+        let Some(folder) = self.folder else { return Ok(TrustRecord::default()) };
+        match folder.read_whole(&file(RECORD), RECORD_BYTES_MAX) {
+            Ok(bytes) => {
+                TrustRecord::parse(&String::from_utf8_lossy(&bytes)).map_err(OpenEditionError::Record)
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(TrustRecord::default()),
+            Err(error) => Err(OpenEditionError::Storage(error)),
+        }
+    }
+
+    /// Adds to the record what another process may have added to as well, and keeps the head for
+    /// times without a server.
+    fn remember(&self, new: TrustRecord, head: &[u8], mark: &str) -> Result<(), OpenEditionError> {
+        let Some(folder) = self.folder else { return Ok(()) };
+        let _lock = lock(folder).map_err(OpenEditionError::Storage)?;
+        let mut record = self.read_record()?;
+        let before = record.clone();
+        record.merge(new);
+        if record != before {
+            folder.replace(&file(RECORD), record.to_text().as_bytes()).map_err(OpenEditionError::Storage)?;
+        }
+        let contents = [mark.as_bytes(), b"\n", head].concat();
+        let name = self.cached_head();
+        if folder.read_whole(&name, CACHED_HEAD_BYTES_MAX).ok().as_deref() != Some(&contents[..])
+            && let Err(error) = folder.replace(&name, &contents)
+        {
+            tracing::warn!(%error, "the head of the edition is not kept: it is needed to work offline");
+        }
+        Ok(())
+    }
+
+    /// The file of the head of this place.
+    fn cached_head(&self) -> FileName {
+        file(&format!("heads/{}", ObjectName::of(self.place.as_bytes())))
+    }
+
+    fn read_cached_head(&self) -> Option<CachedHead> {
+        let contents = self.folder?.read_whole(&self.cached_head(), CACHED_HEAD_BYTES_MAX).ok()?;
+        let end = contents.iter().position(|byte| *byte == b'\n')?;
+        let (mark, head) = contents.split_at_checked(end)?;
+        let mark = std::str::from_utf8(mark).ok()?.to_owned();
+        Some(CachedHead { mark, bytes: head.get(1..)?.to_vec() })
+    }
+}
+
+struct CachedHead {
+    mark: String,
+    bytes: Vec<u8>,
+}
+
+fn edition(believed: BelievedHead, cached_because: Option<String>) -> AttachedEdition {
+    AttachedEdition { head: believed.head, warnings: believed.warnings, cached_because }
+}
+
+fn file(name: &str) -> FileName {
+    FileName::new(name).expect("the names of the cache folder are valid")
+}
+
+fn lock(folder: &dyn Storage) -> io::Result<Box<dyn varve_world::FileLock>> {
+    for _ in 0..LOCK_TRIES {
+        match folder.lock(&file(RECORD_LOCK), "") {
+            Ok(lock) => return Ok(lock),
+            Err(LockError::Held { .. }) => sleep(LOCK_PAUSE),
+            Err(LockError::Storage { source, .. }) => return Err(source),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps it locked"))
+}
+
+/// The reason why no image was chosen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ChooseImageError {
+    #[error("the edition has no image")]
+    Empty,
+    #[error("the edition has several images: name one of them: {}", names.join(", "))]
+    Several { names: Vec<String> },
+    #[error("the edition has no image {name:?}: it has {}", names.join(", "))]
+    Unknown { name: String, names: Vec<String> },
+    #[error("the oldest image {name:?} is younger than that")]
+    TooOld { name: String },
+}
+
+/// Chooses the newest image of a name that is not younger than `at`. Without a name, there must be
+/// only one.
+///
+/// # Errors
+/// [`ChooseImageError`].
+pub fn choose_image<'a>(
+    images: &'a [PublishedImage],
+    name: Option<&str>,
+    at: Option<Timestamp>,
+) -> Result<&'a PublishedImage, ChooseImageError> {
+    let mut names: Vec<String> = images.iter().map(|image| image.name.clone()).collect();
+    names.sort();
+    names.dedup();
+    let name = match (name, &names[..]) {
+        (Some(name), _) => name.to_owned(),
+        (None, []) => return Err(ChooseImageError::Empty),
+        (None, [only]) => only.clone(),
+        (None, _) => return Err(ChooseImageError::Several { names }),
+    };
+    let named = images.iter().filter(|image| image.name == name);
+    let newest = named.clone().filter(|image| at.is_none_or(|at| image.time <= at));
+    match newest.max_by_key(|image| image.time) {
+        Some(image) => Ok(image),
+        None if named.count() > 0 => Err(ChooseImageError::TooOld { name }),
+        None => Err(ChooseImageError::Unknown { name, names }),
+    }
+}

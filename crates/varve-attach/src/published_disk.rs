@@ -1,0 +1,289 @@
+//! A published disk for random reads. Its map is fetched when it is needed, a page at a time.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quick_cache::sync::Cache;
+use varve_edition::{
+    DiskShape, MapEntry, MapLevel, MapPage, MapPageError, ObjectName, ObjectPart, PAGE_BYTES_MAX,
+    PAGE_ENTRIES_MAX, PublishedImage, ROOT_BYTES_MAX,
+};
+use varve_image::ReadAt;
+use varve_tree::{DueReadAhead, Streams};
+
+use crate::block_supply::{BlockOrigin, BlockSupply};
+use crate::edge::Stopwatch;
+use crate::fetcher::FetchError;
+
+/// The pages that are kept decoded. Each covers 1,024 blocks, and takes about 80 KiB.
+const PAGE_COUNT_MAX: usize = 512;
+/// At most this number of blocks is examined for one search for data.
+const SEARCH_BLOCKS_MAX: u64 = 1 << 16;
+/// At most this number of blocks of one read is requested at once.
+const AT_ONCE_MAX: usize = 64;
+
+/// The reason why a published disk cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadDiskError {
+    #[error("block {block}: {reason}")]
+    Block { block: u64, reason: FetchError },
+    #[error("block {block} has {actual} bytes, but the disk has {expected} there")]
+    Length { block: u64, expected: u64, actual: usize },
+    #[error("the map of the disk: {0}")]
+    Map(FetchError),
+    #[error("the page of the map in the object {object} is invalid: {reason}")]
+    Page { object: ObjectName, reason: MapPageError },
+    #[error("the disk ends before byte {end}")]
+    End { end: u64 },
+}
+
+impl From<ReadDiskError> for io::Error {
+    fn from(error: ReadDiskError) -> Self {
+        let kind = match &error {
+            ReadDiskError::End { .. } => io::ErrorKind::UnexpectedEof,
+            ReadDiskError::Block { reason, .. } | ReadDiskError::Map(reason) => match reason {
+                FetchError::Patience { .. } => io::ErrorKind::TimedOut,
+                FetchError::Offline { .. } | FetchError::Missing { .. } => io::ErrorKind::NotFound,
+                FetchError::WrongBytes { .. } | FetchError::Unpack { .. } => io::ErrorKind::InvalidData,
+            },
+            ReadDiskError::Length { .. } | ReadDiskError::Page { .. } => io::ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+/// One image of a publication. Many threads may read it at once.
+pub struct PublishedDisk {
+    image: PublishedImage,
+    source: Arc<BlockSupply>,
+    root: MapPage,
+    pages: Cache<u64, Arc<MapPage>>,
+    streams: Mutex<Streams>,
+}
+
+impl PublishedDisk {
+    /// Opens an image, and fetches the root of its map.
+    ///
+    /// # Errors
+    /// [`ReadDiskError`].
+    pub fn open(image: PublishedImage, source: Arc<BlockSupply>) -> Result<Self, ReadDiskError> {
+        let part = ObjectPart::alone(image.root.name, image.root.bytes);
+        let root = page(&source, &part, &image.shape, MapLevel::Root)?;
+        let pages = Cache::new(PAGE_COUNT_MAX);
+        Ok(Self { image, source, root, pages, streams: Mutex::default() })
+    }
+
+    /// Returns the image.
+    #[must_use]
+    pub fn image(&self) -> &PublishedImage {
+        &self.image
+    }
+
+    /// Returns the caches and mirrors behind the disk.
+    #[must_use]
+    pub fn source(&self) -> &Arc<BlockSupply> {
+        &self.source
+    }
+
+    /// Fills `into` with the bytes from `offset`.
+    ///
+    /// # Errors
+    /// [`ReadDiskError`]. The contents of `into` are then undefined, and other reads go on.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadDiskError> {
+        let end = offset.saturating_add(into.len() as u64);
+        if end > self.image.shape.size {
+            return Err(ReadDiskError::End { end });
+        }
+        let ahead = self.streams.lock().note(offset..end);
+        let blocks = self.blocks_of(&(offset..end));
+        // All blocks of a long read come at once, and not one after the other.
+        let own = if blocks.end - blocks.start > 1 { self.prefetch(&blocks)? } else { Vec::new() };
+        if let Some(ahead) = ahead {
+            // A failure matters only to the read that needs these blocks.
+            self.prefetch(&self.blocks_of(&ahead)).ok();
+        }
+        let mut rest = into;
+        for block in blocks {
+            let range = self.image.shape.block_range(block);
+            let from = offset.max(range.start);
+            let length = end.min(range.end).saturating_sub(from);
+            let length = usize::try_from(length).unwrap_or(rest.len()).min(rest.len());
+            let (part, others) = std::mem::take(&mut rest).split_at_mut(length);
+            rest = others;
+            let within = usize::try_from(from - range.start).unwrap_or(usize::MAX);
+            self.read_block(block, &own, within, part)?;
+        }
+        Ok(())
+    }
+
+    fn read_block(
+        &self,
+        block: u64,
+        own: &[ObjectName],
+        within: usize,
+        into: &mut [u8],
+    ) -> Result<(), ReadDiskError> {
+        let since = Stopwatch::start();
+        let range = self.image.shape.block_range(block);
+        let part = match self.entry(block)? {
+            MapEntry::Zeros => {
+                into.fill(0);
+                self.source.note(block, None, BlockOrigin::Zeros, since);
+                return Ok(());
+            }
+            MapEntry::Stored(part) => part,
+        };
+        let is_own = own.contains(&part.name);
+        let content = match self.source.content(&part, self.content_bytes_max(), is_own) {
+            Ok((content, origin)) => {
+                // It has come while the blocks before it were read: that is no hit.
+                let was_fetched = is_own && origin == BlockOrigin::Memory;
+                let origin = if was_fetched { BlockOrigin::Waited } else { origin };
+                self.source.note(block, Some(&part), origin, since);
+                content
+            }
+            Err(reason) => {
+                self.source.note(block, Some(&part), BlockOrigin::Failed, since);
+                return Err(ReadDiskError::Block { block, reason });
+            }
+        };
+        let expected = range.end - range.start;
+        if content.len() as u64 != expected {
+            return Err(ReadDiskError::Length { block, expected, actual: content.len() });
+        }
+        let bytes = content.get(within..).and_then(|content| content.get(..into.len()));
+        into.copy_from_slice(bytes.ok_or(ReadDiskError::End { end: range.end })?);
+        Ok(())
+    }
+
+    /// Prefetches what the sequential readers will request next. A front end calls it after it has
+    /// answered.
+    pub fn read_ahead(&self) {
+        let due = self.streams.lock().take_due();
+        if let Some(DueReadAhead::Range(range)) = due {
+            self.prefetch(&self.blocks_of(&range)).ok();
+        }
+    }
+
+    /// Returns the blocks that were not on their way already.
+    fn prefetch(&self, blocks: &Range<u64>) -> Result<Vec<ObjectName>, ReadDiskError> {
+        let mut parts = Vec::new();
+        for block in blocks.clone().take(AT_ONCE_MAX) {
+            if let MapEntry::Stored(part) = self.entry(block)? {
+                parts.push(part);
+            }
+        }
+        Ok(self.source.prefetch(&parts, self.content_bytes_max()))
+    }
+
+    /// Returns the first range within `range` that has stored blocks; `None` if only zeros follow.
+    /// The search is bounded: the rest of a long range of zeros may be reported as data.
+    ///
+    /// # Errors
+    /// [`ReadDiskError`] if the map cannot be read.
+    pub fn next_data_in(&self, range: Range<u64>) -> Result<Option<Range<u64>>, ReadDiskError> {
+        let end = range.end.min(self.image.shape.size);
+        if range.start >= end {
+            return Ok(None);
+        }
+        let blocks = self.blocks_of(&(range.start..end));
+        let is_data = |block| match self.root_entry(block / u64::from(PAGE_ENTRIES_MAX)) {
+            MapEntry::Zeros => Ok(false),
+            MapEntry::Stored(_) => self.entry(block).map(|entry| entry != MapEntry::Zeros),
+        };
+        let mut block = blocks.start;
+        while block < blocks.end && block - blocks.start < SEARCH_BLOCKS_MAX && !is_data(block)? {
+            block += 1;
+        }
+        if block >= blocks.end {
+            return Ok(None);
+        }
+        let first = block;
+        block += 1;
+        while block < blocks.end && block - blocks.start < SEARCH_BLOCKS_MAX && is_data(block)? {
+            block += 1;
+        }
+        let start = self.image.shape.block_range(first).start.max(range.start);
+        Ok(Some(start..self.image.shape.block_range(block - 1).end.min(end)))
+    }
+
+    /// Returns the stored blocks of a page, in the order of the disk.
+    ///
+    /// # Errors
+    /// [`ReadDiskError`] if the map cannot be read.
+    pub(crate) fn stored_parts(&self, page: u64) -> Result<Vec<ObjectPart>, ReadDiskError> {
+        let MapEntry::Stored(_) = self.root_entry(page) else { return Ok(Vec::new()) };
+        let page = self.page(page)?;
+        let parts = page.entries().iter().filter_map(|entry| match entry {
+            MapEntry::Zeros => None,
+            MapEntry::Stored(part) => Some(*part),
+        });
+        Ok(parts.collect())
+    }
+
+    pub(crate) fn content_bytes_max(&self) -> usize {
+        usize::try_from(self.image.shape.block_bytes.get()).unwrap_or(usize::MAX)
+    }
+
+    fn blocks_of(&self, range: &Range<u64>) -> Range<u64> {
+        let block_bytes = u64::from(self.image.shape.block_bytes.get());
+        let end = range.end.min(self.image.shape.size);
+        range.start / block_bytes..end.div_ceil(block_bytes)
+    }
+
+    fn root_entry(&self, page: u64) -> MapEntry {
+        let entry = usize::try_from(page).ok().and_then(|page| self.root.entries().get(page));
+        entry.copied().unwrap_or(MapEntry::Zeros)
+    }
+
+    fn entry(&self, block: u64) -> Result<MapEntry, ReadDiskError> {
+        let (page, number) = (block / u64::from(PAGE_ENTRIES_MAX), block % u64::from(PAGE_ENTRIES_MAX));
+        let MapEntry::Stored(_) = self.root_entry(page) else { return Ok(MapEntry::Zeros) };
+        let page = self.page(page)?;
+        let entry = usize::try_from(number).ok().and_then(|number| page.entries().get(number));
+        Ok(entry.copied().unwrap_or(MapEntry::Zeros))
+    }
+
+    fn page(&self, number: u64) -> Result<Arc<MapPage>, ReadDiskError> {
+        if let Some(page) = self.pages.get(&number) {
+            return Ok(page);
+        }
+        let MapEntry::Stored(part) = self.root_entry(number) else {
+            return Err(ReadDiskError::End { end: self.image.shape.size });
+        };
+        let level = MapLevel::Blocks { page: number };
+        let page = Arc::new(page(&self.source, &part, &self.image.shape, level)?);
+        self.pages.insert(number, Arc::clone(&page));
+        Ok(page)
+    }
+}
+
+fn page(
+    source: &BlockSupply,
+    part: &ObjectPart,
+    shape: &DiskShape,
+    level: MapLevel,
+) -> Result<MapPage, ReadDiskError> {
+    let bytes_max = match level {
+        MapLevel::Root => ROOT_BYTES_MAX,
+        MapLevel::Blocks { .. } => PAGE_BYTES_MAX,
+    };
+    let (content, _): (Bytes, _) = source.content(part, bytes_max, false).map_err(ReadDiskError::Map)?;
+    // Nothing of the disk can be read without its map.
+    source.stored().into_iter().for_each(|cache| cache.favour([part.name]));
+    MapPage::decode(&content, shape, level)
+        .map_err(|reason| ReadDiskError::Page { object: part.object, reason })
+}
+
+impl ReadAt for PublishedDisk {
+    fn size(&self) -> u64 {
+        self.image.shape.size
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        Ok(self.read(offset, into)?)
+    }
+}

@@ -1,0 +1,278 @@
+//! Reads of disks.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use varve_attach::{
+    AccessLog, BlockAccess, BlockOrigin, BlockSupply, CacheBudget, FalsifiedBlock, FetchError, FetchSettings,
+    PublishedDisk, ReadDiskError, StoredCache, fill_cache,
+};
+use varve_image::ReadAt;
+use varve_world::{MemoryStorage, Storage};
+
+use crate::publication::{BLOCK, Layout, Publication, TestServer, disk_of, mirrors, source};
+
+fn cache(storage: &Arc<dyn Storage>) -> StoredCache {
+    StoredCache::open(Arc::clone(storage), CacheBudget::new(64 << 20), "test").unwrap()
+}
+
+fn memory() -> Arc<dyn Storage> {
+    Arc::new(MemoryStorage::new())
+}
+
+fn read(disk: &PublishedDisk, offset: usize, length: usize) -> Result<Vec<u8>, ReadDiskError> {
+    let mut bytes = vec![0xaa; length];
+    disk.read(offset as u64, &mut bytes).map(|()| bytes)
+}
+
+/// Reads at many places, in order and not.
+fn check(disk: &PublishedDisk, expected: &[u8]) {
+    assert_eq!(disk.size(), expected.len() as u64);
+    for step in [100_000, 70_003] {
+        for offset in (0..expected.len()).step_by(step) {
+            let length = step.min(expected.len() - offset);
+            assert!(read(disk, offset, length).unwrap() == expected[offset..offset + length], "{offset}");
+            disk.read_ahead();
+        }
+    }
+    for offset in [expected.len() - 1, 0, expected.len() / 2, 3 * BLOCK - 1] {
+        assert!(read(disk, offset, 1).unwrap() == expected[offset..=offset], "{offset}");
+    }
+    assert_eq!(read(disk, expected.len(), 0), Ok(vec![]));
+    let beyond = read(disk, expected.len(), 1);
+    assert!(matches!(beyond, Err(ReadDiskError::End { .. })), "{beyond:?}");
+}
+
+#[test]
+fn a_disk_reads_as_it_was_published() {
+    for layout in [Layout::Alone, Layout::Packed(5), Layout::Packed(100)] {
+        for lacks_ranges in [false, true] {
+            let publication = Publication::new(disk_of(41), layout);
+            let server = TestServer::with(&publication.objects);
+            server.set(|faults| faults.lacks_ranges = lacks_ranges);
+            let storage = memory();
+            let all = source(&[&server], Some(cache(&storage)));
+            check(&publication.open(&all), &publication.disk);
+            all.wait_idle(Duration::from_secs(9));
+            let figures = all.figures();
+            let stored_count = figures.cache.unwrap().blocks;
+            // 22 different blocks, a page and the root.
+            assert_eq!((stored_count, figures.failed), (24, 0), "{layout:?}");
+            if layout == Layout::Alone {
+                assert_eq!(server.requests(), 24, "each object once");
+            }
+            // Everything is in the cache now, so nobody is asked.
+            drop(all);
+            server.set(|faults| faults.is_down = true);
+            let again = source(&[], Some(cache(&storage)));
+            check(&publication.open(&again), &publication.disk);
+        }
+    }
+}
+
+#[test]
+fn packed_blocks_come_together() {
+    let publication = Publication::new(disk_of(101), Layout::Packed(1000));
+    let server = TestServer::with(&publication.objects);
+    let all = source(&[&server], None);
+    let disk = publication.open(&all);
+    let before = server.requests();
+    assert!(read(&disk, 0, 50 * BLOCK).unwrap() == publication.disk[..50 * BLOCK]);
+    // A page of the map, and then the first block at once and all others together, or nearly so.
+    assert!(server.requests() - before <= 8, "{} requests", server.requests() - before);
+}
+
+#[test]
+fn zeros_cost_nothing_and_are_known_without_a_block() {
+    let mut bytes = vec![0; 3000 * BLOCK];
+    bytes[2999 * BLOCK..].copy_from_slice(&crate::publication::noise(1, BLOCK));
+    let publication = Publication::new(bytes, Layout::Alone);
+    let server = TestServer::with(&publication.objects);
+    let all = source(&[&server], None);
+    let disk = publication.open(&all);
+    assert!(read(&disk, 10 * BLOCK, 2000 * BLOCK).unwrap().iter().all(|byte| *byte == 0));
+    let size = publication.disk.len() as u64;
+    assert_eq!(disk.next_data_in(5..size), Ok(Some(2999 * BLOCK as u64..size)));
+    assert_eq!(disk.next_data_in(5..1000), Ok(None));
+    assert_eq!(disk.next_data_in(size - 10..size), Ok(Some(size - 10..size)));
+    // Two of the three pages have nothing but zeros, so they are one object.
+    assert_eq!(server.requests(), 1 + 2, "the root and the pages");
+}
+
+#[derive(Default)]
+struct Recorded {
+    accesses: Mutex<Vec<BlockAccess>>,
+    falsified: Mutex<Vec<FalsifiedBlock>>,
+}
+
+impl AccessLog for Recorded {
+    fn accessed(&self, access: &BlockAccess) {
+        self.accesses.lock().push(access.clone());
+    }
+
+    fn falsified(&self, block: &FalsifiedBlock) {
+        self.falsified.lock().push(block.clone());
+    }
+}
+
+#[test]
+fn a_falsified_block_is_refused_named_and_taken_from_the_mirror() {
+    let publication = Publication::new(disk_of(9), Layout::Alone);
+    let (bad, good) = (TestServer::with(&publication.objects), TestServer::with(&publication.objects));
+    let part = publication.part(4);
+    bad.set(|faults| {
+        faults.falsified.insert(part.object);
+    });
+    let log = Arc::new(Recorded::default());
+    let open = |servers: &[&Arc<TestServer>]| {
+        let settings = FetchSettings::default();
+        let log = Some(Arc::clone(&log) as Arc<dyn AccessLog>);
+        Arc::new(BlockSupply::open(mirrors(servers), settings, None, 32 << 20, log).unwrap())
+    };
+    let both = open(&[&bad, &good]);
+    let disk = publication.open(&both);
+    let expected = &publication.disk[4 * BLOCK..5 * BLOCK];
+    assert!(read(&disk, 4 * BLOCK, BLOCK).unwrap() == expected);
+    {
+        let falsified = log.falsified.lock();
+        let [block] = &falsified[..] else { panic!("{falsified:?}") };
+        assert_eq!((&block.mirror[..], block.object, block.expected), ("server 0", part.object, part.name));
+        let accesses = log.accesses.lock();
+        let from = BlockOrigin::Fetched { mirror: "server 1".into() };
+        assert!(accesses.iter().any(|access| access.block == 4 && access.origin == from), "{accesses:?}");
+    }
+    assert_eq!(both.figures().falsified, 1);
+
+    // Without a mirror, that read fails, and nothing else.
+    let alone = open(&[&bad]);
+    let disk = publication.open(&alone);
+    let refused = read(&disk, 4 * BLOCK, BLOCK);
+    assert!(
+        matches!(&refused, Err(ReadDiskError::Block { block: 4, reason: FetchError::WrongBytes { object, .. } }) if *object == part.object),
+        "{refused:?}"
+    );
+    assert!(read(&disk, 5 * BLOCK, BLOCK).unwrap() == publication.disk[5 * BLOCK..6 * BLOCK]);
+    // The server was mended.
+    bad.set(|faults| faults.falsified.clear());
+    assert!(read(&disk, 4 * BLOCK, BLOCK).unwrap() == expected);
+}
+
+#[test]
+fn a_server_that_vanishes_fails_one_read_after_its_patience() {
+    let publication = Publication::new(disk_of(9), Layout::Alone);
+    let server = TestServer::with(&publication.objects);
+    let all = source(&[&server], None);
+    let disk = publication.open(&all);
+    read(&disk, 0, BLOCK).unwrap();
+    server.set(|faults| faults.is_down = true);
+    let begun = Instant::now();
+    let failed = read(&disk, 4 * BLOCK, BLOCK);
+    assert!(
+        matches!(&failed, Err(ReadDiskError::Block { reason: FetchError::Patience { reason, .. }, .. }) if reason.contains("nobody answers")),
+        "{failed:?}"
+    );
+    assert!(begun.elapsed() >= Duration::from_millis(290), "{:?}", begun.elapsed());
+    let kind = std::io::Error::from(failed.unwrap_err()).kind();
+    assert_eq!(kind, std::io::ErrorKind::TimedOut);
+    assert!(read(&disk, 0, BLOCK).unwrap() == publication.disk[..BLOCK], "what is in memory goes on");
+    server.set(|faults| faults.is_down = false);
+    // The server rests for a second after its failure, so a patient reader gets the block.
+    std::thread::sleep(Duration::from_millis(900));
+    assert!(read(&disk, 4 * BLOCK, BLOCK).unwrap() == publication.disk[4 * BLOCK..5 * BLOCK]);
+}
+
+#[test]
+fn a_missing_object_is_named_at_once() {
+    let publication = Publication::new(disk_of(9), Layout::Alone);
+    let server = TestServer::with(&publication.objects);
+    let part = publication.part(4);
+    server.set(|faults| {
+        faults.missing.insert(part.object);
+    });
+    let disk = publication.open(&source(&[&server], None));
+    let missing = read(&disk, 4 * BLOCK, 1);
+    assert!(
+        matches!(&missing, Err(ReadDiskError::Block { reason: FetchError::Missing { object }, .. }) if *object == part.object),
+        "{missing:?}"
+    );
+    let good = TestServer::with(&publication.objects);
+    let disk = publication.open(&source(&[&server, &good], None));
+    assert!(read(&disk, 4 * BLOCK, 1).is_ok(), "another one has it");
+}
+
+#[test]
+fn a_late_answer_is_requested_from_the_mirror_as_well() {
+    let publication = Publication::new(disk_of(21), Layout::Alone);
+    let (slow, fast) = (TestServer::with(&publication.objects), TestServer::with(&publication.objects));
+    let settings = FetchSettings::default();
+    let all = BlockSupply::open(mirrors(&[&slow, &fast]), settings, None, 32 << 20, None).unwrap();
+    let disk = publication.open(&Arc::new(all));
+    slow.set(|faults| faults.delay = Duration::from_secs(4));
+    let begun = Instant::now();
+    for block in [0, 1, 4, 5, 8, 9] {
+        let expected = &publication.disk[block * BLOCK..][..BLOCK];
+        assert!(read(&disk, block * BLOCK, BLOCK).unwrap() == expected);
+    }
+    // One read has waited for half a second, and one or two others after the slow one has rested.
+    assert!(begun.elapsed() < Duration::from_millis(2500), "{:?}", begun.elapsed());
+    assert!(fast.requests() >= 6);
+}
+
+#[test]
+fn a_block_is_fetched_once_for_all_its_readers() {
+    let publication = Publication::new(disk_of(9), Layout::Alone);
+    let server = TestServer::with(&publication.objects);
+    let all = source(&[&server], None);
+    let disk = publication.open(&all);
+    read(&disk, BLOCK, 1).unwrap();
+    let before = server.requests();
+    server.set(|faults| faults.delay = Duration::from_millis(100));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                assert!(read(&disk, 4 * BLOCK, 100).unwrap() == publication.disk[4 * BLOCK..][..100])
+            });
+        }
+    });
+    assert_eq!(server.requests() - before, 1);
+    let figures = all.figures();
+    assert!(figures.waited + figures.memory >= 7, "{figures:?}");
+}
+
+#[test]
+fn a_filled_cache_needs_no_server() {
+    for layout in [Layout::Alone, Layout::Packed(7)] {
+        let publication = Publication::new(disk_of(101), layout);
+        let server = TestServer::with(&publication.objects);
+        let storage = memory();
+        let all = source(&[&server], Some(cache(&storage)));
+        let disk = publication.open(&all);
+        read(&disk, 0, 3 * BLOCK).unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let filled = fill_cache(&disk, None, &is_over).unwrap();
+        assert!(filled.is_complete() && filled.blocks > 40, "{filled:?}");
+        assert_eq!(fill_cache(&disk, Some(1), &is_over).unwrap(), filled, "nothing is left to do");
+        drop((disk, all));
+        let offline = source(&[], Some(cache(&storage)));
+        let disk = publication.open(&offline);
+        check(&disk, &publication.disk);
+        assert_eq!(offline.figures().fetched, 0);
+    }
+    // Offline, a block that is not there fails at once.
+    let publication = Publication::new(disk_of(9), Layout::Alone);
+    let server = TestServer::with(&publication.objects);
+    let storage = memory();
+    let all = source(&[&server], Some(cache(&storage)));
+    read(&publication.open(&all), 0, 1).unwrap();
+    all.wait_idle(Duration::from_secs(9));
+    drop(all);
+    let disk = publication.open(&source(&[], Some(cache(&storage))));
+    assert!(read(&disk, 0, 1).is_ok());
+    let missing = read(&disk, 4 * BLOCK, 1);
+    assert!(
+        matches!(&missing, Err(ReadDiskError::Block { reason: FetchError::Offline { .. }, .. })),
+        "{missing:?}"
+    );
+}
