@@ -30,3 +30,6 @@ mod order;
 
 pub use calendar::{Calendar, CivilTime};
 pub use files::Days;
+
+pub(crate) use disk::safe_name;
+pub(crate) use number::{ROOT, number};

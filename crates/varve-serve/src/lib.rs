@@ -26,6 +26,7 @@ pub mod fuse;
 pub mod metrics;
 pub mod nbd;
 pub mod nfs;
+pub mod published;
 pub mod venti;
 pub mod webdav;
 

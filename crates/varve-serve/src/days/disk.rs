@@ -113,7 +113,7 @@ impl OpenDisk {
 
 /// Turns a volume's name into a single path component. The name may not be a valid component: a
 /// hostile disk can hold any bytes.
-fn safe_name(name: &str) -> Vec<u8> {
+pub(crate) fn safe_name(name: &str) -> Vec<u8> {
     let safe: Vec<u8> = name.bytes().map(|byte| if matches!(byte, b'/' | 0) { b'_' } else { byte }).collect();
     if matches!(safe.as_slice(), b"" | b"." | b"..") { b"_".to_vec() } else { safe }
 }

@@ -2,11 +2,11 @@
 
 use varve_image::FileId;
 
-pub(super) const ROOT: FileId = FileId(1);
+pub(crate) const ROOT: FileId = FileId(1);
 
 /// Derives a file number from the first eight bytes of a keyed hash. The result is never 0 and
 /// never the number of the root.
-pub(super) fn number(key: &[u8; 32], parts: &[&[u8]]) -> FileId {
+pub(crate) fn number(key: &[u8; 32], parts: &[&[u8]]) -> FileId {
     let mut hasher = blake3::Hasher::new_keyed(key);
     for part in parts {
         hasher.update(part);
