@@ -363,6 +363,14 @@ impl CommandSession {
         target::open(text, named_by, bytes_per_second, self.frontend.as_ref())
     }
 
+    /// Opens a target for a reader that has other places to turn to: each call tries once.
+    ///
+    /// # Errors
+    /// As [`target`](Self::target).
+    pub fn target_tried_once(&self, text: &str, named_by: NamedBy) -> Result<Arc<dyn Target>> {
+        target::open_tried_once(text, named_by, self.frontend.as_ref())
+    }
+
     /// Opens a target as the world of a read-only store.
     ///
     /// # Errors

@@ -2,14 +2,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
-use varve_remote::{Location, OpenOptions, Pace, Target};
+use varve_remote::{Location, OpenOptions, Pace, RetryPolicy, Target};
 
 use crate::failure::UsageError;
 use crate::known_servers;
 use crate::notice::Notice;
 use crate::user_interface::UserInterface;
+
+/// The longest silence of a mirror. Another one is asked much earlier.
+const MIRROR_SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// The origin of the text that names a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,10 +102,29 @@ pub(crate) fn open(
     bytes_per_second: Option<u64>,
     frontend: &dyn UserInterface,
 ) -> Result<Arc<dyn Target>> {
-    refuse_other_spelling(text)?;
     let up = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
     let is_over = Some(frontend.is_interrupted());
-    let mut options = OpenOptions { up, is_over, ..OpenOptions::from_environment() };
+    open_with(text, named_by, OpenOptions { up, is_over, ..OpenOptions::from_environment() }, frontend)
+}
+
+/// Opens a target for a reader that retries itself.
+pub(crate) fn open_tried_once(
+    text: &str,
+    named_by: NamedBy,
+    frontend: &dyn UserInterface,
+) -> Result<Arc<dyn Target>> {
+    let patience =
+        RetryPolicy { try_count_max: 1, silence_max: MIRROR_SILENCE_MAX, ..RetryPolicy::default() };
+    open_with(text, named_by, OpenOptions { patience, ..OpenOptions::from_environment() }, frontend)
+}
+
+fn open_with(
+    text: &str,
+    named_by: NamedBy,
+    mut options: OpenOptions,
+    frontend: &dyn UserInterface,
+) -> Result<Arc<dyn Target>> {
+    refuse_other_spelling(text)?;
     if options.password.is_some()
         && let Some(server) = text.parse::<Location>()?.asks_for_password()
         && !may_have_password(known_servers::file().as_deref(), &server, named_by, frontend)

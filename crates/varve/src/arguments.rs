@@ -14,6 +14,7 @@ use varve_log::{ArenaMap, ClumpBytes, CompressionLevel, ParityPercent};
 use varve_machine::ImageFormat;
 use varve_world::Timestamp;
 
+mod attach;
 mod bench;
 mod boot;
 mod command_line;
@@ -32,6 +33,7 @@ mod value;
 mod venti;
 mod verify;
 
+pub use attach::AttachArgs;
 pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, OrderChoice};
 pub use boot::{BootArgs, BusChoice, FirmwareChoice};
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
@@ -87,12 +89,12 @@ pub struct Arguments {
     #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "DURATION", value_parser = parse_duration)]
     pub wait: Option<Duration>,
 
-    /// The folder for data that was read from replicas, and their last known state [default:
-    /// ~/.cache/varve]
+    /// The folder for data that was read from replicas and publications, and their last known state
+    /// [default: ~/.cache/varve]
     #[arg(long, global = true, help_heading = EVERYWHERE, env = "VARVE_CACHE", value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub cache: Option<PathBuf>,
 
-    /// The maximum size of the cache for each store's replicas
+    /// The maximum size of the cache for each store's replicas, and for attached disks
     #[arg(long, global = true, help_heading = EVERYWHERE, value_name = "BYTES", default_value = "1G", value_parser = parse_size)]
     pub cache_size: u64,
 
@@ -268,6 +270,9 @@ pub enum Command {
     /// Show, merge and make profiles: the reads of a machine's start, for `publish --profile`
     #[command(subcommand)]
     Profile(ProfileCommand),
+    /// Use a published disk while it is fetched: as a block device, or as files
+    #[command(after_help = attach::ATTACH_HELP)]
+    Attach(Box<AttachArgs>),
     /// Import the blocks of another program's files
     #[command(after_help = venti::IMPORT_HELP)]
     Import(ImportArgs),

@@ -5,7 +5,7 @@
 //! | `taking`    | archive a source: snapshot, import, copy, tag                           |
 //! | `looking`   | see what is archived: snapshots, ls, find, diff, stats                  |
 //! | `restoring` | bring it back: restore, cat                                             |
-//! | `serving`   | reach it from other programs: mount, serve, boot, venti                 |
+//! | `serving`   | reach it from other programs: mount, serve, attach, boot, venti         |
 //! | `keeping`   | look after a store: init, key, verify, repair, reindex, replicate, clone, publish |
 //! | `planning`  | size a machine: plan, bench                                             |
 //! | `reference` | print the reference pages: completions, man                             |
@@ -54,6 +54,7 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Replicate(args) => keeping::replicate::run(invocation, args),
         Command::Publish(args) => keeping::publish::run(invocation, args),
         Command::Profile(args) => keeping::profile::run(invocation, args),
+        Command::Attach(args) => serving::attach::run(invocation, args),
         Command::Clone(args) => keeping::clone::run(invocation, args),
         Command::Import(args) => taking::import::run(invocation, args),
         Command::Copy(args) => taking::copy::run(invocation, args),

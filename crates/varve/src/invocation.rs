@@ -16,6 +16,8 @@ pub struct Invocation {
     pub quiet: bool,
     /// The number of `-v` options.
     pub verbose: u8,
+    /// The maximum size of the cache of attached disks.
+    pub cache_bytes: u64,
 }
 
 impl Invocation {
@@ -40,6 +42,6 @@ impl Invocation {
         };
         let session = CommandSession::new(settings, Arc::new(Terminal { quiet: arguments.quiet }));
         let (json, quiet, verbose) = (arguments.json, arguments.quiet, arguments.verbose);
-        Self { session, json, quiet, verbose }
+        Self { session, json, quiet, verbose, cache_bytes: arguments.cache_size }
     }
 }

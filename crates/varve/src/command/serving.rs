@@ -1,5 +1,6 @@
 //! Reaching snapshots and blocks from other programs.
 
+pub mod attach;
 pub mod boot;
 pub mod mount;
 pub mod serve;

@@ -258,7 +258,7 @@ fn the_program_prints_what_the_page_on_publishing_says() {
             None => session.last_mut().unwrap().1 += &format!("{line}\n"),
         }
     }
-    assert_eq!(session.len(), 4, "{session:?}");
+    assert_eq!(session.len(), 5, "{session:?}");
     let on_page = key_in(PAGE);
     let mut own = on_page.clone();
     for (command, expected) in session {

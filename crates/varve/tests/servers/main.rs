@@ -11,6 +11,8 @@
 mod kinds;
 #[path = "../../../varve-remote/tests/servers/lonely_server.rs"]
 mod lonely_server;
+#[path = "../harness/mount_point/mod.rs"]
+mod mount_point;
 #[path = "../../../varve-remote/tests/servers/proxy.rs"]
 mod proxy;
 #[path = "../harness/recovery_page/mod.rs"]
@@ -18,6 +20,7 @@ mod recovery_page;
 #[path = "../harness/sandbox/mod.rs"]
 mod sandbox;
 
+mod attached;
 mod in_the_middle;
 mod published;
 mod second_home;

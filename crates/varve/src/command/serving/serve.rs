@@ -1,6 +1,6 @@
 //! `varve serve`
 
-mod metrics;
+pub(super) mod metrics;
 mod proxies;
 mod venti;
 
@@ -199,7 +199,7 @@ fn open_to_write(invocation: &Invocation) -> Result<(Archive, Option<String>)> {
 
 /// The error of a front end that cannot listen. An address that other machines can reach is a usage
 /// error without `--expose`.
-fn not_listening(error: ListenError) -> anyhow::Error {
+pub(super) fn not_listening(error: ListenError) -> anyhow::Error {
     match error {
         ListenError::Exposed { .. } | ListenError::ExposedNumbers { .. } => {
             UsageError(error.to_string()).into()
@@ -303,8 +303,12 @@ fn tell(notice: ServiceState) {
 }
 
 fn memory(args: &ServeArgs) -> u64 {
-    let [least, most] = MEMORY_BOUNDS;
-    args.memory.unwrap_or_else(|| {
+    memory_within(args.memory, MEMORY_BOUNDS)
+}
+
+/// Returns the size of a cache: as requested, or a part of the machine's memory within bounds.
+pub(super) fn memory_within(requested: Option<u64>, [least, most]: [u64; 2]) -> u64 {
+    requested.unwrap_or_else(|| {
         let system = rustix::system::sysinfo();
         let bytes = (system.totalram as u64).saturating_mul(system.mem_unit.into());
         (bytes / MEMORY_SHARE).clamp(least, most)

@@ -96,24 +96,33 @@ fn index_numbers(store: &Store, page: &mut MetricsText) {
 }
 
 #[derive(Default)]
-struct MetricsText(String);
+pub(in crate::command::serving) struct MetricsText(String);
 
 impl MetricsText {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
+    pub(in crate::command::serving) fn into_text(self) -> String {
+        self.0
+    }
+
+    pub(in crate::command::serving) fn head(&mut self, name: &str, help: &str, kind: &str) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+    pub(in crate::command::serving) fn gauge(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "gauge");
         let _ = writeln!(self.0, "{name} {value}");
     }
 
-    fn counter(&mut self, name: &str, help: &str, value: u64) {
+    pub(in crate::command::serving) fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.head(name, help, "counter");
         let _ = writeln!(self.0, "{name} {value}");
     }
 
-    fn labelled(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub(in crate::command::serving) fn labelled(
+        &mut self,
+        name: &str,
+        labels: &[(&str, &str)],
+        value: impl Display,
+    ) {
         let escaped = |of: &str| of.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
         let labels: Vec<String> =
             labels.iter().map(|(label, of)| format!("{label}=\"{}\"", escaped(of))).collect();

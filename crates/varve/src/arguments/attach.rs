@@ -1,0 +1,129 @@
+//! The arguments of `varve attach`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgGroup, Args, ValueHint};
+use varve_edition::PublicationAddress;
+use varve_serve::nbd::Endpoint;
+
+use super::value::{parse_duration, parse_size};
+
+pub const ATTACH_HELP: &str = "\
+Blocks are fetched when they are read, checked with the key in the address, and kept in the cache (--cache, --cache-size) for the \
+next time. Wrong bytes from a server are never used: the block is fetched from a mirror, or that one read fails. A disk stays the \
+edition that it was when it was attached. It ends at the first signal to end.
+
+Without a server, everything that is in the cache can still be read. --fill completes the cache, and --offline asks no server at \
+all.
+
+Examples:
+  varve attach 'https://host/disks/#varve1-KEY' --nbd unix:web.sock      the only image, or the newest of its name
+  varve attach 'https://host/disks/#varve1-KEY' web@2026-05-01 --mount /mnt/web
+                                                                   an older day, as files
+  varve attach 'https://host/disks/#varve1-KEY' web --nbd 127.0.0.1:10809 --overlay changes
+                                                                   writes are kept in a file
+  varve attach 'https://host/disks/#varve1-KEY' web --fill               fetch everything, and end";
+
+#[derive(Debug, Clone, Args)]
+#[command(group = ArgGroup::new("attach_doors").required(true).multiple(true).args(["nbd", "mount", "fill"]))]
+pub struct AttachArgs {
+    /// The address of the publication, with the publisher's key: URL#varve1-KEY
+    ///
+    /// A folder, a web server (http:// or https://), and the kinds of targets of `publish`.
+    #[arg(value_name = "ADDRESS", value_hint = ValueHint::AnyPath)]
+    pub address: PublicationAddress,
+
+    /// The image: NAME (the newest of that name), or NAME@2026-05-01 (the newest on or before that
+    /// day)
+    #[arg(value_name = "IMAGE")]
+    pub image: Option<String>,
+
+    /// Serve the disk as a network block device: at HOST:PORT, :PORT (on all addresses) or
+    /// unix:PATH
+    #[arg(long, value_name = "ADDRESS")]
+    pub nbd: Option<Endpoint>,
+
+    /// Mount a folder with the disk (disk.raw) and the files of its volumes
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub mount: Option<PathBuf>,
+
+    /// Let NBD clients write, and keep their writes in this file for the next time
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "nbd")]
+    pub overlay: Option<PathBuf>,
+
+    /// Let NBD clients write, and discard their writes at the end
+    #[arg(long, requires = "nbd", conflicts_with = "overlay")]
+    pub writable: bool,
+
+    /// Another place with the same files; may be given several times
+    ///
+    /// The mirrors that the edition names are used as well.
+    #[arg(long = "mirror", value_name = "URL", conflicts_with = "offline")]
+    pub mirrors: Vec<String>,
+
+    /// Fetch everything that is not in the cache; without --nbd and --mount, end after that
+    #[arg(long, conflicts_with = "offline")]
+    pub fill: bool,
+
+    /// The maximum rate of --fill, in bytes a second
+    #[arg(long, value_name = "BYTES", requires = "fill", value_parser = parse_size)]
+    pub fill_rate: Option<u64>,
+
+    /// Read from the cache alone
+    #[arg(long)]
+    pub offline: bool,
+
+    /// The time that a read waits for a server, such as 60s or 10m, or forever
+    ///
+    /// After it, that read fails, and all others go on. Guests may give up sooner: Linux waits 30 s
+    /// for SCSI and SATA disks, and without a limit for virtio.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_patience)]
+    pub patience: AttachPatience,
+
+    /// The memory for decompressed blocks [default: an eighth of the machine's memory, from 64M to
+    /// 1G]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub memory: Option<u64>,
+
+    /// Do not keep blocks and seen editions on this machine
+    #[arg(long, conflicts_with_all = ["offline", "fill"])]
+    pub no_cache: bool,
+
+    /// A file with the publisher's key (varve1-…), if the address has none; may be given several
+    /// times
+    #[arg(long = "publisher", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub publishers: Vec<PathBuf>,
+
+    /// Believe the key that has signed the edition, if none is given, and remember it
+    #[arg(long)]
+    pub trust_first_use: bool,
+
+    /// Accept an older edition than one that this machine has seen
+    #[arg(long)]
+    pub allow_older: bool,
+
+    /// Refuse an edition that has expired, instead of a warning
+    #[arg(long)]
+    pub strict: bool,
+
+    /// Append a line for each access to a block to this file: its origin, its bytes and its time
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub log: Option<PathBuf>,
+
+    /// Serve metrics for Prometheus by HTTP: at IP:PORT, under /metrics
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<SocketAddr>,
+}
+
+/// The time that a read waits; `None` is for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttachPatience(pub Option<Duration>);
+
+fn parse_patience(text: &str) -> Result<AttachPatience, String> {
+    match text {
+        "forever" => Ok(AttachPatience(None)),
+        text => parse_duration(text).map(|time| AttachPatience(Some(time))),
+    }
+}

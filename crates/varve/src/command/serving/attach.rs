@@ -1,0 +1,382 @@
+//! `varve attach`
+
+mod access_file;
+mod figures;
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
+use varve_attach::{
+    AccessLog, AttachedEdition, BlockSupply, CacheBudget, ChooseImageError, EditionOpener, FetchSettings,
+    FillReport, OpenCacheError, OpenEditionError, PublicationServer, PublishedDisk, StoredCache, TrustError,
+    TrustRules, TrustWarning, choose_image, fill_cache,
+};
+use varve_edition::{EditionKey, PublishedImage};
+use varve_serve::fuse::{self, Mounted};
+use varve_serve::nbd::{NbdServer, NbdSettings, OneDisk, Overlay, ServedDisk};
+use varve_serve::published::{PublishedExport, PublishedFolder};
+use varve_session::{NamedBy, UsageError, WithHint, target};
+use varve_world::{Clock, RealClock, RealStorage, Storage};
+
+use self::access_file::AccessFile;
+use super::serve::{memory_within, nbd_address, not_listening, unnamed_file};
+use crate::arguments::AttachArgs;
+use crate::invocation::Invocation;
+use crate::outcome::CommandOutcome;
+use crate::{moment, say, show};
+
+/// Poll interval for signals, and for an unmount by another program.
+const LOOK: Duration = Duration::from_millis(100);
+/// The last blocks on their way are kept if they come within this time.
+const LAST_FETCHES: Duration = Duration::from_millis(500);
+const MEMORY_BOUNDS: [u64; 2] = [64 << 20, 1 << 30];
+const KEY_FILE_BYTES_MAX: u64 = 4096;
+
+pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome> {
+    let is_over = over_on_signal().context("cannot catch signals")?;
+    let folder = cache_folder(invocation, args)?;
+    let place = target::shown(&args.address.place);
+    let mut mirrors = named_servers(invocation, args)?;
+    let rules = TrustRules {
+        keys: keys(args)?,
+        trusts_first_use: args.trust_first_use,
+        allows_older: args.allow_older,
+        is_strict: args.strict,
+    };
+    let opener = EditionOpener {
+        place: &place,
+        mirrors: &mirrors,
+        rules: &rules,
+        folder: folder.as_deref(),
+        now: RealClock.now(),
+    };
+    let edition = opener.open().with_hint(edition_hint).context("the publication is not attached")?;
+    warn(&edition);
+    let image = chosen(args, &edition)?;
+    add_servers(invocation, args, &edition, &mut mirrors);
+    let log = args.log.as_deref().map(AccessFile::open).transpose()?.map(Arc::new);
+    let settings = FetchSettings { patience: args.patience.0, ..FetchSettings::default() };
+    let stored = folder.and_then(|folder| open_cache(invocation, folder));
+    let memory = memory_within(args.memory, MEMORY_BOUNDS);
+    let access_log = log.clone().map(|log| log as Arc<dyn AccessLog>);
+    let source = Arc::new(BlockSupply::open(mirrors, settings, stored, memory, access_log)?);
+    let disk = PublishedDisk::open(image.clone(), Arc::clone(&source));
+    let disk = Arc::new(disk.with_context(|| format!("{} cannot be read", shown(&image)))?);
+
+    let server = args.nbd.as_ref().map(|_| nbd_server(args, &disk)).transpose()?;
+    let mounted = args.mount.as_deref().map(|folder| mount(&place, folder, &disk)).transpose()?;
+    let metrics = args.metrics.map(|address| {
+        let source = Arc::downgrade(&source);
+        varve_serve::metrics::serve(address, false, Arc::new(move || figures::page(&source)))
+    });
+    let metrics = metrics.transpose().map_err(not_listening)?;
+    let is_served = server.is_some() || mounted.is_some();
+    if is_served {
+        let metrics = metrics.as_ref().map(|metrics| format!("http://{}/metrics", metrics.address()));
+        announce(invocation, &edition, &image, server.as_ref(), mounted.as_ref(), metrics);
+    }
+    let filled = match (args.fill, is_served) {
+        (false, _) => None,
+        (true, false) => Some(fill(invocation.json, args.fill_rate, &disk, &is_over)?),
+        (true, true) => {
+            fill_beside(invocation.json, args.fill_rate, &disk, &is_over)?;
+            None
+        }
+    };
+    let has_ended = || mounted.as_ref().is_some_and(Mounted::has_ended);
+    while is_served && !is_over.load(Ordering::Relaxed) && !has_ended() {
+        std::thread::park_timeout(LOOK);
+    }
+    is_over.store(true, Ordering::Relaxed);
+    drop(metrics);
+    if let Some(server) = server {
+        server.drain();
+    }
+    if let Some(mounted) = mounted {
+        let at = mounted.at().display().to_string();
+        mounted.unmount().with_context(|| format!("{at} is still mounted"))?;
+    }
+    if let Some(log) = log {
+        log.flush();
+    }
+    source.wait_idle(LAST_FETCHES);
+    figures::tell(invocation, &source.figures());
+    let is_incomplete = filled.is_some_and(|filled| !filled.is_complete());
+    Ok(if is_incomplete { CommandOutcome::Failed } else { CommandOutcome::Done })
+}
+
+/// Returns a flag that a signal to end sets. Further signals change nothing: a process that dies
+/// while its mount exists leaves a dead mount behind.
+fn over_on_signal() -> std::io::Result<Arc<AtomicBool>> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        flag::register(signal, Arc::clone(&is_over))?;
+    }
+    Ok(is_over)
+}
+
+/// Makes the folder for seen editions and blocks. Without it, the disk is attached all the same.
+fn cache_folder(invocation: &Invocation, args: &AttachArgs) -> Result<Option<Arc<dyn Storage>>> {
+    if args.no_cache {
+        return Ok(None);
+    }
+    let Some(folder) = invocation.session.cache_folder().map(|folder| folder.join("attach")) else {
+        return without_cache(args, "the home folder is not known: name a folder with --cache");
+    };
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder.join("heads"));
+    match made {
+        Ok(()) => Ok(Some(Arc::new(RealStorage::new(&folder)))),
+        Err(error) => without_cache(args, &format!("{}: {error}", folder.display())),
+    }
+}
+
+fn without_cache(args: &AttachArgs, reason: &str) -> Result<Option<Arc<dyn Storage>>> {
+    if args.offline || args.fill {
+        bail!("there is no cache: {reason}");
+    }
+    remark!("varve: no cache is used, and no seen edition is remembered: {reason}");
+    Ok(None)
+}
+
+fn open_cache(invocation: &Invocation, folder: Arc<dyn Storage>) -> Option<StoredCache> {
+    let holder = format!("process {}", std::process::id());
+    match StoredCache::open(folder, CacheBudget::new(invocation.cache_bytes), &holder) {
+        Ok(cache) => Some(cache),
+        Err(error @ OpenCacheError::InUse { .. }) => {
+            remark!("varve: {error}: this one goes on without; name another folder with --cache");
+            None
+        }
+        Err(error) => {
+            remark!("varve: no blocks are kept: {}", varve_block::with_causes(&error));
+            None
+        }
+    }
+}
+
+/// The key in the address, and those in key files.
+fn keys(args: &AttachArgs) -> Result<Vec<EditionKey>> {
+    let mut keys: Vec<EditionKey> = args.address.key.into_iter().collect();
+    for file in &args.publishers {
+        let context = || format!("cannot read the publisher's key in {}", file.display());
+        let length = fs::metadata(file).with_context(context)?.len();
+        if length > KEY_FILE_BYTES_MAX {
+            bail!("{}: it is too long for the key of a publisher", file.display());
+        }
+        keys.push(fs::read_to_string(file).with_context(context)?.trim().parse().with_context(context)?);
+    }
+    Ok(keys)
+}
+
+/// The place itself and the mirrors on the command line.
+fn named_servers(invocation: &Invocation, args: &AttachArgs) -> Result<Vec<PublicationServer>> {
+    if args.offline {
+        return Ok(Vec::new());
+    }
+    let places = [&args.address.place].into_iter().chain(&args.mirrors);
+    places
+        .map(|place| {
+            // An address of the same publication may be given as a mirror.
+            let place = place.split("#varve1-").next().unwrap_or(place).trim_end_matches('/');
+            let target = invocation.session.target_tried_once(place, NamedBy::User)?;
+            Ok(PublicationServer { name: target::shown(place), target })
+        })
+        .collect()
+}
+
+/// Adds the mirrors that the edition names. One that cannot be used is left out.
+fn add_servers(
+    invocation: &Invocation,
+    args: &AttachArgs,
+    edition: &AttachedEdition,
+    mirrors: &mut Vec<PublicationServer>,
+) {
+    if args.offline {
+        return;
+    }
+    for place in &edition.head.fields().mirrors {
+        let place = place.trim_end_matches('/');
+        let name = target::shown(place);
+        if mirrors.iter().any(|mirror| mirror.name == name) {
+            continue;
+        }
+        match invocation.session.target_tried_once(place, NamedBy::Store) {
+            Ok(target) => mirrors.push(PublicationServer { name, target }),
+            Err(error) => remark!("varve: the mirror {name} is not used: {error:#}"),
+        }
+    }
+}
+
+fn edition_hint(error: &OpenEditionError) -> Option<&'static str> {
+    let OpenEditionError::Trust { source, .. } = error else { return None };
+    match source {
+        TrustError::NoKey { .. } => Some(
+            "give the address with its key (…#varve1-KEY), a key file with --publisher, or --trust-first-use",
+        ),
+        TrustError::Older { .. } | TrustError::Forked { .. } | TrustError::OtherPublication => {
+            Some("ask the publisher; if it is meant to be so, --allow-older believes it")
+        }
+        TrustError::Expired { .. } => Some("without --strict this is only a warning"),
+        TrustError::Head(_) => Some("check the key in the address"),
+    }
+}
+
+fn warn(edition: &AttachedEdition) {
+    let serial = edition.head.fields().serial;
+    if let Some(reason) = edition.cached_because.as_ref().filter(|reason| *reason != "offline") {
+        remark!("varve: edition {serial} comes from the cache, because no server has answered: {reason}");
+    }
+    for warning in &edition.warnings {
+        match warning {
+            TrustWarning::Expired { expires } => remark!(
+                "varve: edition {serial} has expired ({}): a newer one may be kept from you",
+                moment::show(*expires)
+            ),
+            TrustWarning::FromTheFuture { time } => remark!(
+                "varve: edition {serial} is of {}: a clock is wrong, this machine's or the publisher's",
+                moment::show(*time)
+            ),
+            TrustWarning::Older { serial, seen } => {
+                remark!("varve: edition {serial} is older than edition {seen}, which was seen before");
+            }
+            TrustWarning::FirstUse { key } => {
+                remark!("varve: the key {key} is trusted from now on for this place");
+            }
+            TrustWarning::NewKey { key } => {
+                remark!("varve: the publisher has changed the key to {key}: use it in the address");
+            }
+        }
+    }
+}
+
+fn chosen(args: &AttachArgs, edition: &AttachedEdition) -> Result<PublishedImage> {
+    let images = &edition.head.fields().images;
+    let (name, at) = match args.image.as_deref().map(|text| (text, text.rsplit_once('@'))) {
+        None => (None, None),
+        Some((name, None)) => (Some(name), None),
+        Some((text, Some((name, time)))) => {
+            let at = moment::parse_last(time);
+            let at = at.ok_or_else(|| UsageError(format!("{text:?}: write NAME@2026-05-01 or NAME")))?;
+            (Some(name).filter(|name| !name.is_empty()), Some(at))
+        }
+    };
+    choose_image(images, name, at).cloned().map_err(|error| match error {
+        ChooseImageError::Several { .. } => UsageError(error.to_string()).into(),
+        error => error.into(),
+    })
+}
+
+fn shown(image: &PublishedImage) -> String {
+    format!("{}@{}", show::name(image.name.as_bytes()), moment::show(image.time))
+}
+
+fn nbd_server(args: &AttachArgs, disk: &Arc<PublishedDisk>) -> Result<NbdServer> {
+    let image = disk.image();
+    let export: Arc<dyn ServedDisk> = Arc::new(PublishedExport(Arc::clone(disk)));
+    let identity = image.root.name.to_string();
+    let served: Arc<dyn ServedDisk> = match &args.overlay {
+        Some(path) => Arc::new(Overlay::keep(export, &identity, path)?),
+        None if args.writable => Arc::new(Overlay::throw_away(export, unnamed_file()?)?),
+        None => export,
+    };
+    let disks = OneDisk::new(vec![image.name.clone(), shown(image)], shown(image), served);
+    let endpoint = args.nbd.as_ref().context("no address is given")?;
+    // Reads wait for servers, so a client may have many at once.
+    let settings = NbdSettings { workers_per_connection: 16, ..NbdSettings::default() };
+    NbdServer::start(endpoint, Arc::new(disks), settings)
+        .with_context(|| format!("cannot listen at {endpoint}"))
+}
+
+fn mount(place: &str, folder: &Path, disk: &Arc<PublishedDisk>) -> Result<Mounted> {
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let files = PublishedFolder::new(Arc::clone(disk), owner);
+    let options = fuse::MountOptions { source: format!("varve:{place}"), allow_other: false };
+    Ok(fuse::mount(Arc::new(files), folder, &options)?)
+}
+
+fn announce(
+    invocation: &Invocation,
+    edition: &AttachedEdition,
+    image: &PublishedImage,
+    server: Option<&NbdServer>,
+    mounted: Option<&Mounted>,
+    metrics: Option<String>,
+) {
+    let nbd = server.map(|server| nbd_address(server.endpoint(), ""));
+    let mounted = mounted.map(|mounted| mounted.at().display().to_string());
+    let serial = edition.head.fields().serial;
+    if invocation.json {
+        let fields = json!({
+            "name": image.name,
+            "time": moment::rfc3339(image.time),
+            "size": image.shape.size,
+            "serial": serial,
+            "from_cache": edition.cached_because.is_some(),
+            "nbd": nbd,
+            "mounted": mounted,
+            "metrics": metrics,
+        });
+        say::record("attached", fields);
+        return;
+    }
+    say!("{} of edition {serial}: {}", shown(image), show::bytes(image.shape.size));
+    nbd.iter().for_each(|address| say!("serving at {address}"));
+    metrics.iter().for_each(|address| say!("metrics at {address}"));
+    if let Some(at) = mounted {
+        say!("mounted on {at}; unmount it with Ctrl-C or `fusermount3 -u {at}`");
+    }
+}
+
+/// Completes the cache, and reports it.
+fn fill(
+    json: bool,
+    bytes_per_second: Option<u64>,
+    disk: &PublishedDisk,
+    is_over: &Arc<AtomicBool>,
+) -> Result<FillReport> {
+    if disk.source().stored().is_none() {
+        bail!("the cache cannot be completed, because it is not used");
+    }
+    let filled = fill_cache(disk, bytes_per_second, is_over).context("the cache is not complete")?;
+    if json {
+        let fields = json!({
+            "blocks": filled.blocks, "bytes": filled.bytes, "blocks_there": filled.blocks_there,
+            "complete": filled.is_complete(),
+        });
+        say::record("filled", fields);
+    } else if filled.is_complete() {
+        let (blocks, bytes) = (show::count(filled.blocks, "block"), show::bytes(filled.bytes));
+        say!("the cache is complete: {blocks} of {bytes}; `attach --offline` needs no server");
+    } else {
+        let all = show::count(filled.blocks, "block");
+        say!(
+            "the cache has {} of {all}: no server has the others now, or --cache-size is too small",
+            filled.blocks_there
+        );
+    }
+    Ok(filled)
+}
+
+/// Does the same on a thread of its own, while the disk is served.
+fn fill_beside(
+    json: bool,
+    bytes_per_second: Option<u64>,
+    disk: &Arc<PublishedDisk>,
+    is_over: &Arc<AtomicBool>,
+) -> Result<()> {
+    let (disk, is_over) = (Arc::clone(disk), Arc::clone(is_over));
+    let fill = move || {
+        if let Err(error) = fill(json, bytes_per_second, &disk, &is_over) {
+            remark!("varve: {error:#}");
+        }
+    };
+    std::thread::Builder::new().name("fill".into()).spawn(fill)?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! The figures of an attached disk: as metrics, and as a summary at the end.
+
+use std::sync::Weak;
+
+use serde_json::json;
+use varve_attach::{AttachFigures, BlockSupply};
+
+use super::super::serve::metrics::MetricsText;
+use crate::invocation::Invocation;
+use crate::{say, show};
+
+/// Returns the page with the current values.
+pub(super) fn page(source: &Weak<BlockSupply>) -> String {
+    let mut page = MetricsText::default();
+    let Some(source) = source.upgrade() else { return String::new() };
+    let figures = source.figures();
+    let name = "varve_attach_blocks_total";
+    page.head(name, "Accesses to blocks, by where the block came from.", "counter");
+    for (origin, value) in [
+        ("zeros", figures.zeros),
+        ("memory", figures.memory),
+        ("storage", figures.storage),
+        ("waited", figures.waited),
+        ("fetched", figures.fetched),
+        ("failed", figures.failed),
+    ] {
+        page.labelled(name, &[("origin", origin)], value);
+    }
+    let name = "varve_attach_received_bytes_total";
+    page.head(name, "Bytes of blocks that servers have sent, by what they were fetched for.", "counter");
+    for (purpose, value) in
+        [("reader", figures.reader_bytes), ("ahead", figures.ahead_bytes), ("fill", figures.fill_bytes)]
+    {
+        page.labelled(name, &[("purpose", purpose)], value);
+    }
+    page.counter(
+        "varve_attach_falsified_total",
+        "Blocks that a server has sent with wrong bytes. They were not used.",
+        figures.falsified,
+    );
+    if let Some(cache) = figures.cache {
+        page.gauge("varve_attach_cache_blocks", "Blocks in the cache on disk.", cache.blocks);
+        page.gauge("varve_attach_cache_bytes", "Bytes of the cache on disk.", cache.bytes);
+        page.counter(
+            "varve_attach_cache_damaged_total",
+            "Blocks of the cache on disk that were found damaged.",
+            cache.damaged,
+        );
+    }
+    page.into_text()
+}
+
+/// Prints the figures at the end.
+pub(super) fn tell(invocation: &Invocation, figures: &AttachFigures) {
+    let received = figures.reader_bytes + figures.ahead_bytes + figures.fill_bytes;
+    if invocation.json {
+        let fields = json!({
+            "zeros": figures.zeros, "memory": figures.memory, "storage": figures.storage,
+            "waited": figures.waited, "fetched": figures.fetched, "failed": figures.failed,
+            "received_bytes": received, "falsified": figures.falsified,
+            "cache_damaged": figures.cache.map(|cache| cache.damaged),
+        });
+        return say::record("detached", fields);
+    }
+    if invocation.quiet {
+        return;
+    }
+    let fetched = figures.fetched + figures.waited;
+    say!(
+        "blocks: {} from memory, {} from the cache, {fetched} fetched; {} received",
+        figures.memory,
+        figures.storage,
+        show::bytes(received)
+    );
+    if figures.falsified > 0 {
+        say!("{} refused", show::count(figures.falsified, "falsified block"));
+    }
+    if figures.failed > 0 {
+        say!("{} failed", show::count(figures.failed, "read"));
+    }
+}
