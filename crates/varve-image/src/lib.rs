@@ -8,7 +8,8 @@
 //! Invariants:
 //! - Every byte of a disk is hostile. No reader panics, recurses without a bound, or allocates
 //!   memory in proportion to a number that it has only read.
-//! - Nothing is written: blocks that move are only shown in their new places. A reader names the part that it cannot read, and the reason.
+//! - Nothing is written: blocks that move are only shown in their new places. A reader names the
+//!   part that it cannot read, and the reason.
 //! - File numbers are stable: the same disk gives the same file the same [`FileId`], today and in a
 //!   year.
 //!

@@ -58,8 +58,8 @@ pub struct RelocatedDisk {
 }
 
 impl RelocatedDisk {
-    /// Plans new places for the blocks that were read. The reads are ranges of bytes of the disk, in
-    /// the order of first access. Moved blocks share no unit of `align_bytes` of the disk with
+    /// Plans new places for the blocks that were read. The reads are ranges of bytes of the disk,
+    /// in the order of first access. Moved blocks share no unit of `align_bytes` of the disk with
     /// others while there is space.
     #[must_use]
     pub fn plan(disk: Arc<dyn ReadAt>, reads: &[Range<u64>], align_bytes: u64) -> Self {

@@ -334,10 +334,7 @@ fn crash_everywhere(kind: StoreKind, step: usize, count: OutcomeCount) -> u64 {
     for call in (0..).step_by(step) {
         match seen.crash_at(&whole, call, count) {
             Ok(true) => {}
-            Ok(false) => {
-                println!("{kind:?}: {call} calls, {} states", seen.0.len());
-                return call;
-            }
+            Ok(false) => return call,
             Err(broken) => panic!("{kind:?}, power cut at call {call}, {broken}"),
         }
     }

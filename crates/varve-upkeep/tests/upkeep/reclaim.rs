@@ -350,7 +350,6 @@ fn a_power_cut_at_any_call_loses_no_live_block() {
             call += step;
         }
         assert!(call > 100, "{form:?}: only {call} calls");
-        println!("{form:?}: {call} calls, {} states", collection.seen.len());
     }
 }
 

@@ -29,11 +29,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use claims::Claims;
+use claims::BlockClaims;
 use destination::Handout;
 use edits::Edits;
 use extents::ExtentLeaf;
-use units::FilePart;
+use units::HotPart;
 pub(crate) use untouchable::is_lilo;
 
 use super::ExtFileSystem;
@@ -130,7 +130,7 @@ impl Relocation {
         options: RelocationOptions,
     ) -> Result<Self, RelocationError> {
         untouchable::check(files)?;
-        let claims = Claims::scan(files)?;
+        let claims = BlockClaims::scan(files)?;
         let block_bytes = u64::from(files.block_bytes()).max(1);
         let in_blocks = |read: &Range<u64>| {
             let end = read.end.div_ceil(block_bytes).min(files.block_count());
@@ -328,7 +328,7 @@ struct Plan<'a> {
     files: &'a ExtFileSystem,
     options: RelocationOptions,
     movable: BTreeMap<u32, (MovableFile, units::FileReads)>,
-    parts: Vec<FilePart>,
+    parts: Vec<HotPart>,
 }
 
 impl Plan<'_> {
@@ -385,7 +385,7 @@ impl Plan<'_> {
     }
 
     fn place_once(&self, free: &Ranges, growing: &BTreeSet<u32>) -> Result<Placed, RelocationError> {
-        let runs_of = |part: &FilePart| {
+        let runs_of = |part: &HotPart| {
             self.movable.get(&part.inode).map(|(file, _)| file.within(&part.blocks)).unwrap_or_default()
         };
         let data = self.parts.iter().flat_map(runs_of).map(|(_, _, count)| count);

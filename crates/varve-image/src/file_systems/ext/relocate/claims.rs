@@ -25,7 +25,7 @@ pub(super) struct Claim {
 }
 
 /// All owners.
-pub(super) struct Claims {
+pub(super) struct BlockClaims {
     /// By their first block. They do not overlap.
     owned: BTreeMap<u64, Claim>,
     /// The blocks that are free, and that no file and no table claims.
@@ -36,7 +36,7 @@ pub(super) struct Claims {
     pub(super) boot_files: BTreeSet<u32>,
 }
 
-impl Claims {
+impl BlockClaims {
     /// Reads every inode, every map and every name.
     pub(super) fn scan(files: &ExtFileSystem) -> Result<Self, RelocationError> {
         let mut layout = Ranges::default();

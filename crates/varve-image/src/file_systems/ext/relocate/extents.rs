@@ -1,15 +1,11 @@
 //! The leaves of an extent tree: read strictly, and made anew for blocks that have moved.
 //!
-//! | offset | bytes | field    | meaning                                                   |
-//! |-------:|------:|----------|-----------------------------------------------------------|
-//! |      0 |     2 | magic    | 0xf30a                                                    |
-//! |      2 |     2 | entries  | the number of entries in use                              |
-//! |      4 |     2 | max      | the number of entries that there is room for              |
-//! |      6 |     2 | depth    | the levels below; 0 for a leaf                            |
-//! |     12 |  12 n | entries  | extents, or in an inner node the nodes below              |
+//! A node is a head of 12 bytes (magic, entries in use, room, levels below) and entries of 12
+//! bytes: extents in a leaf, and the nodes below in an inner node.
 //!
-//! A leaf stays where it is. Its extents still cover the same blocks of the file, so the nodes above
-//! it do not change. Only a leaf in the inode that becomes too full moves to a block of its own.
+//! A leaf stays where it is. Its extents still cover the same blocks of the file, so the nodes
+//! above it do not change. Only a leaf in the inode that becomes too full moves to a block of its
+//! own.
 
 use super::super::block_map::{DEPTH_MAX, EXTENT_MAGIC, INITIALIZED_MAX, NODE_BYTES, what};
 use super::super::inode::ExtInode;
@@ -23,7 +19,7 @@ pub(super) const ROOT_EXTENTS_MAX: usize = 4;
 
 /// Contiguous blocks of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Extent {
+pub(super) struct FileExtent {
     pub(super) logical: u64,
     pub(super) count: u64,
     pub(super) physical: u64,
@@ -38,12 +34,12 @@ pub(super) struct ExtentLeaf {
     pub(super) block: Option<u64>,
     /// The number of extents that it has room for.
     pub(super) room: usize,
-    pub(super) extents: Vec<Extent>,
+    pub(super) extents: Vec<FileExtent>,
 }
 
 impl ExtFileSystem {
-    /// Reads the leaves of an extent tree, in the order of the file. Calls `on_node` with each block
-    /// of the tree before it is read.
+    /// Reads the leaves of an extent tree, in the order of the file. Calls `on_node` with each
+    /// block of the tree before it is read.
     pub(super) fn extent_leaves(
         &self,
         inode: &ExtInode,
@@ -106,7 +102,7 @@ impl ExtFileSystem {
             let length = u16_at(entry, 4);
             let reserved = length > INITIALIZED_MAX;
             let count = if reserved { length.saturating_sub(INITIALIZED_MAX) } else { length };
-            let extent = Extent {
+            let extent = FileExtent {
                 logical: u64::from(u32_at(entry, 0)),
                 count: u64::from(count),
                 physical: u64::from(u16_at(entry, 6)) << 32 | u64::from(u32_at(entry, 8)),
@@ -125,9 +121,9 @@ impl ExtFileSystem {
 
 /// Returns the extents of a leaf after blocks of its file have moved. The moves are sorted by their
 /// first block in the file.
-pub(super) fn moved_extents(extents: &[Extent], moves: &[MovedRun]) -> Vec<Extent> {
-    let mut new: Vec<Extent> = Vec::new();
-    let mut add = |extent: Extent| {
+pub(super) fn moved_extents(extents: &[FileExtent], moves: &[MovedRun]) -> Vec<FileExtent> {
+    let mut new: Vec<FileExtent> = Vec::new();
+    let mut add = |extent: FileExtent| {
         let max = u64::from(INITIALIZED_MAX).saturating_sub(u64::from(extent.reserved));
         if let Some(last) = new.last_mut()
             && last.reserved == extent.reserved
@@ -144,7 +140,7 @@ pub(super) fn moved_extents(extents: &[Extent], moves: &[MovedRun]) -> Vec<Exten
         let end = extent.logical.saturating_add(extent.count);
         let mut at = extent.logical;
         let first = moves.partition_point(|moved| moved.logical.saturating_add(moved.count) <= at);
-        let staying = |from: u64, to: u64| Extent {
+        let staying = |from: u64, to: u64| FileExtent {
             logical: from,
             count: to.saturating_sub(from),
             physical: extent.physical.saturating_add(from.saturating_sub(extent.logical)),
@@ -155,7 +151,7 @@ pub(super) fn moved_extents(extents: &[Extent], moves: &[MovedRun]) -> Vec<Exten
             add(staying(at, start));
             at = moved.logical.saturating_add(moved.count).min(end);
             let physical = moved.to.saturating_add(start.saturating_sub(moved.logical));
-            add(Extent {
+            add(FileExtent {
                 logical: start,
                 count: at.saturating_sub(start),
                 physical,
@@ -168,7 +164,7 @@ pub(super) fn moved_extents(extents: &[Extent], moves: &[MovedRun]) -> Vec<Exten
 }
 
 /// Writes the entries of a leaf, and clears the room that is left.
-pub(super) fn write_leaf(node: &mut [u8], room: usize, extents: &[Extent]) {
+pub(super) fn write_leaf(node: &mut [u8], room: usize, extents: &[FileExtent]) {
     put(node, 2, &u16::try_from(extents.len()).unwrap_or(0).to_le_bytes());
     let (entries, _) = node.get_mut(NODE_BYTES..).unwrap_or_default().as_chunks_mut::<NODE_BYTES>();
     let mut extents = extents.iter();
@@ -178,7 +174,7 @@ pub(super) fn write_leaf(node: &mut [u8], room: usize, extents: &[Extent]) {
 }
 
 /// Returns a new leaf of a whole block.
-pub(super) fn new_leaf(block_bytes: usize, extents: &[Extent]) -> Vec<u8> {
+pub(super) fn new_leaf(block_bytes: usize, extents: &[FileExtent]) -> Vec<u8> {
     let mut node = vec![0; block_bytes];
     let room = new_leaf_room(block_bytes);
     put(&mut node, 0, &EXTENT_MAGIC.to_le_bytes());
@@ -203,7 +199,7 @@ pub(super) fn write_root_above(root: &mut [u8], logical: u64, leaf: u64) {
     put(root, NODE_BYTES, &[first, second, third, fourth, one, two, three, four, five, six]);
 }
 
-fn entry_of(extent: &Extent) -> [u8; NODE_BYTES] {
+fn entry_of(extent: &FileExtent) -> [u8; NODE_BYTES] {
     let reserved = if extent.reserved { INITIALIZED_MAX } else { 0 };
     let length = u16::try_from(extent.count).unwrap_or(0).saturating_add(reserved);
     let [a, b, c, d, ..] = extent.logical.to_le_bytes();
@@ -222,9 +218,9 @@ mod tests {
     use super::*;
     use crate::FileId;
 
-    fn blocks(extents: &[Extent]) -> BTreeMap<u64, (u64, bool)> {
-        let of = |extent: &Extent| {
-            let Extent { logical, count, physical, reserved } = *extent;
+    fn blocks(extents: &[FileExtent]) -> BTreeMap<u64, (u64, bool)> {
+        let of = |extent: &FileExtent| {
+            let FileExtent { logical, count, physical, reserved } = *extent;
             (0..count).map(move |at| (logical + at, (physical + at, reserved)))
         };
         extents.iter().flat_map(of).collect()
@@ -239,7 +235,7 @@ mod tests {
             let (mut logical, mut physical, mut extents) = (0, 1000, Vec::new());
             for (gap, count, reserved) in lengths {
                 logical += gap;
-                extents.push(Extent { logical, count, physical, reserved });
+                extents.push(FileExtent { logical, count, physical, reserved });
                 (logical, physical) = (logical + count, physical + count + 3);
             }
             let (mut at, mut to, mut moves) = (0, 5000, Vec::new());
@@ -264,12 +260,14 @@ mod tests {
 
     #[test]
     fn an_extent_is_never_too_long() {
-        let extent = |logical, count, reserved| Extent { logical, count, physical: 50 + logical, reserved };
+        let extent =
+            |logical, count, reserved| FileExtent { logical, count, physical: 50 + logical, reserved };
         let whole = [extent(0, 20_000, false), extent(20_000, 12_768, false)];
         assert_eq!(moved_extents(&whole, &[]), [extent(0, 32_768, false)]);
-        let reserved = whole.map(|extent| Extent { reserved: true, ..extent });
+        let reserved = whole.map(|extent| FileExtent { reserved: true, ..extent });
         assert_eq!(moved_extents(&reserved, &[]), reserved);
-        let entry = entry_of(&Extent { logical: 7, count: 9, physical: 0x1234_5678_9abc, reserved: true });
+        let entry =
+            entry_of(&FileExtent { logical: 7, count: 9, physical: 0x1234_5678_9abc, reserved: true });
         assert_eq!(entry, [7, 0, 0, 0, 9, 0x80, 0x34, 0x12, 0xbc, 0x9a, 0x78, 0x56]);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::claims::Claims;
+use super::claims::BlockClaims;
 use crate::bytes::ranges::Ranges;
 
 /// A file up to this size moves whole if at least half of its blocks were read.
@@ -13,7 +13,7 @@ const GAP_BLOCKS: u64 = 8;
 
 /// A range of blocks of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct FilePart {
+pub(super) struct HotPart {
     pub(super) inode: u32,
     pub(super) blocks: Range<u64>,
     /// The number of its first read among those of all files.
@@ -30,7 +30,7 @@ pub(super) struct Reads {
 }
 
 /// Finds the files that own the blocks that were read. Each block counts once.
-pub(super) fn find(claims: &Claims, reads: &[Range<u64>]) -> Reads {
+pub(super) fn find(claims: &BlockClaims, reads: &[Range<u64>]) -> Reads {
     let mut found = Reads { by_inode: BTreeMap::new(), elsewhere: 0 };
     let mut seen = Ranges::default();
     let mut order = 0_usize;
@@ -56,23 +56,23 @@ pub(super) fn find(claims: &Claims, reads: &[Range<u64>]) -> Reads {
 }
 
 /// Returns the parts of a file that move. `present` are the blocks that the file has.
-pub(super) fn parts(inode: u32, bytes: u64, present: &Ranges, mut reads: FileReads) -> Vec<FilePart> {
+pub(super) fn parts(inode: u32, bytes: u64, present: &Ranges, mut reads: FileReads) -> Vec<HotPart> {
     let read =
         reads.iter().map(|(range, _)| range.end.saturating_sub(range.start)).fold(0, u64::saturating_add);
     let first = reads.iter().map(|(_, order)| *order).min().unwrap_or(0);
     let end = present.iter().last().map_or(0, |range| range.end);
     if bytes <= SMALL_FILE_BYTES && read.saturating_mul(2) >= present.total() {
-        return vec![FilePart { inode, blocks: 0..end, order: first }];
+        return vec![HotPart { inode, blocks: 0..end, order: first }];
     }
     reads.sort_by_key(|(range, _)| range.start);
-    let mut parts: Vec<FilePart> = Vec::new();
+    let mut parts: Vec<HotPart> = Vec::new();
     for (blocks, order) in reads {
         match parts.last_mut() {
             Some(last) if blocks.start < last.blocks.end.saturating_add(GAP_BLOCKS) => {
                 last.blocks.end = last.blocks.end.max(blocks.end);
                 last.order = last.order.min(order);
             }
-            _ => parts.push(FilePart { inode, blocks, order }),
+            _ => parts.push(HotPart { inode, blocks, order }),
         }
     }
     parts
