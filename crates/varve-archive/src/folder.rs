@@ -6,8 +6,8 @@
 //!   is renamed meanwhile and whatever a snapshot contains. Every step goes from an open folder to
 //!   one name in it, and never through a symbolic link.
 //! - A file that cannot be archived or restored is reported and counted. It affects no other file.
-//! - Memory is bounded by the work in flight, by the names of one folder, and by those of a few small
-//!   folders that are listed ahead, plus one node for each file with several names.
+//! - Memory is bounded by the work in flight, by the names of one folder, and by those of a few
+//!   small folders that are listed ahead, plus one node for each file with several names.
 //!
 //! This module starts no threads: it passes work to [`Workers`](varve_world::Workers), and the
 //! waiting thread helps.

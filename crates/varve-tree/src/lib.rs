@@ -13,8 +13,9 @@
 //! their scores in order, or takes unchanged subtrees from an [`EarlierTree`]. A tree that is
 //! *cut by content* holds a file of a folder: [`ContentWriter`] takes bytes, [`put_whole`] many
 //! small files at once. A [`CutSegment`] is a part of a large file, so that several threads can cut
-//! one file, [`put_cut_leaves`] stores its leaves, and [`ContentBuilder`] takes them in order. [`TreeReader`] reads both kinds; [`walk`] visits every block of a tree, and
-//! [`difference`] compares two trees without reading the subtrees that they share.
+//! one file, [`put_cut_leaves`] stores its leaves, and [`ContentBuilder`] takes them in order.
+//! [`TreeReader`] reads both kinds; [`walk`] visits every block of a tree, and [`difference`]
+//! compares two trees without reading the subtrees that they share.
 //!
 //! Read first: `entry.rs` (leads to a tree), `pointers.rs` (the blocks above the leaves) and
 //! `read.rs` (both kinds of tree are read).

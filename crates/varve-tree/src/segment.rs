@@ -8,9 +8,9 @@
 //!                                 └ here both agree, and so they do in the rest of the segment
 //! ```
 //!
-//! A cut depends only on the start of its leaf and on the bytes after it. So once a real leaf begins
-//! where a presumed one does, all that follow are the same, and only the leaves before that place are
-//! cut twice.
+//! A cut depends only on the start of its leaf and on the bytes after it. So once a real leaf
+//! begins where a presumed one does, all that follow are the same, and only the leaves before that
+//! place are cut twice.
 
 use crate::cut::{Cutter, Cutting};
 
@@ -33,9 +33,9 @@ pub struct SegmentLeaves<'a> {
 }
 
 impl<'a> CutSegment<'a> {
-    /// Scans the first `own_bytes` of `bytes`, which are the segment. The bytes after them are those
-    /// of the next segments: [`Cutting::max`] of them, or fewer if the file ends there or a hole
-    /// begins.
+    /// Scans the first `own_bytes` of `bytes`, which are the segment. The bytes after them are
+    /// those of the next segments: [`Cutting::max`] of them, or fewer if the file ends there or a
+    /// hole begins.
     ///
     /// # Panics
     /// When there are fewer bytes than `own_bytes`.

@@ -12,5 +12,6 @@ pub(crate) mod read;
 pub(crate) mod read_segments;
 pub(crate) mod sequence;
 pub(crate) mod single;
+pub(crate) mod source_file;
 pub(crate) mod survey;
 pub(crate) mod walk;

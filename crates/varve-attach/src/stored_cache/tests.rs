@@ -168,7 +168,7 @@ proptest! {
                     drop(cache);
                     cache = open(&storage);
                     removed = 0;
-                    // What follows a damaged header in its segment is not found again.
+                    // Records after a damaged header in its segment are not found again.
                     if std::mem::take(&mut has_rotted) {
                         certain.clear();
                     }

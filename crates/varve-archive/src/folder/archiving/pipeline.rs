@@ -13,7 +13,8 @@ use varve_world::{Task, Workers};
 const QUEUED_A_WORKER_MAX: usize = 3;
 
 /// Runs `produce`, and runs the jobs that it submits on all workers. Jobs start in the order in
-/// which they were submitted, except for those that are to start first. Jobs that are still queued when the producer returns are dropped.
+/// which they were submitted, except for those that are to start first. Jobs that are still queued
+/// when the producer returns are dropped.
 pub(crate) fn run<Job: Send, Done: Send, Output: Send>(
     workers: &dyn Workers,
     work: &(dyn Fn(Job) -> Done + Sync),

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rustix::fs::{Advice, SeekFrom};
+use rustix::fs::Advice;
 use rustix::io::Errno;
 use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentWriter, Cutting, Entry, FixedWriter, VacShape, put_whole};
@@ -17,6 +17,7 @@ use varve_world::Workers;
 use super::news::{EarlierEntry, NewsCounts, NoteNews};
 use super::outcome::ArchiveFolderError;
 use super::read_segments::{SEGMENTED_FILE_BYTES_MIN, SegmentReader};
+use super::source_file::{ReadError, next_data, read_full};
 use crate::folder::source::flags;
 use crate::folder::source::status::{NodeSettings, Status, open_file};
 use crate::folder::source::xattrs::XattrPlace;
@@ -26,8 +27,8 @@ use varve_image::DeviceNumber;
 
 /// The largest file that is read together with others. Any file of this size is one leaf.
 pub(super) const SMALL_FILE_BYTES_MAX: u64 = Cutting::FILE.min() as u64;
-/// Files of a job that are open at a time. The system reads all of them ahead, so a disk has as many
-/// requests to choose from.
+/// Files of a job that are open at a time. The system reads all of them ahead, so a disk has as
+/// many requests to choose from.
 const OPEN_FILE_COUNT: usize = 32;
 /// Bytes of a large file that are read at a time.
 const READ_BYTES: usize = 4 << 20;
@@ -62,7 +63,7 @@ pub(super) struct FileToRead {
 }
 
 /// A file that is open and not read yet.
-struct OpenFile {
+struct OpenedSource {
     descriptor: OwnedFd,
     /// Its status before the first byte is read.
     status: Status,
@@ -143,33 +144,6 @@ impl<'a> FileTree<'a> {
     }
 }
 
-/// Why a file has no content.
-pub(super) enum ReadError {
-    /// The file is unreadable. The snapshot continues.
-    File(io::Error),
-    /// The store accepts no more data.
-    Store(PutError),
-    Cancelled,
-}
-
-impl From<PutError> for ReadError {
-    fn from(error: PutError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl From<io::Error> for ReadError {
-    fn from(error: io::Error) -> Self {
-        Self::File(error)
-    }
-}
-
-impl From<Errno> for ReadError {
-    fn from(error: Errno) -> Self {
-        Self::File(error.into())
-    }
-}
-
 /// Small files that were read, but not put yet.
 #[derive(Default)]
 struct SmallFiles {
@@ -232,7 +206,7 @@ impl FileReader<'_> {
     }
 
     /// Opens a file, and lets the system begin to read a small one.
-    fn open_ahead(&self, file: &FileToRead) -> Result<OpenFile, ReadError> {
+    fn open_ahead(&self, file: &FileToRead) -> Result<OpenedSource, ReadError> {
         if self.watch.progress.is_cancelled() {
             return Err(ReadError::Cancelled);
         }
@@ -247,7 +221,7 @@ impl FileReader<'_> {
             // Only the time of the read depends on this, so an error is no concern.
             let _ = rustix::fs::fadvise(&descriptor, 0, Some(size), Advice::WillNeed);
         }
-        Ok(OpenFile { descriptor, status })
+        Ok(OpenedSource { descriptor, status })
     }
 
     /// Reads a file, and returns the number of bytes read. The content of a small file is added to
@@ -256,7 +230,7 @@ impl FileReader<'_> {
     fn read_file(
         &self,
         file: &mut FileToRead,
-        open: OpenFile,
+        open: OpenedSource,
         small: &mut SmallFiles,
         place: usize,
         reported_bytes: &mut u64,
@@ -265,7 +239,7 @@ impl FileReader<'_> {
             return Err(ReadError::Cancelled);
         }
         let FileToRead { folder, node, seen, .. } = file;
-        let OpenFile { descriptor: file, status: opened } = open;
+        let OpenedSource { descriptor: file, status: opened } = open;
         if folder.virtual_name.is_none() {
             node.inode_flags = flags::read(&file);
         }
@@ -416,19 +390,6 @@ impl SmallFiles {
 #[error("it changed while it was read")]
 struct FileChanged;
 
-/// The next data range from `position` on. An empty range at the end if only a hole follows.
-pub(super) fn next_data(file: &OwnedFd, position: u64, size: u64) -> io::Result<std::ops::Range<u64>> {
-    let start = match rustix::fs::seek(file, SeekFrom::Data(position)) {
-        Ok(start) => start.clamp(position, size),
-        Err(Errno::NXIO) => return Ok(size..size),
-        // The file system does not distinguish holes from data.
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(position..size),
-        Err(error) => return Err(error.into()),
-    };
-    let end = rustix::fs::seek(file, SeekFrom::Hole(start)).map_or(size, |end| end.clamp(start, size));
-    Ok(start..end)
-}
-
 /// Reads from where the last read ended. Only sequential reads give consistent parts of a generated
 /// file.
 fn read_next(file: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
@@ -438,20 +399,6 @@ fn read_next(file: &OwnedFd, into: &mut [u8]) -> io::Result<usize> {
             read => return Ok(read?),
         }
     }
-}
-
-/// Fills `into` up to the end of the file.
-pub(super) fn read_full(file: impl AsFd, into: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < into.len() {
-        match rustix::io::pread(&file, &mut into[filled..], offset + filled as u64) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(filled)
 }
 
 /// Appends a name that is bytes.

@@ -17,7 +17,7 @@ use varve_block::{BlockKind, BlockStore};
 use varve_tree::{ContentBuilder, CutLeaf, CutSegment, Cutting, Entry, SegmentLeaves, put_cut_leaves};
 use varve_world::{Workers, work_in_order};
 
-use super::read::{ReadError, next_data, read_full};
+use super::source_file::{ReadError, next_data, read_full};
 use crate::folder::source::status::Status;
 use crate::progress::Progress;
 
@@ -40,10 +40,10 @@ pub(super) struct SegmentReader<'a> {
 /// A part of the file.
 enum SourcePart {
     Hole { bytes: u64 },
-    Segment(Segment),
+    Segment(SourceSegment),
 }
 
-struct Segment {
+struct SourceSegment {
     /// Its number among all segments.
     number: u64,
     range: Range<u64>,
@@ -115,11 +115,11 @@ impl SegmentReader<'_> {
     fn read_segment(
         &self,
         file: &OwnedFd,
-        segment: &Segment,
+        segment: &SourceSegment,
         joint: &Joint,
         buffer: &mut Vec<u8>,
     ) -> Result<ReadPart, ReadError> {
-        let Segment { number, range, data_end } = segment;
+        let SourceSegment { number, range, data_end } = segment;
         let turn = JointTurn { joint, number: *number, next: None };
         let window_end = (*data_end).min(range.end + u64::from(self.cutting.max()));
         let wanted = usize::try_from(window_end - range.start).expect("segments are small");
@@ -178,7 +178,7 @@ impl<'a> SourceParts<'a> {
         self.position = range.end;
         let number = self.segment_count;
         self.segment_count += 1;
-        Ok(Some(SourcePart::Segment(Segment { number, range, data_end: self.data_end })))
+        Ok(Some(SourcePart::Segment(SourceSegment { number, range, data_end: self.data_end })))
     }
 }
 

@@ -88,8 +88,8 @@ pub(super) struct FolderWalker<'a> {
     link_groups: BTreeMap<u64, HostFileId>,
     /// The folders that were listed ahead, and that the walk has not reached yet.
     listings: BTreeMap<u64, Option<FolderListing>>,
-    /// The number of folders that were given to the workers to be listed, and of those that the walk
-    /// has reached since.
+    /// The number of folders that were given to the workers to be listed, and of those that the
+    /// walk has reached since.
     listed_count: u64,
     reached_count: u64,
     last_record: Option<LastSnapshotRecord>,

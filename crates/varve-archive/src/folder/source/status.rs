@@ -297,8 +297,8 @@ impl FolderNames {
         }
     }
 
-    /// The name at this place, if its status was read, and the status, if it was not taken and is no
-    /// error.
+    /// The name at this place, if its status was read, and the status, if it was not taken and is
+    /// no error.
     pub(crate) fn known_status(&self, place: usize) -> Option<(&[u8], Option<&Status>)> {
         let status = self.statuses.get(place.checked_sub(self.statuses_start)?)?;
         let name = name_at(&self.bytes, self.places.get(place)?);

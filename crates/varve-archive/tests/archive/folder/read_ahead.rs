@@ -37,7 +37,7 @@ fn node(place: &Place, root: &Node, path: &str) -> Node {
 fn a_file_in_segments_has_the_tree_of_one_that_is_written_in_order() {
     let place = Place::new();
     let (mib, before_hole, behind_hole) = (1 << 20, noise(1, 5 << 20), noise(2, (4 << 20) + 12_345));
-    // Pages of one byte have no cut, and the segments' presumed cuts never agree with the real ones.
+    // Pages of one byte have no cut, and presumed cuts of a segment never agree with the real ones.
     let plain = vec![7; 9 * mib + 99];
     place.file("plain", &plain);
     let path = place.file("holes", &before_hole);
