@@ -33,6 +33,7 @@ fn without_numbers(output: &str) -> Vec<String> {
     let word = |word: &str| match word {
         "B" | "KiB" | "MiB" => "unit".to_owned(),
         "arena" | "arena:" | "arena," => word.replace("arena", "arenas"),
+        "generation" => "generations".to_owned(),
         _ if has_number(word) => "#".to_owned(),
         _ => word.to_owned(),
     };
