@@ -78,6 +78,34 @@ struct KeptInPack {
 }
 
 impl PagesToPack {
+    /// Returns the source of a block, and notes the block if it is to be packed at `place`. Such a
+    /// block counts as zeros until then. `kept` is its unchanged place in an earlier map.
+    fn source_of(
+        &mut self,
+        block: u64,
+        range: Range<u64>,
+        kept: Option<ObjectPart>,
+        place: Option<usize>,
+        has_data: bool,
+    ) -> BlockSource {
+        match (kept, place) {
+            (None, _) if !has_data => BlockSource::Known(MapEntry::Zeros),
+            (None, None) => BlockSource::Archive(range),
+            (Some(part), None) => BlockSource::Known(MapEntry::Stored(part)),
+            (Some(part), Some(place)) if part.object != part.name => {
+                let pack = self.kept.entry(part.object).or_default();
+                pack.bytes += u64::from(part.bytes);
+                pack.blocks.insert(place, block);
+                BlockSource::Known(MapEntry::Stored(part))
+            }
+            // It is new, or an object by itself.
+            (_, Some(place)) => {
+                self.blocks.insert(place, block);
+                BlockSource::Known(MapEntry::Zeros)
+            }
+        }
+    }
+
     fn set(&mut self, block: u64, entry: MapEntry) {
         let (page, number) = (block / u64::from(PAGE_ENTRIES_MAX), block % u64::from(PAGE_ENTRIES_MAX));
         let entries = self.entries.get_mut(&page).expect("the pages of packed blocks are kept");
@@ -167,33 +195,16 @@ impl MapWriter<'_> {
                 // The last block of a disk may be shorter than that of another one.
                 let is_as_long =
                     earlier.is_some_and(|earlier| earlier.image.shape.block_range(block) == range);
-                let known = known.filter(|_| !is_changed && is_as_long);
-                sources.push(match (known, order.place(block)) {
-                    (Some(MapEntry::Stored(part)), place) if self.before.has(&part) => match place {
-                        Some(place) if part.object == part.name => {
-                            to_pack.blocks.insert(place, block);
-                            BlockSource::Known(MapEntry::Zeros)
-                        }
-                        place => {
-                            if let Some(place) = place {
-                                let kept = to_pack.kept.entry(part.object).or_default();
-                                kept.bytes += u64::from(part.bytes);
-                                kept.blocks.insert(place, block);
-                            }
-                            kept_count += 1;
-                            BlockSource::Known(MapEntry::Stored(part))
-                        }
-                    },
-                    (_, Some(place)) if has_data => {
-                        to_pack.blocks.insert(place, block);
-                        BlockSource::Known(MapEntry::Zeros)
+                let kept = known.and_then(|entry| match entry {
+                    MapEntry::Stored(part) if !is_changed && is_as_long && self.uploads.has(&part) => {
+                        Some(part)
                     }
-                    _ if has_data => {
-                        read_count += 1;
-                        BlockSource::Archive(range)
-                    }
-                    _ => BlockSource::Known(MapEntry::Zeros),
+                    _ => None,
                 });
+                let source = to_pack.source_of(block, range, kept, order.place(block), has_data);
+                kept_count += u64::from(matches!(source, BlockSource::Known(MapEntry::Stored(_))));
+                read_count += u64::from(matches!(source, BlockSource::Archive(_)));
+                sources.push(source);
             }
             let entries = read_each(self.workers, &sources, |source| match source {
                 BlockSource::Known(entry) => Ok(*entry),

@@ -94,12 +94,6 @@ impl PublishedState {
         }
     }
 
-    /// Returns true if the object of a part is listed, and long enough for it.
-    pub(crate) fn has(&self, part: &ObjectPart) -> bool {
-        let end = u64::from(part.offset) + u64::from(part.bytes);
-        self.object_bytes(&part.object).is_some_and(|bytes| end <= bytes)
-    }
-
     /// Returns the length of an object that is listed.
     pub(crate) fn object_bytes(&self, object: &ObjectName) -> Option<u64> {
         self.objects.get(object).copied()

@@ -69,7 +69,8 @@ impl<'a> Uploads<'a> {
         Ok(name)
     }
 
-    /// Returns true if the object of a part is at the target, and is not known to be damaged.
+    /// Returns true if the object of a part is at the target and long enough for it, and is not
+    /// known to be damaged.
     pub(crate) fn has(&self, part: &ObjectPart) -> bool {
         let end = u64::from(part.offset) + u64::from(part.bytes);
         self.counted.lock().there.get(&part.object).is_some_and(|bytes| end <= *bytes)

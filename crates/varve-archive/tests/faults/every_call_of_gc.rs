@@ -20,7 +20,7 @@ use varve_archive::{
 };
 use varve_block::with_causes;
 use varve_log::{ArenaMap, ClumpBytes, ParityPercent};
-use varve_sim::{Fault, SimDisk, Strike};
+use varve_sim::{Fault, OutcomeCount, SimDisk, Strike};
 use varve_store::{
     CompareMode, DiskIndexConfig, Encryption, IndexKind, Keyring, NewKey, PassphraseCost, Role,
     ScoreAlgorithm, Secret, Store, StoreAccess, StoreConfig,
@@ -278,23 +278,6 @@ fn ids_of(archive: &Archive, numbers: &[u64]) -> Vec<SnapshotId> {
     found.map(|snapshot| snapshot.id).collect()
 }
 
-/// The number of outcomes that are tried for each call: how often the call is hit, and how often
-/// the machine restarts after each hit.
-#[derive(Debug, Clone, Copy)]
-struct OutcomeCount {
-    hits: u64,
-    restarts: u64,
-}
-
-impl OutcomeCount {
-    const ONE: Self = Self { hits: 1, restarts: 1 };
-
-    fn of(outcomes: u64) -> Self {
-        let restarts = outcomes.clamp(1, 25);
-        Self { hits: outcomes.div_ceil(restarts), restarts }
-    }
-}
-
 /// The states in which a crash has left a store, each with what was acknowledged.
 #[derive(Default)]
 struct SeenStates(BTreeSet<(u64, bool, bool, bool)>);
@@ -303,7 +286,7 @@ impl SeenStates {
     /// Cuts the power at the `call`th call. Returns false if the work came to its end before that.
     fn crash_at(&mut self, whole: &CollectedStore, call: u64, count: OutcomeCount) -> Result<bool, String> {
         for hit in 0..count.hits {
-            let seed = (call * count.hits + hit) * count.restarts;
+            let seed = count.first_seed(call, hit);
             let mut store = whole.fork(seed);
             store.disk.arm(&[Strike { after: call, fault: Fault::PowerCut }]);
             let done = store.forget_and_collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, with_causes};
 use varve_log::{ArenaId, ArenaMap, ArenaState, ClumpBytes, ParityPercent};
-use varve_sim::{Fault, SeededDraw, SimDisk, Strike};
+use varve_sim::{Fault, OutcomeCount, SeededDraw, SimDisk, Strike};
 use varve_store::{
     CompareMode, Encryption, IndexKind, PassphraseCost, Secret, Store, StoreAccess, StoreConfig,
     note_fingerprint,
@@ -259,23 +259,6 @@ struct CrashedCollection {
     seen: BTreeSet<u64>,
 }
 
-/// The number of outcomes that are tried for each call: how often the call is hit, and how often
-/// the machine restarts after each hit.
-#[derive(Debug, Clone, Copy)]
-struct OutcomeCount {
-    hits: u64,
-    restarts: u64,
-}
-
-impl OutcomeCount {
-    const ONE: Self = Self { hits: 1, restarts: 1 };
-
-    fn of(outcomes: u64) -> Self {
-        let restarts = outcomes.clamp(1, 25);
-        Self { hits: outcomes.div_ceil(restarts), restarts }
-    }
-}
-
 impl CrashedCollection {
     fn new(form: StoreForm) -> Self {
         let disk = SimDisk::new(1);
@@ -288,7 +271,7 @@ impl CrashedCollection {
     /// its end before that.
     fn crash_at(&mut self, call: u64, count: OutcomeCount) -> Result<bool, String> {
         for hit in 0..count.hits {
-            let seed = (call * count.hits + hit) * count.restarts;
+            let seed = count.first_seed(call, hit);
             let disk = self.disk.fork(seed);
             disk.arm(&[Strike { after: call, fault: Fault::PowerCut }]);
             let worked = self.collect(&disk);
