@@ -169,9 +169,12 @@ impl StoredCache {
     /// Returns the current figures.
     #[must_use]
     pub fn figures(&self) -> CacheFigures {
+        // One after the other: a writer holds the segments while it waits for the index.
+        let blocks = self.index.read().len() as u64;
+        let bytes = self.segments.lock().bytes;
         CacheFigures {
-            blocks: self.index.read().len() as u64,
-            bytes: self.segments.lock().bytes,
+            blocks,
+            bytes,
             damaged: self.damaged.load(Ordering::Relaxed),
             removed_segments: self.removed.load(Ordering::Relaxed),
         }

@@ -9,6 +9,7 @@ use varve_attach::{
     AccessLog, BlockAccess, BlockOrigin, BlockSupply, CacheBudget, FalsifiedBlock, FetchError, FetchSettings,
     PublishedDisk, ReadDiskError, StoredCache, fill_cache,
 };
+use varve_edition::ObjectName;
 use varve_image::ReadAt;
 use varve_world::{MemoryStorage, Storage};
 
@@ -239,6 +240,33 @@ fn a_block_is_fetched_once_for_all_its_readers() {
     assert_eq!(server.requests() - before, 1);
     let figures = all.figures();
     assert!(figures.waited + figures.memory >= 7, "{figures:?}");
+}
+
+/// Figures are asked for while blocks come: neither waits for ever for the other.
+#[test]
+fn the_figures_of_a_cache_can_be_asked_for_while_it_is_written() {
+    const COUNT: u32 = 20_000;
+    let (storage, (ended, end)) = (memory(), std::sync::mpsc::channel());
+    let stored = Arc::new(cache(&storage));
+    let threads = [true, false].map(|writes| {
+        let (stored, ended) = (Arc::clone(&stored), ended.clone());
+        std::thread::spawn(move || {
+            for number in 0..COUNT {
+                if writes {
+                    let bytes = number.to_le_bytes();
+                    stored.put(&ObjectName::of(&bytes), &bytes);
+                } else {
+                    assert!(stored.figures().blocks <= u64::from(COUNT));
+                }
+            }
+            ended.send(()).unwrap();
+        })
+    });
+    for _ in &threads {
+        end.recv_timeout(Duration::from_secs(30)).expect("both come to their end");
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(stored.figures().blocks, u64::from(COUNT));
 }
 
 #[test]
