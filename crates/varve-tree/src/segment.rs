@@ -14,7 +14,7 @@
 
 use crate::cut::{Cutter, Cutting};
 
-/// A segment of a file, with its presumed leaves. See the [module](self).
+/// A segment of a file, with its presumed leaves: those that it has if one begins at its start.
 pub struct CutSegment<'a> {
     cutter: Cutter,
     bytes: &'a [u8],

@@ -5,4 +5,5 @@ mod connection;
 mod overlay;
 mod venti;
 mod venti_client;
+mod venti_clients;
 mod webdav;

@@ -6,137 +6,17 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
-use sha1::{Digest as _, Sha1};
-use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError, from_hex};
-use varve_serve::venti::{InheritedSockets, ListenAccess, ListenAddress, VentiServer, VentiSettings};
-use varve_venti::{
-    Address, ClientConnection, MessageDecoder, VentiMessage, VentiReply, VentiRequest, Version, VersionLine,
-    WireType,
-};
+use varve_block::{Block, BlockName, BlockStore, BlockType, from_hex};
+use varve_serve::venti::{ListenAccess, VentiServer, VentiSettings};
+use varve_venti::{MessageDecoder, VentiMessage, VentiReply, VentiRequest, Version, VersionLine, WireType};
 
-/// Blocks in memory that can fail, wait, and report a collision.
-#[derive(Default)]
-struct Blocks {
-    blocks: Mutex<BTreeMap<BlockName, Bytes>>,
-    cannot_write: AtomicBool,
-    /// A block with this beginning collides with another.
-    colliding: Option<&'static [u8]>,
-    /// Reads of this block wait until it is `None`.
-    held: Mutex<Option<BlockName>>,
-    let_go: Condvar,
-}
-
-fn score(bytes: &[u8]) -> Score {
-    Score::try_from(Sha1::digest(bytes).as_slice()).unwrap()
-}
-
-impl BlockStore for Blocks {
-    fn score_bytes(&self) -> usize {
-        20
-    }
-
-    fn empty_score(&self) -> Score {
-        score(&[])
-    }
-
-    fn put(&self, block: Block<'_>) -> Result<Score, PutError> {
-        let name = BlockName { score: score(block.bytes), block_type: block.block_type };
-        if self.cannot_write.load(Ordering::Relaxed) {
-            return Err(PutError::Failed { source: "the disk is gone".into() });
-        }
-        if self.colliding.is_some_and(|colliding| block.bytes.starts_with(colliding)) {
-            return Err(PutError::Collision { name });
-        }
-        self.blocks.lock().insert(name, Bytes::copy_from_slice(block.bytes));
-        Ok(name.score)
-    }
-
-    fn get(&self, name: &BlockName) -> Result<Bytes, GetError> {
-        let mut held = self.held.lock();
-        self.let_go.wait_while(&mut held, |held| *held == Some(*name));
-        drop(held);
-        self.blocks.lock().get(name).cloned().ok_or(GetError::NotFound { name: *name })
-    }
-
-    fn sync(&self) -> Result<(), SyncError> {
-        if self.cannot_write.load(Ordering::Relaxed) {
-            return Err(SyncError { source: "the disk is gone".into() });
-        }
-        Ok(())
-    }
-}
-
-fn serve(blocks: &Arc<Blocks>, access: ListenAccess, settings: VentiSettings) -> VentiServer {
-    let at = "tcp!127.0.0.1!0".parse().unwrap();
-    let wanted = [ListenAddress { at, access }];
-    VentiServer::start(&wanted, false, &mut InheritedSockets::none(), Arc::clone(blocks) as _, settings)
-        .unwrap()
-}
-
-fn connect(server: &VentiServer) -> TcpStream {
-    let Address::Tcp(host, port) = &server.addresses()[0].0 else { panic!("no TCP") };
-    let socket = TcpStream::connect((host.as_str(), *port)).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    socket
-}
-
-struct Client {
-    socket: TcpStream,
-    connection: ClientConnection,
-}
-
-impl Client {
-    fn new(server: &VentiServer) -> Self {
-        let mut client = Self { socket: connect(server), connection: ClientConnection::new(1 << 20) };
-        while !client.connection.is_ready() {
-            client.turn();
-            assert_eq!(client.connection.next_answer().unwrap(), None);
-        }
-        client
-    }
-
-    /// Sends the unsent bytes, and receives the next ones.
-    fn turn(&mut self) {
-        self.socket.write_all(&self.connection.take_unsent()).unwrap();
-        let mut bytes = [0; 65_536];
-        let count = self.socket.read(&mut bytes).unwrap();
-        assert!(count > 0, "the server has hung up");
-        self.connection.receive(&bytes[..count]).unwrap();
-        self.socket.write_all(&self.connection.take_unsent()).unwrap();
-    }
-
-    fn next(&mut self) -> (u8, Result<VentiReply, String>) {
-        loop {
-            if let Some(answer) = self.connection.next_answer().unwrap() {
-                return (answer.tag, answer.reply);
-            }
-            self.turn();
-        }
-    }
-
-    fn ask(&mut self, request: &VentiRequest) -> Result<VentiReply, String> {
-        let tag = self.connection.ask(request).unwrap();
-        let (answered, reply) = self.next();
-        assert_eq!(answered, tag);
-        reply
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<VentiReply, String> {
-        self.ask(&VentiRequest::Write { wire_type: WireType::DATA, data: Bytes::copy_from_slice(bytes) })
-    }
-}
-
-fn read(bytes: &[u8]) -> VentiRequest {
-    VentiRequest::read(score(bytes).as_bytes().try_into().unwrap(), WireType::DATA, 8192)
-}
+use crate::venti_clients::{Blocks, Client, connect, read, score, serve};
 
 /// The messages of one direction of a recording, and its first line.
 fn recorded(connection: &Value, direction: &str) -> (Vec<u8>, Vec<(u8, u8, Bytes)>) {
@@ -468,40 +348,6 @@ fn too_many_clients_are_sent_away() {
     drop(third.read_to_end(&mut Vec::new()));
     one.write(b"served").unwrap();
     assert_eq!(server.counts().clients_refused, 1);
-}
-
-#[test]
-fn a_thousand_idle_clients_cost_under_100_mb() {
-    fn memory_bytes() -> u64 {
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-        let kib: u64 = line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
-        kib << 10
-    }
-    // The memory of a process is that of all its tests, so this test runs in a process of its own.
-    if std::env::var_os("VARVE_TEST_ALONE").is_none() {
-        let own = ["--exact", "venti::a_thousand_idle_clients_cost_under_100_mb", "--nocapture"];
-        let mut test = Command::new(std::env::current_exe().unwrap());
-        let ended = test.args(own).env("VARVE_TEST_ALONE", "1").output().unwrap();
-        let printed = String::from_utf8_lossy(&ended.stdout);
-        assert!(ended.status.success() && printed.contains("1 passed"), "{printed}");
-        return;
-    }
-    let limits = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let wanted = rustix::process::Rlimit { current: limits.maximum, ..limits };
-    rustix::process::setrlimit(rustix::process::Resource::Nofile, wanted).unwrap();
-    let blocks = Arc::new(Blocks::default());
-    let server = serve(&blocks, ListenAccess::ReadWrite, VentiSettings::default());
-    let before = memory_bytes();
-    let mut clients: Vec<Client> = (0..1000).map(|_| Client::new(&server)).collect();
-    for client in &mut clients {
-        client.write(&[9; 8192]).unwrap();
-    }
-    let grown = memory_bytes().saturating_sub(before);
-    assert!(grown < 100 << 20, "{grown} bytes, the clients' own ends included");
-    assert_eq!(server.counts().clients, 1000);
-    // The last client is served like the first.
-    clients.last_mut().unwrap().ask(&read(&[9; 8192])).unwrap();
 }
 
 #[test]
