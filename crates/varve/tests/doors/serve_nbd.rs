@@ -259,6 +259,9 @@ fn the_reads_of_a_start_are_published_together() {
     let serve = ["serve", "--nbd", "127.0.0.1:0", "--export", "vm", "--profile", &profile];
     assert!(sandbox.fails(1, serve).contains("name a new file"), "a profile is never replaced");
     server.end();
+    let unread = sandbox.arg("unread.profile");
+    Server::unix(&sandbox, &["--export", "vm", "--profile", &unread]).end();
+    assert!(!sandbox.path("unread.profile").exists(), "nothing was read");
     let reads = sandbox.json(["profile", "show", &profile]);
     let offsets: Vec<_> = reads.iter().map(|read| read["offset"].as_u64().unwrap()).collect();
     for (first, later) in [(10 << 20, 0), (0, 11 << 20), (11 << 20, 20 << 20)] {

@@ -1,14 +1,14 @@
 //! `varve profile`, and the files with profiles.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 use varve_edition::{DiskProfile, PROFILE_BYTES_MAX, ProfileRead, parse_blkparse};
 use varve_serve::nbd::{RecordedDisk, ServedDisk};
-use varve_session::UsageError;
+use varve_session::{UsageError, WithHint};
 
 use crate::arguments::ProfileCommand;
 use crate::invocation::Invocation;
@@ -88,24 +88,23 @@ fn summary(profile: &DiskProfile) -> String {
 }
 
 /// The file of a new profile. It is created before the reads are recorded, so that a start is not
-/// recorded in vain.
+/// recorded in vain. Without a whole profile it is removed again.
 pub struct NewProfile {
     path: PathBuf,
     file: File,
     is_quiet: bool,
+    is_complete: bool,
 }
 
 impl NewProfile {
     /// Creates the file.
     pub fn create(invocation: &Invocation, path: &Path) -> Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(path);
-        let file = file.with_context(|| {
-            format!("cannot make {}: name a new file; `varve profile merge` joins profiles", path.display())
-        })?;
-        Ok(Self { path: path.to_owned(), file, is_quiet: invocation.quiet })
+        let file = file.with_hint(hint).with_context(|| format!("cannot make {}", path.display()))?;
+        Ok(Self { path: path.to_owned(), file, is_quiet: invocation.quiet, is_complete: false })
     }
 
-    /// Writes the profile of the reads of a disk. Without a read, the file is removed again.
+    /// Writes the profile of the reads of a disk. Without a read there is none.
     pub fn write_recorded(self, disk: &RecordedDisk) -> Result<()> {
         let reads: Vec<_> = disk
             .reads()
@@ -116,8 +115,6 @@ impl NewProfile {
             })
             .collect();
         if reads.is_empty() {
-            let path = self.path.display();
-            fs::remove_file(&self.path).with_context(|| format!("cannot remove {path}, which is empty"))?;
             remark!("varve: nothing was read, so there is no profile");
             return Ok(());
         }
@@ -128,9 +125,25 @@ impl NewProfile {
         let path = self.path.display();
         let written = self.file.write_all(profile.to_text().as_bytes()).and_then(|()| self.file.sync_all());
         written.with_context(|| format!("cannot write {path}"))?;
+        self.is_complete = true;
         if !self.is_quiet {
             remark!("varve: the profile is in {path}: {}", summary(profile));
         }
         Ok(())
     }
+}
+
+impl Drop for NewProfile {
+    fn drop(&mut self) {
+        if !self.is_complete
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            tracing::warn!(file = %self.path.display(), %error, "an incomplete profile is left");
+        }
+    }
+}
+
+fn hint(error: &io::Error) -> Option<&'static str> {
+    let is_there = error.kind() == io::ErrorKind::AlreadyExists;
+    is_there.then_some("name a new file; `varve profile merge` joins profiles")
 }
