@@ -43,4 +43,4 @@ pub use file_systems::file_system::{
 pub use file_systems::file_time::FileTime;
 pub use leave_out::left_out::{LeftOut, LeftOutPart};
 pub use leave_out::search::LeaveOut;
-pub use relocated_disk::{RelocatedDisk, VolumeRelocation};
+pub use relocated_disk::{RelocatedDisk, VolumeRelocation, VolumeStructure};

@@ -11,7 +11,7 @@ use crate::bytes::read_at::ReadAt;
 use crate::disks::content::VolumeContent;
 use crate::disks::disk::Disk;
 use crate::disks::volume::Volume;
-use crate::file_systems::ext::is_lilo;
+use crate::file_systems::ext::{is_lilo, structure};
 use crate::leave_out::open_ext::{ext_claim, is_ext};
 use crate::leave_out::proof::Proof;
 use crate::{ExtFileSystem, Relocation, RelocationError, RelocationOptions};
@@ -45,6 +45,34 @@ impl VolumeRelocation {
     /// The reason, in words.
     pub fn outcome(&self) -> Result<&Relocation, &str> {
         self.outcome.as_ref().map_err(String::as_str)
+    }
+}
+
+/// A volume without the contents of its files, for a check by another program.
+pub struct VolumeStructure {
+    name: String,
+    bytes: Arc<dyn ReadAt>,
+    ranges: Vec<Range<u64>>,
+}
+
+impl VolumeStructure {
+    /// Returns the name of the volume.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the whole volume.
+    #[must_use]
+    pub fn bytes(&self) -> &dyn ReadAt {
+        &*self.bytes
+    }
+
+    /// Returns the ranges of bytes that a check of the file system reads, in ascending order: all
+    /// that are in use, without the contents of files.
+    #[must_use]
+    pub fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges
     }
 }
 
@@ -149,9 +177,7 @@ impl RelocatedDisk {
     /// The first difference, in words.
     pub fn verify(&self, after: Arc<dyn ReadAt>) -> Result<(), String> {
         let after = Disk::open(after);
-        for relocated in &self.volumes {
-            let Ok(relocation) = &relocated.outcome else { continue };
-            let name = relocated.name.as_str();
+        for (name, relocation) in self.moved() {
             let open = |disk: &Disk| {
                 let volume = disk.volume(name).ok_or_else(|| format!("{name} is missing"))?;
                 ExtFileSystem::open(volume.read()).map_err(|error| format!("{name}: {error}"))
@@ -160,6 +186,32 @@ impl RelocatedDisk {
             compared.map_err(|difference| format!("{name}: {difference}"))?;
         }
         Ok(())
+    }
+
+    /// Finds the structures of all changed file systems on `after`, for a check by another program.
+    ///
+    /// # Errors
+    ///
+    /// The first structure that cannot be read or is inconsistent, in words.
+    pub fn structures(&self, after: Arc<dyn ReadAt>) -> Result<Vec<VolumeStructure>, String> {
+        let after = Disk::open(after);
+        let structure = |name: &str| {
+            let volume = after.volume(name).ok_or_else(|| format!("{name} is missing"))?;
+            let problem = |error: RelocationError| format!("{name}: {error}");
+            let bytes = volume.read();
+            let files = ExtFileSystem::open(Arc::clone(&bytes)).map_err(|error| problem(error.into()))?;
+            let ranges = structure::ranges(&files).map_err(problem)?;
+            Ok(VolumeStructure { name: name.into(), bytes, ranges })
+        };
+        self.moved().map(|(name, _)| structure(name)).collect()
+    }
+
+    /// Iterates over the volumes with moved blocks.
+    fn moved(&self) -> impl Iterator<Item = (&str, &Relocation)> {
+        let moved =
+            |volume: &'_ VolumeRelocation| volume.outcome.as_ref().is_ok_and(|new| !new.moved().is_empty());
+        let moved = self.volumes.iter().filter(move |volume| moved(volume));
+        moved.filter_map(|volume| Some((volume.name.as_str(), volume.outcome.as_ref().ok()?)))
     }
 }
 

@@ -36,8 +36,8 @@ use cache::{MetadataBlock, MetadataCache};
 use index::IndexAnswer;
 use inode::ExtInode;
 pub use owners::{BlockOwner, BlockOwners};
-pub(crate) use relocate::is_lilo;
 pub use relocate::{LeftInPlace, MovedRun, Relocation, RelocationError, RelocationOptions};
+pub(crate) use relocate::{is_lilo, structure};
 use superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock, read_only};
 
 use crate::bytes::read_at::ReadAt;

@@ -60,8 +60,25 @@ fn volume(name: &str, status: &str, segments: &str) -> String {
 /// A disk that is the only member. Its label is in the second sector. The text begins near the end
 /// of its area, and continues at the area's beginning.
 fn member(text: &str) -> Vec<u8> {
-    let mut disk = vec![0; FIRST_EXTENT + 20 * EXTENT];
-    for (number, extent) in disk[FIRST_EXTENT..].chunks_mut(EXTENT).enumerate() {
+    member_of(text, EXTENT, 20)
+}
+
+/// A disk with the volume `my--group-root` of segments: the first extent and the count of each.
+pub fn disk_of(segments: &[(u32, u32)], extent_bytes: usize, extent_count: usize) -> Vec<u8> {
+    let (mut start, mut list) = (0, String::new());
+    for (number, (from, count)) in (1..).zip(segments) {
+        list += &segment(number, start, *count, "pv0", *from);
+        start += count;
+    }
+    let text = text(1, &volume("root", r#""READ", "WRITE", "VISIBLE""#, &list))
+        .replace("extent_size = 8", &format!("extent_size = {}", extent_bytes / SECTOR))
+        .replace("pe_count = 20", &format!("pe_count = {extent_count}"));
+    member_of(&text, extent_bytes, extent_count)
+}
+
+fn member_of(text: &str, extent_bytes: usize, extent_count: usize) -> Vec<u8> {
+    let mut disk = vec![0; FIRST_EXTENT + extent_count * extent_bytes];
+    for (number, extent) in disk[FIRST_EXTENT..].chunks_mut(extent_bytes).enumerate() {
         extent.fill(u8::try_from(number).unwrap() + 1);
     }
     let mut put = |at: usize, bytes: &[u8]| disk[at..at + bytes.len()].copy_from_slice(bytes);

@@ -1,7 +1,9 @@
 //! Random file systems of every shape, with the blocks of random profiles moved together: e2fsck
 //! finds nothing, and every file is equal.
 //!
-//! `VARVE_RELOCATIONS=1000` sets the number of file systems, `SEED=7` tries one.
+//! `VARVE_RELOCATIONS=1000` sets the number of file systems, `SEED=7` tries one. Any 96 consecutive
+//! ones have every combination of ext2, ext3 and ext4, both block sizes, `metadata_csum`, `64bit`
+//! and `flex_bg`.
 #![allow(clippy::cast_possible_truncation, reason = "numbers that the test itself has made")]
 #![allow(clippy::print_stderr, reason = "says which file system failed")]
 
@@ -14,10 +16,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::damage::{Draws, damage};
+use crate::lvm;
 use crate::sandbox::{Sandbox, missing};
 use crate::walk;
 use varve_image::{
-    BlockOwners, ExtFileSystem, FileId, FileKind, FileSystem, ReadAt, RelocatedDisk, Relocation,
+    BlockOwners, Disk, ExtFileSystem, FileId, FileKind, FileSystem, ReadAt, RelocatedDisk, Relocation,
     RelocationError, RelocationOptions,
 };
 
@@ -425,6 +428,31 @@ fn damaged_file_systems_are_moved_or_refused_without_harm() {
     }
 }
 
+/// Checks the only changed volume of a disk, as a whole, and without the contents of its files.
+fn check_disk(sandbox: &Sandbox, plan: &RelocatedDisk) {
+    let new = plan.shown();
+    assert_eq!(plan.verify(Arc::clone(&new)), Ok(()));
+    let structures = plan.structures(Arc::clone(&new)).unwrap();
+    let [structure] = &structures[..] else { panic!("{} volumes", structures.len()) };
+    let whole = Disk::open(new).volume(structure.name()).unwrap().read();
+    let mut copy = vec![0; whole.size() as usize];
+    for range in structure.ranges() {
+        let part = &mut copy[range.start as usize..range.end as usize];
+        structure.bytes().read_at(range.start, part).unwrap();
+    }
+    for (name, bytes) in [("whole", &bytes_of(&*whole)), ("structure", &copy)] {
+        fs::write(sandbox.path(name), bytes).unwrap();
+        sandbox.run(&["e2fsck", "-fn", sandbox.path(name).to_str().unwrap()], "");
+    }
+    let files = open(whole);
+    let large = files.child(files.root(), b"large").unwrap().unwrap().id;
+    let block_bytes = files.block_bytes() as usize;
+    for run in files.runs(large).unwrap() {
+        let start = run.physical.unwrap() as usize * block_bytes;
+        assert!(copy[start..start + run.count as usize * block_bytes].iter().all(|byte| *byte == 0));
+    }
+}
+
 #[test]
 fn a_partition_moves_within_its_disk() {
     if missing(&TOOLS) || missing(&["sfdisk"]) {
@@ -449,9 +477,7 @@ fn a_partition_moves_within_its_disk() {
     assert!(plan.volumes()[1].outcome().err().unwrap().contains("only ext2, ext3 and ext4 are moved"));
     let new = bytes_of(&*plan.shown());
     assert!(new[..1 << 20] == disk[..1 << 20] && new[33 << 20..] == disk[33 << 20..]);
-    fs::write(sandbox.path("new"), &new[1 << 20..33 << 20]).unwrap();
-    sandbox.run(&["e2fsck", "-fn", sandbox.path("new").to_str().unwrap()], "");
-    assert_eq!(plan.verify(Arc::new(new)), Ok(()));
+    check_disk(&sandbox, &plan);
     let region = plan.volumes()[0].outcome().unwrap().region().to_vec();
     assert_eq!(region[0].start * 4096 % (1 << 20), 0, "the region begins a unit of the disk");
     assert!(plan.changed_bytes() > 1 << 20);
@@ -462,4 +488,63 @@ fn a_partition_moves_within_its_disk() {
     let refused = RelocatedDisk::plan(Arc::new(disk), &reads, 1 << 20);
     assert!(refused.volumes().iter().all(|volume| volume.outcome().is_err()));
     assert_eq!(refused.changed_bytes(), 0);
+}
+
+#[test]
+fn a_logical_volume_moves_within_its_segments() {
+    if missing(&TOOLS) {
+        return;
+    }
+    const EXTENT: usize = 4 << 20;
+    let sandbox = Sandbox::new();
+    let files = image(&sandbox, &["mkfs.ext4", "-b", "1024"]);
+    // The later part of the volume lies before the earlier one.
+    let mut disk = lvm::disk_of(&[(6, 3), (0, 5)], EXTENT, 10);
+    let pieces = Disk::open(Arc::new(disk.clone())).volume("my--group-root").unwrap().pieces().to_vec();
+    assert_eq!(pieces.len(), 2);
+    let (one, two) = files.split_at(3 * EXTENT);
+    for (piece, bytes) in pieces.iter().zip([one, two]) {
+        disk[piece.start as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+    let on_disk = |at: u64| match at.checked_sub(one.len() as u64) {
+        Some(at) => pieces[1].start + at,
+        None => pieces[0].start + at,
+    };
+    let reads = profile(&open(Arc::new(files.clone())), &mut Draws(6)).into_iter();
+    let reads: Vec<_> = reads
+        .filter(|read| (read.start < one.len() as u64) == (read.end <= one.len() as u64))
+        .map(|read| on_disk(read.start)..on_disk(read.start) + read.end - read.start)
+        .collect();
+    let plan = RelocatedDisk::plan(Arc::new(disk.clone()), &reads, 1 << 20);
+    let names: Vec<_> =
+        plan.volumes().iter().map(|volume| (volume.name(), volume.outcome().is_ok())).collect();
+    assert_eq!(names, [("my--group-root", true)]);
+    check_disk(&sandbox, &plan);
+    let new = bytes_of(&*plan.shown());
+    let (first, last) = (pieces[1].start as usize, pieces[0].end as usize);
+    assert!(new[..first] == disk[..first] && new[last..] == disk[last..], "the group stays as it is");
+    let between = pieces[1].end as usize..pieces[0].start as usize;
+    assert!(!between.is_empty() && new[between.clone()] == disk[between]);
+}
+
+/// The file system itself reads quotas, and files with values of attributes.
+#[test]
+fn the_structure_has_the_files_that_the_file_system_reads() {
+    if missing(&TOOLS) {
+        return;
+    }
+    let sandbox = Sandbox::new();
+    let features = "quota,project,ea_inode,64bit,metadata_csum";
+    image(&sandbox, &["mkfs.ext4", "-b", "1024", "-O", features]);
+    let path = sandbox.path("image");
+    let value = format!("ea_set /large user.big {}", "v".repeat(3000));
+    sandbox.run(&["debugfs", "-w", "-R", &value, path.to_str().unwrap()], "");
+    // debugfs does not count the blocks of the value.
+    let repair = "PATH=$PATH:/sbin:/usr/sbin; e2fsck -fy image || [ $? = 1 ]";
+    sandbox.run(&["sh", "-c", repair], "");
+    let disk: Arc<dyn ReadAt> = Arc::new(fs::read(path).unwrap());
+    let plan = RelocatedDisk::plan(disk, std::slice::from_ref(&(0..SIZE)), 1 << 20);
+    check_disk(&sandbox, &plan);
+    let left = plan.volumes()[0].outcome().unwrap().left();
+    assert!(left.iter().any(|left| left.reason == "it holds the value of an attribute"), "{left:?}");
 }

@@ -21,6 +21,7 @@ mod destination;
 mod edits;
 mod extents;
 mod pointers;
+pub(crate) mod structure;
 mod units;
 mod untouchable;
 mod verify;

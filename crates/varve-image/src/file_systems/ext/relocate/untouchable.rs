@@ -97,9 +97,19 @@ pub(super) fn is_boot_name(name: &[u8]) -> bool {
     names.contains(&name) || name.ends_with(b"stage1_5")
 }
 
+/// Returns true for a file whose content only its users read. The file system itself reads
+/// journals, quotas, and values of attributes.
+pub(super) fn has_plain_content(files: &ExtFileSystem, inode: &ExtInode) -> bool {
+    inode.kind() == FileKind::File && !is_internal(files, inode) && inode.flags() & HOLDS_VALUE == 0
+}
+
+fn is_internal(files: &ExtFileSystem, inode: &ExtInode) -> bool {
+    inode.number < FIRST_INODE || files.superblock.internal_inodes.contains(&inode.number)
+}
+
 /// Returns the reason why the blocks of a file stay where they are; `None` if they may move.
 pub(super) fn reason(files: &ExtFileSystem, inode: &ExtInode, is_boot_file: bool) -> Option<&'static str> {
-    if inode.number < FIRST_INODE || files.superblock.internal_inodes.contains(&inode.number) {
+    if is_internal(files, inode) {
         return Some("it belongs to the file system itself");
     }
     if inode.flags() & IS_IMMUTABLE != 0 {
