@@ -19,6 +19,7 @@ mod bench;
 mod boot;
 mod command_line;
 mod forgetting;
+mod optimize;
 mod plan;
 mod publish;
 mod reclaiming;
@@ -37,6 +38,7 @@ pub use attach::AttachArgs;
 pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, OrderChoice};
 pub use boot::{BootArgs, BusChoice, FirmwareChoice};
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
+pub use optimize::OptimizeArgs;
 pub use plan::PlanArgs;
 pub use publish::{ProfileChoice, ProfileCommand, PublishArgs};
 pub use reclaiming::{CollectArgs, GcArgs, PruneArgs};
@@ -273,6 +275,9 @@ pub enum Command {
     /// Use a published disk while it is fetched: as a block device, or as files
     #[command(after_help = attach::ATTACH_HELP)]
     Attach(Box<AttachArgs>),
+    /// Make a disk image whose start reads few, large ranges: for ext2, ext3 and ext4
+    #[command(after_help = optimize::OPTIMIZE_HELP)]
+    Optimize(Box<OptimizeArgs>),
     /// Import the blocks of another program's files
     #[command(after_help = venti::IMPORT_HELP)]
     Import(ImportArgs),

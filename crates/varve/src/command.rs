@@ -2,7 +2,7 @@
 //!
 //! | room        | what a user does                                                        |
 //! |-------------|-------------------------------------------------------------------------|
-//! | `taking`    | archive a source: snapshot, import, copy, tag                           |
+//! | `taking`    | archive a source: snapshot, import, copy, tag, optimize                 |
 //! | `looking`   | see what is archived: snapshots, ls, find, diff, stats                  |
 //! | `restoring` | bring it back: restore, cat                                             |
 //! | `serving`   | reach it from other programs: mount, serve, attach, boot, venti         |
@@ -55,6 +55,7 @@ pub fn run(invocation: &Invocation, command: &Command) -> Result<CommandOutcome>
         Command::Publish(args) => keeping::publish::run(invocation, args),
         Command::Profile(args) => keeping::profile::run(invocation, args),
         Command::Attach(args) => serving::attach::run(invocation, args),
+        Command::Optimize(args) => taking::optimize::run(invocation, args),
         Command::Clone(args) => keeping::clone::run(invocation, args),
         Command::Import(args) => taking::import::run(invocation, args),
         Command::Copy(args) => taking::copy::run(invocation, args),

@@ -4,6 +4,7 @@ pub mod copy;
 mod destination;
 pub mod import;
 mod machine_disks;
+pub mod optimize;
 mod program_output;
 mod report;
 pub mod snapshot;

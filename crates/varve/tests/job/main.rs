@@ -24,6 +24,7 @@ mod keys;
 mod left_out;
 mod main_job;
 mod names;
+mod optimize;
 mod plan;
 mod printed;
 mod prune;

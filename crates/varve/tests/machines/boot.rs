@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::sandbox::{Run, Sandbox};
+use crate::loop_device::LoopMount;
+use crate::sandbox::{self, Run, Sandbox};
 use crate::venti_server::{Server, at, command_at, make_store};
 
 /// The device on which the machine prints its text.
@@ -158,6 +159,58 @@ fn a_machine_whose_disk_is_at_a_venti_server_comes_up() {
     let run = Run::new(command.output().unwrap());
     assert!(run.code == Some(0) && run.text().starts_with("yes: "), "{}{}", run.text(), run.stderr);
     server.end();
+}
+
+/// A boot loader reads its configuration, its second part and the system from files whose blocks
+/// have moved. Its first part finds another file by a list of blocks, and that file stays.
+#[test]
+fn a_machine_comes_up_from_moved_blocks() {
+    let test = "a_machine_comes_up_from_moved_blocks";
+    if !has(&[QEMU], test) {
+        return;
+    }
+    if !["mkfs.ext4", "e2fsck", "extlinux", "chattr", "mount", "losetup"].into_iter().all(sandbox::has) {
+        eprintln!("skipped as e2fsprogs, extlinux, mount or losetup is not installed: {test}");
+        return;
+    }
+    if !sandbox::is_root() || !Path::new("/dev/loop-control").exists() {
+        eprintln!("skipped as only root can install a boot loader, on a loop device: {test}");
+        return;
+    }
+    let sandbox = Sandbox::encrypted();
+    fs::create_dir(sandbox.path("tmp")).unwrap();
+    let image = sandbox.path("vm.raw");
+    fs::File::create(&image).unwrap().set_len(32 << 20).unwrap();
+    // extlinux does not read file systems with these features.
+    let words = ["-q", "-F", "-b", "4096", "-O", "^64bit,^metadata_csum", image.to_str().unwrap()];
+    sandbox::tool("mkfs.ext4", words);
+    let mount = LoopMount::writable(&image, 0, &sandbox.path("mounted"));
+    let boot_folder = mount.at.join("boot");
+    fs::create_dir(&boot_folder).unwrap();
+    for number in 0..8 {
+        fs::write(boot_folder.join(format!("unread-{number}")), sandbox::noise(number, 100_000)).unwrap();
+    }
+    fs::write(boot_folder.join("extlinux.conf"), "DEFAULT start\nLABEL start\nBOOT /boot/start.bs\n")
+        .unwrap();
+    fs::write(boot_folder.join("start.bs"), &bootable("START ? IS UP", Says::OnItsConsole)[..512]).unwrap();
+    sandbox::tool("extlinux", ["--install", boot_folder.to_str().unwrap()]);
+    // Its name alone has to be enough.
+    sandbox::tool("chattr", ["-i", boot_folder.join("ldlinux.sys").to_str().unwrap()]);
+    drop(mount);
+    sandbox.ok(["snapshot", &sandbox.arg("vm.raw"), "--name", "vm", "--as", "image"]);
+    let profile = sandbox.arg("start.profile");
+    let check = ["--no-kvm", "--check", "START 1 IS UP", "--timeout", "120"];
+    comes_up(&sandbox, &[&["vm", "--profile", &profile][..], &check].concat());
+
+    let lines = sandbox.json(["optimize", "vm", "--profile", &profile, "--name", "vm-fast"]);
+    let moved = lines.iter().find(|line| line["type"] == "relocated_volume").unwrap();
+    // The folders, ldlinux.c32, extlinux.conf and start.bs.
+    assert!(
+        moved["files"].as_u64().unwrap() >= 4 && moved["moved_bytes"].as_u64().unwrap() > 100_000,
+        "{moved}"
+    );
+    assert!(moved["left"].to_string().contains("a boot loader finds it by a list of blocks"), "{moved}");
+    comes_up(&sandbox, &[&["vm-fast"][..], &check].concat());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Machines that are booted from a snapshot, and machines that are archived while they run.
 
+#[path = "../harness/loop_device/mod.rs"]
+mod loop_device;
 #[path = "../harness/qemu/mod.rs"]
 mod qemu;
 #[path = "../harness/sandbox/mod.rs"]

@@ -43,7 +43,7 @@ pub fn run(invocation: &Invocation, command: &ProfileCommand) -> Result<CommandO
 }
 
 /// Reads the file of a profile.
-pub(super) fn read_profile(file: &Path) -> Result<DiskProfile> {
+pub fn read_profile(file: &Path) -> Result<DiskProfile> {
     let text = read_at_most(file, PROFILE_BYTES_MAX as u64)?;
     DiskProfile::parse(&text).with_context(|| format!("{} is no profile", file.display()))
 }

@@ -51,9 +51,16 @@ impl LoopMount {
     /// Mounts the file system at `offset`. The image is not written to, not even to replay its
     /// journal.
     pub fn read_only(image: &Path, offset: u64, at: &Path) -> Self {
+        Self::mount(LoopDevice::read_only(image, offset), "ro,noload,noatime", at)
+    }
+
+    pub fn writable(image: &Path, offset: u64, at: &Path) -> Self {
+        Self::mount(LoopDevice::writable(image, offset), "rw", at)
+    }
+
+    fn mount(device: LoopDevice, options: &str, at: &Path) -> Self {
         fs::create_dir_all(at).unwrap();
-        let device = LoopDevice::read_only(image, offset);
-        tool("mount", ["-o".as_ref(), "ro,noload,noatime".as_ref(), device.path().as_ref(), at.as_os_str()]);
+        tool("mount", ["-o".as_ref(), options.as_ref(), device.path().as_ref(), at.as_os_str()]);
         Self { at: at.to_path_buf(), _device: device }
     }
 }

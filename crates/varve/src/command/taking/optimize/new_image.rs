@@ -1,0 +1,123 @@
+//! The new image: a file that gets its name last, or a snapshot.
+
+use std::fs::{File, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use varve_archive::image::{ContentRun, ImageSource, RunContent, ServedImage};
+use varve_archive::{Progress, SnapshotRequest};
+use varve_image::{ReadAt, RelocatedDisk};
+use varve_session::UsageError;
+
+use super::OldImage;
+use super::check::{CheckedImage, check};
+use super::report;
+use super::sparse::copy_range;
+use crate::command::looking::snapshot_list;
+use crate::command::taking::destination::SnapshotDestination;
+use crate::command::taking::{report as snapshot_report, snapshot_names};
+use crate::invocation::Invocation;
+use crate::progress_bar::ShownProgress;
+use crate::{say, show};
+
+/// Writes the new image beside its place, checks it, and gives it its name.
+pub(super) fn write(
+    invocation: &Invocation,
+    plan: &RelocatedDisk,
+    old: &OldImage,
+    output: &Path,
+    progress: &Arc<Progress>,
+) -> Result<()> {
+    let context = || format!("{} was not made", output.display());
+    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = output.file_name().ok_or_else(|| UsageError(format!("{} names no file", output.display())))?;
+    let mut prefix = name.to_owned();
+    prefix.push(".new-");
+    let new = tempfile::Builder::new()
+        .prefix(&prefix)
+        .permissions(Permissions::from_mode(old.mode))
+        .tempfile_in(folder)
+        .with_context(context)?;
+    let shown = shown(invocation, &output.display().to_string(), progress);
+    let written = write_bytes(&*plan.shown(), new.as_file(), progress);
+    drop(shown);
+    written.with_context(context)?;
+    let file: Arc<dyn ReadAt> = Arc::new(new.reopen().with_context(context)?);
+    let checked = check(plan, file, folder, progress).with_context(context)?;
+    report::checked(invocation, &checked);
+    new.persist_noclobber(output).with_context(context)?;
+    File::open(folder).and_then(|folder| folder.sync_all()).with_context(context)?;
+    report::made(invocation, output, old.bytes.size());
+    Ok(())
+}
+
+fn write_bytes(shown: &dyn ReadAt, into: &File, progress: &Progress) -> Result<()> {
+    progress.set_total(0, shown.size());
+    into.set_len(shown.size())?;
+    copy_range(shown, 0..shown.size(), into, progress)?;
+    into.sync_all()?;
+    Ok(())
+}
+
+/// Checks the new image, and archives it as a snapshot.
+pub(super) fn archive(
+    invocation: &Invocation,
+    plan: &RelocatedDisk,
+    old: &OldImage,
+    name: &str,
+    progress: &Arc<Progress>,
+) -> Result<()> {
+    let context = || format!("{} was not archived", show::name(name.as_bytes()));
+    let checked: CheckedImage =
+        check(plan, plan.shown(), &std::env::temp_dir(), progress).with_context(context)?;
+    report::checked(invocation, &checked);
+    let mut destination = SnapshotDestination::open(invocation)?;
+    let request = SnapshotRequest {
+        name: name.to_owned(),
+        source: old.path.as_os_str().as_encoded_bytes().to_vec(),
+        host: varve_session::host_name(),
+        name_is_given: true,
+        read_in_pieces: true,
+        ..SnapshotRequest::default()
+    };
+    destination.check_name(&request).map_err(|error| snapshot_names::taken(&old.path, error))?;
+    let source = ImageSource::served(Box::new(NewImage(plan.shown())), &old.path, None);
+    let shown = shown(invocation, name, progress);
+    let taken = destination.take_image(&source, request, progress);
+    drop(shown);
+    let taken = taken.with_context(context)?;
+    if invocation.json {
+        say::record("snapshot", snapshot_list::as_json(&taken.snapshot));
+    } else if !invocation.quiet {
+        say!("{}", snapshot_report::as_line(&taken.snapshot));
+    }
+    destination.note_root(invocation)?;
+    destination.close()
+}
+
+fn shown(invocation: &Invocation, title: &str, progress: &Arc<Progress>) -> ShownProgress {
+    ShownProgress::start(title, progress, invocation.quiet || invocation.json)
+}
+
+/// The new image, as a source of a snapshot.
+struct NewImage(Arc<dyn ReadAt>);
+
+impl ServedImage for NewImage {
+    fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    fn content_at(&self, offset: u64) -> io::Result<ContentRun> {
+        if offset >= self.0.size() {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        Ok(ContentRun { content: RunContent::Data, end: self.0.size() })
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read_at(offset, into)
+    }
+}
