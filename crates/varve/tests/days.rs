@@ -122,8 +122,10 @@ fn three_nights_of_a_real_machine() {
     mount.end("-TERM");
     for night in NIGHTS {
         step(&format!("night {night} is booted from the archive"));
-        comes_up(&sandbox, night);
+        let (day, profile) = (format!("day@2026-05-0{night}"), sandbox.arg(&format!("start-{night}")));
+        comes_up(&sandbox, &[&day, "--profile", &profile], night);
     }
+    with_its_start_together(&sandbox, &original(2), &step);
     step("a night with a valid swap is archived without it, and with it to the byte");
     let last = with_swap(&sandbox, &original(3));
     let image = last.to_str().unwrap();
@@ -185,16 +187,37 @@ fn without_swap(sandbox: &Sandbox, image: &Path) {
 }
 
 #[track_caller]
-fn comes_up(sandbox: &Sandbox, night: u32) {
+fn comes_up(sandbox: &Sandbox, snapshot: &[&str], night: u32) {
     fs::create_dir_all(sandbox.path("tmp")).unwrap();
-    let (day, text) = (format!("day@2026-05-0{night}"), format!("DAY-{night} IS UP"));
+    let text = format!("DAY-{night} IS UP");
     let mut command = sandbox.command();
-    command.env("TMPDIR", sandbox.path("tmp"));
-    command.args(["boot", &day, "--check", &text, "--timeout", BOOT_SECONDS]);
+    command.env("TMPDIR", sandbox.path("tmp")).arg("boot").args(snapshot);
+    command.args(["--check", &text, "--timeout", BOOT_SECONDS]);
     let run = sandbox::Run::new(command.output().unwrap());
     assert!(run.code == Some(0) && run.text().starts_with("yes: "), "{}{}", run.text(), run.stderr);
     assert_eq!(fs::read_dir(sandbox.path("tmp")).unwrap().count(), 0, "nothing is left behind");
     eprintln!("         {}", run.text().trim());
+}
+
+/// Moves the blocks of the start of night 2 together. Every file is as before for the kernel, and
+/// the machine starts from the new places.
+fn with_its_start_together(sandbox: &Sandbox, image: &Path, step: &dyn Fn(&str)) {
+    step("night 2 with the blocks of its start together: every file in a mount by the kernel");
+    let (profile, new) = (sandbox.arg("start-2"), sandbox.path("together.raw"));
+    let old = image.to_str().unwrap();
+    let lines = sandbox.json(["optimize", old, "--profile", &profile, "-o", new.to_str().unwrap()]);
+    let found = |name: &str| lines.iter().find(|line| line["type"] == name).unwrap();
+    assert_eq!(found("relocation_checked")["e2fsck"], serde_json::json!(["p1"]));
+    let units = |name: &str| found("relocation")[name].as_u64().unwrap();
+    assert!(units("units_after") * 10 < units("units_before") * 9, "{}", found("relocation"));
+    let files = |image: &Path, at: &str| {
+        let root = LoopMount::read_only(image, FILES_AT, &sandbox.path(at));
+        listed(&[root.at.to_str().unwrap(), "--xattrs"])
+    };
+    assert_same(&files(image, "original"), &files(&new, "together"));
+    step("night 2 with the blocks of its start together is booted");
+    sandbox.ok(["optimize", "day@2026-05-02", "--profile", &profile, "--name", "together"]);
+    comes_up(sandbox, &["together"], 2);
 }
 
 /// Starts the machine of one night, archives it twice while it goes on writing, and restores it

@@ -94,7 +94,7 @@ fn print_moved(invocation: &Invocation, volume: &VolumeRelocation, moved: &Reloc
     }
     let grown = moved.grown_files().count() as u64;
     if grown > 0 {
-        say!("  {} occupies one block more, for its map", show::count(grown, "file"));
+        say!("  one block more, for its map: {}", show::count(grown, "file"));
     }
 }
 
