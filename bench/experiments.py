@@ -26,10 +26,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import relocation
 from bench.svg import bars, histogram, number
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+DAYS = Path(os.environ.get("VARVE_DAYS") or TARGET / "bench" / "days")
 # For each block size in bytes: the number of blocks in a store, and the number of blocks that are read one by
 # one. The engine caches 96 MiB of unpacked data. A store must therefore be far larger than that, and the
 # reads one by one must not cover the whole store.
@@ -94,6 +96,9 @@ def main() -> int:
         work.mkdir(parents=True, exist_ok=True)
         try:
             for name in chosen.parts or parts:
+                if name == "relocation" and (reason := relocation.lacking(DAYS)):
+                    print(f"relocation is left out: {reason}", file=sys.stderr)
+                    continue
                 print(f"{name} …", flush=True)
                 file = results / f"{name}.json"
                 file.unlink(missing_ok=True)
@@ -149,6 +154,8 @@ def all_parts(quick: bool) -> Iterator[tuple[str, Part]]:
         indexes = "2622:8K,35651:2K" if quick else "262144:8K,35651584:2K" if depth == 1 else "1:8K"
         words = ["--size", "20M" if quick else "2G", "--depth", depth, "--index-blocks", indexes]
         yield f"memventi-{depth}", memventi(words)
+    if not quick:
+        yield "relocation", lambda work, _: relocation.measure(TARGET / "release" / "varve", DAYS, work)
 
 
 def foundation(words: Sequence[object]) -> Part:
@@ -202,6 +209,8 @@ def render(folder: Path, docs: Path) -> list[str]:
         tables[f"rates-{size}"] = rate_table(results, size)
         tables[f"predicted-{size}"] = predicted_table(results, size)
     tables |= {"table-7-1": table_7_1(results), "candidates": candidate_table(results), "shape": shape_table(results)}
+    # Not every machine has what this measurement needs.
+    tables |= {name: markdown(head, rows) for name, (head, rows) in relocation.tables(results.of("relocation")).items()}
     for name, plot in plots(results):
         (folder / f"{name}.svg").write_text(plot)
     page = docs / "experiments.md"
@@ -396,3 +405,4 @@ def plots(results: Results) -> Iterator[tuple[str, str]]:
         ):
             counts = {int(value): times for value, times in shape[at].items()}
             yield f"{name}-{count}", histogram(f"{across[0].upper()}{across[1:]}, in an index of {count:,} blocks", across, counts)
+    yield from relocation.plots(results.of("relocation"))

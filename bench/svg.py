@@ -1,5 +1,5 @@
-"""Draws plots as small SVG files: bars beside each other on a logarithmic scale, and histograms. Uses only
-the standard library."""
+"""Draws plots as small SVG files: bars beside each other on a logarithmic scale, histograms, and points. Uses
+only the standard library."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -66,6 +66,25 @@ def histogram(title: str, across: str, counts: Mapping[int, int], bins: int = 60
         body.append(text(70 + (place + 0.5) * step, bottom + 16, str(low + place * width), "middle", 10))
     body.append(text(WIDTH / 2, bottom + 34, across, "middle"))
     return page(title, [], body, height)
+
+
+def scatter(title: str, across: str, upwards: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """Draws a small mark for each point. Both axes begin at zero."""
+    height, bottom, left, right = 420, 372, 70, WIDTH - 30
+    most_x = max((x for points in series.values() for x, _ in points), default=0) or 1
+    most_y = max((y for points in series.values() for _, y in points), default=0) or 1
+    body = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        y = bottom - share * (bottom - TOP)
+        body.append(f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#ddd"/>')
+        body.append(text(left - 6, y + 4, number(share * most_y), "end", 10))
+        body.append(text(left + share * (right - left), bottom + 16, number(share * most_x), "middle", 10))
+    for place, points in enumerate(series.values()):
+        marks = (f"M{left + x / most_x * (right - left):.1f} {bottom - y / most_y * (bottom - TOP):.1f}h3" for x, y in points)
+        body.append(f'<path d="{"".join(marks)}" stroke="{COLOURS[place % len(COLOURS)]}" stroke-width="3"/>')
+    body.append(text(WIDTH / 2, bottom + 34, across, "middle"))
+    body.append(text(left, TOP - 8, upwards, "end", 10))
+    return page(title, list(series), body, height)
 
 
 def page(title: str, series: Sequence[str], body: list[str], height: int) -> str:
