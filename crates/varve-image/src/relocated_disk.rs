@@ -11,7 +11,7 @@ use crate::bytes::read_at::ReadAt;
 use crate::disks::content::VolumeContent;
 use crate::disks::disk::Disk;
 use crate::disks::volume::Volume;
-use crate::file_systems::ext::{is_lilo, structure};
+use crate::file_systems::ext::{loader_with_block_lists, structure};
 use crate::leave_out::open_ext::{ext_claim, is_ext};
 use crate::leave_out::proof::Proof;
 use crate::{ExtFileSystem, Relocation, RelocationError, RelocationOptions};
@@ -93,7 +93,8 @@ impl RelocatedDisk {
     pub fn plan(disk: Arc<dyn ReadAt>, reads: &[Range<u64>], align_bytes: u64) -> Self {
         let before = Disk::open(disk);
         let mut sector = [0; SECTOR_BYTES];
-        let is_lilo = before.bytes().read_at(0, &mut sector).is_ok() && is_lilo(&sector);
+        let read = before.bytes().read_at(0, &mut sector);
+        let loader = read.ok().and_then(|()| loader_with_block_lists(&sector));
         let mut shown = OverlaidBytes::new(Arc::clone(before.bytes()));
         let mut volumes = Vec::new();
         let proof = Proof::new(&before);
@@ -103,10 +104,9 @@ impl RelocatedDisk {
             if reads.is_empty() || volume.content() == VolumeContent::LvmMember {
                 continue;
             }
-            let relocation = if is_lilo {
-                Err(RelocationError::Lilo.to_string())
-            } else {
-                proof_and_plan(&proof, volume, &reads, align_bytes)
+            let relocation = match loader {
+                Some(loader) => Err(RelocationError::BlockLists(loader).to_string()),
+                None => proof_and_plan(&proof, volume, &reads, align_bytes),
             };
             if let Ok(relocation) = &relocation {
                 show(volume, relocation, &mut shown);

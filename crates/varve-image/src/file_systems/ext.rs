@@ -37,7 +37,7 @@ use index::IndexAnswer;
 use inode::ExtInode;
 pub use owners::{BlockOwner, BlockOwners};
 pub use relocate::{LeftInPlace, MovedRun, Relocation, RelocationError, RelocationOptions};
-pub(crate) use relocate::{is_lilo, structure};
+pub(crate) use relocate::{loader_with_block_lists, structure};
 use superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock, read_only};
 
 use crate::bytes::read_at::ReadAt;

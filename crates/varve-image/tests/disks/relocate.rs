@@ -301,7 +301,9 @@ fn file_systems_that_are_not_understood_are_refused() {
         changed(1024 + 0x66, &[0, 0x40]).starts_with("it has the feature 0x40000000 (read-only compatible)")
     );
     assert!(changed(1024 + 0x5e, &[0, 0x40]).starts_with("it has the feature 0x40000000 (compatible)"));
-    assert!(changed(6, b"LILO").starts_with("its boot sector is LILO"));
+    for (at, loader) in [(2, "LILO"), (6, "LILO"), (0, "zIPL")] {
+        assert!(changed(at, loader.as_bytes()).starts_with(&format!("its boot sector is {loader}")));
+    }
     assert!(changed(1024 + 0x48, &[1]).starts_with("it has the feature the format of operating system 1"));
     // The bitmap marks a block of a file as free.
     let files = open(Arc::new(whole.clone()));
@@ -483,11 +485,14 @@ fn a_partition_moves_within_its_disk() {
     assert!(plan.changed_bytes() > 1 << 20);
     let [before, after] = plan.units_read(128 << 10);
     assert!(after < before, "{before} units were read, and now {after}");
-    // A disk that LILO boots is not touched.
-    disk[6..10].copy_from_slice(b"LILO");
-    let refused = RelocatedDisk::plan(Arc::new(disk), &reads, 1 << 20);
-    assert!(refused.volumes().iter().all(|volume| volume.outcome().is_err()));
-    assert_eq!(refused.changed_bytes(), 0);
+    // A disk is not touched if its boot loader finds files by lists of blocks.
+    for (at, loader) in [(6, "LILO"), (0, "zIPL")] {
+        let mut disk = disk.clone();
+        disk[at..at + 4].copy_from_slice(loader.as_bytes());
+        let refused = RelocatedDisk::plan(Arc::new(disk), &reads, 1 << 20);
+        assert!(refused.volumes().iter().all(|volume| volume.outcome().err().unwrap().contains(loader)));
+        assert_eq!(refused.changed_bytes(), 0);
+    }
 }
 
 #[test]

@@ -35,7 +35,7 @@ use destination::Handout;
 use edits::Edits;
 use extents::ExtentLeaf;
 use units::HotPart;
-pub(crate) use untouchable::is_lilo;
+pub(crate) use untouchable::loader_with_block_lists;
 
 use super::ExtFileSystem;
 use super::inode::ExtInode;
@@ -89,8 +89,8 @@ pub enum RelocationError {
     Unclean(&'static str),
     #[error("it has the feature {0}, which is not supported here")]
     Feature(String),
-    #[error("its boot sector is LILO, which finds its files by lists of blocks")]
-    Lilo,
+    #[error("its boot sector is {0}, which finds its files by lists of blocks")]
+    BlockLists(&'static str),
     #[error("block {block} belongs to inode {} and to inode {}: check it with e2fsck", inodes[0], inodes[1])]
     Shared { block: u64, inodes: [u32; 2] },
     #[error("{0}: check it with e2fsck")]

@@ -16,8 +16,9 @@ const HOLDS_VALUE: u32 = 0x20_0000;
 const SWAP_HEAD_BYTES: usize = 64 << 10;
 /// The code of a boot loader before the superblock.
 const BOOT_CODE_BYTES: usize = 512;
-/// The places of the name in the first sector of LILO, in its versions.
-const LILO_AT: [usize; 2] = [2, 6];
+/// Boot loaders that find the system by lists of blocks, and the place of each name in the first
+/// sector. The place differs between versions of LILO. zIPL is that of S/390.
+const LOADERS: [(usize, &str); 3] = [(2, "LILO"), (6, "LILO"), (0, "zIPL")];
 
 const KNOWN_COMPATIBLE: u32 = compatible::PREALLOCATED_FOLDERS
     | compatible::JOURNAL
@@ -80,15 +81,16 @@ pub(super) fn check(files: &ExtFileSystem) -> Result<(), RelocationError> {
         let read = files.volume.read_at(0, &mut sector);
         read.map_err(|source| crate::FileSystemError::Read { what: "boot sector".into(), source })?;
     }
-    if is_lilo(&sector) {
-        return Err(RelocationError::Lilo);
+    if let Some(loader) = loader_with_block_lists(&sector) {
+        return Err(RelocationError::BlockLists(loader));
     }
     Ok(())
 }
 
-/// Returns true for the first sector of LILO, which finds its files by lists of blocks.
-pub(crate) fn is_lilo(sector: &[u8]) -> bool {
-    LILO_AT.into_iter().any(|at| crate::bytes::fields::has_at(sector, at, b"LILO"))
+/// Returns the name of the boot loader in a first sector, if it finds its files by lists of blocks.
+pub(crate) fn loader_with_block_lists(sector: &[u8]) -> Option<&'static str> {
+    let has = |at: usize, name: &str| crate::bytes::fields::has_at(sector, at, name.as_bytes());
+    LOADERS.into_iter().find(|(at, name)| has(*at, name)).map(|(_, name)| name)
 }
 
 /// Returns true for a name that boot loaders give to files that they find by lists of blocks.
