@@ -9,7 +9,8 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use varve_image::{
-    BlockOwners, Disk, ExtFileSystem, FileId, FileKind, FileSystem, LeaveOut, LeftOut, ReadAt,
+    BlockOwners, Disk, ExtFileSystem, FileId, FileKind, FileSystem, LeaveOut, LeftOut, ReadAt, Relocation,
+    RelocationOptions,
 };
 
 const SECTOR_BYTES: usize = 512;
@@ -111,10 +112,26 @@ fn wade(files: &dyn FileSystem, look_at: &mut dyn FnMut(FileId)) {
 
 /// An ext file system, with everything in it.
 pub fn ext(bytes: &[u8]) {
-    let Ok(files) = ExtFileSystem::open(Arc::new(Sectors::parse(bytes))) else { return };
+    let volume: Arc<dyn ReadAt> = Arc::new(Sectors::parse(bytes));
+    let Ok(files) = ExtFileSystem::open(Arc::clone(&volume)) else { return };
     wade(&files, &mut |id| drop(files.runs(id)));
     let _ = files.free_blocks();
     let _ = BlockOwners::scan(&files);
+    relocate(&volume, &files);
+}
+
+/// Moves every second range of blocks. If the file system is not refused, everything in it is equal
+/// in its new place.
+fn relocate(volume: &Arc<dyn ReadAt>, files: &ExtFileSystem) {
+    const RANGE_BYTES: u64 = 24 << 10;
+    let options = RelocationOptions { align_bytes: 4096, volume_start: 0 };
+    let starts = (0..DISK_BYTES).step_by(2 * RANGE_BYTES as usize);
+    let reads: Vec<_> = starts.map(|start| start..start + RANGE_BYTES).collect();
+    let Ok(plan) = Relocation::plan(files, &reads, options) else { return };
+    let after = ExtFileSystem::open(plan.show(volume)).expect("only maps and bitmaps change");
+    if plan.verify(files, files).is_ok() {
+        plan.verify(files, &after).expect("every file is equal");
+    }
 }
 
 /// File systems with maps of pointers; with extents, content in inodes, and attributes; and with

@@ -29,7 +29,7 @@ pub(super) fn copy_range(
         }
         let length = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(PIECE_BYTES);
         let piece = &mut buffer[..length];
-        from.read_at(at, piece).with_context(|| format!("cannot read the old image at byte {at}"))?;
+        from.read_at(at, piece).with_context(|| format!("cannot read at byte {at}"))?;
         let mut place = at;
         for part in piece.chunks(HOLE_BYTES) {
             if part.iter().any(|byte| *byte != 0) {
