@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
+use varve_log::ArenaId;
 use varve_store::{
     KeyError, Keyring, NewKey, NotPermitted, OpenStoreError, PassphraseCost, Permission, Role, Secret, Store,
     StoreAccess, StoreConfig,
 };
-use varve_upkeep::Checker;
+use varve_upkeep::{BatchLimits, Checker, Reclaimer};
 use varve_world::{
     FileName, FixedClock, InlineWorkers, MemoryStorage, Random, SeededRandom, Storage, Timestamp, World,
 };
@@ -542,17 +543,19 @@ fn a_power_cut_that_keeps_a_page_and_loses_its_clump_harms_no_later_night() {
     checks_well(&open(&storage, 7, &key_file(1), StoreAccess::Read).unwrap(), true);
 }
 
-#[test]
-fn a_lie_of_a_writer_who_may_not_read_is_not_built_on() {
+/// The block that the page of a writer who may not read names, though other bytes are there.
+const TRUTH: &[u8] = b"what will come";
+
+/// A writer who may not read claims, in arena 1, to have stored [`TRUTH`]. Returns also the names
+/// of a block that an earlier writer stored, and of `TRUTH`.
+fn lied_to() -> (MemoryStorage, BlockName, BlockName) {
     use varve_log::{Appender, ArenaId, ClumpBytes, ClumpDraft, Log, LogConfig, LogKeys, NamedBlock, Seals};
     let (storage, old) = shared();
     let keys = LogKeys::from_names_and_write(handed_to_writer(&storage).first_chunk().unwrap());
     let map = varve_log::ArenaMap::new(1 << 20).unwrap();
     let config = LogConfig { store_id: [5; 16], map, score_bytes: 32 };
     let log = Arc::new(Log::new(Arc::new(storage.clone()), keys, config));
-    // The writer claims to have stored a block that will come, and has stored other bytes.
-    let score = log.keys().blake3_score(b"what will come");
-    let name = BlockName { score, block_type: BlockType::DATA };
+    let name = BlockName { score: log.keys().blake3_score(TRUTH), block_type: BlockType::DATA };
     let mut draft = ClumpDraft::new(ClumpBytes::default());
     draft.push(NamedBlock { name, digest: None, bytes: b"nothing of it." });
     let random = Arc::new(SeededRandom::new(9));
@@ -563,18 +566,62 @@ fn a_lie_of_a_writer_who_may_not_read_is_not_built_on() {
     let plan = appender.plan_sync();
     plan.carry_out(&log).unwrap();
     appender.finish_sync(&plan).unwrap();
-    drop(appender);
+    (storage, old, name)
+}
+
+#[test]
+fn a_lie_of_a_writer_who_may_not_read_is_not_built_on() {
+    let (storage, old, name) = lied_to();
     let store = open(&storage, 5, &key_file(1), WRITER).unwrap();
     assert!(store.get(&name).is_err(), "a block is believed by its bytes");
-    assert_eq!(put(&store, BlockType::DATA, b"what will come"), name);
+    assert_eq!(put(&store, BlockType::DATA, TRUTH), name);
     store.close().unwrap();
     let store = open(&storage, 6, &key_file(1), StoreAccess::Read).unwrap();
-    assert_eq!(store.get(&name).unwrap(), b"what will come".as_slice());
+    assert_eq!(store.get(&name).unwrap(), TRUTH);
     assert!(store.get(&old).is_ok());
     assert!(
         !Checker::of(&store).check_arena(ArenaId(1), true).unwrap().damage.is_empty(),
         "and the lie is found"
     );
+}
+
+#[test]
+fn a_lie_ends_when_its_arena_is_written_anew_or_merged() {
+    for is_merge in [false, true] {
+        let (storage, old, name) = lied_to();
+        let store = open(&storage, 5, &key_file(1), WRITER).unwrap();
+        put(&store, BlockType::DATA, TRUTH);
+        // Fills the arena, so that the next session begins another.
+        let mut noise = vec![0; 900 << 10];
+        SeededRandom::new(3).fill(&mut noise).unwrap();
+        for number in 0..2 {
+            noise[0] = number;
+            put(&store, BlockType::DATA, &noise);
+        }
+        store.close().unwrap();
+
+        let store = open(&storage, 6, &key_file(1), WRITER).unwrap();
+        let reclaimer = Reclaimer::of(&store).unwrap();
+        let limits = BatchLimits { written_bytes: u64::MAX, until: Timestamp(i64::MAX) };
+        let is_live = |live: &BlockName| [old, name].contains(live);
+        let arenas = [ArenaId(1), ArenaId(2)];
+        let done = if is_merge {
+            reclaimer.merge(&arenas, &is_live, limits, &|| false).unwrap()
+        } else {
+            reclaimer.replace(&arenas, &is_live, limits, &|| false).unwrap()
+        };
+        assert!(done.failed.is_empty(), "{:?}", done.failed);
+        assert_eq!(done.replaced.len(), 2, "{is_merge}");
+        store.close().unwrap();
+
+        let store = open(&storage, 7, &key_file(1), StoreAccess::Read).unwrap();
+        assert_eq!(store.get(&name).unwrap(), TRUTH, "{is_merge}");
+        assert!(store.get(&old).is_ok());
+        for id in store.arenas().unwrap() {
+            let found = Checker::of(&store).check_arena(id, true).unwrap();
+            assert!(found.damage.is_empty(), "{is_merge}, {id}: {:?}", found.damage);
+        }
+    }
 }
 
 #[test]
