@@ -13,6 +13,7 @@ mod read_back;
 mod restore;
 mod restore_error;
 mod served_image;
+mod sized_file;
 mod source;
 mod unfinished_image;
 
@@ -26,4 +27,5 @@ pub use read_back::read_back_image;
 pub use restore::{ImageOptions, ImageSink, fill_image, restore_image, write_image, write_image_around};
 pub use restore_error::RestoreImageError;
 pub use served_image::{ContentRun, ReadRequest, ReadRequestError, RunContent, ServedImage};
+pub(crate) use sized_file::SizedFile;
 pub use source::{ImageSource, OpenSourceError, open_to_read};

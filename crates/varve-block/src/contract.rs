@@ -74,6 +74,7 @@ fn batches_answer_in_order(store: &impl BlockStore) {
     let blocks: Vec<Block<'_>> = bytes.iter().map(|bytes| data(bytes)).collect();
     let scores = store.put_batch(&blocks).unwrap();
     assert_eq!(scores.len(), blocks.len());
+    assert_eq!(store.put_batch_for_random_reads(&blocks).unwrap(), scores, "the same blocks");
     let mut names: Vec<BlockName> =
         scores.iter().map(|score| BlockName { score: *score, block_type: BlockType::DATA }).collect();
     names.reverse();

@@ -30,6 +30,12 @@ macro_rules! forward_block_store {
                 -> ::std::result::Result<::std::vec::Vec<$crate::Score>, $crate::PutError>
         );
     };
+    (@ put_batch_for_random_reads $inner:tt) => {
+        $crate::forward_block_store!(
+            @@ put_batch_for_random_reads $inner (blocks: &[$crate::Block<'_>])
+                -> ::std::result::Result<::std::vec::Vec<$crate::Score>, $crate::PutError>
+        );
+    };
     (@ get_batch $inner:tt) => {
         $crate::forward_block_store!(
             @@ get_batch $inner (names: &[$crate::BlockName])

@@ -74,6 +74,16 @@ pub trait BlockStore: Send + Sync {
         blocks.iter().map(|block| self.put(*block)).collect()
     }
 
+    /// Like [`put_batch`](Self::put_batch), for blocks that are likely to be read a few at a time
+    /// and at random, as those of a disk or of a database are. A store may keep them in a form in
+    /// which such a read is cheaper, or do the same as for other blocks.
+    ///
+    /// # Errors
+    /// As [`put_batch`](Self::put_batch).
+    fn put_batch_for_random_reads(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        self.put_batch(blocks)
+    }
+
     /// Reads many blocks, in the cheapest order. Returns one result for each name, in the order of
     /// the names, so that a damaged block does not hide its neighbours.
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {

@@ -16,7 +16,7 @@ mod admission;
 mod by_value;
 mod placement;
 
-pub(crate) use admission::{FullDraft, PendingBlock};
+pub(crate) use admission::{DraftKind, FullDraft, PendingBlock};
 pub(crate) use by_value::{BlockToPut, CANDIDATES_MAX};
 pub(crate) use placement::Placement;
 
@@ -73,8 +73,9 @@ impl Drafts {
         self.read_in_pieces.store(expected, Ordering::Relaxed);
     }
 
-    pub(crate) fn framing(&self) -> Framing {
-        if self.read_in_pieces.load(Ordering::Relaxed) { Framing::Pieces } else { Framing::Whole }
+    pub(crate) fn framing(&self, kind: DraftKind) -> Framing {
+        let in_pieces = kind == DraftKind::RandomReads || self.read_in_pieces.load(Ordering::Relaxed);
+        if in_pieces { Framing::Pieces } else { Framing::Whole }
     }
 
     /// Returns a pending block; `None` if no block of this name is pending.
@@ -103,13 +104,14 @@ impl Drafts {
         (admission.new_block_count, admission.new_block_bytes)
     }
 
-    /// Adds the blocks that are not `known`, until one is refused. Returns `None` when a page was
-    /// added to the index since `page_count` was read: that has moved blocks from the drafts to the
-    /// index, so the caller must look there again.
+    /// Adds the blocks that are not `known`, until one is refused. `data` is the kind for blocks of
+    /// data. Returns `None` when a page was added to the index since `page_count` was read: that
+    /// has moved blocks from the drafts to the index, so the caller must look there again.
     pub(crate) fn admit(
         &self,
         blocks: &[NamedBlock<'_>],
         known: &[bool],
+        data: DraftKind,
         page_count: u64,
     ) -> Result<Option<AdmittedBlocks>, AppendError> {
         let mut admission = self.admission.lock();
@@ -118,7 +120,7 @@ impl Drafts {
             return Ok(None);
         }
         let mut full = Vec::new();
-        let is_new = admission.add_new(blocks, known, &mut full);
+        let is_new = admission.add_new(blocks, known, data, &mut full);
         Ok(Some(AdmittedBlocks { full, is_new }))
     }
 
@@ -128,6 +130,7 @@ impl Drafts {
     pub(crate) fn place_new(
         &self,
         puts: &mut [BlockToPut<'_>],
+        data: DraftKind,
         page_count: u64,
     ) -> Result<Option<PlacedBlocks>, AppendError> {
         let mut admission = self.admission.lock();
@@ -135,7 +138,7 @@ impl Drafts {
         if admission.page_count != page_count {
             return Ok(None);
         }
-        let (full, result) = admission.place_new(puts);
+        let (full, result) = admission.place_new(puts, data);
         Ok(Some(PlacedBlocks { full, result }))
     }
 
@@ -160,7 +163,7 @@ impl Drafts {
     /// every draft closed until now.
     pub(crate) fn close_all(&self) -> (Vec<FullDraft>, u64) {
         let mut admission = self.admission.lock();
-        let closed = (0..admission.drafts.len()).filter_map(|kind| admission.close_draft(kind)).collect();
+        let closed = DraftKind::ALL.into_iter().filter_map(|kind| admission.close_draft(kind)).collect();
         (closed, admission.next_draft_number)
     }
 

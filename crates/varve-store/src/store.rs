@@ -405,6 +405,10 @@ impl BlockStore for Store {
         self.intake_for_put()?.put_blocks(blocks)
     }
 
+    fn put_batch_for_random_reads(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        self.intake_for_put()?.put_for_random_reads(blocks)
+    }
+
     fn get_batch(&self, names: &[BlockName]) -> Vec<Result<Bytes, GetError>> {
         self.get_blocks(names)
     }

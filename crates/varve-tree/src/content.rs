@@ -48,8 +48,8 @@ pub struct CutLeaf {
     pub score: Score,
 }
 
-/// Puts leaves in one batch. No state is kept between calls, so several threads may each put a part
-/// of a file.
+/// Puts leaves of a file in one batch. No state is kept between calls, so several threads may each
+/// put a part of a file.
 ///
 /// # Errors
 /// As [`BlockStore::put_batch`].

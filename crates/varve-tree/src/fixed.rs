@@ -2,8 +2,8 @@
 
 use varve_block::{Block, BlockStore, BlockType, PutError, Score};
 
-use crate::entry::{Entry, fixed_fanout, is_block_size};
-use crate::leaves::put_truncated;
+use crate::entry::{Entry, fixed_depth, fixed_fanout, is_block_size};
+use crate::leaves::{ExpectedReads, put_truncated_for};
 use crate::shape::Shape;
 
 /// Puts the leaves of a part of a file in one batch, and returns their scores in order. A leaf of
@@ -18,7 +18,23 @@ use crate::shape::Shape;
 /// # Panics
 /// When the shape's `leaf_bytes` is 0.
 pub fn put_leaves(store: &dyn BlockStore, shape: &Shape, bytes: &[u8]) -> Result<Vec<Score>, PutError> {
-    put_truncated(store, shape.leaf_kind, bytes.chunks(shape.leaf_bytes as usize))
+    put_leaves_for(store, shape, ExpectedReads::InOrder, bytes)
+}
+
+/// Like [`put_leaves`], for a file that will be read in this way.
+///
+/// # Errors
+/// As [`put_leaves`].
+///
+/// # Panics
+/// As [`put_leaves`].
+pub fn put_leaves_for(
+    store: &dyn BlockStore,
+    shape: &Shape,
+    reads: ExpectedReads,
+    bytes: &[u8],
+) -> Result<Vec<Score>, PutError> {
+    put_truncated_for(store, shape.leaf_kind, reads, bytes.chunks(shape.leaf_bytes as usize))
 }
 
 /// Builds a fixed tree from the scores of its leaves, in order. Holds one open pointer block per
@@ -53,6 +69,13 @@ impl<'a> FixedBuilder<'a> {
         );
         let fanout = fixed_fanout(shape.pointer_bytes, store.score_bytes());
         Self { store, shape, empty: store.empty_score(), fanout, leaf_count: 0, levels: Vec::new() }
+    }
+
+    /// Returns whether a tree of this shape can hold a file of `size` bytes. With small blocks, the
+    /// largest depth may not suffice for a huge file.
+    #[must_use]
+    pub fn can_hold(store: &dyn BlockStore, shape: &Shape, size: u64) -> bool {
+        fixed_depth(shape.leaf_bytes, fixed_fanout(shape.pointer_bytes, store.score_bytes()), size).is_some()
     }
 
     /// Returns the number of leaves so far.

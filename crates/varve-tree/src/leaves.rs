@@ -11,6 +11,15 @@ pub(crate) fn zero_truncated(mut bytes: &[u8]) -> &[u8] {
     &bytes[..length]
 }
 
+/// The way in which a file will probably be read. A store can keep its leaves accordingly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpectedReads {
+    /// From its beginning to its end.
+    InOrder,
+    /// In small pieces at random places.
+    AtRandom,
+}
+
 /// Puts each of `leaves`, zero-truncated, in one batch, and returns the scores in the same order.
 /// Leaves of zeros are not put.
 pub(crate) fn put_truncated<'a>(
@@ -18,13 +27,27 @@ pub(crate) fn put_truncated<'a>(
     kind: BlockKind,
     leaves: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Vec<Score>, PutError> {
+    put_truncated_for(store, kind, ExpectedReads::InOrder, leaves)
+}
+
+/// Like [`put_truncated`], for a file that will be read in this way.
+pub(crate) fn put_truncated_for<'a>(
+    store: &dyn BlockStore,
+    kind: BlockKind,
+    reads: ExpectedReads,
+    leaves: impl Iterator<Item = &'a [u8]>,
+) -> Result<Vec<Score>, PutError> {
+    let put = |blocks: &[Block<'_>]| match reads {
+        ExpectedReads::InOrder => store.put_batch(blocks),
+        ExpectedReads::AtRandom => store.put_batch_for_random_reads(blocks),
+    };
     let leaves: Vec<Block<'_>> =
         leaves.map(|leaf| Block { block_type: BlockType::leaf(kind), bytes: zero_truncated(leaf) }).collect();
     if leaves.iter().all(|leaf| !leaf.bytes.is_empty()) {
-        return if leaves.is_empty() { Ok(Vec::new()) } else { store.put_batch(&leaves) };
+        return if leaves.is_empty() { Ok(Vec::new()) } else { put(&leaves) };
     }
     let filled: Vec<Block<'_>> = leaves.iter().filter(|leaf| !leaf.bytes.is_empty()).copied().collect();
-    let stored = if filled.is_empty() { Vec::new() } else { store.put_batch(&filled)? };
+    let stored = if filled.is_empty() { Vec::new() } else { put(&filled)? };
     let mut stored = stored.into_iter();
     let empty = store.empty_score();
     let score_of = |leaf: &Block<'_>| {

@@ -1,5 +1,6 @@
 //! A request to archive a source: the description of the new snapshot.
 
+use varve_tree::ExpectedReads;
 use varve_world::Timestamp;
 
 use crate::catalog::left_out_record::LeftOutRecord;
@@ -32,6 +33,14 @@ pub struct SnapshotRequest {
     pub left_out: Vec<LeftOutRecord>,
     /// The number of problems that were found before the source is read.
     pub problem_count: u64,
-    /// True if an image is packed for fast small reads, at the cost of some more space.
+    /// True if images, and disks and databases in folders, are packed for fast small reads, at the
+    /// cost of some more space.
     pub read_in_pieces: bool,
+}
+
+impl SnapshotRequest {
+    /// The way in which disks will be read.
+    pub(crate) fn expected_reads(&self) -> ExpectedReads {
+        if self.read_in_pieces { ExpectedReads::AtRandom } else { ExpectedReads::InOrder }
+    }
 }

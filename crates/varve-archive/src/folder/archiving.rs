@@ -1,6 +1,7 @@
 //! Archiving a folder: the walk, the workers that read files, and the records of the result.
 
 pub(crate) mod archive;
+pub(crate) mod disk_files;
 pub(crate) mod left_out;
 pub(crate) mod list_ahead;
 pub(crate) mod news;
@@ -9,9 +10,11 @@ pub(crate) mod outcome;
 pub(crate) mod pipeline;
 pub(crate) mod previous;
 pub(crate) mod read;
+pub(crate) mod read_disk_file;
 pub(crate) mod read_segments;
 pub(crate) mod sequence;
 pub(crate) mod single;
 pub(crate) mod source_file;
+pub(crate) mod source_parts;
 pub(crate) mod survey;
 pub(crate) mod walk;

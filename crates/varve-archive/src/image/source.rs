@@ -15,6 +15,7 @@ use varve_tree::Entry;
 use super::image_piece::ImagePiece;
 use super::leave_out::part_of;
 use super::served_image::{ReadRequest, ReadRequestError, RunContent, ServedImage};
+use super::sized_file::SizedFile;
 
 /// Bytes that are claimed and read at a time. A multiple of every block size.
 pub(super) const PIECE_BYTES: u64 = 1 << 20;
@@ -116,7 +117,7 @@ impl ImageSource {
     pub fn reader(&self) -> io::Result<Option<Arc<dyn ReadAt>>> {
         Ok(match &self.kind {
             ImageSourceKind::Placed { file, size, .. } => {
-                Some(Arc::new(SizedFile { file: file.try_clone()?, size: *size }))
+                Some(Arc::new(SizedFile::new(file.try_clone()?, *size)))
             }
             ImageSourceKind::Stream(_) => None,
             ImageSourceKind::Served { image, .. } => Some(Arc::new(ServedImageReader(Arc::clone(image)))),
@@ -198,12 +199,6 @@ impl ImageSource {
     }
 }
 
-/// A file or a device, with the size that it had when it was opened.
-struct SizedFile {
-    file: File,
-    size: u64,
-}
-
 /// A reader of a disk behind another program.
 struct ServedImageReader(Arc<dyn ServedImage>);
 
@@ -217,16 +212,6 @@ impl ReadAt for ServedImageReader {
             Some(end) if end <= self.0.size() => self.0.read_at(offset, into),
             _ => Err(io::ErrorKind::UnexpectedEof.into()),
         }
-    }
-}
-
-impl ReadAt for SizedFile {
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(into, offset)
     }
 }
 

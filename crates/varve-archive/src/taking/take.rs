@@ -244,7 +244,13 @@ impl Archive {
                     .map_err(TakeError::Random)?,
             )
         };
-        let options = FolderOptions { began_at: begun.at, lost: self.store.lost_blocks(), ..options };
+        let options = FolderOptions {
+            began_at: begun.at,
+            lost: self.store.lost_blocks(),
+            disk_block_bytes: self.store.config().block_bytes,
+            disk_reads: request.expected_reads(),
+            ..options
+        };
         let before = EarlierSnapshots { root: previous.as_ref(), last_record: last_record.clone() };
         let workers = self.store.world().workers.clone();
         self.store.expect_reads_in_pieces(false);

@@ -13,9 +13,8 @@ use super::placement::{AssignedPlace, Placement};
 /// The blocks that were put and are not in the index yet.
 pub(super) struct Admission {
     pub(super) pending: BTreeMap<BlockName, PendingRow>,
-    /// The open drafts, one for data and one for structure. A reader that looks into a snapshot
-    /// reads the structure, and does not have to unpack data for it.
-    pub(super) drafts: [OpenDraft; 2],
+    /// The open drafts, one for each [`DraftKind`].
+    pub(super) drafts: [OpenDraft; 3],
     pub(super) next_draft_number: u64,
     /// The full drafts that some thread is packing.
     pub(super) in_flight: BTreeMap<u64, FullDraft>,
@@ -31,6 +30,26 @@ pub(super) struct Admission {
     pub(super) failed: Option<WriteFailure>,
 }
 
+/// Blocks of different kinds do not share a clump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DraftKind {
+    Data,
+    /// A reader that looks into a snapshot reads the structure, and does not have to unpack data
+    /// for it.
+    Structure,
+    /// Data that is expected to be read in small pieces at random. Its clump has frames.
+    RandomReads,
+}
+
+impl DraftKind {
+    pub(super) const ALL: [Self; 3] = [Self::Data, Self::Structure, Self::RandomReads];
+
+    /// Returns the kind for a block. `data` is the kind for data.
+    pub(super) fn of(block_type: BlockType, data: Self) -> Self {
+        if block_type == BlockType::DATA { data } else { Self::Structure }
+    }
+}
+
 /// A draft that accepts blocks.
 pub(super) struct OpenDraft {
     pub(super) number: u64,
@@ -43,6 +62,7 @@ pub(super) struct OpenDraft {
 #[derive(Clone)]
 pub(crate) struct FullDraft {
     number: u64,
+    pub(crate) kind: DraftKind,
     pub(crate) home: Option<AssignedPlace>,
     pub(crate) draft: Arc<ClumpDraft>,
 }
@@ -73,8 +93,12 @@ impl Admission {
         let open = |number, goal| OpenDraft { number, home: None, draft: ClumpDraft::new(goal) };
         Self {
             pending: BTreeMap::new(),
-            drafts: [open(0, clump_bytes), open(1, clump_bytes.min(structure_clump_bytes()))],
-            next_draft_number: 2,
+            drafts: [
+                open(0, clump_bytes),
+                open(1, clump_bytes.min(structure_clump_bytes())),
+                open(2, clump_bytes),
+            ],
+            next_draft_number: 3,
             in_flight: BTreeMap::new(),
             placement: None,
             clump_count: 0,
@@ -111,6 +135,7 @@ impl Admission {
         &mut self,
         blocks: &[NamedBlock<'_>],
         known: &[bool],
+        data: DraftKind,
         full: &mut Vec<FullDraft>,
     ) -> Result<Vec<bool>, PutError> {
         let mut is_new = vec![false; blocks.len()];
@@ -121,32 +146,38 @@ impl Admission {
                 }
                 continue;
             }
-            let kind = usize::from(block.name.block_type != BlockType::DATA);
-            if self.drafts[kind].draft.should_close_before(block.bytes.len()) {
+            let kind = DraftKind::of(block.name.block_type, data);
+            if self.open(kind).draft.should_close_before(block.bytes.len()) {
                 full.extend(self.close_draft(kind));
             }
-            let open = &mut self.drafts[kind];
+            let open = self.open(kind);
             let place = PendingPlace::Draft { number: open.number, ordinal: open.draft.push(*block) };
             self.pending.insert(block.name, PendingRow { place, digest: block.digest });
             is_new[number] = true;
             self.new_block_count += 1;
             self.new_block_bytes += block.bytes.len() as u64;
-            if self.drafts[kind].draft.is_full() {
+            if self.open(kind).draft.is_full() {
                 full.extend(self.close_draft(kind));
             }
         }
         Ok(is_new)
     }
 
-    pub(super) fn close_draft(&mut self, kind: usize) -> Option<FullDraft> {
-        let open = &mut self.drafts[kind];
+    /// The draft of this kind that accepts blocks.
+    pub(super) fn open(&mut self, kind: DraftKind) -> &mut OpenDraft {
+        &mut self.drafts[kind as usize]
+    }
+
+    pub(super) fn close_draft(&mut self, kind: DraftKind) -> Option<FullDraft> {
+        let next_number = self.next_draft_number;
+        let open = self.open(kind);
         if open.draft.is_empty() {
             return None;
         }
         let draft = Arc::new(open.draft.take());
-        let number = std::mem::replace(&mut open.number, self.next_draft_number);
+        let number = std::mem::replace(&mut open.number, next_number);
+        let full = FullDraft { number, kind, home: open.home.take(), draft };
         self.next_draft_number += 1;
-        let full = FullDraft { number, home: open.home.take(), draft };
         self.in_flight.insert(number, full.clone());
         Some(full)
     }

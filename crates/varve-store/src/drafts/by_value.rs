@@ -8,7 +8,7 @@ use varve_block::{
 };
 use varve_log::{AppendError, NamedBlock};
 
-use super::admission::{Admission, FullDraft, PendingPlace, PendingRow};
+use super::admission::{Admission, DraftKind, FullDraft, PendingPlace, PendingRow};
 use super::placement::blocks_max;
 
 /// A block is compared with at most this many others. To choose blocks with equal fingerprints, an
@@ -71,6 +71,7 @@ impl Admission {
     pub(super) fn place_new(
         &mut self,
         puts: &mut [BlockToPut<'_>],
+        data: DraftKind,
     ) -> (Vec<FullDraft>, Result<(), AppendError>) {
         let mut full = Vec::new();
         for put in puts.iter_mut().filter(|put| put.score.is_none()) {
@@ -90,7 +91,7 @@ impl Admission {
             put.score = match equal {
                 Some(score) => Some(score),
                 None if must_be_read => None,
-                None => match self.place(put, &mut full) {
+                None => match self.place(put, data, &mut full) {
                     Some(score) => Some(score),
                     None => return (full, Err(AppendError::LogFull)),
                 },
@@ -101,16 +102,16 @@ impl Admission {
 
     /// Adds a block to a draft, and returns its new name. `None` if there is no place left in the
     /// log.
-    fn place(&mut self, put: &BlockToPut<'_>, full: &mut Vec<FullDraft>) -> Option<Score> {
-        let kind = usize::from(put.block.block_type != BlockType::DATA);
+    fn place(&mut self, put: &BlockToPut<'_>, data: DraftKind, full: &mut Vec<FullDraft>) -> Option<Score> {
+        let kind = DraftKind::of(put.block.block_type, data);
         let bytes = put.block.bytes;
-        if self.drafts[kind].draft.should_close_before(bytes.len()) {
+        if self.open(kind).draft.should_close_before(bytes.len()) {
             full.extend(self.close_draft(kind));
         }
-        if self.drafts[kind].draft.is_empty() {
+        if self.open(kind).draft.is_empty() {
             self.begin_draft(kind, bytes.len(), full)?;
         }
-        let open = &mut self.drafts[kind];
+        let open = self.open(kind);
         let slot = u16::try_from(open.draft.names().len()).ok()?;
         let score = PlacedName { fingerprint: put.fingerprint, slot, clump: open.home?.clump }.score();
         let name = BlockName { score, block_type: put.block.block_type };
@@ -128,23 +129,23 @@ impl Admission {
     }
 
     /// Returns true if a draft has reached the size that room was reserved for.
-    fn is_full(&self, kind: usize) -> bool {
-        let draft = &self.drafts[kind].draft;
+    fn is_full(&mut self, kind: DraftKind) -> bool {
+        let draft = &self.open(kind).draft;
         draft.is_full() || draft.names().len() >= blocks_max(draft.goal_bytes())
     }
 
     /// Finds a place for a draft whose first block has `first_bytes`. If that place is in the next
     /// arena, no more blocks are added to drafts of the current arena.
-    fn begin_draft(&mut self, kind: usize, first_bytes: usize, full: &mut Vec<FullDraft>) -> Option<()> {
-        let draft_bytes = self.drafts[kind].draft.goal_bytes().max(first_bytes);
+    fn begin_draft(&mut self, kind: DraftKind, first_bytes: usize, full: &mut Vec<FullDraft>) -> Option<()> {
+        let draft_bytes = self.open(kind).draft.goal_bytes().max(first_bytes);
         if !self.placement.as_ref()?.has_room(draft_bytes) {
-            for kind in 0..self.drafts.len() {
+            for kind in DraftKind::ALL {
                 full.extend(self.close_draft(kind));
             }
             self.placement.as_mut()?.move_on();
         }
-        let number = self.drafts[kind].number;
-        self.drafts[kind].home = Some(self.placement.as_mut()?.give(number, draft_bytes)?);
+        let number = self.open(kind).number;
+        self.open(kind).home = Some(self.placement.as_mut()?.give(number, draft_bytes)?);
         Some(())
     }
 
@@ -156,15 +157,15 @@ impl Admission {
         full: &mut Vec<FullDraft>,
     ) -> Option<usize> {
         // The open draft is closed first, since its blocks have other names.
-        let (kind, mut taken) = (0, 0);
+        let (kind, mut taken) = (DraftKind::Data, 0);
         full.extend(self.close_draft(kind));
         let first_bytes = blocks.first().map_or(0, |(_, bytes)| bytes.len());
         self.begin_draft(kind, first_bytes, full)?;
         for (name, bytes) in blocks {
-            if self.drafts[kind].draft.should_close_before(bytes.len()) || self.is_full(kind) {
+            if self.open(kind).draft.should_close_before(bytes.len()) || self.is_full(kind) {
                 break;
             }
-            let open = &mut self.drafts[kind];
+            let open = self.open(kind);
             let place = PendingPlace::Draft {
                 number: open.number,
                 ordinal: open.draft.push(NamedBlock { name: *name, digest: None, bytes }),

@@ -9,7 +9,7 @@ impl Intake {
     /// Packs a draft and appends it.
     pub(super) fn append_draft(&self, full: &FullDraft) -> Result<(), AppendError> {
         let _others_hear = self.drafts.fail_on_panic();
-        let packed = full.draft.pack(self.vault.config().compression_level, self.drafts.framing());
+        let packed = full.draft.pack(self.vault.config().compression_level, self.drafts.framing(full.kind));
         if let Some(home) = full.home {
             self.drafts.wait_for_drafts_before(home.arena);
         }

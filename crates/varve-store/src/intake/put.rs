@@ -6,7 +6,7 @@ use varve_log::{AppendError, Digest, NamedBlock};
 
 use super::Intake;
 use crate::config::CompareMode;
-use crate::drafts::AdmittedBlocks;
+use crate::drafts::{AdmittedBlocks, DraftKind};
 
 /// The result for a block that was put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,12 @@ pub struct PutResult {
 
 impl Intake {
     pub(crate) fn put_blocks(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
-        self.put_each(blocks).map(|put| put.into_iter().map(|put| put.score).collect())
+        self.put_as(blocks, DraftKind::Data).map(|put| put.into_iter().map(|put| put.score).collect())
+    }
+
+    /// Puts blocks that are expected to be read in small pieces at random.
+    pub(crate) fn put_for_random_reads(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+        self.put_as(blocks, DraftKind::RandomReads).map(|put| put.into_iter().map(|put| put.score).collect())
     }
 
     /// Puts blocks, and reports for each whether it was new. In a store that compares by value
@@ -27,12 +32,17 @@ impl Intake {
     /// # Errors
     /// [`PutError`]
     pub(crate) fn put_each(&self, blocks: &[Block<'_>]) -> Result<Vec<PutResult>, PutError> {
+        self.put_as(blocks, DraftKind::Data)
+    }
+
+    /// `data` is the kind for blocks of data.
+    fn put_as(&self, blocks: &[Block<'_>], data: DraftKind) -> Result<Vec<PutResult>, PutError> {
         self.tail.check_nothing_withheld().map_err(|error| PutError::Failed { source: error.into() })?;
         if let Some(block) = blocks.iter().find(|block| block.bytes.len() > BLOCK_BYTES_MAX) {
             return Err(PutError::TooLarge { bytes: block.bytes.len() });
         }
         if self.vault.config().compare == CompareMode::Value {
-            let scores = self.put_by_value(blocks)?;
+            let scores = self.put_by_value(blocks, data)?;
             return Ok(scores.into_iter().map(|score| PutResult { score, is_new: true }).collect());
         }
         let scores = self.vault.namer().hash_each(blocks.iter().map(|block| block.bytes));
@@ -45,7 +55,7 @@ impl Intake {
                 bytes: block.bytes,
             })
             .collect();
-        let AdmittedBlocks { full, is_new } = self.admit(&named)?;
+        let AdmittedBlocks { full, is_new } = self.admit(&named, data)?;
         // Drafts that became full before a block was refused are appended too, since a `sync` waits
         // for every draft that was closed.
         for full in full {
@@ -57,7 +67,7 @@ impl Intake {
 
     /// Adds the new blocks to the drafts, until one is refused. A block is known if a directory
     /// page names it, or if it waits in a draft.
-    fn admit(&self, blocks: &[NamedBlock<'_>]) -> Result<AdmittedBlocks, PutError> {
+    fn admit(&self, blocks: &[NamedBlock<'_>], data: DraftKind) -> Result<AdmittedBlocks, PutError> {
         let mut places = vec![None; blocks.len()];
         loop {
             let seen = self.drafts.page_count();
@@ -69,7 +79,7 @@ impl Intake {
             let known: Vec<bool> = places.iter().map(Option::is_some).collect();
             // The drafts refuse if a page was written meanwhile: it has moved blocks from the
             // drafts to the index, so the index is asked again.
-            if let Some(admitted) = self.drafts.admit(blocks, &known, seen).map_err(failed)? {
+            if let Some(admitted) = self.drafts.admit(blocks, &known, data, seen).map_err(failed)? {
                 let names = blocks.iter().map(|block| &block.name);
                 self.note_found_data(names.zip(&places).filter_map(|(name, place)| Some((name, (*place)?))));
                 return Ok(admitted);

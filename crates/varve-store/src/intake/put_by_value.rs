@@ -12,10 +12,10 @@ use varve_log::{AppendError, PageBlock};
 
 use super::Intake;
 use super::put::failed;
-use crate::drafts::{BlockToPut, CANDIDATES_MAX};
+use crate::drafts::{BlockToPut, CANDIDATES_MAX, DraftKind};
 
 impl Intake {
-    pub(crate) fn put_by_value(&self, blocks: &[Block<'_>]) -> Result<Vec<Score>, PutError> {
+    pub(crate) fn put_by_value(&self, blocks: &[Block<'_>], data: DraftKind) -> Result<Vec<Score>, PutError> {
         let mut puts: Vec<_> = blocks
             .iter()
             .map(|block| BlockToPut {
@@ -30,7 +30,9 @@ impl Intake {
             self.look_for_equals(&mut puts)?;
             // A page that was written meanwhile has moved blocks from the drafts to the index, so
             // the index is asked again.
-            let Some(placed) = self.drafts.place_new(&mut puts, seen).map_err(failed)? else { continue };
+            let Some(placed) = self.drafts.place_new(&mut puts, data, seen).map_err(failed)? else {
+                continue;
+            };
             for full in placed.full {
                 self.append_draft(&full).map_err(failed)?;
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use varve_block::{Block, BlockName, BlockStore, BlockType, GetError};
+use varve_block::{Block, BlockName, BlockStore, BlockType, GetError, Score};
 use varve_log::ArenaId;
 use varve_store::{Encryption, PassphraseCost, Store, StoreAccess, StoreConfig};
 use varve_upkeep::{Checker, DamageKind, MendPlan, Mender};
@@ -18,6 +18,16 @@ const BLOCKS_EACH: usize = 4;
 
 /// A store with one clump of random blocks, their names, and the blocks.
 fn sample(encryption: Encryption) -> (MemoryStorage, Vec<BlockName>, Vec<Vec<u8>>) {
+    sample_put(encryption, |store, blocks| {
+        store.expect_reads_in_pieces(true);
+        store.put_batch(blocks).unwrap()
+    })
+}
+
+fn sample_put(
+    encryption: Encryption,
+    put: impl Fn(&Store, &[Block<'_>]) -> Vec<Score>,
+) -> (MemoryStorage, Vec<BlockName>, Vec<Vec<u8>>) {
     let storage = MemoryStorage::new();
     let mut config = StoreConfig::new([5; 16]);
     config.encryption = encryption;
@@ -26,7 +36,6 @@ fn sample(encryption: Encryption) -> (MemoryStorage, Vec<BlockName>, Vec<Vec<u8>
     let world = World::deterministic(Arc::new(storage.clone()), 1);
     Store::create(&world, &config, Some(&secret()), PassphraseCost::default()).unwrap();
     let store = open(&storage, 2, WRITER);
-    store.expect_reads_in_pieces(true);
     let random = SeededRandom::new(3);
     let blocks: Vec<Vec<u8>> = (0..BLOCK_COUNT)
         .map(|_| {
@@ -35,8 +44,8 @@ fn sample(encryption: Encryption) -> (MemoryStorage, Vec<BlockName>, Vec<Vec<u8>
             bytes
         })
         .collect();
-    let put: Vec<_> = blocks.iter().map(|bytes| Block { block_type: BlockType::DATA, bytes }).collect();
-    let scores = store.put_batch(&put).unwrap();
+    let to_put: Vec<_> = blocks.iter().map(|bytes| Block { block_type: BlockType::DATA, bytes }).collect();
+    let scores = put(&store, &to_put);
     store.close().unwrap();
     let names = scores.into_iter().map(|score| BlockName { score, block_type: BlockType::DATA }).collect();
     (storage, names, blocks)
@@ -78,6 +87,31 @@ fn a_block_needs_nothing_but_its_frame() {
             assert_eq!(together.iter().filter(|block| block.is_ok()).count(), BLOCKS_EACH);
         }
     }
+}
+
+#[test]
+fn blocks_for_random_reads_are_in_frames_and_apart_from_others() {
+    let (storage, names, blocks) = sample_put(Encryption::None, |store, blocks| {
+        // In turns with other blocks: the two kinds do not share a clump.
+        let put = |(number, block): (usize, &Block<'_>)| {
+            let bytes = format!("another block {number}").into_bytes();
+            store.put(Block { block_type: BlockType::DATA, bytes: &bytes }).unwrap();
+            store.put_batch_for_random_reads(&[*block]).unwrap()
+        };
+        blocks.iter().enumerate().flat_map(put).collect()
+    });
+    let store = open(&storage, 4, StoreAccess::Read);
+    let place = |name| store.clump_of(name).unwrap().unwrap();
+    let clumps: BTreeSet<_> = names.iter().map(|name| (place(name).arena, place(name).bytes.start)).collect();
+    assert_eq!(clumps.len(), 1, "no other block was in the draft");
+    drop(store);
+    let wanted = 3;
+    damage_frames(&storage, (0..BLOCK_COUNT / BLOCKS_EACH).filter(|frame| *frame != wanted));
+    let store = open(&storage, 4, StoreAccess::Read);
+    for (name, bytes) in names.iter().zip(&blocks).skip(wanted * BLOCKS_EACH).take(BLOCKS_EACH) {
+        assert_eq!(store.get(name).unwrap(), *bytes);
+    }
+    assert_eq!(store.get_batch(&names).iter().filter(|block| block.is_ok()).count(), BLOCKS_EACH);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use super::walk::{DoneWalkJob, FolderWalker, WalkJob, WalkSetting};
 use crate::folder::source::selection::Selection;
 use crate::folder::source::status::{NodeSettings, Status};
 use crate::folder::watch::Watch;
+use crate::image::image_shape;
 use crate::records::node::{Node, NodeKind};
 use crate::taking::last_snapshot_record::LastSnapshotRecord;
 
@@ -89,8 +90,18 @@ pub(crate) fn archive_folder_after(
         return Err(ArchiveFolderError::OwnStore { path: source.to_path_buf() });
     }
     let vac = options.vac.as_ref().map(|vac| vac.shape);
-    let (cutting, note, segmented) = (options.cutting, options.note, Mutex::new(()));
-    let reader = FileReader { blocks, watch, description, cutting, vac, note, workers, segmented };
+    let reader = FileReader {
+        blocks,
+        watch,
+        description,
+        cutting: options.cutting,
+        disk_shape: image_shape(options.disk_block_bytes),
+        disk_reads: options.disk_reads,
+        vac,
+        note: options.note,
+        workers,
+        segmented: Mutex::new(()),
+    };
     let work = |job| match job {
         WalkJob::List(folder) => DoneWalkJob::Listed(folder.list()),
         WalkJob::Read(files) => DoneWalkJob::Read(reader.read(files)),

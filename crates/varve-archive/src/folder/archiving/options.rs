@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use varve_block::BlockName;
-use varve_tree::Cutting;
+use varve_tree::{Cutting, ExpectedReads};
 use varve_world::Timestamp;
 
 use super::news::NoteNews;
@@ -48,6 +48,12 @@ pub struct FolderOptions {
     /// The cutting of files. Its smallest leaf is that of [`Cutting::FILE`]: smaller files are one
     /// leaf.
     pub cutting: Cutting,
+    /// The bytes of a block of disk files: those of images in the same store, so that a disk that
+    /// is archived both ways is stored once. At most 1 MiB.
+    pub disk_block_bytes: u32,
+    /// The way in which disk files will be read. The default is at random: small reads are fast,
+    /// and take some more space.
+    pub disk_reads: ExpectedReads,
     /// Modifies each node as the system reported it, before it is used. The default changes
     /// nothing. A caller that must archive the same bytes on every machine removes what differs:
     /// inodes, owners and change times.
@@ -60,6 +66,9 @@ pub struct FolderOptions {
     /// multiples of a block.
     pub vac: Option<VacOptions>,
 }
+
+/// The block size of images in a store with the default settings.
+const DISK_BLOCK_BYTES: u32 = 16 << 10;
 
 impl Default for FolderOptions {
     fn default() -> Self {
@@ -76,6 +85,8 @@ impl Default for FolderOptions {
             began_at: Timestamp(i64::MAX),
             lost: BTreeSet::new(),
             cutting: Cutting::FILE,
+            disk_block_bytes: DISK_BLOCK_BYTES,
+            disk_reads: ExpectedReads::AtRandom,
             adjust: |_| {},
             reread: false,
             note: |_, _| {},

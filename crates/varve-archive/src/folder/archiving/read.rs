@@ -11,13 +11,19 @@ use parking_lot::Mutex;
 use rustix::fs::Advice;
 use rustix::io::Errno;
 use varve_block::{BlockKind, BlockStore, PutError};
-use varve_tree::{ContentWriter, Cutting, Entry, FixedWriter, VacShape, put_whole};
+use varve_tree::{
+    ContentWriter, Cutting, Entry, ExpectedReads, FixedBuilder, FixedWriter, Layout, Shape, VacShape,
+    put_whole,
+};
 use varve_world::Workers;
 
+use super::disk_files::is_disk_file;
 use super::news::{EarlierEntry, NewsCounts, NoteNews};
 use super::outcome::ArchiveFolderError;
-use super::read_segments::{SEGMENTED_FILE_BYTES_MIN, SegmentReader};
+use super::read_disk_file::DiskFileReader;
+use super::read_segments::SegmentReader;
 use super::source_file::{ReadError, next_data, read_full};
+use super::source_parts::SEGMENTED_FILE_BYTES_MIN;
 use crate::folder::source::flags;
 use crate::folder::source::status::{NodeSettings, Status, open_file};
 use crate::folder::source::xattrs::XattrPlace;
@@ -90,6 +96,10 @@ pub(super) struct FileReader<'a> {
     /// Set if an archive for vac's tools is written too.
     pub(super) vac: Option<VacShape>,
     pub(super) note: NoteNews,
+    /// The shape of disk files.
+    pub(super) disk_shape: Shape,
+    /// The way in which disk files will be read.
+    pub(super) disk_reads: ExpectedReads,
     pub(super) workers: &'a dyn Workers,
     /// Held while a file is read in segments, which keeps all cores busy. A second one at the same
     /// time would only take memory.
@@ -238,7 +248,7 @@ impl FileReader<'_> {
         if self.watch.progress.is_cancelled() {
             return Err(ReadError::Cancelled);
         }
-        let FileToRead { folder, node, seen, .. } = file;
+        let FileToRead { folder, node, seen, earlier, .. } = file;
         let OpenedSource { descriptor: file, status: opened } = open;
         if folder.virtual_name.is_none() {
             node.inode_flags = flags::read(&file);
@@ -262,7 +272,7 @@ impl FileReader<'_> {
             small.read(&file, opened.size, place)?
         } else {
             self.watch.progress.set_current(&folder.path.join_name(&node.name));
-            let (entry, read_bytes) = self.read_large(&file, &opened, reported_bytes)?;
+            let (entry, read_bytes) = self.read_large(&file, &opened, earlier, reported_bytes)?;
             node.content = entry;
             read_bytes
         };
@@ -300,18 +310,43 @@ impl FileReader<'_> {
         Ok((content.finish()?, read_bytes))
     }
 
+    /// Returns whether a file is archived in blocks of one size, as an image is. A file keeps the
+    /// layout that it had in the previous snapshot: with another one, all of it would be stored
+    /// again.
+    fn is_archived_as_image(&self, file: &OwnedFd, opened: &Status, earlier: &EarlierEntry) -> bool {
+        if !FixedBuilder::can_hold(self.blocks, &self.disk_shape, opened.size) {
+            return false;
+        }
+        match earlier.known().and_then(|node| node.content) {
+            Some(content) if content.size() >= SEGMENTED_FILE_BYTES_MIN => self.has_disk_shape(&content),
+            _ => is_disk_file(file, opened.size),
+        }
+    }
+
+    fn has_disk_shape(&self, content: &Entry) -> bool {
+        let Shape { leaf_kind, leaf_bytes, pointer_bytes } = self.disk_shape;
+        (content.layout(), content.leaf_kind(), content.leaf_bytes(), content.pointer_bytes())
+            == (Layout::Fixed, leaf_kind, leaf_bytes, pointer_bytes)
+    }
+
     /// Reads a file in pieces, skipping its holes, up to the size that it had when it was opened.
     fn read_large(
         &self,
         file: &OwnedFd,
         opened: &Status,
+        earlier: &EarlierEntry,
         reported_bytes: &mut u64,
     ) -> Result<(Option<Entry>, u64), ReadError> {
         if self.vac.is_none() && opened.size >= SEGMENTED_FILE_BYTES_MIN {
-            let Self { blocks, workers, cutting, .. } = *self;
-            let reader = SegmentReader { blocks, workers, cutting, progress: self.watch.progress };
+            let Self { blocks, workers, cutting, disk_shape: shape, disk_reads: reads, .. } = *self;
+            let progress = self.watch.progress;
+            let is_image = self.is_archived_as_image(file, opened, earlier);
             let _alone = self.segmented.lock();
-            return reader.read(file, opened, reported_bytes);
+            return if is_image {
+                DiskFileReader { blocks, workers, shape, reads, progress }.read(file, opened, reported_bytes)
+            } else {
+                SegmentReader { blocks, workers, cutting, progress }.read(file, opened, reported_bytes)
+            };
         }
         let mut content = FileTree::new(self.blocks, self.vac, self.cutting);
         let mut buffer = vec![0; READ_BYTES.min(usize::try_from(opened.size).unwrap_or(READ_BYTES))];

@@ -8,7 +8,6 @@
 //! The leaves are those of one worker that reads from the beginning to the end. A worker knows them
 //! once the segment before its own has been joined, and that worker never waits for a later one.
 
-use std::ops::Range;
 use std::os::fd::OwnedFd;
 
 use parking_lot::{Condvar, Mutex};
@@ -17,16 +16,10 @@ use varve_block::{BlockKind, BlockStore};
 use varve_tree::{ContentBuilder, CutLeaf, CutSegment, Cutting, Entry, SegmentLeaves, put_cut_leaves};
 use varve_world::{Workers, work_in_order};
 
-use super::source_file::{ReadError, next_data, read_full};
+use super::source_file::{ReadError, read_full};
+use super::source_parts::{SourcePart, SourceParts, SourceSegment, WAITING_MAX};
 use crate::folder::source::status::Status;
 use crate::progress::Progress;
-
-/// Bytes of a segment, without those of the next one that its last leaf may need.
-const SEGMENT_BYTES: u64 = 4 << 20;
-/// The smallest file that is read in segments.
-pub(super) const SEGMENTED_FILE_BYTES_MIN: u64 = 2 * SEGMENT_BYTES;
-/// Upper bound on the results that wait for the tree: scores, a few kilobytes each.
-const WAITING_MAX: usize = 64;
 
 /// The settings for reading a file in segments.
 #[derive(Clone, Copy)]
@@ -35,20 +28,6 @@ pub(super) struct SegmentReader<'a> {
     pub(super) workers: &'a dyn Workers,
     pub(super) cutting: Cutting,
     pub(super) progress: &'a Progress,
-}
-
-/// A part of the file.
-enum SourcePart {
-    Hole { bytes: u64 },
-    Segment(SourceSegment),
-}
-
-struct SourceSegment {
-    /// Its number among all segments.
-    number: u64,
-    range: Range<u64>,
-    /// The end of the data of which it is a part: a hole follows, or the end of the file.
-    data_end: u64,
 }
 
 /// A part that was read and put.
@@ -68,7 +47,7 @@ impl SegmentReader<'_> {
     ) -> Result<(Option<Entry>, u64), ReadError> {
         // The workers read neighbouring segments. An error is no concern: this is only a hint.
         let _ = rustix::fs::fadvise(file, 0, None, Advice::Sequential);
-        let mut parts = SourceParts::new(file, opened);
+        let mut parts = SourceParts::new(file, opened, 1);
         let joint = Joint::default();
         let mut content = ContentBuilder::new(self.blocks, BlockKind::Data, self.cutting);
         let (mut read_bytes, mut has_ended) = (0, false);
@@ -109,7 +88,7 @@ impl SegmentReader<'_> {
         if self.progress.is_cancelled() {
             return Err(ReadError::Cancelled);
         }
-        parts.next()
+        Ok(parts.next()?)
     }
 
     fn read_segment(
@@ -137,48 +116,6 @@ impl SegmentReader<'_> {
         turn.end((!is_short).then_some(next_start));
         let leaves = put_cut_leaves(self.blocks, BlockKind::Data, &leaves)?;
         Ok(ReadPart::Leaves { leaves, read_bytes: own as u64, is_last: is_short })
-    }
-}
-
-/// The parts of a file in order.
-struct SourceParts<'a> {
-    file: &'a OwnedFd,
-    size: u64,
-    may_have_holes: bool,
-    position: u64,
-    /// The end of the data at the position; not after it if the data is not known yet.
-    data_end: u64,
-    segment_count: u64,
-}
-
-impl<'a> SourceParts<'a> {
-    fn new(file: &'a OwnedFd, opened: &Status) -> Self {
-        let may_have_holes = opened.allocated_bytes < opened.size;
-        Self { file, size: opened.size, may_have_holes, position: 0, data_end: 0, segment_count: 0 }
-    }
-
-    fn next(&mut self) -> Result<Option<SourcePart>, ReadError> {
-        if self.position >= self.size {
-            return Ok(None);
-        }
-        if self.position >= self.data_end {
-            let position = self.position;
-            let data = if self.may_have_holes {
-                next_data(self.file, position, self.size)?
-            } else {
-                position..self.size
-            };
-            if data.start > position {
-                self.position = data.start;
-                return Ok(Some(SourcePart::Hole { bytes: data.start - position }));
-            }
-            self.data_end = data.end;
-        }
-        let range = self.position..self.data_end.min(self.position + SEGMENT_BYTES);
-        self.position = range.end;
-        let number = self.segment_count;
-        self.segment_count += 1;
-        Ok(Some(SourcePart::Segment(SourceSegment { number, range, data_end: self.data_end })))
     }
 }
 

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use varve_archive::folder::{FolderOptions, StoredFiles, Watch, archive_folder, lookup};
+use varve_archive::image::image_shape;
 use varve_archive::{Node, NodeProblem, Problem};
 use varve_block::{Block, BlockKind, BlockName, BlockStore, BlockType, GetError, PutError, Score, SyncError};
-use varve_tree::{ContentWriter, Cutting};
+use varve_tree::{ContentWriter, Cutting, FixedWriter, Layout};
 use varve_world::RealWorkers;
 
 use super::sample::{Place, set_mode};
@@ -54,6 +55,57 @@ fn a_file_in_segments_has_the_tree_of_one_that_is_written_in_order() {
     writer.write(&behind_hole).unwrap();
     assert_eq!(node(&place, &archived.root, "holes").content, Some(writer.finish().unwrap()));
     assert_eq!(archived.counts.read_bytes, (plain.len() + before_hole.len() + behind_hole.len()) as u64);
+}
+
+/// Bytes of a database, by its signature.
+fn database(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = noise(seed, length);
+    bytes[..16].copy_from_slice(b"SQLite format 3\0");
+    bytes
+}
+
+#[test]
+fn a_disk_file_has_the_tree_of_an_image() {
+    let place = Place::new();
+    // Neither the end of the data nor the hole is at a border of blocks.
+    let (front, behind_hole) = (database(1, (5 << 20) + 777), noise(2, (4 << 20) + 12_345));
+    let path = place.file("database", &front);
+    let behind = (7 << 20) + 4096_u64;
+    fs::File::options().write(true).open(path).unwrap().write_all_at(&behind_hole, behind).unwrap();
+    let archived = place.archive(None);
+
+    let mut image = FixedWriter::new(&place.blocks, image_shape(place.options.disk_block_bytes));
+    image.write(&front).unwrap();
+    image.write_zeros(behind - front.len() as u64).unwrap();
+    image.write(&behind_hole).unwrap();
+    assert_eq!(node(&place, &archived.root, "database").content, Some(image.finish().unwrap()));
+    let read_bytes = archived.counts.read_bytes;
+    assert!(read_bytes < (front.len() + behind_hole.len() + (64 << 10)) as u64, "the hole was not read");
+}
+
+#[test]
+fn a_file_keeps_its_layout() {
+    let place = Place::new();
+    let (plain, large) = (noise(1, 9 << 20), database(2, 9 << 20));
+    let layout = |root: &Node, path| node(&place, root, path).content.unwrap().layout();
+    place.file("plain", &plain);
+    place.file("database", &large);
+    place.file("small", &large[..100_000]);
+    let first = place.archive(None).root;
+    assert_eq!(layout(&first, "plain"), Layout::ContentCut);
+    assert_eq!(layout(&first, "database"), Layout::Fixed);
+    assert_eq!(layout(&first, "small"), Layout::ContentCut);
+
+    // Their beginnings change places, and a small file becomes a disk file.
+    place.file("plain", [&large[..16], &plain[16..]].concat());
+    place.file("database", [&plain[..16], &large[16..]].concat());
+    place.file("small", &large);
+    place.file("copy of database", [&plain[..16], &large[16..]].concat());
+    let second = place.archive(Some(&first)).root;
+    assert_eq!(layout(&second, "plain"), Layout::ContentCut);
+    assert_eq!(layout(&second, "database"), Layout::Fixed);
+    assert_eq!(layout(&second, "small"), Layout::Fixed);
+    assert_eq!(layout(&second, "copy of database"), Layout::ContentCut);
 }
 
 /// A store that calls `meddle` once, at a certain block of file data.
@@ -107,16 +159,18 @@ fn archive_while(place: &Place, number: usize, meddle: impl FnOnce() + Send) -> 
 
 #[test]
 fn a_large_file_may_change_at_any_segment() {
-    let bytes = noise(3, 13 << 20);
     type Change = fn(&Path);
     let shrink: Change = |path| fs::File::options().write(true).open(path).unwrap().set_len(5 << 20).unwrap();
     let grow: Change = |path| fs::File::options().write(true).open(path).unwrap().set_len(20 << 20).unwrap();
     let overwrite: Change =
         |path| fs::File::options().write(true).open(path).unwrap().write_all_at(b"other", 0).unwrap();
-    for change in [shrink, grow, overwrite] {
+    for (bytes, change) in [noise(3, 13 << 20), database(3, 13 << 20)]
+        .iter()
+        .flat_map(|bytes| [shrink, grow, overwrite].map(|change| (bytes, change)))
+    {
         for number in [0, 90] {
             let place = Place::new();
-            let path = place.file("large", &bytes);
+            let path = place.file("large", bytes);
             let (root, problems) = archive_while(&place, number, || change(&path));
             let node = node(&place, &root, "large");
             assert_eq!(node.problem, Some(NodeProblem::Changed), "{number}");
@@ -126,7 +180,7 @@ fn a_large_file_may_change_at_any_segment() {
             place.restore(&root);
             let restored = fs::read(place.destination().join("large")).unwrap();
             assert_eq!(restored.len() as u64, node.size);
-            let differing = restored.iter().zip(&bytes).filter(|(restored, byte)| restored != byte).count();
+            let differing = restored.iter().zip(bytes).filter(|(restored, byte)| restored != byte).count();
             assert!(differing <= 5, "{differing} bytes are neither old nor new");
         }
     }

@@ -16,7 +16,7 @@ use varve_session::{LockedRootsFile, StoreLocation};
 use crate::invocation::Invocation;
 use crate::say;
 
-/// The block size of disk images at a Venti server: the usual one there.
+/// The block size of disks at a Venti server: the usual one there.
 const VENTI_BLOCK_BYTES: u32 = 8 << 10;
 
 pub(super) enum SnapshotDestination {
@@ -60,7 +60,10 @@ impl SnapshotDestination {
     ) -> Result<TakenSnapshot, TakeError> {
         match self {
             Self::Store(archive) => archive.take_folder(folder, options, request, watch),
-            Self::Elsewhere(elsewhere, _) => elsewhere.take_folder(folder, options, request, watch),
+            Self::Elsewhere(elsewhere, _) => {
+                let options = FolderOptions { disk_block_bytes: VENTI_BLOCK_BYTES, ..options };
+                elsewhere.take_folder(folder, options, request, watch)
+            }
         }
     }
 

@@ -1,0 +1,88 @@
+//! Divides a large file into its holes and segments, in order, so that many workers can read it.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use super::source_file::next_data;
+use crate::folder::source::status::Status;
+
+/// Bytes of a segment, without those of the next one that its last leaf may need.
+pub(super) const SEGMENT_BYTES: u64 = 4 << 20;
+/// The smallest file that is read in segments.
+pub(super) const SEGMENTED_FILE_BYTES_MIN: u64 = 2 * SEGMENT_BYTES;
+/// Upper bound on the results that wait for the tree: scores, a few kilobytes each.
+pub(super) const WAITING_MAX: usize = 64;
+
+/// A part of a file.
+pub(super) enum SourcePart {
+    Hole { bytes: u64 },
+    Segment(SourceSegment),
+}
+
+/// At most [`SEGMENT_BYTES`] of data.
+pub(super) struct SourceSegment {
+    /// Its number among all segments.
+    pub(super) number: u64,
+    pub(super) range: Range<u64>,
+    /// The end of the data of which it is a part: a hole follows, or the end of the file.
+    pub(super) data_end: u64,
+}
+
+/// The parts of a file in order, up to the size that it had when it was opened.
+pub(super) struct SourceParts<'a> {
+    file: &'a OwnedFd,
+    size: u64,
+    may_have_holes: bool,
+    /// Holes begin and end at multiples of this, a divisor of [`SEGMENT_BYTES`].
+    block_bytes: u64,
+    position: u64,
+    /// The end of the data at the position; not after it if the data is not known yet.
+    data_end: u64,
+    segment_count: u64,
+}
+
+impl<'a> SourceParts<'a> {
+    /// Parts whose borders are multiples of `block_bytes`, except the end of the file.
+    pub(super) fn new(file: &'a OwnedFd, opened: &Status, block_bytes: u32) -> Self {
+        Self {
+            file,
+            size: opened.size,
+            may_have_holes: opened.allocated_bytes < opened.size,
+            block_bytes: u64::from(block_bytes),
+            position: 0,
+            data_end: 0,
+            segment_count: 0,
+        }
+    }
+
+    pub(super) fn next(&mut self) -> std::io::Result<Option<SourcePart>> {
+        if self.position >= self.size {
+            return Ok(None);
+        }
+        if self.position >= self.data_end {
+            let position = self.position;
+            let data = if self.may_have_holes { self.next_data()? } else { position..self.size };
+            if data.start > position {
+                self.position = data.start;
+                return Ok(Some(SourcePart::Hole { bytes: data.start - position }));
+            }
+            self.data_end = data.end;
+        }
+        let range = self.position..self.data_end.min(self.position + SEGMENT_BYTES);
+        self.position = range.end;
+        let number = self.segment_count;
+        self.segment_count += 1;
+        Ok(Some(SourcePart::Segment(SourceSegment { number, range, data_end: self.data_end })))
+    }
+
+    /// The next data, extended to whole blocks.
+    fn next_data(&self) -> std::io::Result<Range<u64>> {
+        let data = next_data(self.file, self.position, self.size)?;
+        if data.is_empty() {
+            return Ok(data);
+        }
+        let start = data.start - data.start % self.block_bytes;
+        let end = data.end.checked_next_multiple_of(self.block_bytes).unwrap_or(self.size);
+        Ok(start..end.min(self.size))
+    }
+}
