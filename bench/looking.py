@@ -6,6 +6,8 @@ archived from.
               device, and once with holes, which cost it nothing. The mounts of restic and borg are measured
               too, if those are installed and can mount: on Debian `apt-get install restic borgbackup
               python3-pyfuse3`
+  folder      the same reads of the disk in a snapshot of a folder that it is a file of, beside those of
+              `disk.raw`, each in a store of its own
   listing     `ls -lR` of the Debian root in the mounted snapshot, beside the same in the image mounted from a
               loop device; with a cold page cache, and once more right after
   sequential  all of `disk.raw` in order with a cold page cache, beside the image itself
@@ -28,7 +30,7 @@ from pathlib import Path
 from bench.measure import CannotMeasure, Command, make_cold, remove, run
 from bench.tools import Borg, Place, Restic, Tool
 
-LOOK = ["look-random", "look-listing", "look-sequential"]
+LOOK = ["look-random", "look-folder", "look-listing", "look-sequential"]
 READS = """
 import os, random, sys, time
 draw, disk = random.Random(7), os.open(sys.argv[1], os.O_RDONLY)
@@ -59,11 +61,12 @@ class Looking:
         self.peers = [tool for tool in (Restic(), Borg()) if tool.name in tools]
         self.image = data / "days" / "day3.raw"
         self.full_image = self.work / "full.raw"
-        self.place = Place(self.work / "varve")
+        self.place, self.folder_place = Place(self.work / "varve"), Place(self.work / "varve-folder")
 
-    def varve(self, *words: object) -> Command:
-        argv = [self.program, "--quiet", "-s", str(self.place.store), "--key-file", str(self.place.key), *map(str, words)]
-        return Command(argv, environment={"HOME": str(self.place.home)})
+    def varve(self, *words: object, place: Place | None = None) -> Command:
+        place = place or self.place
+        argv = [self.program, "--quiet", "-s", str(place.store), "--key-file", str(place.key), *map(str, words)]
+        return Command(argv, environment={"HOME": str(place.home)})
 
     def prepare(self) -> None:
         if os.geteuid() != 0:
@@ -71,30 +74,39 @@ class Looking:
         if not self.image.exists():
             raise CannotMeasure("script/workloads cannot make its data (days) here")
         remove(self.work)
-        self.place.home.mkdir(parents=True)
-        self.place.key.write_bytes(os.urandom(32))
-        self.place.key.chmod(0o600)
-        run(self.varve("init"))
+        folder = self.work / "folder"
+        for place in (self.place, self.folder_place):
+            place.home.mkdir(parents=True)
+            place.key.write_bytes(os.urandom(32))
+            place.key.chmod(0o600)
+            run(self.varve("init", place=place))
         for number in (1, 2, 3):
-            run(self.varve("snapshot", self.data / "days" / f"day{number}.raw", "--name", "disk"))
+            day = self.data / "days" / f"day{number}.raw"
+            run(self.varve("snapshot", day, "--name", "disk"))
+            remove(folder)
+            folder.mkdir()
+            subprocess.run(["cp", "--sparse=always", day, folder / "disk.raw"], check=True)
+            run(self.varve("snapshot", folder, "--name", "folder", place=self.folder_place))
+        remove(folder)
         subprocess.run(["cp", "--sparse=never", self.image, self.full_image], check=True)
 
     def take(self, name: str, round_number: int, skipped: dict[str, str]) -> list[Look]:
         match name:
             case "look-random":
                 return self.random(round_number, skipped)
+            case "look-folder":
+                return self.in_folder(round_number)
             case "look-listing":
                 return self.listing(round_number)
             case _:
                 return self.sequential(round_number)
 
     @contextlib.contextmanager
-    def mounted(self) -> Iterator[Path]:
-        """Mounts the store and yields the folder of the newest snapshot."""
-        folder = self.work / "mount"
-        command = self.varve("mount", folder)
-        with mount(folder, command) as days:
-            yield days / "latest" / "disk"
+    def mounted(self, place: Place | None = None, name: str = "disk") -> Iterator[Path]:
+        """Mounts a store and yields the folder of the newest snapshot."""
+        folder = self.work / f"mount of {name}"
+        with mount(folder, self.varve("mount", folder, place=place)) as days:
+            yield days / "latest" / name
 
     def random(self, round_number: int, skipped: dict[str, str]) -> list[Look]:
         row = "1,000 reads of 4 KiB, cold cache"
@@ -114,6 +126,12 @@ class Looking:
             except CannotMeasure as reason:
                 skipped[label] = str(reason)
         return looks
+
+    def in_folder(self, round_number: int) -> list[Look]:
+        with self.mounted() as night, self.mounted(self.folder_place, "folder") as folder:
+            ours, image = self.beside(round_number, folder / "disk.raw", reads_at_random, night / "disk.raw")
+        row = "of the disk in a folder, beside disk.raw"
+        return [Look("look-folder", row, "varve", round_number, ours, image)]
 
     def listing(self, round_number: int) -> list[Look]:
         with self.mounted() as night, self.looped() as root:
