@@ -14,6 +14,10 @@ use super::prices::ReclaimPrices;
 const BATCH_BYTES: u64 = 1 << 30;
 /// The default of [`ReclaimBudget::merge_least`].
 const MERGE_LEAST: usize = 16;
+/// The most blocks in the arenas of a batch that are written anew. Their names are in memory, and
+/// the index is changed for each of them while the batch holds the lock. Arenas have fewer as a
+/// rule: only very small blocks, or those that compress to almost nothing, come to so many.
+const REWRITTEN_BLOCKS_MAX: u64 = 1 << 20;
 /// The bounds of a batch of merged arenas. Each becomes a file that is synced, and the names of all
 /// copied blocks are in memory.
 const MERGED_ARENAS_MAX: usize = 512;
@@ -106,6 +110,7 @@ pub struct RewrittenArena {
     pub read_bytes: u64,
     pub written_bytes: u64,
     pub freed_bytes: u64,
+    pub block_count: u64,
     pub live_count: u64,
 }
 
@@ -249,6 +254,7 @@ impl ReclaimPlan {
             read_bytes: arena.read_bytes,
             written_bytes: arena.kept_bytes,
             freed_bytes: arena.dead_bytes(),
+            block_count: arena.block_count,
             live_count: arena.live_count,
         };
         let has_room =
@@ -287,12 +293,14 @@ impl ReclaimBatch {
     fn has_room(&self, next: &RewrittenArena, budget: &ReclaimBudget) -> bool {
         let written_bytes = self.written_bytes.saturating_add(next.written_bytes);
         if !self.is_merge {
-            return written_bytes <= budget.batch_bytes;
+            let block_count: u64 = self.arenas.iter().map(|arena| arena.block_count).sum();
+            return written_bytes <= budget.batch_bytes
+                && block_count.saturating_add(next.block_count) <= REWRITTEN_BLOCKS_MAX;
         }
-        let block_count: u64 = self.arenas.iter().map(|arena| arena.live_count).sum();
+        let copied_count: u64 = self.arenas.iter().map(|arena| arena.live_count).sum();
         written_bytes <= budget.batch_bytes.min(MERGED_BYTES_MAX)
             && self.arenas.len() < MERGED_ARENAS_MAX
-            && block_count.saturating_add(next.live_count) <= MERGED_BLOCKS_MAX
+            && copied_count.saturating_add(next.live_count) <= MERGED_BLOCKS_MAX
     }
 
     fn push(&mut self, rewritten: RewrittenArena) {
@@ -396,6 +404,16 @@ mod tests {
         assert_eq!(totals.written_bytes, 80 * MIB + 1024);
         assert_eq!(totals.largest_batch_bytes, 50 * MIB);
         assert_eq!(numbers(&ReclaimPlan::new(&arenas, &ReclaimBudget::default())), [[1, 2, 3]]);
+    }
+
+    #[test]
+    fn a_batch_has_a_bounded_number_of_blocks() {
+        let counts = [REWRITTEN_BLOCKS_MAX / 2, REWRITTEN_BLOCKS_MAX / 2, 1, 2 * REWRITTEN_BLOCKS_MAX, 1];
+        let with_blocks =
+            |(number, block_count)| ArenaUse { block_count, ..arena(number, 64 * MIB, 30 * MIB) };
+        let arenas: Vec<_> = (0..).zip(counts).map(with_blocks).collect();
+        let plan = ReclaimPlan::new(&arenas, &ReclaimBudget::default());
+        assert_eq!(numbers(&plan), [vec![0, 1], vec![2], vec![3], vec![4]]);
     }
 
     #[test]
