@@ -69,7 +69,8 @@ pub struct AttachFigures {
     pub waited: u64,
     pub fetched: u64,
     pub failed: u64,
-    /// The stored bytes that have come for readers, by read-ahead, and to fill the cache.
+    /// The stored bytes that have come for readers, by read-ahead and for a
+    /// profile, and to fill the cache.
     pub reader_bytes: u64,
     pub ahead_bytes: u64,
     pub fill_bytes: u64,
@@ -271,13 +272,18 @@ impl BlockSupply {
 
     /// Fetches blocks that will be read soon, unless they are here. Returns those that were not on
     /// their way already.
-    pub(crate) fn prefetch(&self, parts: &[ObjectPart], content_bytes_max: usize) -> Vec<ObjectName> {
+    pub(crate) fn prefetch(
+        &self,
+        parts: &[ObjectPart],
+        content_bytes_max: usize,
+        urgency: Urgency,
+    ) -> Vec<ObjectName> {
         let Some(fetcher) = &self.fetcher else { return Vec::new() };
         let missing: Vec<_> = parts.iter().filter(|part| !self.is_here(part)).copied().collect();
         if missing.is_empty() {
             return Vec::new();
         }
-        fetcher.want(&missing, content_bytes_max, Urgency::Ahead)
+        fetcher.want(&missing, content_bytes_max, urgency)
     }
 
     fn is_here(&self, part: &ObjectPart) -> bool {

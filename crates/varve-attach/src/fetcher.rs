@@ -501,7 +501,7 @@ impl Delivery<'_> {
         };
         let purpose = match (has_reader, self.job.urgency) {
             (true, _) | (_, Urgency::Demand) => FetchedFor::Reader,
-            (false, Urgency::Ahead) => FetchedFor::Ahead,
+            (false, Urgency::Ahead | Urgency::Profile) => FetchedFor::Ahead,
             (false, Urgency::Fill) => FetchedFor::Fill,
         };
         let mut state = shared.state.lock();

@@ -17,6 +17,8 @@ use varve_tree::{DueReadAhead, Streams};
 use crate::block_supply::{BlockOrigin, BlockSupply};
 use crate::edge::Stopwatch;
 use crate::fetcher::FetchError;
+use crate::profile_prefetch::ProfileUse;
+use crate::schedule::Urgency;
 
 /// The pages that are kept decoded. Each covers 1,024 blocks, and takes about 80 KiB.
 const PAGE_COUNT_MAX: usize = 512;
@@ -62,6 +64,7 @@ pub struct PublishedDisk {
     root: MapPage,
     pages: Cache<u64, Arc<MapPage>>,
     streams: Mutex<Streams>,
+    profile_use: Mutex<Option<ProfileUse>>,
 }
 
 impl PublishedDisk {
@@ -73,7 +76,8 @@ impl PublishedDisk {
         let part = ObjectPart::alone(image.root.name, image.root.bytes);
         let root = page(&source, &part, &image.shape, MapLevel::Root)?;
         let pages = Cache::new(PAGE_COUNT_MAX);
-        Ok(Self { image, source, root, pages, streams: Mutex::default() })
+        let (streams, profile_use) = (Mutex::default(), Mutex::default());
+        Ok(Self { image, source, root, pages, streams, profile_use })
     }
 
     /// Returns the image.
@@ -142,6 +146,9 @@ impl PublishedDisk {
                 // It has come while the blocks before it were read: that is no hit.
                 let was_fetched = is_own && origin == BlockOrigin::Memory;
                 let origin = if was_fetched { BlockOrigin::Waited } else { origin };
+                if let Some(profile) = self.profile_use.lock().as_mut() {
+                    profile.note(block, &origin);
+                }
                 self.source.note(block, Some(&part), origin, since);
                 content
             }
@@ -170,13 +177,32 @@ impl PublishedDisk {
 
     /// Returns the blocks that were not on their way already.
     fn prefetch(&self, blocks: &Range<u64>) -> Result<Vec<ObjectName>, ReadDiskError> {
+        let parts = self.parts_of(blocks.clone().take(AT_ONCE_MAX))?;
+        Ok(self.source.prefetch(&parts, self.content_bytes_max(), Urgency::Ahead))
+    }
+
+    /// Returns the stored blocks among `blocks`, in their order.
+    pub(crate) fn parts_of(
+        &self,
+        blocks: impl Iterator<Item = u64>,
+    ) -> Result<Vec<ObjectPart>, ReadDiskError> {
         let mut parts = Vec::new();
-        for block in blocks.clone().take(AT_ONCE_MAX) {
+        for block in blocks {
             if let MapEntry::Stored(part) = self.entry(block)? {
                 parts.push(part);
             }
         }
-        Ok(self.source.prefetch(&parts, self.content_bytes_max()))
+        Ok(parts)
+    }
+
+    /// Compares the reads with a profile from now on.
+    pub(crate) fn expect_reads(&self, profile: ProfileUse) {
+        *self.profile_use.lock() = Some(profile);
+    }
+
+    /// Returns true if the reads since the last call were mostly for blocks outside of the profile.
+    pub(crate) fn has_surprised(&self) -> bool {
+        self.profile_use.lock().as_mut().is_some_and(ProfileUse::end_interval)
     }
 
     /// Returns the first range within `range` that has stored blocks; `None` if only zeros follow.
@@ -228,7 +254,7 @@ impl PublishedDisk {
         usize::try_from(self.image.shape.block_bytes.get()).unwrap_or(usize::MAX)
     }
 
-    fn blocks_of(&self, range: &Range<u64>) -> Range<u64> {
+    pub(crate) fn blocks_of(&self, range: &Range<u64>) -> Range<u64> {
         let block_bytes = u64::from(self.image.shape.block_bytes.get());
         let end = range.end.min(self.image.shape.size);
         range.start / block_bytes..end.div_ceil(block_bytes)

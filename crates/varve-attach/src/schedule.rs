@@ -31,11 +31,13 @@ pub(crate) enum Urgency {
     Demand,
     /// A reader will probably want it soon.
     Ahead,
+    /// A profile foresees its read.
+    Profile,
     /// It completes the cache.
     Fill,
 }
 
-const URGENCIES: [Urgency; 3] = [Urgency::Demand, Urgency::Ahead, Urgency::Fill];
+const URGENCIES: [Urgency; 4] = [Urgency::Demand, Urgency::Ahead, Urgency::Profile, Urgency::Fill];
 
 pub(crate) type JobNumber = u64;
 
@@ -78,7 +80,7 @@ pub(crate) struct Schedule {
     connections_max: usize,
     wants: BTreeMap<ObjectName, BlockWant>,
     /// The wanted blocks of each urgency. An entry counts only if its want has this urgency queued.
-    queues: [VecDeque<ObjectName>; 3],
+    queues: [VecDeque<ObjectName>; 4],
     running: BTreeMap<JobNumber, RunningFetch>,
     next_number: JobNumber,
 }
@@ -110,7 +112,7 @@ impl Schedule {
             mirror_count,
             connections_max,
             wants: BTreeMap::new(),
-            queues: [VecDeque::new(), VecDeque::new(), VecDeque::new()],
+            queues: [const { VecDeque::new() }; 4],
             running: BTreeMap::new(),
             next_number: 0,
         }

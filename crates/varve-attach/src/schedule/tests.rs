@@ -159,7 +159,7 @@ enum ScheduleStep {
 
 fn step() -> impl Strategy<Value = ScheduleStep> {
     prop_oneof![
-        3 => (0_u8..20, 0_u8..3).prop_map(|(number, urgency)| ScheduleStep::Want(number, urgency)),
+        3 => (0_u8..20, 0_u8..4).prop_map(|(number, urgency)| ScheduleStep::Want(number, urgency)),
         2 => (0_u8..3, 0_u32..200).prop_map(|(pack, number)| ScheduleStep::WantPacked(pack, number)),
         6 => Just(ScheduleStep::Begin),
         3 => any::<usize>().prop_map(ScheduleStep::Deliver),

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use varve_attach::{
     AccessLog, BlockAccess, BlockOrigin, BlockSupply, CacheBudget, FalsifiedBlock, FetchError, FetchSettings,
-    PublishedDisk, ReadDiskError, StoredCache, fill_cache,
+    PublishedDisk, ReadDiskError, StoredCache, fill_cache, prefetch_profile,
 };
-use varve_edition::ObjectName;
+use varve_edition::{DiskProfile, ObjectName, ProfileRead};
 use varve_image::ReadAt;
 use varve_world::{MemoryStorage, Storage};
 
@@ -303,4 +303,68 @@ fn a_filled_cache_needs_no_server() {
         matches!(&missing, Err(ReadDiskError::Block { reason: FetchError::Offline { .. }, .. })),
         "{missing:?}"
     );
+}
+
+/// The profile of a start that reads these blocks.
+fn profile_of(blocks: impl IntoIterator<Item = usize>, disk: &[u8]) -> DiskProfile {
+    let read = |(milliseconds, block): (u64, usize)| ProfileRead {
+        milliseconds,
+        range: (block * BLOCK) as u64..((block + 1) * BLOCK) as u64,
+    };
+    DiskProfile::from_reads(disk.len() as u64, (0..).zip(blocks).map(read))
+}
+
+#[test]
+fn the_blocks_of_a_profile_are_there_before_they_are_read() {
+    for layout in [Layout::Alone, Layout::Packed(7)] {
+        let publication = Publication::new(disk_of(201), layout);
+        let server = TestServer::with(&publication.objects);
+        let all = source(&[&server], None);
+        let disk = publication.open(&all);
+        // From the end to the start, and without the blocks of zeros in between.
+        let blocks: Vec<usize> = (0..50).rev().map(|number| number * 4).collect();
+        let profile = profile_of(blocks.iter().copied(), &publication.disk);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let report = prefetch_profile(&disk, &profile, &is_over).unwrap();
+        assert_eq!((report.blocks, report.requested, report.was_wrong), (50, 50, false));
+        all.wait_idle(Duration::from_secs(9));
+        for block in &blocks {
+            let expected = &publication.disk[block * BLOCK..][..100];
+            assert!(read(&disk, block * BLOCK, 100).unwrap() == expected, "block {block}");
+        }
+        let figures = all.figures();
+        assert_eq!((figures.memory, figures.waited, figures.fetched), (50, 0, 0), "{layout:?}");
+        // The profile of another, longer disk prefetches what is there.
+        let longer = profile_of([0, 4, 100_000], &vec![0; 100_001 * BLOCK]);
+        let report = prefetch_profile(&disk, &longer, &is_over).unwrap();
+        assert_eq!((report.blocks, report.requested), (2, 0));
+    }
+}
+
+#[test]
+fn a_wrong_profile_ends_and_readers_go_first() {
+    let publication = Publication::new(disk_of(1601), Layout::Alone);
+    let server = TestServer::with(&publication.objects);
+    server.set(|faults| faults.delay = Duration::from_millis(80));
+    let all = source(&[&server], None);
+    let disk = Arc::new(publication.open(&all));
+    let block_count = publication.disk.len().div_ceil(BLOCK);
+    // Noise and text, each block another: more than five requests at once fetch in 9 s.
+    let profile =
+        profile_of((0..block_count).filter(|block| block % 4 < 2 && *block < 1200), &publication.disk);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let prefetch = {
+        let (disk, is_over) = (Arc::clone(&disk), Arc::clone(&is_over));
+        std::thread::spawn(move || prefetch_profile(&disk, &profile, &is_over).unwrap())
+    };
+    for block in (1200..1600).filter(|block| block % 4 < 2).step_by(3) {
+        let expected = &publication.disk[block * BLOCK..][..100];
+        // A read that waited for all requests before it would fail: its patience is 300 ms.
+        assert!(read(&disk, block * BLOCK, 100).as_deref() == Ok(expected), "block {block}");
+        if prefetch.is_finished() {
+            break;
+        }
+    }
+    let report = prefetch.join().unwrap();
+    assert!(report.was_wrong && report.requested < 400, "{report:?}");
 }
