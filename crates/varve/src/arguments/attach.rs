@@ -8,6 +8,7 @@ use clap::{ArgGroup, Args, ValueHint};
 use varve_edition::PublicationAddress;
 use varve_serve::nbd::Endpoint;
 
+use super::publish::{ProfileChoice, parse_profile};
 use super::value::{parse_duration, parse_size};
 
 pub const ATTACH_HELP: &str = "\
@@ -70,6 +71,17 @@ pub struct AttachArgs {
     /// The maximum rate of --fill, in bytes a second
     #[arg(long, value_name = "BYTES", requires = "fill", value_parser = parse_size)]
     pub fill_rate: Option<u64>,
+
+    /// Prefetch the blocks that this profile of a start lists, in the order of first access
+    ///
+    /// Blocks that are being read go first, and the cache keeps those of the profile longest.
+    /// `auto` is the profile that the edition has, if it has one. `none` prefetches nothing.
+    #[arg(long, value_name = "FILE|auto|none", default_value = "none", value_parser = parse_profile)]
+    pub profile: ProfileChoice,
+
+    /// Record the reads of NBD clients in this new file, as a profile
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "nbd")]
+    pub record: Option<PathBuf>,
 
     /// Read from the cache alone
     #[arg(long)]

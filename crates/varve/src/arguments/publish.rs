@@ -134,7 +134,7 @@ pub enum ProfileCommand {
     },
 }
 
-/// The profile that `publish --profile` names.
+/// The profile that `publish --profile` and `attach --profile` name.
 #[derive(Debug, Clone)]
 pub enum ProfileChoice {
     Auto,
@@ -143,7 +143,7 @@ pub enum ProfileChoice {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "clap wants a result")]
-fn parse_profile(text: &str) -> Result<ProfileChoice, std::convert::Infallible> {
+pub(super) fn parse_profile(text: &str) -> Result<ProfileChoice, std::convert::Infallible> {
     Ok(match text {
         "auto" => ProfileChoice::Auto,
         "none" => ProfileChoice::None,

@@ -17,18 +17,19 @@ use signal_hook::flag;
 use varve_attach::{
     AccessLog, AttachedEdition, BlockSupply, CacheBudget, ChooseImageError, EditionOpener, FetchSettings,
     FillReport, OpenCacheError, OpenEditionError, PublicationServer, PublishedDisk, StoredCache, TrustError,
-    TrustRules, TrustWarning, choose_image, fill_cache,
+    TrustRules, TrustWarning, choose_image, fill_cache, prefetch_profile, published_profile,
 };
-use varve_edition::{EditionKey, PublishedImage};
+use varve_edition::{DiskProfile, EditionKey, PublishedImage};
 use varve_serve::fuse::{self, Mounted};
-use varve_serve::nbd::{NbdServer, NbdSettings, OneDisk, Overlay, ServedDisk};
+use varve_serve::nbd::{NbdServer, NbdSettings, OneDisk, Overlay, RecordedDisk, ServedDisk};
 use varve_serve::published::{PublishedExport, PublishedFolder};
 use varve_session::{NamedBy, UsageError, WithHint, target};
 use varve_world::{Clock, RealClock, RealStorage, Storage};
 
 use self::access_file::AccessFile;
 use super::serve::{memory_within, nbd_address, not_listening, unnamed_file};
-use crate::arguments::AttachArgs;
+use crate::arguments::{AttachArgs, ProfileChoice};
+use crate::command::keeping::profile::{NewProfile, read_profile};
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
 use crate::{moment, say, show};
@@ -71,7 +72,12 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
     let disk = PublishedDisk::open(image.clone(), Arc::clone(&source));
     let disk = Arc::new(disk.with_context(|| format!("{} cannot be read", shown(&image)))?);
 
-    let server = args.nbd.as_ref().map(|_| nbd_server(args, &disk)).transpose()?;
+    let profile = profile(args, &disk)?;
+    let recording = args.record.as_deref().map(|path| NewProfile::create(invocation, path)).transpose()?;
+    let export: Arc<dyn ServedDisk> = Arc::new(PublishedExport(Arc::clone(&disk)));
+    let recording = recording.map(|file| (file, Arc::new(RecordedDisk::new(Arc::clone(&export)))));
+    let export = recording.as_ref().map_or(export, |(_, recorded)| Arc::clone(recorded) as _);
+    let server = args.nbd.as_ref().map(|_| nbd_server(args, disk.image(), export)).transpose()?;
     let mounted = args.mount.as_deref().map(|folder| mount(&place, folder, &disk)).transpose()?;
     let metrics = args.metrics.map(|address| {
         let source = Arc::downgrade(&source);
@@ -82,6 +88,9 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
     if is_served {
         let metrics = metrics.as_ref().map(|metrics| format!("http://{}/metrics", metrics.address()));
         announce(invocation, &edition, &image, server.as_ref(), mounted.as_ref(), metrics);
+    }
+    if let Some(profile) = profile {
+        prefetch_beside(profile, &disk, &is_over)?;
     }
     let filled = match (args.fill, is_served) {
         (false, _) => None,
@@ -109,6 +118,9 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
     }
     source.wait_idle(LAST_FETCHES);
     figures::tell(invocation, &source.figures());
+    if let Some((file, recorded)) = recording {
+        file.write_recorded(&recorded)?;
+    }
     let is_incomplete = filled.is_some_and(|filled| !filled.is_complete());
     Ok(if is_incomplete { CommandOutcome::Failed } else { CommandOutcome::Done })
 }
@@ -277,9 +289,52 @@ fn shown(image: &PublishedImage) -> String {
     format!("{}@{}", show::name(image.name.as_bytes()), moment::show(image.time))
 }
 
-fn nbd_server(args: &AttachArgs, disk: &Arc<PublishedDisk>) -> Result<NbdServer> {
-    let image = disk.image();
-    let export: Arc<dyn ServedDisk> = Arc::new(PublishedExport(Arc::clone(disk)));
+/// Returns the profile to prefetch. An edition without one is attached all the same.
+fn profile(args: &AttachArgs, disk: &PublishedDisk) -> Result<Option<DiskProfile>> {
+    let profile = match &args.profile {
+        ProfileChoice::None => return Ok(None),
+        ProfileChoice::File(file) => read_profile(file)?,
+        ProfileChoice::Auto => {
+            let Some(part) = &disk.image().profile else {
+                remark!("varve: nothing is prefetched: the edition has no profile of this disk");
+                return Ok(None);
+            };
+            match published_profile(disk.source(), part) {
+                Ok(Some(profile)) => profile,
+                Ok(None) => bail!("the profile of the edition is invalid: attach with --profile none"),
+                Err(error) => {
+                    remark!("varve: nothing is prefetched: the profile of the edition: {error}");
+                    return Ok(None);
+                }
+            }
+        }
+    };
+    let (size, actual) = (profile.size(), disk.image().shape.size);
+    if size != actual {
+        remark!(
+            "varve: the profile is that of a disk of {}, and this one has {}",
+            show::bytes(size),
+            show::bytes(actual)
+        );
+    }
+    Ok(Some(profile))
+}
+
+/// Prefetches on a thread of its own, while the disk is served.
+fn prefetch_beside(profile: DiskProfile, disk: &Arc<PublishedDisk>, is_over: &Arc<AtomicBool>) -> Result<()> {
+    let (disk, is_over) = (Arc::clone(disk), Arc::clone(is_over));
+    let prefetch = move || match prefetch_profile(&disk, &profile, &is_over) {
+        Ok(report) if report.was_wrong => {
+            remark!("varve: the profile does not fit: most reads were for other blocks");
+        }
+        Ok(report) => tracing::info!(report.blocks, report.requested, "the profile was prefetched"),
+        Err(error) => remark!("varve: the profile is not prefetched: {error}"),
+    };
+    std::thread::Builder::new().name("prefetch".into()).spawn(prefetch)?;
+    Ok(())
+}
+
+fn nbd_server(args: &AttachArgs, image: &PublishedImage, export: Arc<dyn ServedDisk>) -> Result<NbdServer> {
     let identity = image.root.name.to_string();
     let served: Arc<dyn ServedDisk> = match &args.overlay {
         Some(path) => Arc::new(Overlay::keep(export, &identity, path)?),
