@@ -2,7 +2,7 @@
 //! them.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
@@ -382,4 +382,70 @@ fn trust_needs_a_key() {
     assert!(run.code == Some(0) && run.stderr.contains("is trusted from now on"), "{}", run.stderr);
     let stderr = sandbox.fails(2, ["attach", "www"]);
     assert!(stderr.contains("--nbd"), "{stderr}");
+}
+
+#[test]
+fn the_recorded_start_is_prefetched_the_next_time() {
+    let Some(server) = static_python() else { return };
+    let disk = disk(11);
+    let published = Published::at(server, &disk);
+    let start = [16 * BLOCK, 4 * BLOCK, 10 * BLOCK];
+    let attached = published.attach(&["--no-cache", "--record", "start.profile", "--profile", "auto"]);
+    for offset in start {
+        assert!(attached.read(offset, 4096).as_deref() == Ok(&disk[offset..offset + 4096]));
+    }
+    let complaints = attached.complaints();
+    assert!(complaints.contains("the edition has no profile"), "{complaints}");
+    attached.end();
+    let sandbox = &published.sandbox;
+    let reads = sandbox.json(["profile", "show", "start.profile"]);
+    let offsets: Vec<_> = reads.iter().map(|read| read["offset"].as_u64().unwrap()).collect();
+    for offset in start {
+        assert!(offsets.contains(&(offset as u64)), "{offset}: {offsets:?}");
+    }
+    // A profile is never written over another one.
+    let again = ["attach", &published.address(), "--nbd", "unix:other", "--record", "start.profile"];
+    assert!(sandbox.fails(1, again).contains("start.profile"));
+
+    let www = published.www.to_str().unwrap();
+    sandbox.json(["publish", "disk", www, "--key", "publisher.key", "--profile", "start.profile"]);
+    for profile in ["auto", "start.profile"] {
+        let metrics = free_address();
+        let attached = published.attach(&["--no-cache", "--profile", profile, "--metrics", &metrics]);
+        // All blocks of the start come before anybody reads one.
+        let received = wait_for_metric(&metrics, "varve_attach_received_bytes_total{purpose=\"ahead\"}");
+        assert!(received > 0);
+        std::thread::sleep(Duration::from_millis(500));
+        for offset in start {
+            assert!(attached.read(offset, 4096).as_deref() == Ok(&disk[offset..offset + 4096]));
+        }
+        assert_eq!(wait_for_metric(&metrics, "varve_attach_blocks_total{origin=\"memory\"}"), 3, "{profile}");
+        attached.end();
+    }
+    fs::write(sandbox.path("no.profile"), "something else\n").unwrap();
+    let none = ["attach", &published.address(), "--nbd", "unix:other", "--profile", "no.profile"];
+    assert!(sandbox.fails(1, none).contains("no.profile is no profile"));
+}
+
+/// An address of this machine that nobody listens at.
+fn free_address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// Waits until a metric is not zero, and returns it.
+#[track_caller]
+fn wait_for_metric(address: &str, name: &str) -> u64 {
+    let mut page = String::new();
+    for _ in 0..100 {
+        page.clear();
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: varve\r\nConnection: close\r\n\r\n").unwrap();
+        stream.read_to_string(&mut page).unwrap();
+        let value = page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        if let Some(value) = value.filter(|value| *value > 0) {
+            return value;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    panic!("{name} stays zero: {page}");
 }
