@@ -28,6 +28,7 @@ mod edition;
 mod fetcher;
 mod fill;
 mod profile_prefetch;
+mod profile_use;
 mod published_disk;
 mod schedule;
 mod server_ranking;

@@ -17,7 +17,7 @@ use varve_tree::{DueReadAhead, Streams};
 use crate::block_supply::{BlockOrigin, BlockSupply};
 use crate::edge::Stopwatch;
 use crate::fetcher::FetchError;
-use crate::profile_prefetch::ProfileUse;
+use crate::profile_use::ProfileUse;
 use crate::schedule::Urgency;
 
 /// The pages that are kept decoded. Each covers 1,024 blocks, and takes about 80 KiB.
