@@ -2,13 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::Advice;
-use varve_block::{BlockStore, Score};
+use varve_block::{BlockStore, PutError, Score};
 use varve_tree::{Entry, ExpectedReads, FixedBuilder, Shape, put_leaves_for};
-use varve_world::{Workers, work_in_order};
+use varve_world::Workers;
 
 use super::source_file::{ReadError, read_full};
-use super::source_parts::{SourcePart, SourceParts, SourceSegment, WAITING_MAX};
+use super::source_parts::{PartsTree, PutSegment, SourceParts, SourceSegment};
 use crate::folder::source::status::Status;
 use crate::progress::Progress;
 
@@ -23,10 +22,27 @@ pub(super) struct DiskFileReader<'a> {
     pub(super) progress: &'a Progress,
 }
 
-/// A part that was read and put.
-enum PutPart {
-    Hole { bytes: u64 },
-    Leaves { scores: Vec<Score>, read_bytes: u64, is_last: bool },
+/// The tree of a disk file.
+struct DiskTree<'a> {
+    blocks: FixedBuilder<'a>,
+    leaf_bytes: u64,
+    size: u64,
+}
+
+impl PartsTree<Score> for DiskTree<'_> {
+    fn push_hole(&mut self, bytes: u64) -> Result<(), PutError> {
+        self.size += bytes;
+        self.blocks.push_zeros(bytes.div_ceil(self.leaf_bytes))
+    }
+
+    fn push_segment(&mut self, segment: &PutSegment<Score>) -> Result<(), PutError> {
+        self.size += segment.read_bytes;
+        self.blocks.push(&segment.leaves)
+    }
+
+    fn bytes_written(&self) -> u64 {
+        self.size
+    }
 }
 
 impl DiskFileReader<'_> {
@@ -38,53 +54,13 @@ impl DiskFileReader<'_> {
         opened: &Status,
         reported_bytes: &mut u64,
     ) -> Result<(Option<Entry>, u64), ReadError> {
-        // The workers read neighbouring segments. An error is no concern: this is only a hint.
-        let _ = rustix::fs::fadvise(file, 0, None, Advice::Sequential);
-        let leaf_bytes = u64::from(self.shape.leaf_bytes);
-        let mut parts = SourceParts::new(file, opened, self.shape.leaf_bytes);
-        let mut tree = FixedBuilder::new(self.blocks, self.shape);
-        let (mut size, mut read_bytes, mut has_ended) = (0, 0, false);
-        work_in_order(
-            self.workers,
-            WAITING_MAX,
-            std::iter::from_fn(|| self.next_part(&mut parts).transpose()),
-            |claims| {
-                let mut buffer = Vec::new();
-                claims.work_on_each(|part| match part {
-                    SourcePart::Hole { bytes } => Ok(PutPart::Hole { bytes }),
-                    SourcePart::Segment(segment) => self.put_segment(file, &segment, &mut buffer),
-                });
-            },
-            |part| {
-                if has_ended {
-                    return Ok(());
-                }
-                match part {
-                    PutPart::Hole { bytes } => {
-                        tree.push_zeros(bytes.div_ceil(leaf_bytes))?;
-                        size += bytes;
-                    }
-                    PutPart::Leaves { scores, read_bytes: bytes, is_last } => {
-                        tree.push(&scores)?;
-                        size += bytes;
-                        read_bytes += bytes;
-                        has_ended = is_last;
-                    }
-                }
-                self.progress.add_bytes_done(size - *reported_bytes);
-                *reported_bytes = size;
-                Ok(())
-            },
-        )?;
-        let entry = if size == 0 { None } else { Some(tree.finish(size)?) };
+        let blocks = FixedBuilder::new(self.blocks, self.shape);
+        let mut tree = DiskTree { blocks, leaf_bytes: u64::from(self.shape.leaf_bytes), size: 0 };
+        let parts = SourceParts::new(file, opened, self.shape.leaf_bytes);
+        let put = |segment: &SourceSegment, buffer: &mut Vec<u8>| self.put_segment(file, segment, buffer);
+        let read_bytes = parts.read(self.workers, self.progress, &mut tree, reported_bytes, put)?;
+        let entry = if tree.size == 0 { None } else { Some(tree.blocks.finish(tree.size)?) };
         Ok((entry, read_bytes))
-    }
-
-    fn next_part(&self, parts: &mut SourceParts<'_>) -> Result<Option<SourcePart>, ReadError> {
-        if self.progress.is_cancelled() {
-            return Err(ReadError::Cancelled);
-        }
-        Ok(parts.next()?)
     }
 
     fn put_segment(
@@ -92,13 +68,13 @@ impl DiskFileReader<'_> {
         file: &OwnedFd,
         segment: &SourceSegment,
         buffer: &mut Vec<u8>,
-    ) -> Result<PutPart, ReadError> {
+    ) -> Result<PutSegment<Score>, ReadError> {
         let range = &segment.range;
         let wanted = usize::try_from(range.end - range.start).expect("segments are small");
         buffer.resize(wanted, 0);
         let filled = read_full(file, buffer, range.start)?;
-        let scores = put_leaves_for(self.blocks, &self.shape, self.reads, &buffer[..filled])?;
+        let leaves = put_leaves_for(self.blocks, &self.shape, self.reads, &buffer[..filled])?;
         // The file may have become shorter. The comparison at the end reports that it changed.
-        Ok(PutPart::Leaves { scores, read_bytes: filled as u64, is_last: filled < wanted })
+        Ok(PutSegment { leaves, read_bytes: filled as u64, is_last: filled < wanted })
     }
 }

@@ -11,13 +11,12 @@
 use std::os::fd::OwnedFd;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::Advice;
-use varve_block::{BlockKind, BlockStore};
+use varve_block::{BlockKind, BlockStore, PutError};
 use varve_tree::{ContentBuilder, CutLeaf, CutSegment, Cutting, Entry, SegmentLeaves, put_cut_leaves};
-use varve_world::{Workers, work_in_order};
+use varve_world::Workers;
 
 use super::source_file::{ReadError, read_full};
-use super::source_parts::{SourcePart, SourceParts, SourceSegment, WAITING_MAX};
+use super::source_parts::{PartsTree, PutSegment, SourceParts, SourceSegment};
 use crate::folder::source::status::Status;
 use crate::progress::Progress;
 
@@ -30,10 +29,18 @@ pub(super) struct SegmentReader<'a> {
     pub(super) progress: &'a Progress,
 }
 
-/// A part that was read and put.
-enum ReadPart {
-    Hole { bytes: u64 },
-    Leaves { leaves: Vec<CutLeaf>, read_bytes: u64, is_last: bool },
+impl PartsTree<CutLeaf> for ContentBuilder<'_> {
+    fn push_hole(&mut self, bytes: u64) -> Result<(), PutError> {
+        self.push_zeros(bytes)
+    }
+
+    fn push_segment(&mut self, segment: &PutSegment<CutLeaf>) -> Result<(), PutError> {
+        self.push(&segment.leaves)
+    }
+
+    fn bytes_written(&self) -> u64 {
+        ContentBuilder::bytes_written(self)
+    }
 }
 
 impl SegmentReader<'_> {
@@ -45,59 +52,23 @@ impl SegmentReader<'_> {
         opened: &Status,
         reported_bytes: &mut u64,
     ) -> Result<(Option<Entry>, u64), ReadError> {
-        // The workers read neighbouring segments. An error is no concern: this is only a hint.
-        let _ = rustix::fs::fadvise(file, 0, None, Advice::Sequential);
-        let mut parts = SourceParts::new(file, opened, 1);
         let joint = Joint::default();
         let mut content = ContentBuilder::new(self.blocks, BlockKind::Data, self.cutting);
-        let (mut read_bytes, mut has_ended) = (0, false);
-        work_in_order(
-            self.workers,
-            WAITING_MAX,
-            std::iter::from_fn(|| self.next_part(&mut parts).transpose()),
-            |claims| {
-                let mut buffer = Vec::new();
-                claims.work_on_each(|part| match part {
-                    SourcePart::Hole { bytes } => Ok(ReadPart::Hole { bytes }),
-                    SourcePart::Segment(segment) => self.read_segment(file, &segment, &joint, &mut buffer),
-                });
-            },
-            |part| {
-                if has_ended {
-                    return Ok(());
-                }
-                match part {
-                    ReadPart::Hole { bytes } => content.push_zeros(bytes)?,
-                    ReadPart::Leaves { leaves, read_bytes: bytes, is_last } => {
-                        content.push(&leaves)?;
-                        read_bytes += bytes;
-                        has_ended = is_last;
-                    }
-                }
-                let done = content.bytes_written();
-                self.progress.add_bytes_done(done - *reported_bytes);
-                *reported_bytes = done;
-                Ok(())
-            },
-        )?;
+        let parts = SourceParts::new(file, opened, 1);
+        let put =
+            |segment: &SourceSegment, buffer: &mut Vec<u8>| self.put_segment(file, segment, &joint, buffer);
+        let read_bytes = parts.read(self.workers, self.progress, &mut content, reported_bytes, put)?;
         let entry = if content.bytes_written() == 0 { None } else { Some(content.finish()?) };
         Ok((entry, read_bytes))
     }
 
-    fn next_part(&self, parts: &mut SourceParts<'_>) -> Result<Option<SourcePart>, ReadError> {
-        if self.progress.is_cancelled() {
-            return Err(ReadError::Cancelled);
-        }
-        Ok(parts.next()?)
-    }
-
-    fn read_segment(
+    fn put_segment(
         &self,
         file: &OwnedFd,
         segment: &SourceSegment,
         joint: &Joint,
         buffer: &mut Vec<u8>,
-    ) -> Result<ReadPart, ReadError> {
+    ) -> Result<PutSegment<CutLeaf>, ReadError> {
         let SourceSegment { number, range, data_end } = segment;
         let turn = JointTurn { joint, number: *number, next: None };
         let window_end = (*data_end).min(range.end + u64::from(self.cutting.max()));
@@ -110,12 +81,12 @@ impl SegmentReader<'_> {
         let (bytes, own) = (&buffer[..filled], if is_short { filled } else { own });
         let scanned = CutSegment::scan(&self.cutting, bytes, own);
         let Some(start) = turn.wait() else {
-            return Ok(ReadPart::Leaves { leaves: Vec::new(), read_bytes: 0, is_last: true });
+            return Ok(PutSegment { leaves: Vec::new(), read_bytes: 0, is_last: true });
         };
         let SegmentLeaves { leaves, next_start } = scanned.leaves_from(start.min(own));
         turn.end((!is_short).then_some(next_start));
         let leaves = put_cut_leaves(self.blocks, BlockKind::Data, &leaves)?;
-        Ok(ReadPart::Leaves { leaves, read_bytes: own as u64, is_last: is_short })
+        Ok(PutSegment { leaves, read_bytes: own as u64, is_last: is_short })
     }
 }
 

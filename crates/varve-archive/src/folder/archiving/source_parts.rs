@@ -1,20 +1,26 @@
-//! Divides a large file into its holes and segments, in order, so that many workers can read it.
+//! Divides a large file into its holes and segments, and reads them on all workers. The results
+//! come in order.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-use super::source_file::next_data;
+use rustix::fs::Advice;
+use varve_block::PutError;
+use varve_world::{Workers, work_in_order};
+
+use super::source_file::{ReadError, next_data};
 use crate::folder::source::status::Status;
+use crate::progress::Progress;
 
 /// Bytes of a segment, without those of the next one that its last leaf may need.
 pub(super) const SEGMENT_BYTES: u64 = 4 << 20;
 /// The smallest file that is read in segments.
 pub(super) const SEGMENTED_FILE_BYTES_MIN: u64 = 2 * SEGMENT_BYTES;
 /// Upper bound on the results that wait for the tree: scores, a few kilobytes each.
-pub(super) const WAITING_MAX: usize = 64;
+const WAITING_MAX: usize = 64;
 
 /// A part of a file.
-pub(super) enum SourcePart {
+enum SourcePart {
     Hole { bytes: u64 },
     Segment(SourceSegment),
 }
@@ -26,6 +32,28 @@ pub(super) struct SourceSegment {
     pub(super) range: Range<u64>,
     /// The end of the data of which it is a part: a hole follows, or the end of the file.
     pub(super) data_end: u64,
+}
+
+/// The leaves of a segment that was read and put.
+pub(super) struct PutSegment<L> {
+    pub(super) leaves: Vec<L>,
+    /// The bytes of the file that they are, as far as they were read.
+    pub(super) read_bytes: u64,
+    /// True if the file has become shorter: it ends here.
+    pub(super) is_last: bool,
+}
+
+enum PutPart<L> {
+    Hole { bytes: u64 },
+    Segment(PutSegment<L>),
+}
+
+/// The tree of a file, which gets its leaves and holes in order.
+pub(super) trait PartsTree<L> {
+    fn push_hole(&mut self, bytes: u64) -> Result<(), PutError>;
+    fn push_segment(&mut self, segment: &PutSegment<L>) -> Result<(), PutError>;
+    /// The bytes of the file so far, including holes.
+    fn bytes_written(&self) -> u64;
 }
 
 /// The parts of a file in order, up to the size that it had when it was opened.
@@ -55,7 +83,59 @@ impl<'a> SourceParts<'a> {
         }
     }
 
-    pub(super) fn next(&mut self) -> std::io::Result<Option<SourcePart>> {
+    /// Reads all parts, and adds them to `tree`. `put` reads and puts a segment, on any worker,
+    /// with a buffer of that worker. `reported_bytes` counts the bytes that are reported as done.
+    /// Returns the number of bytes read.
+    pub(super) fn read<L: Send>(
+        mut self,
+        workers: &dyn Workers,
+        progress: &Progress,
+        tree: &mut (impl PartsTree<L> + Send),
+        reported_bytes: &mut u64,
+        put: impl Fn(&SourceSegment, &mut Vec<u8>) -> Result<PutSegment<L>, ReadError> + Sync,
+    ) -> Result<u64, ReadError> {
+        // The workers read neighbouring segments. An error is no concern: this is only a hint.
+        let _ = rustix::fs::fadvise(self.file, 0, None, Advice::Sequential);
+        let (mut read_bytes, mut has_ended) = (0, false);
+        let mut next_part = move || {
+            if progress.is_cancelled() {
+                return Err(ReadError::Cancelled);
+            }
+            Ok(self.next()?)
+        };
+        work_in_order(
+            workers,
+            WAITING_MAX,
+            std::iter::from_fn(|| next_part().transpose()),
+            |claims| {
+                let mut buffer = Vec::new();
+                claims.work_on_each(|part| match part {
+                    SourcePart::Hole { bytes } => Ok(PutPart::Hole { bytes }),
+                    SourcePart::Segment(segment) => put(&segment, &mut buffer).map(PutPart::Segment),
+                });
+            },
+            |part| {
+                if has_ended {
+                    return Ok(());
+                }
+                match part {
+                    PutPart::Hole { bytes } => tree.push_hole(bytes)?,
+                    PutPart::Segment(segment) => {
+                        tree.push_segment(&segment)?;
+                        read_bytes += segment.read_bytes;
+                        has_ended = segment.is_last;
+                    }
+                }
+                let done = tree.bytes_written();
+                progress.add_bytes_done(done - *reported_bytes);
+                *reported_bytes = done;
+                Ok(())
+            },
+        )?;
+        Ok(read_bytes)
+    }
+
+    fn next(&mut self) -> std::io::Result<Option<SourcePart>> {
         if self.position >= self.size {
             return Ok(None);
         }
