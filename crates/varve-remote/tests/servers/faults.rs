@@ -231,7 +231,7 @@ fn the_contract_holds_over_a_bad_line() {
         // One call may meet all faults, on its control and its data connections. A busy machine
         // adds time-outs of its own.
         let options = patient(&kind, u32::try_from(2 * bad.len() + 12).unwrap());
-        contract::check(&mut || {
+        contract::check_over_bad_line(&mut || {
             proxy.plan_both(&bad, &bad);
             kind.through(proxy.port, &kind.fresh_place(), &options)
         });
