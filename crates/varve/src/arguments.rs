@@ -599,7 +599,7 @@ pub struct TakeSnapshotArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "qmp")]
     pub vac: Option<PathBuf>,
 
-    /// Pack disk images as small as possible: about 4% smaller
+    /// Pack disks and databases as small as possible: disks about 4% smaller
     ///
     /// Small reads from mounts and booted machines then cost ten times as much.
     #[arg(long)]
