@@ -1,7 +1,8 @@
 //! Starts other programs: without secrets in their environment, and optionally so that they end
 //! with this process, even if it is killed.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Variables of this program's environment with secrets that open stores and targets. No other
@@ -17,8 +18,10 @@ const SECRETS: [&str; 8] = [
     "AWS_SESSION_TOKEN",
 ];
 
-/// Makes a command without the secret variables. No other place of this crate makes a command.
-pub(crate) fn program(name: &str) -> Command {
+/// Makes a command without the variables that hold secrets of this program. No other place of this
+/// crate makes a command.
+#[must_use]
+pub fn program(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);
     for secret in SECRETS {
         command.env_remove(secret);
@@ -40,8 +43,16 @@ pub(crate) fn companion(name: &str) -> Command {
 
 /// Returns true if a program is installed.
 pub(crate) fn is_there(name: &str) -> bool {
+    find_program(name, &[]).is_some()
+}
+
+/// Returns the path of an installed program. It is searched for in the folders of `PATH`, and then
+/// in `more_folders`.
+#[must_use]
+pub fn find_program(name: &str, more_folders: &[&Path]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
-    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+    let folders = std::env::split_paths(&path).chain(more_folders.iter().map(PathBuf::from));
+    folders.map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ mod records;
 mod visible;
 
 pub use agent::{Agent, AgentError, FrozenGuest};
+pub use companion::{find_program, program};
 pub use foreign::{
     ForeignFile, ForeignImage, ImageFormat, LayerError, OpenForeignError, RestoreForeignError,
     restore_foreign,

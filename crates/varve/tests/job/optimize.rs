@@ -172,6 +172,13 @@ fn an_image_that_is_not_checked_gets_no_name() {
         assert_eq!(run.code, Some(130), "{}{}", run.text(), run.stderr);
         assert!(!output.exists() && unnamed(&sandbox) == 0 && sandbox.ids().is_empty());
     }
+    // It is not told secrets that open stores or targets.
+    let mut command = with_e2fsck(&sandbox, "env > environment; exit 4", &to_file);
+    let secrets = ["VARVE_PASSPHRASE", "VARVE_REMOTE_PASSWORD", "AWS_SECRET_ACCESS_KEY"];
+    let run = Run::new(command.envs(secrets.map(|secret| (secret, "hunter2"))).output().unwrap());
+    assert_eq!(run.code, Some(1), "{}{}", run.text(), run.stderr);
+    let environment = fs::read_to_string(sandbox.path("environment")).unwrap();
+    assert!(environment.contains("LC_ALL") && !environment.contains("hunter2"), "{environment}");
     // Another program takes the name meanwhile.
     let run = Run::new(with_e2fsck(&sandbox, "echo mine > new.raw", &to_file).output().unwrap());
     assert_eq!(run.code, Some(1), "{}{}", run.text(), run.stderr);

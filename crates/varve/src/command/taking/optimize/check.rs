@@ -1,16 +1,15 @@
 //! The checks before a new image gets its name: by our own reader, and by e2fsck, which shares no
 //! code with this program.
 
-use std::env;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use varve_archive::Progress;
 use varve_image::{ReadAt, RelocatedDisk, VolumeStructure};
+use varve_machine::{find_program, program};
 use varve_session::Interrupted;
 
 use super::sparse::copy_range;
@@ -50,15 +49,15 @@ pub(super) fn check(
 }
 
 fn e2fsck(structures: &[VolumeStructure], folder: &Path, progress: &Progress) -> Result<Option<Vec<String>>> {
-    let Some(program) = program("e2fsck") else { return Ok(None) };
+    let Some(e2fsck) = find_program("e2fsck", &FOLDERS.map(Path::new)) else { return Ok(None) };
     let mut clean = Vec::new();
     for structure in structures {
         let context = || format!("cannot copy the structure of {} to {}", structure.name(), folder.display());
         let file = tempfile::tempfile_in(folder).with_context(context)?;
         copy_structure(structure, &file, progress).with_context(context)?;
-        let mut command = Command::new(&program);
+        let mut command = program(&e2fsck);
         command.args(["-fn", "/dev/stdin"]).env("LC_ALL", "C.UTF-8").stdin(file);
-        let output = command.output().with_context(|| format!("cannot run {}", program.display()))?;
+        let output = command.output().with_context(|| format!("cannot run {}", e2fsck.display()))?;
         if !output.status.success() {
             let text = [output.stdout, output.stderr].concat();
             let text = String::from_utf8_lossy(&text);
@@ -77,12 +76,6 @@ fn copy_structure(structure: &VolumeStructure, into: &File, progress: &Progress)
         copy_range(structure.bytes(), range.clone(), into, progress)?;
     }
     Ok(())
-}
-
-fn program(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let folders = env::split_paths(&path).chain(FOLDERS.map(PathBuf::from));
-    folders.map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 /// Bytes that can be read until an operation is cancelled.
