@@ -43,6 +43,10 @@ impl PartsTree<Score> for DiskTree<'_> {
     fn bytes_written(&self) -> u64 {
         self.size
     }
+
+    fn finish(self) -> Result<Entry, PutError> {
+        self.blocks.finish(self.size)
+    }
 }
 
 impl DiskFileReader<'_> {
@@ -55,12 +59,10 @@ impl DiskFileReader<'_> {
         reported_bytes: &mut u64,
     ) -> Result<(Option<Entry>, u64), ReadError> {
         let blocks = FixedBuilder::new(self.blocks, self.shape);
-        let mut tree = DiskTree { blocks, leaf_bytes: u64::from(self.shape.leaf_bytes), size: 0 };
+        let tree = DiskTree { blocks, leaf_bytes: u64::from(self.shape.leaf_bytes), size: 0 };
         let parts = SourceParts::new(file, opened, self.shape.leaf_bytes);
         let put = |segment: &SourceSegment, buffer: &mut Vec<u8>| self.put_segment(file, segment, buffer);
-        let read_bytes = parts.read(self.workers, self.progress, &mut tree, reported_bytes, put)?;
-        let entry = if tree.size == 0 { None } else { Some(tree.blocks.finish(tree.size)?) };
-        Ok((entry, read_bytes))
+        parts.read(self.workers, self.progress, tree, reported_bytes, put)
     }
 
     fn put_segment(

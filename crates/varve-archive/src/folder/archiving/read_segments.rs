@@ -41,6 +41,10 @@ impl PartsTree<CutLeaf> for ContentBuilder<'_> {
     fn bytes_written(&self) -> u64 {
         ContentBuilder::bytes_written(self)
     }
+
+    fn finish(self) -> Result<Entry, PutError> {
+        ContentBuilder::finish(self)
+    }
 }
 
 impl SegmentReader<'_> {
@@ -53,13 +57,11 @@ impl SegmentReader<'_> {
         reported_bytes: &mut u64,
     ) -> Result<(Option<Entry>, u64), ReadError> {
         let joint = Joint::default();
-        let mut content = ContentBuilder::new(self.blocks, BlockKind::Data, self.cutting);
+        let content = ContentBuilder::new(self.blocks, BlockKind::Data, self.cutting);
         let parts = SourceParts::new(file, opened, 1);
         let put =
             |segment: &SourceSegment, buffer: &mut Vec<u8>| self.put_segment(file, segment, &joint, buffer);
-        let read_bytes = parts.read(self.workers, self.progress, &mut content, reported_bytes, put)?;
-        let entry = if content.bytes_written() == 0 { None } else { Some(content.finish()?) };
-        Ok((entry, read_bytes))
+        parts.read(self.workers, self.progress, content, reported_bytes, put)
     }
 
     fn put_segment(

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::Advice;
 use varve_block::PutError;
+use varve_tree::Entry;
 use varve_world::{Workers, work_in_order};
 
 use super::source_file::{ReadError, next_data};
@@ -54,6 +55,8 @@ pub(super) trait PartsTree<L> {
     fn push_segment(&mut self, segment: &PutSegment<L>) -> Result<(), PutError>;
     /// The bytes of the file so far, including holes.
     fn bytes_written(&self) -> u64;
+    /// Ends the tree of a file that is not empty.
+    fn finish(self) -> Result<Entry, PutError>;
 }
 
 /// The parts of a file in order, up to the size that it had when it was opened.
@@ -85,15 +88,15 @@ impl<'a> SourceParts<'a> {
 
     /// Reads all parts, and adds them to `tree`. `put` reads and puts a segment, on any worker,
     /// with a buffer of that worker. `reported_bytes` counts the bytes that are reported as done.
-    /// Returns the number of bytes read.
+    /// Returns the entry of the tree, and the number of bytes read. An empty file has no entry.
     pub(super) fn read<L: Send>(
         mut self,
         workers: &dyn Workers,
         progress: &Progress,
-        tree: &mut (impl PartsTree<L> + Send),
+        mut tree: impl PartsTree<L> + Send,
         reported_bytes: &mut u64,
         put: impl Fn(&SourceSegment, &mut Vec<u8>) -> Result<PutSegment<L>, ReadError> + Sync,
-    ) -> Result<u64, ReadError> {
+    ) -> Result<(Option<Entry>, u64), ReadError> {
         // The workers read neighbouring segments. An error is no concern: this is only a hint.
         let _ = rustix::fs::fadvise(self.file, 0, None, Advice::Sequential);
         let (mut read_bytes, mut has_ended) = (0, false);
@@ -132,7 +135,8 @@ impl<'a> SourceParts<'a> {
                 Ok(())
             },
         )?;
-        Ok(read_bytes)
+        let entry = if tree.bytes_written() == 0 { None } else { Some(tree.finish()?) };
+        Ok((entry, read_bytes))
     }
 
     fn next(&mut self) -> std::io::Result<Option<SourcePart>> {
