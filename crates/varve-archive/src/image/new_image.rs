@@ -1,5 +1,5 @@
-//! The file of a restored image in a format other than raw. It gets its name only when it is
-//! complete, and starts from the beginning after a failure.
+//! The file of a new image, such as a restored one in a format other than raw. It gets its name
+//! only when it is complete, and starts from the beginning after a failure.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, FileType, Metadata};
@@ -32,15 +32,20 @@ pub(super) fn look_at(destination: &Path, overwrite: bool) -> Result<Option<File
     Ok(existing.map(|existing| existing.file_type()))
 }
 
-/// Creates the file of an image. `fill` receives the empty file and its partial path. The file is
-/// then made durable, and gets its name. Only its owner can read it. `overwrite` allows replacing
-/// another file.
+/// The permissions of an image that only its owner can read: a disk contains the secrets of all its
+/// users.
+pub const PRIVATE: u32 = 0o600;
+
+/// Creates the file of an image, with these permissions, as far as the user's mask allows them.
+/// `fill` receives the empty file and its partial path. The file is then made durable, and gets its
+/// name. `overwrite` allows replacing another file.
 ///
 /// # Errors
 /// [`RestoreImageError`], and any error of `fill`. The destination is then unchanged.
 pub fn make_image<E: From<RestoreImageError>>(
     destination: &Path,
     overwrite: bool,
+    permissions: u32,
     fill: impl FnOnce(&File, &Path) -> Result<(), E>,
 ) -> Result<(), E> {
     let failed = |error: Errno| RestoreImageError::Write { path: destination.into(), source: error.into() };
@@ -49,7 +54,7 @@ pub fn make_image<E: From<RestoreImageError>>(
     {
         return Err(RestoreImageError::NotAFile { path: destination.into(), what: word_for(there) }.into());
     }
-    let new = NewFile::create(destination).map_err(failed)?;
+    let new = NewFile::create(destination, Mode::from_raw_mode(permissions)).map_err(failed)?;
     let partial = destination.with_file_name(OsStr::from_bytes(&new.partial_name));
     let filled = fill(&new.file, &partial);
     let placed = filled.and_then(|()| Ok(new.complete(destination, overwrite)?));
@@ -69,8 +74,7 @@ pub(super) fn word_for(there: FileType) -> &'static str {
     }
 }
 
-/// A file that this process has created, and that only its owner can read: a disk contains the
-/// secrets of all its users.
+/// A file that this process has created.
 struct NewFile {
     file: File,
     folder: OwnedFd,
@@ -80,14 +84,14 @@ struct NewFile {
 }
 
 impl NewFile {
-    fn create(destination: &Path) -> Result<Self, Errno> {
+    fn create(destination: &Path, mode: Mode) -> Result<Self, Errno> {
         let name = destination.file_name().ok_or(Errno::ISDIR)?.as_bytes().to_vec();
         let folder = destination.parent().filter(|folder| !folder.as_os_str().is_empty());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::openat(CWD, folder.unwrap_or(Path::new(".")), flags, Mode::empty())?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for partial_name in partial_names(&name) {
-            match rustix::fs::openat(&folder, partial_name.as_slice(), flags, Mode::RUSR | Mode::WUSR) {
+            match rustix::fs::openat(&folder, partial_name.as_slice(), flags, mode) {
                 Err(Errno::EXIST) => {}
                 Err(error) => return Err(error),
                 Ok(file) => return Ok(Self { file: file.into(), folder, partial_name, name: name.clone() }),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::json;
-use varve_archive::image::{ImagePart, RestoreImageError, ServedImage, fill_image, make_image};
+use varve_archive::image::{ImagePart, PRIVATE, RestoreImageError, ServedImage, fill_image, make_image};
 use varve_archive::{DamageList, Progress};
 use varve_block::{BlockStore, visible};
 use varve_world::Workers;
@@ -72,7 +72,7 @@ pub fn restore_foreign(
     if fs::metadata(destination).is_ok_and(|existing| existing.file_type().is_block_device()) {
         return Err(RestoreForeignError::Device { path: destination.into() });
     }
-    make_image(destination, overwrite, |_, partial| {
+    make_image(destination, overwrite, PRIVATE, |_, partial| {
         // The path is made absolute: QEMU may interpret the beginning of a relative one as
         // something other than a path.
         let partial = std::path::absolute(partial)

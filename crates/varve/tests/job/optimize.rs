@@ -73,7 +73,9 @@ fn of_type<'a>(lines: &'a [Value], name: &str) -> &'a Value {
 /// The number of files that have not got their names.
 fn unnamed(sandbox: &Sandbox) -> usize {
     let files = fs::read_dir(sandbox.path("")).unwrap();
-    files.filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().contains(".new-")).count()
+    files
+        .filter(|file| file.as_ref().unwrap().file_name().to_string_lossy().contains(".varve-partial-"))
+        .count()
 }
 
 /// The command with a script in place of e2fsck.

@@ -1,13 +1,12 @@
 //! The new image: a file that gets its name last, or a snapshot.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use varve_archive::image::{ContentRun, ImageSource, RunContent, ServedImage};
+use anyhow::{Context, Result, bail};
+use varve_archive::image::{ContentRun, ImageSource, RunContent, ServedImage, make_image};
 use varve_archive::{Progress, SnapshotRequest};
 use varve_image::{ReadAt, RelocatedDisk};
 use varve_session::UsageError;
@@ -32,24 +31,20 @@ pub(super) fn write(
     progress: &Arc<Progress>,
 ) -> Result<()> {
     let context = || format!("{} was not made", output.display());
+    if output.file_name().is_none() {
+        bail!(UsageError(format!("{} names no file", output.display())));
+    }
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = output.file_name().ok_or_else(|| UsageError(format!("{} names no file", output.display())))?;
-    let mut prefix = name.to_owned();
-    prefix.push(".new-");
-    let new = tempfile::Builder::new()
-        .prefix(&prefix)
-        .permissions(Permissions::from_mode(old.mode))
-        .tempfile_in(folder)
-        .with_context(context)?;
-    let shown = shown(invocation, &output.display().to_string(), progress);
-    let written = write_bytes(&*plan.shown(), new.as_file(), progress);
-    drop(shown);
-    written.with_context(context)?;
-    let file: Arc<dyn ReadAt> = Arc::new(new.reopen().with_context(context)?);
-    let checked = check(plan, file, folder, progress).with_context(context)?;
-    report::checked(invocation, &checked);
-    new.persist_noclobber(output).with_context(context)?;
-    File::open(folder).and_then(|folder| folder.sync_all()).with_context(context)?;
+    let fill = |file: &File, partial: &Path| {
+        let shown = shown(invocation, &output.display().to_string(), progress);
+        let written = write_bytes(&*plan.shown(), file, progress);
+        drop(shown);
+        written?;
+        let checked = check(plan, Arc::new(File::open(partial)?), folder, progress)?;
+        report::checked(invocation, &checked);
+        Ok(())
+    };
+    make_image::<anyhow::Error>(output, false, old.mode, fill).with_context(context)?;
     report::made(invocation, output, old.bytes.size());
     Ok(())
 }
@@ -57,9 +52,7 @@ pub(super) fn write(
 fn write_bytes(shown: &dyn ReadAt, into: &File, progress: &Progress) -> Result<()> {
     progress.set_total(0, shown.size());
     into.set_len(shown.size())?;
-    copy_range(shown, 0..shown.size(), into, progress)?;
-    into.sync_all()?;
-    Ok(())
+    copy_range(shown, 0..shown.size(), into, progress)
 }
 
 /// Checks the new image, and archives it as a snapshot.
