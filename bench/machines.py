@@ -121,39 +121,9 @@ class Machines:
             run(self.varve("snapshot", self.day, "--name", "day", store=nights))
         make_warm(nights)
         make_warm(self.day)
-        raw = self.boot_raw()
+        raw = raw_boot_seconds(self.day, self.work / "raw-boot")
         ours = run(self.varve("boot", "day", "--no-kvm", "--check", UP, "--timeout", int(PATIENCE), store=nights))
         return [("a night, until it is up", "the same from the raw file", ours.seconds, raw, self.day.stat().st_size)]
-
-    def boot_raw(self) -> float:
-        """Boots the raw file, through an overlay, in the machine that `varve boot` uses for a disk without a
-        description."""
-        folder = self.work / "raw-boot"
-        remove(folder)
-        folder.mkdir()
-        begun = time.monotonic()
-        overlay, console = folder / "overlay.qcow2", folder / "console"
-        make = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(self.day), str(overlay)]
-        subprocess.run(make, check=True)
-        nodes = [{"driver": "file", "node-name": "file", "filename": str(overlay)}, {"driver": "qcow2", "node-name": "disk", "file": "file"}]
-        words = "-machine pc,accel=tcg -cpu max -m 2048 -smp 1 -nodefaults -no-user-config -nic none -vga std -display none".split()
-        words += [word for node in nodes for word in ("-blockdev", json.dumps(node))]
-        words += ["-device", "virtio-blk-pci,drive=disk,bootindex=1", "-device", "virtio-rng-pci"]
-        words += ["-chardev", f"socket,id=console,path={console}", "-serial", "chardev:console"]
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(console))
-            listener.listen()
-            listener.settimeout(PATIENCE)
-            with running(["qemu-system-x86_64", *words]):
-                guest, _ = listener.accept()
-                guest.settimeout(PATIENCE)
-                said = b""
-                while UP.encode() not in said:
-                    more = guest.recv(1 << 16)
-                    if not more:
-                        raise CannotMeasure("the raw file does not boot")
-                    said += more
-        return time.monotonic() - begun
 
     # ---- a running machine
 
@@ -195,6 +165,36 @@ class Machines:
         cost = run(Command(command.argv, stdout=told, environment=command.environment))
         lines = [json.loads(line) for line in told.read_text().splitlines()]
         return cost.seconds, next(line for line in lines if line["type"] == "snapshot")["read_bytes"]
+
+
+def raw_boot_seconds(day: Path, folder: Path) -> float:
+    """Boots the raw file, through an overlay, in the machine that `varve boot` uses for a disk without a
+    description."""
+    remove(folder)
+    folder.mkdir()
+    begun = time.monotonic()
+    overlay, console = folder / "overlay.qcow2", folder / "console"
+    make = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(day), str(overlay)]
+    subprocess.run(make, check=True)
+    nodes = [{"driver": "file", "node-name": "file", "filename": str(overlay)}, {"driver": "qcow2", "node-name": "disk", "file": "file"}]
+    words = "-machine pc,accel=tcg -cpu max -m 2048 -smp 1 -nodefaults -no-user-config -nic none -vga std -display none".split()
+    words += [word for node in nodes for word in ("-blockdev", json.dumps(node))]
+    words += ["-device", "virtio-blk-pci,drive=disk,bootindex=1", "-device", "virtio-rng-pci"]
+    words += ["-chardev", f"socket,id=console,path={console}", "-serial", "chardev:console"]
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(console))
+        listener.listen()
+        listener.settimeout(PATIENCE)
+        with running(["qemu-system-x86_64", *words]):
+            guest, _ = listener.accept()
+            guest.settimeout(PATIENCE)
+            said = b""
+            while UP.encode() not in said:
+                more = guest.recv(1 << 16)
+                if not more:
+                    raise CannotMeasure("the raw file does not boot")
+                said += more
+    return time.monotonic() - begun
 
 
 class Monitor:

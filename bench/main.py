@@ -25,6 +25,7 @@ from the page cache. The tmpfs is /dev/shm. Further measurements are not scenari
   look-random, look-listing, look-sequential     the reading of a past day (bench/looking.py)
   nbd, boot, night                               disks over NBD, booted snapshots, running machines
                                                  (bench/machines.py)
+  streaming                                      a published disk over a slow line (bench/streaming.py)
   venti                                          blocks over Venti's protocol (bench/venti.py)
   plan                                           predictions beside measurements (bench/planning.py)
   faults                                         the speed of the fault tests (bench/faults.py)
@@ -40,7 +41,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import before, faults, looking, machines, planning, reclaiming, upkeep, venti
+from bench import before, faults, looking, machines, planning, reclaiming, streaming, upkeep, venti
 from bench.measure import remove
 from bench.report import table, write_json
 from bench.rounds import Failure, run_scenario
@@ -79,7 +80,7 @@ def main() -> int:
         write_json(chosen.json, versions, skipped, results)
         print(table(scenario, measured), flush=True)
     program = str(TARGET / "release" / "varve")
-    needs_days = [name for name in chosen.scenarios if name == "boot" or name in looking.LOOK]
+    needs_days = [name for name in chosen.scenarios if name in ("boot", *streaming.NAMES, *looking.LOOK)]
     if needs_days and not chosen.quick:
         # Plain data cannot boot, and contains no Debian root.
         subprocess.run([ROOT / "script" / "workloads", chosen.data, "days"], check=True)
@@ -129,6 +130,7 @@ def paired(program: str, data: Path, below: str, quick: bool) -> list[tuple[str,
         ("upkeep", upkeep.NAMES, upkeep.Upkeep(program, TARGET / "python" / "bin" / "python", data / "upkeep" / below, quick)),
         ("forgetting", reclaiming.NAMES, reclaiming.Reclaiming(program, data / "reclaim" / below, quick)),
         ("machines", machines.NAMES, machines.Machines(program, data / "machines" / below, data / "days", quick)),
+        ("published disks", streaming.NAMES, streaming.Streaming(program, data / "streaming" / below, data / "days", quick)),
         ("blocks over Venti's protocol", venti.NAMES, venti.Venti(program, data / "venti" / below, quick)),
         ("predictions", planning.NAMES, planning.Planning(program, data / "plan" / below, quick)),
     ]
@@ -138,7 +140,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + reclaiming.NAMES + machines.NAMES + venti.NAMES + planning.NAMES + looking.LOOK + faults.NAMES
+    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + reclaiming.NAMES + machines.NAMES + streaming.NAMES + venti.NAMES + planning.NAMES + looking.LOOK + faults.NAMES
     tool_names = ["varve", *(tool.name for tool in PEERS)]
     parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
@@ -160,6 +162,7 @@ def parse() -> argparse.Namespace:
         print(f"  {', '.join(venti.NAMES)}: blocks over Venti's protocol")
         print(f"  {', '.join(planning.NAMES)}: the engine in six cases, beside the predictions of `varve plan`")
         print(f"  {', '.join(machines.NAMES)}: disks over NBD, booted snapshots, running machines")
+        print(f"  {', '.join(streaming.NAMES)}: published disks over a slow line")
         print(f"  {', '.join(faults.NAMES)}: the simulated operations a second of the fault tests")
         print("tools:\n  varve")
         for tool in PEERS:

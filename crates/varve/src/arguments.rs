@@ -36,7 +36,7 @@ mod verify;
 
 pub use attach::AttachArgs;
 pub use bench::{ActionChoice, BenchCommand, BenchDeviceArgs, BenchVentiArgs, OrderChoice};
-pub use boot::{BootArgs, BusChoice, FirmwareChoice};
+pub use boot::{BootArgs, BusChoice, FirmwareChoice, MachineArgs};
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use optimize::OptimizeArgs;
 pub use plan::PlanArgs;

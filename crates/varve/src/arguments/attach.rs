@@ -8,6 +8,7 @@ use clap::{ArgGroup, Args, ValueHint};
 use varve_edition::PublicationAddress;
 use varve_serve::nbd::Endpoint;
 
+use super::boot::MachineArgs;
 use super::publish::{ProfileChoice, parse_profile};
 use super::value::{parse_duration, parse_size};
 
@@ -15,6 +16,9 @@ pub const ATTACH_HELP: &str = "\
 Blocks are fetched when they are read, checked with the key in the address, and kept in the cache (--cache, --cache-size) for the \
 next time. Wrong bytes from a server are never used: the block is fetched from a mirror, or that one read fails. A disk stays the \
 edition that it was when it was attached. It ends at the first signal to end.
+
+--boot starts a machine from the disk, in QEMU, while the disk is fetched. Its writes are discarded at the end, or kept in the file \
+of --overlay. Without --vnc and --console it has a window; without a display, the terminal is its console. `Ctrl-]` leaves a console.
 
 Without a server, everything that is in the cache can still be read. --fill completes the cache, and --offline asks no server at \
 all.
@@ -25,10 +29,31 @@ Examples:
                                                                    an older day, as files
   varve attach 'https://host/disks/#varve1-KEY' web --nbd 127.0.0.1:10809 --overlay changes
                                                                    writes are kept in a file
+  varve attach 'https://host/disks/#varve1-KEY' web --boot --profile auto
+                                                                   start the machine from it
   varve attach 'https://host/disks/#varve1-KEY' web --fill               fetch everything, and end";
 
+const MACHINE_HEADING: &str = "Machine of --boot";
+
+/// The arguments that make sense only with a machine.
+const MACHINE: [&str; 11] = [
+    "machine_memory",
+    "check",
+    "timeout",
+    "screenshot",
+    "console",
+    "vnc",
+    "cpus",
+    "firmware",
+    "bus",
+    "network",
+    "no_kvm",
+];
+
 #[derive(Debug, Clone, Args)]
-#[command(group = ArgGroup::new("attach_doors").required(true).multiple(true).args(["nbd", "mount", "fill"]))]
+#[command(group = ArgGroup::new("attach_doors").required(true).multiple(true).args(["nbd", "mount", "boot", "fill"]))]
+#[command(group = ArgGroup::new("attach_disk").multiple(true).args(["nbd", "boot"]))]
+#[command(group = ArgGroup::new("attach_machine").multiple(true).requires("boot").args(MACHINE))]
 pub struct AttachArgs {
     /// The address of the publication, with the publisher's key: URL#varve1-KEY
     ///
@@ -50,12 +75,18 @@ pub struct AttachArgs {
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub mount: Option<PathBuf>,
 
-    /// Let NBD clients write, and keep their writes in this file for the next time
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "nbd")]
+    /// Start a machine from the disk, in QEMU, which must be installed
+    ///
+    /// Not together with --nbd.
+    #[arg(long)]
+    pub boot: bool,
+
+    /// Let NBD clients or the machine write, and keep their writes in this file for the next time
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "attach_disk")]
     pub overlay: Option<PathBuf>,
 
-    /// Let NBD clients write, and discard their writes at the end
-    #[arg(long, requires = "nbd", conflicts_with = "overlay")]
+    /// Let NBD clients write, and discard their writes at the end; a machine can always do that
+    #[arg(long, requires = "attach_disk", conflicts_with = "overlay")]
     pub writable: bool,
 
     /// Another place with the same files; may be given several times
@@ -64,7 +95,7 @@ pub struct AttachArgs {
     #[arg(long = "mirror", value_name = "URL", conflicts_with = "offline")]
     pub mirrors: Vec<String>,
 
-    /// Fetch everything that is not in the cache; without --nbd and --mount, end after that
+    /// Fetch everything that is not in the cache; without --nbd, --mount and --boot, end after that
     #[arg(long, conflicts_with = "offline")]
     pub fill: bool,
 
@@ -79,8 +110,8 @@ pub struct AttachArgs {
     #[arg(long, value_name = "FILE|auto|none", default_value = "none", value_parser = parse_profile)]
     pub profile: ProfileChoice,
 
-    /// Record the reads of NBD clients in this new file, as a profile
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "nbd")]
+    /// Record the reads of NBD clients or the machine in this new file, as a profile
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "attach_disk")]
     pub record: Option<PathBuf>,
 
     /// Read from the cache alone
@@ -127,6 +158,13 @@ pub struct AttachArgs {
     /// Serve metrics for Prometheus by HTTP: at IP:PORT, under /metrics
     #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<SocketAddr>,
+
+    /// The memory of the machine of --boot
+    #[arg(long, value_name = "BYTES", help_heading = MACHINE_HEADING, value_parser = parse_size)]
+    pub machine_memory: Option<u64>,
+
+    #[command(flatten, next_help_heading = MACHINE_HEADING)]
+    pub machine: MachineArgs,
 }
 
 /// The time that a read waits; `None` is for ever.

@@ -42,6 +42,20 @@ pub struct BootArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub profile: Option<PathBuf>,
 
+    /// The memory of the machine
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub memory: Option<u64>,
+
+    #[command(flatten)]
+    pub machine: MachineArgs,
+
+    #[command(flatten)]
+    pub which: SnapshotFilterArgs,
+}
+
+/// The machine of `boot` and of `attach --boot`, and how long it runs.
+#[derive(Debug, Clone, Args)]
+pub struct MachineArgs {
     /// Wait until this text, or a login prompt, is on the console or the screen, and end the
     /// machine
     ///
@@ -65,10 +79,6 @@ pub struct BootArgs {
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:0,to=99", conflicts_with = "check")]
     pub vnc: Option<String>,
 
-    /// The memory of the machine
-    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
-    pub memory: Option<u64>,
-
     /// The number of processors
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub cpus: Option<u16>,
@@ -88,9 +98,6 @@ pub struct BootArgs {
     /// Emulate the machine in software, even if KVM is available
     #[arg(long)]
     pub no_kvm: bool,
-
-    #[command(flatten)]
-    pub which: SnapshotFilterArgs,
 }
 
 /// The firmware of a machine.

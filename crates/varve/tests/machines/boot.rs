@@ -13,54 +13,8 @@ use std::time::Duration;
 
 use crate::loop_device::LoopMount;
 use crate::sandbox::{self, Run, Sandbox};
+use crate::small_guest::{Says, bootable};
 use crate::venti_server::{Server, at, command_at, make_store};
-
-/// The device on which the machine prints its text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Says {
-    OnItsConsole,
-    OnItsScreen,
-    Nowhere,
-}
-
-/// A disk that boots. `text` has a `?` for the number of starts.
-fn bootable(text: &str, says: Says) -> Vec<u8> {
-    const ORIGIN: usize = 0x7c00;
-    // Reads the second sector to 0x7e00, increments its first byte, and writes it back.
-    let mut code = vec![
-        0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0, 0x8e, 0xd0, 0xbc, 0x00, 0x7c, // segments and stack
-        0xb6, 0x00, 0xbb, 0x00, 0x7e, 0xb9, 0x02, 0x00, 0x52, 0xb8, 0x01, 0x02, 0xcd, 0x13,
-        0x5a, // read
-        0xfe, 0x06, 0x00, 0x7e, // count
-        0xbb, 0x00, 0x7e, 0xb9, 0x02, 0x00, 0xb8, 0x01, 0x03, 0xcd, 0x13, // write
-        0xa0, 0x00, 0x7e, 0x04, 0x30, // the count as a digit
-    ];
-    // Puts the digit into the text, and prints the text character by character.
-    let message_at = ORIGIN + code.len() + 3 + 3 + 20;
-    let word = |value: usize| u16::try_from(value).unwrap().to_le_bytes();
-    code.push(0xa2);
-    code.extend(word(message_at + text.find('?').unwrap_or(text.len())));
-    code.push(0xbe);
-    code.extend(word(message_at));
-    // `int 0x10` shows a character, and `out dx, al` sends it. A `nop` replaces the one
-    // that is not used.
-    let (show, send) = match says {
-        Says::OnItsConsole => ([0x90, 0x90], 0xee),
-        Says::OnItsScreen => ([0xcd, 0x10], 0x90),
-        Says::Nowhere => ([0x90, 0x90], 0x90),
-    };
-    code.extend([0xac, 0x84, 0xc0, 0x74, 0x0c, 0xb4, 0x0e, 0x31, 0xdb]);
-    code.extend(show);
-    code.extend([0xba, 0xf8, 0x03, send, 0xeb, 0xef, 0xf4, 0xeb, 0xfd]);
-    assert_eq!(ORIGIN + code.len(), message_at);
-    code.extend(text.as_bytes());
-    code.extend(b"\r\n\0");
-    assert!(code.len() <= 446, "it must fit before the partition table");
-    code.resize(510, 0);
-    code.extend([0x55, 0xaa]);
-    code.resize(4 << 20, 0);
-    code
-}
 
 /// Returns true if the programs are installed. Otherwise prints the name of the skipped test.
 fn has(programs: &[&str], test: &str) -> bool {

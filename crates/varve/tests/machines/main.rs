@@ -6,6 +6,8 @@ mod loop_device;
 mod qemu;
 #[path = "../harness/sandbox/mod.rs"]
 mod sandbox;
+#[path = "../harness/small_guest/mod.rs"]
+mod small_guest;
 #[path = "../harness/venti_server/mod.rs"]
 mod venti_server;
 

@@ -19,8 +19,13 @@ mod proxy;
 mod recovery_page;
 #[path = "../harness/sandbox/mod.rs"]
 mod sandbox;
+#[path = "../harness/shaped_line/mod.rs"]
+mod shaped_line;
+#[path = "../harness/small_guest/mod.rs"]
+mod small_guest;
 
 mod attached;
+mod booted;
 mod in_the_middle;
 mod published;
 mod second_home;

@@ -20,13 +20,15 @@ use varve_attach::{
     TrustRules, TrustWarning, choose_image, fill_cache, prefetch_profile, published_profile,
 };
 use varve_edition::{DiskProfile, EditionKey, PublishedImage};
+use varve_machine::boot::Bus;
 use varve_serve::fuse::{self, Mounted};
-use varve_serve::nbd::{NbdServer, NbdSettings, OneDisk, Overlay, RecordedDisk, ServedDisk};
+use varve_serve::nbd::{Endpoint, NbdServer, NbdSettings, OneDisk, Overlay, RecordedDisk, ServedDisk};
 use varve_serve::published::{PublishedExport, PublishedFolder};
 use varve_session::{NamedBy, UsageError, WithHint, target};
 use varve_world::{Clock, RealClock, RealStorage, Storage};
 
 use self::access_file::AccessFile;
+use super::boot::machine_run::{self, BootDrive, DriveWrites, MachineStarter};
 use super::serve::{memory_within, nbd_address, not_listening, unnamed_file};
 use crate::arguments::{AttachArgs, ProfileChoice};
 use crate::command::keeping::profile::{NewProfile, read_profile};
@@ -42,6 +44,10 @@ const MEMORY_BOUNDS: [u64; 2] = [64 << 20, 1 << 30];
 const KEY_FILE_BYTES_MAX: u64 = 4096;
 
 pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome> {
+    // A conflict in the arguments' definition would cancel what the choices for a machine require.
+    if args.boot && args.nbd.is_some() {
+        bail!(UsageError("--boot cannot be used with --nbd: the machine has the disk for itself".into()));
+    }
     let is_over = over_on_signal().context("cannot catch signals")?;
     let folder = cache_folder(invocation, args)?;
     let place = target::shown(&args.address.place);
@@ -77,14 +83,16 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
     let export: Arc<dyn ServedDisk> = Arc::new(PublishedExport(Arc::clone(&disk)));
     let recording = recording.map(|file| (file, Arc::new(RecordedDisk::new(Arc::clone(&export)))));
     let export = recording.as_ref().map_or(export, |(_, recorded)| Arc::clone(recorded) as _);
-    let server = args.nbd.as_ref().map(|_| nbd_server(args, disk.image(), export)).transpose()?;
+    let server = args.nbd.as_ref().map(|at| nbd_server(args, at, disk.image(), &export)).transpose()?;
+    let recorded = recording.as_ref().map(|(_, recorded)| Arc::clone(recorded));
+    let machine = args.boot.then(|| machine(args, &disk, export, recorded)).transpose()?;
     let mounted = args.mount.as_deref().map(|folder| mount(&place, folder, &disk)).transpose()?;
     let metrics = args.metrics.map(|address| {
         let source = Arc::downgrade(&source);
         varve_serve::metrics::serve(address, false, Arc::new(move || figures::page(&source)))
     });
     let metrics = metrics.transpose().map_err(not_listening)?;
-    let is_served = server.is_some() || mounted.is_some();
+    let is_served = server.is_some() || mounted.is_some() || machine.is_some();
     if is_served {
         let metrics = metrics.as_ref().map(|metrics| format!("http://{}/metrics", metrics.address()));
         announce(invocation, &edition, &image, server.as_ref(), mounted.as_ref(), metrics);
@@ -100,6 +108,14 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
             None
         }
     };
+    let booted = machine.map(|mut machine| {
+        if !invocation.quiet && !invocation.json {
+            machine.announce(&image.name, image.time);
+        }
+        let booted = machine.run(invocation, &args.machine, &is_over);
+        is_over.store(true, Ordering::Relaxed);
+        booted
+    });
     let has_ended = || mounted.as_ref().is_some_and(Mounted::has_ended);
     while is_served && !is_over.load(Ordering::Relaxed) && !has_ended() {
         std::thread::park_timeout(LOOK);
@@ -122,7 +138,10 @@ pub fn run(invocation: &Invocation, args: &AttachArgs) -> Result<CommandOutcome>
         file.write_recorded(&recorded)?;
     }
     let is_incomplete = filled.is_some_and(|filled| !filled.is_complete());
-    Ok(if is_incomplete { CommandOutcome::Failed } else { CommandOutcome::Done })
+    match booted {
+        Some(booted) => booted,
+        None => Ok(if is_incomplete { CommandOutcome::Failed } else { CommandOutcome::Done }),
+    }
 }
 
 /// Returns a flag that a signal to end sets. Further signals change nothing: a process that dies
@@ -334,19 +353,58 @@ fn prefetch_beside(profile: DiskProfile, disk: &Arc<PublishedDisk>, is_over: &Ar
     Ok(())
 }
 
-fn nbd_server(args: &AttachArgs, image: &PublishedImage, export: Arc<dyn ServedDisk>) -> Result<NbdServer> {
-    let identity = image.root.name.to_string();
-    let served: Arc<dyn ServedDisk> = match &args.overlay {
-        Some(path) => Arc::new(Overlay::keep(export, &identity, path)?),
-        None if args.writable => Arc::new(Overlay::throw_away(export, unnamed_file()?)?),
-        None => export,
+fn nbd_server(
+    args: &AttachArgs,
+    endpoint: &Endpoint,
+    image: &PublishedImage,
+    export: &Arc<dyn ServedDisk>,
+) -> Result<NbdServer> {
+    let served = match kept_overlay(args, image, export)? {
+        Some(overlay) => overlay,
+        None if args.writable => Arc::new(Overlay::throw_away(Arc::clone(export), unnamed_file()?)?),
+        None => Arc::clone(export),
     };
     let disks = OneDisk::new(vec![image.name.clone(), shown(image)], shown(image), served);
-    let endpoint = args.nbd.as_ref().context("no address is given")?;
-    // Reads wait for servers, so a client may have many at once.
-    let settings = NbdSettings { workers_per_connection: 16, ..NbdSettings::default() };
-    NbdServer::start(endpoint, Arc::new(disks), settings)
+    NbdServer::start(endpoint, Arc::new(disks), nbd_settings())
         .with_context(|| format!("cannot listen at {endpoint}"))
+}
+
+/// Reads wait for servers, so a client may have many at once.
+fn nbd_settings() -> NbdSettings {
+    NbdSettings { workers_per_connection: 16, ..NbdSettings::default() }
+}
+
+/// Returns the disk with the writes that `--overlay` keeps.
+fn kept_overlay(
+    args: &AttachArgs,
+    image: &PublishedImage,
+    export: &Arc<dyn ServedDisk>,
+) -> Result<Option<Arc<dyn ServedDisk>>> {
+    let Some(path) = &args.overlay else { return Ok(None) };
+    let overlay = Overlay::keep(Arc::clone(export), &image.root.name.to_string(), path)?;
+    Ok(Some(Arc::new(overlay)))
+}
+
+/// Prepares a machine with the disk as its only drive.
+fn machine(
+    args: &AttachArgs,
+    disk: &Arc<PublishedDisk>,
+    export: Arc<dyn ServedDisk>,
+    recorded: Option<Arc<RecordedDisk>>,
+) -> Result<MachineStarter> {
+    let hardware = machine_run::hardware(&args.machine, args.machine_memory, None, Arc::clone(disk) as _);
+    let (drive, writes) = match kept_overlay(args, disk.image(), &export)? {
+        Some(overlay) => (overlay, DriveWrites::InDisk),
+        None => (export, DriveWrites::Discarded),
+    };
+    let drive = BootDrive {
+        export: disk.image().root.name.to_string(),
+        bus: args.machine.bus.map_or(Bus::Virtio, machine_run::bus_of),
+        boot_index: 1,
+        disk: drive,
+        writes,
+    };
+    MachineStarter::new(hardware, vec![drive], args.overlay.clone(), recorded, nbd_settings())
 }
 
 fn mount(place: &str, folder: &Path, disk: &Arc<PublishedDisk>) -> Result<Mounted> {
