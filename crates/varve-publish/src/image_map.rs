@@ -15,7 +15,7 @@ use varve_remote::{Observer, Target};
 use varve_tree::{Entry, Extent, Extents, ReadPointerError, TreeReader, difference};
 use varve_world::{Workers, read_each};
 
-use crate::packs::{PackWriter, PackingOrder};
+use crate::packs::{PackWriter, PackingOrder, PublicationLayout};
 use crate::publish_error::PublishError;
 use crate::published::{PublishedState, read_page, root_part};
 use crate::uploads::Uploads;
@@ -30,6 +30,7 @@ pub(crate) struct MapWriter<'a> {
     pub(crate) uploads: &'a Uploads<'a>,
     /// The publication before this edition.
     pub(crate) before: &'a PublishedState,
+    pub(crate) layout: PublicationLayout,
 }
 
 /// A disk that is published already, and its tree in the archive.
@@ -196,9 +197,7 @@ impl MapWriter<'_> {
                 let is_as_long =
                     earlier.is_some_and(|earlier| earlier.image.shape.block_range(block) == range);
                 let kept = known.and_then(|entry| match entry {
-                    MapEntry::Stored(part) if !is_changed && is_as_long && self.uploads.has(&part) => {
-                        Some(part)
-                    }
+                    MapEntry::Stored(part) if !is_changed && is_as_long && self.can_keep(&part) => Some(part),
                     _ => None,
                 });
                 let source = to_pack.source_of(block, range, kept, order.place(block), has_data);
@@ -291,11 +290,17 @@ impl MapWriter<'_> {
     /// Returns the place of a page in an earlier map, if it is there with the same bytes.
     fn unchanged_page(&self, earlier: MapEntry, stored: &[u8]) -> Option<MapEntry> {
         match earlier {
-            MapEntry::Stored(part) if part.name == ObjectName::of(stored) && self.uploads.has(&part) => {
+            MapEntry::Stored(part) if part.name == ObjectName::of(stored) && self.can_keep(&part) => {
                 Some(earlier)
             }
             _ => None,
         }
+    }
+
+    /// Returns true if the object of a part is at the target, and fits the layout.
+    fn can_keep(&self, part: &ObjectPart) -> bool {
+        let fits = self.layout == PublicationLayout::Packs || part.object == part.name;
+        fits && self.uploads.has(part)
     }
 
     /// Reads a page of an earlier map. Returns `None` if it is missing or damaged: its blocks are

@@ -33,6 +33,7 @@ mod published;
 mod publisher;
 mod uploads;
 
+pub use packs::PublicationLayout;
 pub use prune::{PruneError, PrunePlan, RetiredObject};
 pub use publication_check::{CheckedPublication, PublicationFinding, check_publication};
 pub use publish_error::PublishError;

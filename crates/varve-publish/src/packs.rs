@@ -10,6 +10,16 @@ use varve_remote::TargetError;
 
 use crate::uploads::Uploads;
 
+/// The way in which blocks become objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PublicationLayout {
+    /// Blocks that a profile lists are packed, and all others are objects by themselves.
+    #[default]
+    Packs,
+    /// Each block, page and profile is an object by itself.
+    Files,
+}
+
 /// The longest pack in bytes, unless it holds one block.
 const PACK_BYTES_MAX: usize = 4 << 20;
 

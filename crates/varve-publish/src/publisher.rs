@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use varve_block::BlockStore;
 use varve_edition::{
-    DiskProfile, DiskShape, EditionFields, EditionHead, EditionKey, EditionSigner, HEAD_NAME, ObjectName,
-    PublishedBlockBytes, PublishedImage, StoredCompression, StoredPart, store_block,
+    DiskProfile, DiskShape, EditionFields, EditionHead, EditionKey, EditionSigner, HEAD_NAME, MapEntry,
+    ObjectName, ObjectPart, PublishedBlockBytes, PublishedImage, StoredCompression, StoredPart, store_block,
 };
 use varve_remote::{Observer, PutMode, Target, TargetError};
 use varve_tree::Entry;
 use varve_world::{Timestamp, Workers};
 
 use crate::image_map::{EarlierMap, MapWriter};
-use crate::packs::PackingOrder;
+use crate::packs::{PackingOrder, PublicationLayout};
 use crate::publish_error::PublishError;
-use crate::published::{FORMAT_PAGE, FORMAT_TEXT, PublishedState, file_name};
+use crate::published::{FORMAT_PAGE, FORMAT_TEXT, PublishedState, ReadPartError, file_name, visit_pages};
 use crate::uploads::Uploads;
 
 /// Moves the profile of an earlier disk to a later state of the disk.
@@ -70,6 +70,8 @@ pub enum ProfileSource {
 pub struct PublishOptions {
     pub block_bytes: PublishedBlockBytes,
     pub compression: StoredCompression,
+    /// The layout of the given disks. Other disks of the publication stay as they are.
+    pub layout: PublicationLayout,
     /// The number of images of each name that stay listed, the newest ones. `None`: all.
     pub keep: Option<usize>,
     /// The nanoseconds after which the head expires.
@@ -137,9 +139,15 @@ impl Publisher<'_> {
         let before = PublishedState::read(self.target, &self.keys())?.without(&options.damaged);
         let trees: BTreeMap<ObjectName, Entry> =
             archived.iter().map(|entry| (ObjectName::of(&entry.encode()), *entry)).collect();
+        let packed = match options.layout {
+            PublicationLayout::Packs => BTreeSet::new(),
+            PublicationLayout::Files => self.packed_images(&before, disks)?,
+        };
         let is_there = |disk: &ImageToPublish, images: &[PublishedImage]| {
             let is_it = |image: &PublishedImage| {
-                is_image_of(image, disk) && has_profile(image, &disk.profile, options.compression)
+                is_image_of(image, disk)
+                    && has_profile(image, &disk.profile, options.compression)
+                    && !packed.contains(&image.root.name)
             };
             options.damaged.is_empty() && images.iter().any(is_it)
         };
@@ -155,6 +163,7 @@ impl Publisher<'_> {
             observer: self.observer,
             uploads: &uploads,
             before: &before,
+            layout: options.layout,
         };
         let mut outcomes = Vec::new();
         for disk in disks {
@@ -173,7 +182,8 @@ impl Publisher<'_> {
                 ProfileSource::Given(profile) => Some(profile.clone()),
                 ProfileSource::Earlier => self.earlier_profile(&before, disk, &trees)?,
             };
-            let order = profile.as_ref().map(|profile| PackingOrder::new(profile, &shape));
+            let packs = options.layout == PublicationLayout::Packs;
+            let order = profile.as_ref().filter(|_| packs).map(|profile| PackingOrder::new(profile, &shape));
             let packed_count = order.as_ref().map(PackingOrder::block_count);
             let map = writer.write(&disk.entry, &shape, earlier.as_ref(), &order.unwrap_or_default())?;
             let (read_count, kept_count) = (map.read_count, map.kept_count);
@@ -204,6 +214,38 @@ impl Publisher<'_> {
             self.complete(&before, &new, head)?;
         }
         Ok(report)
+    }
+
+    /// Returns the roots of those disks that are published with packs, or with damaged pages.
+    fn packed_images(
+        &self,
+        before: &PublishedState,
+        disks: &[ImageToPublish],
+    ) -> Result<BTreeSet<ObjectName>, PublishError> {
+        let mut packed = BTreeSet::new();
+        let is_given = |image: &&PublishedImage| disks.iter().any(|disk| is_image_of(image, disk));
+        for image in before.images().iter().filter(is_given) {
+            let mut has_packs = false;
+            let visited = visit_pages(self.target, image, |_, place, page| {
+                let is_packed = |part: &ObjectPart| part.object != part.name;
+                let entries = page?;
+                has_packs |= is_packed(place)
+                    || entries
+                        .entries()
+                        .iter()
+                        .any(|entry| matches!(entry, MapEntry::Stored(part) if is_packed(part)));
+                Ok::<_, ReadPartError>(())
+            });
+            match visited {
+                Ok(()) => {}
+                Err(error) if error.is_damage() => has_packs = true,
+                Err(error) => return Err(PublishError::Part { source: Box::new(error) }),
+            }
+            if has_packs {
+                packed.insert(image.root.name);
+            }
+        }
+        Ok(packed)
     }
 
     /// Returns the profile of the newest published disk of the same name, moved to the new disk.

@@ -40,7 +40,7 @@ pub use boot::{BootArgs, BusChoice, FirmwareChoice, MachineArgs};
 pub use forgetting::{ForgetArgs, HoldArgs, ReleaseArgs};
 pub use optimize::OptimizeArgs;
 pub use plan::PlanArgs;
-pub use publish::{ProfileChoice, ProfileCommand, PublishArgs};
+pub use publish::{LayoutChoice, ProfileChoice, ProfileCommand, PublishArgs};
 pub use reclaiming::{CollectArgs, GcArgs, PruneArgs};
 pub use restore::RestoreArgs;
 pub use selection::SelectionArgs;

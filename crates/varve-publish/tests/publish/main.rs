@@ -13,8 +13,8 @@ use varve_edition::{
     ObjectName, ObjectPart, ProfileRead, PublishedBlockBytes, PublishedImage, StoredCompression,
 };
 use varve_publish::{
-    CheckedPublication, ImageToPublish, ProfileSource, PrunePlan, PublishError, PublishOptions,
-    PublishReport, Publisher, check_publication,
+    CheckedPublication, ImageToPublish, ProfileSource, PrunePlan, PublicationLayout, PublishError,
+    PublishOptions, PublishReport, Publisher, check_publication,
 };
 use varve_remote::{Capabilities, MemoryTarget, Object, PutMode, Target, TargetError};
 use varve_tree::{Entry, FixedBuilder, Shape, put_leaves};
@@ -51,6 +51,7 @@ fn options(now: i64) -> PublishOptions {
     PublishOptions {
         block_bytes: PublishedBlockBytes::new(BLOCK).unwrap(),
         compression: StoredCompression::Zstd(1),
+        layout: PublicationLayout::Packs,
         keep: None,
         lifetime: 90 * DAY,
         damaged: BTreeSet::new(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use varve_edition::{PublishedBlockBytes, StoredCompression};
 
 use super::snapshot_filter::SnapshotFilterArgs;
@@ -51,6 +51,13 @@ pub struct PublishArgs {
     #[arg(long, value_name = "FILE|auto|none", default_value = "auto", value_parser = parse_profile)]
     pub profile: ProfileChoice,
 
+    /// The objects of these snapshots: `packs`, or `files`, with each block in a file of its own
+    ///
+    /// With `files`, nothing is packed, and blocks that an earlier edition has in packs are
+    /// uploaded once more. The profile is published all the same, for readers that prefetch.
+    #[arg(long, value_enum, default_value = "packs")]
+    pub layout: LayoutChoice,
+
     /// List only this number of images of each name, the newest ones [default: as before]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: Option<u32>,
@@ -94,6 +101,15 @@ pub struct PublishArgs {
 
     #[command(flatten)]
     pub which: SnapshotFilterArgs,
+}
+
+/// The layout of a publication.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LayoutChoice {
+    /// The blocks of a profile lie together, in the order of first access
+    Packs,
+    /// Each block is a file, named by its SHA-256
+    Files,
 }
 
 fn parse_lifetime(text: &str) -> Result<Duration, String> {

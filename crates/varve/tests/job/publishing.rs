@@ -2,10 +2,13 @@
 //! code with it.
 #![allow(clippy::print_stderr, reason = "says what it skipped")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+
+use varve_edition::ObjectName;
 
 use crate::sandbox::{Sandbox, json_lines, noise, python};
 
@@ -93,6 +96,75 @@ fn a_client_of_sixty_lines_reads_every_image() {
         fs::write(&object, good).unwrap();
     }
     assert_eq!(unneeded_count, 1, "only the profile is not needed to read a disk");
+}
+
+/// The paper's folder: each block is a file with the name of its hash, and a table leads to them.
+#[test]
+fn in_files_each_block_is_a_file_named_by_its_hash() {
+    const BLOCK: usize = 64 << 10;
+    let sandbox = Sandbox::encrypted();
+    let disk = disk(1);
+    sandbox.snapshot_bytes("disk", &disk);
+    let start = "varve profile 1\nsize = 5244114\n0 3145728 131072\n5 200704 4096\n";
+    fs::write(sandbox.path("start.profile"), start).unwrap();
+    let options = ["--compression", "none", "--block-size", "64K", "--profile", "start.profile"];
+    let edition = publish(&sandbox, &options).pop().unwrap();
+    let address = format!("www#{}", edition["key"].as_str().unwrap());
+    let with_packs = objects(&sandbox.path("www"));
+    assert!(with_packs.iter().any(|file| fs::metadata(file).unwrap().len() > BLOCK as u64 + 1), "a pack");
+
+    // The same image of the same publication, and then the pack is no longer needed.
+    let in_files = [&options[..], &["--layout", "files"]].concat();
+    let lines = publish(&sandbox, &in_files);
+    assert_eq!(lines[0]["published_before"], false);
+    // Three blocks of text were packed. They are equal in two places, and noise is in the other.
+    assert!(lines[0]["read_blocks"].as_u64().unwrap() <= 4, "{lines:?}");
+    publish(&sandbox, &[&in_files[..], &["--prune", "--grace", "0h"]].concat());
+    let lines = publish(&sandbox, &in_files);
+    assert_eq!((&lines[0]["published_before"], &lines[1]["objects"]), (&true.into(), &0.into()));
+    assert_eq!(sandbox.json(["verify", "--publication", &address])[0]["damaged"], 0);
+
+    let (mut contents, mut tables) = (BTreeMap::new(), Vec::new());
+    for file in objects(&sandbox.path("www")) {
+        let (bytes, name) =
+            (fs::read(&file).unwrap(), file.file_name().unwrap().to_str().unwrap().to_owned());
+        assert_eq!(ObjectName::of(&bytes).to_string(), name);
+        assert_eq!(bytes[0], 0, "it is stored as it is");
+        if bytes[1..].starts_with(b"VARVEMAP") {
+            tables.push(bytes[1..].to_vec());
+        } else {
+            contents.insert(name, bytes[1..].to_vec());
+        }
+    }
+    let number = |bytes: &[u8], at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    tables.sort_by_key(|table| number(table, 12));
+    assert_eq!(tables.len(), 2, "one page, and the root");
+    assert!(tables.iter().all(|table| number(table, 16) == 0), "no table names a pack");
+    let mut shown = Vec::new();
+    let mut used = BTreeSet::new();
+    for entry in tables[0][24..].chunks(44) {
+        let length = BLOCK.min(disk.len() - shown.len());
+        if number(entry, 40) == 0 {
+            shown.resize(shown.len() + length, 0);
+            continue;
+        }
+        let name: String = entry[..32].iter().map(|byte| format!("{byte:02x}")).collect();
+        shown.extend(&contents[&name]);
+        used.insert(name);
+    }
+    assert!(shown == disk);
+    let others: Vec<_> = contents.iter().filter(|(name, _)| !used.contains(*name)).collect();
+    assert!(others.len() == 1 && others[0].1 == start.as_bytes(), "all other files are blocks");
+    if python().arg("--version").output().is_ok() {
+        assert!(fetch(&sandbox, &address, "disk").status.success());
+        assert!(fs::read(sandbox.path("fetched")).unwrap() == disk);
+    }
+
+    // Without the option, the start is packed again.
+    publish(&sandbox, &options);
+    sandbox.snapshot_bytes("disk", &disk);
+    let lines = publish(&sandbox, &options);
+    assert_eq!(lines[0]["profile_blocks"], 3, "{lines:?}");
 }
 
 fn publish_elsewhere(sandbox: &Sandbox) -> String {

@@ -13,8 +13,8 @@ use serde_json::json;
 use varve_archive::{Snapshot, SnapshotContent};
 use varve_edition::{EditionSigner, ObjectName, OpenHeadError, PublicationAddress};
 use varve_publish::{
-    ImageToPublish, ProfileSource, PrunePlan, PublishError, PublishOptions, PublishReport, Publisher,
-    ReadPublicationError, RetiredObject, check_publication, open_head,
+    ImageToPublish, ProfileSource, PrunePlan, PublicationLayout, PublishError, PublishOptions, PublishReport,
+    Publisher, ReadPublicationError, RetiredObject, check_publication, open_head,
 };
 use varve_remote::Target;
 use varve_session::{NamedBy, UsageError, WithHint, target};
@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 use super::moved_profile::ArchivedDiskMover;
 use super::profile::read_profile;
 use super::transfer_progress::TransferProgress;
-use crate::arguments::{ProfileChoice, PublishArgs};
+use crate::arguments::{LayoutChoice, ProfileChoice, PublishArgs};
 use crate::command::choosing::chosen_snapshots::ChosenSnapshots;
 use crate::invocation::Invocation;
 use crate::outcome::CommandOutcome;
@@ -60,6 +60,10 @@ pub fn run(invocation: &Invocation, args: &PublishArgs) -> Result<CommandOutcome
     let options = PublishOptions {
         block_bytes: args.block_size,
         compression: args.compression,
+        layout: match args.layout {
+            LayoutChoice::Packs => PublicationLayout::Packs,
+            LayoutChoice::Files => PublicationLayout::Files,
+        },
         keep: args.keep.map(|keep| keep as usize),
         lifetime: nanoseconds(args.expires),
         mirrors: args.mirrors.clone(),
