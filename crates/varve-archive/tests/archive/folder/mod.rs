@@ -1,5 +1,6 @@
 //! Folders: archived, listed and restored.
 
+mod changing;
 mod excludes;
 mod format;
 mod hostile;

@@ -682,11 +682,11 @@ impl Files for MovesWhenRead<'_> {
 }
 
 /// A mount that is removed at the end of the test. Only root can mount.
-struct Mount(PathBuf);
+pub(super) struct Mount(PathBuf);
 
 impl Mount {
     #[allow(clippy::print_stdout, reason = "says what it skipped")]
-    fn new(words: &[&str], at: &Path) -> Option<Self> {
+    pub(super) fn new(words: &[&str], at: &Path) -> Option<Self> {
         let made = Command::new("mount").args(words).arg(at).status().is_ok_and(|status| status.success());
         if !made {
             println!("skipped: a mount, which cannot be made here");
