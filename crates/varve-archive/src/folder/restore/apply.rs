@@ -255,7 +255,8 @@ impl<'a> FolderRestore<'a> {
         action: RestoreAction,
     ) -> Result<RestoreCounts, RestoreFolderError> {
         let writer = self.writer(target.rules.attributes);
-        let written = pipeline::run(self.workers, &|job| writer.write(job), |pipeline| {
+        // A worker waits for the disk of the store, and for the folder that another one writes to.
+        let written = pipeline::run_reading(self.workers, &|job| writer.write(job), |pipeline| {
             TreeWriter::new(&writer, pipeline, self.watch, target)
                 .write_folder(self.root, folder, is_new, action)
         });

@@ -47,7 +47,7 @@ impl Attributes {
     /// Sets the attributes of an open file or folder. Sets as many as possible, and returns the
     /// first error.
     pub(super) fn give_open(self, file: impl AsFd, node: &Node, has_times: bool) -> io::Result<()> {
-        let owned = self.owner(node).map_or(Ok(()), |(uid, gid)| rustix::fs::fchown(&file, uid, gid));
+        let owned = self.owner(node).map_or(Ok(()), |owner| give_owner(&file, owner));
         let attributed = self.give_xattrs(&XattrPlace::open(&file), node);
         let permitted = rustix::fs::fchmod(&file, self.mode(node));
         let timed = if has_times { rustix::fs::futimens(&file, &times(node)) } else { Ok(()) };
@@ -145,9 +145,10 @@ impl Attributes {
     }
 
     fn mode(self, node: &Node) -> Mode {
-        let is_own = rustix::process::geteuid().as_raw() == node.uid
-            && rustix::process::getegid().as_raw() == node.gid;
-        let kept = if self.owners || is_own { node.mode } else { node.mode & !RUN_AS_BITS };
+        let is_own = || {
+            rustix::process::geteuid().as_raw() == node.uid && rustix::process::getegid().as_raw() == node.gid
+        };
+        let kept = if self.owners || is_own() { node.mode } else { node.mode & !RUN_AS_BITS };
         Mode::from_raw_mode(u32::from(kept))
     }
 
@@ -162,6 +163,15 @@ impl Attributes {
         }
         given
     }
+}
+
+/// Sets the owner and the group of an open file, unless it has them: a new file has those of this
+/// process, and a change is a write to the journal of the file system.
+fn give_owner(file: impl AsFd, (uid, gid): (Option<Uid>, Option<Gid>)) -> Result<(), Errno> {
+    let there = rustix::fs::fstat(&file)?;
+    let has_user = uid.is_none_or(|uid| uid.as_raw() == there.st_uid);
+    let has_group = gid.is_none_or(|gid| gid.as_raw() == there.st_gid);
+    if has_user && has_group { Ok(()) } else { rustix::fs::fchown(&file, uid, gid) }
 }
 
 /// Sets the mode of a node that is not open. A symbolic link that has replaced it meanwhile is not

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, fadvise};
 use rustix::io::Errno;
 
 use super::super::watch::Watch;
@@ -296,10 +297,14 @@ impl<'a> FileWriter<'a> {
         let part_bytes = range.end - range.start;
         if !file.has_failed.load(Ordering::Relaxed) {
             match self.write_range(&file.open.descriptor, &file.file, range.clone()) {
-                // The range stays unrecorded, so that the next run finds and reports its hole
-                // again.
-                Ok(()) if self.is_damaged(&file.file, &range) => {}
-                Ok(()) => file.written.lock().add(range),
+                Ok(()) => {
+                    start_writeback(&file.open.descriptor, &range);
+                    // A damaged range stays unrecorded, so that the next run finds and reports its
+                    // hole again.
+                    if !self.is_damaged(&file.file, &range) {
+                        file.written.lock().add(range);
+                    }
+                }
                 Err(error) => {
                     if !file.has_failed.swap(true, Ordering::Relaxed) {
                         self.report_left_out(&file.file, error);
@@ -443,6 +448,14 @@ fn open_or_make(file: &FileToWrite) -> Result<FileBeingWritten, WriteFileError> 
             Ok(FileBeingWritten { descriptor, partial: Some(partial) })
         }
     }
+}
+
+/// Starts to write a complete part to the disk, without waiting, while the next parts are read.
+/// Only the final sync guarantees durability, so a refusal costs no more than time.
+fn start_writeback(file: &OwnedFd, part: &Range<u64>) {
+    let length = NonZeroU64::new(part.end.saturating_sub(part.start));
+    // Linux starts to write dirty pages on this advice, and drops clean pages.
+    let _ = fadvise(file, part.start, length, Advice::DontNeed);
 }
 
 /// Removes an incomplete file. If that fails, the problem was reported already.

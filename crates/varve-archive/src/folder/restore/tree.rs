@@ -35,9 +35,9 @@ use crate::records::node::{Node, NodeKind};
 use crate::restoring::unfinished_restore::UnfinishedRestore;
 
 /// Upper bound on the files in one job.
-const JOB_FILE_COUNT_MAX: usize = 128;
+const JOB_FILE_COUNT_MAX: usize = 64;
 /// A job ends once its files have this many bytes.
-const JOB_BYTES: u64 = 2 << 20;
+const JOB_BYTES: u64 = 1 << 20;
 /// Upper bound on the events that wait for the file at the front.
 const WAITING_COUNT_MAX: usize = 16 << 10;
 /// Upper bound on the folders that are open for waiting events, besides those that the walk is in.
