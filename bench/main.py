@@ -22,7 +22,9 @@ from the page cache. The tmpfs is /dev/shm. Further measurements are not scenari
 
   verify, replicate, clone, repair, parity       the upkeep of a store (bench/upkeep.py)
   reclaim                                        the space of forgotten snapshots (bench/reclaiming.py)
-  look-random, look-listing, look-sequential     the reading of a past day (bench/looking.py)
+  rotating                                       folders on a model of a rotating disk (bench/rotating.py)
+  look-random, look-folder, look-listing, look-sequential
+                                                 the reading of a past day (bench/looking.py)
   nbd, boot, night                               disks over NBD, booted snapshots, running machines
                                                  (bench/machines.py)
   streaming                                      a published disk over a slow line (bench/streaming.py)
@@ -41,7 +43,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import before, faults, looking, machines, planning, reclaiming, streaming, upkeep, venti
+from bench import before, faults, looking, machines, planning, reclaiming, rotating, streaming, upkeep, venti
 from bench.measure import remove
 from bench.report import table, write_json
 from bench.rounds import Failure, run_scenario
@@ -129,6 +131,7 @@ def paired(program: str, data: Path, below: str, quick: bool) -> list[tuple[str,
     return [
         ("upkeep", upkeep.NAMES, upkeep.Upkeep(program, TARGET / "python" / "bin" / "python", data / "upkeep" / below, quick)),
         ("forgetting", reclaiming.NAMES, reclaiming.Reclaiming(program, data / "reclaim" / below, quick)),
+        ("reading ahead", rotating.NAMES, rotating.Rotating(program, data, data / "rotating" / below, quick)),
         ("machines", machines.NAMES, machines.Machines(program, data / "machines" / below, data / "days", quick)),
         ("published disks", streaming.NAMES, streaming.Streaming(program, data / "streaming" / below, data / "days", quick)),
         ("blocks over Venti's protocol", venti.NAMES, venti.Venti(program, data / "venti" / below, quick)),
@@ -140,7 +143,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="script/bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + reclaiming.NAMES + machines.NAMES + streaming.NAMES + venti.NAMES + planning.NAMES + looking.LOOK + faults.NAMES
+    scenario_names = [scenario.name for scenario in SCENARIOS] + upkeep.NAMES + reclaiming.NAMES + rotating.NAMES + machines.NAMES + streaming.NAMES + venti.NAMES + planning.NAMES + looking.LOOK + faults.NAMES
     tool_names = ["varve", *(tool.name for tool in PEERS)]
     parser.add_argument("--scenarios", type=some_of(scenario_names), default=scenario_names, metavar="NAME,…")
     parser.add_argument("--tools", type=some_of(tool_names), default=tool_names, metavar="NAME,…")
@@ -158,6 +161,7 @@ def parse() -> argparse.Namespace:
             print(f"  {scenario.name:<10} {scenario.title}")
         print(f"  {', '.join(upkeep.NAMES)}: the cost of keeping a store")
         print(f"  {', '.join(reclaiming.NAMES)}: the space of forgotten snapshots comes back, beside other tools")
+        print(f"  {', '.join(rotating.NAMES)}: a folder on a model of a rotating disk")
         print(f"  {', '.join(looking.LOOK)}: the cost of reading a past day")
         print(f"  {', '.join(venti.NAMES)}: blocks over Venti's protocol")
         print(f"  {', '.join(planning.NAMES)}: the engine in six cases, beside the predictions of `varve plan`")

@@ -19,13 +19,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.measure import CannotMeasure, Command, Cost, logical_bytes, make_cold, remove, run
+from bench.nightly_disk import MIB, NIGHTS, contents, overwrite
 from bench.tools import Borg, Place, Restic, Tool, Varve
 from bench.upkeep import Pair
 
 NAMES = ["reclaim"]
-NIGHTS = 7
 DISK_BYTES, QUICK_DISK_BYTES = 1 << 30, 24 << 20
-KIB, MIB = 1 << 10, 1 << 20
 
 
 class Reclaiming:
@@ -145,22 +144,3 @@ class Reclaiming:
         after = logical_bytes(place.store)
         print(f"  {peer.name}: {before / MIB:.0f} MiB are {after / MIB:.0f} MiB; peak memory {peak / MIB:.0f} MiB", flush=True)
         return seconds
-
-
-def contents(chance: random.Random, length: int) -> bytes:
-    """Bytes of which half can be compressed well."""
-    if chance.random() < 0.5:
-        return chance.randbytes(length)
-    line = b"%016x the same words again and again, with another number in front of them\n" % chance.getrandbits(60)
-    return (line * (length // len(line) + 1))[:length]
-
-
-def overwrite(disk: Path, chance: random.Random, byte_count: int) -> None:
-    """Overwrites about so many bytes, in runs whose lengths are multiples of 4 KiB."""
-    size = disk.stat().st_size
-    with open(disk, "r+b") as file:
-        while byte_count > 0:
-            length = int(64 * KIB * 64 ** chance.random()) // (4 * KIB) * (4 * KIB)
-            file.seek(chance.randrange((size - length) // (4 * KIB)) * 4 * KIB)
-            file.write(contents(chance, length))
-            byte_count -= length

@@ -5,11 +5,14 @@ The speed of a disk changes from one minute to the next, most of all in a virtua
 therefore measured again for each measurement of a tool: before it in odd rounds, after it in even ones.
 """
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.fresh_disk import fresh_disk
 from bench.measure import CommandFailed, Cost, is_same, logical_bytes, make_cold, make_warm, occupied_bytes, remove, run
 from bench.scenarios import Action, Scenario, Step
 from bench.tools import Place, Tool
@@ -109,17 +112,15 @@ class Turn:
         )
 
     def measure_raw(self, step: Step, source: Path) -> Cost:
-        into = self.work / "raw"
-        remove(into)
-        into.mkdir()
-        self.prepare(step, source)
-        cost = run(step.raw.command(source, into), then_sync=into if step.raw.writes else None)
-        remove(into)
-        return cost
+        with self.destination(step, source, self.work / "raw") as into:
+            self.prepare(step, source)
+            return run(step.raw.command(source, into), then_sync=into if step.raw.writes else None)
 
     def measure_tool(self, step: Step, source: Path) -> Cost | None:
-        into = self.place.root / "restored"
-        into.mkdir()
+        with self.destination(step, source, self.place.root / "restored") as into:
+            return self.measure_tool_into(step, source, into)
+
+    def measure_tool_into(self, step: Step, source: Path, into: Path) -> Cost | None:
         match step.action:
             case Action.SNAPSHOT:
                 self.snapshot_count += 1
@@ -129,15 +130,26 @@ class Turn:
             case Action.DISCARD:
                 command_or_none = self.tool.discard(self.place, source, self.snapshot_count)
                 if command_or_none is None:
-                    into.rmdir()
                     return None
                 command = command_or_none
         self.prepare(step, source)
-        cost = run(command, then_sync=None if step.action == Action.DISCARD else self.place.root)
+        written = into if step.action == Action.RESTORE else self.place.root
+        cost = run(command, then_sync=None if step.action == Action.DISCARD else written)
         if step.action == Action.RESTORE and not is_same(source, into / source.name):
             raise CommandFailed(f"{step.row}: the restored data differs from {step.source}")
-        remove(into)
         return cost
+
+    @contextlib.contextmanager
+    def destination(self, step: Step, source: Path, plain: Path) -> Iterator[Path]:
+        """Yields an empty folder for what a step writes besides a store."""
+        if step.fresh:
+            with fresh_disk(self.work, logical_bytes(source)) as into:
+                yield into
+            return
+        remove(plain)
+        plain.mkdir()
+        yield plain
+        remove(plain)
 
     def prepare(self, step: Step, source: Path) -> None:
         if step.touched:

@@ -48,6 +48,7 @@ class Step:
     source: str  # below the data folder
     raw: Raw
     cold: bool = False  # with an empty page cache, else with the source in it
+    fresh: bool = False  # restores to a new file system
     touched: bool = False  # the time of the source is changed before, so that no tool skips it unread
 
 
@@ -70,6 +71,10 @@ def cold(row: str, source: str, raw: Raw) -> Step:
 
 def restore(row: str, source: str) -> Step:
     return Step(row, Action.RESTORE, source, Raw.COPY, cold=True)
+
+
+def restore_anew(row: str, source: str) -> Step:
+    return Step(row, Action.RESTORE, source, Raw.COPY, cold=True, fresh=True)
 
 
 SCENARIOS = [
@@ -105,14 +110,17 @@ SCENARIOS = [
             cold("fresh, cold cache", "files", Raw.READ_BY_ONE),
             cold("unchanged, cold cache", "files", Raw.WALK),
             snapshot("unchanged, warm cache", "files", Raw.WALK),
-            restore("restore to disk, cold cache", "files"),
+            restore_anew("restore to a new file system, cold cache", "files"),
         ],
     ),
     Scenario(
         "readers",
-        "the same files, beside 16 readers of them",
+        "the same files, beside 16 readers and warm copies of them",
         "files",
-        [cold("fresh, cold cache", "files", Raw.READ_BY_MANY), snapshot("unchanged, warm cache", "files", Raw.WALK)],
+        [
+            cold("fresh, cold cache", "files", Raw.READ_BY_MANY),
+            Step("restore to a new file system, warm cache", Action.RESTORE, "files", Raw.COPY, fresh=True),
+        ],
     ),
     Scenario(
         "folder",
@@ -121,8 +129,20 @@ SCENARIOS = [
         [
             cold("fresh, cold cache", "folder/1", Raw.COPY),
             snapshot("the same bytes under another path", "folder/2", Raw.READ),
-            restore("restore to disk, cold cache", "folder/2"),
+            restore_anew("restore to a new file system, cold cache", "folder/2"),
         ],
+    ),
+    Scenario(
+        "nights",
+        "seven nights of a 512 MiB disk, as a file in a folder",
+        "nights",
+        [snapshot("all seven, one after the other", f"nights/{night}", Raw.READ) for night in range(1, 8)],
+    ),
+    Scenario(
+        "nights-image",
+        "the same nights as images",
+        "nights",
+        [snapshot("all seven, one after the other", f"nights/{night}/disk.raw", Raw.READ) for night in range(1, 8)],
     ),
     Scenario(
         "random-cold",
