@@ -4,13 +4,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Child, Output, Stdio};
+use std::time::Duration;
 
+use varve_archive::image::ServedImage;
 use varve_edition::ObjectName;
+use varve_machine::{NbdDisk, NbdDiskOptions};
 
-use crate::sandbox::{Sandbox, json_lines, noise, python};
+use crate::sandbox::{Sandbox, copy_folder, json_lines, noise, python};
 
 const MIB: usize = 1 << 20;
 
@@ -295,6 +299,89 @@ fn a_killed_publication_leaves_the_edition_before_it() {
     let run = sandbox.run(["--json", "verify", "--publication", &address]);
     let checked = json_lines(&run.text()).remove(0);
     assert_eq!((&checked["serial"], &checked["damaged"]), (&2.into(), &0.into()));
+}
+
+/// A publication of format version 1, as `fixtures/make-golden` has made it once: an image in zlib,
+/// and the next day in zstd and with packs. Later programs read it, and publish into it.
+#[test]
+fn the_golden_publication_is_read_and_continued() {
+    let golden = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/publication-v1"));
+    let sandbox = Sandbox::encrypted();
+    copy_folder(&golden.join("publication"), &sandbox.path("www"));
+    fs::copy(golden.join("publisher.key"), sandbox.path("publisher.key")).unwrap();
+    let expected = fs::read_to_string(golden.join("publication.expected.json")).unwrap();
+    let expected: BTreeMap<String, String> = serde_json::from_str(&expected).unwrap();
+    assert_eq!(expected.len(), 2);
+
+    let key = "varve1-KiKdREgwIKBm7GARzfkS7oJIrkG6_NoJbWccaj_0Z7E";
+    let address = format!("www#{key}");
+    let checked = sandbox.json(["verify", "--publication", &address]).remove(0);
+    assert_eq!((&checked["images"], &checked["damaged"]), (&2.into(), &0.into()), "{checked}");
+    assert_eq!(checked["serial"], 2);
+    for (image, digest) in &expected {
+        let read = ReadByNbd::start(&sandbox, &address, image).whole();
+        assert_eq!(ObjectName::of(&read).to_string(), *digest, "{image}");
+        let is_zstd = image.contains("05-02");
+        let has_module = |module: &str| {
+            let imported = python().args(["-c", &format!("import {module}")]).output();
+            imported.is_ok_and(|output| output.status.success())
+        };
+        if !has_module(if is_zstd { "zstandard" } else { "zlib" }) {
+            eprintln!("skipped: {image} by the client, which needs python3, and zstandard for zstd");
+            continue;
+        }
+        let output = fetch(&sandbox, &address, image);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let fetched = fs::read(sandbox.path("fetched")).unwrap();
+        assert_eq!(ObjectName::of(&fetched).to_string(), *digest, "{image}");
+    }
+
+    sandbox.snapshot_bytes("disk", &disk(9));
+    let edition = publish(&sandbox, &["--block-size", "64K"]).pop().unwrap();
+    assert_eq!((&edition["serial"], &edition["images"]), (&3.into(), &3.into()));
+    assert_eq!(edition["mirrors"][0], format!("https://disks.example/golden/#{key}"));
+    assert_eq!(sandbox.json(["verify", "--publication", &address])[0]["damaged"], 0);
+}
+
+/// A running `varve attach --nbd` of one image.
+struct ReadByNbd {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl ReadByNbd {
+    fn start(sandbox: &Sandbox, address: &str, image: &str) -> Self {
+        let socket = sandbox.path("nbd");
+        drop(fs::remove_file(&socket));
+        let mut command = sandbox.command();
+        // The mirror that the golden head names is nobody's.
+        command
+            .args(["attach", address, image, "--no-cache", "--nbd"])
+            .arg(format!("unix:{}", socket.display()));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().starts_with("serving at ")), "it serves the disk");
+        Self { child, socket }
+    }
+
+    fn whole(self) -> Vec<u8> {
+        let options = NbdDiskOptions {
+            connection_count: 1,
+            patience: Duration::from_secs(60),
+            ..NbdDiskOptions::default()
+        };
+        let disk = NbdDisk::connect(&self.socket, &options).unwrap();
+        let mut bytes = vec![0; usize::try_from(disk.size()).unwrap()];
+        disk.read_at(0, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+impl Drop for ReadByNbd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 const PAGE: &str = include_str!("../../../../docs/guide/publishing.md");
