@@ -1,12 +1,14 @@
-//! Publications: signed heads, pages of a disk's map, profiles and stored blocks.
+//! Publications: signed heads, pages of a disk's map, profiles and stored blocks; and the records
+//! that their readers keep.
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use varve_edition::{
-    CheckedBlock, DiskProfile, DiskShape, EditionFields, EditionHead, EditionSigner, MapEntry, MapLevel,
-    MapPage, ObjectName, ObjectPart, ProfileRead, PublishedBlockBytes, PublishedImage, StoredCompression,
-    StoredPart, store_block,
+    CACHE_RECORD_HEADER_BYTES, CacheRecordHeader, CheckedBlock, DiskProfile, DiskShape, EditionFields,
+    EditionHead, EditionSigner, MapEntry, MapLevel, MapPage, ObjectName, ObjectPart, ProfileRead,
+    PublishedBlockBytes, PublishedImage, SeenEdition, StoredCompression, StoredPart, TrustRecord,
+    parse_blkparse, store_block,
 };
 use varve_world::Timestamp;
 
@@ -146,4 +148,68 @@ pub fn stored_block(bytes: &[u8]) {
 pub fn stored_block_seeds() -> Vec<Vec<u8>> {
     let content = b"a block of a disk ".repeat(20);
     ["none", "zstd", "zlib"].map(|text| store_block(&content, text.parse().expect("known"))).to_vec()
+}
+
+/// The header of a record in a reader's cache: as it is, and with a good checksum.
+pub fn cache_record(bytes: &[u8]) {
+    let checked_bytes = CACHE_RECORD_HEADER_BYTES - 8;
+    let forged = bytes.get(..checked_bytes).map(|checked| {
+        let checksum = xxhash_rust::xxh3::xxh3_64(checked).to_le_bytes();
+        [checked, &checksum].concat()
+    });
+    for bytes in [Some(bytes), forged.as_deref()].into_iter().flatten() {
+        let Some(header) = CacheRecordHeader::decode(bytes) else { continue };
+        assert!(bytes.starts_with(&header.encode()), "one header has one spelling");
+        assert!(header.stored_bytes > 0 && header.record_bytes() <= (16 << 20) + 56);
+    }
+}
+
+/// The header of a block.
+#[must_use]
+pub fn cache_record_seeds() -> Vec<Vec<u8>> {
+    vec![CacheRecordHeader { name: ObjectName::of(b"block"), stored_bytes: 77 }.encode()]
+}
+
+/// The memory of believed heads.
+pub fn trust_record(bytes: &[u8]) {
+    let Ok(record) = TrustRecord::parse(&String::from_utf8_lossy(bytes)) else { return };
+    let text = record.to_text();
+    assert_eq!(TrustRecord::parse(&text).as_ref(), Ok(&record), "it was written just now");
+    let successors = record.successors(&[signer().key()]);
+    assert_eq!(successors[0], signer().key());
+    let mut merged = record.clone();
+    merged.merge(record.clone());
+    assert_eq!(merged, record, "a record adds nothing to itself");
+}
+
+/// Two publications at two places, and a key that has a successor.
+#[must_use]
+pub fn trust_record_seeds() -> Vec<Vec<u8>> {
+    let (key, next) = (signer().key(), EditionSigner::from_seed([8; 32]).key());
+    let seen = |serial: u64| SeenEdition { serial, digest: ObjectName::of(&serial.to_le_bytes()) };
+    let mut record = TrustRecord::default();
+    record.add("https://a.example/ b", [1; 16], key, seen(7), &[key], &[key, next]);
+    record.add("/srv/www", [2; 16], next, seen(u64::MAX), &[next], &[next]);
+    vec![record.to_text().into_bytes(), TrustRecord::default().to_text().into_bytes()]
+}
+
+/// The output of blkparse, from which a profile is made.
+pub fn blkparse_text(bytes: &[u8]) {
+    let reads = parse_blkparse(&String::from_utf8_lossy(bytes));
+    assert!(reads.iter().all(|read| read.range.start < read.range.end));
+    let profile = DiskProfile::from_reads(1 << 30, reads);
+    let text = profile.to_text();
+    assert_eq!(DiskProfile::parse(text.as_bytes()).as_ref(), Ok(&profile), "it was written just now");
+}
+
+/// Reads, other actions, and the beginning of the summary.
+#[must_use]
+pub fn blkparse_text_seeds() -> Vec<Vec<u8>> {
+    let text = "  8,0    3        1     0.000000000   697  G   W 223490 + 8 [kjournald]
+  8,0    3        2     0.001507758   697  Q   R 2048 + 8 [qemu-system-x86]
+  8,0    3        3     1.009507758   697  Q  RA 18446744073709551615 + 8 [qemu-system-x86]
+CPU3 (8,0):
+ Reads Queued:           1,        4KiB\t Writes Queued:           0,        0KiB
+";
+    vec![text.into()]
 }

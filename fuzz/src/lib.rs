@@ -39,7 +39,7 @@ pub struct Target {
 
 /// All targets: one for each structure on disk, one for each side of a protocol, and one for the
 /// files of whole stores.
-pub const TARGETS: [Target; 43] = [
+pub const TARGETS: [Target; 46] = [
     Target { name: "arena_header", run: log::arena_header, seeds: log::arena_header_seeds },
     Target { name: "record_header", run: log::record_header, seeds: log::record_header_seeds },
     Target { name: "clump_body", run: log::clump_body, seeds: log::clump_body_seeds },
@@ -94,6 +94,9 @@ pub const TARGETS: [Target; 43] = [
     Target { name: "map_page", run: edition::map_page, seeds: edition::map_page_seeds },
     Target { name: "disk_profile", run: edition::disk_profile, seeds: edition::disk_profile_seeds },
     Target { name: "stored_block", run: edition::stored_block, seeds: edition::stored_block_seeds },
+    Target { name: "cache_record", run: edition::cache_record, seeds: edition::cache_record_seeds },
+    Target { name: "trust_record", run: edition::trust_record, seeds: edition::trust_record_seeds },
+    Target { name: "blkparse_text", run: edition::blkparse_text, seeds: edition::blkparse_text_seeds },
     Target { name: "store_files", run: store::store_files, seeds: store::store_files_seeds },
 ];
 

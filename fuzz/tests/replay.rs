@@ -114,6 +114,9 @@ exercise!(
     map_page,
     disk_profile,
     stored_block,
+    cache_record,
+    trust_record,
+    blkparse_text,
     store_files,
 );
 

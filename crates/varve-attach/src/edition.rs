@@ -3,14 +3,15 @@
 use std::io;
 use std::time::Duration;
 
-use varve_edition::{EditionHead, HEAD_BYTES_MAX, HEAD_NAME, ObjectName, PublishedImage};
+use varve_edition::{
+    EditionHead, HEAD_BYTES_MAX, HEAD_NAME, ObjectName, PublishedImage, TrustRecord, TrustRecordError,
+};
 use varve_remote::TargetError;
 use varve_world::{FileName, LockError, Storage, Timestamp};
 
 use crate::edge::sleep;
 use crate::fetcher::PublicationServer;
 use crate::trust::{BelievedHead, TrustError, TrustRules, TrustWarning, believe_head};
-use crate::trust_record::{TrustRecord, TrustRecordError};
 
 const RECORD: &str = "trust";
 const RECORD_LOCK: &str = "trust.lock";

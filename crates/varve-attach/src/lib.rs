@@ -34,7 +34,6 @@ mod schedule;
 mod server_ranking;
 mod stored_cache;
 mod trust;
-mod trust_record;
 
 pub use block_supply::{AccessLog, AttachFigures, BlockAccess, BlockOrigin, BlockSupply, FalsifiedBlock};
 pub use edition::{AttachedEdition, ChooseImageError, EditionOpener, OpenEditionError, choose_image};
@@ -44,4 +43,3 @@ pub use profile_prefetch::{PrefetchReport, prefetch_profile, published_profile};
 pub use published_disk::{PublishedDisk, ReadDiskError};
 pub use stored_cache::{CACHE_BYTES_MIN, CacheBudget, CacheFigures, OpenCacheError, StoredCache};
 pub use trust::{BelievedHead, TrustError, TrustRules, TrustWarning, believe_head};
-pub use trust_record::{TrustRecord, TrustRecordError};

@@ -20,8 +20,6 @@
 //! - The cache never fails its caller. If its disk is full or broken, it stops writing, once with a
 //!   warning, and goes on reading.
 
-mod record;
-
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -29,10 +27,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use varve_edition::{CheckedBlock, ObjectName};
+use varve_edition::{CACHE_RECORD_HEADER_BYTES, CacheRecordHeader, CheckedBlock, ObjectName};
 use varve_world::{FileLock, FileName, LockError, Storage};
-
-use self::record::{CacheRecordHeader, HEADER_BYTES};
 
 const LOCK: &str = "lock";
 const FOLDER: &str = "blocks";
@@ -209,7 +205,7 @@ impl StoredCache {
 
     fn read(&self, segment: u64, offset: u64, stored_bytes: u32) -> io::Result<Vec<u8>> {
         let mut stored = vec![0; usize::try_from(stored_bytes).map_err(io::Error::other)?];
-        let start = offset.saturating_add(HEADER_BYTES as u64);
+        let start = offset.saturating_add(CACHE_RECORD_HEADER_BYTES as u64);
         self.storage.read_at(&segment_file(segment), start, &mut stored)?;
         Ok(stored)
     }
@@ -333,7 +329,7 @@ fn scan(
 ) -> u64 {
     let mut offset = 0_u64;
     while offset < length {
-        let mut header = [0; HEADER_BYTES];
+        let mut header = [0; CACHE_RECORD_HEADER_BYTES];
         if storage.read_at(file, offset, &mut header).is_err() {
             break;
         }

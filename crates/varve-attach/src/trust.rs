@@ -1,9 +1,7 @@
 //! Decides whether a head is believed. Pure: the head, the earlier ones and the time are arguments.
 
-use varve_edition::{EditionHead, EditionKey, ObjectName, OpenHeadError};
+use varve_edition::{EditionHead, EditionKey, ObjectName, OpenHeadError, SeenEdition, TrustRecord};
 use varve_world::Timestamp;
-
-use crate::trust_record::{SeenEdition, TrustRecord};
 
 /// A clock that is wrong by less than this is no reason for a warning.
 const CLOCK_ERROR: i64 = 86_400 * 1_000_000_000;

@@ -13,29 +13,34 @@
 //! with its name each time it is read.
 
 use varve_block::LittleEndian;
-use varve_edition::{OBJECT_BYTES_MAX, ObjectName};
 use xxhash_rust::xxh3::xxh3_64;
+
+use crate::{OBJECT_BYTES_MAX, ObjectName};
 
 const MAGIC: [u8; 8] = *b"VRVBLK1\0";
 const CHECKED_BYTES: usize = 48;
 
-/// The length of a header.
-pub(super) const HEADER_BYTES: usize = 56;
+/// The length of a header in bytes.
+pub const CACHE_RECORD_HEADER_BYTES: usize = 56;
 
-/// The header of a record.
+/// The header of a record in a reader's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CacheRecordHeader {
-    pub(super) name: ObjectName,
-    pub(super) stored_bytes: u32,
+pub struct CacheRecordHeader {
+    pub name: ObjectName,
+    /// The length of the stored block, in bytes.
+    pub stored_bytes: u32,
 }
 
 impl CacheRecordHeader {
-    /// The length of the whole record.
-    pub(super) fn record_bytes(self) -> u64 {
-        HEADER_BYTES as u64 + u64::from(self.stored_bytes)
+    /// Returns the length of the whole record in bytes.
+    #[must_use]
+    pub fn record_bytes(self) -> u64 {
+        (CACHE_RECORD_HEADER_BYTES as u64).saturating_add(u64::from(self.stored_bytes))
     }
 
-    pub(super) fn encode(self) -> Vec<u8> {
+    /// Writes the header.
+    #[must_use]
+    pub fn encode(self) -> Vec<u8> {
         let numbers = [self.stored_bytes, 0].map(u32::to_le_bytes).concat();
         let mut bytes = [&MAGIC[..], self.name.as_bytes(), &numbers].concat();
         bytes.extend(xxh3_64(&bytes).to_le_bytes());
@@ -43,7 +48,8 @@ impl CacheRecordHeader {
     }
 
     /// Reads a header; `None` if the bytes are none.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (checked, _) = bytes.split_at_checked(CHECKED_BYTES)?;
         let mut reader = LittleEndian::new(bytes);
         let (magic, name) = (reader.array()?, ObjectName::from_bytes(reader.array()?));
@@ -63,7 +69,10 @@ mod tests {
     fn a_header_with_any_other_byte_is_none() {
         let header = CacheRecordHeader { name: ObjectName::of(b"x"), stored_bytes: 77 };
         let bytes = header.encode();
-        assert_eq!((bytes.len(), CacheRecordHeader::decode(&bytes)), (HEADER_BYTES, Some(header)));
+        assert_eq!(
+            (bytes.len(), CacheRecordHeader::decode(&bytes)),
+            (CACHE_RECORD_HEADER_BYTES, Some(header))
+        );
         assert_eq!(header.record_bytes(), 56 + 77);
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();

@@ -8,7 +8,8 @@
 //! An *edition* is one signed `head` and everything that it leads to. A new edition replaces the
 //! head; every other object is named by the SHA-256 of its bytes, and is never replaced. So any
 //! server of files can hold a publication, and a reader needs nothing but the publisher's key.
-//! `docs/internals/publication-format.md` has every byte.
+//! `docs/internals/publication-format.md` has every byte. The records that a reader keeps have
+//! their form here, too: those of its cache, and its memory of believed heads.
 //!
 //! Read first: `head.rs` (leads to all images), `map_page.rs` (the places of blocks) and
 //! `stored_block.rs` (the form of everything else).
@@ -30,6 +31,7 @@
 
 mod address;
 mod blkparse;
+mod cache_record;
 mod disk_shape;
 mod edition_key;
 mod head;
@@ -39,9 +41,11 @@ mod object_name;
 mod profile;
 mod stored_block;
 mod time_text;
+mod trust_record;
 
 pub use address::{AddressError, PublicationAddress};
 pub use blkparse::parse_blkparse;
+pub use cache_record::{CACHE_RECORD_HEADER_BYTES, CacheRecordHeader};
 pub use disk_shape::{DiskShape, PublishedBlockBytes};
 pub use edition_key::{EditionKey, EditionKeyError, EditionSigner, KeyTextError};
 pub use head::{
@@ -51,6 +55,7 @@ pub use map_page::{MapEntry, MapLevel, MapPage, MapPageError, ObjectPart};
 pub use object_name::{ObjectName, ObjectNameError};
 pub use profile::{DiskProfile, DiskProfileError, ProfileRead};
 pub use stored_block::{CheckedBlock, StoredCompression, UnpackError, WrongBytesError, store_block};
+pub use trust_record::{PublicationId, SeenEdition, TrustRecord, TrustRecordError};
 
 /// The name of the only object that is ever replaced.
 pub const HEAD_NAME: &str = "head";

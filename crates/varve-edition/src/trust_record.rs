@@ -14,19 +14,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use varve_block::{from_hex, to_hex};
-use varve_edition::{EditionKey, ObjectName};
+
+use crate::{EditionKey, ObjectName};
 
 const FIRST_LINE: &str = "varve trust 1";
 
 /// The id of a publication.
-pub(crate) type PublicationId = [u8; 16];
+pub type PublicationId = [u8; 16];
 
 /// A believed head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct SeenEdition {
-    pub(crate) serial: u64,
+pub struct SeenEdition {
+    pub serial: u64,
     /// The SHA-256 of the head.
-    pub(crate) digest: ObjectName,
+    pub digest: ObjectName,
 }
 
 /// The believed heads of a machine.
@@ -98,7 +99,8 @@ impl TrustRecord {
 
     /// Returns the keys that may sign instead of `keys`, because heads that those have signed name
     /// them; `keys` included.
-    pub(crate) fn successors(&self, keys: &[EditionKey]) -> Vec<EditionKey> {
+    #[must_use]
+    pub fn successors(&self, keys: &[EditionKey]) -> Vec<EditionKey> {
         let mut trusted: Vec<EditionKey> = keys.to_vec();
         let mut place = 0;
         while let Some(key) = trusted.get(place).copied() {
@@ -110,16 +112,20 @@ impl TrustRecord {
         trusted
     }
 
-    pub(crate) fn seen(&self, key: &EditionKey, id: &PublicationId) -> Option<SeenEdition> {
+    /// Returns the newest believed head of a publication that this key has signed.
+    #[must_use]
+    pub fn seen(&self, key: &EditionKey, id: &PublicationId) -> Option<SeenEdition> {
         self.editions.get(&(*key, *id)).copied()
     }
 
-    pub(crate) fn place(&self, place: &str) -> Option<(PublicationId, EditionKey)> {
+    /// Returns the publication at a place, and the key that was believed there first.
+    #[must_use]
+    pub fn place(&self, place: &str) -> Option<(PublicationId, EditionKey)> {
         self.places.get(place).copied()
     }
 
     /// Adds a believed head. An older one changes no serial.
-    pub(crate) fn add(
+    pub fn add(
         &mut self,
         place: &str,
         id: PublicationId,
@@ -141,7 +147,7 @@ impl TrustRecord {
 
     /// Adds everything that another record has. Of two editions, the one with the higher serial
     /// stays.
-    pub(crate) fn merge(&mut self, other: Self) {
+    pub fn merge(&mut self, other: Self) {
         for (key, seen) in other.editions {
             let known = self.editions.entry(key).or_insert(seen);
             if known.serial < seen.serial {
@@ -159,9 +165,8 @@ fn parse_id(text: &str) -> Option<PublicationId> {
 
 #[cfg(test)]
 mod tests {
-    use varve_edition::EditionSigner;
-
     use super::*;
+    use crate::EditionSigner;
 
     fn key(seed: u8) -> EditionKey {
         EditionSigner::from_seed([seed; 32]).key()

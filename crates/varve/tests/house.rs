@@ -46,7 +46,7 @@ const FLOORS: [(&str, u32); 24] = [
 /// `docs/internals/format.md` does not have their bytes.
 const HINTS: [&str; 16] = [
     "varve-archive/src/taking/last_snapshot_record.rs",
-    "varve-attach/src/stored_cache/record.rs",
+    "varve-edition/src/cache_record.rs",
     "varve-index/src/checkpoint.rs",
     "varve-index/src/disk/page.rs",
     "varve-index/src/disk/summary.rs",

@@ -106,7 +106,7 @@ fn a_damaged_record_is_forgotten_and_put_again() {
     (0..3).for_each(|number| put(&cache, number));
     let file = segment_file(1);
     let mut bytes = storage.read_whole(&file, 1 << 20).unwrap();
-    let at = HEADER_BYTES + stored(0).len() + HEADER_BYTES + 5;
+    let at = CACHE_RECORD_HEADER_BYTES + stored(0).len() + CACHE_RECORD_HEADER_BYTES + 5;
     bytes[at] ^= 1;
     storage.create_anew(&file).unwrap();
     storage.append(&file, &bytes).unwrap();
